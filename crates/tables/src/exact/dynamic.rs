@@ -129,6 +129,8 @@ struct Core {
     due: Vec<AtomicU32>,
     /// By slot, of tables with direct resources: which index the slot's next entry gets, as the difference (exclusive or) from the slot's number.
     indices: Option<Region<AtomicU32>>,
+    /// By slot, where entries stay when their time is over: the tick when the control plane was told, or of the beginning.
+    told: Option<Region<AtomicU32>>,
     /// Sets the direct resources of an index to zero.
     reset: OnceLock<Box<dyn Fn(u32) + Send + Sync>>,
     domain: Arc<Domain>,
@@ -376,6 +378,9 @@ impl Core {
                 ptr::copy_nonoverlapping(packed.as_ptr().cast(), key, 8 * packed.len());
             }
             write(entry);
+            if let Some(told) = &self.told {
+                told[self.number(at)].store(timer.tick as u32, Ordering::Relaxed);
+            }
             let words = self.timer(entry.cast());
             words[0].store(timer.tick as u32, Ordering::Relaxed);
             words[1].store(timer.timeout_ms, Ordering::Relaxed);
@@ -548,17 +553,24 @@ impl Core {
             let at = self.at(stripe, local);
             // SAFETY: what is in the wheel is live.
             let end = unsafe { self.end_of(self.entry(at), tick) }?;
+            // SAFETY: as above.
+            let timeout = unsafe { self.timer(self.entry(at))[1].load(Ordering::Relaxed) };
+            let ticks = (u64::from(timeout) * 1000).div_ceil(1 << TICK_SHIFT);
+            let told = self.told.as_ref().map(|told| &told[self.number(at)]);
+            let since = told.map(|told| u64::from((tick as u32).wrapping_sub(told.load(Ordering::Relaxed))));
+            let end = end.max(since.map_or(0, |since| tick.saturating_sub(since) + ticks));
             if end > tick {
                 return Some(end);
             }
             over.push(at);
+            if let Some(told) = told {
+                told.store(tick as u32, Ordering::Relaxed);
+            }
             if self.dynamic.deletes {
                 return None;
             }
             // It is told again when its time is over once more.
-            // SAFETY: as above.
-            let timeout = unsafe { self.timer(self.entry(at))[1].load(Ordering::Relaxed) };
-            Some(tick + (u64::from(timeout) * 1000).div_ceil(1 << TICK_SHIFT))
+            Some(tick + ticks)
         });
         self.expired.fetch_add(over.len() as u64, Ordering::Relaxed);
         let mut packed = [0; MAX_WORDS];
@@ -730,6 +742,8 @@ impl DynamicTable {
             let cells = form.far.then(|| Region::<CellLine>::zeroed((slots * cell_bytes).div_ceil(64)));
             (cells, Region::<Links>::zeroed(slots), spec.direct.then(|| Region::<AtomicU32>::zeroed(slots)))
         };
+        // SAFETY: as above.
+        let told = (dynamic.expires && !dynamic.deletes).then(|| unsafe { Region::<AtomicU32>::zeroed(slots) });
         cells.iter().for_each(Region::make_pages);
         links.make_pages();
         let default_tag = Tag { index: if spec.direct { slots as u32 } else { EntryLayout::NO_INDEX }, ..Tag::NONE };
@@ -753,6 +767,7 @@ impl DynamicTable {
             links,
             due: (0..stripes).map(|_| AtomicU32::new(NEVER)).collect(),
             indices,
+            told,
             reset: OnceLock::new(),
             domain,
         });

@@ -88,7 +88,7 @@ impl Lowerer<'_> {
         };
         let has_timers = self.calls_timers(table);
         // Where only the control plane adds entries and every hit counts, it is a table as any other.
-        if !add_on_miss && !deletes && !(notifies && has_timers) {
+        if !(add_on_miss || deletes || notifies && has_timers) {
             return;
         }
         let span = ["add_on_miss", "pna_idle_timeout", "idle_timeout_with_auto_delete"];
@@ -246,8 +246,8 @@ impl Lowerer<'_> {
                 dst: failed,
             };
             match first {
-                0 => _ = self.b.emit(op),
-                _ => self.only_if(call.value(0).operand(), |cx| _ = cx.b.emit(op)),
+                0 => self.b.emit(op),
+                _ => self.only_if(call.value(0).operand(), |cx| cx.b.emit(op)),
             }
         }
         if matches!(call.call.result, Type::Void) {

@@ -325,7 +325,7 @@ fn hash(cx: &mut Lowerer<'_>, instance: &Instance, call: &ExternCall<'_>) -> Opt
         // Whole bytes: zeros in front, as in bmv2's psa_switch.
         let is_varbit = |i: &usize| varbits.iter().any(|(at, _)| *at as usize == *i);
         let bits: u32 = (0..data.len()).filter(|i| !is_varbit(i)).map(|i| cx.width(&data[i]) % 8).sum();
-        if bits % 8 != 0 {
+        if !bits.is_multiple_of(8) {
             data.insert(0, Operand::new_const(8 - bits % 8, 0));
             varbits.iter_mut().for_each(|(at, _)| *at += 1);
         }

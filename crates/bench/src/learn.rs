@@ -8,7 +8,6 @@
 use crate::frames::{Frames, Writer};
 use crate::measure::Track;
 use crate::report::{Figure, Figures};
-use random::Random;
 use crate::rows::{Settings, with_lock};
 use crate::source::{self, Source};
 use crate::subject::{self, Subject};
@@ -17,6 +16,7 @@ use abi::state::PipelineState;
 use anyhow::{Context, Result, ensure};
 use base::ids::TableId;
 use datapath::{EngineKind, Pipeline};
+use random::Random;
 
 /// The station that frames go to.
 const KNOWN: u64 = 0x0200_0000_0001;

@@ -325,10 +325,13 @@ pub fn strategies(title: &str, workload: &Workload, settings: &Settings) -> Resu
     Ok(Row { name: title.to_string(), series, bars, fates })
 }
 
+/// Architectures besides v1model that examples are written for.
+const OTHER_ARCHITECTURES: &[&str] = &["psa"];
+
 /// A program for each architecture that there is one for, on the same packets: ratios are to v1model's.
 pub fn architectures(title: &str, workload: &Workload, settings: &Settings) -> Result<Row> {
     let mut subjects = vec![subject::sluice("v1model", workload, &settings.options)?];
-    for name in ["psa"] {
+    for name in OTHER_ARCHITECTURES {
         let source = crate::source::example_for(workload.program, name);
         let other = Workload { source, ..workload.same_but_frames() };
         subjects.push(subject::sluice(name, &other, &settings.options)?);

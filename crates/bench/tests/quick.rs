@@ -57,7 +57,7 @@ fn optimisations_left_out_change_no_packet() {
 fn the_program_is_cut_into_parts_and_runs_on_two_workers() {
     let workload = l2l3acl::workload(l2l3acl::Size::of(100, 64));
     parts::run("parts", &workload, &settings()).unwrap_or_else(|e| panic!("{e:#}"));
-    let row = workers::run("workers", &workload, &settings()).unwrap_or_else(|e| panic!("{e:#}"));
+    let row = workers::run("workers", &workload, 1.9, &settings()).unwrap_or_else(|e| panic!("{e:#}"));
     assert_eq!(row.series.len(), 2);
 }
 

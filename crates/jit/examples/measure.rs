@@ -8,7 +8,7 @@ use std::path::Path;
 use std::ptr::null_mut;
 use tables::{Domain, Runs, Table, TableSpec};
 
-extern "C" fn meter(_: *const abi::WorkerCtx, _: u32, _: u64, _: u32) -> u32 {
+extern "C" fn meter(_: *const abi::WorkerCtx, _: u32, _: u64, _: u32, _: u32) -> u32 {
     0
 }
 extern "C" fn hash(_: *const abi::WorkerCtx, _: u32, _: *const u8, _: u32, _: *const u8, _: u32) -> u64 {

@@ -66,7 +66,9 @@ fn play(track: &mut Track, subject: &mut Subject, frames: &Frames, clock: &mut u
         track.work.now_us = *clock;
         track.run(subject);
         at += played;
-        if let Some(state) = state && *clock >= due {
+        if let Some(state) = state
+            && *clock >= due
+        {
             state.expire(*clock);
             due = *clock + HOUSEKEEPING_US;
         }
@@ -132,7 +134,15 @@ fn segment(w: &mut Writer, host: u32, port: u16, flags: u8, goes_out: bool) {
     let (src, dst) = if goes_out { (host, SERVER) } else { (SERVER, host) };
     let (from, to) = if goes_out { (u64::from(port), 443) } else { (443, u64::from(port)) };
     w.clear().ethernet(2, 1).be::<2>(0x0800).ipv4(src, dst, 6, 64, 20);
-    w.be::<2>(from).be::<2>(to).be::<4>(1).be::<4>(2).be::<1>(0x50).be::<1>(flags.into()).be::<2>(512).be::<4>(0).pad(64);
+    w.be::<2>(from)
+        .be::<2>(to)
+        .be::<4>(1)
+        .be::<4>(2)
+        .be::<1>(0x50)
+        .be::<1>(flags.into())
+        .be::<2>(512)
+        .be::<4>(0)
+        .pad(64);
 }
 
 /// Per cent by which batches of established connections take longer while others open as many new ones.

@@ -3,9 +3,9 @@
 //! Packets come in batches, so staged code works on many at a time; what each finds must be what the packets before it left.
 
 use abi::PipelineState;
+use base::Bits;
 use base::entry::{ActionCall, EntryAction, KeyMatch, TableEntry};
 use base::ids::{ExternId, TableId};
-use base::Bits;
 use datapath::{EngineKind, Local, Without};
 use frontend::{Input, Options, Until};
 use std::fmt::Debug;
@@ -132,7 +132,8 @@ fn engines() -> Vec<Engine> {
         ("staged", &optimised, EngineKind::Staged, Without::default()),
     ];
     let engine = |(name, program, kind, without): (&'static str, &Arc<ir::Program>, EngineKind, Without)| {
-        let pipeline = datapath::load_with(Arc::clone(program), kind, 1, &without.code()).expect("a program that loads");
+        let pipeline =
+            datapath::load_with(Arc::clone(program), kind, 1, &without.code()).expect("a program that loads");
         Engine { name, local: Local::new(Arc::new(pipeline)) }
     };
     made.into_iter().map(engine).collect()
@@ -155,9 +156,8 @@ fn run(seed: u64) {
     let mut random = Random(seed);
     let mut engines = engines();
     let program = Arc::clone(engines[0].local.pipeline().program());
-    let table = |name: &str| {
-        TableId::from_index(program.tables.iter().position(|t| t.name.ends_with(name)).expect("a table"))
-    };
+    let table =
+        |name: &str| TableId::from_index(program.tables.iter().position(|t| t.name.ends_with(name)).expect("a table"));
     let tables = ["near", "wide", "plain"].map(table);
     let counter = program.externs.iter().position(|e| e.name.ends_with("seen_count")).map(ExternId::from_index);
     let counter = counter.expect("a counter");

@@ -322,7 +322,7 @@ impl Pair {
         for ext in &self.program.tables[table.index()].direct {
             if let ExternKind::Meter { .. } = self.program.externs[ext.index()].kind {
                 // SAFETY: the context is the worker's.
-                let fast = unsafe { (CALLS.meter)(self.worker.ctx(), ext.0, index.into(), bytes) };
+                let fast = unsafe { (CALLS.meter)(self.worker.ctx(), ext.0, index.into(), bytes, 0) };
                 let slow = self.slow.meter_direct_execute(*ext, expected, bytes.into(), self.now_us);
                 assert_eq!(fast, slow as u32, "{}", self.what);
             } else {
@@ -442,7 +442,7 @@ impl Pair {
                 self.now_us += random.below(2000);
                 self.worker.begin(self.now_us);
                 // SAFETY: the context is the worker's.
-                let fast = unsafe { (CALLS.meter)(self.worker.ctx(), 8, cell, bytes) };
+                let fast = unsafe { (CALLS.meter)(self.worker.ctx(), 8, cell, bytes, 0) };
                 let slow = self.slow.meter_execute(ExternId(8), cell, bytes.into(), self.now_us);
                 assert_eq!(fast, slow as u32, "{}", self.what);
                 self.fast.set_time(self.now_us);

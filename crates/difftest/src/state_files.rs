@@ -4,8 +4,8 @@
 //! every time but for its id; inputs say where in its files something happens, in parts of their length.
 
 use control::entity::{Entity, P4Data, RegisterEntry};
-use control::journal::{After, Batch, Change, Contents, Journal, Slot};
 use control::forwarding::ForwardingConfig;
+use control::journal::{After, Batch, Change, Contents, Journal, Slot};
 use std::sync::{Arc, OnceLock};
 use store::Store;
 

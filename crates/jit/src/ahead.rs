@@ -125,7 +125,9 @@ fn is_read(inst: &Inst, registers: &[ExternId]) -> bool {
 /// Whether asking twice gives another answer.
 fn spends(op: &Op) -> bool {
     match op {
-        Op::Meter { .. } | Op::MeterDirect { .. } | Op::Random { .. } | Op::Unresolved { .. } | Op::AddEntry { .. } => true,
+        Op::Meter { .. } | Op::MeterDirect { .. } | Op::Random { .. } | Op::Unresolved { .. } | Op::AddEntry { .. } => {
+            true
+        }
         Op::Hash { algorithm, .. } => *algorithm == HashAlgorithm::Random,
         _ => false,
     }

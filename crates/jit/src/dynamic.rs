@@ -38,7 +38,8 @@ impl Translator<'_, '_> {
     ) -> Result<(), Error> {
         let (binding, dynamic) = self.dynamic(table)?;
         let layout = &binding.entry;
-        let (Some(params), Some(bytes)) = (layout.params.get(action as usize), layout.sizes.get(action as usize)) else {
+        let (Some(params), Some(bytes)) = (layout.params.get(action as usize), layout.sizes.get(action as usize))
+        else {
             let name = &self.program.tables[table.index()].name;
             return Err(Error::Binding(format!("table `{name}` has no action {action}")));
         };

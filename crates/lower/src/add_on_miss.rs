@@ -294,10 +294,12 @@ impl Lowerer<'_> {
             return None;
         }
         let listed = &table.actions[place];
-        let is_default = listed.default_only || table.default_action.as_ref().is_some_and(|d| d.action as usize == place);
+        let is_default =
+            listed.default_only || table.default_action.as_ref().is_some_and(|d| d.action as usize == place);
         if !replace && !is_default {
             let action = &p.actions[listed.action.index()].name;
-            let message = format!("`{name}` in action `{action}`, which is no default action of table `{}`", table.name);
+            let message =
+                format!("`{name}` in action `{action}`, which is no default action of table `{}`", table.name);
             let help = "the key was found where another action runs, so there is nothing to add; only the default \
                         action, or one that is `@defaultonly`, adds entries";
             return refuse(self, span, message, help.to_string());
@@ -317,7 +319,8 @@ impl Lowerer<'_> {
                 true => format!("action `{wanted}` of table `{}` is for the default only", table.name),
                 false => format!("table `{}` has no action `{wanted}`", table.name),
             };
-            let names = table.actions.iter().filter(possible).map(|a| format!("`{}`", p.actions[a.action.index()].name));
+            let names =
+                table.actions.iter().filter(possible).map(|a| format!("`{}`", p.actions[a.action.index()].name));
             let names: Vec<String> = names.collect();
             let help = match names.as_slice() {
                 [] => "none of its actions can be an entry's".to_string(),
@@ -344,9 +347,11 @@ impl Lowerer<'_> {
         let argument = call.call.args.get(given)?;
         let mut values = Vec::new();
         call.value(given).for_each_told_leaf(&mut |o| values.push(o.clone()));
-        let names: Option<Vec<&str>> = p.types.struct_info(&argument.ty).filter(|s| !s.name.is_empty()).map(|s| {
-            s.fields.iter().map(|f| &*f.name).collect()
-        });
+        let names: Option<Vec<&str>> = p
+            .types
+            .struct_info(&argument.ty)
+            .filter(|s| !s.name.is_empty())
+            .map(|s| s.fields.iter().map(|f| &*f.name).collect());
         let names_fit = names.as_ref().is_none_or(|names| params.iter().map(|q| &*q.name).eq(names.iter().copied()));
         let widths: Vec<u32> = params.iter().map(|q| self.scalar_width(&q.ty).unwrap_or(0)).collect();
         let widths_fit = values.iter().map(|v| self.width(v)).eq(widths);

@@ -11,8 +11,8 @@
 
 use anyhow::{Context, Result, bail};
 use control::control::Losses;
-use control::journal::Slot;
 use control::forwarding::ForwardingConfig;
+use control::journal::Slot;
 use control::restore::Restored;
 use grpc::Handle;
 use std::collections::BTreeMap;

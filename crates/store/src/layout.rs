@@ -28,8 +28,8 @@ use crate::manifest::{self, Acknowledged, MANIFEST, Mark, blob_name, log_name, t
 use crate::tables::{Damage, Writer};
 use control::Error;
 use control::entity::Entity;
-use control::journal::Key;
 use control::forwarding::ForwardingConfig;
+use control::journal::Key;
 use control::restore::Parts;
 use messages::sluice::v1::state_manifest::{Config, Device, File as Sealed, Log, Record};
 use messages::sluice::v1::{KeptDevice, StateManifest};

@@ -1,7 +1,7 @@
 //! The thread that writes state shows that it makes progress, so that the service's watchdog hears when it does not.
 
-use control::journal::{Contents, Journal};
 use control::forwarding::ForwardingConfig;
+use control::journal::{Contents, Journal};
 use heartbeat::Monitor;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};

@@ -19,8 +19,7 @@ const BATCH: usize = 32;
 fn made(size: u64, evicts: bool, domain: &Arc<Domain>) -> Table {
     let keys = [32, 32, 16, 16, 8].map(|w| (w, MatchKind::Exact)).to_vec();
     let actions = vec![vec![40], vec![]];
-    let spec =
-        TableSpec { keys, size, actions, members: false, selector: false, idle_timeout: true, direct: false };
+    let spec = TableSpec { keys, size, actions, members: false, selector: false, idle_timeout: true, direct: false };
     let dynamic = DynamicSpec {
         expires: true,
         deletes: true,
@@ -101,7 +100,9 @@ fn main() {
             worker.quiescent();
             // The clock of a million packets a second, and the housekeeping every 100 ms of it.
             *now += BATCH as u64;
-            if let Some(table) = table && i % (100_000 / BATCH) == 0 {
+            if let Some(table) = table
+                && i % (100_000 / BATCH) == 0
+            {
                 table.expire(*now, |_| {});
             }
         }

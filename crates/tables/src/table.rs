@@ -82,7 +82,7 @@ impl fmt::Display for SpecError {
             SpecError::TooLarge(size) => {
                 write!(f, "a table with direct resources, or that packets write, has at most 2^31 entries, not {size}")
             }
-            SpecError::NotDynamic => write!(f, "packets write tables of exact keys without action profile only")
+            SpecError::NotDynamic => write!(f, "packets write tables of exact keys without action profile only"),
         }
     }
 }

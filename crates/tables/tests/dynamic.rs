@@ -58,7 +58,11 @@ fn call(value: u64) -> ActionCall {
 /// A key with this number in all fields.
 fn key(widths: &[u32], number: u64) -> Vec<KeyMatch> {
     let field = |w: &u32| {
-        let bits = if *w >= 64 { Bits::new(*w, u128::from(number) << (w - 64).min(60) | u128::from(number)) } else { Bits::new(*w, u128::from(number) % (1 << w)) };
+        let bits = if *w >= 64 {
+            Bits::new(*w, u128::from(number) << (w - 64).min(60) | u128::from(number))
+        } else {
+            Bits::new(*w, u128::from(number) % (1 << w))
+        };
         KeyMatch::Exact(bits)
     };
     widths.iter().map(field).collect()
@@ -191,7 +195,9 @@ fn agree(widths: &[u32], size: u64, changes: &[Change], online: bool) {
                     _ => {
                         let at = binding.entry.timer.expect("timers");
                         // SAFETY: what compiled code does.
-                        unsafe { found.cast_mut().cast::<u8>().offset(at as isize).cast::<u32>().write((now / TICK) as u32) };
+                        unsafe {
+                            found.cast_mut().cast::<u8>().offset(at as isize).cast::<u32>().write((now / TICK) as u32)
+                        };
                     }
                 }
                 kept.began = now / TICK;
@@ -242,7 +248,8 @@ fn agree(widths: &[u32], size: u64, changes: &[Change], online: bool) {
                     let ticks = (kept.timeout_ms * 1000).div_ceil(TICK);
                     kept.timeout_ms > 0 && kept.began + ticks <= now / TICK
                 };
-                let mut ended: Vec<_> = model.iter().filter(|(_, kept)| over(kept)).map(|(k, _)| key(widths, *k)).collect();
+                let mut ended: Vec<_> =
+                    model.iter().filter(|(_, kept)| over(kept)).map(|(k, _)| key(widths, *k)).collect();
                 model.retain(|_, kept| !over(kept));
                 told.sort_by_key(|k| format!("{k:?}"));
                 ended.sort_by_key(|k| format!("{k:?}"));
@@ -253,7 +260,8 @@ fn agree(widths: &[u32], size: u64, changes: &[Change], online: bool) {
     }
     // Everything is found, by readers and by the control plane, and nothing else is.
     for k in 0..40 {
-        let found = table.lookup(&packed(&binding, &key(widths, k)).iter().flat_map(|w| w.to_le_bytes()).collect::<Vec<_>>());
+        let found =
+            table.lookup(&packed(&binding, &key(widths, k)).iter().flat_map(|w| w.to_le_bytes()).collect::<Vec<_>>());
         assert_eq!(found.and_then(|(_, call)| call), model.get(&k).map(|kept| kept.call.clone()), "{k}");
         let read = table.entry(&key(widths, k), 0, now);
         let idle = |kept: &Kept| (now - (kept.began * TICK).min(now)) * 1000;
@@ -350,13 +358,15 @@ fn marks_of_ended_entries_are_taken_back() {
 fn threads_add_find_and_end_entries() {
     const KEYS: u64 = 3000;
     let domain = Domain::new(4);
-    let table = Arc::new(Mutex::new(made(&[32, 32, 16, 16, 8], 2000, DynamicSpec { evicts: true, ..dynamic() }, &domain)));
+    let table =
+        Arc::new(Mutex::new(made(&[32, 32, 16, 16, 8], 2000, DynamicSpec { evicts: true, ..dynamic() }, &domain)));
     let clock = Arc::new(AtomicU64::new(1));
     let stop = Arc::new(AtomicBool::new(false));
     let widths: &[u32] = &[32, 32, 16, 16, 8];
     let workers: Vec<_> = (0..2u64)
         .map(|id| {
-            let (table, domain, clock, stop) = (Arc::clone(&table), Arc::clone(&domain), Arc::clone(&clock), Arc::clone(&stop));
+            let (table, domain, clock, stop) =
+                (Arc::clone(&table), Arc::clone(&domain), Arc::clone(&clock), Arc::clone(&stop));
             std::thread::spawn(move || {
                 struct Shared(TableBinding);
                 // SAFETY: the table outlives the threads.

@@ -207,6 +207,13 @@ impl Meters {
 mod tests {
     use super::{CounterUnit, MeterConfig, Meters};
 
+    impl Meters {
+        /// The colour of a packet that had none.
+        fn colour(&self, worker: usize, index: u64, bytes: u32, now_us: u64) -> u32 {
+            self.colour_after(worker, index, (bytes, Meters::GREEN), now_us)
+        }
+    }
+
     #[test]
     fn colours_follow_the_buckets() {
         let meters = Meters::new(2, CounterUnit::Packets, 4).expect("memory");

@@ -127,7 +127,7 @@ fn count(worker: &FastWorker, counter: ExternId, index: usize, bytes: u64) {
 
 fn meter(worker: &FastWorker, index: u64) -> u32 {
     // SAFETY: the context is the worker's.
-    unsafe { (crate::calls::CALLS.meter)(worker.ctx(), DIRECT_METER.0, index, 100) }
+    unsafe { (crate::calls::CALLS.meter)(worker.ctx(), DIRECT_METER.0, index, 100, 0) }
 }
 
 #[test]

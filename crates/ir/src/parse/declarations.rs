@@ -4,8 +4,8 @@ use super::lex::{Line, Tok};
 use super::{Cursor, Reader, Result, Space};
 use crate::print::{EXPIRIES, HASHES, STAGE_KINDS, UNITS};
 use crate::program::{
-    Action, ControllerHeader, Dynamic, EntryKind, EntryPoint, Extern, ExternKind, Field, Header, InstanceTypes, Intrinsic, Key,
-    Slot, SlotKind, Table, TableAction,
+    Action, ControllerHeader, Dynamic, EntryKind, EntryPoint, Extern, ExternKind, Field, Header, InstanceTypes,
+    Intrinsic, Key, Slot, SlotKind, Table, TableAction,
 };
 use base::diag::Diagnostic;
 use base::entry::{ActionCall, EntryAction, KeyMatch, MatchKind, TableEntry};

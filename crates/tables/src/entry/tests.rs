@@ -44,7 +44,14 @@ fn entries_have_the_parts_of_their_layout() {
     let groups = [ptr::null(), ptr::without_provenance(64)];
     for bits in 0..32 {
         let has = |i: u32| bits >> i & 1 == 1;
-        let parts = EntryParts { last_hit: has(0), idle_timeout: has(1), group: has(2), index: has(3), source: has(4), timer: has(5) };
+        let parts = EntryParts {
+            last_hit: has(0),
+            idle_timeout: has(1),
+            group: has(2),
+            index: has(3),
+            source: has(4),
+            timer: has(5),
+        };
         let mut memory = EntryMemory::new(&[vec![8, 48], vec![]], parts);
         for (i, group) in groups.into_iter().enumerate() {
             let call = call(0, &[8, 48], 3);

@@ -57,7 +57,8 @@ use crate::table::{SpecError, TableSpec};
 use abi::entry::TICK_SHIFT;
 use abi::state::{DynamicCounts, ReadEntry, StateError};
 use abi::{
-    DynamicBinding, EngineKind, EntryHeader, EntryLayout, EntryParts, EntryShape, ExactLayout, TableBinding, TableHandle,
+    DynamicBinding, EngineKind, EntryHeader, EntryLayout, EntryParts, EntryShape, ExactLayout, TableBinding,
+    TableHandle,
 };
 use base::entry::{ActionCall, EntryAction, KeyMatch, TableEntry};
 use std::collections::HashMap;
@@ -454,7 +455,8 @@ impl Core {
             // SAFETY: the slot is live.
             unsafe { (self.timer(entry)[1].load(Ordering::Relaxed), self.age(entry, tick)) }
         };
-        let may_end = |(at, (timeout, age)): (At, (u32, u64))| (!self.dynamic.expires || timeout > 0).then_some((at, age));
+        let may_end =
+            |(at, (timeout, age)): (At, (u32, u64))| (!self.dynamic.expires || timeout > 0).then_some((at, age));
         let live = self.array.live_in(buckets).map(|at| (at, age(&at)));
         let Some((oldest, _)) = live.filter_map(may_end).max_by_key(|(_, age)| *age) else { return false };
         debug_assert_eq!(oldest.bucket / STRIPE_BUCKETS, first);

@@ -1,5 +1,6 @@
 //! An exact table that packets write: entries that workers add, that expire, and that the control plane changes like
 //! others (PNA, "Tables with add-on-miss capability" and "Table entry idle timeout").
+//! Long because workers, control plane and housekeeping keep the same invariants of slots, which are read together.
 //!
 //! Readers see an exact table as any other ([`super`]): the same buckets, the same probe, no lock. What differs is the
 //! writers' side, of which there are many.

@@ -121,16 +121,16 @@ control MyVerifyChecksum(inout headers_t hdr, inout metadata_t meta) {
 }
 
 // A row of the sketch: counts the packet, and lowers `least` to what its counter has now.
-control Row(in window_t window, in bit<16> index, inout count_t least) {
+control Row(in window_t window, in bit<32> index, inout count_t least) {
     register<bit<32>>(CELLS) cells;
 
     apply {
         @atomic {
             bit<32> cell;
-            cells.read(cell, (bit<32>)index);
+            cells.read(cell, index);
             count_t count = cell[31:20] == window ? cell[19:0] : 0;
             count = count |+| 1;
-            cells.write((bit<32>)index, window ++ count);
+            cells.write(index, window ++ count);
             least = count < least ? count : least;
         }
     }
@@ -193,10 +193,10 @@ control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_met
         if (watched) {
             window_t window = (window_t)(std.ingress_global_timestamp >> 20);
             count_t packets = 0xfffff;
-            row_1.apply(window, at[15:0], packets);
-            row_2.apply(window, (at + step)[15:0], packets);
-            row_3.apply(window, (at + (step << 1))[15:0], packets);
-            row_4.apply(window, (at + (step << 1) + step)[15:0], packets);
+            row_1.apply(window, at & (CELLS - 1), packets);
+            row_2.apply(window, (at + step) & (CELLS - 1), packets);
+            row_3.apply(window, (at + (step << 1)) & (CELLS - 1), packets);
+            row_4.apply(window, (at + (step << 1) + step) & (CELLS - 1), packets);
             if (packets > hitter_limit) {
                 mark_to_drop(std);
                 if (packets == hitter_limit + 1) {

@@ -31,6 +31,7 @@ use control::{Code, Control, arbitration::ArbitrationRequest};
 use datapath::EngineKind;
 use model::{Judgement, Model};
 use prost::Message;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -76,6 +77,16 @@ pub struct Fault {
     pub what: String,
 }
 
+/// The tables of a program whose entries packets add and which end by themselves.
+fn timed_tables(program: &Path, info: &p4info::P4Info) -> BTreeSet<u32> {
+    let compiled =
+        frontend::compile(frontend::Input::File(program), &frontend::Options::default(), frontend::Until::Ir);
+    let program = compiled.ok().and_then(|compiled| compiled.optimised);
+    let tables = program.iter().flat_map(|program| &program.tables).filter(|t| t.dynamic.is_some() && t.idle_timeout);
+    let id = |table: &ir::Table| info.tables.iter().find(|t| *t.preamble.name == *table.name).map(|t| t.preamble.id);
+    tables.filter_map(id).collect()
+}
+
 impl Subject {
     /// Compiles a program and starts it.
     pub fn new(program: &Path, engine: EngineKind, seed: u64) -> Result<Subject, String> {
@@ -92,6 +103,7 @@ impl Subject {
         control.set_config(request).map_err(|e| e.to_string())?;
         let view = control.config(DEVICE).map_err(|e| e.to_string())?.ok_or("no config")?;
         let mut model = Model::new(view.p4info);
+        model.timed = timed_tables(program, &model.info);
         // What the program brings itself is taken as it is.
         for query in read::everything(&model.info) {
             let (found, _) = control.read(DEVICE, &[Some(query)]).map_err(|e| e.to_string())?;

@@ -9,7 +9,7 @@ use super::target::{CPU_PORT, PORTS};
 use control::Code;
 use control::entity::*;
 use p4info::{ActionProfile, DataType, MeterType, ObjectKind, P4Info, SelectorSize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Ids from here on are the server's own.
@@ -67,6 +67,8 @@ pub type EntryId = (Vec<u8>, i32);
 #[derive(Clone)]
 pub struct Model {
     pub(super) info: Arc<P4Info>,
+    /// Tables that packets add entries to, for which times may be given though P4Info has no word for that.
+    pub(super) timed: BTreeSet<u32>,
     pub(super) tables: BTreeMap<u32, BTreeMap<EntryId, Entry>>,
     pub(super) defaults: BTreeMap<u32, TableEntry>,
     /// What stands beside those.
@@ -94,6 +96,7 @@ impl Model {
     /// With nothing in it.
     pub fn new(info: Arc<P4Info>) -> Model {
         Model {
+            timed: BTreeSet::new(),
             tables: info.tables.iter().map(|t| (t.preamble.id, BTreeMap::new())).collect(),
             defaults: BTreeMap::new(),
             beside_defaults: BTreeMap::new(),

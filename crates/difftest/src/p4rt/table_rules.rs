@@ -265,7 +265,7 @@ impl Model {
             let leaving = old.and_then(|old| old.entry.action.as_ref()).map_or(0, one_shot_load);
             self.judge_entry_action(table, action, leaving, j);
         }
-        let idle = entry.idle_timeout_ns != 0 && !table.idle_timeout;
+        let idle = entry.idle_timeout_ns != 0 && !table.idle_timeout && !self.timed.contains(&table.preamble.id);
         j.fault_if(idle || entry.idle_timeout_ns < 0, Code::InvalidArgument);
         j.fault_if(entry.time_since_last_hit.is_some(), Code::InvalidArgument);
         self.judge_resources(table, entry, j);

@@ -1,2 +1,2 @@
 #include <core.p4>
-#include <pna.p4>
+#include <tna.p4>

@@ -1,7 +1,7 @@
 //! Properties of tables.
 
 /// Properties of tables: name, how it is written, what it does (P4_16, section "Tables", v1model, PSA).
-pub const PROPERTIES: [(&str, &str, &str); 16] = [
+pub const PROPERTIES: [(&str, &str, &str); 19] = [
     ("key", "key = { expression: match_kind; ... }", "What is looked up, and how each part is matched."),
     ("actions", "actions = { action; ... }", "The actions that entries and the default action can run."),
     (
@@ -28,6 +28,17 @@ pub const PROPERTIES: [(&str, &str, &str); 16] = [
         "support_timeout",
         "support_timeout = bool;",
         "Whether controllers hear of entries that match nothing for a while (v1model).",
+    ),
+    ("add_on_miss", "add_on_miss = bool;", "Whether the default action may add an entry for the packet's key (PNA)."),
+    (
+        "pna_idle_timeout",
+        "pna_idle_timeout = PNA_IdleTimeout_t.NOTIFY_CONTROL | PNA_IdleTimeout_t.AUTO_DELETE;",
+        "What becomes of entries that match nothing for a while (PNA).",
+    ),
+    (
+        "idle_timeout_with_auto_delete",
+        "idle_timeout_with_auto_delete = bool;",
+        "Whether entries end by themselves (PNA 0.5).",
     ),
     ("psa_direct_counter", "psa_direct_counter = DirectCounter;", "Counts where an action calls it (PSA)."),
     ("psa_direct_meter", "psa_direct_meter = DirectMeter;", "Meters where an action calls it (PSA)."),

@@ -56,7 +56,8 @@ pub struct ReadEntry {
     pub idle_ns: Option<u64>,
 }
 
-/// Expired entries that wait for the control plane; what comes beyond is counted alone.
+/// Expired entries that wait for the control plane: a few megabytes, and more than a controller is told of in a second. Further ones are
+/// only counted.
 pub const EXPIRED_MAX: usize = 1 << 16;
 
 /// What became of entries of a table that packets write.

@@ -1,6 +1,6 @@
 //! Programs whose packets read and write registers, on several workers at once: what a packet does to its cells is one
-//! step (`ir::atomicity`). Each program keeps something the same however packets follow one another; lost updates and
-//! packets that see half of what another one does break it.
+//! step (`ir::atomicity`). Each program keeps an invariant, whatever the order of its packets. A lost update breaks it, and so
+//! does a packet that sees only some of another packet's writes.
 
 mod common;
 

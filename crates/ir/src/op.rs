@@ -295,8 +295,7 @@ pub enum ReplicationPoint {
     EgressEnd,
     /// After deparsing: recirculate, at `Reingress`.
     DeparseEnd,
-    /// After deparsing: copies of the frame as it is now are asked for and go on at `CloneIngress`; the packet itself goes on
-    /// at `EntryKind::Deparse`.
+    /// After deparsing: clones the deparsed frame. The clones go on at `CloneIngress`, the packet itself at `EntryKind::Deparse`.
     FrameEnd,
 }
 

@@ -183,7 +183,7 @@ words! {
 }
 
 words! {
-    /// Words of what becomes of idle entries.
+    /// How a table treats idle entries, in the text form.
     EXPIRIES: Expiry =
         Expiry::Never => "never", Expiry::Notify => "notify", Expiry::Delete => "delete",
         Expiry::DeleteAndNotify => "delete_and_notify",

@@ -434,7 +434,7 @@ intrinsics! {
     DropFlag = "drop_flag",
     /// Set by the runtime before egress, for copies of a clone session: the session's class of service.
     ClassOfService = "class_of_service",
-    /// Read at `IngressEnd`, `EgressEnd` and `FrameEnd`: 1 when a clone is asked for.
+    /// Read at `IngressEnd`, `EgressEnd` and `FrameEnd`: 1 if the program requests a clone.
     CloneFlag = "clone_flag",
     /// Read with `CloneFlag`: the clone session.
     CloneSession = "clone_session",

@@ -56,7 +56,7 @@ impl Ahead {
         let graph = &flow.graph;
         let mut stops = BTreeMap::new();
         let mut reads = Vec::new();
-        // By node: the slots that do not have their values, because of what was not read.
+        // By node: slots whose values depend on cells that are only prefetched.
         let mut arriving: Vec<Option<BTreeSet<SlotId>>> = vec![None; graph.nodes.len()];
         arriving[0] = Some(BTreeSet::new());
         // Edges that lead backwards lead to heads of loops, where packets stop.
@@ -133,9 +133,9 @@ fn spends(op: &Op) -> bool {
     }
 }
 
-/// Bytes of a locked register in use up to which its cells are not prefetched: of fewer lines, the other workers' batches take some away
-/// before they are used.
-const LOCKED_BYTES_MIN: u64 = 32 * 1024;
+/// Bytes of a locked register in use up to which its cells are not prefetched: eight cache lines for each packet of a batch. With
+/// fewer, more than an eighth of the lines would be in another worker's cache again before they are used.
+const LOCKED_BYTES_MIN: u64 = 8 * 64 * abi::BATCH_MAX as u64;
 
 /// Bytes of a register in use up to which [`Strategy::Auto`] does not prefetch its cells.
 pub fn prefetched_bytes_min(is_locked: bool) -> u64 {

@@ -127,8 +127,8 @@ pub const CARRIED_HEADERS_MAX: usize = 16;
 pub const CHUNK: u32 = abi::BATCH_MAX as u32;
 /// Bytes of all tables of an entry up to which `Strategy::Auto` runs to completion: what a second-level cache has.
 pub const CACHED_BYTES_MAX: u64 = 256 * 1024;
-/// Bytes of a register in use up to which `Strategy::Auto` does not prefetch its cells: some part of what a last-level
-/// cache has. Going through a batch twice costs about thirty cycles a packet, and the processor hides much of a shorter way.
+/// Bytes of a register in use up to which `Strategy::Auto` does not prefetch its cells: what second-level caches have. Beyond, a cell
+/// comes from the last-level cache or from memory, which takes longer than the thirty cycles a packet of going through a batch twice.
 pub const PREFETCHED_BYTES_MIN: u64 = 1 << 20;
 /// Bytes of a table up to which `Strategy::Auto` never has packets wait for it.
 pub const CUT_BYTES_MIN: u64 = 64 * 1024;

@@ -109,7 +109,7 @@ impl Choices {
 impl Tracer {
     /// For the program that runs from this text, by this name; of frames that both filters want.
     pub fn new(
-        compiler: &Compiler,
+        (compiler, options): (&Compiler, &Options),
         pipeline: Arc<Pipeline>,
         (name, source): (&str, &[u8]),
         filter: &str,
@@ -119,8 +119,7 @@ impl Tracer {
         let text = frontend::form::text(source)?;
         let name = Path::new(name).file_name().and_then(|name| name.to_str()).unwrap_or("program.p4");
         let wants = Wants { raw: true, sources: true, ..Wants::default() };
-        let compiled =
-            compiler.compile_text(name, text, &Options::default(), wants).map_err(|e| e.message().to_string())?;
+        let compiled = compiler.compile_text(name, text, options, wants).map_err(|e| e.message().to_string())?;
         let program = Arc::new(compiled.program.ok_or("the running program has no IR")?);
         let filter = Filter::parse(filter, &program)?;
         Ok(Tracer { pipeline, program, sources: compiled.sources, filter, packet_filter, now_us, ports: None })

@@ -35,6 +35,8 @@ pub struct SwitchOperator {
     pub devices: Arc<Devices>,
     /// Compiles what runs again for traces.
     pub compiler: Arc<Compiler>,
+    /// As the switch compiles programs.
+    pub options: frontend::Options,
     /// Starts the process that takes over.
     pub successors: Arc<Successors>,
 }
@@ -143,7 +145,7 @@ impl Operator for SwitchOperator {
         let packet_filter = PacketFilter::compile(&request.packet_filter)?;
         let now_us = self.switch.now_us();
         let tracer = Tracer::new(
-            &self.compiler,
+            (&self.compiler, &self.options),
             pipeline,
             (&config.name, &config.device_config),
             &request.filter,

@@ -274,7 +274,7 @@ fn run(args: &Args) -> Result<End> {
             open_all(&mut |spec| devices.open_device(spec))?
         }
     };
-    let _observer = args.observe.start(&switch, &handle, &compiler, args.device_id)?;
+    let _observer = args.observe.start(&switch, &handle, (&compiler, &options), args.device_id)?;
     let numbers = numbers_of(&opened);
     let mut new_ports = Vec::new();
     let count = opened.len();
@@ -307,6 +307,7 @@ fn run(args: &Args) -> Result<End> {
         handle: Arc::clone(&handle),
         devices: Arc::clone(&devices),
         compiler: Arc::clone(&compiler),
+        options: options.clone(),
         successors: Arc::clone(&successors),
     };
     forward(signals, takeovers, &tell)?;

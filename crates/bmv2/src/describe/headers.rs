@@ -12,8 +12,8 @@ use sema::types::{FieldInfo, StructId, Type, TypeTable};
 use serde_json::{Map, Value, json};
 use std::collections::{HashMap, HashSet};
 
-/// Fields and elements of one struct or header that are described, for programs whose structs multiply. A quarter of what `lower` gives one
-/// variable: a description of each takes some hundred bytes, a name with its path in them.
+/// Most fields and elements in the description of one struct or header: nested structs and stacks multiply them. A quarter of the bound of
+/// `lower` for a variable, since a description takes some hundred bytes for each.
 const LEAVES_MAX: usize = 1 << 16;
 const SCALARS: &str = "scalars";
 const SCALARS_TYPE: &str = "scalars_0";

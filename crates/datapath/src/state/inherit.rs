@@ -4,7 +4,8 @@
 //!   both programs may run on them at once, as two workers of one program do; the epochs of both programs' workers are
 //!   counted in one `Domain`. A change-over of a million entries moves none of them.
 //! - Registers of another size are copied while no packet runs ([`FastState::take_registers`]): what packets read and write again
-//!   cannot be added up. So are registers that the two programs lock in different ways, which several workers may not mix.
+//!   cannot be added up. So are registers that the two programs lock differently: workers that run one program
+//!   would not exclude those that run the other.
 //! - Of objects that the control plane copies because their shape is another, counts are *added* when the old program has
 //!   run its last packet ([`FastState::inherit`]): so none is lost between copying and changing over.
 //!

@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The ports of the switch that is asked.
+/// The ports of the switch under test.
 pub const PORTS: [u32; 4] = [1, 2, 3, 4];
 /// The controller's.
 pub const CPU_PORT: u32 = 510;

@@ -27,7 +27,7 @@ use std::rc::Rc;
 
 /// Mirror slots where the number is not known at compile time (PNA asks for as many).
 const MIRROR_SLOTS: u64 = 4;
-/// Most mirror slots of a program.
+/// Most mirror slots of a program: four times what PNA asks for. Each adds a test and a replication to every packet's path.
 const MIRROR_SLOTS_MAX: usize = 16;
 /// The register of `allocate_flow_id`; no instance of a program has such a name.
 const FLOW_IDS: &str = "$flow_ids";

@@ -73,7 +73,7 @@ impl ObserveArgs {
         &self,
         switch: &Arc<Switch>,
         handle: &Arc<Handle>,
-        compiler: &Arc<Compiler>,
+        (compiler, options): (&Arc<Compiler>, &frontend::Options),
         device: u64,
     ) -> Result<Observer> {
         let mut observer = Observer { stop: Arc::default(), threads: Vec::new() };
@@ -97,6 +97,7 @@ impl ObserveArgs {
                 switch: Arc::clone(switch),
                 handle: Arc::clone(handle),
                 compiler: Arc::clone(compiler),
+                options: options.clone(),
                 device,
                 steps: self.packet_log_steps,
                 bytes: self.packet_log_bytes,
@@ -220,6 +221,7 @@ struct PacketLog {
     switch: Arc<Switch>,
     handle: Arc<Handle>,
     compiler: Arc<Compiler>,
+    options: frontend::Options,
     device: u64,
     steps: bool,
     bytes: usize,
@@ -291,7 +293,8 @@ impl PacketLog {
         let made = config.ok_or_else(|| "no program runs".to_string()).and_then(|config| {
             let filter = PacketFilter::compile("")?;
             let program = (config.name.as_str(), config.device_config.as_slice());
-            Tracer::new(&self.compiler, Arc::clone(&pipeline), program, "", filter, self.switch.now_us())
+            let compile = (&*self.compiler, &self.options);
+            Tracer::new(compile, Arc::clone(&pipeline), program, "", filter, self.switch.now_us())
         });
         let tracer = made.map_err(|why| tracing::warn!("packets of this program are not logged: {why}")).ok();
         self.tracer = Some((pipeline, tracer));

@@ -87,7 +87,7 @@ fn running() -> Arc<Pipeline> {
 
 fn tracer(filter: &str) -> Tracer {
     Tracer::new(
-        &crate::compiler::Compiler::in_process(),
+        (&crate::compiler::Compiler::in_process(), &frontend::Options::default()),
         running(),
         ("some/where/x.p4", SOURCE.as_bytes()),
         filter,
@@ -119,6 +119,27 @@ fn a_packet_meets_the_running_entries_and_leaves_no_trace_in_the_switch() {
 }
 
 #[test]
+fn a_trace_behaves_as_the_switch_compiles_its_programs() {
+    let begin = SOURCE.find("    apply {\n        seen.count(0);").expect("the ingress");
+    let end = SOURCE.find("control E(").expect("behind it");
+    let body = "    apply { hdr.h.setInvalid(); sm.egress_spec = (bit<9>)hdr.h.kind; }\n}\n";
+    let source = format!("{}{body}{}", &SOURCE[..begin], &SOURCE[end..]);
+    for (bmv2, port) in [(false, 0), (true, 5)] {
+        let options = Options { bmv2, ..Options::default() };
+        let input = Input::Text { name: "device_config.p4", text: &source };
+        let program = frontend::compile(input, &options, Until::Ir).unwrap().optimised.expect("the program is right");
+        let pipeline = datapath::load(Arc::new(program), EngineKind::Machine, 1).expect("it runs");
+        let compiler = crate::compiler::Compiler::in_process();
+        let filter = PacketFilter::compile("").unwrap();
+        let tracer =
+            Tracer::new((&compiler, &options), Arc::new(pipeline), ("x.p4", source.as_bytes()), "", filter, 17)
+                .expect("the program is right");
+        let traces = tracer.trace(4, &[5, 0, 0, 0], false).unwrap();
+        assert_eq!(traces[0].sent.iter().map(|sent| sent.port).collect::<Vec<_>>(), [port], "bmv2: {bmv2}");
+    }
+}
+
+#[test]
 fn a_tree_has_an_outcome_for_each_member() {
     let tracer = tracer("");
     let traces = tracer.trace(4, &[1, 5, 0, 0], true).unwrap();
@@ -140,7 +161,7 @@ fn a_filter_looks_at_what_is_extracted() {
     assert!(!tracer.wants(4, &[1]), "too short for the header");
     let all = PacketFilter::compile("").unwrap();
     let refused = Tracer::new(
-        &crate::compiler::Compiler::in_process(),
+        (&crate::compiler::Compiler::in_process(), &frontend::Options::default()),
         running(),
         ("some/where/x.p4", SOURCE.as_bytes()),
         "hdr.h.knid == 1",

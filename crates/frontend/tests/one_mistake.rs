@@ -16,8 +16,8 @@ const BARS: &[(&str, u32, usize)] = &[
     ("no ;", 100, 1),
     ("no }", 100, 1),
     ("no )", 100, 1),
-    ("misspelt use", 102, 2),
-    ("misspelt declaration", 102, 3),
+    ("misspelt use", 101, 2),
+    ("misspelt declaration", 101, 2),
     ("another type", 100, 1),
 ];
 

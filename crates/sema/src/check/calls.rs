@@ -440,12 +440,14 @@ impl<'a> Checker<'a> {
             .zip(values)
             .filter(|(p, v)| matches!(v, ArgValue::Absent) && self.deferred_defaults.contains_key(&p.span));
         let open = defaults.into_iter().find_map(|(p, _)| self.unbound_in(&p.ty, subst));
+        let is_broken = subst.met_unknown() || values.iter().any(|v| v.expr().is_some_and(|e| e.ty.is_unknown()));
         let Some(var) = open.or(unbound.filter(|_| !package)) else {
-            subst.bind_rest(&Type::Void);
+            // An open argument of which an error is told elsewhere may be any type.
+            let rest = if is_broken { Type::Unknown } else { Type::Void };
+            subst.bind_rest(&rest);
             return;
         };
-        let silent = values.iter().any(|v| v.expr().is_some_and(|e| e.ty.is_unknown()));
-        if !silent {
+        if !is_broken {
             let name = self.prog.types.vars[var.index()].clone();
             self.report(
                 Diagnostic::error(

@@ -11,17 +11,19 @@ use std::sync::Arc;
 pub(crate) struct Subst {
     vars: Vec<TypeVar>,
     bound: Vec<Option<Type>>,
+    /// Whether something was matched whose type is not known because of an error elsewhere.
+    met_unknown: bool,
 }
 
 impl Subst {
     /// Nothing to find.
     pub fn none() -> Subst {
-        Subst { vars: Vec::new(), bound: Vec::new() }
+        Subst { vars: Vec::new(), bound: Vec::new(), met_unknown: false }
     }
 
     /// All given.
     pub fn of(vars: &[TypeVar], types: &[Type]) -> Subst {
-        Subst { vars: vars.to_vec(), bound: types.iter().cloned().map(Some).collect() }
+        Subst { vars: vars.to_vec(), bound: types.iter().cloned().map(Some).collect(), met_unknown: false }
     }
 
     /// More variables, with or without a type.
@@ -41,6 +43,11 @@ impl Subst {
             Some(i) => self.bound[i].clone(),
             None => Some(Type::Var(var)),
         }
+    }
+
+    /// Whether something was matched whose type is not known because of an error elsewhere: then what was not found is not known either.
+    pub fn met_unknown(&self) -> bool {
+        self.met_unknown
     }
 
     /// Whether something was not found yet.
@@ -146,7 +153,10 @@ impl Checker<'_> {
     /// that follows complains.
     pub fn match_types(&mut self, s: &mut Subst, pattern: &Type, ty: &Type) -> bool {
         match (pattern, ty) {
-            (Type::Unknown, _) | (_, Type::Unknown) => true,
+            (Type::Unknown, _) | (_, Type::Unknown) => {
+                s.met_unknown = true;
+                true
+            }
             (Type::Var(var), _) => match s.position(*var) {
                 None => pattern == ty,
                 Some(i) => match s.bound[i].take() {

@@ -209,12 +209,18 @@ fn new_table(program: &Program, table: &ir::Table, domain: &Arc<Domain>) -> std:
     Ok(new)
 }
 
+/// How so many workers keep their updates of registers apart; one worker need not.
+fn atomicity(program: &Program, workers: usize) -> Atomicity {
+    if workers > 1 { Atomicity::new(program) } else { Atomicity::default() }
+}
+
 impl FastState {
     /// The state of a freshly loaded program, for workers `0..workers`: its own entries, cells at their initial values.
     pub fn new(program: Arc<Program>, workers: usize) -> std::result::Result<FastState, LoadError> {
         // A worker's number becomes free a moment before its place does; and of two programs, one of which inherits from
         // the other, both may have one.
-        FastState::with(program, workers, Domain::new(4 * workers), &Inherited::default())
+        let atomicity = atomicity(&program, workers);
+        FastState::with(program, workers, Domain::new(4 * workers), &Inherited::default(), atomicity)
     }
 
     fn with(
@@ -222,9 +228,9 @@ impl FastState {
         workers: usize,
         domain: Arc<Domain>,
         inherited: &Inherited,
+        atomicity: Atomicity,
     ) -> std::result::Result<FastState, LoadError> {
         domain.renew_seeds();
-        let atomicity = if workers > 1 { Atomicity::new(&program) } else { Atomicity::default() };
         let mut tables = Vec::new();
         for (i, table) in program.tables.iter().enumerate() {
             if let Some(kept) = inherited.tables.get(&TableId::from_index(i)) {

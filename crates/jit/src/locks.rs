@@ -47,11 +47,15 @@ impl Locks {
         mut declare: impl FnMut() -> Variable,
     ) -> Result<Locks, String> {
         let rank = |register| lock_rank(bindings, register);
+        let ranks: Vec<u32> = (0..program.externs.len()).filter_map(|i| rank(ExternId::from_index(i))).collect();
+        if ranks.is_empty() {
+            return Ok(Locks::default());
+        }
         let acquisitions = Acquisitions::new(program, entry, &rank)
             .map_err(|register| program.externs[register.index()].name.clone())?;
         let mut held = BTreeMap::new();
         if !acquisitions.is_empty() {
-            for rank in (0..program.externs.len()).filter_map(|i| rank(ExternId::from_index(i))) {
+            for rank in ranks {
                 held.entry(rank).or_insert_with(&mut declare);
             }
         }

@@ -66,10 +66,11 @@ impl FastState {
                 custom_crcs: Arc::clone(&old.custom_crcs),
             }
         };
-        if old.taken.len() > 1 && !old.is_locked_alike(&Atomicity::new(&program), keep) {
+        let atomicity = super::atomicity(&program, old.taken.len());
+        if !old.is_locked_alike(&atomicity, keep) {
             inherited.externs.retain(|_, (cells, _)| !matches!(cells, Cells::Registers(_)));
         }
-        let state = FastState::with(program, old.taken.len(), Arc::clone(&old.domain), &inherited)?;
+        let state = FastState::with(program, old.taken.len(), Arc::clone(&old.domain), &inherited, atomicity)?;
         state.set_time(old.now_us());
         Ok(state)
     }

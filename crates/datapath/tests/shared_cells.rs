@@ -33,7 +33,8 @@ const Q: ExternId = ExternId(1);
 
 /// A frame has two bytes that name cells and one that chooses a path.
 fn program(control: &str) -> Arc<ir::Program> {
-    let slots = "slot x: 32 temp\nslot y: 48 temp\nslot x48: 48 temp\nslot z: 32 temp\nslot c: 1 temp\n";
+    let slots =
+        "slot x: 32 temp\nslot y: 48 temp\nslot x48: 48 temp\nslot z: 32 temp\nslot w: 32 temp\nslot c: 1 temp\n";
     let registers = format!(
         "{slots}extern p register size {CELLS} width 32 initial 32w{FULL}\n\
          extern q register size {CELLS} width 48 initial 48w{FULL}\n"
@@ -105,6 +106,61 @@ b0:
   z = read p, h.j
   z = add z, 32w1
   write p, h.j, z
+  send port
+";
+
+/// As `MOVE`, with each index computed where it is used.
+const TWICE: &str = "\
+b0:
+  w = zext h.i
+  w = add w, 32w3
+  x = read p, w
+  y = read q, h.j
+  c = eq h.path, 8w0
+  branch c, b1, b2
+b1:
+  z = mov 32w7
+  jump b2
+b2:
+  x = sub x, 32w1
+  y = add y, 48w1
+  z = zext h.i
+  z = add z, 32w3
+  write p, z, x
+  z = zext h.j
+  write q, z, y
+  send port
+";
+
+/// As `TWICE`, but the second index is another one for some packets.
+const OTHERWISE: &str = "\
+b0:
+  w = zext h.i
+  x = read p, w
+  c = eq h.path, 8w0
+  branch c, b1, b2
+b1:
+  w = add w, 32w1
+  jump b2
+b2:
+  write p, w, x
+  send port
+";
+
+/// Another cell in each round of a loop, by the same operations.
+const ROUNDS: &str = "\
+b0:
+  z = mov 32w0
+  jump b1
+b1:
+  c = ult z, 32w3
+  branch c, b2, b3
+b2:
+  x = read p, z
+  write p, z, x
+  z = add z, 32w1
+  jump b1
+b3:
   send port
 ";
 
@@ -196,7 +252,7 @@ const ENGINES: [EngineKind; 3] = [EngineKind::Machine, EngineKind::Staged, Engin
 
 #[test]
 fn nothing_is_lost_between_two_registers() {
-    for control in [MOVE, EITHER_WAY] {
+    for control in [MOVE, TWICE, EITHER_WAY] {
         for engine in ENGINES {
             let (pipeline, sent) = play(&program(control), engine);
             assert_eq!(sent, all(engine), "{engine:?}");
@@ -291,12 +347,15 @@ fn cells_are_locked_where_that_needs_no_second_lock_of_a_register_and_has_an_ord
         (sharing, atomicity.takes_turns(), [atomicity.rank(P), atomicity.rank(Q)])
     };
     let locked = |rank| Sharing::Locked { rank };
-    for control in [MOVE, PAIR, PERHAPS] {
+    for control in [MOVE, PAIR, TWICE, PERHAPS] {
         assert_eq!(of(&program(control)), (vec![locked(0), locked(1)], false, [Some(0), Some(1)]));
     }
     let either = vec![Sharing::Order(vec![Q]), Sharing::Order(vec![P])];
     assert_eq!(of(&program(EITHER_WAY)), (either, true, [None; 2]));
     assert_eq!(of(&program(WITHIN)), (vec![Sharing::SeveralCells, Sharing::OnlyRead], true, [None; 2]));
+    for control in [OTHERWISE, ROUNDS] {
+        assert_eq!(of(&program(control)).0, [Sharing::SeveralCells, Sharing::OnlyRead]);
+    }
     let mut small = (*program(MOVE)).clone();
     let ir::ExternKind::Register { size, .. } = &mut small.externs[0].kind else { unreachable!("it is one") };
     *size = LOCKED_CELLS_MIN - 1;

@@ -18,10 +18,11 @@
 //! Everything is linear in the program for each register that is locked. Tests: at the end of the file.
 
 use crate::flow::Cfg;
-use crate::op::{Op, Operand, Terminator};
+use crate::op::{CastKind, Op, Operand, Terminator};
 use crate::program::{EntryPoint, ExternKind, Program, Stage};
-use base::ids::{BlockId, ExternId};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use base::Bits;
+use base::ids::{BlockId, ExternId, SlotId};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// How packets of several workers are kept apart at one register.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -78,10 +79,11 @@ impl Atomicity {
                 _ => updated.push((register, size)),
             }
         }
-        let numbers: BTreeMap<ExternId, usize> = updated.iter().enumerate().map(|(i, (r, _))| (*r, i)).collect();
+        let places: BTreeMap<ExternId, usize> = updated.iter().enumerate().map(|(i, (r, _))| (*r, i)).collect();
         let mut found = Found { followers: vec![BTreeSet::new(); updated.len()], several: BTreeSet::new() };
+        let numbered = numbered(program, &|register| places.contains_key(&register));
         for entry in program.entries.iter().filter(|_| !updated.is_empty()) {
-            walk(program, entry, &|register| numbers.get(&register).copied(), &mut |step| found.note(step));
+            walk(program, entry, &|register| places.get(&register).copied(), &numbered, &mut |step| found.note(step));
         }
         for (rank, together) in components(&found.followers).into_iter().enumerate() {
             for &number in &together {
@@ -154,7 +156,9 @@ impl Acquisitions {
     ) -> Result<Acquisitions, ExternId> {
         let mut accesses = BTreeMap::new();
         let mut wrong = None;
-        walk(program, entry, &|register| rank_of(register).map(|rank| rank as usize), &mut |step| {
+        // Which cell it is has been decided.
+        let numbered = BTreeSet::new();
+        walk(program, entry, &|register| rank_of(register).map(|rank| rank as usize), &numbered, &mut |step| {
             if step.acquire != Acquire::Held && step.held.iter().any(|held| *held > step.lock) {
                 wrong.get_or_insert(step.register);
             }
@@ -208,13 +212,21 @@ fn growing(program: &Program, entry: &EntryPoint, accesses: &BTreeMap<Access, Ac
 #[derive(Clone, PartialEq, Debug)]
 struct Held {
     /// The index for which it was acquired; `None` if that may no longer be told.
-    index: Option<Operand>,
+    index: Option<Number>,
     /// Whether it is held on all paths.
     surely: bool,
 }
 
 /// By lock.
 type Locks = BTreeMap<usize, Held>;
+
+/// What is known where a block begins.
+#[derive(Clone, PartialEq, Debug, Default)]
+struct Known {
+    locks: Locks,
+    /// Numbers of the slots that decide indices; of others the value that they have at the entry's start.
+    values: BTreeMap<SlotId, Number>,
+}
 
 /// An access, and the locks that may be held before it.
 struct Step {
@@ -247,29 +259,37 @@ impl Found {
     }
 }
 
-/// Finds out which locks packets hold at each access of an entry, and gives all accesses that packets can come to.
+/// Finds out which locks packets hold at each access of an entry, and gives all accesses that packets can come to. Indices are told
+/// apart as far as the slots of `numbered` go.
 fn walk(
     program: &Program,
     entry: &EntryPoint,
     lock_of: &dyn Fn(ExternId) -> Option<usize>,
+    numbered: &BTreeSet<SlotId>,
     give: &mut dyn FnMut(Step),
 ) {
     let stages: Vec<&Stage> = entry.stages.iter().map(|stage| &program.stages[stage.index()]).collect();
-    let orders: Vec<Vec<BlockId>> = stages.iter().map(|stage| Cfg::new(stage).rpo).collect();
-    let mut before: Vec<Vec<Option<Locks>>> = stages.iter().map(|stage| vec![None; stage.blocks.len()]).collect();
+    let cfgs: Vec<Cfg> = stages.iter().map(|stage| Cfg::new(stage)).collect();
+    let heads: Vec<Vec<bool>> = cfgs.iter().map(Cfg::loop_heads).collect();
+    let mut before: Vec<Vec<Option<Known>>> = stages.iter().map(|stage| vec![None; stage.blocks.len()]).collect();
     let Some(first) = before.first_mut().and_then(|blocks| blocks.first_mut()) else { return };
-    *first = Some(Locks::new());
-    let mut waiting: VecDeque<(usize, BlockId)> = VecDeque::from([(0, Stage::START)]);
-    while let Some((position, block)) = waiting.pop_front() {
-        let Some(mut locks) = before[position][block.index()].clone() else { continue };
+    *first = Some(Known::default());
+    let mut numbers = Numbers { program, numbered, all: HashMap::new() };
+    // In reverse post-order, so that without loops each block comes once, behind all its predecessors.
+    let place = |position: usize, block: BlockId| Some((position, cfgs.get(position)?.rpo_index[block.index()]?));
+    let mut waiting: BTreeSet<(usize, u32)> = place(0, Stage::START).into_iter().collect();
+    while let Some((position, order)) = waiting.pop_first() {
+        let block = cfgs[position].rpo[order as usize];
+        let Some(mut known) = before[position][block.index()].clone() else { continue };
         let code = &stages[position].blocks[block.index()];
-        for inst in &code.insts {
-            apply(program, &inst.op, lock_of, &mut locks);
+        for (i, inst) in code.insts.iter().enumerate() {
+            numbers.apply(&inst.op, (position, block, i), lock_of, &mut known);
         }
         let mut reach = |position: usize, block: BlockId| {
-            let Some(there) = before.get_mut(position).and_then(|blocks| blocks.get_mut(block.index())) else { return };
-            if merge(there, &locks) && !waiting.contains(&(position, block)) {
-                waiting.push_back((position, block));
+            let Some(place) = place(position, block) else { return };
+            let there = &mut before[position][block.index()];
+            if numbers.merge(there, &known, (position, block), heads[position][block.index()]) {
+                waiting.insert(place);
             }
         };
         code.term.for_each_target(|to| reach(position, to));
@@ -277,14 +297,15 @@ fn walk(
             reach(position + 1, Stage::START);
         }
     }
-    for (position, order) in orders.iter().enumerate() {
-        for &block in order {
-            let Some(mut locks) = before[position][block.index()].clone() else { continue };
+    for (position, cfg) in cfgs.iter().enumerate() {
+        for &block in &cfg.rpo {
+            let Some(mut known) = before[position][block.index()].clone() else { continue };
             for (i, inst) in stages[position].blocks[block.index()].insts.iter().enumerate() {
                 if let Some((register, index)) = accessed(&inst.op)
                     && let Some(lock) = lock_of(register)
                 {
-                    let held = locks.get(&lock);
+                    let index = numbers.of(index, &known);
+                    let held = known.locks.get(&lock);
                     give(Step {
                         access: (position, block, i),
                         register,
@@ -294,11 +315,11 @@ fn walk(
                             Some(held) if held.surely => Acquire::Held,
                             Some(_) => Acquire::IfFree,
                         },
-                        other_cell: held.is_some_and(|held| held.index.as_ref() != Some(index)),
-                        held: locks.keys().copied().filter(|other| *other != lock).collect(),
+                        other_cell: held.is_some_and(|held| held.index != Some(index)),
+                        held: known.locks.keys().copied().filter(|other| *other != lock).collect(),
                     });
                 }
-                apply(program, &inst.op, lock_of, &mut locks);
+                numbers.apply(&inst.op, (position, block, i), lock_of, &mut known);
             }
         }
     }
@@ -314,55 +335,165 @@ fn accessed(op: &Op) -> Option<(ExternId, &Operand)> {
     }
 }
 
-fn apply(program: &Program, op: &Op, lock_of: &dyn Fn(ExternId) -> Option<usize>, locks: &mut Locks) {
-    if let Some((register, index)) = accessed(op)
-        && let Some(lock) = lock_of(register)
-    {
-        let held = locks.entry(lock).or_insert_with(|| Held { index: Some(index.clone()), surely: true });
-        held.surely = true;
-        if held.index.as_ref() != Some(index) {
-            held.index = None;
+/// Slots from which the indices of locked registers are computed.
+fn numbered(program: &Program, is_locked: &dyn Fn(ExternId) -> bool) -> BTreeSet<SlotId> {
+    let ops = || program.stages.iter().flat_map(|s| &s.blocks).flat_map(|b| &b.insts).map(|inst| &inst.op);
+    let indices = ops().filter_map(accessed).filter(|(register, _)| is_locked(*register));
+    let mut slots: BTreeSet<SlotId> = indices.filter_map(|(_, index)| index.slot()).collect();
+    let mut count = 0;
+    while count != slots.len() {
+        count = slots.len();
+        for op in ops().filter(|op| op.is_arithmetic()) {
+            if op.dst().is_some_and(|dst| slots.contains(&dst)) {
+                op.for_each_use(program, |slot| _ = slots.insert(slot));
+            }
         }
     }
-    if !locks.is_empty() {
-        op.for_each_def(program, |slot| {
-            for held in locks.values_mut().filter(|held| held.index.as_ref().and_then(Operand::slot) == Some(slot)) {
-                held.index = None;
-            }
-        });
-    }
+    slots
 }
 
-/// Adds what holds on another path; whether that changed anything.
-fn merge(there: &mut Option<Locks>, here: &Locks) -> bool {
-    let Some(there) = there else {
-        *there = Some(here.clone());
-        return true;
-    };
-    let mut changed = false;
-    for (lock, held) in here {
-        match there.get_mut(lock) {
-            None => {
-                there.insert(*lock, Held { surely: false, ..held.clone() });
-                changed = true;
-            }
-            Some(before) => {
-                if before.surely && !held.surely {
-                    before.surely = false;
-                    changed = true;
-                }
-                if before.index.is_some() && before.index != held.index {
-                    before.index = None;
-                    changed = true;
-                }
+/// The number of a value: equal numbers, equal values, on the way of a packet from one head of a loop to the next (value
+/// numbering; Aho, Lam, Sethi and Ullman, "Compilers", 6.1.2).
+type Number = u32;
+
+/// What has a number.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+enum Valued {
+    Constant(u64),
+    /// A constant that is no number of 64 bits.
+    Wide(Bits),
+    /// A slot at the entry's start.
+    Start(SlotId),
+    /// A slot where paths meet that give it different values.
+    Join(usize, BlockId, SlotId),
+    /// What an operation assigns that is not arithmetic.
+    Assigned(Access, SlotId),
+    /// What arithmetic computes. The width of the result is the first.
+    Computed {
+        op: String,
+        operands: Vec<Number>,
+        widths: Vec<u32>,
+    },
+}
+
+struct Numbers<'p> {
+    program: &'p Program,
+    numbered: &'p BTreeSet<SlotId>,
+    all: HashMap<Valued, Number>,
+}
+
+impl Numbers<'_> {
+    fn number(&mut self, value: Valued) -> Number {
+        let next = self.all.len() as Number;
+        *self.all.entry(value).or_insert(next)
+    }
+
+    fn of_slot(&mut self, slot: SlotId, known: &Known) -> Number {
+        known.values.get(&slot).copied().unwrap_or_else(|| self.number(Valued::Start(slot)))
+    }
+
+    fn of(&mut self, operand: &Operand, known: &Known) -> Number {
+        match operand {
+            Operand::Slot(slot) => self.of_slot(*slot, known),
+            Operand::Const(bits) => {
+                self.number(bits.to_u64().map_or_else(|| Valued::Wide(bits.clone()), Valued::Constant))
             }
         }
     }
-    for (_, before) in there.iter_mut().filter(|(lock, before)| before.surely && !here.contains_key(lock)) {
-        before.surely = false;
-        changed = true;
+
+    /// The value that an operation at a place assigns to a slot.
+    fn assigned(&mut self, op: &Op, access: Access, slot: SlotId, known: &Known) -> Number {
+        match op {
+            // The same number, in another width.
+            Op::Mov { src, .. } | Op::Cast { kind: CastKind::Zext, a: src, .. } => self.of(src, known),
+            Op::SetSlice { .. } => self.number(Valued::Assigned(access, slot)),
+            _ if op.is_arithmetic() => {
+                let mut widths = vec![self.program.width(slot)];
+                op.for_each_operand(|operand| widths.push(operand.width(self.program)));
+                let mut operands = Vec::new();
+                op.for_each_operand(|operand| operands.push(self.of(operand, known)));
+                // What is left says which operation it is.
+                let mut bare = op.clone();
+                bare.for_each_operand_mut(|operand| *operand = Operand::Slot(SlotId(0)));
+                bare.for_each_slot_mut(|slot| *slot = SlotId(0));
+                self.number(Valued::Computed { op: format!("{bare:?}"), operands, widths })
+            }
+            _ => self.number(Valued::Assigned(access, slot)),
+        }
     }
-    changed
+
+    fn apply(&mut self, op: &Op, access: Access, lock_of: &dyn Fn(ExternId) -> Option<usize>, known: &mut Known) {
+        if let Some((register, index)) = accessed(op)
+            && let Some(lock) = lock_of(register)
+        {
+            let index = self.of(index, known);
+            let held = known.locks.entry(lock).or_insert(Held { index: Some(index), surely: true });
+            held.surely = true;
+            if held.index != Some(index) {
+                held.index = None;
+            }
+        }
+        let mut assigned = Vec::new();
+        op.for_each_def(self.program, |slot| assigned.push(slot));
+        for slot in assigned.into_iter().filter(|slot| self.numbered.contains(slot)) {
+            let value = self.assigned(op, access, slot, known);
+            known.values.insert(slot, value);
+        }
+    }
+
+    /// Adds what holds on another path to a block; whether that changed anything.
+    fn merge(
+        &mut self,
+        there: &mut Option<Known>,
+        here: &Known,
+        (position, block): (usize, BlockId),
+        is_loop_head: bool,
+    ) -> bool {
+        let mut here = here.clone();
+        if is_loop_head {
+            // A number may stand for another value in the next round.
+            here.locks.values_mut().for_each(|held| held.index = None);
+        }
+        let Some(there) = there else {
+            *there = Some(here);
+            return true;
+        };
+        let mut changed = false;
+        for (lock, held) in &here.locks {
+            match there.locks.get_mut(lock) {
+                None => {
+                    there.locks.insert(*lock, Held { surely: false, ..held.clone() });
+                    changed = true;
+                }
+                Some(before) => {
+                    if before.surely && !held.surely {
+                        before.surely = false;
+                        changed = true;
+                    }
+                    if before.index.is_some() && before.index != held.index {
+                        before.index = None;
+                        changed = true;
+                    }
+                }
+            }
+        }
+        for (_, before) in
+            there.locks.iter_mut().filter(|(lock, before)| before.surely && !here.locks.contains_key(lock))
+        {
+            before.surely = false;
+            changed = true;
+        }
+        let slots: BTreeSet<SlotId> = there.values.keys().chain(here.values.keys()).copied().collect();
+        for slot in slots {
+            let (before, other) = (self.of_slot(slot, there), self.of_slot(slot, &here));
+            let join = self.number(Valued::Join(position, block, slot));
+            if before != other && before != join {
+                there.values.insert(slot, join);
+                changed = true;
+            }
+        }
+        changed
+    }
 }
 
 /// The strongly connected components of a graph, each before those that can be reached from it (Kosaraju's algorithm).

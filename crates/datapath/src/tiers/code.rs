@@ -297,11 +297,12 @@ impl Code {
             others.for_each(|(entry, generic)| *entry = entry.or(*generic));
         }
         let new = Special { entries, code, generation, contents };
-        retired.extend(self.special.swap(Some(Arc::new(new))));
-        self.compiled.fetch_add(1, Ordering::Relaxed);
-        self.published.fetch_add(1, Ordering::Release);
+        // Whoever sees the code also sees that it was compiled.
         let took = start.elapsed();
         self.last_ns.store(took.as_nanos() as u64, Ordering::Relaxed);
+        self.compiled.fetch_add(1, Ordering::Relaxed);
+        retired.extend(self.special.swap(Some(Arc::new(new))));
+        self.published.fetch_add(1, Ordering::Release);
         retired.retain(|code| Arc::strong_count(code) > 1);
         Ok(took)
     }

@@ -111,8 +111,20 @@ pub fn address(interface: &str) {
     ip(&format!("neigh add 10.9.0.2 lladdr 02:00:00:00:00:02 dev {interface}"));
 }
 
-/// A UDP socket at 10.9.0.1:5000.
+fn output_of_ip(arguments: &str) -> String {
+    let output = Command::new("ip").args(arguments.split(' ')).output().expect("`ip` runs");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// A UDP socket at 10.9.0.1:5000, once the kernel sends through its interface. The kernel drops what it should send until it
+/// has noticed that the link is up, which takes it up to a second.
 pub fn kernel_socket() -> UdpSocket {
+    let addresses = output_of_ip("-o addr show to 10.9.0.1");
+    let interface = addresses.split_whitespace().nth(1).expect("an interface has the address");
+    wait_for("the kernel notices that the link is up", || {
+        let shown = output_of_ip(&format!("-o link show {interface}"));
+        shown.contains("state UP") || shown.contains("state UNKNOWN")
+    });
     let socket = UdpSocket::bind("10.9.0.1:5000").expect("the address is there");
     socket.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
     socket

@@ -247,6 +247,17 @@ int shim_alloc_like(void *handle, const void *vtable, struct shim_packet *out)
 	return pool == small_pool ? shim_alloc(pool, vtable, out) : shim_alloc_large(vtable, out);
 }
 
+uint32_t shim_alloc_like_bulk(void *handle, const void *vtable, struct shim_packet *out, uint32_t count)
+{
+	struct rte_mempool *pool = ((struct rte_mbuf *)handle)->pool;
+	if (pool == small_pool)
+		return shim_alloc_bulk(pool, vtable, out, count);
+	uint32_t done = 0;
+	while (done < count && shim_alloc_large(vtable, &out[done]) == 0)
+		done++;
+	return done;
+}
+
 void shim_free(void *handle)
 {
 	rte_mempool_put(((struct rte_mbuf *)handle)->pool, handle);

@@ -72,6 +72,7 @@ int shim_alloc(void *pool, const void *vtable, struct shim_packet *out);
 int shim_alloc_large(const void *vtable, struct shim_packet *out);
 uint32_t shim_alloc_bulk(void *pool, const void *vtable, struct shim_packet *out, uint32_t count);
 int shim_alloc_like(void *handle, const void *vtable, struct shim_packet *out);
+uint32_t shim_alloc_like_bulk(void *handle, const void *vtable, struct shim_packet *out, uint32_t count);
 void shim_free(void *handle);
 void shim_free_bulk(const struct shim_packet *packets, size_t count);
 

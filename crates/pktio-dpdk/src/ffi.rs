@@ -90,6 +90,12 @@ unsafe extern "C" {
         count: u32,
     ) -> u32;
     pub(crate) fn shim_alloc_like(handle: *mut c_void, vtable: &'static PoolVtable, out: *mut RawPacket) -> c_int;
+    pub(crate) fn shim_alloc_like_bulk(
+        handle: *mut c_void,
+        vtable: &'static PoolVtable,
+        out: *mut RawPacket,
+        count: u32,
+    ) -> u32;
     pub(crate) fn shim_free(handle: *mut c_void);
     pub(crate) fn shim_free_bulk(packets: *const RawPacket, count: usize);
 

@@ -21,8 +21,14 @@ pub(crate) const LARGE_BUFFERS: u32 = 511;
 pub(crate) const BYTES_PER_LARGE_BUFFER: u64 = 66 << 10;
 
 /// What makes a packet an `rte_mbuf`: `handle` points to one.
-pub(crate) static MBUF_VTABLE: PoolVtable =
-    PoolVtable { name: "mbuf", free: mbuf_free, free_bulk: mbuf_free_bulk, alloc_like: mbuf_alloc_like };
+pub(crate) static MBUF_VTABLE: PoolVtable = PoolVtable {
+    name: "mbuf",
+    free: mbuf_free,
+    free_bulk: mbuf_free_bulk,
+    alloc_like: mbuf_alloc_like,
+    alloc_like_bulk: mbuf_alloc_like_bulk,
+    pool_of: mbuf_pool_of,
+};
 
 pub(crate) struct MbufPool {
     pool: NonNull<c_void>,
@@ -134,4 +140,21 @@ unsafe fn mbuf_alloc_like(handle: NonNull<()>) -> Option<Packet> {
         let result = ffi::shim_alloc_like(handle.as_ptr().cast(), &MBUF_VTABLE, raw.as_mut_ptr());
         (result == 0).then(|| Packet::from_raw(raw.assume_init()))
     }
+}
+
+unsafe fn mbuf_alloc_like_bulk(handle: NonNull<()>, out: &mut Vec<Packet>, n: usize) {
+    out.reserve(n);
+    let before = out.len();
+    // SAFETY: `handle` is a live mbuf (`PoolVtable::alloc_like`). There is room for `n` packets behind `before`, and a packet is
+    // laid out as a `RawPacket`; the shim writes as many as it returns, each a fresh mbuf.
+    unsafe {
+        let end = out.as_mut_ptr().add(before).cast::<RawPacket>();
+        let count = ffi::shim_alloc_like_bulk(handle.as_ptr().cast(), &MBUF_VTABLE, end, n as u32) as usize;
+        out.set_len(before + count);
+    }
+}
+
+/// There are two pools, one for each size of buffers.
+unsafe fn mbuf_pool_of(_: NonNull<()>) -> usize {
+    0
 }

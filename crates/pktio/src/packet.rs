@@ -38,6 +38,16 @@ pub struct PoolVtable {
     /// # Safety
     /// `handle` comes from a live [`RawPacket`] of this vtable.
     pub alloc_like: unsafe fn(handle: NonNull<()>) -> Option<Packet>,
+    /// As many calls of `alloc_like` in one: appends up to `n` empty buffers to `out`.
+    ///
+    /// # Safety
+    /// As for `alloc_like`.
+    pub alloc_like_bulk: unsafe fn(handle: NonNull<()>, out: &mut Vec<Packet>, n: usize),
+    /// What buffers have in common that `alloc_like` takes from one another's pool: only for comparisons.
+    ///
+    /// # Safety
+    /// As for `alloc_like`.
+    pub pool_of: unsafe fn(handle: NonNull<()>) -> usize,
 }
 
 /// The fields of a [`Packet`], for code that stores or passes packets in its own `repr(C)` structures.
@@ -243,13 +253,51 @@ impl Packet {
     /// A copy in a second buffer of the same pool with the same headroom; `None` when the pool is empty.
     pub fn copy(&self) -> Option<Packet> {
         // SAFETY: `handle` is this live packet's, and belongs to this vtable.
-        let mut copy = unsafe { (self.raw.vtable.alloc_like)(self.raw.handle) }?;
-        copy.adjust(self.headroom(), self.len()).ok()?;
-        copy.data_mut().copy_from_slice(self.data());
-        copy.raw.segment = self.raw.segment;
-        Some(copy)
+        let copy = unsafe { (self.raw.vtable.alloc_like)(self.raw.handle) }?;
+        self.copy_into(copy)
+    }
+
+    /// A copy in this buffer, with the same headroom; `None`, and the buffer is given back, if it is too small.
+    #[inline]
+    pub fn copy_into(&self, mut buffer: Packet) -> Option<Packet> {
+        buffer.adjust(self.headroom(), self.len()).ok()?;
+        // Short frames in whole cache lines, as far as both buffers reach: that needs no call.
+        let lines = self.len().div_ceil(LINE);
+        let end = self.headroom() + lines * LINE;
+        if lines <= LINES_MAX && end <= self.capacity().min(buffer.capacity()) {
+            for line in 0..lines {
+                // SAFETY: `end` is within both buffers, which are initialised, and two packets are never one buffer.
+                unsafe {
+                    let from = self.data_ptr().add(line * LINE).cast::<[u8; LINE]>();
+                    buffer.data_mut_ptr().add(line * LINE).cast::<[u8; LINE]>().write_unaligned(from.read_unaligned());
+                }
+            }
+        } else {
+            buffer.data_mut().copy_from_slice(self.data());
+        }
+        buffer.raw.segment = self.raw.segment;
+        Some(buffer)
+    }
+
+    /// Appends up to `n` empty buffers of this packet's pool and size to `out`.
+    pub fn alloc_like(&self, out: &mut Vec<Packet>, n: usize) {
+        // SAFETY: `handle` is this live packet's, and belongs to this vtable.
+        unsafe { (self.raw.vtable.alloc_like_bulk)(self.raw.handle, out, n) }
+    }
+
+    /// Whether the other's buffer is of the same pool and size.
+    #[inline]
+    pub fn is_like(&self, other: &Packet) -> bool {
+        // SAFETY: both handles are of live packets, and belong to this vtable if the first comparison says so.
+        std::ptr::eq(self.raw.vtable, other.raw.vtable)
+            && self.raw.capacity == other.raw.capacity
+            && unsafe { (self.raw.vtable.pool_of)(self.raw.handle) == (self.raw.vtable.pool_of)(other.raw.handle) }
     }
 }
+
+/// What short frames are copied in, and how many of them make a frame that is not short.
+const LINE: usize = 64;
+const LINES_MAX: usize = 4;
 
 impl Drop for Packet {
     #[inline]

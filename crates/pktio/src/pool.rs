@@ -5,8 +5,8 @@
 //! that a device delivers in pieces costs less than every program, engine and device dealing with pieces.
 //!
 //! [`HeapPool`] hands out at most `limit` buffers, recycles them, and allocates lazily. Each buffer starts with a
-//! 64-byte header that names its pool and size, so that a packet finds its way home from any thread; a buffer that is out
-//! holds one strong count of the pool, so the pool outlives its packets.
+//! 64-byte header that names its pool and size, so that a packet finds its way home from any thread; while any buffer is out,
+//! the pool holds a strong count of itself, so it outlives its packets.
 //!
 //! Threads: any. One mutex guards the free list; bulk calls take it once. The heap pool serves tests, packet-out and
 //! the devices without DPDK; ports at line rate use the DPDK mempool, which has per-thread caches.
@@ -15,6 +15,7 @@
 
 use crate::packet::{Packet, PoolVtable, RawPacket};
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -69,11 +70,18 @@ pub struct HeapPool {
 }
 
 struct Shared {
-    state: Mutex<[State; 2]>,
+    state: Mutex<State>,
+}
+
+struct State {
+    /// Small buffers, and large ones.
+    sizes: [Size; 2],
+    /// Buffers of both sizes that are out. While there is one, the pool has a strong count of itself.
+    out: usize,
 }
 
 /// The buffers of one size.
-struct State {
+struct Size {
     /// Headroom and data.
     capacity: usize,
     limit: usize,
@@ -91,7 +99,7 @@ struct FreeBuffer(NonNull<Header>);
 // SAFETY: a free buffer is plain memory owned by the pool.
 unsafe impl Send for FreeBuffer {}
 
-/// In front of every buffer. `pool` is a strong count while the buffer is out, and dangling while it is in.
+/// In front of every buffer. `pool` is valid while the buffer is out.
 #[repr(C, align(64))]
 struct Header {
     pool: *const Shared,
@@ -106,15 +114,21 @@ const fn layout(capacity: usize) -> Layout {
     }
 }
 
-static HEAP_VTABLE: PoolVtable =
-    PoolVtable { name: "heap", free: heap_free, free_bulk: heap_free_bulk, alloc_like: heap_alloc_like };
+static HEAP_VTABLE: PoolVtable = PoolVtable {
+    name: "heap",
+    free: heap_free,
+    free_bulk: heap_free_bulk,
+    alloc_like: heap_alloc_like,
+    alloc_like_bulk: heap_alloc_like_bulk,
+    pool_of: heap_pool_of,
+};
 
 impl HeapPool {
     /// A pool of at most `limit` small buffers.
     pub fn new(limit: usize) -> HeapPool {
-        let state = |capacity, limit| State { capacity, limit, free: Vec::new(), allocated: 0 };
-        let sizes = [state(BUFFER_CAPACITY, limit), state(LARGE_CAPACITY, limit.min(HEAP_LARGE_LIMIT))];
-        HeapPool { shared: Arc::new(Shared { state: Mutex::new(sizes) }) }
+        let size = |capacity, limit| Size { capacity, limit, free: Vec::new(), allocated: 0 };
+        let sizes = [size(BUFFER_CAPACITY, limit), size(LARGE_CAPACITY, limit.min(HEAP_LARGE_LIMIT))];
+        HeapPool { shared: Arc::new(Shared { state: Mutex::new(State { sizes, out: 0 }) }) }
     }
 
     /// A shared pool of at most `limit` small buffers.
@@ -125,62 +139,70 @@ impl HeapPool {
 
 impl Pool for HeapPool {
     fn alloc(&self) -> Option<Packet> {
-        self.shared.alloc(SMALL)
+        self.shared.lock().take(&self.shared, SMALL)
     }
 
     fn alloc_large(&self) -> Option<Packet> {
-        self.shared.alloc(LARGE)
+        self.shared.lock().take(&self.shared, LARGE)
     }
 
     fn alloc_bulk(&self, out: &mut Vec<Packet>, n: usize) -> usize {
         let before = out.len();
-        let mut state = self.shared.lock();
-        out.extend((0..n).map_while(|_| self.shared.take(&mut state[SMALL], SMALL)));
+        self.shared.lock().take_bulk(&self.shared, SMALL, out, n);
         out.len() - before
     }
 
     fn limit(&self) -> usize {
-        self.shared.lock()[SMALL].limit
+        self.shared.lock().sizes[SMALL].limit
     }
 
     fn available(&self) -> usize {
-        let state = &self.shared.lock()[SMALL];
-        state.limit - state.allocated + state.free.len()
+        let size = &self.shared.lock().sizes[SMALL];
+        size.limit - size.allocated + size.free.len()
     }
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, [State; 2]> {
+    fn lock(&self) -> MutexGuard<'_, State> {
         // The state is consistent between any two statements, so a panic elsewhere does not spoil it.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
 
-    fn alloc(self: &Arc<Self>, size: usize) -> Option<Packet> {
-        self.take(&mut self.lock()[size], size)
+impl State {
+    fn take_bulk(&mut self, shared: &Arc<Shared>, size: usize, out: &mut Vec<Packet>, n: usize) {
+        out.extend((0..n).map_while(|_| self.take(shared, size)));
     }
 
-    fn take(self: &Arc<Self>, state: &mut State, size: usize) -> Option<Packet> {
-        let layout = layout(state.capacity);
-        let header = match state.free.pop() {
+    /// A buffer of the pool that this is the state of.
+    fn take(&mut self, shared: &Arc<Shared>, size: usize) -> Option<Packet> {
+        let of_size = &mut self.sizes[size];
+        let layout = layout(of_size.capacity);
+        let header = match of_size.free.pop() {
             Some(FreeBuffer(header)) => header,
-            None if state.allocated < state.limit => {
-                state.allocated += 1;
+            None if of_size.allocated < of_size.limit => {
+                of_size.allocated += 1;
                 // SAFETY: the layout has a size above zero.
                 let memory = unsafe { alloc_zeroed(layout) };
                 NonNull::new(memory.cast::<Header>()).unwrap_or_else(|| handle_alloc_error(layout))
             }
             None => return None,
         };
-        // SAFETY: the buffer is out of the free list, so it is ours; its data starts right after the header, and the
-        // strong count that `pool` holds is given back by `Shared::give_back`.
+        let pool = Arc::as_ptr(shared);
+        if self.out == 0 {
+            // SAFETY: `shared` holds a strong count. `give_back` gives this one up.
+            unsafe { Arc::increment_strong_count(pool) }
+        }
+        self.out += 1;
+        // SAFETY: the buffer is out of the free list, so it is ours; its data starts right after the header.
         unsafe {
-            header.as_ptr().write(Header { pool: Arc::into_raw(Arc::clone(self)), size });
+            header.as_ptr().write(Header { pool, size });
             let base = header.add(1).cast::<u8>();
             Some(Packet::from_raw(RawPacket {
                 base,
                 handle: header.cast(),
                 vtable: &HEAP_VTABLE,
-                capacity: state.capacity as u16,
+                capacity: of_size.capacity as u16,
                 offset: HEADROOM as u16,
                 len: 0,
                 segment: 0,
@@ -191,35 +213,38 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // Every buffer that is out holds a strong count, so all are in now.
-        for state in self.state.get_mut().unwrap_or_else(PoisonError::into_inner) {
-            debug_assert_eq!(state.free.len(), state.allocated);
-            for FreeBuffer(header) in state.free.drain(..) {
+        // While a buffer is out the pool has a strong count of itself, so all are in now.
+        for size in &mut self.state.get_mut().unwrap_or_else(PoisonError::into_inner).sizes {
+            debug_assert_eq!(size.free.len(), size.allocated);
+            for FreeBuffer(header) in size.free.drain(..) {
                 // SAFETY: allocated in `take` with this layout, and used by nobody.
-                unsafe { dealloc(header.as_ptr().cast(), layout(state.capacity)) }
+                unsafe { dealloc(header.as_ptr().cast(), layout(size.capacity)) }
             }
         }
     }
 }
 
-/// Puts the buffers of one pool back, then gives up their strong counts (outside the lock: the last one frees the pool).
+/// Puts the buffers of one pool back, and gives up the pool's count of itself with the last that was out (outside the lock: that
+/// may free the pool).
 ///
 /// # Safety
 /// `packets` is not empty; all are owned by the caller, have `HEAP_VTABLE` and the same pool.
 unsafe fn give_back(packets: &[RawPacket]) {
     // SAFETY: a handle of this vtable points to the header that `take` wrote.
     let pool = unsafe { packets[0].handle.cast::<Header>().as_ref().pool };
-    // SAFETY: each packet holds a strong count on `pool` until the loop below.
+    // SAFETY: as long as a buffer is out, the pool has a strong count of itself.
     let shared = unsafe { &*pool };
     let mut state = shared.lock();
     for packet in packets {
         // SAFETY: as above; `take` has written the size.
         let size = unsafe { packet.handle.cast::<Header>().as_ref().size };
-        state[size].free.push(FreeBuffer(packet.handle.cast()));
+        state.sizes[size].free.push(FreeBuffer(packet.handle.cast()));
     }
+    state.out -= packets.len();
+    let last = state.out == 0;
     drop(state);
-    for _ in packets {
-        // SAFETY: the count that `take` made for this packet.
+    if last {
+        // SAFETY: the count that `take` made when the first one went out.
         unsafe { Arc::decrement_strong_count(pool) }
     }
 }
@@ -242,14 +267,34 @@ unsafe fn heap_free_bulk(packets: &[RawPacket]) {
     }
 }
 
-unsafe fn heap_alloc_like(handle: NonNull<()>) -> Option<Packet> {
-    // SAFETY: the packet behind `handle` is live (`PoolVtable::alloc_like`), so its strong count keeps the pool alive.
-    let (pool, size) = unsafe {
+/// The pool and size of a buffer that is out.
+///
+/// # Safety
+/// `handle` is that of a live packet with `HEAP_VTABLE`, and the result is not used after it is gone.
+unsafe fn home(handle: NonNull<()>) -> (ManuallyDrop<Arc<Shared>>, usize) {
+    // SAFETY: the header is as `take` wrote it, and the pool has a strong count of itself while the packet is live. This makes no
+    // other, and does not give that one up.
+    unsafe {
         let header = handle.cast::<Header>().as_ref();
-        Arc::increment_strong_count(header.pool);
-        (Arc::from_raw(header.pool), header.size)
-    };
-    pool.alloc(size)
+        (ManuallyDrop::new(Arc::from_raw(header.pool)), header.size)
+    }
+}
+
+unsafe fn heap_alloc_like(handle: NonNull<()>) -> Option<Packet> {
+    // SAFETY: the packet behind `handle` is live (`PoolVtable::alloc_like`).
+    let (shared, size) = unsafe { home(handle) };
+    shared.lock().take(&shared, size)
+}
+
+unsafe fn heap_alloc_like_bulk(handle: NonNull<()>, out: &mut Vec<Packet>, n: usize) {
+    // SAFETY: the packet behind `handle` is live (`PoolVtable::alloc_like`).
+    let (shared, size) = unsafe { home(handle) };
+    shared.lock().take_bulk(&shared, size, out, n);
+}
+
+unsafe fn heap_pool_of(handle: NonNull<()>) -> usize {
+    // SAFETY: as above.
+    unsafe { handle.cast::<Header>().as_ref() }.pool.addr()
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@
 //! | [`compare`] | the same frames through two subjects: the same fates, ports and bytes, or the run ends; beside C, or the interpreter |
 //! | [`measure`] | the timed loop, turn by turn; ratios and whether their spread hides the answer |
 //! | [`rows`] | the table of the benchmark; [`workers`] and [`parts`] have rows of their own |
+//! | [`copies`] | what packets cost that are copied or go round, through a worker's engine |
 //! | [`growth`] | curves: flows, entries, rules, tables, headers, fields; some over [`generated`] programs |
 //! | [`passes`] | each pass alone, and left out |
 //! | [`updates`] | inserting, memory, compiling again |
@@ -21,6 +22,7 @@
 //! The C sources are in `bench/reference/`; `build.rs` compiles them. Tests: `tests/quick.rs`.
 
 pub mod compare;
+pub mod copies;
 pub mod entry;
 pub mod frames;
 pub mod generated;

@@ -5,7 +5,7 @@ use bench::report::{Figures, Report, Run};
 use bench::rows::{self, Settings, WORKS, Work};
 use bench::subject::Options;
 use bench::workload::{Flows, Workload, heavy_hitter, l2l3acl, pins, stateful_firewall};
-use bench::{growth, parts, passes, ports, updates, workers};
+use bench::{copies, growth, parts, passes, ports, updates, workers};
 use clap::{Parser, Subcommand};
 use datapath::{Specialise, Without};
 use std::path::PathBuf;
@@ -103,6 +103,8 @@ enum Item {
     Workers(&'static str, usize, usize),
     /// The same, with a program that keeps state.
     Scaling(&'static Scaling),
+    /// Packets that are copied or go round.
+    Copies(&'static copies::Copies),
     /// Cycles by part.
     Parts,
     /// A program by each way through its code.
@@ -156,6 +158,7 @@ impl Item {
         all.push(Item::Workers("workers", 1000, 64));
         all.push(Item::Workers("workers-100k", 100_000, 1_000_000));
         all.extend(SCALING.iter().map(Item::Scaling));
+        all.extend(copies::ALL.iter().map(Item::Copies));
         all.push(Item::Parts);
         let large = ["strategies-l2l3acl-1k", "strategies-l2l3acl-100k", "strategies-l2l3acl-1m", "strategies-l2-100k"];
         all.extend(large.map(Item::Strategies));
@@ -180,6 +183,7 @@ impl Item {
             Item::Sai => "sai",
             Item::Workers(name, ..) | Item::Passes(name) | Item::Strategies(name) | Item::Engines(name) => name,
             Item::Architectures(name) => name,
+            Item::Copies(copies) => copies.name,
             Item::Parts => "parts",
             Item::Updates(name, ..) => name,
             Item::Growth(growth) => growth.name,
@@ -193,6 +197,7 @@ impl Item {
             Item::Sai => "SAI P4: 10k routes, 100 next hops, 500 ternary entries that miss, 10k flows".to_string(),
             Item::Workers(_, entries, flows) => format!("two workers on l2l3acl, {entries} entries, {flows} flows"),
             Item::Scaling(scaling) => scaling.title.to_string(),
+            Item::Copies(copies) => copies.title.to_string(),
             Item::Parts => "parts of l2l3acl, 1k entries, 64 flows".to_string(),
             Item::Passes(name) => format!("optimisations, each alone and left out: {}", passes_work(name).title),
             Item::Strategies(name) => format!("strategies: {}", work_of("strategies-", name).title),
@@ -236,6 +241,7 @@ impl Item {
                 }
                 workers::run(&title, &(scaling.workload)(args.quick), 1.85, settings)?
             }
+            Item::Copies(row) => copies::run(row, settings)?,
             Item::Parts => parts::run(&title, &of(1000, 64), settings)?,
             Item::Strategies(name) => {
                 rows::strategies(&title, &(work_of("strategies-", name).workload)(args.quick), settings)?

@@ -19,29 +19,47 @@
 //! clones, resubmitted and recirculated packets start with zero metadata but for the preserved field list, the ingress
 //! port and the instance type; multicast copies keep all metadata.
 //!
+//! What goes on from there goes in batches ([`waves`]). On each port packets leave in the order of the received ones, and those
+//! that descend from the same one first in, first out.
+//!
 //! What waits here is the switch's only queue between ingress and egress, so it is what `EnqueueDepth` and `DequeueDepth`
-//! count: packets of this worker that wait when one comes, and when it goes on. Packets of the common path never wait.
+//! count: packets with the same received ancestor that wait when one comes, and when it goes on. Packets of the common path never wait.
 //!
 //! **Bound:** copies and further passes cost *units* of work: one each, and one more for every [`UNIT_BYTES`] of frame and record that
 //! are copied. All that a received burst causes may cost [`WORK_MAX`] units, also behind links. The packets of the burst that
-//! ask for copies share the remaining units equally; units that one leaves unused go to those after it. Units are asked for before
-//! anything is copied, and a copy that fails has cost what one that succeeds costs. What there is no unit for is dropped and
+//! ask for copies share the remaining units equally; units that one leaves unused go to those after it, as soon as it is
+//! through: a packet whose first request is larger than its share waits for that. Units are asked for before anything is copied, and a
+//! copy that fails has cost what one that succeeds costs. What there is no unit for is dropped and
 //! counted as [`RuntimeDrop::ReplicationLimit`]; a packet's own way through egress and deparser costs none, and its line of
 //! descent goes back at most [`PASS_LIMIT`] times. The same on every executor: only packets and programs are looked at, no clock.
 //!
-//! Single-threaded: one engine per worker. Tests: `tests/copies.rs`, `tests/stf/v1model/limits.stf`.
+//! | file | holds |
+//! | --- | --- |
+//! | `engine/waves` | what waits, and how it goes through its entries in batches |
+//! | `engine/records` | records of packets on their way |
+//! | `engine/lookups` | groups and sessions, as this worker knows them |
+//! | `engine/copies` | copies of frames |
+//!
+//! Single-threaded: one engine per worker. Nothing is allocated once buffers have grown to what bursts need. Tests: `tests/copies.rs`,
+//! `tests/waves.rs`, `tests/stf/v1model/limits.stf`, `replication.stf`.
 #![allow(unsafe_code)]
+
+mod copies;
+mod lookups;
+mod records;
+mod waves;
 
 use crate::drops::{DropReason, RuntimeDrop};
 use crate::executor::Executor;
-use crate::replication::{CloneSession, Replica, Replication};
+use crate::replication::{Replica, Replication};
 use abi::packet::{BATCH_MAX, Batch, FateCode, PacketDesc};
-use base::ids::SlotId;
-use ir::layout::RecordLayout;
-use ir::{EntryKind, Intrinsic, Program, SlotKind};
+use copies::Copies;
+use ir::{EntryKind, Intrinsic, Operand, Program};
+use lookups::{Lookups, Targets};
 use pktio::Packet;
-use std::collections::VecDeque;
+use records::{Record, Records};
 use std::sync::Arc;
+use waves::{Burst, Held, Item, Waiting};
 
 /// Units of work that what one received burst asks for may cost. A unit is a quarter of a microsecond with small frames and
 /// programs, so other ports wait for a millisecond; and a burst of 64 packets for 64 ports each has enough.
@@ -67,83 +85,81 @@ pub trait Sink {
     fn lost_copies(&mut self, reason: DropReason, count: u64);
 }
 
-/// A packet that waits for an entry.
-struct Item {
-    packet: Packet,
-    record: Box<[u64]>,
-    entry: EntryKind,
-    consumed: u32,
-    ingress_port: u32,
-    timestamp_us: u64,
-    passes: u32,
-    /// The frame is cut to this many bytes when it is sent; 0 for never (clone sessions, unless the program has them cut first).
-    truncate: u32,
-}
-
-impl Item {
-    /// A descendant of the same received packet.
-    fn child(&self, packet: Packet, record: Box<[u64]>, entry: EntryKind) -> Item {
-        Item {
-            packet,
-            record,
-            entry,
-            consumed: self.consumed,
-            ingress_port: self.ingress_port,
-            timestamp_us: self.timestamp_us,
-            passes: self.passes,
-            truncate: 0,
-        }
-    }
-
-    /// Whether it waits for egress; what goes back to ingress or on to the deparser is in no egress queue.
-    fn is_queued(&self) -> bool {
-        matches!(self.entry, EntryKind::Egress | EntryKind::CloneIngress)
-    }
-}
-
 /// One worker's engine for one program.
 pub struct Engine {
     program: Arc<Program>,
-    layout: RecordLayout,
-    replication: Arc<Replication>,
+    lookups: Lookups,
+    copies: Copies,
+    records: Records,
+    /// Received packets; their descriptors point at the first of `records`.
     batch: Box<Batch>,
-    /// The batch of one for what waits.
-    single: Box<Batch>,
-    /// Records of the packets of a batch, `layout.words()` each; the descriptors of `batch` point at them.
-    records: Vec<u64>,
-    waiting: VecDeque<Item>,
-    /// The clone session that is there as long as the control plane has made none of its number.
-    default_session: Option<(u32, Arc<CloneSession>)>,
-    /// Units that are left for the burst, and of these for the packet that is being replicated.
+    /// What goes on from there.
+    further: Box<Batch>,
+    /// What waits, and what runs of that.
+    next: Waiting,
+    wave: Vec<Item>,
+    /// Received packets that are through egress and asked for something there.
+    received: Vec<Item>,
+    held: Held,
+    /// Buffers of [`waves`]: places of packets that run together, of those that are then deparsed, and each family's.
+    taken: Vec<u32>,
+    deparsing: Vec<u32>,
+    families: Vec<(usize, usize)>,
+    /// Whether packets of a family that is earlier may yet run in the wave.
+    is_by_kind: bool,
+    /// Whether the program reads how many packets wait; and how many do behind the one that runs, if so.
+    shows_depth: bool,
+    behind: u64,
+    /// At most as many packets as this ask for copies now, one after the other.
+    askers: usize,
+    /// Units that are left for the burst, without those that are set aside for packets on their way; and these, by family.
     work_left: u32,
-    share: u32,
+    shares: [u32; BATCH_MAX],
+    ingress_drop: DropReason,
+}
+
+/// Whether a program reads how many packets wait.
+fn reads_depth(program: &Program) -> bool {
+    let depths = [Intrinsic::EnqueueDepth, Intrinsic::DequeueDepth].map(|which| program.intrinsic(which));
+    let mut reads = false;
+    for block in program.stages.iter().flat_map(|stage| &stage.blocks) {
+        block.insts.iter().for_each(|inst| inst.op.for_each_use(program, |slot| reads |= depths.contains(&Some(slot))));
+        reads |= block.term.operand().and_then(Operand::slot).is_some_and(|slot| depths.contains(&Some(slot)));
+    }
+    reads
 }
 
 impl Engine {
     /// An engine for a program.
     pub fn new(program: Arc<Program>, replication: Arc<Replication>) -> Engine {
-        let layout = RecordLayout::new(&program);
-        let words = layout.words().max(1);
-        let mut records = vec![0; words * BATCH_MAX];
+        let mut records = Records::new(&program);
         let mut batch = Box::new(Batch::new());
-        for (desc, record) in batch.packets.iter_mut().zip(records.chunks_exact_mut(words)) {
-            desc.record = record.as_mut_ptr();
+        for (i, desc) in batch.packets.iter_mut().enumerate() {
+            let record = records.received(i);
+            desc.record = records.pointer(record);
         }
-        let default_session = program.cpu_session.zip(program.cpu_port).map(|(session, port)| {
-            let replicas = vec![Replica { port: port as u32, instance: 0 }];
-            (session as u32, Arc::new(CloneSession { replicas, ..CloneSession::default() }))
-        });
+        let ingress_drop = program.drops.iter().position(|d| d == INGRESS_DROP).unwrap_or(0);
         Engine {
+            lookups: Lookups::new(&program, replication),
+            copies: Copies::default(),
             records,
-            layout,
-            default_session,
-            program,
-            replication,
             batch,
-            single: Box::new(Batch::new()),
-            waiting: VecDeque::new(),
+            further: Box::new(Batch::new()),
+            next: Waiting::default(),
+            wave: Vec::new(),
+            received: Vec::new(),
+            held: Held::default(),
+            taken: Vec::new(),
+            deparsing: Vec::new(),
+            families: Vec::new(),
+            is_by_kind: false,
+            shows_depth: reads_depth(&program),
+            behind: 0,
+            askers: 0,
             work_left: WORK_MAX,
-            share: 0,
+            shares: [0; BATCH_MAX],
+            ingress_drop: DropReason::Program(ingress_drop as u32),
+            program,
         }
     }
 
@@ -216,332 +232,326 @@ impl Engine {
         now_us: u64,
         sink: &mut S,
     ) {
-        let words = self.layout.words().max(1);
         let asks = |desc: &&PacketDesc| desc.fate == FateCode::Replicate as u32;
-        let mut asking = self.batch.packets[..packets.len()].iter().filter(asks).count() as u32;
+        let asking = self.batch.packets[..packets.len()].iter().filter(asks).count();
+        if asking != 0 {
+            return self.take_on(exec, packets, asking, Burst { port, now_us }, sink);
+        }
+        for (packet, desc) in packets.drain(..).zip(&self.batch.packets) {
+            match fate(desc) {
+                Ended::Drop(reason) => sink.drop(reason, packet),
+                Ended::Send(to) | Ended::Replicate(to) => sink.send(to, packet),
+            }
+        }
+    }
+
+    /// The same where some packets are handed to the engine: takes these to their ends, as many at a time as make up batches.
+    fn take_on<S: Sink>(
+        &mut self,
+        exec: &mut dyn Executor,
+        packets: &mut Vec<Packet>,
+        mut asking: usize,
+        burst: Burst,
+        sink: &mut S,
+    ) {
+        self.lookups.renew();
+        let mut received = std::mem::take(&mut self.received);
+        // Those on their way are from here on.
+        let mut first = 0;
         for (i, packet) in packets.drain(..).enumerate() {
             let desc = &self.batch.packets[i];
-            match fate(desc) {
-                Ended::Send(to) => sink.send(to, packet),
-                Ended::Drop(reason) => sink.drop(reason, packet),
-                Ended::Replicate(point) => {
-                    let consumed = desc.consumed;
-                    let share = self.work_left / asking;
-                    (self.share, asking) = (share, asking - 1);
-                    let record: Box<[u64]> = self.records[i * words..(i + 1) * words].into();
-                    let item = Item {
-                        packet,
-                        record,
-                        entry: EntryKind::Ingress,
-                        consumed,
-                        ingress_port: port,
-                        timestamp_us: now_us,
-                        passes: 0,
-                        truncate: 0,
-                    };
-                    self.replicate(item, point, now_us, sink);
-                    self.drain(exec, now_us, sink);
-                    self.work_left -= share - self.share;
-                }
-            }
-        }
-    }
-
-    /// Runs waiting items until none is left.
-    fn drain(&mut self, exec: &mut dyn Executor, now_us: u64, sink: &mut dyn Sink) {
-        while let Some(mut item) = self.waiting.pop_front() {
-            if item.is_queued() {
-                self.set(&mut item.record, Intrinsic::DequeueDepth, self.waiting.len() as u64);
-            }
-            self.single.count = 1;
-            self.single.now_us = now_us;
-            self.single.packets[0] =
-                describe(&item.packet, item.ingress_port, item.timestamp_us, item.consumed, item.record.as_mut_ptr());
-            exec.run(item.entry, &mut self.single);
-            let desc = self.single.packets[0];
-            apply(&desc, &mut item.packet);
-            item.consumed = desc.consumed;
-            match fate(&desc) {
+            let point = match fate(desc) {
                 Ended::Send(to) => {
-                    if item.truncate != 0 {
-                        item.packet.truncate(item.truncate as usize);
-                    }
-                    sink.send(to, item.packet);
+                    self.send(packet, to, i as u8, received.is_empty(), sink);
+                    continue;
                 }
-                Ended::Drop(reason) => sink.drop(reason, item.packet),
-                Ended::Replicate(point) => self.replicate(item, point, now_us, sink),
+                Ended::Drop(reason) => {
+                    sink.drop(reason, packet);
+                    continue;
+                }
+                Ended::Replicate(point) => point,
+            };
+            let mut item = Item::received(packet, self.records.received(i), i as u8, desc.consumed);
+            let mut share = self.work_left / asking as u32;
+            if i > first && self.may_ask_more(&item, point, share) {
+                self.finish(exec, &mut received, first..i, burst, sink);
+                first = i;
+                share = self.work_left / asking as u32;
+            }
+            self.shares[i] = share;
+            self.work_left -= share;
+            (self.askers, asking) = (asking, asking - 1);
+            let before = self.next.items.len();
+            self.replicate(&mut item, point, i as u64, burst, sink);
+            let waiting = self.next.items.len();
+            if item.packet.is_some() {
+                received.push(item);
+            }
+            // The next one may ask for as many.
+            if waiting + (waiting - before) > BATCH_MAX || self.shows_depth {
+                self.finish(exec, &mut received, first..i + 1, burst, sink);
+                first = i + 1;
             }
         }
+        self.finish(exec, &mut received, first..BATCH_MAX, burst, sink);
+        self.received = received;
+        self.copies.end();
     }
 
-    fn replicate(&mut self, item: Item, point: u32, now_us: u64, sink: &mut dyn Sink) {
-        match point {
-            0 => self.ingress_end(item, now_us, sink),
-            1 => self.egress_end(item, now_us, sink),
-            2 => self.deparse_end(item, sink),
-            _ => self.frame_end(item, now_us, sink),
+    /// Takes these families to their ends, and takes back what units they have left.
+    fn finish<S: Sink>(
+        &mut self,
+        exec: &mut dyn Executor,
+        received: &mut Vec<Item>,
+        families: std::ops::Range<usize>,
+        burst: Burst,
+        sink: &mut S,
+    ) {
+        self.drain(exec, received, burst, sink);
+        for share in &mut self.shares[families] {
+            self.work_left += std::mem::take(share);
         }
     }
 
-    fn ingress_end(&mut self, mut item: Item, now_us: u64, sink: &mut dyn Sink) {
-        if self.take(&mut item.record, Intrinsic::CloneFlag) != 0 {
-            let list = self.get(&item.record, Intrinsic::CloneFieldList);
-            match self.clone_session(&item.record) {
+    /// Whether a received packet asks for more than so many units at once.
+    fn may_ask_more(&mut self, item: &Item, point: u32, share: u32) -> bool {
+        let each = units(item.packet().len() + self.records.bytes());
+        // Most of the time nobody can.
+        if 2 * self.lookups.members_max() * each as usize <= share as usize {
+            return false;
+        }
+        let mut copies = 0;
+        if self.records.get(item.record, Intrinsic::CloneFlag) != 0 {
+            copies += self.session(item.record).map_or(0, |session| self.lookups.count(session));
+        }
+        let group = self.records.get(item.record, Intrinsic::MulticastGroup) as u32;
+        if point == 0 && group != 0 {
+            copies += self.lookups.group(group).map_or(0, |group| self.lookups.count(group));
+        }
+        copies * each as usize > share as usize
+    }
+
+    /// Does what a packet asks for, which is the one at this place. What it leaves of the packet waits for the deparser.
+    fn replicate<S: Sink>(&mut self, item: &mut Item, point: u32, place: u64, burst: Burst, sink: &mut S) {
+        match point {
+            0 => self.ingress_end(item, place, burst, sink),
+            1 => self.egress_end(item, place, burst, sink),
+            2 => self.deparse_end(item, place, burst, sink),
+            _ => self.frame_end(item, place, burst, sink),
+        }
+    }
+
+    #[inline]
+    fn ingress_end<S: Sink>(&mut self, item: &mut Item, place: u64, burst: Burst, sink: &mut S) {
+        let record = item.record;
+        if self.records.take(record, Intrinsic::CloneFlag) != 0 {
+            match self.session(record) {
                 None => sink.lost_copies(DropReason::Runtime(RuntimeDrop::NoSuchGroup), 1),
                 Some(session) => {
                     let instance_type = self.program.instance_types.ingress_clone;
-                    self.clone_frames(&item, &session, list, instance_type, now_us, sink);
+                    self.clone_frames(item, place, session, instance_type, item.passes, burst, sink);
                 }
             }
         }
-        if self.get(&item.record, Intrinsic::DropFlag) != 0 {
-            return sink.drop(self.ingress_drop(), item.packet);
+        if self.records.get(record, Intrinsic::DropFlag) != 0 {
+            return sink.drop(self.ingress_drop, item.take());
         }
-        if self.take(&mut item.record, Intrinsic::ResubmitFlag) != 0 {
-            let list = self.get(&item.record, Intrinsic::ResubmitFieldList);
-            let mut record = self.preserved(&item.record, list);
-            self.set(&mut record, Intrinsic::InstanceType, self.program.instance_types.resubmit);
-            self.ingress_intrinsics(&mut record, &item, item.packet.len());
-            return self.again(item, record, EntryKind::Reingress, sink);
+        if self.records.take(record, Intrinsic::ResubmitFlag) != 0 {
+            let list = self.records.get(record, Intrinsic::ResubmitFieldList);
+            return self.again(item, place, list, self.program.instance_types.resubmit, burst, sink);
         }
-        let group = self.get(&item.record, Intrinsic::MulticastGroup) as u32;
+        let group = self.records.get(record, Intrinsic::MulticastGroup) as u32;
         if group != 0 {
-            let Some(replicas) = self.replication.group(group) else {
-                return sink.drop(DropReason::Runtime(RuntimeDrop::NoSuchGroup), item.packet);
-            };
-            self.set(&mut item.record, Intrinsic::InstanceType, self.program.instance_types.replication);
-            // A request to recirculate is the packet's own; its copies do not have it.
-            self.set(&mut item.record, Intrinsic::RecirculateFlag, 0);
-            let Some((last, others)) = replicas.split_last() else {
-                return sink.drop(DropReason::Runtime(RuntimeDrop::NoSuchGroup), item.packet);
-            };
-            for replica in self.affordable(others, &item, sink) {
-                let mut record = item.record.clone();
-                self.egress_intrinsics(&mut record, *replica, now_us);
-                self.copy(&item, record, sink);
-            }
-            // The last replica takes the packet itself.
-            self.egress_intrinsics(&mut item.record, *last, now_us);
-            return self.enqueue(Item { entry: EntryKind::Egress, ..item });
+            return self.multicast(item, place, group, burst, sink);
         }
-        let to = self.get(&item.record, Intrinsic::EgressSpec);
+        let to = self.records.get(record, Intrinsic::EgressSpec);
         if self.program.drop_port == Some(to) {
-            return sink.drop(self.ingress_drop(), item.packet);
+            return sink.drop(self.ingress_drop, item.take());
         }
-        self.set(&mut item.record, Intrinsic::InstanceType, self.program.instance_types.normal);
-        self.egress_intrinsics(&mut item.record, Replica { port: to as u32, instance: 0 }, now_us);
-        self.enqueue(Item { entry: EntryKind::Egress, ..item });
+        self.records.set(record, Intrinsic::InstanceType, self.program.instance_types.normal);
+        self.egress_intrinsics(record, Replica { port: to as u32, instance: 0 }, burst);
+        let on = item.itself(EntryKind::Egress);
+        self.enqueue(on, place);
     }
 
-    fn egress_end(&mut self, mut item: Item, now_us: u64, sink: &mut dyn Sink) {
-        if self.take(&mut item.record, Intrinsic::CloneFlag) != 0 {
-            let list = self.get(&item.record, Intrinsic::CloneFieldList);
-            match self.clone_session(&item.record) {
-                None => sink.lost_copies(DropReason::Runtime(RuntimeDrop::NoSuchGroup), 1),
-                Some(session) if item.passes < PASS_LIMIT => {
-                    for replica in self.affordable(&session.replicas, &item, sink) {
-                        let mut record = self.preserved(&item.record, list);
-                        self.copy_headers(&item.record, &mut record);
-                        self.set(&mut record, Intrinsic::InstanceType, self.program.instance_types.egress_clone);
-                        let length = self.get(&item.record, Intrinsic::PacketLength) as usize;
-                        self.ingress_intrinsics(&mut record, &item, length);
-                        self.egress_intrinsics(&mut record, *replica, now_us);
-                        let Some(packet) = self.duplicate(&item, sink) else { continue };
-                        let mut clone = item.child(packet, record, EntryKind::Egress);
-                        clone.passes = item.passes + 1;
-                        clone.truncate = session.packet_length_bytes;
-                        self.enqueue(clone);
-                    }
-                }
-                Some(session) => {
-                    let copies = session.replicas.len() as u64;
-                    sink.lost_copies(DropReason::Runtime(RuntimeDrop::ReplicationLimit), copies);
-                }
-            }
+    /// Copies for the members of a group; the last one takes the packet itself.
+    #[inline]
+    fn multicast<S: Sink>(&mut self, item: &mut Item, place: u64, group: u32, burst: Burst, sink: &mut S) {
+        let record = item.record;
+        let group = self.lookups.group(group).map(|group| (group, self.lookups.count(group)));
+        let Some((group, count @ 1..)) = group else {
+            return sink.drop(DropReason::Runtime(RuntimeDrop::NoSuchGroup), item.take());
+        };
+        self.records.set(record, Intrinsic::InstanceType, self.program.instance_types.replication);
+        // A request to recirculate is the packet's own; its copies do not have it.
+        self.records.set(record, Intrinsic::RecirculateFlag, 0);
+        for i in 0..self.affordable(count - 1, item, sink) {
+            let Some(packet) = self.duplicate(item, sink) else { continue };
+            let copy = self.records.copy(record);
+            self.egress_intrinsics(copy, self.lookups.replica(group, i), burst);
+            self.enqueue(item.child(packet, copy, EntryKind::Egress), place);
         }
-        // It is through egress: it leaves before its clone goes through.
-        self.waiting.push_front(Item { entry: EntryKind::Deparse, ..item });
+        self.egress_intrinsics(record, self.lookups.replica(group, count - 1), burst);
+        let last = item.itself(EntryKind::Egress);
+        self.enqueue(last, place);
     }
 
-    /// Where the copies of a packet go: to a session's ports, or to the one that the program names.
-    fn clone_session(&self, record: &[u64]) -> Option<Arc<CloneSession>> {
-        if self.program.intrinsic(Intrinsic::ClonePort).is_some() {
-            let port = self.get(record, Intrinsic::ClonePort) as u32;
-            let replicas = vec![Replica { port, instance: 0 }];
-            return Some(Arc::new(CloneSession { replicas, ..CloneSession::default() }));
-        }
-        let id = self.get(record, Intrinsic::CloneSession) as u32;
-        let default = || self.default_session.as_ref().filter(|(of, _)| *of == id).map(|(_, session)| session.clone());
-        self.replication.session(id).or_else(default)
-    }
-
-    fn deparse_end(&mut self, item: Item, sink: &mut dyn Sink) {
-        let list = self.get(&item.record, Intrinsic::RecirculateFieldList);
-        let mut record = self.preserved(&item.record, list);
-        self.set(&mut record, Intrinsic::InstanceType, self.program.instance_types.recirculate);
-        self.ingress_intrinsics(&mut record, &item, item.packet.len());
-        self.again(item, record, EntryKind::Reingress, sink);
-    }
-
-    fn frame_end(&mut self, mut item: Item, now_us: u64, sink: &mut dyn Sink) {
-        if self.take(&mut item.record, Intrinsic::CloneFlag) != 0 {
-            let list = self.get(&item.record, Intrinsic::CloneFieldList);
-            match self.clone_session(&item.record) {
-                None => sink.lost_copies(DropReason::Runtime(RuntimeDrop::NoSuchGroup), 1),
-                Some(session) if item.passes < PASS_LIMIT => {
-                    let instance_type = self.program.instance_types.egress_clone;
-                    item.passes += 1;
-                    self.clone_frames(&item, &session, list, instance_type, now_us, sink);
-                    item.passes -= 1;
-                }
-                Some(session) => {
-                    let copies = session.replicas.len() as u64;
-                    sink.lost_copies(DropReason::Runtime(RuntimeDrop::ReplicationLimit), copies);
-                }
+    fn egress_end<S: Sink>(&mut self, item: &mut Item, place: u64, burst: Burst, sink: &mut S) {
+        let record = item.record;
+        if let Some(session) = self.asked_clones(item, sink) {
+            let list = self.records.get(record, Intrinsic::CloneFieldList);
+            let (_, truncate) = self.lookups.class_and_length(session);
+            for i in 0..self.affordable(self.lookups.count(session), item, sink) {
+                let Some(packet) = self.duplicate(item, sink) else { continue };
+                let copy = self.records.preserved(record, list);
+                self.records.copy_headers(record, copy);
+                self.records.set(copy, Intrinsic::InstanceType, self.program.instance_types.egress_clone);
+                let length = self.records.get(record, Intrinsic::PacketLength) as usize;
+                self.ingress_intrinsics(copy, length, burst);
+                self.egress_intrinsics(copy, self.lookups.replica(session, i), burst);
+                let child = item.child(packet, copy, EntryKind::Egress);
+                self.enqueue(Item { passes: item.passes + 1, truncate, ..child }, place);
             }
         }
         // It is through egress: it leaves before its clones go through.
-        self.waiting.push_front(Item { entry: EntryKind::Deparse, ..item });
+        item.entry = EntryKind::Deparse;
+    }
+
+    /// Where the clones go that a packet asks for at the end of egress; it asks no more. `None` if there are none or may be none, which is counted.
+    fn asked_clones<S: Sink>(&mut self, item: &Item, sink: &mut S) -> Option<Targets> {
+        if self.records.take(item.record, Intrinsic::CloneFlag) == 0 {
+            return None;
+        }
+        let Some(session) = self.session(item.record) else {
+            sink.lost_copies(DropReason::Runtime(RuntimeDrop::NoSuchGroup), 1);
+            return None;
+        };
+        if item.passes >= PASS_LIMIT {
+            let copies = self.lookups.count(session) as u64;
+            sink.lost_copies(DropReason::Runtime(RuntimeDrop::ReplicationLimit), copies);
+            return None;
+        }
+        Some(session)
+    }
+
+    /// Where the clones of a packet go: to a session's ports, or to the one that the program names.
+    fn session(&mut self, record: Record) -> Option<Targets> {
+        if self.program.intrinsic(Intrinsic::ClonePort).is_some() {
+            return Some(Targets::Port(self.records.get(record, Intrinsic::ClonePort) as u32));
+        }
+        self.lookups.session(self.records.get(record, Intrinsic::CloneSession) as u32)
+    }
+
+    fn deparse_end<S: Sink>(&mut self, item: &mut Item, place: u64, burst: Burst, sink: &mut S) {
+        let list = self.records.get(item.record, Intrinsic::RecirculateFieldList);
+        self.again(item, place, list, self.program.instance_types.recirculate, burst, sink);
+    }
+
+    fn frame_end<S: Sink>(&mut self, item: &mut Item, place: u64, burst: Burst, sink: &mut S) {
+        if let Some(session) = self.asked_clones(item, sink) {
+            let instance_type = self.program.instance_types.egress_clone;
+            self.clone_frames(item, place, session, instance_type, item.passes + 1, burst, sink);
+        }
+        // It is through egress: it leaves before its clones go through.
+        item.entry = EntryKind::Deparse;
     }
 
     /// Copies of the frame as it is, which are parsed anew and go through egress.
-    fn clone_frames(
+    #[allow(clippy::too_many_arguments)]
+    fn clone_frames<S: Sink>(
         &mut self,
         item: &Item,
-        session: &CloneSession,
-        list: u64,
+        place: u64,
+        session: Targets,
         instance_type: u64,
-        now_us: u64,
-        sink: &mut dyn Sink,
+        passes: u32,
+        burst: Burst,
+        sink: &mut S,
     ) {
+        let list = self.records.get(item.record, Intrinsic::CloneFieldList);
+        let (class_of_service, length) = self.lookups.class_and_length(session);
+        let whole = item.packet().len();
         let cuts_first = self.program.cuts_clones_first;
-        for replica in self.affordable(&session.replicas, item, sink) {
-            let mut record = self.preserved(&item.record, list);
-            self.set(&mut record, Intrinsic::InstanceType, instance_type);
-            self.set(&mut record, Intrinsic::ClassOfService, session.class_of_service.into());
-            let whole = item.packet.len();
-            let cut = match session.packet_length_bytes {
-                bytes @ 1.. if cuts_first => whole.min(bytes as usize),
-                _ => whole,
-            };
-            self.ingress_intrinsics(&mut record, item, cut);
-            self.egress_intrinsics(&mut record, *replica, now_us);
+        let (cut, truncate) = match length {
+            0 => (whole, 0),
+            bytes if cuts_first => (whole.min(bytes as usize), 0),
+            bytes => (whole, bytes),
+        };
+        for i in 0..self.affordable(self.lookups.count(session), item, sink) {
             let Some(mut packet) = self.duplicate(item, sink) else { continue };
-            if cut < whole {
-                packet.truncate(cut);
-            }
-            let truncate = if cuts_first { 0 } else { session.packet_length_bytes };
-            let clone = item.child(packet, record, EntryKind::CloneIngress);
-            self.enqueue(Item { consumed: 0, truncate, ..clone });
+            let copy = self.records.preserved(item.record, list);
+            self.records.set(copy, Intrinsic::InstanceType, instance_type);
+            self.records.set(copy, Intrinsic::ClassOfService, class_of_service.into());
+            self.ingress_intrinsics(copy, cut, burst);
+            self.egress_intrinsics(copy, self.lookups.replica(session, i), burst);
+            packet.truncate(cut);
+            let child = item.child(packet, copy, EntryKind::CloneIngress);
+            self.enqueue(Item { passes, consumed: 0, truncate, ..child }, place);
         }
-    }
-
-    /// Why a packet is dropped that ingress has dropped.
-    fn ingress_drop(&self) -> DropReason {
-        let reason = self.program.drops.iter().position(|d| d == INGRESS_DROP).unwrap_or(0);
-        DropReason::Program(reason as u32)
     }
 
     /// Sends the packet itself back to ingress.
-    fn again(&mut self, item: Item, record: Box<[u64]>, entry: EntryKind, sink: &mut dyn Sink) {
+    fn again<S: Sink>(
+        &mut self,
+        item: &mut Item,
+        place: u64,
+        list: u64,
+        instance_type: u64,
+        burst: Burst,
+        sink: &mut S,
+    ) {
         // The packet itself goes on; only its record is made anew.
-        let units = units(size_of_val(&*record));
-        if item.passes >= PASS_LIMIT || self.share < units {
-            return sink.drop(DropReason::Runtime(RuntimeDrop::ReplicationLimit), item.packet);
+        let units = units(self.records.bytes());
+        let share = &mut self.shares[usize::from(item.family)];
+        if item.passes >= PASS_LIMIT || *share < units {
+            return sink.drop(DropReason::Runtime(RuntimeDrop::ReplicationLimit), item.take());
         }
-        self.share -= units;
-        self.enqueue(Item { record, entry, consumed: 0, passes: item.passes + 1, ..item });
+        *share -= units;
+        let (record, length) = (item.record, item.packet().len());
+        self.records.preserve(record, list);
+        self.records.set(record, Intrinsic::InstanceType, instance_type);
+        self.ingress_intrinsics(record, length, burst);
+        let on = item.itself(EntryKind::Reingress);
+        self.enqueue(Item { consumed: 0, passes: item.passes + 1, ..on }, place);
     }
 
-    /// Makes a copy of the packet wait for egress.
-    fn copy(&mut self, item: &Item, record: Box<[u64]>, sink: &mut dyn Sink) {
-        if let Some(packet) = self.duplicate(item, sink) {
-            self.enqueue(item.child(packet, record, EntryKind::Egress));
+    /// As many of so many copies as there are units for, which are taken; the others are counted as lost. Takes their buffers.
+    #[inline]
+    fn affordable<S: Sink>(&mut self, copies: usize, item: &Item, sink: &mut S) -> usize {
+        let each = units(item.packet().len() + self.records.bytes());
+        let share = &mut self.shares[usize::from(item.family)];
+        let count = copies.min((*share / each) as usize);
+        *share -= count as u32 * each;
+        if count < copies {
+            sink.lost_copies(DropReason::Runtime(RuntimeDrop::ReplicationLimit), (copies - count) as u64);
         }
+        if count > 0 {
+            self.copies.prepare(item.packet(), count, self.askers);
+        }
+        count
     }
 
-    fn duplicate(&self, item: &Item, sink: &mut dyn Sink) -> Option<Packet> {
-        let packet = item.packet.copy();
+    #[inline]
+    fn duplicate<S: Sink>(&mut self, item: &Item, sink: &mut S) -> Option<Packet> {
+        let packet = self.copies.copy(item.packet());
         if packet.is_none() {
             sink.lost_copies(DropReason::Runtime(RuntimeDrop::NoBuffer), 1);
         }
         packet
     }
 
-    /// As many of the replicas as there are units for, which are taken; the others are counted as lost.
-    fn affordable<'r>(&mut self, replicas: &'r [Replica], item: &Item, sink: &mut dyn Sink) -> &'r [Replica] {
-        let each = units(item.packet.len() + size_of_val(&*item.record));
-        let count = replicas.len().min((self.share / each) as usize);
-        self.share -= count as u32 * each;
-        let (made, lost) = replicas.split_at(count);
-        if !lost.is_empty() {
-            sink.lost_copies(DropReason::Runtime(RuntimeDrop::ReplicationLimit), lost.len() as u64);
-        }
-        made
+    fn ingress_intrinsics(&mut self, record: Record, length: usize, burst: Burst) {
+        self.records.set(record, Intrinsic::IngressPort, u64::from(burst.port));
+        self.records.set(record, Intrinsic::IngressTimestamp, burst.now_us);
+        self.records.set(record, Intrinsic::PacketLength, length as u64);
     }
 
-    fn enqueue(&mut self, mut item: Item) {
-        if item.is_queued() {
-            self.set(&mut item.record, Intrinsic::EnqueueDepth, self.waiting.len() as u64);
-        }
-        self.waiting.push_back(item);
-    }
-
-    /// A record with zeros but for the slots of a field list.
-    fn preserved(&self, from: &[u64], list: u64) -> Box<[u64]> {
-        let mut record = vec![0; from.len()].into_boxed_slice();
-        for slot in self.program.field_list(list) {
-            self.copy_slot(from, &mut record, *slot);
-        }
-        record
-    }
-
-    fn copy_headers(&self, from: &[u64], to: &mut [u64]) {
-        for (i, slot) in self.program.slots.iter().enumerate() {
-            let of_headers = matches!(
-                slot.kind,
-                SlotKind::Field(_) | SlotKind::Valid(_) | SlotKind::VarbitLength(_) | SlotKind::HeaderPart
-            );
-            if of_headers {
-                self.copy_slot(from, to, SlotId::from_index(i));
-            }
-        }
-    }
-
-    fn copy_slot(&self, from: &[u64], to: &mut [u64], slot: SlotId) {
-        let at = self.layout.offset(slot);
-        let range = at..at + ir::layout::words_of(self.program.width(slot)) as usize;
-        to[range.clone()].copy_from_slice(&from[range]);
-    }
-
-    fn ingress_intrinsics(&self, record: &mut [u64], item: &Item, length: usize) {
-        self.set(record, Intrinsic::IngressPort, u64::from(item.ingress_port));
-        self.set(record, Intrinsic::IngressTimestamp, item.timestamp_us);
-        self.set(record, Intrinsic::PacketLength, length as u64);
-    }
-
-    fn egress_intrinsics(&self, record: &mut [u64], replica: Replica, now_us: u64) {
-        self.set(record, Intrinsic::EgressPort, u64::from(replica.port));
-        self.set(record, Intrinsic::EgressRid, u64::from(replica.instance));
-        self.set(record, Intrinsic::EgressTimestamp, now_us);
-        self.set(record, Intrinsic::EnqueueTimestamp, now_us);
-    }
-
-    fn get(&self, record: &[u64], which: Intrinsic) -> u64 {
-        self.program.intrinsic(which).map_or(0, |slot| self.layout.get_word(record, slot))
-    }
-
-    fn set(&self, record: &mut [u64], which: Intrinsic, value: u64) {
-        if let Some(slot) = self.program.intrinsic(which) {
-            self.layout.set_word(record, slot, value);
-        }
-    }
-
-    /// Reads and clears.
-    fn take(&self, record: &mut [u64], which: Intrinsic) -> u64 {
-        let value = self.get(record, which);
-        self.set(record, which, 0);
-        value
+    #[inline]
+    fn egress_intrinsics(&mut self, record: Record, replica: Replica, burst: Burst) {
+        self.records.set(record, Intrinsic::EgressPort, u64::from(replica.port));
+        self.records.set(record, Intrinsic::EgressRid, u64::from(replica.instance));
+        self.records.set(record, Intrinsic::EgressTimestamp, burst.now_us);
+        self.records.set(record, Intrinsic::EnqueueTimestamp, burst.now_us);
     }
 }
 
@@ -572,21 +582,6 @@ fn fate(desc: &PacketDesc) -> Ended {
     } else {
         debug_assert_eq!(desc.fate, FateCode::Drop as u32);
         Ended::Drop(DropReason::Program(desc.fate_arg))
-    }
-}
-
-#[inline]
-fn describe(packet: &Packet, port: u32, timestamp_us: u64, consumed: u32, record: *mut u64) -> PacketDesc {
-    PacketDesc {
-        data: packet.data_mut_ptr(),
-        len: packet.len() as u32,
-        headroom: packet.headroom() as u32,
-        tailroom: packet.tailroom() as u32,
-        ingress_port: port,
-        consumed,
-        record,
-        timestamp_us,
-        ..PacketDesc::EMPTY
     }
 }
 

@@ -1,9 +1,11 @@
 //! Multicast groups and clone sessions: what the replication engine is told by the control plane.
 //!
 //! One writer (the control plane), lock-free readers (workers): both kinds of ids are small (16 bits), so each kind is
-//! an array of published pointers in pages, and an update touches one of them. P4Runtime section "PacketReplicationEngineEntry".
+//! an array of published pointers in pages, and an update touches one of them. A number that each update advances tells workers
+//! when what they keep of earlier lookups is out of date. P4Runtime section "PacketReplicationEngineEntry".
 
 use arc_swap::ArcSwapOption;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// Ids are below this (P4Runtime allows 32 bits; v1model's `mcast_grp` has 16, bmv2's sessions 15).
@@ -119,6 +121,8 @@ impl<T> Registry<T> {
 pub struct Replication {
     groups: Registry<Vec<Replica>>,
     sessions: Registry<CloneSession>,
+    version: AtomicU64,
+    members_max: AtomicUsize,
 }
 
 impl Default for Replication {
@@ -130,7 +134,32 @@ impl Default for Replication {
 impl Replication {
     /// No groups, no sessions.
     pub fn new() -> Replication {
-        Replication { groups: Registry::new(1), sessions: Registry::new(0) }
+        Replication {
+            groups: Registry::new(1),
+            sessions: Registry::new(0),
+            version: AtomicU64::new(0),
+            members_max: AtomicUsize::new(0),
+        }
+    }
+
+    /// Another number after each change: who has seen this one sees all that was changed before.
+    #[inline]
+    pub fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
+    }
+
+    /// No group or session has, or has had, more members than this.
+    #[inline]
+    pub fn members_max(&self) -> usize {
+        self.members_max.load(Ordering::Relaxed)
+    }
+
+    /// Does a change that brings a group or session of so many members, and says so.
+    fn change<R>(&self, members: usize, change: impl FnOnce() -> R) -> R {
+        self.members_max.fetch_max(members, Ordering::Relaxed);
+        let result = change();
+        self.version.fetch_add(1, Ordering::Release);
+        result
     }
 
     /// The copies of a multicast group.
@@ -145,17 +174,17 @@ impl Replication {
 
     /// Adds a multicast group.
     pub fn group_insert(&self, id: u32, replicas: Vec<Replica>) -> Result<(), ReplicationError> {
-        self.groups.insert(id, replicas)
+        self.change(replicas.len(), || self.groups.insert(id, replicas))
     }
 
     /// Replaces a multicast group's copies.
     pub fn group_modify(&self, id: u32, replicas: Vec<Replica>) -> Result<(), ReplicationError> {
-        self.groups.modify(id, replicas)
+        self.change(replicas.len(), || self.groups.modify(id, replicas))
     }
 
     /// Removes a multicast group.
     pub fn group_delete(&self, id: u32) -> Result<(), ReplicationError> {
-        self.groups.delete(id)
+        self.change(0, || self.groups.delete(id))
     }
 
     /// All multicast groups by id.
@@ -165,17 +194,17 @@ impl Replication {
 
     /// Adds a clone session.
     pub fn session_insert(&self, id: u32, session: CloneSession) -> Result<(), ReplicationError> {
-        self.sessions.insert(id, session)
+        self.change(session.replicas.len(), || self.sessions.insert(id, session))
     }
 
     /// Replaces a clone session.
     pub fn session_modify(&self, id: u32, session: CloneSession) -> Result<(), ReplicationError> {
-        self.sessions.modify(id, session)
+        self.change(session.replicas.len(), || self.sessions.modify(id, session))
     }
 
     /// Removes a clone session.
     pub fn session_delete(&self, id: u32) -> Result<(), ReplicationError> {
-        self.sessions.delete(id)
+        self.change(0, || self.sessions.delete(id))
     }
 
     /// All clone sessions by id.
@@ -185,8 +214,10 @@ impl Replication {
 
     /// Removes everything, as a new forwarding config does.
     pub fn clear(&self) {
-        self.groups.clear();
-        self.sessions.clear();
+        self.change(0, || {
+            self.groups.clear();
+            self.sessions.clear();
+        });
     }
 }
 

@@ -1,0 +1,44 @@
+//! Copies of frames, in buffers that are taken from their pool many at a time.
+
+use abi::packet::BATCH_MAX;
+use pktio::{Packet, free_bulk};
+
+/// Buffers for copies of one burst; none between bursts.
+#[derive(Default)]
+pub(super) struct Copies {
+    spare: Vec<Packet>,
+    /// Copies made of this burst so far, or of the last one if those were more: as many as will be.
+    usual: usize,
+    made: usize,
+}
+
+impl Copies {
+    /// Takes buffers like the packet's for `count` copies, and for those of `askers - 1` more packets if that many copies are usual.
+    #[inline]
+    pub(super) fn prepare(&mut self, packet: &Packet, count: usize, askers: usize) {
+        if self.spare.last().is_some_and(|spare| !spare.is_like(packet)) {
+            free_bulk(&mut self.spare);
+        }
+        self.made += count;
+        if self.spare.len() < count {
+            let usual = self.usual.max(self.made).min(count * askers);
+            let more = usual.max(count).min(BATCH_MAX.max(count)) - self.spare.len();
+            packet.alloc_like(&mut self.spare, more);
+        }
+    }
+
+    /// A copy of the packet for which buffers were taken; `None` when there was no other.
+    #[inline]
+    pub(super) fn copy(&mut self, packet: &Packet) -> Option<Packet> {
+        packet.copy_into(self.spare.pop()?)
+    }
+
+    /// Gives back what is left, at the end of a burst.
+    #[inline]
+    pub(super) fn end(&mut self) {
+        if !self.spare.is_empty() {
+            free_bulk(&mut self.spare);
+        }
+        self.usual = std::mem::take(&mut self.made);
+    }
+}

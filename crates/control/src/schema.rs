@@ -454,10 +454,12 @@ impl Schema {
             }
             _ => None,
         });
-        // All tables that share a profile list the same actions.
+        // Members run what all tables that share the profile list, so any of these tables has their actions.
         let table = profile.table_ids.first().and_then(|id| self.info.tables.iter().find(|t| t.preamble.id == *id));
         let counts_members = matches!(profile.selector_size, Some(p4info::SelectorSize::SumOfMembers { .. }));
-        let actions = self.listed(table.map_or(&[], |t| &t.action_refs), list);
+        let mut actions = self.listed(table.map_or(&[], |t| &t.action_refs), list);
+        let is_for_members = |a: &ListedAction| list.is_some_and(|list| !list[a.position as usize].default_only);
+        actions.retain(|a| a.scope == ActionScope::DefaultOnly || is_for_members(a));
         ProfileSchema {
             name: profile.preamble.name.clone(),
             target,

@@ -194,7 +194,7 @@ impl Verifier<'_> {
         if let Some(ext) = table.implementation {
             match p.externs.get(ext.index()).map(|e| &e.kind) {
                 Some(ExternKind::ActionProfile { actions, .. } | ExternKind::ActionSelector { actions, .. }) => {
-                    if *actions != table.actions {
+                    if !actions.iter().map(|a| a.action).eq(table.actions.iter().map(|a| a.action)) {
                         self.error("E0724", format!("table `{name}` and its action profile have different actions"));
                     }
                 }

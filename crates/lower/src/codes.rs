@@ -39,3 +39,7 @@ pub const UNKNOWN_PROPERTY: &str = "W0602";
 pub const ENTRY_TWICE: &str = "W0603";
 /// A `selector` key in a table without action selector.
 pub const IDLE_SELECTOR_KEY: &str = "W0604";
+/// Tables share an action profile, and not all of them list an action.
+pub const NOT_IN_ALL_TABLES: &str = "W0607";
+/// What a checksum is given does not fill its words.
+pub const PADDED: &str = "W0608";

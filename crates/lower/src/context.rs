@@ -110,6 +110,8 @@ pub(crate) struct TableInfo {
     pub counters: Rc<[ir::ExternId]>,
     /// Direct meters.
     pub meters: Rc<[ir::ExternId]>,
+    /// Where the IR table has each listed action.
+    pub places: Rc<[u32]>,
     /// Actions of the IR table behind the listed ones: each is two of those, one after the other.
     pub composed: Rc<[(usize, usize)]>,
 }

@@ -16,8 +16,14 @@ use sema::typed::{Entry, Expr, InstanceId, Keyset, Table, find_annotation};
 use std::collections::HashSet;
 
 impl Lowerer<'_> {
-    /// The entries of a table in an instance of its control.
-    pub(crate) fn entries(&mut self, table: &Table, keys: &[ir::Key], instance: InstanceId) -> Vec<TableEntry> {
+    /// The entries of a table in an instance of its control; its actions are at `places` of the IR table's list.
+    pub(crate) fn entries(
+        &mut self,
+        table: &Table,
+        keys: &[ir::Key],
+        places: &[u32],
+        instance: InstanceId,
+    ) -> Vec<TableEntry> {
         let needs_priority = keys.iter().any(|k| k.kind.needs_priority());
         let priorities = if needs_priority { self.priorities(table, instance) } else { vec![0; table.entries.len()] };
         let mut entries: Vec<TableEntry> = Vec::new();
@@ -29,7 +35,8 @@ impl Lowerer<'_> {
                 self.report(Diagnostic::warning(codes::ENTRY_TWICE, entry.span, message));
                 continue;
             }
-            let call = self.action_call(table, entry.action, &entry.args, instance, entry.span);
+            let mut call = self.action_call(table, entry.action, &entry.args, instance, entry.span);
+            call.action = places.get(call.action as usize).copied().unwrap_or_default();
             entries.push(TableEntry { key, priority, action: EntryAction::Call(call), idle_timeout_ns: 0 });
         }
         entries

@@ -20,7 +20,8 @@ use base::{Bits, Span};
 use ir::{Action, BlockId, CounterUnit, ExternKind, Mark, Op, Operand, SlotId, TableAction};
 use sema::Type;
 use sema::typed::{
-    self, ActionCase, ActionId, Call, Callee, Direction, ExprKind, InstanceId, TableId, ValueSetId, find_annotation,
+    self, ActionCase, ActionId, Call, Callee, Direction, ExprKind, InstanceId, InstanceOf, TableId, ValueSetId,
+    find_annotation,
 };
 use std::rc::Rc;
 
@@ -95,26 +96,26 @@ impl Lowerer<'_> {
             let message = format!("table `{}` has {prefixes} `lpm` keys: no prefix is the longest", table.name);
             self.refuse(codes::UNSUPPORTED_TABLE, table.span, message);
         }
-        let actions: Vec<TableAction> = table
-            .actions
-            .iter()
-            .map(|a| TableAction {
-                action: self.action_id(a.action, instance),
-                default_only: a.default_only || a.implicit,
-                table_only: a.table_only,
-            })
-            .collect();
-        let (composed, of_groups) = self.composed_actions(table, &actions);
-        let actions = [actions, of_groups].concat();
+        let listed = self.listed_actions(table, instance);
+        let (composed, of_groups) = self.composed_actions(table, &listed);
+        let profile = self.profile_of(table, instance);
+        let (mut actions, places) = match profile {
+            Some(profile) => self.actions_with_shared(&listed, profile),
+            None => (listed, (0..table.actions.len() as u32).collect()),
+        };
+        actions.extend(of_groups);
         let default_action = match &table.default_action {
-            Some(default) => self.action_call(table, default.action, &default.args, instance, default.span),
+            Some(default) => {
+                let call = self.action_call(table, default.action, &default.args, instance, default.span);
+                ActionCall { action: places.get(call.action as usize).copied().unwrap_or_default(), ..call }
+            }
             None => {
                 let message = format!("table `{}` has no default action and the program no `NoAction`", table.name);
                 self.refuse(codes::UNSUPPORTED_TABLE, table.span, message);
                 ActionCall { action: 0, args: Vec::new() }
             }
         };
-        let entries = self.entries(table, &keys, instance);
+        let entries = self.entries(table, &keys, &places, instance);
         let written_size = table.size.as_ref().and_then(|e| p.eval(e, Some(instance))).and_then(|v| v.to_u64());
         let size = match written_size {
             Some(0) | None => DEFAULT_SIZE,
@@ -142,11 +143,100 @@ impl Lowerer<'_> {
             selector_keys: selector_keys.into(),
             counters: Rc::new([]),
             meters: Rc::new([]),
+            places: places.into(),
             composed: composed.into(),
         };
         self.properties(table, instance, &mut info);
         self.tables.insert((id, instance), info.clone());
         info
+    }
+
+    /// The actions of a table, in the order of its list.
+    fn listed_actions(&mut self, table: &typed::Table, instance: InstanceId) -> Vec<TableAction> {
+        let of_list = |a: &typed::TableAction| TableAction {
+            action: self.action_id(a.action, instance),
+            default_only: a.default_only || a.implicit,
+            table_only: a.table_only,
+        };
+        table.actions.iter().map(of_list).collect()
+    }
+
+    /// The action profile or selector that a table has its actions from.
+    fn profile_of(&self, table: &typed::Table, instance: InstanceId) -> Option<InstanceId> {
+        let arch = self.arch.as_ref()?;
+        let is_profile = |p: &&typed::Property| matches!(arch.table_property(&p.name), TableProperty::Implementation);
+        self.attached(table.properties.iter().find(is_profile)?, instance)
+    }
+
+    /// The extern object that a property names.
+    fn attached(&self, property: &typed::Property, instance: InstanceId) -> Option<InstanceId> {
+        match &property.value.kind {
+            ExprKind::Instance(reference) => self.p.resolve(*reference, Some(instance)),
+            _ => self.p.eval(&property.value, Some(instance)).and_then(|v| v.as_instance()),
+        }
+    }
+
+    /// The list of a table whose profile other tables have too, and the place in it of each action in `own`.
+    ///
+    /// A member of a profile has one call for all tables that share it, so those tables have one list: the actions of all
+    /// of them. Members run what each of the tables lists (PSA 7.11: the tables have the same actions; others are told in
+    /// `attach`).
+    fn actions_with_shared(&mut self, own: &[TableAction], profile: InstanceId) -> (Vec<TableAction>, Vec<u32>) {
+        let mut list: Vec<TableAction> = Vec::new();
+        for shared in self.lists_of_profile(profile) {
+            for action in shared {
+                if list.iter().all(|a| a.action != action.action) {
+                    list.push(TableAction { action: action.action, default_only: true, table_only: true });
+                }
+            }
+        }
+        let mut places = Vec::new();
+        for action in own {
+            let place = list.iter().position(|a| a.action == action.action).unwrap_or_else(|| {
+                list.push(*action);
+                list.len() - 1
+            });
+            list[place] = *action;
+            places.push(place as u32);
+        }
+        (list, places)
+    }
+
+    /// Actions that no member can run, since a table that shares the profile does not list them.
+    fn warn_of_shared(&mut self, table: &typed::Table, instance: InstanceId) {
+        let Some(profile) = self.profile_of(table, instance) else { return };
+        let lists = self.lists_of_profile(profile);
+        let default = table.default_action.as_ref().map(|d| d.action as usize);
+        for (i, listed) in table.actions.iter().enumerate() {
+            if listed.default_only || listed.implicit || default == Some(i) {
+                continue;
+            }
+            let action = self.action_id(listed.action, instance);
+            if lists.iter().all(|list| list.iter().any(|a| a.action == action)) {
+                continue;
+            }
+            let (name, profile) = (&self.p.actions[listed.action.index()].name, &self.p.instance(profile).name);
+            let message =
+                format!("no member of `{profile}` can run `{name}`: not all tables that share it list that action");
+            let help = format!("list `{name}` in each of the tables, or give them profiles of their own");
+            self.report(Diagnostic::warning(codes::NOT_IN_ALL_TABLES, listed.span, message).help(help));
+        }
+    }
+
+    /// The actions of each table that has its actions from a profile.
+    fn lists_of_profile(&mut self, profile: InstanceId) -> Vec<Vec<TableAction>> {
+        let p = self.p;
+        let mut lists = Vec::new();
+        for (i, instance) in p.instances.iter().enumerate() {
+            let InstanceOf::Control(control) = instance.of else { continue };
+            let id = InstanceId::from_index(i);
+            for table in p.controls[control.index()].tables.iter().map(|t| &p.tables[t.index()]) {
+                if self.profile_of(table, id) == Some(profile) {
+                    lists.push(self.listed_actions(table, id));
+                }
+            }
+        }
+        lists
     }
 
     /// What the action sets of groups may call: a `@groupaction` action, then one of the others, with the parameters of
@@ -200,6 +290,7 @@ impl Lowerer<'_> {
                 }
             }
         }
+        self.warn_of_shared(table, instance);
         self.dynamic_table(table, instance, info.table);
         let selects = self.table_mut(info.table).implementation.is_some();
         if info.selector_keys.contains(&true) && !selects {
@@ -211,10 +302,7 @@ impl Lowerer<'_> {
 
     /// The table's size is that of the object that a property names.
     fn capacity(&mut self, property: &typed::Property, instance: InstanceId, id: ir::TableId) {
-        let resolved = match &property.value.kind {
-            ExprKind::Instance(reference) => self.p.resolve(*reference, Some(instance)),
-            _ => self.p.eval(&property.value, Some(instance)).and_then(|v| v.as_instance()),
-        };
+        let resolved = self.attached(property, instance);
         let size = resolved.and_then(|id| self.p.instance(id).arg("size")?.to_u64());
         let Some(size) = size.filter(|size| *size > 0) else {
             let message = format!("the value of `{}` has no size that a table can have", property.name);
@@ -244,10 +332,7 @@ impl Lowerer<'_> {
         instance: InstanceId,
         info: &mut TableInfo,
     ) {
-        let resolved = match &property.value.kind {
-            ExprKind::Instance(reference) => self.p.resolve(*reference, Some(instance)),
-            _ => self.p.eval(&property.value, Some(instance)).and_then(|v| v.as_instance()),
-        };
+        let resolved = self.attached(property, instance);
         let Some(ext) = resolved.and_then(|id| self.externs.get(&id).copied()) else {
             let message = format!("the value of `{}` is not an extern instance that tables can have", property.name);
             return self.refuse(codes::UNSUPPORTED_TABLE, property.span, message);
@@ -263,10 +348,16 @@ impl Lowerer<'_> {
                 ExternKind::ActionProfile { actions, .. } | ExternKind::ActionSelector { actions, .. },
                 TableProperty::Implementation,
             ) => {
+                let ids = |list: &[TableAction]| list.iter().map(|a| a.action).collect::<Vec<_>>();
                 if actions.is_empty() {
                     *actions = list;
-                } else if *actions != list {
-                    wrong = Some("tables that share an action profile must have the same actions");
+                } else if ids(actions) == ids(&list) {
+                    for (of_profile, of_table) in actions.iter_mut().zip(&list) {
+                        of_profile.default_only |= of_table.default_only;
+                        of_profile.table_only |= of_table.table_only;
+                    }
+                } else {
+                    wrong = Some("tables that share a selector must have the same `@groupaction` actions");
                 }
             }
             (ExternKind::Counter { size: cells, direct, .. }, TableProperty::Counters)
@@ -584,10 +675,15 @@ impl Lowerer<'_> {
                 Some(block) => *block,
                 None => self.join_block(after(i), &facts),
             };
-            targets.push((Bits::new(32, i as u128), target));
+            targets.push((Bits::new(32, info.places[i].into()), target));
         }
         let composed: Vec<BlockId> = info.composed.iter().map(|_| self.b.block("group")).collect();
-        for (i, block) in (bodies.len()..).zip(&composed) {
+        let listed = self.table_mut(info.table).actions.len() - composed.len();
+        // Actions of other tables that share the profile: no member has them.
+        for place in (0..listed as u32).filter(|place| !info.places.contains(place)) {
+            targets.push((Bits::new(32, place.into()), self.join_block(done, &facts)));
+        }
+        for (i, block) in (listed..).zip(&composed) {
             targets.push((Bits::new(32, i as u128), *block));
         }
         match targets.as_slice() {
@@ -602,10 +698,10 @@ impl Lowerer<'_> {
         for (i, body) in bodies.iter().enumerate() {
             let Some(block) = body else { continue };
             self.start_block(*block, facts.clone());
-            self.table_action(table, info, i, (i, 0), to);
+            self.table_action(table, info, i, (info.places[i] as usize, 0), to);
             self.to(after(i));
         }
-        for (i, (block, (first, then))) in (bodies.len()..).zip(composed.iter().zip(info.composed.iter())) {
+        for (i, (block, (first, then))) in (listed..).zip(composed.iter().zip(info.composed.iter())) {
             self.start_block(*block, facts.clone());
             self.table_action(table, info, *first, (i, 0), to);
             let params = self.p.actions[table.actions[*first].action.index()].data_params().count();
@@ -635,7 +731,8 @@ impl Lowerer<'_> {
         let p = self.p;
         let listed = &table.actions[index];
         let action = &p.actions[listed.action.index()];
-        let name = self.b.program().tables[info.table.index()].actions[index].action;
+        let place = info.places[index] as usize;
+        let name = self.b.program().tables[info.table.index()].actions[place].action;
         let name = self.b.program().actions[name.index()].name.clone();
         self.b.set_span(action.span);
         self.mark(Mark::Action(name));

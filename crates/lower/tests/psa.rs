@@ -223,18 +223,6 @@ fn what_has_no_meaning_is_refused_by_name() {
     "#]]
     .assert_eq(&Psa { ingress_deparser_locals: checksum, ingress_deparser: update_in_loop, ..Psa::default() }.errors());
 
-    expect![[r#"
-        E0604 an `InternetChecksum` is given 8 bits
-    "#]]
-    .assert_eq(
-        &Psa {
-            ingress_deparser_locals: "InternetChecksum() ck;",
-            ingress_deparser: "ck.add(h.a.x); b.emit(h);",
-            ..Psa::default()
-        }
-        .errors(),
-    );
-
     let empty = "ActionSelector(PSA_HashAlgorithm_t.CRC32, 8, 16) s; action a() {}
         table t { key = { h.a.x: selector; } actions = { a; NoAction; } psa_implementation = s;
                   psa_empty_group_action = a; }";

@@ -24,8 +24,8 @@ use crate::arch::ExternCall;
 use crate::codes;
 use crate::context::Lowerer;
 use crate::tree::Tree;
-use base::Span;
 use base::diag::Diagnostic;
+use base::{Bits, Span};
 use ir::{BinOp, BlockId, CastKind, Cfg, HashAlgorithm, Inst, Op, Operand, SlotId, Stage, StageId, UnOp};
 use sema::typed::InstanceId;
 use std::collections::{BTreeSet, HashMap};
@@ -110,12 +110,16 @@ impl Checksums {
     }
 
     fn add(&mut self, cx: &mut Lowerer<'_>, object: InstanceId, call: &ExternCall<'_>, subtract: bool) {
-        let Some(data) = data_of(cx, call) else { return };
+        let Some(mut data) = data_of(cx, call) else { return };
         let bits: u64 = data.iter().filter(|(_, length)| length.is_none()).map(|(o, _)| u64::from(cx.width(o))).sum();
-        if !bits.is_multiple_of(WORD.into()) {
+        let missing = bits.next_multiple_of(WORD.into()) - bits;
+        if missing > 0 {
             let message = format!("an `InternetChecksum` is given {bits} bits");
-            let help = "it adds up words of 16 bits: give it a multiple of that";
-            return cx.report(Diagnostic::error(codes::EXTERN_MISUSE, call.call.span, message).help(help));
+            let help = format!(
+                "it adds up words of {WORD} bits: {missing} zero bits follow these; write them if you mean that"
+            );
+            cx.report(Diagnostic::warning(codes::PADDED, call.call.span, message).help(help));
+            data.push((Operand::Const(Bits::zero(missing as u32)), None));
         }
         let here = (cx.b.current_stage(), cx.b.current());
         let has_varbit = data.iter().any(|(_, length)| length.is_some());

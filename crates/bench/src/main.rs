@@ -112,7 +112,7 @@ enum Item {
     /// A program by each engine and way through its code.
     Engines(&'static str),
     /// A program for several architectures.
-    Architectures(&'static str),
+    Architectures(&'static str, fn(quick: bool) -> Workload),
     /// What passes are worth.
     Passes(&'static str),
     /// What tables cost that change.
@@ -127,6 +127,12 @@ struct Scaling {
     title: &'static str,
     workload: fn(quick: bool) -> Workload,
 }
+
+static ARCHITECTURES: [(&str, fn(quick: bool) -> Workload); 3] = [
+    ("architectures-l2", |quick| (work_of("", "l2").workload)(quick)),
+    ("architectures-l3router", |quick| (work_of("", "l3router").workload)(quick)),
+    ("architectures-firewall", |_| stateful_firewall::without_tables(Flows::Uniform(64), 64, 1)),
+];
 
 static SCALING: [Scaling; 4] = [
     Scaling {
@@ -165,7 +171,7 @@ impl Item {
         let engines =
             ["engines-l2l3acl-1k", "engines-l2", "engines-l3router", "engines-vxlan", "engines-stateful_firewall"];
         all.extend(engines.map(Item::Engines));
-        all.extend(["architectures-l2", "architectures-l3router"].map(Item::Architectures));
+        all.extend(ARCHITECTURES.map(|(name, workload)| Item::Architectures(name, workload)));
         all.extend(["passes-l2l3acl", "passes-l2", "passes-l3router", "passes-vxlan"].map(Item::Passes));
         all.push(Item::Updates("insert", "Inserting while packets run, millions of entries a second", updates::insert));
         all.push(Item::Updates("memory", "Memory of a million entries", updates::memory));
@@ -182,7 +188,7 @@ impl Item {
             Item::Work(work) => work.name,
             Item::Sai => "sai",
             Item::Workers(name, ..) | Item::Passes(name) | Item::Strategies(name) | Item::Engines(name) => name,
-            Item::Architectures(name) => name,
+            Item::Architectures(name, _) => name,
             Item::Copies(copies) => copies.name,
             Item::Parts => "parts",
             Item::Updates(name, ..) => name,
@@ -202,7 +208,9 @@ impl Item {
             Item::Passes(name) => format!("optimisations, each alone and left out: {}", passes_work(name).title),
             Item::Strategies(name) => format!("strategies: {}", work_of("strategies-", name).title),
             Item::Engines(name) => format!("engines: {}", work_of("engines-", name).title),
-            Item::Architectures(name) => format!("architectures: {}", work_of("architectures-", name).title),
+            Item::Architectures(name, _) => {
+                format!("{} for each architecture, 64 flows", name.trim_start_matches("architectures-"))
+            }
             Item::Updates(_, title, _) => title.to_string(),
             Item::Growth(growth) => growth.title.to_string(),
         }
@@ -247,9 +255,7 @@ impl Item {
                 rows::strategies(&title, &(work_of("strategies-", name).workload)(args.quick), settings)?
             }
             Item::Engines(name) => rows::engines(&title, &(work_of("engines-", name).workload)(args.quick), settings)?,
-            Item::Architectures(name) => {
-                rows::architectures(&title, &(work_of("architectures-", name).workload)(args.quick), settings)?
-            }
+            Item::Architectures(_, workload) => rows::architectures(&title, &workload(args.quick), settings)?,
             Item::Passes(name) => passes::run(&title, &(passes_work(name).workload)(args.quick), settings)?,
         };
         report.row(self.name(), &row)

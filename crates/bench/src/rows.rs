@@ -326,7 +326,7 @@ pub fn strategies(title: &str, workload: &Workload, settings: &Settings) -> Resu
 }
 
 /// Architectures besides v1model that examples are written for.
-const OTHER_ARCHITECTURES: &[&str] = &["psa"];
+const OTHER_ARCHITECTURES: &[&str] = &["psa", "pna"];
 
 /// A program for each architecture that there is one for, on the same packets: ratios are to v1model's.
 pub fn architectures(title: &str, workload: &Workload, settings: &Settings) -> Result<Row> {

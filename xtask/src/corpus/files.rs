@@ -7,10 +7,6 @@ use anyhow::{Context, Result};
 use std::collections::{BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 
-/// Samples that p4c accepts and their architecture's document does not, by architecture; see `docs/p4-coverage.md`.
-pub const NOT_ALLOWED: [(&str, &str); 3] =
-    [("psa", "psa-action-profile4"), ("psa", "psa-dpdk-checksum-arg-header"), ("psa", "psa-example-dpdk-varbit-bmv2")];
-
 /// The architecture files that come with the compiler, and which architecture each is of.
 const OURS: [(&str, &str); 11] = [
     ("core.p4", "none"),

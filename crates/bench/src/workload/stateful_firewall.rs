@@ -73,3 +73,14 @@ pub fn workload(flows: Flows, size: usize, seed: u64) -> Workload {
         more: None,
     }
 }
+
+/// The same segments for `firewall`, which has no tables.
+pub fn without_tables(flows: Flows, size: usize, seed: u64) -> Workload {
+    Workload {
+        program: "firewall",
+        source: example("firewall"),
+        kinds: &[],
+        entries: Arc::new(|_| ()),
+        ..workload(flows, size, seed)
+    }
+}

@@ -149,8 +149,12 @@ pub const ALL: &[Copies] = &[
     },
 ];
 
-/// A program that does this in its controls.
+/// A program that does this in its controls: one that routes parses IPv4, the others Ethernet.
 fn program(ingress: &str, egress: &str) -> Source {
+    let next = match ingress.contains("route") {
+        true => "select(hdr.ethernet.type) { 0x0800: ipv4; default: accept; }",
+        false => "accept;",
+    };
     Source::Text(format!(
         r#"#include <core.p4>
 #include <v1model.p4>
@@ -167,7 +171,7 @@ struct learn_t {{ bit<48> station; bit<9> port; }}
 parser MyParser(packet_in pkt, out headers_t hdr, inout meta_t meta, inout standard_metadata_t std) {{
     state start {{
         pkt.extract(hdr.ethernet);
-        transition select(hdr.ethernet.type) {{ 0x0800: ipv4; default: accept; }}
+        transition {next}
     }}
     state ipv4 {{ pkt.extract(hdr.ipv4); transition accept; }}
 }}
@@ -248,14 +252,18 @@ struct Subject {
 }
 
 impl Subject {
-    fn new(name: &'static str, row: &Copies, source: &Source, kind: EngineKind, settings: &Settings) -> Result<Subject> {
+    fn new(
+        name: &'static str,
+        row: &Copies,
+        source: &Source,
+        kind: EngineKind,
+        settings: &Settings,
+    ) -> Result<Subject> {
         let program = subject::compile(source, &settings.options)?;
         let pipeline = datapath::load_with(program, kind, 1, &settings.options.code)?;
         for station in 0..STATIONS {
-            let key = vec![
-                KeyMatch::Exact(Bits::new(48, u128::from(FIRST + station))),
-                KeyMatch::Exact(Bits::new(1, 1)),
-            ];
+            let key =
+                vec![KeyMatch::Exact(Bits::new(48, u128::from(FIRST + station))), KeyMatch::Exact(Bits::new(1, 1))];
             let port = Bits::new(9, u128::from(1 + station % 8));
             let action = EntryAction::Call(ActionCall { action: 0, args: vec![port] });
             let entry = TableEntry { key, priority: 0, action, idle_timeout_ns: 0 };
@@ -408,7 +416,12 @@ pub fn run(row: &Copies, settings: &Settings) -> Result<Row> {
         }
         Bound::Told => None,
     };
-    Ok(Row { name: row.title.to_string(), series: series.to_vec(), bars: held.into_iter().chain([whole]).collect(), fates })
+    Ok(Row {
+        name: row.title.to_string(),
+        series: series.to_vec(),
+        bars: held.into_iter().chain([whole]).collect(),
+        fates,
+    })
 }
 
 /// A median with quartiles, as what is held against a bar.

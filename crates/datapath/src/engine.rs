@@ -54,12 +54,12 @@ use crate::executor::Executor;
 use crate::replication::{Replica, Replication};
 use abi::packet::{BATCH_MAX, Batch, FateCode, PacketDesc};
 use copies::Copies;
-use ir::{EntryKind, Intrinsic, Operand, Program};
+use ir::{BitSet, EntryKind, Intrinsic, Operand, Program};
 use lookups::{Lookups, Targets};
 use pktio::Packet;
-use records::{Record, Records};
+use records::{Intrinsics, Record, Records};
 use std::sync::Arc;
-use waves::{Burst, Held, Item, Waiting};
+use waves::{Burst, Descent, Held, Item, Waiting};
 
 /// Units of work that what one received burst asks for may cost. A unit is a quarter of a microsecond with small frames and
 /// programs, so other ports wait for a millisecond; and a burst of 64 packets for 64 ports each has enough.
@@ -98,7 +98,7 @@ pub struct Engine {
     /// What waits, and what runs of that.
     next: Waiting,
     wave: Vec<Item>,
-    /// Received packets that are through egress and asked for something there.
+    /// Received packets that are through egress and wait for the deparser.
     received: Vec<Item>,
     held: Held,
     /// Buffers of [`waves`]: places of packets that run together, of those that are then deparsed, and each family's.
@@ -118,21 +118,26 @@ pub struct Engine {
     ingress_drop: DropReason,
 }
 
-/// Whether a program reads how many packets wait.
-fn reads_depth(program: &Program) -> bool {
-    let depths = [Intrinsic::EnqueueDepth, Intrinsic::DequeueDepth].map(|which| program.intrinsic(which));
-    let mut reads = false;
+/// The slots that a program's operations read.
+fn slots_read(program: &Program) -> BitSet {
+    let mut read = BitSet::new(program.slots.len());
     for block in program.stages.iter().flat_map(|stage| &stage.blocks) {
-        block.insts.iter().for_each(|inst| inst.op.for_each_use(program, |slot| reads |= depths.contains(&Some(slot))));
-        reads |= block.term.operand().and_then(Operand::slot).is_some_and(|slot| depths.contains(&Some(slot)));
+        block.insts.iter().for_each(|inst| inst.op.for_each_use(program, |slot| read.insert(slot.index())));
+        if let Some(slot) = block.term.operand().and_then(Operand::slot) {
+            read.insert(slot.index());
+        }
     }
-    reads
+    read
 }
 
 impl Engine {
     /// An engine for a program.
     pub fn new(program: Arc<Program>, replication: Arc<Replication>) -> Engine {
-        let mut records = Records::new(&program);
+        let read = slots_read(&program);
+        let shows_depth = [Intrinsic::EnqueueDepth, Intrinsic::DequeueDepth]
+            .iter()
+            .any(|which| program.intrinsic(*which).is_some_and(|slot| read.contains(slot.index())));
+        let mut records = Records::new(&program, &read);
         let mut batch = Box::new(Batch::new());
         for (i, desc) in batch.packets.iter_mut().enumerate() {
             let record = records.received(i);
@@ -153,7 +158,7 @@ impl Engine {
             deparsing: Vec::new(),
             families: Vec::new(),
             is_by_kind: false,
-            shows_depth: reads_depth(&program),
+            shows_depth,
             behind: 0,
             askers: 0,
             work_left: WORK_MAX,
@@ -255,12 +260,16 @@ impl Engine {
         sink: &mut S,
     ) {
         self.lookups.renew();
+        let members_max = self.lookups.members_max();
         let mut received = std::mem::take(&mut self.received);
+        let record_bytes = self.records.bytes();
+        let all = packets.len();
         // Those on their way are from here on.
         let mut first = 0;
+        let mut share = self.work_left / asking as u32;
         for (i, packet) in packets.drain(..).enumerate() {
             let desc = &self.batch.packets[i];
-            let point = match fate(desc) {
+            let (consumed, point) = match fate(desc) {
                 Ended::Send(to) => {
                     self.send(packet, to, i as u8, received.is_empty(), sink);
                     continue;
@@ -269,11 +278,15 @@ impl Engine {
                     sink.drop(reason, packet);
                     continue;
                 }
-                Ended::Replicate(point) => point,
+                Ended::Replicate(point) => (desc.consumed, point),
             };
-            let mut item = Item::received(packet, self.records.received(i), i as u8, desc.consumed);
-            let mut share = self.work_left / asking as u32;
-            if i > first && self.may_ask_more(&item, point, share) {
+            let record = self.records.received(i);
+            let each = units(packet.len() + record_bytes);
+            // Most of the time nobody can ask for more than a share.
+            if 2 * members_max * each as usize > share as usize
+                && i > first
+                && self.asks_more(record, point, each, share)
+            {
                 self.finish(exec, &mut received, first..i, burst, sink);
                 first = i;
                 share = self.work_left / asking as u32;
@@ -282,18 +295,19 @@ impl Engine {
             self.work_left -= share;
             (self.askers, asking) = (asking, asking - 1);
             let before = self.next.items.len();
-            self.replicate(&mut item, point, i as u64, burst, sink);
-            let waiting = self.next.items.len();
-            if item.packet.is_some() {
-                received.push(item);
+            let descent = Descent { record, consumed, truncate: 0, place: i as u32, family: i as u8, passes: 0 };
+            if let Some(packet) = self.replicate(packet, descent, point, burst, sink) {
+                received.push(Item::deparses(packet, descent));
             }
+            let waiting = self.next.items.len();
             // The next one may ask for as many.
             if waiting + (waiting - before) > BATCH_MAX || self.shows_depth {
                 self.finish(exec, &mut received, first..i + 1, burst, sink);
                 first = i + 1;
+                share = self.work_left / asking.max(1) as u32;
             }
         }
-        self.finish(exec, &mut received, first..BATCH_MAX, burst, sink);
+        self.finish(exec, &mut received, first..all, burst, sink);
         self.received = received;
         self.copies.end();
     }
@@ -314,119 +328,138 @@ impl Engine {
     }
 
     /// Whether a received packet asks for more than so many units at once.
-    fn may_ask_more(&mut self, item: &Item, point: u32, share: u32) -> bool {
-        let each = units(item.packet().len() + self.records.bytes());
-        // Most of the time nobody can.
-        if 2 * self.lookups.members_max() * each as usize <= share as usize {
-            return false;
-        }
+    fn asks_more(&mut self, record: Record, point: u32, each: u32, share: u32) -> bool {
         let mut copies = 0;
-        if self.records.get(item.record, Intrinsic::CloneFlag) != 0 {
-            copies += self.session(item.record).map_or(0, |session| self.lookups.count(session));
+        let mut asked = self.records.of(record);
+        let (clone, group) = (asked.get(Intrinsic::CloneFlag), asked.get(Intrinsic::MulticastGroup) as u32);
+        if clone != 0 {
+            copies += self.session(record).map_or(0, |session| self.lookups.count(session));
         }
-        let group = self.records.get(item.record, Intrinsic::MulticastGroup) as u32;
         if point == 0 && group != 0 {
             copies += self.lookups.group(group).map_or(0, |group| self.lookups.count(group));
         }
         copies * each as usize > share as usize
     }
 
-    /// Does what a packet asks for, which is the one at this place. What it leaves of the packet waits for the deparser.
-    fn replicate<S: Sink>(&mut self, item: &mut Item, point: u32, place: u64, burst: Burst, sink: &mut S) {
-        match point {
-            0 => self.ingress_end(item, place, burst, sink),
-            1 => self.egress_end(item, place, burst, sink),
-            2 => self.deparse_end(item, place, burst, sink),
-            _ => self.frame_end(item, place, burst, sink),
+    /// Does what a packet asks for. Returns it if it is through egress: it leaves before its clones go through.
+    #[inline(always)]
+    fn replicate<S: Sink>(
+        &mut self,
+        packet: Packet,
+        from: Descent,
+        point: u32,
+        burst: Burst,
+        sink: &mut S,
+    ) -> Option<Packet> {
+        if point == 0 {
+            self.ingress_end(packet, from, burst, sink);
+            return None;
         }
+        if point == 2 {
+            let list = self.records.of(from.record).get(Intrinsic::RecirculateFieldList);
+            self.again(packet, from, list, self.program.instance_types.recirculate, burst, sink);
+            return None;
+        }
+        if point == 1 {
+            self.egress_end(&packet, from, burst, sink);
+        } else {
+            self.frame_end(&packet, from, burst, sink);
+        }
+        Some(packet)
     }
 
     #[inline]
-    fn ingress_end<S: Sink>(&mut self, item: &mut Item, place: u64, burst: Burst, sink: &mut S) {
-        let record = item.record;
-        if self.records.take(record, Intrinsic::CloneFlag) != 0 {
-            match self.session(record) {
+    fn ingress_end<S: Sink>(&mut self, packet: Packet, from: Descent, burst: Burst, sink: &mut S) {
+        let mut asked = self.records.of(from.record);
+        if asked.take(Intrinsic::CloneFlag) != 0 {
+            match self.session(from.record) {
                 None => sink.lost_copies(DropReason::Runtime(RuntimeDrop::NoSuchGroup), 1),
                 Some(session) => {
                     let instance_type = self.program.instance_types.ingress_clone;
-                    self.clone_frames(item, place, session, instance_type, item.passes, burst, sink);
+                    self.clone_frames(&packet, from, session, instance_type, burst, sink);
                 }
             }
+            asked = self.records.of(from.record);
         }
-        if self.records.get(record, Intrinsic::DropFlag) != 0 {
-            return sink.drop(self.ingress_drop, item.take());
+        if asked.get(Intrinsic::DropFlag) != 0 {
+            return sink.drop(self.ingress_drop, packet);
         }
-        if self.records.take(record, Intrinsic::ResubmitFlag) != 0 {
-            let list = self.records.get(record, Intrinsic::ResubmitFieldList);
-            return self.again(item, place, list, self.program.instance_types.resubmit, burst, sink);
+        if asked.take(Intrinsic::ResubmitFlag) != 0 {
+            let list = asked.get(Intrinsic::ResubmitFieldList);
+            return self.again(packet, from, list, self.program.instance_types.resubmit, burst, sink);
         }
-        let group = self.records.get(record, Intrinsic::MulticastGroup) as u32;
+        let group = asked.get(Intrinsic::MulticastGroup) as u32;
         if group != 0 {
-            return self.multicast(item, place, group, burst, sink);
+            return self.multicast(packet, from, group, burst, sink);
         }
-        let to = self.records.get(record, Intrinsic::EgressSpec);
+        let to = asked.get(Intrinsic::EgressSpec);
         if self.program.drop_port == Some(to) {
-            return sink.drop(self.ingress_drop, item.take());
+            return sink.drop(self.ingress_drop, packet);
         }
-        self.records.set(record, Intrinsic::InstanceType, self.program.instance_types.normal);
-        self.egress_intrinsics(record, Replica { port: to as u32, instance: 0 }, burst);
-        let on = item.itself(EntryKind::Egress);
-        self.enqueue(on, place);
+        asked.set(Intrinsic::InstanceType, self.program.instance_types.normal);
+        egress_intrinsics(&mut asked, Replica { port: to as u32, instance: 0 }, burst);
+        self.enqueue(packet, from, EntryKind::Egress);
     }
 
     /// Copies for the members of a group; the last one takes the packet itself.
-    #[inline]
-    fn multicast<S: Sink>(&mut self, item: &mut Item, place: u64, group: u32, burst: Burst, sink: &mut S) {
-        let record = item.record;
+    #[inline(always)]
+    fn multicast<S: Sink>(&mut self, packet: Packet, from: Descent, group: u32, burst: Burst, sink: &mut S) {
         let group = self.lookups.group(group).map(|group| (group, self.lookups.count(group)));
         let Some((group, count @ 1..)) = group else {
-            return sink.drop(DropReason::Runtime(RuntimeDrop::NoSuchGroup), item.take());
+            return sink.drop(DropReason::Runtime(RuntimeDrop::NoSuchGroup), packet);
         };
-        self.records.set(record, Intrinsic::InstanceType, self.program.instance_types.replication);
+        let mut asked = self.records.of(from.record);
+        asked.set(Intrinsic::InstanceType, self.program.instance_types.replication);
         // A request to recirculate is the packet's own; its copies do not have it.
-        self.records.set(record, Intrinsic::RecirculateFlag, 0);
-        for i in 0..self.affordable(count - 1, item, sink) {
-            let Some(packet) = self.duplicate(item, sink) else { continue };
-            let copy = self.records.copy(record);
-            self.egress_intrinsics(copy, self.lookups.replica(group, i), burst);
-            self.enqueue(item.child(packet, copy, EntryKind::Egress), place);
-        }
-        self.egress_intrinsics(record, self.lookups.replica(group, count - 1), burst);
-        let last = item.itself(EntryKind::Egress);
-        self.enqueue(last, place);
-    }
-
-    fn egress_end<S: Sink>(&mut self, item: &mut Item, place: u64, burst: Burst, sink: &mut S) {
-        let record = item.record;
-        if let Some(session) = self.asked_clones(item, sink) {
-            let list = self.records.get(record, Intrinsic::CloneFieldList);
-            let (_, truncate) = self.lookups.class_and_length(session);
-            for i in 0..self.affordable(self.lookups.count(session), item, sink) {
-                let Some(packet) = self.duplicate(item, sink) else { continue };
-                let copy = self.records.preserved(record, list);
-                self.records.copy_headers(record, copy);
-                self.records.set(copy, Intrinsic::InstanceType, self.program.instance_types.egress_clone);
-                let length = self.records.get(record, Intrinsic::PacketLength) as usize;
-                self.ingress_intrinsics(copy, length, burst);
-                self.egress_intrinsics(copy, self.lookups.replica(session, i), burst);
-                let child = item.child(packet, copy, EntryKind::Egress);
-                self.enqueue(Item { passes: item.passes + 1, truncate, ..child }, place);
+        asked.clear(Intrinsic::RecirculateFlag);
+        if count > 1 {
+            for i in 0..self.affordable(count - 1, &packet, from.family, sink) {
+                let Some(copy) = self.duplicate(&packet, sink) else { continue };
+                let record = self.records.copy(from.record);
+                egress_intrinsics(&mut self.records.of(record), self.lookups.replica(group, i), burst);
+                self.enqueue(copy, Descent { record, truncate: 0, ..from }, EntryKind::Egress);
             }
         }
-        // It is through egress: it leaves before its clones go through.
-        item.entry = EntryKind::Deparse;
+        egress_intrinsics(&mut self.records.of(from.record), self.lookups.replica(group, count - 1), burst);
+        self.enqueue(packet, from, EntryKind::Egress);
     }
 
-    /// Where the clones go that a packet asks for at the end of egress; it asks no more. `None` if there are none or may be none, which is counted.
-    fn asked_clones<S: Sink>(&mut self, item: &Item, sink: &mut S) -> Option<Targets> {
-        if self.records.take(item.record, Intrinsic::CloneFlag) == 0 {
+    fn egress_end<S: Sink>(&mut self, packet: &Packet, from: Descent, burst: Burst, sink: &mut S) {
+        let Some(session) = self.asked_clones(from, sink) else { return };
+        let mut asked = self.records.of(from.record);
+        let (list, length) = (asked.get(Intrinsic::CloneFieldList), asked.get(Intrinsic::PacketLength) as usize);
+        let (_, truncate) = self.lookups.class_and_length(session);
+        for i in 0..self.affordable(self.lookups.count(session), packet, from.family, sink) {
+            let Some(copy) = self.duplicate(packet, sink) else { continue };
+            let record = self.records.preserved(from.record, list);
+            self.records.copy_headers(from.record, record);
+            let mut to = self.records.of(record);
+            to.set(Intrinsic::InstanceType, self.program.instance_types.egress_clone);
+            ingress_intrinsics(&mut to, length, burst);
+            egress_intrinsics(&mut to, self.lookups.replica(session, i), burst);
+            self.enqueue(copy, Descent { record, truncate, passes: from.passes + 1, ..from }, EntryKind::Egress);
+        }
+    }
+
+    fn frame_end<S: Sink>(&mut self, packet: &Packet, from: Descent, burst: Burst, sink: &mut S) {
+        if let Some(session) = self.asked_clones(from, sink) {
+            let instance_type = self.program.instance_types.egress_clone;
+            let from = Descent { passes: from.passes + 1, ..from };
+            self.clone_frames(packet, from, session, instance_type, burst, sink);
+        }
+    }
+
+    /// Where the clones go that a packet asks for at the end of egress; it asks no more. `None` if there are none or may be none, which
+    /// is counted.
+    fn asked_clones<S: Sink>(&mut self, from: Descent, sink: &mut S) -> Option<Targets> {
+        if self.records.of(from.record).take(Intrinsic::CloneFlag) == 0 {
             return None;
         }
-        let Some(session) = self.session(item.record) else {
+        let Some(session) = self.session(from.record) else {
             sink.lost_copies(DropReason::Runtime(RuntimeDrop::NoSuchGroup), 1);
             return None;
         };
-        if item.passes >= PASS_LIMIT {
+        if u32::from(from.passes) >= PASS_LIMIT {
             let copies = self.lookups.count(session) as u64;
             sink.lost_copies(DropReason::Runtime(RuntimeDrop::ReplicationLimit), copies);
             return None;
@@ -437,64 +470,51 @@ impl Engine {
     /// Where the clones of a packet go: to a session's ports, or to the one that the program names.
     fn session(&mut self, record: Record) -> Option<Targets> {
         if self.program.intrinsic(Intrinsic::ClonePort).is_some() {
-            return Some(Targets::Port(self.records.get(record, Intrinsic::ClonePort) as u32));
+            return Some(Targets::Port(self.records.of(record).get(Intrinsic::ClonePort) as u32));
         }
-        self.lookups.session(self.records.get(record, Intrinsic::CloneSession) as u32)
-    }
-
-    fn deparse_end<S: Sink>(&mut self, item: &mut Item, place: u64, burst: Burst, sink: &mut S) {
-        let list = self.records.get(item.record, Intrinsic::RecirculateFieldList);
-        self.again(item, place, list, self.program.instance_types.recirculate, burst, sink);
-    }
-
-    fn frame_end<S: Sink>(&mut self, item: &mut Item, place: u64, burst: Burst, sink: &mut S) {
-        if let Some(session) = self.asked_clones(item, sink) {
-            let instance_type = self.program.instance_types.egress_clone;
-            self.clone_frames(item, place, session, instance_type, item.passes + 1, burst, sink);
-        }
-        // It is through egress: it leaves before its clones go through.
-        item.entry = EntryKind::Deparse;
+        self.lookups.session(self.records.of(record).get(Intrinsic::CloneSession) as u32)
     }
 
     /// Copies of the frame as it is, which are parsed anew and go through egress.
-    #[allow(clippy::too_many_arguments)]
+    #[inline]
     fn clone_frames<S: Sink>(
         &mut self,
-        item: &Item,
-        place: u64,
+        packet: &Packet,
+        from: Descent,
         session: Targets,
         instance_type: u64,
-        passes: u32,
         burst: Burst,
         sink: &mut S,
     ) {
-        let list = self.records.get(item.record, Intrinsic::CloneFieldList);
+        let list = self.records.of(from.record).get(Intrinsic::CloneFieldList);
         let (class_of_service, length) = self.lookups.class_and_length(session);
-        let whole = item.packet().len();
-        let cuts_first = self.program.cuts_clones_first;
+        let whole = packet.len();
         let (cut, truncate) = match length {
             0 => (whole, 0),
-            bytes if cuts_first => (whole.min(bytes as usize), 0),
+            bytes if self.program.cuts_clones_first => (whole.min(bytes as usize), 0),
             bytes => (whole, bytes),
         };
-        for i in 0..self.affordable(self.lookups.count(session), item, sink) {
-            let Some(mut packet) = self.duplicate(item, sink) else { continue };
-            let copy = self.records.preserved(item.record, list);
-            self.records.set(copy, Intrinsic::InstanceType, instance_type);
-            self.records.set(copy, Intrinsic::ClassOfService, class_of_service.into());
-            self.ingress_intrinsics(copy, cut, burst);
-            self.egress_intrinsics(copy, self.lookups.replica(session, i), burst);
-            packet.truncate(cut);
-            let child = item.child(packet, copy, EntryKind::CloneIngress);
-            self.enqueue(Item { passes, consumed: 0, truncate, ..child }, place);
+        for i in 0..self.affordable(self.lookups.count(session), packet, from.family, sink) {
+            let Some(mut copy) = self.duplicate(packet, sink) else { continue };
+            let record = self.records.preserved(from.record, list);
+            let mut to = self.records.of(record);
+            to.set(Intrinsic::InstanceType, instance_type);
+            to.set(Intrinsic::ClassOfService, class_of_service.into());
+            ingress_intrinsics(&mut to, cut, burst);
+            egress_intrinsics(&mut to, self.lookups.replica(session, i), burst);
+            if cut < whole {
+                copy.truncate(cut);
+            }
+            self.enqueue(copy, Descent { record, consumed: 0, truncate, ..from }, EntryKind::CloneIngress);
         }
     }
 
     /// Sends the packet itself back to ingress.
+    #[inline]
     fn again<S: Sink>(
         &mut self,
-        item: &mut Item,
-        place: u64,
+        packet: Packet,
+        from: Descent,
         list: u64,
         instance_type: u64,
         burst: Burst,
@@ -502,57 +522,61 @@ impl Engine {
     ) {
         // The packet itself goes on; only its record is made anew.
         let units = units(self.records.bytes());
-        let share = &mut self.shares[usize::from(item.family)];
-        if item.passes >= PASS_LIMIT || *share < units {
-            return sink.drop(DropReason::Runtime(RuntimeDrop::ReplicationLimit), item.take());
+        let share = &mut self.shares[usize::from(from.family)];
+        if u32::from(from.passes) >= PASS_LIMIT || *share < units {
+            return sink.drop(DropReason::Runtime(RuntimeDrop::ReplicationLimit), packet);
         }
         *share -= units;
-        let (record, length) = (item.record, item.packet().len());
-        self.records.preserve(record, list);
-        self.records.set(record, Intrinsic::InstanceType, instance_type);
-        self.ingress_intrinsics(record, length, burst);
-        let on = item.itself(EntryKind::Reingress);
-        self.enqueue(Item { consumed: 0, passes: item.passes + 1, ..on }, place);
+        self.records.preserve(from.record, list);
+        let mut to = self.records.of(from.record);
+        to.set(Intrinsic::InstanceType, instance_type);
+        ingress_intrinsics(&mut to, packet.len(), burst);
+        self.enqueue(packet, Descent { consumed: 0, passes: from.passes + 1, ..from }, EntryKind::Reingress);
     }
 
     /// As many of so many copies as there are units for, which are taken; the others are counted as lost. Takes their buffers.
     #[inline]
-    fn affordable<S: Sink>(&mut self, copies: usize, item: &Item, sink: &mut S) -> usize {
-        let each = units(item.packet().len() + self.records.bytes());
-        let share = &mut self.shares[usize::from(item.family)];
-        let count = copies.min((*share / each) as usize);
-        *share -= count as u32 * each;
-        if count < copies {
+    fn affordable<S: Sink>(&mut self, copies: usize, packet: &Packet, family: u8, sink: &mut S) -> usize {
+        let each = units(packet.len() + self.records.bytes());
+        let share = &mut self.shares[usize::from(family)];
+        let cost = copies * each as usize;
+        let mut count = copies;
+        if cost <= *share as usize {
+            *share -= cost as u32;
+        } else {
+            count = (*share / each) as usize;
+            *share -= count as u32 * each;
             sink.lost_copies(DropReason::Runtime(RuntimeDrop::ReplicationLimit), (copies - count) as u64);
         }
         if count > 0 {
-            self.copies.prepare(item.packet(), count, self.askers);
+            self.copies.prepare(packet, count, self.askers);
         }
         count
     }
 
-    #[inline]
-    fn duplicate<S: Sink>(&mut self, item: &Item, sink: &mut S) -> Option<Packet> {
-        let packet = self.copies.copy(item.packet());
-        if packet.is_none() {
+    #[inline(always)]
+    fn duplicate<S: Sink>(&mut self, packet: &Packet, sink: &mut S) -> Option<Packet> {
+        let copy = self.copies.copy(packet);
+        if copy.is_none() {
             sink.lost_copies(DropReason::Runtime(RuntimeDrop::NoBuffer), 1);
         }
-        packet
+        copy
     }
+}
 
-    fn ingress_intrinsics(&mut self, record: Record, length: usize, burst: Burst) {
-        self.records.set(record, Intrinsic::IngressPort, u64::from(burst.port));
-        self.records.set(record, Intrinsic::IngressTimestamp, burst.now_us);
-        self.records.set(record, Intrinsic::PacketLength, length as u64);
-    }
+#[inline]
+fn ingress_intrinsics(to: &mut Intrinsics, length: usize, burst: Burst) {
+    to.set(Intrinsic::IngressPort, u64::from(burst.port));
+    to.set(Intrinsic::IngressTimestamp, burst.now_us);
+    to.set(Intrinsic::PacketLength, length as u64);
+}
 
-    #[inline]
-    fn egress_intrinsics(&mut self, record: Record, replica: Replica, burst: Burst) {
-        self.records.set(record, Intrinsic::EgressPort, u64::from(replica.port));
-        self.records.set(record, Intrinsic::EgressRid, u64::from(replica.instance));
-        self.records.set(record, Intrinsic::EgressTimestamp, burst.now_us);
-        self.records.set(record, Intrinsic::EnqueueTimestamp, burst.now_us);
-    }
+#[inline]
+fn egress_intrinsics(to: &mut Intrinsics, replica: Replica, burst: Burst) {
+    to.set(Intrinsic::EgressPort, u64::from(replica.port));
+    to.set(Intrinsic::EgressRid, u64::from(replica.instance));
+    to.set(Intrinsic::EgressTimestamp, burst.now_us);
+    to.set(Intrinsic::EnqueueTimestamp, burst.now_us);
 }
 
 /// The name of the program's counter for packets whose egress port says drop; architectures with a drop port have it.

@@ -196,8 +196,7 @@ fn a_burst_leaves_as_its_packets_would_one_by_one() {
             let frames: Vec<Vec<u8>> = (0..count).map(|i| frame(&mut rng, mix, i)).collect();
             let frames: Vec<&[u8]> = frames.iter().map(Vec::as_slice).collect();
             let sent = together.receive_batch(1, &frames).expect("they fit");
-            let singly: Vec<Sent> =
-                frames.iter().flat_map(|frame| alone.receive(1, frame).expect("it fits")).collect();
+            let singly: Vec<Sent> = frames.iter().flat_map(|frame| alone.receive(1, frame).expect("it fits")).collect();
             assert_eq!(sent, singly, "round {round}, {depth}: {frames:02x?}");
             let counted = counters(&together);
             assert_eq!(counted, counters(&alone), "round {round}, {depth}");

@@ -5,24 +5,36 @@
 //! units of work, there are at most some megabytes of them.
 //!
 //! One worker, one thread.
+#![allow(unsafe_code)]
 
 use abi::packet::BATCH_MAX;
 use base::ids::SlotId;
 use ir::layout::{RecordLayout, words_of};
-use ir::{Intrinsic, Program, SlotKind};
+use ir::{BitSet, Intrinsic, Program, SlotKind};
 use std::ops::Range;
+use std::ptr::NonNull;
 
-/// A packet's record.
+/// A packet's record: where its words begin. It is there until [`Records::free_all`], or as long as the pool for a received packet's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Record(u32);
+pub(super) struct Record(NonNull<u64>);
 
 /// Where an intrinsic is in each record.
 #[derive(Clone, Copy)]
 struct Place {
+    /// Its first word, or [`NOWHERE`]; with [`WIDE`] if it has several.
     at: u32,
     words: u32,
     mask: u64,
 }
+
+const NOWHERE: u32 = u32::MAX;
+const WIDE: u32 = 1 << 31;
+
+/// By intrinsic.
+type Places = [Place; Intrinsic::ALL.len()];
+
+/// What the engine reads that it may have written itself.
+const READ_AGAIN: &[Intrinsic] = &[Intrinsic::PacketLength];
 
 pub(super) struct Records {
     /// Words of a record.
@@ -30,8 +42,10 @@ pub(super) struct Records {
     /// [`BATCH_MAX`] records each.
     blocks: Vec<Box<[u64]>>,
     used: usize,
-    /// By intrinsic.
-    places: [Option<Place>; Intrinsic::ALL.len()],
+    /// Where intrinsics are read.
+    places: Places,
+    /// Where they are written: what nobody reads needs not be.
+    read: Places,
     /// Words of the slots that each field list keeps, by the list's number.
     lists: Vec<(u64, Vec<Range<usize>>)>,
     /// Words of the slots that are headers' state.
@@ -40,7 +54,8 @@ pub(super) struct Records {
 }
 
 impl Records {
-    pub(super) fn new(program: &Program) -> Records {
+    /// For a program whose operations read these slots.
+    pub(super) fn new(program: &Program, read: &BitSet) -> Records {
         let layout = RecordLayout::new(program);
         let range = |slot: SlotId| {
             let at = layout.offset(slot);
@@ -51,15 +66,19 @@ impl Records {
             let Range { start, end } = range(slot);
             let width = program.width(slot);
             let mask = if width >= 64 { u64::MAX } else { (1 << width) - 1 };
-            Some(Place { at: start as u32, words: (end - start) as u32, mask })
+            let at = start as u32 | if end - start > 1 { WIDE } else { 0 };
+            Some(Place { at, words: (end - start) as u32, mask })
         };
-        let mut places = [None; Intrinsic::ALL.len()];
-        Intrinsic::ALL.iter().for_each(|which| places[*which as usize] = place(which));
+        let is_read = |which: &Intrinsic| {
+            READ_AGAIN.contains(which) || program.intrinsic(*which).is_some_and(|slot| read.contains(slot.index()))
+        };
+        let nowhere = Place { at: NOWHERE, words: 0, mask: 0 };
+        let mut places = [nowhere; Intrinsic::ALL.len()];
+        Intrinsic::ALL.iter().for_each(|which| places[*which as usize] = place(which).unwrap_or(nowhere));
+        let mut to_write = places;
+        Intrinsic::ALL.iter().filter(|which| !is_read(which)).for_each(|which| to_write[*which as usize] = nowhere);
         let of_headers = |kind: SlotKind| {
-            matches!(
-                kind,
-                SlotKind::Field(_) | SlotKind::Valid(_) | SlotKind::VarbitLength(_) | SlotKind::HeaderPart
-            )
+            matches!(kind, SlotKind::Field(_) | SlotKind::Valid(_) | SlotKind::VarbitLength(_) | SlotKind::HeaderPart)
         };
         let headers = (0..program.slots.len()).filter(|i| of_headers(program.slots[*i].kind)).map(SlotId::from_index);
         let list = |(number, slots): &(u64, Vec<SlotId>)| (*number, merged(slots.iter().map(|slot| range(*slot))));
@@ -68,6 +87,7 @@ impl Records {
             blocks: Vec::new(),
             used: 0,
             places,
+            read: to_write,
             lists: program.field_lists.iter().map(list).collect(),
             headers: merged(headers.map(range)),
             saved: Vec::new(),
@@ -87,15 +107,21 @@ impl Records {
     }
 
     /// The record of a packet of the received batch.
-    #[inline]
-    pub(super) fn received(&self, packet: usize) -> Record {
-        debug_assert!(packet < BATCH_MAX);
-        Record(packet as u32)
+    #[inline(always)]
+    pub(super) fn received(&mut self, packet: usize) -> Record {
+        self.record(packet)
     }
 
     /// Gives all back but those of the received batch.
+    #[inline]
     pub(super) fn free_all(&mut self) {
         self.used = BATCH_MAX;
+    }
+
+    #[inline(always)]
+    fn record(&mut self, i: usize) -> Record {
+        let at = i % BATCH_MAX * self.words;
+        Record(NonNull::from(&mut self.blocks[i / BATCH_MAX][at..at + self.words]).cast())
     }
 
     /// One with whatever was in it.
@@ -105,38 +131,29 @@ impl Records {
             self.grow();
         }
         self.used += 1;
-        Record(self.used as u32 - 1)
-    }
-
-    #[inline]
-    fn find(&self, record: Record) -> (usize, Range<usize>) {
-        let at = record.0 as usize % BATCH_MAX * self.words;
-        (record.0 as usize / BATCH_MAX, at..at + self.words)
+        self.record(self.used - 1)
     }
 
     #[inline]
     fn words_mut(&mut self, record: Record) -> &mut [u64] {
-        let (block, range) = self.find(record);
-        &mut self.blocks[block][range]
+        // SAFETY: a record's words stay where they are as long as the pool, which is borrowed.
+        unsafe { std::slice::from_raw_parts_mut(record.0.as_ptr(), self.words) }
     }
 
     /// Where compiled code finds it; it stays there.
-    #[inline]
-    pub(super) fn pointer(&mut self, record: Record) -> *mut u64 {
-        self.words_mut(record).as_mut_ptr()
+    #[inline(always)]
+    pub(super) fn pointer(&self, record: Record) -> *mut u64 {
+        record.0.as_ptr()
     }
 
-    /// The words of both.
+    /// The words of two different ones.
     #[inline]
     fn both(&mut self, from: Record, to: Record) -> (&[u64], &mut [u64]) {
-        let ((a, from), (b, to)) = (self.find(from), self.find(to));
-        if a == b {
-            debug_assert!(from.end <= to.start, "copies are taken after what they are copies of");
-            let (before, behind) = self.blocks[a].split_at_mut(to.start);
-            (&before[from], &mut behind[..self.words])
-        } else {
-            let [a, b] = self.blocks.get_disjoint_mut([a, b]).expect("two blocks that exist");
-            (&a[from], &mut b[to])
+        assert!(from != to, "a copy is another record");
+        // SAFETY: as for `words_mut`; records do not overlap.
+        unsafe {
+            let from = std::slice::from_raw_parts(from.0.as_ptr(), self.words);
+            (from, std::slice::from_raw_parts_mut(to.0.as_ptr(), self.words))
         }
     }
 
@@ -166,8 +183,8 @@ impl Records {
         let mut saved = std::mem::take(&mut self.saved);
         saved.clear();
         let list = self.list(list);
-        let (block, range) = self.find(record);
-        let words = &mut self.blocks[block][range];
+        // SAFETY: as for `words_mut`.
+        let words = unsafe { std::slice::from_raw_parts_mut(record.0.as_ptr(), self.words) };
         let kept: &[Range<usize>] = list.map_or(&[], |at| &self.lists[at].1);
         kept.iter().for_each(|range| saved.extend_from_slice(&words[range.clone()]));
         words.fill(0);
@@ -195,33 +212,67 @@ impl Records {
         self.lists.iter().position(|(n, _)| *n == number)
     }
 
+    /// A record's intrinsics.
+    #[inline(always)]
+    pub(super) fn of(&mut self, record: Record) -> Intrinsics<'_> {
+        Intrinsics { record, places: &self.places, read: &self.read }
+    }
+}
+
+/// A record's intrinsics.
+pub(super) struct Intrinsics<'r> {
+    record: Record,
+    places: &'r Places,
+    read: &'r Places,
+}
+
+impl Intrinsics<'_> {
+    #[inline(always)]
+    fn word(&mut self, at: u32) -> &mut u64 {
+        // SAFETY: places are within a record, whose words stay where they are as long as the pool, which is borrowed.
+        unsafe { &mut *self.record.0.as_ptr().add(at as usize) }
+    }
+
     /// An intrinsic's value; zero if the program has none.
-    #[inline]
-    pub(super) fn get(&self, record: Record, which: Intrinsic) -> u64 {
-        let Some(place) = self.places[which as usize] else { return 0 };
-        let (block, range) = self.find(record);
-        self.blocks[block][range][place.at as usize]
-    }
-
-    /// Writes an intrinsic, cut to its width, if the program has it.
-    #[inline]
-    pub(super) fn set(&mut self, record: Record, which: Intrinsic, value: u64) {
-        let Some(place) = self.places[which as usize] else { return };
-        let words = self.words_mut(record);
-        words[place.at as usize] = value & place.mask;
-        if place.words > 1 {
-            words[place.at as usize + 1..][..place.words as usize - 1].fill(0);
+    #[inline(always)]
+    pub(super) fn get(&mut self, which: Intrinsic) -> u64 {
+        match self.places[which as usize].at {
+            NOWHERE => 0,
+            at => *self.word(at & !WIDE),
         }
     }
 
-    /// Reads and clears.
-    #[inline]
-    pub(super) fn take(&mut self, record: Record, which: Intrinsic) -> u64 {
-        let value = self.get(record, which);
-        if value != 0 {
-            self.set(record, which, 0);
+    /// Writes an intrinsic for the program, cut to its width, if that reads it.
+    #[inline(always)]
+    pub(super) fn set(&mut self, which: Intrinsic, value: u64) {
+        let place = &self.read[which as usize];
+        if place.at < WIDE {
+            *self.word(place.at) = value & place.mask;
+        } else if place.at != NOWHERE {
+            self.set_wide(*place, value);
         }
-        value
+    }
+
+    #[cold]
+    fn set_wide(&mut self, place: Place, value: u64) {
+        let first = place.at & !WIDE;
+        *self.word(first) = value & place.mask;
+        (1..place.words).for_each(|i| *self.word(first + i) = 0);
+    }
+
+    /// Reads a request, and withdraws it.
+    #[inline(always)]
+    pub(super) fn take(&mut self, which: Intrinsic) -> u64 {
+        match self.places[which as usize].at {
+            NOWHERE => 0,
+            at => std::mem::take(self.word(at & !WIDE)),
+        }
+    }
+
+    /// Withdraws a request.
+    #[inline(always)]
+    pub(super) fn clear(&mut self, which: Intrinsic) {
+        self.take(which);
     }
 }
 

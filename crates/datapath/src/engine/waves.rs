@@ -11,12 +11,12 @@
 //!
 //! A program that reads how many packets wait sees each family alone, packet by packet.
 
-use super::{Ended, Engine, Sink, fate};
-use crate::engine::records::Record;
+use super::records::Record;
+use super::{Ended, Engine, Sink, apply, fate};
 use crate::executor::Executor;
 use abi::packet::{BATCH_MAX, PacketDesc};
 use ir::{EntryKind, Intrinsic};
-use pktio::Packet;
+use pktio::{Packet, RawPacket};
 
 /// What all packets of a received burst have in common.
 #[derive(Clone, Copy)]
@@ -25,71 +25,67 @@ pub(super) struct Burst {
     pub now_us: u64,
 }
 
-/// A packet on its way.
-pub(super) struct Item {
-    /// `None` once it has gone elsewhere.
-    pub packet: Option<Packet>,
+/// What a packet on its way takes along besides its frame.
+#[derive(Clone, Copy)]
+pub(super) struct Descent {
     pub record: Record,
-    pub entry: EntryKind,
-    /// The received packet that it descends from, by its place in the batch.
-    pub family: u8,
-    /// Whether it is through and leaves by `port`, as soon as those before it have left.
-    pub leaves: bool,
-    pub port: u32,
-    pub passes: u32,
     pub consumed: u32,
     /// The frame is cut to this many bytes when it is sent; 0 for never (clone sessions, unless the program has them cut first).
     pub truncate: u32,
-    /// Its place among what waits: that of the packet that asked for it, then when.
-    pub order: u64,
+    /// Its place in what runs: of the received batch, or of a wave.
+    pub place: u32,
+    /// The received packet that it descends from, by its place in the batch.
+    pub family: u8,
+    pub passes: u8,
 }
 
+/// A packet on its way.
+pub(super) struct Item {
+    /// `None` once it has gone elsewhere.
+    packet: Option<Packet>,
+    record: Record,
+    /// Its place among what waits: that of the packet that asked for it, then when.
+    order: u64,
+    consumed: u32,
+    truncate: u32,
+    /// Whether it is through and leaves by this port, as soon as those before it have left.
+    port: u32,
+    leaves: bool,
+    entry: EntryKind,
+    family: u8,
+    passes: u8,
+}
+
+const _: () = assert!(size_of::<Item>() == 64);
+
 impl Item {
-    /// A packet of the received batch.
-    pub(super) fn received(packet: Packet, record: Record, family: u8, consumed: u32) -> Item {
-        Item {
-            packet: Some(packet),
-            record,
-            entry: EntryKind::Ingress,
-            family,
-            leaves: false,
-            port: 0,
-            passes: 0,
-            consumed,
-            truncate: 0,
-            order: 0,
-        }
+    #[inline(always)]
+    fn new(packet: Packet, descent: Descent, entry: EntryKind, order: u64) -> Item {
+        let Descent { record, consumed, truncate, family, passes, .. } = descent;
+        Item { packet: Some(packet), record, order, consumed, truncate, port: 0, leaves: false, entry, family, passes }
     }
 
-    /// What goes on from here as this packet.
-    pub(super) fn child(&self, packet: Packet, record: Record, entry: EntryKind) -> Item {
-        let Item { family, passes, consumed, .. } = *self;
-        Item { entry, passes, ..Item::received(packet, record, family, consumed) }
+    /// A received packet that is through egress.
+    pub(super) fn deparses(packet: Packet, descent: Descent) -> Item {
+        Item::new(packet, descent, EntryKind::Deparse, 0)
     }
 
-    /// The packet itself, on its way to another entry.
-    #[inline]
-    pub(super) fn itself(&mut self, entry: EntryKind) -> Item {
-        let packet = self.take();
-        Item { truncate: self.truncate, ..self.child(packet, self.record, entry) }
-    }
-
-    /// Its packet, for the one who looks at it.
-    #[inline]
-    pub(super) fn packet(&self) -> &Packet {
-        self.packet.as_ref().expect("it has not gone")
+    #[inline(always)]
+    fn descent(&self, place: u32) -> Descent {
+        let Item { record, consumed, truncate, family, passes, .. } = *self;
+        Descent { record, consumed, truncate, place, family, passes }
     }
 
     /// Its packet, for the one who takes it elsewhere.
-    #[inline]
-    pub(super) fn take(&mut self) -> Packet {
+    #[inline(always)]
+    fn take(&mut self) -> Packet {
         self.packet.take().expect("it has not gone")
     }
+}
 
-    /// Whether it waits for egress; what goes back to ingress or on to the deparser is in no egress queue.
-    fn is_queued(&self) -> bool {
-        matches!(self.entry, EntryKind::Egress | EntryKind::CloneIngress)
-    }
+/// Whether what waits for an entry waits for egress; what goes back to ingress or on to the deparser is in no egress queue.
+fn is_queued(entry: EntryKind) -> bool {
+    matches!(entry, EntryKind::Egress | EntryKind::CloneIngress)
 }
 
 /// Packets that wait for the next wave.
@@ -99,6 +95,8 @@ pub(super) struct Waiting {
     /// A bit for each kind of entry that they wait for.
     kinds: u8,
     is_unsorted: bool,
+    /// The place of the one that asked last.
+    last: u32,
 }
 
 /// A packet that is through.
@@ -117,21 +115,28 @@ pub(super) struct Held {
 }
 
 impl Engine {
-    /// Makes a packet wait that was asked for by the one at this place.
-    #[inline]
-    pub(super) fn enqueue(&mut self, mut item: Item, asked_by: u64) {
+    /// Makes a packet wait, which the one at `descent.place` has asked for. Inlined, so that the item is written where it stays: one that
+    /// is moved right after its fields were written is slow to read.
+    #[inline(always)]
+    pub(super) fn enqueue(&mut self, packet: Packet, descent: Descent, entry: EntryKind) {
         let waiting = self.next.items.len() as u64;
-        if self.shows_depth && item.is_queued() {
-            self.records.set(item.record, Intrinsic::EnqueueDepth, self.behind + waiting);
+        if self.shows_depth && is_queued(entry) {
+            self.records.of(descent.record).set(Intrinsic::EnqueueDepth, self.behind + waiting);
         }
-        item.order = asked_by << 32 | waiting;
-        self.next.kinds |= 1 << item.entry as u8;
-        self.next.is_unsorted |= self.next.items.last().is_some_and(|last| last.order > item.order);
-        self.next.items.push(item);
+        self.next.kinds |= 1 << entry as u8;
+        self.next.is_unsorted |= descent.place < self.next.last;
+        self.next.last = descent.place;
+        self.next.items.push(Item::new(packet, descent, entry, u64::from(descent.place) << 32 | waiting));
     }
 
-    /// Runs what waits until nothing does: first those of the received packets that are through egress, in `received`.
-    pub(super) fn drain<S: Sink>(&mut self, exec: &mut dyn Executor, received: &mut Vec<Item>, burst: Burst, sink: &mut S) {
+    /// Runs what waits until nothing does: first, if there are any, the received packets that are through egress.
+    pub(super) fn drain<S: Sink>(
+        &mut self,
+        exec: &mut dyn Executor,
+        received: &mut Vec<Item>,
+        burst: Burst,
+        sink: &mut S,
+    ) {
         if !received.is_empty() {
             self.deparse(exec, received, None, burst, sink);
             received.clear();
@@ -140,6 +145,7 @@ impl Engine {
         while !self.next.items.is_empty() {
             std::mem::swap(&mut wave, &mut self.next.items);
             let kinds = std::mem::take(&mut self.next.kinds);
+            self.next.last = 0;
             if std::mem::take(&mut self.next.is_unsorted) {
                 wave.sort_unstable_by_key(|item| item.order);
             }
@@ -171,9 +177,9 @@ impl Engine {
     fn one_by_one<S: Sink>(&mut self, exec: &mut dyn Executor, wave: &mut [Item], burst: Burst, sink: &mut S) {
         for i in 0..wave.len() {
             self.behind = (wave.len() - i - 1) as u64;
-            if wave[i].is_queued() {
+            if is_queued(wave[i].entry) {
                 let depth = self.behind + self.next.items.len() as u64;
-                self.records.set(wave[i].record, Intrinsic::DequeueDepth, depth);
+                self.records.of(wave[i].record).set(Intrinsic::DequeueDepth, depth);
             }
             self.taken.clear();
             self.taken.push(i as u32);
@@ -224,16 +230,26 @@ impl Engine {
         let mut deparsing = 0;
         for k in 0..taken.len() {
             let at = taken[k] as usize;
-            self.askers = taken.len() - k;
             let item = &mut wave[at];
-            let ended = self.ended(item, k);
-            match ended {
-                Ended::Send(port) if deparsing == 0 => self.leave(item, port, sink),
-                Ended::Send(port) => (item.leaves, item.port) = (true, port),
+            match fate(&self.further.packets[k]) {
+                Ended::Send(port) if deparsing == 0 => {
+                    let packet = moved(item.take(), &self.further.packets[k]);
+                    self.leave(packet, port, item, sink);
+                }
+                Ended::Send(port) => {
+                    self.ended(item, k);
+                    (item.leaves, item.port) = (true, port);
+                }
                 Ended::Drop(reason) => sink.drop(reason, item.take()),
                 Ended::Replicate(point) => {
-                    self.replicate(item, point, at as u64, burst, sink);
-                    deparsing += usize::from(item.entry == EntryKind::Deparse && item.packet.is_some());
+                    self.askers = taken.len() - k;
+                    let packet = moved(item.take(), &self.further.packets[k]);
+                    item.consumed = self.further.packets[k].consumed;
+                    item.packet = self.replicate(packet, item.descent(at as u32), point, burst, sink);
+                    if item.packet.is_some() {
+                        item.entry = EntryKind::Deparse;
+                        deparsing += 1;
+                    }
                 }
             }
         }
@@ -272,12 +288,14 @@ impl Engine {
             for (k, at) in all.iter().enumerate() {
                 self.askers = all.len() - k;
                 let item = &mut items[*at as usize];
-                match self.ended(item, k) {
+                self.ended(item, k);
+                match fate(&self.further.packets[k]) {
                     Ended::Send(port) => (item.leaves, item.port) = (true, port),
                     Ended::Drop(reason) => sink.drop(reason, item.take()),
                     Ended::Replicate(point) => {
-                        let place = if taken.is_some() { u64::from(*at) } else { u64::from(item.family) };
-                        self.replicate(item, point, place, burst, sink);
+                        let place = if taken.is_some() { *at } else { item.family.into() };
+                        let packet = item.take();
+                        item.packet = self.replicate(packet, item.descent(place), point, burst, sink);
                     }
                 }
             }
@@ -286,7 +304,8 @@ impl Engine {
         let mut leave = |item: &mut Item| {
             if item.leaves {
                 item.leaves = false;
-                self.leave(item, item.port, sink);
+                let packet = item.take();
+                self.leave(packet, item.port, item, sink);
             }
         };
         match taken {
@@ -319,20 +338,18 @@ impl Engine {
         exec.run(entry, &mut self.further);
     }
 
-    /// What became of a packet, the `k`th of those that have just run.
+    /// Takes over what became of a packet that does not leave yet, the `k`th of those that have just run.
     #[inline]
-    fn ended(&self, item: &mut Item, k: usize) -> Ended {
+    fn ended(&self, item: &mut Item, k: usize) {
         let desc = &self.further.packets[k];
         if let Some(packet) = &mut item.packet {
-            super::apply(desc, packet);
+            apply(desc, packet);
         }
         item.consumed = desc.consumed;
-        fate(desc)
     }
 
-    #[inline]
-    fn leave<S: Sink>(&mut self, item: &mut Item, port: u32, sink: &mut S) {
-        let mut packet = item.take();
+    #[inline(always)]
+    fn leave<S: Sink>(&mut self, mut packet: Packet, port: u32, item: &Item, sink: &mut S) {
         if item.truncate != 0 {
             packet.truncate(item.truncate as usize);
         }
@@ -341,7 +358,7 @@ impl Engine {
     }
 
     /// Sends a packet, at once if none can come that is to leave before it.
-    #[inline]
+    #[inline(always)]
     pub(super) fn send<S: Sink>(&mut self, packet: Packet, port: u32, family: u8, may_pass: bool, sink: &mut S) {
         if may_pass && self.held.items.is_empty() && self.next.items.is_empty() {
             return sink.send(port, packet);
@@ -380,4 +397,13 @@ impl Engine {
         }
         items.clear();
     }
+}
+
+/// The packet with its frame where the executor has left it: `apply` for one that goes on at once.
+#[inline(always)]
+fn moved(packet: Packet, desc: &PacketDesc) -> Packet {
+    debug_assert!((desc.headroom + desc.len) as usize <= packet.capacity());
+    let raw = RawPacket { offset: desc.headroom as u16, len: desc.len as u16, ..packet.into_raw() };
+    // SAFETY: it is the packet's own buffer, and executors keep `headroom + len + tailroom` at its capacity (contract of `PacketDesc`).
+    unsafe { Packet::from_raw(raw) }
 }

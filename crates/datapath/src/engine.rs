@@ -56,10 +56,10 @@ use abi::packet::{BATCH_MAX, Batch, FateCode, PacketDesc};
 use copies::Copies;
 use ir::{BitSet, EntryKind, Intrinsic, Operand, Program};
 use lookups::{Lookups, Targets};
-use pktio::Packet;
+use pktio::{Packet, RawPacket};
 use records::{Intrinsics, Record, Records};
 use std::sync::Arc;
-use waves::{Burst, Descent, Held, Item, Waiting};
+use waves::{Burst, Descent, Held, Item, Waiting, borrowed, owned};
 
 /// Units of work that what one received burst asks for may cost. A unit is a quarter of a microsecond with small frames and
 /// programs, so other ports wait for a millisecond; and a burst of 64 packets for 64 ports each has enough.
@@ -260,33 +260,32 @@ impl Engine {
         sink: &mut S,
     ) {
         self.lookups.renew();
-        let members_max = self.lookups.members_max();
+        // A packet that could not ask for as many units need not be looked at before its turn.
+        let members_max = 2 * self.lookups.members_max() as u32;
         let mut received = std::mem::take(&mut self.received);
         let record_bytes = self.records.bytes();
         let all = packets.len();
+        let raws = packets.as_ptr().cast::<RawPacket>();
+        // SAFETY: below, each is taken out once, to its end. (A packet is laid out as a `RawPacket`.)
+        unsafe { packets.set_len(0) };
         // Those on their way are from here on.
         let mut first = 0;
         let mut share = self.work_left / asking as u32;
-        for (i, packet) in packets.drain(..).enumerate() {
+        for i in 0..all {
+            // SAFETY: there are `all` packets, and nothing else touches them now.
+            let raw = unsafe { &*raws.add(i) };
             let desc = &self.batch.packets[i];
-            let (consumed, point) = match fate(desc) {
-                Ended::Send(to) => {
-                    self.send(packet, to, i as u8, received.is_empty(), sink);
-                    continue;
+            if desc.fate != FateCode::Replicate as u32 {
+                match fate(desc) {
+                    Ended::Send(to) | Ended::Replicate(to) => self.send(*raw, to, i as u8, received.is_empty(), sink),
+                    Ended::Drop(reason) => sink.drop(reason, owned(raw)),
                 }
-                Ended::Drop(reason) => {
-                    sink.drop(reason, packet);
-                    continue;
-                }
-                Ended::Replicate(point) => (desc.consumed, point),
-            };
+                continue;
+            }
+            let (point, consumed) = (desc.fate_arg, desc.consumed);
             let record = self.records.received(i);
-            let each = units(packet.len() + record_bytes);
-            // Most of the time nobody can ask for more than a share.
-            if 2 * members_max * each as usize > share as usize
-                && i > first
-                && self.asks_more(record, point, each, share)
-            {
+            let each = units(usize::from(raw.len) + record_bytes);
+            if members_max.saturating_mul(each) > share && i > first && self.asks_more(record, point, each, share) {
                 self.finish(exec, &mut received, first..i, burst, sink);
                 first = i;
                 share = self.work_left / asking as u32;
@@ -295,9 +294,9 @@ impl Engine {
             self.work_left -= share;
             (self.askers, asking) = (asking, asking - 1);
             let before = self.next.items.len();
-            let descent = Descent { record, consumed, truncate: 0, place: i as u32, family: i as u8, passes: 0 };
-            if let Some(packet) = self.replicate(packet, descent, point, burst, sink) {
-                received.push(Item::deparses(packet, descent));
+            // Most ask for copies and nothing else.
+            if point != 0 || !self.only_multicasts(raw, record, consumed, i, burst, sink) {
+                self.take_in(raw, record, consumed, i, point, burst, &mut received, sink);
             }
             let waiting = self.next.items.len();
             // The next one may ask for as many.
@@ -310,6 +309,47 @@ impl Engine {
         self.finish(exec, &mut received, first..all, burst, sink);
         self.received = received;
         self.copies.end();
+    }
+
+    /// Takes on a received packet that asks for copies and nothing else; whether it is one.
+    #[inline(always)]
+    fn only_multicasts<S: Sink>(
+        &mut self,
+        raw: &RawPacket,
+        record: Record,
+        consumed: u32,
+        place: usize,
+        burst: Burst,
+        sink: &mut S,
+    ) -> bool {
+        let asked = self.records.of(record);
+        let others = [Intrinsic::CloneFlag, Intrinsic::DropFlag, Intrinsic::ResubmitFlag];
+        let group = asked.get(Intrinsic::MulticastGroup) as u32;
+        let only = group != 0 && others.iter().all(|other| asked.get(*other) == 0);
+        if only {
+            self.multicast(raw, Descent::received(record, consumed, place), group, burst, sink);
+        }
+        only
+    }
+
+    /// Takes on any received packet that asks for something.
+    #[inline(never)]
+    #[allow(clippy::too_many_arguments)]
+    fn take_in<S: Sink>(
+        &mut self,
+        raw: &RawPacket,
+        record: Record,
+        consumed: u32,
+        place: usize,
+        point: u32,
+        burst: Burst,
+        received: &mut Vec<Item>,
+        sink: &mut S,
+    ) {
+        let from = Descent::received(record, consumed, place);
+        if self.replicate(raw, from, point, burst, sink) {
+            received.push(Item::deparses(raw, from));
+        }
     }
 
     /// Takes these families to their ends, and takes back what units they have left.
@@ -330,122 +370,118 @@ impl Engine {
     /// Whether a received packet asks for more than so many units at once.
     fn asks_more(&mut self, record: Record, point: u32, each: u32, share: u32) -> bool {
         let mut copies = 0;
-        let mut asked = self.records.of(record);
+        let asked = self.records.of(record);
         let (clone, group) = (asked.get(Intrinsic::CloneFlag), asked.get(Intrinsic::MulticastGroup) as u32);
         if clone != 0 {
-            copies += self.session(record).map_or(0, |session| self.lookups.count(session));
+            copies += self.session(record).map_or(0, |session| session.count);
         }
         if point == 0 && group != 0 {
-            copies += self.lookups.group(group).map_or(0, |group| self.lookups.count(group));
+            copies += self.lookups.group(group).map_or(0, |group| group.count);
         }
         copies * each as usize > share as usize
     }
 
-    /// Does what a packet asks for. Returns it if it is through egress: it leaves before its clones go through.
+    /// Does what a packet asks for. Whether it is through egress, and still the caller's: it leaves before its clones go through.
     #[inline(always)]
     fn replicate<S: Sink>(
         &mut self,
-        packet: Packet,
+        raw: &RawPacket,
         from: Descent,
         point: u32,
         burst: Burst,
         sink: &mut S,
-    ) -> Option<Packet> {
-        if point == 0 {
-            self.ingress_end(packet, from, burst, sink);
-            return None;
+    ) -> bool {
+        match point {
+            0 => self.ingress_end(raw, from, burst, sink),
+            1 => self.egress_end(raw, from, burst, sink),
+            2 => {
+                let list = self.records.of(from.record).get(Intrinsic::RecirculateFieldList);
+                self.again(raw, from, list, self.program.instance_types.recirculate, burst, sink);
+            }
+            _ => self.frame_end(raw, from, burst, sink),
         }
-        if point == 2 {
-            let list = self.records.of(from.record).get(Intrinsic::RecirculateFieldList);
-            self.again(packet, from, list, self.program.instance_types.recirculate, burst, sink);
-            return None;
-        }
-        if point == 1 {
-            self.egress_end(&packet, from, burst, sink);
-        } else {
-            self.frame_end(&packet, from, burst, sink);
-        }
-        Some(packet)
+        point == 1 || point > 2
     }
 
-    #[inline]
-    fn ingress_end<S: Sink>(&mut self, packet: Packet, from: Descent, burst: Burst, sink: &mut S) {
-        let mut asked = self.records.of(from.record);
-        if asked.take(Intrinsic::CloneFlag) != 0 {
+    #[inline(always)]
+    fn ingress_end<S: Sink>(&mut self, raw: &RawPacket, from: Descent, burst: Burst, sink: &mut S) {
+        if self.records.of(from.record).take(Intrinsic::CloneFlag) != 0 {
             match self.session(from.record) {
                 None => sink.lost_copies(DropReason::Runtime(RuntimeDrop::NoSuchGroup), 1),
                 Some(session) => {
                     let instance_type = self.program.instance_types.ingress_clone;
-                    self.clone_frames(&packet, from, session, instance_type, burst, sink);
+                    self.clone_frames(raw, from, session, instance_type, burst, sink);
                 }
             }
-            asked = self.records.of(from.record);
         }
+        let asked = self.records.of(from.record);
         if asked.get(Intrinsic::DropFlag) != 0 {
-            return sink.drop(self.ingress_drop, packet);
+            return sink.drop(self.ingress_drop, owned(raw));
         }
         if asked.take(Intrinsic::ResubmitFlag) != 0 {
             let list = asked.get(Intrinsic::ResubmitFieldList);
-            return self.again(packet, from, list, self.program.instance_types.resubmit, burst, sink);
+            return self.again(raw, from, list, self.program.instance_types.resubmit, burst, sink);
         }
         let group = asked.get(Intrinsic::MulticastGroup) as u32;
         if group != 0 {
-            return self.multicast(packet, from, group, burst, sink);
+            return self.multicast(raw, from, group, burst, sink);
         }
         let to = asked.get(Intrinsic::EgressSpec);
         if self.program.drop_port == Some(to) {
-            return sink.drop(self.ingress_drop, packet);
+            return sink.drop(self.ingress_drop, owned(raw));
         }
         asked.set(Intrinsic::InstanceType, self.program.instance_types.normal);
-        egress_intrinsics(&mut asked, Replica { port: to as u32, instance: 0 }, burst);
-        self.enqueue(packet, from, EntryKind::Egress);
+        egress_intrinsics(asked, Replica { port: to as u32, instance: 0 }, burst);
+        self.enqueue(raw, Descent { entry: EntryKind::Egress, ..from });
     }
 
     /// Copies for the members of a group; the last one takes the packet itself.
     #[inline(always)]
-    fn multicast<S: Sink>(&mut self, packet: Packet, from: Descent, group: u32, burst: Burst, sink: &mut S) {
-        let group = self.lookups.group(group).map(|group| (group, self.lookups.count(group)));
-        let Some((group, count @ 1..)) = group else {
-            return sink.drop(DropReason::Runtime(RuntimeDrop::NoSuchGroup), packet);
+    fn multicast<S: Sink>(&mut self, raw: &RawPacket, from: Descent, group: u32, burst: Burst, sink: &mut S) {
+        let Some(group @ Targets { count: count @ 1.., .. }) = self.lookups.group(group) else {
+            return sink.drop(DropReason::Runtime(RuntimeDrop::NoSuchGroup), owned(raw));
         };
-        let mut asked = self.records.of(from.record);
+        let from = Descent { entry: EntryKind::Egress, ..from };
+        let asked = self.records.of(from.record);
         asked.set(Intrinsic::InstanceType, self.program.instance_types.replication);
         // A request to recirculate is the packet's own; its copies do not have it.
         asked.clear(Intrinsic::RecirculateFlag);
         if count > 1 {
-            for i in 0..self.affordable(count - 1, &packet, from.family, sink) {
-                let Some(copy) = self.duplicate(&packet, sink) else { continue };
+            for i in 0..self.affordable(count - 1, raw, from.family, sink) {
+                let Some(copy) = self.duplicate(raw, sink) else { continue };
                 let record = self.records.copy(from.record);
-                egress_intrinsics(&mut self.records.of(record), self.lookups.replica(group, i), burst);
-                self.enqueue(copy, Descent { record, truncate: 0, ..from }, EntryKind::Egress);
+                egress_intrinsics(self.records.of(record), group.replica(i), burst);
+                self.enqueue(&copy, Descent { record, truncate: 0, ..from });
             }
         }
-        egress_intrinsics(&mut self.records.of(from.record), self.lookups.replica(group, count - 1), burst);
-        self.enqueue(packet, from, EntryKind::Egress);
+        egress_intrinsics(self.records.of(from.record), group.replica(count - 1), burst);
+        self.enqueue(raw, from);
     }
 
-    fn egress_end<S: Sink>(&mut self, packet: &Packet, from: Descent, burst: Burst, sink: &mut S) {
+    #[inline(never)]
+    fn egress_end<S: Sink>(&mut self, raw: &RawPacket, from: Descent, burst: Burst, sink: &mut S) {
         let Some(session) = self.asked_clones(from, sink) else { return };
-        let mut asked = self.records.of(from.record);
+        let asked = self.records.of(from.record);
         let (list, length) = (asked.get(Intrinsic::CloneFieldList), asked.get(Intrinsic::PacketLength) as usize);
-        let (_, truncate) = self.lookups.class_and_length(session);
-        for i in 0..self.affordable(self.lookups.count(session), packet, from.family, sink) {
-            let Some(copy) = self.duplicate(packet, sink) else { continue };
+        let from = Descent { entry: EntryKind::Egress, truncate: session.length, passes: from.passes + 1, ..from };
+        for i in 0..self.affordable(session.count, raw, from.family, sink) {
+            let Some(copy) = self.duplicate(raw, sink) else { continue };
             let record = self.records.preserved(from.record, list);
             self.records.copy_headers(from.record, record);
-            let mut to = self.records.of(record);
+            let to = self.records.of(record);
             to.set(Intrinsic::InstanceType, self.program.instance_types.egress_clone);
-            ingress_intrinsics(&mut to, length, burst);
-            egress_intrinsics(&mut to, self.lookups.replica(session, i), burst);
-            self.enqueue(copy, Descent { record, truncate, passes: from.passes + 1, ..from }, EntryKind::Egress);
+            ingress_intrinsics(to, length, burst);
+            egress_intrinsics(to, session.replica(i), burst);
+            self.enqueue(&copy, Descent { record, ..from });
         }
     }
 
-    fn frame_end<S: Sink>(&mut self, packet: &Packet, from: Descent, burst: Burst, sink: &mut S) {
+    #[inline(never)]
+    fn frame_end<S: Sink>(&mut self, raw: &RawPacket, from: Descent, burst: Burst, sink: &mut S) {
         if let Some(session) = self.asked_clones(from, sink) {
             let instance_type = self.program.instance_types.egress_clone;
             let from = Descent { passes: from.passes + 1, ..from };
-            self.clone_frames(packet, from, session, instance_type, burst, sink);
+            self.clone_frames(raw, from, session, instance_type, burst, sink);
         }
     }
 
@@ -460,7 +496,7 @@ impl Engine {
             return None;
         };
         if u32::from(from.passes) >= PASS_LIMIT {
-            let copies = self.lookups.count(session) as u64;
+            let copies = session.count as u64;
             sink.lost_copies(DropReason::Runtime(RuntimeDrop::ReplicationLimit), copies);
             return None;
         }
@@ -470,16 +506,16 @@ impl Engine {
     /// Where the clones of a packet go: to a session's ports, or to the one that the program names.
     fn session(&mut self, record: Record) -> Option<Targets> {
         if self.program.intrinsic(Intrinsic::ClonePort).is_some() {
-            return Some(Targets::Port(self.records.of(record).get(Intrinsic::ClonePort) as u32));
+            return Some(self.lookups.port(self.records.of(record).get(Intrinsic::ClonePort) as u32));
         }
         self.lookups.session(self.records.of(record).get(Intrinsic::CloneSession) as u32)
     }
 
     /// Copies of the frame as it is, which are parsed anew and go through egress.
-    #[inline]
+    #[inline(never)]
     fn clone_frames<S: Sink>(
         &mut self,
-        packet: &Packet,
+        raw: &RawPacket,
         from: Descent,
         session: Targets,
         instance_type: u64,
@@ -487,33 +523,35 @@ impl Engine {
         sink: &mut S,
     ) {
         let list = self.records.of(from.record).get(Intrinsic::CloneFieldList);
-        let (class_of_service, length) = self.lookups.class_and_length(session);
-        let whole = packet.len();
+        let Targets { class_of_service, length, .. } = session;
+        let whole = usize::from(raw.len);
         let (cut, truncate) = match length {
             0 => (whole, 0),
             bytes if self.program.cuts_clones_first => (whole.min(bytes as usize), 0),
             bytes => (whole, bytes),
         };
-        for i in 0..self.affordable(self.lookups.count(session), packet, from.family, sink) {
-            let Some(mut copy) = self.duplicate(packet, sink) else { continue };
+        let from = Descent { entry: EntryKind::CloneIngress, consumed: 0, truncate, ..from };
+        for i in 0..self.affordable(session.count, raw, from.family, sink) {
+            let Some(mut copy) = self.duplicate(raw, sink) else { continue };
             let record = self.records.preserved(from.record, list);
-            let mut to = self.records.of(record);
+            let to = self.records.of(record);
             to.set(Intrinsic::InstanceType, instance_type);
             to.set(Intrinsic::ClassOfService, class_of_service.into());
-            ingress_intrinsics(&mut to, cut, burst);
-            egress_intrinsics(&mut to, self.lookups.replica(session, i), burst);
+            ingress_intrinsics(to, cut, burst);
+            egress_intrinsics(to, session.replica(i), burst);
             if cut < whole {
-                copy.truncate(cut);
+                // What is cut is no large frame any more.
+                (copy.len, copy.segment) = (cut as u16, 0);
             }
-            self.enqueue(copy, Descent { record, consumed: 0, truncate, ..from }, EntryKind::CloneIngress);
+            self.enqueue(&copy, Descent { record, ..from });
         }
     }
 
     /// Sends the packet itself back to ingress.
-    #[inline]
+    #[inline(never)]
     fn again<S: Sink>(
         &mut self,
-        packet: Packet,
+        raw: &RawPacket,
         from: Descent,
         list: u64,
         instance_type: u64,
@@ -524,20 +562,20 @@ impl Engine {
         let units = units(self.records.bytes());
         let share = &mut self.shares[usize::from(from.family)];
         if u32::from(from.passes) >= PASS_LIMIT || *share < units {
-            return sink.drop(DropReason::Runtime(RuntimeDrop::ReplicationLimit), packet);
+            return sink.drop(DropReason::Runtime(RuntimeDrop::ReplicationLimit), owned(raw));
         }
         *share -= units;
         self.records.preserve(from.record, list);
-        let mut to = self.records.of(from.record);
+        let to = self.records.of(from.record);
         to.set(Intrinsic::InstanceType, instance_type);
-        ingress_intrinsics(&mut to, packet.len(), burst);
-        self.enqueue(packet, Descent { consumed: 0, passes: from.passes + 1, ..from }, EntryKind::Reingress);
+        ingress_intrinsics(to, raw.len.into(), burst);
+        self.enqueue(raw, Descent { entry: EntryKind::Reingress, consumed: 0, passes: from.passes + 1, ..from });
     }
 
     /// As many of so many copies as there are units for, which are taken; the others are counted as lost. Takes their buffers.
     #[inline]
-    fn affordable<S: Sink>(&mut self, copies: usize, packet: &Packet, family: u8, sink: &mut S) -> usize {
-        let each = units(packet.len() + self.records.bytes());
+    fn affordable<S: Sink>(&mut self, copies: usize, raw: &RawPacket, family: u8, sink: &mut S) -> usize {
+        let each = units(usize::from(raw.len) + self.records.bytes());
         let share = &mut self.shares[usize::from(family)];
         let cost = copies * each as usize;
         let mut count = copies;
@@ -549,30 +587,30 @@ impl Engine {
             sink.lost_copies(DropReason::Runtime(RuntimeDrop::ReplicationLimit), (copies - count) as u64);
         }
         if count > 0 {
-            self.copies.prepare(packet, count, self.askers);
+            self.copies.prepare(&borrowed(raw), count, self.askers);
         }
         count
     }
 
     #[inline(always)]
-    fn duplicate<S: Sink>(&mut self, packet: &Packet, sink: &mut S) -> Option<Packet> {
-        let copy = self.copies.copy(packet);
-        if copy.is_none() {
+    fn duplicate<S: Sink>(&mut self, raw: &RawPacket, sink: &mut S) -> Option<RawPacket> {
+        let Some(copy) = self.copies.copy(&borrowed(raw)) else {
             sink.lost_copies(DropReason::Runtime(RuntimeDrop::NoBuffer), 1);
-        }
-        copy
+            return None;
+        };
+        Some(copy.into_raw())
     }
 }
 
-#[inline]
-fn ingress_intrinsics(to: &mut Intrinsics, length: usize, burst: Burst) {
+#[inline(always)]
+fn ingress_intrinsics(to: Intrinsics, length: usize, burst: Burst) {
     to.set(Intrinsic::IngressPort, u64::from(burst.port));
     to.set(Intrinsic::IngressTimestamp, burst.now_us);
     to.set(Intrinsic::PacketLength, length as u64);
 }
 
-#[inline]
-fn egress_intrinsics(to: &mut Intrinsics, replica: Replica, burst: Burst) {
+#[inline(always)]
+fn egress_intrinsics(to: Intrinsics, replica: Replica, burst: Burst) {
     to.set(Intrinsic::EgressPort, u64::from(replica.port));
     to.set(Intrinsic::EgressRid, u64::from(replica.instance));
     to.set(Intrinsic::EgressTimestamp, burst.now_us);

@@ -2,23 +2,41 @@
 //!
 //! A group is looked up in `Replication` once and kept until the control plane changes any, which a number tells. Groups and sessions
 //! that do not exist are kept, too: packets that name them cost no more than others.
+#![allow(unsafe_code)]
 
 use crate::replication::{CloneSession, Replica, Replication};
 use ir::Program;
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 /// Groups, and sessions, that are kept.
 const KEPT: usize = 64;
 
-/// Where the copies of a packet go.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Targets {
-    /// The members of a group that is kept here.
-    Group(usize),
-    /// Those of a session.
-    Session(usize),
-    /// A port that the program names itself.
-    Port(u32),
+/// Where the copies of a packet go: members of what is kept here, until the next lookup.
+#[derive(Clone, Copy)]
+pub(super) struct Targets {
+    replicas: NonNull<Replica>,
+    /// How many copies there are to be.
+    pub count: usize,
+    /// The class of service of a session's copies, and how many bytes they are cut to, 0 for not at all.
+    pub class_of_service: u32,
+    pub length: u32,
+}
+
+impl Targets {
+    #[inline(always)]
+    fn new(replicas: &[Replica]) -> Targets {
+        let count = replicas.len();
+        Targets { replicas: NonNull::from(replicas).cast(), count, class_of_service: 0, length: 0 }
+    }
+
+    /// Where one of the copies goes.
+    #[inline(always)]
+    pub(super) fn replica(&self, i: usize) -> Replica {
+        debug_assert!(i < self.count);
+        // SAFETY: there are `count`, and they are kept until the next lookup, which nobody makes before copies are made.
+        unsafe { *self.replicas.as_ptr().add(i) }
+    }
 }
 
 /// An id that was looked up last of those with the same place.
@@ -29,6 +47,7 @@ pub(super) struct Lookups {
     version: u64,
     groups: Box<Kept<Vec<Replica>>>,
     sessions: Box<Kept<CloneSession>>,
+    port: Box<Replica>,
     /// The clone session that is there as long as the control plane has made none of its number.
     default_session: Option<(u32, Arc<CloneSession>)>,
 }
@@ -38,14 +57,14 @@ fn none<T>() -> Box<Kept<T>> {
     Box::new(std::array::from_fn(|i| (i as u32 + 1, None)))
 }
 
-/// Looks an id up, if it is not the one that is kept; its place, if it exists.
-#[inline]
-fn find<T>(kept: &mut Kept<T>, id: u32, look_up: impl FnOnce() -> Option<Arc<T>>) -> Option<usize> {
-    let at = id as usize % KEPT;
-    if kept[at].0 != id {
-        kept[at] = (id, look_up());
+/// Looks an id up, if it is not the one that is kept.
+#[inline(always)]
+fn find<T>(kept: &mut Kept<T>, id: u32, look_up: impl FnOnce() -> Option<Arc<T>>) -> Option<&T> {
+    let kept = &mut kept[id as usize % KEPT];
+    if kept.0 != id {
+        *kept = (id, look_up());
     }
-    kept[at].1.is_some().then_some(at)
+    kept.1.as_deref()
 }
 
 impl Lookups {
@@ -55,7 +74,8 @@ impl Lookups {
             (session as u32, Arc::new(CloneSession { replicas, ..CloneSession::default() }))
         });
         let version = replication.version();
-        Lookups { replication, version, groups: none(), sessions: none(), default_session }
+        let port = Box::new(Replica { port: 0, instance: 0 });
+        Lookups { replication, version, groups: none(), sessions: none(), port, default_session }
     }
 
     /// Before packets of a burst ask: forgets what has changed.
@@ -73,10 +93,10 @@ impl Lookups {
     }
 
     /// A multicast group.
-    #[inline]
+    #[inline(always)]
     pub(super) fn group(&mut self, id: u32) -> Option<Targets> {
         let replication = &self.replication;
-        find(&mut self.groups, id, || replication.group(id)).map(Targets::Group)
+        find(&mut self.groups, id, || look_up_group(replication, id)).map(|group| Targets::new(group))
     }
 
     /// A clone session.
@@ -84,37 +104,21 @@ impl Lookups {
     pub(super) fn session(&mut self, id: u32) -> Option<Targets> {
         let (replication, default) = (&self.replication, &self.default_session);
         let default = || default.as_ref().filter(|(of, _)| *of == id).map(|(_, session)| session.clone());
-        find(&mut self.sessions, id, || replication.session(id).or_else(default)).map(Targets::Session)
+        let session = find(&mut self.sessions, id, || replication.session(id).or_else(default))?;
+        let CloneSession { replicas, class_of_service, packet_length_bytes } = session;
+        let (class_of_service, length) = (*class_of_service, *packet_length_bytes);
+        Some(Targets { class_of_service, length, ..Targets::new(replicas) })
     }
 
-    /// How many copies there are to be.
-    #[inline]
-    pub(super) fn count(&self, targets: Targets) -> usize {
-        match targets {
-            Targets::Group(at) => self.groups[at].1.as_ref().map_or(0, |group| group.len()),
-            Targets::Session(at) => self.sessions[at].1.as_ref().map_or(0, |session| session.replicas.len()),
-            Targets::Port(_) => 1,
-        }
+    /// A port that the program names itself.
+    pub(super) fn port(&mut self, port: u32) -> Targets {
+        *self.port = Replica { port, instance: 0 };
+        Targets::new(std::slice::from_ref(&self.port))
     }
+}
 
-    /// Where one of them goes.
-    #[inline]
-    pub(super) fn replica(&self, targets: Targets, i: usize) -> Replica {
-        let none = Replica { port: 0, instance: 0 };
-        match targets {
-            Targets::Group(at) => self.groups[at].1.as_ref().map_or(none, |group| group[i]),
-            Targets::Session(at) => self.sessions[at].1.as_ref().map_or(none, |session| session.replicas[i]),
-            Targets::Port(port) => Replica { port, instance: 0 },
-        }
-    }
-
-    /// The class of service of a session's copies, and how many bytes they are cut to, 0 for not at all.
-    pub(super) fn class_and_length(&self, targets: Targets) -> (u32, u32) {
-        match targets {
-            Targets::Session(at) => {
-                self.sessions[at].1.as_ref().map_or((0, 0), |s| (s.class_of_service, s.packet_length_bytes))
-            }
-            _ => (0, 0),
-        }
-    }
+#[cold]
+#[inline(never)]
+fn look_up_group(replication: &Replication, id: u32) -> Option<Arc<Vec<Replica>>> {
+    replication.group(id)
 }

@@ -41,6 +41,7 @@ pub(super) struct Records {
     words: usize,
     /// [`BATCH_MAX`] records each.
     blocks: Vec<Box<[u64]>>,
+    first: Record,
     used: usize,
     /// Where intrinsics are read.
     places: Places,
@@ -85,6 +86,7 @@ impl Records {
         let mut records = Records {
             words: layout.words().max(1),
             blocks: Vec::new(),
+            first: Record(NonNull::dangling()),
             used: 0,
             places,
             read: to_write,
@@ -93,6 +95,7 @@ impl Records {
             saved: Vec::new(),
         };
         records.grow();
+        records.first = records.record(0);
         records.free_all();
         records
     }
@@ -109,7 +112,9 @@ impl Records {
     /// The record of a packet of the received batch.
     #[inline(always)]
     pub(super) fn received(&mut self, packet: usize) -> Record {
-        self.record(packet)
+        debug_assert!(packet < BATCH_MAX);
+        // SAFETY: the first block has as many.
+        Record(unsafe { self.first.0.add(packet * self.words) })
     }
 
     /// Gives all back but those of the received batch.
@@ -220,6 +225,7 @@ impl Records {
 }
 
 /// A record's intrinsics.
+#[derive(Clone, Copy)]
 pub(super) struct Intrinsics<'r> {
     record: Record,
     places: &'r Places,
@@ -228,50 +234,57 @@ pub(super) struct Intrinsics<'r> {
 
 impl Intrinsics<'_> {
     #[inline(always)]
-    fn word(&mut self, at: u32) -> &mut u64 {
+    fn word(self, at: u32) -> *mut u64 {
         // SAFETY: places are within a record, whose words stay where they are as long as the pool, which is borrowed.
-        unsafe { &mut *self.record.0.as_ptr().add(at as usize) }
+        unsafe { self.record.0.as_ptr().add(at as usize) }
     }
 
     /// An intrinsic's value; zero if the program has none.
     #[inline(always)]
-    pub(super) fn get(&mut self, which: Intrinsic) -> u64 {
+    pub(super) fn get(self, which: Intrinsic) -> u64 {
         match self.places[which as usize].at {
             NOWHERE => 0,
-            at => *self.word(at & !WIDE),
+            // SAFETY: as above; nobody else uses the pool.
+            at => unsafe { *self.word(at & !WIDE) },
         }
     }
 
     /// Writes an intrinsic for the program, cut to its width, if that reads it.
     #[inline(always)]
-    pub(super) fn set(&mut self, which: Intrinsic, value: u64) {
+    pub(super) fn set(self, which: Intrinsic, value: u64) {
         let place = &self.read[which as usize];
         if place.at < WIDE {
-            *self.word(place.at) = value & place.mask;
+            // SAFETY: as above.
+            unsafe { *self.word(place.at) = value & place.mask }
         } else if place.at != NOWHERE {
-            self.set_wide(*place, value);
+            self.set_wide(which, value);
         }
     }
 
     #[cold]
-    fn set_wide(&mut self, place: Place, value: u64) {
+    #[inline(never)]
+    fn set_wide(self, which: Intrinsic, value: u64) {
+        let place = &self.read[which as usize];
         let first = place.at & !WIDE;
-        *self.word(first) = value & place.mask;
-        (1..place.words).for_each(|i| *self.word(first + i) = 0);
+        for i in 0..place.words {
+            // SAFETY: as above.
+            unsafe { *self.word(first + i) = if i == 0 { value & place.mask } else { 0 } }
+        }
     }
 
     /// Reads a request, and withdraws it.
     #[inline(always)]
-    pub(super) fn take(&mut self, which: Intrinsic) -> u64 {
+    pub(super) fn take(self, which: Intrinsic) -> u64 {
         match self.places[which as usize].at {
             NOWHERE => 0,
-            at => std::mem::take(self.word(at & !WIDE)),
+            // SAFETY: as above.
+            at => unsafe { std::mem::take(&mut *self.word(at & !WIDE)) },
         }
     }
 
     /// Withdraws a request.
     #[inline(always)]
-    pub(super) fn clear(&mut self, which: Intrinsic) {
+    pub(super) fn clear(self, which: Intrinsic) {
         self.take(which);
     }
 }

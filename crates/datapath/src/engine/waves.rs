@@ -10,13 +10,15 @@
 //! - Packets leave family by family ([`Engine::leave`]), so on each port in the order of the received ones.
 //!
 //! A program that reads how many packets wait sees each family alone, packet by packet.
+#![allow(unsafe_code)]
 
 use super::records::Record;
-use super::{Ended, Engine, Sink, apply, fate};
+use super::{Ended, Engine, Sink, fate};
 use crate::executor::Executor;
 use abi::packet::{BATCH_MAX, PacketDesc};
 use ir::{EntryKind, Intrinsic};
 use pktio::{Packet, RawPacket};
+use std::mem::ManuallyDrop;
 
 /// What all packets of a received burst have in common.
 #[derive(Clone, Copy)]
@@ -32,60 +34,111 @@ pub(super) struct Descent {
     pub consumed: u32,
     /// The frame is cut to this many bytes when it is sent; 0 for never (clone sessions, unless the program has them cut first).
     pub truncate: u32,
-    /// Its place in what runs: of the received batch, or of a wave.
+    /// Its place in what runs: in the received batch, or in a wave; while it waits, that of the one that asked for it.
     pub place: u32,
     /// The received packet that it descends from, by its place in the batch.
     pub family: u8,
     pub passes: u8,
+    pub entry: EntryKind,
+    pub state: State,
 }
 
-/// A packet on its way.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum State {
+    Waits,
+    /// It is through, and leaves as soon as those before it have left.
+    Leaves,
+    /// It has gone elsewhere: its buffer is another's.
+    Gone,
+}
+
+/// A packet on its way, which owns its buffer unless it has gone. It is data that can be copied without a look at what is in it; buffers
+/// are given back by whoever takes an item to its end.
 pub(super) struct Item {
-    /// `None` once it has gone elsewhere.
-    packet: Option<Packet>,
-    record: Record,
-    /// Its place among what waits: that of the packet that asked for it, then when.
-    order: u64,
-    consumed: u32,
-    truncate: u32,
-    /// Whether it is through and leaves by this port, as soon as those before it have left.
+    raw: RawPacket,
+    descent: Descent,
+    /// Where it leaves.
     port: u32,
-    leaves: bool,
-    entry: EntryKind,
-    family: u8,
-    passes: u8,
+    /// How many waited when it came.
+    number: u32,
 }
 
 const _: () = assert!(size_of::<Item>() == 64);
 
+impl Descent {
+    /// A packet of the received batch.
+    #[inline(always)]
+    pub(super) fn received(record: Record, consumed: u32, place: usize) -> Descent {
+        Descent {
+            record,
+            consumed,
+            truncate: 0,
+            place: place as u32,
+            family: place as u8,
+            passes: 0,
+            entry: EntryKind::Ingress,
+            state: State::Waits,
+        }
+    }
+}
+
 impl Item {
-    #[inline(always)]
-    fn new(packet: Packet, descent: Descent, entry: EntryKind, order: u64) -> Item {
-        let Descent { record, consumed, truncate, family, passes, .. } = descent;
-        Item { packet: Some(packet), record, order, consumed, truncate, port: 0, leaves: false, entry, family, passes }
-    }
-
     /// A received packet that is through egress.
-    pub(super) fn deparses(packet: Packet, descent: Descent) -> Item {
-        Item::new(packet, descent, EntryKind::Deparse, 0)
-    }
-
-    #[inline(always)]
-    fn descent(&self, place: u32) -> Descent {
-        let Item { record, consumed, truncate, family, passes, .. } = *self;
-        Descent { record, consumed, truncate, place, family, passes }
-    }
-
-    /// Its packet, for the one who takes it elsewhere.
-    #[inline(always)]
-    fn take(&mut self) -> Packet {
-        self.packet.take().expect("it has not gone")
+    pub(super) fn deparses(raw: &RawPacket, descent: Descent) -> Item {
+        Item { raw: *raw, descent: Descent { entry: EntryKind::Deparse, ..descent }, port: 0, number: 0 }
     }
 }
 
 /// Whether what waits for an entry waits for egress; what goes back to ingress or on to the deparser is in no egress queue.
 fn is_queued(entry: EntryKind) -> bool {
     matches!(entry, EntryKind::Egress | EntryKind::CloneIngress)
+}
+
+/// The packet that an item holds, whose owner it is from here on.
+#[inline(always)]
+pub(super) fn owned(raw: &RawPacket) -> Packet {
+    // SAFETY: items hold what packets were; whoever calls this takes the item to its end, once.
+    unsafe { Packet::from_raw(*raw) }
+}
+
+/// The packet that an item holds and goes on holding.
+#[inline(always)]
+pub(super) fn borrowed(raw: &RawPacket) -> ManuallyDrop<Packet> {
+    ManuallyDrop::new(owned(raw))
+}
+
+/// Which items of a wave run together.
+trait Places: Copy {
+    fn count(self) -> usize;
+    fn at(self, k: usize) -> usize;
+}
+
+/// These many from here on.
+#[derive(Clone, Copy)]
+struct Row(usize, usize);
+
+impl Places for Row {
+    #[inline(always)]
+    fn count(self) -> usize {
+        self.1
+    }
+
+    #[inline(always)]
+    fn at(self, k: usize) -> usize {
+        self.0 + k
+    }
+}
+
+impl Places for &[u32] {
+    #[inline(always)]
+    fn count(self) -> usize {
+        self.len()
+    }
+
+    #[inline(always)]
+    fn at(self, k: usize) -> usize {
+        self[k] as usize
+    }
 }
 
 /// Packets that wait for the next wave.
@@ -101,7 +154,7 @@ pub(super) struct Waiting {
 
 /// A packet that is through.
 pub(super) struct Leaving {
-    packet: Option<Packet>,
+    raw: RawPacket,
     port: u32,
     family: u8,
 }
@@ -115,18 +168,18 @@ pub(super) struct Held {
 }
 
 impl Engine {
-    /// Makes a packet wait, which the one at `descent.place` has asked for. Inlined, so that the item is written where it stays: one that
-    /// is moved right after its fields were written is slow to read.
+    /// Makes a packet wait for `descent.entry`, which the one at `descent.place` has asked for. Inlined, so that the item is written
+    /// where it stays: one that is moved right after its fields were written is slow to read.
     #[inline(always)]
-    pub(super) fn enqueue(&mut self, packet: Packet, descent: Descent, entry: EntryKind) {
-        let waiting = self.next.items.len() as u64;
-        if self.shows_depth && is_queued(entry) {
-            self.records.of(descent.record).set(Intrinsic::EnqueueDepth, self.behind + waiting);
+    pub(super) fn enqueue(&mut self, raw: &RawPacket, descent: Descent) {
+        let waiting = self.next.items.len();
+        if self.shows_depth && is_queued(descent.entry) {
+            self.records.of(descent.record).set(Intrinsic::EnqueueDepth, self.behind + waiting as u64);
         }
-        self.next.kinds |= 1 << entry as u8;
+        self.next.kinds |= 1 << descent.entry as u8;
         self.next.is_unsorted |= descent.place < self.next.last;
         self.next.last = descent.place;
-        self.next.items.push(Item::new(packet, descent, entry, u64::from(descent.place) << 32 | waiting));
+        self.next.items.push(Item { raw: *raw, descent, port: 0, number: waiting as u32 });
     }
 
     /// Runs what waits until nothing does: first, if there are any, the received packets that are through egress.
@@ -138,7 +191,8 @@ impl Engine {
         sink: &mut S,
     ) {
         if !received.is_empty() {
-            self.deparse(exec, received, None, burst, sink);
+            let all = Row(0, received.len());
+            self.deparse(exec, received, all, true, burst, sink);
             received.clear();
         }
         let mut wave = std::mem::take(&mut self.wave);
@@ -147,12 +201,15 @@ impl Engine {
             let kinds = std::mem::take(&mut self.next.kinds);
             self.next.last = 0;
             if std::mem::take(&mut self.next.is_unsorted) {
-                wave.sort_unstable_by_key(|item| item.order);
+                wave.sort_unstable_by_key(|item| (item.descent.place, item.number));
             }
             if self.shows_depth {
                 self.one_by_one(exec, &mut wave, burst, sink);
             } else if kinds.is_power_of_two() {
-                self.in_order(exec, &mut wave, burst, sink);
+                for first in (0..wave.len()).step_by(BATCH_MAX) {
+                    let count = BATCH_MAX.min(wave.len() - first);
+                    self.run(exec, &mut wave, Row(first, count), burst, sink);
+                }
             } else {
                 self.by_kind(exec, &mut wave, burst, sink);
             }
@@ -160,16 +217,8 @@ impl Engine {
         }
         self.wave = wave;
         self.records.free_all();
-        self.release(sink);
-    }
-
-    /// A wave of one kind.
-    fn in_order<S: Sink>(&mut self, exec: &mut dyn Executor, wave: &mut [Item], burst: Burst, sink: &mut S) {
-        for first in (0..wave.len()).step_by(BATCH_MAX) {
-            let end = wave.len().min(first + BATCH_MAX);
-            self.taken.clear();
-            self.taken.extend(first as u32..end as u32);
-            self.run(exec, wave, burst, sink);
+        if !self.held.items.is_empty() {
+            self.release(sink);
         }
     }
 
@@ -177,13 +226,11 @@ impl Engine {
     fn one_by_one<S: Sink>(&mut self, exec: &mut dyn Executor, wave: &mut [Item], burst: Burst, sink: &mut S) {
         for i in 0..wave.len() {
             self.behind = (wave.len() - i - 1) as u64;
-            if is_queued(wave[i].entry) {
+            if is_queued(wave[i].descent.entry) {
                 let depth = self.behind + self.next.items.len() as u64;
-                self.records.of(wave[i].record).set(Intrinsic::DequeueDepth, depth);
+                self.records.of(wave[i].descent.record).set(Intrinsic::DequeueDepth, depth);
             }
-            self.taken.clear();
-            self.taken.push(i as u32);
-            self.run(exec, wave, burst, sink);
+            self.run(exec, wave, Row(i, 1), burst, sink);
         }
         self.behind = 0;
     }
@@ -191,191 +238,200 @@ impl Engine {
     /// A wave of several kinds: in turns, of all families that go on with the same kind each as much as goes on with that.
     fn by_kind<S: Sink>(&mut self, exec: &mut dyn Executor, wave: &mut [Item], burst: Burst, sink: &mut S) {
         let mut families = std::mem::take(&mut self.families);
+        let mut taken = std::mem::take(&mut self.taken);
         for (i, item) in wave.iter().enumerate() {
             match families.last_mut() {
-                Some((_, end)) if wave[*end - 1].family == item.family => *end = i + 1,
+                Some((_, end)) if wave[*end - 1].descent.family == item.descent.family => *end = i + 1,
                 _ => families.push((i, i + 1)),
             }
         }
         self.is_by_kind = true;
         while !families.is_empty() {
             // Egress last: that is where most of them end.
-            let kinds = || families.iter().map(|(head, _)| wave[*head].entry);
+            let kinds = || families.iter().map(|(head, _)| wave[*head].descent.entry);
             let kind = kinds().find(|kind| *kind != EntryKind::Egress).unwrap_or(EntryKind::Egress);
-            self.taken.clear();
+            taken.clear();
             for (head, end) in &mut families {
-                while *head < *end && wave[*head].entry == kind {
-                    self.taken.push(*head as u32);
+                while *head < *end && wave[*head].descent.entry == kind {
+                    taken.push(*head as u32);
                     *head += 1;
-                    if self.taken.len() == BATCH_MAX {
-                        self.run(exec, wave, burst, sink);
-                        self.taken.clear();
+                    if taken.len() == BATCH_MAX {
+                        self.run(exec, wave, &*taken, burst, sink);
+                        taken.clear();
                     }
                 }
             }
-            if !self.taken.is_empty() {
-                self.run(exec, wave, burst, sink);
+            if !taken.is_empty() {
+                self.run(exec, wave, &*taken, burst, sink);
             }
             families.retain(|(head, end)| head < end);
         }
         self.is_by_kind = false;
-        self.families = families;
+        (self.families, self.taken) = (families, taken);
     }
 
-    /// Runs the packets at `taken`, all of one kind, and takes each on.
-    fn run<S: Sink>(&mut self, exec: &mut dyn Executor, wave: &mut [Item], burst: Burst, sink: &mut S) {
-        let mut taken = std::mem::take(&mut self.taken);
-        let entry = wave[taken[0] as usize].entry;
-        self.call(exec, entry, wave, &taken, burst);
-        let mut deparsing = 0;
-        for k in 0..taken.len() {
-            let at = taken[k] as usize;
+    /// Runs packets that wait for the same entry, and takes each on.
+    fn run<S: Sink, P: Places>(
+        &mut self,
+        exec: &mut dyn Executor,
+        wave: &mut [Item],
+        places: P,
+        burst: Burst,
+        sink: &mut S,
+    ) {
+        let entry = wave[places.at(0)].descent.entry;
+        self.call(exec, entry, wave, places, burst);
+        let mut deparsing = false;
+        for k in 0..places.count() {
+            let at = places.at(k);
             let item = &mut wave[at];
-            match fate(&self.further.packets[k]) {
-                Ended::Send(port) if deparsing == 0 => {
-                    let packet = moved(item.take(), &self.further.packets[k]);
-                    self.leave(packet, port, item, sink);
-                }
+            let desc = &self.further.packets[k];
+            let raw = moved(item.raw, desc);
+            match fate(desc) {
+                Ended::Send(port) if !deparsing => self.leave(raw, port, &item.descent, sink),
                 Ended::Send(port) => {
-                    self.ended(item, k);
-                    (item.leaves, item.port) = (true, port);
+                    (item.raw, item.port, item.descent.state) = (raw, port, State::Leaves);
                 }
-                Ended::Drop(reason) => sink.drop(reason, item.take()),
+                Ended::Drop(reason) => {
+                    item.descent.state = State::Gone;
+                    sink.drop(reason, owned(&raw));
+                }
                 Ended::Replicate(point) => {
-                    self.askers = taken.len() - k;
-                    let packet = moved(item.take(), &self.further.packets[k]);
-                    item.consumed = self.further.packets[k].consumed;
-                    item.packet = self.replicate(packet, item.descent(at as u32), point, burst, sink);
-                    if item.packet.is_some() {
-                        item.entry = EntryKind::Deparse;
-                        deparsing += 1;
-                    }
+                    self.askers = places.count() - k;
+                    item.raw = raw;
+                    let descent = Descent { place: at as u32, consumed: desc.consumed, ..item.descent };
+                    item.descent.consumed = desc.consumed;
+                    deparsing |= self.go_on(item, descent, point, burst, sink);
                 }
             }
         }
-        if deparsing > 0 {
-            self.deparse(exec, wave, Some(&taken), burst, sink);
+        if deparsing {
+            self.deparse(exec, wave, places, false, burst, sink);
         }
-        taken.clear();
-        self.taken = taken;
     }
 
-    /// Takes those through the deparser that are through egress, of the received packets or of those at `taken`; then all leave, in order, that can.
+    /// Does what a packet asks for that has run; whether it is through egress and goes on to the deparser.
     #[inline(never)]
-    fn deparse<S: Sink>(
+    fn go_on<S: Sink>(&mut self, item: &mut Item, descent: Descent, point: u32, burst: Burst, sink: &mut S) -> bool {
+        let deparses = self.replicate(&item.raw, descent, point, burst, sink);
+        item.descent.state = if deparses { State::Waits } else { State::Gone };
+        if deparses {
+            item.descent.entry = EntryKind::Deparse;
+        }
+        deparses
+    }
+
+    /// Takes those through the deparser that are through egress, of the received packets or of a wave's; then all leave, in order, that can.
+    #[inline(never)]
+    fn deparse<S: Sink, P: Places>(
         &mut self,
         exec: &mut dyn Executor,
         items: &mut [Item],
-        taken: Option<&[u32]>,
+        places: P,
+        are_received: bool,
         burst: Burst,
         sink: &mut S,
     ) {
         let mut all = std::mem::take(&mut self.deparsing);
         loop {
             all.clear();
-            let waits = |at: &u32| {
-                let item = &items[*at as usize];
-                item.entry == EntryKind::Deparse && item.packet.is_some() && !item.leaves
-            };
-            match taken {
-                Some(taken) => all.extend(taken.iter().copied().filter(waits)),
-                None => all.extend((0..items.len() as u32).filter(waits)),
-            }
+            all.extend((0..places.count()).map(|k| places.at(k) as u32).filter(|at| {
+                let descent = &items[*at as usize].descent;
+                descent.entry == EntryKind::Deparse && descent.state == State::Waits
+            }));
             if all.is_empty() {
                 break;
             }
-            self.call(exec, EntryKind::Deparse, items, &all, burst);
+            self.call(exec, EntryKind::Deparse, items, &*all, burst);
             for (k, at) in all.iter().enumerate() {
-                self.askers = all.len() - k;
                 let item = &mut items[*at as usize];
-                self.ended(item, k);
-                match fate(&self.further.packets[k]) {
-                    Ended::Send(port) => (item.leaves, item.port) = (true, port),
-                    Ended::Drop(reason) => sink.drop(reason, item.take()),
+                let desc = &self.further.packets[k];
+                item.raw = moved(item.raw, desc);
+                match fate(desc) {
+                    Ended::Send(port) => (item.port, item.descent.state) = (port, State::Leaves),
+                    Ended::Drop(reason) => {
+                        item.descent.state = State::Gone;
+                        sink.drop(reason, owned(&item.raw));
+                    }
                     Ended::Replicate(point) => {
-                        let place = if taken.is_some() { *at } else { item.family.into() };
-                        let packet = item.take();
-                        item.packet = self.replicate(packet, item.descent(place), point, burst, sink);
+                        self.askers = all.len() - k;
+                        item.descent.consumed = desc.consumed;
+                        let place = if are_received { item.descent.place } else { *at };
+                        self.go_on(item, Descent { place, ..item.descent }, point, burst, sink);
                     }
                 }
             }
         }
         self.deparsing = all;
-        let mut leave = |item: &mut Item| {
-            if item.leaves {
-                item.leaves = false;
-                let packet = item.take();
-                self.leave(packet, item.port, item, sink);
+        for k in 0..places.count() {
+            let item = &mut items[places.at(k)];
+            if item.descent.state == State::Leaves {
+                item.descent.state = State::Gone;
+                self.leave(item.raw, item.port, &item.descent, sink);
             }
-        };
-        match taken {
-            Some(taken) => taken.iter().for_each(|at| leave(&mut items[*at as usize])),
-            None => items.iter_mut().for_each(leave),
         }
     }
 
     /// Runs packets, at most a batch.
     #[inline]
-    fn call(&mut self, exec: &mut dyn Executor, entry: EntryKind, items: &[Item], which: &[u32], burst: Burst) {
-        self.further.count = which.len() as u32;
+    fn call<P: Places>(
+        &mut self,
+        exec: &mut dyn Executor,
+        entry: EntryKind,
+        items: &[Item],
+        places: P,
+        burst: Burst,
+    ) {
+        self.further.count = places.count() as u32;
         self.further.now_us = burst.now_us;
-        for (desc, at) in self.further.packets.iter_mut().zip(which) {
-            let Item { packet: Some(packet), consumed, record, .. } = &items[*at as usize] else {
-                unreachable!("a packet that waits has not gone")
-            };
-            *desc = PacketDesc {
-                data: packet.data_mut_ptr(),
-                len: packet.len() as u32,
-                headroom: packet.headroom() as u32,
-                tailroom: packet.tailroom() as u32,
-                ingress_port: burst.port,
-                consumed: *consumed,
-                record: self.records.pointer(*record),
-                timestamp_us: burst.now_us,
-                ..PacketDesc::EMPTY
-            };
+        for (k, desc) in self.further.packets.iter_mut().take(places.count()).enumerate() {
+            let Item { raw, descent, .. } = &items[places.at(k)];
+            debug_assert!(descent.state == State::Waits);
+            let (headroom, len) = (u32::from(raw.offset), u32::from(raw.len));
+            // Only what compiled code reads.
+            desc.data = borrowed(raw).data_mut_ptr();
+            desc.len = len;
+            desc.headroom = headroom;
+            desc.tailroom = u32::from(raw.capacity) - headroom - len;
+            desc.ingress_port = burst.port;
+            desc.consumed = descent.consumed;
+            desc.record = self.records.pointer(descent.record);
+            desc.timestamp_us = burst.now_us;
         }
         exec.run(entry, &mut self.further);
     }
 
-    /// Takes over what became of a packet that does not leave yet, the `k`th of those that have just run.
-    #[inline]
-    fn ended(&self, item: &mut Item, k: usize) {
-        let desc = &self.further.packets[k];
-        if let Some(packet) = &mut item.packet {
-            apply(desc, packet);
-        }
-        item.consumed = desc.consumed;
-    }
-
+    /// A packet leaves, or is held until it can.
     #[inline(always)]
-    fn leave<S: Sink>(&mut self, mut packet: Packet, port: u32, item: &Item, sink: &mut S) {
-        if item.truncate != 0 {
-            packet.truncate(item.truncate as usize);
+    fn leave<S: Sink>(&mut self, raw: RawPacket, port: u32, descent: &Descent, sink: &mut S) {
+        if descent.truncate != 0 {
+            return self.leave_cut(raw, port, descent, sink);
         }
         let may_pass = !self.is_by_kind;
-        self.send(packet, port, item.family, may_pass, sink);
+        self.send(raw, port, descent.family, may_pass, sink);
+    }
+
+    #[cold]
+    fn leave_cut<S: Sink>(&mut self, raw: RawPacket, port: u32, descent: &Descent, sink: &mut S) {
+        let mut packet = owned(&raw);
+        packet.truncate(descent.truncate as usize);
+        let may_pass = !self.is_by_kind;
+        self.send(packet.into_raw(), port, descent.family, may_pass, sink);
     }
 
     /// Sends a packet, at once if none can come that is to leave before it.
     #[inline(always)]
-    pub(super) fn send<S: Sink>(&mut self, packet: Packet, port: u32, family: u8, may_pass: bool, sink: &mut S) {
+    pub(super) fn send<S: Sink>(&mut self, raw: RawPacket, port: u32, family: u8, may_pass: bool, sink: &mut S) {
         if may_pass && self.held.items.is_empty() && self.next.items.is_empty() {
-            return sink.send(port, packet);
+            return sink.send(port, owned(&raw));
         }
         self.held.is_unsorted |= self.held.items.last().is_some_and(|last| last.family > family);
-        self.held.items.push(Leaving { packet: Some(packet), port, family });
+        self.held.items.push(Leaving { raw, port, family });
     }
 
     /// Sends what is held, family by family.
-    #[inline]
     fn release<S: Sink>(&mut self, sink: &mut S) {
         let Held { items, is_unsorted, order } = &mut self.held;
-        let mut send = |leaving: &mut Leaving| {
-            if let Some(packet) = leaving.packet.take() {
-                sink.send(leaving.port, packet);
-            }
-        };
         if std::mem::take(is_unsorted) {
             // A counting sort.
             let mut ends = [0; BATCH_MAX];
@@ -391,19 +447,20 @@ impl Engine {
                 order[*end as usize] = i as u32;
                 *end += 1;
             }
-            order.iter().for_each(|i| send(&mut items[*i as usize]));
+            for i in order {
+                let leaving = &items[*i as usize];
+                sink.send(leaving.port, owned(&leaving.raw));
+            }
         } else {
-            items.iter_mut().for_each(send);
+            items.iter().for_each(|leaving| sink.send(leaving.port, owned(&leaving.raw)));
         }
         items.clear();
     }
 }
 
-/// The packet with its frame where the executor has left it: `apply` for one that goes on at once.
+/// The packet with its frame where the executor has left it.
 #[inline(always)]
-fn moved(packet: Packet, desc: &PacketDesc) -> Packet {
-    debug_assert!((desc.headroom + desc.len) as usize <= packet.capacity());
-    let raw = RawPacket { offset: desc.headroom as u16, len: desc.len as u16, ..packet.into_raw() };
-    // SAFETY: it is the packet's own buffer, and executors keep `headroom + len + tailroom` at its capacity (contract of `PacketDesc`).
-    unsafe { Packet::from_raw(raw) }
+fn moved(raw: RawPacket, desc: &PacketDesc) -> RawPacket {
+    debug_assert!(desc.headroom + desc.len <= u32::from(raw.capacity));
+    RawPacket { offset: desc.headroom as u16, len: desc.len as u16, ..raw }
 }

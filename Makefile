@@ -1,7 +1,7 @@
 # The two set-up commands of the README are `make demo` and `make test`. Everything else is for developers.
 # Both install what is missing first (Debian packages, Python packages in .venv) and say what to do if they cannot.
 
-.PHONY: demo test build setup clean bench bench-memory bench-ports bench-cycles bench-swaps trust fuzz packages deb tarball
+.PHONY: demo test build setup clean bench bench-memory bench-ports bench-cycles bench-swaps bench-bmv2 trust fuzz packages deb tarball
 
 CARGO ?= cargo
 
@@ -42,6 +42,11 @@ bench-cycles: setup
 bench-swaps: setup
 	$(CARGO) build --release --package sluice --package portgen
 	.venv/bin/python bench/ports/swaps.py $(BENCH_SWAPS)
+
+# Sluice beside bmv2's simple_switch_grpc on veth pairs: BENCH_BMV2='--bmv2 PATH --exercise TUTORIALS/exercises/basic'. As root.
+bench-bmv2: setup
+	$(CARGO) build --release --package sluice
+	.venv/bin/python bench/bmv2/compare.py $(BENCH_BMV2)
 
 # A Debian package and an archive for other distributions, under target/packages. `scripts/test-packages` tries them in a clean Debian.
 packages: deb tarball

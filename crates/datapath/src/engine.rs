@@ -541,7 +541,7 @@ impl Engine {
             egress_intrinsics(to, session.replica(i), burst);
             if cut < whole {
                 // What is cut is no large frame any more.
-                (copy.len, copy.segment) = (cut as u16, 0);
+                copy = copy.with_window(copy.offset, cut as u16).with_segment(0);
             }
             self.enqueue(&copy, Descent { record, ..from });
         }

@@ -72,6 +72,43 @@ pub struct RawPacket {
     pub segment: u16,
 }
 
+/// A [`RawPacket`] whose 16-bit fields are one word: capacity, offset, length, segment, the first one lowest.
+#[repr(C)]
+struct Parts {
+    base: NonNull<u8>,
+    handle: NonNull<()>,
+    vtable: &'static PoolVtable,
+    tail: u64,
+}
+
+const _: () = assert!(size_of::<Parts>() == size_of::<RawPacket>() && cfg!(target_endian = "little"));
+
+impl RawPacket {
+    /// The same with other data: `len` bytes, `offset` from the buffer's start. Made in registers: a packet that is read as a whole
+    /// right after one of its 16-bit fields was written waits for that (x86 forwards no store to a wider load).
+    #[inline(always)]
+    #[must_use]
+    pub fn with_window(self, offset: u16, len: u16) -> RawPacket {
+        debug_assert!(usize::from(offset) + usize::from(len) <= usize::from(self.capacity));
+        // SAFETY: both are `repr(C)` with the same pointers and as many bytes behind them.
+        let mut parts: Parts = unsafe { std::mem::transmute(self) };
+        parts.tail = parts.tail & 0xffff_0000_0000_ffff | u64::from(offset) << 16 | u64::from(len) << 32;
+        // SAFETY: as above.
+        unsafe { std::mem::transmute(parts) }
+    }
+
+    /// The same with this [`Packet::segment`].
+    #[inline(always)]
+    #[must_use]
+    pub fn with_segment(self, segment: u16) -> RawPacket {
+        // SAFETY: as in `with_window`.
+        let mut parts: Parts = unsafe { std::mem::transmute(self) };
+        parts.tail = parts.tail & 0x0000_ffff_ffff_ffff | u64::from(segment) << 48;
+        // SAFETY: as above.
+        unsafe { std::mem::transmute(parts) }
+    }
+}
+
 /// An operation would have left the buffer: not enough headroom, tailroom or data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the packet's buffer has no room for this")]
@@ -258,25 +295,29 @@ impl Packet {
     }
 
     /// A copy in this buffer, with the same headroom; `None`, and the buffer is given back, if it is too small.
-    #[inline]
-    pub fn copy_into(&self, mut buffer: Packet) -> Option<Packet> {
-        buffer.adjust(self.headroom(), self.len()).ok()?;
-        // Short frames in whole cache lines, as far as both buffers reach: that needs no call.
-        let lines = self.len().div_ceil(LINE);
-        let end = self.headroom() + lines * LINE;
-        if lines <= LINES_MAX && end <= self.capacity().min(buffer.capacity()) {
-            for line in 0..lines {
-                // SAFETY: `end` is within both buffers, which are initialised, and two packets are never one buffer.
-                unsafe {
-                    let from = self.data_ptr().add(line * LINE).cast::<[u8; LINE]>();
-                    buffer.data_mut_ptr().add(line * LINE).cast::<[u8; LINE]>().write_unaligned(from.read_unaligned());
-                }
-            }
-        } else {
-            buffer.data_mut().copy_from_slice(self.data());
+    #[inline(always)]
+    pub fn copy_into(&self, buffer: Packet) -> Option<Packet> {
+        let raw = self.raw;
+        let (offset, len) = (usize::from(raw.offset), usize::from(raw.len));
+        if offset + len > buffer.capacity() {
+            return None;
         }
-        buffer.raw.segment = self.raw.segment;
-        Some(buffer)
+        let copy = buffer.into_raw().with_window(raw.offset, raw.len).with_segment(raw.segment);
+        // Short frames in whole cache lines, as far as both buffers reach: that needs no call.
+        let lines = len.div_ceil(LINE);
+        // SAFETY: `offset + len` is within both buffers, and so are the lines where they are copied; both are initialised, and two
+        // packets are never one buffer.
+        unsafe {
+            let (from, to) = (raw.base.as_ptr().add(offset), copy.base.as_ptr().add(offset));
+            if lines <= LINES_MAX && offset + lines * LINE <= usize::from(raw.capacity.min(copy.capacity)) {
+                for line in 0..lines {
+                    std::ptr::copy_nonoverlapping(from.add(line * LINE), to.add(line * LINE), LINE);
+                }
+            } else {
+                std::ptr::copy_nonoverlapping(from, to, len);
+            }
+            Some(Packet::from_raw(copy))
+        }
     }
 
     /// Appends up to `n` empty buffers of this packet's pool and size to `out`.

@@ -99,7 +99,7 @@ struct FreeBuffer(NonNull<Header>);
 // SAFETY: a free buffer is plain memory owned by the pool.
 unsafe impl Send for FreeBuffer {}
 
-/// In front of every buffer. `pool` is valid while the buffer is out.
+/// In front of every buffer, from when it is made. `pool` is valid as long as that is: it frees them.
 #[repr(C, align(64))]
 struct Header {
     pool: *const Shared,
@@ -171,35 +171,30 @@ impl Shared {
 
 impl State {
     fn take_bulk(&mut self, shared: &Arc<Shared>, size: usize, out: &mut Vec<Packet>, n: usize) {
-        out.extend((0..n).map_while(|_| self.take(shared, size)));
+        out.reserve(n);
+        for _ in 0..n {
+            let Some(packet) = self.take(shared, size) else { return };
+            out.push(packet);
+        }
     }
 
     /// A buffer of the pool that this is the state of.
+    #[inline(always)]
     fn take(&mut self, shared: &Arc<Shared>, size: usize) -> Option<Packet> {
         let of_size = &mut self.sizes[size];
-        let layout = layout(of_size.capacity);
         let header = match of_size.free.pop() {
             Some(FreeBuffer(header)) => header,
-            None if of_size.allocated < of_size.limit => {
-                of_size.allocated += 1;
-                // SAFETY: the layout has a size above zero.
-                let memory = unsafe { alloc_zeroed(layout) };
-                NonNull::new(memory.cast::<Header>()).unwrap_or_else(|| handle_alloc_error(layout))
-            }
-            None => return None,
+            None => of_size.allocate(shared, size)?,
         };
-        let pool = Arc::as_ptr(shared);
         if self.out == 0 {
             // SAFETY: `shared` holds a strong count. `give_back` gives this one up.
-            unsafe { Arc::increment_strong_count(pool) }
+            unsafe { Arc::increment_strong_count(Arc::as_ptr(shared)) }
         }
         self.out += 1;
         // SAFETY: the buffer is out of the free list, so it is ours; its data starts right after the header.
         unsafe {
-            header.as_ptr().write(Header { pool, size });
-            let base = header.add(1).cast::<u8>();
             Some(Packet::from_raw(RawPacket {
-                base,
+                base: header.add(1).cast(),
                 handle: header.cast(),
                 vtable: &HEAP_VTABLE,
                 capacity: of_size.capacity as u16,
@@ -211,13 +206,32 @@ impl State {
     }
 }
 
+impl Size {
+    /// A new buffer, if there may be one more.
+    #[cold]
+    #[inline(never)]
+    fn allocate(&mut self, shared: &Arc<Shared>, size: usize) -> Option<NonNull<Header>> {
+        if self.allocated == self.limit {
+            return None;
+        }
+        self.allocated += 1;
+        let layout = layout(self.capacity);
+        // SAFETY: the layout has a size above zero.
+        let memory = unsafe { alloc_zeroed(layout) };
+        let header = NonNull::new(memory.cast::<Header>()).unwrap_or_else(|| handle_alloc_error(layout));
+        // SAFETY: the memory is new, and begins with a header.
+        unsafe { header.as_ptr().write(Header { pool: Arc::as_ptr(shared), size }) };
+        Some(header)
+    }
+}
+
 impl Drop for Shared {
     fn drop(&mut self) {
         // While a buffer is out the pool has a strong count of itself, so all are in now.
         for size in &mut self.state.get_mut().unwrap_or_else(PoisonError::into_inner).sizes {
             debug_assert_eq!(size.free.len(), size.allocated);
             for FreeBuffer(header) in size.free.drain(..) {
-                // SAFETY: allocated in `take` with this layout, and used by nobody.
+                // SAFETY: made by `allocate` with this layout, and used by nobody.
                 unsafe { dealloc(header.as_ptr().cast(), layout(size.capacity)) }
             }
         }
@@ -230,13 +244,13 @@ impl Drop for Shared {
 /// # Safety
 /// `packets` is not empty; all are owned by the caller, have `HEAP_VTABLE` and the same pool.
 unsafe fn give_back(packets: &[RawPacket]) {
-    // SAFETY: a handle of this vtable points to the header that `take` wrote.
+    // SAFETY: a handle of this vtable points to the header that `allocate` wrote.
     let pool = unsafe { packets[0].handle.cast::<Header>().as_ref().pool };
     // SAFETY: as long as a buffer is out, the pool has a strong count of itself.
     let shared = unsafe { &*pool };
     let mut state = shared.lock();
     for packet in packets {
-        // SAFETY: as above; `take` has written the size.
+        // SAFETY: as above; `allocate` has written the size.
         let size = unsafe { packet.handle.cast::<Header>().as_ref().size };
         state.sizes[size].free.push(FreeBuffer(packet.handle.cast()));
     }
@@ -272,7 +286,7 @@ unsafe fn heap_free_bulk(packets: &[RawPacket]) {
 /// # Safety
 /// `handle` is that of a live packet with `HEAP_VTABLE`, and the result is not used after it is gone.
 unsafe fn home(handle: NonNull<()>) -> (ManuallyDrop<Arc<Shared>>, usize) {
-    // SAFETY: the header is as `take` wrote it, and the pool has a strong count of itself while the packet is live. This makes no
+    // SAFETY: the header is as `allocate` wrote it, and the pool has a strong count of itself while the packet is live. This makes no
     // other, and does not give that one up.
     unsafe {
         let header = handle.cast::<Header>().as_ref();

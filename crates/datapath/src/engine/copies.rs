@@ -16,19 +16,25 @@ impl Copies {
     /// Takes buffers like the packet's for `count` copies, and for those of `askers - 1` more packets if that many copies are usual.
     #[inline]
     pub(super) fn prepare(&mut self, packet: &Packet, count: usize, askers: usize) {
-        if self.spare.last().is_some_and(|spare| !spare.is_like(packet)) {
-            free_bulk(&mut self.spare);
-        }
         self.made += count;
-        if self.spare.len() < count {
-            let usual = self.usual.max(self.made).min(count * askers);
-            let more = usual.max(count).min(BATCH_MAX.max(count)) - self.spare.len();
-            packet.alloc_like(&mut self.spare, more);
+        if self.spare.len() < count || self.spare.last().is_some_and(|spare| !spare.is_like(packet)) {
+            self.take_more(packet, count, askers);
         }
     }
 
+    #[inline(never)]
+    fn take_more(&mut self, packet: &Packet, count: usize, askers: usize) {
+        if self.spare.last().is_some_and(|spare| !spare.is_like(packet)) {
+            free_bulk(&mut self.spare);
+        }
+        let usual = self.usual.max(self.made).min(count * askers);
+        let wanted = usual.max(count).min(BATCH_MAX.max(count));
+        let more = wanted.saturating_sub(self.spare.len());
+        packet.alloc_like(&mut self.spare, more);
+    }
+
     /// A copy of the packet for which buffers were taken; `None` when there was no other.
-    #[inline]
+    #[inline(always)]
     pub(super) fn copy(&mut self, packet: &Packet) -> Option<Packet> {
         packet.copy_into(self.spare.pop()?)
     }

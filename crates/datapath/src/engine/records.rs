@@ -18,35 +18,41 @@ use std::ptr::NonNull;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Record(NonNull<u64>);
 
-/// Where an intrinsic is in each record.
+/// Where an intrinsic is in each record. One that is not there is in a word behind the record, which stays zero.
 #[derive(Clone, Copy)]
 struct Place {
-    /// Its first word, or [`NOWHERE`]; with [`WIDE`] if it has several.
     at: u32,
-    words: u32,
+    /// Words of it besides the first.
+    more: u32,
     mask: u64,
 }
 
-const NOWHERE: u32 = u32::MAX;
-const WIDE: u32 = 1 << 31;
-
 /// By intrinsic.
 type Places = [Place; Intrinsic::ALL.len()];
+
+/// Words of a cache line.
+const LINE_WORDS: usize = 8;
 
 /// What the engine reads that it may have written itself.
 const READ_AGAIN: &[Intrinsic] = &[Intrinsic::PacketLength];
 
 pub(super) struct Records {
-    /// Words of a record.
+    /// Words of a record, and of the space for one, which is whole cache lines.
     words: usize,
+    stride: usize,
     /// [`BATCH_MAX`] records each.
     blocks: Vec<Box<[u64]>>,
     first: Record,
-    used: usize,
+    /// The next free one, how many follow it in its block, and the block.
+    free: Record,
+    left: usize,
+    block: usize,
     /// Where intrinsics are read.
     places: Places,
     /// Where they are written: what nobody reads needs not be.
     read: Places,
+    /// Whether one of these has more than a word.
+    has_wide: bool,
     /// Words of the slots that each field list keeps, by the list's number.
     lists: Vec<(u64, Vec<Range<usize>>)>,
     /// Words of the slots that are headers' state.
@@ -67,13 +73,13 @@ impl Records {
             let Range { start, end } = range(slot);
             let width = program.width(slot);
             let mask = if width >= 64 { u64::MAX } else { (1 << width) - 1 };
-            let at = start as u32 | if end - start > 1 { WIDE } else { 0 };
-            Some(Place { at, words: (end - start) as u32, mask })
+            Some(Place { at: start as u32, more: (end - start - 1) as u32, mask })
         };
         let is_read = |which: &Intrinsic| {
             READ_AGAIN.contains(which) || program.intrinsic(*which).is_some_and(|slot| read.contains(slot.index()))
         };
-        let nowhere = Place { at: NOWHERE, words: 0, mask: 0 };
+        let words = layout.words().max(1);
+        let nowhere = Place { at: words as u32, more: 0, mask: 0 };
         let mut places = [nowhere; Intrinsic::ALL.len()];
         Intrinsic::ALL.iter().for_each(|which| places[*which as usize] = place(which).unwrap_or(nowhere));
         let mut to_write = places;
@@ -84,10 +90,14 @@ impl Records {
         let headers = (0..program.slots.len()).filter(|i| of_headers(program.slots[*i].kind)).map(SlotId::from_index);
         let list = |(number, slots): &(u64, Vec<SlotId>)| (*number, merged(slots.iter().map(|slot| range(*slot))));
         let mut records = Records {
-            words: layout.words().max(1),
+            words,
+            stride: (words + 1).next_multiple_of(LINE_WORDS),
+            has_wide: to_write.iter().any(|place| place.more != 0),
             blocks: Vec::new(),
             first: Record(NonNull::dangling()),
-            used: 0,
+            free: Record(NonNull::dangling()),
+            left: 0,
+            block: 0,
             places,
             read: to_write,
             lists: program.field_lists.iter().map(list).collect(),
@@ -95,13 +105,15 @@ impl Records {
             saved: Vec::new(),
         };
         records.grow();
-        records.first = records.record(0);
+        records.first = records.first_of(0);
         records.free_all();
         records
     }
 
+    #[cold]
+    #[inline(never)]
     fn grow(&mut self) {
-        self.blocks.push(vec![0; self.words * BATCH_MAX].into_boxed_slice());
+        self.blocks.push(vec![0; self.stride * BATCH_MAX].into_boxed_slice());
     }
 
     /// Bytes of a record.
@@ -114,29 +126,43 @@ impl Records {
     pub(super) fn received(&mut self, packet: usize) -> Record {
         debug_assert!(packet < BATCH_MAX);
         // SAFETY: the first block has as many.
-        Record(unsafe { self.first.0.add(packet * self.words) })
+        Record(unsafe { self.first.0.add(packet * self.stride) })
     }
 
     /// Gives all back but those of the received batch.
     #[inline]
     pub(super) fn free_all(&mut self) {
-        self.used = BATCH_MAX;
+        if self.block != 0 {
+            (self.left, self.block) = (0, 0);
+        }
     }
 
-    #[inline(always)]
-    fn record(&mut self, i: usize) -> Record {
-        let at = i % BATCH_MAX * self.words;
-        Record(NonNull::from(&mut self.blocks[i / BATCH_MAX][at..at + self.words]).cast())
+    /// A block's first.
+    fn first_of(&mut self, block: usize) -> Record {
+        Record(NonNull::from(&mut *self.blocks[block]).cast())
     }
 
     /// One with whatever was in it.
-    #[inline]
+    #[inline(always)]
     fn take_one(&mut self) -> Record {
-        if self.used == self.blocks.len() * BATCH_MAX {
+        if self.left == 0 {
+            self.next_block();
+        }
+        let taken = self.free;
+        self.left -= 1;
+        // SAFETY: another is in the block, or its end.
+        self.free = Record(unsafe { taken.0.add(self.stride) });
+        taken
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn next_block(&mut self) {
+        self.block += 1;
+        if self.block == self.blocks.len() {
             self.grow();
         }
-        self.used += 1;
-        self.record(self.used - 1)
+        (self.free, self.left) = (self.first_of(self.block), BATCH_MAX);
     }
 
     #[inline]
@@ -163,11 +189,17 @@ impl Records {
     }
 
     /// A new one with the same in it.
-    #[inline]
+    #[inline(always)]
     pub(super) fn copy(&mut self, of: Record) -> Record {
         let new = self.take_one();
-        let (from, to) = self.both(of, new);
-        to.copy_from_slice(from);
+        debug_assert!(of != new);
+        // SAFETY: each record has a stride of words to itself, in whole lines.
+        unsafe {
+            let (from, to) = (of.0.as_ptr().cast::<[u64; LINE_WORDS]>(), new.0.as_ptr().cast::<[u64; LINE_WORDS]>());
+            for line in 0..self.stride / LINE_WORDS {
+                std::ptr::copy_nonoverlapping(from.add(line), to.add(line), 1);
+            }
+        }
         new
     }
 
@@ -220,7 +252,7 @@ impl Records {
     /// A record's intrinsics.
     #[inline(always)]
     pub(super) fn of(&mut self, record: Record) -> Intrinsics<'_> {
-        Intrinsics { record, places: &self.places, read: &self.read }
+        Intrinsics { record, places: &self.places, read: &self.read, has_wide: self.has_wide }
     }
 }
 
@@ -230,56 +262,49 @@ pub(super) struct Intrinsics<'r> {
     record: Record,
     places: &'r Places,
     read: &'r Places,
+    has_wide: bool,
 }
 
 impl Intrinsics<'_> {
     #[inline(always)]
     fn word(self, at: u32) -> *mut u64 {
-        // SAFETY: places are within a record, whose words stay where they are as long as the pool, which is borrowed.
+        // SAFETY: places are within a record's stride, whose words stay where they are as long as the pool, which is borrowed.
         unsafe { self.record.0.as_ptr().add(at as usize) }
     }
 
     /// An intrinsic's value; zero if the program has none.
     #[inline(always)]
     pub(super) fn get(self, which: Intrinsic) -> u64 {
-        match self.places[which as usize].at {
-            NOWHERE => 0,
-            // SAFETY: as above; nobody else uses the pool.
-            at => unsafe { *self.word(at & !WIDE) },
-        }
+        // SAFETY: as above; nobody else uses the pool.
+        unsafe { *self.word(self.places[which as usize].at) }
     }
 
     /// Writes an intrinsic for the program, cut to its width, if that reads it.
     #[inline(always)]
     pub(super) fn set(self, which: Intrinsic, value: u64) {
         let place = &self.read[which as usize];
-        if place.at < WIDE {
-            // SAFETY: as above.
-            unsafe { *self.word(place.at) = value & place.mask }
-        } else if place.at != NOWHERE {
-            self.set_wide(which, value);
+        // SAFETY: as above.
+        unsafe { *self.word(place.at) = value & place.mask }
+        if self.has_wide {
+            self.clear_rest(which);
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn set_wide(self, which: Intrinsic, value: u64) {
+    fn clear_rest(self, which: Intrinsic) {
         let place = &self.read[which as usize];
-        let first = place.at & !WIDE;
-        for i in 0..place.words {
+        for i in 0..place.more {
             // SAFETY: as above.
-            unsafe { *self.word(first + i) = if i == 0 { value & place.mask } else { 0 } }
+            unsafe { *self.word(place.at + 1 + i) = 0 }
         }
     }
 
     /// Reads a request, and withdraws it.
     #[inline(always)]
     pub(super) fn take(self, which: Intrinsic) -> u64 {
-        match self.places[which as usize].at {
-            NOWHERE => 0,
-            // SAFETY: as above.
-            at => unsafe { std::mem::take(&mut *self.word(at & !WIDE)) },
-        }
+        // SAFETY: as above.
+        unsafe { std::mem::take(&mut *self.word(self.places[which as usize].at)) }
     }
 
     /// Withdraws a request.

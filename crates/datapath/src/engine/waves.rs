@@ -15,7 +15,7 @@
 use super::records::Record;
 use super::{Ended, Engine, Sink, fate};
 use crate::executor::Executor;
-use abi::packet::{BATCH_MAX, PacketDesc};
+use abi::packet::{BATCH_MAX, FateCode, PacketDesc};
 use ir::{EntryKind, Intrinsic};
 use pktio::{Packet, RawPacket};
 use std::mem::ManuallyDrop;
@@ -83,11 +83,25 @@ impl Descent {
 }
 
 impl Item {
+    /// Whether the one behind it may run later, by kinds and families.
+    #[inline(always)]
+    fn may_wait_for(&self, behind: &Item) -> bool {
+        let rank = |item: &Item| match item.descent.entry {
+            EntryKind::CloneIngress => 0,
+            EntryKind::Reingress => 1,
+            _ => 2,
+        };
+        self.descent.family != behind.descent.family || rank(self) <= rank(behind)
+    }
+
     /// A received packet that is through egress.
     pub(super) fn deparses(raw: &RawPacket, descent: Descent) -> Item {
         Item { raw: *raw, descent: Descent { entry: EntryKind::Deparse, ..descent }, port: 0, number: 0 }
     }
 }
+
+/// What packets wait for, in the order in which kinds take turns. Egress is last: that is where most of them end.
+const ORDER: [EntryKind; 3] = [EntryKind::CloneIngress, EntryKind::Reingress, EntryKind::Egress];
 
 /// Whether what waits for an entry waits for egress; what goes back to ingress or on to the deparser is in no egress queue.
 fn is_queued(entry: EntryKind) -> bool {
@@ -210,6 +224,8 @@ impl Engine {
                     let count = BATCH_MAX.min(wave.len() - first);
                     self.run(exec, &mut wave, Row(first, count), burst, sink);
                 }
+            } else if wave.windows(2).all(|pair| pair[0].may_wait_for(&pair[1])) {
+                self.kind_after_kind(exec, &mut wave, burst, sink);
             } else {
                 self.by_kind(exec, &mut wave, burst, sink);
             }
@@ -235,6 +251,21 @@ impl Engine {
         self.behind = 0;
     }
 
+    /// A wave of several kinds, which all families want in the same order.
+    fn kind_after_kind<S: Sink>(&mut self, exec: &mut dyn Executor, wave: &mut [Item], burst: Burst, sink: &mut S) {
+        let mut taken = std::mem::take(&mut self.taken);
+        self.is_by_kind = true;
+        for kind in ORDER {
+            taken.clear();
+            taken.extend((0..wave.len() as u32).filter(|at| wave[*at as usize].descent.entry == kind));
+            for batch in taken.chunks(BATCH_MAX) {
+                self.run(exec, wave, batch, burst, sink);
+            }
+        }
+        self.is_by_kind = false;
+        self.taken = taken;
+    }
+
     /// A wave of several kinds: in turns, of all families that go on with the same kind each as much as goes on with that.
     fn by_kind<S: Sink>(&mut self, exec: &mut dyn Executor, wave: &mut [Item], burst: Burst, sink: &mut S) {
         let mut families = std::mem::take(&mut self.families);
@@ -247,9 +278,9 @@ impl Engine {
         }
         self.is_by_kind = true;
         while !families.is_empty() {
-            // Egress last: that is where most of them end.
-            let kinds = || families.iter().map(|(head, _)| wave[*head].descent.entry);
-            let kind = kinds().find(|kind| *kind != EntryKind::Egress).unwrap_or(EntryKind::Egress);
+            let heads = || families.iter().map(|(head, _)| wave[*head].descent.entry);
+            let kind = ORDER.into_iter().find(|kind| heads().any(|head| head == *kind));
+            let kind = kind.expect("no packet waits for another kind of entry");
             taken.clear();
             for (head, end) in &mut families {
                 while *head < *end && wave[*head].descent.entry == kind {
@@ -286,23 +317,12 @@ impl Engine {
             let at = places.at(k);
             let item = &mut wave[at];
             let desc = &self.further.packets[k];
-            let raw = moved(item.raw, desc);
-            match fate(desc) {
-                Ended::Send(port) if !deparsing => self.leave(raw, port, &item.descent, sink),
-                Ended::Send(port) => {
-                    (item.raw, item.port, item.descent.state) = (raw, port, State::Leaves);
-                }
-                Ended::Drop(reason) => {
-                    item.descent.state = State::Gone;
-                    sink.drop(reason, owned(&raw));
-                }
-                Ended::Replicate(point) => {
-                    self.askers = places.count() - k;
-                    item.raw = raw;
-                    let descent = Descent { place: at as u32, consumed: desc.consumed, ..item.descent };
-                    item.descent.consumed = desc.consumed;
-                    deparsing |= self.go_on(item, descent, point, burst, sink);
-                }
+            if desc.fate == FateCode::Send as u32 && !deparsing {
+                let (raw, port) = (moved(item.raw, desc), desc.egress_port);
+                self.leave(raw, port, &item.descent, sink);
+            } else {
+                self.askers = places.count() - k;
+                deparsing |= self.go_on(item, k, at as u32, burst, sink);
             }
         }
         if deparsing {
@@ -310,15 +330,29 @@ impl Engine {
         }
     }
 
-    /// Does what a packet asks for that has run; whether it is through egress and goes on to the deparser.
+    /// Takes a packet on that has run, as the `k`th, and does not leave at once; whether it is through egress and goes on to the deparser.
     #[inline(never)]
-    fn go_on<S: Sink>(&mut self, item: &mut Item, descent: Descent, point: u32, burst: Burst, sink: &mut S) -> bool {
-        let deparses = self.replicate(&item.raw, descent, point, burst, sink);
-        item.descent.state = if deparses { State::Waits } else { State::Gone };
-        if deparses {
-            item.descent.entry = EntryKind::Deparse;
+    fn go_on<S: Sink>(&mut self, item: &mut Item, k: usize, place: u32, burst: Burst, sink: &mut S) -> bool {
+        let desc = &self.further.packets[k];
+        let raw = moved(item.raw, desc);
+        item.raw = raw;
+        item.descent.consumed = desc.consumed;
+        match fate(desc) {
+            Ended::Send(port) => (item.port, item.descent.state) = (port, State::Leaves),
+            Ended::Drop(reason) => {
+                item.descent.state = State::Gone;
+                sink.drop(reason, owned(&raw));
+            }
+            Ended::Replicate(point) => {
+                let deparses = self.replicate(&raw, Descent { place, ..item.descent }, point, burst, sink);
+                item.descent.state = if deparses { State::Waits } else { State::Gone };
+                if deparses {
+                    item.descent.entry = EntryKind::Deparse;
+                }
+                return deparses;
+            }
         }
-        deparses
+        false
     }
 
     /// Takes those through the deparser that are through egress, of the received packets or of a wave's; then all leave, in order, that can.
@@ -345,21 +379,9 @@ impl Engine {
             self.call(exec, EntryKind::Deparse, items, &*all, burst);
             for (k, at) in all.iter().enumerate() {
                 let item = &mut items[*at as usize];
-                let desc = &self.further.packets[k];
-                item.raw = moved(item.raw, desc);
-                match fate(desc) {
-                    Ended::Send(port) => (item.port, item.descent.state) = (port, State::Leaves),
-                    Ended::Drop(reason) => {
-                        item.descent.state = State::Gone;
-                        sink.drop(reason, owned(&item.raw));
-                    }
-                    Ended::Replicate(point) => {
-                        self.askers = all.len() - k;
-                        item.descent.consumed = desc.consumed;
-                        let place = if are_received { item.descent.place } else { *at };
-                        self.go_on(item, Descent { place, ..item.descent }, point, burst, sink);
-                    }
-                }
+                self.askers = all.len() - k;
+                let place = if are_received { item.descent.place } else { *at };
+                self.go_on(item, k, place, burst, sink);
             }
         }
         self.deparsing = all;
@@ -461,6 +483,5 @@ impl Engine {
 /// The packet with its frame where the executor has left it.
 #[inline(always)]
 fn moved(raw: RawPacket, desc: &PacketDesc) -> RawPacket {
-    debug_assert!(desc.headroom + desc.len <= u32::from(raw.capacity));
-    RawPacket { offset: desc.headroom as u16, len: desc.len as u16, ..raw }
+    raw.with_window(desc.headroom as u16, desc.len as u16)
 }

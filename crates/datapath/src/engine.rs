@@ -101,7 +101,8 @@ pub struct Engine {
     /// Received packets that are through egress and wait for the deparser.
     received: Vec<Item>,
     held: Held,
-    /// Buffers of [`waves`]: places of packets that run together, of those that are then deparsed, and each family's.
+    /// Buffers of [`waves`]: places of packets of each kind, of those that run together, of those that are then deparsed, and each family's.
+    kinds: [Vec<u32>; 3],
     taken: Vec<u32>,
     deparsing: Vec<u32>,
     families: Vec<(usize, usize)>,
@@ -154,6 +155,7 @@ impl Engine {
             wave: Vec::new(),
             received: Vec::new(),
             held: Held::default(),
+            kinds: Default::default(),
             taken: Vec::new(),
             deparsing: Vec::new(),
             families: Vec::new(),

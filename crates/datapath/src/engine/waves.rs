@@ -83,17 +83,6 @@ impl Descent {
 }
 
 impl Item {
-    /// Whether the one behind it may run later, by kinds and families.
-    #[inline(always)]
-    fn may_wait_for(&self, behind: &Item) -> bool {
-        let rank = |item: &Item| match item.descent.entry {
-            EntryKind::CloneIngress => 0,
-            EntryKind::Reingress => 1,
-            _ => 2,
-        };
-        self.descent.family != behind.descent.family || rank(self) <= rank(behind)
-    }
-
     /// A received packet that is through egress.
     pub(super) fn deparses(raw: &RawPacket, descent: Descent) -> Item {
         Item { raw: *raw, descent: Descent { entry: EntryKind::Deparse, ..descent }, port: 0, number: 0 }
@@ -224,10 +213,14 @@ impl Engine {
                     let count = BATCH_MAX.min(wave.len() - first);
                     self.run(exec, &mut wave, Row(first, count), burst, sink);
                 }
-            } else if wave.windows(2).all(|pair| pair[0].may_wait_for(&pair[1])) {
-                self.kind_after_kind(exec, &mut wave, burst, sink);
             } else {
-                self.by_kind(exec, &mut wave, burst, sink);
+                self.is_by_kind = true;
+                if self.sort_by_kind(&wave) {
+                    self.kind_after_kind(exec, &mut wave, burst, sink);
+                } else {
+                    self.in_turns(exec, &mut wave, burst, sink);
+                }
+                self.is_by_kind = false;
             }
             wave.clear();
         }
@@ -251,23 +244,34 @@ impl Engine {
         self.behind = 0;
     }
 
-    /// A wave of several kinds, which all families want in the same order.
-    fn kind_after_kind<S: Sink>(&mut self, exec: &mut dyn Executor, wave: &mut [Item], burst: Burst, sink: &mut S) {
-        let mut taken = std::mem::take(&mut self.taken);
-        self.is_by_kind = true;
-        for kind in ORDER {
-            taken.clear();
-            taken.extend((0..wave.len() as u32).filter(|at| wave[*at as usize].descent.entry == kind));
-            for batch in taken.chunks(BATCH_MAX) {
-                self.run(exec, wave, batch, burst, sink);
-            }
+    /// Lists the places of each kind; whether all families want the kinds in the same order.
+    fn sort_by_kind(&mut self, wave: &[Item]) -> bool {
+        self.kinds.iter_mut().for_each(Vec::clear);
+        let (mut same, mut family, mut last) = (true, 0, 0);
+        for (at, item) in wave.iter().enumerate() {
+            let rank = match item.descent.entry {
+                EntryKind::CloneIngress => 0,
+                EntryKind::Reingress => 1,
+                _ => 2,
+            };
+            same &= item.descent.family != family || rank >= last;
+            (family, last) = (item.descent.family, rank);
+            self.kinds[rank].push(at as u32);
         }
-        self.is_by_kind = false;
-        self.taken = taken;
+        same
+    }
+
+    /// A wave of several kinds, which are listed and which all families want in the same order.
+    fn kind_after_kind<S: Sink>(&mut self, exec: &mut dyn Executor, wave: &mut [Item], burst: Burst, sink: &mut S) {
+        let kinds = std::mem::take(&mut self.kinds);
+        for batch in kinds.iter().flat_map(|places| places.chunks(BATCH_MAX)) {
+            self.run(exec, wave, batch, burst, sink);
+        }
+        self.kinds = kinds;
     }
 
     /// A wave of several kinds: in turns, of all families that go on with the same kind each as much as goes on with that.
-    fn by_kind<S: Sink>(&mut self, exec: &mut dyn Executor, wave: &mut [Item], burst: Burst, sink: &mut S) {
+    fn in_turns<S: Sink>(&mut self, exec: &mut dyn Executor, wave: &mut [Item], burst: Burst, sink: &mut S) {
         let mut families = std::mem::take(&mut self.families);
         let mut taken = std::mem::take(&mut self.taken);
         for (i, item) in wave.iter().enumerate() {
@@ -276,7 +280,6 @@ impl Engine {
                 _ => families.push((i, i + 1)),
             }
         }
-        self.is_by_kind = true;
         while !families.is_empty() {
             let heads = || families.iter().map(|(head, _)| wave[*head].descent.entry);
             let kind = ORDER.into_iter().find(|kind| heads().any(|head| head == *kind));
@@ -297,7 +300,6 @@ impl Engine {
             }
             families.retain(|(head, end)| head < end);
         }
-        self.is_by_kind = false;
         (self.families, self.taken) = (families, taken);
     }
 

@@ -392,7 +392,7 @@ pub fn run(row: &Copies, settings: &Settings) -> Result<Row> {
         _ => ("to a port", "std.egress_spec = 2;"),
     };
     let plain = settled(name, row, &program(once, ""), &frames, settings)?.0;
-    let (subject, fates) = settled("Sluice", row, &program(row.ingress, row.egress), &frames, settings)?;
+    let (subject, fates) = settled("copied or sent round", row, &program(row.ingress, row.egress), &frames, settings)?;
     let plan = match settings.quick {
         true => Plan { batch: settings.batch, rounds: 2, warm: 64, count: 256 },
         false => Plan::for_frames(frames.len(), settings.batch, settings.rounds),
@@ -406,7 +406,7 @@ pub fn run(row: &Copies, settings: &Settings) -> Result<Row> {
             }
         }
     })?;
-    let whole = Bar::without("Sluice / a packet that is only sent", Ratio::new(&series[0], &series[1]));
+    let whole = Bar::without("beside a packet that passes once", Ratio::new(&series[0], &series[1]));
     let held = match row.bound {
         Bound::Cycles(bar) => Some(Bar { unit: " cycles", ..Bar::with("a received packet", cycles(&series[0]), bar) }),
         Bound::Pass(bar) => {

@@ -385,14 +385,7 @@ impl Engine {
 
     /// Does what a packet asks for. Whether it is through egress, and still the caller's: it leaves before its clones go through.
     #[inline(always)]
-    fn replicate<S: Sink>(
-        &mut self,
-        raw: &RawPacket,
-        from: Descent,
-        point: u32,
-        burst: Burst,
-        sink: &mut S,
-    ) -> bool {
+    fn replicate<S: Sink>(&mut self, raw: &RawPacket, from: Descent, point: u32, burst: Burst, sink: &mut S) -> bool {
         match point {
             0 => self.ingress_end(raw, from, burst, sink),
             1 => self.egress_end(raw, from, burst, sink),

@@ -315,14 +315,21 @@ impl Engine {
         let entry = wave[places.at(0)].descent.entry;
         self.call(exec, entry, wave, places, burst);
         let mut deparsing = false;
+        // Until one goes on.
+        let mut may_pass = !self.is_by_kind && self.held.items.is_empty() && self.next.items.is_empty();
         for k in 0..places.count() {
             let at = places.at(k);
             let item = &mut wave[at];
             let desc = &self.further.packets[k];
             if desc.fate == FateCode::Send as u32 && !deparsing {
                 let (raw, port) = (moved(item.raw, desc), desc.egress_port);
-                self.leave(raw, port, &item.descent, sink);
+                if may_pass && item.descent.truncate == 0 {
+                    sink.send(port, owned(&raw));
+                } else {
+                    self.leave(raw, port, &item.descent, sink);
+                }
             } else {
+                may_pass = false;
                 self.askers = places.count() - k;
                 deparsing |= self.go_on(item, k, at as u32, burst, sink);
             }
@@ -398,14 +405,7 @@ impl Engine {
 
     /// Runs packets, at most a batch.
     #[inline]
-    fn call<P: Places>(
-        &mut self,
-        exec: &mut dyn Executor,
-        entry: EntryKind,
-        items: &[Item],
-        places: P,
-        burst: Burst,
-    ) {
+    fn call<P: Places>(&mut self, exec: &mut dyn Executor, entry: EntryKind, items: &[Item], places: P, burst: Burst) {
         self.further.count = places.count() as u32;
         self.further.now_us = burst.now_us;
         for (k, desc) in self.further.packets.iter_mut().take(places.count()).enumerate() {

@@ -128,7 +128,10 @@ struct Scaling {
     workload: fn(quick: bool) -> Workload,
 }
 
-static ARCHITECTURES: [(&str, fn(quick: bool) -> Workload); 3] = [
+/// Makes a workload; the flag asks for tiny counts.
+type Make = fn(quick: bool) -> Workload;
+
+static ARCHITECTURES: [(&str, Make); 3] = [
     ("architectures-l2", |quick| (work_of("", "l2").workload)(quick)),
     ("architectures-l3router", |quick| (work_of("", "l3router").workload)(quick)),
     ("architectures-firewall", |_| stateful_firewall::without_tables(Flows::Uniform(64), 64, 1)),

@@ -134,7 +134,10 @@ fn by_port(sent: &[Sent]) -> Vec<Vec<&[u8]>> {
     (0..16).map(|port| sent.iter().filter(|s| s.port == port).map(|s| s.bytes.as_slice()).collect()).collect()
 }
 
-fn counters(local: &Local) -> Vec<(String, u64)> {
+/// Counts by what they count.
+type Counters = Vec<(String, u64)>;
+
+fn counters(local: &Local) -> Counters {
     let pipeline = local.pipeline();
     let program = pipeline.program();
     let mut all = pipeline.drops(0).read(program);
@@ -161,7 +164,7 @@ fn bursts_of_all_kinds_do_the_same_on_every_engine() {
             let mix = 1 + rng.below(4);
             let frames: Vec<Vec<u8>> = (0..count).map(|i| frame(&mut rng, mix, i)).collect();
             let frames: Vec<&[u8]> = frames.iter().map(Vec::as_slice).collect();
-            let mut first: Option<(Vec<Sent>, Vec<(String, u64)>)> = None;
+            let mut first: Option<(Vec<Sent>, Counters)> = None;
             for (name, local) in &mut engines {
                 let sent = local.receive_batch(1, &frames).expect("they fit");
                 let counted = counters(local);

@@ -303,16 +303,13 @@ impl Packet {
             return None;
         }
         let copy = buffer.into_raw().with_window(raw.offset, raw.len).with_segment(raw.segment);
-        // Short frames in whole cache lines, as far as both buffers reach: that needs no call.
-        let lines = len.div_ceil(LINE);
-        // SAFETY: `offset + len` is within both buffers, and so are the lines where they are copied; both are initialised, and two
+        // SAFETY: `offset + len` is within both buffers, and so is the line where that is copied; both are initialised, and two
         // packets are never one buffer.
         unsafe {
             let (from, to) = (raw.base.as_ptr().add(offset), copy.base.as_ptr().add(offset));
-            if lines <= LINES_MAX && offset + lines * LINE <= usize::from(raw.capacity.min(copy.capacity)) {
-                for line in 0..lines {
-                    std::ptr::copy_nonoverlapping(from.add(line * LINE), to.add(line * LINE), LINE);
-                }
+            // Of the shortest frames the whole cache line, if both buffers have that: it needs no call.
+            if len <= LINE && offset + LINE <= usize::from(raw.capacity.min(copy.capacity)) {
+                std::ptr::copy_nonoverlapping(from, to, LINE);
             } else {
                 std::ptr::copy_nonoverlapping(from, to, len);
             }
@@ -336,9 +333,8 @@ impl Packet {
     }
 }
 
-/// What short frames are copied in, and how many of them make a frame that is not short.
+/// Bytes of a cache line.
 const LINE: usize = 64;
-const LINES_MAX: usize = 4;
 
 impl Drop for Packet {
     #[inline]

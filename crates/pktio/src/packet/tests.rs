@@ -95,3 +95,31 @@ fn freeing_the_first_packets_leaves_the_others_in_order() {
     assert!(packets.is_empty());
     assert_eq!(pool.available(), 8);
 }
+
+#[test]
+fn copies_of_any_length_and_place_are_the_same_bytes() {
+    let pool = HeapPool::new(4);
+    for len in [0, 1, 59, 60, 63, 64, 65, 128, 1500, 2048] {
+        for headroom in [0, 1, 128, BUFFER_CAPACITY - len] {
+            let mut original = pool.alloc().unwrap();
+            let Ok(()) = original.adjust(headroom, len) else { continue };
+            original.data_mut().iter_mut().enumerate().for_each(|(i, byte)| *byte = i as u8 ^ 0x5a);
+            original.set_segment(7);
+            let copy = original.copy().unwrap();
+            assert_eq!((copy.data(), copy.headroom(), copy.segment()), (original.data(), headroom, 7), "{len}");
+        }
+    }
+}
+
+#[test]
+fn buffers_are_like_those_of_the_same_pool_and_size() {
+    let (pool, other) = (HeapPool::new(3), HeapPool::new(1));
+    let (first, large, foreign) = (pool.alloc().unwrap(), pool.alloc_large().unwrap(), other.alloc().unwrap());
+    let mut like = Vec::new();
+    first.alloc_like(&mut like, 5);
+    assert_eq!(like.len(), 2, "as many as there are");
+    assert!(like.iter().all(|packet| packet.is_like(&first) && packet.is_empty()));
+    assert!(!first.is_like(&large) && !first.is_like(&foreign));
+    let raw = first.raw().with_window(7, 9).with_segment(3);
+    assert_eq!((raw.capacity, raw.offset, raw.len, raw.segment), (first.raw().capacity, 7, 9, 3));
+}

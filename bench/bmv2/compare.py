@@ -330,7 +330,7 @@ def report(readings: list[dict], names: list[str]) -> None:
         for name in measured:
             over, under = (values[BMV2], values[name]) if is_less else (values[name], values[BMV2])
             each = [a / b for a, b in zip(over, under) if b]
-            ratio = f"{statistics.median(over) / statistics.median(under):.1f} ({min(each):.1f} to {max(each):.1f})" if each else ""
+            ratio = f"{statistics.median(over) / statistics.median(under):.3g} ({min(each):.2g} to {max(each):.2g})" if each else ""
             cells.append(ratio)
         print(f"| {' | '.join(cells)} |")
 

@@ -43,8 +43,8 @@ fn architectures_agree_on_what_a_switch_does() {
         let lines = stf::parse(&text).unwrap_or_else(|errors| panic!("{folder}: {errors:?}"));
         let mut outcomes = run(&file(folder, "p4"), &lines);
         for name in others {
-            // A script of its own has what the architecture needs to be told beside the others, before the first packet.
-            let own = std::fs::read_to_string(file(name, "stf")).unwrap_or_default();
+            // What only this architecture needs to be told, before the first packet.
+            let own = std::fs::read_to_string(file(name, "setup")).unwrap_or_default();
             let own = stf::parse(&own).unwrap_or_else(|errors| panic!("{name}: {errors:?}"));
             let mut lines = lines.clone();
             let first_packet = lines.iter().position(|line| matches!(line.command, Command::Packet { .. }));

@@ -197,6 +197,8 @@ fn translate(tool: Tool, given: &Given<Opt>, target: &Given<Opt>) -> Result<Vec<
         }
     }
     add("--bmv2", "");
+    // Many switches of one emulated network share a machine, and most of them wait.
+    add("--idle", "interrupt");
     add("--device-id", &number(given, Opt::DeviceId, "--device-id")?.unwrap_or(0u64).to_string());
     let thrift: Option<u16> = number(given, Opt::ThriftPort, "--thrift-port")?;
     let thrift = thrift.unwrap_or(THRIFT_PORT);
@@ -321,8 +323,8 @@ mod tests {
                     --log-console --thrift-port 9093 -- --grpc-server-addr 0.0.0.0:50053 --cpu-port 255";
         assert_eq!(
             run_line(Tool::SimpleSwitchGrpc, line).unwrap(),
-            "-i 1@s1-eth1 -i 2@s1-eth2 --bmv2 --device-id=3 --thrift=127.0.0.1:9093 --grpc=0.0.0.0:50053 --insecure --cpu-port=255 \
-             --pcap=/tmp --packet-log=- build/basic.json"
+            "-i 1@s1-eth1 -i 2@s1-eth2 --bmv2 --idle=interrupt --device-id=3 --thrift=127.0.0.1:9093 --grpc=0.0.0.0:50053 --insecure \
+             --cpu-port=255 --pcap=/tmp --packet-log=- build/basic.json"
         );
     }
 
@@ -330,7 +332,7 @@ mod tests {
     fn what_is_not_said_is_safe() {
         assert_eq!(
             run_line(Tool::SimpleSwitchGrpc, "--no-p4").unwrap(),
-            "--bmv2 --device-id=0 --thrift=127.0.0.1:9090 --grpc=127.0.0.1:9559 --insecure"
+            "--bmv2 --idle=interrupt --device-id=0 --thrift=127.0.0.1:9090 --grpc=127.0.0.1:9559 --insecure"
         );
         let plain = run_line(Tool::SimpleSwitch, "--thrift-port=9191 x.json --pcap -- --enable-swap").unwrap();
         assert!(plain.contains("--grpc=none") && plain.contains("admin-9191.sock"), "{plain}");

@@ -367,10 +367,19 @@ impl Model {
         }
     }
 
-    /// An action of a member: one that the tables of the profile list.
+    /// An action of a member: one that all tables of the profile list, for entries.
     pub(super) fn judge_profile_action(&self, profile: &ActionProfile, action: &Action, j: &mut Judgement) {
-        let table = profile.table_ids.first().and_then(|id| self.table(*id));
-        self.judge_action(table.map_or(&[], |t| &t.action_refs), action, false, j);
+        let mut tables = profile.table_ids.iter().filter_map(|id| self.table(*id));
+        let first = tables.next().map_or(&[][..], |t| &t.action_refs);
+        let is_for_entries = |list: &[ActionRef], id: u32| {
+            list.iter().any(|listed| listed.id == id && listed.scope != ActionScope::DefaultOnly)
+        };
+        let others: Vec<&[ActionRef]> = tables.map(|t| t.action_refs.as_slice()).collect();
+        let is_shared = |listed: &&ActionRef| {
+            listed.scope == ActionScope::DefaultOnly || others.iter().all(|list| is_for_entries(list, listed.id))
+        };
+        let shared: Vec<ActionRef> = first.iter().filter(is_shared).cloned().collect();
+        self.judge_action(&shared, action, false, j);
     }
 
     fn judge_action(&self, list: &[ActionRef], action: &Action, default: bool, j: &mut Judgement) {

@@ -5,8 +5,8 @@
 //! behind it. Freeing what was sent is not timed. Everything is held against the interpreter first: the same frames by each port in the
 //! same order, the same counters.
 //!
-//! Copies are measured beside a program that sends each packet to a port. *Going round* is measured with a program that routes:
-//! the ratio is that of what the further pass adds to what a packet costs that passes once.
+//! Copies are measured beside a program that sends each packet to a port. Resubmitting and recirculating are measured with a
+//! program that routes: the ratio is the cost of the second pass over the cost of a packet that passes once.
 
 use crate::frames::{Frames, Writer};
 use crate::measure::{Plan, Ratio, Series};

@@ -26,12 +26,12 @@
 //! count: packets with the same received ancestor that wait when one comes, and when it goes on. Packets of the common path never wait.
 //!
 //! **Bound:** copies and further passes cost *units* of work: one each, and one more for every [`UNIT_BYTES`] of frame and record that
-//! are copied. All that a received burst causes may cost [`WORK_MAX`] units, also behind links. The packets of the burst that
-//! ask for copies share the remaining units equally; units that one leaves unused go to those after it, as soon as it is
-//! through: a packet whose first request is larger than its share waits for that. Units are asked for before anything is copied, and a
-//! copy that fails has cost what one that succeeds costs. What there is no unit for is dropped and
-//! counted as [`RuntimeDrop::ReplicationLimit`]; a packet's own way through egress and deparser costs none, and its line of
-//! descent goes back at most [`PASS_LIMIT`] times. The same on every executor: only packets and programs are looked at, no clock.
+//! are copied. All that a received burst causes may cost [`WORK_MAX`] units, also behind links. The packets of the burst that ask for
+//! copies share the remaining units equally. Packets are finished in groups, and units that a group leaves unused go to the next. A packet whose first request is
+//! larger than its share begins a new group, since unused units of those before it may cover it. Units are taken before
+//! anything is copied; a copy that fails costs as much as one that succeeds. What no unit is left for is dropped and
+//! counted as [`RuntimeDrop::ReplicationLimit`]. A packet's own way through egress and deparser costs none, and its line of
+//! descent goes back at most [`PASS_LIMIT`] times. The same on every executor: only packets and programs decide, no clock.
 //!
 //! | file | holds |
 //! | --- | --- |

@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// Groups, and sessions, that are kept.
 const KEPT: usize = 64;
 
-/// Where the copies of a packet go: members of what is kept here, until the next lookup.
+/// The replicas of a group or session. They are in the cache's memory, so this is valid until the next lookup.
 #[derive(Clone, Copy)]
 pub(super) struct Targets {
     replicas: NonNull<Replica>,

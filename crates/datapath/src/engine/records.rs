@@ -1,4 +1,4 @@
-//! The records of packets that are on their way through the replication engine: a pool that grows to what a burst needs and stays.
+//! The records of packets in the replication engine: a pool that grows to the largest burst's need and does not shrink.
 //!
 //! A record is the slots of a packet in memory (`ir::layout`). Those of a received batch come first, where its descriptors point; further
 //! ones are taken in order and given back all together. Records never move, so descriptors may point at them. As records are paid for in

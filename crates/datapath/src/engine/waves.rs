@@ -48,11 +48,11 @@ pub(super) enum State {
     Waits,
     /// It is through, and leaves as soon as those before it have left.
     Leaves,
-    /// It has gone elsewhere: its buffer is another's.
+    /// It has been sent, dropped or queued again, so the item no longer owns the buffer.
     Gone,
 }
 
-/// A packet on its way, which owns its buffer unless it has gone. It is data that can be copied without a look at what is in it; buffers
+/// A packet in the engine. It owns its buffer unless its state is `Gone`. It is plain data without a destructor; buffers
 /// are given back by whoever takes an item to its end.
 pub(super) struct Item {
     raw: RawPacket,

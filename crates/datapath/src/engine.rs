@@ -25,13 +25,14 @@
 //! What waits here is the switch's only queue between ingress and egress, so it is what `EnqueueDepth` and `DequeueDepth`
 //! count: packets with the same received ancestor that wait when one comes, and when it goes on. Packets of the common path never wait.
 //!
-//! **Bound:** copies and further passes cost *units* of work: one each, and one more for every [`UNIT_BYTES`] of frame and record that
-//! are copied. All that a received burst causes may cost [`WORK_MAX`] units, also behind links. The packets of the burst that ask for
-//! copies share the remaining units equally. Packets are finished in groups, and units that a group leaves unused go to the next. A packet whose first request is
-//! larger than its share begins a new group, since unused units of those before it may cover it. Units are taken before
-//! anything is copied; a copy that fails costs as much as one that succeeds. What no unit is left for is dropped and
-//! counted as [`RuntimeDrop::ReplicationLimit`]. A packet's own way through egress and deparser costs none, and its line of
-//! descent goes back at most [`PASS_LIMIT`] times. The same on every executor: only packets and programs decide, no clock.
+//! **Bound:** copies and further passes cost *units* of work: one each, and one more for every [`UNIT_BYTES`] of frame and
+//! record that are copied. All that a received burst causes may cost [`WORK_MAX`] units, also behind links. The packets of the
+//! burst that ask for copies share the remaining units equally. Packets are finished in groups, and units that a group leaves
+//! unused go to the next. A packet whose first request is larger than its share begins a new group, since unused units of
+//! those before it may cover it. Units are taken before anything is copied; a copy that fails costs as much as one that
+//! succeeds. What no unit is left for is dropped and counted as [`RuntimeDrop::ReplicationLimit`]. A packet's own way through
+//! egress and deparser costs none, and its line of descent goes back at most [`PASS_LIMIT`] times. The same on every
+//! executor: only packets and programs decide, no clock.
 //!
 //! | file | holds |
 //! | --- | --- |

@@ -154,6 +154,8 @@ pub(crate) struct Lowerer<'p> {
     /// Their names.
     pub action_names: HashMap<String, ir::ActionId>,
     pub tables: HashMap<(TableId, InstanceId), TableInfo>,
+    /// By action profile or selector: the actions of each of its tables.
+    pub profile_lists: HashMap<InstanceId, Rc<[Vec<ir::TableAction>]>>,
     pub value_sets: HashMap<(ValueSetId, InstanceId), ir::TableId>,
     pub externs: HashMap<InstanceId, ir::ExternId>,
     /// While a table's action is lowered: what the matched entry's meter said, by direct meter; where actions call direct
@@ -208,6 +210,7 @@ impl<'p> Lowerer<'p> {
             actions: HashMap::new(),
             action_names: HashMap::new(),
             tables: HashMap::new(),
+            profile_lists: HashMap::new(),
             value_sets: HashMap::new(),
             externs: HashMap::new(),
             direct: HashMap::new(),

@@ -183,7 +183,7 @@ impl Lowerer<'_> {
     /// `attach`).
     fn actions_with_shared(&mut self, own: &[TableAction], profile: InstanceId) -> (Vec<TableAction>, Vec<u32>) {
         let mut list: Vec<TableAction> = Vec::new();
-        for shared in self.lists_of_profile(profile) {
+        for shared in self.lists_of_profile(profile).iter() {
             for action in shared {
                 if list.iter().all(|a| a.action != action.action) {
                     list.push(TableAction { action: action.action, default_only: true, table_only: true });
@@ -224,7 +224,10 @@ impl Lowerer<'_> {
     }
 
     /// The actions of each table that has its actions from a profile.
-    fn lists_of_profile(&mut self, profile: InstanceId) -> Vec<Vec<TableAction>> {
+    fn lists_of_profile(&mut self, profile: InstanceId) -> Rc<[Vec<TableAction>]> {
+        if let Some(known) = self.profile_lists.get(&profile) {
+            return Rc::clone(known);
+        }
         let p = self.p;
         let mut lists = Vec::new();
         for (i, instance) in p.instances.iter().enumerate() {
@@ -236,6 +239,8 @@ impl Lowerer<'_> {
                 }
             }
         }
+        let lists: Rc<[_]> = lists.into();
+        self.profile_lists.insert(profile, Rc::clone(&lists));
         lists
     }
 

@@ -1,0 +1,129 @@
+//! A token bucket without rounding.
+//!
+//! Tokens are counted in units of which a nanosecond adds a whole number: billionths of a bit at a rate in bit/s, billionths of a
+//! packet at one in packets/s. So neither the rate nor the moment of a call loses credit, whatever the rate and the size of
+//! packets; the long-run rate is exact as long as the bucket does not overflow. A burst of 1 GB is 8·10^18 units, within 63 bits.
+//!
+//! A packet larger than the burst goes when the bucket is full and leaves a debt, so that it neither waits forever nor exceeds
+//! the rate. Time must not run backwards here; `clock.rs` sees to that. Tests: `tests/shaping.rs` and below.
+
+/// Units of one bit, or of one packet.
+pub const UNITS: i64 = 1_000_000_000;
+
+/// A token bucket.
+#[derive(Clone, Copy, Debug)]
+pub struct Bucket {
+    /// Units that a nanosecond adds; at least 1.
+    rate: i64,
+    /// Units that it holds, at most.
+    burst: i64,
+    /// Units that it holds; negative: a debt.
+    tokens: i64,
+    /// When `tokens` was right.
+    filled_at: u64,
+}
+
+/// The units of so many bytes.
+pub fn bytes(bytes: u64) -> i64 {
+    (bytes.min(1 << 30) * 8) as i64 * UNITS
+}
+
+impl Bucket {
+    /// A full bucket: `rate` per second of what `burst` counts in [`UNITS`].
+    pub fn full(rate: u64, burst: i64, now: u64) -> Bucket {
+        let rate = i64::try_from(rate).unwrap_or(i64::MAX).max(1);
+        Bucket { rate, burst: burst.max(1), tokens: burst.max(1), filled_at: now }
+    }
+
+    /// Adds what has come since the last call.
+    pub fn fill(&mut self, now: u64) {
+        let elapsed = i64::try_from(now.saturating_sub(self.filled_at)).unwrap_or(i64::MAX);
+        self.filled_at = self.filled_at.max(now);
+        let room = self.burst.saturating_sub(self.tokens);
+        self.tokens += elapsed.saturating_mul(self.rate).min(room);
+    }
+
+    /// Whether something of this cost may go; after [`Bucket::fill`].
+    pub fn fits(&self, cost: i64) -> bool {
+        self.tokens >= cost.min(self.burst)
+    }
+
+    /// When something of this cost may go, later than the last [`Bucket::fill`] unless it fits.
+    pub fn fits_at(&self, cost: i64) -> u64 {
+        self.reaches_at(cost.min(self.burst))
+    }
+
+    /// When it will hold this many units.
+    pub fn reaches_at(&self, tokens: i64) -> u64 {
+        let missing = tokens.saturating_sub(self.tokens).max(0) as u64;
+        self.filled_at.saturating_add(missing.div_ceil(self.rate as u64))
+    }
+
+    /// Takes this much out, into debt if need be, which never exceeds `debt_max`.
+    pub fn spend(&mut self, cost: i64, debt_max: i64) {
+        self.tokens = self.tokens.saturating_sub(cost).max(-debt_max);
+    }
+
+    /// Units that it holds.
+    pub fn tokens(&self) -> i64 {
+        self.tokens
+    }
+
+    /// Units that it holds, at most.
+    pub fn burst(&self) -> i64 {
+        self.burst
+    }
+
+    /// The same tokens, as far as they fit, at another rate and burst: a change of the rate is no gift.
+    pub fn inherit(&mut self, old: &Bucket) {
+        let mut old = *old;
+        old.fill(self.filled_at);
+        self.tokens = old.tokens.min(self.burst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_call_loses_credit() {
+        // Seven bits in 10 s, asked for at random moments: the sum is what the whole time gives.
+        let mut random = random::Random::new(1);
+        for rate in [1u64, 7, 10_000, 333_333_333, 400_000_000_000] {
+            let mut bucket = Bucket::full(rate, bytes(1_000_000_000), 0);
+            bucket.spend(bytes(1_000_000_000), 0);
+            let mut now = 0;
+            while now < 10_000_000 {
+                now = (now + 1 + random.below(10_000)).min(10_000_000);
+                bucket.fill(now);
+            }
+            assert_eq!(bucket.tokens(), 10_000_000 * rate as i64);
+        }
+    }
+
+    #[test]
+    fn it_is_never_above_its_burst_nor_early() {
+        let mut bucket = Bucket::full(8_000_000_000, bytes(1000), u64::MAX - 5);
+        bucket.fill(u64::MAX);
+        assert_eq!(bucket.tokens(), bytes(1000));
+        bucket.fill(0);
+        assert_eq!(bucket.tokens(), bytes(1000));
+        let mut bucket = Bucket::full(8_000_000_000, bytes(1000), 0);
+        bucket.spend(bytes(1000), i64::MAX);
+        // One byte a nanosecond.
+        assert!(!bucket.fits(bytes(60)));
+        assert_eq!(bucket.fits_at(bytes(60)), 60);
+        bucket.fill(59);
+        assert!(!bucket.fits(bytes(60)));
+        bucket.fill(60);
+        assert!(bucket.fits(bytes(60)));
+        // Larger than the burst: once full, with a debt.
+        assert_eq!(bucket.fits_at(bytes(5000)), 1000);
+        bucket.fill(1000);
+        assert!(bucket.fits(bytes(5000)));
+        bucket.spend(bytes(5000), i64::MAX);
+        assert_eq!(bucket.tokens(), bytes(1000) - bytes(5000));
+        assert_eq!(bucket.fits_at(bytes(60)), 1000 + 4060);
+    }
+}

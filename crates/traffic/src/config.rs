@@ -1,0 +1,426 @@
+//! What one port's queues are: the tree of schedulers, the queues with their limits and drop policies, the map of classes.
+//!
+//! A [`Config`] is what a user wrote; it may contradict itself until [`Config::check`] has passed. As JSON:
+//!
+//! ```text
+//! { "queues": [ {}, { "limit": { "time": "5ms" } }, { "policy": { "red": { "min": "30KB", "max": "90KB", "ecn": "mark" } } } ],
+//!   "root": { "shaper": { "rate": "1Gbit", "burst": "64KB" },
+//!             "strict": [ { "queue": 2, "shaper": { "rate": "100Mbit" } },
+//!                         { "weighted": [ { "queue": 1, "weight": 3 }, { "queue": 0, "min_rate": "10Mbit" } ] } ] },
+//!   "classes": { "46": 2 } }
+//! ```
+//!
+//! Tests: `tests/config.rs`.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::units::{Level, Rate, Size, Span};
+
+/// Queues of a port, at most.
+pub const QUEUES_MAX: usize = 64;
+/// Classes: 0 to 63.
+pub const CLASSES: usize = 64;
+/// Levels of schedulers and queues, at most.
+pub const DEPTH_MAX: usize = 8;
+/// Schedulers and queues of a port, at most.
+pub const NODES_MAX: usize = 128;
+/// Packets of one queue, whatever its limits say.
+pub const PACKETS_MAX: u32 = 1 << 20;
+/// Largest burst; what a token bucket in billionths of a bit can hold in 63 bits.
+pub const BURST_MAX: Size = Size(1_000_000_000);
+/// Largest rate: above any link, and small enough that every computation fits.
+pub const RATE_MAX: Rate = Rate(10_000_000_000_000);
+/// Largest weight of a child of a round robin.
+pub const WEIGHT_MAX: u32 = 65_535;
+/// Largest frame that may be configured: a segment that a guest left to the device, with its headers.
+pub const MTU_MAX: u32 = 1 << 17;
+/// Packets of a queue if its config sets no limit: 16 bursts of 64. Full frames then wait 1.2 ms at 10 Gbit/s, small ones
+/// 0.07 ms, and a queue holds 1.5 MB at most. bmv2's 64 is one burst of a worker, which a port at its rate could not absorb.
+pub const DEFAULT_PACKETS: u32 = 1024;
+
+/// The queues of one port.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// The queues; a queue's number is its place.
+    pub queues: Vec<Queue>,
+    /// The tree of schedulers. Its root is the port: a shaper there shapes the port.
+    pub root: Node,
+    /// Queues of classes. Of `n` queues, a class that is not here goes to queue `min(class, n - 1)`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub classes: BTreeMap<u8, u8>,
+    /// Bytes that each frame takes on the wire beyond those that are counted. 0 unless given: a rate is then what the port's
+    /// byte counters show, as with `tc`. 24 makes it the rate of an Ethernet link (preamble 8, FCS 4, gap 12).
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub overhead: u32,
+    /// The largest frame in bytes, for quanta and checks. Larger ones are sent too.
+    #[serde(default = "default_mtu")]
+    pub mtu: u32,
+}
+
+fn is_zero(value: &u32) -> bool {
+    *value == 0
+}
+
+fn default_mtu() -> u32 {
+    1518
+}
+
+/// One queue.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Queue {
+    /// When arriving frames are refused.
+    #[serde(default)]
+    pub limit: Limit,
+    /// What happens before the limit is reached.
+    #[serde(default)]
+    pub policy: Policy,
+}
+
+/// When a queue is full: as soon as one of these is reached. Without any, [`DEFAULT_PACKETS`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Limit {
+    /// Packets that wait.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub packets: Option<u32>,
+    /// Bytes that wait; a frame that would exceed them is refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<Size>,
+    /// The queue's head has waited so long.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time: Option<Span>,
+}
+
+/// What happens to arriving frames before a queue's limit is reached.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Policy {
+    /// Nothing.
+    #[default]
+    TailDrop,
+    /// Random early detection.
+    Red(Red),
+}
+
+/// Random early detection (Floyd and Jacobson 1993); see `red.rs`.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Red {
+    /// Average below which nothing is dropped.
+    pub min: Level,
+    /// Average at which the probability is `probability`; in the unit of `min`.
+    pub max: Level,
+    /// Probability at `max`, above 0 and at most 1. Counted from the last drop, so that gaps are uniform: see `red.rs`.
+    #[serde(default = "default_probability")]
+    pub probability: f64,
+    /// Weight of the newest sample in the moving average, above 0 and at most 1.
+    #[serde(default = "default_weight")]
+    pub weight: f64,
+    /// Above `max` the probability rises to 1 at twice `max`, instead of being 1 at once.
+    #[serde(default = "yes")]
+    pub gentle: bool,
+    /// Whether frames that are capable of ECN are marked instead of dropped.
+    #[serde(default)]
+    pub ecn: Ecn,
+    /// Time to send a packet, by which the average decays while the queue is empty. Unless given, a full frame's at 10 Gbit/s.
+    #[serde(default = "default_packet_time")]
+    pub packet_time: Span,
+}
+
+fn default_probability() -> f64 {
+    0.1
+}
+
+fn default_weight() -> f64 {
+    0.002
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn default_packet_time() -> Span {
+    Span(1200)
+}
+
+impl Red {
+    /// With the recommended parameters: probability 0.1, weight 0.002, gentle, no ECN.
+    pub fn new(min: Level, max: Level) -> Red {
+        Red {
+            min,
+            max,
+            probability: default_probability(),
+            weight: default_weight(),
+            gentle: true,
+            ecn: Ecn::Off,
+            packet_time: default_packet_time(),
+        }
+    }
+}
+
+/// Explicit congestion notification.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ecn {
+    /// Frames are dropped.
+    #[default]
+    Off,
+    /// Capable frames are marked instead of dropped while the probability is below 1, and dropped above (RFC 3168, section 7).
+    Mark,
+    /// Capable frames are marked up to the queue's limit. With `min` = `max` and weight 1: DCTCP's marking (RFC 8257).
+    MarkAlways,
+}
+
+/// A node of the tree: a scheduler or a queue.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(try_from = "NodeText", into = "NodeText")]
+pub struct Node {
+    /// What it is.
+    pub kind: Kind,
+    /// Its share under a weighted parent; 1 elsewhere.
+    pub weight: u32,
+    /// The rate that it never exceeds.
+    pub shaper: Option<Shaper>,
+    /// The same in packets. Both may be given.
+    pub packet_shaper: Option<PacketShaper>,
+    /// The rate up to which it goes before its siblings.
+    pub min_rate: Option<Rate>,
+}
+
+/// What a node is.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Kind {
+    /// The queue of this number.
+    Queue(u8),
+    /// The first child that can send does.
+    Strict(Vec<Node>),
+    /// Deficit round robin over the children by their weights.
+    Weighted(Vec<Node>),
+}
+
+/// A token bucket in bits and bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Shaper {
+    /// Long-run rate.
+    pub rate: Rate,
+    /// Bytes that may leave at once. Unless given, 1 ms of the rate and two frames at least.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub burst: Option<Size>,
+}
+
+/// A token bucket in packets, as bmv2's `set_queue_rate` counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PacketShaper {
+    /// Long-run rate in packets per second.
+    pub packets_per_s: u64,
+    /// Packets that may leave at once.
+    #[serde(default = "one")]
+    pub burst: u32,
+}
+
+fn one() -> u32 {
+    1
+}
+
+impl Shaper {
+    /// The burst in bytes, with a frame of `frame` bytes.
+    pub fn burst_bytes(&self, frame: u64) -> u64 {
+        self.burst.map_or_else(|| (self.rate.0 / 8000).max(2 * frame).min(BURST_MAX.0), |burst| burst.0)
+    }
+}
+
+/// A node as it is written: exactly one of `queue`, `strict`, `weighted`.
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NodeText {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    queue: Option<u8>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    strict: Option<Vec<Node>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    weighted: Option<Vec<Node>>,
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    weight: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    shaper: Option<Shaper>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    packet_shaper: Option<PacketShaper>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    min_rate: Option<Rate>,
+}
+
+fn is_one(weight: &u32) -> bool {
+    *weight == 1
+}
+
+impl TryFrom<NodeText> for Node {
+    type Error = String;
+
+    fn try_from(text: NodeText) -> Result<Node, String> {
+        let kind = match (text.queue, text.strict, text.weighted) {
+            (Some(queue), None, None) => Kind::Queue(queue),
+            (None, Some(children), None) => Kind::Strict(children),
+            (None, None, Some(children)) => Kind::Weighted(children),
+            (None, None, None) => return Err("a node needs one of `queue`, `strict` and `weighted`".into()),
+            _ => return Err("a node has only one of `queue`, `strict` and `weighted`".into()),
+        };
+        let NodeText { weight, shaper, packet_shaper, min_rate, .. } = text;
+        Ok(Node { kind, weight, shaper, packet_shaper, min_rate })
+    }
+}
+
+impl From<Node> for NodeText {
+    fn from(node: Node) -> NodeText {
+        let Node { kind, weight, shaper, packet_shaper, min_rate } = node;
+        let (mut queue, mut strict, mut weighted) = (None, None, None);
+        match kind {
+            Kind::Queue(number) => queue = Some(number),
+            Kind::Strict(children) => strict = Some(children),
+            Kind::Weighted(children) => weighted = Some(children),
+        }
+        NodeText { queue, strict, weighted, weight, shaper, packet_shaper, min_rate }
+    }
+}
+
+impl Node {
+    /// A node of this kind without shaper and minimum, of weight 1.
+    pub fn new(kind: Kind) -> Node {
+        Node { kind, weight: 1, shaper: None, packet_shaper: None, min_rate: None }
+    }
+
+    /// The queue of this number.
+    pub fn queue(number: u8) -> Node {
+        Node::new(Kind::Queue(number))
+    }
+
+    /// Strict priority, the most urgent child first.
+    pub fn strict(children: Vec<Node>) -> Node {
+        Node::new(Kind::Strict(children))
+    }
+
+    /// Weighted deficit round robin.
+    pub fn weighted(children: Vec<Node>) -> Node {
+        Node::new(Kind::Weighted(children))
+    }
+
+    /// The same node with this weight.
+    pub fn with_weight(mut self, weight: u32) -> Node {
+        self.weight = weight;
+        self
+    }
+
+    /// The same node with a shaper.
+    pub fn with_shaper(mut self, rate: Rate, burst: Option<Size>) -> Node {
+        self.shaper = Some(Shaper { rate, burst });
+        self
+    }
+
+    /// The same node with a shaper in packets.
+    pub fn with_packet_shaper(mut self, packets_per_s: u64, burst: u32) -> Node {
+        self.packet_shaper = Some(PacketShaper { packets_per_s, burst });
+        self
+    }
+
+    /// The same node with a minimum rate.
+    pub fn with_min_rate(mut self, rate: Rate) -> Node {
+        self.min_rate = Some(rate);
+        self
+    }
+
+    /// Its children, none for a queue.
+    pub fn children(&self) -> &[Node] {
+        match &self.kind {
+            Kind::Queue(_) => &[],
+            Kind::Strict(children) | Kind::Weighted(children) => children,
+        }
+    }
+
+    fn find_mut(&mut self, queue: u8) -> Option<&mut Node> {
+        match self.kind {
+            Kind::Queue(number) => (number == queue).then_some(self),
+            Kind::Strict(ref mut children) | Kind::Weighted(ref mut children) => {
+                children.iter_mut().find_map(|child| child.find_mut(queue))
+            }
+        }
+    }
+}
+
+impl Config {
+    /// The queues under this root; no class is mapped.
+    pub fn new(queues: Vec<Queue>, root: Node) -> Config {
+        Config { queues, root, classes: BTreeMap::new(), overhead: 0, mtu: default_mtu() }
+    }
+
+    /// One queue for everything.
+    pub fn fifo() -> Config {
+        Config::new(vec![Queue::default()], Node::queue(0))
+    }
+
+    /// `n` queues in strict priority, queue `n - 1` the most urgent.
+    pub fn strict(n: u8) -> Config {
+        let queues = vec![Queue::default(); usize::from(n)];
+        Config::new(queues, Node::strict((0..n).rev().map(Node::queue).collect()))
+    }
+
+    /// One queue for each weight in a round robin.
+    pub fn weighted(weights: &[u32]) -> Config {
+        let queues = vec![Queue::default(); weights.len()];
+        let children = weights.iter().zip(0..).map(|(&weight, queue)| Node::queue(queue).with_weight(weight));
+        Config::new(queues, Node::weighted(children.collect()))
+    }
+
+    /// The node of a queue, to change its shaper, weight or minimum.
+    pub fn node_mut(&mut self, queue: u8) -> Option<&mut Node> {
+        self.root.find_mut(queue)
+    }
+
+    /// The queue of each class.
+    pub fn class_map(&self) -> [u8; CLASSES] {
+        let last = self.queues.len().clamp(1, QUEUES_MAX) - 1;
+        std::array::from_fn(|class| {
+            let default = class.min(last) as u8;
+            self.classes.get(&(class as u8)).copied().unwrap_or(default)
+        })
+    }
+
+    /// Bytes of a full frame as shapers and schedulers count them.
+    pub fn frame_cost(&self) -> u64 {
+        u64::from(self.mtu) + u64::from(self.overhead)
+    }
+}
+
+impl Queue {
+    /// A queue of this limit.
+    pub fn with_limit(limit: Limit) -> Queue {
+        Queue { limit, policy: Policy::TailDrop }
+    }
+}
+
+impl Limit {
+    /// A limit in packets.
+    pub fn packets(packets: u32) -> Limit {
+        Limit { packets: Some(packets), ..Limit::default() }
+    }
+
+    /// A limit in bytes.
+    pub fn bytes(bytes: u64) -> Limit {
+        Limit { bytes: Some(Size(bytes)), ..Limit::default() }
+    }
+
+    /// A limit in time.
+    pub fn time(span: Span) -> Limit {
+        Limit { time: Some(span), ..Limit::default() }
+    }
+
+    /// The packets that may wait, whatever kind of limit is configured.
+    pub fn packets_max(&self) -> u32 {
+        let none = self.bytes.is_none() && self.time.is_none();
+        self.packets.unwrap_or(if none { DEFAULT_PACKETS } else { PACKETS_MAX }).min(PACKETS_MAX)
+    }
+}

@@ -1,0 +1,37 @@
+//! The queueing core of the traffic manager: what waits at a port, what may be sent next and when, and what is refused.
+//!
+//! ```text
+//!  Config ─check▶ PortQueues ◀offer── packets of a class          Buffer: bytes of all ports,
+//!                   │ Queue: limit, RED, ECN ── reserve ─────────▶ a share for each tenant
+//!                   │ Tree: strict, weighted, shapers, minimums
+//!                   └──take▶ the packet that is to be sent now
+//! ```
+//!
+//! Pure data structures: no thread, no clock (callers pass the time in nanoseconds), no I/O, and no knowledge of what an item is.
+//! [`ecn`] alone looks at frames. Every structure is bounded; bad configurations are refused by name ([`Config::check`]).
+
+mod bucket;
+mod buffer;
+mod check;
+mod clock;
+mod config;
+pub mod ecn;
+mod histogram;
+mod port;
+mod queue;
+mod red;
+mod statistics;
+mod tree;
+mod units;
+
+pub use buffer::{Buffer, BufferConfig, CAPACITY_MAX, Share, TENANTS_MAX, Tenant};
+pub use check::Problem;
+pub use config::{
+    BURST_MAX, CLASSES, Config, DEFAULT_PACKETS, DEPTH_MAX, Ecn, Kind, Limit, MTU_MAX, NODES_MAX, Node, PACKETS_MAX,
+    PacketShaper, Policy, QUEUES_MAX, Queue, RATE_MAX, Red, Shaper, WEIGHT_MAX,
+};
+pub use histogram::Histogram;
+pub use port::{Offered, PortQueues, Refused, Taken};
+pub use red::probability as red_probability;
+pub use statistics::{Count, Dropped, QueueStatistics, Reason};
+pub use units::{Level, Rate, Size, Span, UnitError};

@@ -90,6 +90,11 @@ impl State {
         self.idle_since = Some(now);
     }
 
+    /// Packets wait.
+    pub fn busy(&mut self) {
+        self.idle_since = None;
+    }
+
     /// A packet arrives at a queue that is so full.
     pub fn arrival(&mut self, fill: Fill, ecn_capable: bool, now: u64) -> Verdict {
         let level = match self.config.max {

@@ -24,7 +24,7 @@ pub(crate) const CORE_ERRORS: [&str; 7] = [
 ];
 
 /// Fields that simple_switch reads and sets: its names of them, and v1model's.
-const WELL_KNOWN: [(&str, &str); 15] = [
+const WELL_KNOWN: [(&str, &str); 16] = [
     ("standard_metadata.ingress_port", "ingress_port"),
     ("standard_metadata.egress_spec", "egress_spec"),
     ("standard_metadata.egress_port", "egress_port"),
@@ -36,6 +36,7 @@ const WELL_KNOWN: [(&str, &str); 15] = [
     ("intrinsic_metadata.egress_global_timestamp", "egress_global_timestamp"),
     ("intrinsic_metadata.mcast_grp", "mcast_grp"),
     ("intrinsic_metadata.egress_rid", "egress_rid"),
+    ("intrinsic_metadata.priority", "priority"),
     ("queueing_metadata.enq_timestamp", "enq_timestamp"),
     ("queueing_metadata.enq_qdepth", "enq_qdepth"),
     ("queueing_metadata.deq_timedelta", "deq_timedelta"),

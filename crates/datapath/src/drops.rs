@@ -34,11 +34,17 @@ pub enum RuntimeDrop {
     PortDown,
     /// Was sent to port 0, which is not there: what `egress_spec` is where the program chose none.
     NoPortChosen,
+    /// A queue of the port has reached its limit.
+    QueueFull,
+    /// A queue of the port drops some packets before it is full (RED).
+    QueueEarly,
+    /// The buffer that ports share has no room for the port's tenant.
+    SharedBufferFull,
 }
 
 impl RuntimeDrop {
     /// All of them, in counter order.
-    pub const ALL: [RuntimeDrop; 13] = [
+    pub const ALL: [RuntimeDrop; 16] = [
         RuntimeDrop::NoRoom,
         RuntimeDrop::Endless,
         RuntimeDrop::NoBuffer,
@@ -52,6 +58,9 @@ impl RuntimeDrop {
         RuntimeDrop::LinkLimit,
         RuntimeDrop::PortDown,
         RuntimeDrop::NoPortChosen,
+        RuntimeDrop::QueueFull,
+        RuntimeDrop::QueueEarly,
+        RuntimeDrop::SharedBufferFull,
     ];
 
     /// The name that `sluice stats` prints.
@@ -70,6 +79,9 @@ impl RuntimeDrop {
             RuntimeDrop::LinkLimit => "too many links",
             RuntimeDrop::PortDown => "port is down",
             RuntimeDrop::NoPortChosen => "no egress port chosen",
+            RuntimeDrop::QueueFull => "queue full",
+            RuntimeDrop::QueueEarly => "queue early drop",
+            RuntimeDrop::SharedBufferFull => "shared buffer full",
         }
     }
 }

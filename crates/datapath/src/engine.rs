@@ -22,8 +22,9 @@
 //! What goes on from there goes in batches ([`waves`]). On each port packets leave in the order of the received ones, and those
 //! that descend from the same one first in, first out.
 //!
-//! What waits here is the switch's only queue between ingress and egress, so it is what `EnqueueDepth` and `DequeueDepth`
-//! count: packets with the same received ancestor that wait when one comes, and when it goes on. Packets of the common path never wait.
+//! Packets of programs that ask for queues wait in those of their ports, which `EnqueueDepth` and `DequeueDepth` are about
+//! ([`queued`]). Where there are none (scripts, traces), what waits here is the only queue: packets with the same received ancestor
+//! that wait when one comes, and when it goes on. Packets of the common path never wait.
 //!
 //! **Bound:** copies and further passes cost *units* of work: one each, and one more for every [`UNIT_BYTES`] of frame and
 //! record that are copied. All that a received burst causes may cost [`WORK_MAX`] units, also behind links. The packets of the
@@ -37,6 +38,7 @@
 //! | file | holds |
 //! | --- | --- |
 //! | `engine/waves` | what waits, and how it goes through its entries in batches |
+//! | `engine/queued` | packets that wait in a queue of their port |
 //! | `engine/records` | records of packets on their way |
 //! | `engine/lookups` | groups and sessions, as this worker knows them |
 //! | `engine/copies` | copies of frames |
@@ -47,6 +49,7 @@
 
 mod copies;
 mod lookups;
+mod queued;
 mod records;
 mod waves;
 
@@ -61,6 +64,8 @@ use pktio::{Packet, RawPacket};
 use records::{Intrinsics, Record, Records};
 use std::sync::Arc;
 use waves::{Burst, Descent, Held, Item, Waiting, borrowed, owned};
+
+pub use queued::{Arrival, Departure, Passage};
 
 /// Units of work that what one received burst asks for may cost. A unit is a quarter of a microsecond with small frames and
 /// programs, so other ports wait for a millisecond; and a burst of 64 packets for 64 ports each has enough.
@@ -84,6 +89,10 @@ pub trait Sink {
     fn drop(&mut self, reason: DropReason, packet: Packet);
     /// Counts copies that were not made.
     fn lost_copies(&mut self, reason: DropReason, count: u64);
+    /// Takes a packet that is to wait in a queue of its port; one that has no queues gives it back.
+    fn queue(&mut self, _port: u32, arrival: Arrival<'_>) -> Result<(), Packet> {
+        Err(arrival.packet)
+    }
 }
 
 /// One worker's engine for one program.
@@ -112,6 +121,11 @@ pub struct Engine {
     /// Whether the program reads how many packets wait; and how many do behind the one that runs, if so.
     shows_depth: bool,
     behind: u64,
+    /// Whether packets wait in queues of their ports, those that have some.
+    queues: bool,
+    /// Whether packets go on from queues now; then by which ports each one's ancestor came.
+    is_resuming: bool,
+    origins: [u32; BATCH_MAX],
     /// At most as many packets as this ask for copies now, one after the other.
     askers: usize,
     /// Units that are left for the burst, without those that are set aside for packets on their way; and these, by family.
@@ -163,6 +177,9 @@ impl Engine {
             is_by_kind: false,
             shows_depth,
             behind: 0,
+            queues: program.queues,
+            is_resuming: false,
+            origins: [0; BATCH_MAX],
             askers: 0,
             work_left: WORK_MAX,
             shares: [0; BATCH_MAX],
@@ -427,8 +444,8 @@ impl Engine {
             return sink.drop(self.ingress_drop, owned(raw));
         }
         asked.set(Intrinsic::InstanceType, self.program.instance_types.normal);
-        egress_intrinsics(asked, Replica { port: to as u32, instance: 0 }, burst);
-        self.enqueue(raw, Descent { entry: EntryKind::Egress, ..from });
+        let from = Descent { entry: EntryKind::Egress, ..from };
+        self.to_egress(raw, from, Replica { port: to as u32, instance: 0 }, burst, sink);
     }
 
     /// Copies for the members of a group; the last one takes the packet itself.
@@ -446,12 +463,10 @@ impl Engine {
             for i in 0..self.affordable(count - 1, raw, from.family, sink) {
                 let Some(copy) = self.duplicate(raw, sink) else { continue };
                 let record = self.records.copy(from.record);
-                egress_intrinsics(self.records.of(record), group.replica(i), burst);
-                self.enqueue(&copy, Descent { record, truncate: 0, ..from });
+                self.to_egress(&copy, Descent { record, truncate: 0, ..from }, group.replica(i), burst, sink);
             }
         }
-        egress_intrinsics(self.records.of(from.record), group.replica(count - 1), burst);
-        self.enqueue(raw, from);
+        self.to_egress(raw, from, group.replica(count - 1), burst, sink);
     }
 
     #[inline(never)]
@@ -460,15 +475,15 @@ impl Engine {
         let asked = self.records.of(from.record);
         let (list, length) = (asked.get(Intrinsic::CloneFieldList), asked.get(Intrinsic::PacketLength) as usize);
         let from = Descent { entry: EntryKind::Egress, truncate: session.length, passes: from.passes + 1, ..from };
+        let origin = self.origin(burst, from.family);
         for i in 0..self.affordable(session.count, raw, from.family, sink) {
             let Some(copy) = self.duplicate(raw, sink) else { continue };
             let record = self.records.preserved(from.record, list);
             self.records.copy_headers(from.record, record);
             let to = self.records.of(record);
             to.set(Intrinsic::InstanceType, self.program.instance_types.egress_clone);
-            ingress_intrinsics(to, length, burst);
-            egress_intrinsics(to, session.replica(i), burst);
-            self.enqueue(&copy, Descent { record, ..from });
+            ingress_intrinsics(to, length, origin, burst);
+            self.to_egress(&copy, Descent { record, ..from }, session.replica(i), burst, sink);
         }
     }
 
@@ -527,19 +542,19 @@ impl Engine {
             bytes => (whole, bytes),
         };
         let from = Descent { entry: EntryKind::CloneIngress, consumed: 0, truncate, ..from };
+        let origin = self.origin(burst, from.family);
         for i in 0..self.affordable(session.count, raw, from.family, sink) {
             let Some(mut copy) = self.duplicate(raw, sink) else { continue };
             let record = self.records.preserved(from.record, list);
             let to = self.records.of(record);
             to.set(Intrinsic::InstanceType, instance_type);
             to.set(Intrinsic::ClassOfService, class_of_service.into());
-            ingress_intrinsics(to, cut, burst);
-            egress_intrinsics(to, session.replica(i), burst);
+            ingress_intrinsics(to, cut, origin, burst);
             if cut < whole {
                 // What is cut is no large frame any more.
                 copy = copy.with_window(copy.offset, cut as u16).with_segment(0);
             }
-            self.enqueue(&copy, Descent { record, ..from });
+            self.to_egress(&copy, Descent { record, ..from }, session.replica(i), burst, sink);
         }
     }
 
@@ -561,10 +576,11 @@ impl Engine {
             return sink.drop(DropReason::Runtime(RuntimeDrop::ReplicationLimit), owned(raw));
         }
         *share -= units;
+        let origin = self.origin(burst, from.family);
         self.records.preserve(from.record, list);
         let to = self.records.of(from.record);
         to.set(Intrinsic::InstanceType, instance_type);
-        ingress_intrinsics(to, raw.len.into(), burst);
+        ingress_intrinsics(to, raw.len.into(), origin, burst);
         self.enqueue(raw, Descent { entry: EntryKind::Reingress, consumed: 0, passes: from.passes + 1, ..from });
     }
 
@@ -599,8 +615,8 @@ impl Engine {
 }
 
 #[inline(always)]
-fn ingress_intrinsics(to: Intrinsics, length: usize, burst: Burst) {
-    to.set(Intrinsic::IngressPort, u64::from(burst.port));
+fn ingress_intrinsics(to: Intrinsics, length: usize, port: u32, burst: Burst) {
+    to.set(Intrinsic::IngressPort, u64::from(port));
     to.set(Intrinsic::IngressTimestamp, burst.now_us);
     to.set(Intrinsic::PacketLength, length as u64);
 }

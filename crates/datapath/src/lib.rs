@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`switch`] | the running switch: ports, workers, the program they run |
 //! | `worker` | one thread: receive, run, send |
+//! | `queues` | packets that wait in queues of ports |
 //! | [`engine`] | batches and replication: clone, multicast, resubmit, recirculate |
 //! | [`executor`] | what runs a batch: machine code or the interpreter |
 //! | [`machine`] | machine code as a backend |
@@ -32,6 +33,7 @@ pub mod local;
 pub mod memory;
 pub mod oracle;
 pub mod pipeline;
+mod queues;
 pub mod replication;
 pub mod snapshot;
 pub mod state;
@@ -50,7 +52,7 @@ pub use pipeline::{
     load, load_keeping, load_with, updates_registers,
 };
 pub use state::Keep;
-pub use switch::{LinkInfo, NewPort, PortOf, Switch, SwitchConfig, SwitchError};
+pub use switch::{LinkInfo, NewPort, PortOf, QueueInfo, Switch, SwitchConfig, SwitchError};
 pub use switches::{CodeOptions, Optimisation, Without, optimisations};
 pub use tables::reclaim::ACKNOWLEDGE_MAX;
 pub use tiers::Specialise;

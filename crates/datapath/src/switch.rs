@@ -23,8 +23,10 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 mod devices;
+mod queues;
 
 pub use devices::{LinkInfo, PortOf};
+pub use queues::QueueInfo;
 
 /// Packets for the controller that may wait; more are dropped and counted.
 pub const EVENTS_MAX: usize = 4096;
@@ -51,11 +53,21 @@ pub struct SwitchConfig {
     pub pool: Option<PoolRef>,
     /// Runs on each worker's thread first.
     pub on_worker_start: Option<WorkerHook>,
+    /// Queues of ports for which none are configured, where a program asks for queues.
+    pub queues: traffic::Config,
 }
 
 impl Default for SwitchConfig {
     fn default() -> Self {
-        SwitchConfig { device: 1, workers: 1, cpu_port: None, idle: Idle::default(), pool: None, on_worker_start: None }
+        SwitchConfig {
+            device: 1,
+            workers: 1,
+            cpu_port: None,
+            idle: Idle::default(),
+            pool: None,
+            on_worker_start: None,
+            queues: traffic::Config::fifo(),
+        }
     }
 }
 
@@ -107,6 +119,14 @@ pub enum SwitchError {
     /// A packet for the pipeline, but no pipeline.
     #[error("no program is loaded")]
     NoProgram,
+    /// A config that contradicts itself or the port.
+    #[error("queues of port {port}: {}", list_problems(.problems))]
+    BadQueues {
+        /// Whose they would be.
+        port: u32,
+        /// What is wrong.
+        problems: Vec<traffic::Problem>,
+    },
     /// Too many packet-outs wait.
     #[error("{INJECT_MAX} packets wait to be injected already")]
     Busy,
@@ -115,6 +135,11 @@ pub enum SwitchError {
         "worker {0} did not pick the change up within {PICK_UP:?}; see what thread `worker-{0}` waits for, or restart the switch"
     )]
     Stuck(usize),
+}
+
+fn list_problems(problems: &[traffic::Problem]) -> String {
+    let all: Vec<String> = problems.iter().map(ToString::to_string).collect();
+    all.join("; ")
 }
 
 /// A port as `sluice stats` shows it.
@@ -168,6 +193,7 @@ struct PortEntry {
     device: Box<dyn Device>,
     up: bool,
     in_service: bool,
+    queues: queues::PortQueues,
 }
 
 impl PortEntry {
@@ -199,6 +225,7 @@ pub struct Switch {
     cpu_port: Option<u32>,
     pool: PoolRef,
     start: Instant,
+    queues_default: traffic::Config,
 }
 
 /// A port to be added.
@@ -231,6 +258,7 @@ impl Switch {
             cpu_port: config.cpu_port,
             pool: Arc::clone(&pool),
             start,
+            queues_default: config.queues,
         };
         let mut threads = Vec::new();
         for index in 0..config.workers.max(1) {
@@ -335,11 +363,16 @@ impl Switch {
             if let Some(pipeline) = inner.pipeline(bound_to) {
                 pipeline.state().port_state(number, up);
             }
-            inner.ports.push(PortEntry { number, bound_to, device, up, in_service: true });
+            let server = inner.ports.len() % self.workers();
+            let queues = queues::PortQueues::served_by(server);
+            inner.ports.push(PortEntry { number, bound_to, device, up, in_service: true, queues });
         }
         let posted = self.mailboxes.iter().zip(commands);
         let posted: Vec<u64> = posted.map(|(mailbox, commands)| mailbox.post_all(commands)).collect();
-        self.await_each(&posted)
+        self.await_each(&posted)?;
+        let mut devices: Vec<u64> = inner.devices.keys().copied().collect();
+        devices.retain(|device| inner.pipeline(*device).is_some_and(|pipeline| pipeline.program().queues));
+        devices.into_iter().try_for_each(|device| self.tidy_queues(&mut inner, device))
     }
 
     /// Removes a port: returns once all workers have let go of it and it is closed, on this thread. Members of selectors and

@@ -17,6 +17,7 @@
 //! | `worker/queues` | who receives from which queue of a port |
 //! | `worker/devices` | the devices, each with its program and ports, and which have been quiet for long |
 //! | `worker/out` | the ports and what waits to leave by them |
+//! | `worker/egress` | ports' queues: what is offered to them and what is taken out |
 //! | `worker/links` | what leaves one device to enter another |
 //! | `worker/idle` | what happens when no packet comes |
 //! | `worker/load` | where the cycles go |
@@ -25,6 +26,7 @@
 //! Tests: `tests/worker.rs`.
 
 mod devices;
+mod egress;
 mod idle;
 mod links;
 mod load;
@@ -42,10 +44,12 @@ use crate::drops::{DropCounters, DropReason, RuntimeDrop};
 use crate::engine::WORK_MAX;
 use crate::hold::Gate;
 use crate::pipeline::Pipeline;
+use crate::queues::EgressQueues;
 use crate::tap::Tap;
 use crate::watch::Samples;
 use abi::BATCH_MAX;
 use devices::{Devices, Slot};
+use egress::Serving;
 use heartbeat::Heartbeat;
 use idle::{Idler, Step, WAIT_MAX};
 use links::Crossing;
@@ -91,6 +95,8 @@ pub(crate) enum Command {
     Hold(Arc<Gate>),
     Tap(Arc<Tap>),
     Untap(Arc<Tap>),
+    /// A device's port has these queues, of which this worker is the server or not, or none.
+    SetQueues(u64, u32, Option<(Arc<EgressQueues>, bool)>),
     Stop,
 }
 
@@ -142,6 +148,13 @@ impl Mailbox {
     #[inline]
     fn has_post(&self) -> bool {
         self.pending.load(Ordering::Relaxed) && self.pending.swap(false, Ordering::Acquire)
+    }
+
+    /// Wakes the worker if it sleeps until something comes.
+    pub(crate) fn wake(&self) {
+        if let Some(bell) = &self.bell {
+            bell.ring();
+        }
     }
 
     /// How many wait.
@@ -200,6 +213,9 @@ struct Worker {
     /// Until when all cycles are accounted for.
     accounted: u64,
     shares: Shares,
+    /// Whether it is the server of a port's queues; and what it has in hand of them.
+    serves: bool,
+    serving: Serving,
     /// When the turn of a port began that is polled next.
     turn: u64,
     heart: Heartbeat,
@@ -220,6 +236,8 @@ impl Worker {
             idler: Idler::new(setup.idle),
             accounted: ticks(),
             shares: Shares::new(),
+            serves: false,
+            serving: Serving::default(),
             turn: ticks(),
             heart: Heartbeat::new(format!("worker-{}", setup.index), ROUND_MAX),
             setup,
@@ -246,6 +264,9 @@ impl Worker {
                     any |= self.poll(device, port);
                 }
             }
+            if self.serves {
+                any |= self.serve();
+            }
             self.shares.end_round();
             if self.devices.all.len() > 1 {
                 self.devices.let_go_of_quiet_ones();
@@ -271,12 +292,16 @@ impl Worker {
                 Command::RemoveDevice(id) => self.devices.remove(id),
                 Command::AddPort(device, number, queue) => self.devices.add_port(device, number, queue),
                 Command::RemovePort(device, number, basket) => {
+                    self.set_queues(device, number, None);
                     let queue = self.devices.remove_port(device, number);
                     basket.lock().unwrap_or_else(PoisonError::into_inner).extend(queue);
                 }
                 Command::SetInService(device, number, up) => self.devices.set_in_service(device, number, up),
                 Command::MovePort(number, from, to) => self.devices.move_port(number, from, to),
-                Command::Pipeline(device, pipeline) => self.devices.run(device, pipeline, &self.setup),
+                Command::Pipeline(device, pipeline) => {
+                    let now_us = self.clock.us_at(ticks());
+                    self.devices.run(device, pipeline, &self.setup, now_us);
+                }
                 Command::Inject(device, port, bytes) => self.injected.push((device, port, bytes)),
                 Command::Hold(gate) => {
                     self.devices.let_go();
@@ -285,14 +310,18 @@ impl Worker {
                 Command::PipelineBehind(gate, device, pipeline) => {
                     self.devices.let_go();
                     if gate.stand() {
-                        self.devices.run(device, Some(pipeline), &self.setup);
+                        let now_us = self.clock.us_at(ticks());
+                        self.devices.run(device, Some(pipeline), &self.setup, now_us);
                     }
                 }
                 Command::Tap(tap) => self.taps.push(tap),
                 Command::Untap(tap) => self.taps.retain(|t| !Arc::ptr_eq(t, &tap)),
+                Command::SetQueues(device, port, queues) => self.set_queues(device, port, queues),
                 Command::Stop => stop = true,
             }
         }
+        self.serves = self.devices.serves();
+        let mailbox = &self.setup.mailbox;
         mailbox.taken.fetch_add(count, Ordering::Release);
         stop
     }
@@ -375,14 +404,14 @@ impl Worker {
         };
         let drops = running.pipeline.drops(self.setup.index);
         let cpu_port = running.engine.cpu_port().or(self.setup.cpu_port);
-        let mut sink = slot.ports.sink(drops, cpu_port, &self.setup.events);
+        let mut sink = slot.ports.sink(drops, cpu_port, &self.setup.events, running.number());
         let now_us = self.clock.us_at(now);
         running.engine.set_work(self.work_left);
         running.engine.receive(running.executor.as_mut(), &mut self.burst, from, now_us, &mut sink);
         self.work_left = running.engine.work_left();
         running.executor.quiescent();
         let sending = ticks();
-        self.retries += slot.ports.flush(drops, &self.taps, &mut self.shares);
+        self.retries += slot.ports.flush(drops, &self.taps, &mut self.shares, now_us, None);
         (sending, ticks())
     }
 
@@ -404,10 +433,16 @@ impl Worker {
     fn let_go(&mut self, step: Step) {
         self.devices.let_go();
         match step {
-            Step::Sleep(time) => std::thread::sleep(time),
+            Step::Sleep(time) => std::thread::sleep(time.min(self.until_turn())),
             Step::Wait(time) => self.wait(time),
             Step::Poll | Step::LetGo => {}
         }
+    }
+
+    /// How long nothing in a queue is to be taken out.
+    fn until_turn(&mut self) -> Duration {
+        let Some(next_us) = self.serving.next_us else { return Duration::MAX };
+        Duration::from_micros(next_us.saturating_sub(self.clock.us_at(ticks())))
     }
 
     /// Sleeps until there may be packets or commands, or for `backoff` if a port has to be polled.
@@ -423,6 +458,7 @@ impl Worker {
             Wake::Poll => time = time.min(backoff),
             Wake::File | Wake::Never => {}
         }
+        time = time.min(self.until_turn());
         if !time.is_zero() {
             pktio::wait(&self.files, time);
         }

@@ -369,6 +369,9 @@ impl Printer<'_> {
         if p.cuts_clones_first {
             self.line("cuts_clones_first");
         }
+        if p.queues {
+            self.line("queues");
+        }
         if p.instance_types != InstanceTypes::default() {
             let InstanceTypes { normal, ingress_clone, egress_clone, recirculate, replication, resubmit } =
                 p.instance_types;

@@ -62,6 +62,9 @@ pub struct Program {
     pub cpu_session: Option<u64>,
     /// Whether the copies of a clone session are cut to its length when they are made; else they are when they are sent.
     pub cuts_clones_first: bool,
+    /// Whether packets wait in a queue of their port between ingress and egress: every packet that goes on to egress is handed to
+    /// the replication engine. Else queues, if a port has any, are behind the deparser.
+    pub queues: bool,
     /// The values of `InstanceType` for packets that did not come from a port.
     pub instance_types: InstanceTypes,
     /// Controller headers' layouts: packet-in and packet-out (P4Runtime `@controller_header`).

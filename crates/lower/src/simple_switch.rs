@@ -9,7 +9,8 @@
 //! ```
 //!
 //! - `ingress_end`: replication if a clone, resubmission or multicast group is asked for; drop if `egress_spec` is 511;
-//!   else `egress_port = egress_spec`.
+//!   else `egress_port = egress_spec`. A program that reads queue metadata or sets `priority` ends here: its packets wait in
+//!   queues, and go on at `Egress`.
 //! - `egress_start`: `egress_spec = 0`. `egress_end`: replication for a clone; drop if `egress_spec` is 511.
 //! - `length_start` (after the parser; only where egress asks for the length): see `simple_switch/length.rs`.
 //! - `deparse_end`: replication for a recirculation, else out of the port that the packet had when egress began.
@@ -45,7 +46,7 @@ pub const ASSERT_DROP: &str = "assertion failed";
 pub const NO_FIELD_LIST: u128 = 0xffff;
 
 /// Fields of v1model's `standard_metadata_t` that the runtime sets or reads.
-pub const INTRINSICS: [(&str, Intrinsic); 14] = [
+pub const INTRINSICS: [(&str, Intrinsic); 15] = [
     ("ingress_port", Intrinsic::IngressPort),
     ("egress_spec", Intrinsic::EgressSpec),
     ("egress_port", Intrinsic::EgressPort),
@@ -59,8 +60,12 @@ pub const INTRINSICS: [(&str, Intrinsic); 14] = [
     ("egress_global_timestamp", Intrinsic::EgressTimestamp),
     ("mcast_grp", Intrinsic::MulticastGroup),
     ("egress_rid", Intrinsic::EgressRid),
+    ("priority", Intrinsic::ClassOfService),
     ("parser_error", Intrinsic::ParserError),
 ];
+
+/// What egress may read of the queue that a packet waited in.
+const QUEUE_METADATA: [&str; 4] = ["enq_timestamp", "enq_qdepth", "deq_timedelta", "deq_qdepth"];
 
 /// What a program's blocks found out and share with the glue.
 #[derive(Default)]
@@ -205,6 +210,8 @@ impl Glue<'_> {
         let asks = |which| self.state.requests.contains_key(&which);
         let again = asks(Intrinsic::ResubmitFlag) || asks(Intrinsic::RecirculateFlag);
         let multicast = self.is_multicast();
+        let queues = self.asks_for_queues();
+        self.b.program_mut().queues = queues;
         let replicates = self.state.clones_at_ingress || asks(Intrinsic::ResubmitFlag) || multicast;
 
         // The port to send to: `egress_port`, or what it was when egress began, if egress writes it.
@@ -217,7 +224,7 @@ impl Glue<'_> {
             false => port,
         });
         let (after_parser, ingress_length) = self.length_through_ingress();
-        let ingress_end = self.ingress_end(multicast, again, ingress_length.as_ref());
+        let ingress_end = self.ingress_end(multicast, again, queues, ingress_length.as_ref());
         let egress_length = self.length_through_egress();
         let egress_start = self.egress_start(egress_port, out_port, egress_length.as_ref());
         let egress_end = self.egress_end(egress_length.as_ref());
@@ -225,7 +232,11 @@ impl Glue<'_> {
         let rest = [egress_start, Some(egress), egress_end, Some(compute), Some(deparser), Some(deparse_end)];
         let chain =
             |first: &[Option<StageId>]| -> Vec<StageId> { first.iter().chain(&rest).copied().flatten().collect() };
-        let whole = chain(&[Some(parser), after_parser, Some(verify), Some(ingress), Some(ingress_end)]);
+        let mut whole = chain(&[Some(parser), after_parser, Some(verify), Some(ingress), Some(ingress_end)]);
+        if queues {
+            // Packets go on from their queues.
+            whole.truncate(whole.len() - rest.iter().flatten().count());
+        }
         self.b.entry(EntryKind::Ingress, &whole);
         if again {
             self.b.entry(EntryKind::Reingress, &whole);
@@ -235,7 +246,7 @@ impl Glue<'_> {
             let stages = chain(&[begin, Some(parser), end]);
             self.b.entry(EntryKind::CloneIngress, &stages);
         }
-        if replicates || self.state.clones_at_egress {
+        if replicates || queues || self.state.clones_at_egress {
             let stages = chain(&[]);
             self.b.entry(EntryKind::Egress, &stages);
         }
@@ -313,6 +324,16 @@ impl Glue<'_> {
         [self.stages.parser, self.stages.ingress].iter().any(|s| self.writes_other_than(*s, group, Some(0)))
     }
 
+    /// Whether packets wait between ingress and egress: if egress reads something of queues, or if a class is chosen.
+    fn asks_for_queues(&self) -> bool {
+        let reads = |name: &&str| self.standard(name).is_some_and(|slot| self.reads(self.stages.egress, slot));
+        let chooses = |class| {
+            let stages = [self.stages.parser, self.stages.ingress];
+            stages.iter().any(|stage| self.writes_other_than(*stage, class, Some(0)))
+        };
+        QUEUE_METADATA.iter().any(reads) || self.standard("priority").is_some_and(chooses)
+    }
+
     /// Where no group is ever set, `mark_to_drop` need not clear it.
     fn drop_idle_group_resets(&mut self) {
         let Some(group) = self.standard("mcast_grp") else { return };
@@ -327,7 +348,7 @@ impl Glue<'_> {
         }
     }
 
-    fn ingress_end(&mut self, multicast: bool, again: bool, length: Option<&Length>) -> StageId {
+    fn ingress_end(&mut self, multicast: bool, again: bool, queues: bool, length: Option<&Length>) -> StageId {
         let stage = self.open_stage("ingress_end");
         if let Some(length) = length {
             self.set_length(length);
@@ -361,6 +382,11 @@ impl Glue<'_> {
             if let Some(port) = self.standard("egress_port") {
                 self.b.mov(port, spec);
             }
+        }
+        if queues {
+            self.b.fate(Fate::Replicate(ReplicationPoint::IngressEnd));
+            self.close_stage();
+            return stage;
         }
         if let (true, Some(instance_type)) = (again, self.standard("instance_type")) {
             self.b.set(instance_type, 0);

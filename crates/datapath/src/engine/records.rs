@@ -171,6 +171,19 @@ impl Records {
         unsafe { std::slice::from_raw_parts_mut(record.0.as_ptr(), self.words) }
     }
 
+    /// What is in one.
+    #[inline]
+    pub(super) fn words(&self, record: Record) -> &[u64] {
+        // SAFETY: as for `words_mut`.
+        unsafe { std::slice::from_raw_parts(record.0.as_ptr(), self.words) }
+    }
+
+    /// Fills one with the words of another one, of the same program.
+    #[inline]
+    pub(super) fn fill(&mut self, record: Record, words: &[u64]) {
+        self.words_mut(record).copy_from_slice(words);
+    }
+
     /// Where compiled code finds it; it stays there.
     #[inline(always)]
     pub(super) fn pointer(&self, record: Record) -> *mut u64 {

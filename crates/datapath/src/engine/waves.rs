@@ -23,6 +23,7 @@ use std::mem::ManuallyDrop;
 /// What all packets of a received burst have in common.
 #[derive(Clone, Copy)]
 pub(super) struct Burst {
+    /// The port it came by, for [`Engine::origin`].
     pub port: u32,
     pub now_us: u64,
 }
@@ -176,7 +177,7 @@ impl Engine {
     #[inline(always)]
     pub(super) fn enqueue(&mut self, raw: &RawPacket, descent: Descent) {
         let waiting = self.next.items.len();
-        if self.shows_depth && is_queued(descent.entry) {
+        if self.shows_depth && !self.is_resuming && is_queued(descent.entry) {
             self.records.of(descent.record).set(Intrinsic::EnqueueDepth, self.behind + waiting as u64);
         }
         self.next.kinds |= 1 << descent.entry as u8;
@@ -206,7 +207,7 @@ impl Engine {
             if std::mem::take(&mut self.next.is_unsorted) {
                 wave.sort_unstable_by_key(|item| (item.descent.place, item.number));
             }
-            if self.shows_depth {
+            if self.shows_depth && !self.is_resuming {
                 self.one_by_one(exec, &mut wave, burst, sink);
             } else if kinds.is_power_of_two() {
                 for first in (0..wave.len()).step_by(BATCH_MAX) {

@@ -225,6 +225,7 @@ impl Switch {
             for port in inner.ports.iter().filter(|port| port.bound_to == device) {
                 pipeline.state().port_state(port.number, port.up);
             }
+            self.give_queues(&mut inner, device, pipeline)?;
         }
         if let Err(error) = tell(pipeline.as_ref()) {
             // Who has changed goes back, and who has not yet does not stay when it does.
@@ -241,7 +242,7 @@ impl Switch {
                 *entry.past_drops.entry(reason).or_default() += packets;
             }
         }
-        Ok(())
+        self.tidy_queues(&mut inner, device)
     }
 
     /// A device's running pipeline.
@@ -273,7 +274,7 @@ impl Switch {
         if let Some(pipeline) = inner.pipeline(from) {
             pipeline.state().port_state(number, false);
         }
-        Ok(())
+        self.tidy_queues(&mut inner, to)
     }
 
     /// Makes what a device sends by a port enter another device, from when it returns at the latest.

@@ -276,7 +276,11 @@ impl Code {
         let options = if does_not_stay { quickest(&self.options) } else { self.options.clone() };
         let (program, options) = self.as_watched(options);
         // Generic code says nothing to who watches.
-        let alone = if does_not_stay && !options.watched { self.alone() } else { None };
+        let watched_alone = self.beside_generic(program, &options);
+        let alone = match does_not_stay && !options.watched {
+            true => self.alone(),
+            false => watched_alone.as_ref(),
+        };
         let program = alone.unwrap_or(program);
         let mut bindings = self.fast.bindings();
         for (binding, _) in bindings.tables.iter_mut().zip(&shapes.tables).filter(|(_, shape)| shape.rules.is_some()) {
@@ -313,6 +317,18 @@ impl Code {
         self.alone.get_or_init(alone).as_ref()
     }
 
+    /// The program with only what runs beside the generic code's entries for the replication engine, if those must stay: packets that
+    /// wait in queues may meet other code when they go on, which then must read records as they are.
+    fn beside_generic(&self, program: &Arc<Program>, options: &jit::Options) -> Option<Arc<Program>> {
+        if !program.queues {
+            return None;
+        }
+        match options.watched {
+            false => self.alone().cloned(),
+            true => opt::ingress_alone(program, self.generic.recorded(), &self.passes).map(Arc::new),
+        }
+    }
+
     /// What code is made from now: other while somebody watches.
     fn as_watched(&self, options: jit::Options) -> (&Arc<Program>, jit::Options) {
         match self.watched.load(Ordering::Relaxed) {
@@ -345,7 +361,14 @@ impl Code {
         let compile = |options| {
             let (program, options) = self.as_watched(options);
             let sites = self.generic.sites();
-            jit::compile_for(program, &self.fast.bindings(), &Shapes::default(), sites, &CALLS, &options)
+            let alone = self.beside_generic(program, &options);
+            let program = alone.as_ref().unwrap_or(program);
+            let code = jit::compile_for(program, &self.fast.bindings(), &Shapes::default(), sites, &CALLS, &options)?;
+            let mut all = entries(&code);
+            if alone.is_some() {
+                all.iter_mut().zip(&self.generic_entries).for_each(|(entry, generic)| *entry = entry.or(*generic));
+            }
+            Ok::<_, jit::Error>((code, all))
         };
         let made = options.and_then(|options| {
             let compile = AssertUnwindSafe(|| compile(options));
@@ -354,8 +377,7 @@ impl Code {
             failures.note(made.as_ref().map(|_| ()));
             made.ok()
         });
-        let new =
-            made.map(|code| Special { entries: entries(&code), code, generation: None, contents: BTreeSet::new() });
+        let new = made.map(|(code, entries)| Special { entries, code, generation: None, contents: BTreeSet::new() });
         retired.extend(self.baseline.swap(new.map(Arc::new)));
         self.published.fetch_add(1, Ordering::Release);
         retired.retain(|code| Arc::strong_count(code) > 1);

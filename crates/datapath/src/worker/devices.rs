@@ -6,6 +6,7 @@
 //!
 //! One worker, one thread. Tests: `tests/devices.rs`.
 
+use super::egress::KEPT_US;
 use super::out::Ports;
 use super::{PortQueue, WorkerSetup};
 use crate::drops::DropCounters;
@@ -26,11 +27,20 @@ pub(super) struct Running {
     pub executor: Box<dyn Executor>,
 }
 
+impl Running {
+    /// Tells it from other programs for as long as it is there.
+    pub(super) fn number(&self) -> usize {
+        Arc::as_ptr(&self.pipeline) as usize
+    }
+}
+
 /// A device.
 pub(super) struct Slot {
     pub id: u64,
     pub ports: Ports,
     pub running: Option<Running>,
+    /// Programs before that whose packets may wait in queues, and until when they are kept, in microseconds.
+    pub earlier: Vec<(Running, u64)>,
     /// For packets that meet no program.
     pub drops: Arc<DropCounters>,
     /// Whether it had packets since it was last asked.
@@ -56,7 +66,7 @@ impl Devices {
 
     /// Adds a device without ports and program.
     pub(super) fn add(&mut self, id: u64, drops: Arc<DropCounters>) {
-        let slot = Slot { id, ports: Ports::new(id), running: None, drops, active: false, quiet_rounds: 0 };
+        let slot = Slot { id, ports: Ports::new(id), running: None, earlier: Vec::new(), drops, active: false, quiet_rounds: 0 };
         self.all.push(slot);
     }
 
@@ -86,17 +96,23 @@ impl Devices {
 
     /// Gives one device's port to another one. Nothing waits to leave by it: this is between two bursts.
     pub(super) fn move_port(&mut self, number: u32, from: u64, to: u64) {
+        let queues = self.get(from).and_then(|slot| slot.ports.set_egress(number, None));
         if let Some(queue) = self.remove_port(from, number) {
             self.add_port(to, number, queue);
+            self.get(to).and_then(|slot| slot.ports.set_egress(number, queues));
         }
     }
 
     /// Makes a device run a program, or none.
-    pub(super) fn run(&mut self, device: u64, pipeline: Option<Arc<Pipeline>>, worker: &WorkerSetup) {
+    pub(super) fn run(&mut self, device: u64, pipeline: Option<Arc<Pipeline>>, worker: &WorkerSetup, now_us: u64) {
         if let Some(slot) = self.get(device) {
             let same = |running: &Running| pipeline.as_ref().is_some_and(|new| Arc::ptr_eq(new, &running.pipeline));
             if slot.running.as_ref().is_some_and(same) {
                 return;
+            }
+            if let Some(mut old) = slot.running.take().filter(|old| old.pipeline.program().queues && slot.ports.serves()) {
+                old.executor.idle();
+                slot.earlier.push((old, now_us + KEPT_US));
             }
             slot.running = pipeline.map(|pipeline| {
                 let mut executor = pipeline.executor(worker.index);
@@ -105,6 +121,11 @@ impl Devices {
                 Running { engine, executor, pipeline }
             });
         }
+    }
+
+    /// Whether this worker is the server of a port's queues.
+    pub(super) fn serves(&self) -> bool {
+        self.all.iter().any(|slot| slot.ports.serves() || !slot.earlier.is_empty())
     }
 
     /// Nobody waits for this worker until the next batch.

@@ -67,6 +67,12 @@ impl WorkerCounters {
         bump(&self.send, send);
     }
 
+    /// Packets have gone on from queues.
+    pub(super) fn served(&self, pipeline: u64, send: u64) {
+        bump(&self.pipeline, pipeline);
+        bump(&self.send, send);
+    }
+
     /// A round after the last burst, or without any.
     #[inline]
     pub(super) fn idle(&self, cycles: u64) {

@@ -11,11 +11,12 @@
 //! than its share has no further ones while others wait. Only what a first try leaves looks at the clock. Tests: at the end,
 //! `tests/worker.rs`.
 
+use super::egress::Egress;
 use super::links::Crossing;
 use super::shares::{Shares, Turn};
 use super::{Event, PortQueue};
 use crate::drops::{DropCounters, DropReason, RuntimeDrop};
-use crate::engine::{Sink, WORK_MAX};
+use crate::engine::{Arrival, Sink, WORK_MAX};
 use crate::tap::Tap;
 use abi::BATCH_MAX;
 use pktio::{Packet, free_bulk, ticks};
@@ -44,6 +45,8 @@ pub(super) struct Port {
     pub turn: Turn,
     /// How long further tries to send to it have had the worker.
     retries: Turn,
+    /// Its queues, if it has some.
+    pub egress: Option<Box<Egress>>,
     out: Vec<Packet>,
 }
 
@@ -119,6 +122,7 @@ impl Ports {
                 burst: BATCH_MAX,
                 turn: Turn::default(),
                 retries: Turn::default(),
+                egress: None,
                 out: Vec::with_capacity(BATCH_MAX),
             },
         );
@@ -135,9 +139,34 @@ impl Ports {
 
     /// Takes a port into service or out of it.
     pub(super) fn set_in_service(&mut self, number: u32, up: bool) {
+        let egress = self.set_egress(number, None);
         if let Some(queue) = self.remove(number) {
             self.add(number, queue.in_service(up));
+            self.set_egress(number, egress);
         }
+    }
+
+    /// Exchanges a port's queues.
+    pub(super) fn set_egress(&mut self, number: u32, egress: Option<Box<Egress>>) -> Option<Box<Egress>> {
+        let port = self.all.iter_mut().find(|port| port.number == number)?;
+        std::mem::replace(&mut port.egress, egress)
+    }
+
+    /// Frames that waited are to leave by a port without further waiting, with the next flush.
+    pub(super) fn send_late(&mut self, number: u32, frames: Vec<Packet>) {
+        if let Some(i) = self.index.get(number) {
+            frames.into_iter().for_each(|packet| self.push(i, packet));
+        }
+    }
+
+    /// A frame is to leave by the port at a position.
+    #[inline]
+    pub(super) fn push(&mut self, i: usize, packet: Packet) {
+        let out = &mut self.all[i].out;
+        if out.is_empty() {
+            self.touched.push(i);
+        }
+        out.push(packet);
     }
 
     fn changed(&mut self) {
@@ -145,23 +174,48 @@ impl Ports {
         self.index = PortIndex::new(&self.all);
     }
 
-    /// The sink of a batch.
+    /// Whether this worker is the server of a port's queues.
+    pub(super) fn serves(&self) -> bool {
+        self.all.iter().any(|port| port.egress.as_ref().is_some_and(|egress| egress.serves))
+    }
+
+    /// The sink of a batch that a program runs.
     pub(super) fn sink<'a>(
         &'a mut self,
         drops: &'a DropCounters,
         cpu_port: Option<u32>,
         events: &'a SyncSender<Event>,
+        program: usize,
     ) -> Out<'a> {
-        Out { ports: self, drops, cpu_port, events }
+        Out { ports: self, drops, cpu_port, events, program }
     }
 
     /// Sends what waits, and frees what was dropped or no port takes. Returns the ticks that further tries took, which are not
-    /// the receiving port's.
+    /// the receiving port's. What leaves by a port with queues waits there, unless it comes from there: that of the port at
+    /// `served`.
     #[inline]
-    pub(super) fn flush(&mut self, drops: &DropCounters, taps: &[Arc<Tap>], shares: &mut Shares) -> u64 {
+    pub(super) fn flush(
+        &mut self,
+        drops: &DropCounters,
+        taps: &[Arc<Tap>],
+        shares: &mut Shares,
+        now_us: u64,
+        served: Option<usize>,
+    ) -> u64 {
         let mut retries = 0;
         for i in self.touched.drain(..) {
             let port = &mut self.all[i];
+            if let Some(egress) = &mut port.egress {
+                if served == Some(i) {
+                    for tap in taps {
+                        tap.copy(self.device, port.number, true, &port.out);
+                    }
+                    egress.leave(&mut port.out);
+                } else {
+                    egress.offer(&mut port.out, matches!(port.queue, PortQueue::Down(_)), now_us, drops);
+                }
+                continue;
+            }
             for tap in taps {
                 tap.copy(self.device, port.number, true, &port.out);
             }
@@ -195,6 +249,8 @@ pub(super) struct Out<'a> {
     drops: &'a DropCounters,
     cpu_port: Option<u32>,
     events: &'a SyncSender<Event>,
+    /// [`super::devices::Running::number`] of the program.
+    program: usize,
 }
 
 impl Out<'_> {
@@ -247,6 +303,18 @@ impl Sink for Out<'_> {
 
     fn lost_copies(&mut self, reason: DropReason, count: u64) {
         self.drops.count_many(reason, count);
+    }
+
+    fn queue(&mut self, port: u32, arrival: Arrival<'_>) -> Result<(), Packet> {
+        let Ports { all, index, touched, .. } = &mut *self.ports;
+        let Some(i) = index.get(port) else { return Err(arrival.packet) };
+        let Port { egress: Some(egress), out, .. } = &mut all[i] else { return Err(arrival.packet) };
+        if out.is_empty() && egress.is_untouched() {
+            touched.push(i);
+        }
+        let Arrival { packet, class, record, passage } = arrival;
+        egress.wait(packet, class, record, self.program, passage);
+        Ok(())
     }
 }
 
@@ -324,8 +392,8 @@ mod tests {
         let (mut ports, mut shares) = (Ports::new(1), Shares::new());
         ports.add(7, PortQueue::Own { queues: vec![queue], next: 0 });
         let mut send = |shares: &mut Shares| {
-            ports.sink(&drops, None, &events).send(7, pool.alloc_from(&[1; 60]).expect("a buffer"));
-            let retries = ports.flush(&drops, &[], shares);
+            ports.sink(&drops, None, &events, 0).send(7, pool.alloc_from(&[1; 60]).expect("a buffer"));
+            let retries = ports.flush(&drops, &[], shares, 0, None);
             (tries.swap(0, Ordering::Relaxed), retries)
         };
         let (count, retries) = send(&mut shares);

@@ -66,6 +66,7 @@ impl<'a> Reader<'a> {
             }
             "cpu_session" => take!(Cursor::number => |p: &mut crate::Program, v| p.cpu_session = Some(v)),
             "cuts_clones_first" => self.program.cuts_clones_first = true,
+            "queues" => self.program.queues = true,
             "instance_types" => take!(instance_types => |p: &mut crate::Program, v| p.instance_types = v),
             "controller_header" => {
                 take!(controller_header => |p: &mut crate::Program, v| p.controller_headers.push(v))

@@ -11,7 +11,8 @@
 //!
 //! - `again`: a packet that was recirculated comes from `PSA_PORT_RECIRCULATE`, also when it is resubmitted then.
 //! - `begin`: `drop = true`, and what deparsers give parsers is empty.
-//! - `ingress_end`: replication if a clone, resubmission or multicast group is asked for; drop; else egress as unicast.
+//! - `ingress_end`: replication if a clone, resubmission or multicast group is asked for; drop; else egress as unicast, or, in
+//!   a program that chooses classes of service, a queue, from which packets go on at `Egress`.
 //! - `copy`: a replica for egress; `clone`: a clone of either kind, parsed from the frame as it is.
 //! - `egress_end`: a packet that is dropped and not cloned is not put together.
 //! - `end`: replication for a clone, else the rest: drop, recirculate, or send.
@@ -82,6 +83,8 @@ pub(super) struct Glue<'g, 'c, 'p> {
     resubmits: bool,
     multicasts: bool,
     recirculates: bool,
+    /// Whether packets wait between ingress and egress, since the program chooses a class of service.
+    queues: bool,
     /// Whether packets that come again remember that they were recirculated.
     recirculated: Option<SlotId>,
     /// Bytes behind what the ingress parser consumed, if the egress parser asks for the length.
@@ -109,6 +112,8 @@ impl<'g, 'c, 'p> Glue<'g, 'c, 'p> {
         let clones_at_egress = asks(egress.clone);
         let resubmits = asks(ingress.resubmit);
         let multicasts = asks(ingress.multicast_group);
+        let queues = asks(ingress.class_of_service);
+        cx.b.program_mut().queues = queues;
         let leads_back = all.iter().any(|stage| may_assign(cx, *stage, ingress.egress_port, PORT_RECIRCULATE));
         let recirculates = leads_back || clones || clones_at_egress || multicasts;
         let measured = reads(cx, stages.ep, fields.egress_length);
@@ -125,6 +130,7 @@ impl<'g, 'c, 'p> Glue<'g, 'c, 'p> {
             resubmits,
             multicasts,
             recirculates,
+            queues,
             recirculated,
             rest,
             requests: BTreeMap::new(),
@@ -143,7 +149,11 @@ impl<'g, 'c, 'p> Glue<'g, 'c, 'p> {
         let end = self.end();
         let tail = [egress_start, s.ep, egress_begin, s.eg, s.ed, egress_end, s.ed_emit, end];
         let chain = |first: &[StageId]| -> Vec<StageId> { [first, &tail].concat() };
-        let whole = chain(&[s.ip, begin, s.ig, s.id, ingress_end, s.id_emit]);
+        let whole = match self.queues {
+            false => chain(&[s.ip, begin, s.ig, s.id, ingress_end, s.id_emit]),
+            // Packets go on from their queues.
+            true => vec![s.ip, begin, s.ig, s.id, ingress_end],
+        };
         self.cx.b.entry(EntryKind::Ingress, &whole);
         if self.resubmits || self.recirculates {
             let again = self.again();
@@ -153,7 +163,7 @@ impl<'g, 'c, 'p> Glue<'g, 'c, 'p> {
             let clone = self.clone_start();
             self.cx.b.entry(EntryKind::CloneIngress, &chain(&[clone]));
         }
-        if self.clones || self.resubmits || self.multicasts {
+        if self.clones || self.resubmits || self.multicasts || self.queues {
             let copy = self.copy_start();
             self.cx.b.entry(EntryKind::Egress, &chain(&[copy, s.id_emit]));
         }
@@ -172,7 +182,7 @@ impl<'g, 'c, 'p> Glue<'g, 'c, 'p> {
         if self.multicasts {
             self.requests.insert(Intrinsic::MulticastGroup, i.multicast_group);
         }
-        if self.clones || self.resubmits || self.multicasts {
+        if self.clones || self.resubmits || self.multicasts || self.queues {
             self.requests.insert(Intrinsic::DropFlag, i.drop);
         }
         for (which, slot) in &self.requests {
@@ -243,6 +253,9 @@ impl<'g, 'c, 'p> Glue<'g, 'c, 'p> {
     fn ingress_end(&mut self) -> StageId {
         let stage = self.open("ingress_end");
         let f = self.fields;
+        if self.queues {
+            self.cx.b.mov(f.class_of_service, self.ingress.class_of_service);
+        }
         let mut asked: Vec<Operand> = Vec::new();
         if self.clones {
             asked.push(self.ingress.clone.into());
@@ -270,6 +283,11 @@ impl<'g, 'c, 'p> Glue<'g, 'c, 'p> {
         }
         let reason = self.cx.b.drop_reason(INGRESS_DROP);
         self.cx.finish_if(self.ingress.drop.into(), Fate::Drop(reason));
+        if self.queues {
+            self.cx.b.fate(Fate::Replicate(ReplicationPoint::IngressEnd));
+            self.cx.close_stage();
+            return stage;
+        }
         let b = &mut self.cx.b;
         b.mov(f.egress_port, self.ingress.egress_port);
         b.mov(f.class_of_service, self.ingress.class_of_service);

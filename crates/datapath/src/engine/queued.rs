@@ -105,6 +105,7 @@ impl Engine {
         }
         self.lookups.renew();
         let share = self.work_left / count as u32;
+        self.is_resuming = true;
         for (i, departure) in packets.drain(..).enumerate() {
             let Departure { packet, record: words, passage, enqueued_us, depths } = departure;
             let record: Record = self.records.received(i);
@@ -124,7 +125,6 @@ impl Engine {
             let descent = Descent { record, consumed, truncate, place, family, passes, entry, state: State::Waits };
             self.enqueue(&packet.into_raw(), descent);
         }
-        self.is_resuming = true;
         self.finish(exec, &mut Vec::new(), 0..count, Burst { port: 0, now_us }, sink);
         self.is_resuming = false;
         self.copies.end();

@@ -4,8 +4,10 @@
 //! At each arrival the average moves towards the queue's level by `weight`; after an idle time it decays as if packets of
 //! `packet_time` had passed an empty queue. Between the thresholds `p_b` rises linearly from 0 to `probability`, and the packet is
 //! hit with `p_b / (1 - count · p_b)`, where `count` packets have passed since the last hit: the gap between hits is uniform on
-//! 1 to 1/p_b (section 7, "method 2"), so that about `2 p_b` of the packets are hit, evenly spread. A hit depends on packets, not
-//! bytes (RFC 7141, section 2.3). Tests: `tests/red.rs`.
+//! 1 to 1/p_b (section 7, "method 2"; its pseudocode counts the hit itself, which would leave out the longest gap). So about
+//! `2 p_b` of the packets are hit, evenly spread. A hit depends on packets, not bytes (RFC 7141, section 2.3).
+//!
+//! Tests: `tests/red.rs`.
 
 use crate::config::{Ecn, Red};
 use crate::units::Level;
@@ -37,7 +39,7 @@ pub struct State {
     min: f64,
     max: f64,
     average: f64,
-    /// Packets since the last hit; negative: the average is below `min`.
+    /// Packets that passed since the last hit, while the average was at least `min`.
     count: f64,
     /// Since when the queue is empty.
     idle_since: Option<u64>,
@@ -69,7 +71,7 @@ pub fn probability(red: &Red, average: f64) -> f64 {
 impl State {
     pub fn new(config: &Red, seed: u64, now: u64) -> State {
         let (min, max) = (number(config.min), number(config.max));
-        State { config: config.clone(), min, max, average: 0.0, count: -1.0, idle_since: Some(now), random: seed }
+        State { config: config.clone(), min, max, average: 0.0, count: 0.0, idle_since: Some(now), random: seed }
     }
 
     /// Continues the average and the numbers of an earlier state, if it has the same unit.
@@ -114,15 +116,15 @@ impl State {
         }
         self.average += weight * (level - self.average);
         if self.average < self.min {
-            self.count = -1.0;
+            self.count = 0.0;
             return Verdict::Pass;
         }
         let base = probability(&self.config, self.average);
-        self.count += 1.0;
         let forced = base >= 1.0;
         if !forced {
             let rest = 1.0 - self.count * base;
             if rest > 0.0 && self.unit() >= base / rest {
+                self.count += 1.0;
                 return Verdict::Pass;
             }
         }

@@ -299,16 +299,16 @@ impl Tree {
             let node = &mut self.nodes[usize::from(number)];
             let (parent, place) = (node.parent, node.place);
             if let Some(shaper) = &mut node.shaper {
-                shaper.spend(cost, i64::MAX);
+                shaper.spend(cost);
             }
             if let Some(shaper) = &mut node.packet_shaper {
-                shaper.spend(UNITS, i64::MAX);
+                shaper.spend(UNITS);
             }
             let was_urgent = node.is_below || node.urgent != 0;
             let mut is_served = false;
             if let Some(guarantee) = &mut node.guarantee {
                 guarantee.fill(now);
-                guarantee.spend(cost, guarantee.burst());
+                guarantee.spend_bounded(cost);
                 is_served = node.is_below && guarantee.tokens() < 0;
                 if is_served {
                     node.is_below = false;

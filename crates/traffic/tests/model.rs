@@ -24,7 +24,7 @@ impl Bucket {
     }
 
     fn tokens(&mut self, now: u64) -> i128 {
-        self.tokens = (self.tokens + self.rate * i128::from(now - self.at)).min(self.burst);
+        self.tokens = (self.tokens + self.rate * i128::from(now - self.at)).min(self.burst + self.rate - 1);
         self.at = now;
         self.tokens
     }
@@ -63,9 +63,7 @@ impl Tree {
             current: 0,
             last_urgent: usize::MAX,
             shaper: node.shaper.map(|s| Bucket::new(s.rate.0, bits(s.burst.unwrap().0.into()))),
-            packet_shaper: node
-                .packet_shaper
-                .map(|s| Bucket::new(s.packets_per_s, i128::from(s.burst) * SECOND)),
+            packet_shaper: node.packet_shaper.map(|s| Bucket::new(s.packets_per_s, i128::from(s.burst) * SECOND)),
             guarantee: node.min_rate.map(|r| Bucket::new(r.0, bits((2 * frame).max(i128::from(r.0 / 8000))))),
             blocked_until: 0,
         }
@@ -215,7 +213,9 @@ impl Model {
             }
             for depth in 0..=path.len() {
                 if let Some(bucket) = &mut self.tree.at(&path[..depth]).guarantee {
-                    bucket.tokens = (bucket.tokens(now) - bits).max(-bucket.burst);
+                    let tokens = bucket.tokens(now);
+                    let debt_max = bucket.burst.max(bits).max(-tokens);
+                    bucket.tokens = (tokens - bits).max(-debt_max);
                 }
             }
             self.queues[usize::from(queue)].pop_front();

@@ -46,7 +46,10 @@ fn decorate(random: &mut Random, node: Node, shaped: bool) -> Node {
         return node;
     }
     let mut node = match random.below(4) {
-        0 => node.with_shaper(Rate(random.range(1_000_000, 2_000_000_000).into()), Some(Size(random.range(1542, 20_000).into()))),
+        0 => node.with_shaper(
+            Rate(random.range(1_000_000, 2_000_000_000).into()),
+            Some(Size(random.range(1542, 20_000).into())),
+        ),
         1 => node.with_packet_shaper(random.range(10_000, 2_000_000).into(), random.range(1, 10)),
         _ => node,
     };
@@ -57,12 +60,7 @@ fn decorate(random: &mut Random, node: Node, shaped: bool) -> Node {
 }
 
 /// Takes packets whenever they may leave until `end`; `sink` gets the moment and the packet, and may offer more.
-pub fn run<T>(
-    port: &mut PortQueues<T>,
-    start: u64,
-    end: u64,
-    mut sink: impl FnMut(&mut PortQueues<T>, u64, Taken<T>),
-) {
+pub fn run<T>(port: &mut PortQueues<T>, start: u64, end: u64, mut sink: impl FnMut(&mut PortQueues<T>, u64, Taken<T>)) {
     let mut now = start;
     while now < end {
         match port.take(now) {

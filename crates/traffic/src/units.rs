@@ -103,7 +103,7 @@ fn parse(text: &str, units: Units, what: &str, bare: bool) -> Result<u64, UnitEr
     let scale = 10u128.pow(digits.len() as u32);
     let numerator: u128 = if digits.is_empty() { 0 } else { digits.parse().map_err(|_| malformed())? };
     let part = numerator * u128::from(factor);
-    if part % scale != 0 {
+    if !part.is_multiple_of(scale) {
         return Err(UnitError(format!("`{text}` is not a whole number of {}", units[0].0)));
     }
     u64::try_from(u128::from(whole) * u128::from(factor) + part / scale).map_err(|_| too_large())

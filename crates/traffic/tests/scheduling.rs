@@ -86,27 +86,15 @@ fn weights_are_exact_in_the_long_run() {
 }
 
 #[test]
-fn each_round_differs_by_less_than_one_packet() {
-    // Rounds are seen where queue 0 begins again.
-    let weights = [1, 2, 3];
-    let config = with_room(Config::weighted(&weights));
-    let mut sizes = Random::new(8);
-    let (mut rounds, mut last) = (0u64, vec![0; 3]);
-    saturate(
-        &config,
-        50_000,
-        |_| sizes.range(60, 1518),
-        |bytes| {
-            if bytes[0] > last[0] && bytes[2] > last[2] && last[2] > 0 || last[2] == 0 && bytes[2] > 0 {
-                rounds += 1;
-                last = bytes.to_vec();
-            }
-        },
-    );
-    assert!(rounds > 1000);
-    let bytes = saturate(&config, 60_000, |_| 1518, |_| {});
-    // Equal packets of one quantum: exact rounds of six.
-    assert_eq!(bytes, [10_000 * 1518, 20_000 * 1518, 30_000 * 1518]);
+fn equal_packets_of_one_quantum_make_exact_rounds() {
+    let config = with_room(Config::weighted(&[1, 2, 3]));
+    let mut port = PortQueues::new(&config).unwrap();
+    (0..600u32).for_each(|i| assert!(port.offer((), 1518, (i % 3) as u8, false, 0).is_ok()));
+    let order: Vec<u8> = std::iter::from_fn(|| port.take(0)).map(|taken| taken.queue).collect();
+    let first = &order[..6];
+    assert_eq!([0, 1, 2].map(|queue| first.iter().filter(|q| **q == queue).count()), [1, 2, 3]);
+    // Until queue 2 is empty.
+    assert!(order[..66 * 6].chunks(6).all(|round| round == first), "{order:?}");
 }
 
 #[test]

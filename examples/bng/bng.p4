@@ -11,7 +11,6 @@
 #include <core.p4>
 #include <v1model.p4>
 #include <p4lib/headers.p4>
-#include <p4lib/headers.p4>
 
 const bit<9> CONTROLLER = 510;
 const bit<32> SUBSCRIBERS = 32768;
@@ -72,8 +71,6 @@ struct headers_t {
     ipv4_t       ipv4;
     ipv6_t       ipv6;
 }
-
-#include <p4lib/v1model.p4>
 
 error {
     Pppoe,
@@ -142,6 +139,10 @@ parser MyParser(packet_in packet, out headers_t hdr, inout metadata_t meta, inou
         meta.ttl = hdr.ipv6.hopLimit;
         transition accept;
     }
+}
+
+control MyVerifyChecksum(inout headers_t hdr, inout metadata_t meta) {
+    apply { }
 }
 
 control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) {
@@ -390,4 +391,18 @@ control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_met
     }
 }
 
-V1Switch(MyParser(), EmptyVerifyChecksum(), MyIngress(), EmptyEgress(), EmptyComputeChecksum(), EmitHeaders()) main;
+control MyEgress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) {
+    apply { }
+}
+
+control MyComputeChecksum(inout headers_t hdr, inout metadata_t meta) {
+    apply { }
+}
+
+control MyDeparser(packet_out packet, in headers_t hdr) {
+    apply {
+        packet.emit(hdr);
+    }
+}
+
+V1Switch(MyParser(), MyVerifyChecksum(), MyIngress(), MyEgress(), MyComputeChecksum(), MyDeparser()) main;

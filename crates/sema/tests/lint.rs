@@ -410,6 +410,34 @@ fn a_header_that_may_be_invalid() {
 }
 
 #[test]
+fn headers_that_another_parser_extracts() {
+    let program = |condition: &str| {
+        format!(
+            "#include \"arch.p4\"
+struct headers {{ eth_t eth; ip_t ip; tcp_t tcp; }}
+struct meta {{ bit<8> class; }}
+parser Transport(packet_in b, out ip_t ip, out tcp_t tcp) {{
+    state start {{ b.extract(ip); transition select(ip.proto) {{ 6: more; default: accept; }} }}
+    state more {{ b.extract(tcp); transition accept; }}
+}}
+parser P(packet_in b, out headers h, inout meta m, inout std_t std) {{
+    state start {{ b.extract(h.eth); transition select(h.eth.type) {{ 0x800: ip; default: accept; }} }}
+    state ip {{ Transport.apply(b, h.ip, h.tcp); transition accept; }}
+}}
+control I(inout headers h, inout meta m, inout std_t std) {{ apply {{ {condition} {{ m.class = h.ip.ttl; }} }} }}
+control E(inout headers h, inout meta m, inout std_t std) {{ apply {{ }} }}
+control D(packet_out b, in headers h) {{ apply {{ b.emit(h); }} }}
+Switch(P(), I(), E(), D()) main;
+"
+        )
+    };
+    silent(&program("if (h.tcp.isValid())"));
+    // What the caller itself extracts says nothing of them.
+    let said = warnings(&program("if (h.eth.isValid())"));
+    assert!(said.contains("warning[W0804]: a field of `h.ip` is read"), "{said}");
+}
+
+#[test]
 fn a_header_that_may_be_invalid_in_a_parser() {
     let states = "state start { transition select(b.lookahead<bit<8>>()) { 1: eth; default: ip; } }\n\
                   state eth { b.extract(h.eth); transition both; }\nstate ip { b.extract(h.ip); transition both; }\n\

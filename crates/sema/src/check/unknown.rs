@@ -197,8 +197,8 @@ fn declarations(program: &ast::Program) -> HashMap<String, Vec<Place>> {
 
 /// The library file that declares a name.
 fn library_of(name: &str) -> Option<&'static str> {
-    const STARTS: [&str; 9] =
-        ["extern ", "action ", "struct ", "enum ", "package ", "parser ", "control ", "typedef ", "type "];
+    const STARTS: [&str; 10] =
+        ["extern ", "action ", "header ", "struct ", "enum ", "package ", "parser ", "control ", "typedef ", "type "];
     let declares = |text: &str| {
         text.lines().filter(|line| STARTS.iter().any(|s| line.starts_with(s))).any(|line| {
             // The declared name stands behind a space and before its parameters, type parameters, body or end.
@@ -227,6 +227,7 @@ mod tests {
         assert_eq!(library_of("mark_to_drop"), Some("v1model.p4"));
         assert_eq!(library_of("standard_metadata_t"), Some("v1model.p4"));
         assert_eq!(library_of("digest"), Some("v1model.p4"));
+        assert_eq!(library_of("ethernet_t"), Some("p4lib/headers.p4"));
         for none in ["size", "T", "H", "M", "D", "O"] {
             assert_eq!(library_of(none), None);
         }

@@ -6,7 +6,8 @@
 //! relative to the begin of a state is then relative to the begin of the parser.
 //!
 //! From the same solution come the *implied* headers: those that are valid wherever a given one has been extracted. A guard on
-//! TCP so is one on IPv4, too, if the parser comes to TCP by IPv4 alone.
+//! TCP so is one on IPv4, too, if the parser comes to TCP by IPv4 alone. Of headers that a call of another parser may extract,
+//! each implies the others: which come together is not known here.
 
 use super::states::Scratch;
 use super::walk::Walker;
@@ -302,11 +303,13 @@ impl<'a> Solver<'a> {
     fn note_valid(&mut self, state: usize, group: u32, after: &Bits) {
         let Some((_, start, len)) = self.headers.filter(|_| !self.rows.is_empty()) else { return };
         let words = (len as usize).div_ceil(64);
-        let sure = after[2] & !after[1] & !after[0];
+        let valid = after[2] & !after[1] & !after[0];
         for (place, effect) in &self.states[state].effects {
-            if *effect & (ENTRY | BAD | GOOD) != GOOD || *place < start || *place >= start + len {
+            if *effect & GOOD == 0 || *place < start || *place >= start + len {
                 continue;
             }
+            let by_call = *effect & (ENTRY | BAD) != 0;
+            let sure = if by_call { valid | self.transfers[state].made[2] } else { valid };
             let row = self.rows[(place - start) as usize].get_or_insert_with(|| vec![u64::MAX; words]);
             for bit in 0..64 {
                 let other = group * 64 + bit;

@@ -154,3 +154,24 @@ fn the_average_is_exponential_and_decays_when_idle() {
     port.offer(0, 100, 0, false, u64::MAX).unwrap();
     assert_eq!(port.red_average(0), Some(0.0));
 }
+
+#[test]
+fn a_tail_drop_begins_a_new_gap() {
+    // Every third frame is too large for the queue; so no gap reaches the length at which a hit becomes likelier.
+    let red = Red { weight: 1.0, ..packets(10, 30) };
+    let mut port = PortQueues::new(&Config::fifo()).unwrap();
+    (0..20).for_each(|i| assert!(port.offer(i, 1000, 0, false, 0).is_ok()));
+    let queue = Queue { limit: Limit::bytes(22_000), policy: Policy::Red(red) };
+    port.reconfigure(&Config::new(vec![queue], Node::queue(0)), 0).unwrap();
+    let mut hits = 0;
+    for i in 0..90_000 {
+        let bytes = if i % 3 == 0 { 9000 } else { 1000 };
+        match port.offer(i, bytes, 0, false, 0) {
+            Ok(_) => assert!(port.take(0).is_some()),
+            Err(refused) if i % 3 == 0 => assert_eq!(refused.reason, Reason::TailDrop),
+            Err(_) => hits += 1,
+        }
+    }
+    // Of 60,000 at 0.05, not at 0.095.
+    assert!((2700..3500).contains(&hits), "{hits}");
+}

@@ -1,9 +1,9 @@
 // A broadband network gateway: PPPoE sessions (RFC 2516) of subscribers on one side, a routed core on the other.
 //
-// A session is known by its port, up to two VLAN tags, both MAC addresses and the session id. It belongs to a subscriber, who may
-// only send from its own addresses; a subscriber is reached by the routes to them, also from another one. Each has counters, a
-// meter for each direction and one for each of eight classes downstream; red packets are dropped. The class, by the
-// subscriber's service and the packet's DSCP, is the queue (`priority`) and downstream the tags' PCP.
+// A session is known by its port, up to two VLAN tags, both MAC addresses and the session id. It belongs to a subscriber, who
+// may only send from its own addresses; a subscriber is reached by the routes to them, also from another one. Each has
+// counters, a meter for each direction and one for each of eight classes downstream; red packets are dropped. The class, by
+// the subscriber's service and the packet's DSCP, is the queue (`priority`) and downstream the tags' PCP.
 //
 // The controller has discovery (PADI, PADR, PADT), all of PPP that is not IP (LCP, authentication, IPCP, IPv6CP), ARP, what
 // is for the gateway itself, and packets that want an ICMP error. It hears of sessions that there are not by digest.
@@ -11,6 +11,7 @@
 #include <core.p4>
 #include <v1model.p4>
 #include <p4lib/headers.p4>
+#include <p4lib/checksum.p4>
 
 const bit<9> CONTROLLER = 510;
 const bit<32> SUBSCRIBERS = 32768;
@@ -72,6 +73,8 @@ struct headers_t {
     ipv6_t       ipv6;
 }
 
+#include <p4lib/v1model.p4>
+
 error {
     Pppoe,
     NotIp
@@ -114,7 +117,7 @@ parser MyParser(packet_in packet, out headers_t hdr, inout metadata_t meta, inou
     }
     state pppoe {
         packet.extract(hdr.pppoe);
-        verify(hdr.pppoe.version == 1 && hdr.pppoe.type == 1 && hdr.pppoe.code == 0 && hdr.pppoe.length >= 2, error.Pppoe);
+        verify(hdr.pppoe.version == 1 && hdr.pppoe.type == 1 && hdr.pppoe.code == 0, error.Pppoe);
         packet.extract(hdr.ppp);
         meta.front = meta.front + 8;
         transition select(hdr.ppp.protocol) {
@@ -139,10 +142,6 @@ parser MyParser(packet_in packet, out headers_t hdr, inout metadata_t meta, inou
         meta.ttl = hdr.ipv6.hopLimit;
         transition accept;
     }
-}
-
-control MyVerifyChecksum(inout headers_t hdr, inout metadata_t meta) {
-    apply { }
 }
 
 control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) {
@@ -251,8 +250,8 @@ control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_met
         size = 16 * SUBSCRIBERS;
     }
 
-    // `mtu` is what the peer's LCP has as MRU, 1492 at most (RFC 2516, section 7) or more by RFC 4638. Of two tags the first is an
-    // S-tag; a VLAN of 0 is no tag.
+    // `mtu` is what the peer's LCP has as MRU, 1492 at most (RFC 2516, section 7) or more by RFC 4638. Of two tags the first
+    // is an S-tag; a VLAN of 0 is no tag.
     action reach(bit<9> port, bit<24> vids, bit<48> srcAddr, bit<48> dstAddr, bit<16> session, bit<16> mtu, bit<8> service) {
         to_core(port, srcAddr, dstAddr);
         meta.vids = vids;
@@ -382,27 +381,11 @@ control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_met
             push_pppoe();
         }
         if (hdr.ipv4.isValid()) {
-            hdr.ipv4.ttl = hdr.ipv4.ttl - 1;
-            // RFC 1624: a TTL less is 0x100 more, with the carry.
-            hdr.ipv4.hdrChecksum = hdr.ipv4.hdrChecksum + (hdr.ipv4.hdrChecksum >= 0xfeff ? 16w0x101 : 0x100);
+            ipv4_decrement_ttl(hdr.ipv4);
         } else {
             hdr.ipv6.hopLimit = hdr.ipv6.hopLimit - 1;
         }
     }
 }
 
-control MyEgress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) {
-    apply { }
-}
-
-control MyComputeChecksum(inout headers_t hdr, inout metadata_t meta) {
-    apply { }
-}
-
-control MyDeparser(packet_out packet, in headers_t hdr) {
-    apply {
-        packet.emit(hdr);
-    }
-}
-
-V1Switch(MyParser(), MyVerifyChecksum(), MyIngress(), MyEgress(), MyComputeChecksum(), MyDeparser()) main;
+V1Switch(MyParser(), EmptyVerifyChecksum(), MyIngress(), EmptyEgress(), EmptyComputeChecksum(), EmitHeaders()) main;

@@ -110,6 +110,8 @@ struct headers_t {
     ports_t        layer_4;
 }
 
+#include <p4lib/v1model_ipv4.p4>
+
 error {
     IntLength
 }
@@ -169,15 +171,6 @@ parser MyParser(packet_in packet, out headers_t hdr, inout metadata_t meta, inou
     state layer_4 {
         packet.extract(hdr.layer_4);
         transition accept;
-    }
-}
-
-control MyVerifyChecksum(inout headers_t hdr, inout metadata_t meta) {
-    apply {
-        verify_checksum(hdr.ipv4.isValid() && hdr.ipv4.ihl == 5,
-            { hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.diffserv, hdr.ipv4.totalLen, hdr.ipv4.identification, hdr.ipv4.flags,
-              hdr.ipv4.fragOffset, hdr.ipv4.ttl, hdr.ipv4.protocol, hdr.ipv4.srcAddr, hdr.ipv4.dstAddr },
-            hdr.ipv4.hdrChecksum, HashAlgorithm.csum16);
     }
 }
 
@@ -432,15 +425,8 @@ control MyEgress(inout headers_t hdr, inout metadata_t meta, inout standard_meta
 
 control MyComputeChecksum(inout headers_t hdr, inout metadata_t meta) {
     apply {
-        update_checksum(hdr.ipv4.isValid() && hdr.ipv4.ihl == 5,
-            { hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.diffserv, hdr.ipv4.totalLen, hdr.ipv4.identification, hdr.ipv4.flags,
-              hdr.ipv4.fragOffset, hdr.ipv4.ttl, hdr.ipv4.protocol, hdr.ipv4.srcAddr, hdr.ipv4.dstAddr },
-            hdr.ipv4.hdrChecksum, HashAlgorithm.csum16);
-        update_checksum(hdr.report_ipv4.isValid(),
-            { hdr.report_ipv4.version, hdr.report_ipv4.ihl, hdr.report_ipv4.diffserv, hdr.report_ipv4.totalLen,
-              hdr.report_ipv4.identification, hdr.report_ipv4.flags, hdr.report_ipv4.fragOffset, hdr.report_ipv4.ttl,
-              hdr.report_ipv4.protocol, hdr.report_ipv4.srcAddr, hdr.report_ipv4.dstAddr },
-            hdr.report_ipv4.hdrChecksum, HashAlgorithm.csum16);
+        update_ipv4_checksum(hdr.ipv4.isValid() && hdr.ipv4.ihl == 5, hdr.ipv4);
+        update_ipv4_checksum(hdr.report_ipv4.isValid(), hdr.report_ipv4);
     }
 }
 
@@ -461,4 +447,4 @@ control MyDeparser(packet_out packet, in headers_t hdr) {
     }
 }
 
-V1Switch(MyParser(), MyVerifyChecksum(), MyIngress(), MyEgress(), MyComputeChecksum(), MyDeparser()) main;
+V1Switch(MyParser(), VerifyIpv4Checksum(), MyIngress(), MyEgress(), MyComputeChecksum(), MyDeparser()) main;

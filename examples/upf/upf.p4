@@ -3,8 +3,8 @@
 //
 // - a packet detection rule (PDR) knows uplink packets by their tunnel (F-TEID) and the user's own address, downlink
 //   packets by the user's address. `flow` has its filters for service data flows, by precedence;
-// - a forwarding action rule (FAR) says where to: to the data network, into a tunnel, nowhere; or, while the user is idle, to the
-//   controller, which keeps the packets, with a notice for the first of them. It sends them back by packet-out once the
+// - a forwarding action rule (FAR) says where to: to the data network, into a tunnel, nowhere; or, while the user is idle, to
+//   the controller, which keeps the packets, with a notice for the first of them. It sends them back by packet-out once the
 //   FAR has a tunnel;
 // - a QoS enforcement rule (QER) has a gate, the QFI, the class and the maximum bit rate of a flow, and that of the session
 //   in each direction. Red packets are dropped;
@@ -17,6 +17,8 @@
 #include <core.p4>
 #include <v1model.p4>
 #include <p4lib/headers.p4>
+#include <p4lib/checksum.p4>
+#include <p4lib/v1model_checksum.p4>
 
 const bit<9> CONTROLLER = 510;
 const bit<32> SESSIONS = 65536;
@@ -88,6 +90,8 @@ struct headers_t {
     ports_t            ports;
 }
 
+#include <p4lib/v1model.p4>
+
 error {
     GtpExtension,
     NotIp
@@ -141,8 +145,8 @@ parser MyParser(packet_in packet, out headers_t hdr, inout metadata_t meta, inou
     state outer_ipv4 {
         packet.extract(hdr.outer_ipv4);
         meta.peer = (bit<128>)hdr.outer_ipv4.srcAddr;
-        transition select(hdr.outer_ipv4.ihl, hdr.outer_ipv4.flags[0:0], hdr.outer_ipv4.fragOffset, hdr.outer_ipv4.protocol) {
-            (5, 0, 0, IP_PROTO_UDP): udp;
+        transition select(hdr.outer_ipv4.ihl, hdr.outer_ipv4.flags[0:0] ++ hdr.outer_ipv4.fragOffset, hdr.outer_ipv4.protocol) {
+            (5, 0, IP_PROTO_UDP): udp;
             default: accept;
         }
     }
@@ -183,8 +187,7 @@ parser MyParser(packet_in packet, out headers_t hdr, inout metadata_t meta, inou
         meta.extension = hdr.gtpu.ex == 1 ? hdr.gtpu_options.nextExtension : 0;
         transition extension;
     }
-    // The upper two bits of a type say whether one must understand it (TS 29.281, clause 5.2.1). Those of the form 0b1x must be
-    // understood by who ends the tunnel.
+    // The upper two bits of a type say who must understand it (TS 29.281, clause 5.2.1): with 0b1x, who ends the tunnel.
     state extension {
         transition select(meta.extension) {
             0: pdu;
@@ -253,10 +256,6 @@ parser MyParser(packet_in packet, out headers_t hdr, inout metadata_t meta, inou
         meta.remote_port = meta.uplink ? hdr.ports.dstPort : hdr.ports.srcPort;
         transition accept;
     }
-}
-
-control MyVerifyChecksum(inout headers_t hdr, inout metadata_t meta) {
-    apply { }
 }
 
 control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) {
@@ -465,33 +464,17 @@ control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_met
         far.apply();
         usage.count(cell);
         if (hdr.ipv4.isValid()) {
-            hdr.ipv4.ttl = hdr.ipv4.ttl - 1;
-            // RFC 1624: a TTL less is 0x100 more, with the carry.
-            hdr.ipv4.hdrChecksum = hdr.ipv4.hdrChecksum + (hdr.ipv4.hdrChecksum >= 0xfeff ? 16w0x101 : 0x100);
+            ipv4_decrement_ttl(hdr.ipv4);
         } else {
             hdr.ipv6.hopLimit = hdr.ipv6.hopLimit - 1;
         }
     }
 }
 
-control MyEgress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) {
-    apply { }
-}
-
 control MyComputeChecksum(inout headers_t hdr, inout metadata_t meta) {
     apply {
-        update_checksum(hdr.outer_ipv4.isValid() && hdr.pdu_session.isValid(),
-            { hdr.outer_ipv4.version, hdr.outer_ipv4.ihl, hdr.outer_ipv4.diffserv, hdr.outer_ipv4.totalLen,
-              hdr.outer_ipv4.identification, hdr.outer_ipv4.flags, hdr.outer_ipv4.fragOffset, hdr.outer_ipv4.ttl,
-              hdr.outer_ipv4.protocol, hdr.outer_ipv4.srcAddr, hdr.outer_ipv4.dstAddr },
-            hdr.outer_ipv4.hdrChecksum, HashAlgorithm.csum16);
+        update_ipv4_checksum(hdr.outer_ipv4.isValid() && hdr.pdu_session.isValid(), hdr.outer_ipv4);
     }
 }
 
-control MyDeparser(packet_out packet, in headers_t hdr) {
-    apply {
-        packet.emit(hdr);
-    }
-}
-
-V1Switch(MyParser(), MyVerifyChecksum(), MyIngress(), MyEgress(), MyComputeChecksum(), MyDeparser()) main;
+V1Switch(MyParser(), EmptyVerifyChecksum(), MyIngress(), EmptyEgress(), MyComputeChecksum(), EmitHeaders()) main;

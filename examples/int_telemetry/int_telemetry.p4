@@ -289,7 +289,8 @@ control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_met
 }
 
 control MyEgress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) {
-    register<bit<32>>(1) reports;
+    // Reports sent, by the collector's port: each counts its own to see what is lost.
+    register<bit<32>>(1024) reports;
 
     action mtu(bit<32> bytes) {
         meta.mtu = bytes;
@@ -362,8 +363,8 @@ control MyEgress(inout headers_t hdr, inout metadata_t meta, inout standard_meta
         words = words < in_packet ? words : in_packet;
         words = words < REPORT_WORDS_MAX - 2 ? words : REPORT_WORDS_MAX - 2;
         bit<32> sequence;
-        reports.read(sequence, 0);
-        reports.write(0, sequence + 1);
+        reports.read(sequence, (bit<32>)std.egress_port);
+        reports.write((bit<32>)std.egress_port, sequence + 1);
         hdr.report = { 1, hdr.ipv4.isValid() ? 4w4 : 5, (bit<8>)words + 2, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0 };
         hdr.report_group = { 2, 0, sequence[21:0], meta.node };
         hdr.report_udp = { INT_PORT, udp_port, words * 4 + 28, 0 };

@@ -57,9 +57,6 @@ impl<T> Queue<T> {
                 if let Some(old) = &self.red {
                     state.inherit(old);
                 }
-                if !self.entries.is_empty() {
-                    state.busy();
-                }
                 Some(state)
             }
         };
@@ -143,9 +140,6 @@ impl<T> Queue<T> {
         statistics.depth.add(entry.bytes);
         statistics.highest.packets = statistics.highest.packets.max(statistics.depth.packets);
         statistics.highest.bytes = statistics.highest.bytes.max(statistics.depth.bytes);
-        if let Some(red) = &mut self.red {
-            red.busy();
-        }
         self.entries.push_back(entry);
     }
 

@@ -74,10 +74,11 @@ impl State {
         State { config: config.clone(), min, max, average: 0.0, count: 0.0, idle_since: Some(now), random: seed }
     }
 
-    /// Continues the average and the numbers of an earlier state, if it has the same unit.
+    /// Continues the random numbers of an earlier state, and its average if that has the same unit.
     pub fn inherit(&mut self, old: &State) {
         if std::mem::discriminant(&self.config.min) == std::mem::discriminant(&old.config.min) {
             self.average = old.average;
+            self.count = old.count;
             self.idle_since = old.idle_since;
         }
         self.random = old.random;
@@ -90,11 +91,6 @@ impl State {
     /// The last packet left, or an arrival was refused at an empty queue.
     pub fn emptied(&mut self, now: u64) {
         self.idle_since = Some(now);
-    }
-
-    /// Packets wait.
-    pub fn busy(&mut self) {
-        self.idle_since = None;
     }
 
     /// A packet arrives at a queue that is so full.

@@ -175,3 +175,26 @@ fn a_tail_drop_begins_a_new_gap() {
     // Of 60,000 at 0.05, not at 0.095.
     assert!((2700..3500).contains(&hits), "{hits}");
 }
+
+#[test]
+fn reconfiguring_does_not_restart_red() {
+    let red = Red { weight: 0.2, ..packets(10, 30) };
+    let config = Config::new(vec![Queue { limit: Limit::packets(100), policy: Policy::Red(red) }], Node::queue(0));
+    let hits = |reconfigures: bool| {
+        let mut port = PortQueues::new(&config).unwrap();
+        let mut hits = Vec::new();
+        for i in 0..20_000 {
+            if reconfigures {
+                assert!(port.reconfigure(&config, i).unwrap().is_empty());
+            }
+            hits.push(port.offer(0, 1000, 0, false, i).is_err());
+            if port.len() > 20 {
+                port.take(i).unwrap();
+            }
+        }
+        hits
+    };
+    let expected = hits(false);
+    assert!(expected.iter().filter(|hit| **hit).count() > 1000);
+    assert!(hits(true) == expected);
+}

@@ -234,6 +234,24 @@ fn spare_bandwidth_is_not_held_against_a_minimum() {
 }
 
 #[test]
+fn reconfiguring_does_not_renew_a_minimum() {
+    let root = Node::strict(vec![Node::queue(1), Node::queue(0).with_min_rate(Rate(1_000_000))]);
+    let config = Config::new(roomy(2), root);
+    let mut port = PortQueues::new(&config).unwrap();
+    for class in 0..2 {
+        (0..20).for_each(|_| assert!(port.offer((), 1518, class, false, 0).is_ok()));
+    }
+    // Two frames and the one that makes a debt.
+    let order: Vec<u8> = (0..5).filter_map(|_| port.take(0)).map(|taken| taken.queue).collect();
+    assert_eq!(order, [0, 0, 0, 1, 1]);
+    port.reconfigure(&config, 0).unwrap();
+    assert_eq!(port.take(0).unwrap().queue, 1);
+    // 12.144 ms bring the debt of one frame back to nothing.
+    assert_eq!(port.take(12_143_999).unwrap().queue, 1);
+    assert_eq!(port.take(12_144_000).unwrap().queue, 0);
+}
+
+#[test]
 fn clocks_that_jump_give_no_more_than_a_burst() {
     let rate = 8_000_000;
     let burst = 15_180;

@@ -98,6 +98,10 @@ pub struct Args {
     /// The port number that stands for the controller.
     #[arg(long, value_name = "PORT", default_value_t = 510)]
     cpu_port: u32,
+    /// Queues in strict priority that each port has where the program asks for queues: if it sets `priority` or a class of
+    /// service, or reads queue metadata in egress. The last one is the most urgent. `sluice qos` says more of single ports.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=64))]
+    priority_queues: u8,
     /// What workers do when no packet comes: `sleep` between polls, longer and longer up to half a millisecond; wait for an
     /// `interrupt` of a port (ports that have none are polled as with `sleep`); or stay `busy`, for the lowest latency.
     #[arg(long, value_name = "POLICY", default_value = "sleep", value_parser = parse_idle)]
@@ -226,6 +230,7 @@ fn run(args: &Args) -> Result<End> {
         idle: args.idle,
         pool: Some(opener.pool()),
         on_worker_start: opener.register_workers(),
+        queues: traffic::Config::strict(args.priority_queues),
     }));
     let engine = if args.interpret { EngineKind::Interpreter } else { EngineKind::Machine };
     let target =

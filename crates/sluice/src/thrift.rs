@@ -25,7 +25,7 @@ use messages::sluice::v1 as admin;
 use prost::Message;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use thrift_service::{Port, Record, Server};
+use thrift_service::{Port, QueueSetting, Record, Server};
 
 /// Entities of a text of all of them.
 const ENTITIES_MAX: usize = 1 << 20;
@@ -110,6 +110,28 @@ struct Service {
     options: Options,
     device: u64,
     audit: Audit,
+}
+
+/// Changes one queue or all of them.
+fn change_queues(config: &mut traffic::Config, queue: Option<u8>, setting: QueueSetting) -> Result<(), String> {
+    let count = config.queues.len();
+    let which = match queue {
+        Some(queue) if usize::from(queue) < count => usize::from(queue)..usize::from(queue) + 1,
+        Some(queue) => return Err(format!("there is no queue {queue}: it has {count}, numbered from 0")),
+        None => 0..count,
+    };
+    for number in which {
+        match setting {
+            QueueSetting::Depth(packets) => config.queues[number].limit = traffic::Limit::packets(packets),
+            QueueSetting::Rate(packets_per_s) => {
+                let shaper = traffic::PacketShaper { packets_per_s, burst: 1 };
+                if let Some(node) = config.node_mut(number as u8) {
+                    node.packet_shaper = Some(shaper).filter(|_| packets_per_s > 0);
+                }
+            }
+        }
+    }
+    Ok(())
 }
 
 fn message(error: control::Error) -> String {
@@ -231,6 +253,22 @@ impl thrift_service::Switch for Service {
         }
         self.devices.remove_port(number)?;
         tracing::info!(port = number, "port removed by a thrift client");
+        Ok(())
+    }
+
+    fn change_queues(&self, port: Option<u32>, queue: Option<u8>, setting: QueueSetting) -> Result<(), String> {
+        let ours: Vec<u32> = match port {
+            Some(port) if self.devices.of_port(port) == self.device => vec![port],
+            Some(port) => return Err(format!("device {} has no port {port}", self.device)),
+            None => self.switch.ports().iter().filter(|port| port.bound_to == self.device).map(|p| p.number).collect(),
+        };
+        for port in ours {
+            let info = self.switch.queues(port).map_err(|error| error.to_string())?;
+            let mut config = info.map_or_else(|| self.switch.default_queues(), |info| info.config);
+            change_queues(&mut config, queue, setting).map_err(|why| format!("port {port}: {why}"))?;
+            self.switch.set_queues(port, Some(config)).map_err(|error| error.to_string())?;
+            tracing::info!(port, "queues changed by a thrift client");
+        }
         Ok(())
     }
 

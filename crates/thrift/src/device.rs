@@ -3,6 +3,7 @@
 use crate::fault::{Answer, Fault};
 use crate::program::Program;
 use crate::service::Context;
+use crate::switch::QueueSetting;
 use crate::wire::Value;
 use md5::{Digest, Md5};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -134,10 +135,58 @@ pub(crate) fn since_epoch(_: &mut Context<'_>) -> Answer<Option<Value>> {
     Ok(Some(Value::I64(now.as_micros() as i64)))
 }
 
-pub(crate) fn no_queues(_: &mut Context<'_>) -> Answer<Option<Value>> {
-    Err(Fault::unsupported(
-        "set_queue_depth and set_queue_rate: ports have no queues with a depth or rate of their own",
-    ))
+fn change_queues(
+    on: &mut Context<'_>,
+    port: Option<i32>,
+    queue: Option<i32>,
+    setting: QueueSetting,
+) -> Answer<Option<Value>> {
+    let no_port = |number| Fault::said(format!("{number} is no port"));
+    let port = port.map(|number| u32::try_from(number).map_err(|_| no_port(number))).transpose()?;
+    let no_queue = |number| Fault::said(format!("{number} is no priority"));
+    let queue = queue.map(|number| u8::try_from(number).map_err(|_| no_queue(number))).transpose()?;
+    on.switch.change_queues(port, queue, setting).map_err(Fault::said)?;
+    Ok(Some(Value::I32(0)))
+}
+
+fn depth(packets: i32) -> Answer<QueueSetting> {
+    let wrong = |_| Fault::said(format!("a queue cannot hold {packets} packets"));
+    u32::try_from(packets).map(QueueSetting::Depth).map_err(wrong)
+}
+
+fn rate(packets: i64) -> Answer<QueueSetting> {
+    let wrong = |_| Fault::said(format!("{packets} packets a second is no rate"));
+    u64::try_from(packets).map(QueueSetting::Rate).map_err(wrong)
+}
+
+pub(crate) fn queue_depth(on: &mut Context<'_>) -> Answer<Option<Value>> {
+    let (port, queue, setting) = (on.i32(1)?, on.i32(2)?, depth(on.i32(3)?)?);
+    change_queues(on, Some(port), Some(queue), setting)
+}
+
+pub(crate) fn port_depth(on: &mut Context<'_>) -> Answer<Option<Value>> {
+    let (port, setting) = (on.i32(1)?, depth(on.i32(2)?)?);
+    change_queues(on, Some(port), None, setting)
+}
+
+pub(crate) fn all_depths(on: &mut Context<'_>) -> Answer<Option<Value>> {
+    let setting = depth(on.i32(1)?)?;
+    change_queues(on, None, None, setting)
+}
+
+pub(crate) fn queue_rate(on: &mut Context<'_>) -> Answer<Option<Value>> {
+    let (port, queue, setting) = (on.i32(1)?, on.i32(2)?, rate(on.i64(3)?)?);
+    change_queues(on, Some(port), Some(queue), setting)
+}
+
+pub(crate) fn port_rate(on: &mut Context<'_>) -> Answer<Option<Value>> {
+    let (port, setting) = (on.i32(1)?, rate(on.i64(2)?)?);
+    change_queues(on, Some(port), None, setting)
+}
+
+pub(crate) fn all_rates(on: &mut Context<'_>) -> Answer<Option<Value>> {
+    let setting = rate(on.i64(1)?)?;
+    change_queues(on, None, None, setting)
 }
 
 pub(crate) fn no_crc(_: &mut Context<'_>) -> Answer<Option<Value>> {

@@ -29,7 +29,7 @@ mod value_sets;
 pub mod wire;
 
 pub use server::Server;
-pub use switch::{Port, Record, Switch};
+pub use switch::{Port, QueueSetting, Record, Switch};
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;

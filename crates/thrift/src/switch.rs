@@ -35,6 +35,15 @@ pub struct Record<'a> {
     pub took: Duration,
 }
 
+/// What of a queue is to change.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum QueueSetting {
+    /// Packets that it holds.
+    Depth(u32),
+    /// Packets that leave it in a second; 0 for as many as the port takes.
+    Rate(u64),
+}
+
 /// A switch with one device that the services are about. Refusals are sentences.
 pub trait Switch: Send + Sync + 'static {
     /// The device's id.
@@ -57,6 +66,8 @@ pub trait Switch: Send + Sync + 'static {
     fn add_port(&self, number: u32, interface: &str) -> Result<(), String>;
     /// Removes a port.
     fn remove_port(&self, number: u32) -> Result<(), String>;
+    /// Changes one or all queues of a port, or of all ports. A queue's number is its priority.
+    fn change_queues(&self, port: Option<u32>, queue: Option<u8>, setting: QueueSetting) -> Result<(), String>;
     /// Microseconds since the switch started.
     fn elapsed_us(&self) -> u64;
     /// Takes a call that changed something, or was to, into the audit log.

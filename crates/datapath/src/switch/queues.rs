@@ -56,6 +56,11 @@ impl Switch {
         self.fit_queues(&mut inner, at, asks)
     }
 
+    /// Queues of ports for which none are configured, where a program asks for queues.
+    pub fn default_queues(&self) -> Config {
+        self.queues_default.clone()
+    }
+
     /// A port's queues; `None` if it has none.
     pub fn queues(&self, number: u32) -> Result<Option<QueueInfo>, SwitchError> {
         let inner = self.lock();

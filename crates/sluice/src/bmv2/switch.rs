@@ -116,7 +116,7 @@ const TARGET_SPECS: &[Spec<Opt>] = &[
     ),
     set(&["--cpu-port"], Takes::Value, Opt::CpuPort, "The port number that stands for the controller"),
     set(&["--drop-port"], Takes::Value, Opt::DropPort, "The port number that means «drop»: 511"),
-    set(&["--priority-queues"], Takes::Value, Opt::Queues, "Queues of each port: 1"),
+    set(&["--priority-queues"], Takes::Value, Opt::Queues, "Queues of each port, in strict priority; 1 by default"),
     ignored(&["--enable-swap"], Takes::Nothing, ""),
     refused(
         &["--disable-swap"],
@@ -212,10 +212,8 @@ fn translate(tool: Tool, given: &Given<Opt>, target: &Given<Opt>) -> Result<Vec<
         ensure!(port == DROP_PORT, "--drop-port: «drop» is port {DROP_PORT} in v1model, and no other can be");
     }
     if let Some(queues) = number::<u32>(target, Opt::Queues, "--priority-queues")? {
-        ensure!(queues > 0, "--priority-queues: there is at least one");
-        if queues > 1 {
-            eprintln!("{}: --priority-queues: each port has one queue; priorities change nothing", tool.name());
-        }
+        ensure!((1..=64).contains(&queues), "--priority-queues: a port has 1 to 64 queues");
+        add("--priority-queues", &queues.to_string());
     }
     observe(given, &mut add)?;
     let ports = given.all(Opt::Interface).flat_map(|port| ["-i".to_string(), port.to_string()]);

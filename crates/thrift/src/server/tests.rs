@@ -1,5 +1,5 @@
 use super::*;
-use crate::switch::{Port, Record, Switch};
+use crate::switch::{Port, QueueSetting, Record, Switch};
 use control::Control;
 use control::schema::Schema;
 
@@ -40,6 +40,15 @@ impl Switch for Empty {
     }
     fn remove_port(&self, _: u32) -> Result<(), String> {
         Ok(())
+    }
+    fn change_queues(&self, port: Option<u32>, queue: Option<u8>, setting: QueueSetting) -> Result<(), String> {
+        match setting {
+            QueueSetting::Depth(0) => Err("a queue of no packets".to_string()),
+            _ => {
+                self.records.lock().unwrap().push(format!("{port:?} {queue:?} {setting:?}"));
+                Ok(())
+            }
+        }
     }
     fn elapsed_us(&self) -> u64 {
         77
@@ -90,10 +99,7 @@ fn calls_are_answered_and_refusals_name_what_is_not_there() {
     assert!(text(&ask(&client, "standard:bm_nothing", &[])).contains("no method `bm_nothing`"));
     assert!(text(&ask(&client, "bm_get_config", &[])).contains("standard:bm_get_config"));
     assert!(text(&ask(&client, "other:x", &[])).contains("no service `other`"));
-    assert!(
-        text(&ask(&client, "simple_switch:set_all_egress_queue_depths", &[]))
-            .contains("not supported: set_queue_depth")
-    );
+    assert!(text(&ask(&client, "simple_switch:set_all_egress_queue_depths", &[])).contains("argument 1"));
     assert!(text(&ask(&client, "standard:bm_get_config", &[])).contains("there is no device 1"));
     // Two calls in one go.
     (&client).write_all(&[call(ELAPSED, &[]), call(ELAPSED, &[])].concat()).unwrap();
@@ -102,7 +108,36 @@ fn calls_are_answered_and_refusals_name_what_is_not_there() {
         both.extend(answer(&client));
     }
     let records = switch.records.lock().unwrap().clone();
-    assert_eq!(records, ["simple_switch:set_all_egress_queue_depths  Refused"]);
+    assert_eq!(records.len(), 1);
+    assert!(records[0].starts_with("simple_switch:set_all_egress_queue_depths  "), "{records:?}");
+}
+
+/// A field of an `i32`, or of an `i64`.
+fn number(field: u8, value: i64, bytes: usize) -> Vec<u8> {
+    let kind = if bytes == 4 { 8 } else { 10 };
+    [&[kind, 0, field][..], &value.to_be_bytes()[8 - bytes..]].concat()
+}
+
+#[test]
+fn queues_have_depths_and_rates() {
+    let (server, switch) = start(4, PATIENCE);
+    let client = TcpStream::connect(server.address()).unwrap();
+    let ask = |method: &str, fields: &[Vec<u8>]| text(&ask(&client, &format!("simple_switch:{method}"), &fields.concat()));
+    let (four, eight) = (|field, value| number(field, value, 4), |field, value| number(field, value, 8));
+    ask("set_egress_priority_queue_depth", &[four(1, 3), four(2, 7), four(3, 100)]);
+    ask("set_egress_queue_depth", &[four(1, 3), four(2, 5)]);
+    ask("set_all_egress_queue_rates", &[eight(1, 1 << 40)]);
+    ask("set_egress_queue_rate", &[four(1, 2), eight(2, 0)]);
+    assert!(ask("set_all_egress_queue_depths", &[four(1, 0)]).contains("a queue of no packets"));
+    assert!(ask("set_egress_queue_depth", &[four(1, -1), four(2, 5)]).contains("-1 is no port"));
+    assert!(ask("set_egress_priority_queue_rate", &[four(1, 1), four(2, 256), eight(3, 5)]).contains("256 is no priority"));
+    assert!(ask("set_egress_queue_depth", &[four(1, 1), four(2, -5)]).contains("-5 packets"));
+    let records = switch.records.lock().unwrap().clone();
+    let set: Vec<&String> = records.iter().filter(|record| !record.contains(':')).collect();
+    assert_eq!(
+        set,
+        ["Some(3) Some(7) Depth(100)", "Some(3) None Depth(5)", "None None Rate(1099511627776)", "Some(2) None Rate(0)"]
+    );
 }
 
 #[test]

@@ -15,13 +15,15 @@
 //! back pays the pool first. Each counter changes by one atomic step. `from_pool` is changed with acquire and release, which orders
 //! the other two around it: a reserve always holds at least what releases still have to take from it.
 //!
-//! Tests: `tests/buffer.rs`.
+//! Tests: `tests/buffer.rs`, `tests/loom.rs`.
 
 use std::sync::Arc;
-use std::sync::atomic::{
-    AtomicU64,
-    Ordering::{AcqRel, Acquire, Relaxed},
-};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+
+#[cfg(loom)]
+use loom::sync::atomic::AtomicU64;
+#[cfg(not(loom))]
+use std::sync::atomic::AtomicU64;
 
 use serde::{Deserialize, Serialize};
 

@@ -142,13 +142,14 @@ bit<32> ip_words(in ipv4_t ipv4, in ipv6_t ipv6) {
     return words;
 }
 
-// The words of the pseudo-header, without what no translation changes. ICMP for IPv4 has none.
-bit<32> pseudo_words(in ipv4_t ipv4, in ipv6_t ipv6, in bool is_icmp) {
+// The words of the pseudo-header, without what no translation changes. ICMP for IPv4 has none. `extension` is the length of
+// the extension header.
+bit<32> pseudo_words(in ipv4_t ipv4, in ipv6_t ipv6, in bit<16> extension, in bool is_icmp) {
     bit<32> words = 0;
     if (ipv6.isValid()) {
         words = checksum_words128(ipv6.srcAddr) + checksum_words128(ipv6.dstAddr);
         if (is_icmp) {
-            words = words + (bit<32>)ipv6.payloadLen + (bit<32>)IP_PROTO_ICMPV6;
+            words = words + (bit<32>)(ipv6.payloadLen - extension) + (bit<32>)IP_PROTO_ICMPV6;
         }
     } else if (ipv4.isValid() && !is_icmp) {
         words = checksum_words32(ipv4.srcAddr) + checksum_words32(ipv4.dstAddr);
@@ -502,7 +503,6 @@ control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_met
             (true, ICMP_UNREACHABLE, 4): becomes(ICMPV6_PACKET_TOO_BIG, 0, 0);
             (true, ICMP_UNREACHABLE, 9 .. 10): becomes(ICMPV6_UNREACHABLE, 1, 0);
             (true, ICMP_UNREACHABLE, 13): becomes(ICMPV6_UNREACHABLE, 1, 0);
-            (true, ICMP_UNREACHABLE, 14): drop();
             (true, ICMP_UNREACHABLE, 15): becomes(ICMPV6_UNREACHABLE, 1, 0);
             (true, ICMP_UNREACHABLE, 0 .. 12): becomes(ICMPV6_UNREACHABLE, 0, 0);
             (true, ICMP_TIME_EXCEEDED, 0): becomes(ICMPV6_TIME_EXCEEDED, 0, 0);
@@ -680,9 +680,9 @@ control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_met
         bool is_icmp = hdr.icmp.isValid();
         bool is_quoted_icmp = hdr.quoted_icmp.isValid();
         bit<16> id = meta.comes_in ? meta.to.port : meta.from.port;
-        bit<32> before = pseudo_words(hdr.ipv4, hdr.ipv6, is_icmp) + icmp_words(hdr.icmp)
+        bit<32> before = pseudo_words(hdr.ipv4, hdr.ipv6, hdr.fragment.isValid() ? 16w8 : 0, is_icmp) + icmp_words(hdr.icmp)
             + checksum_words32(hdr.ports.srcPort ++ hdr.ports.dstPort);
-        bit<32> quoted_before = pseudo_words(hdr.quoted_ipv4, hdr.quoted_ipv6, is_quoted_icmp) + icmp_words(hdr.quoted_icmp)
+        bit<32> quoted_before = pseudo_words(hdr.quoted_ipv4, hdr.quoted_ipv6, 0, is_quoted_icmp) + icmp_words(hdr.quoted_icmp)
             + checksum_words32(hdr.quoted_ports.srcPort ++ hdr.quoted_ports.dstPort);
         before = before + ip_words(hdr.quoted_ipv4, hdr.quoted_ipv6) + icmp_words(hdr.quoted_icmp)
             + checksum_words32(hdr.quoted_ports.srcPort ++ hdr.quoted_ports.dstPort)
@@ -739,12 +739,12 @@ control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_met
         hdr.quoted_ports.dstPort = meta.from.port;
         hdr.quoted_icmp.id = id;
 
-        bit<32> quoted_after = pseudo_words(hdr.quoted_ipv4, hdr.quoted_ipv6, is_quoted_icmp) + icmp_words(hdr.quoted_icmp)
+        bit<32> quoted_after = pseudo_words(hdr.quoted_ipv4, hdr.quoted_ipv6, 0, is_quoted_icmp) + icmp_words(hdr.quoted_icmp)
             + checksum_words32(hdr.quoted_ports.srcPort ++ hdr.quoted_ports.dstPort);
         bit<32> quoted_change = difference(quoted_before, quoted_after);
         hdr.quoted_udp.checksum = checksum_update_udp(hdr.quoted_udp.checksum, quoted_change);
         hdr.quoted_icmp.checksum = checksum_update(hdr.quoted_icmp.checksum, quoted_change);
-        bit<32> after = pseudo_words(hdr.ipv4, hdr.ipv6, is_icmp) + icmp_words(hdr.icmp)
+        bit<32> after = pseudo_words(hdr.ipv4, hdr.ipv6, hdr.fragment.isValid() ? 16w8 : 0, is_icmp) + icmp_words(hdr.icmp)
             + checksum_words32(hdr.ports.srcPort ++ hdr.ports.dstPort);
         after = after + ip_words(hdr.quoted_ipv4, hdr.quoted_ipv6) + icmp_words(hdr.quoted_icmp)
             + checksum_words32(hdr.quoted_ports.srcPort ++ hdr.quoted_ports.dstPort)

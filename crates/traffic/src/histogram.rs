@@ -80,6 +80,11 @@ impl Histogram {
         0
     }
 
+    /// What was counted by bucket, shortest first: the longest time of the bucket, and how many. Empty buckets are left out.
+    pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.counts.iter().enumerate().filter(|(_, count)| **count > 0).map(|(bucket, count)| (upper(bucket), *count))
+    }
+
     /// Adds what another one counted.
     pub fn merge(&mut self, other: &Histogram) {
         self.counts.iter_mut().zip(other.counts.iter()).for_each(|(a, b)| *a += b);
@@ -133,6 +138,9 @@ mod tests {
         }
         assert_eq!(histogram.max_ns(), *values.last().unwrap());
         assert_eq!(Histogram::default().quantile(0.5), 0);
+        let counted: Vec<(u64, u64)> = histogram.buckets().collect();
+        assert!(counted.is_sorted_by_key(|(up_to, _)| *up_to) && counted.iter().all(|(_, count)| *count > 0));
+        assert_eq!(counted.iter().map(|(_, count)| count).sum::<u64>(), histogram.count());
         let earlier = histogram.clone();
         histogram.record(7);
         assert_eq!(histogram.since(&earlier).quantile(0.99), 7);

@@ -6,33 +6,7 @@
 
 #include <core.p4>
 #include <v1model.p4>
-
-header ethernet_t {
-    bit<48> dstAddr;
-    bit<48> srcAddr;
-    bit<16> etherType;
-}
-
-header ipv4_t {
-    bit<4>  version;
-    bit<4>  ihl;
-    bit<8>  diffserv;
-    bit<16> totalLen;
-    bit<16> identification;
-    bit<3>  flags;
-    bit<13> fragOffset;
-    bit<8>  ttl;
-    bit<8>  protocol;
-    bit<16> hdrChecksum;
-    bit<32> srcAddr;
-    bit<32> dstAddr;
-}
-
-// The first four bytes of TCP and UDP.
-header ports_t {
-    bit<16> srcPort;
-    bit<16> dstPort;
-}
+#include <p4lib/checksum.p4>
 
 struct metadata_t {
     bit<16> dstPort;
@@ -44,19 +18,21 @@ struct headers_t {
     ports_t    ports;
 }
 
+#include <p4lib/v1model.p4>
+
 parser MyParser(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) {
     state start {
         packet.extract(hdr.ethernet);
         transition select(hdr.ethernet.etherType) {
-            0x0800: ipv4;
+            ETHERTYPE_IPV4: ipv4;
             default: accept;
         }
     }
     state ipv4 {
         packet.extract(hdr.ipv4);
         transition select(hdr.ipv4.fragOffset, hdr.ipv4.protocol) {
-            (0, 6): ports;
-            (0, 17): ports;
+            (0, IP_PROTO_TCP): ports;
+            (0, IP_PROTO_UDP): ports;
             default: accept;
         }
     }
@@ -66,15 +42,10 @@ parser MyParser(packet_in packet, out headers_t hdr, inout metadata_t meta, inou
     }
 }
 
-control MyVerifyChecksum(inout headers_t hdr, inout metadata_t meta) {
-    apply { }
-}
-
 control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) {
     direct_counter(CounterType.packets) rule_counter;
 
-    action permit() {
-    }
+    action permit() { }
 
     action deny() {
         mark_to_drop(std);
@@ -111,15 +82,8 @@ control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_met
         }
     }
 
-    // RFC 1624, equation 3: HC' = ~(~HC + ~m + m'), where m is the word that holds TTL and protocol.
     action decrement_ttl() {
-        bit<16> before = hdr.ipv4.ttl ++ hdr.ipv4.protocol;
-        hdr.ipv4.ttl = hdr.ipv4.ttl - 1;
-        bit<16> after = hdr.ipv4.ttl ++ hdr.ipv4.protocol;
-        bit<32> sum = (bit<32>)(~hdr.ipv4.hdrChecksum) + (bit<32>)(~before) + (bit<32>)after;
-        sum = (sum & 0xffff) + (sum >> 16);
-        sum = (sum & 0xffff) + (sum >> 16);
-        hdr.ipv4.hdrChecksum = ~sum[15:0];
+        ipv4_decrement_ttl(hdr.ipv4);
     }
 
     apply {
@@ -140,20 +104,4 @@ control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_met
     }
 }
 
-control MyEgress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) {
-    apply { }
-}
-
-control MyComputeChecksum(inout headers_t hdr, inout metadata_t meta) {
-    apply { }
-}
-
-control MyDeparser(packet_out packet, in headers_t hdr) {
-    apply {
-        packet.emit(hdr.ethernet);
-        packet.emit(hdr.ipv4);
-        packet.emit(hdr.ports);
-    }
-}
-
-V1Switch(MyParser(), MyVerifyChecksum(), MyIngress(), MyEgress(), MyComputeChecksum(), MyDeparser()) main;
+V1Switch(MyParser(), EmptyVerifyChecksum(), MyIngress(), EmptyEgress(), EmptyComputeChecksum(), EmitHeaders()) main;

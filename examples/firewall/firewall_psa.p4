@@ -2,52 +2,11 @@
 
 #include <core.p4>
 #include <psa.p4>
-
-header ethernet_t {
-    bit<48> dstAddr;
-    bit<48> srcAddr;
-    bit<16> etherType;
-}
-
-header ipv4_t {
-    bit<4>  version;
-    bit<4>  ihl;
-    bit<8>  diffserv;
-    bit<16> totalLen;
-    bit<16> identification;
-    bit<3>  flags;
-    bit<13> fragOffset;
-    bit<8>  ttl;
-    bit<8>  protocol;
-    bit<16> hdrChecksum;
-    bit<32> srcAddr;
-    bit<32> dstAddr;
-}
-
-header tcp_t {
-    bit<16> srcPort;
-    bit<16> dstPort;
-    bit<32> seq;
-    bit<32> ack;
-    bit<4>  dataOffset;
-    bit<3>  reserved;
-    bit<9>  flags;
-    bit<16> window;
-    bit<16> checksum;
-    bit<16> urgent;
-}
+#include <p4lib/connection.p4>
 
 const bit<32> FILTER_BITS = 4096;
 
-struct empty_t {
-}
-
-struct flow_t {
-    bit<32> local_ip;
-    bit<32> remote_ip;
-    bit<16> local_port;
-    bit<16> remote_port;
-}
+struct metadata_t { }
 
 struct headers_t {
     ethernet_t ethernet;
@@ -55,19 +14,21 @@ struct headers_t {
     tcp_t      tcp;
 }
 
-parser MyIngressParser(packet_in packet, out headers_t hdr, inout empty_t meta,
+#include <p4lib/psa.p4>
+
+parser MyIngressParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
                        in psa_ingress_parser_input_metadata_t std, in empty_t resubmitted, in empty_t recirculated) {
     state start {
         packet.extract(hdr.ethernet);
         transition select(hdr.ethernet.etherType) {
-            0x0800: ipv4;
+            ETHERTYPE_IPV4: ipv4;
             default: accept;
         }
     }
     state ipv4 {
         packet.extract(hdr.ipv4);
         transition select(hdr.ipv4.protocol) {
-            6: tcp;
+            IP_PROTO_TCP: tcp;
             default: accept;
         }
     }
@@ -77,7 +38,7 @@ parser MyIngressParser(packet_in packet, out headers_t hdr, inout empty_t meta,
     }
 }
 
-control MyIngress(inout headers_t hdr, inout empty_t meta, in psa_ingress_input_metadata_t std,
+control MyIngress(inout headers_t hdr, inout metadata_t meta, in psa_ingress_input_metadata_t std,
                   inout psa_ingress_output_metadata_t ostd) {
     Register<bit<1>, bit<32>>(FILTER_BITS) filter_1;
     Register<bit<1>, bit<32>>(FILTER_BITS) filter_2;
@@ -88,15 +49,11 @@ control MyIngress(inout headers_t hdr, inout empty_t meta, in psa_ingress_input_
         bool inside = std.ingress_port == (PortId_t)1;
         send_to_port(ostd, inside ? (PortId_t)2 : (PortId_t)1);
         if (hdr.tcp.isValid()) {
-            flow_t flow;
-            flow.local_ip = inside ? hdr.ipv4.srcAddr : hdr.ipv4.dstAddr;
-            flow.remote_ip = inside ? hdr.ipv4.dstAddr : hdr.ipv4.srcAddr;
-            flow.local_port = inside ? hdr.tcp.srcPort : hdr.tcp.dstPort;
-            flow.remote_port = inside ? hdr.tcp.dstPort : hdr.tcp.srcPort;
+            connection_t flow = connection_of(hdr.ipv4, hdr.tcp, inside);
             bit<32> at_1 = hash_1.get_hash(32w0, flow, FILTER_BITS);
             bit<32> at_2 = hash_2.get_hash(32w0, flow, FILTER_BITS);
             if (inside) {
-                if (hdr.tcp.flags & 0x002 != 0) {
+                if (hdr.tcp.flags & TCP_SYN != 0) {
                     filter_1.write(at_1, 1);
                     filter_2.write(at_2, 1);
                 }
@@ -107,30 +64,5 @@ control MyIngress(inout headers_t hdr, inout empty_t meta, in psa_ingress_input_
     }
 }
 
-control MyIngressDeparser(packet_out packet, out empty_t cloned, out empty_t resubmitted, out empty_t normal,
-                          inout headers_t hdr, in empty_t meta, in psa_ingress_output_metadata_t ostd) {
-    apply {
-        packet.emit(hdr);
-    }
-}
-
-parser MyEgressParser(packet_in packet, out empty_t hdr, inout empty_t meta, in psa_egress_parser_input_metadata_t std,
-                      in empty_t normal, in empty_t cloned, in empty_t cloned_again) {
-    state start {
-        transition accept;
-    }
-}
-
-control MyEgress(inout empty_t hdr, inout empty_t meta, in psa_egress_input_metadata_t std,
-                 inout psa_egress_output_metadata_t ostd) {
-    apply { }
-}
-
-control MyEgressDeparser(packet_out packet, out empty_t cloned, out empty_t recirculated, inout empty_t hdr,
-                         in empty_t meta, in psa_egress_output_metadata_t ostd,
-                         in psa_egress_deparser_input_metadata_t std) {
-    apply { }
-}
-
-PSA_Switch(IngressPipeline(MyIngressParser(), MyIngress(), MyIngressDeparser()), PacketReplicationEngine(),
-           EgressPipeline(MyEgressParser(), MyEgress(), MyEgressDeparser()), BufferingQueueingEngine()) main;
+PSA_Switch(IngressPipeline(MyIngressParser(), MyIngress(), EmitHeaders()), PacketReplicationEngine(),
+           EgressPipeline(EmptyEgressParser(), EmptyEgress(), EmptyEgressDeparser()), BufferingQueueingEngine()) main;

@@ -8,43 +8,7 @@
 
 #include <core.p4>
 #include <v1model.p4>
-
-header ethernet_t {
-    bit<48> dstAddr;
-    bit<48> srcAddr;
-    bit<16> etherType;
-}
-
-header ipv4_t {
-    bit<4>  version;
-    bit<4>  ihl;
-    bit<8>  diffserv;
-    bit<16> totalLen;
-    bit<16> identification;
-    bit<3>  flags;
-    bit<13> fragOffset;
-    bit<8>  ttl;
-    bit<8>  protocol;
-    bit<16> hdrChecksum;
-    bit<32> srcAddr;
-    bit<32> dstAddr;
-}
-
-header ipv6_t {
-    bit<4>   version;
-    bit<8>   trafficClass;
-    bit<20>  flowLabel;
-    bit<16>  payloadLen;
-    bit<8>   nextHdr;
-    bit<8>   hopLimit;
-    bit<128> srcAddr;
-    bit<128> dstAddr;
-}
-
-header ports_t {
-    bit<16> source;
-    bit<16> destination;
-}
+#include <p4lib/headers.p4>
 
 // Counters in a row.
 const bit<32> CELLS = 1 << 16;
@@ -78,12 +42,14 @@ struct headers_t {
     ports_t    ports;
 }
 
+#include <p4lib/v1model.p4>
+
 parser MyParser(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) {
     state start {
         packet.extract(hdr.ethernet);
         transition select(hdr.ethernet.etherType) {
-            0x0800: ipv4;
-            0x86dd: ipv6;
+            ETHERTYPE_IPV4: ipv4;
+            ETHERTYPE_IPV6: ipv6;
             default: accept;
         }
     }
@@ -93,8 +59,8 @@ parser MyParser(packet_in packet, out headers_t hdr, inout metadata_t meta, inou
         meta.flow.destination = (bit<128>)hdr.ipv4.dstAddr;
         meta.flow.protocol = hdr.ipv4.protocol;
         transition select(hdr.ipv4.ihl, hdr.ipv4.fragOffset, hdr.ipv4.protocol) {
-            (5, 0, 6): ports;
-            (5, 0, 17): ports;
+            (5, 0, IP_PROTO_TCP): ports;
+            (5, 0, IP_PROTO_UDP): ports;
             default: accept;
         }
     }
@@ -104,20 +70,16 @@ parser MyParser(packet_in packet, out headers_t hdr, inout metadata_t meta, inou
         meta.flow.destination = hdr.ipv6.dstAddr;
         meta.flow.protocol = hdr.ipv6.nextHdr;
         transition select(hdr.ipv6.nextHdr) {
-            6: ports;
-            17: ports;
+            IP_PROTO_TCP: ports;
+            IP_PROTO_UDP: ports;
             default: accept;
         }
     }
     state ports {
         packet.extract(hdr.ports);
-        meta.flow.ports = hdr.ports.source ++ hdr.ports.destination;
+        meta.flow.ports = hdr.ports.srcPort ++ hdr.ports.dstPort;
         transition accept;
     }
-}
-
-control MyVerifyChecksum(inout headers_t hdr, inout metadata_t meta) {
-    apply { }
 }
 
 // A row of the sketch: counts the packet, and lowers `least` to what its counter has now.
@@ -207,21 +169,4 @@ control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_met
     }
 }
 
-control MyEgress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) {
-    apply { }
-}
-
-control MyComputeChecksum(inout headers_t hdr, inout metadata_t meta) {
-    apply { }
-}
-
-control MyDeparser(packet_out packet, in headers_t hdr) {
-    apply {
-        packet.emit(hdr.ethernet);
-        packet.emit(hdr.ipv4);
-        packet.emit(hdr.ipv6);
-        packet.emit(hdr.ports);
-    }
-}
-
-V1Switch(MyParser(), MyVerifyChecksum(), MyIngress(), MyEgress(), MyComputeChecksum(), MyDeparser()) main;
+V1Switch(MyParser(), EmptyVerifyChecksum(), MyIngress(), EmptyEgress(), EmptyComputeChecksum(), EmitHeaders()) main;

@@ -6,19 +6,8 @@
 
 #include <core.p4>
 #include <pna.p4>
-
-header ethernet_t {
-    bit<48> dstAddr;
-    bit<48> srcAddr;
-    bit<16> etherType;
-}
-
-header vlan_t {
-    bit<3>  pcp;
-    bit<1>  dei;
-    bit<12> vid;
-    bit<16> etherType;
-}
+#include <p4lib/parsers.p4>
+#include <p4lib/vlan.p4>
 
 // What the controller is told about a source address.
 struct learn_t {
@@ -41,23 +30,13 @@ struct headers_t {
     vlan_t     vlan;
 }
 
+#include <p4lib/pna.p4>
+
 parser MyParser(packet_in packet, out headers_t hdr, inout metadata_t meta, in pna_main_parser_input_metadata_t std) {
     state start {
-        packet.extract(hdr.ethernet);
-        transition select(hdr.ethernet.etherType) {
-            0x8100: vlan;
-            default: accept;
-        }
-    }
-    state vlan {
-        packet.extract(hdr.vlan);
+        ParseEthernetVlan.apply(packet, hdr.ethernet, hdr.vlan, meta.vid);
         transition accept;
     }
-}
-
-control MyPre(in headers_t hdr, inout metadata_t meta, in pna_pre_input_metadata_t std,
-              inout pna_pre_output_metadata_t ostd) {
-    apply { }
 }
 
 control MyMain(inout headers_t hdr, inout metadata_t meta, in pna_main_input_metadata_t std,
@@ -77,8 +56,7 @@ control MyMain(inout headers_t hdr, inout metadata_t meta, in pna_main_input_met
     }
 
     // The port takes frames of this VLAN.
-    action admit() {
-    }
+    action admit() { }
 
     action default_vlan() {
         if (meta.vid != 0) {
@@ -116,21 +94,11 @@ control MyMain(inout headers_t hdr, inout metadata_t meta, in pna_main_input_met
     }
 
     action tagged() {
-        if (!hdr.vlan.isValid()) {
-            hdr.vlan.setValid();
-            hdr.vlan.pcp = 0;
-            hdr.vlan.dei = 0;
-            hdr.vlan.etherType = hdr.ethernet.etherType;
-            hdr.ethernet.etherType = 0x8100;
-        }
-        hdr.vlan.vid = meta.vid;
+        vlan_push(hdr.ethernet, hdr.vlan, meta.vid);
     }
 
     action untagged() {
-        if (hdr.vlan.isValid()) {
-            hdr.ethernet.etherType = hdr.vlan.etherType;
-            hdr.vlan.setInvalid();
-        }
+        vlan_pop(hdr.ethernet, hdr.vlan);
     }
 
     action forward(PortId_t port) {
@@ -193,7 +161,6 @@ control MyMain(inout headers_t hdr, inout metadata_t meta, in pna_main_input_met
         if (std.parser_error != error.NoError) {
             drop();
         }
-        meta.vid = hdr.vlan.isValid() ? hdr.vlan.vid : 0;
         vlan_ingress.apply();
         mac_learning.apply();
         meta.port = std.input_port;
@@ -227,4 +194,4 @@ control MyDeparser(packet_out packet, in headers_t hdr, in metadata_t meta, in p
     }
 }
 
-PNA_NIC(MyParser(), MyPre(), MyMain(), MyDeparser()) main;
+PNA_NIC(MyParser(), EmptyPre(), MyMain(), MyDeparser()) main;

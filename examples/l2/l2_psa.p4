@@ -4,19 +4,8 @@
 
 #include <core.p4>
 #include <psa.p4>
-
-header ethernet_t {
-    bit<48> dstAddr;
-    bit<48> srcAddr;
-    bit<16> etherType;
-}
-
-header vlan_t {
-    bit<3>  pcp;
-    bit<1>  dei;
-    bit<12> vid;
-    bit<16> etherType;
-}
+#include <p4lib/parsers.p4>
+#include <p4lib/vlan.p4>
 
 // What the controller is told about a source address.
 struct learn_t {
@@ -38,40 +27,17 @@ struct bridged_t {
     PortId_t port;
 }
 
-struct empty_t {
-}
-
 struct headers_t {
     ethernet_t ethernet;
     vlan_t     vlan;
 }
 
-parser Frame(packet_in packet, out headers_t hdr) {
-    state start {
-        packet.extract(hdr.ethernet);
-        transition select(hdr.ethernet.etherType) {
-            0x8100: vlan;
-            default: accept;
-        }
-    }
-    state vlan {
-        packet.extract(hdr.vlan);
-        transition accept;
-    }
-}
+#include <p4lib/psa.p4>
 
 parser MyIngressParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
                        in psa_ingress_parser_input_metadata_t std, in empty_t resubmitted, in empty_t recirculated) {
-    Frame() frame;
     state start {
-        frame.apply(packet, hdr);
-        transition select(hdr.vlan.isValid()) {
-            true: tagged;
-            default: accept;
-        }
-    }
-    state tagged {
-        meta.vid = hdr.vlan.vid;
+        ParseEthernetVlan.apply(packet, hdr.ethernet, hdr.vlan, meta.vid);
         transition accept;
     }
 }
@@ -91,8 +57,7 @@ control MyIngress(inout headers_t hdr, inout metadata_t meta, in psa_ingress_inp
     }
 
     // The port takes frames of this VLAN.
-    action admit() {
-    }
+    action admit() { }
 
     action default_vlan() {
         if (meta.vid != 0) {
@@ -175,10 +140,10 @@ control MyIngressDeparser(packet_out packet, out empty_t cloned, out empty_t res
 parser MyEgressParser(packet_in packet, out headers_t hdr, inout bridged_t meta,
                       in psa_egress_parser_input_metadata_t std, in bridged_t normal, in empty_t cloned,
                       in empty_t cloned_again) {
-    Frame() frame;
     state start {
         meta = normal;
-        frame.apply(packet, hdr);
+        bit<12> received_vid;
+        ParseEthernetVlan.apply(packet, hdr.ethernet, hdr.vlan, received_vid);
         transition accept;
     }
 }
@@ -186,21 +151,11 @@ parser MyEgressParser(packet_in packet, out headers_t hdr, inout bridged_t meta,
 control MyEgress(inout headers_t hdr, inout bridged_t meta, in psa_egress_input_metadata_t std,
                  inout psa_egress_output_metadata_t ostd) {
     action tagged() {
-        if (!hdr.vlan.isValid()) {
-            hdr.vlan.setValid();
-            hdr.vlan.pcp = 0;
-            hdr.vlan.dei = 0;
-            hdr.vlan.etherType = hdr.ethernet.etherType;
-            hdr.ethernet.etherType = 0x8100;
-        }
-        hdr.vlan.vid = meta.vid;
+        vlan_push(hdr.ethernet, hdr.vlan, meta.vid);
     }
 
     action untagged() {
-        if (hdr.vlan.isValid()) {
-            hdr.ethernet.etherType = hdr.vlan.etherType;
-            hdr.vlan.setInvalid();
-        }
+        vlan_pop(hdr.ethernet, hdr.vlan);
     }
 
     table vlan_egress {

@@ -8,34 +8,9 @@
 
 #include <core.p4>
 #include <v1model.p4>
-
-header ethernet_t {
-    bit<48> dstAddr;
-    bit<48> srcAddr;
-    bit<16> etherType;
-}
-
-header vlan_t {
-    bit<3>  pcp;
-    bit<1>  dei;
-    bit<12> vid;
-    bit<16> etherType;
-}
-
-header ipv4_t {
-    bit<4>  version;
-    bit<4>  ihl;
-    bit<8>  diffserv;
-    bit<16> totalLen;
-    bit<16> identification;
-    bit<3>  flags;
-    bit<13> fragOffset;
-    bit<8>  ttl;
-    bit<8>  protocol;
-    bit<16> hdrChecksum;
-    bit<32> srcAddr;
-    bit<32> dstAddr;
-}
+#include <p4lib/forwarding.p4>
+#include <p4lib/parsers.p4>
+#include <p4lib/vlan.p4>
 
 // What the controller is told about a source address.
 struct learn_t {
@@ -58,35 +33,12 @@ struct headers_t {
     ipv4_t     ipv4;
 }
 
+#include <p4lib/v1model_ipv4.p4>
+
 parser MyParser(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) {
     state start {
-        packet.extract(hdr.ethernet);
-        transition select(hdr.ethernet.etherType) {
-            0x8100: vlan;
-            0x0800: ipv4;
-            default: accept;
-        }
-    }
-    state vlan {
-        packet.extract(hdr.vlan);
-        meta.vid = hdr.vlan.vid;
-        transition select(hdr.vlan.etherType) {
-            0x0800: ipv4;
-            default: accept;
-        }
-    }
-    state ipv4 {
-        packet.extract(hdr.ipv4);
+        ParseEthernetVlanIpv4.apply(packet, hdr.ethernet, hdr.vlan, hdr.ipv4, meta.vid);
         transition accept;
-    }
-}
-
-control MyVerifyChecksum(inout headers_t hdr, inout metadata_t meta) {
-    apply {
-        verify_checksum(hdr.ipv4.isValid() && hdr.ipv4.ihl == 5,
-            { hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.diffserv, hdr.ipv4.totalLen, hdr.ipv4.identification, hdr.ipv4.flags,
-              hdr.ipv4.fragOffset, hdr.ipv4.ttl, hdr.ipv4.protocol, hdr.ipv4.srcAddr, hdr.ipv4.dstAddr },
-            hdr.ipv4.hdrChecksum, HashAlgorithm.csum16);
     }
 }
 
@@ -102,8 +54,7 @@ control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_met
     }
 
     // The port takes frames of this VLAN.
-    action admit() {
-    }
+    action admit() { }
 
     table vlan_ingress {
         key = {
@@ -159,9 +110,7 @@ control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_met
         meta.vid = vid;
         meta.routed = true;
         std.egress_spec = port;
-        hdr.ethernet.srcAddr = srcAddr;
-        hdr.ethernet.dstAddr = dstAddr;
-        hdr.ipv4.ttl = hdr.ipv4.ttl - 1;
+        ipv4_forward(hdr.ethernet, hdr.ipv4, srcAddr, dstAddr);
     }
 
     table next_hop {
@@ -213,21 +162,11 @@ control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_met
 
 control MyEgress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) {
     action tagged() {
-        if (!hdr.vlan.isValid()) {
-            hdr.vlan.setValid();
-            hdr.vlan.pcp = 0;
-            hdr.vlan.dei = 0;
-            hdr.vlan.etherType = hdr.ethernet.etherType;
-            hdr.ethernet.etherType = 0x8100;
-        }
-        hdr.vlan.vid = meta.vid;
+        vlan_push(hdr.ethernet, hdr.vlan, meta.vid);
     }
 
     action untagged() {
-        if (hdr.vlan.isValid()) {
-            hdr.ethernet.etherType = hdr.vlan.etherType;
-            hdr.vlan.setInvalid();
-        }
+        vlan_pop(hdr.ethernet, hdr.vlan);
     }
 
     table vlan_egress {
@@ -252,19 +191,8 @@ control MyEgress(inout headers_t hdr, inout metadata_t meta, inout standard_meta
 
 control MyComputeChecksum(inout headers_t hdr, inout metadata_t meta) {
     apply {
-        update_checksum(meta.routed,
-            { hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.diffserv, hdr.ipv4.totalLen, hdr.ipv4.identification, hdr.ipv4.flags,
-              hdr.ipv4.fragOffset, hdr.ipv4.ttl, hdr.ipv4.protocol, hdr.ipv4.srcAddr, hdr.ipv4.dstAddr },
-            hdr.ipv4.hdrChecksum, HashAlgorithm.csum16);
+        update_ipv4_checksum(meta.routed, hdr.ipv4);
     }
 }
 
-control MyDeparser(packet_out packet, in headers_t hdr) {
-    apply {
-        packet.emit(hdr.ethernet);
-        packet.emit(hdr.vlan);
-        packet.emit(hdr.ipv4);
-    }
-}
-
-V1Switch(MyParser(), MyVerifyChecksum(), MyIngress(), MyEgress(), MyComputeChecksum(), MyDeparser()) main;
+V1Switch(MyParser(), VerifyIpv4Checksum(), MyIngress(), MyEgress(), MyComputeChecksum(), EmitHeaders()) main;

@@ -8,40 +8,8 @@
 
 #include <core.p4>
 #include <v1model.p4>
-
-header ethernet_t {
-    bit<48> dstAddr;
-    bit<48> srcAddr;
-    bit<16> etherType;
-}
-
-header vlan_t {
-    bit<3>  pcp;
-    bit<1>  dei;
-    bit<12> vid;
-    bit<16> etherType;
-}
-
-header ipv4_t {
-    bit<4>  version;
-    bit<4>  ihl;
-    bit<8>  diffserv;
-    bit<16> totalLen;
-    bit<16> identification;
-    bit<3>  flags;
-    bit<13> fragOffset;
-    bit<8>  ttl;
-    bit<8>  protocol;
-    bit<16> hdrChecksum;
-    bit<32> srcAddr;
-    bit<32> dstAddr;
-}
-
-// The first four bytes of TCP and UDP.
-header ports_t {
-    bit<16> srcPort;
-    bit<16> dstPort;
-}
+#include <p4lib/forwarding.p4>
+#include <p4lib/vlan.p4>
 
 // What the controller is told about a source address.
 struct learn_t {
@@ -67,12 +35,14 @@ struct headers_t {
     ports_t    ports;
 }
 
+#include <p4lib/v1model_ipv4.p4>
+
 parser MyParser(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) {
     state start {
         packet.extract(hdr.ethernet);
         transition select(hdr.ethernet.etherType) {
-            0x8100: vlan;
-            0x0800: ipv4;
+            ETHERTYPE_VLAN: vlan;
+            ETHERTYPE_IPV4: ipv4;
             default: accept;
         }
     }
@@ -80,15 +50,15 @@ parser MyParser(packet_in packet, out headers_t hdr, inout metadata_t meta, inou
         packet.extract(hdr.vlan);
         meta.vid = hdr.vlan.vid;
         transition select(hdr.vlan.etherType) {
-            0x0800: ipv4;
+            ETHERTYPE_IPV4: ipv4;
             default: accept;
         }
     }
     state ipv4 {
         packet.extract(hdr.ipv4);
         transition select(hdr.ipv4.ihl, hdr.ipv4.fragOffset, hdr.ipv4.protocol) {
-            (5, 0, 6): ports;
-            (5, 0, 17): ports;
+            (5, 0, IP_PROTO_TCP): ports;
+            (5, 0, IP_PROTO_UDP): ports;
             default: accept;
         }
     }
@@ -97,15 +67,6 @@ parser MyParser(packet_in packet, out headers_t hdr, inout metadata_t meta, inou
         meta.srcPort = hdr.ports.srcPort;
         meta.dstPort = hdr.ports.dstPort;
         transition accept;
-    }
-}
-
-control MyVerifyChecksum(inout headers_t hdr, inout metadata_t meta) {
-    apply {
-        verify_checksum(hdr.ipv4.isValid() && hdr.ipv4.ihl == 5,
-            { hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.diffserv, hdr.ipv4.totalLen, hdr.ipv4.identification, hdr.ipv4.flags,
-              hdr.ipv4.fragOffset, hdr.ipv4.ttl, hdr.ipv4.protocol, hdr.ipv4.srcAddr, hdr.ipv4.dstAddr },
-            hdr.ipv4.hdrChecksum, HashAlgorithm.csum16);
     }
 }
 
@@ -121,8 +82,7 @@ control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_met
     }
 
     // The port takes frames of this VLAN.
-    action admit() {
-    }
+    action admit() { }
 
     table vlan_ingress {
         key = {
@@ -178,9 +138,7 @@ control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_met
         meta.vid = vid;
         meta.routed = true;
         std.egress_spec = port;
-        hdr.ethernet.srcAddr = srcAddr;
-        hdr.ethernet.dstAddr = dstAddr;
-        hdr.ipv4.ttl = hdr.ipv4.ttl - 1;
+        ipv4_forward(hdr.ethernet, hdr.ipv4, srcAddr, dstAddr);
     }
 
     table next_hop {
@@ -209,8 +167,7 @@ control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_met
         size = 1048576;
     }
 
-    action permit() {
-    }
+    action permit() { }
 
     table acl {
         key = {
@@ -251,21 +208,11 @@ control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_met
 
 control MyEgress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) {
     action tagged() {
-        if (!hdr.vlan.isValid()) {
-            hdr.vlan.setValid();
-            hdr.vlan.pcp = 0;
-            hdr.vlan.dei = 0;
-            hdr.vlan.etherType = hdr.ethernet.etherType;
-            hdr.ethernet.etherType = 0x8100;
-        }
-        hdr.vlan.vid = meta.vid;
+        vlan_push(hdr.ethernet, hdr.vlan, meta.vid);
     }
 
     action untagged() {
-        if (hdr.vlan.isValid()) {
-            hdr.ethernet.etherType = hdr.vlan.etherType;
-            hdr.vlan.setInvalid();
-        }
+        vlan_pop(hdr.ethernet, hdr.vlan);
     }
 
     table vlan_egress {
@@ -290,20 +237,8 @@ control MyEgress(inout headers_t hdr, inout metadata_t meta, inout standard_meta
 
 control MyComputeChecksum(inout headers_t hdr, inout metadata_t meta) {
     apply {
-        update_checksum(meta.routed,
-            { hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.diffserv, hdr.ipv4.totalLen, hdr.ipv4.identification, hdr.ipv4.flags,
-              hdr.ipv4.fragOffset, hdr.ipv4.ttl, hdr.ipv4.protocol, hdr.ipv4.srcAddr, hdr.ipv4.dstAddr },
-            hdr.ipv4.hdrChecksum, HashAlgorithm.csum16);
+        update_ipv4_checksum(meta.routed, hdr.ipv4);
     }
 }
 
-control MyDeparser(packet_out packet, in headers_t hdr) {
-    apply {
-        packet.emit(hdr.ethernet);
-        packet.emit(hdr.vlan);
-        packet.emit(hdr.ipv4);
-        packet.emit(hdr.ports);
-    }
-}
-
-V1Switch(MyParser(), MyVerifyChecksum(), MyIngress(), MyEgress(), MyComputeChecksum(), MyDeparser()) main;
+V1Switch(MyParser(), VerifyIpv4Checksum(), MyIngress(), MyEgress(), MyComputeChecksum(), EmitHeaders()) main;

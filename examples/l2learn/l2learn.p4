@@ -8,12 +8,7 @@
 #include <core.p4>
 #include <v1model.p4>
 #include <add_on_miss.p4>
-
-header ethernet_t {
-    bit<48> dstAddr;
-    bit<48> srcAddr;
-    bit<16> etherType;
-}
+#include <p4lib/headers.p4>
 
 struct metadata_t {
     bit<48> address;
@@ -24,6 +19,8 @@ struct metadata_t {
 struct headers_t {
     ethernet_t ethernet;
 }
+
+#include <p4lib/v1model.p4>
 
 // The parameters of `at_port`.
 struct station_t {
@@ -37,10 +34,6 @@ parser MyParser(packet_in packet, out headers_t hdr, inout metadata_t meta, inou
         packet.extract(hdr.ethernet);
         transition accept;
     }
-}
-
-control MyVerifyChecksum(inout headers_t hdr, inout metadata_t meta) {
-    apply { }
 }
 
 control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) {
@@ -95,22 +88,4 @@ control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_met
     }
 }
 
-control MyEgress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) {
-    apply {
-        if (std.egress_port == std.ingress_port) {
-            mark_to_drop(std);
-        }
-    }
-}
-
-control MyComputeChecksum(inout headers_t hdr, inout metadata_t meta) {
-    apply { }
-}
-
-control MyDeparser(packet_out packet, in headers_t hdr) {
-    apply {
-        packet.emit(hdr.ethernet);
-    }
-}
-
-V1Switch(MyParser(), MyVerifyChecksum(), MyIngress(), MyEgress(), MyComputeChecksum(), MyDeparser()) main;
+V1Switch(MyParser(), EmptyVerifyChecksum(), MyIngress(), NotBackEgress(), EmptyComputeChecksum(), EmitHeaders()) main;

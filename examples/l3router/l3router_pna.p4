@@ -4,31 +4,7 @@
 
 #include <core.p4>
 #include <pna.p4>
-
-header ethernet_t {
-    bit<48> dstAddr;
-    bit<48> srcAddr;
-    bit<16> etherType;
-}
-
-header ipv4_t {
-    bit<4>  version;
-    bit<4>  ihl;
-    bit<8>  diffserv;
-    bit<16> totalLen;
-    bit<16> identification;
-    bit<3>  flags;
-    bit<13> fragOffset;
-    bit<8>  ttl;
-    bit<8>  protocol;
-    bit<16> hdrChecksum;
-    bit<32> srcAddr;
-    bit<32> dstAddr;
-}
-
-error {
-    WrongChecksum
-}
+#include <p4lib/internet_checksum.p4>
 
 struct metadata_t {
     bit<32>  next_hop;
@@ -40,28 +16,13 @@ struct headers_t {
     ipv4_t     ipv4;
 }
 
+#include <p4lib/pna.p4>
+
 parser MyParser(packet_in packet, out headers_t hdr, inout metadata_t meta, in pna_main_parser_input_metadata_t std) {
-    InternetChecksum() sum;
     state start {
-        packet.extract(hdr.ethernet);
-        transition select(hdr.ethernet.etherType) {
-            0x0800: ipv4;
-            default: accept;
-        }
-    }
-    state ipv4 {
-        packet.extract(hdr.ipv4);
-        sum.add({ hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.diffserv, hdr.ipv4.totalLen, hdr.ipv4.identification,
-                  hdr.ipv4.flags, hdr.ipv4.fragOffset, hdr.ipv4.ttl, hdr.ipv4.protocol, hdr.ipv4.srcAddr,
-                  hdr.ipv4.dstAddr });
-        verify(sum.get() == hdr.ipv4.hdrChecksum, error.WrongChecksum);
+        ParseEthernetIpv4Verified.apply(packet, hdr.ethernet, hdr.ipv4);
         transition accept;
     }
-}
-
-control MyPre(in headers_t hdr, inout metadata_t meta, in pna_pre_input_metadata_t std,
-              inout pna_pre_output_metadata_t ostd) {
-    apply { }
 }
 
 control MyMain(inout headers_t hdr, inout metadata_t meta, in pna_main_input_metadata_t std,
@@ -116,17 +77,9 @@ control MyMain(inout headers_t hdr, inout metadata_t meta, in pna_main_input_met
         ipv4_match.apply();
         rewrite_dst.apply();
         rewrite_src.apply();
-        sum.add({ hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.diffserv, hdr.ipv4.totalLen, hdr.ipv4.identification,
-                  hdr.ipv4.flags, hdr.ipv4.fragOffset, hdr.ipv4.ttl, hdr.ipv4.protocol, hdr.ipv4.srcAddr,
-                  hdr.ipv4.dstAddr });
+        add_ipv4(sum, hdr.ipv4);
         hdr.ipv4.hdrChecksum = sum.get();
     }
 }
 
-control MyDeparser(packet_out packet, in headers_t hdr, in metadata_t meta, in pna_main_output_metadata_t ostd) {
-    apply {
-        packet.emit(hdr);
-    }
-}
-
-PNA_NIC(MyParser(), MyPre(), MyMain(), MyDeparser()) main;
+PNA_NIC(MyParser(), EmptyPre(), MyMain(), EmitHeaders()) main;

@@ -5,37 +5,9 @@
 
 #include <core.p4>
 #include <v1model.p4>
+#include <p4lib/tunnels.p4>
 
-header ethernet_t {
-    bit<48> dstAddr;
-    bit<48> srcAddr;
-    bit<16> etherType;
-}
-
-header mpls_t {
-    bit<20> label;
-    bit<3>  tc;
-    bit<1>  bos;
-    bit<8>  ttl;
-}
-
-header ipv4_t {
-    bit<4>  version;
-    bit<4>  ihl;
-    bit<8>  diffserv;
-    bit<16> totalLen;
-    bit<16> identification;
-    bit<3>  flags;
-    bit<13> fragOffset;
-    bit<8>  ttl;
-    bit<8>  protocol;
-    bit<16> hdrChecksum;
-    bit<32> srcAddr;
-    bit<32> dstAddr;
-}
-
-struct metadata_t {
-}
+struct metadata_t { }
 
 struct headers_t {
     ethernet_t ethernet;
@@ -43,12 +15,14 @@ struct headers_t {
     ipv4_t     ipv4;
 }
 
+#include <p4lib/v1model_ipv4.p4>
+
 parser MyParser(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) {
     state start {
         packet.extract(hdr.ethernet);
         transition select(hdr.ethernet.etherType) {
-            0x8847: mpls;
-            0x0800: ipv4;
+            ETHERTYPE_MPLS: mpls;
+            ETHERTYPE_IPV4: ipv4;
             default: accept;
         }
     }
@@ -65,10 +39,6 @@ parser MyParser(packet_in packet, out headers_t hdr, inout metadata_t meta, inou
     }
 }
 
-control MyVerifyChecksum(inout headers_t hdr, inout metadata_t meta) {
-    apply { }
-}
-
 control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) {
     action drop() {
         mark_to_drop(std);
@@ -76,23 +46,15 @@ control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_met
 
     action push_one(bit<20> label, bit<9> port) {
         hdr.mpls.push_front(1);
-        hdr.mpls[0].setValid();
-        hdr.mpls[0].label = label;
-        hdr.mpls[0].tc = 0;
-        hdr.mpls[0].bos = 1;
-        hdr.mpls[0].ttl = hdr.ipv4.ttl - 1;
-        hdr.ethernet.etherType = 0x8847;
+        mpls_push(hdr.mpls[0], label, 0, 1, hdr.ipv4.ttl - 1);
+        hdr.ethernet.etherType = ETHERTYPE_MPLS;
         std.egress_spec = port;
     }
 
     action push_two(bit<20> outer, bit<20> inner, bit<9> port) {
         push_one(inner, port);
         hdr.mpls.push_front(1);
-        hdr.mpls[0].setValid();
-        hdr.mpls[0].label = outer;
-        hdr.mpls[0].tc = 0;
-        hdr.mpls[0].bos = 0;
-        hdr.mpls[0].ttl = hdr.mpls[1].ttl;
+        mpls_push(hdr.mpls[0], outer, 0, 0, hdr.mpls[1].ttl);
     }
 
     table fec {
@@ -114,7 +76,7 @@ control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_met
         if (hdr.mpls[0].isValid()) {
             hdr.mpls[0].ttl = ttl;
         } else {
-            hdr.ethernet.etherType = 0x0800;
+            hdr.ethernet.etherType = ETHERTYPE_IPV4;
             hdr.ipv4.ttl = ttl;
         }
         std.egress_spec = port;
@@ -142,25 +104,4 @@ control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_met
     }
 }
 
-control MyEgress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) {
-    apply { }
-}
-
-control MyComputeChecksum(inout headers_t hdr, inout metadata_t meta) {
-    apply {
-        update_checksum(hdr.ipv4.isValid() && hdr.ipv4.ihl == 5,
-            { hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.diffserv, hdr.ipv4.totalLen, hdr.ipv4.identification, hdr.ipv4.flags,
-              hdr.ipv4.fragOffset, hdr.ipv4.ttl, hdr.ipv4.protocol, hdr.ipv4.srcAddr, hdr.ipv4.dstAddr },
-            hdr.ipv4.hdrChecksum, HashAlgorithm.csum16);
-    }
-}
-
-control MyDeparser(packet_out packet, in headers_t hdr) {
-    apply {
-        packet.emit(hdr.ethernet);
-        packet.emit(hdr.mpls);
-        packet.emit(hdr.ipv4);
-    }
-}
-
-V1Switch(MyParser(), MyVerifyChecksum(), MyIngress(), MyEgress(), MyComputeChecksum(), MyDeparser()) main;
+V1Switch(MyParser(), EmptyVerifyChecksum(), MyIngress(), EmptyEgress(), UpdateIpv4Checksum(), EmitHeaders()) main;

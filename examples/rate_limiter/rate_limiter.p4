@@ -6,28 +6,8 @@
 
 #include <core.p4>
 #include <v1model.p4>
-
-header ethernet_t {
-    bit<48> dstAddr;
-    bit<48> srcAddr;
-    bit<16> etherType;
-}
-
-header ipv4_t {
-    bit<4>  version;
-    bit<4>  ihl;
-    bit<6>  dscp;
-    bit<2>  ecn;
-    bit<16> totalLen;
-    bit<16> identification;
-    bit<3>  flags;
-    bit<13> fragOffset;
-    bit<8>  ttl;
-    bit<8>  protocol;
-    bit<16> hdrChecksum;
-    bit<32> srcAddr;
-    bit<32> dstAddr;
-}
+#include <p4lib/checksum.p4>
+#include <p4lib/parsers.p4>
 
 const bit<2> GREEN = 0;
 const bit<2> YELLOW = 1;
@@ -44,22 +24,13 @@ struct headers_t {
     ipv4_t     ipv4;
 }
 
+#include <p4lib/v1model.p4>
+
 parser MyParser(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) {
     state start {
-        packet.extract(hdr.ethernet);
-        transition select(hdr.ethernet.etherType) {
-            0x0800: ipv4;
-            default: accept;
-        }
-    }
-    state ipv4 {
-        packet.extract(hdr.ipv4);
+        ParseEthernetIpv4.apply(packet, hdr.ethernet, hdr.ipv4);
         transition accept;
     }
-}
-
-control MyVerifyChecksum(inout headers_t hdr, inout metadata_t meta) {
-    apply { }
 }
 
 control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) {
@@ -102,31 +73,10 @@ control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_met
             if (meta.colour == RED) {
                 drop();
             } else if (meta.colour == YELLOW) {
-                // RFC 1624: the word with version, length, DSCP and ECN; only the second byte changes.
-                bit<32> sum = (bit<32>)(~hdr.ipv4.hdrChecksum) + (bit<32>)(~(8w0 ++ hdr.ipv4.dscp ++ 2w0)) +
-                    (bit<32>)(8w0 ++ CS1 ++ 2w0);
-                sum = (sum & 0xffff) + (sum >> 16);
-                sum = (sum & 0xffff) + (sum >> 16);
-                hdr.ipv4.hdrChecksum = ~sum[15:0];
-                hdr.ipv4.dscp = CS1;
+                ipv4_set_dscp(hdr.ipv4, CS1);
             }
         }
     }
 }
 
-control MyEgress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) {
-    apply { }
-}
-
-control MyComputeChecksum(inout headers_t hdr, inout metadata_t meta) {
-    apply { }
-}
-
-control MyDeparser(packet_out packet, in headers_t hdr) {
-    apply {
-        packet.emit(hdr.ethernet);
-        packet.emit(hdr.ipv4);
-    }
-}
-
-V1Switch(MyParser(), MyVerifyChecksum(), MyIngress(), MyEgress(), MyComputeChecksum(), MyDeparser()) main;
+V1Switch(MyParser(), EmptyVerifyChecksum(), MyIngress(), EmptyEgress(), EmptyComputeChecksum(), EmitHeaders()) main;

@@ -7,39 +7,9 @@
 
 #include <core.p4>
 #include <v1model.p4>
-
-header ethernet_t {
-    bit<48> dstAddr;
-    bit<48> srcAddr;
-    bit<16> etherType;
-}
-
-header arp_t {
-    bit<16> htype;
-    bit<16> ptype;
-    bit<8>  hlen;
-    bit<8>  plen;
-    bit<16> oper;
-    bit<48> senderHw;
-    bit<32> senderIp;
-    bit<48> targetHw;
-    bit<32> targetIp;
-}
-
-header ipv4_t {
-    bit<4>  version;
-    bit<4>  ihl;
-    bit<8>  diffserv;
-    bit<16> totalLen;
-    bit<16> identification;
-    bit<3>  flags;
-    bit<13> fragOffset;
-    bit<8>  ttl;
-    bit<8>  protocol;
-    bit<16> hdrChecksum;
-    bit<32> srcAddr;
-    bit<32> dstAddr;
-}
+#include <p4lib/arp.p4>
+#include <p4lib/forwarding.p4>
+#include <p4lib/parsers.p4>
 
 struct metadata_t {
     bit<16> nexthop;
@@ -51,31 +21,12 @@ struct headers_t {
     ipv4_t     ipv4;
 }
 
+#include <p4lib/v1model_ipv4.p4>
+
 parser MyParser(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) {
     state start {
-        packet.extract(hdr.ethernet);
-        transition select(hdr.ethernet.etherType) {
-            0x0800: ipv4;
-            0x0806: arp;
-            default: accept;
-        }
-    }
-    state ipv4 {
-        packet.extract(hdr.ipv4);
+        ParseEthernetArpIpv4.apply(packet, hdr.ethernet, hdr.arp, hdr.ipv4);
         transition accept;
-    }
-    state arp {
-        packet.extract(hdr.arp);
-        transition accept;
-    }
-}
-
-control MyVerifyChecksum(inout headers_t hdr, inout metadata_t meta) {
-    apply {
-        verify_checksum(hdr.ipv4.isValid() && hdr.ipv4.ihl == 5,
-            { hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.diffserv, hdr.ipv4.totalLen, hdr.ipv4.identification, hdr.ipv4.flags,
-              hdr.ipv4.fragOffset, hdr.ipv4.ttl, hdr.ipv4.protocol, hdr.ipv4.srcAddr, hdr.ipv4.dstAddr },
-            hdr.ipv4.hdrChecksum, HashAlgorithm.csum16);
     }
 }
 
@@ -108,9 +59,7 @@ control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_met
 
     action send(bit<9> port, bit<48> srcAddr, bit<48> dstAddr) {
         std.egress_spec = port;
-        hdr.ethernet.srcAddr = srcAddr;
-        hdr.ethernet.dstAddr = dstAddr;
-        hdr.ipv4.ttl = hdr.ipv4.ttl - 1;
+        ipv4_forward(hdr.ethernet, hdr.ipv4, srcAddr, dstAddr);
     }
 
     table nexthop {
@@ -122,14 +71,7 @@ control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_met
 
     // Answers a request for one of the router's own addresses with the port's MAC address.
     action arp_answer(bit<48> mac) {
-        bit<32> asked = hdr.arp.targetIp;
-        hdr.ethernet.dstAddr = hdr.ethernet.srcAddr;
-        hdr.ethernet.srcAddr = mac;
-        hdr.arp.oper = 2;
-        hdr.arp.targetHw = hdr.arp.senderHw;
-        hdr.arp.targetIp = hdr.arp.senderIp;
-        hdr.arp.senderHw = mac;
-        hdr.arp.senderIp = asked;
+        arp_answer(hdr.ethernet, hdr.arp, mac);
         std.egress_spec = std.ingress_port;
     }
 
@@ -164,25 +106,4 @@ control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_met
     }
 }
 
-control MyEgress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) {
-    apply { }
-}
-
-control MyComputeChecksum(inout headers_t hdr, inout metadata_t meta) {
-    apply {
-        update_checksum(hdr.ipv4.isValid() && hdr.ipv4.ihl == 5,
-            { hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.diffserv, hdr.ipv4.totalLen, hdr.ipv4.identification, hdr.ipv4.flags,
-              hdr.ipv4.fragOffset, hdr.ipv4.ttl, hdr.ipv4.protocol, hdr.ipv4.srcAddr, hdr.ipv4.dstAddr },
-            hdr.ipv4.hdrChecksum, HashAlgorithm.csum16);
-    }
-}
-
-control MyDeparser(packet_out packet, in headers_t hdr) {
-    apply {
-        packet.emit(hdr.ethernet);
-        packet.emit(hdr.arp);
-        packet.emit(hdr.ipv4);
-    }
-}
-
-V1Switch(MyParser(), MyVerifyChecksum(), MyIngress(), MyEgress(), MyComputeChecksum(), MyDeparser()) main;
+V1Switch(MyParser(), VerifyIpv4Checksum(), MyIngress(), EmptyEgress(), UpdateIpv4Checksum(), EmitHeaders()) main;

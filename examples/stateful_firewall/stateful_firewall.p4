@@ -8,40 +8,8 @@
 
 #include <core.p4>
 #include <v1model.p4>
-
-header ethernet_t {
-    bit<48> dstAddr;
-    bit<48> srcAddr;
-    bit<16> etherType;
-}
-
-header ipv4_t {
-    bit<4>  version;
-    bit<4>  ihl;
-    bit<8>  diffserv;
-    bit<16> totalLen;
-    bit<16> identification;
-    bit<3>  flags;
-    bit<13> fragOffset;
-    bit<8>  ttl;
-    bit<8>  protocol;
-    bit<16> hdrChecksum;
-    bit<32> srcAddr;
-    bit<32> dstAddr;
-}
-
-header tcp_t {
-    bit<16> srcPort;
-    bit<16> dstPort;
-    bit<32> seq;
-    bit<32> ack;
-    bit<4>  dataOffset;
-    bit<4>  reserved;
-    bit<8>  flags;
-    bit<16> window;
-    bit<16> checksum;
-    bit<16> urgent;
-}
+#include <p4lib/connection.p4>
+#include <p4lib/parsers.p4>
 
 const bit<32> CELLS = 1 << 20;
 
@@ -50,11 +18,6 @@ const bit<2> CLOSED = 0;
 const bit<2> SYN_SENT = 1;
 const bit<2> OPEN = 2;
 const bit<2> CLOSING = 3;
-
-const bit<8> FIN = 0x01;
-const bit<8> SYN = 0x02;
-const bit<8> RST = 0x04;
-const bit<8> ACK = 0x10;
 
 struct metadata_t {
     bool inside;
@@ -66,29 +29,20 @@ struct headers_t {
     tcp_t      tcp;
 }
 
+#include <p4lib/v1model.p4>
+
 parser MyParser(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) {
     state start {
         packet.extract(hdr.ethernet);
         transition select(hdr.ethernet.etherType) {
-            0x0800: ipv4;
+            ETHERTYPE_IPV4: ipv4;
             default: accept;
         }
     }
     state ipv4 {
-        packet.extract(hdr.ipv4);
-        transition select(hdr.ipv4.ihl, hdr.ipv4.fragOffset, hdr.ipv4.protocol) {
-            (5, 0, 6): tcp;
-            default: accept;
-        }
-    }
-    state tcp {
-        packet.extract(hdr.tcp);
+        ParseIpv4Tcp.apply(packet, hdr.ipv4, hdr.tcp);
         transition accept;
     }
-}
-
-control MyVerifyChecksum(inout headers_t hdr, inout metadata_t meta) {
-    apply { }
 }
 
 control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) {
@@ -125,33 +79,31 @@ control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_met
             exit;
         }
         // Both directions of a connection hash alike.
-        bit<32> local_ip = meta.inside ? hdr.ipv4.srcAddr : hdr.ipv4.dstAddr;
-        bit<32> remote_ip = meta.inside ? hdr.ipv4.dstAddr : hdr.ipv4.srcAddr;
-        bit<16> local_port = meta.inside ? hdr.tcp.srcPort : hdr.tcp.dstPort;
-        bit<16> remote_port = meta.inside ? hdr.tcp.dstPort : hdr.tcp.srcPort;
+        connection_t flow = connection_of(hdr.ipv4, hdr.tcp, meta.inside);
         bit<32> hash_value;
-        hash(hash_value, HashAlgorithm.crc32, 32w0, { local_ip, remote_ip, local_port, remote_port }, 33w0x100000000);
+        hash(hash_value, HashAlgorithm.crc32, 32w0, flow, 33w0x100000000);
         bit<32> at = hash_value & (CELLS - 1);
         // 12 bits of the hash that the cell does not say, and 18 of the connection itself.
-        bit<30> mark = hash_value[31:20] ++ (local_ip[17:0] ^ remote_ip[17:0] ^ (local_port ++ 2w0) ^ (2w0 ++ remote_port));
+        bit<30> mark = hash_value[31:20] ++ (flow.local_ip[17:0] ^ flow.remote_ip[17:0] ^ (flow.local_port ++ 2w0) ^
+            (2w0 ++ flow.remote_port));
 
         @atomic {
             bit<32> cell;
             connections.read(cell, at);
             bit<2> state = cell[31:2] == mark ? cell[1:0] : CLOSED;
             bit<2> next = state;
-            bit<8> open_flags = hdr.tcp.flags & (SYN | ACK);
-            if (hdr.tcp.flags & RST != 0) {
+            bit<8> open_flags = hdr.tcp.flags & (TCP_SYN | TCP_ACK);
+            if (hdr.tcp.flags & TCP_RST != 0) {
                 next = CLOSED;
-            } else if (meta.inside && open_flags == SYN) {
+            } else if (meta.inside && open_flags == TCP_SYN) {
                 next = SYN_SENT;
-            } else if (!meta.inside && state == SYN_SENT && open_flags == (SYN | ACK)) {
+            } else if (!meta.inside && state == SYN_SENT && open_flags == (TCP_SYN | TCP_ACK)) {
                 next = OPEN;
-            } else if (state == OPEN && hdr.tcp.flags & FIN != 0) {
+            } else if (state == OPEN && hdr.tcp.flags & TCP_FIN != 0) {
                 next = CLOSING;
             }
             if (!meta.inside) {
-                bool fits = state == SYN_SENT ? next != SYN_SENT : state == OPEN ? open_flags != SYN : hdr.tcp.flags & SYN == 0;
+                bool fits = state == SYN_SENT ? next != SYN_SENT : state == OPEN ? open_flags != TCP_SYN : hdr.tcp.flags & TCP_SYN == 0;
                 if (state == CLOSED || !fits) {
                     drop();
                 }
@@ -163,20 +115,4 @@ control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_met
     }
 }
 
-control MyEgress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) {
-    apply { }
-}
-
-control MyComputeChecksum(inout headers_t hdr, inout metadata_t meta) {
-    apply { }
-}
-
-control MyDeparser(packet_out packet, in headers_t hdr) {
-    apply {
-        packet.emit(hdr.ethernet);
-        packet.emit(hdr.ipv4);
-        packet.emit(hdr.tcp);
-    }
-}
-
-V1Switch(MyParser(), MyVerifyChecksum(), MyIngress(), MyEgress(), MyComputeChecksum(), MyDeparser()) main;
+V1Switch(MyParser(), EmptyVerifyChecksum(), MyIngress(), EmptyEgress(), EmptyComputeChecksum(), EmitHeaders()) main;

@@ -5,21 +5,11 @@
 
 #include <core.p4>
 #include <v1model.p4>
-
-header ethernet_t {
-    bit<48> dstAddr;
-    bit<48> srcAddr;
-    bit<16> etherType;
-}
-
-header vlan_t {
-    bit<3>  pcp;
-    bit<1>  dei;
-    bit<12> vid;
-    bit<16> etherType;
-}
+#include <p4lib/parsers.p4>
+#include <p4lib/vlan.p4>
 
 struct metadata_t {
+    // The tag's, until `port_vlan` says that of a frame without one.
     bit<12> vid;
 }
 
@@ -28,22 +18,13 @@ struct headers_t {
     vlan_t     vlan;
 }
 
+#include <p4lib/v1model.p4>
+
 parser MyParser(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) {
     state start {
-        packet.extract(hdr.ethernet);
-        transition select(hdr.ethernet.etherType) {
-            0x8100: vlan;
-            default: accept;
-        }
-    }
-    state vlan {
-        packet.extract(hdr.vlan);
+        ParseEthernetVlan.apply(packet, hdr.ethernet, hdr.vlan, meta.vid);
         transition accept;
     }
-}
-
-control MyVerifyChecksum(inout headers_t hdr, inout metadata_t meta) {
-    apply { }
 }
 
 control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) {
@@ -63,9 +44,7 @@ control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_met
         size = 512;
     }
 
-    action admitted() {
-        meta.vid = hdr.vlan.vid;
-    }
+    action admitted() { }
 
     // VLANs that a port takes tagged.
     table admit {
@@ -107,21 +86,11 @@ control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_met
 
 control MyEgress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) {
     action tagged() {
-        if (!hdr.vlan.isValid()) {
-            hdr.vlan.setValid();
-            hdr.vlan.pcp = 0;
-            hdr.vlan.dei = 0;
-            hdr.vlan.etherType = hdr.ethernet.etherType;
-            hdr.ethernet.etherType = 0x8100;
-        }
-        hdr.vlan.vid = meta.vid;
+        vlan_push(hdr.ethernet, hdr.vlan, meta.vid);
     }
 
     action untagged() {
-        if (hdr.vlan.isValid()) {
-            hdr.ethernet.etherType = hdr.vlan.etherType;
-            hdr.vlan.setInvalid();
-        }
+        vlan_pop(hdr.ethernet, hdr.vlan);
     }
 
     table egress_tag {
@@ -139,15 +108,4 @@ control MyEgress(inout headers_t hdr, inout metadata_t meta, inout standard_meta
     }
 }
 
-control MyComputeChecksum(inout headers_t hdr, inout metadata_t meta) {
-    apply { }
-}
-
-control MyDeparser(packet_out packet, in headers_t hdr) {
-    apply {
-        packet.emit(hdr.ethernet);
-        packet.emit(hdr.vlan);
-    }
-}
-
-V1Switch(MyParser(), MyVerifyChecksum(), MyIngress(), MyEgress(), MyComputeChecksum(), MyDeparser()) main;
+V1Switch(MyParser(), EmptyVerifyChecksum(), MyIngress(), MyEgress(), EmptyComputeChecksum(), EmitHeaders()) main;

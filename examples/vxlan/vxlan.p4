@@ -5,45 +5,11 @@
 
 #include <core.p4>
 #include <v1model.p4>
-
-header ethernet_t {
-    bit<48> dstAddr;
-    bit<48> srcAddr;
-    bit<16> etherType;
-}
-
-header ipv4_t {
-    bit<4>  version;
-    bit<4>  ihl;
-    bit<8>  diffserv;
-    bit<16> totalLen;
-    bit<16> identification;
-    bit<3>  flags;
-    bit<13> fragOffset;
-    bit<8>  ttl;
-    bit<8>  protocol;
-    bit<16> hdrChecksum;
-    bit<32> srcAddr;
-    bit<32> dstAddr;
-}
-
-header udp_t {
-    bit<16> srcPort;
-    bit<16> dstPort;
-    bit<16> length;
-    bit<16> checksum;
-}
-
-header vxlan_t {
-    bit<8>  flags;
-    bit<24> reserved;
-    bit<24> vni;
-    bit<8>  reserved2;
-}
+#include <p4lib/tunnels.p4>
+#include <p4lib/v1model_checksum.p4>
 
 struct metadata_t {
     bit<24> vni;
-    bit<32> local_ip;
 }
 
 struct headers_t {
@@ -54,36 +20,13 @@ struct headers_t {
     ethernet_t ethernet;
 }
 
+#include <p4lib/v1model.p4>
+
 parser MyParser(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) {
     state start {
-        transition select(packet.lookahead<bit<112>>()[15:0]) {
-            0x0800: maybe_tunnel;
-            default: tenant;
-        }
-    }
-    state maybe_tunnel {
-        // Ethernet and IPv4 without options, then UDP to port 4789.
-        bit<304> front = packet.lookahead<bit<304>>();
-        transition select(front[119:112], front[15:0]) {
-            (17, 4789): tunnel;
-            default: tenant;
-        }
-    }
-    state tunnel {
-        packet.extract(hdr.outer_ethernet);
-        packet.extract(hdr.outer_ipv4);
-        packet.extract(hdr.outer_udp);
-        packet.extract(hdr.vxlan);
-        transition tenant;
-    }
-    state tenant {
-        packet.extract(hdr.ethernet);
+        ParseVxlanEthernet.apply(packet, hdr.outer_ethernet, hdr.outer_ipv4, hdr.outer_udp, hdr.vxlan, hdr.ethernet);
         transition accept;
     }
-}
-
-control MyVerifyChecksum(inout headers_t hdr, inout metadata_t meta) {
-    apply { }
 }
 
 control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) {
@@ -93,10 +36,7 @@ control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_met
 
     action decap() {
         meta.vni = hdr.vxlan.vni;
-        hdr.outer_ethernet.setInvalid();
-        hdr.outer_ipv4.setInvalid();
-        hdr.outer_udp.setInvalid();
-        hdr.vxlan.setInvalid();
+        vxlan_pop(hdr.outer_ethernet, hdr.outer_ipv4, hdr.outer_udp, hdr.vxlan);
     }
 
     // The end point's own addresses.
@@ -133,35 +73,16 @@ control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_met
     }
 
     action tunnel_to(bit<32> remote, bit<32> own, bit<48> dstMac, bit<48> srcMac, bit<9> port) {
-        hdr.outer_ethernet.setValid();
-        hdr.outer_ethernet.dstAddr = dstMac;
-        hdr.outer_ethernet.srcAddr = srcMac;
-        hdr.outer_ethernet.etherType = 0x0800;
-        hdr.outer_ipv4.setValid();
-        hdr.outer_ipv4.version = 4;
-        hdr.outer_ipv4.ihl = 5;
-        hdr.outer_ipv4.diffserv = 0;
-        // The frame, VXLAN (8), UDP (8) and IPv4 (20).
-        hdr.outer_ipv4.totalLen = (bit<16>)std.packet_length + 36;
-        hdr.outer_ipv4.identification = 0;
-        hdr.outer_ipv4.flags = 2;
-        hdr.outer_ipv4.fragOffset = 0;
-        hdr.outer_ipv4.ttl = 64;
-        hdr.outer_ipv4.protocol = 17;
-        hdr.outer_ipv4.srcAddr = own;
-        hdr.outer_ipv4.dstAddr = remote;
-        hdr.outer_udp.setValid();
         // Entropy for ECMP on the way (RFC 7348, section 5).
-        hash(hdr.outer_udp.srcPort, HashAlgorithm.crc16, 16w49152,
+        bit<16> srcPort;
+        hash(srcPort, HashAlgorithm.crc16, 16w49152,
              { hdr.ethernet.dstAddr, hdr.ethernet.srcAddr, hdr.ethernet.etherType }, 32w16384);
-        hdr.outer_udp.dstPort = 4789;
-        hdr.outer_udp.length = (bit<16>)std.packet_length + 16;
-        hdr.outer_udp.checksum = 0;
-        hdr.vxlan.setValid();
-        hdr.vxlan.flags = 8;
-        hdr.vxlan.reserved = 0;
-        hdr.vxlan.vni = meta.vni;
-        hdr.vxlan.reserved2 = 0;
+        // The frame behind VXLAN (8), UDP (8) and IPv4 (20).
+        bit<16> length = (bit<16>)std.packet_length;
+        ethernet_push(hdr.outer_ethernet, dstMac, srcMac, ETHERTYPE_IPV4);
+        ipv4_push(hdr.outer_ipv4, IP_PROTO_UDP, own, remote, length + 36);
+        udp_push(hdr.outer_udp, srcPort, UDP_PORT_VXLAN, length + 16);
+        vxlan_push(hdr.vxlan, meta.vni);
         std.egress_spec = port;
     }
 
@@ -188,24 +109,10 @@ control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_met
     }
 }
 
-control MyEgress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t std) {
-    apply { }
-}
-
 control MyComputeChecksum(inout headers_t hdr, inout metadata_t meta) {
     apply {
-        update_checksum(hdr.outer_ipv4.isValid(),
-            { hdr.outer_ipv4.version, hdr.outer_ipv4.ihl, hdr.outer_ipv4.diffserv, hdr.outer_ipv4.totalLen,
-              hdr.outer_ipv4.identification, hdr.outer_ipv4.flags, hdr.outer_ipv4.fragOffset, hdr.outer_ipv4.ttl,
-              hdr.outer_ipv4.protocol, hdr.outer_ipv4.srcAddr, hdr.outer_ipv4.dstAddr },
-            hdr.outer_ipv4.hdrChecksum, HashAlgorithm.csum16);
+        update_ipv4_checksum(hdr.outer_ipv4.isValid(), hdr.outer_ipv4);
     }
 }
 
-control MyDeparser(packet_out packet, in headers_t hdr) {
-    apply {
-        packet.emit(hdr);
-    }
-}
-
-V1Switch(MyParser(), MyVerifyChecksum(), MyIngress(), MyEgress(), MyComputeChecksum(), MyDeparser()) main;
+V1Switch(MyParser(), EmptyVerifyChecksum(), MyIngress(), EmptyEgress(), MyComputeChecksum(), EmitHeaders()) main;

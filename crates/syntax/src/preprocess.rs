@@ -635,7 +635,9 @@ impl Preprocessor<'_> {
                 let like = self.similar_file(&name, quoted, span.file);
                 let architecture = is_architecture(&name);
                 let mut help = Vec::new();
-                let own: Vec<String> = self.loader.names(None).iter().map(|name| format!("<{name}>")).collect();
+                let own = self.loader.names(None);
+                let blocks = |name: &&String| name.starts_with("p4lib/");
+                let own: Vec<String> = own.iter().filter(|n| !blocks(n)).map(|name| format!("<{name}>")).collect();
                 // In angle brackets it is most often the file of an architecture.
                 let may_be = architecture || (like.is_none() && !quoted && !name.contains('/'));
                 if may_be && !own.is_empty() {

@@ -19,7 +19,7 @@ pub(crate) enum Kind {
 }
 
 /// Frames that may wait in the kernel on their way in beside the ring, and out, in bytes.
-const SOCKET_BUFFER_BYTES: i32 = 4 << 20;
+const RECEIVE_BUFFER_BYTES: i32 = 4 << 20;
 
 /// What a frame may be longer than the interface's MTU: an Ethernet header and two VLAN tags.
 const LINK_HEADER_BYTES: usize = 22;
@@ -125,12 +125,10 @@ fn frame_bytes(mtu: u32) -> usize {
 fn socket() -> io::Result<OwnedFd> {
     let socket = sys::packet_socket()?;
     sys::set_option(&socket, libc::SOL_PACKET, libc::PACKET_VNET_HDR, 1)?;
-    let sizes = [(libc::SO_SNDBUFFORCE, libc::SO_SNDBUF), (libc::SO_RCVBUFFORCE, libc::SO_RCVBUF)];
-    for (with_privilege, without) in sizes {
-        // More than the system's limit only with CAP_NET_ADMIN: less will do.
-        if sys::set_option(&socket, libc::SOL_SOCKET, with_privilege, SOCKET_BUFFER_BYTES).is_err() {
-            let _ = sys::set_option(&socket, libc::SOL_SOCKET, without, SOCKET_BUFFER_BYTES);
-        }
+    // More than the system's limit only with CAP_NET_ADMIN: less will do. What is sent has the system's default: what waits in
+    // the interface's queueing discipline waits behind no queue of ours.
+    if sys::set_option(&socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, RECEIVE_BUFFER_BYTES).is_err() {
+        let _ = sys::set_option(&socket, libc::SOL_SOCKET, libc::SO_RCVBUF, RECEIVE_BUFFER_BYTES);
     }
     Ok(socket)
 }

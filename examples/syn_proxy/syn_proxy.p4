@@ -399,7 +399,7 @@ control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_met
             }
             if (is_syn) {
                 turn_back(hdr);
-                hdr.options.pop_front(10);
+                // The options that came are cut off with the data.
                 hdr.tcp.window = 0;
                 truncate(make_segment(hdr, cookie, client_seq + 1, TCP_SYN | TCP_ACK, meta.server_mss));
                     std.egress_spec = CLIENTS;

@@ -48,8 +48,12 @@ bit<16> checksum_update(in bit<16> checksum, in bit<32> change) {
 
 // UDP's checksum, RFC 768: 0 says that the sender has computed none, so a sum that comes out as 0 is sent as all ones.
 bit<16> checksum_update_udp(in bit<16> checksum, in bit<32> change) {
-    bit<16> updated = checksum_update(checksum, change);
-    return checksum == 0 ? 0 : updated == 0 ? 0xffff : updated;
+    bit<16> updated = checksum;
+    if (checksum != 0) {
+        updated = checksum_update(checksum, change);
+        updated = updated == 0 ? 0xffff : updated;
+    }
+    return updated;
 }
 
 // The checksum of an IPv4 header without options, computed anew.

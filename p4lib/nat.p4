@@ -59,8 +59,8 @@ void nat_transport(inout tcp_t tcp, inout udp_t udp, in bit<32> change) {
     if (tcp.isValid()) {
         tcp.checksum = checksum_update(tcp.checksum, change);
     }
-    if (udp.isValid() && udp.checksum != 0) {
-        udp.checksum = checksum_update(udp.checksum, change);
+    if (udp.isValid()) {
+        udp.checksum = checksum_update_udp(udp.checksum, change);
     }
 }
 

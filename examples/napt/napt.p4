@@ -72,9 +72,8 @@ control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_met
         if (hdr.tcp.isValid()) {
             hdr.tcp.checksum = checksum_update(hdr.tcp.checksum, change);
         }
-        // 0: the sender has computed none.
-        if (hdr.udp.isValid() && hdr.udp.checksum != 0) {
-            hdr.udp.checksum = checksum_update(hdr.udp.checksum, change);
+        if (hdr.udp.isValid()) {
+            hdr.udp.checksum = checksum_update_udp(hdr.udp.checksum, change);
         }
         std.egress_spec = port;
     }

@@ -418,7 +418,7 @@ def test_listen_names_digests_that_are_not_sent(daemon):
 
 
 @pytest.mark.parametrize("program, lines", [
-    ("heavy_hitter", ["register MyIngress.row_1.cells: a packet comes to one cell, which it can lock",
+    ("heavy_hitter", ["register MyIngress.row_1: a packet comes to one cell, which it can lock",
                       "workers run at the same time"]),
     ("router", ["the program has no registers: workers share no state that packets read and write"]),
 ])

@@ -1,4 +1,5 @@
-// The two ends of a TCP connection, from the side of one of them: both directions have the same value, to be hashed or looked up.
+// The two ends of a TCP connection, from the side of one of them: both directions have the same value, to be hashed or looked
+// up.
 
 #ifndef P4LIB_CONNECTION_P4
 #define P4LIB_CONNECTION_P4

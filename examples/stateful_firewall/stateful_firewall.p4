@@ -103,7 +103,8 @@ control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_met
                 next = CLOSING;
             }
             if (!meta.inside) {
-                bool fits = state == SYN_SENT ? next != SYN_SENT : state == OPEN ? open_flags != TCP_SYN : hdr.tcp.flags & TCP_SYN == 0;
+                bool fits = state == SYN_SENT ? next != SYN_SENT :
+                    state == OPEN ? open_flags != TCP_SYN : hdr.tcp.flags & TCP_SYN == 0;
                 if (state == CLOSED || !fits) {
                     drop();
                 }

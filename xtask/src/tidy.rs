@@ -100,7 +100,7 @@ fn architecture(findings: &mut Vec<String>) -> Result<()> {
             findings.push(format!("{page}: more than 300 lines"));
         }
         for path in text.split('`').skip(1).step_by(2) {
-            let ours = ["crates/", "examples/", "docs/", "scripts/", "tests/", "fuzz/", "xtask/"];
+            let ours = ["crates/", "examples/", "docs/", "p4lib/", "scripts/", "tests/", "fuzz/", "xtask/"];
             let plain = !path.contains(['*', ' ', '<', '{']);
             if plain && ours.iter().any(|o| path.starts_with(o)) && !Path::new(path).exists() {
                 findings.push(format!("{page}: `{path}` does not exist"));

@@ -404,6 +404,8 @@ fn name_assertions(program: &mut ir::Program, sources: &SourceMap) {
         if let ir::Op::Assert { text, .. } = &mut inst.op
             && let Some((file, line)) = sources.origin(inst.span)
         {
+            // `<p4lib/x.p4>` comes with the compiler.
+            let file = file.trim_matches(['<', '>']);
             let file = Path::new(file).file_name().map_or(file.into(), |name| name.to_string_lossy());
             *text = format!("{text} at {file}:{line}");
         }

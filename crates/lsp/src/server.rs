@@ -594,7 +594,7 @@ fn embedded_copy(name: &str) -> Option<PathBuf> {
     let folder = cache.unwrap_or_else(std::env::temp_dir).join("sluice").join(env!("CARGO_PKG_VERSION"));
     let path = folder.join(name);
     if !std::fs::read_to_string(&path).is_ok_and(|there| there == text) {
-        std::fs::create_dir_all(&folder).ok()?;
+        std::fs::create_dir_all(path.parent()?).ok()?;
         std::fs::write(&path, text).ok()?;
     }
     Some(path)

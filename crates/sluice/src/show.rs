@@ -157,6 +157,8 @@ fn stages_text(program: &Program, stages: &jit::Stages) -> String {
 fn line_of(sources: &SourceMap, span: Span) -> Option<String> {
     let (file, line, _) = sources.locate(span)?;
     let text = sources.get(span.file)?.text.lines().nth(line as usize - 1)?.trim();
+    // `<p4lib/x.p4>` comes with the compiler.
+    let file = file.trim_matches(['<', '>']);
     let name = Path::new(file).file_name().map_or(file.into(), |n| n.to_string_lossy());
     Some(format!("{name}:{line}: {text}"))
 }

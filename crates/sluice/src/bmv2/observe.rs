@@ -455,6 +455,8 @@ impl<'a> Narrator<'a> {
     fn source(&self, span: Span) -> Option<(String, String)> {
         let (file, line) = self.sources.origin(span)?;
         let words: Vec<&str> = self.sources.text(span)?.split_whitespace().collect();
+        // `<p4lib/x.p4>` comes with the compiler.
+        let file = file.trim_matches(['<', '>']);
         let file = Path::new(file).file_name().map_or(file.into(), |name| name.to_string_lossy());
         (!words.is_empty()).then(|| (format!("{file}({line})"), words.join(" ").trim_end_matches(';').to_string()))
     }

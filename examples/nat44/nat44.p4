@@ -23,8 +23,8 @@
 
 const bit<9> OUTSIDE = 2;
 const bit<32> HOSTS = 65536;
-// Ports that are tried for one packet.
-const bit<8> PROBES = 8;
+// Ports that are tried for one packet, all over the block.
+const bit<16> PROBES = 8;
 
 // Of mappings, by the number of their expire time.
 const bit<8> UDP = 0;
@@ -214,16 +214,6 @@ control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_met
         actions = { pool; NoAction; }
         default_action = NoAction();
         size = 1024;
-    }
-
-    action take_next_port() {
-        bit<16> n;
-        @atomic {
-            next_port.read(n, meta.cell);
-            n = n < meta.ports ? n : 0;
-            next_port.write(meta.cell, n + 1);
-        }
-        meta.outside.port = meta.first[15:0] + n;
     }
 
     // Who comes in learns whose the port is; who goes out, whether it is his.
@@ -419,9 +409,15 @@ control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_met
                 } else if (!meta.is_error && (!hdr.icmp.isValid() || hdr.icmp.type == ICMP_ECHO_REQUEST)) {
                     pools.apply();
                     if (meta.ports != 0) {
-                        for (bit<8> i = 0; i < PROBES && !meta.is_owned; i = i + 1) {
-                            take_next_port();
+                        bit<16> n;
+                        next_port.read(n, meta.cell);
+                        n = n < meta.ports ? n : 0;
+                        next_port.write(meta.cell, n + 1);
+                        bit<16> step = meta.ports < PROBES ? 1 : meta.ports / PROBES;
+                        for (bit<16> i = 0; i < PROBES && !meta.is_owned; i = i + 1) {
+                            meta.outside.port = meta.first[15:0] + n;
                             owners.apply();
+                            n = n < meta.ports - step ? n + step : n - (meta.ports - step);
                         }
                         mappings.apply();
                     }

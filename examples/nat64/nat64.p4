@@ -21,8 +21,8 @@
 // 64:ff9b::
 const bit<96> PREFIX = 96w0x0064ff9b << 64;
 const bit<32> BLOCKS = 65536;
-// Ports that are tried for one packet.
-const bit<8> PROBES = 8;
+// Ports that are tried for one packet, all over the block.
+const bit<16> PROBES = 8;
 const bit<16> MTU = 1500;
 
 // Of mappings, by the number of their expire time.
@@ -342,16 +342,6 @@ control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_met
         size = 1024;
     }
 
-    action take_next_port() {
-        bit<16> n;
-        @atomic {
-            next_port.read(n, meta.cell);
-            n = n < meta.ports ? n : 0;
-            next_port.write(meta.cell, n + 1);
-        }
-        meta.outside.port = meta.first + n;
-    }
-
     // Who comes in learns whose the port is; who goes out, whether it is his.
     action owner(bit<128> address, bit<16> port) {
         if (meta.comes_in) {
@@ -645,9 +635,15 @@ control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_met
                 } else if (!meta.is_error && (!hdr.icmp.isValid() || hdr.icmp.type == ICMPV6_ECHO_REQUEST)) {
                     pools.apply();
                     if (meta.ports != 0) {
-                        for (bit<8> i = 0; i < PROBES && !meta.is_owned; i = i + 1) {
-                            take_next_port();
+                        bit<16> n;
+                        next_port.read(n, meta.cell);
+                        n = n < meta.ports ? n : 0;
+                        next_port.write(meta.cell, n + 1);
+                        bit<16> step = meta.ports < PROBES ? 1 : meta.ports / PROBES;
+                        for (bit<16> i = 0; i < PROBES && !meta.is_owned; i = i + 1) {
+                            meta.outside.port = meta.first + n;
                             owners.apply();
+                            n = n < meta.ports - step ? n + step : n - (meta.ports - step);
                         }
                         mappings.apply();
                     }

@@ -6,14 +6,14 @@
 //
 // `mappings` leads from a host's address and port to those outside, whomever it talks to, and `owners` back; the first packet
 // writes both. Mapping and filtering are endpoint-independent (RFC 4787, REQ-1 and REQ-8; RFC 5382; RFC 5508 for echoes). What
-// goes out keeps both alive, what comes in does not (RFC 4787, REQ-6). Entries of `owners` end ten seconds after their mapping, so
-// nobody gets a port at once that another had. TCP has 2 h 4 min when it is established, 4 min before and after FIN or RST
+// goes out keeps both alive, what comes in does not (RFC 4787, REQ-6). Entries of `owners` end ten seconds after their mapping,
+// so nobody gets a port at once that another had. TCP has 2 h 4 min when it is established, 4 min before and after FIN or RST
 // (RFC 5382, REQ-5; RFC 7857, section 2), counted for the mapping and not for each connection.
 //
 // A packet from inside to an address of ours gets both translations, its source's first (hairpinning, RFC 4787, REQ-9). ICMP
-// errors are translated with what they quote (RFC 5508, REQ-3 to REQ-7). The first fragment leaves its addresses to the later
-// ones (RFC 4787, REQ-14: fragments in order). Checksums are changed (RFC 1624) and never made anew, so that damage stays visible.
-// Other protocols and IPv4 options are dropped.
+// errors are translated with what they quote (RFC 5508, REQ-4, REQ-5 and REQ-7). The first fragment leaves its addresses to the
+// later ones; one that comes before it is dropped, since no packet waits here (RFC 4787, REQ-14 wants it kept). Checksums are
+// changed (RFC 1624) and never made anew, so damage stays visible. Other protocols and IPv4 options are dropped.
 
 #include <core.p4>
 #include <v1model.p4>

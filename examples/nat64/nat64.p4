@@ -1,16 +1,17 @@
 // Stateful NAT64 (RFC 6146): hosts that have only IPv6 reach IPv4 hosts at 64:ff9b::/96 (RFC 6052), without a controller.
 //
-// `pools` gives the hosts of an IPv6 prefix an IPv4 address and a block of ports. `mappings` and `owners` are the binding information
-// base, by IPv6 and by IPv4 address and port; the first packet from IPv6 writes both. Mapping and filtering are
-// endpoint-independent, so sessions are not kept (RFC 6146, section 3.5): a mapping has the timers of section 4 itself, which
-// packets from IPv6 begin anew. Entries of `owners` end ten seconds after their mapping, see nat44.
+// `pools` gives the hosts of an IPv6 prefix an IPv4 address and a block of ports. `mappings` and `owners` are the binding
+// information base, by IPv6 and by IPv4 address and port; the first packet from IPv6 writes both. Mapping and filtering are
+// endpoint-independent. Sessions are not kept, other than in RFC 6146, section 3.5: a mapping has the timers of section 4 itself,
+// and packets from IPv6 begin them anew. Entries of `owners` end ten seconds after their mapping, as in nat44.
 //
-// Inside the program every packet has IPv6 addresses: those of IPv4 are in the prefix. A source from IPv6 becomes one in the prefix,
-// a destination of the pools becomes its owner's, and what then goes to the prefix leaves as IPv4. So a packet that gets both is
-// hairpinned (RFC 6146, section 3.8). Headers and ICMP are translated as RFC 7915 says, errors with what they quote and with MTU
-// and pointer; checksums are changed (RFC 1624), and only that of UDP over IPv4 without one is computed (section 4.5). The first
-// fragment leaves its addresses to the later ones. Nothing is fragmented here: links are taken to carry 1500 bytes. Fragments of ICMP,
-// IPv4 options, other IPv6 extension headers than fragment's, and other protocols are dropped.
+// Inside the program every packet has IPv6 addresses: those of IPv4 are in the prefix. A source from IPv6 becomes one in the
+// prefix, a destination of the pools becomes its owner's, and what then goes to the prefix leaves as IPv4. So a packet that gets
+// both is hairpinned (RFC 6146, section 3.8). Headers and ICMP are translated as RFC 7915 says, errors with what they quote, MTU
+// and pointer. Checksums are changed (RFC 1624); only UDP over IPv4 without one gets one (RFC 7915, section 4.5). The first
+// fragment leaves its addresses to the later ones; one that comes before it is dropped. Nothing is fragmented here: links are
+// taken to carry 1500 bytes. Fragments of ICMP, IPv4 options, IPv6 extension headers but that of fragments, and other protocols
+// are dropped.
 
 #include <core.p4>
 #include <v1model.p4>

@@ -2,19 +2,21 @@
 // clients, port 2 to the servers.
 //
 // SYN flooding (RFC 4987) fills tables with connections that nobody completes. Here a SYN to a protected server is answered with
-// a SYN cookie (RFC 4987, section 3.6) and forgotten: the answer's sequence number is a keyed hash of addresses, ports, the client's
-// sequence number and the time, with two bits for the client's MSS. An ACK that returns a cookie of this time slot or the last one
-// (67 s each) is from somebody who got it. Only then there is an entry in `connections`, which that packet writes, and a SYN to the
-// server. The server's SYN and ACK becomes two packets: a clone that completes its handshake, and an ACK to the client that opens
-// the window, which was 0 until then, so that clients send nothing too early. From then on the numbers of the server's direction
-// are those of the cookie for the client, and are translated, checksums as well (RFC 1624).
+// a SYN cookie (RFC 4987, sections 3.6 and 3.8) and forgotten: the answer's sequence number is a keyed hash of addresses, ports,
+// the client's sequence number and the time, with two bits for the client's MSS. An ACK that returns a cookie of this time slot
+// or the last one (67 s each) is from somebody who got it. Only then there is an entry in `connections`, which that packet writes,
+// and a SYN to the server. The server's SYN and ACK becomes two packets: a clone that completes its handshake, and an ACK to the
+// client that opens the window, which was 0 until then, so that clients send nothing too early. From then on the numbers of the
+// server's direction are those of the cookie for the client, and are translated, checksums as well (RFC 1624), also where an
+// ICMP error quotes them, since servers ask whether a quoted number fits (RFC 5927, section 4.1).
 //
-// The hash is HalfSipHash-2-4 (Aumasson and Bernstein, 2012) with the key in register `secret`; without a key nothing is answered.
-// A cookie that comes again finds the entry of its connection, which outlives the cookie, and opens nothing.
+// The hash is HalfSipHash-2-4 (SipHash of Aumasson and Bernstein, 2012, with words of 32 bits), its key in register `secret`;
+// without a key nothing is answered. A cookie that comes again finds the entry of its connection, which outlives the cookie, and
+// opens nothing.
 //
 // A cookie has no room for other options, so such connections have no window scale, SACK or timestamps. Connections that are
-// older than the proxy are cut. ICMP errors are passed on as they are, with the client's numbers in what they quote. What is not TCP
-// and what is for other servers passes; fragments of TCP, IPv4 options before it and IPv6 extension headers do not.
+// older than the proxy are cut. What is not TCP and what is for other servers passes; fragments of TCP, IPv4 options before it
+// and IPv6 extension headers do not.
 
 #include <core.p4>
 #include <v1model.p4>
@@ -43,6 +45,13 @@ header word_t {
     bit<32> word;
 }
 
+// What an error quotes of TCP.
+header quoted_t {
+    bit<16> srcPort;
+    bit<16> dstPort;
+    bit<32> seq;
+}
+
 struct headers_t {
     ethernet_t ethernet;
     ipv4_t     ipv4;
@@ -52,6 +61,10 @@ struct headers_t {
     tcp_mss_t  mss;
     // Those of a SYN that has come.
     word_t[10] options;
+    icmp_t     icmp;
+    ipv4_t     quoted_ipv4;
+    ipv6_t     quoted_ipv6;
+    quoted_t   quoted;
 }
 
 // What the proxy knows of a connection: sequence numbers of the client, of the cookie and of the server, and the client's window.
@@ -173,6 +186,7 @@ parser MyParser(packet_in packet, out headers_t hdr, inout metadata_t meta, inou
         transition select(hdr.ipv4.protocol, hdr.ipv4.ihl, hdr.ipv4.flags[0:0], hdr.ipv4.fragOffset) {
             (IP_PROTO_TCP, 5, 0, 0): tcp;
             (IP_PROTO_TCP, _, _, _): hidden;
+            (IP_PROTO_ICMP, 5, 0, 0): icmp;
             default: accept;
         }
     }
@@ -183,12 +197,47 @@ parser MyParser(packet_in packet, out headers_t hdr, inout metadata_t meta, inou
         transition select(hdr.ipv6.nextHdr) {
             IP_PROTO_TCP: tcp;
             IP_PROTO_UDP: accept;
-            IP_PROTO_ICMPV6: accept;
+            IP_PROTO_ICMPV6: icmp;
             default: hidden;
         }
     }
     state hidden {
         meta.may_hide_tcp = true;
+        transition accept;
+    }
+    state icmp {
+        packet.extract(hdr.icmp);
+        transition select(hdr.ipv4.isValid(), hdr.icmp.type) {
+            (true, ICMP_UNREACHABLE): quoted_ipv4;
+            (true, ICMP_TIME_EXCEEDED): quoted_ipv4;
+            (true, ICMP_PARAMETER_PROBLEM): quoted_ipv4;
+            (false, ICMPV6_UNREACHABLE .. ICMPV6_PARAMETER_PROBLEM): quoted_ipv6;
+            default: accept;
+        }
+    }
+    // Servers have sent what clients' routers quote.
+    state quoted_ipv4 {
+        packet.extract(hdr.quoted_ipv4);
+        meta.client = 80w0 ++ 16w0xffff ++ hdr.quoted_ipv4.dstAddr;
+        meta.server = 80w0 ++ 16w0xffff ++ hdr.quoted_ipv4.srcAddr;
+        transition select(hdr.quoted_ipv4.protocol, hdr.quoted_ipv4.ihl, hdr.quoted_ipv4.fragOffset) {
+            (IP_PROTO_TCP, 5, 0): quoted;
+            default: accept;
+        }
+    }
+    state quoted_ipv6 {
+        packet.extract(hdr.quoted_ipv6);
+        meta.client = hdr.quoted_ipv6.dstAddr;
+        meta.server = hdr.quoted_ipv6.srcAddr;
+        transition select(hdr.quoted_ipv6.nextHdr) {
+            IP_PROTO_TCP: quoted;
+            default: accept;
+        }
+    }
+    state quoted {
+        packet.extract(hdr.quoted);
+        meta.client_port = hdr.quoted.dstPort;
+        meta.server_port = hdr.quoted.srcPort;
         transition accept;
     }
     state tcp {
@@ -302,6 +351,8 @@ control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_met
         } else {
             meta.is_known = true;
             meta.entry = { state, client_seq, cookie, server_seq, window };
+        }
+        if (!meta.begins && hdr.tcp.isValid()) {
             bit<8> flags = hdr.tcp.flags & (TCP_SYN | TCP_ACK | TCP_RST | TCP_FIN);
             bool answers = !meta.from_client && flags == TCP_SYN | TCP_ACK && hdr.tcp.ack == client_seq + 1;
             if (state != OPENING) {
@@ -318,7 +369,8 @@ control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_met
                 meta.entry.server_seq = hdr.tcp.seq - 1;
             } else {
                 // The client repeats itself: the server has not got the SYN.
-                meta.sends_syn = meta.from_client && flags == TCP_ACK && hdr.tcp.seq == client_seq + 1 && hdr.tcp.ack == cookie + 1;
+                meta.sends_syn = meta.from_client && flags == TCP_ACK && hdr.tcp.seq == client_seq + 1
+                    && hdr.tcp.ack == cookie + 1;
             }
             if (meta.entry.state != state) {
                 replace_entry("proxied", meta.entry, meta.entry.state);
@@ -355,6 +407,14 @@ control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_met
         meta.from_client = std.ingress_port == CLIENTS;
         if (std.parser_error != error.NoError || meta.may_hide_tcp) {
             drop();
+        }
+        if (hdr.quoted.isValid() && meta.from_client) {
+            connections.apply();
+            if (meta.is_known && meta.entry.state != OPENING) {
+                bit<32> seq = hdr.quoted.seq + (meta.entry.server_seq - meta.entry.cookie);
+                hdr.icmp.checksum = checksum_update(hdr.icmp.checksum, checksum_change32(hdr.quoted.seq, seq));
+                hdr.quoted.seq = seq;
+            }
         }
         if (!hdr.tcp.isValid()) {
             exit;

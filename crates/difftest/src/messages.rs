@@ -67,6 +67,7 @@ fn decode(path: &str, bytes: &[u8]) -> Option<()> {
         "/sluice.v1.Admin/Load" => discard(admin::LoadRequest::decode(bytes).ok()?),
         "/sluice.v1.Admin/Log" => discard(admin::LogRequest::decode(bytes).ok()?),
         "/sluice.v1.Admin/Port" => discard(admin::PortRequest::decode(bytes).ok()?),
+        "/sluice.v1.Admin/Qos" => discard(admin::QosRequest::decode(bytes).ok()?),
         "/sluice.v1.Admin/Restart" => discard(admin::RestartRequest::decode(bytes).ok()?),
         "/sluice.v1.Admin/Stats" => discard(admin::StatsRequest::decode(bytes).ok()?),
         "/sluice.v1.Admin/Trace" => discard(admin::TraceRequest::decode(bytes).ok()?),

@@ -88,7 +88,10 @@ pub trait Operator: Send + Sync + 'static {
     fn port(&self, _request: pb::PortRequest) -> Result<pb::PortResponse, String> {
         Err("ports cannot be changed here".to_string())
     }
-
+    /// Gives a port queues, or takes them away.
+    fn qos(&self, _request: pb::QosRequest) -> Result<pb::QosResponse, String> {
+        Err("ports have no queues here".to_string())
+    }
     /// Changes what is logged, unless `filter` is empty; what is in force then.
     fn log(&self, _filter: &str) -> Result<String, String> {
         Err("what is logged cannot be changed here".to_string())
@@ -199,6 +202,10 @@ impl Admin for AdminService {
 
     async fn port(&self, request: Request<pb::PortRequest>) -> Result<Response<pb::PortResponse>, Status> {
         self.change(move |on| on.port(request.into_inner())).await
+    }
+
+    async fn qos(&self, request: Request<pb::QosRequest>) -> Result<Response<pb::QosResponse>, Status> {
+        self.change(move |on| on.qos(request.into_inner())).await
     }
 
     async fn log(&self, request: Request<pb::LogRequest>) -> Result<Response<pb::LogResponse>, Status> {

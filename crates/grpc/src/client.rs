@@ -284,6 +284,12 @@ impl Client {
         answer.map(tonic::Response::into_inner).map_err(|status| self.refusal(&status))
     }
 
+    /// Gives a port queues, or takes them away.
+    pub fn qos(&self, request: admin::QosRequest) -> Result<admin::QosResponse, ClientError> {
+        let answer = self.runtime.block_on(self.admin().qos(request));
+        answer.map(tonic::Response::into_inner).map_err(|status| self.refusal(&status))
+    }
+
     /// Traces packets; each trace goes to `each` as it arrives, until that says false.
     pub fn trace(
         &self,

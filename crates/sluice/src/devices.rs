@@ -16,6 +16,7 @@
 //! Threads: the admin service's, one change at a time. Tests: `tests/py/test_devices.py`.
 
 use crate::ports::{Opener, conflict};
+use crate::queues;
 use crate::state::State;
 use crate::target::{SwitchTarget, port_problem};
 use anyhow::{Context, Result, bail};
@@ -23,7 +24,7 @@ use control::Control;
 use control::control::Losses;
 use control::forwarding::ForwardingConfig;
 use control::reconcile::Report;
-use datapath::{NewPort, PortOf, Sharing, Switch};
+use datapath::{NewPort, PortOf, Sharing, Switch, SwitchError};
 use grpc::Handle;
 use messages::sluice::v1 as pb;
 use pb::kept_wiring as kept;
@@ -32,9 +33,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use store::Wiring;
+use traffic::Config;
 
 /// Devices, ports and links as a command line says or a record keeps them.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Debug, Default)]
 pub struct Wanted {
     /// Devices besides the first.
     pub devices: BTreeSet<u64>,
@@ -49,12 +51,20 @@ pub struct Wanted {
 }
 
 /// A port that there is to be.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct WantedPort {
     /// What to open.
     pub spec: PortSpec,
     /// The operator has taken it out of service.
     pub out_of_service: bool,
+    /// What is configured for it, by `--qos` or the operator.
+    pub queues: Option<Config>,
+}
+
+impl WantedPort {
+    fn new(spec: PortSpec) -> WantedPort {
+        WantedPort { spec, out_of_service: false, queues: None }
+    }
 }
 
 /// `sluice run --device ID[=X.p4]`.
@@ -136,7 +146,11 @@ impl Wanted {
             to_device_id: to.device,
             to_port: to.port,
         };
-        let port = |port: &WantedPort| kept::Port { port: port.spec.to_string(), out_of_service: port.out_of_service };
+        let port = |port: &WantedPort| kept::Port {
+            port: port.spec.to_string(),
+            out_of_service: port.out_of_service,
+            queues: port.queues.as_ref().map(queues::to_text).unwrap_or_default(),
+        };
         pb::KeptWiring {
             devices: self.devices.iter().copied().collect(),
             bindings: self.bindings.iter().map(binding).collect(),
@@ -150,7 +164,14 @@ impl Wanted {
     fn from_record(record: pb::KeptWiring) -> Result<Wanted> {
         let port = |kept: kept::Port| -> Result<(u32, WantedPort)> {
             let spec = kept.port.parse::<PortSpec>().context("--state: a kept port")?;
-            Ok((spec.number, WantedPort { spec, out_of_service: kept.out_of_service }))
+            let queues = Some(kept.queues).filter(|text| !text.is_empty()).map(|text| {
+                let config = queues::parse(&text)?;
+                config.check(None).map(|()| config.clone()).map_err(|problems| queues::problems(&problems))
+            });
+            let queues = queues.transpose().map_err(|why: String| {
+                anyhow::anyhow!("--state: the kept queues of port {}: {why} (--forget begins anew)", spec.number)
+            })?;
+            Ok((spec.number, WantedPort { spec, out_of_service: kept.out_of_service, queues }))
         };
         let end = |device, port| PortOf { device, port };
         let link = |l: kept::Link| (end(l.from_device_id, l.from_port), end(l.to_device_id, l.to_port));
@@ -165,8 +186,21 @@ impl Wanted {
 
     /// The same, with these ports.
     pub fn with_ports(self, ports: &[PortSpec]) -> Wanted {
-        let port = |spec: &PortSpec| (spec.number, WantedPort { spec: spec.clone(), out_of_service: false });
+        let port = |spec: &PortSpec| (spec.number, WantedPort::new(spec.clone()));
         Wanted { ports: ports.iter().map(port).collect(), ..self }
+    }
+
+    /// The same, with queues of ports that are there.
+    pub fn with_queues(mut self, queues: Vec<(u32, Config)>) -> Result<Wanted> {
+        for (number, config) in queues {
+            let Some(port) = self.ports.get_mut(&number) else {
+                bail!("--qos: there is no port {number}; -i {number}@DEVICE opens one");
+            };
+            if port.queues.replace(config).is_some() {
+                bail!("--qos: port {number} is given twice");
+            }
+        }
+        Ok(self)
     }
 
     /// What the switch begins with: what is kept, unless the command line is another than at the last start. Then the command line
@@ -226,6 +260,17 @@ struct Known {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What a switch says of queues that contradict themselves or the port, each setting on a line.
+fn told(error: SwitchError) -> String {
+    match error {
+        SwitchError::BadQueues { port, problems } => {
+            let line = |problem: &traffic::Problem| format!("queues of port {port}: {problem}");
+            problems.iter().map(line).collect::<Vec<_>>().join("\n")
+        }
+        error => error.to_string(),
+    }
 }
 
 /// Refuses while a controller is primary, unless forced to.
@@ -502,7 +547,7 @@ impl Devices {
         let note = self.open_port(&spec, device)?;
         {
             let mut known = lock(&self.known);
-            known.ports.insert(spec.number, WantedPort { spec: spec.clone(), out_of_service: false });
+            known.ports.insert(spec.number, WantedPort::new(spec.clone()));
             known.bindings.remove(&spec.number);
             if device != self.switch.first_device() {
                 known.bindings.insert(spec.number, device);
@@ -571,11 +616,15 @@ impl Devices {
         let device = self.bound_to(number).ok_or_else(no_port)?;
         let old = lock(&self.known).ports.get(&number).cloned().ok_or_else(no_port)?;
         let new = old.spec.with_options(options).map_err(|error| error.to_string())?;
+        let configured = self.configured_queues(number)?;
         let reopen = |spec: &PortSpec| -> Result<Option<String>, String> {
             if self.bound_to(number).is_some() {
                 self.switch.remove_port(number).map_err(|error| error.to_string())?;
             }
             let note = self.open_port(spec, device)?;
+            if let Some(config) = &configured {
+                self.switch.set_queues(number, Some(config.clone())).map_err(told)?;
+            }
             if old.out_of_service {
                 self.switch.set_in_service(number, false).map_err(|error| error.to_string())?;
             }
@@ -594,6 +643,44 @@ impl Devices {
         });
         self.handle.with(|control| control.links_changed(device));
         done
+    }
+
+    /// Gives a port queues, or takes away those that were configured; what the operator should know of it.
+    pub fn set_queues(&self, number: u32, config: Option<Config>) -> Result<Option<String>, String> {
+        let _turn = lock(&self.turn);
+        let device = self.bound_to(number).ok_or_else(|| format!("there is no port {number}"))?;
+        let in_force = self.configured_queues(number)?;
+        let before = self.known_ports();
+        let back = |why: String| match self.switch.set_queues(number, in_force.clone()) {
+            Ok(()) => why,
+            Err(error) => format!("{why}; and {error}"),
+        };
+        self.switch.set_queues(number, config.clone()).map_err(|error| match error {
+            SwitchError::BadQueues { .. } => told(error),
+            error => back(told(error)),
+        })?;
+        if let Some(port) = lock(&self.known).ports.get_mut(&number) {
+            port.queues.clone_from(&config);
+        }
+        self.keep(&self.now()).map_err(|why| {
+            self.restore_known(before);
+            back(why)
+        })?;
+        let asks = self.switch.pipeline_of(device).map(|pipeline| pipeline.program().queues);
+        Ok(match config {
+            Some(config) => crate::qos::note(&config, device, asks),
+            None => asks.filter(|asks| *asks).map(|_| {
+                let count = self.switch.default_queues().queues.len();
+                let queues = if count == 1 { "queue".to_string() } else { format!("{count} queues") };
+                format!("the program of device {device} asks for queues, so the port has the default {queues}")
+            }),
+        })
+    }
+
+    /// The queues that are configured for a port, and in force.
+    fn configured_queues(&self, number: u32) -> Result<Option<Config>, String> {
+        let info = self.switch.queues(number).map_err(told)?;
+        Ok(info.filter(|info| info.is_configured).map(|info| info.config))
     }
 
     /// Takes a port into service or out of it.
@@ -717,8 +804,23 @@ mod tests {
         };
         let wanted = says(&devices, &[(vec![3, 4], 2), (vec![5], 1)], &[(at(1, 10), at(2, 1))]).unwrap();
         assert_eq!(wanted.bindings, BTreeMap::from([(3, 2), (4, 2)]), "the first device's are not listed");
-        let wanted = wanted.with_ports(&["7@veth0,mtu=9000".parse().unwrap()]);
+        let wanted = wanted.with_ports(&["7@veth0,mtu=9000".parse().unwrap(), "8@veth1".parse().unwrap()]);
+        let wanted = wanted.with_queues(vec![(7, Config::weighted(&[3, 1]))]).unwrap();
         assert_eq!(Wanted::from_record(wanted.record()).unwrap(), wanted);
+        let twice = wanted.clone().with_queues(vec![(7, Config::fifo())]).unwrap_err().to_string();
+        assert!(twice.contains("port 7 is given twice"), "{twice}");
+        let missing = wanted.clone().with_queues(vec![(9, Config::fifo())]).unwrap_err().to_string();
+        assert!(missing.contains("-i 9@DEVICE"), "{missing}");
+        for (kept, problem) in [
+            ("{", "line 1"),
+            (r#"{"queues":[{}],"root":{"queue":0},"colour":1}"#, "unknown field `colour`"),
+            (r#"{"queues":[{},{}],"root":{"queue":0}}"#, "queues[1]: is nowhere in the tree"),
+        ] {
+            let mut record = wanted.record();
+            record.ports[0].queues = kept.to_string();
+            let refused = Wanted::from_record(record).unwrap_err().to_string();
+            assert!(refused.contains("the kept queues of port 7") && refused.contains(problem), "{refused}");
+        }
         assert!(says(&[DeviceArg { id: 1, program: None }], &[], &[]).unwrap_err().contains("already"));
         assert!(says(&devices, &[(vec![3], 2), (vec![3], 1)], &[]).unwrap_err().contains("bound twice"));
         assert!(says(&[], &[(vec![3], 2)], &[]).unwrap_err().starts_with("there is no device 2"));

@@ -56,6 +56,8 @@ mod output;
 mod p4info;
 mod port;
 mod ports;
+mod qos;
+mod queues;
 mod restart;
 mod run;
 mod show;
@@ -148,6 +150,8 @@ enum Command {
     Show(chain::ShowArgs),
     /// Add, remove, change and show ports of a running switch.
     Port(port::Args),
+    /// Show and change queues of a running switch's ports: priorities, shares, rates, limits, RED.
+    Qos(qos::Args),
     /// Give ports of a running switch to another device.
     Bind(chain::BindArgs),
     /// Make what a device sends by a port enter another device.
@@ -257,6 +261,7 @@ fn main() -> ExitCode {
         Command::Unload(args) => chain::unload(&args),
         Command::Show(args) => chain::show(&args),
         Command::Port(args) => port::main(&args),
+        Command::Qos(args) => qos::main(&args),
         Command::Bind(args) => chain::bind(&args),
         Command::Chain(args) => chain::chain(&args),
         Command::Unchain(args) => chain::unchain(&args),

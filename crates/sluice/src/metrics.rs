@@ -7,10 +7,12 @@
 //!
 //! Tests: at the end of the file.
 
+use crate::queues::dropped;
 use grpc::admin::AdminStats;
 use messages::sluice::v1 as pb;
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
@@ -88,6 +90,7 @@ impl Collector for Snapshot {
         let uptime = ConstGauge::new(stats.uptime_us as f64 / 1e6);
         family(e, "uptime_seconds", "Time since the start of the switch", [(vec![], uptime)])?;
         ports(e, &stats.ports)?;
+        queues(e, &stats.ports)?;
         tables(e, &stats.tables)?;
         if let Some(buffers) = &stats.buffers {
             family(e, "buffers", "Packet buffers that there are", gauges(vec![(vec![], buffers.total)]))?;
@@ -122,11 +125,13 @@ impl Collector for Snapshot {
     }
 }
 
+/// Whose port it is, its number, and what it is bound to.
+fn port(p: &pb::Port) -> Labels {
+    let id = ("device_id", p.device_id.to_string());
+    vec![id, ("port", p.number.to_string()), ("device", p.name.clone()), ("kind", p.kind.clone())]
+}
+
 fn ports(e: &mut DescriptorEncoder<'_>, ports: &[pb::Port]) -> fmt::Result {
-    let port = |p: &pb::Port| {
-        let id = ("device_id", p.device_id.to_string());
-        vec![id, ("port", p.number.to_string()), ("device", p.name.clone()), ("kind", p.kind.clone())]
-    };
     let up = ports.iter().map(|p| (port(p), u64::from(p.link_up))).collect();
     family(e, "port_up", "Whether the link is up", gauges(up))?;
     let speed = ports.iter().filter_map(|p| Some((port(p), u64::from(p.speed_mbps?) * 1_000_000 / 8))).collect();
@@ -145,6 +150,83 @@ fn ports(e: &mut DescriptorEncoder<'_>, ports: &[pb::Port]) -> fmt::Result {
     let lost = "Packets that came and no worker took in time, or that a full port did not take";
     family(e, "port_dropped_packets", lost, both(|c| c.dropped))?;
     family(e, "port_errors", "Packets that arrived broken", both(|c| c.errors))
+}
+
+fn queues(e: &mut DescriptorEncoder<'_>, ports: &[pb::Port]) -> fmt::Result {
+    let all: Vec<(Labels, &pb::QueueCounters)> = ports
+        .iter()
+        .flat_map(|p| p.queues.iter().flat_map(|queues| queues.queues.iter().enumerate()).map(move |queue| (p, queue)))
+        .map(|(p, (number, queue))| ([port(p), vec![("queue", number.to_string())]].concat(), queue))
+        .collect();
+    let of = |value: fn(&pb::QueueCounters) -> Option<pb::Count>| {
+        let count = |(labels, queue): &(Labels, &pb::QueueCounters)| (labels.clone(), value(queue).unwrap_or_default());
+        let (packets, bytes): (Vec<_>, Vec<_>) = all
+            .iter()
+            .map(count)
+            .map(|(labels, count)| ((labels.clone(), count.packets), (labels, count.bytes)))
+            .unzip();
+        (packets, bytes)
+    };
+    let (packets, bytes) = of(|q| q.depth);
+    family(e, "queue_depth_packets", "Packets that wait in the queue", gauges(packets))?;
+    family(e, "queue_depth_bytes", "Bytes that wait in the queue", gauges(bytes))?;
+    let (packets, bytes) = of(|q| q.highest);
+    family(e, "queue_highest_packets", "The most packets that ever waited in the queue", gauges(packets))?;
+    family(e, "queue_highest_bytes", "The most bytes that ever waited in the queue", gauges(bytes))?;
+    let (packets, bytes) = of(|q| q.sent);
+    family(e, "queue_sent_packets", "Packets that left the queue to be sent", counters(packets))?;
+    family(e, "queue_sent_bytes", "Bytes that left the queue to be sent", counters(bytes))?;
+    let (packets, _) = of(|q| q.marked);
+    family(e, "queue_marked_packets", "Packets that the queue marked with congestion experienced", counters(packets))?;
+    let dropped = |value: fn(&pb::Count) -> u64| {
+        let each = |(labels, queue): &(Labels, &pb::QueueCounters)| {
+            let with = |cause: &str| [labels.clone(), vec![("cause", cause.to_string())]].concat();
+            dropped(queue).map(|(cause, count)| (with(cause), value(&count)))
+        };
+        counters(all.iter().flat_map(each).collect::<Vec<_>>())
+    };
+    let help = "Packets that the queue refused: its limit (tail), its limit of time, RED, the shared buffer";
+    family(e, "queue_dropped_packets", help, dropped(|count| count.packets))?;
+    family(e, "queue_dropped_bytes", "Bytes that the queue refused", dropped(|count| count.bytes))?;
+    let waits = all.iter().map(|(labels, queue)| (labels.clone(), Waits::of(queue)));
+    family(e, "queue_wait_seconds", "How long sent packets have waited in the queue", waits)
+}
+
+/// How long packets waited, as a histogram.
+struct Waits {
+    sum: f64,
+    count: u64,
+    /// Upper bounds, and packets between each and the one before.
+    buckets: Vec<(f64, u64)>,
+}
+
+impl Waits {
+    fn of(queue: &pb::QueueCounters) -> Waits {
+        // 1, 2, 5 up to ten seconds; times beyond are in the last one.
+        let decades = (3..10).flat_map(|exponent| [1, 2, 5].map(|digit| digit * 10u64.pow(exponent)));
+        let mut bounds: Vec<(u64, u64)> = decades.chain([u64::MAX]).map(|bound_ns| (bound_ns, 0)).collect();
+        for waited in &queue.waited {
+            if let Some((_, count)) = bounds.iter_mut().find(|(bound_ns, _)| waited.up_to_ns <= *bound_ns) {
+                *count += waited.packets;
+            }
+        }
+        let seconds = |bound_ns| if bound_ns == u64::MAX { f64::MAX } else { bound_ns as f64 / 1e9 };
+        Waits {
+            sum: queue.waited_ns as f64 / 1e9,
+            count: queue.waited.iter().map(|waited| waited.packets).sum(),
+            buckets: bounds.into_iter().map(|(bound_ns, count)| (seconds(bound_ns), count)).collect(),
+        }
+    }
+}
+
+impl EncodeMetric for Waits {
+    fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {
+        encoder.encode_histogram::<NoLabelSet>(self.sum, self.count, &self.buckets, None)
+    }
+
+    fn metric_type(&self) -> MetricType {
+        MetricType::Histogram
+    }
 }
 
 fn tables(e: &mut DescriptorEncoder<'_>, tables: &[pb::Table]) -> fmt::Result {
@@ -233,6 +315,7 @@ mod tests {
                 rx: counters(7),
                 tx: counters(5),
                 device_id: 1,
+                queues: crate::queues::tests::port(100).queues,
                 ..Default::default()
             }],
             tables: vec![pb::Table {
@@ -281,6 +364,14 @@ mod tests {
             r#"sluice_port_speed_bytes_per_second{device_id="1",port="1",device="veth \"0\"",kind="af_packet"} 1250000000.0"#,
             r#"sluice_port_packets_total{device_id="1",port="1",device="veth \"0\"",kind="af_packet",direction="receive"} 7"#,
             r#"sluice_port_bytes_total{device_id="1",port="1",device="veth \"0\"",kind="af_packet",direction="send"} 320"#,
+            r#"sluice_queue_depth_packets{device_id="1",port="1",device="veth \"0\"",kind="af_packet",queue="0"} 7.0"#,
+            r#"sluice_queue_depth_bytes{device_id="1",port="1",device="veth \"0\"",kind="af_packet",queue="0"} 700.0"#,
+            r#"sluice_queue_sent_packets_total{device_id="1",port="1",device="veth \"0\"",kind="af_packet",queue="0"} 100"#,
+            r#"sluice_queue_sent_bytes_total{device_id="1",port="1",device="veth \"0\"",kind="af_packet",queue="1"} 0"#,
+            r#"sluice_queue_dropped_packets_total{device_id="1",port="1",device="veth \"0\"",kind="af_packet",queue="0",cause="red"} 50"#,
+            r#"sluice_queue_wait_seconds_count{device_id="1",port="1",device="veth \"0\"",kind="af_packet",queue="0"} 100"#,
+            r#"sluice_queue_wait_seconds_bucket{le="0.000002",device_id="1",port="1",device="veth \"0\"",kind="af_packet",queue="0"} 50"#,
+            r#"sluice_queue_wait_seconds_bucket{le="+Inf",device_id="1",port="1",device="veth \"0\"",kind="af_packet",queue="0"} 100"#,
             r#"sluice_table_entries{device_id="1",table="I.t"} 3.0"#,
             r#"sluice_table_memory_bytes{device_id="1",table="I.t"} 4096.0"#,
             "sluice_buffers_in_use 300.0",

@@ -130,6 +130,15 @@ impl Operator for SwitchOperator {
         Ok(pb::PortResponse { note: note.unwrap_or_default() })
     }
 
+    fn qos(&self, request: pb::QosRequest) -> Result<pb::QosResponse, String> {
+        let config = request.config.map(|text| crate::queues::parse(&text)).transpose()?;
+        let taken = config.is_none();
+        let note = self.devices.set_queues(request.port, config)?;
+        let what = if taken { "taken away" } else { "configured" };
+        tracing::info!(port = request.port, "queues {what} by the operator");
+        Ok(pb::QosResponse { note: note.unwrap_or_default() })
+    }
+
     fn log(&self, filter: &str) -> Result<String, String> {
         if !filter.is_empty() {
             crate::log::set(filter)?;

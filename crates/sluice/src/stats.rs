@@ -3,7 +3,7 @@
 //! Exit code 2 when nothing listens.
 
 use crate::output::{JsonArgs, Rows};
-use crate::watched;
+use crate::{queues, watched};
 use anyhow::{Context, Result};
 use datapath::Switch;
 use grpc::admin::AdminStats;
@@ -133,7 +133,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
 /// All counters of a switch.
 pub fn collect(switch: &Switch) -> AdminStats {
     let port = |port: datapath::switch::PortInfo| {
-        let s = port.stats;
+        let (s, queues) = (port.stats, queues::collect(switch, port.number));
         let rx = pb::Counters { packets: s.rx_packets, bytes: s.rx_bytes, dropped: s.rx_dropped, errors: s.rx_errors };
         let tx = pb::Counters { packets: s.tx_packets, bytes: s.tx_bytes, dropped: s.tx_dropped, errors: 0 };
         pb::Port {
@@ -149,6 +149,7 @@ pub fn collect(switch: &Switch) -> AdminStats {
             note: port.note.unwrap_or_default(),
             mtu: port.mtu.into(),
             mac: port.mac.map(|mac| mac.to_string()).unwrap_or_default(),
+            queues,
         }
     };
     let table = |(device_id, table): (u64, datapath::switch::TableInfo)| pb::Table {
@@ -234,6 +235,7 @@ pub fn to_json(stats: &AdminStats) -> serde_json::Value {
             "number": p.number, "name": p.name, "kind": p.kind, "link_up": p.link_up, "speed_mbps": p.speed_mbps,
             "rx": counters(p.rx), "tx": counters(p.tx), "device_id": p.device_id,
             "out_of_service": p.out_of_service, "mtu": p.mtu, "mac": p.mac, "note": p.note,
+            "qos": queues::to_json(p.queues.as_ref()),
         })
     };
     let table = |t: &pb::Table| {
@@ -366,6 +368,10 @@ fn render(stats: &AdminStats) -> String {
         ports.add_row(row(port.device_id, cells));
     }
     text += &section(&ports, "no ports");
+
+    if stats.ports.iter().any(|port| port.queues.is_some()) {
+        text += &section(&queues::rows(stats), "");
+    }
 
     if !stats.links.is_empty() {
         text += &section(&links(&stats.links), "");
@@ -596,7 +602,7 @@ mod tests {
         };
         let table = |device_id| pb::Table { name: "I.t".into(), entries: device_id, device_id, ..Default::default() };
         let stats = AdminStats {
-            ports: vec![pb::Port { number: 3, name: "veth3".into(), device_id: 2, ..Default::default() }],
+            ports: vec![pb::Port { device_id: 2, ..queues::tests::port(100) }],
             tables: vec![table(1), table(2)],
             drops: vec![pb::Drop { reason: "too many links".into(), packets: 4, device_id: 2 }],
             devices: vec![device(1, "staged"), device(2, "run to completion")],
@@ -608,6 +614,10 @@ mod tests {
 
             device id  port  device  kind  link  rx packets  rx bytes  rx drops  rx errors  tx packets  tx bytes  tx drops
             2          3     veth3         down           0         0         0          0           0         0         0
+
+            port  queue  packets  bytes  highest  sent  tail drops  time drops  RED drops  buffer drops  marked  waited 50 %    99 %
+            3         0        7    700       90   100          20           0         50             0      10       1.0 us  1.2 ms
+            3         1        0      0        0     0           0           0          0             0       0            -       -
 
             link from  to   packets  bytes
             1:10       2:1        7    420

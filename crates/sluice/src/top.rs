@@ -58,7 +58,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
             std::thread::sleep(interval);
             let now = watcher.read()?;
             let view = View::new(&before, &before, &now, args.sort);
-            args.output.print_line(|| view.json(), || plain(&view));
+            args.output.print_line(|| view.json(), || view.text());
             if args.once {
                 return Ok(ExitCode::SUCCESS);
             }
@@ -71,11 +71,6 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     let done = screen.run(&mut terminal, &watcher, first, interval);
     ratatui::restore();
     done.map(|()| ExitCode::SUCCESS)
-}
-
-fn plain(view: &View) -> String {
-    let sections: Vec<String> = view.sections.iter().map(|section| format!("\n{}", section.text())).collect();
-    format!("{}\n{}", view.heading, sections.concat()).trim_end().to_string()
 }
 
 /// The switch, which counts more while it is asked again and again.
@@ -171,19 +166,27 @@ impl Screen {
             Layout::vertical([Constraint::Length(1), Constraint::Min(0), Constraint::Length(1)]).areas(frame.area());
         let state = if self.stopped { "  STOPPED" } else { "" };
         frame.render_widget(Line::from(format!("sluice {}  {}{state}", self.address, view.heading)).bold(), heading);
-        let [ports, tables, actions, parts, workers, drops] = &view.sections;
-        let wanted: u16 = view.sections.iter().map(|s| height(s).min(9)).sum();
+        let [ports, tables, actions, parts, workers, drops, queues] = &view.sections;
+        let has_queues = !queues.rows.is_empty();
+        let wanted: u16 = view.sections.iter().filter(|s| has_queues || *s != queues).map(|s| height(s).min(9)).sum();
+        // Behind the ports, if one has some.
+        let behind_ports: &[&Section] = if has_queues { &[queues] } else { &[] };
         let all = body.height >= wanted;
         if body.width >= WIDE {
             let [left, right] = Layout::horizontal([Constraint::Fill(1), Constraint::Fill(1)]).areas(body);
-            self.column(frame, left, &[ports, tables, drops], tables);
+            self.column(frame, left, &[&[ports], behind_ports, &[tables, drops]].concat(), tables);
             self.column(frame, right, &[actions, parts, workers], tables);
         } else if all {
-            self.column(frame, body, &[ports, tables, actions, parts, workers, drops], tables);
+            self.column(
+                frame,
+                body,
+                &[&[ports], behind_ports, &[tables, actions, parts, workers, drops]].concat(),
+                tables,
+            );
         } else if self.program {
             self.column(frame, body, &[actions, parts], tables);
         } else {
-            self.column(frame, body, &[ports, tables, workers, drops], tables);
+            self.column(frame, body, &[&[ports], behind_ports, &[tables, workers, drops]].concat(), tables);
         }
         let pages = if all || body.width >= WIDE { "" } else { "p program or ports   " };
         let text = format!("{pages}s order of tables ({})   space stop   up/down move   q quit", self.sort.name());

@@ -2,6 +2,7 @@
 //!
 //! Counters that went back (another switch, another program) count from zero. Tests: at the end of the file.
 
+use crate::queues::{dropped, quantile, since, spell};
 use crate::watched;
 use grpc::admin::AdminStats;
 use messages::sluice::v1 as pb;
@@ -92,12 +93,12 @@ pub struct View {
     pub heading: String,
     /// The time between the readings.
     pub seconds: f64,
-    /// Ports, tables, actions, parts of the program, workers, drops.
-    pub sections: [Section; 6],
+    /// Ports, tables, actions, parts of the program, workers, drops, queues.
+    pub sections: [Section; 7],
 }
 
 /// What sections are called in objects.
-const NAMES: [&str; 6] = ["ports", "tables", "actions", "parts", "workers", "drops"];
+const NAMES: [&str; 7] = ["ports", "tables", "actions", "parts", "workers", "drops", "queues"];
 
 impl View {
     /// What went on between two readings; where the cycles went since an older one, because samples have to be many.
@@ -125,8 +126,16 @@ impl View {
                 parts(old, now),
                 workers(before, now),
                 drops(before, now, &rate),
+                queues(before, now, &rate),
             ],
         }
+    }
+
+    /// As lines: that of queues only if a port has some.
+    pub fn text(&self) -> String {
+        let shown = self.sections.iter().filter(|section| section.title != "queues" || !section.rows.is_empty());
+        let sections: Vec<String> = shown.map(|section| format!("\n{}", section.text())).collect();
+        format!("{}\n{}", self.heading, sections.concat()).trim_end().to_string()
     }
 
     /// As an object.
@@ -193,6 +202,53 @@ fn ports(before: &AdminStats, now: &AdminStats, rate: &Rate) -> Section {
     };
     let header = ["port", "link", "rx pkt/s", "rx bit/s", "rx lost/s", "tx pkt/s", "tx bit/s", "tx lost/s"];
     Section::new("ports", &header, now.ports.iter().map(row))
+}
+
+fn queues(before: &AdminStats, now: &AdminStats, rate: &Rate) -> Section {
+    let row = |(p, number, q): (&pb::Port, usize, &pb::QueueCounters)| {
+        let of = |all: &AdminStats| {
+            let port = all.ports.iter().find(|b| b.number == p.number)?.queues.as_ref()?;
+            port.queues.get(number).cloned()
+        };
+        let was = of(before).unwrap_or_default();
+        let count = |count: Option<pb::Count>| count.unwrap_or_default();
+        let (depth, sent, sent_was) = (count(q.depth), count(q.sent), count(was.sent));
+        let packets = rate.of(sent_was.packets, sent.packets);
+        let bits = 8.0 * rate.of(sent_was.bytes, sent.bytes);
+        let marked = rate.of(count(was.marked).packets, count(q.marked).packets);
+        let dropped = dropped(&was).into_iter().zip(dropped(q));
+        let dropped: Vec<(&str, f64)> =
+            dropped.map(|((cause, was), (_, now))| (cause, rate.of(was.packets, now.packets))).collect();
+        let waited = since(&q.waited, &was.waited);
+        let waited = [0.5, 0.99].map(|fraction| quantile(&waited, fraction));
+        let mut object = json!({
+            "device_id": p.device_id, "port": p.number, "name": p.name, "queue": number,
+            "depth_packets": depth.packets, "depth_bytes": depth.bytes, "sent_packets_per_second": packets,
+            "sent_bits_per_second": bits, "marked_per_second": marked, "waited_ns_p50": waited[0], "waited_ns_p99": waited[1],
+        });
+        for (cause, rate) in &dropped {
+            object[format!("dropped_{cause}_per_second")] = (*rate).into();
+        }
+        let causes: Vec<String> = dropped
+            .iter()
+            .filter(|(_, rate)| *rate > 0.0)
+            .map(|(cause, rate)| format!("{} {}", short(*rate), if *cause == "red" { "RED" } else { *cause }))
+            .collect();
+        let causes = if causes.is_empty() { "0".to_string() } else { causes.join(", ") };
+        let queue = of_device(now, p.device_id, &format!("{} {}: {number}", p.number, p.name));
+        let numbers = [depth.packets as f64, depth.bytes as f64, packets, bits].map(short);
+        let mut cells = vec![queue];
+        cells.extend(numbers);
+        cells.extend([causes, short(marked)]);
+        cells.extend(waited.map(spell));
+        (cells, object)
+    };
+    let each = |p| {
+        let queues = |p: &pb::Port| p.queues.as_ref().map_or(0, |queues| queues.queues.len());
+        (0..queues(p)).filter_map(move |number| Some((p, number, p.queues.as_ref()?.queues.get(number)?)))
+    };
+    let header = ["port: queue", "packets", "bytes", "pkt/s", "bit/s", "drops/s", "marked/s", "waited 50 %", "99 %"];
+    Section::new("queues", &header, now.ports.iter().flat_map(each).map(row))
 }
 
 fn tables(before: &AdminStats, now: &AdminStats, rate: &Rate, sort: Sort) -> Section {
@@ -342,7 +398,7 @@ mod tests {
             ..AdminStats::default()
         };
         let view = View::new(&reading(3600, 1000), &reading(3600, 1000), &reading(3602, 65_000), Sort::Hits);
-        let text: String = view.sections.iter().map(Section::text).collect();
+        let text: String = view.sections[..6].iter().map(Section::text).collect();
         expect![[r#"
             ports
               port     link  rx pkt/s  rx bit/s  rx lost/s  tx pkt/s  tx bit/s  tx lost/s
@@ -400,5 +456,28 @@ mod tests {
         "#]]
         .assert_eq(&text);
         assert_eq!((Sort::Name.next(), Sort::Hits.next()), (Sort::Hits, Sort::Misses));
+    }
+
+    #[test]
+    fn queues_are_shown_with_what_happened_between_two_readings_and_only_where_there_are_some() {
+        let reading = |seconds: u64, packets| AdminStats {
+            uptime_us: seconds * 1_000_000,
+            ports: vec![crate::queues::tests::port(packets)],
+            ..AdminStats::default()
+        };
+        let view = View::new(&reading(1, 0), &reading(1, 1000), &reading(3, 3000), Sort::Hits);
+        expect![[r#"
+            queues
+              port: queue  packets  bytes  pkt/s  bit/s            drops/s  marked/s  waited 50 %    99 %
+              3 veth3: 0         7    700   1000  800.0 k  200 tail, 500 RED       100       1.0 us  1.2 ms
+              3 veth3: 1         0      0      0        0                  0         0            -       -
+        "#]]
+        .assert_eq(&view.sections[6].text());
+        let object = &view.json()["queues"][0];
+        assert_eq!((&object["dropped_red_per_second"], &object["waited_ns_p50"]), (&500.0.into(), &1023.into()));
+        assert!(view.text().contains("port: queue"));
+        let without = View::new(&AdminStats::default(), &AdminStats::default(), &AdminStats::default(), Sort::Hits);
+        assert!(!without.text().contains("queue"));
+        assert_eq!(without.json()["queues"], json!([]));
     }
 }

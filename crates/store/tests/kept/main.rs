@@ -432,7 +432,11 @@ fn devices_ports_and_links_come_back() {
         bindings: vec![kept_wiring::Binding { port: 3, device_id: 2 }],
         links: vec![kept_wiring::Link { from_device_id: 1, from_port: 10, to_device_id: 2, to_port: 1 }],
         without_first: true,
-        ports: vec![kept_wiring::Port { port: "3@veth3,mtu=9000".into(), out_of_service: true }],
+        ports: vec![kept_wiring::Port {
+            port: "3@veth3,mtu=9000".into(),
+            out_of_service: true,
+            queues: r#"{"queues":[{}],"root":{"queue":0}}"#.into(),
+        }],
         has_ports: true,
     };
     {

@@ -1,0 +1,209 @@
+//! Queues of ports as the switch tells them: their config as text, counters from the switch to messages, objects and rows.
+//!
+//! `qos.rs` has the command, `devices.rs` what changes them, `stats.rs`, `top/view.rs` and `metrics.rs` show them. Tests: below.
+
+mod text;
+
+use crate::output::Rows;
+use datapath::Switch;
+use grpc::admin::AdminStats;
+use messages::sluice::v1 as pb;
+use serde_json::{Value, json};
+pub use text::{parse, problems, to_text, tree};
+use traffic::QueueStatistics;
+
+/// What a port has of queues; `None` if it has none.
+pub fn collect(switch: &Switch, port: u32) -> Option<pb::PortQueues> {
+    // A port that was removed meanwhile has none.
+    let info = switch.queues(port).ok()??;
+    Some(pb::PortQueues {
+        config: to_text(&info.config),
+        configured: info.is_configured,
+        queues: info.statistics.iter().map(counters).collect(),
+    })
+}
+
+fn counters(of: &QueueStatistics) -> pb::QueueCounters {
+    let count = |count: traffic::Count| Some(pb::Count { packets: count.packets, bytes: count.bytes });
+    pb::QueueCounters {
+        depth: count(of.depth),
+        highest: count(of.highest),
+        sent: count(of.sent),
+        marked: count(of.marked),
+        dropped_tail: count(of.dropped.tail),
+        dropped_time: count(of.dropped.time),
+        dropped_red: count(of.dropped.red),
+        dropped_buffer: count(of.dropped.buffer),
+        removed: count(of.removed),
+        waited_ns: of.waited.sum_ns(),
+        waited: of.waited.buckets().map(|(up_to_ns, packets)| pb::Waited { up_to_ns, packets }).collect(),
+    }
+}
+
+/// Refused packets by cause.
+pub fn dropped(queue: &pb::QueueCounters) -> [(&'static str, pb::Count); 4] {
+    let count = |count: Option<pb::Count>| count.unwrap_or_default();
+    [
+        ("tail", count(queue.dropped_tail)),
+        ("time", count(queue.dropped_time)),
+        ("red", count(queue.dropped_red)),
+        ("buffer", count(queue.dropped_buffer)),
+    ]
+}
+
+/// A time that the fraction `q` of packets did not exceed, one eighth too long at most; `None` if none was sent.
+pub fn quantile(waited: &[pb::Waited], q: f64) -> Option<u64> {
+    let total: u64 = waited.iter().map(|bucket| bucket.packets).sum();
+    let rank = ((q * total as f64).ceil() as u64).clamp(1, total.max(1));
+    let mut seen = 0;
+    let found = waited.iter().find(|bucket| {
+        seen += bucket.packets;
+        seen >= rank
+    });
+    found.map(|bucket| bucket.up_to_ns)
+}
+
+/// What was counted since an earlier reading; everything, if counters went back.
+pub fn since(now: &[pb::Waited], before: &[pb::Waited]) -> Vec<pb::Waited> {
+    let was = |up_to_ns| before.iter().find(|bucket| bucket.up_to_ns == up_to_ns).map_or(0, |bucket| bucket.packets);
+    let total = |all: &[pb::Waited]| all.iter().map(|bucket| bucket.packets).sum::<u64>();
+    if total(now) < total(before) {
+        return now.to_vec();
+    }
+    let grown = |bucket: &pb::Waited| pb::Waited {
+        up_to_ns: bucket.up_to_ns,
+        packets: bucket.packets.saturating_sub(was(bucket.up_to_ns)),
+    };
+    now.iter().map(grown).filter(|bucket| bucket.packets > 0).collect()
+}
+
+/// `1.2 ms`; a dash for no time.
+pub fn spell(ns: Option<u64>) -> String {
+    let Some(ns) = ns else { return "-".to_string() };
+    let scaled = |unit: u64| ns as f64 / unit as f64;
+    match ns {
+        0..1_000 => format!("{ns} ns"),
+        1_000..1_000_000 => format!("{:.1} us", scaled(1_000)),
+        1_000_000..1_000_000_000 => format!("{:.1} ms", scaled(1_000_000)),
+        _ => format!("{:.1} s", scaled(1_000_000_000)),
+    }
+}
+
+/// A port's queues as an object; `null` if it has none.
+pub fn to_json(queues: Option<&pb::PortQueues>) -> Value {
+    let Some(queues) = queues else { return Value::Null };
+    let count = |count: Option<pb::Count>| {
+        let count = count.unwrap_or_default();
+        json!({ "packets": count.packets, "bytes": count.bytes })
+    };
+    let queue = |(number, q): (usize, &pb::QueueCounters)| {
+        let dropped = dropped(q).map(|(cause, dropped)| (cause.to_string(), count(Some(dropped))));
+        json!({
+            "queue": number, "depth": count(q.depth), "highest": count(q.highest), "sent": count(q.sent),
+            "dropped": Value::Object(dropped.into_iter().collect()), "marked": count(q.marked), "removed": count(q.removed),
+            "waited_ns": { "p50": quantile(&q.waited, 0.5), "p99": quantile(&q.waited, 0.99), "sum": q.waited_ns },
+        })
+    };
+    json!({
+        "configured": queues.configured,
+        // A newer switch may send what this command does not know: it is passed on as it is.
+        "config": serde_json::from_str::<Value>(&queues.config).unwrap_or_else(|_| queues.config.as_str().into()),
+        "queues": queues.queues.iter().enumerate().map(queue).collect::<Vec<_>>(),
+    })
+}
+
+/// A row for each queue of each port; none for ports without.
+pub fn rows(stats: &AdminStats) -> Rows {
+    let mut table = Rows::new(&[
+        "port",
+        "queue",
+        "packets",
+        "bytes",
+        "highest",
+        "sent",
+        "tail drops",
+        "time drops",
+        "RED drops",
+        "buffer drops",
+        "marked",
+        "waited 50 %",
+        "99 %",
+    ]);
+    table.align_right(1);
+    for port in &stats.ports {
+        let queues = port.queues.iter().flat_map(|queues| queues.queues.iter().enumerate());
+        for (number, q) in queues {
+            let depth = q.depth.unwrap_or_default();
+            let packets = |count: Option<pb::Count>| count.unwrap_or_default().packets.to_string();
+            let mut row = vec![port.number.to_string(), number.to_string()];
+            row.extend([depth.packets, depth.bytes].map(|n| n.to_string()));
+            row.extend([packets(q.highest), packets(q.sent)]);
+            row.extend(dropped(q).map(|(_, count)| count.packets.to_string()));
+            row.push(packets(q.marked));
+            row.extend([0.5, 0.99].map(|q_| spell(quantile(&q.waited, q_))));
+            table.add_row(row);
+        }
+    }
+    table
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+    use expect_test::expect;
+
+    /// A port of two queues after so many packets.
+    pub fn port(packets: u64) -> pb::Port {
+        let count = |packets| Some(pb::Count { packets, bytes: 100 * packets });
+        let waited = |up_to_ns, packets| pb::Waited { up_to_ns, packets };
+        let busy = pb::QueueCounters {
+            depth: count(7),
+            highest: count(90),
+            sent: count(packets),
+            marked: count(packets / 10),
+            dropped_tail: count(packets / 5),
+            dropped_red: count(packets / 2),
+            waited_ns: 5000 * packets,
+            waited: vec![waited(1023, packets / 2), waited(1_200_000, packets - packets / 2)],
+            ..Default::default()
+        };
+        let config = r#"{"queues":[{},{}],"root":{"strict":[{"queue":1},{"queue":0}]}}"#.to_string();
+        let queues = pb::PortQueues { config, configured: true, queues: vec![busy, pb::QueueCounters::default()] };
+        pb::Port { number: 3, name: "veth3".into(), queues: Some(queues), ..Default::default() }
+    }
+
+    #[test]
+    fn each_queue_has_a_row_and_an_object_and_ports_without_have_none() {
+        let stats = AdminStats { ports: vec![port(100), pb::Port::default()], ..Default::default() };
+        expect![[r#"
+            port  queue  packets  bytes  highest  sent  tail drops  time drops  RED drops  buffer drops  marked  waited 50 %    99 %
+            3         0        7    700       90   100          20           0         50             0      10       1.0 us  1.2 ms
+            3         1        0      0        0     0           0           0          0             0       0            -       -"#]]
+        .assert_eq(&rows(&stats).trim_fmt());
+        let object = to_json(stats.ports[0].queues.as_ref());
+        assert_eq!(object["config"]["root"]["strict"][0]["queue"], 1);
+        assert_eq!(object["queues"][0]["dropped"]["red"], json!({ "packets": 50, "bytes": 5000 }));
+        assert_eq!(object["queues"][0]["waited_ns"], json!({ "p50": 1023, "p99": 1_200_000, "sum": 500_000 }));
+        assert_eq!(object["queues"][1]["waited_ns"]["p50"], Value::Null);
+        assert_eq!(to_json(stats.ports[1].queues.as_ref()), Value::Null);
+    }
+
+    #[test]
+    fn quantiles_are_those_of_the_histogram_also_between_two_readings() {
+        let mut statistics = QueueStatistics::default();
+        for ns in [5, 100, 2_000, 2_000, 70_000, 1_000_000_000] {
+            statistics.waited.record(ns);
+        }
+        let before = counters(&statistics);
+        for q in [0.0, 0.5, 0.9] {
+            assert_eq!(quantile(&before.waited, q), Some(statistics.waited.quantile(q)), "{q}");
+        }
+        (0..1000).for_each(|_| statistics.waited.record(7));
+        let now = counters(&statistics);
+        assert_eq!(quantile(&since(&now.waited, &before.waited), 0.99), Some(7));
+        assert_eq!(since(&before.waited, &now.waited), before.waited, "counters that went back");
+        assert_eq!(quantile(&[], 0.5), None);
+        let spelled = [0, 999, 1_500, 2_500_000, 3_000_000_000].map(|ns| spell(Some(ns)));
+        assert_eq!(spelled, ["0 ns", "999 ns", "1.5 us", "2.5 ms", "3.0 s"]);
+    }
+}

@@ -33,7 +33,7 @@ use ir::{Op, Operand, TableId};
 use std::mem::offset_of;
 use tables::direct;
 use tables::exact::{
-    BUCKET_BYTES, ExactSnapshot, FAR_BYTES, MARK_SHIFT, META_OFFSET, PASSED_MARKS, PASSED_SHIFT, WINDOW,
+    BUCKET_BYTES, ExactSnapshot, FAR_BYTES, MARK_SHIFT, META_OFFSET, MIX, PASSED_MARKS, PASSED_SHIFT, WINDOW,
 };
 
 /// Most inlined tables whose snapshots are loaded once per batch.
@@ -248,6 +248,7 @@ impl Translator<'_, '_> {
         let product = self.b.ins().imul(a, b);
         let (low, high) = self.b.ins().isplit(product);
         let hash = self.b.ins().bxor(low, high);
+        let hash = self.b.ins().imul_imm_s(hash, MIX as i64);
         // The offset of bucket `hash * count >> 64`, without the bits below.
         let bytes = self.b.ins().ishl_imm_u(base.count, i64::from(BUCKET_BYTES.ilog2()));
         let offset = self.b.ins().umulhi(hash, bytes);

@@ -3,7 +3,8 @@
 //! A parser notices a missing `}` only where something follows that cannot stand within the open block, often at the end of
 //! the file, and after many other errors. People see it at once, from the indentation. So do we: when a program has more `{` than
 //! `}`, the first line that stands no deeper than an open block's own line is where that block ends, and a `}` is put in before
-//! it, with one error. If the indentation gives another number of missing braces than counting does, it cannot be trusted and
+//! it, with one error. A file that is included within an open block ends it with a declaration that no block may have, such as a
+//! control. If the indentation gives another number of missing braces than counting does, it cannot be trusted and
 //! nothing is changed.
 //!
 //! Linear in the tokens. Tests: at the end of this file, and `crates/frontend/tests/one_mistake.rs`.
@@ -63,7 +64,7 @@ pub(crate) fn close(tokens: &[Token], sources: &SourceMap) -> Option<(Vec<Token>
             let behind_brace = i > 0 && tokens[i - 1].kind == TokenKind::RBrace && closed_indent <= here;
             let ended = |o: &Open| match token.kind {
                 TokenKind::Eof => true,
-                _ if o.brace.file != file => false,
+                kind if o.brace.file != file => here == 0 && stands_alone(kind),
                 _ if is_brace => o.indent > here,
                 // `} else` without its brace stands a little to the right of where the brace did.
                 TokenKind::Else if !behind_brace => o.indent + 2 >= here,
@@ -123,6 +124,12 @@ pub(crate) fn close(tokens: &[Token], sources: &SourceMap) -> Option<(Vec<Token>
         out.push(token.clone());
     }
     (diags.len() == missing).then_some((out, diags))
+}
+
+/// Whether a token begins a declaration that stands in no other.
+fn stands_alone(kind: TokenKind) -> bool {
+    use TokenKind::{Control, Enum, Extern, Header, HeaderUnion, Package, Parser, Struct, Typedef};
+    matches!(kind, Control | Enum | Extern | Header | HeaderUnion | Package | Parser | Struct | Typedef)
 }
 
 fn missing_before(token: &Token, open: Span) -> Diagnostic {
@@ -189,6 +196,27 @@ mod tests {
         );
         // A priority is no property.
         assert_eq!(table("key = { x: ternary; } actions = { a; } entries = { priority = 1: 5: a(); }"), []);
+    }
+
+    #[test]
+    fn an_included_declaration_ends_a_block() {
+        let errors = |text: &str, included: &str| {
+            let mut sources = SourceMap::new();
+            let source = SourceInput { name: "x.p4".into(), text: text.into() };
+            let mut loader = MemoryLoader::default();
+            loader.embedded.insert("y.p4".into(), included.into());
+            let parsed = parse_program(source, &Options::default(), &loader, &mut sources);
+            let place = |d: &base::Diagnostic| sources.locate(d.span).map(|(file, line, _)| format!("{file}:{line}"));
+            parsed.diagnostics.iter().map(|d| (place(d).unwrap_or_default(), d.message.clone())).collect::<Vec<_>>()
+        };
+        let control = "control D(in bit<8> x) {\n    apply { }\n}\n";
+        let found = errors("struct s {\n    bit<8> a;\n\n#include <y.p4>\nstruct t { }\n", control);
+        assert_eq!(found, [("<y.p4>:1".to_string(), "expected `}`, found the keyword `control`".to_string())]);
+        // A part of a block may be included.
+        let part = "action a() { }\nbit<8> y = x;\n";
+        assert_eq!(errors("control c(inout bit<8> x) {\n#include <y.p4>\n    apply { a(); }\n}\n", part), []);
+        let found = errors("control c(inout bit<8> x) {\n#include <y.p4>\n    apply { a();\n}\n", part);
+        assert_eq!(found, [("x.p4:4".to_string(), "a `}` is missing before this one".to_string())]);
     }
 
     #[test]

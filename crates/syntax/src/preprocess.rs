@@ -168,7 +168,9 @@ pub fn to_text(tokens: &[Token], sources: &SourceMap) -> String {
             {
                 Some(left_out @ 0..=EMPTY_LINES_MAX) => (0..left_out).for_each(|_| text.push('\n')),
                 _ => {
-                    let name = file.rsplit('/').next().unwrap_or(file);
+                    // Of a file that comes with the compiler the whole name.
+                    let base = file.rsplit('/').next().unwrap_or(file);
+                    let name = if file.starts_with('<') { file } else { base };
                     text.push_str(&format!("#line {line} \"{name}\"\n"));
                 }
             }

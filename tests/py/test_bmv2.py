@@ -273,7 +273,7 @@ def test_the_flow_of_the_tutorials(tools, tmp_path, messages, network, by_socket
         assert bytes.fromhex(came)[22] == 63
         words = [
             "[bmv2] [D]", "Processing packet received on port 1", "Parser 'parser': start", "Extracting header 'ethernet'",
-            "Parser 'parser' entering state 'ipv4'", "Pipeline 'ingress': start", "Applying table 'MyIngress.ipv4_match'",
+            "Parser 'parser' entering state 'network'", "Pipeline 'ingress': start", "Applying table 'MyIngress.ipv4_match'",
             "* hdr.ipv4.dstAddr    : 0a000209", "Table 'MyIngress.ipv4_match': hit", "Action entry is MyIngress.route - a000201,2,",
             "l3router.p4(", "Deparsing header 'ipv4'", f"Transmitting packet of size {len(sent)} out of port 2",
         ]  # fmt: skip

@@ -62,12 +62,8 @@ def test_queues_are_set_shown_and_cleared(prioritised):
 def test_a_config_that_is_shown_can_be_set(cli, tmp_path):
     assert qos(cli, 2) is None
     assert "no port has queues; `sluice qos set PORT --queues 4`" in cli.sluice("qos", "show")
-    config = {
-        "queues": [{}, {"limit": {"bytes": "64KB"}}, {"policy": {"red": {"min": "30KB", "max": "90KB", "ecn": "mark"}}}],
-        "root": {"strict": [{"queue": 2, "shaper": {"rate": "100Mbit"}},
-                            {"weighted": [{"queue": 1, "weight": 3}, {"queue": 0, "min_rate": "10Mbit"}]}]},
-        "classes": {"46": 2},
-    }
+    # The example of the documentation.
+    config = json.loads(re.search(r"```json\n(.*?)```", (ROOT / "docs/qos.md").read_text(), re.S).group(1))
     file = tmp_path / "queues.json"
     file.write_text(json.dumps(config))
     told = json.loads(cli.sluice("qos", "set", "2", str(file), "--json"))["changed"]

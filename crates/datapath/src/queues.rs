@@ -43,6 +43,33 @@ pub(crate) struct Lost {
     pub reason: RuntimeDrop,
 }
 
+/// How many packets may wait in the queues of all ports together, so that a port which takes nothing does not keep the buffers that
+/// others receive into. A port may have as many as are free: one that is slow leaves half to the others, two leave a third, and so
+/// on (Choudhury, Hahne: "Dynamic queue length thresholds for shared-memory packet switches", IEEE/ACM ToN 1998, with alpha 1).
+pub(crate) struct Room {
+    limit: usize,
+    held: AtomicUsize,
+}
+
+impl Room {
+    /// For packets in buffers of a pool of so many: half of them.
+    pub(crate) fn of(buffers: usize) -> Arc<Room> {
+        Arc::new(Room { limit: buffers / 2, held: AtomicUsize::new(0) })
+    }
+
+    /// A port that has had `before` packets has `now`.
+    fn note(&self, before: usize, now: usize) {
+        // A sum that wraps, and is right when all have been added.
+        self.held.fetch_add(now.wrapping_sub(before), Ordering::Relaxed);
+    }
+
+    /// Packets that a port may have while others have what they have.
+    fn most(&self, own: usize) -> usize {
+        let others = self.held.load(Ordering::Relaxed).saturating_sub(own);
+        self.limit.saturating_sub(others) / 2
+    }
+}
+
 /// The queues of one port.
 pub(crate) struct EgressQueues {
     state: Mutex<State>,
@@ -50,6 +77,7 @@ pub(crate) struct EgressQueues {
     waiting: AtomicUsize,
     /// The server's, which may be asleep.
     server: Arc<Mailbox>,
+    room: Arc<Room>,
 }
 
 struct State {
@@ -65,13 +93,25 @@ const SPARES_MAX: usize = 4096;
 
 impl EgressQueues {
     /// Empty queues, whose packets the worker of a mailbox takes out.
-    pub(crate) fn new(config: &Config, server: &Arc<Mailbox>) -> Result<EgressQueues, Vec<Problem>> {
+    pub(crate) fn new(
+        config: &Config,
+        server: &Arc<Mailbox>,
+        room: &Arc<Room>,
+    ) -> Result<EgressQueues, Vec<Problem>> {
         let state = State { queues: PortQueues::new(config)?, marks: marks(config), spares: Vec::new() };
-        Ok(EgressQueues { state: Mutex::new(state), waiting: AtomicUsize::new(0), server: Arc::clone(server) })
+        let (server, room) = (Arc::clone(server), Arc::clone(room));
+        Ok(EgressQueues { state: Mutex::new(state), waiting: AtomicUsize::new(0), server, room })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// So many wait now; how many did.
+    fn set_waiting(&self, count: usize) -> usize {
+        let before = self.waiting.swap(count, Ordering::AcqRel);
+        self.room.note(before, count);
+        before
     }
 
     /// Whether nothing waits.
@@ -91,11 +131,17 @@ impl EgressQueues {
     ) {
         let mut state = self.lock();
         let marks = state.marks;
+        let most = self.room.most(state.queues.len());
         for (item, class) in arrivals {
             // A frame before egress is put together anew: its program marks it, if it wants to.
             let is_capable = marks && item.waits.is_none() && traffic::ecn::is_capable(item.packet.data());
             let bytes = item.packet.len() as u32;
             let has_record = item.waits.is_some();
+            if state.queues.len() >= most {
+                lost.push(Lost { packet: item.packet, reason: RuntimeDrop::SharedBufferFull });
+                spares.extend(item.waits.map(|waits| waits.record));
+                continue;
+            }
             match state.queues.offer(item, bytes, class, is_capable, now_ns) {
                 Ok(_) if has_record => spares.extend(state.spares.pop()),
                 Ok(_) => {}
@@ -106,7 +152,7 @@ impl EgressQueues {
             }
         }
         let count = state.queues.len();
-        let before = self.waiting.swap(count, Ordering::Release);
+        let before = self.set_waiting(count);
         drop(state);
         if before == 0 && count > 0 {
             self.server.wake();
@@ -120,7 +166,7 @@ impl EgressQueues {
             let Some(taken) = state.queues.take(now_ns) else { break };
             out.push(taken);
         }
-        self.waiting.store(state.queues.len(), Ordering::Release);
+        self.set_waiting(state.queues.len());
         state.queues.next_at(now_ns)
     }
 
@@ -135,7 +181,7 @@ impl EgressQueues {
     /// Takes out all that waits, whatever its turn.
     pub(crate) fn drain(&self, now_ns: u64) -> Vec<Item> {
         let mut state = self.lock();
-        self.waiting.store(0, Ordering::Release);
+        self.set_waiting(0);
         state.queues.drain(now_ns)
     }
 
@@ -144,7 +190,7 @@ impl EgressQueues {
         let mut state = self.lock();
         let refused = state.queues.reconfigure(config, now_ns)?;
         state.marks = marks(config);
-        self.waiting.store(state.queues.len(), Ordering::Release);
+        self.set_waiting(state.queues.len());
         drop(state);
         self.server.wake();
         Ok(refused)
@@ -153,6 +199,12 @@ impl EgressQueues {
     /// What the queues have done, by number.
     pub(crate) fn statistics(&self) -> Vec<QueueStatistics> {
         self.lock().queues.statistics()
+    }
+}
+
+impl Drop for EgressQueues {
+    fn drop(&mut self) {
+        self.set_waiting(0);
     }
 }
 

@@ -8,6 +8,7 @@
 
 use crate::hold::Held;
 use crate::pipeline::{ActionInfo, Pipeline};
+use crate::queues::Room;
 use crate::tap::{TapConfig, Tapped};
 use crate::watch::{Samples, Watch, Watched};
 use crate::worker::{
@@ -226,6 +227,7 @@ pub struct Switch {
     pool: PoolRef,
     start: Instant,
     queues_default: traffic::Config,
+    room: Arc<Room>,
 }
 
 /// A port to be added.
@@ -259,6 +261,7 @@ impl Switch {
             pool: Arc::clone(&pool),
             start,
             queues_default: config.queues,
+            room: Room::of(pool.limit()),
         };
         let mut threads = Vec::new();
         for index in 0..config.workers.max(1) {

@@ -352,7 +352,7 @@ impl Bed {
 
     /// Sends so much to a port that it takes no more and at least 40 packets wait; how many that are.
     fn fill(&self, port: u32, from: usize, make: impl Fn(u32) -> Vec<u8>) -> usize {
-        // A memory device holds 4096, and up to 64 are out of the queue and not yet in the port.
+        // A memory device holds 4096, and 1 to 64 are out of the queue and not yet in the port.
         let count = 4096 + 64 + 40;
         let sent = || self.switch.ports().iter().find(|info| info.number == port).map_or(0, |info| info.stats.tx_packets);
         let before = sent();
@@ -370,25 +370,25 @@ fn of_packets(config: Config, packets: u32) -> Config {
 #[test]
 fn a_full_port_keeps_packets_in_order_of_class_and_drops_only_what_finds_no_room() {
     let bed = bed(1, Arc::unwrap_or_clone(program()));
-    bed.switch.set_queues(1, Some(of_packets(Config::strict(2), 100))).expect("a good config");
+    bed.switch.set_queues(1, Some(of_packets(Config::strict(2), 150))).expect("a good config");
     let first = bed.fill(1, 0, |i| ask(1, 0, 0, i));
     let low = bed.waiting(1);
     bed.inject(0, (0..20).map(|i| ask(1, 0, 0, 100_000 + i)));
-    bed.inject(2, (0..150).map(|i| ask(1, 7, 0, 200_000 + i)));
+    bed.inject(2, (0..200).map(|i| ask(1, 7, 0, 200_000 + i)));
     wait_for("a full queue", || bed.dropped("queue full") == 50);
-    assert_eq!(bed.waiting(1), low + 120);
-    let got = bed.collect(1, first + 120);
+    assert_eq!(bed.waiting(1), low + 170);
+    let got = bed.collect(1, first + 170);
     let numbers: Vec<u32> = got.iter().map(|frame| word(frame, 4)).collect();
     // What had left the queue goes first; then all of the higher class; then the rest of the lower one.
     let early = first - low as usize;
-    let expected = (0..early as u32).chain(200_000..200_100).chain(early as u32..first as u32).chain(100_000..100_020);
+    let expected = (0..early as u32).chain(200_000..200_150).chain(early as u32..first as u32).chain(100_000..100_020);
     assert!(numbers.into_iter().eq(expected));
-    let high = got.iter().find(|frame| word(frame, 4) == 200_099).expect("it is there");
-    assert_eq!((high[CLASS_THEN], word(high, BEFORE)), (7, 99));
+    let high = got.iter().find(|frame| word(frame, 4) == 200_149).expect("it is there");
+    assert_eq!((high[CLASS_THEN], word(high, BEFORE)), (7, 149));
     wait_for("all buffers", || bed.pool.available() == bed.pool.limit());
     let info = bed.switch.queues(1).expect("it is there").expect("it has queues");
     let sent: Vec<u64> = info.statistics.iter().map(|queue| queue.sent.packets).collect();
-    assert_eq!((sent, info.is_configured), (vec![first as u64 + 20, 100], true));
+    assert_eq!((sent, info.is_configured), (vec![first as u64 + 20, 150], true));
 }
 
 #[test]
@@ -464,4 +464,33 @@ fn a_port_out_of_service_drops_what_waits_and_contradictory_queues_are_refused()
     let error = bed.switch.set_queues(1, Some(bad)).unwrap_err();
     assert!(matches!(&error, SwitchError::BadQueues { port: 1, .. }), "{error}");
     assert_eq!(bed.switch.set_queues(8, None), Err(SwitchError::NoSuchPort(8)));
+}
+
+#[test]
+fn a_port_that_takes_nothing_leaves_buffers_to_the_others() {
+    let bed = bed(1, by_first_bytes());
+    bed.switch.set_queues(1, Some(of_packets(Config::fifo(), 100_000))).expect("a good config");
+    bed.switch.set_queues(3, Some(of_packets(Config::fifo(), 100_000))).expect("a good config");
+    // 16,384 buffers: 8,192 may wait, one port's half of that.
+    bed.inject(0, (0..14_000).map(|i| frame(1, i)));
+    wait_for("a full buffer", || bed.dropped("shared buffer full") > 1000 && bed.ports[0].pending() == 0);
+    assert_eq!(bed.waiting(1), 4096);
+    bed.inject(2, (0..8000).map(|i| frame(3, i)));
+    wait_for("the other port's share", || bed.waiting(3) == 2048 && bed.ports[2].pending() == 0);
+    bed.inject(2, (0..100).map(|i| frame(0, i)));
+    assert_eq!(bed.collect(0, 100).len(), 100, "ports without queues go on");
+    bed.switch.set_queues(3, None).expect("it is there");
+    bed.ports[1].collect();
+    wait_for("what has waited", || {
+        bed.ports[1].collect();
+        bed.ports[3].collect();
+        bed.waiting(1) == 0
+    });
+    wait_for("all buffers", || {
+        bed.ports[1].collect();
+        bed.ports[3].collect();
+        bed.pool.available() == bed.pool.limit()
+    });
+    bed.inject(0, (0..4096 + 64 + 3000).map(|i| frame(1, i)));
+    wait_for("the room is whole again", || bed.waiting(1) >= 3000);
 }

@@ -116,7 +116,7 @@ impl Switch {
                 let server = port.queues.server;
                 let (bound_to, number) = (port.bound_to, port.number);
                 let made = wanted.map(|wanted| {
-                    let queues = EgressQueues::new(&wanted, &self.mailboxes[server])?;
+                    let queues = EgressQueues::new(&wanted, &self.mailboxes[server], &self.room)?;
                     Ok((Arc::new(queues), wanted))
                 });
                 *running = made.transpose().map_err(|problems| SwitchError::BadQueues { port: number, problems })?;

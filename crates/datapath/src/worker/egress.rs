@@ -24,8 +24,8 @@ use traffic::Taken;
 const LEAVING_MAX: usize = BATCH_MAX;
 /// Batches that are taken out of a port's queues in a round, so that other ports have their turns.
 const BATCHES_MAX: usize = 4;
-/// After how many microseconds a port that was full is looked at again.
-const FULL_US: u64 = 50;
+/// After how many microseconds a port that was full is looked at again at the latest.
+const FULL_US: u64 = 500;
 /// How long a program is kept for packets that it is to take on, in microseconds.
 pub(super) const KEPT_US: u64 = 1_000_000;
 

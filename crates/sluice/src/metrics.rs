@@ -202,7 +202,7 @@ struct Waits {
 
 impl Waits {
     fn of(queue: &pb::QueueCounters) -> Waits {
-        // 1, 2, 5 up to ten seconds; times beyond are in the last one.
+        // 1, 2, 5 from 1 us to 5 s; longer times are in the last one.
         let decades = (3..10).flat_map(|exponent| [1, 2, 5].map(|digit| digit * 10u64.pow(exponent)));
         let mut bounds: Vec<(u64, u64)> = decades.chain([u64::MAX]).map(|bound_ns| (bound_ns, 0)).collect();
         for waited in &queue.waited {

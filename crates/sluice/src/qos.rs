@@ -371,7 +371,7 @@ mod tests {
         let stats = AdminStats { ports: vec![queues::tests::port(100)], ..Default::default() };
         let shown = text(&stats, Some(3));
         assert!(shown.starts_with("port 3, veth3: configured\n  strict priority"), "{shown}");
-        assert!(shown.contains("    queue 1, limit 1024packets\n") && shown.contains("waited 50 %"), "{shown}");
+        assert!(shown.contains("    queue 1, limit 1024 packets\n") && shown.contains("waited 50 %"), "{shown}");
         assert!(!text(&stats, None).contains("strict"));
         let none = AdminStats { ports: vec![pb::Port::default()], ..Default::default() };
         assert!(text(&none, Some(0)).starts_with("port 0 has no queues; `sluice qos set 0"));

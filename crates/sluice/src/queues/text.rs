@@ -37,27 +37,30 @@ pub fn problems(problems: &[Problem]) -> String {
 
 /// The setting at a place of a JSON text: `root.strict[1].weight`.
 fn path_at(text: &str, line: usize, column: usize) -> String {
-    enum Level {
+    enum Inside {
         Object(String),
         Array(usize),
     }
     let before: usize = text.split_inclusive('\n').take(line.saturating_sub(1)).map(str::len).sum();
     let end = (before + column).min(text.len());
-    let mut stack: Vec<Level> = Vec::new();
-    let mut bytes = text.as_bytes()[..end].iter().copied();
+    let mut stack: Vec<Inside> = Vec::new();
+    // What is wrong with an element as a whole is found behind it.
+    let read = text.as_bytes()[..end].trim_ascii_end();
+    let read = read.strip_suffix(b",").or(read.strip_suffix(b"]")).unwrap_or(read);
+    let mut bytes = read.iter().copied();
     let mut string = Vec::new();
     let mut is_key = false;
     while let Some(byte) = bytes.next() {
         match byte {
             b'{' => {
-                stack.push(Level::Object(String::new()));
+                stack.push(Inside::Object(String::new()));
                 is_key = true;
             }
-            b'[' => stack.push(Level::Array(0)),
+            b'[' => stack.push(Inside::Array(0)),
             b'}' | b']' => drop(stack.pop()),
             b',' => match stack.last_mut() {
-                Some(Level::Array(at)) => *at += 1,
-                Some(Level::Object(key)) => {
+                Some(Inside::Array(at)) => *at += 1,
+                Some(Inside::Object(key)) => {
                     key.clear();
                     is_key = true;
                 }
@@ -72,7 +75,7 @@ fn path_at(text: &str, line: usize, column: usize) -> String {
                         string.extend(bytes.next());
                     }
                 }
-                if let Some(Level::Object(key)) = stack.last_mut().filter(|_| is_key) {
+                if let Some(Inside::Object(key)) = stack.last_mut().filter(|_| is_key) {
                     *key = String::from_utf8_lossy(&string).into_owned();
                 }
             }
@@ -82,12 +85,12 @@ fn path_at(text: &str, line: usize, column: usize) -> String {
     let mut path = String::new();
     for level in stack {
         match level {
-            Level::Object(key) if key.is_empty() => {}
-            Level::Object(key) => {
+            Inside::Object(key) if key.is_empty() => {}
+            Inside::Object(key) => {
                 path += if path.is_empty() { "" } else { "." };
                 path += &key;
             }
-            Level::Array(at) => path += &format!("[{at}]"),
+            Inside::Array(at) => path += &format!("[{at}]"),
         }
     }
     path
@@ -133,7 +136,7 @@ fn node(config: &Config, node_: &Node, depth: usize, is_weighted: bool, lines: &
                 Ecn::Mark => ", marks ECN",
                 Ecn::MarkAlways => ", marks ECN up to the limit",
             };
-            words.push(format!("RED from {} to {}{marks}", red.min, red.max));
+            words.push(format!("RED from {} to {}{marks}", level(red.min), level(red.max)));
         }
     }
     lines.push(format!("{}{}", "  ".repeat(depth), words.join(", ")));
@@ -141,10 +144,18 @@ fn node(config: &Config, node_: &Node, depth: usize, is_weighted: bool, lines: &
     node_.children().iter().for_each(|child| node(config, child, depth + 1, is_weighted, lines));
 }
 
+/// A level as people write it.
+fn level(level: Level) -> String {
+    match level {
+        Level::Packets(packets) => format!("{packets} packets"),
+        level => level.to_string(),
+    }
+}
+
 fn limit(limit: &Limit) -> String {
     let none = *limit == Limit::default();
     let packets = if none { Some(limit.packets_max()) } else { limit.packets };
-    let packets = packets.map(|packets| Level::Packets(packets).to_string());
+    let packets = packets.map(|packets| level(Level::Packets(packets)));
     let all = [packets, limit.bytes.map(|bytes| bytes.to_string()), limit.time.map(|time| time.to_string())];
     all.into_iter().flatten().collect::<Vec<_>>().join(" or ")
 }
@@ -170,6 +181,7 @@ mod tests {
             (r#""1Gbit""#, r#""1Gbps""#, "root.shaper.rate", "may mean bits or bytes per second"),
             (r#""weight": 3"#, r#""weight": "3""#, "root.strict[1].weighted[0].weight", "invalid type: string"),
             (r#"{ "queue": 1, "#, "{ ", "root.strict[1].weighted[0]", "a node needs one of"),
+            (r#"{ "queue": 0, "min_rate": "10Mbit" }"#, "{}", "root.strict[1].weighted[1]", "a node needs one of"),
             (r#""mark""#, r#""marked""#, "queues[2].policy.red.ecn", "unknown variant `marked`, expected one of"),
             (r#""46": 2"#, r#""46": -2"#, "classes.46", "invalid value"),
         ] {
@@ -194,10 +206,10 @@ mod tests {
             lines,
             [
                 "strict priority, the most urgent first, at most 1Gbit, burst 64KB",
-                "  queue 2, at most 100Mbit, burst 12500B, limit 1024packets, RED from 30KB to 90KB, marks ECN",
+                "  queue 2, at most 100Mbit, burst 12500B, limit 1024 packets, RED from 30KB to 90KB, marks ECN",
                 "  weighted round robin",
                 "    queue 1, weight 3, limit 64KB or 5ms",
-                "    queue 0, weight 1, at least 10Mbit, limit 1024packets",
+                "    queue 0, weight 1, at least 10Mbit, limit 1024 packets",
                 "classes to queues: 46 to 2",
             ]
         );

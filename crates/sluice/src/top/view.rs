@@ -468,7 +468,7 @@ mod tests {
         let view = View::new(&reading(1, 0), &reading(1, 1000), &reading(3, 3000), Sort::Hits);
         expect![[r#"
             queues
-              port: queue  packets  bytes  pkt/s  bit/s            drops/s  marked/s  waited 50 %    99 %
+              port: queue  packets  bytes  pkt/s    bit/s            drops/s  marked/s  waited 50 %    99 %
               3 veth3: 0         7    700   1000  800.0 k  200 tail, 500 RED       100       1.0 us  1.2 ms
               3 veth3: 1         0      0      0        0                  0         0            -       -
         "#]]

@@ -1,33 +1,24 @@
 //! What packets cost that the replication engine copies, drops or sends round: cycles for a received packet, from the batch to
 //! the ports' buffers.
 //!
-//! What is timed is what a worker counts as its pipeline's: [`Engine::receive`], the copies' buffers included, with the ports' buffers
-//! behind it. Freeing what was sent is not timed. Everything is held against the interpreter first: the same frames by each port in the
-//! same order, the same counters.
+//! [`crate::engine`] says what is timed. Everything is held against the interpreter first: the same frames by each port in the same
+//! order, the same counters.
 //!
 //! Copies are measured beside a program that sends each packet to a port. Resubmitting and recirculating are measured with a
 //! program that routes: the ratio is the cost of the second pass over the cost of a packet that passes once.
 
+use crate::engine::{self, Subject};
 use crate::frames::{Frames, Writer};
-use crate::measure::{Plan, Ratio, Series};
-use crate::rows::{Bar, Row, Settings, with_lock};
+use crate::measure::{Ratio, Series};
+use crate::rows::{Bar, Row, Settings};
 use crate::source::Source;
-use crate::subject;
-use abi::packet::BATCH_MAX;
 use anyhow::{Result, ensure};
 use base::Bits;
 use base::entry::{ActionCall, EntryAction, KeyMatch, TableEntry};
 use base::ids::TableId;
-use datapath::drops::{DropCounters, DropReason};
-use datapath::engine::{Engine, Sink, WORK_MAX};
-use datapath::executor::Executor;
 use datapath::replication::{CloneSession, Replica};
-use datapath::timing::ticks;
 use datapath::{EngineKind, Pipeline};
-use pktio::{HeapPool, Packet, Pool, free_bulk};
 
-/// Ports have smaller numbers.
-const PORTS: u32 = 16;
 /// The group and the clone session.
 const GROUP: u32 = 1;
 const SESSION: u32 = 5;
@@ -204,156 +195,29 @@ V1Switch(MyParser(), MyVerify(), MyIngress(), MyEgress(), MyCompute(), MyDeparse
     ))
 }
 
-/// Ports' buffers, as a worker has them.
-struct Buffers {
-    out: Vec<Vec<Packet>>,
-    dropped: Vec<Packet>,
-    drops: DropCounters,
+/// A program that sends each packet to port 2.
+pub fn to_a_port() -> Source {
+    program("std.egress_spec = 2;", "")
 }
 
-impl Sink for Buffers {
-    #[inline]
-    fn send(&mut self, port: u32, packet: Packet) {
-        match self.out.get_mut(port as usize) {
-            Some(out) => out.push(packet),
-            None => self.dropped.push(packet),
+/// The entries, the group and the session.
+fn prepare(row: &Copies, pipeline: &Pipeline) -> Result<()> {
+    for station in 0..STATIONS {
+        let key = vec![KeyMatch::Exact(Bits::new(48, u128::from(FIRST + station))), KeyMatch::Exact(Bits::new(1, 1))];
+        let port = Bits::new(9, u128::from(1 + station % 8));
+        let action = EntryAction::Call(ActionCall { action: 0, args: vec![port] });
+        let entry = TableEntry { key, priority: 0, action, idle_timeout_ns: 0 };
+        // Programs that do not route have no table.
+        if !pipeline.program().tables.is_empty() {
+            let inserted = pipeline.state().insert(TableId(0), &entry);
+            ensure!(inserted.is_ok(), "{}: {inserted:?}", row.name);
         }
     }
-
-    #[inline]
-    fn send_all(&mut self, port: u32, packets: &mut Vec<Packet>) {
-        match self.out.get_mut(port as usize) {
-            Some(out) if out.is_empty() => std::mem::swap(out, packets),
-            Some(out) => out.append(packets),
-            None => self.dropped.append(packets),
-        }
-    }
-
-    fn drop(&mut self, reason: DropReason, packet: Packet) {
-        self.drops.count(reason);
-        self.dropped.push(packet);
-    }
-
-    fn lost_copies(&mut self, reason: DropReason, count: u64) {
-        self.drops.count_many(reason, count);
-    }
-}
-
-/// A program with a worker's engine.
-struct Subject {
-    name: &'static str,
-    pipeline: Pipeline,
-    executor: Box<dyn Executor>,
-    engine: Engine,
-    pool: HeapPool,
-    burst: Vec<Packet>,
-    buffers: Buffers,
-    now_us: u64,
-}
-
-impl Subject {
-    fn new(
-        name: &'static str,
-        row: &Copies,
-        source: &Source,
-        kind: EngineKind,
-        settings: &Settings,
-    ) -> Result<Subject> {
-        let program = subject::compile(source, &settings.options)?;
-        let pipeline = datapath::load_with(program, kind, 1, &settings.options.code)?;
-        for station in 0..STATIONS {
-            let key =
-                vec![KeyMatch::Exact(Bits::new(48, u128::from(FIRST + station))), KeyMatch::Exact(Bits::new(1, 1))];
-            let port = Bits::new(9, u128::from(1 + station % 8));
-            let action = EntryAction::Call(ActionCall { action: 0, args: vec![port] });
-            let entry = TableEntry { key, priority: 0, action, idle_timeout_ns: 0 };
-            // Programs that do not route have no table.
-            if !pipeline.program().tables.is_empty() {
-                let inserted = pipeline.state().insert(TableId(0), &entry);
-                ensure!(inserted.is_ok(), "{}: {inserted:?}", row.name);
-            }
-        }
-        let replicas = (0..row.replicas).map(|i| Replica { port: 2 + i, instance: i }).collect();
-        pipeline.replication().group_insert(GROUP, replicas)?;
-        let replicas = vec![Replica { port: 9, instance: 1 }];
-        pipeline.replication().session_insert(SESSION, CloneSession { replicas, ..CloneSession::default() })?;
-        Ok(Subject {
-            name,
-            executor: pipeline.executor(0),
-            engine: Engine::new(pipeline.program().clone(), pipeline.replication().clone()),
-            buffers: Buffers {
-                out: (0..PORTS).map(|_| Vec::with_capacity(BATCH_MAX * 4)).collect(),
-                dropped: Vec::new(),
-                drops: DropCounters::new(pipeline.program().drops.len()),
-            },
-            pipeline,
-            pool: HeapPool::new(BATCH_MAX * (row.replicas as usize + 2) + BATCH_MAX),
-            burst: Vec::new(),
-            now_us: 1,
-        })
-    }
-
-    /// Plays frames from `at` on as a batch; returns what it took.
-    fn run(&mut self, frames: &Frames, at: usize, size: usize) -> u64 {
-        self.pool.alloc_bulk(&mut self.burst, size);
-        let mut port = 0;
-        for (k, packet) in self.burst.iter_mut().enumerate() {
-            let (from, frame) = frames.get((at + k) % frames.len());
-            packet.set_data(frame).expect("frames of the generators fit a buffer");
-            port = from;
-        }
-        self.now_us += 1;
-        let start = ticks();
-        self.engine.set_work(WORK_MAX);
-        self.engine.receive(self.executor.as_mut(), &mut self.burst, port, self.now_us, &mut self.buffers);
-        let spent = ticks() - start;
-        self.executor.quiescent();
-        spent
-    }
-
-    /// Frees what the last batch left.
-    fn clear(&mut self) {
-        self.buffers.out.iter_mut().for_each(free_bulk);
-        free_bulk(&mut self.buffers.dropped);
-    }
-
-    /// Cycles for a received packet.
-    fn turn(&mut self, frames: &Frames, plan: Plan) -> f64 {
-        let (mut spent, mut played, mut at) = (0, 0, 0);
-        while played < plan.warm + plan.count {
-            let cycles = self.run(frames, at, plan.batch);
-            self.clear();
-            self.pipeline.take_digests();
-            at = (at + plan.batch) % frames.len();
-            if played >= plan.warm {
-                spent += cycles;
-            }
-            played += plan.batch;
-        }
-        spent as f64 / (plan.count.div_ceil(plan.batch).max(1) * plan.batch) as f64
-    }
-}
-
-/// Holds the second against the first, batch by batch; how many frames were sent and dropped.
-fn compared(title: &str, subjects: &mut [Subject; 2], frames: &Frames, batch: usize) -> Result<[u64; 3]> {
-    let mut fates = [0; 3];
-    for at in (0..frames.len()).step_by(batch) {
-        let size = batch.min(frames.len() - at);
-        subjects.iter_mut().for_each(|s| _ = s.run(frames, at, size));
-        let [a, b] = subjects.each_ref();
-        for port in 0..PORTS as usize {
-            let all = |s: &Subject| s.buffers.out[port].iter().map(|p| p.data().to_vec()).collect::<Vec<_>>();
-            ensure!(all(a) == all(b), "{title}: {} and {} differ in what leaves by port {port}", a.name, b.name);
-            fates[0] += a.buffers.out[port].len() as u64;
-        }
-        fates[1] += a.buffers.dropped.len() as u64;
-        let drops = |s: &Subject| s.buffers.drops.read(s.pipeline.program());
-        ensure!(drops(a) == drops(b), "{title}: {} and {} differ in what they drop", a.name, b.name);
-        ensure!(a.pipeline.take_digests() == b.pipeline.take_digests(), "{title}: they differ in digests");
-        subjects.iter_mut().for_each(Subject::clear);
-    }
-    fates[2] = frames.len() as u64;
-    Ok(fates)
+    let replicas = (0..row.replicas).map(|i| Replica { port: 2 + i, instance: i }).collect();
+    pipeline.replication().group_insert(GROUP, replicas)?;
+    let replicas = vec![Replica { port: 9, instance: 1 }];
+    pipeline.replication().session_insert(SESSION, CloneSession { replicas, ..CloneSession::default() })?;
+    Ok(())
 }
 
 /// A subject whose code was compared, before it was compiled again for what is there and after.
@@ -364,13 +228,15 @@ fn settled(
     frames: &Frames,
     settings: &Settings,
 ) -> Result<(Subject, [u64; 3])> {
-    let machine = Subject::new(name, row, source, EngineKind::Machine, settings)?;
-    let mut both = [machine, Subject::new("interpreter", row, source, EngineKind::Interpreter, settings)?];
-    compared(row.title, &mut both, frames, settings.batch)?;
-    both[0].pipeline.recompile(settings.options.specialise);
-    let fates = compared(row.title, &mut both, frames, settings.batch)?;
+    let subject = |name, kind| {
+        Subject::new(name, source, kind, row.replicas as usize + 1, &|pipeline| prepare(row, pipeline), settings)
+    };
+    let mut both = [subject(name, EngineKind::Machine)?, subject("interpreter", EngineKind::Interpreter)?];
+    engine::compared(row.title, &mut both, frames, settings.batch)?;
+    both[0].settle(settings);
+    let [sent, dropped] = engine::compared(row.title, &mut both, frames, settings.batch)?;
     let [machine, _] = both;
-    Ok((machine, fates))
+    Ok((machine, [sent, dropped, frames.len() as u64]))
 }
 
 fn frames(bytes: usize) -> Frames {
@@ -393,19 +259,7 @@ pub fn run(row: &Copies, settings: &Settings) -> Result<Row> {
     };
     let plain = settled(name, row, &program(once, ""), &frames, settings)?.0;
     let (subject, fates) = settled("copied or sent round", row, &program(row.ingress, row.egress), &frames, settings)?;
-    let plan = match settings.quick {
-        true => Plan { batch: settings.batch, rounds: 2, warm: 64, count: 256 },
-        false => Plan::for_frames(frames.len(), settings.batch, settings.rounds),
-    };
-    let mut subjects = [subject, plain];
-    let mut series = subjects.each_ref().map(|s| Series { name: s.name.to_string(), rounds: Vec::new() });
-    with_lock(settings, || {
-        for _ in 0..plan.rounds {
-            for (subject, series) in subjects.iter_mut().zip(&mut series) {
-                series.rounds.push(subject.turn(&frames, plan));
-            }
-        }
-    })?;
+    let series = engine::timed(&mut [subject, plain], &frames, settings)?;
     let whole = Bar::without("beside a packet that passes once", Ratio::new(&series[0], &series[1]));
     let held = match row.bound {
         Bound::Cycles(bar) => Some(Bar { unit: " cycles", ..Bar::with("a received packet", cycles(&series[0]), bar) }),

@@ -2,8 +2,11 @@
 //!
 //! An entry's `kind` is a position in its workload's list of `"table.action"` names, the same list that the C reference of
 //! the program has. [`Kinds`] resolves the list for a P4 program; entries then go straight to its state, without text.
+//!
+//! Programs without a C reference have entries by the names of their fields, of any width ([`add`]).
 
-use anyhow::{Context, Result, bail};
+use abi::state::PipelineState;
+use anyhow::{Context, Result, anyhow, bail};
 use base::Bits;
 use base::entry::{ActionCall, EntryAction, KeyMatch, MatchKind, TableEntry};
 use base::ids::TableId;
@@ -116,4 +119,76 @@ impl Kinds {
         let action = EntryAction::Call(ActionCall { action: target.action, args });
         (target.table, TableEntry { key, priority, action, idle_timeout_ns: 0 })
     }
+}
+
+/// What a key field of an entry is to be.
+#[derive(Clone, Copy, Debug)]
+pub enum Is {
+    /// The value.
+    Exact(u128),
+    /// A prefix and its length.
+    Prefix(u128, u32),
+    /// A value and its mask.
+    Masked(u128, u128),
+}
+
+/// A table by the end of its name.
+pub fn table(program: &Program, name: &str) -> Result<TableId> {
+    let at = program.tables.iter().position(|t| is_named(&t.name, name));
+    Ok(TableId::from_index(at.with_context(|| format!("{} has no table `{name}`", program.name))?))
+}
+
+/// An action of a table, as an entry calls it.
+pub fn call(program: &Program, table: TableId, name: &str, args: &[u128]) -> Result<ActionCall> {
+    let t = &program.tables[table.index()];
+    let found = t.actions.iter().position(|a| is_named(&program.actions[a.action.index()].name, name));
+    let found = found.with_context(|| format!("table `{}` has no action `{name}`", t.name))?;
+    let params = &program.actions[t.actions[found].action.index()].params;
+    let args = params.iter().zip(args).map(|((_, width), v)| Bits::new(*width, *v)).collect();
+    Ok(ActionCall { action: found as u32, args })
+}
+
+/// The key of an entry. Fields that are not named match everything, exact ones zero.
+pub fn key(program: &Program, table: TableId, fields: &[(&str, Is)]) -> Result<Vec<KeyMatch>> {
+    let keys = &program.tables[table.index()].keys;
+    for (name, _) in fields {
+        let known = keys.iter().any(|k| is_named(&k.name, name));
+        anyhow::ensure!(known, "table `{}` has no field `{name}`", program.tables[table.index()].name);
+    }
+    let key = keys.iter().map(|k| {
+        let bits = |v: u128| Bits::new(k.width, v);
+        match (fields.iter().find(|f| is_named(&k.name, f.0)).map(|f| f.1), k.kind) {
+            (Some(Is::Exact(v)), MatchKind::Exact) => KeyMatch::Exact(bits(v)),
+            (Some(Is::Exact(v)), MatchKind::Optional) => KeyMatch::Optional(Some(bits(v))),
+            (Some(Is::Exact(v)), MatchKind::Ternary) => KeyMatch::Ternary { value: bits(v), mask: Bits::ones(k.width) },
+            (Some(Is::Exact(v)), MatchKind::Range) => KeyMatch::Range { low: bits(v), high: bits(v) },
+            (Some(Is::Prefix(v, len)), MatchKind::Lpm) => KeyMatch::Lpm { value: bits(v), prefix_len: len },
+            (Some(Is::Masked(v, m)), _) => KeyMatch::Ternary { value: bits(v & m), mask: bits(m) },
+            (_, MatchKind::Optional) => KeyMatch::Optional(None),
+            (_, MatchKind::Lpm) => KeyMatch::Lpm { value: bits(0), prefix_len: 0 },
+            (_, MatchKind::Exact) => KeyMatch::Exact(bits(0)),
+            (_, MatchKind::Range) => KeyMatch::Range { low: bits(0), high: Bits::ones(k.width) },
+            (_, MatchKind::Ternary) => KeyMatch::Ternary { value: bits(0), mask: bits(0) },
+        }
+    });
+    Ok(key.collect())
+}
+
+/// Adds an entry by the names of table, action and key fields, or the ends of these names.
+pub fn add(
+    program: &Program,
+    state: &dyn PipelineState,
+    (name, action): (&str, &str),
+    priority: i32,
+    fields: &[(&str, Is)],
+    args: &[u128],
+) -> Result<()> {
+    let at = table(program, name)?;
+    let entry = TableEntry {
+        key: key(program, at, fields)?,
+        priority,
+        action: EntryAction::Call(call(program, at, action, args)?),
+        idle_timeout_ns: 0,
+    };
+    state.insert(at, &entry).map_err(|e| anyhow!("table `{name}` refuses an entry: {e:?}"))
 }

@@ -8,7 +8,9 @@
 //! | [`compare`] | the same frames through two subjects: the same fates, ports and bytes, or the run ends; beside C, or the interpreter |
 //! | [`measure`] | the timed loop, turn by turn; ratios and whether their spread hides the answer |
 //! | [`rows`] | the table of the benchmark; [`workers`] and [`parts`] have rows of their own |
-//! | [`copies`] | what packets cost that are copied or go round, through a worker's engine |
+//! | [`engine`] | the same through a worker's engine, for programs that replicate packets or have queues |
+//! | [`copies`] | what packets cost that are copied or go round |
+//! | [`examples`] | rows of programs without a C version, most of which keep state |
 //! | [`growth`] | curves: flows, entries, rules, tables, headers, fields; some over [`generated`] programs |
 //! | [`passes`] | each pass alone, and left out |
 //! | [`updates`] | inserting, memory, compiling again |
@@ -23,7 +25,9 @@
 
 pub mod compare;
 pub mod copies;
+pub mod engine;
 pub mod entry;
+pub mod examples;
 pub mod frames;
 pub mod generated;
 pub mod growth;

@@ -6,7 +6,7 @@ use bench::report::{Figures, Report, Run};
 use bench::rows::{self, Settings, WORKS, Work};
 use bench::subject::Options;
 use bench::workload::{Flows, Workload, heavy_hitter, l2l3acl, pins, stateful_firewall};
-use bench::{copies, growth, parts, passes, ports, updates, workers};
+use bench::{copies, examples, growth, parts, passes, ports, updates, workers};
 use clap::{Parser, Subcommand};
 use datapath::{Specialise, Without};
 use std::path::PathBuf;
@@ -106,6 +106,8 @@ enum Item {
     Scaling(&'static Scaling),
     /// Packets that are copied or go round.
     Copies(&'static copies::Copies),
+    /// A program without a C version.
+    Examples(&'static examples::Examples),
     /// Cycles by part.
     Parts,
     /// A program by each way through its code.
@@ -170,6 +172,7 @@ impl Item {
         all.push(Item::Workers("workers-100k", 100_000, 1_000_000));
         all.extend(SCALING.iter().map(Item::Scaling));
         all.extend(copies::ALL.iter().map(Item::Copies));
+        all.extend(examples::ALL.iter().map(Item::Examples));
         all.push(Item::Parts);
         let large = ["strategies-l2l3acl-1k", "strategies-l2l3acl-100k", "strategies-l2l3acl-1m", "strategies-l2-100k"];
         all.extend(large.map(Item::Strategies));
@@ -195,6 +198,7 @@ impl Item {
             Item::Workers(name, ..) | Item::Passes(name) | Item::Strategies(name) | Item::Engines(name) => name,
             Item::Architectures(name, _) => name,
             Item::Copies(copies) => copies.name,
+            Item::Examples(row) => row.name,
             Item::Parts => "parts",
             Item::Updates(name, ..) => name,
             Item::Growth(growth) => growth.name,
@@ -209,6 +213,7 @@ impl Item {
             Item::Workers(_, entries, flows) => format!("two workers on l2l3acl, {entries} entries, {flows} flows"),
             Item::Scaling(scaling) => scaling.title.to_string(),
             Item::Copies(copies) => copies.title.to_string(),
+            Item::Examples(row) => row.title(),
             Item::Parts => "parts of l2l3acl, 1k entries, 64 flows".to_string(),
             Item::Passes(name) => format!("optimisations, each alone and left out: {}", passes_work(name).title),
             Item::Strategies(name) => format!("strategies: {}", work_of("strategies-", name).title),
@@ -255,6 +260,7 @@ impl Item {
                 workers::run(&title, &(scaling.workload)(args.quick), 1.85, settings)?
             }
             Item::Copies(row) => copies::run(row, settings)?,
+            Item::Examples(row) => examples::run(row, settings)?,
             Item::Parts => parts::run(&title, &of(1000, 64), settings)?,
             Item::Strategies(name) => {
                 rows::strategies(&title, &(work_of("strategies-", name).workload)(args.quick), settings)?

@@ -1,5 +1,6 @@
 //! Entries and frames for each program. Everything follows from the sizes and a seed.
 
+pub mod examples;
 pub mod generated;
 pub mod heavy_hitter;
 pub mod l2;

@@ -2,14 +2,12 @@
 //! access lists that nothing hits.
 
 use super::{Flows, Workload, sequence};
+use crate::entry::{Is, add};
 use crate::frames::{Frames, Writer};
 use crate::prefixes;
 use crate::source::Source;
 use abi::state::PipelineState;
-use anyhow::{Context, Result};
-use base::Bits;
-use base::entry::{ActionCall, EntryAction, KeyMatch, MatchKind, TableEntry};
-use base::ids::TableId;
+use anyhow::Result;
 use ir::Program;
 use random::Random;
 use std::path::Path;
@@ -21,52 +19,6 @@ const NEXT_HOPS: u64 = 100;
 const INTERFACES: u64 = 16;
 const VRF: u128 = 1;
 const ROUTER: u64 = 0x0200_5e00_0001;
-
-/// What a key field of an entry is to be.
-enum Is {
-    Exact(u128),
-    Prefix(u128, u32),
-    Masked(u128, u128),
-}
-
-fn add(
-    program: &Program,
-    state: &dyn PipelineState,
-    (table, action): (&str, &str),
-    priority: i32,
-    fields: &[(&str, Is)],
-    args: &[u128],
-) -> Result<()> {
-    let suffix = |full: &str, name: &str| full == name || full.ends_with(&format!(".{name}"));
-    let at = program.tables.iter().position(|t| suffix(&t.name, table));
-    let at = at.with_context(|| format!("the program has no table `{table}`"))?;
-    let t = &program.tables[at];
-    let key = t.keys.iter().map(|k| {
-        let bits = |v: u128| Bits::new(k.width, v);
-        match (fields.iter().find(|f| suffix(&k.name, f.0)).map(|f| &f.1), k.kind) {
-            (Some(Is::Exact(v)), MatchKind::Exact) => KeyMatch::Exact(bits(*v)),
-            (Some(Is::Exact(v)), MatchKind::Optional) => KeyMatch::Optional(Some(bits(*v))),
-            (Some(Is::Exact(v)), MatchKind::Ternary) => {
-                KeyMatch::Ternary { value: bits(*v), mask: Bits::ones(k.width) }
-            }
-            (Some(Is::Prefix(v, len)), MatchKind::Lpm) => KeyMatch::Lpm { value: bits(*v), prefix_len: *len },
-            (Some(Is::Masked(v, m)), _) => KeyMatch::Ternary { value: bits(v & m), mask: bits(*m) },
-            (_, MatchKind::Optional) => KeyMatch::Optional(None),
-            (_, MatchKind::Lpm) => KeyMatch::Lpm { value: bits(0), prefix_len: 0 },
-            (_, MatchKind::Exact) => KeyMatch::Exact(bits(0)),
-            (_, _) => KeyMatch::Ternary { value: bits(0), mask: bits(0) },
-        }
-    });
-    let key = key.collect();
-    let found = t.actions.iter().position(|a| suffix(&program.actions[a.action.index()].name, action));
-    let found = found.with_context(|| format!("table `{table}` has no action `{action}`"))?;
-    let params = &program.actions[t.actions[found].action.index()].params;
-    let args = params.iter().zip(args).map(|((_, width), v)| Bits::new(*width, *v)).collect();
-    let action = EntryAction::Call(ActionCall { action: found as u32, args });
-    state
-        .insert(TableId::from_index(at), &TableEntry { key, priority, action, idle_timeout_ns: 0 })
-        .map_err(|e| anyhow::anyhow!("table `{table}` refuses an entry: {e:?}"))
-}
 
 fn entries(program: &Program, state: &dyn PipelineState, routes: &[(u32, u32)]) -> Result<()> {
     let add = |what, priority, fields: &[(&str, Is)], args: &[u128]| add(program, state, what, priority, fields, args);

@@ -1,0 +1,220 @@
+//! Programs with a worker's engine: what is timed is what a worker counts as its pipeline's, from the batch to the ports' buffers.
+//!
+//! That is [`Engine::receive`], the copies' buffers included. Freeing what was sent is not timed. Ports have no queues: a packet that
+//! asks for one goes on to egress at once.
+
+use crate::frames::Frames;
+use crate::measure::{Plan, Series};
+use crate::rows::{Settings, with_lock};
+use crate::source::Source;
+use crate::subject;
+use abi::packet::BATCH_MAX;
+use anyhow::{Result, ensure};
+use datapath::drops::{DropCounters, DropReason};
+use datapath::engine::{Engine, Sink, WORK_MAX};
+use datapath::executor::Executor;
+use datapath::timing::ticks;
+use datapath::{EngineKind, Pipeline};
+use pktio::{HeapPool, Packet, Pool, free_bulk};
+
+/// Ports have smaller numbers.
+const PORTS: u32 = 16;
+
+/// Ports' buffers, as a worker has them.
+struct Buffers {
+    out: Vec<Vec<Packet>>,
+    dropped: Vec<Packet>,
+    drops: DropCounters,
+}
+
+impl Sink for Buffers {
+    #[inline]
+    fn send(&mut self, port: u32, packet: Packet) {
+        match self.out.get_mut(port as usize) {
+            Some(out) => out.push(packet),
+            None => self.dropped.push(packet),
+        }
+    }
+
+    #[inline]
+    fn send_all(&mut self, port: u32, packets: &mut Vec<Packet>) {
+        match self.out.get_mut(port as usize) {
+            Some(out) if out.is_empty() => std::mem::swap(out, packets),
+            Some(out) => out.append(packets),
+            None => self.dropped.append(packets),
+        }
+    }
+
+    fn drop(&mut self, reason: DropReason, packet: Packet) {
+        self.drops.count(reason);
+        self.dropped.push(packet);
+    }
+
+    fn lost_copies(&mut self, reason: DropReason, count: u64) {
+        self.drops.count_many(reason, count);
+    }
+}
+
+/// Sets up what was loaded: entries, groups, sessions.
+pub type Prepare<'a> = &'a dyn Fn(&Pipeline) -> Result<()>;
+
+/// A program with a worker's engine.
+pub struct Subject {
+    /// What it is called.
+    pub name: &'static str,
+    /// What runs.
+    pub pipeline: Pipeline,
+    executor: Box<dyn Executor>,
+    engine: Engine,
+    pool: HeapPool,
+    burst: Vec<Packet>,
+    buffers: Buffers,
+    now_us: u64,
+}
+
+impl Subject {
+    /// A program whose packets have so many copies each at most.
+    pub fn new(
+        name: &'static str,
+        source: &Source,
+        kind: EngineKind,
+        copies: usize,
+        prepare: Prepare<'_>,
+        settings: &Settings,
+    ) -> Result<Subject> {
+        let program = subject::compile(source, &settings.options)?;
+        let pipeline = datapath::load_with(program, kind, 1, &settings.options.code)?;
+        prepare(&pipeline)?;
+        Ok(Subject {
+            name,
+            executor: pipeline.executor(0),
+            engine: Engine::new(pipeline.program().clone(), pipeline.replication().clone()),
+            buffers: Buffers {
+                out: (0..PORTS).map(|_| Vec::with_capacity(BATCH_MAX * 4)).collect(),
+                dropped: Vec::new(),
+                drops: DropCounters::new(pipeline.program().drops.len()),
+            },
+            pipeline,
+            pool: HeapPool::new(BATCH_MAX * (copies + 2)),
+            burst: Vec::new(),
+            now_us: 1,
+        })
+    }
+
+    /// Compiles again for what is there, as a switch does after a second.
+    pub fn settle(&self, settings: &Settings) {
+        self.pipeline.recompile(settings.options.specialise);
+    }
+
+    /// Plays frames from `at` on as a batch, as many as came by the same port, up to `size`; returns what it took and how many.
+    fn run(&mut self, frames: &Frames, at: usize, size: usize) -> (u64, usize) {
+        let port = frames.get(at).0;
+        let more = (at..frames.len()).take(size.min(BATCH_MAX)).take_while(|&k| frames.get(k).0 == port);
+        let count = more.count();
+        self.pool.alloc_bulk(&mut self.burst, count);
+        for (k, packet) in self.burst.iter_mut().enumerate() {
+            packet.set_data(frames.get(at + k).1).expect("frames of the generators fit a buffer");
+        }
+        self.now_us += 1;
+        let start = ticks();
+        self.engine.set_work(WORK_MAX);
+        self.engine.receive(self.executor.as_mut(), &mut self.burst, port, self.now_us, &mut self.buffers);
+        let spent = ticks() - start;
+        self.executor.quiescent();
+        (spent, count)
+    }
+
+    /// Plays one frame; returns what was sent by the port with the lowest number.
+    pub fn answer(&mut self, port: u16, frame: &[u8]) -> Option<Vec<u8>> {
+        let mut frames = Frames::default();
+        frames.push(port, frame);
+        self.run(&frames, 0, 1);
+        let sent = self.buffers.out.iter().flatten().next().map(|packet| packet.data().to_vec());
+        self.clear();
+        sent
+    }
+
+    /// Frees what the last batch left.
+    fn clear(&mut self) {
+        self.buffers.out.iter_mut().for_each(free_bulk);
+        free_bulk(&mut self.buffers.dropped);
+    }
+
+    /// Plays all frames; how many were dropped.
+    pub fn drops(&mut self, frames: &Frames, batch: usize) -> usize {
+        let (mut at, mut dropped) = (0, 0);
+        while at < frames.len() {
+            at += self.run(frames, at, batch).1;
+            dropped += self.buffers.dropped.len();
+            self.clear();
+        }
+        dropped
+    }
+
+    /// Cycles for a received packet.
+    fn turn(&mut self, frames: &Frames, plan: Plan) -> f64 {
+        let (mut spent, mut timed, mut played, mut at) = (0, 0, 0, 0);
+        while played < plan.warm + plan.count {
+            let (cycles, count) = self.run(frames, at, plan.batch);
+            self.clear();
+            self.pipeline.take_digests();
+            at = (at + count) % frames.len();
+            if played >= plan.warm {
+                spent += cycles;
+                timed += count;
+            }
+            played += count;
+        }
+        spent as f64 / timed.max(1) as f64
+    }
+}
+
+/// Holds the second against the first, batch by batch; how many packets were sent and dropped.
+pub fn compared(title: &str, subjects: &mut [Subject; 2], frames: &Frames, batch: usize) -> Result<[u64; 2]> {
+    let mut fates = [0; 2];
+    let mut at = 0;
+    // One of them may have played more than the other before.
+    for subject in subjects.iter_mut() {
+        subject.buffers.drops = DropCounters::new(subject.pipeline.program().drops.len());
+        subject.pipeline.take_digests();
+    }
+    while at < frames.len() {
+        let counts = subjects.each_mut().map(|s| s.run(frames, at, batch).1);
+        let [a, b] = subjects.each_ref();
+        for port in 0..PORTS as usize {
+            let all = |s: &Subject| s.buffers.out[port].iter().map(|p| p.data().to_vec()).collect::<Vec<_>>();
+            ensure!(
+                all(a) == all(b),
+                "{title}: {} and {} differ in what leaves by port {port} of frames {at} to {}",
+                a.name,
+                b.name,
+                at + counts[0]
+            );
+            fates[0] += a.buffers.out[port].len() as u64;
+        }
+        fates[1] += a.buffers.dropped.len() as u64;
+        let drops = |s: &Subject| s.buffers.drops.read(s.pipeline.program());
+        ensure!(drops(a) == drops(b), "{title}: {} and {} differ in what they drop", a.name, b.name);
+        ensure!(a.pipeline.take_digests() == b.pipeline.take_digests(), "{title}: they differ in digests");
+        subjects.iter_mut().for_each(Subject::clear);
+        at += counts[0];
+    }
+    Ok(fates)
+}
+
+/// The subjects' turns on the same frames, under the lock.
+pub fn timed(subjects: &mut [Subject; 2], frames: &Frames, settings: &Settings) -> Result<[Series; 2]> {
+    let plan = match settings.quick {
+        true => Plan { batch: settings.batch, rounds: 2, warm: 64, count: 256 },
+        false => Plan::for_frames(frames.len(), settings.batch, settings.rounds),
+    };
+    let mut series = subjects.each_ref().map(|s| Series { name: s.name.to_string(), rounds: Vec::new() });
+    with_lock(settings, || {
+        for _ in 0..plan.rounds {
+            for (subject, series) in subjects.iter_mut().zip(&mut series) {
+                series.rounds.push(subject.turn(frames, plan));
+            }
+        }
+    })?;
+    Ok(series)
+}

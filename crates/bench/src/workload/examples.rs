@@ -4,7 +4,7 @@ use crate::entry::{Is, add, call, key, table};
 use crate::frames::{Writer, checksum};
 use anyhow::{Context, Result, anyhow};
 use base::Bits;
-use base::entry::{EntryAction, GroupMember, MeterConfig, TableEntry};
+use base::entry::{ActionCall, EntryAction, GroupMember, KeyMatch, MeterConfig, TableEntry};
 use base::ids::ExternId;
 use datapath::Pipeline;
 use datapath::replication::{CloneSession, Replica};
@@ -133,14 +133,14 @@ pub const L2LEARN: Example = Example {
 
 // ---- conntrack: port 1 is inside, port 2 outside.
 
-/// A host inside, with one of a few ports for each host.
+/// A host inside and a port: 4,096 hosts, each with another port for each of its flows.
 fn host(flow: u32) -> End {
-    (0x0a00_0000 | flow % 4096, 2000 + (flow / 4096) as u16)
+    (0x0a00_0000 + flow % 4096, 2000 + (flow / 4096) as u16)
 }
 
 /// One outside.
 fn server(flow: u32) -> End {
-    (0xcb00_7000 | flow % 251, 443)
+    (0xcb00_7000 + flow % 251, 443)
 }
 
 /// First sequence numbers.
@@ -151,7 +151,7 @@ fn isn(flow: u32) -> (u32, u32) {
 fn conntrack_out(flow: u32, flags: u8, w: &mut Writer) -> u16 {
     let (own, peer) = isn(flow);
     let begins = u32::from(flags & SYN == 0);
-    segment(w, host(flow), server(flow), flags, own + begins, (peer.wrapping_add(1)) * begins);
+    segment(w, host(flow), server(flow), flags, own + begins, peer.wrapping_add(1) * begins);
     1
 }
 
@@ -370,8 +370,8 @@ pub const UPF: Example = Example {
     prepare: |p, flows| {
         let (program, state) = (p.program(), p.state());
         let n3 = table(program, "n3_v4")?;
-        let bits = |width, value: u32| base::entry::KeyMatch::Exact(Bits::new(width, value.into()));
-        let action = EntryAction::Call(base::entry::ActionCall { action: 0, args: Vec::new() });
+        let bits = |width, value: u32| KeyMatch::Exact(Bits::new(width, value.into()));
+        let action = EntryAction::Call(ActionCall { action: 0, args: Vec::new() });
         let entry = TableEntry { key: vec![bits(9, 1), bits(32, N3)], priority: 0, action, idle_timeout_ns: 0 };
         done("n3_v4", state.insert(n3, &entry))?;
         put(p, ("far", "to_data_network"), 0, &[("far", Is::Exact(0))], &[2, 3, 4])?;

@@ -248,7 +248,10 @@ impl Translator<'_, '_> {
         let product = self.b.ins().imul(a, b);
         let (low, high) = self.b.ins().isplit(product);
         let hash = self.b.ins().bxor(low, high);
-        let hash = self.b.ins().imul_imm_s(hash, MIX as i64);
+        let hash = match self.bindings.tables[table.index()].dynamic.is_some() {
+            true => self.b.ins().imul_imm_s(hash, MIX as i64),
+            false => hash,
+        };
         // The offset of bucket `hash * count >> 64`, without the bits below.
         let bytes = self.b.ins().ishl_imm_u(base.count, i64::from(BUCKET_BYTES.ilog2()));
         let offset = self.b.ins().umulhi(hash, bytes);

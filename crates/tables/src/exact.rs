@@ -127,6 +127,8 @@ pub struct Form {
     pub far: bool,
     /// For tables whose keys lie in far cells, in front of the entries: words of a key; otherwise 0.
     pub wide_words: u32,
+    /// What hashes of keys that are not wide are multiplied by: 1, or [`MIX`].
+    pub mix: u64,
 }
 
 #[cfg(not(loom))]
@@ -135,15 +137,16 @@ const _: () = {
     assert!(std::mem::offset_of!(ExactSnapshot, count) == 8 && std::mem::offset_of!(ExactSnapshot, seeds) == 16);
 };
 
-/// The hash of a key of up to two words; `key[1]` counts if there are `two`.
+/// The hash of a key of up to two words; `key[1]` counts if there are `two`. `mix` is [`Form::mix`].
 #[inline]
-pub fn hash(key: [u64; 2], two: bool, seeds: [u64; 2]) -> u64 {
+pub fn hash(key: [u64; 2], two: bool, seeds: [u64; 2], mix: u64) -> u64 {
     let second = if two { key[1] } else { key[0].rotate_left(32) };
-    fold(key[0] ^ seeds[0], second ^ seeds[1]).wrapping_mul(MIX)
+    fold(key[0] ^ seeds[0], second ^ seeds[1]).wrapping_mul(mix)
 }
 
 /// 2^64 by the golden ratio, odd (Knuth, "The Art of Computer Programming", volume 3, section 6.4). Keys in sequence make products in
-/// arithmetic progressions, which crowd in some buckets for some seeds; times this their upper bits are spread.
+/// arithmetic progressions, which crowd in some buckets for some seeds; times this their upper bits are spread. That costs a lookup
+/// two cycles, so tables do without that move their entries when they crowd; those that packets write cannot.
 pub const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// The halves of a product, added bit by bit.
@@ -235,8 +238,8 @@ mod tests {
                 for i in 0..KEYS {
                     let key = key(i);
                     let hash = match key.as_slice() {
-                        [one] => hash([*one, 0], false, seeds),
-                        [one, two] => hash([*one, *two], true, seeds),
+                        [one] => hash([*one, 0], false, seeds, MIX),
+                        [one, two] => hash([*one, *two], true, seeds, MIX),
                         more => hash_words(more.len(), |i| more.get(i).copied().unwrap_or(0), seeds),
                     };
                     buckets[Place::of(hash, BUCKETS).home as usize] += 1;

@@ -48,7 +48,7 @@ mod stripe;
 use super::array::{Array, At};
 use super::bucket::Shape;
 use super::store::{hash_packed, key_of, put_far};
-use super::{ExactSnapshot, FAR_BYTES, Form, MAX_KEY_BYTES, Place};
+use super::{ExactSnapshot, FAR_BYTES, Form, MAX_KEY_BYTES, MIX, Place};
 use crate::entry::{EntryMemory, EntryWriter, Runs, Tag};
 use crate::key::KeyShape;
 use crate::reclaim::{Assumption, Domain, Limbo};
@@ -788,7 +788,7 @@ impl DynamicTable {
     pub(crate) fn binding(&self) -> TableBinding {
         let core = &*self.core;
         let (lookup, lookup_batch) = core.form.lookups();
-        let Form { shape, before, far, wide_words } = core.form;
+        let Form { shape, before, far, wide_words, .. } = core.form;
         let exact = ExactLayout {
             key_bytes: shape.key_bytes,
             slots: shape.slots,
@@ -1135,5 +1135,6 @@ fn form_of(shape: &KeyShape, layout: &EntryLayout) -> Form {
         before: layout.before,
         far,
         wide_words: if wide { shape.words() as u32 } else { 0 },
+        mix: MIX,
     }
 }

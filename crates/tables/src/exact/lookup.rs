@@ -67,7 +67,7 @@ unsafe fn read<const W: usize>(key: *const u8) -> ([u32; W], [u64; 2]) {
 #[inline]
 unsafe fn hash_near<const W: usize>(snapshot: *const ExactSnapshot, key: *const u8) -> u64 {
     // SAFETY: the caller's.
-    unsafe { hash(read::<W>(key).1, W > 2, (*snapshot).seeds) }
+    unsafe { hash(read::<W>(key).1, W > 2, (*snapshot).seeds, (*snapshot).form.mix) }
 }
 
 #[inline]

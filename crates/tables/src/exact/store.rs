@@ -114,6 +114,7 @@ fn form_of(spec: &TableSpec, shape: &KeyShape, layout: &EntryLayout) -> Form {
         before: layout.before,
         far,
         wide_words: if wide { shape.words() as u32 } else { 0 },
+        mix: 1,
     }
 }
 
@@ -172,7 +173,7 @@ impl ExactTable {
 
     pub(crate) fn binding(&self) -> TableBinding {
         let (lookup, lookup_batch) = self.form.lookups();
-        let Form { shape, before, far, wide_words } = self.form;
+        let Form { shape, before, far, wide_words, .. } = self.form;
         let exact = ExactLayout {
             key_bytes: shape.key_bytes,
             slots: shape.slots,
@@ -752,7 +753,7 @@ pub(super) fn hash_packed(form: &Form, seeds: [u64; 2], packed: &[u64]) -> u64 {
     if form.wide_words > 0 {
         return hash_words(packed.len(), |i| packed.get(i).copied().unwrap_or(0), seeds);
     }
-    hash([packed[0], packed.get(1).copied().unwrap_or(0)], form.shape.key_bytes > 8, seeds)
+    hash([packed[0], packed.get(1).copied().unwrap_or(0)], form.shape.key_bytes > 8, seeds, form.mix)
 }
 
 pub(super) fn key_of(form: &Form, array: &Array, at: At, packed: &mut [u64]) {

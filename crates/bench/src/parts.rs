@@ -29,22 +29,12 @@ const EGRESS_BODY: (&str, &str) = ("    apply {\n        // Flooding", "control 
 
 /// The program with all tables and without any change to a header.
 fn matching(full: &str) -> Result<String> {
-    let mut text = cut(full, "        hdr.ethernet.srcAddr = srcAddr;", "    }", "")?;
-    text = cut(&text, "        verify_checksum(", "    }\n}\n\ncontrol MyIngress", "")?;
-    text = cut(&text, "        update_checksum(", "    }\n}\n\ncontrol MyDeparser", "")?;
+    let mut text = cut(full, "        ipv4_forward(", "    }", "")?;
+    text = cut(&text, "VerifyIpv4Checksum()", ", MyIngress()", "EmptyVerifyChecksum()")?;
+    text = cut(&text, "        update_ipv4_checksum(", "    }\n}\n\nV1Switch", "")?;
     // Which action ran is told in metadata that decides something, so that nothing becomes superfluous.
-    text = cut(
-        &text,
-        "        if (!hdr.vlan.isValid()) {",
-        "    }\n\n    action untagged",
-        "        meta.next_hop = 1;\n",
-    )?;
-    text = cut(
-        &text,
-        "        if (hdr.vlan.isValid()) {\n            hdr.ethernet",
-        "    }\n\n    table",
-        "        meta.next_hop = 2;\n",
-    )?;
+    text = cut(&text, "        vlan_push(", "    }\n\n    action untagged", "        meta.next_hop = 1;\n")?;
+    text = cut(&text, "        vlan_pop(", "    }\n\n    table", "        meta.next_hop = 2;\n")?;
     cut(
         &text,
         "            vlan_egress.apply();",

@@ -26,10 +26,8 @@ const bit<2> ECT_1 = 1;
 const bit<2> CE = 3;
 
 typedef bit<33> period_t;
-// Wide enough for a gain, a delay and the number of a period together.
-typedef int<96> wide_t;
-
-const wide_t P_MAX = 1 << 39;
+// 96 bits are enough for a gain, a delay and the number of a period together.
+const int<96> P_MAX = 1 << 39;
 
 struct pi2_t {
     // Of the last update: when, and what the packet had waited for.
@@ -39,9 +37,9 @@ struct pi2_t {
 }
 
 struct metadata_t {
-    wide_t target;
-    wide_t alpha;
-    wide_t beta;
+    int<96> target;
+    int<96> alpha;
+    int<96> beta;
 }
 
 struct headers_t {
@@ -97,7 +95,7 @@ control MyIngress(inout headers_t hdr, inout metadata_t meta, inout standard_met
     }
 }
 
-wide_t limited(in wide_t p) {
+int<96> limited(in int<96> p) {
     return p < 0 ? 0 : p > P_MAX ? P_MAX : p;
 }
 
@@ -110,9 +108,9 @@ control MyEgress(inout headers_t hdr, inout metadata_t meta, inout standard_meta
 
     // The target is signed: a negative one stands for a delay where there is none, for tests.
     action pi2(bit<32> target, bit<32> alpha, bit<32> beta) {
-        meta.target = (wide_t)(int<32>)target;
-        meta.alpha = (wide_t)(bit<96>)alpha;
-        meta.beta = (wide_t)(bit<96>)beta;
+        meta.target = (int<96>)(int<32>)target;
+        meta.alpha = (int<96>)(bit<96>)alpha;
+        meta.beta = (int<96>)(bit<96>)beta;
     }
 
     table port {
@@ -131,10 +129,10 @@ control MyEgress(inout headers_t hdr, inout metadata_t meta, inout standard_meta
             queues.read(state, queue);
             period_t period = std.egress_global_timestamp[47:15];
             if (state.period != period) {
-                wide_t empty = (wide_t)(bit<96>)(period - state.period - 1);
-                wide_t before = (wide_t)(bit<96>)state.delay;
-                wide_t delay = (wide_t)(bit<96>)std.deq_timedelta;
-                wide_t next = (wide_t)(bit<96>)state.p;
+                int<96> empty = (int<96>)(bit<96>)(period - state.period - 1);
+                int<96> before = (int<96>)(bit<96>)state.delay;
+                int<96> delay = (int<96>)(bit<96>)std.deq_timedelta;
+                int<96> next = (int<96>)(bit<96>)state.p;
                 if (empty != 0) {
                     next = limited(next - meta.alpha * meta.target * empty - meta.beta * before);
                     before = 0;

@@ -445,7 +445,7 @@ impl Engine {
         }
         asked.set(Intrinsic::InstanceType, self.program.instance_types.normal);
         let from = Descent { entry: EntryKind::Egress, ..from };
-        self.to_egress(raw, from, Replica { port: to as u32, instance: 0 }, burst, sink);
+        self.pass_to_egress(raw, from, Replica { port: to as u32, instance: 0 }, burst, sink);
     }
 
     /// Copies for the members of a group; the last one takes the packet itself.
@@ -463,10 +463,10 @@ impl Engine {
             for i in 0..self.affordable(count - 1, raw, from.family, sink) {
                 let Some(copy) = self.duplicate(raw, sink) else { continue };
                 let record = self.records.copy(from.record);
-                self.to_egress(&copy, Descent { record, truncate: 0, ..from }, group.replica(i), burst, sink);
+                self.pass_to_egress(&copy, Descent { record, truncate: 0, ..from }, group.replica(i), burst, sink);
             }
         }
-        self.to_egress(raw, from, group.replica(count - 1), burst, sink);
+        self.pass_to_egress(raw, from, group.replica(count - 1), burst, sink);
     }
 
     #[inline(never)]
@@ -483,7 +483,7 @@ impl Engine {
             let to = self.records.of(record);
             to.set(Intrinsic::InstanceType, self.program.instance_types.egress_clone);
             ingress_intrinsics(to, length, origin, burst);
-            self.to_egress(&copy, Descent { record, ..from }, session.replica(i), burst, sink);
+            self.pass_to_egress(&copy, Descent { record, ..from }, session.replica(i), burst, sink);
         }
     }
 
@@ -554,7 +554,7 @@ impl Engine {
                 // What is cut is no large frame any more.
                 copy = copy.with_window(copy.offset, cut as u16).with_segment(0);
             }
-            self.to_egress(&copy, Descent { record, ..from }, session.replica(i), burst, sink);
+            self.pass_to_egress(&copy, Descent { record, ..from }, session.replica(i), burst, sink);
         }
     }
 

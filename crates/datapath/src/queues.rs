@@ -93,11 +93,7 @@ const SPARES_MAX: usize = 4096;
 
 impl EgressQueues {
     /// Empty queues, whose packets the worker of a mailbox takes out.
-    pub(crate) fn new(
-        config: &Config,
-        server: &Arc<Mailbox>,
-        room: &Arc<Room>,
-    ) -> Result<EgressQueues, Vec<Problem>> {
+    pub(crate) fn new(config: &Config, server: &Arc<Mailbox>, room: &Arc<Room>) -> Result<EgressQueues, Vec<Problem>> {
         let state = State { queues: PortQueues::new(config)?, marks: marks(config), spares: Vec::new() };
         let (server, room) = (Arc::clone(server), Arc::clone(room));
         Ok(EgressQueues { state: Mutex::new(state), waiting: AtomicUsize::new(0), server, room })

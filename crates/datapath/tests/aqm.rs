@@ -72,10 +72,17 @@ enum Event {
     /// The link can take a packet.
     Free,
     /// A sender hears that a packet has come, marked or not, or that it has not.
-    Ack { flow: usize, marked: bool },
-    Loss { flow: usize },
+    Ack {
+        flow: usize,
+        marked: bool,
+    },
+    Loss {
+        flow: usize,
+    },
     /// A sender of a constant rate sends.
-    Send { flow: usize },
+    Send {
+        flow: usize,
+    },
 }
 
 #[derive(Clone, Copy)]
@@ -161,12 +168,16 @@ impl Simulation {
     /// An example, its queue of so many packets, and what senders write into the ECN field.
     fn new(example: &str, packets: u32, ecn: u8, flows: Vec<Flow>) -> Simulation {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../examples/{example}/{example}.p4"));
-        let compiled = frontend::compile(Input::File(&path), &frontend::Options::default(), Until::Ir).expect("it is there");
+        let compiled =
+            frontend::compile(Input::File(&path), &frontend::Options::default(), Until::Ir).expect("it is there");
         assert!(!compiled.failed(), "{}", compiled.render(false));
         let program = Arc::new(compiled.optimised.expect("it has a main"));
         let pipeline = Arc::new(datapath::load(Arc::clone(&program), EngineKind::Machine, 1).expect("it loads"));
         let table = program.tables.iter().position(|table| table.name.ends_with("forward")).expect("it has one");
-        let action = program.tables[table].actions.iter().position(|a| program.actions[a.action.index()].name.ends_with("to_port"));
+        let action = program.tables[table]
+            .actions
+            .iter()
+            .position(|a| program.actions[a.action.index()].name.ends_with("to_port"));
         let action = ActionCall { action: action.expect("it has one") as u32, args: vec![Bits::new(9, PORT.into())] };
         let entry = TableEntry {
             key: vec![KeyMatch::Exact(Bits::new(48, 1))],

@@ -200,7 +200,7 @@ impl Bench {
         let deleted = state.delete(table, &key, 0);
         state.insert(table, &entry).unwrap_or_else(|e| panic!("{e:?}, {deleted:?}"));
         if self.recompiles {
-            let mode = if told % 2 == 0 { Specialise::Contents } else { Specialise::Constants };
+            let mode = if told.is_multiple_of(2) { Specialise::Contents } else { Specialise::Constants };
             self.pipeline.recompile(mode).expect("it compiles");
         }
     }
@@ -219,7 +219,9 @@ impl Bench {
         let queues = self.ports.queues.get_mut(&port).expect("it has some");
         let mut departures = Vec::new();
         for _ in 0..count {
-            let Some(Taken { item, packets_at_enqueue, packets_behind, .. }) = queues.take(now_us * 1000) else { break };
+            let Some(Taken { item, packets_at_enqueue, packets_behind, .. }) = queues.take(now_us * 1000) else {
+                break;
+            };
             let Waiting { packet, record, passage, enqueued_us } = item;
             let depths = [packets_at_enqueue, packets_behind].map(u64::from);
             departures.push(Departure { packet, record, passage, enqueued_us, depths });
@@ -354,10 +356,13 @@ impl Bed {
     fn fill(&self, port: u32, from: usize, make: impl Fn(u32) -> Vec<u8>) -> usize {
         // A memory device holds 4096, and 1 to 64 are out of the queue and not yet in the port.
         let count = 4096 + 64 + 40;
-        let sent = || self.switch.ports().iter().find(|info| info.number == port).map_or(0, |info| info.stats.tx_packets);
+        let sent =
+            || self.switch.ports().iter().find(|info| info.number == port).map_or(0, |info| info.stats.tx_packets);
         let before = sent();
         self.inject(from, (0..count).map(make));
-        wait_for("a full port", || self.ports[from].pending() == 0 && sent() == before + 4096 && self.waiting(port) >= 40);
+        wait_for("a full port", || {
+            self.ports[from].pending() == 0 && sent() == before + 4096 && self.waiting(port) >= 40
+        });
         count as usize
     }
 }

@@ -266,7 +266,7 @@ impl thrift_service::Switch for Service {
             let info = self.switch.queues(port).map_err(|error| error.to_string())?;
             let mut config = info.map_or_else(|| self.switch.default_queues(), |info| info.config);
             change_queues(&mut config, queue, setting).map_err(|why| format!("port {port}: {why}"))?;
-            self.switch.set_queues(port, Some(config)).map_err(|error| error.to_string())?;
+            self.devices.set_queues(port, Some(config))?;
             tracing::info!(port, "queues changed by a thrift client");
         }
         Ok(())

@@ -56,7 +56,7 @@ pub struct Departure {
 impl Engine {
     /// A packet goes on to egress: from a queue of its port, or, where that has none, at once.
     #[inline(always)]
-    pub(super) fn to_egress<S: Sink>(
+    pub(super) fn pass_to_egress<S: Sink>(
         &mut self,
         raw: &RawPacket,
         descent: Descent,

@@ -66,7 +66,15 @@ impl Devices {
 
     /// Adds a device without ports and program.
     pub(super) fn add(&mut self, id: u64, drops: Arc<DropCounters>) {
-        let slot = Slot { id, ports: Ports::new(id), running: None, earlier: Vec::new(), drops, active: false, quiet_rounds: 0 };
+        let slot = Slot {
+            id,
+            ports: Ports::new(id),
+            running: None,
+            earlier: Vec::new(),
+            drops,
+            active: false,
+            quiet_rounds: 0,
+        };
         self.all.push(slot);
     }
 
@@ -110,7 +118,9 @@ impl Devices {
             if slot.running.as_ref().is_some_and(same) {
                 return;
             }
-            if let Some(mut old) = slot.running.take().filter(|old| old.pipeline.program().queues && slot.ports.serves()) {
+            if let Some(mut old) =
+                slot.running.take().filter(|old| old.pipeline.program().queues && slot.ports.serves())
+            {
                 old.executor.idle();
                 slot.earlier.push((old, now_us + KEPT_US));
             }

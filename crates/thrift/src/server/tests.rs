@@ -122,7 +122,8 @@ fn number(field: u8, value: i64, bytes: usize) -> Vec<u8> {
 fn queues_have_depths_and_rates() {
     let (server, switch) = start(4, PATIENCE);
     let client = TcpStream::connect(server.address()).unwrap();
-    let ask = |method: &str, fields: &[Vec<u8>]| text(&ask(&client, &format!("simple_switch:{method}"), &fields.concat()));
+    let ask =
+        |method: &str, fields: &[Vec<u8>]| text(&ask(&client, &format!("simple_switch:{method}"), &fields.concat()));
     let (four, eight) = (|field, value| number(field, value, 4), |field, value| number(field, value, 8));
     ask("set_egress_priority_queue_depth", &[four(1, 3), four(2, 7), four(3, 100)]);
     ask("set_egress_queue_depth", &[four(1, 3), four(2, 5)]);
@@ -130,13 +131,20 @@ fn queues_have_depths_and_rates() {
     ask("set_egress_queue_rate", &[four(1, 2), eight(2, 0)]);
     assert!(ask("set_all_egress_queue_depths", &[four(1, 0)]).contains("a queue of no packets"));
     assert!(ask("set_egress_queue_depth", &[four(1, -1), four(2, 5)]).contains("-1 is no port"));
-    assert!(ask("set_egress_priority_queue_rate", &[four(1, 1), four(2, 256), eight(3, 5)]).contains("256 is no priority"));
+    assert!(
+        ask("set_egress_priority_queue_rate", &[four(1, 1), four(2, 256), eight(3, 5)]).contains("256 is no priority")
+    );
     assert!(ask("set_egress_queue_depth", &[four(1, 1), four(2, -5)]).contains("-5 packets"));
     let records = switch.records.lock().unwrap().clone();
     let set: Vec<&String> = records.iter().filter(|record| !record.contains(':')).collect();
     assert_eq!(
         set,
-        ["Some(3) Some(7) Depth(100)", "Some(3) None Depth(5)", "None None Rate(1099511627776)", "Some(2) None Rate(0)"]
+        [
+            "Some(3) Some(7) Depth(100)",
+            "Some(3) None Depth(5)",
+            "None None Rate(1099511627776)",
+            "Some(2) None Rate(0)"
+        ]
     );
 }
 

@@ -22,7 +22,7 @@ use abi::state::{DigestMessage, PipelineState};
 use base::ids::TableId;
 use ir::{EntryKind, Op, Program};
 use std::collections::BTreeSet;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -267,6 +267,8 @@ pub struct Pipeline {
     /// The program's own, so that no packet meets a program with the groups of another.
     replication: Arc<Replication>,
     load_times: Vec<(&'static str, Duration)>,
+    /// No other pipeline of the process has, or has had, the same.
+    number: u64,
     /// Whether it was made with parts of another's state.
     shares: bool,
     /// Whose turn it is, for programs whose workers take turns.
@@ -324,7 +326,9 @@ impl Pipeline {
             None => updates_registers(&program),
         };
         let turn = (workers > 1 && takes_turns).then(Arc::default);
+        static NUMBERS: AtomicU64 = AtomicU64::new(1);
         Pipeline {
+            number: NUMBERS.fetch_add(1, Ordering::Relaxed),
             program,
             backend,
             drops,
@@ -333,6 +337,11 @@ impl Pipeline {
             shares: false,
             load_times: Vec::new(),
         }
+    }
+
+    /// A number that no other pipeline of the process has, or has had; not 0.
+    pub fn number(&self) -> u64 {
+        self.number
     }
 
     /// Whether it was made with parts of another's state ([`load_keeping`]).

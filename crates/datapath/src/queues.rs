@@ -31,10 +31,12 @@ pub(crate) struct Item {
 
 /// How a packet goes on that waits before egress.
 pub(crate) struct Waits {
-    /// The program, by the address of its pipeline.
-    pub program: usize,
+    /// The program, by the number of its pipeline.
+    pub program: u64,
     pub record: Box<[u64]>,
     pub passage: Passage,
+    /// Over how many links it has come.
+    pub hops: u32,
 }
 
 /// A packet that a queue did not take, and why.
@@ -86,6 +88,8 @@ struct State {
     marks: bool,
     /// Memory of records, for those of packets to come.
     spares: Vec<Box<[u64]>>,
+    /// When the server will look again, which may be asleep until then.
+    due_ns: Option<u64>,
 }
 
 /// Records whose memory is kept.
@@ -94,7 +98,7 @@ const SPARES_MAX: usize = 4096;
 impl EgressQueues {
     /// Empty queues, whose packets the worker of a mailbox takes out.
     pub(crate) fn new(config: &Config, server: &Arc<Mailbox>, room: &Arc<Room>) -> Result<EgressQueues, Vec<Problem>> {
-        let state = State { queues: PortQueues::new(config)?, marks: marks(config), spares: Vec::new() };
+        let state = State { queues: PortQueues::new(config)?, marks: marks(config), spares: Vec::new(), due_ns: None };
         let (server, room) = (Arc::clone(server), Arc::clone(room));
         Ok(EgressQueues { state: Mutex::new(state), waiting: AtomicUsize::new(0), server, room })
     }
@@ -116,11 +120,12 @@ impl EgressQueues {
         self.waiting.load(Ordering::Acquire) == 0
     }
 
-    /// Offers packets with their classes, in order; those that are refused go to `lost`. Memory for as many records as were put in
-    /// comes back in `spares`, if there is some.
+    /// Offers packets with their classes, in order, on the server or elsewhere; those that are refused go to `lost`. Memory for as
+    /// many records as were put in comes back in `spares`, if there is some.
     pub(crate) fn offer(
         &self,
         arrivals: impl Iterator<Item = (Item, u8)>,
+        is_server: bool,
         now_ns: u64,
         lost: &mut Vec<Lost>,
         spares: &mut Vec<Box<[u64]>>,
@@ -149,8 +154,16 @@ impl EgressQueues {
         }
         let count = state.queues.len();
         let before = self.set_waiting(count);
+        if is_server || count == 0 {
+            return;
+        }
+        // It may sleep until packets come, or until a shaper lets one go that is less urgent than these.
+        let sooner = state.due_ns.is_some_and(|due| state.queues.next_at(now_ns).is_some_and(|next| next < due));
+        if sooner {
+            state.due_ns = None;
+        }
         drop(state);
-        if before == 0 && count > 0 {
+        if before == 0 || sooner {
             self.server.wake();
         }
     }
@@ -163,7 +176,8 @@ impl EgressQueues {
             out.push(taken);
         }
         self.set_waiting(state.queues.len());
-        state.queues.next_at(now_ns)
+        state.due_ns = state.queues.next_at(now_ns);
+        state.due_ns
     }
 
     /// Gives memory of records back.

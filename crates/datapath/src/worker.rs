@@ -297,7 +297,12 @@ impl Worker {
                     basket.lock().unwrap_or_else(PoisonError::into_inner).extend(queue);
                 }
                 Command::SetInService(device, number, up) => self.devices.set_in_service(device, number, up),
-                Command::MovePort(number, from, to) => self.devices.move_port(number, from, to),
+                Command::MovePort(number, from, to) => {
+                    if let Some(at) = self.devices.position(from) {
+                        self.finish_waiting(at, number);
+                    }
+                    self.devices.move_port(number, from, to);
+                }
                 Command::Pipeline(device, pipeline) => {
                     let now_us = self.clock.us_at(ticks());
                     self.devices.run(device, pipeline, &self.setup, now_us);
@@ -321,6 +326,7 @@ impl Worker {
             }
         }
         self.serves = self.devices.serves();
+        self.serving.next_us = self.serving.next_us.filter(|_| self.serves);
         let mailbox = &self.setup.mailbox;
         mailbox.taken.fetch_add(count, Ordering::Release);
         stop
@@ -387,7 +393,7 @@ impl Worker {
         let (sending, end) = self.pass(device, from, now);
         match self.devices.all[device].ports.crossing.is_empty() {
             true => (sending, end),
-            false => self.cross(device, sending, end),
+            false => self.cross(device, 0, sending, end),
         }
     }
 
@@ -433,9 +439,25 @@ impl Worker {
     fn let_go(&mut self, step: Step) {
         self.devices.let_go();
         match step {
-            Step::Sleep(time) => std::thread::sleep(time.min(self.until_turn())),
+            Step::Sleep(time) => {
+                let time = time.min(self.until_turn());
+                self.sleep(time);
+            }
             Step::Wait(time) => self.wait(time),
             Step::Poll | Step::LetGo => {}
+        }
+    }
+
+    /// Sleeps; whoever puts packets into queues of which this worker is the server wakes it.
+    fn sleep(&mut self, time: Duration) {
+        match &self.setup.mailbox.bell {
+            Some(bell) if self.serves => {
+                self.files.clear();
+                self.files.push(bell.file());
+                pktio::wait(&self.files, time);
+                bell.silence();
+            }
+            _ => std::thread::sleep(time),
         }
     }
 

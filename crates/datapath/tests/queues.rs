@@ -309,7 +309,12 @@ struct Bed {
 
 /// A running switch with four ports, and a program.
 fn bed(workers: usize, program: ir::Program) -> Bed {
-    let pool = HeapPool::shared(16_384);
+    bed_of(65_536, workers, program)
+}
+
+/// The same with so many buffers.
+fn bed_of(buffers: usize, workers: usize, program: ir::Program) -> Bed {
+    let pool = HeapPool::shared(buffers);
     let config = SwitchConfig { workers, idle: Idle::Sleep, pool: Some(Arc::clone(&pool)), ..SwitchConfig::default() };
     let switch = Switch::new(config);
     run(&switch, program);
@@ -450,6 +455,43 @@ fn packets_that_wait_go_on_through_the_program_that_they_met_and_the_next_one_ha
     assert!(bed.switch.queues(1).expect("it is there").is_none());
 }
 
+/// The finding: what egress asked for at the port being served was never offered to its queues, and neither was anything after it.
+#[test]
+fn what_is_to_wait_again_at_the_port_being_served_does() {
+    let bed = bed(1, Arc::unwrap_or_clone(program()));
+    let replication = bed.switch.pipeline().expect("it runs");
+    configure(replication.replication());
+    // Clones of egress go to port 3, and a packet that recirculates to its own port again.
+    bed.inject(0, [ask(3, 0, 8, 1), ask(3, 0, 16, 2)]);
+    assert_eq!(bed.collect(3, 3).len(), 3);
+    bed.inject(0, (0..100).map(|i| ask(3, 0, 0, 10 + i)));
+    let got = bed.collect(3, 100);
+    assert!(got.iter().zip(10..).all(|(frame, number)| word(frame, 4) == number), "in order");
+    wait_for("all buffers", || bed.pool.available() == bed.pool.limit());
+}
+
+/// The findings: a program that came back had two executors on a worker, and the programs of a second more than there is room for.
+#[test]
+fn programs_may_change_often_while_packets_wait() {
+    let bed = bed(1, Arc::unwrap_or_clone(program()));
+    let first = bed.switch.pipeline().expect("it runs");
+    let count = bed.fill(1, 0, |i| ask(1, 3, 0, i));
+    for _ in 0..3 {
+        bed.switch.set_pipeline(None).expect("workers answer");
+        bed.switch.set_pipeline(Some(Arc::clone(&first))).expect("workers answer");
+        run(&bed.switch, Arc::unwrap_or_clone(program()));
+        bed.switch.set_pipeline(Some(Arc::clone(&first))).expect("workers answer");
+    }
+    bed.inject(0, [ask(1, 5, 0, 9999)]);
+    let mut got = Vec::new();
+    wait_for("the last one", || {
+        got.extend(bed.ports[1].collect());
+        got.iter().any(|frame| word(frame, 4) == 9999)
+    });
+    assert!(got.len() <= count + 1);
+    wait_for("all buffers", || bed.pool.available() == bed.pool.limit());
+}
+
 #[test]
 fn a_port_out_of_service_drops_what_waits_and_contradictory_queues_are_refused() {
     let bed = bed(1, by_first_bytes());
@@ -473,7 +515,7 @@ fn a_port_out_of_service_drops_what_waits_and_contradictory_queues_are_refused()
 
 #[test]
 fn a_port_that_takes_nothing_leaves_buffers_to_the_others() {
-    let bed = bed(1, by_first_bytes());
+    let bed = bed_of(16_384, 1, by_first_bytes());
     bed.switch.set_queues(1, Some(of_packets(Config::fifo(), 100_000))).expect("a good config");
     bed.switch.set_queues(3, Some(of_packets(Config::fifo(), 100_000))).expect("a good config");
     // 16,384 buffers: 8,192 may wait, one port's half of that.

@@ -6,7 +6,7 @@
 //!
 //! One worker, one thread. Tests: `tests/devices.rs`.
 
-use super::egress::KEPT_US;
+use super::egress::EARLIER_MAX;
 use super::out::Ports;
 use super::{PortQueue, WorkerSetup};
 use crate::drops::DropCounters;
@@ -28,9 +28,9 @@ pub(super) struct Running {
 }
 
 impl Running {
-    /// Tells it from other programs for as long as it is there.
-    pub(super) fn number(&self) -> usize {
-        Arc::as_ptr(&self.pipeline) as usize
+    /// Tells it from other programs.
+    pub(super) fn number(&self) -> u64 {
+        self.pipeline.number()
     }
 }
 
@@ -39,7 +39,7 @@ pub(super) struct Slot {
     pub id: u64,
     pub ports: Ports,
     pub running: Option<Running>,
-    /// Programs before that whose packets may wait in queues, and until when they are kept, in microseconds.
+    /// Programs before that whose packets may wait in queues, and when they were replaced, in microseconds.
     pub earlier: Vec<(Running, u64)>,
     /// For packets that meet no program.
     pub drops: Arc<DropCounters>,
@@ -122,7 +122,16 @@ impl Devices {
                 slot.running.take().filter(|old| old.pipeline.program().queues && slot.ports.serves())
             {
                 old.executor.idle();
-                slot.earlier.push((old, now_us + KEPT_US));
+                slot.earlier.push((old, now_us));
+            }
+            // States share places for executors, and a pipeline has one for each worker.
+            while slot.earlier.len() > EARLIER_MAX {
+                slot.earlier.remove(0);
+            }
+            let is_it = |earlier: &(Running, u64)| same(&earlier.0);
+            if let Some(again) = slot.earlier.iter().position(is_it) {
+                slot.running = Some(slot.earlier.remove(again).0);
+                return;
             }
             slot.running = pipeline.map(|pipeline| {
                 let mut executor = pipeline.executor(worker.index);

@@ -4,8 +4,13 @@
 //! before it, and sends them. A port that is full keeps its packets waiting: that is what makes a queue grow without a shaper.
 //! [`LEAVING_MAX`] packets at most are out of the queue and not yet in the port.
 //!
-//! When another program takes over, packets that wait before egress go on through the program that they met at ingress, which is kept for
-//! [`KEPT_US`]. What it counts in that time is not part of what the new program takes over.
+//! When another program takes over, packets that wait before egress go on through the program that they met at ingress. It is kept as
+//! long as something waits, for [`KEPT_US`] at least and [`KEPT_MAX_US`] at most, and [`EARLIER_MAX`] of them are. What it counts in
+//! that time is not part of what the new program takes over. When the queues end, or the port goes to another device, what waits goes
+//! on at once.
+//!
+//! What egress asks for when a packet goes on has a work budget of its own (`engine`): a packet that goes round waits each time in a
+//! queue, which is bounded.
 //!
 //! One worker, one thread. Tests: `tests/queues.rs`.
 
@@ -13,7 +18,7 @@ use super::devices::Slot;
 use super::out::Port;
 use super::{PortQueue, Worker};
 use crate::drops::{DropCounters, DropReason, RuntimeDrop};
-use crate::engine::{Departure, Passage, WORK_MAX};
+use crate::engine::{Departure, WORK_MAX};
 use crate::queues::{EgressQueues, Item, Lost, Waits};
 use abi::BATCH_MAX;
 use pktio::{Packet, free_bulk, ticks};
@@ -22,12 +27,16 @@ use traffic::Taken;
 
 /// Packets that are taken out of a port's queues at a time.
 const LEAVING_MAX: usize = BATCH_MAX;
-/// Batches that are taken out of a port's queues in a round, so that other ports have their turns.
-const BATCHES_MAX: usize = 4;
+/// Batches that are taken out of a port's queues in a round at least; as many as ports are polled, which may all send to one.
+const BATCHES_MIN: usize = 4;
 /// After how many microseconds a port that was full is looked at again at the latest.
 const FULL_US: u64 = 500;
-/// How long a program is kept for packets that it is to take on, in microseconds.
-pub(super) const KEPT_US: u64 = 1_000_000;
+/// How long a program is kept for packets that it is to take on, in microseconds: at least, for those that other workers still put
+/// in, and at most.
+const KEPT_US: u64 = 1_000_000;
+const KEPT_MAX_US: u64 = 60_000_000;
+/// Programs that are kept.
+pub(super) const EARLIER_MAX: usize = 2;
 
 /// The queues of a port.
 pub(super) struct Egress {
@@ -48,6 +57,9 @@ pub(super) struct Egress {
 pub(super) struct Serving {
     taken: Vec<Taken<Item>>,
     departures: Vec<Departure>,
+    /// Of all departures: the program, and the most links over which one has come.
+    program: u64,
+    hops: u32,
     records: Vec<Box<[u64]>>,
     /// When something is to be taken out or sent next, in microseconds, if something waits.
     pub next_us: Option<u64>,
@@ -72,7 +84,7 @@ impl Egress {
     }
 
     /// A packet is to wait before egress.
-    pub(super) fn wait(&mut self, packet: Packet, class: u8, record: &[u64], program: usize, passage: Passage) {
+    pub(super) fn wait(&mut self, packet: Packet, class: u8, record: &[u64], waits: Waits) {
         let memory = self.spares.pop().filter(|spare| spare.len() == record.len());
         let record = match memory {
             Some(mut memory) => {
@@ -81,7 +93,7 @@ impl Egress {
             }
             None => record.into(),
         };
-        self.arrivals.push((Item { packet, waits: Some(Waits { program, record, passage }) }, class));
+        self.arrivals.push((Item { packet, waits: Some(Waits { record, ..waits }) }, class));
     }
 
     /// Offers what came in this burst to the queues: finished frames, and what waits before egress.
@@ -95,7 +107,7 @@ impl Egress {
         }
         let frames = frames.drain(..).map(|packet| (Item { packet, waits: None }, 0));
         let all = frames.chain(self.arrivals.drain(..));
-        self.queues.offer(all, nanoseconds(now_us), &mut self.lost, &mut self.spares);
+        self.queues.offer(all, self.serves, nanoseconds(now_us), &mut self.lost, &mut self.spares);
         for Lost { reason, packet } in self.lost.drain(..) {
             drops.count(DropReason::Runtime(reason));
             drop(packet);
@@ -107,19 +119,26 @@ impl Egress {
         self.leaving.append(frames);
     }
 
-    /// Gives the port as much of that as it takes: whether it took something, and whether it took all.
-    fn send(&mut self, queue: &mut PortQueue) -> (bool, bool) {
+    /// Whether something has left the queues that the port has not taken.
+    #[inline]
+    pub(super) fn is_leaving(&self) -> bool {
+        !self.leaving.is_empty()
+    }
+
+    /// Whether something is in the queues.
+    pub(super) fn is_waiting(&self) -> bool {
+        !self.queues.is_empty()
+    }
+
+    /// Gives the port as much as it takes of what has left the queues: whether it took something, and whether it took all.
+    pub(super) fn send(&mut self, queue: &mut PortQueue) -> (bool, bool) {
         let before = self.leaving.len();
-        if before == 0 {
-            return (false, true);
-        }
         queue.tx(&mut self.leaving);
         (self.leaving.len() < before, self.leaving.is_empty())
     }
 
-    /// The finished frames that wait, and how many packets wait before egress, which are freed. To be called when the port's
-    /// queues end.
-    pub(super) fn end(mut self, now_us: u64) -> (Vec<Packet>, usize) {
+    /// Ends the queues: the finished frames that wait, and how many packets wait before egress, which are freed.
+    fn end(mut self, now_us: u64) -> (Vec<Packet>, usize) {
         let mut frames = std::mem::take(&mut self.leaving);
         let mut others = self.arrivals.len();
         let waiting = if self.serves { self.queues.drain(nanoseconds(now_us)) } else { Vec::new() };
@@ -149,6 +168,7 @@ impl Worker {
     #[cold]
     pub(super) fn set_queues(&mut self, device: u64, number: u32, queues: Option<(Arc<EgressQueues>, bool)>) {
         let Some(at) = self.devices.position(device) else { return };
+        self.finish_waiting(at, number);
         let Slot { ports, running, drops, .. } = &mut self.devices.all[at];
         let drops = running.as_ref().map_or(&**drops, |running| running.pipeline.drops(self.setup.index));
         let new = queues.map(|(queues, serves)| Box::new(Egress::new(queues, serves)));
@@ -159,6 +179,19 @@ impl Worker {
             ports.send_late(number, frames);
             ports.flush(drops, &self.taps, &mut self.shares, now_us, None);
         }
+    }
+
+    /// Takes what waits in a port's queues through egress, whatever its turn; it then waits to leave by the port.
+    #[cold]
+    pub(super) fn finish_waiting(&mut self, device: usize, number: u32) {
+        let now_us = self.clock.us_at(ticks());
+        let ports = &self.devices.all[device].ports;
+        let Some(i) = ports.position(number) else { return };
+        let Some(egress) = ports.all[i].egress.as_ref().filter(|egress| egress.serves) else { return };
+        for item in egress.queues.drain(nanoseconds(now_us)) {
+            self.take_one(device, i, item, [0; 2], now_us, false, now_us);
+        }
+        self.resume(device, i, now_us);
     }
 
     /// Sends what may leave by ports with queues of which this worker is the server; whether there was something.
@@ -174,7 +207,11 @@ impl Worker {
                     any |= self.serve_port(device, port, now_us, &mut in_programs);
                 }
             }
-            self.devices.all[device].earlier.retain(|(_, until_us)| *until_us > now_us);
+            let Slot { ports, earlier, .. } = &mut self.devices.all[device];
+            if !earlier.is_empty() {
+                let kept_us = if ports.is_waiting() { KEPT_MAX_US } else { KEPT_US };
+                earlier.retain(|(_, since_us)| now_us.saturating_sub(*since_us) < kept_us);
+            }
         }
         if any {
             let end = ticks();
@@ -187,8 +224,9 @@ impl Worker {
 
     fn serve_port(&mut self, device: usize, i: usize, now_us: u64, in_programs: &mut u64) -> bool {
         let mut any = false;
-        for _ in 0..BATCHES_MAX {
+        for _ in 0..BATCHES_MIN.max(self.devices.all[device].ports.polled + 1) {
             let Slot { ports, running, drops, .. } = &mut self.devices.all[device];
+            let (sent, is_clear) = ports.all[i].send_waiting(&mut self.shares);
             let Port { queue, egress: Some(egress), .. } = &mut ports.all[i] else { return any };
             if matches!(queue, PortQueue::Down(_)) {
                 let waiting = egress.leaving.len() + egress.queues.drain(nanoseconds(now_us)).len();
@@ -197,7 +235,6 @@ impl Worker {
                 drops.count_many(DropReason::Runtime(RuntimeDrop::PortDown), waiting as u64);
                 return any;
             }
-            let (sent, is_clear) = egress.send(queue);
             any |= sent;
             if !is_clear {
                 // It is full.
@@ -225,54 +262,70 @@ impl Worker {
     fn take_on(&mut self, device: usize, i: usize, now_us: u64) -> u64 {
         let mut taken = std::mem::take(&mut self.serving.taken);
         let mut cycles = 0;
-        let mut program = 0;
         for Taken { item, enqueued_at, packets_at_enqueue, packets_behind, mark, .. } in taken.drain(..) {
-            let Item { mut packet, waits } = item;
-            if waits.as_ref().is_none_or(|waits| waits.program != program) {
-                cycles += self.resume(device, i, program, now_us);
-            }
-            match waits {
-                None => {
-                    if mark {
-                        traffic::ecn::mark(packet.data_mut());
-                    }
-                    self.devices.all[device].ports.push(i, packet);
-                }
-                Some(Waits { program: of, record, passage }) => {
-                    program = of;
-                    let depths = [packets_at_enqueue, packets_behind].map(u64::from);
-                    let enqueued_us = enqueued_at / 1000;
-                    self.serving.departures.push(Departure { packet, record, passage, enqueued_us, depths });
-                }
-            }
+            let depths = [packets_at_enqueue, packets_behind].map(u64::from);
+            cycles += self.take_one(device, i, item, depths, enqueued_at / 1000, mark, now_us);
         }
         self.serving.taken = taken;
-        cycles += self.resume(device, i, program, now_us);
-        let Port { queue, egress, .. } = &mut self.devices.all[device].ports.all[i];
-        if let Some(egress) = egress {
-            egress.send(queue);
+        cycles += self.resume(device, i, now_us);
+        self.devices.all[device].ports.all[i].send_waiting(&mut self.shares);
+        cycles
+    }
+
+    /// Takes one on, or has it wait for those behind it that go on through the same program.
+    #[allow(clippy::too_many_arguments)]
+    fn take_one(
+        &mut self,
+        device: usize,
+        i: usize,
+        item: Item,
+        depths: [u64; 2],
+        enqueued_us: u64,
+        mark: bool,
+        now_us: u64,
+    ) -> u64 {
+        let Item { mut packet, waits } = item;
+        let goes_with = |waits: &Waits| waits.program == self.serving.program;
+        let is_full = self.serving.departures.len() == BATCH_MAX;
+        let mut cycles = 0;
+        if is_full || !waits.as_ref().is_some_and(goes_with) {
+            cycles = self.resume(device, i, now_us);
+        }
+        match waits {
+            None => {
+                if mark {
+                    traffic::ecn::mark(packet.data_mut());
+                }
+                self.devices.all[device].ports.push(i, packet);
+            }
+            Some(Waits { program, record, passage, hops }) => {
+                self.serving.program = program;
+                self.serving.hops = self.serving.hops.max(hops);
+                self.serving.departures.push(Departure { packet, record, passage, enqueued_us, depths });
+            }
         }
         cycles
     }
 
-    /// Takes on what waits before egress of a program, behind what waits to leave by the port.
-    fn resume(&mut self, device: usize, i: usize, program: usize, now_us: u64) -> u64 {
+    /// Takes on what waits before egress of a program, behind what waits to leave by the port; the cycles that this took.
+    fn resume(&mut self, device: usize, i: usize, now_us: u64) -> u64 {
         let Slot { ports, running, earlier, drops, .. } = &mut self.devices.all[device];
-        let departures = &mut self.serving.departures;
+        let hops = std::mem::take(&mut self.serving.hops);
+        let Serving { departures, records, program, .. } = &mut self.serving;
         let mut all = running.iter_mut().chain(earlier.iter_mut().map(|(running, _)| running));
-        let it = all.find(|running| running.number() == program);
         let (mut start, mut end) = (0, 0);
-        match it {
+        match all.find(|running| running.number() == *program) {
             Some(running) if !departures.is_empty() => {
                 start = ticks();
                 let drops = running.pipeline.drops(self.setup.index);
                 let cpu_port = running.engine.cpu_port().or(self.setup.cpu_port);
-                let mut sink = ports.sink(drops, cpu_port, &self.setup.events, program);
+                ports.hops = hops;
+                let mut sink = ports.sink(drops, cpu_port, &self.setup.events, *program);
                 running.engine.set_work(WORK_MAX);
-                let records = &mut self.serving.records;
                 running.engine.resume(running.executor.as_mut(), departures, records, now_us, &mut sink);
                 // An earlier program gets no packets but these.
                 running.executor.idle();
+                ports.hops = 0;
                 end = ticks();
                 ports.flush(drops, &self.taps, &mut self.shares, now_us, Some(i));
             }
@@ -289,7 +342,7 @@ impl Worker {
         if !self.devices.all[device].ports.crossing.is_empty() {
             self.work_left = WORK_MAX;
             let now = ticks();
-            let (sending, _) = self.cross(device, now, now);
+            let (sending, _) = self.cross(device, hops, now, now);
             end += sending.saturating_sub(now);
         }
         end.saturating_sub(start)

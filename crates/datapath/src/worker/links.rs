@@ -81,14 +81,14 @@ impl LinkEnd {
 }
 
 impl Worker {
-    /// Takes what waits in the links of a device to its end. Given and returned is when sending began and ended, as if all
+    /// Takes what waits in the links of a device, and has crossed so many before, to its end. Given and returned is when sending began and ended, as if all
     /// programs had run before it: the cycles of the devices behind links are the programs'.
     #[cold]
     #[inline(never)]
-    pub(super) fn cross(&mut self, first: usize, sending: u64, end: u64) -> (u64, u64) {
+    pub(super) fn cross(&mut self, first: usize, hops: u32, sending: u64, end: u64) -> (u64, u64) {
         let mut in_programs = sending;
         let mut budget = CROSSINGS_MAX;
-        self.collect(first, 0);
+        self.collect(first, hops);
         while let Some(mut on) = self.crossing.pop_front() {
             // A device is not removed while a link leads to it.
             let Some(at) = self.devices.position(on.device) else { continue };
@@ -110,7 +110,9 @@ impl Worker {
                     self.burst.extend(on.packets.drain(..BATCH_MAX));
                 }
                 let now = ticks();
+                self.devices.all[at].ports.hops = on.hops;
                 let (sent_from, _) = self.pass(at, on.port, now);
+                self.devices.all[at].ports.hops = 0;
                 in_programs += sent_from - now;
                 self.collect(at, on.hops);
             }

@@ -17,6 +17,7 @@ use super::shares::{Shares, Turn};
 use super::{Event, PortQueue};
 use crate::drops::{DropCounters, DropReason, RuntimeDrop};
 use crate::engine::{Arrival, Sink, WORK_MAX};
+use crate::queues::Waits;
 use crate::tap::Tap;
 use abi::BATCH_MAX;
 use pktio::{Packet, free_bulk, ticks};
@@ -55,6 +56,24 @@ impl Port {
     #[cold]
     pub(super) fn fit_burst(&mut self, work: u32) {
         self.burst = next_burst(self.burst, work);
+    }
+
+    /// Sends what has left the port's queues: whether it took some of that, and whether all. Of a port that is full further tries
+    /// are its own, as of one without queues.
+    pub(super) fn send_waiting(&mut self, shares: &mut Shares) -> (bool, bool) {
+        let Some(egress) = &mut self.egress else { return (false, true) };
+        if !egress.is_leaving() {
+            return (false, true);
+        }
+        if shares.passes_over(&self.retries) {
+            return (false, false);
+        }
+        let start = ticks();
+        let (sent, is_clear) = egress.send(&mut self.queue);
+        if !is_clear {
+            shares.charge(&mut self.retries, ticks().saturating_sub(start), false);
+        }
+        (sent, is_clear)
     }
 
     /// Tries for what the first try has left; the ticks that took.
@@ -101,6 +120,8 @@ pub(super) struct Ports {
     dropped: Vec<Packet>,
     /// What leaves by links.
     pub crossing: Vec<Crossing>,
+    /// Over how many links came what runs.
+    pub hops: u32,
     /// Empty buffers of packets that have crossed.
     pub spares: Vec<Vec<Packet>>,
 }
@@ -152,6 +173,11 @@ impl Ports {
         std::mem::replace(&mut port.egress, egress)
     }
 
+    /// Where a port is.
+    pub(super) fn position(&self, number: u32) -> Option<usize> {
+        self.index.get(number)
+    }
+
     /// Frames that waited are to leave by a port without further waiting, with the next flush.
     pub(super) fn send_late(&mut self, number: u32, frames: Vec<Packet>) {
         if let Some(i) = self.index.get(number) {
@@ -174,6 +200,11 @@ impl Ports {
         self.index = PortIndex::new(&self.all);
     }
 
+    /// Whether something waits in queues of which this worker is the server.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.all.iter().any(|port| port.egress.as_ref().is_some_and(|egress| egress.serves && egress.is_waiting()))
+    }
+
     /// Whether this worker is the server of a port's queues.
     pub(super) fn serves(&self) -> bool {
         self.all.iter().any(|port| port.egress.as_ref().is_some_and(|egress| egress.serves))
@@ -185,7 +216,7 @@ impl Ports {
         drops: &'a DropCounters,
         cpu_port: Option<u32>,
         events: &'a SyncSender<Event>,
-        program: usize,
+        program: u64,
     ) -> Out<'a> {
         Out { ports: self, drops, cpu_port, events, program }
     }
@@ -211,7 +242,9 @@ impl Ports {
                         tap.copy(self.device, port.number, true, &port.out);
                     }
                     egress.leave(&mut port.out);
-                } else {
+                }
+                // Also what is to wait there once more: clones, and packets that have gone back to ingress.
+                if served != Some(i) || !egress.is_untouched() {
                     egress.offer(&mut port.out, matches!(port.queue, PortQueue::Down(_)), now_us, drops);
                 }
                 continue;
@@ -249,8 +282,8 @@ pub(super) struct Out<'a> {
     drops: &'a DropCounters,
     cpu_port: Option<u32>,
     events: &'a SyncSender<Event>,
-    /// [`super::devices::Running::number`] of the program.
-    program: usize,
+    /// The program's [`crate::pipeline::Pipeline::number`].
+    program: u64,
 }
 
 impl Out<'_> {
@@ -306,14 +339,14 @@ impl Sink for Out<'_> {
     }
 
     fn queue(&mut self, port: u32, arrival: Arrival<'_>) -> Result<(), Packet> {
-        let Ports { all, index, touched, .. } = &mut *self.ports;
+        let Ports { all, index, touched, hops, .. } = &mut *self.ports;
         let Some(i) = index.get(port) else { return Err(arrival.packet) };
         let Port { egress: Some(egress), out, .. } = &mut all[i] else { return Err(arrival.packet) };
         if out.is_empty() && egress.is_untouched() {
             touched.push(i);
         }
         let Arrival { packet, class, record, passage } = arrival;
-        egress.wait(packet, class, record, self.program, passage);
+        egress.wait(packet, class, record, Waits { program: self.program, record: Box::default(), passage, hops: *hops });
         Ok(())
     }
 }

@@ -346,7 +346,12 @@ impl Sink for Out<'_> {
             touched.push(i);
         }
         let Arrival { packet, class, record, passage } = arrival;
-        egress.wait(packet, class, record, Waits { program: self.program, record: Box::default(), passage, hops: *hops });
+        egress.wait(
+            packet,
+            class,
+            record,
+            Waits { program: self.program, record: Box::default(), passage, hops: *hops },
+        );
         Ok(())
     }
 }

@@ -581,10 +581,8 @@ def test_commands_of_the_command_line_alone(cli):
 
 
 REFUSED = [
-    ("set_queue_depth 64", "not supported: set_queue_depth"),
-    ("set_queue_depth 64 1", "not supported: set_queue_depth"),
-    ("set_queue_rate 100", "set_queue_rate"),
-    ("set_queue_rate 100 1", "set_queue_rate"),
+    ("set_queue_depth 64 99", "there is no port 99"),
+    ("set_queue_rate 100 99", "there is no port 99"),
     ("mirroring_add 0 1", "0 is no mirroring session; ids run from 1"),
     ("mirroring_add 5 77", "there is no port 77"),
 ]
@@ -595,6 +593,21 @@ def test_what_is_not_supported_is_refused_by_name(cli, line, message):
     assert message in cli.fails(line)
     # The switch goes on.
     assert "memory" in cli.one("show_ports")
+
+
+def test_queues_have_depths_and_rates(start):
+    switch, cli = start(EVERYTHING, *PORTS)
+    shown = Cli(switch.address)
+
+    def configs():
+        ports = json.loads(shown.sluice("qos", "show", "--json"))["ports"]
+        return {port["number"]: port["qos"]["config"] for port in ports}
+
+    cli.expect(("set_queue_depth 64", ""), ("set_queue_depth 5 1", ""), ("set_queue_rate 100 2", ""))
+    assert [configs()[port]["queues"][0]["limit"]["packets"] for port in (1, 2, 3)] == [5, 64, 64]
+    assert '"packets_per_s": 100' in json.dumps(configs()[2]) and "packets_per_s" not in json.dumps(configs()[1])
+    cli.expect(("set_queue_rate 0 2", ""))
+    assert "packets_per_s" not in json.dumps(configs()[2])
 
 
 def test_custom_checksums_are_no_names_of_a_program(cli):

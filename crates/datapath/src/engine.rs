@@ -31,7 +31,7 @@
 //! burst that ask for copies share the remaining units equally. Packets are finished in groups, and units that a group leaves
 //! unused go to the next. A packet whose first request is larger than its share begins a new group, since unused units of
 //! those before it may cover it. Units are taken before anything is copied; a copy that fails costs as much as one that
-//! succeeds. What no unit is left for is dropped and counted as [`RuntimeDrop::ReplicationLimit`]. A packet's own way through
+//! succeeds. A packet that has waited in a queue of its port begins with a share of a new budget: queues are bounded, too. What no unit is left for is dropped and counted as [`RuntimeDrop::ReplicationLimit`]. A packet's own way through
 //! egress and deparser costs none, and its line of descent goes back at most [`PASS_LIMIT`] times. The same on every
 //! executor: only packets and programs decide, no clock.
 //!

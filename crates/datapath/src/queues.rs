@@ -17,10 +17,14 @@
 use crate::drops::RuntimeDrop;
 use crate::engine::Passage;
 use crate::worker::Mailbox;
+use abi::BATCH_MAX;
 use pktio::Packet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use traffic::{Config, Ecn, Policy, PortQueues, Problem, QueueStatistics, Reason, Refused, Taken};
+use traffic::{
+    Buffer, BufferConfig, CAPACITY_MAX, Config, Ecn, Policy, PortQueues, Problem, QueueStatistics, Reason, Refused,
+    Share, Size, TENANTS_MAX, Taken, Tenant,
+};
 
 /// A packet in a queue.
 pub(crate) struct Item {
@@ -45,31 +49,22 @@ pub(crate) struct Lost {
     pub reason: RuntimeDrop,
 }
 
-/// How many packets may wait in the queues of all ports together, so that a port which takes nothing does not keep the buffers that
-/// others receive into. A port may have as many as are free: one that is slow leaves half to the others, two leave a third, and so
-/// on (Choudhury, Hahne: "Dynamic queue length thresholds for shared-memory packet switches", IEEE/ACM ToN 1998, with alpha 1).
-pub(crate) struct Room {
-    limit: usize,
-    held: AtomicUsize,
-}
+/// A buffer of a switch takes one cell, whatever is in it.
+const CELL: Size = Size(1 << 16);
 
-impl Room {
-    /// For packets in buffers of a pool of so many: half of them.
-    pub(crate) fn of(buffers: usize) -> Arc<Room> {
-        Arc::new(Room { limit: buffers / 2, held: AtomicUsize::new(0) })
-    }
-
-    /// A port that has had `before` packets has `now`.
-    fn note(&self, before: usize, now: usize) {
-        // A sum that wraps, and is right when all have been added.
-        self.held.fetch_add(now.wrapping_sub(before), Ordering::Relaxed);
-    }
-
-    /// Packets that a port may have while others have what they have.
-    fn most(&self, own: usize) -> usize {
-        let others = self.held.load(Ordering::Relaxed).saturating_sub(own);
-        self.limit.saturating_sub(others) / 2
-    }
+/// What all ports share. Packets that wait in queues take half of the pool's buffers at most, so that a port which accepts no packets
+/// does not keep the buffers that others receive into. Each port is a tenant, and may have as many as are free: with one slow port
+/// that is half of them, with two a third each.
+pub(crate) fn shared_buffer(pool_buffers: usize) -> Arc<Buffer> {
+    let cells = (pool_buffers as u64 / 2).max(1);
+    let tenants = vec![Share::default(); TENANTS_MAX];
+    let config = BufferConfig {
+        capacity: Size(cells.saturating_mul(CELL.0).min(CAPACITY_MAX.0)),
+        cell: CELL,
+        alpha: 1.0,
+        tenants,
+    };
+    Buffer::new(&config).expect("nothing is reserved, and the capacity is within bounds")
 }
 
 /// The queues of one port.
@@ -79,7 +74,6 @@ pub(crate) struct EgressQueues {
     waiting: AtomicUsize,
     /// The server's, which may be asleep.
     server: Arc<Mailbox>,
-    room: Arc<Room>,
 }
 
 struct State {
@@ -92,26 +86,24 @@ struct State {
     due_ns: Option<u64>,
 }
 
-/// Records whose memory is kept.
-const SPARES_MAX: usize = 4096;
+/// Records whose memory is kept: as many as 64 ports send in a round, a burst each.
+const SPARES_MAX: usize = 64 * BATCH_MAX;
 
 impl EgressQueues {
-    /// Empty queues, whose packets the worker of a mailbox takes out.
-    pub(crate) fn new(config: &Config, server: &Arc<Mailbox>, room: &Arc<Room>) -> Result<EgressQueues, Vec<Problem>> {
-        let state = State { queues: PortQueues::new(config)?, marks: marks(config), spares: Vec::new(), due_ns: None };
-        let (server, room) = (Arc::clone(server), Arc::clone(room));
-        Ok(EgressQueues { state: Mutex::new(state), waiting: AtomicUsize::new(0), server, room })
+    /// Empty queues of a tenant of the shared buffer, whose packets the worker of a mailbox takes out.
+    pub(crate) fn new(config: &Config, tenant: Tenant, server: &Arc<Mailbox>) -> Result<EgressQueues, Vec<Problem>> {
+        let queues = PortQueues::with_tenant(config, tenant)?;
+        let state = State { queues, marks: marks(config), spares: Vec::new(), due_ns: None };
+        Ok(EgressQueues { state: Mutex::new(state), waiting: AtomicUsize::new(0), server: Arc::clone(server) })
+    }
+
+    /// The config.
+    pub(crate) fn config(&self) -> Config {
+        self.lock().queues.config().clone()
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// So many wait now; how many did.
-    fn set_waiting(&self, count: usize) -> usize {
-        let before = self.waiting.swap(count, Ordering::AcqRel);
-        self.room.note(before, count);
-        before
     }
 
     /// Whether nothing waits.
@@ -120,8 +112,8 @@ impl EgressQueues {
         self.waiting.load(Ordering::Acquire) == 0
     }
 
-    /// Offers packets with their classes, in order, on the server or elsewhere; those that are refused go to `lost`. Memory for as
-    /// many records as were put in comes back in `spares`, if there is some.
+    /// Enqueues packets by class, in order. Refused packets are appended to `lost`. For each record that is enqueued, memory for
+    /// another one is appended to `spares`, if the queues keep some. `is_server`: the calling worker dequeues here.
     pub(crate) fn offer(
         &self,
         arrivals: impl Iterator<Item = (Item, u8)>,
@@ -132,17 +124,11 @@ impl EgressQueues {
     ) {
         let mut state = self.lock();
         let marks = state.marks;
-        let most = self.room.most(state.queues.len());
         for (item, class) in arrivals {
             // A frame before egress is put together anew: its program marks it, if it wants to.
             let is_capable = marks && item.waits.is_none() && traffic::ecn::is_capable(item.packet.data());
             let bytes = item.packet.len() as u32;
             let has_record = item.waits.is_some();
-            if state.queues.len() >= most {
-                lost.push(Lost { packet: item.packet, reason: RuntimeDrop::SharedBufferFull });
-                spares.extend(item.waits.map(|waits| waits.record));
-                continue;
-            }
             match state.queues.offer(item, bytes, class, is_capable, now_ns) {
                 Ok(_) if has_record => spares.extend(state.spares.pop()),
                 Ok(_) => {}
@@ -153,7 +139,7 @@ impl EgressQueues {
             }
         }
         let count = state.queues.len();
-        let before = self.set_waiting(count);
+        let before = self.waiting.swap(count, Ordering::AcqRel);
         if is_server || count == 0 {
             return;
         }
@@ -175,7 +161,7 @@ impl EgressQueues {
             let Some(taken) = state.queues.take(now_ns) else { break };
             out.push(taken);
         }
-        self.set_waiting(state.queues.len());
+        self.waiting.store(state.queues.len(), Ordering::Release);
         state.due_ns = state.queues.next_at(now_ns);
         state.due_ns
     }
@@ -191,7 +177,7 @@ impl EgressQueues {
     /// Takes out all that waits, whatever its turn.
     pub(crate) fn drain(&self, now_ns: u64) -> Vec<Item> {
         let mut state = self.lock();
-        self.set_waiting(0);
+        self.waiting.store(0, Ordering::Release);
         state.queues.drain(now_ns)
     }
 
@@ -200,7 +186,7 @@ impl EgressQueues {
         let mut state = self.lock();
         let refused = state.queues.reconfigure(config, now_ns)?;
         state.marks = marks(config);
-        self.set_waiting(state.queues.len());
+        self.waiting.store(state.queues.len(), Ordering::Release);
         drop(state);
         self.server.wake();
         Ok(refused)
@@ -209,12 +195,6 @@ impl EgressQueues {
     /// What the queues have done, by number.
     pub(crate) fn statistics(&self) -> Vec<QueueStatistics> {
         self.lock().queues.statistics()
-    }
-}
-
-impl Drop for EgressQueues {
-    fn drop(&mut self) {
-        self.set_waiting(0);
     }
 }
 

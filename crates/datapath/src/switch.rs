@@ -8,7 +8,7 @@
 
 use crate::hold::Held;
 use crate::pipeline::{ActionInfo, Pipeline};
-use crate::queues::Room;
+use crate::queues::shared_buffer;
 use crate::tap::{TapConfig, Tapped};
 use crate::watch::{Samples, Watch, Watched};
 use crate::worker::{
@@ -34,7 +34,7 @@ pub const EVENTS_MAX: usize = 4096;
 /// Packet-outs that may wait in a worker's mailbox.
 pub const INJECT_MAX: usize = 1024;
 /// How long a program change waits for the workers to pick it up.
-const PICK_UP: Duration = Duration::from_secs(5);
+pub(crate) const PICK_UP: Duration = Duration::from_secs(5);
 
 /// Called on each worker's thread before it starts, with its index (drivers register threads here). What it returns is
 /// dropped on that thread when the worker ends.
@@ -128,6 +128,9 @@ pub enum SwitchError {
         /// What is wrong.
         problems: Vec<traffic::Problem>,
     },
+    /// More ports with queues than the shared buffer has tenants.
+    #[error("{} ports have queues already, and no more can", traffic::TENANTS_MAX)]
+    TooManyQueues,
     /// Too many packet-outs wait.
     #[error("{INJECT_MAX} packets wait to be injected already")]
     Busy,
@@ -227,7 +230,7 @@ pub struct Switch {
     pool: PoolRef,
     start: Instant,
     queues_default: traffic::Config,
-    room: Arc<Room>,
+    buffer: Arc<traffic::Buffer>,
 }
 
 /// A port to be added.
@@ -261,7 +264,7 @@ impl Switch {
             pool: Arc::clone(&pool),
             start,
             queues_default: config.queues,
-            room: Room::of(pool.limit()),
+            buffer: shared_buffer(pool.limit()),
         };
         let mut threads = Vec::new();
         for index in 0..config.workers.max(1) {
@@ -384,6 +387,9 @@ impl Switch {
         let mut inner = self.lock();
         let at = inner.ports.iter().position(|p| p.number == number).ok_or(SwitchError::NoSuchPort(number))?;
         let bound_to = inner.ports[at].bound_to;
+        if inner.ports[at].queues.are_running() {
+            self.take_queues(bound_to, number, inner.ports[at].queues.server)?;
+        }
         let basket = Basket::default();
         self.tell_all(|| Command::RemovePort(bound_to, number, Arc::clone(&basket)))?;
         let port = inner.ports.remove(at);

@@ -292,7 +292,6 @@ impl Worker {
                 Command::RemoveDevice(id) => self.devices.remove(id),
                 Command::AddPort(device, number, queue) => self.devices.add_port(device, number, queue),
                 Command::RemovePort(device, number, basket) => {
-                    self.set_queues(device, number, None);
                     let queue = self.devices.remove_port(device, number);
                     basket.lock().unwrap_or_else(PoisonError::into_inner).extend(queue);
                 }

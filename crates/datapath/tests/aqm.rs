@@ -89,8 +89,9 @@ enum Event {
 struct Flow {
     /// The round trip without the queue.
     rtt_us: u64,
-    /// Packets that may be under way, and that are.
+    /// The congestion window, in packets.
     window: f64,
+    /// Packets that are sent and not acknowledged.
     under_way: u32,
     /// No second reaction before that.
     recovers_us: u64,

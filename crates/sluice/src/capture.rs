@@ -7,7 +7,7 @@
 //! Tests: at the end of the file.
 
 use crate::complete;
-use crate::stats::ServerArgs;
+use crate::stats::{NO_ADMIN, ServerArgs};
 use anyhow::{Context, Result, bail, ensure};
 use clap_complete::ArgValueCompleter;
 use messages::sluice::v1 as pb;
@@ -64,7 +64,7 @@ pub struct Args {
 /// Runs it.
 pub fn main(args: &Args) -> Result<ExitCode> {
     let client = args.server.connect()?;
-    let stats = client.stats()?.context("the server has no admin service: it is not a Sluice switch")?;
+    let stats = client.stats()?.context(NO_ADMIN)?;
     for wanted in &args.ports {
         let ends = stats.links.iter().flat_map(|link| [link.from, link.to]).flatten();
         let there =

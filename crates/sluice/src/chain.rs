@@ -8,7 +8,7 @@
 use crate::complete;
 use crate::devices::parse_end;
 use crate::output::{Rows, word};
-use crate::stats::{ServerArgs, links};
+use crate::stats::{NO_ADMIN, ServerArgs, links};
 use anyhow::{Context, Result, bail};
 use clap_complete::ArgValueCompleter;
 use datapath::PortOf;
@@ -146,7 +146,7 @@ pub fn unchain(args: &UnchainArgs) -> Result<ExitCode> {
 /// Runs `show`.
 pub fn show(args: &ShowArgs) -> Result<ExitCode> {
     let stats = args.server.connect()?.stats()?;
-    let stats = stats.context("the server has no admin service: it is not a Sluice switch")?;
+    let stats = stats.context(NO_ADMIN)?;
     let Some(id) = args.device_id else {
         args.output.print(|| to_json(&stats, None), || all(&stats));
         return Ok(ExitCode::SUCCESS);

@@ -645,9 +645,39 @@ impl Devices {
         done
     }
 
-    /// Gives a port queues, or takes away those that were configured; what the operator should know of it.
+    /// Configures a port's queues, or removes what was configured. Returns what the operator should know of it.
     pub fn set_queues(&self, number: u32, config: Option<Config>) -> Result<Option<String>, String> {
         let _turn = lock(&self.turn);
+        self.configure_queues(number, config)
+    }
+
+    /// Changes the queues of several ports, of all or, if one is refused, of none.
+    pub fn change_queues(
+        &self,
+        ports: &[u32],
+        change: impl Fn(&mut Config) -> Result<(), String>,
+    ) -> Result<(), String> {
+        let _turn = lock(&self.turn);
+        let mut changed = Vec::new();
+        for number in ports {
+            let info = self.switch.queues(*number).map_err(told)?;
+            let before = info.as_ref().filter(|info| info.is_configured).map(|info| info.config.clone());
+            let mut config = info.map_or_else(|| self.switch.default_queues(), |info| info.config);
+            let done = change(&mut config).and_then(|()| self.configure_queues(*number, Some(config)).map(drop));
+            if let Err(why) = done {
+                let back = changed.into_iter().rev().filter_map(|(port, old)| self.configure_queues(port, old).err());
+                return Err([format!("port {number}: {why}")]
+                    .into_iter()
+                    .chain(back)
+                    .collect::<Vec<_>>()
+                    .join("; and "));
+            }
+            changed.push((*number, before));
+        }
+        Ok(())
+    }
+
+    fn configure_queues(&self, number: u32, config: Option<Config>) -> Result<Option<String>, String> {
         let device = self.bound_to(number).ok_or_else(|| format!("there is no port {number}"))?;
         let in_force = self.configured_queues(number)?;
         let before = self.known_ports();

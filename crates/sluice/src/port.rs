@@ -11,7 +11,7 @@ use crate::changes::refuse;
 use crate::complete;
 use crate::output::{JsonArgs, Rows};
 use crate::ports::conflict;
-use crate::stats::ServerArgs;
+use crate::stats::{NO_ADMIN, ServerArgs};
 use anyhow::{Context, Result, bail};
 use clap_complete::ArgValueCompleter;
 use grpc::admin::AdminStats;
@@ -21,7 +21,6 @@ use pb::port_request::{Add, Change, Service, Set};
 use pktio::PortSpec;
 use std::process::ExitCode;
 
-const NO_ADMIN: &str = "the server has no admin service: it is not a Sluice switch";
 const UNCHANGED: &str = "nothing is changed";
 const MEMORY_NOTE: &str = "only in memory: what is sent by it is dropped";
 

@@ -7,7 +7,7 @@ use crate::changes::refuse;
 use crate::complete;
 use crate::output::JsonArgs;
 use crate::queues;
-use crate::stats::ServerArgs;
+use crate::stats::{NO_ADMIN, ServerArgs};
 use anyhow::{Context, Result, bail};
 use clap_complete::ArgValueCompleter;
 use grpc::admin::AdminStats;
@@ -17,8 +17,6 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use traffic::{Config, Ecn, Kind, Level, Limit, Node, Policy, Rate, Red, Shaper, Size};
-
-const NO_ADMIN: &str = "the server has no admin service: it is not a Sluice switch";
 
 const EXAMPLES: &str = "Examples:
   sluice qos set 3 --queues 4                       strict priority: queue 3 is sent first, class 3 and above go there

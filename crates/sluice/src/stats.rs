@@ -13,6 +13,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+/// What commands say to a server without admin service.
+pub const NO_ADMIN: &str = "the server has no admin service: it is not a Sluice switch";
+
 /// Which switch.
 #[derive(clap::Args, Clone, Debug)]
 pub struct ServerArgs {
@@ -115,7 +118,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
         Some(seconds) => profile(&client, seconds)?,
         None => client.stats()?.map(|now| (now.clone(), now)),
     };
-    let (before, now) = readings.context("the server has no admin service: it is not a Sluice switch")?;
+    let (before, now) = readings.context(NO_ADMIN)?;
     let profile = args.profile.is_some();
     args.output.print(
         || match profile {

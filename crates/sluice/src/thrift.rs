@@ -262,13 +262,8 @@ impl thrift_service::Switch for Service {
             Some(port) => return Err(format!("device {} has no port {port}", self.device)),
             None => self.switch.ports().iter().filter(|port| port.bound_to == self.device).map(|p| p.number).collect(),
         };
-        for port in ours {
-            let info = self.switch.queues(port).map_err(|error| error.to_string())?;
-            let mut config = info.map_or_else(|| self.switch.default_queues(), |info| info.config);
-            change_queues(&mut config, queue, setting).map_err(|why| format!("port {port}: {why}"))?;
-            self.devices.set_queues(port, Some(config))?;
-            tracing::info!(port, "queues changed by a thrift client");
-        }
+        self.devices.change_queues(&ours, |config| change_queues(config, queue, setting))?;
+        tracing::info!(ports = ?ours, "queues changed by a thrift client");
         Ok(())
     }
 

@@ -7,7 +7,7 @@
 mod view;
 
 use crate::output::JsonArgs;
-use crate::stats::{ServerArgs, parse_seconds};
+use crate::stats::{NO_ADMIN, ServerArgs, parse_seconds};
 use anyhow::{Context, Result};
 use grpc::admin::AdminStats;
 use grpc::client::Client;
@@ -83,7 +83,7 @@ struct Watcher {
 impl Watcher {
     fn read(&self) -> Result<AdminStats> {
         let stats = self.client.stats_watching(self.time)?;
-        stats.context("the server has no admin service: it is not a Sluice switch")
+        stats.context(NO_ADMIN)
     }
 }
 

@@ -29,7 +29,7 @@ pub fn bytes(bytes: u64) -> i64 {
 }
 
 impl Bucket {
-    /// A full bucket: `rate` per second of what `burst` counts in [`UNITS`].
+    /// A full bucket. `rate` is in bits or packets a second, `burst` in [`UNITS`] of these.
     pub fn full(rate: u64, burst: i64, now: u64) -> Bucket {
         let rate = i64::try_from(rate).unwrap_or(i64::MAX).max(1);
         Bucket { rate, burst: burst.max(1), tokens: burst.max(1), filled_at: now }

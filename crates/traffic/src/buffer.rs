@@ -30,9 +30,9 @@ use serde::{Deserialize, Serialize};
 use crate::check::Problem;
 use crate::units::Size;
 
-/// The largest capacity, 256 TB.
+/// The largest capacity, 256 TB: sums of what threads reserve at a time are far from the end of 64 bits.
 pub const CAPACITY_MAX: Size = Size(1 << 48);
-/// Tenants of one buffer, at most.
+/// Tenants of one buffer, at most. Each takes a cache line, so all take 256 KB.
 pub const TENANTS_MAX: usize = 4096;
 
 /// What a buffer is.
@@ -41,11 +41,18 @@ pub const TENANTS_MAX: usize = 4096;
 pub struct BufferConfig {
     /// All bytes.
     pub capacity: Size,
+    /// Bytes of a cell: a packet takes whole ones. 1 unless given; a switch whose packets lie in buffers of one size has that.
+    #[serde(default = "one_byte")]
+    pub cell: Size,
     /// A tenant may have from the pool this many times what is free there. 1 unless given: half the pool for one alone.
     #[serde(default = "default_alpha")]
     pub alpha: f64,
     /// The tenants; a tenant's number is its place.
     pub tenants: Vec<Share>,
+}
+
+fn one_byte() -> Size {
+    Size(1)
 }
 
 fn default_alpha() -> f64 {
@@ -67,6 +74,7 @@ pub struct Share {
 /// The counters of a shared buffer.
 #[derive(Debug)]
 pub struct Buffer {
+    cell: u64,
     /// `alpha` in 256ths.
     alpha: u64,
     pool: u64,
@@ -108,6 +116,9 @@ impl BufferConfig {
         if self.capacity.0 == 0 || self.capacity > CAPACITY_MAX {
             problem("capacity".into(), format!("{} is not between 1B and {CAPACITY_MAX}", self.capacity));
         }
+        if self.cell.0 == 0 || self.cell.0 > self.capacity.0.max(1) {
+            problem("cell".into(), format!("{} is not between 1B and the capacity", self.cell));
+        }
         if !(1.0 / 256.0..=256.0).contains(&self.alpha) {
             problem("alpha".into(), format!("{} is not between 1/256 and 256", self.alpha));
         }
@@ -147,7 +158,7 @@ impl Buffer {
         };
         let tenants = config.tenants.iter().map(account).collect();
         let alpha = (config.alpha * 256.0).round() as u64;
-        Ok(Arc::new(Buffer { alpha, pool, free: Line(AtomicU64::new(pool)), tenants }))
+        Ok(Arc::new(Buffer { cell: config.cell.0, alpha, pool, free: Line(AtomicU64::new(pool)), tenants }))
     }
 
     /// The tenant of this number.
@@ -195,6 +206,11 @@ impl Tenant {
     /// How often the buffer was refused.
     pub fn refused(&self) -> u64 {
         self.account().refused.load(Relaxed)
+    }
+
+    /// What a packet of so many bytes takes: whole cells.
+    pub fn cost(&self, bytes: u32) -> u64 {
+        u64::from(bytes).next_multiple_of(self.buffer.cell)
     }
 
     /// Takes `bytes`, or nothing. Whoever was granted bytes gives the same number back.

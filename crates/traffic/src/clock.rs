@@ -4,7 +4,8 @@
 //! so that no interval counts twice. A reading that lags by more means that the clock was set back: time goes on from there. A
 //! jump forward counts as [`STEP_MAX`] at most; shapers bound what it is worth by their burst. Tests below.
 
-/// Readings that lag by no more than this do not move time: 10 ms.
+/// Readings that lag by no more than this do not move time: 10 ms. Threads that make time from tick counters and look at the
+/// system's clock ten times a second differ by less.
 const JITTER_MAX: u64 = 10_000_000;
 /// The most that one reading advances time: a day. Time then lasts for 200,000 jumps.
 const STEP_MAX: u64 = 86_400_000_000_000;

@@ -144,7 +144,7 @@ impl<T> PortQueues<T> {
         let queue = &mut self.queues[usize::from(number)];
         let tenant = self.tenant.as_ref();
         let admitted = queue.admit(bytes, ecn_capable, now).and_then(|mark| {
-            let granted = tenant.is_none_or(|tenant| tenant.reserve(u64::from(bytes)));
+            let granted = tenant.is_none_or(|tenant| tenant.reserve(tenant.cost(bytes)));
             if granted { Ok(mark) } else { Err(Reason::Buffer) }
         });
         match admitted {
@@ -218,7 +218,7 @@ impl<T> PortQueues<T> {
         self.packets -= 1;
         self.bytes -= u64::from(bytes);
         if let Some(tenant) = &self.tenant {
-            tenant.give_back(u64::from(bytes));
+            tenant.give_back(tenant.cost(bytes));
         }
     }
 

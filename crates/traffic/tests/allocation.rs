@@ -20,7 +20,7 @@ fn offering_and_taking_do_not_allocate() {
     };
     let round_robin = Node::weighted((0..6).map(|n| leaf(n).with_weight(u32::from(n) + 1)).collect());
     let root = Node::strict(vec![leaf(7), leaf(6), round_robin]).with_shaper(Rate(2_000_000_000), None);
-    let buffer = BufferConfig { capacity: Size(200_000), alpha: 2.0, tenants: vec![Share::default()] };
+    let buffer = BufferConfig { capacity: Size(200_000), cell: Size(1), alpha: 2.0, tenants: vec![Share::default()] };
     let tenant = Buffer::new(&buffer).unwrap().tenant(0).unwrap();
     let mut port = PortQueues::with_tenant(&Config::new(queues, root), tenant).unwrap();
 

@@ -11,7 +11,7 @@ fn share(reserved: u64, max: Option<u64>) -> Share {
 }
 
 fn buffer(capacity: u64, alpha: f64, tenants: &[Share]) -> Arc<Buffer> {
-    Buffer::new(&BufferConfig { capacity: Size(capacity), alpha, tenants: tenants.to_vec() }).unwrap()
+    Buffer::new(&BufferConfig { capacity: Size(capacity), cell: Size(1), alpha, tenants: tenants.to_vec() }).unwrap()
 }
 
 proptest! {
@@ -186,6 +186,7 @@ fn ports_reserve_and_give_back() {
 fn contradictions_are_named() {
     let config = |capacity, alpha, tenants: &[Share]| BufferConfig {
         capacity: Size(capacity),
+        cell: Size(1),
         alpha,
         tenants: tenants.to_vec(),
     };
@@ -206,4 +207,25 @@ fn contradictions_are_named() {
         serde_json::from_str(r#"{"capacity":"16MB","alpha":2,"tenants":[{"reserved":"1MB"},{"max":"2MB"}]}"#).unwrap();
     assert_eq!(read.tenants[1], share(0, Some(2_000_000)));
     assert!(serde_json::from_str::<BufferConfig>(r#"{"capacity":"16MB","tenants":[],"alfa":2}"#).is_err());
+}
+
+#[test]
+fn packets_take_whole_cells() {
+    let config =
+        |cell| BufferConfig { capacity: Size(8 * 2048), cell: Size(cell), alpha: 1.0, tenants: vec![Share::default()] };
+    let tenant = Buffer::new(&config(2048)).unwrap().tenant(0).unwrap();
+    assert_eq!([0, 1, 60, 2048, 2049].map(|bytes| tenant.cost(bytes)), [0, 2048, 2048, 2048, 4096]);
+    let mut port = PortQueues::with_tenant(&Config::fifo(), tenant.clone()).unwrap();
+    let taken = (0..8).filter(|i| port.offer(*i, 60, 0, false, 0).is_ok()).count();
+    // Half of the buffer is one tenant's.
+    assert_eq!((taken, tenant.used()), (4, 4 * 2048));
+    assert_eq!(port.statistics()[0].dropped.buffer.packets, 4);
+    port.take(0).unwrap();
+    assert_eq!(tenant.used(), 3 * 2048);
+    drop(port);
+    assert_eq!(tenant.used(), 0);
+    for cell in [0, 8 * 2048 + 1] {
+        let problems = Buffer::new(&config(cell)).unwrap_err();
+        assert_eq!(problems.iter().map(|problem| &*problem.path).collect::<Vec<_>>(), ["cell"]);
+    }
 }

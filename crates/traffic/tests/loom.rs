@@ -9,7 +9,7 @@ use traffic::{Buffer, BufferConfig, Share, Size};
 
 fn buffer(capacity: u64, alpha: f64, reserved: &[u64]) -> Arc<Buffer> {
     let tenants = reserved.iter().map(|reserved| Share { reserved: Size(*reserved), max: None }).collect();
-    Buffer::new(&BufferConfig { capacity: Size(capacity), alpha, tenants }).unwrap()
+    Buffer::new(&BufferConfig { capacity: Size(capacity), cell: Size(1), alpha, tenants }).unwrap()
 }
 
 /// Each thread holds at most what it was granted; in the end everything is back.

@@ -57,7 +57,8 @@ fn everything_is_taken_refused_or_there_once_and_in_order() {
         let shaped = seed % 2 == 0;
         let config = common::random_config(&mut random, shaped);
         let config = with_policies(&mut random, config);
-        let shares = BufferConfig { capacity: Size(30_000), alpha: 1.0, tenants: vec![Share::default()] };
+        let shares =
+            BufferConfig { capacity: Size(30_000), cell: Size(1), alpha: 1.0, tenants: vec![Share::default()] };
         let tenant = Buffer::new(&shares).unwrap().tenant(0).unwrap();
         let mut port = match seed % 3 {
             0 => PortQueues::with_tenant(&config, tenant).unwrap(),

@@ -418,7 +418,10 @@ impl Engine {
             desc.len = len;
             desc.headroom = headroom;
             desc.tailroom = u32::from(raw.capacity) - headroom - len;
-            desc.ingress_port = burst.port;
+            desc.ingress_port = match self.is_resuming {
+                true => self.origins[usize::from(descent.family)],
+                false => burst.port,
+            };
             desc.consumed = descent.consumed;
             desc.record = self.records.pointer(descent.record);
             desc.timestamp_us = burst.now_us;

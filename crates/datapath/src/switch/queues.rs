@@ -6,12 +6,13 @@
 //!
 //! Tests: `tests/queues.rs`.
 
-use super::{Inner, Switch, SwitchError};
+use super::{Inner, PICK_UP, Switch, SwitchError};
+use crate::drops::RuntimeDrop;
 use crate::pipeline::Pipeline;
 use crate::queues::EgressQueues;
 use crate::worker::Command;
 use std::sync::Arc;
-use traffic::{Config, QueueStatistics};
+use traffic::{Config, QueueStatistics, TENANTS_MAX};
 
 /// What a port has of queues.
 #[derive(Clone, Debug)]
@@ -28,13 +29,18 @@ pub struct QueueInfo {
 #[derive(Default)]
 pub(super) struct PortQueues {
     configured: Option<Config>,
-    /// Those that the workers have, by what config.
-    running: Option<(Arc<EgressQueues>, Config)>,
-    /// The worker that takes packets out.
-    server: usize,
+    /// Those that the workers have, and which tenant of the shared buffer they are.
+    running: Option<(Arc<EgressQueues>, usize)>,
+    /// The worker that dequeues.
+    pub(super) server: usize,
 }
 
 impl PortQueues {
+    /// Whether the workers have some.
+    pub(super) fn are_running(&self) -> bool {
+        self.running.is_some()
+    }
+
     /// None yet; if there are some, this worker takes packets out.
     pub(super) fn served_by(server: usize) -> PortQueues {
         PortQueues { server, ..PortQueues::default() }
@@ -65,8 +71,8 @@ impl Switch {
     pub fn queues(&self, number: u32) -> Result<Option<QueueInfo>, SwitchError> {
         let inner = self.lock();
         let port = inner.ports.iter().find(|p| p.number == number).ok_or(SwitchError::NoSuchPort(number))?;
-        Ok(port.queues.running.as_ref().map(|(queues, config)| QueueInfo {
-            config: config.clone(),
+        Ok(port.queues.running.as_ref().map(|(queues, _)| QueueInfo {
+            config: queues.config(),
             is_configured: port.queues.configured.is_some(),
             statistics: queues.statistics(),
         }))
@@ -77,7 +83,7 @@ impl Switch {
         self.fit_all(inner, device, pipeline.program().queues, |port| port.running.is_none())
     }
 
-    /// Takes queues away that nobody asks for any more.
+    /// Removes default queues for which no program asks any more, and adds missing ones.
     pub(super) fn tidy_queues(&self, inner: &mut Inner, device: u64) -> Result<(), SwitchError> {
         let asks = inner.pipeline(device).is_some_and(|pipeline| pipeline.program().queues);
         self.fit_all(inner, device, asks, |_| true)
@@ -98,34 +104,55 @@ impl Switch {
         Ok(())
     }
 
-    /// Has the workers go by what is configured for a port, whose program asks for queues or not.
+    /// Makes the workers use what is configured for a port, whose program asks for queues or not.
     fn fit_queues(&self, inner: &mut Inner, at: usize, asks: bool) -> Result<(), SwitchError> {
-        let default = self.queues_default.clone();
+        let taken = |tenant| inner.ports.iter().any(|p| p.queues.running.as_ref().is_some_and(|(_, of)| *of == tenant));
+        let free = (0..TENANTS_MAX).find(|tenant| !taken(*tenant));
         let port = &mut inner.ports[at];
-        let wanted = port.queues.configured.clone().or_else(|| asks.then_some(default));
+        let (bound_to, number, server) = (port.bound_to, port.number, port.queues.server);
+        let bad = |problems| SwitchError::BadQueues { port: number, problems };
+        let wanted = port.queues.configured.clone().or_else(|| asks.then(|| self.queues_default.clone()));
         match (wanted, &mut port.queues.running) {
             (None, None) => Ok(()),
-            (Some(wanted), Some((_, config))) if *config == wanted => Ok(()),
-            (Some(wanted), Some((queues, config))) => {
-                let now_ns = self.start.elapsed().as_nanos() as u64;
-                let refused = queues.reconfigure(&wanted, now_ns);
-                *config = wanted;
-                refused.map(drop).map_err(|problems| SwitchError::BadQueues { port: port.number, problems })
+            (Some(wanted), Some((queues, _))) => {
+                if queues.config() == wanted {
+                    return Ok(());
+                }
+                let refused = queues.reconfigure(&wanted, self.start.elapsed().as_nanos() as u64).map_err(bad)?;
+                if let Some(device) = inner.devices.get_mut(&bound_to).filter(|_| !refused.is_empty()) {
+                    let count = device.past_drops.entry(RuntimeDrop::QueueFull.name().to_string()).or_default();
+                    *count += refused.len() as u64;
+                }
+                Ok(())
             }
-            (wanted, running) => {
-                let server = port.queues.server;
-                let (bound_to, number) = (port.bound_to, port.number);
-                let made = wanted.map(|wanted| {
-                    let queues = EgressQueues::new(&wanted, &self.mailboxes[server], &self.room)?;
-                    Ok((Arc::new(queues), wanted))
-                });
-                *running = made.transpose().map_err(|problems| SwitchError::BadQueues { port: number, problems })?;
-                let queues = running.as_ref().map(|(queues, _)| Arc::clone(queues));
+            (Some(wanted), running @ None) => {
+                let number_of = free.ok_or(SwitchError::TooManyQueues)?;
+                let tenant = self.buffer.tenant(number_of).ok_or(SwitchError::TooManyQueues)?;
+                let queues = Arc::new(EgressQueues::new(&wanted, tenant, &self.mailboxes[server]).map_err(bad)?);
+                *running = Some((Arc::clone(&queues), number_of));
                 self.tell_each(|worker| {
-                    let queues = queues.as_ref().map(|queues| (Arc::clone(queues), worker == server));
-                    Command::SetQueues(bound_to, number, queues)
+                    Command::SetQueues(bound_to, number, Some((Arc::clone(&queues), worker == server)))
                 })
             }
+            (None, running) => {
+                *running = None;
+                self.take_queues(bound_to, number, server)
+            }
         }
+    }
+
+    /// Has the workers forget a port's queues, the server last: nobody puts packets in after it has taken all out.
+    pub(super) fn take_queues(&self, bound_to: u64, number: u32, server: usize) -> Result<(), SwitchError> {
+        let post = |worker: usize| self.mailboxes[worker].post(Command::SetQueues(bound_to, number, None));
+        let others: Vec<usize> = (0..self.workers()).filter(|worker| *worker != server).collect();
+        for workers in [others, vec![server]] {
+            let posted: Vec<(usize, u64)> = workers.into_iter().map(|worker| (worker, post(worker))).collect();
+            for (worker, command) in posted {
+                if !self.mailboxes[worker].wait(command, PICK_UP) {
+                    return Err(SwitchError::Stuck(worker));
+                }
+            }
+        }
+        Ok(())
     }
 }

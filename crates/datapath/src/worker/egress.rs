@@ -5,9 +5,9 @@
 //! [`LEAVING_MAX`] packets at most are out of the queue and not yet in the port.
 //!
 //! When another program takes over, packets that wait before egress go on through the program that they met at ingress. It is kept as
-//! long as something waits, for [`KEPT_US`] at least and [`KEPT_MAX_US`] at most, and [`EARLIER_MAX`] of them are. What it counts in
-//! that time is not part of what the new program takes over. When the queues end, or the port goes to another device, what waits goes
-//! on at once.
+//! long as packets wait, between [`KEPT_MIN_US`] and [`KEPT_MAX_US`]; at most [`EARLIER_MAX`] programs are. The new program does not
+//! inherit what it counts in that time. When a port loses its queues or is bound to another device, its packets run through egress
+//! at once.
 //!
 //! What egress asks for when a packet goes on has a work budget of its own (`engine`): a packet that goes round waits each time in a
 //! queue, which is bounded.
@@ -16,26 +16,27 @@
 
 use super::devices::Slot;
 use super::out::Port;
-use super::{PortQueue, Worker};
+use super::{PortQueue, SLEEP_MAX, Worker};
 use crate::drops::{DropCounters, DropReason, RuntimeDrop};
 use crate::engine::{Departure, WORK_MAX};
 use crate::queues::{EgressQueues, Item, Lost, Waits};
+use crate::switch::PICK_UP;
 use abi::BATCH_MAX;
 use pktio::{Packet, free_bulk, ticks};
 use std::sync::Arc;
 use traffic::Taken;
 
-/// Packets that are taken out of a port's queues at a time.
+/// Most packets that are out of a port's queues and not yet in the port.
 const LEAVING_MAX: usize = BATCH_MAX;
-/// Batches that are taken out of a port's queues in a round at least; as many as ports are polled, which may all send to one.
-const BATCHES_MIN: usize = 4;
-/// After how many microseconds a port that was full is looked at again at the latest.
-const FULL_US: u64 = 500;
-/// How long a program is kept for packets that it is to take on, in microseconds: at least, for those that other workers still put
-/// in, and at most.
-const KEPT_US: u64 = 1_000_000;
-const KEPT_MAX_US: u64 = 60_000_000;
-/// Programs that are kept.
+/// A full port is tried again after so many microseconds at the latest: as long as an idle worker sleeps.
+const FULL_US: u64 = SLEEP_MAX.as_micros() as u64;
+/// An earlier program is kept for so many microseconds at least. So long other workers may still run it.
+const KEPT_MIN_US: u64 = PICK_UP.as_micros() as u64;
+/// And for so many at most, lest a port that accepts no packets keeps its tables: TCP's maximum segment lifetime, two minutes (RFC 9293,
+/// section 3.4.1).
+const KEPT_MAX_US: u64 = 120_000_000;
+/// Earlier programs of a device that are kept. Programs that inherit state have places for four executors on each worker
+/// (`FastState::new`): these, the running one, and the next.
 pub(super) const EARLIER_MAX: usize = 2;
 
 /// The queues of a port.
@@ -50,6 +51,13 @@ pub(super) struct Egress {
     lost: Vec<Lost>,
     /// Memory for records.
     spares: Vec<Box<[u64]>>,
+}
+
+/// A packet's stay in a queue: packets there when it came and behind it when it left, when it came, and whether it is to be marked.
+struct Stay {
+    depths: [u64; 2],
+    enqueued_us: u64,
+    mark: bool,
 }
 
 /// What the server has in hand; empty between ports.
@@ -130,7 +138,7 @@ impl Egress {
         !self.queues.is_empty()
     }
 
-    /// Gives the port as much as it takes of what has left the queues: whether it took something, and whether it took all.
+    /// Transmits dequeued packets. Returns whether the port accepted some, and whether it accepted all.
     pub(super) fn send(&mut self, queue: &mut PortQueue) -> (bool, bool) {
         let before = self.leaving.len();
         queue.tx(&mut self.leaving);
@@ -189,7 +197,7 @@ impl Worker {
         let Some(i) = ports.position(number) else { return };
         let Some(egress) = ports.all[i].egress.as_ref().filter(|egress| egress.serves) else { return };
         for item in egress.queues.drain(nanoseconds(now_us)) {
-            self.take_one(device, i, item, [0; 2], now_us, false, now_us);
+            self.take_one(device, i, item, Stay { depths: [0; 2], enqueued_us: now_us, mark: false }, now_us);
         }
         self.resume(device, i, now_us);
     }
@@ -209,7 +217,7 @@ impl Worker {
             }
             let Slot { ports, earlier, .. } = &mut self.devices.all[device];
             if !earlier.is_empty() {
-                let kept_us = if ports.is_waiting() { KEPT_MAX_US } else { KEPT_US };
+                let kept_us = if ports.is_waiting() { KEPT_MAX_US } else { KEPT_MIN_US };
                 earlier.retain(|(_, since_us)| now_us.saturating_sub(*since_us) < kept_us);
             }
         }
@@ -224,7 +232,8 @@ impl Worker {
 
     fn serve_port(&mut self, device: usize, i: usize, now_us: u64, in_programs: &mut u64) -> bool {
         let mut any = false;
-        for _ in 0..BATCHES_MIN.max(self.devices.all[device].ports.polled + 1) {
+        // All ports may have sent a burst here; one batch more, so that a queue that has grown shrinks.
+        for _ in 0..self.devices.all[device].ports.polled + 1 {
             let Slot { ports, running, drops, .. } = &mut self.devices.all[device];
             let (sent, is_clear) = ports.all[i].send_waiting(&mut self.shares);
             let Port { queue, egress: Some(egress), .. } = &mut ports.all[i] else { return any };
@@ -264,7 +273,8 @@ impl Worker {
         let mut cycles = 0;
         for Taken { item, enqueued_at, packets_at_enqueue, packets_behind, mark, .. } in taken.drain(..) {
             let depths = [packets_at_enqueue, packets_behind].map(u64::from);
-            cycles += self.take_one(device, i, item, depths, enqueued_at / 1000, mark, now_us);
+            let stay = Stay { depths, enqueued_us: enqueued_at / 1000, mark };
+            cycles += self.take_one(device, i, item, stay, now_us);
         }
         self.serving.taken = taken;
         cycles += self.resume(device, i, now_us);
@@ -273,17 +283,8 @@ impl Worker {
     }
 
     /// Takes one on, or has it wait for those behind it that go on through the same program.
-    #[allow(clippy::too_many_arguments)]
-    fn take_one(
-        &mut self,
-        device: usize,
-        i: usize,
-        item: Item,
-        depths: [u64; 2],
-        enqueued_us: u64,
-        mark: bool,
-        now_us: u64,
-    ) -> u64 {
+    fn take_one(&mut self, device: usize, i: usize, item: Item, stay: Stay, now_us: u64) -> u64 {
+        let Stay { depths, enqueued_us, mark } = stay;
         let Item { mut packet, waits } = item;
         let goes_with = |waits: &Waits| waits.program == self.serving.program;
         let is_full = self.serving.departures.len() == BATCH_MAX;

@@ -11,8 +11,9 @@
 //!
 //! - `again`: a packet that was recirculated comes from `PSA_PORT_RECIRCULATE`, also when it is resubmitted then.
 //! - `begin`: `drop = true`, and what deparsers give parsers is empty.
-//! - `ingress_end`: replication if a clone, resubmission or multicast group is asked for; drop; else egress as unicast, or, in
-//!   a program that chooses classes of service, a queue, from which packets go on at `Egress`.
+//! - `ingress_end`: hands the packet to the replication engine if it asks for a clone, resubmission or multicast; else drops it, or
+//!   goes on to egress. In a program that assigns `class_of_service` the engine gets every packet: it enqueues it, and runs
+//!   `Egress` when it is dequeued.
 //! - `copy`: a replica for egress; `clone`: a clone of either kind, parsed from the frame as it is.
 //! - `egress_end`: a packet that is dropped and not cloned is not put together.
 //! - `end`: replication for a clone, else the rest: drop, recirculate, or send.

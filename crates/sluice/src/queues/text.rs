@@ -1,10 +1,10 @@
-//! The config of a port's queues as JSON, with the place of what is wrong in it, and as lines for people.
+//! Queue configs as text: parsed from JSON, with line, column and path of errors, and printed as JSON or as a tree.
 //!
 //! serde says in which line and column it stopped; a walk over the text up to there says which setting that is. Tests: below.
 
 use traffic::{Config, Ecn, Kind, Level, Limit, Node, Policy, Problem, Size};
 
-/// Longest text: a config of 64 queues, written out, has some ten thousand bytes.
+/// Longest text. A config of 64 queues with every setting takes about ten thousand bytes; the rest is room for white space.
 pub const BYTES_MAX: usize = 256 << 10;
 
 /// Reads a config, which may contradict itself yet.

@@ -306,8 +306,8 @@ impl<T> PortQueues<T> {
 
 impl<T> Drop for PortQueues<T> {
     fn drop(&mut self) {
-        if let Some(tenant) = &self.tenant {
-            tenant.give_back(self.bytes);
+        if self.tenant.is_some() {
+            self.drain(0);
         }
     }
 }

@@ -146,8 +146,8 @@ pub fn hash(key: [u64; 2], two: bool, seeds: [u64; 2], mix: u64) -> u64 {
 
 /// The multiplier of Fibonacci hashing: 2^64 divided by the golden ratio, odd (Knuth, "The Art of Computer Programming", volume 3,
 /// section 6.4). Without it the products of sequential keys form arithmetic progressions, which crowd in a few buckets for some
-/// seeds. It lengthens every lookup by a multiplication, so only packet-written tables use it: their buckets never move, whereas
-/// other tables rehash with new seeds when they crowd.
+/// seeds. It lengthens every lookup by a multiplication, so only packet-written tables use it: they cannot grow, so they would refuse
+/// entries. Other tables get more buckets when they crowd.
 pub const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// The halves of a product, added bit by bit.

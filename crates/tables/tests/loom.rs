@@ -303,7 +303,7 @@ fn a_key_that_is_removed_and_added_again_keeps_its_slot_sound() {
 struct Exact(Array);
 
 const FORM: Form =
-    Form { shape: Shape { key_bytes: 8, slots: 2, entry_bytes: 8 }, before: 0, far: false, wide_words: 0 };
+    Form { shape: Shape { key_bytes: 8, slots: 2, entry_bytes: 8 }, before: 0, far: false, wide_words: 0, mix: 1 };
 
 /// The hash of every key here: all have one home and one mark.
 const HASH: u64 = 0;

@@ -7,11 +7,13 @@
 //! - [`calls`]: the functions that compiled code may call.
 //! - [`state`]: what the control plane may ask of a pipeline's state, implemented once by the fast tables and once by
 //!   the oracle's naive ones.
+//! - [`flows`]: what decides about packets in the place of a program's tables.
 //!
 //! Nothing here computes; every layout has a compile-time size check in its file.
 
 pub mod calls;
 pub mod entry;
+pub mod flows;
 pub mod packet;
 pub mod shape;
 pub mod state;

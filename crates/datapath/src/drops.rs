@@ -40,11 +40,13 @@ pub enum RuntimeDrop {
     QueueEarly,
     /// The buffer that ports share has no room for the port's tenant.
     SharedBufferFull,
+    /// The flow tables of the bridge send it nowhere.
+    FlowTables,
 }
 
 impl RuntimeDrop {
     /// All of them, in counter order.
-    pub const ALL: [RuntimeDrop; 16] = [
+    pub const ALL: [RuntimeDrop; 17] = [
         RuntimeDrop::NoRoom,
         RuntimeDrop::Endless,
         RuntimeDrop::NoBuffer,
@@ -61,6 +63,7 @@ impl RuntimeDrop {
         RuntimeDrop::QueueFull,
         RuntimeDrop::QueueEarly,
         RuntimeDrop::SharedBufferFull,
+        RuntimeDrop::FlowTables,
     ];
 
     /// The name that `sluice stats` prints.
@@ -82,6 +85,7 @@ impl RuntimeDrop {
             RuntimeDrop::QueueFull => "queue full",
             RuntimeDrop::QueueEarly => "queue early drop",
             RuntimeDrop::SharedBufferFull => "shared buffer full",
+            RuntimeDrop::FlowTables => "flow tables",
         }
     }
 }

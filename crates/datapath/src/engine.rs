@@ -42,12 +42,14 @@
 //! | `engine/records` | records of packets on their way |
 //! | `engine/lookups` | groups and sessions, as this worker knows them |
 //! | `engine/copies` | copies of frames |
+//! | `engine/flows` | packets of programs for which a flow processor decides |
 //!
 //! Single-threaded: one engine per worker. Nothing is allocated once buffers have grown to what bursts need. Tests: `tests/copies.rs`,
 //! `tests/waves.rs`, `tests/stf/v1model/limits.stf`, `replication.stf`.
 #![allow(unsafe_code)]
 
 mod copies;
+mod flows;
 mod lookups;
 mod queued;
 mod records;
@@ -84,6 +86,10 @@ pub trait Sink {
     /// Takes a whole batch for one port; `packets` is empty afterwards.
     fn send_all(&mut self, port: u32, packets: &mut Vec<Packet>) {
         packets.drain(..).for_each(|packet| self.send(port, packet));
+    }
+    /// Takes a finished packet for a port, of a class of service there.
+    fn send_in_class(&mut self, port: u32, _class: u8, packet: Packet) {
+        self.send(port, packet);
     }
     /// Takes a packet that is dropped.
     fn drop(&mut self, reason: DropReason, packet: Packet);
@@ -132,6 +138,8 @@ pub struct Engine {
     work_left: u32,
     shares: [u32; BATCH_MAX],
     ingress_drop: DropReason,
+    /// What decides about packets, if tables of the program do not.
+    flows: Option<Box<flows::Flows>>,
 }
 
 /// The slots that a program's operations read.
@@ -184,6 +192,7 @@ impl Engine {
             work_left: WORK_MAX,
             shares: [0; BATCH_MAX],
             ingress_drop: DropReason::Program(ingress_drop as u32),
+            flows: None,
             program,
         }
     }
@@ -259,6 +268,9 @@ impl Engine {
     ) {
         let asks = |desc: &&PacketDesc| desc.fate == FateCode::Replicate as u32;
         let asking = self.batch.packets[..packets.len()].iter().filter(asks).count();
+        if self.flows.is_some() {
+            return self.decide(exec, packets, Burst { port, now_us }, sink);
+        }
         if asking != 0 {
             return self.take_on(exec, packets, asking, Burst { port, now_us }, sink);
         }

@@ -49,7 +49,7 @@ pub use hold::Held;
 pub use local::{Local, Sent};
 pub use pipeline::{
     ActionInfo, Backend, CodeInfo, EngineKind, Limit, PhaseInfo, Pipeline, PipelineError, Spot, check_code, listing,
-    load, load_keeping, load_with, updates_registers,
+    load, load_bridge, load_keeping, load_with, updates_registers,
 };
 pub use state::Keep;
 pub use switch::{LinkInfo, NewPort, PortOf, QueueInfo, Switch, SwitchConfig, SwitchError};

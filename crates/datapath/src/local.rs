@@ -59,8 +59,12 @@ impl Local {
     /// Runs `pipeline` as one of its workers; each may be run once at a time.
     pub fn of_worker(pipeline: Arc<Pipeline>, worker: usize) -> Local {
         let replication = Arc::clone(pipeline.replication());
+        let mut engine = Engine::new(Arc::clone(pipeline.program()), Arc::clone(&replication));
+        if let Some(flows) = pipeline.flows() {
+            engine = engine.decided_by(flows.processor(worker));
+        }
         Local {
-            engine: Engine::new(Arc::clone(pipeline.program()), Arc::clone(&replication)),
+            engine,
             executor: pipeline.executor(worker),
             worker,
             pipeline,
@@ -94,6 +98,17 @@ impl Local {
     /// Runs one frame received on `port`; `None` when it is longer than a buffer.
     pub fn receive(&mut self, port: u32, frame: &[u8]) -> Option<Vec<Sent>> {
         self.receive_batch(port, &[frame])
+    }
+
+    /// Lets the program's flow processor do its own work.
+    pub fn idle(&mut self) {
+        self.engine.idle(self.now_us);
+    }
+
+    /// As [`Local::receive`], where the program's flow processor begins at `start`.
+    pub fn receive_at(&mut self, port: u32, start: u64, frame: &[u8]) -> Option<Vec<Sent>> {
+        self.engine.begin_at(start);
+        self.receive(port, frame)
     }
 
     /// Runs up to `abi::BATCH_MAX` frames received together; `None` when one is longer than a buffer.

@@ -18,6 +18,7 @@ use crate::switch::TableInfo;
 use crate::switches::CodeOptions;
 use crate::tiers::{Machine, Specialise};
 use abi::Batch;
+use abi::flows::FlowTables;
 use abi::state::{DigestMessage, PipelineState};
 use base::ids::TableId;
 use ir::{EntryKind, Op, Program};
@@ -191,7 +192,23 @@ pub fn load_keeping(
     options: &CodeOptions,
     old: Option<(&Pipeline, &Keep)>,
 ) -> Result<Pipeline, PipelineError> {
+    if program.openflow.is_some() {
+        let reason = "it leaves decisions to OpenFlow's tables, so only a bridge can run it (`--openflow`)".to_string();
+        return Err(PipelineError { program: program.name.clone(), reason, limit: None });
+    }
     memory::returning(|| load_now(program, engine, workers, options, old))
+}
+
+/// As [`load_with`], for a program of the OpenFlow model: `flows` decide about its packets.
+pub fn load_bridge(
+    program: Arc<Program>,
+    engine: EngineKind,
+    workers: usize,
+    options: &CodeOptions,
+    flows: Arc<dyn FlowTables>,
+) -> Result<Pipeline, PipelineError> {
+    let pipeline = memory::returning(|| load_now(program, engine, workers, options, None))?;
+    Ok(Pipeline { flows: Some(flows), ..pipeline })
 }
 
 fn load_now(
@@ -273,6 +290,8 @@ pub struct Pipeline {
     shares: bool,
     /// Whose turn it is, for programs whose workers take turns.
     turn: Option<Arc<Mutex<()>>>,
+    /// What decides about its packets, if that is not the program itself.
+    flows: Option<Arc<dyn FlowTables>>,
 }
 
 /// Whether packets read a register that packets also write: then what one does between the two must not be mixed with
@@ -336,7 +355,13 @@ impl Pipeline {
             turn,
             shares: false,
             load_times: Vec::new(),
+            flows: None,
         }
+    }
+
+    /// What decides about its packets, if that is not the program itself.
+    pub fn flows(&self) -> Option<&Arc<dyn FlowTables>> {
+        self.flows.as_ref()
     }
 
     /// A number that no other pipeline of the process has, or has had; not 0.

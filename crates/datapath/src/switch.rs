@@ -12,7 +12,7 @@ use crate::queues::shared_buffer;
 use crate::tap::{TapConfig, Tapped};
 use crate::watch::{Samples, Watch, Watched};
 use crate::worker::{
-    Basket, Command, Event, Idle, Mailbox, Sharing, WorkerCounters, WorkerLoad, WorkerSetup, run, share,
+    Basket, Command, Event, Idle, Injected, Mailbox, Sharing, WorkerCounters, WorkerLoad, WorkerSetup, run, share,
 };
 use abi::state::{DigestMessage, PipelineState};
 use devices::{DeviceEntry, LinkEntry};
@@ -452,6 +452,11 @@ impl Switch {
 
     /// The same, through any device's pipeline.
     pub fn inject_into(&self, device: u64, port: u32, frame: Vec<u8>) -> Result<(), SwitchError> {
+        self.inject_at(device, port, 0, frame)
+    }
+
+    /// The same, where the device's flow processor begins at `start` ([`abi::flows::Arrival::start`]).
+    pub fn inject_at(&self, device: u64, port: u32, start: u64, frame: Vec<u8>) -> Result<(), SwitchError> {
         if self.pipeline_of(device).is_none() {
             return Err(SwitchError::NoProgram);
         }
@@ -459,7 +464,7 @@ impl Switch {
         if mailbox.waiting() >= INJECT_MAX {
             return Err(SwitchError::Busy);
         }
-        mailbox.post(Command::Inject(device, port, frame));
+        mailbox.post(Command::Inject(Injected { device, port, start, frame }));
         Ok(())
     }
 

@@ -91,7 +91,7 @@ pub(crate) enum Command {
     Pipeline(u64, Option<Arc<Pipeline>>),
     /// The same, once the gate is open, with no packet of the device in between.
     PipelineBehind(Arc<Gate>, u64, Arc<Pipeline>),
-    Inject(u64, u32, Vec<u8>),
+    Inject(Injected),
     Hold(Arc<Gate>),
     Tap(Arc<Tap>),
     Untap(Arc<Tap>),
@@ -175,6 +175,18 @@ impl Mailbox {
     }
 }
 
+/// A frame of the control plane's.
+pub(crate) struct Injected {
+    /// The device that it goes through.
+    pub device: u64,
+    /// The port by which it comes, as it were.
+    pub port: u32,
+    /// Where a flow processor begins with it.
+    pub start: u64,
+    /// Its bytes.
+    pub frame: Vec<u8>,
+}
+
 pub(crate) struct WorkerSetup {
     pub index: usize,
     pub mailbox: Arc<Mailbox>,
@@ -197,7 +209,7 @@ struct Worker {
     setup: WorkerSetup,
     clock: Clock,
     devices: Devices,
-    injected: Vec<(u64, u32, Vec<u8>)>,
+    injected: Vec<Injected>,
     /// What goes over links; empty between received bursts.
     crossing: VecDeque<Crossing>,
     /// Empty most of the time.
@@ -216,6 +228,8 @@ struct Worker {
     /// Whether it is the server of a port's queues; and what it has in hand of them.
     serves: bool,
     serving: Serving,
+    /// Whether flow processors decide about packets of a device.
+    decides: bool,
     /// When the turn of a port began that is polled next.
     turn: u64,
     heart: Heartbeat,
@@ -238,6 +252,7 @@ impl Worker {
             shares: Shares::new(),
             serves: false,
             serving: Serving::default(),
+            decides: false,
             turn: ticks(),
             heart: Heartbeat::new(format!("worker-{}", setup.index), ROUND_MAX),
             setup,
@@ -266,6 +281,10 @@ impl Worker {
             }
             if self.serves {
                 any |= self.serve();
+            }
+            if self.decides {
+                let now_us = self.clock.us_at(ticks());
+                self.devices.idle(now_us);
             }
             self.shares.end_round();
             if self.devices.all.len() > 1 {
@@ -306,7 +325,7 @@ impl Worker {
                     let now_us = self.clock.us_at(ticks());
                     self.devices.run(device, pipeline, &self.setup, now_us);
                 }
-                Command::Inject(device, port, bytes) => self.injected.push((device, port, bytes)),
+                Command::Inject(injected) => self.injected.push(injected),
                 Command::Hold(gate) => {
                     self.devices.let_go();
                     gate.stand();
@@ -325,6 +344,7 @@ impl Worker {
             }
         }
         self.serves = self.devices.serves();
+        self.decides = self.devices.decide();
         self.serving.next_us = self.serving.next_us.filter(|_| self.serves);
         let mailbox = &self.setup.mailbox;
         mailbox.taken.fetch_add(count, Ordering::Release);
@@ -334,11 +354,14 @@ impl Worker {
     /// Runs control's packets.
     #[cold]
     fn inject(&mut self) {
-        for (device, port, bytes) in std::mem::take(&mut self.injected) {
+        for Injected { device, port, start, frame } in std::mem::take(&mut self.injected) {
             let Some(at) = self.devices.position(device) else { continue };
-            match self.setup.pool.alloc_from(&bytes) {
+            match self.setup.pool.alloc_from(&frame) {
                 Some(packet) => {
                     self.burst.push(packet);
+                    if let Some(running) = &mut self.devices.all[at].running {
+                        running.engine.begin_at(start);
+                    }
                     let now = ticks();
                     self.process(at, port, now);
                 }

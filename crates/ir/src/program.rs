@@ -69,6 +69,52 @@ pub struct Program {
     pub instance_types: InstanceTypes,
     /// Controller headers' layouts: packet-in and packet-out (P4Runtime `@controller_header`).
     pub controller_headers: Vec<ControllerHeader>,
+    /// What it tells a flow processor, which decides in the place of tables, if the architecture is one for that.
+    pub openflow: Option<OpenFlow>,
+}
+
+/// What a program of the OpenFlow model tells the switch: it declares protocols, OpenFlow's tables decide.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct OpenFlow {
+    /// Match fields, in order of declaration.
+    pub fields: Vec<MatchField>,
+    /// The control of header actions: its stage, and its table, whose actions they are (`push_vlan` for `Actions.push_vlan`).
+    pub actions: Option<(StageId, TableId)>,
+    /// One bit: an action has changed headers so that the frame must be parsed anew before other fields are matched or written.
+    pub reparse: Option<SlotId>,
+    /// One bit: an action has found that a TTL is over.
+    pub ttl_exceeded: Option<SlotId>,
+}
+
+/// A match field (OpenFlow 1.3.5, 7.2.3).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MatchField {
+    /// As users of OpenFlow know it, `eth_dst`.
+    pub name: String,
+    /// Where it is, the most significant part first: bits `lo .. lo + width` of slots. At most 128 bits together.
+    pub parts: Vec<FieldPart>,
+    /// Its OXM and NXM numbers, the preferred one first: class, field, experimenter.
+    pub numbers: Vec<(u16, u8, u32)>,
+    /// Whether a match may mask it.
+    pub maskable: bool,
+    /// Whether actions may write it.
+    pub writable: bool,
+    /// Whether it belongs to the packet's way through the switch and not to its bytes: it is kept when the frame is parsed anew, and
+    /// packet-ins carry it.
+    pub is_metadata: bool,
+    /// What must hold for it to be there: all of (place of another field, mask, one of these values).
+    pub prerequisites: Vec<(u32, u128, Vec<u128>)>,
+}
+
+/// A part of a match field.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FieldPart {
+    /// The slot.
+    pub slot: SlotId,
+    /// Its lowest bit that belongs to the field.
+    pub lo: u32,
+    /// How many bits do.
+    pub width: u32,
 }
 
 /// A variable of the packet header vector.

@@ -116,6 +116,19 @@ impl Records {
         self.blocks.push(vec![0; self.stride * BATCH_MAX].into_boxed_slice());
     }
 
+    /// Words of a record.
+    pub(super) fn words_each(&self) -> usize {
+        self.words
+    }
+
+    /// A new one with these words in it.
+    #[inline]
+    pub(super) fn holding(&mut self, words: &[u64]) -> Record {
+        let new = self.take_one();
+        self.fill(new, words);
+        new
+    }
+
     /// Bytes of a record.
     pub(super) fn bytes(&self) -> usize {
         self.words * size_of::<u64>()

@@ -488,6 +488,6 @@ impl Engine {
 
 /// The packet with its frame where the executor has left it.
 #[inline(always)]
-fn moved(raw: RawPacket, desc: &PacketDesc) -> RawPacket {
+pub(super) fn moved(raw: RawPacket, desc: &PacketDesc) -> RawPacket {
     raw.with_window(desc.headroom as u16, desc.len as u16)
 }

@@ -136,7 +136,10 @@ impl Devices {
             slot.running = pipeline.map(|pipeline| {
                 let mut executor = pipeline.executor(worker.index);
                 executor.report_to(worker.samples.place());
-                let engine = Engine::new(Arc::clone(pipeline.program()), Arc::clone(pipeline.replication()));
+                let mut engine = Engine::new(Arc::clone(pipeline.program()), Arc::clone(pipeline.replication()));
+                if let Some(flows) = pipeline.flows() {
+                    engine = engine.decided_by(flows.processor(worker.index));
+                }
                 Running { engine, executor, pipeline }
             });
         }
@@ -145,6 +148,16 @@ impl Devices {
     /// Whether this worker is the server of a port's queues.
     pub(super) fn serves(&self) -> bool {
         self.all.iter().any(|slot| slot.ports.serves() || !slot.earlier.is_empty())
+    }
+
+    /// Whether flow processors decide about packets of a device.
+    pub(super) fn decide(&self) -> bool {
+        self.all.iter().any(|slot| slot.running.as_ref().is_some_and(|running| running.engine.is_decided()))
+    }
+
+    /// Between bursts, for the processors' own work.
+    pub(super) fn idle(&mut self, now_us: u64) {
+        self.all.iter_mut().filter_map(|slot| slot.running.as_mut()).for_each(|running| running.engine.idle(now_us));
     }
 
     /// Nobody waits for this worker until the next batch.

@@ -104,6 +104,11 @@ impl Egress {
         self.arrivals.push((Item { packet, waits: Some(Waits { record, ..waits }) }, class));
     }
 
+    /// A finished frame is to wait in a class of its own choice.
+    pub(super) fn wait_finished(&mut self, packet: Packet, class: u8) {
+        self.arrivals.push((Item { packet, waits: None }, class));
+    }
+
     /// Offers what came in this burst to the queues: finished frames, and what waits before egress.
     pub(super) fn offer(&mut self, frames: &mut Vec<Packet>, is_down: bool, now_us: u64, drops: &DropCounters) {
         if is_down {

@@ -329,6 +329,19 @@ impl Sink for Out<'_> {
         }
     }
 
+    fn send_in_class(&mut self, port: u32, class: u8, packet: Packet) {
+        let Ports { all, index, touched, .. } = &mut *self.ports;
+        match index.get(port).map(|i| (i, &mut all[i])) {
+            Some((i, Port { egress: Some(egress), out, .. })) => {
+                if out.is_empty() && egress.is_untouched() {
+                    touched.push(i);
+                }
+                egress.wait_finished(packet, class);
+            }
+            _ => self.send(port, packet),
+        }
+    }
+
     fn drop(&mut self, reason: DropReason, packet: Packet) {
         self.drops.count(reason);
         self.ports.dropped.push(packet);

@@ -1,0 +1,74 @@
+//! Flow processors: what decides about packets between parsing and deparsing, in the place of a program's tables.
+//!
+//! A program made for that (`ir::Program::openflow`) parses a packet into its record (`ir::layout`) and asks. The processor reads
+//! and writes slots there and says, by [`Outputs`], where the packet goes. Each output is a copy of the packet with the record as
+//! it is at that moment; the engine takes it through the program's `Egress` entry, which writes headers back and deparses.
+//!
+//! Single-threaded: one processor per worker.
+
+/// A packet to be decided about.
+#[derive(Debug)]
+pub struct Arrival<'a> {
+    /// Its slots.
+    pub record: &'a mut [u64],
+    /// The port by which it came.
+    pub port: u32,
+    /// Bytes of its frame.
+    pub bytes: u32,
+    /// Where it begins: 0 for the first table, otherwise what [`Outputs::again`] or an injected packet named.
+    pub start: u64,
+}
+
+/// What goes out and how.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Output {
+    /// The packet, by its place in the batch.
+    pub packet: usize,
+    /// The frame is cut to so many bytes; `u32::MAX` for never.
+    pub max_len: u32,
+    /// Whether the record may say something else than the frame as received; if not, that is sent as it is.
+    pub is_modified: bool,
+    /// Whether nothing follows for this packet: its buffer is used instead of a copy.
+    pub is_last: bool,
+}
+
+/// Where a processor sends packets.
+pub trait Outputs {
+    /// Sends the packet to a port, through a queue of it.
+    fn send(&mut self, output: Output, record: &[u64], port: u32, queue: u8);
+    /// Hands the frame to [`FlowProcessor::capture`], with this token.
+    fn capture(&mut self, output: Output, record: &[u64], token: u64);
+    /// Deparses it, lets [`FlowProcessor::rewrite`] work on the frame if `rewrites`, parses it anew and asks again with this start.
+    fn again(&mut self, output: Output, record: &[u64], start: u64, rewrites: bool);
+    /// Nothing follows for this packet, and no output was its last: the buffer is given back. `is_dropped` if there was no output.
+    fn end(&mut self, packet: usize, is_dropped: bool);
+}
+
+/// Decides about the packets of one worker.
+pub trait FlowProcessor: Send {
+    /// Decides about packets; for each, the calls of `outputs` end with an output that is its last or with [`Outputs::end`].
+    fn process(&mut self, batch: &mut [Arrival<'_>], now_us: u64, outputs: &mut dyn Outputs);
+    /// Takes a frame that [`Outputs::capture`] asked for.
+    fn capture(&mut self, token: u64, frame: &[u8]);
+    /// Works on the bytes of a frame between two passes, and may change its length within the room at both ends. `None` drops it.
+    fn rewrite(&mut self, start: u64, frame: &mut Frame<'_>) -> Option<()>;
+    /// Called between batches, also when there are none.
+    fn idle(&mut self, now_us: u64);
+}
+
+/// A frame in its buffer.
+#[derive(Debug)]
+pub struct Frame<'a> {
+    /// The whole buffer.
+    pub buffer: &'a mut [u8],
+    /// Where the frame begins there.
+    pub offset: usize,
+    /// Its length.
+    pub len: usize,
+}
+
+/// Makes processors; shared by workers and the control plane.
+pub trait FlowTables: Send + Sync {
+    /// The processor of a worker. At most one per worker exists at a time.
+    fn processor(&self, worker: usize) -> Box<dyn FlowProcessor>;
+}

@@ -1,0 +1,119 @@
+//! Flows, groups and meters, as tables hold them and packets use them.
+//!
+//! All are immutable but for counts and times, which workers add to. A change of a flow's instructions makes a new [`Flow`] that
+//! shares the old one's [`Usage`].
+
+use openflow::message::{Band, GroupKind, Selection, Timeouts};
+use openflow::{Bucket, Instructions, Match};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// What packets leave at a flow, a bucket or a meter.
+#[derive(Debug, Default)]
+pub struct Usage {
+    packets: AtomicU64,
+    bytes: AtomicU64,
+    used_us: AtomicU64,
+}
+
+impl Usage {
+    /// One that has been used last at this time, by nothing.
+    pub fn new(now_us: u64) -> Usage {
+        Usage { used_us: AtomicU64::new(now_us), ..Usage::default() }
+    }
+
+    /// Adds packets of the time `now_us`.
+    pub fn add(&self, packets: u64, bytes: u64, now_us: u64) {
+        self.packets.fetch_add(packets, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.used_us.fetch_max(now_us, Ordering::Relaxed);
+    }
+
+    /// Packets and bytes.
+    pub fn counts(&self) -> (u64, u64) {
+        (self.packets.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed))
+    }
+
+    /// When it was last used, in microseconds of the switch's clock.
+    pub fn used_us(&self) -> u64 {
+        self.used_us.load(Ordering::Relaxed)
+    }
+
+    /// Sets counts to zero.
+    pub fn reset(&self) {
+        self.packets.store(0, Ordering::Relaxed);
+        self.bytes.store(0, Ordering::Relaxed);
+    }
+}
+
+/// A flow.
+#[derive(Debug)]
+pub struct Flow {
+    /// Its table.
+    pub table: u8,
+    /// Its match.
+    pub matching: Match,
+    /// Its priority.
+    pub priority: u16,
+    /// Its cookie.
+    pub cookie: u64,
+    /// [`openflow::message::flow_flag`] bits.
+    pub flags: u16,
+    /// Its importance.
+    pub importance: u16,
+    /// In seconds.
+    pub timeouts: Timeouts,
+    /// The timeouts once a TCP FIN or RST went through it; `u32::MAX` if none did: idle in the high half, hard in the low one.
+    pub fin_timeouts: AtomicU32,
+    /// What it does.
+    pub instructions: Instructions,
+    /// When it was added, in microseconds of the switch's clock.
+    pub created_us: u64,
+    /// When its instructions were changed last.
+    pub modified_us: u64,
+    /// What went through it; shared with the flows that it has replaced.
+    pub usage: Arc<Usage>,
+}
+
+/// A group.
+#[derive(Debug)]
+pub struct Group {
+    /// Its number.
+    pub id: u32,
+    /// How it chooses.
+    pub kind: GroupKind,
+    /// Its buckets and what went through each.
+    pub buckets: Vec<(Bucket, Arc<Usage>)>,
+    /// How it chooses, if a controller says.
+    pub selection: Selection,
+    /// When it was added.
+    pub created_us: u64,
+    /// What went through it.
+    pub usage: Arc<Usage>,
+}
+
+/// A meter.
+#[derive(Debug)]
+pub struct Meter {
+    /// Its number.
+    pub id: u32,
+    /// [`openflow::message::meter_flag`] bits.
+    pub flags: u16,
+    /// Its bands, each with its bucket and what it acted on.
+    pub bands: Vec<MeterBand>,
+    /// When it was added.
+    pub created_us: u64,
+    /// What went through it.
+    pub usage: Arc<Usage>,
+}
+
+/// A meter's band.
+#[derive(Debug)]
+pub struct MeterBand {
+    /// The band.
+    pub band: Band,
+    /// What is in its bucket, in thousandths of a packet or bit, and when that was so (microseconds): read and written by workers.
+    pub bucket: std::sync::Mutex<(u64, u64)>,
+    /// What it acted on.
+    pub usage: Arc<Usage>,
+}

@@ -1,0 +1,357 @@
+//! Packets of programs for which a flow processor decides (`abi::flows`), in the place of tables.
+//!
+//! ```text
+//! Ingress ─▶ record ─▶ processor ─┬─ sends, unchanged ─────────────────────────────▶ port
+//!    ▲                            ├─ sends, changed ──▶ Egress (write back, deparse) ─▶ port
+//!    │                            ├─ captures ────────▶ Egress ─▶ processor (for a controller)
+//!    └───── Egress, rewrite ◀─────┴─ again
+//! ```
+//!
+//! Packets leave in the order of the received ones, and each one's outputs in the processor's order; passes through `Egress` go in
+//! batches. Copies and further passes cost units of work as the replication engine's do ([`super`]).
+#![allow(unsafe_code)]
+
+use super::copies::Copies;
+use super::records::{Record, Records};
+use super::waves::{Burst, borrowed, moved, owned};
+use super::{Ended, Engine, PASS_LIMIT, Sink, apply, fate, units};
+use crate::drops::{DropReason, RuntimeDrop};
+use crate::executor::Executor;
+use abi::flows::{Arrival, FlowProcessor, Frame, Output, Outputs};
+use abi::packet::{BATCH_MAX, FateCode};
+use ir::{EntryKind, Intrinsic};
+use pktio::{Packet, RawPacket};
+
+/// The processor of a worker, and packets on their way.
+pub(super) struct Flows {
+    processor: Box<dyn FlowProcessor>,
+    /// Where the next received packets begin.
+    start: u64,
+    leaving: Vec<Leaving>,
+    /// Places in `leaving` of what goes through `Egress`.
+    changed: Vec<u32>,
+    again: Vec<Again>,
+    arrivals: Vec<Received>,
+}
+
+/// A packet as the processor gets it.
+#[derive(Clone, Copy)]
+struct Received {
+    raw: RawPacket,
+    record: Record,
+    consumed: u32,
+    start: u64,
+    passes: u32,
+}
+
+/// What a processor wants to be done with a frame.
+#[derive(Clone, Copy)]
+enum Wish {
+    Send { port: u32, queue: u8 },
+    Capture { token: u64 },
+    Again { start: u64, rewrites: bool },
+    /// Nothing: it was lost on its way.
+    Nothing,
+}
+
+struct Leaving {
+    raw: RawPacket,
+    record: Record,
+    consumed: u32,
+    max_len: u32,
+    passes: u32,
+    wish: Wish,
+}
+
+/// A packet that is parsed anew.
+struct Again {
+    raw: RawPacket,
+    start: u64,
+    passes: u32,
+}
+
+impl Flows {
+    fn new(processor: Box<dyn FlowProcessor>) -> Flows {
+        Flows {
+            processor,
+            start: 0,
+            leaving: Vec::new(),
+            changed: Vec::new(),
+            again: Vec::new(),
+            arrivals: Vec::new(),
+        }
+    }
+}
+
+impl Engine {
+    /// Has a flow processor decide about packets of a program that is made for that.
+    pub fn decided_by(mut self, processor: Box<dyn FlowProcessor>) -> Engine {
+        self.flows = Some(Box::new(Flows::new(processor)));
+        self
+    }
+
+    /// Whether a flow processor decides.
+    #[inline]
+    pub fn is_decided(&self) -> bool {
+        self.flows.is_some()
+    }
+
+    /// The next received packets begin there ([`Arrival::start`]).
+    pub fn begin_at(&mut self, start: u64) {
+        if let Some(flows) = &mut self.flows {
+            flows.start = start;
+        }
+    }
+
+    /// Between bursts, for the processor's own work.
+    pub fn idle(&mut self, now_us: u64) {
+        if let Some(flows) = &mut self.flows {
+            flows.processor.idle(now_us);
+        }
+    }
+
+    /// Takes packets, which have been parsed, where the processor says.
+    #[inline(never)]
+    pub(super) fn decide<S: Sink>(
+        &mut self,
+        exec: &mut dyn Executor,
+        packets: &mut Vec<Packet>,
+        burst: Burst,
+        sink: &mut S,
+    ) {
+        let Some(mut flows) = self.flows.take() else { return };
+        let start = std::mem::take(&mut flows.start);
+        self.take_parsed(&mut flows, packets.drain(..).map(|packet| (packet, start, 0)), sink);
+        loop {
+            self.ask(&mut flows, burst, sink);
+            self.write_back(exec, &mut flows, burst, sink);
+            self.take_leave(&mut flows, sink);
+            self.records.free_all();
+            if flows.again.is_empty() {
+                break;
+            }
+            self.parse_anew(exec, &mut flows, packets, burst, sink);
+        }
+        self.copies.end();
+        self.flows = Some(flows);
+    }
+
+    /// Takes over packets of the batch that has just run through `Ingress`.
+    fn take_parsed<S: Sink>(
+        &mut self,
+        flows: &mut Flows,
+        packets: impl Iterator<Item = (Packet, u64, u32)>,
+        sink: &mut S,
+    ) {
+        flows.arrivals.clear();
+        for (i, (packet, start, passes)) in packets.enumerate() {
+            let desc = &self.batch.packets[i];
+            match fate(desc) {
+                Ended::Drop(reason) => sink.drop(reason, packet),
+                Ended::Send(port) => sink.send(port, packet),
+                Ended::Replicate(_) => {
+                    let (consumed, record) = (desc.consumed, self.records.received(i));
+                    flows.arrivals.push(Received { raw: packet.into_raw(), record, consumed, start, passes });
+                }
+            }
+        }
+    }
+
+    /// Asks the processor about them.
+    fn ask<S: Sink>(&mut self, flows: &mut Flows, burst: Burst, sink: &mut S) {
+        let words = self.records.words_each();
+        let records = &self.records;
+        let mut arrivals: [Arrival<'_>; BATCH_MAX] =
+            std::array::from_fn(|_| Arrival { record: &mut [], port: burst.port, bytes: 0, start: 0 });
+        for (arrival, received) in arrivals.iter_mut().zip(&flows.arrivals) {
+            // SAFETY: each record is its own memory, and stays there as long as the pool; nobody else uses it meanwhile.
+            arrival.record = unsafe { std::slice::from_raw_parts_mut(records.pointer(received.record), words) };
+            arrival.bytes = received.raw.len.into();
+            arrival.start = received.start;
+        }
+        let count = flows.arrivals.len();
+        let mut outputs = Collector {
+            received: &flows.arrivals,
+            records: &mut self.records,
+            copies: &mut self.copies,
+            work_left: &mut self.work_left,
+            leaving: &mut flows.leaving,
+            changed: &mut flows.changed,
+            sink,
+        };
+        flows.processor.process(&mut arrivals[..count], burst.now_us, &mut outputs);
+    }
+
+    /// Takes what was changed through `Egress`.
+    fn write_back<S: Sink>(&mut self, exec: &mut dyn Executor, flows: &mut Flows, burst: Burst, sink: &mut S) {
+        for batch in flows.changed.chunks(BATCH_MAX) {
+            self.further.count = batch.len() as u32;
+            self.further.now_us = burst.now_us;
+            for (desc, at) in self.further.packets.iter_mut().zip(batch) {
+                let Leaving { raw, record, consumed, wish, .. } = &flows.leaving[*at as usize];
+                let (headroom, len) = (u32::from(raw.offset), u32::from(raw.len));
+                if let Wish::Send { port, .. } = wish {
+                    self.records.of(*record).set(Intrinsic::EgressPort, u64::from(*port));
+                }
+                desc.data = borrowed(raw).data_mut_ptr();
+                desc.len = len;
+                desc.headroom = headroom;
+                desc.tailroom = u32::from(raw.capacity) - headroom - len;
+                desc.ingress_port = burst.port;
+                desc.consumed = *consumed;
+                desc.record = self.records.pointer(*record);
+                desc.timestamp_us = burst.now_us;
+            }
+            exec.run(EntryKind::Egress, &mut self.further);
+            for (desc, at) in self.further.packets.iter().zip(batch) {
+                let leaving = &mut flows.leaving[*at as usize];
+                leaving.raw = moved(leaving.raw, desc);
+                if let Ended::Drop(reason) = fate(desc) {
+                    leaving.wish = Wish::Nothing;
+                    sink.drop(reason, owned(&leaving.raw));
+                }
+                debug_assert!(desc.fate != FateCode::Replicate as u32);
+            }
+        }
+        flows.changed.clear();
+    }
+
+    /// Does what the processor wished, in order.
+    fn take_leave<S: Sink>(&mut self, flows: &mut Flows, sink: &mut S) {
+        for Leaving { raw, max_len, passes, wish, .. } in flows.leaving.drain(..) {
+            if let Wish::Nothing = wish {
+                continue;
+            }
+            let mut packet = owned(&raw);
+            if max_len < u32::from(raw.len) {
+                packet.truncate(max_len as usize);
+            }
+            match wish {
+                Wish::Send { port, queue: 0 } => sink.send(port, packet),
+                Wish::Send { port, queue } => sink.send_in_class(port, queue, packet),
+                Wish::Capture { token } => flows.processor.capture(token, packet.data()),
+                Wish::Again { start, rewrites } => {
+                    if passes >= PASS_LIMIT || self.work_left == 0 {
+                        sink.drop(DropReason::Runtime(RuntimeDrop::ReplicationLimit), packet);
+                        continue;
+                    }
+                    self.work_left -= 1;
+                    if rewrites && rewrite(flows.processor.as_mut(), start, &mut packet).is_none() {
+                        sink.drop(DropReason::Runtime(RuntimeDrop::FlowTables), packet);
+                        continue;
+                    }
+                    flows.again.push(Again { raw: packet.into_raw(), start, passes: passes + 1 });
+                }
+                Wish::Nothing => {}
+            }
+        }
+    }
+
+    /// Parses frames anew, at most a batch of them.
+    fn parse_anew<S: Sink>(
+        &mut self,
+        exec: &mut dyn Executor,
+        flows: &mut Flows,
+        packets: &mut Vec<Packet>,
+        burst: Burst,
+        sink: &mut S,
+    ) {
+        let count = flows.again.len().min(BATCH_MAX);
+        let mut begins = [(0, 0); BATCH_MAX];
+        self.batch.count = count as u32;
+        self.batch.now_us = burst.now_us;
+        for (i, again) in flows.again.drain(..count).enumerate() {
+            let packet = owned(&again.raw);
+            let desc = &mut self.batch.packets[i];
+            desc.data = borrowed(&again.raw).data_mut_ptr();
+            desc.len = packet.len() as u32;
+            desc.headroom = packet.headroom() as u32;
+            desc.tailroom = packet.tailroom() as u32;
+            desc.ingress_port = burst.port;
+            desc.consumed = 0;
+            desc.timestamp_us = burst.now_us;
+            begins[i] = (again.start, again.passes);
+            packets.push(packet);
+        }
+        exec.run(EntryKind::Ingress, &mut self.batch);
+        for (packet, desc) in packets.iter_mut().zip(&self.batch.packets) {
+            apply(desc, packet);
+        }
+        let parsed = packets.drain(..).zip(begins).map(|(packet, (start, passes))| (packet, start, passes));
+        self.take_parsed(flows, parsed, sink);
+    }
+}
+
+/// Lets the processor work on a frame's bytes.
+fn rewrite(processor: &mut dyn FlowProcessor, start: u64, packet: &mut Packet) -> Option<()> {
+    let (headroom, len, capacity) = (packet.headroom(), packet.len(), packet.capacity());
+    // SAFETY: the buffer of a packet, which is ours alone, begins `headroom` bytes before its data and has `capacity` bytes.
+    let buffer = unsafe { std::slice::from_raw_parts_mut(packet.data_mut_ptr().sub(headroom), capacity) };
+    let mut frame = Frame { buffer, offset: headroom, len };
+    processor.rewrite(start, &mut frame)?;
+    let (offset, len) = (frame.offset, frame.len);
+    if len == 0 || offset.checked_add(len)? > capacity {
+        return None;
+    }
+    // SAFETY: checked.
+    unsafe { packet.adjust_unchecked(offset as u16, len as u16) }
+    Some(())
+}
+
+/// Takes down what the processor says.
+struct Collector<'a, S: Sink> {
+    received: &'a [Received],
+    records: &'a mut Records,
+    copies: &'a mut Copies,
+    work_left: &'a mut u32,
+    leaving: &'a mut Vec<Leaving>,
+    changed: &'a mut Vec<u32>,
+    sink: &'a mut S,
+}
+
+impl<S: Sink> Collector<'_, S> {
+    fn push(&mut self, output: Output, words: &[u64], wish: Wish) {
+        let Received { raw, record, consumed, passes, .. } = self.received[output.packet];
+        let mut leaving = Leaving { raw, record, consumed, max_len: output.max_len, passes, wish };
+        if !output.is_last {
+            let cost = units(usize::from(raw.len) + if output.is_modified { self.records.bytes() } else { 0 });
+            if *self.work_left < cost {
+                return self.sink.lost_copies(DropReason::Runtime(RuntimeDrop::ReplicationLimit), 1);
+            }
+            *self.work_left -= cost;
+            self.copies.prepare(&borrowed(&raw), 1, self.received.len());
+            let Some(copy) = self.copies.copy(&borrowed(&raw)) else {
+                return self.sink.lost_copies(DropReason::Runtime(RuntimeDrop::NoBuffer), 1);
+            };
+            leaving.raw = copy.into_raw();
+            if output.is_modified {
+                leaving.record = self.records.holding(words);
+            }
+        }
+        if output.is_modified {
+            self.changed.push(self.leaving.len() as u32);
+        }
+        self.leaving.push(leaving);
+    }
+}
+
+impl<S: Sink> Outputs for Collector<'_, S> {
+    fn send(&mut self, output: Output, record: &[u64], port: u32, queue: u8) {
+        self.push(output, record, Wish::Send { port, queue });
+    }
+
+    fn capture(&mut self, output: Output, record: &[u64], token: u64) {
+        self.push(output, record, Wish::Capture { token });
+    }
+
+    fn again(&mut self, output: Output, record: &[u64], start: u64, rewrites: bool) {
+        self.push(output, record, Wish::Again { start, rewrites });
+    }
+
+    fn end(&mut self, packet: usize, is_dropped: bool) {
+        let packet = owned(&self.received[packet].raw);
+        if is_dropped {
+            self.sink.drop(DropReason::Runtime(RuntimeDrop::FlowTables), packet);
+        }
+    }
+}

@@ -1,0 +1,832 @@
+//! Actions of experimenters: Nicira's (ovs-actions(7)), ONF's copy-field for OpenFlow 1.3 and 1.4 (EXT-320), and our own.
+//!
+//! Nicira's actions have ports of 16 bits and name fields by headers of OXM entries; older ones have room for four bytes of these only.
+//! Where one action has an older and a newer form, the older is written if it can say it, as Open vSwitch does.
+//!
+//! Connection tracking, sampling and other actions that are not done are read as [`Action::Unsupported`], so that the bridge refuses
+//! them by name.
+//!
+//! | experimenter | subtype | action |
+//! | --- | --- | --- |
+//! | 0x2320 (Nicira) | 1 to 51 | see [`read`] |
+//! | 0x4f4e4600 (ONF) | 3200 | copy-field |
+//! | [`SLUICE`] | 1 | runs a program: 2 bytes of zeros, 32 bits of its id, 64 bits of an argument |
+
+use crate::action::{
+    Action, BundleAlgorithm, Controller, HashFields, HeaderAction, MultipathAlgorithm, Subfield, port,
+};
+use crate::error::{ErrorKind, NICIRA, ONF};
+use crate::field::{FieldId, Fields, class};
+use crate::message::Version;
+use crate::wire::action::{
+    EXPERIMENTER, bits_of, check_writable, ends_of, ether_type, exactly, finish, header, output_port, port_16,
+    read_copy, read_nested, set, subfield_of, write_actions, write_copy, zeros,
+};
+use crate::wire::number::{self, Style};
+use crate::wire::oxm::{self, Entry, Header, Kinds, fail, unencodable};
+use crate::wire::{Reader, Result, Writer, learn};
+
+/// Our number as an experimenter. Numbers below 2^24 are IEEE's OUIs; this one lies among those that are assigned locally (IEEE 802c,
+/// AAI: the second hexadecimal digit is 2), so that it is nobody's.
+pub(crate) const SLUICE: u32 = 0x0072_736c;
+/// Runs a program.
+const RUN_PROGRAM: u16 = 1;
+/// ONF's copy-field.
+const ONF_COPY: u16 = 3200;
+/// The most members of a bundle (ovs-actions(7) names no limit; Open vSwitch has this one).
+const MAX_MEMBERS: u16 = 2048;
+
+/// `NXAST_` numbers.
+mod nxast {
+    pub(super) const RESUBMIT: u16 = 1;
+    pub(super) const SET_TUNNEL: u16 = 2;
+    pub(super) const SET_QUEUE: u16 = 4;
+    pub(super) const POP_QUEUE: u16 = 5;
+    pub(super) const REG_MOVE: u16 = 6;
+    pub(super) const REG_LOAD: u16 = 7;
+    pub(super) const NOTE: u16 = 8;
+    pub(super) const SET_TUNNEL64: u16 = 9;
+    pub(super) const MULTIPATH: u16 = 10;
+    pub(super) const BUNDLE: u16 = 12;
+    pub(super) const BUNDLE_LOAD: u16 = 13;
+    pub(super) const RESUBMIT_TABLE: u16 = 14;
+    pub(super) const OUTPUT_REG: u16 = 15;
+    pub(super) const LEARN: u16 = 16;
+    pub(super) const EXIT: u16 = 17;
+    pub(super) const DEC_TTL: u16 = 18;
+    pub(super) const FIN_TIMEOUT: u16 = 19;
+    pub(super) const CONTROLLER: u16 = 20;
+    pub(super) const DEC_TTL_CNT_IDS: u16 = 21;
+    pub(super) const WRITE_METADATA: u16 = 22;
+    pub(super) const PUSH_MPLS: u16 = 23;
+    pub(super) const POP_MPLS: u16 = 24;
+    pub(super) const SET_MPLS_TTL: u16 = 25;
+    pub(super) const DEC_MPLS_TTL: u16 = 26;
+    pub(super) const STACK_PUSH: u16 = 27;
+    pub(super) const STACK_POP: u16 = 28;
+    pub(super) const SAMPLE: u16 = 29;
+    pub(super) const SET_MPLS_LABEL: u16 = 30;
+    pub(super) const SET_MPLS_TC: u16 = 31;
+    pub(super) const OUTPUT_REG2: u16 = 32;
+    pub(super) const REG_LOAD2: u16 = 33;
+    pub(super) const CONJUNCTION: u16 = 34;
+    pub(super) const CT: u16 = 35;
+    pub(super) const NAT: u16 = 36;
+    pub(super) const CONTROLLER2: u16 = 37;
+    pub(super) const SAMPLE2: u16 = 38;
+    pub(super) const OUTPUT_TRUNC: u16 = 39;
+    pub(super) const GROUP: u16 = 40;
+    pub(super) const SAMPLE3: u16 = 41;
+    pub(super) const CLONE: u16 = 42;
+    pub(super) const CT_CLEAR: u16 = 43;
+    pub(super) const RESUBMIT_TABLE_CT: u16 = 44;
+    pub(super) const LEARN2: u16 = 45;
+    pub(super) const ENCAP: u16 = 46;
+    pub(super) const DECAP: u16 = 47;
+    pub(super) const DEC_NSH_TTL: u16 = 48;
+    pub(super) const CHECK_PKT_LARGER: u16 = 49;
+    pub(super) const DELETE_FIELD: u16 = 50;
+    pub(super) const SAMPLE4: u16 = 51;
+}
+
+/// Properties of `CONTROLLER2`.
+mod nxac2pt {
+    pub(super) const MAX_LEN: u16 = 0;
+    pub(super) const CONTROLLER_ID: u16 = 1;
+    pub(super) const REASON: u16 = 2;
+    pub(super) const USERDATA: u16 = 3;
+    pub(super) const PAUSE: u16 = 4;
+    pub(super) const METER_ID: u16 = 5;
+}
+
+/// `OFPR_ACTION`.
+const REASON_ACTION: u8 = 1;
+
+const IN_LOAD: Kinds =
+    Kinds { field: ErrorKind::BacBadSetType, length: ErrorKind::BacBadSetLen, value: ErrorKind::BacBadSetArgument };
+
+/// Reads an experimenter's action, whose first four bytes have been read.
+pub(crate) fn read(
+    version: Version,
+    r: &mut Reader,
+    fields: &Fields,
+    depth: usize,
+    actions: &mut Vec<Action>,
+) -> Result<()> {
+    let experimenter = r.u32()?;
+    if !matches!(experimenter, NICIRA | ONF | SLUICE) {
+        return fail(ErrorKind::BacBadExperimenter, format!("there is no experimenter {experimenter:#x}"));
+    }
+    let kind = r.u16()?;
+    match (experimenter, kind) {
+        (NICIRA, _) => read_nicira(version, kind, r, fields, depth, actions),
+        (ONF, ONF_COPY) if matches!(version, Version::V13 | Version::V14) => {
+            r.skip(2)?;
+            let bits = r.u16()?;
+            actions.push(read_copy(bits, r, 2, fields)?);
+            Ok(())
+        }
+        (SLUICE, RUN_PROGRAM) => {
+            exactly(24, r)?;
+            r.skip(2)?;
+            actions.push(Action::Program { id: r.u32()?, argument: r.u64()? });
+            Ok(())
+        }
+        _ => fail(ErrorKind::BacBadExpType, format!("experimenter {experimenter:#x} has no action {kind}")),
+    }
+}
+
+/// Whether a version has an action of Nicira's, and the least and most that it is long.
+fn lengths(version: Version, kind: u16) -> Option<(usize, usize)> {
+    const ANY: usize = 65528;
+    let lengths = match kind {
+        nxast::SET_QUEUE
+        | nxast::DEC_TTL
+        | nxast::PUSH_MPLS..=nxast::DEC_MPLS_TTL
+        | nxast::SET_MPLS_LABEL
+        | nxast::SET_MPLS_TC
+        | nxast::GROUP
+            if version != Version::V10 =>
+        {
+            return None;
+        }
+        nxast::REG_MOVE | nxast::REG_LOAD | nxast::REG_LOAD2 if version == Version::V15 => return None,
+        nxast::ENCAP..=nxast::DEC_NSH_TTL if version == Version::V10 => return None,
+        nxast::REG_MOVE => (16, ANY),
+        nxast::NOTE | nxast::DEC_TTL_CNT_IDS | nxast::REG_LOAD2 | nxast::NAT | nxast::CONTROLLER2 | nxast::CLONE => {
+            (16, ANY)
+        }
+        nxast::ENCAP | nxast::DECAP => (16, ANY),
+        nxast::CT | nxast::CHECK_PKT_LARGER => (24, ANY),
+        nxast::BUNDLE | nxast::BUNDLE_LOAD | nxast::LEARN => (32, ANY),
+        nxast::LEARN2 => (40, ANY),
+        nxast::REG_LOAD | nxast::OUTPUT_REG | nxast::OUTPUT_REG2 | nxast::SET_TUNNEL64 => (24, 24),
+        nxast::STACK_PUSH | nxast::STACK_POP | nxast::SAMPLE | nxast::DELETE_FIELD => (24, 24),
+        nxast::MULTIPATH | nxast::WRITE_METADATA | nxast::SAMPLE2 | nxast::SAMPLE3 => (32, 32),
+        nxast::SAMPLE4 => (40, 40),
+        nxast::RESUBMIT..=nxast::SAMPLE4 if kind != 3 && kind != 11 => (16, 16),
+        _ => return None,
+    };
+    Some(lengths)
+}
+
+fn read_nicira(
+    version: Version,
+    kind: u16,
+    r: &mut Reader,
+    fields: &Fields,
+    depth: usize,
+    actions: &mut Vec<Action>,
+) -> Result<()> {
+    let Some((least, most)) = lengths(version, kind) else {
+        return fail(ErrorKind::BacBadExpType, format!("Nicira's action {kind} is not in this version"));
+    };
+    let len = r.position() + r.left();
+    if len < least || len > most {
+        return fail(ErrorKind::BacBadLen, format!("Nicira's action {kind} with {len} bytes"));
+    }
+    let action = match kind {
+        nxast::RESUBMIT => {
+            let port = port::from_16(r.u16()?);
+            Action::Resubmit { port: (port != port::IN_PORT).then_some(port), table: None, with_ct: false }
+        }
+        nxast::RESUBMIT_TABLE | nxast::RESUBMIT_TABLE_CT => {
+            let port = port::from_16(r.u16()?);
+            let table = r.u8()?;
+            zeros(r.rest(), ErrorKind::BacBadArgument)?;
+            Action::Resubmit {
+                port: (port != port::IN_PORT).then_some(port),
+                table: (table != 0xff).then_some(table),
+                with_ct: kind == nxast::RESUBMIT_TABLE_CT,
+            }
+        }
+        nxast::SET_TUNNEL | nxast::SET_TUNNEL64 => {
+            // The argument is aligned to its own size.
+            r.skip(if kind == nxast::SET_TUNNEL { 2 } else { 6 })?;
+            let value = if kind == nxast::SET_TUNNEL { r.u32()?.into() } else { r.u64()? };
+            let Some(field) = tunnel(fields) else {
+                return fail(ErrorKind::BacBadType, "there is no field for a tunnel's number");
+            };
+            check_writable(field, fields)?;
+            let mask = fields.get(field).full();
+            Action::SetField { field, value: u128::from(value) & mask, mask }
+        }
+        nxast::SET_QUEUE => {
+            r.skip(2)?;
+            Action::SetQueue(r.u32()?)
+        }
+        nxast::GROUP => {
+            r.skip(2)?;
+            Action::Group(r.u32()?)
+        }
+        nxast::POP_QUEUE => Action::PopQueue,
+        nxast::REG_MOVE => {
+            let bits = r.u16()?;
+            read_copy(bits, r, 0, fields)?
+        }
+        nxast::REG_LOAD => return read_load(r, fields, actions),
+        nxast::REG_LOAD2 => {
+            r.skip(6)?;
+            let entry = oxm::read_entry(r, &IN_LOAD, fields)?;
+            zeros(r.rest(), ErrorKind::BacBadSetArgument)?;
+            return set(&entry, fields, actions);
+        }
+        nxast::NOTE => Action::Note(r.rest().to_vec()),
+        nxast::MULTIPATH => read_multipath(r, fields)?,
+        nxast::BUNDLE | nxast::BUNDLE_LOAD => read_bundle(kind == nxast::BUNDLE_LOAD, r, fields)?,
+        nxast::OUTPUT_REG => {
+            let bits = r.u16()?;
+            let field = whole_port(narrow(bits, Header::read(r)?, fields)?, fields);
+            let max_len = r.u16()?;
+            zeros(r.rest(), ErrorKind::BacBadArgument)?;
+            Action::OutputField { field, max_len }
+        }
+        nxast::OUTPUT_REG2 => {
+            let bits = r.u16()?;
+            let max_len = r.u16()?;
+            let field = whole_port(narrow(bits, Header::read(r)?, fields)?, fields);
+            zeros(r.rest(), ErrorKind::NxbrcMustBeZero)?;
+            Action::OutputField { field, max_len }
+        }
+        nxast::LEARN => Action::Learn(Box::new(learn::read(false, r, fields)?)),
+        nxast::LEARN2 => Action::Learn(Box::new(learn::read(true, r, fields)?)),
+        nxast::EXIT => Action::Exit,
+        nxast::DEC_TTL => header(HeaderAction::DecNwTtl, 0),
+        nxast::DEC_TTL_CNT_IDS => {
+            let count = r.u16()?;
+            zeros(r.bytes(4)?, ErrorKind::NxbrcMustBeZero)?;
+            Action::DecTtlControllers((0..count).map(|_| r.u16()).collect::<Result<_>>()?)
+        }
+        nxast::FIN_TIMEOUT => Action::FinTimeout { idle: r.u16()?, hard: r.u16()? },
+        nxast::CONTROLLER => {
+            let (max_len, id, reason) = (r.u16()?, r.u16()?, r.u8()?);
+            Action::Controller(Controller { max_len, id, reason, userdata: Vec::new(), pause: false, meter: None })
+        }
+        nxast::CONTROLLER2 => {
+            zeros(r.bytes(6)?, ErrorKind::NxbrcMustBeZero)?;
+            Action::Controller(read_controller(r)?)
+        }
+        nxast::WRITE_METADATA => {
+            zeros(r.bytes(6)?, ErrorKind::NxbrcMustBeZero)?;
+            let (value, mask) = (r.u64()?, r.u64()?);
+            Action::WriteMetadata { value: value & mask, mask }
+        }
+        nxast::PUSH_MPLS => header(HeaderAction::PushMpls, ether_type(r, &[0x8847, 0x8848])?),
+        nxast::POP_MPLS => header(HeaderAction::PopMpls, r.u16()?.into()),
+        nxast::SET_MPLS_TTL => header(HeaderAction::SetMplsTtl, r.u8()?.into()),
+        nxast::DEC_MPLS_TTL => header(HeaderAction::DecMplsTtl, 0),
+        nxast::SET_MPLS_LABEL => {
+            r.skip(2)?;
+            set_basic(34, r.u32()?.into(), fields)?
+        }
+        nxast::SET_MPLS_TC => set_basic(35, r.u8()?.into(), fields)?,
+        nxast::STACK_PUSH | nxast::STACK_POP => read_stack(kind, r, fields)?,
+        nxast::CONJUNCTION => {
+            let (clause, clauses, id) = (r.u8()?, r.u8()?, r.u32()?);
+            if !(2..=64).contains(&clauses) || clause >= clauses {
+                return fail(ErrorKind::NxbacBadConjunction, format!("clause {} of {clauses}", u16::from(clause) + 1));
+            }
+            Action::Conjunction { clause, clauses, id }
+        }
+        nxast::OUTPUT_TRUNC => {
+            let port = output_port(port::from_16(r.u16()?))?;
+            let max_len = r.u32()?;
+            if max_len < 14 {
+                return fail(ErrorKind::BacBadArgument, format!("{max_len} bytes are less than an Ethernet header"));
+            }
+            Action::OutputTruncated { port, max_len }
+        }
+        nxast::CLONE => {
+            r.skip(6)?;
+            Action::Clone(read_nested(version, r.left(), r, fields, depth + 1)?)
+        }
+        nxast::CHECK_PKT_LARGER => {
+            let (bytes, offset) = (r.u16()?, r.u16()?);
+            let to = subfield_of(Header::read(r)?, offset.into(), 1, fields)?;
+            zeros(r.rest(), ErrorKind::NxbrcMustBeZero)?;
+            check_writable(to.field, fields)?;
+            Action::CheckPacketLarger { bytes, to }
+        }
+        nxast::DELETE_FIELD => {
+            let header = Header::read(r)?;
+            match number::known(header.number, fields) {
+                Some(known) if !header.has_mask && header.len == known.bytes => Action::DeleteField(known.id),
+                Some(_) => return fail(ErrorKind::BacBadSetLen, "a field to delete is not named whole"),
+                None => {
+                    return fail(ErrorKind::BacBadSetType, format!("there is no {}", number::unknown(header.number)));
+                }
+            }
+        }
+        nxast::SAMPLE | nxast::SAMPLE2 | nxast::SAMPLE3 | nxast::SAMPLE4 => Action::Unsupported("sample"),
+        nxast::CT => Action::Unsupported("ct"),
+        nxast::NAT => Action::Unsupported("nat"),
+        nxast::CT_CLEAR => Action::Unsupported("ct_clear"),
+        nxast::ENCAP => Action::Unsupported("encap"),
+        nxast::DECAP => Action::Unsupported("decap"),
+        nxast::DEC_NSH_TTL => Action::Unsupported("dec_nsh_ttl"),
+        _ => return fail(ErrorKind::BacBadExpType, format!("Nicira has no action {kind}")),
+    };
+    actions.push(action);
+    Ok(())
+}
+
+/// The field of the number of a packet's tunnel.
+fn tunnel(fields: &Fields) -> Option<FieldId> {
+    fields.numbered(number::nxm_1(16)).or_else(|| fields.basic(38))
+}
+
+fn set_basic(number: u8, value: u128, fields: &Fields) -> Result<Action> {
+    let Some(field) = fields.basic(number) else {
+        return fail(ErrorKind::BacBadType, "there is no field for this action");
+    };
+    check_writable(field, fields)?;
+    let mask = fields.get(field).full();
+    if value & !mask != 0 {
+        return fail(ErrorKind::BacBadArgument, format!("{value:#x} is too large for `{}`", fields.get(field).name));
+    }
+    Ok(Action::SetField { field, value, mask })
+}
+
+/// The bits that an offset and a number of bits in 16 bits name.
+fn narrow(packed: u16, header: Header, fields: &Fields) -> Result<Subfield> {
+    subfield_of(header, (packed >> 6).into(), u32::from(packed & 0x3f) + 1, fields)
+}
+
+/// The reverse, with the header of the field; only four bytes of this fit.
+fn write_narrow(bits: Subfield, fields: &Fields) -> Result<(u16, u32)> {
+    let (known, offset, count) = bits_of(bits, Style::Nxm, fields)?;
+    if count > 64 || offset >= 1024 || known.number.class == class::EXPERIMENTER {
+        return unencodable(format!("`{}` does not fit in this action", fields.get(bits.field).name));
+    }
+    let header = u32::from(known.number.class) << 16 | u32::from(known.number.field) << 9 | known.bytes as u32;
+    Ok(((offset << 6 | (count - 1)) as u16, header))
+}
+
+/// All of a port number instead of those of its bits that Nicira's format has.
+fn whole_port(bits: Subfield, fields: &Fields) -> Subfield {
+    let is_port = number::known(number::IN_PORT, fields).is_some_and(|known| known.id == bits.field);
+    if is_port && bits.offset == 0 && bits.bits == 16 {
+        Subfield { bits: fields.get(bits.field).width, ..bits }
+    } else {
+        bits
+    }
+}
+
+fn read_load(r: &mut Reader, fields: &Fields, actions: &mut Vec<Action>) -> Result<()> {
+    let packed = r.u16()?;
+    let header = Header::read(r)?;
+    let value = r.u64()?;
+    let (offset, bits) = (u32::from(packed >> 6), u32::from(packed & 0x3f) + 1);
+    if bits < 64 && value >> bits != 0 {
+        return fail(ErrorKind::BacBadArgument, format!("{value:#x} has more than {bits} bits"));
+    }
+    let value = u128::from(value);
+    // All bits of a number's value: they may mean more than those of a field, as a VLAN tag or a port does.
+    let width = match number::known(header.number, fields) {
+        Some(known) => Some(known.width),
+        None => number::parts(header.number, fields).map(|parts| parts.iter().map(|part| part.width).sum()),
+    };
+    if offset == 0 && Some(bits) == width && !header.has_mask {
+        let bytes = bits.div_ceil(8) as usize;
+        let known_bytes = number::known(header.number, fields).map_or(bytes, |known| known.bytes);
+        if header.len != known_bytes {
+            return fail(ErrorKind::BacBadSetLen, format!("{} bytes", header.len));
+        }
+        let entry = Entry { number: header.number, width: bits, has_mask: false, value, mask: number::ones(bits) };
+        return set(&entry, fields, actions);
+    }
+    let to = subfield_of(header, offset, bits, fields)?;
+    check_writable(to.field, fields)?;
+    actions.push(Action::SetField {
+        field: to.field,
+        value: value << to.offset,
+        mask: number::ones(bits) << to.offset,
+    });
+    Ok(())
+}
+
+fn hash_fields(number: u16) -> Result<HashFields> {
+    use HashFields::*;
+    let all = [EthSrc, SymmetricL4, SymmetricL3L4, SymmetricL3L4Udp, NwSrc, NwDst, SymmetricL3];
+    let found = all.into_iter().find(|fields| *fields as u16 == number);
+    found.map_or_else(|| fail(ErrorKind::BacBadArgument, format!("a hash over fields {number}")), Ok)
+}
+
+fn read_multipath(r: &mut Reader, fields: &Fields) -> Result<Action> {
+    use MultipathAlgorithm::*;
+    let hash = hash_fields(r.u16()?)?;
+    let basis = r.u16()?;
+    r.skip(2)?;
+    let number = r.u16()?;
+    let max_link = r.u16()?;
+    let argument = r.u32()?;
+    r.skip(2)?;
+    let packed = r.u16()?;
+    let to = narrow(packed, Header::read(r)?, fields)?;
+    let all = [ModuloN, HashThreshold, HighestRandomWeight, IterativeHash];
+    let Some(algorithm) = all.into_iter().find(|algorithm| *algorithm as u16 == number) else {
+        return fail(ErrorKind::BacBadArgument, format!("multipath has no algorithm {number}"));
+    };
+    if to.bits < 16 && max_link >> to.bits != 0 {
+        return fail(ErrorKind::BacBadArgument, format!("{} bits for links up to {max_link}", to.bits));
+    }
+    check_writable(to.field, fields)?;
+    Ok(Action::Multipath { hash, basis, algorithm, max_link, argument, to })
+}
+
+fn read_bundle(is_load: bool, r: &mut Reader, fields: &Fields) -> Result<Action> {
+    let number = r.u16()?;
+    let hash = hash_fields(r.u16()?)?;
+    let basis = r.u16()?;
+    let member_type = r.u32()?;
+    let count = r.u16()?;
+    let packed = r.u16()?;
+    let mut bytes = *r;
+    let to = if is_load {
+        let to = narrow(packed, Header::read(&mut bytes)?, fields)?;
+        check_writable(to.field, fields)?;
+        if to.bits < 16 {
+            return fail(ErrorKind::BacBadArgument, "a port needs 16 bits");
+        }
+        Some(to)
+    } else {
+        zeros(&packed.to_be_bytes(), ErrorKind::BacBadArgument)?;
+        zeros(&r.peek()[..4], ErrorKind::BacBadArgument)?;
+        None
+    };
+    r.skip(4)?;
+    zeros(r.bytes(4)?, ErrorKind::BacBadArgument)?;
+    let algorithm = match number {
+        0 => BundleAlgorithm::ActiveBackup,
+        1 => BundleAlgorithm::HighestRandomWeight,
+        _ => return fail(ErrorKind::BacBadArgument, format!("a bundle has no algorithm {number}")),
+    };
+    // The header of NXM_OF_IN_PORT.
+    if member_type != 2 || count > MAX_MEMBERS {
+        return fail(ErrorKind::BacBadArgument, format!("{count} members of type {member_type:#x}"));
+    }
+    let mut members = Vec::new();
+    for _ in 0..count {
+        let number = port::from_16(r.u16()?);
+        if number == port::CONTROLLER {
+            return fail(ErrorKind::BacBadOutPort, "a controller in a bundle");
+        }
+        members.push(if number == port::ANY { number } else { output_port(number)? });
+    }
+    Ok(Action::Bundle { hash, basis, algorithm, members, to })
+}
+
+fn read_controller(r: &mut Reader) -> Result<Controller> {
+    let mut controller =
+        Controller { max_len: 0xffff, id: 0, reason: REASON_ACTION, userdata: Vec::new(), pause: false, meter: None };
+    let mut properties = r.short(ErrorKind::BpcBadLen);
+    while !properties.is_empty() {
+        let kind = properties.u16()?;
+        let len = usize::from(properties.u16()?);
+        if len < 4 {
+            return fail(ErrorKind::BpcBadLen, format!("property {kind} with {len} bytes"));
+        }
+        let mut value = properties.sub(len - 4)?;
+        properties.skip(len.next_multiple_of(8) - len)?;
+        match kind {
+            nxac2pt::MAX_LEN => controller.max_len = value.u16()?,
+            nxac2pt::CONTROLLER_ID => controller.id = value.u16()?,
+            nxac2pt::REASON => controller.reason = value.u8()?,
+            nxac2pt::USERDATA => controller.userdata = value.rest().to_vec(),
+            nxac2pt::PAUSE => controller.pause = true,
+            nxac2pt::METER_ID => controller.meter = Some(value.u32()?).filter(|meter| *meter != 0),
+            _ => return fail(ErrorKind::BpcBadType, format!("`controller` has no property {kind}")),
+        }
+    }
+    Ok(controller)
+}
+
+fn read_stack(kind: u16, r: &mut Reader, fields: &Fields) -> Result<Action> {
+    let offset = r.u16()?;
+    let header = Header::read(r)?;
+    let bits = r.u16()?;
+    zeros(r.rest(), ErrorKind::NxbrcMustBeZero)?;
+    let bits = subfield_of(header, offset.into(), bits.into(), fields)?;
+    if kind == nxast::STACK_PUSH {
+        return Ok(Action::StackPush(bits));
+    }
+    check_writable(bits.field, fields)?;
+    Ok(Action::StackPop(bits))
+}
+
+/// Writes an action that OpenFlow itself does not have in the version.
+pub(crate) fn write(version: Version, action: &Action, fields: &Fields, out: &mut Vec<u8>) -> Result<()> {
+    match action {
+        Action::Resubmit { port, table, with_ct } => {
+            let port = port_16(port.unwrap_or(port::IN_PORT))?;
+            let kind = match (table, with_ct) {
+                (_, true) => nxast::RESUBMIT_TABLE_CT,
+                (Some(_), false) => nxast::RESUBMIT_TABLE,
+                (None, false) => nxast::RESUBMIT,
+            };
+            put(kind, out, |out| {
+                out.u16(port);
+                if kind != nxast::RESUBMIT {
+                    out.u8(table.unwrap_or(0xff));
+                }
+                Ok(())
+            })
+        }
+        Action::SetQueue(queue) if version == Version::V10 => put(nxast::SET_QUEUE, out, |out| {
+            out.u16(0);
+            out.u32(*queue);
+            Ok(())
+        }),
+        Action::Group(group) if version == Version::V10 => put(nxast::GROUP, out, |out| {
+            out.u16(0);
+            out.u32(*group);
+            Ok(())
+        }),
+        Action::PopQueue => put(nxast::POP_QUEUE, out, |_| Ok(())),
+        Action::Move { from, to } => {
+            let ends = ends_of(*from, *to, Style::Nxm, fields)?;
+            put(nxast::REG_MOVE, out, |out| {
+                write_copy(&ends, 0, out);
+                Ok(())
+            })
+        }
+        Action::Note(bytes) => put(nxast::NOTE, out, |out| {
+            out.bytes(bytes);
+            Ok(())
+        }),
+        Action::Multipath { hash, basis, algorithm, max_link, argument, to } => {
+            let (packed, header) = write_narrow(*to, fields)?;
+            put(nxast::MULTIPATH, out, |out| {
+                for value in [*hash as u16, *basis, 0, *algorithm as u16, *max_link] {
+                    out.u16(value);
+                }
+                out.u32(*argument);
+                out.u16(0);
+                out.u16(packed);
+                out.u32(header);
+                Ok(())
+            })
+        }
+        Action::Bundle { hash, basis, algorithm, members, to } => {
+            let (packed, header) = to.map_or(Ok((0, 0)), |to| write_narrow(to, fields))?;
+            let kind = if to.is_some() { nxast::BUNDLE_LOAD } else { nxast::BUNDLE };
+            put(kind, out, |out| {
+                for value in [*algorithm as u16, *hash as u16, *basis, 0, 2, members.len() as u16, packed] {
+                    out.u16(value);
+                }
+                out.u32(header);
+                out.zeros(4);
+                for member in members {
+                    out.u16(port_16(*member)?);
+                }
+                Ok(())
+            })
+        }
+        Action::OutputField { field, max_len } => match write_narrow(*field, fields) {
+            Ok((packed, header)) => put(nxast::OUTPUT_REG, out, |out| {
+                out.u16(packed);
+                out.u32(header);
+                out.u16(*max_len);
+                out.zeros(6);
+                Ok(())
+            }),
+            Err(_) => {
+                let (known, offset, count) = bits_of(*field, Style::Nxm, fields)?;
+                if count > 64 || offset >= 1024 {
+                    return unencodable("a port of more than 64 bits");
+                }
+                put(nxast::OUTPUT_REG2, out, |out| {
+                    out.u16((offset << 6 | (count - 1)) as u16);
+                    out.u16(*max_len);
+                    Header::of(&known, false).write(out);
+                    Ok(())
+                })
+            }
+        },
+        Action::Learn(learn) => {
+            let is_long = learn::is_long(learn);
+            let kind = if is_long { nxast::LEARN2 } else { nxast::LEARN };
+            put(kind, out, |out| learn::write(learn, is_long, fields, out))
+        }
+        Action::Exit => put(nxast::EXIT, out, |_| Ok(())),
+        Action::DecTtlControllers(ids) => put(nxast::DEC_TTL_CNT_IDS, out, |out| {
+            out.u16(ids.len() as u16);
+            out.zeros(4);
+            ids.iter().for_each(|id| out.u16(*id));
+            Ok(())
+        }),
+        Action::FinTimeout { idle, hard } => put(nxast::FIN_TIMEOUT, out, |out| {
+            out.u16(*idle);
+            out.u16(*hard);
+            Ok(())
+        }),
+        Action::Controller(controller) => write_controller(controller, out),
+        Action::WriteMetadata { value, mask } => put(nxast::WRITE_METADATA, out, |out| {
+            out.zeros(6);
+            out.u64(*value);
+            out.u64(*mask);
+            Ok(())
+        }),
+        Action::StackPush(bits) => write_stack(nxast::STACK_PUSH, *bits, fields, out),
+        Action::StackPop(bits) => write_stack(nxast::STACK_POP, *bits, fields, out),
+        Action::Conjunction { clause, clauses, id } => put(nxast::CONJUNCTION, out, |out| {
+            out.u8(*clause);
+            out.u8(*clauses);
+            out.u32(*id);
+            Ok(())
+        }),
+        Action::OutputTruncated { port, max_len } => {
+            let port = port_16(*port)?;
+            put(nxast::OUTPUT_TRUNC, out, |out| {
+                out.u16(port);
+                out.u32(*max_len);
+                Ok(())
+            })
+        }
+        Action::Clone(actions) => put(nxast::CLONE, out, |out| {
+            out.zeros(6);
+            write_actions(version, actions, fields, out)
+        }),
+        Action::CheckPacketLarger { bytes, to } => {
+            let (known, offset, _) = bits_of(*to, Style::Nxm, fields)?;
+            put(nxast::CHECK_PKT_LARGER, out, |out| {
+                out.u16(*bytes);
+                out.u16(offset as u16);
+                Header::of(&known, false).write(out);
+                Ok(())
+            })
+        }
+        Action::DeleteField(field) => {
+            let Some(known) = number::number_of(*field, Style::Nxm, fields) else {
+                return unencodable(format!("`{}` has no OXM number", fields.get(*field).name));
+            };
+            put(nxast::DELETE_FIELD, out, |out| {
+                Header::of(&known, false).write(out);
+                Ok(())
+            })
+        }
+        Action::Program { id, argument } => {
+            out.u16(EXPERIMENTER);
+            out.u16(24);
+            out.u32(SLUICE);
+            out.u16(RUN_PROGRAM);
+            out.u16(0);
+            out.u32(*id);
+            out.u64(*argument);
+            Ok(())
+        }
+        Action::Unsupported(name) => unencodable(*name),
+        _ => unencodable(format!("this version has no {action:?}")),
+    }
+}
+
+/// Writes an action of Nicira's of at least 16 bytes.
+fn put(kind: u16, out: &mut Vec<u8>, body: impl FnOnce(&mut Vec<u8>) -> Result<()>) -> Result<()> {
+    let start = out.len();
+    out.u16(EXPERIMENTER);
+    out.u16(0);
+    out.u32(NICIRA);
+    out.u16(kind);
+    body(out)?;
+    let missing = 16usize.saturating_sub(out.len() - start);
+    out.zeros(missing);
+    // Some actions have one length, whatever the header of a field in them.
+    if matches!(
+        kind,
+        nxast::OUTPUT_REG2 | nxast::STACK_PUSH | nxast::STACK_POP | nxast::DELETE_FIELD | nxast::CHECK_PKT_LARGER
+    ) {
+        let missing = 24usize.saturating_sub(out.len() - start);
+        out.zeros(missing);
+    }
+    finish(start, out)
+}
+
+fn write_stack(kind: u16, bits: Subfield, fields: &Fields, out: &mut Vec<u8>) -> Result<()> {
+    let (known, offset, count) = bits_of(bits, Style::Nxm, fields)?;
+    put(kind, out, |out| {
+        out.u16(offset as u16);
+        Header::of(&known, false).write(out);
+        out.u16(count as u16);
+        Ok(())
+    })
+}
+
+fn write_controller(controller: &Controller, out: &mut Vec<u8>) -> Result<()> {
+    let Controller { max_len, id, reason, userdata, pause, meter } = controller;
+    if userdata.is_empty() && !pause && meter.is_none() {
+        return put(nxast::CONTROLLER, out, |out| {
+            out.u16(*max_len);
+            out.u16(*id);
+            out.u8(*reason);
+            out.u8(0);
+            Ok(())
+        });
+    }
+    let property = |kind: u16, value: &[u8], out: &mut Vec<u8>| {
+        let start = out.len();
+        out.u16(kind);
+        out.u16(0);
+        out.bytes(value);
+        out.patch_length(start + 2, start)?;
+        out.align(start);
+        Ok(())
+    };
+    put(nxast::CONTROLLER2, out, |out| {
+        out.zeros(6);
+        if *max_len != 0xffff {
+            property(nxac2pt::MAX_LEN, &max_len.to_be_bytes(), out)?;
+        }
+        if *id != 0 {
+            property(nxac2pt::CONTROLLER_ID, &id.to_be_bytes(), out)?;
+        }
+        if *reason != REASON_ACTION {
+            property(nxac2pt::REASON, &[*reason], out)?;
+        }
+        if !userdata.is_empty() {
+            property(nxac2pt::USERDATA, userdata, out)?;
+        }
+        if *pause {
+            property(nxac2pt::PAUSE, &[], out)?;
+        }
+        if let Some(meter) = meter {
+            property(nxac2pt::METER_ID, &meter.to_be_bytes(), out)?;
+        }
+        Ok(())
+    })
+}
+
+/// Writes an action on headers that OpenFlow 1.0 itself does not have.
+pub(crate) fn write_header(name: HeaderAction, argument: u128, fields: &Fields, out: &mut Vec<u8>) -> Result<()> {
+    let (kind, bytes) = match name {
+        HeaderAction::PushMpls => (nxast::PUSH_MPLS, 2),
+        HeaderAction::PopMpls => (nxast::POP_MPLS, 2),
+        HeaderAction::SetMplsTtl => (nxast::SET_MPLS_TTL, 1),
+        HeaderAction::DecMplsTtl => (nxast::DEC_MPLS_TTL, 0),
+        HeaderAction::DecNwTtl => (nxast::DEC_TTL, 0),
+        HeaderAction::SetNwTtl => {
+            let Some(field) = fields.numbered(number::nxm_1(29)) else {
+                return unencodable("there is no field for a TTL");
+            };
+            let mask = fields.get(field).full();
+            return write_load(field, argument & mask, mask, true, fields, out);
+        }
+        _ => return unencodable(format!("OpenFlow 1.0 has no {}", name.name())),
+    };
+    put(kind, out, |out| {
+        out.uint(argument, bytes);
+        Ok(())
+    })
+}
+
+/// Writes what sets bits of a field as loads of up to 64 adjacent bits each, or as a load of the new form if the field's header needs
+/// that.
+pub(crate) fn write_load(
+    field: FieldId,
+    value: u128,
+    mask: u128,
+    is_10: bool,
+    fields: &Fields,
+    out: &mut Vec<u8>,
+) -> Result<()> {
+    let full = fields.get(field).full();
+    if is_10 && mask == full && tunnel(fields) == Some(field) {
+        return match u32::try_from(value) {
+            Ok(value) => put(nxast::SET_TUNNEL, out, |out| {
+                out.u16(0);
+                out.u32(value);
+                Ok(())
+            }),
+            Err(_) => put(nxast::SET_TUNNEL64, out, |out| {
+                out.zeros(6);
+                out.u64(value as u64);
+                Ok(())
+            }),
+        };
+    }
+    let Some(known) = number::number_of(field, Style::Nxm, fields) else {
+        return unencodable(format!("`{}` has no OXM number", fields.get(field).name));
+    };
+    let Some((value, mask)) = known.write(value, mask, fields) else {
+        return unencodable(format!("{value:#x} in `{}`", fields.get(field).name));
+    };
+    if known.number.class == class::EXPERIMENTER {
+        return put(nxast::REG_LOAD2, out, |out| {
+            out.zeros(6);
+            oxm::write_entry(&known, value, mask, out);
+            Ok(())
+        });
+    }
+    let mut left = mask;
+    while left != 0 {
+        let offset = left.trailing_zeros();
+        let bits = (left >> offset).trailing_ones().min(64);
+        left &= !(number::ones(bits) << offset);
+        put(nxast::REG_LOAD, out, |out| {
+            out.u16((offset << 6 | (bits - 1)) as u16);
+            Header::of(&known, false).write(out);
+            out.uint(value >> offset & number::ones(bits), 8);
+            Ok(())
+        })?;
+    }
+    Ok(())
+}

@@ -1,0 +1,237 @@
+//! How a field's value looks behind each of its numbers.
+//!
+//! Most fields look alike behind all of their numbers. Nicira's older numbers differ in three cases, which are resolved here so that
+//! a flow is the same value by whichever numbers it came:
+//!
+//! | number | is |
+//! | --- | --- |
+//! | `NXM_OF_IN_PORT` | `in_port` with 16 bits: reserved ports begin at 0xff00 |
+//! | `NXM_OF_IP_TOS` | `ip_dscp` in the upper six of eight bits, if the program has no field of this number |
+//! | `NXM_OF_VLAN_TCI` | `vlan_pcp` and `vlan_vid` side by side; the CFI is OpenFlow's `OFPVID_PRESENT` |
+//!
+//! Registers of 64 and 128 bits are registers of 32 bits side by side (ovs-fields(7)): matches are about these.
+
+use crate::action::{Subfield, port};
+use crate::error::ErrorKind;
+use crate::field::{FieldId, Fields, OxmNumber, class};
+use crate::wire::Result;
+use crate::wire::oxm::fail;
+
+/// `OFPVID_PRESENT`: the bit of `vlan_vid` that says that there is a tag (OpenFlow 1.3.5, 7.2.3.7).
+pub(crate) const VLAN_PRESENT: u128 = 0x1000;
+
+/// A number of OpenFlow's own class.
+pub(crate) const fn basic(field: u8) -> OxmNumber {
+    OxmNumber { class: class::OPENFLOW_BASIC, field, experimenter: 0 }
+}
+
+/// A number of Nicira's first class.
+pub(crate) const fn nxm_0(field: u8) -> OxmNumber {
+    OxmNumber { class: class::NXM_0, field, experimenter: 0 }
+}
+
+/// A number of Nicira's second class.
+pub(crate) const fn nxm_1(field: u8) -> OxmNumber {
+    OxmNumber { class: class::NXM_1, field, experimenter: 0 }
+}
+
+/// `NXM_OF_IN_PORT`.
+pub(crate) const IN_PORT: OxmNumber = nxm_0(0);
+/// `NXM_OF_VLAN_TCI`.
+pub(crate) const VLAN_TCI: OxmNumber = nxm_0(4);
+/// `NXM_OF_IP_TOS`.
+pub(crate) const IP_TOS: OxmNumber = nxm_0(5);
+
+/// Which of a field's numbers is written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Style {
+    /// The one that the field prefers, OpenFlow's own.
+    Oxm,
+    /// Nicira's, if there is one.
+    Nxm,
+}
+
+/// How a value differs from the field's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Form {
+    /// Not at all.
+    Plain,
+    /// It is a port number of 16 bits.
+    Port,
+    /// It has two more bits below.
+    Tos,
+}
+
+/// A field by one of its numbers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Known {
+    /// The field.
+    pub(crate) id: FieldId,
+    /// The number.
+    pub(crate) number: OxmNumber,
+    /// Bits of a value on the wire.
+    pub(crate) width: u32,
+    /// Bytes of a value on the wire.
+    pub(crate) bytes: usize,
+    form: Form,
+}
+
+impl Known {
+    fn new(id: FieldId, number: OxmNumber, fields: &Fields) -> Known {
+        let field = fields.get(id);
+        let (form, width, bytes) = match (number, field.width) {
+            (IN_PORT, 17..) => (Form::Port, 16, 2),
+            (IP_TOS, 6) => (Form::Tos, 8, 1),
+            _ => (Form::Plain, field.width, field.bytes()),
+        };
+        Known { id, number, width, bytes, form }
+    }
+
+    /// All bits of a value on the wire.
+    pub(crate) fn full(&self) -> u128 {
+        ones(self.width)
+    }
+
+    /// The field's value and mask for those on the wire.
+    pub(crate) fn read(&self, value: u128, mask: u128, fields: &Fields) -> (u128, u128) {
+        match self.form {
+            Form::Plain => (value, mask),
+            Form::Port if mask == self.full() => (u128::from(port::from_16(value as u16)), fields.get(self.id).full()),
+            Form::Port => (value, mask),
+            Form::Tos => (value >> 2, mask >> 2),
+        }
+    }
+
+    /// The value and mask on the wire for the field's, if there are any.
+    pub(crate) fn write(&self, value: u128, mask: u128, fields: &Fields) -> Option<(u128, u128)> {
+        match self.form {
+            Form::Plain => Some((value, mask)),
+            Form::Port if mask == fields.get(self.id).full() => {
+                let number = u32::try_from(value).ok().and_then(port::to_16)?;
+                Some((u128::from(number), self.full()))
+            }
+            Form::Port => (mask <= self.full()).then_some((value, mask)),
+            Form::Tos => Some((value << 2, mask << 2)),
+        }
+    }
+
+    /// The offset and number of bits on the wire for those of the field.
+    pub(crate) fn write_bits(&self, bits: Subfield, fields: &Fields) -> Option<(u32, u32)> {
+        match self.form {
+            Form::Plain => Some((bits.offset, bits.bits)),
+            Form::Port if bits.offset == 0 && bits.bits == fields.get(self.id).width => Some((0, 16)),
+            Form::Port => (bits.offset + bits.bits <= 16).then_some((bits.offset, bits.bits)),
+            Form::Tos => Some((bits.offset + 2, bits.bits)),
+        }
+    }
+
+    /// The field's bits for an offset and a number of bits on the wire, which must lie within it.
+    fn read_bits(&self, offset: u32, bits: u32) -> Option<Subfield> {
+        let offset = if self.form == Form::Tos { offset.checked_sub(2)? } else { offset };
+        Some(Subfield { field: self.id, offset, bits })
+    }
+}
+
+/// The lowest bits.
+pub(crate) fn ones(bits: u32) -> u128 {
+    if bits >= 128 { u128::MAX } else { (1 << bits) - 1 }
+}
+
+/// The field of a number.
+pub(crate) fn known(number: OxmNumber, fields: &Fields) -> Option<Known> {
+    let of_width = |id: FieldId, width: u32| (fields.get(id).width == width).then_some(id);
+    let id = fields.numbered(number).or_else(|| match number {
+        IN_PORT => fields.basic(0).and_then(|id| of_width(id, 32)),
+        IP_TOS => fields.basic(8).and_then(|id| of_width(id, 6)),
+        _ => None,
+    })?;
+    Some(Known::new(id, number, fields))
+}
+
+/// The number by which a field is written.
+pub(crate) fn number_of(id: FieldId, style: Style, fields: &Fields) -> Option<Known> {
+    let numbers = &fields.get(id).numbers;
+    let nicira = |number: &&OxmNumber| matches!(number.class, class::NXM_0 | class::NXM_1);
+    let older = || {
+        let is_alias = |number: &OxmNumber| {
+            fields.numbered(*number).is_none() && known(*number, fields).is_some_and(|k| k.id == id)
+        };
+        [IN_PORT, IP_TOS].into_iter().find(is_alias)
+    };
+    let number = match style {
+        Style::Oxm => numbers.first().copied(),
+        Style::Nxm => numbers.iter().find(nicira).copied().or_else(older).or_else(|| numbers.first().copied()),
+    };
+    number.map(|number| Known::new(id, number, fields))
+}
+
+/// A field that is a part of a longer one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Part {
+    /// The field.
+    pub(crate) id: FieldId,
+    /// Where its lowest bit is.
+    pub(crate) lo: u32,
+    /// How many bits it has.
+    pub(crate) width: u32,
+}
+
+/// The fields that lie side by side behind a number, the most significant first; none if the number is no such one or one of them is
+/// missing.
+pub(crate) fn parts(number: OxmNumber, fields: &Fields) -> Option<Vec<Part>> {
+    let at = |number: OxmNumber, lo: u32, width: u32| {
+        let id = fields.numbered(number)?;
+        (fields.get(id).width == width).then_some(Part { id, lo, width })
+    };
+    let registers = |first: u8, count: u8| {
+        (0..count).map(|i| at(nxm_1(first + i), 32 * u32::from(count - 1 - i), 32)).collect::<Option<Vec<Part>>>()
+    };
+    match number {
+        VLAN_TCI => Some(vec![at(basic(7), 13, 3)?, at(basic(6), 0, 13)?]),
+        OxmNumber { class: class::PACKET_REGISTERS, field: n @ 0..8, .. } => registers(2 * n, 2),
+        OxmNumber { class: class::NXM_1, field: n @ 111..115, .. } => registers(4 * (n - 111), 4),
+        _ => None,
+    }
+}
+
+/// The bits that an action names by a number, an offset and how many there are.
+pub(crate) fn subfield(number: OxmNumber, len: usize, offset: u32, bits: u32, fields: &Fields) -> Result<Subfield> {
+    let known = known(number, fields);
+    let parts = parts(number, fields);
+    let (width, bytes) = match (&known, &parts) {
+        (Some(known), _) => (known.width, known.bytes),
+        (None, Some(parts)) => {
+            let width = parts.iter().map(|part| part.width).sum::<u32>();
+            (width, width as usize / 8)
+        }
+        (None, None) => return fail(ErrorKind::BacBadSetType, unknown(number)),
+    };
+    if len != bytes {
+        return fail(
+            ErrorKind::BacBadSetLen,
+            format!("{bytes} bytes, not {len}, are in a value of {}", unknown(number)),
+        );
+    }
+    if bits == 0 || offset >= width || bits > width - offset {
+        return fail(ErrorKind::BacBadSetLen, format!("bits {offset}, {bits} of them, of {width} bits"));
+    }
+    let within = |part: &&Part| part.lo <= offset && offset + bits <= part.lo + part.width;
+    if let Some(part) = parts.iter().flatten().find(within) {
+        return Ok(Subfield { field: part.id, offset: offset - part.lo, bits });
+    }
+    match known {
+        Some(known) => match known.read_bits(offset, bits) {
+            Some(bits) => Ok(bits),
+            None => fail(ErrorKind::BacBadSetLen, "the lowest two bits of the type of service cannot be named"),
+        },
+        None => fail(ErrorKind::BacBadSetType, format!("{} is only known in parts", unknown(number))),
+    }
+}
+
+/// The name of a field that has none.
+pub(crate) fn unknown(number: OxmNumber) -> String {
+    match number.class {
+        class::EXPERIMENTER => format!("field {} of experimenter {:#x}", number.field, number.experimenter),
+        class => format!("field {} of class {class:#x}", number.field),
+    }
+}

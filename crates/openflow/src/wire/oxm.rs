@@ -1,0 +1,374 @@
+//! Matches as lists of OXM and NXM entries (OpenFlow 1.3.5, 7.2.3; ovs-fields(7)), and headers of such entries.
+//!
+//! An entry is a header (class, field, whether there is a mask, length) with a value and perhaps a mask. OpenFlow 1.0's fixed match is
+//! in [`match10`](super::match10).
+//!
+//! Both kinds of numbers are read everywhere, as Open vSwitch does. A field must come behind those that it needs; so they are written
+//! in that order.
+
+use crate::error::{Error, ErrorKind};
+use crate::field::{FieldId, Fields, OxmNumber, class};
+use crate::matching::{Match, Term};
+use crate::message::Version;
+use crate::wire::number::{self, Known, Part, Style, VLAN_PRESENT, VLAN_TCI};
+use crate::wire::{Reader, Result, Writer, match10};
+
+/// `OFPMT_OXM`.
+const TYPE_OXM: u16 = 1;
+/// `NXM_NX_COOKIE`, which is no field but stands in matches.
+const COOKIE: OxmNumber = number::nxm_1(30);
+
+/// An error.
+pub(crate) fn fail<T>(kind: ErrorKind, text: impl Into<String>) -> Result<T> {
+    Err(Error::new(kind, text))
+}
+
+/// What cannot be said in a version or format.
+pub(crate) fn unencodable<T>(text: impl Into<String>) -> Result<T> {
+    fail(ErrorKind::NxbrcUnencodableError, text)
+}
+
+/// The header of an entry.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Header {
+    /// Which field.
+    pub(crate) number: OxmNumber,
+    /// Whether a mask follows the value.
+    pub(crate) has_mask: bool,
+    /// Bytes of value and mask.
+    pub(crate) len: usize,
+}
+
+impl Header {
+    /// Reads one: four bytes, or eight for an experimenter's.
+    pub(crate) fn read(r: &mut Reader) -> Result<Header> {
+        let bits = r.u32()?;
+        let class = (bits >> 16) as u16;
+        let mut len = (bits & 0xff) as usize;
+        let mut experimenter = 0;
+        if class == class::EXPERIMENTER {
+            experimenter = r.u32()?;
+            len = match len.checked_sub(4) {
+                Some(len) => len,
+                None => return Err(r.bad_length("an experimenter's field is shorter than its header")),
+            };
+        }
+        let number = OxmNumber { class, field: (bits >> 9) as u8 & 0x7f, experimenter };
+        Ok(Header { number, has_mask: bits >> 8 & 1 != 0, len })
+    }
+
+    /// The header of a field's value.
+    pub(crate) fn of(known: &Known, has_mask: bool) -> Header {
+        Header { number: known.number, has_mask, len: known.bytes * (1 + usize::from(has_mask)) }
+    }
+
+    /// Writes it.
+    pub(crate) fn write(&self, out: &mut Vec<u8>) {
+        let is_experimenter = self.number.class == class::EXPERIMENTER;
+        let len = self.len + if is_experimenter { 4 } else { 0 };
+        out.u16(self.number.class);
+        out.u8(self.number.field << 1 | u8::from(self.has_mask));
+        out.u8(len as u8);
+        if is_experimenter {
+            out.u32(self.number.experimenter);
+        }
+    }
+
+    /// Bytes of the value alone.
+    fn value_len(&self) -> usize {
+        if self.has_mask { self.len / 2 } else { self.len }
+    }
+}
+
+/// An entry of a known field, as it is on the wire.
+pub(crate) struct Entry {
+    /// Which field.
+    pub(crate) number: OxmNumber,
+    /// Bits that the number has.
+    pub(crate) width: u32,
+    /// Whether there was a mask.
+    pub(crate) has_mask: bool,
+    /// The value.
+    pub(crate) value: u128,
+    /// The mask, all ones if there was none.
+    pub(crate) mask: u128,
+}
+
+/// The kinds of errors of an entry: they differ in matches and actions.
+pub(crate) struct Kinds {
+    pub(crate) field: ErrorKind,
+    pub(crate) length: ErrorKind,
+    pub(crate) value: ErrorKind,
+}
+
+const IN_MATCH: Kinds =
+    Kinds { field: ErrorKind::BmcBadField, length: ErrorKind::BmcBadLen, value: ErrorKind::BmcBadValue };
+
+/// Bits and bytes of values behind a number.
+fn size_of(number: OxmNumber, fields: &Fields) -> Option<(u32, usize)> {
+    if let Some(known) = number::known(number, fields) {
+        return Some((known.width, known.bytes));
+    }
+    if number == COOKIE {
+        return Some((64, 8));
+    }
+    let width = number::parts(number, fields)?.iter().map(|part| part.width).sum::<u32>();
+    Some((width, width as usize / 8))
+}
+
+/// Reads a header, a value and perhaps a mask.
+pub(crate) fn read_entry(r: &mut Reader, kinds: &Kinds, fields: &Fields) -> Result<Entry> {
+    let header = Header::read(r)?;
+    let Some((width, bytes)) = size_of(header.number, fields) else {
+        return fail(kinds.field, format!("there is no {}", number::unknown(header.number)));
+    };
+    if header.value_len() != bytes || header.has_mask && header.len % 2 != 0 {
+        return fail(kinds.length, format!("{}: {} bytes", number::unknown(header.number), header.len));
+    }
+    let full = number::ones(width);
+    let value = r.uint(bytes)?;
+    let mask = if header.has_mask { r.uint(bytes)? } else { full };
+    if header.has_mask && value & !mask != 0 {
+        return fail(
+            ErrorKind::BmcBadWildcards,
+            format!("{}: a value has bits outside its mask", number::unknown(header.number)),
+        );
+    }
+    if value & !full != 0 {
+        return fail(kinds.value, format!("{}: more than {width} bits", number::unknown(header.number)));
+    }
+    Ok(Entry { number: header.number, width, has_mask: header.has_mask, value, mask: mask & full })
+}
+
+/// Reads the `ofp_match` of a version.
+pub(crate) fn read_match(version: Version, r: &mut Reader, fields: &Fields) -> Result<Match> {
+    if version == Version::V10 {
+        return match10::read(r, fields);
+    }
+    let mut bytes = r.short(ErrorKind::BmcBadLen);
+    let kind = bytes.u16()?;
+    let len = usize::from(bytes.u16()?);
+    if len < 4 {
+        return fail(ErrorKind::BmcBadLen, format!("a match of {len} bytes"));
+    }
+    if kind != TYPE_OXM {
+        return fail(ErrorKind::BmcBadType, format!("a match of type {kind}"));
+    }
+    let entries = bytes.sub(len - 4)?;
+    bytes.skip(len.next_multiple_of(8) - len)?;
+    r.skip(len.next_multiple_of(8))?;
+    read_entries(entries, fields, None)
+}
+
+/// Reads `len` bytes of entries.
+pub(crate) fn read_nx_match(len: usize, r: &mut Reader, fields: &Fields) -> Result<Match> {
+    let entries = r.short(ErrorKind::BmcBadLen).sub(len)?;
+    r.skip(len)?;
+    read_entries(entries, fields, None)
+}
+
+/// The same where the match may name a cookie and its mask, which are zero if it does not.
+pub(crate) fn read_nx_match_with_cookie(len: usize, r: &mut Reader, fields: &Fields) -> Result<(Match, u64, u64)> {
+    let entries = r.short(ErrorKind::BmcBadLen).sub(len)?;
+    r.skip(len)?;
+    let mut cookie = (0, 0);
+    let matching = read_entries(entries, fields, Some(&mut cookie))?;
+    Ok((matching, cookie.0, cookie.1))
+}
+
+fn read_entries(mut r: Reader, fields: &Fields, mut cookie: Option<&mut (u64, u64)>) -> Result<Match> {
+    let mut matching = Match::any();
+    while !r.is_empty() {
+        let entry = read_entry(&mut r, &IN_MATCH, fields)?;
+        if entry.number == COOKIE && fields.numbered(COOKIE).is_none() {
+            match cookie.as_deref_mut() {
+                None => return fail(ErrorKind::BmcBadField, "a cookie cannot be matched here"),
+                Some(cookie) if cookie.1 != 0 => return fail(ErrorKind::BmcDupField, "two cookies"),
+                Some(cookie) => *cookie = (entry.value as u64, entry.mask as u64),
+            }
+            continue;
+        }
+        match number::parts(entry.number, fields) {
+            Some(parts) => add_parts(&mut matching, &entry, &parts, fields)?,
+            None => {
+                let Some(known) = number::known(entry.number, fields) else {
+                    return fail(ErrorKind::BmcBadField, format!("there is no {}", number::unknown(entry.number)));
+                };
+                let (value, mask) = known.read(entry.value, entry.mask, fields);
+                add(&mut matching, known.id, value, mask, fields)?;
+            }
+        }
+    }
+    Ok(matching)
+}
+
+/// Adds what a match asks of a field, if it may.
+fn add(matching: &mut Match, id: FieldId, value: u128, mask: u128, fields: &Fields) -> Result<()> {
+    let field = fields.get(id);
+    if !field.maskable && mask != 0 && mask != field.full() {
+        return fail(ErrorKind::BmcBadMask, format!("`{}` cannot be masked", field.name));
+    }
+    if !matching.provides(id, fields) {
+        return fail(ErrorKind::BmcBadPrereq, format!("`{}` needs another field", field.name));
+    }
+    if !matching.add(id, value, mask) {
+        return fail(ErrorKind::BmcDupField, format!("`{}` twice", field.name));
+    }
+    Ok(())
+}
+
+/// Adds what a match asks of fields that lie side by side.
+fn add_parts(matching: &mut Match, entry: &Entry, parts: &[Part], fields: &Fields) -> Result<()> {
+    let mut mask = entry.mask;
+    if entry.number == VLAN_TCI {
+        let (no_tag, pcp) = (entry.value & VLAN_PRESENT == 0 && mask & VLAN_PRESENT != 0, entry.value >> 13);
+        if no_tag {
+            // There is no other value without a tag, so that the other bits are zero or never match.
+            if entry.value != 0 {
+                return fail(ErrorKind::BmcBadValue, "VLAN bits of packets without a tag");
+            }
+            return add(matching, parts[1].id, 0, number::ones(13), fields);
+        }
+        if mask >> 13 != 0 && mask & VLAN_PRESENT == 0 {
+            if pcp == 0 {
+                return fail(ErrorKind::BmcBadMask, "VLAN priority 0 with or without a tag");
+            }
+            // A priority other than zero has a tag.
+            mask |= VLAN_PRESENT;
+        }
+    }
+    let value = if mask == entry.mask { entry.value } else { entry.value | VLAN_PRESENT };
+    // The least significant first: a VLAN priority needs the id's bit for the tag.
+    for part in parts.iter().rev() {
+        let (value, mask) = (value >> part.lo & number::ones(part.width), mask >> part.lo & number::ones(part.width));
+        if mask != 0 {
+            add(matching, part.id, value, mask, fields)?;
+        }
+    }
+    Ok(())
+}
+
+/// Writes the `ofp_match` of a version.
+pub(crate) fn write_match(version: Version, matching: &Match, fields: &Fields, out: &mut Vec<u8>) -> Result<()> {
+    if version == Version::V10 {
+        return match10::write(matching, fields, out);
+    }
+    let start = out.len();
+    out.u16(TYPE_OXM);
+    out.u16(0);
+    write_entries(Style::Oxm, matching, fields, out)?;
+    out.patch_length(start + 2, start)?;
+    out.align(start);
+    Ok(())
+}
+
+/// Writes entries alone. In OpenFlow 1.0 they have Nicira's numbers.
+pub(crate) fn write_nx_match(version: Version, matching: &Match, fields: &Fields, out: &mut Vec<u8>) -> Result<()> {
+    write_entries(style(version), matching, fields, out)
+}
+
+/// The numbers that a version prefers.
+pub(crate) fn style(version: Version) -> Style {
+    if version == Version::V10 { Style::Nxm } else { Style::Oxm }
+}
+
+fn write_entries(style: Style, matching: &Match, fields: &Fields, out: &mut Vec<u8>) -> Result<()> {
+    let mut terms = Vec::with_capacity(matching.terms().len());
+    for term in matching.terms() {
+        order(*term, matching, fields, &mut terms);
+    }
+    let tag = if style == Style::Nxm { number::parts(VLAN_TCI, fields) } else { None };
+    let mut has_tag = false;
+    for term in terms {
+        if let Some(tag) = tag.as_ref().filter(|tag| tag.iter().any(|part| part.id == term.field)) {
+            if !has_tag {
+                write_tag(matching, tag, out);
+            }
+            has_tag = true;
+            continue;
+        }
+        let field = fields.get(term.field);
+        let Some(known) = number::number_of(term.field, style, fields) else {
+            return unencodable(format!("`{}` has no OXM number", field.name));
+        };
+        let Some((value, mask)) = known.write(term.value, term.mask, fields) else {
+            return unencodable(format!("`{}`: {:#x}", field.name, term.value));
+        };
+        write_entry(&known, value, mask, out);
+    }
+    Ok(())
+}
+
+/// Appends a term behind those that it needs.
+fn order(term: Term, matching: &Match, fields: &Fields, terms: &mut Vec<Term>) {
+    // A field that needs itself, by others, is not declared by any sound program; it must not hang the switch either.
+    fn visit(term: Term, matching: &Match, fields: &Fields, open: &mut Vec<FieldId>, terms: &mut Vec<Term>) {
+        if terms.contains(&term) || open.contains(&term.field) {
+            return;
+        }
+        open.push(term.field);
+        for needs in &fields.get(term.field).prerequisites {
+            if let Some(term) = matching.term(needs.field) {
+                visit(term, matching, fields, open, terms);
+            }
+        }
+        open.pop();
+        terms.push(term);
+    }
+    visit(term, matching, fields, &mut Vec::new(), terms);
+}
+
+fn write_tag(matching: &Match, parts: &[Part], out: &mut Vec<u8>) {
+    let (mut value, mut mask) = (0, 0);
+    for part in parts {
+        if let Some(term) = matching.term(part.id) {
+            value |= term.value << part.lo;
+            mask |= term.mask << part.lo;
+        }
+    }
+    let has_mask = mask != number::ones(16);
+    Header { number: VLAN_TCI, has_mask, len: if has_mask { 4 } else { 2 } }.write(out);
+    out.u16(value as u16);
+    if has_mask {
+        out.u16(mask as u16);
+    }
+}
+
+/// Writes a header, a value, and a mask if it is not all ones.
+pub(crate) fn write_entry(known: &Known, value: u128, mask: u128, out: &mut Vec<u8>) {
+    let has_mask = mask != known.full();
+    Header::of(known, has_mask).write(out);
+    out.uint(value, known.bytes);
+    if has_mask {
+        out.uint(mask, known.bytes);
+    }
+}
+
+/// Reads the header of an entry: the field, whether there is a mask, and bytes of value and mask.
+pub(crate) fn read_field_header(r: &mut Reader, fields: &Fields) -> Result<(FieldId, bool, usize)> {
+    let mut bytes = r.short(ErrorKind::BmcBadLen);
+    let before = bytes.position();
+    let header = Header::read(&mut bytes)?;
+    r.skip(bytes.position() - before)?;
+    match number::known(header.number, fields) {
+        Some(known) => Ok((known.id, header.has_mask, header.len)),
+        None => fail(ErrorKind::BmcBadField, format!("there is no {}", number::unknown(header.number))),
+    }
+}
+
+/// Writes the header of an entry.
+pub(crate) fn write_field_header(
+    version: Version,
+    field: FieldId,
+    has_mask: bool,
+    fields: &Fields,
+    out: &mut Vec<u8>,
+) -> Result<()> {
+    match number::number_of(field, style(version), fields) {
+        Some(known) => {
+            Header::of(&known, has_mask).write(out);
+            Ok(())
+        }
+        None => unencodable(format!("`{}` has no OXM number", fields.get(field).name)),
+    }
+}

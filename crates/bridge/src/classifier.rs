@@ -1,0 +1,270 @@
+//! The flows of one table: tuple space search, with what makes cached results wide.
+//!
+//! Flows with the same mask are a *subtable*, a hash table over masked words (Srinivasan, Suri and Varghese, "Packet Classification
+//! using Tuple Space Search", SIGCOMM 1999). A lookup goes through subtables by their highest priority and ends when no later one can
+//! hold a better flow. It says which bits it *consulted*: any record that has the same bits there gets the same answer. To keep these
+//! few (Pfaff et al., "The Design and Implementation of Open vSwitch", NSDI 2015, section 5):
+//!
+//! - *Staged lookup*: a subtable has the hashes of its flows' first fields by stage (`key`). If there is no such hash, later stages
+//!   are not consulted. A hash that is there by chance only makes the result narrower.
+//! - *Prefix tracking* ([`trie`]): for fields that are matched with prefixes, a trie says which prefix lengths can match and how many
+//!   bits tell so. Subtables of other lengths are skipped.
+//!
+//! **Identity.** Flows with equal words and masks and equal priority are the same flow, also if one names `xreg0` and the other
+//! `reg0` and `reg1`.
+//!
+//! **Conjunctive matches** (ovs-fields(7), "Conjunctive Match Fields"): flows with `conjunction` actions do not match themselves. If
+//! those that a packet matches have all clauses of a conjunction, at one priority above the best other flow, the packet is looked
+//! up again with `conj_id`.
+//!
+//! Tests: `classifier/tests.rs`, against a linear scan, with every bit flipped that was not consulted.
+
+mod subtable;
+#[cfg(test)]
+mod tests;
+mod trie;
+
+use crate::flow::Flow;
+use crate::key::{Consulted, Layout, WordTerm};
+use openflow::field::{OxmNumber, class};
+use openflow::{Action, FieldId, Match};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use subtable::Subtable;
+use trie::Tries;
+
+/// A flow, and what its actions say about conjunctions.
+#[derive(Clone, Debug)]
+struct Rule {
+    flow: Arc<Flow>,
+    is_conjunction: bool,
+}
+
+/// Flows of a table.
+#[derive(Debug)]
+pub struct Classifier {
+    layout: Arc<Layout>,
+    subtables: Vec<Option<Subtable>>,
+    free: Vec<usize>,
+    by_mask: HashMap<Box<[(u32, u64)]>, usize>,
+    /// Subtables by their highest priority, the highest first.
+    order: Vec<(u16, usize)>,
+    tries: Tries,
+    /// Flows whose match contradicts itself.
+    impossible: HashMap<(Match, u16), Arc<Flow>>,
+    len: usize,
+    conj_id: Option<FieldId>,
+}
+
+/// The number of `conj_id`.
+const CONJ_ID: OxmNumber = OxmNumber { class: class::NXM_1, field: 37, experimenter: 0 };
+
+impl Classifier {
+    /// No flows.
+    pub fn new(layout: &Arc<Layout>) -> Classifier {
+        Classifier {
+            subtables: Vec::new(),
+            free: Vec::new(),
+            by_mask: HashMap::new(),
+            order: Vec::new(),
+            tries: Tries::default(),
+            impossible: HashMap::new(),
+            len: 0,
+            conj_id: layout.fields().numbered(CONJ_ID),
+            layout: Arc::clone(layout),
+        }
+    }
+
+    /// Adds a flow in the place of one with the same match and priority, which is given back.
+    pub fn insert(&mut self, flow: Arc<Flow>) -> Option<Arc<Flow>> {
+        let Some(terms) = self.layout.terms(&flow.matching) else {
+            let old = self.impossible.insert((flow.matching.clone(), flow.priority), flow);
+            self.len += usize::from(old.is_none());
+            return old;
+        };
+        let is_conjunction = flow.instructions.apply.iter().any(|action| matches!(action, Action::Conjunction { .. }));
+        let rule = Rule { flow, is_conjunction };
+        let at = self.subtable_for(&terms);
+        let subtable = self.subtables[at].as_mut()?;
+        let before = subtable.max_priority();
+        let old = subtable.insert(&terms, rule);
+        let after = subtable.max_priority();
+        if old.is_none() {
+            self.len += 1;
+            self.tries.insert(subtable.prefixes(), &terms);
+        }
+        self.reorder(at, before, after);
+        old
+    }
+
+    /// Removes a flow.
+    pub fn remove(&mut self, matching: &Match, priority: u16) -> Option<Arc<Flow>> {
+        let Some(terms) = self.layout.terms(matching) else {
+            let old = self.impossible.remove(&(matching.clone(), priority));
+            self.len -= usize::from(old.is_some());
+            return old;
+        };
+        let at = self.subtable_of(&terms)?;
+        let subtable = self.subtables[at].as_mut()?;
+        let before = subtable.max_priority();
+        let old = subtable.remove(&terms, priority)?;
+        let after = subtable.max_priority();
+        self.len -= 1;
+        self.tries.remove(subtable.prefixes(), &terms);
+        self.reorder(at, before, after);
+        if after.is_none() {
+            self.tries.release(self.subtables[at].take()?.prefixes());
+            self.by_mask.remove(&mask_of(&terms));
+            self.free.push(at);
+        }
+        Some(old)
+    }
+
+    /// The flow with this match and priority.
+    pub fn find(&self, matching: &Match, priority: u16) -> Option<&Arc<Flow>> {
+        match self.layout.terms(matching) {
+            Some(terms) => self.subtables[self.subtable_of(&terms)?].as_ref()?.find(&terms, priority),
+            None => self.impossible.get(&(matching.clone(), priority)),
+        }
+    }
+
+    /// All flows, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Flow>> {
+        self.subtables.iter().flatten().flat_map(Subtable::iter).chain(self.impossible.values())
+    }
+
+    /// How many.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Masks of flows.
+    pub fn masks(&self) -> usize {
+        self.order.len()
+    }
+
+    /// The flow that a record matches: the one of the highest priority. Adds to `consulted` the bits that decided.
+    ///
+    /// Which of several flows of that priority it is, is not said (OpenFlow 1.3.5, 5.3); it depends on consulted bits only.
+    pub fn lookup(&self, record: &[u64], consulted: &mut Consulted) -> Option<&Arc<Flow>> {
+        let mut soft = Vec::new();
+        let hard = self.search(record, consulted, &mut soft);
+        let above = hard.map(|flow| flow.priority);
+        soft.retain(|flow: &&Arc<Flow>| above.is_none_or(|above| flow.priority > above));
+        let Some(conj_id) = self.conj_id.filter(|_| !soft.is_empty()) else { return hard };
+        let mut again = record.to_vec();
+        for id in complete_conjunctions(&soft) {
+            let place = self.layout.place(conj_id);
+            place.write(&mut again, u128::from(id), u128::MAX);
+            // Bits of `conj_id` are no bits of the packet in this lookup.
+            let mut these = Consulted::new(record.len());
+            let found = self.search(&again, &mut these, &mut Vec::new());
+            place.spread(0, u128::MAX, |word, mask, _| these.remove(word, mask));
+            these.iter().for_each(|(word, mask)| consulted.add(word, mask));
+            if found.is_some() {
+                return found;
+            }
+        }
+        hard
+    }
+
+    /// The best flow without conjunctions; puts those with conjunctions that match into `soft`, at least all of higher priority.
+    fn search<'a>(
+        &'a self,
+        record: &[u64],
+        consulted: &mut Consulted,
+        soft: &mut Vec<&'a Arc<Flow>>,
+    ) -> Option<&'a Arc<Flow>> {
+        let mut best: Option<&Arc<Flow>> = None;
+        let mut answers = self.tries.begin();
+        for (priority, at) in &self.order {
+            if best.is_some_and(|best| best.priority >= *priority) {
+                break;
+            }
+            let Some(subtable) = &self.subtables[*at] else { continue };
+            let Some(rules) = subtable.lookup(record, &self.tries, &mut answers, consulted) else { continue };
+            for rule in rules {
+                if best.is_some_and(|best| best.priority >= rule.flow.priority) {
+                    break;
+                }
+                if !rule.is_conjunction {
+                    best = Some(&rule.flow);
+                    break;
+                }
+                soft.push(&rule.flow);
+            }
+        }
+        best
+    }
+
+    fn subtable_of(&self, terms: &[WordTerm]) -> Option<usize> {
+        self.by_mask.get(&mask_of(terms)).copied()
+    }
+
+    fn subtable_for(&mut self, terms: &[WordTerm]) -> usize {
+        let mask = mask_of(terms);
+        if let Some(at) = self.by_mask.get(&mask) {
+            return *at;
+        }
+        let prefixes = self.tries.acquire(&self.layout, &mask);
+        let subtable = Some(Subtable::new(&self.layout, &mask, prefixes));
+        let at = match self.free.pop() {
+            Some(at) => {
+                self.subtables[at] = subtable;
+                at
+            }
+            None => {
+                self.subtables.push(subtable);
+                self.subtables.len() - 1
+            }
+        };
+        self.by_mask.insert(mask, at);
+        at
+    }
+
+    /// Keeps `order` when a subtable's highest priority has changed.
+    fn reorder(&mut self, at: usize, before: Option<u16>, after: Option<u16>) {
+        if before == after {
+            return;
+        }
+        if let Some(before) = before {
+            let from = self.order.partition_point(|(priority, _)| *priority > before);
+            if let Some(i) = self.order[from..].iter().position(|(_, other)| *other == at) {
+                self.order.remove(from + i);
+            }
+        }
+        if let Some(after) = after {
+            let to = self.order.partition_point(|(priority, _)| *priority >= after);
+            self.order.insert(to, (after, at));
+        }
+    }
+}
+
+fn mask_of(terms: &[WordTerm]) -> Box<[(u32, u64)]> {
+    terms.iter().map(|term| (term.word, term.mask)).collect()
+}
+
+/// Conjunctions of which all clauses are there, by priority, the highest first, then by id.
+fn complete_conjunctions(soft: &[&Arc<Flow>]) -> Vec<u32> {
+    // By priority and id: how many clauses there are to be, and which there are.
+    let mut clauses: BTreeMap<(std::cmp::Reverse<u16>, u32), (u8, u64)> = BTreeMap::new();
+    for flow in soft {
+        for action in &flow.instructions.apply {
+            if let Action::Conjunction { clause, clauses: count, id } = action {
+                let (least, seen) = clauses.entry((std::cmp::Reverse(flow.priority), *id)).or_insert((*count, 0));
+                *least = (*least).max(*count);
+                *seen |= 1u64.checked_shl(u32::from(*clause)).unwrap_or(0);
+            }
+        }
+    }
+    let complete = clauses.into_iter().filter(|(_, (count, seen))| {
+        let all = 1u64.checked_shl(u32::from(*count)).unwrap_or(0).wrapping_sub(1);
+        seen & all == all
+    });
+    complete.map(|((_, id), _)| id).collect()
+}

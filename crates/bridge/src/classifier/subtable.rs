@@ -1,0 +1,212 @@
+//! Flows with one mask.
+
+use super::Rule;
+use super::trie::{Answers, Prefix, Tries};
+use crate::flow::Flow;
+use crate::key::{Consulted, Layout, STAGES, WordTerm, mix};
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::Arc;
+
+/// Hashes are hashes already.
+#[derive(Default, Debug)]
+pub struct Keep(u64);
+
+impl Hasher for Keep {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, _: &[u8]) {}
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
+}
+
+type ByHash<T> = HashMap<u64, T, BuildHasherDefault<Keep>>;
+
+/// Flows with the same values: the highest priority first.
+#[derive(Debug)]
+struct Entry {
+    /// In the order of the mask.
+    values: Box<[u64]>,
+    rules: Vec<Rule>,
+}
+
+/// A group of words that are looked up together, and the hashes of the flows' values up to them.
+#[derive(Debug)]
+struct Stage {
+    /// The words' end in the mask.
+    end: usize,
+    stage: usize,
+    /// Hashes and how many entries have each. Empty for the last stage, whose hashes are `entries`.
+    hashes: ByHash<u32>,
+}
+
+/// Flows with one mask.
+#[derive(Debug)]
+pub struct Subtable {
+    /// Words and masks, by stage, then by word.
+    mask: Box<[(u32, u64)]>,
+    stages: Vec<Stage>,
+    prefixes: Vec<Prefix>,
+    entries: ByHash<Vec<Entry>>,
+    /// How many flows have each priority.
+    priorities: BTreeMap<u16, usize>,
+    seed: u64,
+}
+
+impl Subtable {
+    /// No flows of this mask.
+    pub fn new(layout: &Layout, mask: &[(u32, u64)], prefixes: Vec<Prefix>) -> Subtable {
+        let mut mask: Box<[(u32, u64)]> = mask.into();
+        mask.sort_by_key(|(word, _)| (layout.word_stage(*word), *word));
+        let mut stages: Vec<Stage> = Vec::with_capacity(STAGES);
+        for (i, (word, _)) in mask.iter().enumerate() {
+            let stage = layout.word_stage(*word);
+            match stages.last_mut() {
+                Some(last) if last.stage == stage => last.end = i + 1,
+                _ => stages.push(Stage { end: i + 1, stage, hashes: HashMap::default() }),
+            }
+        }
+        Subtable {
+            mask,
+            stages,
+            prefixes,
+            entries: HashMap::default(),
+            priorities: BTreeMap::new(),
+            seed: layout.seed(),
+        }
+    }
+
+    /// Its prefixes of tracked fields.
+    pub fn prefixes(&self) -> &[Prefix] {
+        &self.prefixes
+    }
+
+    /// The highest priority of its flows.
+    pub fn max_priority(&self) -> Option<u16> {
+        self.priorities.last_key_value().map(|(priority, _)| *priority)
+    }
+
+    /// Its flows.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Flow>> {
+        self.entries.values().flatten().flat_map(|entry| &entry.rules).map(|rule| &rule.flow)
+    }
+
+    fn values(&self, terms: &[WordTerm]) -> Box<[u64]> {
+        let value = |(word, _): &(u32, u64)| terms.iter().find(|term| term.word == *word).map_or(0, |term| term.value);
+        self.mask.iter().map(value).collect()
+    }
+
+    /// The hash at the end of each stage.
+    fn hashes<'a>(&'a self, values: &'a [u64]) -> impl Iterator<Item = u64> + 'a {
+        let mut from = 0;
+        self.stages.iter().scan(self.seed, move |hash, stage| {
+            *hash = values[from..stage.end].iter().fold(*hash, |hash, value| mix(hash, *value));
+            from = stage.end;
+            Some(*hash)
+        })
+    }
+
+    /// The hash of all values.
+    fn hash(&self, values: &[u64]) -> u64 {
+        values.iter().fold(self.seed, |hash, value| mix(hash, *value))
+    }
+
+    /// Adds a flow; gives back the one of the same values and priority.
+    pub fn insert(&mut self, terms: &[WordTerm], rule: Rule) -> Option<Arc<Flow>> {
+        let values = self.values(terms);
+        let hash = self.hash(&values);
+        let entries = self.entries.entry(hash).or_default();
+        let priority = rule.flow.priority;
+        if let Some(entry) = entries.iter_mut().find(|entry| entry.values == values) {
+            let at = entry.rules.partition_point(|other| other.flow.priority > priority);
+            if let Some(old) = entry.rules.get_mut(at).filter(|old| old.flow.priority == priority) {
+                return Some(std::mem::replace(old, rule).flow);
+            }
+            entry.rules.insert(at, rule);
+        } else {
+            entries.push(Entry { values: values.clone(), rules: vec![rule] });
+            let hashes: Vec<u64> = self.hashes(&values).collect();
+            let last = self.stages.len().saturating_sub(1);
+            for (stage, hash) in self.stages[..last].iter_mut().zip(hashes) {
+                *stage.hashes.entry(hash).or_insert(0) += 1;
+            }
+        }
+        *self.priorities.entry(priority).or_insert(0) += 1;
+        None
+    }
+
+    /// Removes a flow.
+    pub fn remove(&mut self, terms: &[WordTerm], priority: u16) -> Option<Arc<Flow>> {
+        let values = self.values(terms);
+        let hash = self.hash(&values);
+        let entries = self.entries.get_mut(&hash)?;
+        let at = entries.iter().position(|entry| entry.values == values)?;
+        let rules = &mut entries[at].rules;
+        let old = rules.remove(rules.iter().position(|rule| rule.flow.priority == priority)?);
+        if rules.is_empty() {
+            entries.swap_remove(at);
+            if entries.is_empty() {
+                self.entries.remove(&hash);
+            }
+            let hashes: Vec<u64> = self.hashes(&values).collect();
+            let last = self.stages.len().saturating_sub(1);
+            for (stage, hash) in self.stages[..last].iter_mut().zip(hashes) {
+                if let Some(count) = stage.hashes.get_mut(&hash) {
+                    *count -= 1;
+                    if *count == 0 {
+                        stage.hashes.remove(&hash);
+                    }
+                }
+            }
+        }
+        if let Some(count) = self.priorities.get_mut(&priority) {
+            *count -= 1;
+            if *count == 0 {
+                self.priorities.remove(&priority);
+            }
+        }
+        Some(old.flow)
+    }
+
+    /// The flow with these values and priority.
+    pub fn find(&self, terms: &[WordTerm], priority: u16) -> Option<&Arc<Flow>> {
+        let values = self.values(terms);
+        let entry = self.entries.get(&self.hash(&values))?.iter().find(|entry| entry.values == values)?;
+        entry.rules.iter().find(|rule| rule.flow.priority == priority).map(|rule| &rule.flow)
+    }
+
+    /// The flows that a record matches, the highest priority first. Adds the bits that decided.
+    pub fn lookup(
+        &self,
+        record: &[u64],
+        tries: &Tries,
+        answers: &mut Answers,
+        consulted: &mut Consulted,
+    ) -> Option<&[Rule]> {
+        let (mut hash, mut from) = (self.seed, 0);
+        for (i, stage) in self.stages.iter().enumerate() {
+            for prefix in self.prefixes.iter().filter(|prefix| prefix.stage == stage.stage) {
+                if !tries.can_match(*prefix, record, answers, consulted) {
+                    return None;
+                }
+            }
+            for (word, mask) in &self.mask[from..stage.end] {
+                consulted.add(*word, *mask);
+                hash = mix(hash, record[*word as usize] & mask);
+            }
+            from = stage.end;
+            if i + 1 < self.stages.len() && !stage.hashes.contains_key(&hash) {
+                return None;
+            }
+        }
+        let is_same = |entry: &&Entry| {
+            let mut pairs = self.mask.iter().zip(&entry.values);
+            pairs.all(|((word, mask), value)| record[*word as usize] & mask == *value)
+        };
+        self.entries.get(&hash)?.iter().find(is_same).map(|entry| entry.rules.as_slice())
+    }
+}

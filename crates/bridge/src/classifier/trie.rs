@@ -1,0 +1,307 @@
+//! Prefix tracking (Pfaff et al., NSDI 2015, 5.4): binary tries with path compression.
+
+use crate::key::{Consulted, Layout, Place, WordTerm, low128};
+use openflow::FieldId;
+
+/// Fields of a classifier that are tracked at most.
+const TRIES_MAX: usize = 6;
+/// Fields of fewer bits are not tracked.
+const WIDTH_MIN: u32 = 8;
+/// Fields that vary more than those of earlier stages; in earlier stages fields are tracked once a flow matches a prefix of them.
+const STAGE_MIN: usize = 2;
+
+/// A subtable's prefix of a tracked field: which trie, and its bits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Prefix {
+    /// Place among [`Tries`].
+    pub trie: usize,
+    /// Bits, at least 1.
+    pub len: u32,
+    /// The stage in which the field is looked up.
+    pub stage: usize,
+}
+
+/// The tries of a classifier.
+#[derive(Debug, Default)]
+pub struct Tries {
+    all: Vec<Tracked>,
+}
+
+#[derive(Debug)]
+struct Tracked {
+    place: Place,
+    /// Subtables that use it.
+    users: usize,
+    trie: Trie,
+}
+
+/// What a trie says about a value: `needed` bits decide that only prefixes of the lengths in `lens` can match.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Answer {
+    /// How many leading bits tell so.
+    pub needed: u32,
+    /// Bit `n` stands for length `n + 1`.
+    pub lens: u128,
+}
+
+/// Answers of the tries for one record.
+#[derive(Debug)]
+pub struct Answers([Option<Answer>; TRIES_MAX]);
+
+impl Tries {
+    /// For a new subtable: the tracked fields that its mask has a prefix of.
+    pub fn acquire(&mut self, layout: &Layout, mask: &[(u32, u64)]) -> Vec<Prefix> {
+        let mut found: Vec<Prefix> = Vec::new();
+        for (i, field) in layout.fields().iter() {
+            let Some(prefix) = self.acquire_field(layout, i, field.width, mask) else { continue };
+            if found.iter().any(|other| other.trie == prefix.trie) {
+                self.all[prefix.trie].users -= 1;
+            } else {
+                found.push(prefix);
+            }
+        }
+        found
+    }
+
+    fn acquire_field(&mut self, layout: &Layout, field: FieldId, width: u32, mask: &[(u32, u64)]) -> Option<Prefix> {
+        let place = layout.place(field);
+        if width < WIDTH_MIN || layout.is_metadata(field) {
+            return None;
+        }
+        let len = prefix_len(place, mask)?;
+        if len == width && layout.stage(field) < STAGE_MIN && !self.all.iter().any(|t| t.users > 0 && t.place == *place)
+        {
+            return None;
+        }
+        // The first stage of its words, so that no lookup consults it before.
+        let stage = place.parts.iter().map(|part| layout.word_stage(part.word)).min().unwrap_or(0);
+        let trie = match self.all.iter().position(|t| t.users > 0 && t.place == *place) {
+            Some(at) => at,
+            None => {
+                let new = Tracked { place: place.clone(), users: 0, trie: Trie::new(width) };
+                match self.all.iter().position(|t| t.users == 0) {
+                    Some(at) => {
+                        self.all[at] = new;
+                        at
+                    }
+                    None if self.all.len() < TRIES_MAX => {
+                        self.all.push(new);
+                        self.all.len() - 1
+                    }
+                    None => return None,
+                }
+            }
+        };
+        self.all[trie].users += 1;
+        Some(Prefix { trie, len, stage })
+    }
+
+    /// The subtable is gone.
+    pub fn release(&mut self, prefixes: &[Prefix]) {
+        for prefix in prefixes {
+            self.all[prefix.trie].users -= 1;
+        }
+    }
+
+    /// A flow of a subtable came.
+    pub fn insert(&mut self, prefixes: &[Prefix], terms: &[WordTerm]) {
+        for prefix in prefixes {
+            let tracked = &mut self.all[prefix.trie];
+            tracked.trie.insert(value_of(&tracked.place, terms), prefix.len);
+        }
+    }
+
+    /// A flow of a subtable went.
+    pub fn remove(&mut self, prefixes: &[Prefix], terms: &[WordTerm]) {
+        for prefix in prefixes {
+            let tracked = &mut self.all[prefix.trie];
+            tracked.trie.remove(value_of(&tracked.place, terms), prefix.len);
+        }
+    }
+
+    /// No answers yet.
+    pub fn begin(&self) -> Answers {
+        Answers([None; TRIES_MAX])
+    }
+
+    /// Whether flows of this prefix length can match. If not, adds what decides so to `consulted`.
+    pub fn can_match(&self, prefix: Prefix, record: &[u64], answers: &mut Answers, consulted: &mut Consulted) -> bool {
+        let tracked = &self.all[prefix.trie];
+        let answer = answers.0[prefix.trie].get_or_insert_with(|| tracked.trie.search(tracked.place.read(record)));
+        if answer.lens >> (prefix.len - 1) & 1 == 1 {
+            return true;
+        }
+        let width = tracked.place.width;
+        let mask = low128(width) & !low128(width - answer.needed);
+        tracked.place.spread(0, mask, |word, mask, _| consulted.add(word, mask));
+        false
+    }
+}
+
+/// How many leading bits of a place a mask has, if these are all it has there and at least one.
+fn prefix_len(place: &Place, mask: &[(u32, u64)]) -> Option<u32> {
+    let mut bits = 0u128;
+    for part in &place.parts {
+        if let Ok(at) = mask.binary_search_by_key(&part.word, |(word, _)| *word) {
+            bits |= u128::from((mask[at].1 & part.mask()) >> part.shift) << part.at;
+        }
+    }
+    let len = (bits << (128 - place.width)).leading_ones();
+    (len > 0 && bits == low128(place.width) & !low128(place.width - len.min(place.width))).then_some(len)
+}
+
+fn value_of(place: &Place, terms: &[WordTerm]) -> u128 {
+    let mut value = 0;
+    for part in &place.parts {
+        if let Ok(at) = terms.binary_search_by_key(&part.word, |term| term.word) {
+            value |= u128::from((terms[at].value & part.mask()) >> part.shift) << part.at;
+        }
+    }
+    value
+}
+
+/// No node.
+const NONE: u32 = u32::MAX;
+
+#[derive(Clone, Copy, Debug)]
+struct Node {
+    /// From the root, left-aligned.
+    bits: u128,
+    /// From the root.
+    len: u32,
+    /// Flows with exactly this prefix.
+    count: u32,
+    children: [u32; 2],
+}
+
+/// A trie of prefixes.
+#[derive(Debug)]
+pub struct Trie {
+    width: u32,
+    nodes: Vec<Node>,
+    free: Vec<u32>,
+}
+
+/// The first `len` bits of a left-aligned value.
+fn head(bits: u128, len: u32) -> u128 {
+    if len == 0 { 0 } else { bits & !low128(128 - len) }
+}
+
+fn bit(bits: u128, at: u32) -> usize {
+    (bits >> (127 - at) & 1) as usize
+}
+
+impl Trie {
+    /// No prefixes of values of `width` bits.
+    pub fn new(width: u32) -> Trie {
+        let root = Node { bits: 0, len: 0, count: 0, children: [NONE; 2] };
+        Trie { width, nodes: vec![root], free: Vec::new() }
+    }
+
+    fn add_node(&mut self, node: Node) -> u32 {
+        match self.free.pop() {
+            Some(at) => {
+                self.nodes[at as usize] = node;
+                at
+            }
+            None => {
+                self.nodes.push(node);
+                self.nodes.len() as u32 - 1
+            }
+        }
+    }
+
+    /// One more prefix.
+    pub fn insert(&mut self, value: u128, len: u32) {
+        let bits = head(value << (128 - self.width), len);
+        let mut at = 0usize;
+        loop {
+            let node = self.nodes[at];
+            if node.len == len {
+                self.nodes[at].count += 1;
+                return;
+            }
+            let side = bit(bits, node.len);
+            let child = node.children[side];
+            let leaf = Node { bits, len, count: 1, children: [NONE; 2] };
+            if child == NONE {
+                self.nodes[at].children[side] = self.add_node(leaf);
+                return;
+            }
+            let below = self.nodes[child as usize];
+            let common = (bits ^ below.bits).leading_zeros().min(len).min(below.len);
+            if common == below.len {
+                at = child as usize;
+                continue;
+            }
+            // The child's path is split where it leaves ours.
+            let mut middle = Node { bits: head(bits, common), len: common, count: 0, children: [NONE; 2] };
+            middle.children[bit(below.bits, common)] = child;
+            if common == len {
+                middle.count = 1;
+            } else {
+                middle.children[bit(bits, common)] = self.add_node(leaf);
+            }
+            self.nodes[at].children[side] = self.add_node(middle);
+            return;
+        }
+    }
+
+    /// One prefix less. It must have been inserted.
+    pub fn remove(&mut self, value: u128, len: u32) {
+        let bits = head(value << (128 - self.width), len);
+        // The path to the node: nodes and the sides taken.
+        let (mut at, mut path) = (0usize, Vec::new());
+        while self.nodes[at].len < len {
+            let side = bit(bits, self.nodes[at].len);
+            let child = self.nodes[at].children[side];
+            if child == NONE {
+                return;
+            }
+            path.push((at, side));
+            at = child as usize;
+        }
+        if self.nodes[at].len != len || self.nodes[at].bits != bits || self.nodes[at].count == 0 {
+            return;
+        }
+        self.nodes[at].count -= 1;
+        // Nodes without flows have two children, but for the root.
+        while let Some((parent, side)) = path.pop() {
+            let node = self.nodes[at];
+            let rest = match (node.count, node.children) {
+                (0, [only, NONE] | [NONE, only]) => only,
+                _ => return,
+            };
+            self.nodes[parent].children[side] = rest;
+            self.free.push(at as u32);
+            if rest != NONE {
+                return;
+            }
+            at = parent;
+        }
+    }
+
+    /// What it says about a value.
+    pub fn search(&self, value: u128) -> Answer {
+        let value = value << (128 - self.width);
+        let (mut at, mut lens) = (0usize, 0u128);
+        loop {
+            let node = self.nodes[at];
+            let common = (value ^ node.bits).leading_zeros().min(node.len);
+            if common < node.len {
+                return Answer { needed: common + 1, lens };
+            }
+            if node.count > 0 && node.len > 0 {
+                lens |= 1 << (node.len - 1);
+            }
+            if node.len == self.width || node.children == [NONE; 2] {
+                return Answer { needed: node.len, lens };
+            }
+            let child = node.children[bit(value, node.len)];
+            if child == NONE {
+                return Answer { needed: node.len + 1, lens };
+            }
+            at = child as usize;
+        }
+    }
+}

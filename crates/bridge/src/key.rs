@@ -1,0 +1,401 @@
+//! Where match fields are in a packet's record.
+//!
+//! A record is an array of 64-bit words (`ir::layout`); a field is a list of bit ranges of words. Everything that flows match and
+//! write, and what the flow cache masks, is said in (word, mask, value): the classifier and the cache know words, not fields.
+//!
+//! **Stages.** Staged lookup (Pfaff et al., "The Design and Implementation of Open vSwitch", NSDI 2015, 5.3) wants fields in order of
+//! how much they vary: metadata, L2, L3, L4. The order follows from prerequisites: a field that needs nothing is L2, one that needs
+//! such a field is L3, and so on. Metadata fields are marked by the program.
+
+use ir::layout::{RecordLayout, words_of};
+use ir::{Intrinsic, Program};
+use openflow::action::Subfield;
+use openflow::field::{Field, OxmNumber, Prerequisite};
+use openflow::{FieldId, Fields, Match};
+use std::hash::{BuildHasher, Hasher};
+use std::sync::Arc;
+
+/// Stages of a lookup: metadata, L2, L3, L4.
+pub const STAGES: usize = 4;
+
+/// A range of bits of a value, and where it is in a record.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Part {
+    /// The word.
+    pub word: u32,
+    /// Its lowest bit that belongs to the value.
+    pub shift: u32,
+    /// How many do, 1 to 64.
+    pub width: u32,
+    /// The bit of the value that is the lowest one here.
+    pub at: u32,
+}
+
+/// The low `bits` bits.
+pub(crate) fn low(bits: u32) -> u64 {
+    if bits >= 64 { u64::MAX } else { (1 << bits) - 1 }
+}
+
+/// The low `bits` bits.
+pub(crate) fn low128(bits: u32) -> u128 {
+    if bits >= 128 { u128::MAX } else { (1 << bits) - 1 }
+}
+
+impl Part {
+    /// Its bits of the word.
+    pub fn mask(self) -> u64 {
+        low(self.width) << self.shift
+    }
+}
+
+/// Where a value of at most 128 bits is.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Place {
+    /// Its parts.
+    pub parts: Vec<Part>,
+    /// Its bits.
+    pub width: u32,
+}
+
+impl Place {
+    /// The value there.
+    pub fn read(&self, record: &[u64]) -> u128 {
+        let part = |part: &Part| u128::from(record[part.word as usize] >> part.shift & low(part.width)) << part.at;
+        self.parts.iter().map(part).fold(0, |value, part| value | part)
+    }
+
+    /// Writes the bits of `value` under `mask`.
+    pub fn write(&self, record: &mut [u64], value: u128, mask: u128) {
+        self.spread(value, mask, |word, mask, value| {
+            let at = &mut record[word as usize];
+            *at = *at & !mask | value;
+        });
+    }
+
+    /// Calls `visit` with word, mask and value for each part that has bits of `mask`; the value has no bits outside the mask.
+    pub fn spread(&self, value: u128, mask: u128, mut visit: impl FnMut(u32, u64, u64)) {
+        for part in &self.parts {
+            let cut = |bits: u128| ((bits >> part.at) as u64 & low(part.width)) << part.shift;
+            let mask = cut(mask);
+            if mask != 0 {
+                visit(part.word, mask, cut(value) & mask);
+            }
+        }
+    }
+
+    /// Bits `offset .. offset + bits` of it.
+    pub fn slice(&self, offset: u32, bits: u32) -> Place {
+        let end = offset + bits;
+        let parts = self.parts.iter().filter_map(|part| {
+            let (from, to) = (part.at.max(offset), (part.at + part.width).min(end));
+            (from < to).then(|| Part {
+                word: part.word,
+                shift: part.shift + from - part.at,
+                width: to - from,
+                at: from - offset,
+            })
+        });
+        Place { parts: parts.collect(), width: bits }
+    }
+}
+
+/// A word of a mask and value; the value has no bits outside the mask.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct WordTerm {
+    /// Which word.
+    pub word: u32,
+    /// The bits that count.
+    pub mask: u64,
+    /// What they are.
+    pub value: u64,
+}
+
+/// Bits of a record that decided something.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Consulted {
+    masks: Vec<u64>,
+    touched: Vec<u32>,
+}
+
+impl Consulted {
+    /// None, of a record of so many words.
+    pub fn new(words: usize) -> Consulted {
+        Consulted { masks: vec![0; words], touched: Vec::new() }
+    }
+
+    /// These bits did as well.
+    pub fn add(&mut self, word: u32, mask: u64) {
+        let at = &mut self.masks[word as usize];
+        if *at == 0 && mask != 0 {
+            self.touched.push(word);
+        }
+        *at |= mask;
+    }
+
+    /// The bits of a word that did.
+    pub fn mask(&self, word: u32) -> u64 {
+        self.masks[word as usize]
+    }
+
+    /// These bits did not.
+    pub fn remove(&mut self, word: u32, mask: u64) {
+        self.masks[word as usize] &= !mask;
+    }
+
+    /// Words and the bits of them that did, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, u64)> {
+        self.touched.iter().map(|word| (*word, self.masks[*word as usize])).filter(|(_, mask)| *mask != 0)
+    }
+
+    /// None did.
+    pub fn clear(&mut self) {
+        for word in self.touched.drain(..) {
+            self.masks[word as usize] = 0;
+        }
+    }
+}
+
+/// Where a program's fields are.
+#[derive(Debug)]
+pub struct Layout {
+    record: RecordLayout,
+    fields: Arc<Fields>,
+    places: Vec<Place>,
+    is_metadata: Vec<bool>,
+    /// By field.
+    stages: Vec<u8>,
+    /// By word: the first stage of a field in it.
+    word_stages: Vec<u8>,
+    in_port: Place,
+    reparse: Option<Part>,
+    ttl_exceeded: Option<Part>,
+    seed: u64,
+}
+
+impl Layout {
+    /// The layout of a program's fields.
+    ///
+    /// # Errors
+    /// If the program says nothing about OpenFlow, or its fields are no part of its slots.
+    pub fn new(program: &Program) -> Result<Layout, String> {
+        let openflow = program.openflow.as_ref().ok_or("the program is not one of the OpenFlow model")?;
+        let record = RecordLayout::new(program);
+        let count = openflow.fields.len();
+        if count > usize::from(u16::MAX) {
+            return Err(format!("{count} match fields; at most {} are possible", u16::MAX));
+        }
+        let mut places = Vec::new();
+        let mut fields = Vec::new();
+        for field in &openflow.fields {
+            let mut place = Place::default();
+            for part in field.parts.iter().rev() {
+                let is_inside = part.slot.index() < program.slots.len()
+                    && part.width > 0
+                    && part.lo.checked_add(part.width).is_some_and(|end| end <= program.width(part.slot));
+                if !is_inside {
+                    return Err(format!("match field `{}` names bits that its slot does not have", field.name));
+                }
+                push_bits(&mut place, record.offset(part.slot), part.lo, part.width);
+            }
+            if place.width == 0 || place.width > 128 {
+                return Err(format!("match field `{}` has {} bits; 1 to 128 are possible", field.name, place.width));
+            }
+            let needs = |(other, mask, values): &(u32, u128, Vec<u128>)| {
+                ((*other as usize) < count).then(|| Prerequisite {
+                    field: FieldId(*other as u16),
+                    mask: *mask,
+                    values: values.clone(),
+                })
+            };
+            let prerequisites: Option<Vec<Prerequisite>> = field.prerequisites.iter().map(needs).collect();
+            let number = |(class, field, experimenter): &(u16, u8, u32)| OxmNumber {
+                class: *class,
+                field: *field,
+                experimenter: *experimenter,
+            };
+            fields.push(Field {
+                name: field.name.clone(),
+                width: place.width,
+                numbers: field.numbers.iter().map(number).collect(),
+                maskable: field.maskable,
+                writable: field.writable,
+                prerequisites: prerequisites
+                    .ok_or_else(|| format!("match field `{}` needs a field that there is not", field.name))?,
+            });
+            places.push(place);
+        }
+        let is_metadata: Vec<bool> = openflow.fields.iter().map(|field| field.is_metadata).collect();
+        let stages = stages(&fields, &is_metadata);
+        let mut word_stages = vec![STAGES as u8 - 1; record.words()];
+        for (place, stage) in places.iter().zip(&stages) {
+            for part in &place.parts {
+                let at = &mut word_stages[part.word as usize];
+                *at = (*at).min(*stage);
+            }
+        }
+        let fields = Fields::new(fields).map_err(|error| error.to_string())?;
+        let in_port = match (fields.basic(0), program.intrinsic(Intrinsic::IngressPort)) {
+            (Some(field), _) => places[usize::from(field.0)].clone(),
+            (None, Some(slot)) => {
+                let mut place = Place::default();
+                push_bits(&mut place, record.offset(slot), 0, program.width(slot).min(128));
+                place
+            }
+            (None, None) => return Err("the program has no `in_port` field (OXM number 0)".to_string()),
+        };
+        let flag = |slot: Option<ir::SlotId>| {
+            slot.map(|slot| Part { word: record.offset(slot) as u32, shift: 0, width: 1, at: 0 })
+        };
+        let seed = std::hash::RandomState::new().build_hasher().finish() | 1;
+        Ok(Layout {
+            fields: Arc::new(fields),
+            places,
+            is_metadata,
+            stages,
+            word_stages,
+            in_port,
+            reparse: flag(openflow.reparse),
+            ttl_exceeded: flag(openflow.ttl_exceeded),
+            seed,
+            record,
+        })
+    }
+
+    /// The fields, for `openflow`.
+    pub fn fields(&self) -> &Arc<Fields> {
+        &self.fields
+    }
+
+    /// The record.
+    pub fn record(&self) -> &RecordLayout {
+        &self.record
+    }
+
+    /// Words of a record.
+    pub fn words(&self) -> usize {
+        self.record.words()
+    }
+
+    /// Where a field is.
+    pub fn place(&self, field: FieldId) -> &Place {
+        &self.places[usize::from(field.0)]
+    }
+
+    /// Where a part of a field is. What of it the field does not have is left out.
+    pub fn part(&self, part: Subfield) -> Place {
+        let place = self.place(part.field);
+        place.slice(part.offset.min(place.width), part.bits.min(place.width.saturating_sub(part.offset)))
+    }
+
+    /// Where the input port is.
+    pub fn in_port(&self) -> &Place {
+        &self.in_port
+    }
+
+    /// The bit that says that the frame must be parsed anew.
+    pub fn reparse(&self) -> Option<Part> {
+        self.reparse
+    }
+
+    /// The bit that says that a TTL is over.
+    pub fn ttl_exceeded(&self) -> Option<Part> {
+        self.ttl_exceeded
+    }
+
+    /// Whether a field belongs to the packet's way and not to its bytes.
+    pub fn is_metadata(&self, field: FieldId) -> bool {
+        self.is_metadata[usize::from(field.0)]
+    }
+
+    /// All such fields.
+    pub fn metadata(&self) -> impl Iterator<Item = FieldId> {
+        self.is_metadata.iter().enumerate().filter(|(_, is)| **is).map(|(i, _)| FieldId(i as u16))
+    }
+
+    /// The stage in which a field is looked up.
+    pub fn stage(&self, field: FieldId) -> usize {
+        usize::from(self.stages[usize::from(field.0)])
+    }
+
+    /// The stage in which a word is looked up.
+    pub fn word_stage(&self, word: u32) -> usize {
+        usize::from(self.word_stages[word as usize])
+    }
+
+    /// A match as words, in order. `None` if it cannot match: fields that share bits must have different values.
+    pub fn terms(&self, matching: &Match) -> Option<Vec<WordTerm>> {
+        let mut terms: Vec<WordTerm> = Vec::with_capacity(matching.terms().len());
+        let mut can_match = true;
+        for term in matching.terms() {
+            self.place(term.field).spread(term.value, term.mask, |word, mask, value| {
+                match terms.iter_mut().find(|term| term.word == word) {
+                    Some(term) => {
+                        can_match &= (term.value ^ value) & term.mask & mask == 0;
+                        term.mask |= mask;
+                        term.value |= value;
+                    }
+                    None => terms.push(WordTerm { word, mask, value }),
+                }
+            });
+        }
+        terms.sort_unstable();
+        can_match.then_some(terms)
+    }
+
+    /// Whether a field is there: all of its prerequisites hold, and theirs.
+    pub fn is_present(&self, record: &[u64], field: FieldId, consulted: &mut Consulted) -> bool {
+        // Prerequisites may be cyclic in a wrong program.
+        self.is_present_within(record, field, consulted, self.places.len())
+    }
+
+    fn is_present_within(&self, record: &[u64], field: FieldId, consulted: &mut Consulted, depth: usize) -> bool {
+        self.fields.get(field).prerequisites.iter().all(|needs| {
+            let place = self.place(needs.field);
+            place.spread(0, needs.mask, |word, mask, _| consulted.add(word, mask));
+            needs.values.contains(&(place.read(record) & needs.mask))
+                && depth > 0
+                && self.is_present_within(record, needs.field, consulted, depth - 1)
+        })
+    }
+
+    /// Where a hash begins. Differs from process to process, so that nobody outside can choose values of one hash.
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+}
+
+/// Adds bits `lo .. lo + width` of the slot at word `offset` above what a place has.
+fn push_bits(place: &mut Place, offset: usize, lo: u32, width: u32) {
+    debug_assert!(words_of(lo + width) > lo / 64);
+    let (mut lo, mut left) = (lo, width);
+    while left > 0 {
+        let bits = left.min(64 - lo % 64);
+        let part = Part { word: offset as u32 + lo / 64, shift: lo % 64, width: bits, at: place.width };
+        place.parts.push(part);
+        place.width += bits;
+        lo += bits;
+        left -= bits;
+    }
+}
+
+/// Stages of fields: 0 for metadata, else one more than the latest of what the field needs.
+fn stages(fields: &[Field], is_metadata: &[bool]) -> Vec<u8> {
+    let first = |is: &bool| u8::from(!is);
+    let mut stages: Vec<u8> = is_metadata.iter().map(first).collect();
+    for _ in 0..STAGES {
+        for (i, field) in fields.iter().enumerate().filter(|(i, _)| !is_metadata[*i]) {
+            let needs = field.prerequisites.iter().map(|needs| stages[usize::from(needs.field.0)] + 1);
+            stages[i] = needs.max().unwrap_or(1).clamp(1, STAGES as u8 - 1);
+        }
+    }
+    stages
+}
+
+/// Mixes a word into a hash: a folded multiplication.
+pub(crate) fn mix(hash: u64, word: u64) -> u64 {
+    let product = u128::from(hash ^ word) * 0x9e37_79b9_7f4a_7c15;
+    (product as u64 ^ (product >> 64) as u64).wrapping_add(hash.rotate_left(23))
+}
+
+#[cfg(test)]
+mod tests;

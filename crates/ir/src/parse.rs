@@ -11,6 +11,7 @@
 mod code;
 mod declarations;
 mod lex;
+mod openflow;
 
 use crate::program::Program;
 use base::diag::Diagnostic;

@@ -10,8 +10,8 @@
 
 use crate::op::{BinOp, CastKind, Fate, HashAlgorithm, Inst, Mark, Op, Operand, ReplicationPoint, Terminator, UnOp};
 use crate::program::{
-    CounterUnit, Dynamic, Expiry, Extern, ExternKind, InstanceTypes, Program, SlotKind, Stage, StageKind, Table,
-    TableAction,
+    CounterUnit, Dynamic, Expiry, Extern, ExternKind, FieldPart, InstanceTypes, OpenFlow, Program, SlotKind, Stage,
+    StageKind, Table, TableAction,
 };
 use base::Span;
 use base::entry::{ActionCall, EntryAction, KeyMatch, TableEntry};
@@ -398,10 +398,50 @@ impl Printer<'_> {
         for (index, slots) in &p.field_lists {
             self.line(format_args!("field_list {index} ({})", joined(slots.iter().map(|s| slot_text(p, *s)))));
         }
+        if let Some(openflow) = &p.openflow {
+            self.openflow(openflow);
+        }
         for entry in &p.entries {
             let stages = entry.stages.iter().map(|s| named(p.stages.get(s.index()).map(|s| &s.name), s.0));
             self.line(format_args!("entry {} ({})", entry.kind.name(), joined(stages)));
         }
+    }
+
+    fn openflow(&mut self, openflow: &OpenFlow) {
+        let p = self.program;
+        self.line("openflow {");
+        if let Some((stage, table)) = openflow.actions {
+            let stage = named(p.stages.get(stage.index()).map(|s| &s.name), stage.0);
+            self.line(format_args!("  actions {stage}, {}", table_text(p, table)));
+        }
+        for (word, slot) in [("reparse", openflow.reparse), ("ttl_exceeded", openflow.ttl_exceeded)] {
+            if let Some(slot) = slot {
+                self.line(format_args!("  {word} {}", slot_text(p, slot)));
+            }
+        }
+        for field in &openflow.fields {
+            let part = |part: &FieldPart| format!("{} {} {}", slot_text(p, part.slot), part.lo, part.width);
+            let mut text = format!("  field {} ({})", name_text(&field.name), joined(field.parts.iter().map(part)));
+            let number = |(class, number, experimenter): &(u16, u8, u32)| format!("{class} {number} {experimenter}");
+            write!(text, " numbers ({})", joined(field.numbers.iter().map(number))).expect("strings take everything");
+            for (set, word) in
+                [(field.maskable, "maskable"), (field.writable, "writable"), (field.is_metadata, "metadata")]
+            {
+                if set {
+                    write!(text, " {word}").expect("strings take everything");
+                }
+            }
+            let needs = |(other, mask, values): &(u32, u128, Vec<u128>)| {
+                let other = named(openflow.fields.get(*other as usize).map(|f| &f.name), *other);
+                format!("{other} {mask} ({})", joined(values))
+            };
+            if !field.prerequisites.is_empty() {
+                write!(text, " needs ({})", joined(field.prerequisites.iter().map(needs)))
+                    .expect("strings take everything");
+            }
+            self.line(text);
+        }
+        self.line("}");
     }
 
     fn slots_and_headers(&mut self) {

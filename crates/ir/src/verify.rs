@@ -6,6 +6,7 @@
 //! - every id is in range; names are unique; constants and slots have exactly the widths that operations want;
 //! - headers: each slot has at most one role and its kind says so; fixed fields add up to whole bytes; one varbit;
 //! - tables, actions, entries, externs fit each other; entry points name stages and their last one never ends in `next`;
+//! - match fields of the OpenFlow model lie in slots, have at most 128 bits, and no two have a name or number;
 //! - operations stand in stages of their kind; branch targets exist; switch cases differ;
 //! - temporaries are assigned before they are read on every path of their stage;
 //! - parsers extract, advance and look ahead only over bits that a `has_bits` with a constant vouches for on every path;
@@ -22,6 +23,7 @@
 
 mod code;
 mod flow;
+mod openflow;
 
 use crate::op::HashAlgorithm;
 use crate::print::key_match_text;
@@ -45,6 +47,9 @@ pub fn verify(program: &Program) -> Vec<Diagnostic> {
         code::check(&mut v, stage);
     }
     v.entries();
+    if let Some(openflow) = &program.openflow {
+        openflow::check(&mut v, openflow);
+    }
     v.diags
 }
 

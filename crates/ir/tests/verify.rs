@@ -76,20 +76,21 @@ fn widths_are_exact() {
         "slot m16: 16 metadata",
         "slot m16: 0 metadata\nslot other: 16 metadata",
         expect![[r#"
-        E0722 slot `m16` has 0 bits; 1 to 1048576 are possible
-        E0728 stage `C`, block b0: `%0, %1, %2, %3 = apply C.t (hdr.eth.dst, hdr.eth.type, m8, m32, m16)`: the keys do not fit those of `C.t`
-        E0728 stage `C`, block b2: `m16 = zext m8`: the destination is narrower
-        E0728 stage `C`, block b2: `m16 = sext m8`: the destination is narrower
-        E0728 stage `C`, block b2: `m8 = trunc m16`: the destination is wider
-        E0728 stage `C`, block b2: `m16 = concat m8, m8`: the parts have 8 and 8 bits, the destination 0
-        E0728 stage `C`, block b2: `m8 = slice m16, 15, 8`: bits 15 to 8 of 0
-        E0728 stage `C`, block b2: `m16 = set_slice 7, 0, m8`: bits 7 to 0 of 0
-        E0728 stage `C`, block b2: `m16 = read C.reg, m32`: the destination has 0 bits, not 16
-        E0728 stage `C`, block b2: `write C.reg, m32, m16`: the source has 0 bits, not 16
-        E0728 stage `C`, block b2: `m16 = hash crc16 base 16w0x0 max 32w0x64 data (m8, hdr.opt.data) varbits (1: hdr.opt.data.$length)`: the base has 16 bits, not 0
-        E0728 stage `C`, block b2: `m16 = hash csum16 base 16w0x0 data () payload`: the base has 16 bits, not 0
-        E0728 stage `C`, block b2: `m16 = random 16w0x0, m16`: the lower end has 16 bits, not 0
-    "#]],
+            E0722 slot `m16` has 0 bits; 1 to 1048576 are possible
+            E0728 stage `C`, block b0: `%0, %1, %2, %3 = apply C.t (hdr.eth.dst, hdr.eth.type, m8, m32, m16)`: the keys do not fit those of `C.t`
+            E0728 stage `C`, block b2: `m16 = zext m8`: the destination is narrower
+            E0728 stage `C`, block b2: `m16 = sext m8`: the destination is narrower
+            E0728 stage `C`, block b2: `m8 = trunc m16`: the destination is wider
+            E0728 stage `C`, block b2: `m16 = concat m8, m8`: the parts have 8 and 8 bits, the destination 0
+            E0728 stage `C`, block b2: `m8 = slice m16, 15, 8`: bits 15 to 8 of 0
+            E0728 stage `C`, block b2: `m16 = set_slice 7, 0, m8`: bits 7 to 0 of 0
+            E0728 stage `C`, block b2: `m16 = read C.reg, m32`: the destination has 0 bits, not 16
+            E0728 stage `C`, block b2: `write C.reg, m32, m16`: the source has 0 bits, not 16
+            E0728 stage `C`, block b2: `m16 = hash crc16 base 16w0x0 max 32w0x64 data (m8, hdr.opt.data) varbits (1: hdr.opt.data.$length)`: the base has 16 bits, not 0
+            E0728 stage `C`, block b2: `m16 = hash csum16 base 16w0x0 data () payload`: the base has 16 bits, not 0
+            E0728 stage `C`, block b2: `m16 = random 16w0x0, m16`: the lower end has 16 bits, not 0
+            E0732 match field `odd field` takes bits that slot `m16` does not have
+        "#]],
     );
 }
 
@@ -305,6 +306,66 @@ fn parsers_ask_before_they_take() {
         "advance m8",
         expect![[r#"
         E0731 stage `P`, block b6: `advance m8`: takes an amount of bits that no `has_bits` asked for
+    "#]],
+    );
+}
+
+#[test]
+fn match_fields_are_bits_of_slots_and_can_be_told_apart() {
+    check(
+        "(hdr.eth.dst 0 48)",
+        "(hdr.eth.dst 1 48)",
+        expect![[r#"
+        E0732 match field `eth_dst` takes bits that slot `hdr.eth.dst` does not have
+    "#]],
+    );
+    check(
+        "(hdr.eth.dst 0 48)",
+        "(hdr.eth.dst 0 48, hdr.opt.data 0 81)",
+        expect![[r#"
+        E0732 match field `eth_dst` has 129 bits; 1 to 128 are possible
+    "#]],
+    );
+    check(
+        "(hdr.eth.dst 0 48)",
+        "(%0 0 1)",
+        expect![[r#"
+        E0732 match field `eth_dst` is the temporary `%0`
+    "#]],
+    );
+    check(
+        "field \"odd field\"",
+        "field eth_dst",
+        expect![[r#"
+        E0721 two match fields are named `eth_dst`
+    "#]],
+    );
+    check(
+        "(65535 1 4294967295)",
+        "(65535 1 4294967295, 0 3 0)",
+        expect![[r#"
+        E0732 match field `odd field` is not the first 0x0:3
+    "#]],
+    );
+    check(
+        "numbers (32768 3 0)",
+        "numbers ()",
+        expect![[r#"
+        E0732 match field `eth_dst` has no number
+    "#]],
+    );
+    check(
+        "actions C, C.t",
+        "actions D, C.t",
+        expect![[r#"
+        E0732 the header actions are stage `D`, which is no control
+    "#]],
+    );
+    check(
+        "reparse m1",
+        "reparse m8",
+        expect![[r#"
+        E0732 reparse takes bits that slot `m8` does not have
     "#]],
     );
 }

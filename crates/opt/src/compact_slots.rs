@@ -50,6 +50,10 @@ pub(crate) fn run(program: &mut Program) -> bool {
 fn for_each_slot(program: &mut Program, f: &mut dyn FnMut(&mut SlotId)) {
     program.intrinsics.iter_mut().for_each(|(_, slot)| f(slot));
     program.field_lists.iter_mut().flat_map(|(_, slots)| slots).for_each(&mut *f);
+    if let Some(openflow) = &mut program.openflow {
+        openflow.fields.iter_mut().flat_map(|field| &mut field.parts).for_each(|part| f(&mut part.slot));
+        openflow.reparse.iter_mut().chain(&mut openflow.ttl_exceeded).for_each(&mut *f);
+    }
     for block in program.stages.iter_mut().flat_map(|s| &mut s.blocks) {
         for inst in &mut block.insts {
             inst.op.for_each_slot_mut(&mut *f);

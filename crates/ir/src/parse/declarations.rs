@@ -26,6 +26,7 @@ impl<'a> Reader<'a> {
             match &line.tokens[0].tok {
                 Tok::Word(word) if word == "header" => self.header(line),
                 Tok::Word(word) if word == "table" => self.table(line),
+                Tok::Word(word) if word == "openflow" => self.openflow(line),
                 Tok::Word(word) if word == "stage" => self.stage(line),
                 Tok::Word(word) => self.one_line(word, line),
                 _ => {

@@ -216,7 +216,8 @@ pub(crate) fn glue(cx: &mut Lowerer<'_>, name: &str, code: impl FnOnce(&mut Lowe
     stage
 }
 
-fn bound(cx: &Lowerer<'_>, instance: InstanceId, params: &[Param], values: Vec<Binding>) -> Env {
+/// A block's environment: what its parameters stand for.
+pub(crate) fn bound(cx: &Lowerer<'_>, instance: InstanceId, params: &[Param], values: Vec<Binding>) -> Env {
     let mut env = cx.instance_env(instance);
     env.bindings.extend(params.iter().map(|p| p.local).zip(values));
     env

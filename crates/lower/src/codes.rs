@@ -43,3 +43,5 @@ pub const IDLE_SELECTOR_KEY: &str = "W0604";
 pub const NOT_IN_ALL_TABLES: &str = "W0607";
 /// What a checksum is given does not fill its words.
 pub const PADDED: &str = "W0608";
+/// A match field of OpenFlow is not declared as one can be.
+pub const MATCH_FIELD: &str = "E0622";

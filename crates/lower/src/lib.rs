@@ -35,6 +35,7 @@ mod expr;
 mod foreign;
 mod header;
 mod loose;
+mod openflow;
 mod parser;
 mod path;
 mod pna;
@@ -97,6 +98,13 @@ const SUPPORTED: &[Supported] = &[
         lower: ebpf::lower,
     },
     Supported { name: "ubpf_model", package: "ubpf", file: "ubpf_model.p4", is_for: ubpf::is_for, lower: ubpf::lower },
+    Supported {
+        name: "openflow_model",
+        package: "OpenFlowBridge",
+        file: "openflow_model.p4",
+        is_for: openflow::is_for,
+        lower: openflow::lower,
+    },
     Supported { name: "xdp_model", package: "xdp", file: "xdp_model.p4", is_for: xdp::is_for, lower: xdp::lower },
 ];
 

@@ -717,6 +717,7 @@ impl Preprocessor<'_> {
 /// Architectures that programs are written for, by the names of their files.
 const ARCHITECTURES: &[&str] = &[
     "ebpf_model",
+    "openflow_model",
     "pna",
     "psa",
     "simple_sume_switch",

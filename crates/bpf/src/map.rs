@@ -1,0 +1,409 @@
+//! Maps: memory that programs and the control plane share.
+//!
+//! **Values stay valid memory.** All entries of a map are allocated when it is made and freed with it, and a program
+//! holds its maps. So an address that `map_lookup_elem` returned can be read and written until the program ends, as in
+//! Linux. If the entry is deleted meanwhile, its slot may be given to another key, which happens as late as
+//! possible: free slots are used in the order in which they became free.
+//!
+//! **Threads.** Any number of workers and control threads may use a map. Lookups take no lock (`hash` says how); changes of
+//! a hash map's keys are serialised by a mutex of the map, and array maps have no keys to change. Memory of values is made
+//! of atomic words. A value that programs change in place may be read while it is half changed, as in Linux; `update` of
+//! a hash map publishes a new slot, so that lookups see either the old or the new value.
+
+mod hash;
+
+use crate::error::MapError;
+use hash::HashIndex;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+
+/// Most bytes of a key.
+pub const KEY_BYTES_MAX: u32 = 512;
+/// Most bytes of a value.
+pub const VALUE_BYTES_MAX: u32 = 1 << 20;
+/// Most bytes of a map's keys and values together.
+pub const MAP_BYTES_MAX: u64 = 256 << 20;
+/// Slots that a hash map has beyond its entries: old values that programs may still use.
+const SPARE_SLOTS: u32 = 64;
+/// Bytes of a word.
+const WORD: usize = 8;
+/// Bytes of `struct bpf_lpm_trie_key` in front of the prefix: its length in bits.
+const PREFIX_LEN_BYTES: usize = 4;
+
+/// Types of maps.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MapKind {
+    /// Exact match; full means full.
+    Hash,
+    /// Values by number; all exist from the beginning.
+    Array,
+    /// Exact match; an entry that has not been used recently makes room for a new one.
+    LruHash,
+    /// Longest prefix match.
+    LpmTrie,
+}
+
+impl MapKind {
+    /// All types.
+    pub const ALL: [MapKind; 4] = [MapKind::Hash, MapKind::Array, MapKind::LruHash, MapKind::LpmTrie];
+
+    /// The type with a number of `linux/bpf.h`.
+    pub fn of(number: u32) -> Option<MapKind> {
+        MapKind::ALL.into_iter().find(|kind| kind.number() == number)
+    }
+
+    /// The number in `linux/bpf.h`.
+    pub fn number(self) -> u32 {
+        match self {
+            MapKind::Hash => 1,
+            MapKind::Array => 2,
+            MapKind::LruHash => 9,
+            MapKind::LpmTrie => 11,
+        }
+    }
+
+    /// The name in `linux/bpf.h` without its prefix, in small letters.
+    pub fn name(self) -> &'static str {
+        match self {
+            MapKind::Hash => "hash",
+            MapKind::Array => "array",
+            MapKind::LruHash => "lru_hash",
+            MapKind::LpmTrie => "lpm_trie",
+        }
+    }
+
+    pub(crate) fn known() -> String {
+        MapKind::ALL.map(|kind| format!("{} ({})", kind.name(), kind.number())).join(", ")
+    }
+}
+
+/// What an object says about a map.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MapSpec {
+    /// Name of the variable, or of the data section.
+    pub name: String,
+    /// Type.
+    pub kind: MapKind,
+    /// Bytes of a key.
+    pub key_size: u32,
+    /// Bytes of a value.
+    pub value_size: u32,
+    /// Most entries.
+    pub max_entries: u32,
+    /// Programs may not write to it.
+    pub read_only: bool,
+    /// The first value, for data sections.
+    pub initial: Option<Vec<u8>>,
+}
+
+impl MapSpec {
+    /// Whether a map like this can be made.
+    pub(crate) fn check(&self) -> Result<(), MapError> {
+        let bad = |reason: String| Err(MapError::Unsupported { map: self.name.clone(), reason });
+        if self.key_size == 0 || self.key_size > KEY_BYTES_MAX {
+            return bad(format!("a key has {} bytes; 1 to {KEY_BYTES_MAX} are supported", self.key_size));
+        }
+        if self.value_size == 0 || self.value_size > VALUE_BYTES_MAX {
+            return bad(format!("a value has {} bytes; 1 to {VALUE_BYTES_MAX} are supported", self.value_size));
+        }
+        if self.max_entries == 0 {
+            return bad("`max_entries` is 0; give it at least 1".to_string());
+        }
+        if self.kind == MapKind::Array && self.key_size != 4 {
+            return bad(format!("the key of an array has 4 bytes, not {}", self.key_size));
+        }
+        let prefix = self.key_size as usize;
+        if self.kind == MapKind::LpmTrie && !(PREFIX_LEN_BYTES + 1..=PREFIX_LEN_BYTES + 256).contains(&prefix) {
+            return bad(format!(
+                "the key of an LPM trie is a 4-byte prefix length and 1 to 256 bytes of data, not {prefix} bytes"
+            ));
+        }
+        let words = (self.value_size as usize).div_ceil(WORD) + (self.key_size as usize).div_ceil(WORD) + 2;
+        let bytes = u64::from(self.slots()) * (words * WORD) as u64;
+        if bytes > MAP_BYTES_MAX {
+            return bad(format!(
+                "{} entries take {bytes} bytes; at most {MAP_BYTES_MAX} are allowed: lower `max_entries`",
+                self.max_entries
+            ));
+        }
+        Ok(())
+    }
+
+    fn slots(&self) -> u32 {
+        match self.kind {
+            MapKind::Array => self.max_entries,
+            _ => self.max_entries.saturating_add(SPARE_SLOTS),
+        }
+    }
+}
+
+/// Whether an update may make or replace an entry.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Update {
+    /// Either (`BPF_ANY`).
+    Any,
+    /// Only make one (`BPF_NOEXIST`).
+    New,
+    /// Only replace one (`BPF_EXIST`).
+    Existing,
+}
+
+/// A map.
+pub struct Map {
+    spec: MapSpec,
+    values: Words,
+    index: Index,
+}
+
+enum Index {
+    Array,
+    Hash(HashIndex),
+    /// Prefixes with their bits behind the length zero, and how many there are of each length.
+    Prefixes(HashIndex, Vec<AtomicU32>),
+}
+
+/// Rows of atomic words, all of the same number of bytes.
+pub(crate) struct Words {
+    words: Box<[AtomicU64]>,
+    /// Words of a row.
+    stride: usize,
+}
+
+impl Words {
+    fn new(rows: u32, bytes: u32) -> Words {
+        let stride = (bytes as usize).div_ceil(WORD);
+        Words { words: (0..rows as usize * stride).map(|_| AtomicU64::new(0)).collect(), stride }
+    }
+
+    fn row(&self, row: u32) -> &[AtomicU64] {
+        &self.words[row as usize * self.stride..][..self.stride]
+    }
+
+    fn write(&self, row: u32, bytes: &[u8]) {
+        for (word, chunk) in self.row(row).iter().zip(bytes.chunks(WORD)) {
+            word.store(padded(chunk), Relaxed);
+        }
+    }
+
+    fn read(&self, row: u32, bytes: &mut [u8]) {
+        for (word, chunk) in self.row(row).iter().zip(bytes.chunks_mut(WORD)) {
+            chunk.copy_from_slice(&word.load(Relaxed).to_ne_bytes()[..chunk.len()]);
+        }
+    }
+
+    fn equals(&self, row: u32, bytes: &[u8]) -> bool {
+        self.row(row).iter().zip(bytes.chunks(WORD)).all(|(word, chunk)| word.load(Relaxed) == padded(chunk))
+    }
+}
+
+/// A word of up to eight bytes as they stand in memory.
+fn padded(chunk: &[u8]) -> u64 {
+    let mut bytes = [0; WORD];
+    bytes[..chunk.len()].copy_from_slice(chunk);
+    u64::from_ne_bytes(bytes)
+}
+
+impl Map {
+    /// Makes a map with no entry, or an array of zeros.
+    pub fn new(spec: MapSpec) -> Result<Map, MapError> {
+        spec.check()?;
+        let slots = spec.slots();
+        let hash = || HashIndex::new(slots, spec.max_entries, spec.key_size, spec.kind == MapKind::LruHash);
+        let index = match spec.kind {
+            MapKind::Array => Index::Array,
+            MapKind::Hash | MapKind::LruHash => Index::Hash(hash()),
+            MapKind::LpmTrie => {
+                let bits = 8 * (spec.key_size as usize - PREFIX_LEN_BYTES);
+                Index::Prefixes(hash(), (0..=bits).map(|_| AtomicU32::new(0)).collect())
+            }
+        };
+        let map = Map { values: Words::new(slots, spec.value_size), spec, index };
+        if let Some(initial) = &map.spec.initial {
+            map.values.write(0, initial);
+        }
+        Ok(map)
+    }
+
+    /// What the map is.
+    pub fn spec(&self) -> &MapSpec {
+        &self.spec
+    }
+
+    /// A copy of the value of a key. For an LPM trie, of the longest prefix that contains the key.
+    pub fn lookup(&self, key: &[u8]) -> Result<Option<Vec<u8>>, MapError> {
+        self.check_size("key", key.len(), self.spec.key_size)?;
+        let Some(slot) = self.find(key) else { return Ok(None) };
+        Ok(Some(self.value(slot)))
+    }
+
+    /// Makes or replaces an entry.
+    pub fn update(&self, key: &[u8], value: &[u8], update: Update) -> Result<(), MapError> {
+        self.check_size("key", key.len(), self.spec.key_size)?;
+        self.check_size("value", value.len(), self.spec.value_size)?;
+        let name = || self.spec.name.clone();
+        let refused = |e: hash::Refused| match e {
+            hash::Refused::Full => MapError::Full { map: name(), max: self.spec.max_entries },
+            hash::Refused::Exists(exists) => MapError::Exists { map: name(), exists },
+        };
+        if self.is_constant() {
+            let reason = "constants of a program cannot be changed".to_string();
+            return Err(MapError::Unsupported { map: name(), reason });
+        }
+        match &self.index {
+            Index::Array => {
+                let slot = self.find(key).ok_or_else(|| {
+                    let reason = format!("the number must be below {}", self.spec.max_entries);
+                    MapError::Key { map: name(), reason }
+                })?;
+                if update == Update::New {
+                    return Err(MapError::Exists { map: name(), exists: true });
+                }
+                self.values.write(slot, value);
+                Ok(())
+            }
+            Index::Hash(hash) => {
+                hash.update(key, update, |slot| self.values.write(slot, value)).map(drop).map_err(refused)
+            }
+            Index::Prefixes(hash, counts) => {
+                let (length, key) = self.prefix(key)?;
+                let new = hash.update(&key, update, |slot| self.values.write(slot, value)).map_err(refused)?;
+                if new {
+                    counts[length].fetch_add(1, Relaxed);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Removes an entry; false if there was none.
+    pub fn delete(&self, key: &[u8]) -> Result<bool, MapError> {
+        self.check_size("key", key.len(), self.spec.key_size)?;
+        match &self.index {
+            Index::Array => {
+                let reason = "entries of an array cannot be deleted; write zeros".to_string();
+                Err(MapError::Unsupported { map: self.spec.name.clone(), reason })
+            }
+            Index::Hash(hash) => Ok(hash.delete(key)),
+            Index::Prefixes(hash, counts) => {
+                let (length, key) = self.prefix(key)?;
+                let deleted = hash.delete(&key);
+                if deleted {
+                    counts[length].fetch_sub(1, Relaxed);
+                }
+                Ok(deleted)
+            }
+        }
+    }
+
+    /// Copies of all entries, in no particular order. Entries that change meanwhile may be there or not.
+    pub fn dump(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
+        match &self.index {
+            Index::Array => {
+                (0..self.spec.max_entries).map(|i| (i.to_ne_bytes().to_vec(), self.value(i))).collect()
+            }
+            Index::Hash(hash) | Index::Prefixes(hash, _) => {
+                let mut entries = Vec::new();
+                hash.for_each(|slot, key| entries.push((key.to_vec(), self.value(slot))));
+                entries
+            }
+        }
+    }
+
+    /// The number of entries.
+    pub fn len(&self) -> u32 {
+        match &self.index {
+            Index::Array => self.spec.max_entries,
+            Index::Hash(hash) | Index::Prefixes(hash, _) => hash.len(),
+        }
+    }
+
+    /// Whether there is no entry.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn value(&self, slot: u32) -> Vec<u8> {
+        let mut value = vec![0; self.spec.value_size as usize];
+        self.values.read(slot, &mut value);
+        value
+    }
+
+    fn check_size(&self, what: &'static str, found: usize, expected: u32) -> Result<(), MapError> {
+        match found == expected as usize {
+            true => Ok(()),
+            false => {
+                Err(MapError::Size { map: self.spec.name.clone(), what, found, expected: expected as usize })
+            }
+        }
+    }
+
+    /// A prefix's length, and the key with the bits behind it zero.
+    fn prefix(&self, key: &[u8]) -> Result<(usize, Vec<u8>), MapError> {
+        let bits = 8 * (key.len() - PREFIX_LEN_BYTES);
+        let length = prefix_len(key);
+        if length > bits {
+            let reason = format!("the prefix length is {length}, at most {bits} are possible");
+            return Err(MapError::Key { map: self.spec.name.clone(), reason });
+        }
+        let mut key = key.to_vec();
+        mask(&mut key, length);
+        Ok((length, key))
+    }
+
+    /// The slot of a key of the right size, as programs look it up.
+    pub(crate) fn find(&self, key: &[u8]) -> Option<u32> {
+        match &self.index {
+            Index::Array => {
+                let number = u32::from_ne_bytes(key.try_into().ok()?);
+                (number < self.spec.max_entries).then_some(number)
+            }
+            Index::Hash(hash) => hash.find(key),
+            Index::Prefixes(hash, counts) => {
+                let mut buffer = [0; KEY_BYTES_MAX as usize];
+                let masked = &mut buffer[..key.len()];
+                masked.copy_from_slice(key);
+                let longest = prefix_len(key).min(counts.len() - 1);
+                for length in (0..=longest).rev().filter(|length| counts[*length].load(Relaxed) > 0) {
+                    mask(masked, length);
+                    if let Some(slot) = hash.find(masked) {
+                        return Some(slot);
+                    }
+                }
+                None
+            }
+        }
+    }
+
+    /// Whether the map is a section of constants, which nobody changes.
+    pub(crate) fn is_constant(&self) -> bool {
+        self.spec.read_only && self.spec.initial.is_some()
+    }
+
+    /// Memory of all values.
+    pub(crate) fn value_words(&self) -> &[AtomicU64] {
+        &self.values.words
+    }
+
+    /// Bytes from one slot's value to the next one's.
+    pub(crate) fn value_stride(&self) -> usize {
+        self.values.stride * WORD
+    }
+}
+
+fn prefix_len(key: &[u8]) -> usize {
+    u32::from_ne_bytes([key[0], key[1], key[2], key[3]]) as usize
+}
+
+/// Shortens a prefix.
+fn mask(key: &mut [u8], length: usize) {
+    key[..PREFIX_LEN_BYTES].copy_from_slice(&(length as u32).to_ne_bytes());
+    for (i, byte) in key[PREFIX_LEN_BYTES..].iter_mut().enumerate() {
+        let kept = length.saturating_sub(8 * i).min(8);
+        *byte &= !(0xffu32 >> kept) as u8;
+    }
+}
+
+impl std::fmt::Debug for Map {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Map").field("spec", &self.spec).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,138 @@
+//! A verified program with its maps, ready to run.
+
+use crate::error::{MapError, VerifyError};
+use crate::instruction::{Op, decode};
+use crate::interpreter;
+use crate::map::{Map, MapSpec};
+use crate::object::Object;
+use crate::object::link::Linked;
+use crate::run::{Frame, Log, Random, Verdict};
+use crate::verifier::{Role, refused, verify};
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::sync::Arc;
+
+/// Instructions that a run may take, unless [`Options`] says otherwise.
+pub const BUDGET: u32 = 1 << 18;
+
+/// The maps of an object, which programs may share.
+#[derive(Clone, Debug)]
+pub struct Maps(Vec<Arc<Map>>);
+
+impl Maps {
+    /// Makes the maps that an object describes.
+    pub fn new(object: &Object) -> Result<Maps, MapError> {
+        let map = |spec: &MapSpec| Ok(Arc::new(Map::new(spec.clone())?));
+        object.maps().iter().map(map).collect::<Result<_, _>>().map(Maps)
+    }
+
+    /// The map of a name.
+    pub fn get(&self, name: &str) -> Result<&Arc<Map>, MapError> {
+        self.0.iter().find(|map| map.spec().name == name).ok_or_else(|| MapError::Unknown {
+            name: name.to_string(),
+            known: match self.0.is_empty() {
+                true => "none".to_string(),
+                false => self.iter().map(|map| map.spec().name.clone()).collect::<Vec<_>>().join(", "),
+            },
+        })
+    }
+
+    /// All maps.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Map>> {
+        self.0.iter()
+    }
+}
+
+/// How to load a program.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Options {
+    /// Instructions that a run may take, counted when an iteration of a loop ends; a run that takes more is aborted.
+    pub budget: u32,
+    /// Where the sequence of `get_prandom_u32` begins; by default somewhere else for each program.
+    pub seed: Option<u64>,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { budget: BUDGET, seed: None }
+    }
+}
+
+/// A verified program.
+pub struct Program {
+    pub(crate) ops: Vec<Op>,
+    pub(crate) roles: Vec<Role>,
+    pub(crate) linked: Linked,
+    pub(crate) maps: Vec<Arc<Map>>,
+    pub(crate) budget: i64,
+    pub(crate) random: Random,
+    pub(crate) log: Log,
+}
+
+impl Program {
+    /// Loads the program that a function or section names, with maps of its own.
+    pub fn load(object: &Object, name: &str) -> Result<Program, VerifyError> {
+        Program::load_with(object, name, &Maps::new(object)?, Options::default())
+    }
+
+    /// Loads a program with maps that [`Maps::new`] made for the same object.
+    pub fn load_with(object: &Object, name: &str, maps: &Maps, options: Options) -> Result<Program, VerifyError> {
+        let linked = object.link(name)?;
+        if !maps.iter().map(|map| map.spec()).eq(object.maps()) {
+            return Err(crate::error::Error::new("the maps are those of another object").into());
+        }
+        let ops = decode(&linked.code).map_err(|(number, reason)| refused(&linked, &[], number, reason))?;
+        let roles = verify(&linked, &ops, &maps.0)?.roles;
+        let seed = options.seed.unwrap_or_else(|| RandomState::new().hash_one(0));
+        Ok(Program {
+            ops,
+            roles,
+            linked,
+            maps: maps.0.clone(),
+            budget: options.budget.into(),
+            random: Random::new(seed),
+            log: Log::default(),
+        })
+    }
+
+    /// Runs the program on a packet. `argument` is what the action passes, `now_ns` what `ktime_get_ns` gives.
+    pub fn run(&self, frame: &mut Frame<'_>, port: u32, argument: u64, now_ns: u64) -> Verdict {
+        self.interpret(frame, port, argument, now_ns)
+    }
+
+    /// As [`Program::run`], by the interpreter.
+    pub fn interpret(&self, frame: &mut Frame<'_>, port: u32, argument: u64, now_ns: u64) -> Verdict {
+        interpreter::run(self, frame, port, argument, now_ns)
+    }
+
+    /// The maps of the program.
+    pub fn maps(&self) -> Maps {
+        Maps(self.maps.clone())
+    }
+
+    /// Takes the newest lines that `trace_printk` wrote out of the log, and how many lines were lost before.
+    pub fn take_log(&self) -> (Vec<String>, u64) {
+        self.log.take()
+    }
+
+    /// Instructions of the function that begins somewhere.
+    pub(crate) fn len_of(&self, start: usize) -> i64 {
+        self.linked.functions[self.linked.function_of(start)].len as i64
+    }
+
+    /// The verified instructions as text, one a line, with their numbers.
+    pub fn listing(&self) -> String {
+        let line = |(number, op): (usize, &Op)| {
+            let function = self.linked.functions.iter().find(|f| f.start == number);
+            let title = function.map(|f| format!("{}:\n", f.name)).unwrap_or_default();
+            format!("{title}{number:5}: {op}\n")
+        };
+        self.ops.iter().enumerate().filter(|(_, op)| **op != Op::Second).map(line).collect()
+    }
+}
+
+impl std::fmt::Debug for Program {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Program").field("functions", &self.linked.functions).finish_non_exhaustive()
+    }
+}

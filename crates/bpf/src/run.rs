@@ -1,0 +1,334 @@
+//! What a run has and gives, and what helpers do: shared by interpreter and compiled code.
+
+use crate::map::{Map, Update};
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
+
+/// Fewest bytes that a packet may be shortened to: an Ethernet header.
+pub const PACKET_BYTES_MIN: usize = 14;
+/// Lines of a program's log that are kept.
+pub const LOG_LINES_MAX: usize = 256;
+/// Longest line of a program's log.
+const LOG_LINE_BYTES_MAX: usize = 256;
+
+/// Errors that helpers return as negative numbers (errno(3)).
+pub(crate) mod errno {
+    pub(crate) const NOT_FOUND: i64 = -2;
+    pub(crate) const TOO_BIG: i64 = -7;
+    pub(crate) const NO_MEMORY: i64 = -12;
+    pub(crate) const EXISTS: i64 = -17;
+    pub(crate) const INVALID: i64 = -22;
+}
+
+/// A packet in its buffer.
+#[derive(PartialEq, Eq, Debug)]
+pub struct Frame<'a> {
+    /// The memory in which the packet may grow in both directions.
+    pub buffer: &'a mut [u8],
+    /// Where the packet begins.
+    pub offset: usize,
+    /// Bytes of the packet.
+    pub len: usize,
+}
+
+impl Frame<'_> {
+    /// The packet's bytes.
+    pub fn bytes(&self) -> &[u8] {
+        self.buffer.get(self.offset..self.offset.saturating_add(self.len)).unwrap_or_default()
+    }
+}
+
+/// What a program decided. Its result is a code of `enum xdp_action` in `linux/bpf.h`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// `XDP_PASS` (2): the packet goes on to the next action.
+    Pass,
+    /// `XDP_DROP` (1): the packet is dropped.
+    Drop,
+    /// `XDP_TX` (3): the packet is sent out of the port that it came from.
+    Transmit,
+    /// `XDP_REDIRECT` (4): the packet is sent out of the port that `redirect` named.
+    Redirect(u32),
+    /// The packet is dropped because the program failed.
+    Aborted(Abort),
+}
+
+/// Why a run failed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Abort {
+    /// The program returned `XDP_ABORTED` (0), a number that is no verdict, or `XDP_REDIRECT` without a port.
+    Result,
+    /// The run took more instructions than its budget.
+    Budget,
+    /// The frame's offset and length are not within its buffer.
+    Frame,
+    /// The interpreter was asked for memory that the verifier should have refused: a bug.
+    Fault,
+}
+
+impl Verdict {
+    pub(crate) fn of(result: u64, redirect: Option<u32>) -> Verdict {
+        // Results are of type int.
+        match (result as u32, redirect) {
+            (1, _) => Verdict::Drop,
+            (2, _) => Verdict::Pass,
+            (3, _) => Verdict::Transmit,
+            (4, Some(port)) => Verdict::Redirect(port),
+            _ => Verdict::Aborted(Abort::Result),
+        }
+    }
+}
+
+/// Where a packet is in its buffer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Window {
+    pub(crate) capacity: usize,
+    pub(crate) offset: usize,
+    pub(crate) len: usize,
+}
+
+impl Window {
+    pub(crate) fn of(frame: &Frame<'_>) -> Option<Window> {
+        let Frame { buffer, offset, len } = frame;
+        let fits = offset.checked_add(*len).is_some_and(|end| end <= buffer.len());
+        fits.then_some(Window { capacity: buffer.len(), offset: *offset, len: *len })
+    }
+
+    /// Moves the packet's beginning. Gives the bytes that are new, which the caller fills with zeros.
+    pub(crate) fn adjust_head(&mut self, delta: u64) -> Option<Range<usize>> {
+        let delta = delta as i32 as isize;
+        let offset = self.offset.checked_add_signed(delta)?;
+        let len = self.len.checked_add_signed(-delta).filter(|len| *len >= PACKET_BYTES_MIN)?;
+        let new = offset..self.offset.max(offset);
+        (self.offset, self.len) = (offset, len);
+        Some(new)
+    }
+
+    /// Moves the packet's end; otherwise as `adjust_head`.
+    pub(crate) fn adjust_tail(&mut self, delta: u64) -> Option<Range<usize>> {
+        let len = self.len.checked_add_signed(delta as i32 as isize).filter(|len| *len >= PACKET_BYTES_MIN)?;
+        if self.offset + len > self.capacity {
+            return None;
+        }
+        let new = self.offset + self.len.min(len)..self.offset + len;
+        self.len = len;
+        Some(new)
+    }
+}
+
+/// `map_update_elem`.
+pub(crate) fn map_update(map: &Map, key: &[u8], value: &[u8], flags: u64) -> i64 {
+    use crate::error::MapError;
+    let update = match flags {
+        0 => Update::Any,
+        1 => Update::New,
+        2 => Update::Existing,
+        _ => return errno::INVALID,
+    };
+    match map.update(key, value, update) {
+        Ok(()) => 0,
+        Err(MapError::Exists { exists: true, .. }) => errno::EXISTS,
+        Err(MapError::Exists { exists: false, .. }) => errno::NOT_FOUND,
+        Err(MapError::Full { .. }) => errno::NO_MEMORY,
+        Err(MapError::Key { .. }) if map.spec().kind == crate::map::MapKind::Array => errno::TOO_BIG,
+        Err(_) => errno::INVALID,
+    }
+}
+
+/// `map_delete_elem`.
+pub(crate) fn map_delete(map: &Map, key: &[u8]) -> i64 {
+    match map.delete(key) {
+        Ok(true) => 0,
+        Ok(false) => errno::NOT_FOUND,
+        Err(_) => errno::INVALID,
+    }
+}
+
+/// `csum_diff`: a sum of 32-bit words in one's complement, which the program folds to 16 bits (RFC 1071, RFC 1624).
+pub(crate) fn checksum_difference(from: &[u8], to: &[u8], seed: u64) -> i64 {
+    if !from.len().is_multiple_of(4) || !to.len().is_multiple_of(4) {
+        return errno::INVALID;
+    }
+    let words = |bytes: &[u8], flip: u32| {
+        let words = bytes.as_chunks().0.iter().map(|word| u64::from(u32::from_ne_bytes(*word) ^ flip));
+        words.sum::<u64>()
+    };
+    let mut sum = u64::from(seed as u32) + words(from, u32::MAX) + words(to, 0);
+    while sum >> 32 != 0 {
+        sum = (sum & 0xffff_ffff) + (sum >> 32);
+    }
+    sum as i64
+}
+
+/// `redirect`: the result that the program returns.
+pub(crate) fn redirect(port: u64, flags: u64, redirect: &mut Option<u32>) -> u64 {
+    match flags {
+        0 => {
+            *redirect = Some(port as u32);
+            4
+        }
+        // As Linux: XDP_ABORTED.
+        _ => 0,
+    }
+}
+
+/// Random numbers (SplitMix64) for all runs of a program.
+#[derive(Debug)]
+pub(crate) struct Random(AtomicU64);
+
+impl Random {
+    pub(crate) fn new(seed: u64) -> Random {
+        Random(AtomicU64::new(seed))
+    }
+
+    pub(crate) fn next(&self) -> u64 {
+        const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
+        let z = self.0.fetch_add(GAMMA, Relaxed).wrapping_add(GAMMA);
+        let z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z >> 32
+    }
+}
+
+/// What `trace_printk` wrote: the newest lines. A line is lost if somebody is reading.
+#[derive(Debug, Default)]
+pub(crate) struct Log {
+    lines: Mutex<VecDeque<String>>,
+    lost: AtomicU64,
+}
+
+impl Log {
+    /// Takes the lines out, and how many were lost since the last time.
+    pub(crate) fn take(&self) -> (Vec<String>, u64) {
+        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        (lines.drain(..).collect(), self.lost.swap(0, Relaxed))
+    }
+
+    /// `trace_printk`.
+    pub(crate) fn print(&self, format: &[u8], numbers: &[u64]) -> i64 {
+        let Some(line) = formatted(format, numbers) else { return errno::INVALID };
+        let len = line.len() as i64;
+        match self.lines.try_lock() {
+            Ok(mut lines) => {
+                if lines.len() == LOG_LINES_MAX {
+                    lines.pop_front();
+                    self.lost.fetch_add(1, Relaxed);
+                }
+                lines.push_back(line);
+            }
+            Err(_) => _ = self.lost.fetch_add(1, Relaxed),
+        }
+        len
+    }
+}
+
+/// A format of printf(3) with its numbers: `%d %i %u %x %X %c %%`, each with `l`, `ll`, `h`, `hh`, and width. `None` if
+/// it asks for anything else or for more numbers than there are.
+fn formatted(format: &[u8], numbers: &[u64]) -> Option<String> {
+    let format = format.split(|b| *b == 0).next().unwrap_or_default();
+    let format = String::from_utf8_lossy(&format[..format.len().min(LOG_LINE_BYTES_MAX)]);
+    let mut numbers = numbers.iter();
+    let mut line = String::new();
+    let mut rest = format.trim_end_matches('\n').chars();
+    while let Some(c) = rest.next() {
+        if c != '%' {
+            line.push(c);
+            continue;
+        }
+        let (mut bits, mut width, mut zeros) = (32, 0usize, false);
+        loop {
+            match rest.next()? {
+                '%' => line.push('%'),
+                'l' => {
+                    bits = 64;
+                    continue;
+                }
+                'h' => {
+                    bits = if bits == 32 { 16 } else { 8 };
+                    continue;
+                }
+                '#' => {
+                    line.push_str("0x");
+                    continue;
+                }
+                '0' if width == 0 => {
+                    zeros = true;
+                    continue;
+                }
+                digit @ '0'..='9' => {
+                    width = (width * 10 + digit as usize - '0' as usize).min(64);
+                    continue;
+                }
+                kind @ ('d' | 'i' | 'u' | 'x' | 'X' | 'c') => {
+                    let number = *numbers.next()?;
+                    let signed = (number as i64) << (64 - bits) >> (64 - bits);
+                    let unsigned = number << (64 - bits) >> (64 - bits);
+                    let text = match kind {
+                        'd' | 'i' => signed.to_string(),
+                        'u' => unsigned.to_string(),
+                        'x' => format!("{unsigned:x}"),
+                        'X' => format!("{unsigned:X}"),
+                        _ => char::from(number as u8).to_string(),
+                    };
+                    match zeros {
+                        true => line.push_str(&format!("{text:0>width$}")),
+                        false => line.push_str(&format!("{text:>width$}")),
+                    }
+                }
+                _ => return None,
+            }
+            break;
+        }
+    }
+    Some(line)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn formats() {
+        let line = |format: &str, numbers: &[u64]| formatted(format.as_bytes(), numbers);
+        assert_eq!(line("a %d %u\n\0junk", &[u64::MAX, 7]), Some("a -1 7".to_string()));
+        assert_eq!(line("%lx %04x %llu%%", &[1 << 40, 0xab, 3]), Some("10000000000 00ab 3%".to_string()));
+        assert_eq!(line("%hhu %hd", &[0x1ff, 0xffff]), Some("255 -1".to_string()));
+        assert_eq!(line("%s", &[1]), None);
+        assert_eq!(line("%d %d", &[1]), None);
+        assert_eq!(line("%", &[1]), None);
+    }
+
+    #[test]
+    fn windows_stay_in_the_buffer() {
+        let mut window = Window { capacity: 100, offset: 20, len: 60 };
+        assert_eq!(window.adjust_head(-21i64 as u64), None);
+        assert_eq!(window.adjust_head(-20i64 as u64), Some(0..20));
+        assert_eq!(window, Window { capacity: 100, offset: 0, len: 80 });
+        assert_eq!(window.adjust_head(67), None);
+        assert_eq!(window.adjust_head(66), Some(66..66));
+        assert_eq!(window.adjust_tail(21), None);
+        assert_eq!(window.adjust_tail(20), Some(80..100));
+        assert_eq!(window.adjust_tail(-21i64 as u64), None);
+        assert_eq!(window, Window { capacity: 100, offset: 66, len: 34 });
+        assert_eq!(window.adjust_head(i32::MIN as u64), None);
+        assert_eq!(window.adjust_tail(i32::MAX as u64), None);
+    }
+
+    #[test]
+    fn checksum_differences() {
+        // Replacing a word changes the sum by their difference.
+        let fold = |mut sum: u64| {
+            while sum >> 16 != 0 {
+                sum = (sum & 0xffff) + (sum >> 16);
+            }
+            sum as u16
+        };
+        let (before, after) = (*b"abcdefgh", *b"abcdzzgh");
+        let all = |bytes: &[u8]| checksum_difference(&[], bytes, 0) as u64;
+        let changed = checksum_difference(&before[4..], &after[4..], all(&before)) as u64;
+        assert_eq!(fold(changed), fold(all(&after)));
+        assert_eq!(checksum_difference(&before[..3], &[], 0), errno::INVALID);
+    }
+}

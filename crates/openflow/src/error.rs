@@ -85,7 +85,9 @@ impl ErrorKind {
 
     /// Its numbers in a version; if that has none, those of the error that says so.
     pub fn code(self, version: Version) -> Code {
-        self.own_code(version).or_else(|| ErrorKind::NxbrcUnencodableError.own_code(version)).unwrap_or(Code::Standard(1, 1))
+        self.own_code(version)
+            .or_else(|| ErrorKind::NxbrcUnencodableError.own_code(version))
+            .unwrap_or(Code::Standard(1, 1))
     }
 
     /// Its numbers in a version, if that has any.

@@ -47,7 +47,7 @@ pub(crate) use bytes::{Reader, Writer};
 
 use crate::error::{Error, ErrorKind};
 use crate::field::Fields;
-use crate::message::{Framed, Message, Reply, Version};
+use crate::message::{AsyncConfig, Framed, Message, Reply, Version};
 
 /// What reading or writing a part of a message gives.
 pub(crate) type Result<T> = std::result::Result<T, Error>;
@@ -55,7 +55,7 @@ pub(crate) type Result<T> = std::result::Result<T, Error>;
 /// Bytes of the header of every message.
 pub const HEADER: usize = 8;
 
-/// What a connection has agreed on with Nicira's messages.
+/// What a connection has agreed on: the state that formats depend on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Formats {
     /// [`Message::SetPacketInFormat`]: 0 as the version has packet-ins, 1 `NXT_PACKET_IN`, 2 `NXT_PACKET_IN2`.
@@ -64,6 +64,8 @@ pub struct Formats {
     pub flow: u32,
     /// [`Message::FlowModTableId`], for OpenFlow 1.0: the upper byte of a flow mod's command is its table.
     pub flow_mod_table_id: bool,
+    /// Which asynchronous messages the controller gets: a [`Message::SetAsync`] that names some of them keeps the others.
+    pub asynchronous: AsyncConfig,
 }
 
 /// [`Formats::flow`] and [`Message::SetFlowFormat`]: matches are NXM.
@@ -121,7 +123,7 @@ pub fn read(bytes: &[u8], fields: &Fields) -> std::result::Result<Framed, ReadEr
     read_agreed(bytes, fields, &Formats::default())
 }
 
-/// Reads one whole message. Of the formats only [`Formats::flow_mod_table_id`] makes a difference.
+/// Reads one whole message. Of the formats, [`Formats::flow_mod_table_id`] and [`Formats::asynchronous`] make a difference.
 ///
 /// # Errors
 /// If it is malformed, or asks for what is not known.

@@ -1,0 +1,114 @@
+//! Bundles and forwarded requests: messages in messages.
+//!
+//! OpenFlow 1.4.1, 7.3.9, 7.4.6; ONF's extensions 230 (bundles) and 350 (forwarded requests) for 1.3. A message in a message never
+//! has a third in it.
+
+use super::{Context, Reader, Result, Writer, top};
+use crate::error::{Error, ErrorKind};
+use crate::message::{BundleControl, Framed, Message};
+
+fn kind(number: u16) -> Result<BundleControl> {
+    use BundleControl::*;
+    let all =
+        [OpenRequest, OpenReply, CloseRequest, CloseReply, CommitRequest, CommitReply, DiscardRequest, DiscardReply];
+    let bad = || Error::new(ErrorKind::BfcBadType, format!("bundle control {number}"));
+    all.get(usize::from(number)).copied().ok_or_else(bad)
+}
+
+/// Reads what happens to a bundle. Properties are all experimenters'; none is known.
+pub(super) fn read_control(r: &mut Reader<'_>) -> Result<Message> {
+    let bundle = r.u32()?;
+    let kind = kind(r.u16()?)?;
+    let flags = r.u16()?;
+    if !r.is_empty() {
+        return Err(super::props::read(r)?.unknown("a bundle"));
+    }
+    Ok(Message::BundleControl { bundle, kind, flags })
+}
+
+/// Appends what happens to a bundle.
+pub(super) fn write_control(bundle: u32, kind: BundleControl, flags: u16, out: &mut Vec<u8>) {
+    out.u32(bundle);
+    out.u16(kind as u16);
+    out.u16(flags);
+}
+
+/// Reads a message of a bundle.
+pub(super) fn read_add(c: Context<'_>, xid: u32, r: &mut Reader<'_>) -> Result<Message> {
+    let bundle = r.u32()?;
+    r.skip(2)?;
+    let flags = r.u16()?;
+    let mut at = r.short(ErrorKind::BfcMsgBadLen);
+    let before = at.left();
+    let header = at.array()?;
+    let len = super::length(&header).map_err(|error| Error::new(ErrorKind::BfcMsgBadLen, error.text))?;
+    let mut at = r.short(ErrorKind::BfcMsgBadLen);
+    let bytes = at.bytes(len)?;
+    r.skip(len)?;
+    if header[0] != c.version as u8 {
+        return Err(Error::new(ErrorKind::BfcBadVersion, format!("version {} in a bundle", header[0])));
+    }
+    if bytes[4..8] != xid.to_be_bytes() {
+        return Err(Error::new(ErrorKind::BfcMsgBadXid, "the xid differs from the message's in the bundle"));
+    }
+    let message = Box::new(read_inner(c, bytes)?);
+    // Properties are aligned to the message.
+    r.skip((len.next_multiple_of(8) - len).min(before - len))?;
+    if !r.is_empty() {
+        return Err(super::props::read(r)?.unknown("a bundle"));
+    }
+    Ok(Message::BundleAdd { bundle, flags, message })
+}
+
+/// Reads a message in a message: one that changes the switch's state.
+fn read_inner(c: Context<'_>, bytes: &[u8]) -> Result<Framed> {
+    if !top::can_nest(bytes[1]) {
+        return Err(Error::new(ErrorKind::BfcMsgUnsup, format!("message type {} in a message", bytes[1])));
+    }
+    let framed = top::read(bytes, c.fields, &c.formats)?;
+    if is_change(&framed.message) {
+        return Ok(framed);
+    }
+    Err(Error::new(ErrorKind::BfcMsgUnsup, "a message in a message that changes nothing"))
+}
+
+/// Whether a message may be in a bundle.
+fn is_change(message: &Message) -> bool {
+    matches!(
+        message,
+        Message::FlowMod(_)
+            | Message::GroupMod(_)
+            | Message::MeterMod(_)
+            | Message::PortMod(_)
+            | Message::TableMod { .. }
+            | Message::PacketOut(_)
+    )
+}
+
+/// Appends a message of a bundle.
+pub(super) fn write_add(c: Context<'_>, bundle: u32, flags: u16, message: &Framed, out: &mut Vec<u8>) -> Result<()> {
+    out.u32(bundle);
+    out.u16(0);
+    out.u16(flags);
+    write_inner(c, message, out)
+}
+
+/// Reads a forwarded request.
+pub(super) fn read_forwarded(c: Context<'_>, r: &mut Reader<'_>) -> Result<Message> {
+    let framed = read_inner(c, r.rest())?;
+    if matches!(framed.message, Message::GroupMod(_) | Message::MeterMod(_)) {
+        return Ok(Message::Requestforward(Box::new(framed)));
+    }
+    Err(Error::new(ErrorKind::BrcBadType, "a forwarded request that is no group or meter mod"))
+}
+
+/// Appends a message in a message.
+pub(super) fn write_inner(c: Context<'_>, message: &Framed, out: &mut Vec<u8>) -> Result<()> {
+    if !is_change(&message.message) {
+        return Err(Error::new(ErrorKind::BfcMsgUnsup, "a message in a message that changes nothing"));
+    }
+    if message.version != c.version {
+        return Err(Error::new(ErrorKind::BfcBadVersion, "a message in a message of another version"));
+    }
+    top::write(c, message.xid, &message.message, out)
+}

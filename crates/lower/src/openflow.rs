@@ -25,8 +25,8 @@ use crate::tree::Tree;
 use crate::v1model::externs::hash_op;
 use base::Bits;
 use ir::{
-    BinOp, EntryKind, Fate, HashAlgorithm, Intrinsic, Operand, ReplicationPoint, SlotId, SlotKind, StageId,
-    StageKind, TableId, UnOp,
+    BinOp, EntryKind, Fate, HashAlgorithm, Intrinsic, Operand, ReplicationPoint, SlotId, SlotKind, StageId, StageKind,
+    TableId, UnOp,
 };
 use sema::TypedProgram;
 use sema::typed::{Instance, InstanceId, Table};

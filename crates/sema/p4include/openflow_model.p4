@@ -8,8 +8,8 @@
 //     @oxm(3) @nxm(0, 1)  bit<48> eth_dst;
 //
 //   @oxm(N)  @oxm(CLASS, N)  @oxm(0xffff, N, EXPERIMENTER)
-//   @nxm(CLASS, N)          a number of the field; without class that of OpenFlow, 0x8000. The first is the preferred one.
-//   @oxm("name", …)         names it; else it is called as the P4 field is. A further name declares a further match field.
+//   @nxm(CLASS, N)          a number of the field, without class in OpenFlow's, 0x8000; the first is the preferred one
+//   @oxm("name", …)         names it; else it is called as the P4 field is. A further name declares another match field
 //
 // What follows says more about the match field before it:
 //
@@ -36,6 +36,44 @@ struct packet_t {
     bit<32> in_port;        // it came by this port
     bit<32> length;         // bytes, as received
     bit<32> egress_port;    // it leaves by this port; for the deparser
+}
+
+// What OpenFlow and Open vSwitch keep for a packet beside its bytes; to be a member of a program's flow struct.
+struct pipeline_t {
+    @oxm(2) @metadata bit<64> metadata;
+    @oxm(38) @nxm(1, 16) @metadata bit<64> tun_id;
+    @nxm(1, 31) @metadata bit<32> tun_src;
+    @nxm(1, 32) @metadata bit<32> tun_dst;
+    @nxm(1, 109) @metadata bit<128> tun_ipv6_src;
+    @nxm(1, 110) @metadata bit<128> tun_ipv6_dst;
+    @nxm(1, 38) @metadata bit<16> tun_gbp_id;
+    @nxm(1, 39) @metadata bit<8> tun_gbp_flags;
+    @nxm(1, 33) @metadata bit<32> pkt_mark;
+    @oxm(43) @oxm(0xffff, 43, 0x4f4e4600) @exact @readonly @metadata bit<32> actset_output;
+    @oxm(44) @exact @readonly @metadata bit<32> packet_type;
+    @nxm(1, 37) @exact @readonly @metadata bit<32> conj_id;
+
+    // Registers, four in one, so that records are short.
+    @nxm(1, 111) @metadata
+    @oxm("xreg0", 0x8001, 0) @bits(127, 64) @metadata @oxm("xreg1", 0x8001, 1) @bits(63, 0) @metadata
+    @nxm("reg0", 1, 0) @bits(127, 96) @metadata @nxm("reg1", 1, 1) @bits(95, 64) @metadata
+    @nxm("reg2", 1, 2) @bits(63, 32) @metadata @nxm("reg3", 1, 3) @bits(31, 0) @metadata
+    bit<128> xxreg0;
+    @nxm(1, 112) @metadata
+    @oxm("xreg2", 0x8001, 2) @bits(127, 64) @metadata @oxm("xreg3", 0x8001, 3) @bits(63, 0) @metadata
+    @nxm("reg4", 1, 4) @bits(127, 96) @metadata @nxm("reg5", 1, 5) @bits(95, 64) @metadata
+    @nxm("reg6", 1, 6) @bits(63, 32) @metadata @nxm("reg7", 1, 7) @bits(31, 0) @metadata
+    bit<128> xxreg1;
+    @nxm(1, 113) @metadata
+    @oxm("xreg4", 0x8001, 4) @bits(127, 64) @metadata @oxm("xreg5", 0x8001, 5) @bits(63, 0) @metadata
+    @nxm("reg8", 1, 8) @bits(127, 96) @metadata @nxm("reg9", 1, 9) @bits(95, 64) @metadata
+    @nxm("reg10", 1, 10) @bits(63, 32) @metadata @nxm("reg11", 1, 11) @bits(31, 0) @metadata
+    bit<128> xxreg2;
+    @nxm(1, 114) @metadata
+    @oxm("xreg6", 0x8001, 6) @bits(127, 64) @metadata @oxm("xreg7", 0x8001, 7) @bits(63, 0) @metadata
+    @nxm("reg12", 1, 12) @bits(127, 96) @metadata @nxm("reg13", 1, 13) @bits(95, 64) @metadata
+    @nxm("reg14", 1, 14) @bits(63, 32) @metadata @nxm("reg15", 1, 15) @bits(31, 0) @metadata
+    bit<128> xxreg3;
 }
 
 // What a header action says besides changing headers.

@@ -31,7 +31,7 @@ pub mod port {
 
     /// The reverse, if there is one.
     pub fn to_16(number: u32) -> Option<u16> {
-        if number < 0xff00 || number >= MAX { Some(number as u16) } else { None }
+        if (0xff00..MAX).contains(&number) { None } else { Some(number as u16) }
     }
 }
 

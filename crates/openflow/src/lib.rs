@@ -15,15 +15,21 @@
 //! | `message` | messages |
 //! | `error` | what a switch refuses, with each version's numbers |
 //! | `wire` | versions' formats |
+//! | `check` | whether actions go with a match |
+//! | `text` | matches and actions as text |
 //!
 //! Sources: OpenFlow Switch Specification 1.0.0, 1.3.5, 1.4.1, 1.5.1 of the Open Networking Foundation; for Nicira's extensions
 //! ovs-fields(7), ovs-actions(7) and ovs-ofctl(8).
 
 pub mod action;
+pub mod check;
 pub mod error;
 pub mod field;
 pub mod matching;
 pub mod message;
+#[cfg(test)]
+mod testing;
+pub mod text;
 pub mod wire;
 
 pub use action::{Action, Bucket, Instructions};

@@ -579,3 +579,6 @@ fn write_set_field(
     oxm::write_entry(&known, value, mask, out);
     finish(start, out)
 }
+
+#[cfg(test)]
+mod tests;

@@ -232,3 +232,6 @@ fn write_10(instructions: &Instructions, fields: &Fields, out: &mut Vec<u8>) -> 
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

@@ -227,7 +227,7 @@ fn add_parts(matching: &mut Match, entry: &Entry, parts: &[Part], fields: &Field
             if entry.value != 0 {
                 return fail(ErrorKind::BmcBadValue, "VLAN bits of packets without a tag");
             }
-            return add(matching, parts[1].id, 0, number::ones(13), fields);
+            return add(matching, parts[1].id, 0, mask & number::ones(13), fields);
         }
         if mask >> 13 != 0 && mask & VLAN_PRESENT == 0 {
             if pcp == 0 {
@@ -372,3 +372,6 @@ pub(crate) fn write_field_header(
         None => unencodable(format!("`{}` has no OXM number", fields.get(field).name)),
     }
 }
+
+#[cfg(test)]
+mod tests;

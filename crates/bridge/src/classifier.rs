@@ -31,6 +31,7 @@ use openflow::{Action, FieldId, Match};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use subtable::Subtable;
+pub(crate) use subtable::Keep;
 use trie::Tries;
 
 /// A flow, and what its actions say about conjunctions.

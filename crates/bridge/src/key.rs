@@ -8,7 +8,7 @@
 //! such a field is L3, and so on. Metadata fields are marked by the program.
 
 use ir::layout::{RecordLayout, words_of};
-use ir::{Intrinsic, Program};
+use ir::{EntryKind, Fate, Intrinsic, Operand, Program, Terminator};
 use openflow::action::Subfield;
 use openflow::field::{Field, OxmNumber, Prerequisite};
 use openflow::{FieldId, Fields, Match};
@@ -167,6 +167,10 @@ pub struct Layout {
     /// By word: the first stage of a field in it.
     word_stages: Vec<u8>,
     in_port: Place,
+    /// By word: whether it says something about the packet as it leaves.
+    is_visible: Vec<bool>,
+    /// Metadata fields that share no bits with earlier ones.
+    reported: Vec<FieldId>,
     reparse: Option<Part>,
     ttl_exceeded: Option<Part>,
     seed: u64,
@@ -233,6 +237,8 @@ impl Layout {
                 *at = (*at).min(*stage);
             }
         }
+        let is_visible = visible_words(program, &record, &places, &is_metadata);
+        let reported = distinct(&places, &is_metadata, record.words());
         let fields = Fields::new(fields).map_err(|error| error.to_string())?;
         let in_port = match (fields.basic(0), program.intrinsic(Intrinsic::IngressPort)) {
             (Some(field), _) => places[usize::from(field.0)].clone(),
@@ -254,6 +260,8 @@ impl Layout {
             stages,
             word_stages,
             in_port,
+            is_visible,
+            reported,
             reparse: flag(openflow.reparse),
             ttl_exceeded: flag(openflow.ttl_exceeded),
             seed,
@@ -310,6 +318,16 @@ impl Layout {
     /// All such fields.
     pub fn metadata(&self) -> impl Iterator<Item = FieldId> {
         self.is_metadata.iter().enumerate().filter(|(_, is)| **is).map(|(i, _)| FieldId(i as u16))
+    }
+
+    /// The same without those that share bits with earlier ones: what controllers are told.
+    pub fn reported(&self) -> &[FieldId] {
+        &self.reported
+    }
+
+    /// Whether a word belongs to the packet's bytes, or is read when it leaves.
+    pub fn is_visible(&self, word: u32) -> bool {
+        self.is_visible[word as usize]
     }
 
     /// The stage in which a field is looked up.
@@ -376,6 +394,50 @@ fn push_bits(place: &mut Place, offset: usize, lo: u32, width: u32) {
         lo += bits;
         left -= bits;
     }
+}
+
+/// Words that are not metadata alone, or that the program reads when a packet leaves.
+fn visible_words(program: &Program, record: &RecordLayout, places: &[Place], is_metadata: &[bool]) -> Vec<bool> {
+    let mut is_visible = vec![true; record.words()];
+    let of = |metadata: bool| places.iter().zip(is_metadata).filter(move |(_, is)| **is == metadata);
+    let mut set = |metadata: bool| {
+        for part in of(metadata).flat_map(|(place, _)| &place.parts) {
+            is_visible[part.word as usize] = !metadata;
+        }
+    };
+    set(true);
+    set(false);
+    let stages = [EntryKind::Egress, EntryKind::Deparse].into_iter().filter_map(|kind| program.entry(kind));
+    for stage in stages.flat_map(|entry| &entry.stages).filter_map(|id| program.stages.get(id.index())) {
+        let mut read = |operand: &Operand| {
+            if let Operand::Slot(slot) = operand {
+                let from = record.offset(*slot);
+                is_visible[from..from + words_of(program.width(*slot)) as usize].fill(true);
+            }
+        };
+        for block in &stage.blocks {
+            block.insts.iter().for_each(|inst| inst.op.for_each_operand(&mut read));
+            match &block.term {
+                Terminator::Branch { cond: on, .. } | Terminator::Switch { on, .. } => read(on),
+                Terminator::Finish(Fate::Send(port)) => read(port),
+                _ => {}
+            }
+        }
+    }
+    is_visible
+}
+
+/// Metadata fields that share no bits with earlier ones.
+fn distinct(places: &[Place], is_metadata: &[bool], words: usize) -> Vec<FieldId> {
+    let mut taken = vec![0u64; words];
+    let mut distinct = Vec::new();
+    for (i, place) in places.iter().enumerate().filter(|(i, _)| is_metadata[*i]) {
+        if place.parts.iter().all(|part| taken[part.word as usize] & part.mask() == 0) {
+            place.parts.iter().for_each(|part| taken[part.word as usize] |= part.mask());
+            distinct.push(FieldId(i as u16));
+        }
+    }
+    distinct
 }
 
 /// Stages of fields: 0 for metadata, else one more than the latest of what the field needs.

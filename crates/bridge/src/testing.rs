@@ -1,5 +1,13 @@
-//! A small program of the OpenFlow model, for tests.
+//! A small program of the OpenFlow model, tables without connections, and an engine of one packet at a time, for tests.
 
+use crate::controllers::PacketInEvent;
+use crate::flow::{Flow, Usage};
+use crate::key::Layout;
+use crate::pending::Pending;
+use crate::processor::Processor;
+use crate::tables::Tables;
+use crate::translate::Control;
+use abi::flows::{Arrival, FlowProcessor, Output, Outputs};
 use base::Bits;
 use base::entry::ActionCall;
 use base::ids::{ActionId, SlotId};
@@ -7,6 +15,10 @@ use ir::{
     Action, BinOp, Builder, EntryKind, Fate, FieldPart, FieldWidth, Intrinsic, MatchField, Op, OpenFlow, Operand,
     Program, StageKind, Table, TableAction,
 };
+use openflow::message::{FlowMod, Port, Timeouts};
+use openflow::{FieldId, Instructions, Match};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 fn field(name: &str, slot: SlotId, width: u32, numbers: &[(u16, u8)]) -> MatchField {
     MatchField {
@@ -174,4 +186,274 @@ pub fn program() -> Program {
     program.openflow =
         Some(OpenFlow { fields, actions: Some((stage, table)), reparse: Some(reparse), ttl_exceeded: Some(exceeded) });
     program
+}
+
+/// A bridge without connections: tables that tests change, and what controllers would get.
+pub struct TestBridge {
+    layout: Arc<Layout>,
+    tables: RwLock<Tables>,
+    pending: Pending,
+    generation: Arc<AtomicU64>,
+    /// Packets for controllers.
+    pub packet_ins: Mutex<Vec<PacketInEvent>>,
+    /// Flows learned.
+    pub learned: AtomicU64,
+}
+
+impl TestBridge {
+    /// One with ports 1 to 4.
+    pub fn new(program: &Program) -> Arc<TestBridge> {
+        let layout = Arc::new(Layout::new(program).unwrap());
+        let mut tables = Tables::new(&layout);
+        for number in 1..=4 {
+            tables.replace_port(number, Some(Port { number, ..Port::default() }));
+        }
+        Arc::new(TestBridge {
+            generation: tables.shared_generation(),
+            tables: RwLock::new(tables),
+            pending: Pending::default(),
+            packet_ins: Mutex::default(),
+            learned: AtomicU64::new(0),
+            layout,
+        })
+    }
+
+    /// The tables, to be changed.
+    pub fn write(&self) -> RwLockWriteGuard<'_, Tables> {
+        self.tables.write().unwrap()
+    }
+
+    /// Adds a flow that applies actions.
+    pub fn add(&self, table: u8, priority: u16, matching: Match, apply: Vec<openflow::Action>) -> Arc<Flow> {
+        self.add_with(table, priority, matching, Instructions { apply, ..Instructions::default() })
+    }
+
+    /// Adds a flow.
+    pub fn add_with(&self, table: u8, priority: u16, matching: Match, instructions: Instructions) -> Arc<Flow> {
+        let usage = Arc::new(Usage::new(0));
+        self.put(Flow {
+            table,
+            matching,
+            priority,
+            cookie: 0,
+            flags: 0,
+            importance: 0,
+            timeouts: Timeouts::default(),
+            fin_timeouts: AtomicU32::new(u32::MAX),
+            instructions,
+            created_us: 0,
+            modified_us: 0,
+            usage,
+        })
+    }
+
+    fn put(&self, flow: Flow) -> Arc<Flow> {
+        let flow = Arc::new(flow);
+        self.write().insert_flow(Arc::clone(&flow));
+        flow
+    }
+
+    /// A match of these fields.
+    pub fn matching(&self, terms: &[(&str, u128)]) -> Match {
+        let mut matching = Match::any();
+        for (name, value) in terms {
+            let id = self.field(name);
+            matching.add(id, *value, self.layout.fields().get(id).full());
+        }
+        matching
+    }
+
+    /// A field by its name.
+    pub fn field(&self, name: &str) -> FieldId {
+        self.layout.fields().named(name).expect(name)
+    }
+
+    /// A record with these fields; headers are valid as `eth_type` and `ip_proto` say.
+    pub fn record(&self, program: &Program, fields: &[(&str, u128)]) -> Vec<u64> {
+        let mut record = vec![0; self.layout.words()];
+        for (name, value) in fields {
+            self.layout.place(self.field(name)).write(&mut record, *value, u128::MAX);
+        }
+        set_validity(&self.layout, program, &mut record);
+        record
+    }
+}
+
+/// Sets headers' validity bits and clears the fields of those that are not there, as a parser would leave them.
+pub fn set_validity(layout: &Layout, program: &Program, record: &mut [u64]) {
+    let read = |record: &[u64], name: &str| layout.place(layout.fields().named(name).unwrap()).read(record);
+    let kind = read(record, "eth_type");
+    let is_ip = kind == 0x800;
+    let is_tcp = is_ip && read(record, "ip_proto") == 6;
+    let has_vlan = read(record, "vlan_vid") & 0x1000 != 0;
+    for header in &program.headers {
+        let is_valid = match header.name.as_str() {
+            "eth" => true,
+            "vlan" => has_vlan,
+            "ip" => is_ip,
+            "ip6" => kind == 0x86dd,
+            _ => is_tcp,
+        };
+        layout.record().set_word(record, header.valid, u64::from(is_valid));
+        if !is_valid {
+            header.fields.iter().for_each(|field| {
+                layout.record().set(record, field.slot, &Bits::zero(program.width(field.slot)));
+            });
+        }
+    }
+}
+
+impl Control for TestBridge {
+    fn layout(&self) -> &Arc<Layout> {
+        &self.layout
+    }
+
+    fn tables(&self) -> RwLockReadGuard<'_, Tables> {
+        self.tables.read().unwrap()
+    }
+
+    fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    fn learn(&self, request: &FlowMod) -> Result<(), openflow::Error> {
+        let found = self.tables().table(request.table).flows.find(&request.matching, request.priority).cloned();
+        let usage = found.map_or_else(|| Arc::new(Usage::new(0)), |old| Arc::clone(&old.usage));
+        self.learned.fetch_add(1, Ordering::Relaxed);
+        self.put(Flow {
+            table: request.table,
+            matching: request.matching.clone(),
+            priority: request.priority,
+            cookie: request.cookie,
+            flags: request.flags,
+            importance: 0,
+            timeouts: request.timeouts,
+            fin_timeouts: AtomicU32::new(u32::MAX),
+            instructions: request.instructions.clone(),
+            created_us: 0,
+            modified_us: 0,
+            usage,
+        });
+        Ok(())
+    }
+
+    fn shorten(&self, _: &Arc<Flow>) {}
+
+    fn packet_in(&self, event: PacketInEvent) {
+        self.packet_ins.lock().unwrap().push(event);
+    }
+
+    fn pending(&self) -> &Pending {
+        &self.pending
+    }
+}
+
+/// What left a processor.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Left {
+    /// By a port and queue, with the record.
+    Port(u32, u8, u32, bool, Vec<u64>),
+    /// To be handed over with a token.
+    Capture(u64),
+    /// To be parsed anew.
+    Again(u64, bool, Vec<u64>),
+    /// Nothing.
+    Dropped,
+}
+
+/// Collects what leaves; checks that each packet ends exactly once.
+#[derive(Debug, Default)]
+pub struct Collected {
+    /// By packet.
+    pub left: Vec<Left>,
+    ended: bool,
+}
+
+impl Collected {
+    fn push(&mut self, output: Output, left: Left) {
+        assert!(!self.ended, "something leaves behind the last output");
+        self.ended = output.is_last;
+        self.left.push(left);
+    }
+}
+
+impl Outputs for Collected {
+    fn send(&mut self, output: Output, record: &[u64], port: u32, queue: u8) {
+        self.push(output, Left::Port(port, queue, output.max_len, output.is_modified, record.to_vec()));
+    }
+
+    fn capture(&mut self, output: Output, _: &[u64], token: u64) {
+        self.push(output, Left::Capture(token));
+    }
+
+    fn again(&mut self, output: Output, record: &[u64], start: u64, rewrites: bool) {
+        self.push(output, Left::Again(start, rewrites, record.to_vec()));
+    }
+
+    fn end(&mut self, _: usize, is_dropped: bool) {
+        assert!(!self.ended, "a packet ends twice");
+        self.ended = true;
+        if is_dropped {
+            assert!(self.left.is_empty());
+            self.left.push(Left::Dropped);
+        }
+    }
+}
+
+/// Takes a packet through a processor as the engine does, passes behind `again` included. Records of what is sent unchanged are
+/// the received one's.
+pub fn pass(
+    processor: &mut Processor,
+    program: &Program,
+    layout: &Layout,
+    record: &[u64],
+    start: u64,
+    now_us: u64,
+) -> Vec<Left> {
+    let mut result = Vec::new();
+    let mut waiting = vec![(record.to_vec(), start)];
+    for _ in 0..16 {
+        let Some((received, start)) = waiting.pop() else { break };
+        let port = layout.in_port().read(&received) as u32;
+        let mut own = received.clone();
+        let mut outputs = Collected::default();
+        let mut batch = [Arrival { record: &mut own, port, bytes: 100, start }];
+        processor.process(&mut batch, now_us, &mut outputs);
+        assert!(outputs.ended, "a packet does not end");
+        for left in outputs.left {
+            match left {
+                Left::Capture(token) => {
+                    processor.capture(token, &[1, 2, 3]);
+                    result.push(Left::Capture(0));
+                }
+                Left::Again(start, rewrites, mut record) => {
+                    // Parsed anew: metadata are gone.
+                    for id in layout.metadata() {
+                        layout.place(id).write(&mut record, 0, u128::MAX);
+                    }
+                    for flag in [layout.reparse(), layout.ttl_exceeded()].into_iter().flatten() {
+                        record[flag.word as usize] = 0;
+                    }
+                    layout.in_port().write(&mut record, u128::from(port), u128::MAX);
+                    set_validity(layout, program, &mut record);
+                    result.push(Left::Again(0, rewrites, Vec::new()));
+                    waiting.push((record, start));
+                }
+                Left::Port(port, queue, max_len, is_modified, record) => {
+                    // Only what belongs to the frame.
+                    let of_frame = |record: &[u64]| -> Vec<u64> {
+                        let headers = program.headers.iter().flat_map(|header| {
+                            header.fields.iter().map(|field| field.slot).chain([header.valid])
+                        });
+                        headers.map(|slot| layout.record().get_word(record, slot)).collect()
+                    };
+                    let sent = of_frame(&record);
+                    assert!(is_modified || sent == of_frame(&received), "it is changed, but is said not to be");
+                    result.push(Left::Port(port, queue, max_len, is_modified, sent));
+                }
+                Left::Dropped => result.push(left),
+            }
+        }
+    }
+    result
 }

@@ -1,0 +1,419 @@
+//! What a packet's way through the tables comes to: the flattened path.
+//!
+//! A translation yields a list of effects: bits to write, header actions to run, outputs. Running it does to a packet what the tables
+//! would, without them. The list is the same for all packets that agree in the bits that were consulted.
+//!
+//! **TTLs.** Whether a TTL is over depends on its value, which a path that only decrements it does not consult. So such lists are
+//! run only as far as nothing has left yet, or tried on a copy first, if the TTL can be over after something has left; a packet whose
+//! TTL is over is translated by itself.
+//!
+//! **Counts.** Flows, buckets and groups count in [`Effects::usages`]; who runs a list many times adds once.
+
+use crate::flow::{Flow, Meter, Usage};
+use crate::key::{Layout, Part, Place};
+use crate::normal::Station;
+use crate::translate::frames::Frozen;
+use crate::vm::Vm;
+use abi::flows::{Arrival, Output, Outputs};
+use openflow::message::{BandKind, FlowMod, meter_flag};
+use openflow::{FieldId, Match};
+use std::sync::{Arc, PoisonError};
+
+/// A packet for controllers, but for what the packet is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PacketInfo {
+    /// Those with this id.
+    pub controller: u16,
+    /// Bytes of the frame.
+    pub max_len: u16,
+    /// Why.
+    pub reason: u8,
+    /// Whether it is a table miss of OpenFlow 1.0.
+    pub is_miss: bool,
+    /// The table.
+    pub table: u8,
+    /// The flow's cookie.
+    pub cookie: u64,
+    /// The action's.
+    pub userdata: Vec<u8>,
+    /// What lets it go on.
+    pub continuation: Option<Vec<u8>>,
+}
+
+/// A step.
+#[derive(Clone, Debug)]
+pub enum Effect {
+    /// Writes bits.
+    Write { word: u32, mask: u64, value: u64 },
+    /// Copies bits.
+    Move(Box<(Place, Place)>),
+    /// Runs a header action. With `checks_ttl`, a TTL may be over then.
+    Run { action: u32, args: Box<[u128]>, checks_ttl: bool },
+    /// Keeps these words.
+    Save(Box<[u32]>),
+    /// Gives the words of the last `Save` their values back.
+    Restore(Box<[u32]>),
+    /// Sends to a port.
+    Output { port: u32, queue: u8, max_len: u32, is_modified: bool, is_last: bool },
+    /// Hands it to the processor, for controllers.
+    Capture { what: Arc<PacketInfo>, is_modified: bool, is_last: bool, _held: Option<Arc<Frozen>> },
+    /// Meters; a packet that is dropped goes on `skip` steps further.
+    Meter { meter: Arc<Meter>, skip: u32 },
+    /// Parses it anew.
+    Again { start: u64, _held: Arc<Frozen>, rewrites: bool, is_modified: bool, is_last: bool },
+    /// Nothing.
+    Nothing,
+}
+
+/// How far a list can be run before it is known that no TTL is over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum TtlCheck {
+    /// There is nothing to check.
+    #[default]
+    None,
+    /// Nothing leaves before the last check.
+    First,
+    /// Something may: the list is tried first.
+    Dry,
+}
+
+/// A flow that a path learns.
+#[derive(Debug)]
+pub struct Learned {
+    /// As it is made.
+    pub request: FlowMod,
+    /// The flow, which stays as long as packets come.
+    pub usage: Arc<Usage>,
+}
+
+/// What a way through the tables comes to.
+#[derive(Debug, Default)]
+pub struct Effects {
+    /// Steps.
+    pub list: Box<[Effect]>,
+    /// Whom a packet counts for, and how often.
+    pub usages: Box<[(Arc<Usage>, u32)]>,
+    /// Tables with lookups and matches.
+    pub tables: Box<[(u8, u32, u32)]>,
+    /// Stations that sent it.
+    pub stations: Box<[Arc<Station>]>,
+    /// Flows learned.
+    pub learned: Box<[Learned]>,
+    /// See there.
+    pub ttl: TtlCheck,
+    /// Words that steps up to the last check write.
+    pub tried: Box<[u32]>,
+    /// Whether anything leaves.
+    pub has_outputs: bool,
+}
+
+/// Packets on their way to controllers: from the output until the engine hands over the frame.
+#[derive(Debug, Default)]
+pub struct Captures {
+    next: u64,
+    waiting: std::collections::VecDeque<Captured>,
+    /// Packets that never came.
+    pub lost: u64,
+}
+
+/// Captures that wait at most.
+const CAPTURES_MAX: usize = 8192;
+
+/// A packet for controllers, but for its frame.
+#[derive(Debug)]
+pub struct Captured {
+    token: u64,
+    /// What goes with it.
+    pub what: Arc<PacketInfo>,
+    /// Its metadata.
+    pub fields: Match,
+    /// The port by which it came.
+    pub in_port: u32,
+}
+
+impl Captures {
+    fn add(&mut self, what: &Arc<PacketInfo>, fields: Match, in_port: u32) -> u64 {
+        if self.waiting.len() >= CAPTURES_MAX {
+            self.waiting.pop_front();
+            self.lost += 1;
+        }
+        self.next += 1;
+        self.waiting.push_back(Captured { token: self.next, what: Arc::clone(what), fields, in_port });
+        self.next
+    }
+
+    /// What waits for the frame of this token. Frames come in order; those before it were lost on their way.
+    pub fn take(&mut self, token: u64) -> Option<Captured> {
+        while self.waiting.front()?.token < token {
+            self.waiting.pop_front();
+            self.lost += 1;
+        }
+        self.waiting.pop_front_if(|front| front.token == token)
+    }
+}
+
+/// Where effects are run.
+#[derive(Debug)]
+pub struct Runner {
+    layout: Arc<Layout>,
+    vm: Arc<Vm>,
+    saved: Vec<u64>,
+    /// Packets for controllers.
+    pub captures: Captures,
+    dscp: Option<Place>,
+}
+
+/// A packet's TTL is over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TtlOver;
+
+impl Runner {
+    /// One for a program.
+    pub fn new(layout: &Arc<Layout>, vm: &Arc<Vm>) -> Runner {
+        // OXM number 8 is `ip_dscp` (OpenFlow 1.3.5, 7.2.3.7).
+        let dscp = layout.fields().basic(8).map(|field| layout.place(field).clone());
+        Runner { layout: Arc::clone(layout), vm: Arc::clone(vm), saved: Vec::new(), captures: Captures::default(), dscp }
+    }
+
+    /// Runs a list on a packet. The record is as it was if the packet's TTL is over, and nothing has left then.
+    ///
+    /// # Errors
+    /// If a TTL is over.
+    pub fn run(
+        &mut self,
+        effects: &Effects,
+        packet: usize,
+        arrival: &mut Arrival<'_>,
+        now_us: u64,
+        outputs: &mut dyn Outputs,
+    ) -> Result<(), TtlOver> {
+        self.saved.clear();
+        if effects.ttl != TtlCheck::None {
+            self.try_ttl(effects, arrival.record)?;
+        }
+        let record = &mut *arrival.record;
+        let output = |max_len: u32, is_modified: bool, is_last: bool| Output { packet, max_len, is_modified, is_last };
+        let (mut at, mut has_ended, mut has_left) = (0, false, false);
+        while let Some(effect) = effects.list.get(at) {
+            at += 1;
+            match effect {
+                Effect::Output { port, queue, max_len, is_modified, is_last } => {
+                    outputs.send(output(*max_len, *is_modified, *is_last), record, *port, *queue);
+                    (has_left, has_ended) = (true, *is_last);
+                }
+                Effect::Capture { what, is_modified, is_last, .. } => {
+                    let (fields, in_port) = metadata(&self.layout, record);
+                    let token = self.captures.add(what, fields, in_port);
+                    outputs.capture(output(u32::MAX, *is_modified, *is_last), record, token);
+                    (has_left, has_ended) = (true, *is_last);
+                }
+                Effect::Again { start, rewrites, is_modified, is_last, .. } => {
+                    outputs.again(output(u32::MAX, *is_modified, *is_last), record, *start, *rewrites);
+                    (has_left, has_ended) = (true, *is_last);
+                }
+                Effect::Meter { meter, skip } => match apply_meter(meter, arrival.bytes, now_us) {
+                    Metered::Pass => {}
+                    Metered::Drop => at += *skip as usize,
+                    Metered::Remark(by) => {
+                        if let Some(place) = &self.dscp {
+                            let dscp = remarked(place.read(record) as u8, by);
+                            place.write(record, u128::from(dscp), u128::MAX);
+                        }
+                    }
+                },
+                other => change(&self.vm, &mut self.saved, other, record),
+            }
+        }
+        if !has_ended {
+            outputs.end(packet, !has_left);
+        }
+        Ok(())
+    }
+
+    /// Finds out whether a TTL is over, on the record, which is given back as it was.
+    fn try_ttl(&mut self, effects: &Effects, record: &mut [u64]) -> Result<(), TtlOver> {
+        let Some(flag) = self.layout.ttl_exceeded() else { return Ok(()) };
+        self.saved.extend(effects.tried.iter().map(|word| record[*word as usize]));
+        let mut is_over = false;
+        for effect in &effects.list {
+            change(&self.vm, &mut self.saved, effect, record);
+            if matches!(effect, Effect::Run { checks_ttl: true, .. }) && is_set(record, flag) {
+                is_over = true;
+                break;
+            }
+        }
+        for (word, value) in effects.tried.iter().zip(&self.saved) {
+            record[*word as usize] = *value;
+        }
+        self.saved.clear();
+        if is_over { Err(TtlOver) } else { Ok(()) }
+    }
+}
+
+pub(crate) fn is_set(record: &[u64], flag: Part) -> bool {
+    record[flag.word as usize] >> flag.shift & 1 == 1
+}
+
+/// Does what a step does to the record.
+fn change(vm: &Vm, saved: &mut Vec<u64>, effect: &Effect, record: &mut [u64]) {
+    match effect {
+        Effect::Write { word, mask, value } => {
+            let at = &mut record[*word as usize];
+            *at = *at & !mask | value;
+        }
+        Effect::Move(places) => {
+            let (from, to) = &**places;
+            let value = from.read(record);
+            to.write(record, value, u128::MAX);
+        }
+        Effect::Run { action, args, .. } => vm.run(*action, args, record),
+        Effect::Save(words) => saved.extend(words.iter().map(|word| record[*word as usize])),
+        Effect::Restore(words) => {
+            let from = saved.len() - words.len();
+            for (word, value) in words.iter().zip(&saved[from..]) {
+                record[*word as usize] = *value;
+            }
+            saved.truncate(from);
+        }
+        _ => {}
+    }
+}
+
+/// A packet's metadata that are not zero, and its input port.
+pub(crate) fn metadata(layout: &Layout, record: &[u64]) -> (Match, u32) {
+    let in_port = layout.in_port().read(record) as u32;
+    let mut fields = Match::any();
+    for id in layout.reported() {
+        let value = layout.place(*id).read(record);
+        if value != 0 {
+            fields.add(*id, value, layout.fields().get(*id).full());
+        }
+    }
+    if let Some(id) = layout.fields().basic(0) {
+        fields.add(FieldId(id.0), u128::from(in_port), layout.fields().get(id).full());
+    }
+    (fields, in_port)
+}
+
+/// What a meter does with a packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Metered {
+    Pass,
+    Drop,
+    Remark(u8),
+}
+
+/// The band that applies is the one with the highest rate that is exceeded (OpenFlow 1.3.5, 5.7.1). A band's bucket fills with its
+/// rate up to its burst, which is a second's worth if none is given.
+pub(crate) fn apply_meter(meter: &Meter, bytes: u32, now_us: u64) -> Metered {
+    meter.usage.add(1, u64::from(bytes), now_us);
+    let is_packets = meter.flags & meter_flag::PKTPS != 0;
+    // Thousandths of a packet or bit. A rate's unit is a packet or a kilobit per second, so a thousandth of it comes per
+    // microsecond ... in millionths of the unit; both are counted in units of a thousandth.
+    let (cost, scale) = if is_packets { (1000, 1) } else { (u64::from(bytes) * 8 * 1000, 1000) };
+    let mut chosen: Option<&crate::flow::MeterBand> = None;
+    for band in &meter.bands {
+        // Of the unit's thousandths per second: rate * 1000 packets' thousandths, or rate * 1000 bits' thousandths.
+        let rate = u64::from(band.band.rate) * 1000 * scale;
+        let burst = if meter.flags & meter_flag::BURST != 0 && band.band.burst > 0 { band.band.burst } else { band.band.rate };
+        let full = (u64::from(burst) * 1000 * scale).max(cost);
+        let mut bucket = band.bucket.lock().unwrap_or_else(PoisonError::into_inner);
+        let passed_us = now_us.saturating_sub(bucket.1);
+        let came = u128::from(rate) * u128::from(passed_us) / 1_000_000;
+        let level = (u128::from(bucket.0) + came).min(u128::from(full)) as u64;
+        // What is less than a thousandth is not lost: the time stays until something has come.
+        if came > 0 || level == full {
+            bucket.1 = bucket.1.max(now_us);
+        }
+        let is_exceeded = level < cost;
+        bucket.0 = if is_exceeded { level } else { level - cost };
+        drop(bucket);
+        if is_exceeded && chosen.is_none_or(|other| band.band.rate > other.band.rate) {
+            chosen = Some(band);
+        }
+    }
+    let Some(band) = chosen else { return Metered::Pass };
+    band.usage.add(1, u64::from(bytes), now_us);
+    match band.band.kind {
+        BandKind::Drop => Metered::Drop,
+        BandKind::DscpRemark(by) => Metered::Remark(by),
+    }
+}
+
+/// A DSCP whose drop precedence is raised (RFC 2597: `aaadd0`, classes 1 to 4, precedences 1 to 3); others stay.
+fn remarked(dscp: u8, by: u8) -> u8 {
+    let (class, precedence) = (dscp >> 3, dscp >> 1 & 3);
+    if dscp & 1 != 0 || !(1..=4).contains(&class) || precedence == 0 {
+        return dscp;
+    }
+    class << 3 | precedence.saturating_add(by).min(3) << 1
+}
+
+/// A packet counts for all that it went through.
+pub(crate) fn add_counts(effects: &Effects, packets: u64, bytes: u64, now_us: u64) {
+    for (usage, times) in &effects.usages {
+        usage.add(packets * u64::from(*times), bytes * u64::from(*times), now_us);
+    }
+    effects.stations.iter().for_each(|station| station.touch(now_us));
+    effects.learned.iter().for_each(|learned| learned.usage.add(0, 0, now_us));
+}
+
+/// A flow by which packets of a megaflow go: for their times.
+pub type FlowRef = Arc<Flow>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flow::MeterBand;
+    use openflow::message::Band;
+
+    fn meter(flags: u16, kind: BandKind, rate: u32, burst: u32) -> Meter {
+        let usage = || Arc::new(Usage::new(0));
+        let band = Band { kind, rate, burst };
+        let bucket = std::sync::Mutex::new((0, 0));
+        Meter { id: 1, flags, bands: vec![MeterBand { band, bucket, usage: usage() }], created_us: 0, usage: usage() }
+    }
+
+    #[test]
+    fn a_meter_lets_its_rate_through() {
+        for (flags, rate, bytes, expected) in [(meter_flag::PKTPS, 500, 64, 500), (meter_flag::KBPS, 800, 1000, 100)] {
+            let meter = meter(flags, BandKind::Drop, rate, 0);
+            // Ten times the rate for ten seconds.
+            let (step_us, mut passed) = (1_000_000 / (expected * 10), 0);
+            for i in 0..expected * 100 {
+                passed += u64::from(apply_meter(&meter, bytes, 1_000_000 + i * step_us) == Metered::Pass);
+            }
+            let wanted = expected * 11;
+            assert!(passed.abs_diff(wanted) <= wanted / 50, "{passed} of {wanted} packets");
+            assert_eq!(meter.bands[0].usage.counts().0 + passed, expected * 100);
+        }
+    }
+
+    #[test]
+    fn drop_precedence_is_raised_within_its_class() {
+        assert_eq!([remarked(10, 1), remarked(10, 9), remarked(46, 1), remarked(0, 1)], [12, 14, 46, 0]);
+    }
+
+    #[test]
+    fn captures_that_never_come_are_forgotten() {
+        let mut captures = Captures::default();
+        let what = Arc::new(PacketInfo {
+            controller: 0,
+            max_len: 0,
+            reason: 0,
+            is_miss: false,
+            table: 0,
+            cookie: 0,
+            userdata: Vec::new(),
+            continuation: None,
+        });
+        let tokens: Vec<u64> = (0..3).map(|port| captures.add(&what, Match::any(), port)).collect();
+        assert_eq!(captures.take(tokens[1]).unwrap().in_port, 1);
+        assert!(captures.take(tokens[1]).is_none());
+        assert_eq!((captures.take(tokens[2]).unwrap().in_port, captures.lost), (2, 1));
+        for port in 0..CAPTURES_MAX as u32 + 5 {
+            captures.add(&what, Match::any(), port);
+        }
+        assert_eq!((captures.waiting.len(), captures.lost), (CAPTURES_MAX, 6));
+    }
+}

@@ -1,0 +1,144 @@
+//! The learning switch behind the `NORMAL` port (IEEE 802.1D, 7.8 and 7.9; ovs-actions(7), "normal").
+//!
+//! Where an address was seen last, by VLAN. Shared by workers: a packet of a known address only touches the time of its entry, which
+//! the flow cache does without coming here.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// How long an address is remembered (IEEE 802.1D's default).
+const AGE_US: u64 = 300_000_000;
+/// Addresses at most; beyond, the one that was not seen for the longest time is forgotten.
+const ENTRIES_MAX: usize = 1 << 16;
+
+/// An address's port, and when it was seen there last.
+#[derive(Debug)]
+pub struct Station {
+    /// The port.
+    pub port: u32,
+    used_us: AtomicU64,
+}
+
+impl Station {
+    /// It was seen.
+    pub fn touch(&self, now_us: u64) {
+        self.used_us.fetch_max(now_us, Ordering::Relaxed);
+    }
+}
+
+/// What is known of addresses.
+#[derive(Debug, Default)]
+pub struct Stations {
+    all: Mutex<HashMap<(u16, u64), Arc<Station>>>,
+    generation: AtomicU64,
+    expired_us: AtomicU64,
+}
+
+/// How often all addresses are looked at.
+const EXPIRE_US: u64 = 1_000_000;
+
+/// An address (48 bits) that is a group's (IEEE 802).
+pub fn is_multicast(address: u64) -> bool {
+    address >> 40 & 1 == 1
+}
+
+impl Stations {
+    fn lock(&self) -> MutexGuard<'_, HashMap<(u16, u64), Arc<Station>>> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Advances when what a lookup finds may have changed.
+    pub fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// An address of a VLAN was seen at a port.
+    pub fn learn(&self, vlan: u16, address: u64, port: u32, now_us: u64) -> Arc<Station> {
+        let mut all = self.lock();
+        if let Some(station) = all.get(&(vlan, address)).filter(|station| station.port == port) {
+            station.touch(now_us);
+            return Arc::clone(station);
+        }
+        if all.len() >= ENTRIES_MAX {
+            let oldest = all.iter().min_by_key(|(_, station)| station.used_us.load(Ordering::Relaxed)).map(|(key, _)| *key);
+            oldest.and_then(|key| all.remove(&key));
+        }
+        let station = Arc::new(Station { port, used_us: AtomicU64::new(now_us) });
+        all.insert((vlan, address), Arc::clone(&station));
+        self.generation.fetch_add(1, Ordering::Release);
+        station
+    }
+
+    /// The port of an address.
+    pub fn find(&self, vlan: u16, address: u64) -> Option<u32> {
+        self.lock().get(&(vlan, address)).map(|station| station.port)
+    }
+
+    /// Forgets what was not seen for a long time. To be called often: it does so once a second.
+    pub fn expire(&self, now_us: u64) {
+        let last = self.expired_us.load(Ordering::Relaxed);
+        let is_due = now_us >= last.saturating_add(EXPIRE_US);
+        if !is_due || self.expired_us.compare_exchange(last, now_us, Ordering::Relaxed, Ordering::Relaxed).is_err() {
+            return;
+        }
+        let mut all = self.lock();
+        let before = all.len();
+        all.retain(|_, station| station.used_us.load(Ordering::Relaxed) + AGE_US > now_us);
+        if all.len() != before {
+            self.generation.fetch_add(1, Ordering::Release);
+        }
+    }
+
+    /// All that is known: VLAN, address, port, seconds since it was seen.
+    pub fn list(&self, now_us: u64) -> Vec<(u16, u64, u32, u64)> {
+        let all = self.lock();
+        let mut list: Vec<_> = all
+            .iter()
+            .map(|((vlan, address), station)| {
+                let age_us = now_us.saturating_sub(station.used_us.load(Ordering::Relaxed));
+                (*vlan, *address, station.port, age_us / 1_000_000)
+            })
+            .collect();
+        list.sort_unstable();
+        list
+    }
+
+    /// Forgets all.
+    pub fn clear(&self) {
+        self.lock().clear();
+        self.generation.fetch_add(1, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_move_and_age() {
+        let stations = Stations::default();
+        stations.learn(1, 5, 7, 0);
+        let generation = stations.generation();
+        stations.learn(1, 5, 7, 1_000_000);
+        assert_eq!(stations.generation(), generation, "nothing new");
+        assert_eq!((stations.find(1, 5), stations.find(2, 5)), (Some(7), None));
+        stations.learn(1, 5, 8, 2_000_000);
+        assert!(stations.generation() > generation);
+        assert_eq!(stations.find(1, 5), Some(8));
+        stations.expire(AGE_US + 1_000_000);
+        assert_eq!(stations.list(AGE_US), [(1, 5, 8, 298)]);
+        stations.expire(AGE_US + 2_000_001);
+        assert_eq!(stations.find(1, 5), None);
+    }
+
+    #[test]
+    fn the_table_is_bounded() {
+        let stations = Stations::default();
+        for address in 0..=ENTRIES_MAX as u64 {
+            stations.learn(0, address, 1, address);
+        }
+        assert_eq!(stations.lock().len(), ENTRIES_MAX);
+        assert_eq!((stations.find(0, 0), stations.find(0, 1)), (None, Some(1)));
+    }
+}

@@ -1,0 +1,230 @@
+//! Packets that begin elsewhere than in the first table.
+//!
+//! A packet-out's actions, the rest of a translation that waits for the frame to be parsed anew, and what a controller lets go on
+//! have numbers, by which packets begin (`abi::flows::Arrival::start`). The rest of a translation is the same for all packets of a
+//! megaflow, so equal ones share a number, and it stays as long as a cached megaflow names it.
+//!
+//! Bounded: beyond [`ENTRIES_MAX`] nothing is added, and what is not used ends after [`AGE_US`].
+
+use crate::translate::frames::Frozen;
+use openflow::{Action, Match};
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Numbers in use at most.
+pub const ENTRIES_MAX: usize = 1 << 16;
+/// Unused ones end after so long.
+pub const AGE_US: u64 = 30_000_000;
+
+/// Where a packet begins.
+#[derive(Clone, Debug)]
+pub enum Begin {
+    /// With a packet-out's actions, once.
+    PacketOut {
+        /// What is done.
+        actions: Arc<[Action]>,
+        /// The port by which it is thought to have come.
+        in_port: u32,
+        /// Other metadata.
+        fields: Match,
+    },
+    /// Where a translation stopped.
+    Frozen(Arc<Frozen>),
+    /// The same, once, with other metadata.
+    Resumed(Arc<Frozen>, Match),
+}
+
+#[derive(Debug)]
+struct Entry {
+    begin: Begin,
+    used_us: u64,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    next: u64,
+    all: HashMap<u64, Entry>,
+    /// Frozen translations by the hash of their metadata.
+    frozen: HashMap<u64, Vec<u64>>,
+}
+
+/// Where packets begin.
+#[derive(Debug, Default)]
+pub struct Pending {
+    inner: Mutex<Inner>,
+    now_us: AtomicU64,
+}
+
+fn hash_of(frozen: &Frozen) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    frozen.metadata.hash(&mut hasher);
+    frozen.frames.len().hash(&mut hasher);
+    hasher.finish()
+}
+
+impl Inner {
+    fn add(&mut self, begin: Begin, now_us: u64) -> Option<u64> {
+        if self.all.len() >= ENTRIES_MAX {
+            self.expire(now_us);
+        }
+        if self.all.len() >= ENTRIES_MAX {
+            return None;
+        }
+        self.next += 1;
+        self.all.insert(self.next, Entry { begin, used_us: now_us });
+        Some(self.next)
+    }
+
+    fn expire(&mut self, now_us: u64) {
+        let is_used = |entry: &Entry| match &entry.begin {
+            // One reference is this table's.
+            Begin::Frozen(frozen) => Arc::strong_count(frozen) > 1,
+            _ => false,
+        };
+        self.all.retain(|_, entry| is_used(entry) || entry.used_us + AGE_US > now_us);
+        let all = &self.all;
+        self.frozen.retain(|_, ids| {
+            ids.retain(|id| all.contains_key(id));
+            !ids.is_empty()
+        });
+    }
+}
+
+impl Pending {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The time, for what ends. Called by workers.
+    pub fn tick(&self, now_us: u64) {
+        let before = self.now_us.fetch_max(now_us, Ordering::Relaxed);
+        // Once a second is often enough.
+        if before / 1_000_000 < now_us / 1_000_000 {
+            self.lock().expire(now_us);
+        }
+    }
+
+    fn now_us(&self) -> u64 {
+        self.now_us.load(Ordering::Relaxed)
+    }
+
+    /// A packet-out: its packet begins with these actions. If there is no room, the number is one that ends packets.
+    pub fn insert(&self, actions: Vec<Action>, in_port: u32, fields: Match) -> u64 {
+        let begin = Begin::PacketOut { actions: actions.into(), in_port, fields };
+        self.lock().add(begin, self.now_us()).unwrap_or(u64::MAX)
+    }
+
+    /// The number of the rest of a translation.
+    pub fn freeze(&self, frozen: Frozen) -> Option<(u64, Arc<Frozen>)> {
+        let hash = hash_of(&frozen);
+        let now_us = self.now_us();
+        let mut inner = self.lock();
+        let inner = &mut *inner;
+        for id in inner.frozen.get(&hash).into_iter().flatten() {
+            if let Some(entry) = inner.all.get_mut(id)
+                && let Begin::Frozen(other) = &entry.begin
+                && **other == frozen
+            {
+                entry.used_us = now_us;
+                return Some((*id, Arc::clone(other)));
+            }
+        }
+        let frozen = Arc::new(frozen);
+        let id = inner.add(Begin::Frozen(Arc::clone(&frozen)), now_us)?;
+        inner.frozen.entry(hash).or_default().push(id);
+        Some((id, frozen))
+    }
+
+    /// Where packets of a number begin. What happens once ends with this.
+    pub fn take(&self, start: u64) -> Option<Begin> {
+        let now_us = self.now_us();
+        let mut inner = self.lock();
+        let entry = inner.all.get_mut(&start)?;
+        if let Begin::Frozen(_) = entry.begin {
+            entry.used_us = now_us;
+            return Some(entry.begin.clone());
+        }
+        inner.all.remove(&start).map(|entry| entry.begin)
+    }
+
+    /// What a controller is sent to let packets of this number go on.
+    pub fn continuation(start: u64) -> Vec<u8> {
+        start.to_be_bytes().to_vec()
+    }
+
+    /// A number for a packet that a controller lets go on, with metadata that it may have changed. `None` if the continuation is
+    /// unknown or has ended.
+    pub fn resume(&self, continuation: &[u8], fields: &Match) -> Option<u64> {
+        let start = u64::from_be_bytes(continuation.try_into().ok()?);
+        let now_us = self.now_us();
+        let mut inner = self.lock();
+        let entry = inner.all.get_mut(&start)?;
+        let Begin::Frozen(frozen) = &entry.begin else { return None };
+        entry.used_us = now_us;
+        let begin = Begin::Resumed(Arc::clone(frozen), fields.clone());
+        inner.add(begin, now_us)
+    }
+
+    /// How many numbers there are.
+    pub fn len(&self) -> usize {
+        self.lock().all.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packet_outs_happen_once() {
+        let pending = Pending::default();
+        let start = pending.insert(vec![Action::Exit], 3, Match::any());
+        assert!(matches!(pending.take(start), Some(Begin::PacketOut { in_port: 3, .. })));
+        assert!(pending.take(start).is_none());
+    }
+
+    #[test]
+    fn equal_rests_share_a_number_while_they_are_used() {
+        let pending = Pending::default();
+        let (first, held) = pending.freeze(Frozen::default()).unwrap();
+        let (second, _) = pending.freeze(Frozen::default()).unwrap();
+        assert_eq!(first, second);
+        let other = Frozen { queue: 1, ..Frozen::default() };
+        let (third, _) = pending.freeze(other).unwrap();
+        assert_ne!(first, third);
+        pending.tick(AGE_US);
+        assert!(pending.take(first).is_some(), "a megaflow names it");
+        assert!(pending.take(third).is_none());
+        drop(held);
+        pending.tick(2 * AGE_US);
+        assert!(pending.is_empty());
+    }
+
+    #[test]
+    fn continuations_resume_and_others_do_not() {
+        let pending = Pending::default();
+        let (start, _) = pending.freeze(Frozen::default()).unwrap();
+        let resumed = pending.resume(&Pending::continuation(start), &Match::any()).unwrap();
+        assert!(matches!(pending.take(resumed), Some(Begin::Resumed(..))));
+        assert!(pending.resume(&Pending::continuation(77), &Match::any()).is_none());
+        assert!(pending.resume(b"x", &Match::any()).is_none());
+    }
+
+    #[test]
+    fn numbers_are_bounded() {
+        let pending = Pending::default();
+        for _ in 0..ENTRIES_MAX {
+            assert_ne!(pending.insert(Vec::new(), 0, Match::any()), u64::MAX);
+        }
+        assert_eq!(pending.insert(Vec::new(), 0, Match::any()), u64::MAX);
+        pending.tick(AGE_US);
+        assert_ne!(pending.insert(Vec::new(), 0, Match::any()), u64::MAX);
+    }
+}

@@ -1,0 +1,575 @@
+//! What packet workers call: the flow cache in front of translations.
+//!
+//! ```text
+//! process ─▶ cache ─┬─ hit, still right ─────────────────────────────────▶ effects
+//!                   ├─ hit, something changed ─┬─ not what it depends on ──▶ effects
+//!                   │                          └─ translate anew ──────────▶ effects
+//!                   └─ miss ─▶ translate ─▶ insert ───────────────────────▶ effects
+//! ```
+//!
+//! A megaflow is compared with the one generation of everything first, then with those of what it depends on. So no packet sees an
+//! outdated megaflow, however many there are, and a change of a table costs packets of other tables a comparison. [`Processor::idle`]
+//! goes through all entries, a few at a time: idle ones end, outdated ones are translated again.
+//!
+//! **Counts** of cached packets are added to flows after [`FLUSH_US`] at most, and when [`Pipeline::sync_counts`] asks.
+//!
+//! One processor per worker, single-threaded; [`Pipeline`] is shared.
+
+#[cfg(test)]
+mod tests;
+
+use crate::bridge::Bridge;
+use crate::cache::worth::{Use, Worth};
+use crate::cache::{Cache, Entry, Packet};
+use crate::controllers::PacketInEvent;
+use crate::effects::{Effects, Runner, add_counts};
+use crate::flow::Flow;
+use crate::flow_mod::Origin;
+use crate::key::Layout;
+use crate::normal::Stations;
+use crate::pending::{Begin, Pending};
+use crate::tables::Tables;
+use crate::translate::{Control, Shared, Subject, Translation, translate};
+use crate::vm::Vm;
+use abi::flows::{Arrival, FlowProcessor, FlowTables, Frame, Outputs};
+use openflow::Error;
+use openflow::message::{FlowMod, PacketIn};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
+use std::time::{Duration, Instant};
+
+/// Counts are held back for so long.
+const FLUSH_US: u64 = 64_000;
+/// Megaflows end when no packet came for so long.
+const IDLE_US: u64 = 10_000_000;
+/// A learned flow with a hard timeout is renewed as often.
+const RENEW_US: u64 = 1_000_000;
+/// Entries that one call of `idle` looks at.
+const SWEEP: usize = 64;
+/// Time that one call of `idle` may take for translations.
+const IDLE_TIME: Duration = Duration::from_micros(50);
+
+impl Control for Bridge {
+    fn layout(&self) -> &Arc<Layout> {
+        Bridge::layout(self)
+    }
+
+    fn tables(&self) -> RwLockReadGuard<'_, Tables> {
+        Bridge::tables(self)
+    }
+
+    fn generation(&self) -> u64 {
+        Bridge::generation(self)
+    }
+
+    fn learn(&self, request: &FlowMod) -> Result<(), Error> {
+        self.flow_mod(request, &Origin::SWITCH)
+    }
+
+    fn shorten(&self, flow: &Arc<Flow>) {
+        Bridge::shorten(self, flow);
+    }
+
+    fn packet_in(&self, event: PacketInEvent) {
+        Bridge::packet_in(self, event);
+    }
+
+    fn pending(&self) -> &Pending {
+        &self.pending
+    }
+}
+
+/// Programs that actions run on frames.
+pub trait ProgramRunner: Send + Sync {
+    /// Runs one. `None` drops the packet, also if there is no such program.
+    fn run(&self, id: u32, argument: u64, frame: &mut Frame<'_>) -> Option<()>;
+}
+
+/// A worker's cache in numbers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct CacheStats {
+    /// Hits of the exact-match front.
+    pub exact_hits: u64,
+    /// Hits of megaflows by their masks.
+    pub megaflow_hits: u64,
+    /// Packets that were translated.
+    pub misses: u64,
+    /// Packets that went without the cache.
+    pub bypassed: u64,
+    /// Megaflows.
+    pub entries: u64,
+    /// Their masks.
+    pub masks: u64,
+    /// Most megaflows there may be now.
+    pub limit: u64,
+    /// Megaflows that made room.
+    pub evictions: u64,
+    /// Megaflows that were translated again.
+    pub revalidations: u64,
+    /// Packet-ins whose frames were lost on their way.
+    pub captures_lost: u64,
+}
+
+macro_rules! published {
+    ($($field:ident),*) => {
+        #[derive(Debug, Default)]
+        struct Published { synced: AtomicU64, $($field: AtomicU64),* }
+        impl Published {
+            fn set(&self, stats: &CacheStats) {
+                $(self.$field.store(stats.$field, Ordering::Relaxed);)*
+            }
+            fn get(&self) -> CacheStats {
+                CacheStats { $($field: self.$field.load(Ordering::Relaxed)),* }
+            }
+        }
+    };
+}
+published!(
+    exact_hits, megaflow_hits, misses, bypassed, entries, masks, limit, evictions, revalidations, captures_lost
+);
+
+/// What the workers of a bridge share.
+pub struct Pipeline {
+    shared: Shared,
+    programs: RwLock<Option<Arc<dyn ProgramRunner>>>,
+    use_: AtomicU8,
+    /// Grows when counts are asked for.
+    sync: AtomicU64,
+    workers: Mutex<HashMap<usize, Arc<Published>>>,
+    this: std::sync::Weak<Pipeline>,
+}
+
+impl std::fmt::Debug for Pipeline {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pipeline").field("vm", &self.shared.vm).finish_non_exhaustive()
+    }
+}
+
+impl Pipeline {
+    /// The pipeline of a bridge's program.
+    ///
+    /// # Errors
+    /// If a header action does what none can do: which, and what.
+    pub fn new(control: Arc<dyn Control>, program: &ir::Program) -> Result<Arc<Pipeline>, String> {
+        let vm = Arc::new(Vm::new(program)?);
+        let shared = Shared { control, vm, stations: Arc::new(Stations::default()) };
+        Ok(Arc::new_cyclic(|this| Pipeline {
+            shared,
+            programs: RwLock::default(),
+            use_: AtomicU8::new(Use::Auto as u8),
+            sync: AtomicU64::new(0),
+            workers: Mutex::default(),
+            this: this.clone(),
+        }))
+    }
+
+    /// What translations share, for [`crate::trace::trace`].
+    pub fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
+    /// Addresses that `NORMAL` has learned.
+    pub fn stations(&self) -> &Stations {
+        &self.shared.stations
+    }
+
+    /// Sets who runs programs.
+    pub fn set_programs(&self, programs: Option<Arc<dyn ProgramRunner>>) {
+        *self.programs.write().unwrap_or_else(PoisonError::into_inner) = programs;
+    }
+
+    /// Sets when the cache is used.
+    pub fn set_use(&self, use_: Use) {
+        self.use_.store(use_ as u8, Ordering::Relaxed);
+    }
+
+    fn cache_use(&self) -> Use {
+        match self.use_.load(Ordering::Relaxed) {
+            0 => Use::Auto,
+            1 => Use::Always,
+            _ => Use::Never,
+        }
+    }
+
+    /// Asks workers to add the counts that they hold back; a number for [`Pipeline::is_synced`].
+    pub fn request_counts(&self) -> u64 {
+        self.sync.fetch_add(1, Ordering::AcqRel) + 1
+    }
+
+    /// Whether all workers have added what they held back when this number was given.
+    pub fn is_synced(&self, request: u64) -> bool {
+        let workers = self.workers.lock().unwrap_or_else(PoisonError::into_inner);
+        workers.values().all(|worker| worker.synced.load(Ordering::Acquire) >= request)
+    }
+
+    /// Asks workers to add the counts that they hold back, and waits for that, for so long at most; whether all have.
+    pub fn sync_counts(&self, time: Duration) -> bool {
+        let (request, begin) = (self.request_counts(), Instant::now());
+        while !self.is_synced(request) {
+            if begin.elapsed() >= time {
+                return false;
+            }
+            std::thread::sleep(Duration::from_micros(50));
+        }
+        true
+    }
+
+    /// Workers' caches, by worker.
+    pub fn stats(&self) -> Vec<(usize, CacheStats)> {
+        let workers = self.workers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut stats: Vec<_> = workers.iter().map(|(worker, published)| (*worker, published.get())).collect();
+        stats.sort_unstable_by_key(|(worker, _)| *worker);
+        stats
+    }
+
+    /// Makes a worker's processor.
+    pub fn worker(&self, worker: usize) -> Processor {
+        let published = Arc::new(Published::default());
+        published.synced.store(self.sync.load(Ordering::Acquire), Ordering::Release);
+        let mut workers = self.workers.lock().unwrap_or_else(PoisonError::into_inner);
+        workers.insert(worker, Arc::clone(&published));
+        drop(workers);
+        let layout = Arc::clone(self.shared.control.layout());
+        Processor {
+            pipeline: self.this.upgrade(),
+            worker,
+            runner: Runner::new(&layout, &self.shared.vm),
+            shared: self.shared.clone(),
+            cache: Cache::new(&layout),
+            worth: Worth::default(),
+            dirty: Vec::new(),
+            flushed_us: 0,
+            stats: CacheStats::default(),
+            published,
+            sweep: Sweep::default(),
+            layout,
+        }
+    }
+}
+
+impl FlowTables for Pipeline {
+    fn processor(&self, worker: usize) -> Box<dyn FlowProcessor> {
+        Box::new(self.worker(worker))
+    }
+}
+
+/// Where the sweep over all entries is.
+#[derive(Debug, Default)]
+struct Sweep {
+    next: usize,
+    began_us: u64,
+    /// Entries were looked at without a pause since then; otherwise the time says nothing about the cache's size.
+    worked: Duration,
+}
+
+/// The processor of a worker.
+pub struct Processor {
+    pipeline: Option<Arc<Pipeline>>,
+    worker: usize,
+    shared: Shared,
+    layout: Arc<Layout>,
+    runner: Runner,
+    cache: Cache,
+    worth: Worth,
+    /// Entries with counts that have not been added.
+    dirty: Vec<u32>,
+    flushed_us: u64,
+    stats: CacheStats,
+    published: Arc<Published>,
+    sweep: Sweep,
+}
+
+impl std::fmt::Debug for Processor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Processor").field("worker", &self.worker).field("stats", &self.stats).finish_non_exhaustive()
+    }
+}
+
+impl Processor {
+    /// The generation of everything that a megaflow can depend on. Both only grow, so the sum says whether one has.
+    fn generation(&self) -> u64 {
+        self.shared.control.generation().wrapping_add(self.shared.stations.generation())
+    }
+
+    /// Takes one packet through the cache. The generation is renewed when the tables may have changed meanwhile.
+    fn through_cache(
+        &mut self,
+        packet: usize,
+        arrival: &mut Arrival<'_>,
+        generation: &mut u64,
+        now_us: u64,
+        outputs: &mut dyn Outputs,
+    ) {
+        let key = Packet { record: &*arrival.record, bytes: arrival.bytes, start: arrival.start };
+        if let Some(hit) = self.cache.lookup(key) {
+            let is_right = match self.cache.get_mut(hit.entry) {
+                Some(entry) if entry.generation == *generation => true,
+                Some(entry) => is_unchanged(&self.shared, entry, *generation),
+                None => false,
+            };
+            if is_right {
+                if let Some(entry) = self.cache.get_mut(hit.entry)
+                    && self.runner.run(&entry.effects, packet, arrival, now_us, outputs).is_ok()
+                {
+                    if entry.packets == 0 {
+                        self.dirty.push(hit.entry);
+                    }
+                    Cache::touch(entry, arrival.bytes, now_us);
+                    if hit.is_exact {
+                        self.stats.exact_hits += 1;
+                    } else {
+                        self.stats.megaflow_hits += 1;
+                    }
+                    return;
+                }
+                // Its TTL is over: others of this megaflow are as they were.
+                self.stats.misses += 1;
+                self.translate(packet, arrival, now_us, outputs);
+                *generation = self.generation();
+                return;
+            }
+            self.stats.revalidations += 1;
+            if let Some(entry) = self.cache.remove(hit.entry) {
+                settle(&self.shared, &entry);
+            }
+        }
+        self.stats.misses += 1;
+        let before = self.generation();
+        let record: Vec<u64> = arrival.record.to_vec();
+        let translation = self.translate(packet, arrival, now_us, outputs);
+        if let Some(translation) = translation.filter(|translation| translation.is_repeatable) {
+            let key = Packet { record: &record, bytes: arrival.bytes, start: arrival.start };
+            let shared = &self.shared;
+            self.cache.insert(key, translation, before, now_us, &mut |gone| settle(shared, &gone));
+        }
+        *generation = self.generation();
+    }
+
+    /// Takes one packet through the tables. `None` if its translation is for nobody else.
+    fn translate(
+        &mut self,
+        packet: usize,
+        arrival: &mut Arrival<'_>,
+        now_us: u64,
+        outputs: &mut dyn Outputs,
+    ) -> Option<Translation> {
+        let subject = Subject { record: &*arrival.record, bytes: arrival.bytes, start: arrival.start, now_us };
+        let translation = translate(&self.shared, subject);
+        let bytes = arrival.bytes;
+        let is_over = self.runner.run(&translation.effects, packet, arrival, now_us, outputs).is_err();
+        if is_over {
+            // The TTL of this very packet was looked at, so this cannot be. Nothing has left yet.
+            debug_assert!(false, "a translation is not its packet's");
+            outputs.end(packet, true);
+        }
+        add_counts(&translation.effects, 1, u64::from(bytes), now_us);
+        let tables = self.shared.control.tables();
+        add_lookups(&tables, &translation.effects, 1);
+        drop(tables);
+        (!is_over).then_some(translation)
+    }
+
+    /// Adds counts that were held back.
+    fn flush(&mut self, now_us: u64) {
+        self.flushed_us = now_us;
+        let mut renewals = Vec::new();
+        {
+            let tables = self.shared.control.tables();
+            for at in self.dirty.drain(..) {
+                let Some(entry) = self.cache.get_mut(at) else { continue };
+                if entry.packets == 0 {
+                    continue;
+                }
+                add_counts(&entry.effects, entry.packets, entry.bytes, entry.used_us);
+                add_lookups(&tables, &entry.effects, entry.packets);
+                (entry.packets, entry.bytes) = (0, 0);
+                let is_due = now_us.saturating_sub(entry.renewed_us) >= RENEW_US;
+                if is_due && entry.effects.learned.iter().any(|learned| learned.request.timeouts.hard != 0) {
+                    entry.renewed_us = now_us;
+                    let hard = entry.effects.learned.iter().filter(|learned| learned.request.timeouts.hard != 0);
+                    renewals.extend(hard.map(|learned| learned.request.clone()));
+                }
+            }
+        }
+        for request in renewals {
+            // If it is refused, the flow ends at its time.
+            let _ = self.shared.control.learn(&request);
+        }
+        self.stats.entries = self.cache.len() as u64;
+        self.stats.masks = self.cache.masks() as u64;
+        self.stats.limit = self.cache.limit() as u64;
+        self.stats.evictions = self.cache.evictions;
+        self.stats.captures_lost = self.runner.captures.lost;
+        self.published.set(&self.stats);
+    }
+
+    /// What is due: counts, and who asks for them.
+    fn keep_up(&mut self, now_us: u64) {
+        let asked = self.pipeline.as_ref().map_or(0, |pipeline| pipeline.sync.load(Ordering::Acquire));
+        let is_asked = self.published.synced.load(Ordering::Relaxed) != asked;
+        if is_asked || now_us.saturating_sub(self.flushed_us) >= FLUSH_US {
+            self.flush(now_us);
+            self.published.synced.store(asked, Ordering::Release);
+        }
+    }
+
+    /// Looks at some entries: idle ones end, outdated ones are translated again.
+    fn sweep(&mut self, now_us: u64) {
+        let begin = Instant::now();
+        let generation = self.generation();
+        for _ in 0..SWEEP {
+            if self.sweep.next >= self.cache.slots() {
+                let sweep_us = self.sweep.worked.as_micros() as u64;
+                if self.sweep.next > 0 {
+                    self.cache.adapt(sweep_us);
+                }
+                self.sweep = Sweep { next: 0, began_us: now_us, worked: begin.elapsed() };
+                return;
+            }
+            if self.sweep.next == 0 && now_us.saturating_sub(self.sweep.began_us) < FLUSH_US {
+                // Often enough.
+                return;
+            }
+            let at = self.sweep.next as u32;
+            self.sweep.next += 1;
+            let Some(entry) = self.cache.get_mut(at) else { continue };
+            Cache::age(entry);
+            let is_idle = now_us.saturating_sub(entry.used_us) >= IDLE_US;
+            if is_idle {
+                self.end(at);
+            } else if entry.generation != generation && !is_unchanged(&self.shared, entry, generation) {
+                self.revalidate(at, generation, now_us);
+            }
+            if begin.elapsed() >= IDLE_TIME {
+                break;
+            }
+        }
+        self.sweep.worked += begin.elapsed();
+    }
+
+    fn end(&mut self, at: u32) {
+        if let Some(entry) = self.cache.remove(at) {
+            settle(&self.shared, &entry);
+        }
+    }
+
+    /// Translates an entry again. If it decides by bits that the entry does not have, or learns, packets do that themselves.
+    fn revalidate(&mut self, at: u32, generation: u64, now_us: u64) {
+        self.stats.revalidations += 1;
+        let learns = self.cache.get(at).is_none_or(|e| !e.effects.learned.is_empty() || !e.effects.stations.is_empty());
+        let example = self.cache.example(at, self.layout.words());
+        let (false, Some((record, bytes, start))) = (learns, example) else { return self.end(at) };
+        if start != 0 && !matches!(self.shared.control.pending().take(start), Some(Begin::Frozen(_))) {
+            return self.end(at);
+        }
+        let subject = Subject { record: &record, bytes, start, now_us };
+        let translation = crate::translate::dry(&self.shared, subject);
+        if translation.would_learn || !translation.is_repeatable || !self.cache.covers(at, &translation) {
+            return self.end(at);
+        }
+        if let Some(entry) = self.cache.get_mut(at) {
+            // What was counted belongs to the flows of before.
+            let before = std::mem::replace(&mut entry.effects, translation.effects);
+            add_counts(&before, entry.packets, entry.bytes, entry.used_us);
+            let tables = self.shared.control.tables();
+            add_lookups(&tables, &before, entry.packets);
+            (entry.packets, entry.bytes) = (0, 0);
+            entry.dependences = translation.dependences.into();
+            entry.generation = generation;
+        }
+    }
+}
+
+/// Whether nothing that an entry depends on has changed. It is right at `generation` then.
+fn is_unchanged(shared: &Shared, entry: &mut Entry, generation: u64) -> bool {
+    let tables = shared.control.tables();
+    let is_same = entry.dependences.iter().all(|(on, was)| on.generation(&tables, &shared.stations) == *was);
+    if is_same {
+        entry.generation = generation;
+    }
+    is_same
+}
+
+/// Adds what an entry that ends has counted.
+fn settle(shared: &Shared, entry: &Entry) {
+    if entry.packets > 0 {
+        add_counts(&entry.effects, entry.packets, entry.bytes, entry.used_us);
+        add_lookups(&shared.control.tables(), &entry.effects, entry.packets);
+    }
+}
+
+fn add_lookups(tables: &Tables, effects: &Effects, packets: u64) {
+    for (table, lookups, matches) in &effects.tables {
+        let table = tables.table(*table);
+        table.lookups.fetch_add(packets * u64::from(*lookups), Ordering::Relaxed);
+        table.matches.fetch_add(packets * u64::from(*matches), Ordering::Relaxed);
+    }
+}
+
+impl FlowProcessor for Processor {
+    fn process(&mut self, batch: &mut [Arrival<'_>], now_us: u64, outputs: &mut dyn Outputs) {
+        self.shared.control.pending().tick(now_us);
+        let use_ = self.pipeline.as_ref().map_or(Use::Auto, |pipeline| pipeline.cache_use());
+        let is_used = self.worth.is_used(use_, now_us);
+        let begin = Instant::now();
+        let mut generation = self.generation();
+        for (packet, arrival) in batch.iter_mut().enumerate() {
+            if is_used {
+                self.through_cache(packet, arrival, &mut generation, now_us, outputs);
+            } else {
+                self.stats.bypassed += 1;
+                self.translate(packet, arrival, now_us, outputs);
+            }
+        }
+        self.worth.took(batch.len(), begin.elapsed(), is_used, now_us);
+        self.keep_up(now_us);
+    }
+
+    fn capture(&mut self, token: u64, frame: &[u8]) {
+        let Some(captured) = self.runner.captures.take(token) else { return };
+        let what = &captured.what;
+        let len = if what.max_len == u16::MAX { frame.len() } else { frame.len().min(usize::from(what.max_len)) };
+        // Whoever wants fewer bytes of a miss, or its own number of them, cuts.
+        let len = if what.is_miss { frame.len() } else { len };
+        self.shared.control.packet_in(PacketInEvent {
+            controller: what.controller,
+            max_len: what.max_len,
+            is_miss: what.is_miss,
+            in_port: captured.in_port,
+            packet: PacketIn {
+                total_len: u16::try_from(frame.len()).unwrap_or(u16::MAX),
+                reason: what.reason,
+                table: what.table,
+                cookie: what.cookie,
+                fields: captured.fields,
+                frame: frame[..len].to_vec(),
+                userdata: what.userdata.clone(),
+                continuation: what.continuation.clone(),
+            },
+        });
+    }
+
+    fn rewrite(&mut self, start: u64, frame: &mut Frame<'_>) -> Option<()> {
+        let Some(Begin::Frozen(frozen)) = self.shared.control.pending().take(start) else { return None };
+        let (id, argument) = frozen.program?;
+        let programs = self.pipeline.as_ref()?.programs.read().unwrap_or_else(PoisonError::into_inner).clone()?;
+        programs.run(id, argument, frame)
+    }
+
+    fn idle(&mut self, now_us: u64) {
+        self.shared.control.pending().tick(now_us);
+        self.shared.stations.expire(now_us);
+        self.sweep(now_us);
+        self.keep_up(now_us);
+    }
+}
+
+impl Drop for Processor {
+    fn drop(&mut self) {
+        let shared = &self.shared;
+        self.cache.clear(&mut |gone| settle(shared, &gone));
+        self.published.set(&self.stats);
+        self.published.synced.store(u64::MAX, Ordering::Release);
+    }
+}

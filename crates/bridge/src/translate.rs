@@ -1,0 +1,567 @@
+//! Takes a packet through the tables and writes down what that comes to.
+//!
+//! ```text
+//! record ─▶ tables, actions, groups ─▶ effects (what happens)
+//!                     │                consulted bits (for which packets it is the same)
+//!                     └──────────────▶ dependences (until which change of tables)
+//! ```
+//!
+//! The order of things is OpenFlow's (1.3.5, 5) and, for Nicira's actions, that of ovs-actions(7). A translation does to the switch
+//! what cannot wait: flows and addresses are learned. Everything else happens when the effects are run.
+//!
+//! **Limits** (as Open vSwitch has them): [`DEPTH_MAX`] searches of earlier tables within each other, [`SEARCHES_MAX`] searches,
+//! [`EFFECTS_MAX`] effects, [`STEPS_MAX`] actions. A packet that reaches one is dropped.
+//!
+//! The tables are read-locked while a translation runs, but for `learn`: that changes them and goes on with what they are then.
+//!
+//! Tests: `translate/tests.rs`; with the cache, `cache/tests.rs`.
+
+mod actions;
+mod finish;
+pub mod frames;
+mod groups;
+mod hash;
+mod learn;
+mod output;
+mod state;
+#[cfg(test)]
+mod tests;
+
+use crate::effects::{Effects, Learned};
+use crate::flow::{Flow, Usage};
+use crate::key::{Consulted, Layout, WordTerm};
+use crate::normal::{Station, Stations};
+use crate::pending::{Begin, Pending};
+use crate::tables::{Miss, Tables};
+use crate::vm::Vm;
+use frames::{Frame, Frozen, List, Place, Same, in_order};
+use openflow::message::FlowMod;
+use openflow::{Action, Error, Match};
+use state::State;
+use std::sync::{Arc, RwLockReadGuard};
+
+/// Searches of tables that are not further on, within each other.
+pub const DEPTH_MAX: u16 = 64;
+/// Searches of tables.
+pub const SEARCHES_MAX: u32 = 4096;
+/// Effects.
+pub const EFFECTS_MAX: usize = 16384;
+/// Actions.
+pub const STEPS_MAX: u32 = 1 << 18;
+
+/// What a translation needs of the bridge.
+pub trait Control: Send + Sync {
+    /// How fields lie in records.
+    fn layout(&self) -> &Arc<Layout>;
+    /// Tables, groups, meters, ports.
+    fn tables(&self) -> RwLockReadGuard<'_, Tables>;
+    /// Advances with every change of them.
+    fn generation(&self) -> u64;
+    /// Adds a flow that packets have made.
+    ///
+    /// # Errors
+    /// If it is refused: why.
+    fn learn(&self, request: &FlowMod) -> Result<(), Error>;
+    /// A flow's timeouts have become shorter.
+    fn shorten(&self, flow: &Arc<Flow>);
+    /// A packet for controllers.
+    fn packet_in(&self, event: crate::controllers::PacketInEvent);
+    /// Where packets begin.
+    fn pending(&self) -> &Pending;
+}
+
+/// What the translations of a bridge share.
+#[derive(Clone)]
+pub struct Shared {
+    /// The bridge.
+    pub control: Arc<dyn Control>,
+    /// Header actions.
+    pub vm: Arc<Vm>,
+    /// Addresses for `NORMAL`.
+    pub stations: Arc<Stations>,
+}
+
+/// Something whose change makes a translation anew.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Dependence {
+    /// A table's flows.
+    Table(u8),
+    /// Groups.
+    Groups,
+    /// Meters.
+    Meters,
+    /// Ports and settings of the bridge.
+    Ports,
+    /// Addresses for `NORMAL`.
+    Stations,
+}
+
+impl Dependence {
+    /// Its generation.
+    pub fn generation(self, tables: &Tables, stations: &Stations) -> u64 {
+        match self {
+            Dependence::Table(table) => tables.generation(table),
+            Dependence::Groups => tables.groups_generation(),
+            Dependence::Meters => tables.meters_generation(),
+            Dependence::Ports => tables.ports_generation(),
+            Dependence::Stations => stations.generation(),
+        }
+    }
+}
+
+/// What a translation yields.
+#[derive(Debug)]
+pub struct Translation {
+    /// What happens to the packet.
+    pub effects: Effects,
+    /// Bits that decided so, of the record as parsed.
+    pub consulted: Consulted,
+    /// Bits of the frame's length that did.
+    pub length: u32,
+    /// What it depends on, each with its generation then.
+    pub dependences: Vec<(Dependence, u64)>,
+    /// Whether packets that begin like this come again.
+    pub is_repeatable: bool,
+    /// Whether it would have learned flows or addresses, if it had been for a packet.
+    pub would_learn: bool,
+    /// Why the packet is dropped, if that is no flow's will.
+    pub error: Option<String>,
+}
+
+/// A packet to be translated.
+#[derive(Clone, Copy, Debug)]
+pub struct Subject<'a> {
+    /// Its record as parsed.
+    pub record: &'a [u64],
+    /// Its frame's length.
+    pub bytes: u32,
+    /// Where it begins.
+    pub start: u64,
+    /// The time.
+    pub now_us: u64,
+}
+
+/// A translation in progress.
+pub struct Translator<'a> {
+    shared: &'a Shared,
+    layout: &'a Arc<Layout>,
+    /// Always there, but while `learn` changes them.
+    tables: Option<RwLockReadGuard<'a, Tables>>,
+    subject: Subject<'a>,
+    state: State,
+    frames: Vec<Frame>,
+    stack: Vec<(u128, u32)>,
+    set: Vec<Action>,
+    is_set_done: bool,
+    needs_reparse: bool,
+    queue: u32,
+    searches: u32,
+    steps: u32,
+    length: u32,
+    error: Option<String>,
+    /// Whether it fails for want of room.
+    is_transient: bool,
+    dependences: Vec<(Dependence, u64)>,
+    usages: Vec<(Arc<Usage>, u32)>,
+    counts: Vec<(u8, u32, u32)>,
+    stations: Vec<Arc<Station>>,
+    learned: Vec<Learned>,
+    /// What lookups consulted, before that is traced back.
+    scratch: Consulted,
+    /// Whether flows and addresses are learned.
+    learns: bool,
+    would_learn: bool,
+    trace: Option<Vec<String>>,
+}
+
+/// Translates a packet.
+pub fn translate(shared: &Shared, subject: Subject<'_>) -> Translation {
+    Translator::new(shared, subject, true).translate().0
+}
+
+/// Translates a packet without effects on the switch.
+pub fn dry(shared: &Shared, subject: Subject<'_>) -> Translation {
+    Translator::new(shared, subject, false).translate().0
+}
+
+/// Translates a packet without effects on the switch, and says how.
+pub fn trace(shared: &Shared, subject: Subject<'_>) -> (Translation, Vec<String>) {
+    let mut translator = Translator::new(shared, subject, false);
+    translator.trace = Some(Vec::new());
+    translator.translate()
+}
+
+impl<'a> Translator<'a> {
+    fn new(shared: &'a Shared, subject: Subject<'a>, learns: bool) -> Translator<'a> {
+        let layout = shared.control.layout();
+        Translator {
+            shared,
+            layout,
+            tables: Some(shared.control.tables()),
+            subject,
+            state: State::new(layout, subject.record),
+            frames: Vec::new(),
+            stack: Vec::new(),
+            set: Vec::new(),
+            is_set_done: false,
+            needs_reparse: false,
+            queue: 0,
+            searches: 0,
+            steps: 0,
+            length: 0,
+            error: None,
+            is_transient: false,
+            dependences: Vec::new(),
+            usages: Vec::new(),
+            counts: Vec::new(),
+            stations: Vec::new(),
+            learned: Vec::new(),
+            scratch: Consulted::new(layout.words()),
+            learns,
+            would_learn: false,
+            trace: None,
+        }
+    }
+
+    fn translate(mut self) -> (Translation, Vec<String>) {
+        let is_repeatable = self.begin();
+        self.work();
+        let is_repeatable = is_repeatable && !self.is_transient;
+        let trace = self.trace.take().unwrap_or_default();
+        let effects = match &self.error {
+            None => self.finish(),
+            // Nothing leaves; what it went through counts all the same.
+            Some(_) => {
+                self.state.effects.clear();
+                self.finish()
+            }
+        };
+        let translation = Translation {
+            effects,
+            consulted: self.state.consulted,
+            length: self.length,
+            dependences: self.dependences,
+            is_repeatable,
+            would_learn: self.would_learn,
+            error: self.error,
+        };
+        (translation, trace)
+    }
+
+    /// Sets up what is to be done; whether packets with this start come again.
+    fn begin(&mut self) -> bool {
+        if self.subject.start == 0 {
+            // All flows differ by port; and `in_port` is never an output unless a flow says so.
+            let in_port = self.layout.in_port().clone();
+            self.state.consult_place(&in_port, u128::MAX);
+            if self.receives() {
+                self.search(0, None, true, Place::default());
+            }
+            return true;
+        }
+        match self.shared.control.pending().take(self.subject.start) {
+            None => {
+                self.fail("it begins where nothing is known of any more");
+                false
+            }
+            Some(Begin::PacketOut { actions, in_port, fields }) => {
+                self.set_metadata(&[], &fields);
+                let place = self.layout.in_port().clone();
+                self.state.write(&place, u128::from(in_port), u128::MAX);
+                let place = Place { reason: crate::controllers::packet_in_reason::PACKET_OUT, ..Place::default() };
+                self.frames.push(Frame::Actions { list: List::Owned(actions), at: 0, place });
+                false
+            }
+            Some(Begin::Frozen(frozen)) => {
+                self.thaw(&frozen, &Match::any());
+                true
+            }
+            Some(Begin::Resumed(frozen, fields)) => {
+                self.thaw(&frozen, &fields);
+                false
+            }
+        }
+    }
+
+    fn set_metadata(&mut self, words: &[WordTerm], fields: &Match) {
+        words.iter().for_each(|term| self.state.write_word(term.word, term.mask, term.value));
+        let layout = Arc::clone(self.layout);
+        for term in fields.terms().iter().filter(|term| layout.is_metadata(term.field)) {
+            self.state.write(layout.place(term.field), term.value, term.mask);
+        }
+    }
+
+    fn thaw(&mut self, frozen: &Frozen, fields: &Match) {
+        self.set_metadata(&frozen.metadata, fields);
+        self.frames.clone_from(&frozen.frames);
+        self.stack.clone_from(&frozen.stack);
+        self.set.clone_from(&frozen.set);
+        self.is_set_done = frozen.is_set_done;
+        self.queue = frozen.queue;
+    }
+
+    /// Does everything that is to be done.
+    fn work(&mut self) {
+        while self.error.is_none() {
+            let Some(top) = self.frames.last_mut() else {
+                if self.is_set_done {
+                    return;
+                }
+                self.is_set_done = true;
+                if !self.set.is_empty() {
+                    self.note(|| "action set".to_string());
+                    let reason = crate::controllers::packet_in_reason::ACTION_SET;
+                    let list = List::Owned(in_order(&self.set).into());
+                    self.frames.push(Frame::Actions { list, at: 0, place: Place { reason, ..Place::default() } });
+                }
+                continue;
+            };
+            match top {
+                Frame::Actions { list, place, .. } => {
+                    let (list, place) = (list.clone(), place.clone());
+                    self.do_actions(&list, &place);
+                }
+                Frame::Rest { flow, is_written, depth } => {
+                    let (flow, is_written, depth) = (flow.clone(), *is_written, *depth);
+                    self.frames.pop();
+                    self.do_rest(flow, is_written, depth);
+                }
+                Frame::Restore(_) => {
+                    if let Some(Frame::Restore(saved)) = self.frames.pop() {
+                        self.state.restore(saved.journal, saved.effects);
+                        (self.stack, self.set, self.queue) = (saved.stack, saved.set, saved.queue);
+                        (self.needs_reparse, self.is_set_done) = (saved.needs_reparse, saved.is_set_done);
+                    }
+                }
+                Frame::Buckets { group, next, place } => {
+                    let (group, at, place) = (group.clone(), *next, place.clone());
+                    *next += 1;
+                    if at < group.0.buckets.len() {
+                        self.do_bucket(&group.0, at, &place);
+                    } else {
+                        self.frames.pop();
+                    }
+                }
+            }
+            if self.state.effects.len() > EFFECTS_MAX {
+                self.fail("it has too many effects");
+            }
+        }
+    }
+
+    /// Does the actions of the top frame until another frame is on top.
+    fn do_actions(&mut self, list: &List, place: &Place) {
+        let depth = self.frames.len();
+        while self.frames.len() == depth && self.error.is_none() {
+            let Some(Frame::Actions { at, .. }) = self.frames.last() else { return };
+            let next = *at;
+            let Some(action) = list.actions().get(next) else {
+                self.frames.pop();
+                return;
+            };
+            if self.needs_reparse && !self.is_blind(action) {
+                self.freeze(None);
+                return;
+            }
+            if let Some(Frame::Actions { at, .. }) = self.frames.last_mut() {
+                *at = next + 1;
+            }
+            self.steps += 1;
+            if self.steps > STEPS_MAX {
+                return self.fail("it has too many actions");
+            }
+            self.action(action, place);
+        }
+    }
+
+    /// A flow's instructions behind its actions.
+    fn do_rest(&mut self, flow: Same<Flow>, is_written: bool, depth: u16) {
+        let instructions = &flow.0.instructions;
+        if !is_written {
+            if instructions.clear {
+                self.set.clear();
+            }
+            self.set.extend(instructions.write.iter().cloned());
+            if let Some((value, mask)) = instructions.metadata {
+                self.write_metadata(value, mask);
+            }
+        }
+        if let Some(next) = instructions.goto {
+            if self.needs_reparse {
+                self.frames.push(Frame::Rest { flow: flow.clone(), is_written: true, depth });
+                return self.freeze(None);
+            }
+            let place = Place { table: flow.0.table, depth, flow: Some(flow), ..Place::default() };
+            self.search(next, None, true, place);
+        }
+    }
+
+    /// Searches a table and puts what the flow does on top. `is_main`: a miss is OpenFlow's, not a resubmission's.
+    fn search(&mut self, table: u8, in_port: Option<u32>, is_main: bool, from: Place) {
+        let is_deeper = self.searches > 0 && table <= from.table && !is_main;
+        let depth = from.depth + u16::from(is_deeper);
+        self.searches += 1;
+        if depth > DEPTH_MAX || self.searches > SEARCHES_MAX {
+            return self.fail("too many tables are searched");
+        }
+        if table >= crate::tables::limit::TABLES {
+            return;
+        }
+        self.depend(Dependence::Table(table));
+        let pretended = in_port.map(|port| {
+            let place = self.layout.in_port().clone();
+            self.state.pretend(&place, u128::from(port))
+        });
+        self.scratch.clear();
+        let Some(tables) = &self.tables else { return };
+        let found = tables.table(table).flows.lookup(&self.state.record, &mut self.scratch).cloned();
+        let miss = tables.miss();
+        self.state.consult_all(&self.scratch);
+        if let Some(mark) = pretended {
+            self.state.undo(mark);
+        }
+        let counts = match self.counts.iter_mut().find(|(other, ..)| *other == table) {
+            Some(counts) => counts,
+            None => {
+                self.counts.push((table, 0, 0));
+                self.counts.last_mut().expect("one was pushed")
+            }
+        };
+        counts.1 += 1;
+        counts.2 += u32::from(found.is_some());
+        let Some(flow) = found else {
+            self.note(|| format!("table {table}: no match"));
+            if is_main && miss == Miss::Controller {
+                self.depend(Dependence::Ports);
+                self.miss(table);
+            }
+            return;
+        };
+        if self.trace.is_some() {
+            let text = crate::trace::flow(self.layout, &flow);
+            self.note(|| format!("table {table}: {text}"));
+        }
+        self.count(&flow.usage);
+        let instructions = &flow.instructions;
+        let flow = Same(Arc::clone(&flow));
+        if instructions.clear
+            || !instructions.write.is_empty()
+            || instructions.metadata.is_some()
+            || instructions.goto.is_some()
+        {
+            self.frames.push(Frame::Rest { flow: flow.clone(), is_written: false, depth });
+        }
+        if !instructions.apply.is_empty() {
+            let place = Place { table, flow: Some(flow.clone()), depth, ..Place::default() };
+            self.frames.push(Frame::Actions { list: List::Flow(flow.clone()), at: 0, place });
+        }
+        if let Some(meter) = instructions.meter {
+            self.meter(meter);
+        }
+        if self.frames.len() > EFFECTS_MAX {
+            self.fail("too much is left to be done");
+        }
+    }
+
+    /// Something whose change makes this translation wrong.
+    fn depend(&mut self, on: Dependence) {
+        if self.dependences.iter().all(|(other, _)| *other != on)
+            && let Some(tables) = &self.tables
+        {
+            self.dependences.push((on, on.generation(tables, &self.shared.stations)));
+        }
+    }
+
+    fn count(&mut self, usage: &Arc<Usage>) {
+        match self.usages.iter_mut().find(|(other, _)| Arc::ptr_eq(other, usage)) {
+            Some((_, times)) => *times += 1,
+            None => self.usages.push((Arc::clone(usage), 1)),
+        }
+    }
+
+    fn fail(&mut self, why: &str) {
+        self.note(|| format!("dropped: {why}"));
+        self.error.get_or_insert_with(|| why.to_string());
+    }
+
+    /// Ends what is done up to the last copy of the packet, or everything.
+    fn exit(&mut self) {
+        let to = self.frames.iter().rposition(|frame| matches!(frame, Frame::Restore(_)));
+        self.frames.truncate(to.map_or(0, |at| at + 1));
+    }
+
+    /// Does what follows on a copy of the packet.
+    fn copy(&mut self) {
+        let (journal, effects) = self.state.mark();
+        self.frames.push(Frame::Restore(Box::new(frames::Saved {
+            journal,
+            effects,
+            stack: self.stack.clone(),
+            set: self.set.clone(),
+            queue: self.queue,
+            needs_reparse: self.needs_reparse,
+            is_set_done: self.is_set_done,
+        })));
+    }
+
+    /// Keeps the rest of what is done with this copy of the packet, and ends it here. `None` if there is no room.
+    fn keep_rest(&mut self, program: Option<(u32, u64)>) -> Option<(u64, Arc<Frozen>)> {
+        let copy = self.frames.iter().rposition(|frame| matches!(frame, Frame::Restore(_)));
+        let frames = self.frames.split_off(copy.map_or(0, |at| at + 1));
+        let layout = Arc::clone(self.layout);
+        let mut metadata: Vec<WordTerm> = Vec::new();
+        for place in layout.metadata().map(|id| layout.place(id)).chain([layout.in_port()]) {
+            self.state.consult_place(place, u128::MAX);
+            place.spread(place.read(&self.state.record), u128::MAX, |word, mask, value| {
+                match metadata.iter_mut().find(|term| term.word == word) {
+                    Some(term) => {
+                        term.mask |= mask;
+                        term.value |= value;
+                    }
+                    None => metadata.push(WordTerm { word, mask, value }),
+                }
+            });
+        }
+        // A copy's rest does not end with the action set.
+        let is_copy = copy.is_some();
+        let frozen = Frozen {
+            metadata,
+            stack: std::mem::take(&mut self.stack),
+            set: if is_copy { Vec::new() } else { std::mem::take(&mut self.set) },
+            is_set_done: is_copy || self.is_set_done,
+            queue: self.queue,
+            frames,
+            program,
+        };
+        self.is_set_done = true;
+        let kept = self.shared.control.pending().freeze(frozen);
+        if kept.is_none() {
+            self.is_transient = true;
+            self.fail("too many packets wait");
+        }
+        kept
+    }
+
+    /// Has the frame parsed anew, and goes on then.
+    fn freeze(&mut self, program: Option<(u32, u64)>) {
+        let is_modified = self.state.is_modified();
+        let Some((start, frozen)) = self.keep_rest(program) else { return };
+        self.note(|| format!("goes on after the frame is parsed anew, at {start}"));
+        self.state.effects.push(crate::effects::Effect::Again {
+            start,
+            _held: frozen,
+            rewrites: program.is_some(),
+            is_modified,
+            is_last: false,
+        });
+    }
+
+    fn note(&mut self, text: impl FnOnce() -> String) {
+        let depth = self.frames.len();
+        if let Some(trace) = &mut self.trace
+            && trace.len() < EFFECTS_MAX
+        {
+            trace.push(format!("{:1$}{2}", "", depth.min(40), text()));
+        }
+    }
+}

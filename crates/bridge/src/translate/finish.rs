@@ -1,0 +1,119 @@
+//! From the effects as they came to the list that packets run.
+
+use super::Translator;
+use crate::effects::{Effect, Effects, TtlCheck};
+use std::collections::BTreeSet;
+
+/// A header action behind which a TTL may be over.
+macro_rules! checked {
+    () => {
+        Effect::Run { checks_ttl: true, .. }
+    };
+}
+
+impl Translator<'_> {
+    /// The effects: without what nobody sees, and with it marked which output is the last.
+    pub(super) fn finish(&mut self) -> Effects {
+        let mut list = std::mem::take(&mut self.state.effects);
+        self.drop_dead(&mut list);
+        let last = list.iter().rposition(leaves);
+        if let Some(last) = last {
+            list.truncate(last + 1);
+            match &mut list[last] {
+                Effect::Output { is_last, .. } | Effect::Capture { is_last, .. } | Effect::Again { is_last, .. } => {
+                    *is_last = true;
+                }
+                _ => {}
+            }
+        } else {
+            // Meters count, also packets that are dropped.
+            let meters = list.iter().rposition(|effect| matches!(effect, Effect::Meter { .. } | checked!()));
+            list.truncate(meters.map_or(0, |at| at + 1));
+        }
+        balance(&mut list);
+        let last_check = list.iter().rposition(|effect| matches!(effect, checked!()));
+        let first_out = list.iter().position(|effect| leaves(effect) || matches!(effect, Effect::Meter { .. }));
+        let ttl = match (last_check, first_out) {
+            (None, _) => TtlCheck::None,
+            (Some(check), Some(out)) if out < check => TtlCheck::Dry,
+            _ => TtlCheck::First,
+        };
+        let mut tried = BTreeSet::new();
+        for effect in &list[..last_check.map_or(0, |at| at + 1)] {
+            match effect {
+                Effect::Write { word, .. } => {
+                    tried.insert(*word);
+                }
+                Effect::Move(places) => tried.extend(places.1.parts.iter().map(|part| part.word)),
+                Effect::Run { action, .. } => {
+                    tried.extend(self.shared.vm.dependences(*action).written.iter().map(|(word, _)| *word));
+                }
+                _ => {}
+            }
+        }
+        Effects {
+            list: list.into(),
+            usages: std::mem::take(&mut self.usages).into(),
+            tables: std::mem::take(&mut self.counts).into(),
+            stations: std::mem::take(&mut self.stations).into(),
+            learned: std::mem::take(&mut self.learned).into(),
+            ttl,
+            tried: tried.into_iter().collect(),
+            has_outputs: last.is_some(),
+        }
+    }
+
+    /// Drops writes of metadata that nothing reads.
+    fn drop_dead(&self, list: &mut [Effect]) {
+        let is_metadata = |word: u32| !self.layout.is_visible(word);
+        let mut live: BTreeSet<u32> = BTreeSet::new();
+        for effect in list.iter_mut().rev() {
+            match effect {
+                Effect::Write { word, .. } if is_metadata(*word) && !live.contains(word) => *effect = Effect::Nothing,
+                Effect::Move(places) => {
+                    let (from, to) = &**places;
+                    if to.parts.iter().all(|part| is_metadata(part.word) && !live.contains(&part.word)) {
+                        *effect = Effect::Nothing;
+                    } else {
+                        live.extend(from.parts.iter().map(|part| part.word));
+                    }
+                }
+                Effect::Run { action, .. } => {
+                    let written = &self.shared.vm.dependences(*action).written;
+                    live.extend(written.iter().flat_map(|(_, on)| on.iter()).map(|(word, _)| *word));
+                }
+                Effect::Capture { .. } => {
+                    let layout = self.layout;
+                    let places = layout.reported().iter().map(|id| layout.place(*id)).chain([layout.in_port()]);
+                    live.extend(places.flat_map(|place| &place.parts).map(|part| part.word));
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+fn leaves(effect: &Effect) -> bool {
+    matches!(effect, Effect::Output { .. } | Effect::Capture { .. } | Effect::Again { .. })
+}
+
+/// Drops each `Save` whose `Restore` is gone, and pairs with nothing in between. Nothing moves: meters count steps.
+fn balance(list: &mut [Effect]) {
+    let mut open: Vec<usize> = Vec::new();
+    for at in 0..list.len() {
+        match &list[at] {
+            Effect::Save(_) => open.push(at),
+            Effect::Restore(words) => {
+                let is_empty = words.is_empty();
+                if let Some(from) = open.pop()
+                    && is_empty
+                {
+                    list[from] = Effect::Nothing;
+                    list[at] = Effect::Nothing;
+                }
+            }
+            _ => {}
+        }
+    }
+    open.into_iter().for_each(|at| list[at] = Effect::Nothing);
+}

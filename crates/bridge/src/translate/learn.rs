@@ -1,0 +1,144 @@
+//! Nicira's `learn`: flows made of packets (ovs-actions(7), "learn").
+//!
+//! The flow is there at once: a later search of the same packet finds it. A packet that would make a flow which is there already
+//! changes nothing, so tables change only when something new is learned; the flow's idle time begins anew with every packet.
+
+use super::actions::wide_port;
+use super::{Dependence, Translator};
+use crate::effects::Learned;
+use crate::flow::Flow;
+use openflow::action::{Learn, LearnSpec, NO_BUFFER, Source, Subfield, port};
+use openflow::message::{FlowCommand, FlowMod, GROUP_ANY, Timeouts, flow_flag};
+use openflow::{Action, FieldId, Instructions, Match};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// `NX_LEARN_F_` bits.
+const SEND_FLOW_REM: u16 = 1;
+const WRITE_RESULT: u16 = 4;
+/// A flow with a hard timeout is learned anew when it is this old: its time begins again.
+const RENEW_US: u64 = 1_000_000;
+
+impl Translator<'_> {
+    /// Learns a flow.
+    pub(super) fn learn(&mut self, learn: &Learn) {
+        self.would_learn = true;
+        let request = self.request(learn);
+        self.note(|| format!("learns in table {}: {}", learn.table, crate::trace::matching(self.layout, &request.matching)));
+        let has_learned = self.add(learn, request);
+        if learn.flags & WRITE_RESULT != 0
+            && let Some(to) = learn.result
+        {
+            self.load(to, u128::from(has_learned));
+        }
+    }
+
+    /// Adds the flow unless it is there; whether it is there afterwards.
+    fn add(&mut self, learn: &Learn, request: FlowMod) -> bool {
+        if request.table >= crate::tables::limit::TABLES {
+            return false;
+        }
+        let found = self.find(&request);
+        let is_there = found.as_ref().is_some_and(|flow| is_same(flow, &request, self.subject.now_us));
+        if !is_there && self.learns {
+            let is_full = found.is_none() && learn.limit != 0 && self.count_learned(learn) >= learn.limit as usize;
+            if is_full {
+                self.depend(Dependence::Table(request.table));
+                return false;
+            }
+            // The writer must not wait for this reader.
+            self.tables = None;
+            let result = self.shared.control.learn(&request);
+            self.tables = Some(self.shared.control.tables());
+            if let Err(error) = result {
+                self.note(|| format!("the flow is refused: {error}"));
+            }
+        }
+        // If the flow goes, the packets of this path learn it anew.
+        self.depend(Dependence::Table(request.table));
+        match self.find(&request) {
+            Some(flow) => {
+                flow.usage.add(0, 0, self.subject.now_us);
+                self.learned.push(Learned { usage: Arc::clone(&flow.usage), request });
+                true
+            }
+            None => false,
+        }
+    }
+
+    fn find(&self, request: &FlowMod) -> Option<Arc<Flow>> {
+        self.tables.as_ref()?.table(request.table).flows.find(&request.matching, request.priority).cloned()
+    }
+
+    fn count_learned(&self, learn: &Learn) -> usize {
+        let Some(tables) = &self.tables else { return 0 };
+        tables.table(learn.table).flows.iter().filter(|flow| flow.cookie == learn.cookie).count()
+    }
+
+    /// The flow mod that makes the flow.
+    fn request(&mut self, learn: &Learn) -> FlowMod {
+        let mut terms: BTreeMap<FieldId, (u128, u128)> = BTreeMap::new();
+        let mut apply = Vec::new();
+        for spec in &learn.specs {
+            match spec {
+                LearnSpec::Match { to, from } => {
+                    let (value, mask) = self.value(*from, *to);
+                    let term = terms.entry(to.field).or_insert((0, 0));
+                    *term = (term.0 & !mask | value, term.1 | mask);
+                }
+                LearnSpec::Load { to, from } => {
+                    let (value, mask) = self.value(*from, *to);
+                    apply.push(Action::SetField { field: to.field, value, mask });
+                }
+                LearnSpec::Output { from } => {
+                    let to = wide_port(self.read(*from), from.bits);
+                    apply.push(Action::Output { port: to, max_len: NO_BUFFER });
+                }
+            }
+        }
+        if learn.fin_idle_timeout != 0 || learn.fin_hard_timeout != 0 {
+            apply.push(Action::FinTimeout { idle: learn.fin_idle_timeout, hard: learn.fin_hard_timeout });
+        }
+        let mut matching = Match::any();
+        terms.into_iter().for_each(|(field, (value, mask))| {
+            matching.add(field, value, mask);
+        });
+        FlowMod {
+            command: FlowCommand::Add,
+            table: learn.table,
+            matching,
+            priority: learn.priority,
+            cookie: learn.cookie,
+            cookie_mask: 0,
+            timeouts: Timeouts { idle: learn.idle_timeout, hard: learn.hard_timeout },
+            buffer: u32::MAX,
+            out_port: port::ANY,
+            out_group: GROUP_ANY,
+            flags: if learn.flags & SEND_FLOW_REM != 0 { flow_flag::SEND_FLOW_REM } else { 0 },
+            importance: 0,
+            instructions: Instructions { apply, ..Instructions::default() },
+        }
+    }
+
+    /// A source's value and mask where `to` has them.
+    fn value(&mut self, from: Source, to: Subfield) -> (u128, u128) {
+        let value = match from {
+            Source::Value(value) => value,
+            Source::Field(part) => self.read(part),
+        };
+        let bits = crate::key::low128(to.bits);
+        let full = self.layout.fields().get(to.field).full();
+        let shift = |value: u128| value.checked_shl(to.offset).unwrap_or(0) & full;
+        (shift(value & bits), shift(bits))
+    }
+}
+
+/// Whether the flow is what the request would make, and its time need not begin anew.
+fn is_same(flow: &Flow, request: &FlowMod, now_us: u64) -> bool {
+    let is_fresh = request.timeouts.hard == 0 || now_us < flow.modified_us.saturating_add(RENEW_US);
+    flow.instructions == request.instructions
+        && flow.timeouts == request.timeouts
+        && flow.cookie == request.cookie
+        && flow.flags == request.flags
+        && is_fresh
+}

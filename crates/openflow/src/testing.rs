@@ -51,7 +51,7 @@ const ROWS: &[Row] = &[
     ("udp_src", 16, &[(OF, 15), (0, 11)], "mw", UDP),
     ("udp_dst", 16, &[(OF, 16), (0, 12)], "mw", UDP),
     ("sctp_src", 16, &[(OF, 17)], "mw", SCTP),
-    ("sctp_dst", 16, &[(OF, 18)], "mw", SCTP),
+    ("sctp_dst", 16, &[(OF, 18)], "m", SCTP),
     ("icmpv4_type", 8, &[(OF, 19), (0, 13)], "w", ICMP),
     ("icmpv4_code", 8, &[(OF, 20), (0, 14)], "w", ICMP),
     ("arp_op", 16, &[(OF, 21), (0, 15)], "w", ARP),
@@ -86,6 +86,18 @@ pub(crate) fn fields() -> Fields {
         }
     }
     Fields::new(rows).unwrap()
+}
+
+/// The same with fields of their own for Nicira's numbers of what others are by OpenFlow's, as `openflow.p4` has them.
+pub(crate) fn fields_with_aliases() -> Fields {
+    let mut all: Vec<Field> = fields().iter().map(|(_, field)| field.clone()).collect();
+    for field in &mut all {
+        field.numbers.retain(|number| (number.class, number.field) != (class::NXM_0, 0));
+    }
+    for (name, width, number) in [("in_port_16", 16, 0), ("vlan_tci", 16, 4), ("nw_tos", 8, 5)] {
+        all.push(field(name, width, &[(class::NXM_0, number)], "mw"));
+    }
+    Fields::new(all).unwrap()
 }
 
 fn field(name: &str, width: u32, numbers: &[(u16, u8)], may: &str) -> Field {

@@ -87,7 +87,7 @@ fn look(field: &Field) -> Look {
         48 => Look::Ethernet,
         32 if is_address => Look::Ipv4,
         128 if is_address => Look::Ipv6,
-        32 if name.ends_with("in_port") || name.ends_with("in_phy_port") => Look::Port,
+        32 if ["in_port", "in_port_oxm", "in_phy_port", "actset_output"].contains(&name) => Look::Port,
         0..=16 if !["eth_type", "vlan_vid", "vlan_tci", "dl_type"].contains(&name) => Look::Decimal,
         _ => Look::Hexadecimal,
     }

@@ -6,7 +6,7 @@
 //! | --- | --- |
 //! | 1.0 `SET_VLAN_VID`, `SET_VLAN_PCP` | [`HeaderAction::SetVlanVid`], [`HeaderAction::SetVlanPcp`], which add a tag |
 //! | `SET_NW_SRC`, `SET_NW_DST`, `SET_NW_TOS`, `SET_NW_ECN` | [`Action::SetFieldIfPresent`] |
-//! | `SET_TP_SRC`, `SET_TP_DST` | one [`Action::SetFieldIfPresent`] for each of TCP, UDP and SCTP |
+//! | `SET_TP_SRC`, `SET_TP_DST` | one [`Action::SetFieldIfPresent`] for each of TCP, UDP and SCTP that may be written |
 //! | `SET_DL_SRC`, `SET_DL_DST` and other ones that 1.2 deprecates | [`Action::SetField`] |
 //!
 //! and written back as such by the versions that have them; others write set-field, as Open vSwitch does. OpenFlow 1.0 has no
@@ -136,22 +136,21 @@ fn read_10(kind: u16, r: &mut Reader, fields: &Fields, actions: &mut Vec<Action>
 /// Reads an action by which 1.0 and 1.1 set a field, by its number in 1.1.
 fn read_deprecated(kind: u16, r: &mut Reader, fields: &Fields, actions: &mut Vec<Action>) -> Result<()> {
     let mut set = |numbers: &[u8], value: u128, always: bool| -> Result<()> {
-        let mut known = numbers.iter().filter_map(|number| fields.basic(*number)).peekable();
-        if known.peek().is_none() {
+        let ids = numbers.iter().filter_map(|number| fields.basic(*number));
+        let writable: Vec<FieldId> = ids.filter(|id| fields.get(*id).writable).collect();
+        if writable.is_empty() {
             return fail(ErrorKind::BacBadType, format!("there is no field for action {kind}"));
         }
-        for field in known {
-            check_writable(field, fields)?;
+        for field in writable {
             let mask = fields.get(field).full();
             if value & !mask != 0 {
                 return fail(ErrorKind::BacBadArgument, format!("{value:#x} is too large"));
             }
-            let action = if always {
+            actions.push(if always {
                 Action::SetField { field, value, mask }
             } else {
                 Action::SetFieldIfPresent { field, value, mask }
-            };
-            actions.push(action);
+            });
         }
         Ok(())
     };
@@ -264,16 +263,7 @@ fn read_set_field(version: Version, r: &mut Reader, fields: &Fields, actions: &m
 
 /// Adds the actions that write an entry's value under its mask.
 pub(crate) fn set(entry: &Entry, fields: &Fields, actions: &mut Vec<Action>) -> Result<()> {
-    if let Some(known) = number::known(entry.number, fields) {
-        check_writable(known.id, fields)?;
-        let (value, mask) = known.read(entry.value, entry.mask, fields);
-        actions.push(Action::SetField { field: known.id, value, mask });
-        return Ok(());
-    }
-    let Some(parts) = number::parts(entry.number, fields) else {
-        return fail(ErrorKind::BacBadSetType, format!("there is no {}", number::unknown(entry.number)));
-    };
-    if entry.number == VLAN_TCI && entry.mask & VLAN_PRESENT != 0 {
+    if entry.number == VLAN_TCI && number::parts(VLAN_TCI, fields).is_some() && entry.mask & VLAN_PRESENT != 0 {
         // The whole tag is written: without the CFI it goes away (ovs-fields(7)).
         if entry.value & VLAN_PRESENT == 0 {
             actions.push(header(HeaderAction::PopVlan, 0));
@@ -285,6 +275,15 @@ pub(crate) fn set(entry: &Entry, fields: &Fields, actions: &mut Vec<Action>) -> 
         }
         return Ok(());
     }
+    if let Some(known) = number::known(entry.number, fields) {
+        check_writable(known.id, fields)?;
+        let (value, mask) = known.read(entry.value, entry.mask, fields);
+        actions.push(Action::SetField { field: known.id, value, mask });
+        return Ok(());
+    }
+    let Some(parts) = number::parts(entry.number, fields) else {
+        return fail(ErrorKind::BacBadSetType, format!("there is no {}", number::unknown(entry.number)));
+    };
     for part in parts {
         let (value, mask) =
             (entry.value >> part.lo & number::ones(part.width), entry.mask >> part.lo & number::ones(part.width));
@@ -350,7 +349,8 @@ pub(crate) fn write_actions(version: Version, actions: &[Action], fields: &Field
 fn ports_in_all(actions: &[Action], fields: &Fields) -> Option<(u16, u16, usize)> {
     let Action::SetFieldIfPresent { value: port, .. } = actions.first()? else { return None };
     for (kind, numbers) in [(9, TP_SRC), (10, TP_DST)] {
-        let ids: Vec<FieldId> = numbers.iter().filter_map(|number| fields.basic(*number)).collect();
+        let ids = numbers.iter().filter_map(|number| fields.basic(*number));
+        let ids: Vec<FieldId> = ids.filter(|id| fields.get(*id).writable).collect();
         let same = actions.len() >= ids.len()
             && !ids.is_empty()
             && ids.iter().zip(actions).all(|(id, action)| match action {

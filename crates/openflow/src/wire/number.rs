@@ -6,7 +6,7 @@
 //! | number | is |
 //! | --- | --- |
 //! | `NXM_OF_IN_PORT` | `in_port` with 16 bits: reserved ports begin at 0xff00 |
-//! | `NXM_OF_IP_TOS` | `ip_dscp` in the upper six of eight bits, if the program has no field of this number |
+//! | `NXM_OF_IP_TOS` | `ip_dscp` in the upper six of eight bits |
 //! | `NXM_OF_VLAN_TCI` | `vlan_pcp` and `vlan_vid` side by side; the CFI is OpenFlow's `OFPVID_PRESENT` |
 //!
 //! Registers of 64 and 128 bits are registers of 32 bits side by side (ovs-fields(7)): matches are about these.
@@ -111,6 +111,7 @@ impl Known {
                 Some((u128::from(number), self.full()))
             }
             Form::Port => (mask <= self.full()).then_some((value, mask)),
+            Form::Tos if mask == fields.get(self.id).full() => Some((value << 2, self.full())),
             Form::Tos => Some((value << 2, mask << 2)),
         }
     }
@@ -139,12 +140,14 @@ pub(crate) fn ones(bits: u32) -> u128 {
 
 /// The field of a number.
 pub(crate) fn known(number: OxmNumber, fields: &Fields) -> Option<Known> {
-    let of_width = |id: FieldId, width: u32| (fields.get(id).width == width).then_some(id);
-    let id = fields.numbered(number).or_else(|| match number {
-        IN_PORT => fields.basic(0).and_then(|id| of_width(id, 32)),
-        IP_TOS => fields.basic(8).and_then(|id| of_width(id, 6)),
+    let of_width = |basic: u8, width: u32| fields.basic(basic).filter(|id| fields.get(*id).width == width);
+    // A program may have a field of its own for Nicira's number; the same bits must be one field all the same.
+    let id = match number {
+        IN_PORT => of_width(0, 32),
+        IP_TOS => of_width(8, 6),
         _ => None,
-    })?;
+    };
+    let id = id.or_else(|| fields.numbered(number))?;
     Some(Known::new(id, number, fields))
 }
 
@@ -152,12 +155,8 @@ pub(crate) fn known(number: OxmNumber, fields: &Fields) -> Option<Known> {
 pub(crate) fn number_of(id: FieldId, style: Style, fields: &Fields) -> Option<Known> {
     let numbers = &fields.get(id).numbers;
     let nicira = |number: &&OxmNumber| matches!(number.class, class::NXM_0 | class::NXM_1);
-    let older = || {
-        let is_alias = |number: &OxmNumber| {
-            fields.numbered(*number).is_none() && known(*number, fields).is_some_and(|k| k.id == id)
-        };
-        [IN_PORT, IP_TOS].into_iter().find(is_alias)
-    };
+    let older =
+        || [IN_PORT, IP_TOS].into_iter().find(|number| known(*number, fields).is_some_and(|known| known.id == id));
     let number = match style {
         Style::Oxm => numbers.first().copied(),
         Style::Nxm => numbers.iter().find(nicira).copied().or_else(older).or_else(|| numbers.first().copied()),
@@ -177,7 +176,7 @@ pub(crate) struct Part {
 }
 
 /// The fields that lie side by side behind a number, the most significant first; none if the number is no such one or one of them is
-/// missing.
+/// missing. Bits of no part are zero.
 pub(crate) fn parts(number: OxmNumber, fields: &Fields) -> Option<Vec<Part>> {
     let at = |number: OxmNumber, lo: u32, width: u32| {
         let id = fields.numbered(number)?;
@@ -188,6 +187,7 @@ pub(crate) fn parts(number: OxmNumber, fields: &Fields) -> Option<Vec<Part>> {
     };
     match number {
         VLAN_TCI => Some(vec![at(basic(7), 13, 3)?, at(basic(6), 0, 13)?]),
+        IP_TOS => Some(vec![at(basic(8), 2, 6)?]),
         OxmNumber { class: class::PACKET_REGISTERS, field: n @ 0..8, .. } => registers(2 * n, 2),
         OxmNumber { class: class::NXM_1, field: n @ 111..115, .. } => registers(4 * (n - 111), 4),
         _ => None,

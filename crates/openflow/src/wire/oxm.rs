@@ -220,6 +220,10 @@ fn add(matching: &mut Match, id: FieldId, value: u128, mask: u128, fields: &Fiel
 /// Adds what a match asks of fields that lie side by side.
 fn add_parts(matching: &mut Match, entry: &Entry, parts: &[Part], fields: &Fields) -> Result<()> {
     let mut mask = entry.mask;
+    let all = parts.iter().fold(0, |all, part| all | number::ones(part.width) << part.lo);
+    if entry.value & !all != 0 {
+        return fail(ErrorKind::BmcBadValue, "bits that are always zero");
+    }
     if entry.number == VLAN_TCI {
         let (no_tag, pcp) = (entry.value & VLAN_PRESENT == 0 && mask & VLAN_PRESENT != 0, entry.value >> 13);
         if no_tag {

@@ -1,7 +1,7 @@
 use random::Random;
 
 use super::*;
-use crate::testing::{bytes, fields, hex, named, random_match};
+use crate::testing::{bytes, fields, fields_with_aliases, hex, named, random_match};
 use crate::text;
 
 fn read(version: Version, bytes: &[u8], fields: &Fields) -> Result<Match> {
@@ -155,8 +155,13 @@ fn entries_are_written_behind_those_that_they_need() {
 
 #[test]
 fn nicira_s_numbers_are_the_same_fields() {
-    let fields = fields();
-    let is = |hex: &str| text::matching(&read_nx(&bytes(hex), &fields).unwrap(), &fields);
+    for fields in [fields(), fields_with_aliases()] {
+        check_nicira_s_numbers(&fields);
+    }
+}
+
+fn check_nicira_s_numbers(fields: &Fields) {
+    let is = |hex: &str| text::matching(&read_nx(&bytes(hex), fields).unwrap(), fields);
     assert_eq!(is("00000002 fffe"), "in_port=LOCAL");
     assert_eq!(is("00000802 b064"), "vlan_vid=0x1064,vlan_pcp=5");
     assert_eq!(is("00000904 1064 1fff"), "vlan_vid=0x1064");
@@ -164,9 +169,15 @@ fn nicira_s_numbers_are_the_same_fields() {
     assert_eq!(is("00000802 0000"), "vlan_vid=0x0");
     assert_eq!(is("00000904 a000 e000"), "vlan_vid=0x1000/0x1000,vlan_pcp=5");
     assert_eq!(is("00000602 0800 00000a01 b8"), "eth_type=0x800,ip_dscp=46");
+    assert_eq!(read_nx(&bytes("00000602 0800 00000a01 b9"), fields).unwrap_err().kind, ErrorKind::BmcBadValue);
     assert_eq!(is("0001de10 00000001 00000000 00000000 00000004"), "reg0=0x1,reg1=0x0,reg2=0x0,reg3=0x4");
     // By both kinds of numbers it is one flow.
     assert_eq!(is("80000a02 0800 80001604 0a000001"), is("00000602 0800 00000e04 0a000001"));
+    // They are written by Nicira's numbers again.
+    let matching = read_nx(&bytes("00000002 fffe 00000602 0800 00000a01 b8"), fields).unwrap();
+    let mut out = Vec::new();
+    write_nx_match(Version::V10, &matching, fields, &mut out).unwrap();
+    assert_eq!(hex(&out), "00000002fffe00000602080000000a01b8");
 }
 
 #[test]

@@ -215,12 +215,14 @@ impl Runner {
                     Metered::Pass => {}
                     Metered::Drop => at += *skip as usize,
                     Metered::Remark(by) => {
-                        if let Some(place) = &self.dscp {
+                        if let Some(place) = self.dscp.as_ref().filter(|_| !has_ended) {
                             let dscp = remarked(place.read(record) as u8, by);
                             place.write(record, u128::from(dscp), u128::MAX);
                         }
                     }
                 },
+                // The record is the last output's from then on.
+                _ if has_ended => {}
                 other => change(&self.vm, &mut self.saved, other, record),
             }
         }

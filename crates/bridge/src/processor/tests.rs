@@ -37,6 +37,13 @@ impl Pair {
         let layout = Arc::clone(self.bridges[0].layout());
         let mut got = (0..2).map(|i| pass(&mut self.processors[i], &self.program, &layout, record, start[i], now_us));
         let (with, without) = (got.next().unwrap(), got.next().unwrap());
+        if with != without {
+            for i in 0..2 {
+                let subject = Subject { record, bytes: 100, start: 0, now_us };
+                let lines = crate::trace::trace(self.pipelines[i].shared(), subject);
+                eprintln!("bridge {i}:\n{}", lines.join("\n"));
+            }
+        }
         assert_eq!(with, without, "the cache makes a difference");
         without
     }

@@ -17,19 +17,16 @@ impl Translator<'_> {
         let mut list = std::mem::take(&mut self.state.effects);
         self.drop_dead(&mut list);
         let last = list.iter().rposition(leaves);
-        if let Some(last) = last {
-            list.truncate(last + 1);
-            match &mut list[last] {
-                Effect::Output { is_last, .. } | Effect::Capture { is_last, .. } | Effect::Again { is_last, .. } => {
-                    *is_last = true;
-                }
-                _ => {}
-            }
-        } else {
-            // Meters count, also packets that are dropped.
-            let meters = list.iter().rposition(|effect| matches!(effect, Effect::Meter { .. } | checked!()));
-            list.truncate(meters.map_or(0, |at| at + 1));
+        if let Some(
+            Effect::Output { is_last, .. } | Effect::Capture { is_last, .. } | Effect::Again { is_last, .. },
+        ) = last.map(|last| &mut list[last])
+        {
+            *is_last = true;
         }
+        // Meters count, also packets that are dropped, and a TTL may be over when nothing leaves any more.
+        let has_use = |effect: &Effect| leaves(effect) || matches!(effect, Effect::Meter { .. } | checked!());
+        let end = list.iter().rposition(has_use).map_or(0, |at| at + 1);
+        list.truncate(end);
         balance(&mut list);
         let last_check = list.iter().rposition(|effect| matches!(effect, checked!()));
         let first_out = list.iter().position(|effect| leaves(effect) || matches!(effect, Effect::Meter { .. }));

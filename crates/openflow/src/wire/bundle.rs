@@ -62,8 +62,8 @@ pub(super) fn read_add(c: Context<'_>, xid: u32, r: &mut Reader<'_>) -> Result<M
 
 /// Reads a message in a message: one that changes the switch's state.
 fn read_inner(c: Context<'_>, bytes: &[u8]) -> Result<Framed> {
-    if !top::can_nest(bytes[1]) {
-        return Err(Error::new(ErrorKind::BfcMsgUnsup, format!("message type {} in a message", bytes[1])));
+    if let Some(kind) = bytes.get(1).filter(|kind| !top::can_nest(**kind)) {
+        return Err(Error::new(ErrorKind::BfcMsgUnsup, format!("message type {kind} in a message")));
     }
     let framed = top::read(bytes, c.fields, &c.formats)?;
     if is_change(&framed.message) {

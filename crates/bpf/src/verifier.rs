@@ -22,6 +22,8 @@ mod liveness;
 mod memory;
 mod scalar;
 mod state;
+#[cfg(test)]
+mod tests;
 mod tnum;
 
 pub use state::STACK_BYTES;
@@ -207,7 +209,9 @@ impl<'p> Verifier<'p> {
                     Step::Next => {}
                     Step::Fork(other) => {
                         if waiting.len() == WAITING_MAX {
-                            return Err((number, format!("more than {WAITING_MAX} branches follow one another")));
+                            return Err((number, format!(
+                                "more than {WAITING_MAX} branches of a path wait to be followed; bound loops by smaller constants"
+                            )));
                         }
                         if let Some(parent) = parent {
                             self.kept[parent].open += 1;

@@ -59,6 +59,7 @@ pub enum Source {
 }
 
 /// What a switch does with a packet.
+#[allow(missing_docs)] // of the variants' fields, whose names say what they are
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Action {
     /// Sends it to a port, or to one of [`port`]'s; `max_len` bytes of it to a controller.
@@ -289,6 +290,7 @@ pub struct Learn {
 }
 
 /// A part of a learned flow.
+#[allow(missing_docs)] // of the variants' fields, whose names say what they are
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum LearnSpec {
     /// Matches bits.

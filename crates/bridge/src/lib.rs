@@ -9,18 +9,38 @@
 
 mod admit;
 pub mod bridge;
+pub mod bundle;
+pub mod cache;
 mod change;
+pub mod classifier;
+pub mod connection;
 pub mod controllers;
+pub mod effects;
 pub mod expiry;
 pub mod features;
 pub mod flow;
 pub mod flow_mod;
 mod groups;
 pub mod host;
+pub mod key;
 mod meters;
 mod monitor;
+pub mod normal;
+pub mod pending;
 pub mod ports;
+pub mod processor;
 mod references;
+mod settings;
+mod stats;
 pub mod tables;
+#[cfg(test)]
+mod testing;
+pub mod trace;
+pub mod translate;
+pub mod vm;
 
 pub use bridge::{Bridge, BridgeOptions};
+pub use connection::{Connection, ConnectionOptions};
+pub use controllers::PacketInEvent;
+pub use flow_mod::Origin;
+pub use host::Host;

@@ -1,0 +1,113 @@
+//! Whether a flow's or a group's actions can be done here: what `openflow` cannot know of them, since it depends on the program
+//! and on what there is.
+
+use crate::features::Capabilities;
+use crate::key::Layout;
+use crate::references::each_action;
+use crate::tables::{Tables, limit};
+use openflow::action::port;
+use openflow::message::meter;
+use openflow::{Action, Error, ErrorKind, Fields, Instructions, Match};
+use std::sync::Arc;
+
+/// Decides what is admitted.
+#[derive(Debug)]
+pub(crate) struct Admit {
+    pub layout: Arc<Layout>,
+    pub capabilities: Capabilities,
+}
+
+impl Admit {
+    /// The program's fields.
+    pub fn fields(&self) -> &Arc<Fields> {
+        self.layout.fields()
+    }
+
+    /// A match, with the fields that its fields need.
+    pub fn matching(&self, matching: &Match) -> Result<(), Error> {
+        match matching.lacks_prerequisite(self.fields()) {
+            None => Ok(()),
+            Some(field) => {
+                let why = format!("what `{}` needs is not matched", self.fields().get(field).name);
+                Err(Error::new(ErrorKind::BmcBadPrereq, why))
+            }
+        }
+    }
+
+    /// What a flow of a table does.
+    pub fn instructions(&self, tables: &Tables, instructions: &Instructions, table: u8) -> Result<(), Error> {
+        if let Some(next) = instructions.goto
+            && (next >= limit::TABLES || next <= table && table != crate::flow_mod::ALL_TABLES)
+        {
+            return Err(Error::new(ErrorKind::BicBadTableId, format!("table {table} cannot go to table {next}")));
+        }
+        if let Some(id) = instructions.meter {
+            has_meter(tables, id)?;
+        }
+        self.actions(tables, &instructions.apply)?;
+        self.actions(tables, &instructions.write)
+    }
+
+    /// Actions of a flow, a bucket or a packet-out.
+    pub fn actions(&self, tables: &Tables, actions: &[Action]) -> Result<(), Error> {
+        let mut result = Ok(());
+        each_action(actions, &mut |action| {
+            if result.is_ok() {
+                result = self.action(tables, action);
+            }
+        });
+        result
+    }
+
+    fn action(&self, tables: &Tables, action: &Action) -> Result<(), Error> {
+        match action {
+            Action::Output { port, .. } | Action::OutputTruncated { port, .. } | Action::Enqueue { port, .. } => {
+                can_output(*port)
+            }
+            Action::Bundle { members, .. } => {
+                members.iter().filter(|port| **port != port::ANY).try_for_each(|port| can_output(*port))
+            }
+            Action::Group(id) if tables.group(*id).is_none() => {
+                Err(Error::new(ErrorKind::BacBadOutGroup, format!("there is no group {id}")))
+            }
+            Action::Meter(id) => has_meter(tables, *id),
+            Action::Controller(controller) => controller.meter.map_or(Ok(()), |id| has_meter(tables, id)),
+            Action::Header { name, .. } if !self.capabilities.has(*name) => {
+                let why = format!("the program has no action `{}`", name.name());
+                Err(Error::new(ErrorKind::BacBadType, why))
+            }
+            Action::DecTtlControllers(_) if !self.capabilities.has(openflow::action::HeaderAction::DecNwTtl) => {
+                Err(Error::new(ErrorKind::BacBadType, "the program has no action `dec_nw_ttl`"))
+            }
+            Action::Resubmit { table: Some(table), .. } if *table >= limit::TABLES && *table != 0xff => {
+                Err(Error::new(ErrorKind::BrcBadTableId, format!("there is no table {table} to resubmit to")))
+            }
+            Action::Resubmit { with_ct: true, .. } => {
+                Err(Error::new(ErrorKind::BacBadType, "connection tracking is not supported: resubmit(…,ct)"))
+            }
+            Action::Learn(learn) if learn.table >= limit::TABLES => {
+                Err(Error::new(ErrorKind::BacBadArgument, format!("there is no table {} to learn into", learn.table)))
+            }
+            Action::GotoTable(table) if *table >= limit::TABLES => {
+                Err(Error::new(ErrorKind::BicBadTableId, format!("there is no table {table}")))
+            }
+            Action::Unsupported(name) => Err(Error::new(ErrorKind::BacBadType, format!("`{name}` is not supported"))),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Ports need not be there yet, but their numbers must be ports' (1.3.5, 7.4.4.4: `OFPBAC_BAD_OUT_PORT`).
+fn can_output(to: u32) -> Result<(), Error> {
+    match to {
+        1..port::MAX | port::IN_PORT..=port::LOCAL => Ok(()),
+        _ => Err(Error::new(ErrorKind::BacBadOutPort, format!("{to} is no port to output to"))),
+    }
+}
+
+fn has_meter(tables: &Tables, id: u32) -> Result<(), Error> {
+    if id == 0 || id > meter::MAX || tables.meter(id).is_none() {
+        return Err(Error::new(ErrorKind::MmfcInvalidMeter, format!("there is no meter {id}")));
+    }
+    Ok(())
+}

@@ -1,0 +1,483 @@
+//! A bridge: tables, the requests that change them, and the connections that are told.
+//!
+//! ```text
+//! connection ─▶ state lock ─▶ plan (read lock) ─▶ apply (write lock, briefly) ─▶ publish ─▶ queues of connections ─▶ Host::wake
+//! worker ─▶ read lock                                                worker ─▶ packet_in ─▶ queues of connections ─▶ Host::wake
+//! ```
+//!
+//! **Locks**, in the order in which they are taken: `state` (one request at a time; also held while all flows are searched, so that
+//! no writer waits behind a long read and workers' reads are never held up), `tables`, `endpoints`, an endpoint's own. Workers take
+//! `tables` for reading only, and must not hold it when they call [`Bridge::flow_mod`].
+
+use crate::admit::Admit;
+use crate::change::{Change, FlowChange};
+use crate::controllers::{Endpoint, Event, Kind, PacketInEvent, packet_in_reason};
+use crate::expiry::Timers;
+use crate::features::Capabilities;
+use crate::flow::Flow;
+use crate::flow_mod::{Origin, Plan};
+use crate::host::Host;
+use crate::key::Layout;
+use crate::ports::config;
+use crate::references::Index;
+use crate::tables::{Miss, Tables, limit};
+use arc_swap::ArcSwap;
+use openflow::message::{Desc, FlowMod, GroupMod, MeterMod, Port, PortReason, RemovedReason, Role};
+use openflow::{Error, Fields, Message};
+use std::collections::{BTreeMap, HashSet};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
+
+/// What a bridge is called.
+#[derive(Clone, Debug, Default)]
+pub struct BridgeOptions {
+    /// Its number.
+    pub datapath: u64,
+    /// What it says of itself.
+    pub desc: Desc,
+}
+
+/// Changes that are made before workers get a chance to read, unless they belong to a bundle.
+const SLICE: usize = 1024;
+/// Flows whose timeouts have become shorter, between two ticks; beyond, they end at their former times.
+const SHORTENED_MAX: usize = 1 << 20;
+
+/// What only requests use.
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    pub index: Index,
+    pub timers: Timers,
+    /// The highest generation of an election of masters.
+    pub election: Option<u64>,
+    /// Tables whose next vacancy event is that there is room again.
+    pub crowded: HashSet<u8>,
+    /// `OFPC_FRAG_` bits.
+    pub fragments: u16,
+}
+
+/// A bridge.
+pub struct Bridge {
+    pub(crate) host: Arc<dyn Host>,
+    pub(crate) options: BridgeOptions,
+    pub(crate) admit: Admit,
+    tables: RwLock<Tables>,
+    state: Mutex<State>,
+    endpoints: RwLock<BTreeMap<u64, Arc<Endpoint>>>,
+    next_endpoint: AtomicU64,
+    generation: Arc<AtomicU64>,
+    /// Ports whose table misses send no packet-ins.
+    quiet: ArcSwap<HashSet<u32>>,
+    shortened: Mutex<Vec<Weak<Flow>>>,
+    started_us: u64,
+    /// Packets that wait for the pipeline to ask what is to be done with them.
+    pub pending: crate::pending::Pending,
+}
+
+impl std::fmt::Debug for Bridge {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Bridge").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Bridge {
+    /// A bridge for the protocols of a P4 program.
+    ///
+    /// # Errors
+    /// If the program is not made for OpenFlow: why.
+    pub fn new(program: &ir::Program, host: Arc<dyn Host>, options: BridgeOptions) -> Result<Bridge, String> {
+        let layout = Arc::new(Layout::new(program)?);
+        let tables = Tables::new(&layout);
+        let generation = tables.shared_generation();
+        let started_us = host.now_us();
+        Ok(Bridge {
+            host,
+            options,
+            admit: Admit { layout, capabilities: Capabilities::of(program) },
+            tables: RwLock::new(tables),
+            state: Mutex::default(),
+            endpoints: RwLock::default(),
+            next_endpoint: AtomicU64::new(1),
+            generation,
+            quiet: ArcSwap::default(),
+            shortened: Mutex::default(),
+            started_us,
+            pending: crate::pending::Pending::default(),
+        })
+    }
+
+    /// What packets read. Held briefly: requests wait for it.
+    pub fn tables(&self) -> RwLockReadGuard<'_, Tables> {
+        self.tables.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Tables> {
+        self.tables.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Advances with every change of tables, groups, meters and ports ([`Tables::global_generation`], without a lock).
+    pub fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// The switch around it.
+    pub fn host(&self) -> &Arc<dyn Host> {
+        &self.host
+    }
+
+    /// How fields lie in keys.
+    pub fn layout(&self) -> &Arc<Layout> {
+        &self.admit.layout
+    }
+
+    /// Match fields.
+    pub fn fields(&self) -> &Arc<Fields> {
+        self.admit.fields()
+    }
+
+    /// The bridge's number and what it says of itself.
+    pub fn options(&self) -> &BridgeOptions {
+        &self.options
+    }
+
+    /// When it was made, by the switch's clock.
+    pub fn started_us(&self) -> u64 {
+        self.started_us
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+
+    pub(crate) fn plan<'a>(&'a self, tables: &'a Tables, state: &'a State, now_us: u64) -> Plan<'a> {
+        Plan { tables, index: &state.index, admit: &self.admit, now_us }
+    }
+
+    /// Adds, changes or removes flows.
+    ///
+    /// # Errors
+    /// The request's error; nothing has changed then.
+    pub fn flow_mod(&self, request: &FlowMod, origin: &Origin) -> Result<(), Error> {
+        self.change(origin, |plan| Ok(plan.flow_mod(request, origin)?.into_iter().map(Change::Flow).collect()))
+    }
+
+    /// Adds, changes or removes a group.
+    ///
+    /// # Errors
+    /// The request's error; nothing has changed then.
+    pub fn group_mod(&self, request: &GroupMod, origin: &Origin) -> Result<(), Error> {
+        self.change(origin, |plan| plan.group_mod(request))
+    }
+
+    /// Adds, changes or removes a meter.
+    ///
+    /// # Errors
+    /// The request's error; nothing has changed then.
+    pub fn meter_mod(&self, request: &MeterMod, origin: &Origin) -> Result<(), Error> {
+        self.change(origin, |plan| plan.meter_mod(request))
+    }
+
+    /// Plans, applies and publishes changes.
+    pub(crate) fn change(
+        &self,
+        origin: &Origin,
+        plan: impl FnOnce(&Plan<'_>) -> Result<Vec<Change>, Error>,
+    ) -> Result<(), Error> {
+        // Removed flows are freed when no lock is held.
+        let mut changes;
+        {
+            let mut state = self.state();
+            let now_us = self.host.now_us();
+            changes = plan(&self.plan(&self.tables(), &state, now_us))?;
+            self.apply(&mut state, &changes);
+            loop {
+                let orphans = state.index.take_orphans();
+                if orphans.is_empty() {
+                    break;
+                }
+                let more = self.plan(&self.tables(), &state, now_us).remove_learned(&orphans);
+                let more: Vec<Change> = more.into_iter().map(Change::Flow).collect();
+                self.apply(&mut state, &more);
+                changes.extend(more);
+            }
+            self.publish(&mut state, &changes, origin, now_us);
+        }
+        Ok(())
+    }
+
+    fn apply(&self, state: &mut State, changes: &[Change]) {
+        for slice in changes.chunks(SLICE) {
+            let mut tables = self.write();
+            slice.iter().for_each(|change| change.apply(&mut tables, &mut state.index));
+        }
+    }
+
+    /// Runs requests of which packets see all or nothing: each plans its changes on what those before it have made. Gives the place
+    /// of the one that failed and why.
+    pub(crate) fn change_atomically<'a>(
+        &self,
+        steps: &mut dyn Iterator<Item = (Origin, Step<'a>)>,
+    ) -> Result<(), (usize, Error)> {
+        let mut parts: Vec<(Origin, Vec<Change>)> = Vec::new();
+        let mut failure = None;
+        {
+            let mut state = self.state();
+            let now_us = self.host.now_us();
+            let mut tables = self.write();
+            for (i, (origin, step)) in steps.enumerate() {
+                let mut changes = match step(&self.plan(&tables, &state, now_us)) {
+                    Ok(changes) => changes,
+                    Err(error) => {
+                        failure = Some((i, error));
+                        break;
+                    }
+                };
+                changes.iter().for_each(|change| change.apply(&mut tables, &mut state.index));
+                loop {
+                    let orphans = state.index.take_orphans();
+                    if orphans.is_empty() {
+                        break;
+                    }
+                    let more = self.plan(&tables, &state, now_us).remove_learned(&orphans);
+                    let more: Vec<Change> = more.into_iter().map(Change::Flow).collect();
+                    more.iter().for_each(|change| change.apply(&mut tables, &mut state.index));
+                    changes.extend(more);
+                }
+                parts.push((origin, changes));
+            }
+            if failure.is_some() {
+                let changes = parts.iter().rev().flat_map(|(_, changes)| changes.iter().rev());
+                changes.for_each(|change| change.undo(&mut tables, &mut state.index));
+                state.index.forget_orphans();
+            }
+            drop(tables);
+            if failure.is_none() {
+                for (origin, changes) in &parts {
+                    self.publish(&mut state, changes, origin, now_us);
+                }
+            }
+        }
+        failure.map_or(Ok(()), Err)
+    }
+
+    /// Tells connections, timers and the host about changes that have been made.
+    fn publish(&self, state: &mut State, changes: &[Change], origin: &Origin, now_us: u64) {
+        let mut flows: Vec<&FlowChange> = Vec::new();
+        let mut touches_ports = false;
+        for change in changes {
+            match change {
+                Change::Flow(change) => {
+                    if let Some(new) = &change.new {
+                        state.timers.add(new);
+                    }
+                    flows.push(change);
+                }
+                Change::Port { old, new, .. } => {
+                    touches_ports = true;
+                    let told = match (old, new) {
+                        (None, Some(new)) => Some((PortReason::Add, new)),
+                        (Some(old), None) => Some((PortReason::Delete, old)),
+                        (Some(old), Some(new)) if old != new => Some((PortReason::Modify, new)),
+                        _ => None,
+                    };
+                    if let Some((reason, port)) = told {
+                        let message = Message::PortStatus { reason, port: port.clone() };
+                        self.tell(Kind::PortStatus, reason as u8, message);
+                    }
+                }
+                Change::Settings { table, new, .. } => self.set_vacancy(state, *table, new),
+                Change::Group { .. } | Change::Meter { .. } => {}
+            }
+        }
+        if touches_ports {
+            let tables = self.tables();
+            let quiet = tables.ports().iter().filter(|port| port.config & config::NO_PACKET_IN != 0);
+            self.quiet.store(Arc::new(quiet.map(|port| port.number).collect()));
+        }
+        if !flows.is_empty() {
+            self.report_flows(state, &flows, origin, now_us);
+            state.timers.compact(&self.tables(), state.index.timed);
+        }
+    }
+
+    /// A packet for controllers. Called by workers: never waits for a connection, and drops what does not fit its queue.
+    pub fn packet_in(&self, event: PacketInEvent) {
+        if event.packet.reason == packet_in_reason::TABLE_MISS && self.quiet.load().contains(&event.in_port) {
+            return;
+        }
+        let reason = event.packet.reason.min(31);
+        let event = Arc::new(event);
+        for endpoint in self.endpoints().values() {
+            let status = endpoint.status();
+            let is_wanted = status.controller == event.controller
+                && status.receives(endpoint.is_service, Kind::PacketIn, reason)
+                && (!event.is_miss || status.version == Some(openflow::Version::V10));
+            drop(status);
+            if is_wanted && endpoint.push(Event::PacketIn(Arc::clone(&event))) {
+                self.host.wake(endpoint.id);
+            }
+        }
+    }
+
+    /// Sends an asynchronous message to all connections that get it.
+    pub(crate) fn tell(&self, kind: Kind, reason: u8, message: Message) {
+        for endpoint in self.endpoints().values() {
+            if endpoint.status().receives(endpoint.is_service, kind, reason) {
+                self.push(endpoint, Event::Message(Box::new(message.clone())));
+            }
+        }
+    }
+
+    pub(crate) fn push(&self, endpoint: &Endpoint, event: Event) {
+        if endpoint.push(event) || endpoint.is_overrun() {
+            self.host.wake(endpoint.id);
+        }
+    }
+
+    /// Ends flows whose time is over. To be called some times a second.
+    pub fn tick(&self, now_us: u64) {
+        let shortened = std::mem::take(&mut *lock(&self.shortened));
+        {
+            let mut state = self.state();
+            shortened.iter().filter_map(Weak::upgrade).for_each(|flow| state.timers.add(&flow));
+            if !state.timers.is_due(now_us) {
+                return;
+            }
+        }
+        // Without the lock: workers that learn a flow meanwhile need it.
+        self.host.sync_counts();
+        let mut state = self.state();
+        let ended = state.timers.take(&self.tables(), now_us);
+        let changes: Vec<Change> =
+            ended.iter().map(|(flow, reason)| Change::Flow(FlowChange::removal(flow, *reason))).collect();
+        self.apply(&mut state, &changes);
+        let orphans = state.index.take_orphans();
+        let more = self.plan(&self.tables(), &state, now_us).remove_learned(&orphans);
+        let more: Vec<Change> = more.into_iter().map(Change::Flow).collect();
+        self.apply(&mut state, &more);
+        self.publish(&mut state, &changes, &Origin::SWITCH, now_us);
+        self.publish(&mut state, &more, &Origin::SWITCH, now_us);
+        drop(state);
+    }
+
+    /// To be called when a flow's [`Flow::fin_timeouts`] has been set, so that it ends at its new time. Waits for no request.
+    pub fn shorten(&self, flow: &Arc<Flow>) {
+        let mut shortened = lock(&self.shortened);
+        if shortened.len() < SHORTENED_MAX {
+            shortened.push(Arc::downgrade(flow));
+        }
+    }
+
+    /// Adds a port, or changes what it is: all but the bits that controllers have set.
+    pub fn put_port(&self, mut port: Port) {
+        let _ = self.change(&Origin::SWITCH, |plan| {
+            let old = plan.tables.ports().get(port.number);
+            if let Some(old) = old {
+                port.config |= old.config & (config::ALL & !config::PORT_DOWN);
+            }
+            crate::ports::set_live(&mut port);
+            Ok(vec![Change::Port { number: port.number, old: old.cloned(), new: Some(port) }])
+        });
+    }
+
+    /// Removes a port.
+    pub fn remove_port(&self, number: u32) {
+        let _ = self.change(&Origin::SWITCH, |plan| {
+            let old = plan.tables.ports().get(number).cloned();
+            Ok(old.map(|old| Change::Port { number, old: Some(old), new: None }).into_iter().collect())
+        });
+    }
+
+    pub(crate) fn endpoints(&self) -> RwLockReadGuard<'_, BTreeMap<u64, Arc<Endpoint>>> {
+        self.endpoints.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins a connection.
+    pub(crate) fn attach(&self, is_service: bool, uri: String) -> Arc<Endpoint> {
+        let id = self.next_endpoint.fetch_add(1, Ordering::Relaxed);
+        let endpoint = Arc::new(Endpoint::new(id, is_service, uri));
+        let mut endpoints = self.endpoints.write().unwrap_or_else(PoisonError::into_inner);
+        endpoints.insert(id, Arc::clone(&endpoint));
+        endpoint
+    }
+
+    /// Ends a connection.
+    pub(crate) fn detach(&self, id: u64) {
+        self.endpoints.write().unwrap_or_else(PoisonError::into_inner).remove(&id);
+        self.connections_changed();
+    }
+
+    /// Finds out what becomes of packets that no flow matches, now that a connection's version, role or configuration has changed.
+    pub(crate) fn connections_changed(&self) {
+        let _state = self.state();
+        let is_wanted = self.endpoints().values().any(|endpoint| endpoint.status().wants_misses(endpoint.is_service));
+        let miss = if is_wanted { Miss::Controller } else { Miss::Drop };
+        if self.tables().miss() != miss {
+            self.write().set_miss(miss);
+        }
+    }
+
+    /// Sets how fragments are treated.
+    pub(crate) fn set_fragments(&self, fragments: u16) {
+        let mut state = self.state();
+        state.fragments = fragments;
+        self.write().set_fragments(fragments);
+    }
+
+    /// Connections: id, URI, role, whether it has agreed on a version, packet-ins dropped.
+    pub fn connections(&self) -> Vec<ConnectionInfo> {
+        let info = |endpoint: &Arc<Endpoint>| {
+            let status = endpoint.status();
+            ConnectionInfo {
+                id: endpoint.id,
+                uri: endpoint.uri.clone(),
+                is_service: endpoint.is_service,
+                version: status.version,
+                role: status.role,
+                packet_ins_dropped: endpoint.packet_ins_dropped(),
+            }
+        };
+        self.endpoints().values().map(info).collect()
+    }
+
+    /// Flows of all tables, at most [`limit::FLOWS`].
+    pub fn flow_count(&self) -> usize {
+        debug_assert!(limit::FLOWS > 0);
+        self.state().index.flows
+    }
+
+    /// Removes all flows, groups and meters, as `ovs-ofctl del-flows`, `del-groups` and `del-meters` do.
+    pub fn clear(&self) {
+        let _ = self.change(&Origin::SWITCH, |plan| {
+            let flows = plan.remove(RemovedReason::Delete, &|_| true).into_iter().map(Change::Flow);
+            let groups = plan.tables.groups();
+            let groups = groups.map(|group| Change::Group { id: group.id, old: Some(Arc::clone(group)), new: None });
+            let meters = plan.tables.meters();
+            let meters = meters.map(|meter| Change::Meter { id: meter.id, old: Some(Arc::clone(meter)), new: None });
+            Ok(flows.chain(groups).chain(meters).collect())
+        });
+    }
+}
+
+/// Plans a step of [`Bridge::change_atomically`].
+pub(crate) type Step<'a> = Box<dyn FnOnce(&Plan<'_>) -> Result<Vec<Change>, Error> + 'a>;
+
+/// A connection, for people.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ConnectionInfo {
+    /// Its number.
+    pub id: u64,
+    /// Its URI.
+    pub uri: String,
+    /// Whether it is a management connection.
+    pub is_service: bool,
+    /// The version, once agreed on.
+    pub version: Option<openflow::Version>,
+    /// Its role.
+    pub role: Role,
+    /// Packet-ins that did not fit its queue.
+    pub packet_ins_dropped: u64,
+}

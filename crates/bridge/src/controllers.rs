@@ -1,0 +1,264 @@
+//! The bridge's side of its connections: what each has asked for, and what waits to be sent to it.
+//!
+//! Workers and other connections put events into an [`Endpoint`]'s queue; the connection takes them out when there is room
+//! (`crate::connection`). Packet-ins beyond a bound are dropped and counted. Other events are never dropped silently: a
+//! connection that takes none beyond a bound is closed.
+
+use crate::flow::Flow;
+use crate::tables::limit;
+use openflow::message::{AsyncConfig, FlowMonitor, PacketIn, RemovedReason, Role, UpdateEvent};
+use openflow::{Message, Version};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// `OFPR_` numbers.
+pub mod packet_in_reason {
+    /// A table miss, or the flow for it.
+    pub const TABLE_MISS: u8 = 0;
+    /// An action.
+    pub const ACTION: u8 = 1;
+    /// A TTL that is over.
+    pub const INVALID_TTL: u8 = 2;
+    /// An action of the action set (1.4).
+    pub const ACTION_SET: u8 = 3;
+    /// An action of a bucket (1.4).
+    pub const GROUP: u8 = 4;
+    /// An action of a packet-out (1.4).
+    pub const PACKET_OUT: u8 = 5;
+}
+
+/// A packet for controllers.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PacketInEvent {
+    /// Which: those with this id (0 unless a controller has set another one).
+    pub controller: u16,
+    /// Bytes of the frame that are sent; `0xffff` for all.
+    pub max_len: u16,
+    /// Whether no flow matched it: it goes to controllers that want that, with as many bytes as they want.
+    pub is_miss: bool,
+    /// The port by which it came.
+    pub in_port: u32,
+    /// The packet, with its reason; with what lets it go on, if it waits.
+    pub packet: PacketIn,
+}
+
+/// What happened to a flow that is monitored.
+#[derive(Clone, Debug)]
+pub(crate) enum Update {
+    /// This.
+    Full { event: UpdateEvent, reason: RemovedReason, flow: Arc<Flow>, has_instructions: bool },
+    /// The connection's own request did what it asked for.
+    Abbreviated(u32),
+    /// Updates stop (`true`), or go on.
+    Paused(bool),
+}
+
+/// What a connection is told.
+#[derive(Clone, Debug)]
+pub(crate) enum Event {
+    /// A packet.
+    PacketIn(Arc<PacketInEvent>),
+    /// A flow ended, at this time.
+    FlowRemoved { flow: Arc<Flow>, reason: RemovedReason, at_us: u64 },
+    /// What happened to monitored flows.
+    Update(Update),
+    /// Something else.
+    Message(Box<Message>),
+}
+
+/// A kind of asynchronous message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    PacketIn,
+    PortStatus,
+    FlowRemoved,
+    RoleStatus,
+    TableStatus,
+    Requestforward,
+}
+
+/// What a connection has asked for.
+#[derive(Debug)]
+pub(crate) struct Status {
+    /// Once it is agreed on.
+    pub version: Option<Version>,
+    pub role: Role,
+    /// 1.5's.
+    pub short: u16,
+    /// If it has been set.
+    pub asynchronous: Option<AsyncConfig>,
+    pub miss_send_len: u16,
+    /// Nicira's.
+    pub controller: u16,
+    pub monitors: BTreeMap<u32, FlowMonitor>,
+    /// Since when updates are not sent.
+    pub paused_us: Option<u64>,
+}
+
+/// A connection, as the rest of the bridge sees it.
+#[derive(Debug)]
+pub(crate) struct Endpoint {
+    pub id: u64,
+    /// Whether people use it, and not a controller: without asynchronous messages unless it asks for them.
+    pub is_service: bool,
+    pub uri: String,
+    status: Mutex<Status>,
+    queue: Mutex<Queue>,
+    packet_ins_dropped: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    events: VecDeque<Event>,
+    packet_ins: VecDeque<Arc<PacketInEvent>>,
+    packet_in_bytes: usize,
+    updates: usize,
+    is_overrun: bool,
+}
+
+/// Bytes of a missed packet that controllers get unless they say otherwise (`OFP_DEFAULT_MISS_SEND_LEN`).
+const MISS_SEND_LEN: u16 = 128;
+/// Updates that wait before a monitor is paused.
+const UPDATES_MAX: usize = 4096;
+
+impl Endpoint {
+    pub fn new(id: u64, is_service: bool, uri: String) -> Endpoint {
+        let status = Status {
+            version: None,
+            role: Role::Equal,
+            short: u16::MAX,
+            asynchronous: None,
+            miss_send_len: if is_service { 0 } else { MISS_SEND_LEN },
+            controller: 0,
+            monitors: BTreeMap::new(),
+            paused_us: None,
+        };
+        Endpoint {
+            id,
+            is_service,
+            uri,
+            status: Mutex::new(status),
+            queue: Mutex::default(),
+            packet_ins_dropped: AtomicU64::new(0),
+        }
+    }
+
+    /// What it has asked for.
+    pub fn status(&self) -> MutexGuard<'_, Status> {
+        self.status.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts an event into the queue. Whether there was none, so that the connection must be woken.
+    pub fn push(&self, event: Event) -> bool {
+        let mut queue = self.queue();
+        let was_empty = queue.events.is_empty() && queue.packet_ins.is_empty();
+        match event {
+            Event::PacketIn(packet) => {
+                let bytes = packet.packet.frame.len() + packet.packet.userdata.len();
+                if queue.packet_ins.len() >= limit::PACKET_INS || queue.packet_in_bytes + bytes > limit::PACKET_IN_BYTES
+                {
+                    self.packet_ins_dropped.fetch_add(1, Ordering::Relaxed);
+                    return false;
+                }
+                queue.packet_in_bytes += bytes;
+                queue.packet_ins.push_back(packet);
+            }
+            event if queue.events.len() < limit::EVENTS => {
+                queue.updates += usize::from(matches!(event, Event::Update(_)));
+                queue.events.push_back(event);
+            }
+            _ => {
+                queue.is_overrun = true;
+                queue.events.clear();
+                queue.updates = 0;
+            }
+        }
+        was_empty
+    }
+
+    /// The next event: packet-ins last.
+    pub fn pop(&self) -> Option<Event> {
+        let mut queue = self.queue();
+        if let Some(event) = queue.events.pop_front() {
+            queue.updates -= usize::from(matches!(event, Event::Update(_)));
+            return Some(event);
+        }
+        let packet = queue.packet_ins.pop_front()?;
+        queue.packet_in_bytes -= packet.packet.frame.len() + packet.packet.userdata.len();
+        Some(Event::PacketIn(packet))
+    }
+
+    /// Whether nothing waits.
+    pub fn is_idle(&self) -> bool {
+        let queue = self.queue();
+        queue.events.is_empty() && queue.packet_ins.is_empty()
+    }
+
+    /// Whether so many updates wait that monitors stop.
+    pub fn is_behind(&self) -> bool {
+        self.queue().updates >= UPDATES_MAX
+    }
+
+    /// Whether more waited than there is room for.
+    pub fn is_overrun(&self) -> bool {
+        self.queue().is_overrun
+    }
+
+    /// Packet-ins that were dropped.
+    pub fn packet_ins_dropped(&self) -> u64 {
+        self.packet_ins_dropped.load(Ordering::Relaxed)
+    }
+}
+
+impl Status {
+    /// Which asynchronous messages it gets.
+    pub fn asynchronous(&self) -> AsyncConfig {
+        match (self.asynchronous, self.version) {
+            (Some(set), _) => set,
+            (None, Some(version)) => default_async(version),
+            (None, None) => AsyncConfig::default(),
+        }
+    }
+
+    /// Whether it gets an asynchronous message of this kind and reason. A service connection gets none until it sets how much
+    /// of packets it wants (as with Open vSwitch).
+    pub fn receives(&self, is_service: bool, kind: Kind, reason: u8) -> bool {
+        if self.version.is_none() || is_service && self.miss_send_len == 0 {
+            return false;
+        }
+        let config = self.asynchronous();
+        let masks = match kind {
+            Kind::PacketIn => config.packet_in,
+            Kind::PortStatus => config.port_status,
+            Kind::FlowRemoved => config.flow_removed,
+            Kind::RoleStatus => config.role_status,
+            Kind::TableStatus => config.table_status,
+            Kind::Requestforward => config.requestforward,
+        };
+        masks[usize::from(self.role == Role::Slave)] >> reason & 1 == 1
+    }
+
+    /// Whether packets that no flow matches are for it: by default OpenFlow 1.0 sends them, later versions drop them.
+    pub fn wants_misses(&self, is_service: bool) -> bool {
+        self.version == Some(Version::V10) && self.receives(is_service, Kind::PacketIn, packet_in_reason::TABLE_MISS)
+    }
+}
+
+/// What a controller gets that sets nothing (OpenFlow 1.3.5, 6.3.6 and 7.3.10).
+fn default_async(version: Version) -> AsyncConfig {
+    let packet_in = 0b11_1111 & !(1 << packet_in_reason::INVALID_TTL);
+    let flow_removed = if version >= Version::V14 { 0b11_1111 } else { 0b1111 };
+    AsyncConfig {
+        packet_in: [packet_in, 0],
+        port_status: [0b111, 0b111],
+        flow_removed: [flow_removed, 0],
+        role_status: [0b111, 0b111],
+        table_status: [0b1_1000, 0],
+        requestforward: [0, 0],
+    }
+}

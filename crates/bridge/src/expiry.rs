@@ -1,0 +1,119 @@
+//! Timeouts of flows (OpenFlow 1.3.5, 5.5 and 6.4).
+//!
+//! [`Timers`] keeps each flow with a timeout under the time at which it may end first. A tick looks only at what is due: a flow that
+//! was used meanwhile is put off to its new time, so a flow costs one visit for each of its idle timeouts. Flows that were
+//! removed or replaced are not searched for; they are found stale when they are due, or thrown out when half of all are.
+
+use crate::flow::Flow;
+use crate::tables::Tables;
+use openflow::message::{RemovedReason, Timeouts};
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+
+/// The resolution of timeouts, in microseconds.
+const STEP_US: u64 = 100_000;
+/// Stale entries that are never worth a search.
+const STALE_MAX: usize = 1024;
+
+/// The timeouts that hold for a flow: its own, shortened if a TCP connection ended in it (Nicira's `fin_timeout`).
+pub fn timeouts(flow: &Flow) -> Timeouts {
+    let shorter = |timeout: u16, fin: u16| match (timeout, fin) {
+        (timeout, 0) => timeout,
+        (0, fin) => fin,
+        (timeout, fin) => timeout.min(fin),
+    };
+    match flow.fin_timeouts.load(Ordering::Relaxed) {
+        u32::MAX => flow.timeouts,
+        fin => Timeouts {
+            idle: shorter(flow.timeouts.idle, (fin >> 16) as u16),
+            hard: shorter(flow.timeouts.hard, fin as u16),
+        },
+    }
+}
+
+/// When a flow was used last: by a packet, or by a request that added or changed it.
+pub fn used_us(flow: &Flow) -> u64 {
+    flow.usage.used_us().max(flow.modified_us)
+}
+
+/// When a flow ends if no packet uses it, and why.
+pub fn deadline(flow: &Flow) -> Option<(u64, RemovedReason)> {
+    let timeouts = timeouts(flow);
+    let after = |seconds: u16, since: u64| (seconds != 0).then(|| since + u64::from(seconds) * 1_000_000);
+    let hard = after(timeouts.hard, flow.modified_us).map(|at| (at, RemovedReason::HardTimeout));
+    let idle = after(timeouts.idle, used_us(flow)).map(|at| (at, RemovedReason::IdleTimeout));
+    match (hard, idle) {
+        (Some(hard), Some(idle)) if idle.0 < hard.0 => Some(idle),
+        (Some(hard), _) => Some(hard),
+        (None, idle) => idle,
+    }
+}
+
+/// Flows with timeouts, by when they may end first.
+#[derive(Debug, Default)]
+pub(crate) struct Timers {
+    due: BTreeMap<u64, Vec<Weak<Flow>>>,
+    len: usize,
+}
+
+impl Timers {
+    /// Watches a flow, if it has timeouts.
+    pub fn add(&mut self, flow: &Arc<Flow>) {
+        if let Some((at, _)) = deadline(flow) {
+            self.due.entry(at.div_ceil(STEP_US)).or_default().push(Arc::downgrade(flow));
+            self.len += 1;
+        }
+    }
+
+    /// Whether a flow may end now.
+    pub fn is_due(&self, now_us: u64) -> bool {
+        self.due.first_key_value().is_some_and(|(step, _)| *step <= now_us / STEP_US)
+    }
+
+    /// The flows that end now. Others that were due are put off.
+    pub fn take(&mut self, tables: &Tables, now_us: u64) -> Vec<(Arc<Flow>, RemovedReason)> {
+        let mut ended = Vec::new();
+        while self.is_due(now_us)
+            && let Some((_, flows)) = self.due.pop_first()
+        {
+            self.len -= flows.len();
+            for flow in flows.iter().filter_map(|flow| current(tables, flow)) {
+                match deadline(&flow) {
+                    Some((at, reason)) if at <= now_us => ended.push((flow, reason)),
+                    Some(_) => self.add(&flow),
+                    None => {}
+                }
+            }
+        }
+        ended
+    }
+
+    /// Throws out stale entries if most are. `timed` is the number of flows with timeouts.
+    pub fn compact(&mut self, tables: &Tables, timed: usize) {
+        if self.len <= 2 * timed + STALE_MAX {
+            return;
+        }
+        // A flow may be there twice, since timeouts can become shorter; the earlier entry is kept.
+        let mut seen = std::collections::HashSet::new();
+        self.due.retain(|_, flows| {
+            flows.retain(|flow| current(tables, flow).is_some_and(|flow| seen.insert(Arc::as_ptr(&flow))));
+            flows.shrink_to_fit();
+            !flows.is_empty()
+        });
+        self.len = self.due.values().map(Vec::len).sum();
+    }
+
+    /// Entries, stale ones included.
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+}
+
+/// The flow, if it is still in its table.
+fn current(tables: &Tables, flow: &Weak<Flow>) -> Option<Arc<Flow>> {
+    let flow = flow.upgrade()?;
+    let found = tables.table(flow.table).flows.find(&flow.matching, flow.priority)?;
+    Arc::ptr_eq(found, &flow).then_some(flow)
+}

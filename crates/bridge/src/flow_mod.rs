@@ -1,0 +1,224 @@
+//! What a flow mod changes (OpenFlow 1.3.5, 6.4; 1.4.1, 6.4 and 6.5; where they leave it open, as Open vSwitch does).
+//!
+//! Planning only reads, so it needs no write lock. Strict requests find their flow; the others scan tables.
+//!
+//! | | OpenFlow 1.0 | since 1.2 |
+//! | --- | --- | --- |
+//! | a modification that finds nothing | adds the flow | does nothing |
+//! | cookies of modified flows | change, unless the new one is all ones | are kept |
+//! | counts of a flow that is added anew | begin at zero | are kept without `OFPFF_RESET_COUNTS` |
+//! | table 255 | adds to the first table, modifies and deletes in all | only for deletions |
+
+use crate::admit::Admit;
+use crate::change::{Cause, FlowChange};
+use crate::flow::{Flow, Usage};
+use crate::references::{Index, goes_through, outputs_to};
+use crate::tables::{Tables, limit, table_config};
+use openflow::message::{FlowCommand, FlowFilter, FlowMod, RemovedReason, flow_flag};
+use openflow::{Error, ErrorKind, Match, Version};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Whose request it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Origin {
+    /// The connection, if it came by one.
+    pub connection: Option<u64>,
+    /// The request's number there.
+    pub xid: u32,
+    /// The version in which it came.
+    pub version: Version,
+}
+
+impl Origin {
+    /// The switch itself, for learned flows.
+    pub const SWITCH: Origin = Origin { connection: None, xid: 0, version: Version::V13 };
+}
+
+/// No buffered packet.
+pub(crate) const NO_BUFFER: u32 = u32::MAX;
+/// All tables, in requests.
+pub(crate) const ALL_TABLES: u8 = 0xff;
+/// Flags that a flow keeps.
+const KEPT_FLAGS: u16 = flow_flag::SEND_FLOW_REM | flow_flag::NO_PKT_COUNTS | flow_flag::NO_BYT_COUNTS;
+/// All flags there are.
+const ALL_FLAGS: u16 = KEPT_FLAGS | flow_flag::CHECK_OVERLAP | flow_flag::RESET_COUNTS;
+
+/// What a flow mod meets.
+pub(crate) struct Plan<'a> {
+    pub tables: &'a Tables,
+    pub index: &'a Index,
+    pub admit: &'a Admit,
+    pub now_us: u64,
+}
+
+impl Plan<'_> {
+    /// What a flow mod changes.
+    pub fn flow_mod(&self, request: &FlowMod, origin: &Origin) -> Result<Vec<FlowChange>, Error> {
+        let is_delete = matches!(request.command, FlowCommand::Delete | FlowCommand::DeleteStrict);
+        let names_table = request.table != ALL_TABLES;
+        if names_table && request.table >= limit::TABLES || !names_table && !is_delete && origin.version != Version::V10
+        {
+            return Err(Error::new(ErrorKind::FmfcBadTableId, format!("there is no table {}", request.table)));
+        }
+        if request.flags & !ALL_FLAGS != 0 {
+            return Err(Error::new(
+                ErrorKind::FmfcBadFlags,
+                format!("unknown flags {:#x}", request.flags & !ALL_FLAGS),
+            ));
+        }
+        if request.buffer != NO_BUFFER && !is_delete {
+            return Err(Error::new(ErrorKind::BrcBufferUnknown, "packets are not buffered"));
+        }
+        self.admit.matching(&request.matching)?;
+        match request.command {
+            FlowCommand::Add => self.add(request, origin),
+            FlowCommand::Modify | FlowCommand::ModifyStrict => self.modify(request, origin),
+            FlowCommand::Delete | FlowCommand::DeleteStrict => {
+                let is_selected = |flow: &Flow| {
+                    outputs_to(&flow.instructions, request.out_port)
+                        && goes_through(&flow.instructions, request.out_group)
+                };
+                let mut found = self.find(request);
+                found.retain(|flow| is_selected(flow));
+                Ok(found.into_iter().map(|flow| FlowChange::removal(flow, RemovedReason::Delete)).collect())
+            }
+        }
+    }
+
+    /// The flows that a modification or deletion is about, by table, match, priority and cookie.
+    fn find(&self, request: &FlowMod) -> Vec<&Arc<Flow>> {
+        let is_strict = matches!(request.command, FlowCommand::ModifyStrict | FlowCommand::DeleteStrict);
+        let mut found = Vec::new();
+        for (number, table) in self.tables.iter() {
+            if request.table != ALL_TABLES && request.table != number {
+                continue;
+            }
+            let has_cookie = |flow: &Flow| (flow.cookie ^ request.cookie) & request.cookie_mask == 0;
+            if is_strict {
+                found.extend(table.flows.find(&request.matching, request.priority).filter(|flow| has_cookie(flow)));
+            } else {
+                found.extend(
+                    table.flows.iter().filter(|flow| has_cookie(flow) && flow.matching.is_within(&request.matching)),
+                );
+            }
+        }
+        found
+    }
+
+    fn add(&self, request: &FlowMod, origin: &Origin) -> Result<Vec<FlowChange>, Error> {
+        let number = if request.table == ALL_TABLES { 0 } else { request.table };
+        self.admit.instructions(self.tables, &request.instructions, number)?;
+        let table = self.tables.table(number);
+        let old = table.flows.find(&request.matching, request.priority);
+        let mut changes = Vec::new();
+        if old.is_none() {
+            let overlaps =
+                |flow: &&Arc<Flow>| flow.priority == request.priority && flow.matching.overlaps(&request.matching);
+            if request.flags & flow_flag::CHECK_OVERLAP != 0 && table.flows.iter().any(|flow| overlaps(&flow)) {
+                return Err(Error::new(ErrorKind::FmfcOverlap, "another flow of this priority overlaps"));
+            }
+            if table.flows.len() >= table.max_flows() || self.index.flows >= limit::FLOWS {
+                let victim = self.index.victim(number).filter(|_| table.settings.config & table_config::EVICTION != 0);
+                let Some(victim) = victim else {
+                    let why =
+                        format!("table {number} has {} flows, all tables {}", table.flows.len(), self.index.flows);
+                    return Err(Error::new(ErrorKind::FmfcTableFull, why));
+                };
+                changes.push(FlowChange::removal(victim, RemovedReason::Eviction));
+            }
+        }
+        let resets = request.flags & flow_flag::RESET_COUNTS != 0 || origin.version == Version::V10;
+        let new = Flow {
+            table: number,
+            matching: request.matching.clone(),
+            priority: request.priority,
+            cookie: request.cookie,
+            flags: request.flags & KEPT_FLAGS,
+            importance: request.importance,
+            timeouts: request.timeouts,
+            fin_timeouts: AtomicU32::new(u32::MAX),
+            instructions: request.instructions.clone(),
+            created_us: self.now_us,
+            modified_us: self.now_us,
+            usage: self.usage(old.filter(|_| !resets)),
+        };
+        changes.push(FlowChange { old: old.cloned(), new: Some(Arc::new(new)), cause: Cause::Add });
+        Ok(changes)
+    }
+
+    fn usage(&self, of: Option<&Arc<Flow>>) -> Arc<Usage> {
+        of.map_or_else(|| Arc::new(Usage::new(self.now_us)), |flow| Arc::clone(&flow.usage))
+    }
+
+    fn modify(&self, request: &FlowMod, origin: &Origin) -> Result<Vec<FlowChange>, Error> {
+        let found = self.find(request);
+        if found.is_empty() {
+            if origin.version == Version::V10 && request.cookie_mask == 0 {
+                return self.add(request, origin);
+            }
+            return self.admit.instructions(self.tables, &request.instructions, request.table).map(|()| Vec::new());
+        }
+        let changes_cookie = origin.version == Version::V10 && request.cookie_mask == 0 && request.cookie != u64::MAX;
+        let resets = request.flags & flow_flag::RESET_COUNTS != 0;
+        let mut admitted = None;
+        let mut changes = Vec::with_capacity(found.len());
+        for old in found {
+            if admitted != Some(old.table) {
+                self.admit.instructions(self.tables, &request.instructions, old.table)?;
+                admitted = Some(old.table);
+            }
+            let new = Flow {
+                table: old.table,
+                matching: old.matching.clone(),
+                priority: old.priority,
+                cookie: if changes_cookie { request.cookie } else { old.cookie },
+                flags: old.flags,
+                importance: old.importance,
+                timeouts: old.timeouts,
+                fin_timeouts: AtomicU32::new(old.fin_timeouts.load(Ordering::Relaxed)),
+                instructions: request.instructions.clone(),
+                created_us: old.created_us,
+                modified_us: self.now_us,
+                usage: self.usage(Some(old).filter(|_| !resets)),
+            };
+            changes.push(FlowChange { old: Some(Arc::clone(old)), new: Some(Arc::new(new)), cause: Cause::Modify });
+        }
+        Ok(changes)
+    }
+
+    /// The removal of all flows that `is_gone` names.
+    pub fn remove(&self, reason: RemovedReason, is_gone: &dyn Fn(&Flow) -> bool) -> Vec<FlowChange> {
+        let flows = self.tables.iter().flat_map(|(_, table)| table.flows.iter());
+        flows.filter(|flow| is_gone(flow)).map(|flow| FlowChange::removal(flow, reason)).collect()
+    }
+
+    /// The removal of learned flows that no flow learns any more.
+    pub fn remove_learned(&self, orphans: &[(u64, u8)]) -> Vec<FlowChange> {
+        let mut changes = Vec::new();
+        for (cookie, table) in orphans.iter().filter(|(_, table)| *table < limit::TABLES) {
+            let flows = self.tables.table(*table).flows.iter().filter(|flow| flow.cookie == *cookie);
+            changes.extend(flows.map(|flow| FlowChange::removal(flow, RemovedReason::Delete)));
+        }
+        changes
+    }
+}
+
+/// The flows that a request for statistics is about.
+pub(crate) fn select(tables: &Tables, filter: &FlowFilter) -> Vec<Arc<Flow>> {
+    let any = Match::any();
+    let asks_match = filter.matching != any;
+    let is_selected = |flow: &Flow| {
+        (flow.cookie ^ filter.cookie) & filter.cookie_mask == 0
+            && (!asks_match || flow.matching.is_within(&filter.matching))
+            && outputs_to(&flow.instructions, filter.out_port)
+            && goes_through(&flow.instructions, filter.out_group)
+    };
+    let mut found = Vec::new();
+    for (number, table) in tables.iter() {
+        if filter.table == ALL_TABLES || filter.table == number {
+            found.extend(table.flows.iter().filter(|flow| is_selected(flow)).cloned());
+        }
+    }
+    found
+}

@@ -1,0 +1,120 @@
+//! Ports, as OpenFlow knows them.
+
+use crate::change::Change;
+use crate::flow_mod::Plan;
+use openflow::message::{Port, PortMod};
+use openflow::{Error, ErrorKind};
+use std::collections::BTreeMap;
+
+/// `OFPPC_` bits: OpenFlow 1.3's, and those that only 1.0 has.
+pub mod config {
+    /// The port is down for a controller's or an administrator's reasons.
+    pub const PORT_DOWN: u32 = 1 << 0;
+    /// Drops what it receives but for spanning tree frames (1.0).
+    pub const NO_STP: u32 = 1 << 1;
+    /// Drops what it receives.
+    pub const NO_RECV: u32 = 1 << 2;
+    /// Drops spanning tree frames that it receives (1.0).
+    pub const NO_RECV_STP: u32 = 1 << 3;
+    /// Does not take part in flooding (1.0).
+    pub const NO_FLOOD: u32 = 1 << 4;
+    /// Drops what is sent to it.
+    pub const NO_FWD: u32 = 1 << 5;
+    /// Table misses of its packets send none to controllers.
+    pub const NO_PACKET_IN: u32 = 1 << 6;
+    /// What a port mod may change.
+    pub const ALL: u32 = PORT_DOWN | NO_STP | NO_RECV | NO_RECV_STP | NO_FLOOD | NO_FWD | NO_PACKET_IN;
+    /// The same, in 1.1 and later.
+    pub const SINCE_11: u32 = PORT_DOWN | NO_RECV | NO_FWD | NO_PACKET_IN;
+}
+
+/// `OFPPS_` bits.
+pub mod state {
+    /// No link.
+    pub const LINK_DOWN: u32 = 1 << 0;
+    /// A protocol outside of OpenFlow blocks it.
+    pub const BLOCKED: u32 = 1 << 1;
+    /// Fast failover groups may use it.
+    pub const LIVE: u32 = 1 << 2;
+}
+
+/// The ports of a bridge, by their numbers.
+#[derive(Clone, Debug, Default)]
+pub struct Ports {
+    all: BTreeMap<u32, Port>,
+}
+
+impl Ports {
+    /// A port.
+    pub fn get(&self, number: u32) -> Option<&Port> {
+        self.all.get(&number)
+    }
+
+    /// All, by number.
+    pub fn iter(&self) -> impl Iterator<Item = &Port> {
+        self.all.values()
+    }
+
+    /// How many.
+    pub fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// Whether a port has all of these [`config`] bits. A port that does not exist has none.
+    pub fn has(&self, number: u32, bits: u32) -> bool {
+        self.get(number).is_some_and(|port| port.config & bits == bits)
+    }
+
+    /// Whether a port can send: it exists, is not down and has a link.
+    pub fn is_up(&self, number: u32) -> bool {
+        self.get(number).is_some_and(is_up)
+    }
+
+    /// Replaces a port, or removes it; gives the old one.
+    pub(crate) fn replace(&mut self, number: u32, port: Option<Port>) -> Option<Port> {
+        match port {
+            Some(port) => self.all.insert(number, port),
+            None => self.all.remove(&number),
+        }
+    }
+}
+
+/// Whether a port can send.
+pub fn is_up(port: &Port) -> bool {
+    port.config & config::PORT_DOWN == 0 && port.state & state::LINK_DOWN == 0
+}
+
+/// Sets [`state::LIVE`] as the port's other bits say.
+pub(crate) fn set_live(port: &mut Port) {
+    port.state &= !state::LIVE;
+    if is_up(port) {
+        port.state |= state::LIVE;
+    }
+}
+
+impl Plan<'_> {
+    /// What a port mod changes (OpenFlow 1.3.5, 7.3.4.3).
+    pub fn port_mod(&self, request: &PortMod) -> Result<Vec<Change>, Error> {
+        let Some(old) = self.tables.ports().get(request.port) else {
+            return Err(Error::new(ErrorKind::PmfcBadPort, format!("there is no port {}", request.port)));
+        };
+        if old.address != request.address {
+            return Err(Error::new(ErrorKind::PmfcBadHwAddr, format!("port {} has another address", request.port)));
+        }
+        if request.mask & !config::ALL != 0 {
+            return Err(Error::new(ErrorKind::PmfcBadConfig, format!("bits {:#x}", request.mask & !config::ALL)));
+        }
+        let mut new = old.clone();
+        new.config = old.config & !request.mask | request.config & request.mask;
+        set_live(&mut new);
+        if new == *old {
+            return Ok(Vec::new());
+        }
+        Ok(vec![Change::Port { number: request.port, old: Some(old.clone()), new: Some(new) }])
+    }
+}

@@ -1,0 +1,264 @@
+//! What actions refer to, and how often: groups, meters, learned flows.
+//!
+//! [`Index`] is kept along with [`crate::tables::Tables`] by [`crate::change`], so that most requests need no search of all flows.
+
+use crate::flow::{Flow, Group};
+use crate::tables::limit;
+use openflow::action::{Learn, port};
+use openflow::{Action, Instructions};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+/// `NX_LEARN_F_DELETE_LEARNED`: learned flows go when the last flow does that learns them.
+pub const LEARN_DELETES: u16 = 1 << 1;
+
+/// Calls `f` with each action, those inside of `clone` and `write_actions` included.
+pub(crate) fn each_action<'a>(actions: &'a [Action], f: &mut dyn FnMut(&'a Action)) {
+    for action in actions {
+        f(action);
+        match action {
+            Action::Clone(inner) | Action::WriteActions(inner) => each_action(inner, f),
+            _ => {}
+        }
+    }
+}
+
+/// The same for a flow's instructions.
+pub(crate) fn each_of_flow<'a>(instructions: &'a Instructions, f: &mut dyn FnMut(&'a Action)) {
+    each_action(&instructions.apply, f);
+    each_action(&instructions.write, f);
+}
+
+/// Whether a flow outputs to a port, as requests' `out_port` asks; [`port::ANY`] asks for nothing.
+pub(crate) fn outputs_to(instructions: &Instructions, to: u32) -> bool {
+    if to == port::ANY {
+        return true;
+    }
+    let mut found = false;
+    each_of_flow(instructions, &mut |action| {
+        found |= match action {
+            Action::Output { port, .. } | Action::Enqueue { port, .. } | Action::OutputTruncated { port, .. } => {
+                *port == to
+            }
+            Action::Controller(_) => to == port::CONTROLLER,
+            _ => false,
+        };
+    });
+    found
+}
+
+/// Whether a flow goes through a group, as requests' `out_group` asks; [`openflow::message::GROUP_ANY`] asks for nothing.
+pub(crate) fn goes_through(instructions: &Instructions, to: u32) -> bool {
+    to == openflow::message::GROUP_ANY || goes_through_any(instructions, &|id| id == to)
+}
+
+/// Whether a flow goes through a group that `is_meant`.
+pub(crate) fn goes_through_any(instructions: &Instructions, is_meant: &dyn Fn(u32) -> bool) -> bool {
+    let mut found = false;
+    each_of_flow(instructions, &mut |action| found |= matches!(action, Action::Group(group) if is_meant(*group)));
+    found
+}
+
+/// Whether a flow goes through a meter that `is_meant`.
+pub(crate) fn uses_meter(instructions: &Instructions, is_meant: &dyn Fn(u32) -> bool) -> bool {
+    let mut found = false;
+    each_meter(instructions, &mut |id| found |= is_meant(id));
+    found
+}
+
+fn each_meter(instructions: &Instructions, f: &mut dyn FnMut(u32)) {
+    if let Some(id) = instructions.meter {
+        f(id);
+    }
+    each_of_flow(instructions, &mut |action| match action {
+        Action::Meter(id) => f(*id),
+        Action::Controller(controller) => controller.meter.into_iter().for_each(&mut *f),
+        _ => {}
+    });
+}
+
+/// Calls `f` with each group that a group's buckets go through or watch.
+pub(crate) fn each_next_group(group: &Group, f: &mut dyn FnMut(u32)) {
+    for (bucket, _) in &group.buckets {
+        bucket.watch_group.into_iter().for_each(&mut *f);
+        each_action(&bucket.actions, &mut |action| {
+            if let Action::Group(id) = action {
+                f(*id);
+            }
+        });
+    }
+}
+
+/// The order in which flows are evicted: the least important first, then the one whose hard timeout ends first.
+type Eviction = (u16, u64, usize);
+
+fn eviction(flow: &Arc<Flow>) -> Option<Eviction> {
+    let timeouts = flow.timeouts;
+    let ends_us = match timeouts.hard {
+        0 => u64::MAX,
+        hard => flow.modified_us + u64::from(hard) * 1_000_000,
+    };
+    (timeouts.idle != 0 || timeouts.hard != 0).then(|| (flow.importance, ends_us, Arc::as_ptr(flow) as usize))
+}
+
+/// What flows and groups refer to.
+#[derive(Debug)]
+pub(crate) struct Index {
+    /// Flows of all tables.
+    pub flows: usize,
+    /// Flows with a timeout.
+    pub timed: usize,
+    /// Flows that go through each group.
+    by_group: HashMap<u32, u32>,
+    /// Groups that go through each group.
+    between_groups: HashMap<u32, u32>,
+    /// Flows that go through each meter.
+    by_meter: HashMap<u32, u32>,
+    /// Flows that learn flows of this cookie in this table and let them go.
+    learned: HashMap<(u64, u8), u32>,
+    /// What [`Index::take_orphans`] gives.
+    orphans: Vec<(u64, u8)>,
+    /// Flows that may be evicted, for tables that do so.
+    evictable: Vec<Option<BTreeMap<Eviction, Arc<Flow>>>>,
+}
+
+impl Default for Index {
+    fn default() -> Index {
+        Index {
+            flows: 0,
+            timed: 0,
+            by_group: HashMap::new(),
+            between_groups: HashMap::new(),
+            by_meter: HashMap::new(),
+            learned: HashMap::new(),
+            orphans: Vec::new(),
+            evictable: (0..limit::TABLES).map(|_| None).collect(),
+        }
+    }
+}
+
+impl Index {
+    /// Takes a flow's removal and addition into account.
+    pub fn replace(&mut self, old: Option<&Arc<Flow>>, new: Option<&Arc<Flow>>) {
+        // Additions come first, so that what both refer to is never without references.
+        if let Some(new) = new {
+            self.flows += 1;
+            self.timed += usize::from(is_timed(new));
+            self.count(new, 1);
+            if let (Some(of), Some(key)) = (&mut self.evictable[usize::from(new.table)], eviction(new)) {
+                of.insert(key, Arc::clone(new));
+            }
+        }
+        if let Some(old) = old {
+            self.flows -= 1;
+            self.timed -= usize::from(is_timed(old));
+            self.count(old, -1);
+            if let (Some(of), Some(key)) = (&mut self.evictable[usize::from(old.table)], eviction(old)) {
+                of.remove(&key);
+            }
+        }
+    }
+
+    fn count(&mut self, flow: &Flow, by: i32) {
+        let mut groups = Vec::new();
+        let mut learns: Vec<&Learn> = Vec::new();
+        each_of_flow(&flow.instructions, &mut |action| match action {
+            Action::Group(id) => groups.push(*id),
+            Action::Learn(learn) if learn.flags & LEARN_DELETES != 0 => learns.push(learn),
+            _ => {}
+        });
+        distinct(groups, &mut |id| {
+            add(&mut self.by_group, id, by);
+        });
+        let mut meters = Vec::new();
+        each_meter(&flow.instructions, &mut |id| meters.push(id));
+        distinct(meters, &mut |id| {
+            add(&mut self.by_meter, id, by);
+        });
+        for learn in learns {
+            let key = (learn.cookie, learn.table);
+            if add(&mut self.learned, key, by) == 0 {
+                self.orphans.push(key);
+            }
+        }
+    }
+
+    /// Takes a group's removal and addition into account.
+    pub fn replace_group(&mut self, old: Option<&Group>, new: Option<&Group>) {
+        for (group, by) in [(new, 1), (old, -1)] {
+            let mut next = Vec::new();
+            group.into_iter().for_each(|group| each_next_group(group, &mut |id| next.push(id)));
+            distinct(next, &mut |id| {
+                add(&mut self.between_groups, id, by);
+            });
+        }
+    }
+
+    /// Flows that go through a group.
+    pub fn flows_of_group(&self, id: u32) -> u32 {
+        self.by_group.get(&id).copied().unwrap_or(0)
+    }
+
+    /// Groups that go through a group, or watch it.
+    pub fn groups_of_group(&self, id: u32) -> u32 {
+        self.between_groups.get(&id).copied().unwrap_or(0)
+    }
+
+    /// Flows that go through a meter.
+    pub fn flows_of_meter(&self, id: u32) -> u32 {
+        self.by_meter.get(&id).copied().unwrap_or(0)
+    }
+
+    /// Cookies and tables of learned flows that no flow learns any more, since the last call.
+    pub fn take_orphans(&mut self) -> Vec<(u64, u8)> {
+        let mut orphans = std::mem::take(&mut self.orphans);
+        orphans.retain(|key| !self.learned.contains_key(key));
+        orphans.sort_unstable();
+        orphans.dedup();
+        orphans
+    }
+
+    /// Forgets orphans, since what made them was undone.
+    pub fn forget_orphans(&mut self) {
+        self.orphans.clear();
+    }
+
+    /// Begins, or ends, to know which flows of a table may be evicted.
+    pub fn set_eviction<'a>(&mut self, table: u8, flows: Option<&mut dyn Iterator<Item = &'a Arc<Flow>>>) {
+        self.evictable[usize::from(table)] =
+            flows.map(|flows| flows.filter_map(|flow| Some((eviction(flow)?, Arc::clone(flow)))).collect());
+    }
+
+    /// The flow to evict.
+    pub fn victim(&self, table: u8) -> Option<&Arc<Flow>> {
+        self.evictable[usize::from(table)].as_ref()?.values().next()
+    }
+}
+
+/// Whether a flow has a timeout.
+pub(crate) fn is_timed(flow: &Flow) -> bool {
+    flow.timeouts.idle != 0 || flow.timeouts.hard != 0
+}
+
+fn distinct(mut ids: Vec<u32>, f: &mut dyn FnMut(u32)) {
+    ids.sort_unstable();
+    ids.dedup();
+    ids.into_iter().for_each(f);
+}
+
+/// Adds to a count, which goes when it is zero; gives it.
+fn add<K: std::hash::Hash + Eq>(counts: &mut HashMap<K, u32>, key: K, by: i32) -> u32 {
+    use std::collections::hash_map::Entry;
+    match counts.entry(key) {
+        Entry::Vacant(vacant) if by > 0 => *vacant.insert(by.unsigned_abs()),
+        Entry::Vacant(_) => 0,
+        Entry::Occupied(mut occupied) => {
+            let count = occupied.get().saturating_add_signed(by);
+            match count {
+                0 => drop(occupied.remove()),
+                count => *occupied.get_mut() = count,
+            }
+            count
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! Requests that configure: tables, ports, roles; and those that are passed on.
+
+use crate::bridge::Bridge;
+use crate::change::Change;
+use crate::controllers::{Endpoint, Event, Kind};
+use crate::flow_mod::{ALL_TABLES, Origin, Plan};
+use crate::ports::config;
+use crate::tables::{limit, table_config};
+use openflow::message::{Framed, PortMod, Role, RoleRequest};
+use openflow::{Error, ErrorKind, Message, Version};
+use std::sync::Arc;
+
+/// `OFPCRR_MASTER_REQUEST`: another controller became master.
+const MASTER_REQUEST: u8 = 0;
+
+impl Plan<'_> {
+    /// What a table mod changes (OpenFlow 1.4.1, 7.3.4.1). Before 1.4 its bits mean nothing.
+    pub fn table_mod(
+        &self,
+        table: u8,
+        bits: u32,
+        vacancy: Option<(u8, u8)>,
+        version: Version,
+    ) -> Result<Vec<Change>, Error> {
+        if table != ALL_TABLES && table >= limit::TABLES {
+            return Err(Error::new(ErrorKind::TmfcBadTable, format!("there is no table {table}")));
+        }
+        if version < Version::V14 {
+            return Ok(Vec::new());
+        }
+        if bits & !table_config::ALL != 0 {
+            return Err(Error::new(ErrorKind::TmfcBadConfig, format!("bits {:#x}", bits & !table_config::ALL)));
+        }
+        if let Some((down, up)) = vacancy
+            && (down > up || up > 100)
+        {
+            return Err(Error::new(ErrorKind::BpcBadValue, format!("vacancy from {down} to {up}")));
+        }
+        let tables = self.tables.iter().filter(|(number, _)| table == ALL_TABLES || table == *number);
+        let changes = tables.map(|(number, table)| {
+            let old = table.settings.clone();
+            let mut new = old.clone();
+            new.config = bits;
+            new.vacancy = vacancy.unwrap_or(old.vacancy);
+            Change::Settings { table: number, old, new }
+        });
+        Ok(changes.collect())
+    }
+}
+
+impl Bridge {
+    /// Changes a port's configuration.
+    ///
+    /// # Errors
+    /// The request's error; nothing has changed then.
+    pub fn port_mod(&self, request: &PortMod, origin: &Origin) -> Result<(), Error> {
+        let before = self.tables().ports().get(request.port).map(|port| port.config);
+        self.change(origin, |plan| plan.port_mod(request))?;
+        let Err(why) = self.configure_port(request) else { return Ok(()) };
+        let undo = PortMod { config: before.unwrap_or(0), ..*request };
+        let _ = self.change(origin, |plan| plan.port_mod(&undo));
+        Err(Error::new(ErrorKind::PmfcEperm, why))
+    }
+
+    /// Makes the switch's port what a port mod says.
+    pub(crate) fn configure_port(&self, request: &PortMod) -> Result<(), String> {
+        if request.mask & config::PORT_DOWN == 0 {
+            return Ok(());
+        }
+        let config = self.tables().ports().get(request.port).map(|port| port.config);
+        config.map_or(Ok(()), |config| self.host.set_port_config(request.port, config))
+    }
+
+    /// Configures a table.
+    ///
+    /// # Errors
+    /// The request's error; nothing has changed then.
+    pub fn table_mod(&self, table: u8, config: u32, vacancy: Option<(u8, u8)>, origin: &Origin) -> Result<(), Error> {
+        self.change(origin, |plan| plan.table_mod(table, config, vacancy, origin.version))
+    }
+
+    /// Sets a connection's role, or tells it (1.3.5, 6.3.6 and 7.3.9). A new master makes the former one a slave.
+    pub(crate) fn role(&self, endpoint: &Endpoint, request: &RoleRequest) -> Result<RoleRequest, Error> {
+        let mut state = self.state();
+        if matches!(request.role, Role::Master | Role::Slave)
+            && let Some(generation) = request.generation
+        {
+            // Wraps around: the distance is signed.
+            if state.election.is_some_and(|latest| (generation.wrapping_sub(latest) as i64) < 0) {
+                let why = format!("generation {generation} is older than {:?}", state.election);
+                return Err(Error::new(ErrorKind::RrfcStale, why));
+            }
+            state.election = Some(generation);
+        }
+        let election = state.election;
+        let mut demoted: Vec<Arc<Endpoint>> = Vec::new();
+        if request.short != u16::MAX {
+            let endpoints = self.endpoints();
+            let mut others = endpoints.values().filter(|other| other.id != endpoint.id);
+            if others.any(|other| other.status().short == request.short) {
+                return Err(Error::new(ErrorKind::RrfcIdInUse, format!("short id {} is another's", request.short)));
+            }
+        }
+        if request.role == Role::Master {
+            let endpoints = self.endpoints();
+            let others = endpoints.values().filter(|other| other.id != endpoint.id);
+            demoted.extend(others.filter(|other| other.status().role == Role::Master).cloned());
+        }
+        for other in demoted {
+            let mut status = other.status();
+            status.role = Role::Slave;
+            let is_told = status.version >= Some(Version::V14)
+                && status.receives(other.is_service, Kind::RoleStatus, MASTER_REQUEST);
+            drop(status);
+            if is_told {
+                let generation = election.unwrap_or(u64::MAX);
+                let message = Message::RoleStatus { role: Role::Slave, reason: MASTER_REQUEST, generation };
+                self.push(&other, Event::Message(Box::new(message)));
+            }
+        }
+        let mut status = endpoint.status();
+        if request.role != Role::NoChange {
+            status.role = request.role;
+        }
+        if request.short != u16::MAX {
+            status.short = request.short;
+        }
+        let reply = RoleRequest { role: status.role, generation: election, short: status.short };
+        drop(status);
+        drop(state);
+        self.connections_changed();
+        Ok(reply)
+    }
+
+    /// Passes a group or meter mod on to the other controllers that want to know (1.4.1, 7.4.6).
+    pub(crate) fn forward(&self, from: u64, reason: u8, request: &Framed) {
+        for endpoint in self.endpoints().values().filter(|endpoint| endpoint.id != from) {
+            let status = endpoint.status();
+            let Some(version) = status.version else { continue };
+            let is_told = version >= Version::V14 && status.receives(endpoint.is_service, Kind::Requestforward, reason);
+            drop(status);
+            if is_told {
+                let message = Message::Requestforward(Box::new(Framed { version, ..request.clone() }));
+                self.push(endpoint, Event::Message(Box::new(message)));
+            }
+        }
+    }
+}

@@ -206,10 +206,14 @@ pub(super) fn write_role_status(role: Role, reason: u8, generation: u64, out: &m
     out.u64(generation);
 }
 
+/// The bit of packet-ins that an action sends, and the three more that 1.4 tells apart: action set, group, packet-out.
+const BY_ACTION: u32 = 1 << 1;
+const BY_ACTION_14: u32 = 0x38;
+
 /// Kinds of asynchronous messages in order of their properties, with the reasons that each has.
-fn kinds(config: &mut AsyncConfig) -> [(&mut [u32; 2], u32); 6] {
+fn kinds(version: Version, config: &mut AsyncConfig) -> [(&mut [u32; 2], u32); 6] {
     [
-        (&mut config.packet_in, 0x3f),
+        (&mut config.packet_in, if version < Version::V14 { 0x07 } else { 0x3f }),
         (&mut config.port_status, 0x07),
         (&mut config.flow_removed, 0x3f),
         (&mut config.role_status, 0x07),
@@ -218,21 +222,32 @@ fn kinds(config: &mut AsyncConfig) -> [(&mut [u32; 2], u32); 6] {
     ]
 }
 
+/// Before 1.4 what an action sends has one reason.
+fn tell_actions_apart(version: Version, config: &mut AsyncConfig) {
+    if version >= Version::V14 {
+        return;
+    }
+    for mask in &mut config.packet_in {
+        *mask = *mask & !BY_ACTION_14 | if *mask & BY_ACTION == 0 { 0 } else { BY_ACTION_14 };
+    }
+}
+
 /// Reads the asynchronous messages of 1.3 and `NXT_SET_ASYNC_CONFIG`: the first three kinds, master's masks before slave's.
 pub(super) fn read_async(c: Context<'_>, r: &mut Reader<'_>) -> Result<AsyncConfig> {
     let mut config = c.formats.asynchronous;
-    for (masks, known) in kinds(&mut config).into_iter().take(3) {
+    for (masks, known) in kinds(c.version, &mut config).into_iter().take(3) {
         *masks = [r.u32()? & known, r.u32()? & known];
     }
+    tell_actions_apart(c.version, &mut config);
     Ok(config)
 }
 
 /// Appends them.
-pub(super) fn write_async(config: &AsyncConfig, out: &mut Vec<u8>) {
+pub(super) fn write_async(version: Version, config: &AsyncConfig, out: &mut Vec<u8>) {
     let mut config = *config;
-    for (masks, _) in kinds(&mut config).into_iter().take(3) {
-        out.u32(masks[0]);
-        out.u32(masks[1]);
+    for (masks, known) in kinds(version, &mut config).into_iter().take(3) {
+        out.u32(masks[0] & known);
+        out.u32(masks[1] & known);
     }
 }
 
@@ -249,7 +264,7 @@ pub(super) fn read_async_props(c: Context<'_>, r: &mut Reader<'_>) -> Result<Asy
         let prop = props::read(r)?;
         let unsupported = || Error::new(ErrorKind::AcfcUnsupported, format!("{:?}", prop.kind));
         let props::Kind::Standard(number) = prop.kind else { return Err(unsupported()) };
-        let mut kinds = kinds(&mut config);
+        let mut kinds = kinds(c.version, &mut config);
         let (masks, known) = kinds.get_mut(usize::from(number / 2)).ok_or_else(unsupported)?;
         let mask = prop.u32()?;
         if mask & !*known != 0 {
@@ -257,13 +272,14 @@ pub(super) fn read_async_props(c: Context<'_>, r: &mut Reader<'_>) -> Result<Asy
         }
         masks[usize::from(number % 2 == 0)] = mask;
     }
+    tell_actions_apart(c.version, &mut config);
     Ok(config)
 }
 
 /// Appends them.
-pub(super) fn write_async_props(config: &AsyncConfig, out: &mut Vec<u8>) {
+pub(super) fn write_async_props(version: Version, config: &AsyncConfig, out: &mut Vec<u8>) {
     let mut config = *config;
-    for (number, (masks, known)) in (0..).step_by(2).zip(kinds(&mut config)) {
+    for (number, (masks, known)) in (0..).step_by(2).zip(kinds(version, &mut config)) {
         props::write_u32(out, number, masks[1] & known);
         props::write_u32(out, number + 1, masks[0] & known);
     }

@@ -280,13 +280,13 @@ fn write_selection(c: Context<'_>, selection: &Selection, out: &mut Vec<u8>) -> 
 }
 
 /// Reads a group's counts.
-pub(super) fn read_stats(version: Version, r: &mut Reader<'_>) -> Result<GroupStats> {
+pub(super) fn read_stats(r: &mut Reader<'_>) -> Result<GroupStats> {
     let mut r = entry(r)?;
     r.skip(2)?;
     let (group, references) = (r.u32()?, r.u32()?);
     r.skip(4)?;
     let counts = Counts { packets: r.u64()?, bytes: r.u64()? };
-    let duration = if version == Version::V10 { (0, 0) } else { (r.u32()?, r.u32()?) };
+    let duration = (r.u32()?, r.u32()?);
     let mut buckets = Vec::new();
     while !r.is_empty() {
         buckets.push(Counts { packets: r.u64()?, bytes: r.u64()? });
@@ -295,17 +295,15 @@ pub(super) fn read_stats(version: Version, r: &mut Reader<'_>) -> Result<GroupSt
 }
 
 /// Appends a group's counts.
-pub(super) fn write_stats(version: Version, group: &GroupStats, out: &mut Vec<u8>) -> Result<()> {
+pub(super) fn write_stats(group: &GroupStats, out: &mut Vec<u8>) -> Result<()> {
     let start = out.len();
     for value in [0, group.group, group.references, 0] {
         out.u32(value);
     }
     out.u64(group.counts.packets);
     out.u64(group.counts.bytes);
-    if version != Version::V10 {
-        out.u32(group.duration.0);
-        out.u32(group.duration.1);
-    }
+    out.u32(group.duration.0);
+    out.u32(group.duration.1);
     for counts in &group.buckets {
         out.u64(counts.packets);
         out.u64(counts.bytes);

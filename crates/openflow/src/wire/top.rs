@@ -331,10 +331,12 @@ fn write_body(c: Context<'_>, message: &Message, out: &mut Vec<u8>) -> Result<()
             connection::write_role_status(*role, *reason, *generation, out);
         }
         Message::GetAsyncReply(config) | Message::SetAsync(config) if version >= Version::V14 => {
-            connection::write_async_props(config, out);
+            connection::write_async_props(version, config, out);
         }
-        Message::SetAsync(config) if connection::is_async_new(config) => connection::write_async_props(config, out),
-        Message::GetAsyncReply(config) | Message::SetAsync(config) => connection::write_async(config, out),
+        Message::SetAsync(config) if connection::is_async_new(config) => {
+            connection::write_async_props(version, config, out)
+        }
+        Message::GetAsyncReply(config) | Message::SetAsync(config) => connection::write_async(version, config, out),
         Message::QueueGetConfigRequest { port } => queue::write_request(version, *port, out)?,
         Message::QueueGetConfigReply { port, queues } => queue::write_reply(version, *port, queues, out)?,
         Message::BundleControl { bundle, kind, flags } => bundle::write_control(*bundle, *kind, *flags, out),

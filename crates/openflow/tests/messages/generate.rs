@@ -375,9 +375,12 @@ impl Generator<'_> {
     }
 
     fn asynchronous(&mut self, with_all: bool) -> AsyncConfig {
+        let is_14 = self.is_new(V14);
         let mut pair = |known| [self.bits(known), self.bits(known)];
+        // Before 1.4 an action's packets have one reason.
+        let by_action = |mask: u32| if mask & 2 == 0 { mask } else { mask | 0x38 };
         let mut config = AsyncConfig {
-            packet_in: pair(0x3f),
+            packet_in: if is_14 { pair(0x3f) } else { pair(0x07).map(by_action) },
             port_status: pair(7),
             flow_removed: pair(0x3f),
             ..AsyncConfig::default()
@@ -518,7 +521,7 @@ impl Generator<'_> {
             group: self.u32(),
             references: self.u32(),
             counts: self.counts(),
-            duration: if self.version == V10 { (0, 0) } else { self.duration() },
+            duration: self.duration(),
             buckets: self.list(3, Self::counts),
         }
     }

@@ -375,8 +375,14 @@ fn variable_offset_in_the_packet() {
 fn packet_after_it_was_moved() {
     let code = [mov(7, 0), mov_r(6, 2), mov(2, -4), call(44), ldx(B, 5, 6, 0)];
     refused(&in_packet(14, &code), 11, "r6 points into the packet as it was before a helper moved it");
-    let spilled = [stx(D, 10, -8, 2), mov(2, -4), call(44), ldx(D, 6, 10, -8)];
-    refused(&in_packet(14, &spilled), 10, "holds an address in the packet before a helper moved it");
+    let spilled = [stx(D, 10, -8, 2), mov(2, -4), call(44), ldx(D, 6, 10, -8), ldx(B, 5, 6, 0)];
+    refused(&in_packet(14, &spilled), 11, "r6 points into the packet as it was before a helper moved it");
+    let added = [mov_r(6, 2), mov(2, -4), call(44), add(6, 1)];
+    refused(&in_packet(14, &added), 10, "r6 points into the packet as it was");
+    let stored = [mov_r(6, 2), mov_r(7, 1), mov(2, -4), call(44), mov(1, 0), mov_r(0, 6), exit()];
+    refused(&in_packet(14, &stored), 13, "r0 points into the packet as it was");
+    let length = [mov_r(6, 2), mov_r(7, 3), mov(2, -4), call(44), alu_r(Sub, 7, 6), j(Eq, 7, 64, 0)];
+    accepted(&in_packet(14, &length));
     let reloaded = [
         mov_r(6, 1),
         mov(2, -4),

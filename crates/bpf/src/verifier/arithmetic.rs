@@ -9,7 +9,15 @@ use crate::instruction::{Alu, Constant, Operand};
 const DISTANCE_MAX: i64 = 1 << 29;
 
 impl Verifier<'_> {
-    /// The value of an operand and what messages call it.
+    /// As `operand`, and the register may be a stale address.
+    pub(super) fn any_operand(&self, state: &State, src: Operand) -> Result<Register, Reason> {
+        match src {
+            Operand::Register(number) if state.register(number).kind == Kind::Stale => Ok(*state.register(number)),
+            _ => self.operand(state, src),
+        }
+    }
+
+    /// The value of an operand.
     pub(super) fn operand(&self, state: &State, src: Operand) -> Result<Register, Reason> {
         match src {
             Operand::Register(number) => self.read(state, number).copied(),
@@ -65,10 +73,18 @@ impl Verifier<'_> {
         dst: u8,
         src: Operand,
     ) -> Result<(), Reason> {
-        let b = self.operand(state, src)?;
+        let b = self.any_operand(state, src)?;
         if alu == Alu::Mov {
             return self.copy(state, wide, dst, src, b);
         }
+        if alu == Alu::Sub && wide && in_packet(&b) {
+            let a = self.any_operand(state, Operand::Register(dst))?;
+            if in_packet(&a) {
+                state.set(dst, Register::number(Scalar::UNKNOWN));
+                return Ok(());
+            }
+        }
+        self.operand(state, src)?;
         if let Operand::Immediate(i) = src {
             let bits = if wide { 64 } else { 32 };
             match alu {
@@ -83,18 +99,13 @@ impl Verifier<'_> {
         let result = match (a.is_address(), b.is_address()) {
             (false, false) => Register::number(Scalar::compute(alu, wide, a.var, b.var)),
             _ if !wide => return Err(format!("r{dst}: 32-bit arithmetic on {} loses the address", addressed(&a, &b))),
-            (true, true) => match (alu, a.kind, b.kind) {
-                (Alu::Sub, Kind::Packet | Kind::PacketEnd, Kind::Packet | Kind::PacketEnd) => {
-                    Register::number(Scalar::UNKNOWN)
-                }
-                _ => {
-                    return Err(format!(
-                        "r{dst}: {} and {} cannot be combined by `{alu:?}`; only addresses in the packet can be subtracted",
-                        a.describe(),
-                        b.describe()
-                    ));
-                }
-            },
+            (true, true) => {
+                return Err(format!(
+                    "r{dst}: {} and {} cannot be combined by `{alu:?}`; only addresses in the packet can be subtracted",
+                    a.describe(),
+                    b.describe()
+                ));
+            }
             (true, false) => match alu {
                 Alu::Add => self.moved(dst, &a, b.var)?,
                 Alu::Sub => self.moved(dst, &a, Scalar::negated(true, b.var))?,
@@ -166,6 +177,10 @@ impl Verifier<'_> {
             false => Err(too_far()),
         }
     }
+}
+
+fn in_packet(register: &Register) -> bool {
+    matches!(register.kind, Kind::Packet | Kind::PacketEnd | Kind::Stale)
 }
 
 fn addressed(a: &Register, b: &Register) -> &'static str {

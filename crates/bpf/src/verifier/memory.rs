@@ -121,7 +121,7 @@ impl Verifier<'_> {
         src: Operand,
     ) -> Result<(), Reason> {
         let register = *self.read(state, base)?;
-        let mut value = self.operand(state, src)?;
+        let mut value = self.any_operand(state, src)?;
         let access = Access::new(base, register, off.into(), size.bytes() as i64);
         match register.kind {
             Kind::Stack(frame) => {
@@ -283,11 +283,6 @@ impl Verifier<'_> {
             if let Slot::Spilled(register) = frame.slot(number) {
                 match register.kind {
                     Kind::Unset => return Err(format!("r{base}: the stack at offset {off} was not written")),
-                    Kind::Stale => {
-                        return Err(format!(
-                            "r{base}: the stack at offset {off} holds an address in the packet before a helper moved it; load `data` again"
-                        ));
-                    }
                     _ if access.size == SLOT_BYTES => return Ok(register),
                     Kind::Number => {
                         return Ok(match register.var.known() {

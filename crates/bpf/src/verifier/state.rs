@@ -13,7 +13,8 @@ pub(super) const SLOT_BYTES: i64 = 8;
 pub(super) enum Kind {
     /// Nothing that may be read.
     Unset,
-    /// An address in the packet before it was moved.
+    /// An address in the packet before it was moved, which can only be copied and subtracted: compilers move the
+    /// subtraction that gives the packet's length behind the helper that moves the packet.
     Stale,
     /// A number.
     Number,
@@ -64,11 +65,11 @@ impl Register {
     }
 
     pub(super) fn is_set(&self) -> bool {
-        !matches!(self.kind, Kind::Unset | Kind::Stale)
+        self.kind != Kind::Unset
     }
 
     pub(super) fn is_address(&self) -> bool {
-        !matches!(self.kind, Kind::Unset | Kind::Stale | Kind::Number)
+        !matches!(self.kind, Kind::Unset | Kind::Number)
     }
 
     /// What messages call it.
@@ -91,7 +92,7 @@ impl Register {
     fn covers(&self, other: &Register, ids: &mut Identities) -> bool {
         match self.kind {
             // Nothing read it.
-            Kind::Unset | Kind::Stale => true,
+            Kind::Unset => true,
             _ if self.kind != other.kind => false,
             Kind::Number => {
                 // After `clean` an identity is that of several registers.
@@ -105,6 +106,7 @@ impl Register {
             }
             Kind::MapValueOrNull(_) => self.off == other.off && ids.same(self.id, other.id),
             Kind::MapValue(_) | Kind::Stack(_) => self.off == other.off && self.var.contains(&other.var),
+            Kind::Stale => true,
             Kind::Context | Kind::PacketEnd | Kind::Map(_) => self.off == other.off,
         }
     }
@@ -153,7 +155,7 @@ impl Slot {
             Slot::Bytes(bytes) => *bytes,
             Slot::Spilled(register) => [match register {
                 Register { kind: Kind::Number, .. } if register.var.known() == Some(0) => Byte::Zero,
-                Register { kind: Kind::Unset | Kind::Stale, .. } => Byte::Unset,
+                Register { kind: Kind::Unset, .. } => Byte::Unset,
                 _ => Byte::Any,
             }; SLOT_BYTES as usize],
         }

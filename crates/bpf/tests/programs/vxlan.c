@@ -61,7 +61,9 @@ int encap(struct xdp_md *ctx)
     struct tunnel *tunnel = bpf_map_lookup_elem(&stations, &key);
     if (!tunnel)
         return XDP_PASS;
-    __u16 length = DATA_END(ctx) - DATA(ctx);
+    __u64 length = DATA_END(ctx) - DATA(ctx);
+    /* Keeps the subtraction in front of the helper that moves the packet. */
+    asm volatile("" : "+r"(length));
     if (bpf_xdp_adjust_head(ctx, -(int)sizeof(struct outer)))
         return XDP_ABORTED;
     struct outer *outer = DATA(ctx);

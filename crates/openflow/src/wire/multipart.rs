@@ -302,10 +302,9 @@ pub(super) fn write_request(c: Context<'_>, request: &Request, out: &mut Vec<u8>
         Request::Queue { port, queue } | Request::QueueDesc { port, queue } => {
             queue::write_filter(c.version, *port, *queue, out)?;
         }
-        Request::GroupDesc { group } if !names_group(c.version) => {
-            if *group != GROUP_ALL {
-                return Err(lacks(c.version, "request for one group's description"));
-            }
+        Request::GroupDesc { group: GROUP_ALL } if !names_group(c.version) => {}
+        Request::GroupDesc { .. } if !names_group(c.version) => {
+            return Err(lacks(c.version, "request for one group's description"));
         }
         Request::Group { group } | Request::GroupDesc { group } => write_padded(*group, out),
         Request::Meter { meter } | Request::MeterConfig { meter } => write_padded(*meter, out),

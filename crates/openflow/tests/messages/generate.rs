@@ -131,7 +131,7 @@ impl Generator<'_> {
             apply,
             clear: self.bool(),
             write: if self.bool() { vec![Action::Output { port: 7, max_len: 0 }] } else { Vec::new() },
-            metadata: self.bool().then(|| (0x1234, 0xffff)),
+            metadata: self.bool().then_some((0x1234, 0xffff)),
             goto: self.bool().then(|| 1 + self.u8() % 100),
         }
     }

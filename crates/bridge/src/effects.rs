@@ -101,7 +101,9 @@ pub struct Effects {
     pub learned: Box<[Learned]>,
     /// See there.
     pub ttl: TtlCheck,
-    /// Words that steps up to the last check write.
+    /// Steps up to the last check.
+    pub tried_to: usize,
+    /// Words that these write.
     pub tried: Box<[u32]>,
     /// Whether anything leaves.
     pub has_outputs: bool,
@@ -188,9 +190,12 @@ impl Runner {
         outputs: &mut dyn Outputs,
     ) -> Result<(), TtlOver> {
         self.saved.clear();
-        if effects.ttl != TtlCheck::None {
-            self.try_ttl(effects, arrival.record)?;
+        match effects.ttl {
+            TtlCheck::None => {}
+            TtlCheck::First => self.saved.extend(effects.tried.iter().map(|word| arrival.record[*word as usize])),
+            TtlCheck::Dry => self.try_ttl(effects, arrival.record)?,
         }
+        let checked = self.layout.ttl_exceeded().filter(|_| effects.ttl == TtlCheck::First);
         let record = &mut *arrival.record;
         let output = |max_len: u32, is_modified: bool, is_last: bool| Output { packet, max_len, is_modified, is_last };
         let (mut at, mut has_ended, mut has_left) = (0, false, false);
@@ -223,7 +228,15 @@ impl Runner {
                 },
                 // The record is the last output's from then on.
                 _ if has_ended => {}
-                other => change(&self.vm, &mut self.saved, other, record),
+                other => {
+                    change(&self.vm, &mut self.saved, other, record);
+                    if let (Some(flag), Effect::Run { checks_ttl: true, .. }) = (checked, other)
+                        && is_set(record, flag)
+                    {
+                        give_back(&effects.tried, &self.saved, record);
+                        return Err(TtlOver);
+                    }
+                }
             }
         }
         if !has_ended {
@@ -237,16 +250,14 @@ impl Runner {
         let Some(flag) = self.layout.ttl_exceeded() else { return Ok(()) };
         self.saved.extend(effects.tried.iter().map(|word| record[*word as usize]));
         let mut is_over = false;
-        for effect in &effects.list {
+        for effect in &effects.list[..effects.tried_to] {
             change(&self.vm, &mut self.saved, effect, record);
             if matches!(effect, Effect::Run { checks_ttl: true, .. }) && is_set(record, flag) {
                 is_over = true;
                 break;
             }
         }
-        for (word, value) in effects.tried.iter().zip(&self.saved) {
-            record[*word as usize] = *value;
-        }
+        give_back(&effects.tried, &self.saved, record);
         self.saved.clear();
         if is_over { Err(TtlOver) } else { Ok(()) }
     }
@@ -254,6 +265,13 @@ impl Runner {
 
 pub(crate) fn is_set(record: &[u64], flag: Part) -> bool {
     record[flag.word as usize] >> flag.shift & 1 == 1
+}
+
+/// Gives words the values that were saved first.
+fn give_back(words: &[u32], saved: &[u64], record: &mut [u64]) {
+    for (word, value) in words.iter().zip(saved) {
+        record[*word as usize] = *value;
+    }
 }
 
 /// Does what a step does to the record.

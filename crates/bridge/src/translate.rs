@@ -27,7 +27,7 @@ mod state;
 #[cfg(test)]
 mod tests;
 
-use crate::effects::{Effects, Learned};
+use crate::effects::{Effect, Effects, Learned};
 use crate::flow::{Flow, Usage};
 use crate::key::{Consulted, Layout, WordTerm};
 use crate::normal::{Station, Stations};
@@ -228,14 +228,18 @@ impl<'a> Translator<'a> {
         self.work();
         let is_repeatable = is_repeatable && !self.is_transient;
         let trace = self.trace.take().unwrap_or_default();
-        let effects = match &self.error {
-            None => self.finish(),
-            // Nothing leaves; what it went through counts all the same.
-            Some(_) => {
-                self.state.effects.clear();
-                self.finish()
+        if self.error.is_some() {
+            // Nothing leaves. What it went through counts all the same, and a TTL may be over before it comes to that.
+            for effect in &mut self.state.effects {
+                if matches!(
+                    effect,
+                    Effect::Output { .. } | Effect::Capture { .. } | Effect::Again { .. } | Effect::Meter { .. }
+                ) {
+                    *effect = Effect::Nothing;
+                }
             }
-        };
+        }
+        let effects = self.finish();
         let translation = Translation {
             effects,
             consulted: self.state.consulted,
@@ -547,7 +551,7 @@ impl<'a> Translator<'a> {
         let is_modified = self.state.is_modified();
         let Some((start, frozen)) = self.keep_rest(program) else { return };
         self.note(|| format!("goes on after the frame is parsed anew, at {start}"));
-        self.state.effects.push(crate::effects::Effect::Again {
+        self.state.effects.push(Effect::Again {
             start,
             _held: frozen,
             rewrites: program.is_some(),

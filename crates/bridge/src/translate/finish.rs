@@ -36,7 +36,8 @@ impl Translator<'_> {
             _ => TtlCheck::First,
         };
         let mut tried = BTreeSet::new();
-        for effect in &list[..last_check.map_or(0, |at| at + 1)] {
+        let tried_to = last_check.map_or(0, |at| at + 1);
+        for effect in &list[..tried_to] {
             match effect {
                 Effect::Write { word, .. } => {
                     tried.insert(*word);
@@ -55,6 +56,7 @@ impl Translator<'_> {
             stations: std::mem::take(&mut self.stations).into(),
             learned: std::mem::take(&mut self.learned).into(),
             ttl,
+            tried_to,
             tried: tried.into_iter().collect(),
             has_outputs: last.is_some(),
         }

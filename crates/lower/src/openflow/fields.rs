@@ -77,13 +77,13 @@ impl Collector<'_, '_> {
         match (p.types.underlying(ty), tree) {
             (Type::Struct(id), Tree::Struct(children)) => self.fields(path, id, children, header),
             (Type::Header(id), Tree::Header(h)) => {
-                if self.has_match_fields(&Type::Header(id)) {
-                    if let Some(other) = self.headers.insert(id, path.to_string()) {
-                        let span = p.types.fields_of(id).span;
-                        let message =
-                            format!("`{other}` and `{path}` have one type, so its match fields would be in two places");
-                        return self.refuse(span, message);
-                    }
+                if self.has_match_fields(&Type::Header(id))
+                    && let Some(other) = self.headers.insert(id, path.to_string())
+                {
+                    let span = p.types.fields_of(id).span;
+                    let message =
+                        format!("`{other}` and `{path}` have one type, so its match fields would be in two places");
+                    return self.refuse(span, message);
                 }
                 self.fields(path, id, &h.fields, Some(h));
             }
@@ -249,19 +249,14 @@ impl Collector<'_, '_> {
             self.compose(i, &names);
         }
         let direct: Vec<Vec<(u32, u128, Vec<u128>)>> = (0..self.all.len()).map(|i| self.direct(i, &names)).collect();
-        let widths: Vec<u32> = self.all.iter().map(|d| width(&d.field)).collect();
         for i in 0..self.all.len() {
-            if !(1..=WIDTH_MAX).contains(&widths[i]) {
-                let (name, span) = (self.all[i].field.name.clone(), self.all[i].span);
-                self.refuse(
-                    span,
-                    format!("match field `{name}` has {} bits; at most {WIDTH_MAX} are possible", widths[i]),
-                );
+            let (name, span, bits) = (self.all[i].field.name.clone(), self.all[i].span, width(&self.all[i].field));
+            if !(1..=WIDTH_MAX).contains(&bits) {
+                self.refuse(span, format!("match field `{name}` has {bits} bits; at most {WIDTH_MAX} are possible"));
             }
             match followed(i, &direct) {
                 Some(needs) => self.all[i].field.prerequisites = needs,
                 None => {
-                    let (name, span) = (self.all[i].field.name.clone(), self.all[i].span);
                     self.refuse(span, format!("match field `{name}` is never there: what it needs excludes itself"));
                 }
             }
@@ -375,7 +370,7 @@ fn read_number(annotation: &str, arguments: &[Value]) -> Option<(u16, u8, u32)> 
 fn number(value: &Value) -> Option<u128> {
     match value {
         Value::Int(value) => value.to_u128(),
-        Value::Bits(value) => u128::try_from(value.to_u64()?).ok(),
+        Value::Bits(value) => Some(value.to_u64()?.into()),
         _ => None,
     }
 }

@@ -110,7 +110,7 @@ impl<'p> Interpreter<'p, '_, '_> {
                 Op::Load { size, dst, base, off } => {
                     let address = self.get(base).wrapping_add(off as i64 as u64);
                     let loaded = match self.program.roles[number] {
-                        Role::ContextLoad => self.load_context(address, size)?,
+                        Role::Context(_) => self.load_context(address, size)?,
                         _ => self.load(address, size)?,
                     };
                     self.set(dst, loaded);

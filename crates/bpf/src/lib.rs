@@ -10,12 +10,15 @@
 //!
 //! - `instruction` decodes instructions; `alu` says what they compute.
 //! - `object` reads files: `object/btf.rs` descriptions of maps, `object/link.rs` functions and relocations.
-//! - `verifier` checks programs, `interpreter` runs them.
+//! - `verifier` checks programs; `compile` makes machine code of them, which `code` owns and runs; `interpreter` runs them
+//!   too, as the oracle.
 //! - `map` is memory that programs and control plane share; `run` is what helpers do.
 //!
 //! Everything that comes from a file is untrusted. Memory is little endian, as in the object files.
 
 mod alu;
+mod code;
+mod compile;
 mod context;
 mod error;
 mod helper;
@@ -30,8 +33,9 @@ mod verifier;
 pub use error::{Error, MapError, VerifyError};
 pub use helper::Helper;
 pub use instruction::{
-    Alu, Atomic, Condition, Constant, FRAME_POINTER, INSTRUCTION_BYTES, Instruction, Op, Operand, REGISTERS, Size, code,
+    Alu, Atomic, Condition, Constant, FRAME_POINTER, INSTRUCTION_BYTES, Instruction, Op, Operand, REGISTERS, Size,
 };
+pub use instruction::code as encoding;
 pub use map::{KEY_BYTES_MAX, MAP_BYTES_MAX, Map, MapKind, MapSpec, Update, VALUE_BYTES_MAX};
 pub use object::{MAPS_MAX, OBJECT_BYTES_MAX, Object, ProgramName};
 pub use program::{BUDGET, Maps, Options, Program};

@@ -11,6 +11,8 @@
 //! a hash map publishes a new slot, so that lookups see either the old or the new value.
 
 mod hash;
+#[cfg(test)]
+mod tests;
 
 use crate::error::MapError;
 use hash::HashIndex;
@@ -147,6 +149,23 @@ pub enum Update {
     Existing,
 }
 
+/// Why a change of a map was refused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Refused {
+    /// There is no room.
+    Full,
+    /// The key exists, or does not.
+    Exists(bool),
+    /// The key is no number of the array.
+    Number,
+    /// The prefix is longer than the key.
+    Length(usize),
+    /// Nothing can be deleted from an array.
+    Delete,
+    /// The map holds constants of the program.
+    Constant,
+}
+
 /// A map.
 pub struct Map {
     spec: MapSpec,
@@ -239,34 +258,28 @@ impl Map {
     pub fn update(&self, key: &[u8], value: &[u8], update: Update) -> Result<(), MapError> {
         self.check_size("key", key.len(), self.spec.key_size)?;
         self.check_size("value", value.len(), self.spec.value_size)?;
-        let name = || self.spec.name.clone();
-        let refused = |e: hash::Refused| match e {
-            hash::Refused::Full => MapError::Full { map: name(), max: self.spec.max_entries },
-            hash::Refused::Exists(exists) => MapError::Exists { map: name(), exists },
-        };
+        self.try_update(key, value, update).map_err(|refused| self.error(refused))
+    }
+
+    /// As `update`, for a key and a value of the right sizes; does not allocate.
+    pub(crate) fn try_update(&self, key: &[u8], value: &[u8], update: Update) -> Result<(), Refused> {
         if self.is_constant() {
-            let reason = "constants of a program cannot be changed".to_string();
-            return Err(MapError::Unsupported { map: name(), reason });
+            return Err(Refused::Constant);
         }
         match &self.index {
             Index::Array => {
-                let slot = self.find(key).ok_or_else(|| {
-                    let reason = format!("the number must be below {}", self.spec.max_entries);
-                    MapError::Key { map: name(), reason }
-                })?;
+                let slot = self.find(key).ok_or(Refused::Number)?;
                 if update == Update::New {
-                    return Err(MapError::Exists { map: name(), exists: true });
+                    return Err(Refused::Exists(true));
                 }
                 self.values.write(slot, value);
                 Ok(())
             }
-            Index::Hash(hash) => {
-                hash.update(key, update, |slot| self.values.write(slot, value)).map(drop).map_err(refused)
-            }
+            Index::Hash(hash) => hash.update(key, update, |slot| self.values.write(slot, value)).map(drop),
             Index::Prefixes(hash, counts) => {
-                let (length, key) = self.prefix(key)?;
-                let new = hash.update(&key, update, |slot| self.values.write(slot, value)).map_err(refused)?;
-                if new {
+                let (mut buffer, length) = shortened(key, counts.len() - 1)?;
+                let key = &mut buffer[..key.len()];
+                if hash.update(key, update, |slot| self.values.write(slot, value))? {
                     counts[length].fetch_add(1, Relaxed);
                 }
                 Ok(())
@@ -277,19 +290,45 @@ impl Map {
     /// Removes an entry; false if there was none.
     pub fn delete(&self, key: &[u8]) -> Result<bool, MapError> {
         self.check_size("key", key.len(), self.spec.key_size)?;
+        self.try_delete(key).map_err(|refused| self.error(refused))
+    }
+
+    /// As `delete`, for a key of the right size; does not allocate.
+    pub(crate) fn try_delete(&self, key: &[u8]) -> Result<bool, Refused> {
         match &self.index {
-            Index::Array => {
-                let reason = "entries of an array cannot be deleted; write zeros".to_string();
-                Err(MapError::Unsupported { map: self.spec.name.clone(), reason })
-            }
+            Index::Array => Err(Refused::Delete),
             Index::Hash(hash) => Ok(hash.delete(key)),
             Index::Prefixes(hash, counts) => {
-                let (length, key) = self.prefix(key)?;
-                let deleted = hash.delete(&key);
+                let (buffer, length) = shortened(key, counts.len() - 1)?;
+                let deleted = hash.delete(&buffer[..key.len()]);
                 if deleted {
                     counts[length].fetch_sub(1, Relaxed);
                 }
                 Ok(deleted)
+            }
+        }
+    }
+
+    fn error(&self, refused: Refused) -> MapError {
+        let map = self.spec.name.clone();
+        match refused {
+            Refused::Full => MapError::Full { map, max: self.spec.max_entries },
+            Refused::Exists(exists) => MapError::Exists { map, exists },
+            Refused::Number => {
+                let reason = format!("the number must be below {}", self.spec.max_entries);
+                MapError::Key { map, reason }
+            }
+            Refused::Length(found) => {
+                let bits = 8 * (self.spec.key_size as usize - PREFIX_LEN_BYTES);
+                let reason = format!("the prefix length is {found}, at most {bits} are possible");
+                MapError::Key { map, reason }
+            }
+            Refused::Delete => {
+                let reason = "entries of an array cannot be deleted; write zeros".to_string();
+                MapError::Unsupported { map, reason }
+            }
+            Refused::Constant => {
+                MapError::Unsupported { map, reason: "constants of a program cannot be changed".to_string() }
             }
         }
     }
@@ -336,19 +375,6 @@ impl Map {
         }
     }
 
-    /// A prefix's length, and the key with the bits behind it zero.
-    fn prefix(&self, key: &[u8]) -> Result<(usize, Vec<u8>), MapError> {
-        let bits = 8 * (key.len() - PREFIX_LEN_BYTES);
-        let length = prefix_len(key);
-        if length > bits {
-            let reason = format!("the prefix length is {length}, at most {bits} are possible");
-            return Err(MapError::Key { map: self.spec.name.clone(), reason });
-        }
-        let mut key = key.to_vec();
-        mask(&mut key, length);
-        Ok((length, key))
-    }
-
     /// The slot of a key of the right size, as programs look it up.
     pub(crate) fn find(&self, key: &[u8]) -> Option<u32> {
         match &self.index {
@@ -391,6 +417,18 @@ impl Map {
 
 fn prefix_len(key: &[u8]) -> usize {
     u32::from_ne_bytes([key[0], key[1], key[2], key[3]]) as usize
+}
+
+/// A key with the bits behind the prefix zero, and the prefix's length.
+fn shortened(key: &[u8], bits: usize) -> Result<([u8; KEY_BYTES_MAX as usize], usize), Refused> {
+    let length = prefix_len(key);
+    if length > bits {
+        return Err(Refused::Length(length));
+    }
+    let mut buffer = [0; KEY_BYTES_MAX as usize];
+    buffer[..key.len()].copy_from_slice(key);
+    mask(&mut buffer[..key.len()], length);
+    Ok((buffer, length))
 }
 
 /// Shortens a prefix.

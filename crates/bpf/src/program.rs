@@ -1,6 +1,8 @@
 //! A verified program with its maps, ready to run.
 
-use crate::error::{MapError, VerifyError};
+use crate::code::Compiled;
+use crate::compile::compile;
+use crate::error::{Error, MapError, VerifyError};
 use crate::instruction::{Op, decode};
 use crate::interpreter;
 use crate::map::{Map, MapSpec};
@@ -50,11 +52,13 @@ pub struct Options {
     pub budget: u32,
     /// Where the sequence of `get_prandom_u32` begins; by default somewhere else for each program.
     pub seed: Option<u64>,
+    /// Compile the program; otherwise, and on machines that Cranelift does not know, the interpreter runs it.
+    pub compile: bool,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { budget: BUDGET, seed: None }
+        Options { budget: BUDGET, seed: None, compile: true }
     }
 }
 
@@ -67,6 +71,7 @@ pub struct Program {
     pub(crate) budget: i64,
     pub(crate) random: Random,
     pub(crate) log: Log,
+    compiled: Option<Compiled>,
 }
 
 impl Program {
@@ -77,14 +82,17 @@ impl Program {
 
     /// Loads a program with maps that [`Maps::new`] made for the same object.
     pub fn load_with(object: &Object, name: &str, maps: &Maps, options: Options) -> Result<Program, VerifyError> {
+        if cfg!(target_endian = "big") {
+            return Err(Error::new("BPF objects are read on little-endian machines only").into());
+        }
         let linked = object.link(name)?;
         if !maps.iter().map(|map| map.spec()).eq(object.maps()) {
-            return Err(crate::error::Error::new("the maps are those of another object").into());
+            return Err(Error::new("the maps are those of another object").into());
         }
         let ops = decode(&linked.code).map_err(|(number, reason)| refused(&linked, &[], number, reason))?;
         let roles = verify(&linked, &ops, &maps.0)?.roles;
         let seed = options.seed.unwrap_or_else(|| RandomState::new().hash_one(0));
-        Ok(Program {
+        let mut program = Program {
             ops,
             roles,
             linked,
@@ -92,12 +100,25 @@ impl Program {
             budget: options.budget.into(),
             random: Random::new(seed),
             log: Log::default(),
-        })
+            compiled: None,
+        };
+        if options.compile {
+            program.compiled = compile(&program).map_err(VerifyError::Compile)?;
+        }
+        Ok(program)
     }
 
     /// Runs the program on a packet. `argument` is what the action passes, `now_ns` what `ktime_get_ns` gives.
     pub fn run(&self, frame: &mut Frame<'_>, port: u32, argument: u64, now_ns: u64) -> Verdict {
-        self.interpret(frame, port, argument, now_ns)
+        match &self.compiled {
+            Some(compiled) => compiled.run(self, frame, port, argument, now_ns),
+            None => self.interpret(frame, port, argument, now_ns),
+        }
+    }
+
+    /// Whether [`Program::run`] runs machine code.
+    pub fn is_compiled(&self) -> bool {
+        self.compiled.is_some()
     }
 
     /// As [`Program::run`], by the interpreter.

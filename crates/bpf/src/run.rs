@@ -1,6 +1,6 @@
 //! What a run has and gives, and what helpers do: shared by interpreter and compiled code.
 
-use crate::map::{Map, Update};
+use crate::map::{Map, Refused, Update};
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -118,28 +118,27 @@ impl Window {
     }
 }
 
-/// `map_update_elem`.
+/// `map_update_elem`, for a key and a value of the right sizes.
 pub(crate) fn map_update(map: &Map, key: &[u8], value: &[u8], flags: u64) -> i64 {
-    use crate::error::MapError;
     let update = match flags {
         0 => Update::Any,
         1 => Update::New,
         2 => Update::Existing,
         _ => return errno::INVALID,
     };
-    match map.update(key, value, update) {
+    match map.try_update(key, value, update) {
         Ok(()) => 0,
-        Err(MapError::Exists { exists: true, .. }) => errno::EXISTS,
-        Err(MapError::Exists { exists: false, .. }) => errno::NOT_FOUND,
-        Err(MapError::Full { .. }) => errno::NO_MEMORY,
-        Err(MapError::Key { .. }) if map.spec().kind == crate::map::MapKind::Array => errno::TOO_BIG,
-        Err(_) => errno::INVALID,
+        Err(Refused::Exists(true)) => errno::EXISTS,
+        Err(Refused::Exists(false)) => errno::NOT_FOUND,
+        Err(Refused::Full) => errno::NO_MEMORY,
+        Err(Refused::Number) => errno::TOO_BIG,
+        Err(Refused::Length(_) | Refused::Delete | Refused::Constant) => errno::INVALID,
     }
 }
 
-/// `map_delete_elem`.
+/// `map_delete_elem`, for a key of the right size.
 pub(crate) fn map_delete(map: &Map, key: &[u8]) -> i64 {
-    match map.delete(key) {
+    match map.try_delete(key) {
         Ok(true) => 0,
         Ok(false) => errno::NOT_FOUND,
         Err(_) => errno::INVALID,

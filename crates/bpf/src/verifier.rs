@@ -10,7 +10,7 @@
 //! - only bytes and registers that were written are read; `r10` never changes;
 //! - addresses are not written to packets or maps, not returned, and not compared with numbers;
 //! - helpers get what their signatures say ([`crate::helper`]); memory that they read is initialised;
-//! - an instruction that reads the context on one path reads it on all paths;
+//! - an instruction that reads a field of the context on one path reads the same on all paths;
 //! - a run ends: no more than [`COMPLEXITY_MAX`] instructions, and at most [`DEPTH_MAX`] functions are active.
 //!
 //! The design follows the Linux kernel's verifier (`Documentation/bpf/verifier.rst`), without its speculation checks.
@@ -28,6 +28,7 @@ mod tnum;
 
 pub use state::STACK_BYTES;
 
+use crate::context::Field;
 use crate::error::VerifyError;
 use crate::instruction::{Constant, Op};
 use crate::map::Map;
@@ -57,8 +58,8 @@ pub(crate) enum Role {
     Unreachable,
     /// What it says.
     Plain,
-    /// A load from the context.
-    ContextLoad,
+    /// A load of a field of the context.
+    Context(Field),
     /// A call of `trace_printk` with so many numbers to print.
     Trace(u8),
 }
@@ -288,6 +289,9 @@ impl<'p> Verifier<'p> {
             (Role::Unreachable, _) => *known = role,
             (Role::Trace(a), Role::Trace(b)) => *known = Role::Trace(a.min(b)),
             (a, b) if a == b => {}
+            (Role::Context(_), Role::Context(_)) => {
+                return Err("reads different fields of the context on different paths".to_string());
+            }
             _ => return Err("reads the context on one path and other memory on another".to_string()),
         }
         Ok(())

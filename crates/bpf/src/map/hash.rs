@@ -7,7 +7,7 @@
 //!
 //! The hash is the standard library's keyed one, so that senders of packets cannot choose keys that collide.
 
-use super::{Update, Words};
+use super::{KEY_BYTES_MAX, Refused, Update, Words};
 use std::collections::VecDeque;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -22,13 +22,6 @@ const STRIPES_MAX: usize = 1024;
 const ATTEMPTS: u32 = 16;
 /// Slots that are read under the mutex at a time.
 const DUMPED: u32 = 64;
-
-/// Why an update was refused.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Refused {
-    Full,
-    Exists(bool),
-}
 
 /// The table.
 pub(super) struct HashIndex {
@@ -184,9 +177,9 @@ impl HashIndex {
         fence(Release);
         self.keys.write(slot, key);
         write(slot);
-        // Only a slot that is used again survives a full turn of the hand, but a new one survives the first.
+        // An entry that is never looked up goes when the hand comes to it.
         if self.evicts {
-            self.used[place].store(true, Relaxed);
+            self.used[place].store(old.is_some(), Relaxed);
         }
         let link = old.and_then(|old| self.link_to(chain, old));
         match (old, link) {
@@ -231,9 +224,10 @@ impl HashIndex {
             if self.used[place].swap(false, Relaxed) && step < 2 * slots {
                 continue;
             }
-            let mut key = vec![0; self.key_size];
-            self.keys.read(slot, &mut key);
-            let chain = self.chain(&key);
+            let mut buffer = [0; KEY_BYTES_MAX as usize];
+            let key = &mut buffer[..self.key_size];
+            self.keys.read(slot, key);
+            let chain = self.chain(key);
             self.unlink(writer, chain, slot);
             return;
         }

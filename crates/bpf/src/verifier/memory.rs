@@ -79,7 +79,7 @@ impl Verifier<'_> {
                     Field::DataEnd => Register::address(Kind::PacketEnd, 0),
                     _ => any,
                 };
-                Ok((loaded, Role::ContextLoad))
+                Ok((loaded, Role::Context(field)))
             }
             Kind::Stack(frame) => {
                 self.check_stack_bounds(&access)?;

@@ -1,6 +1,7 @@
 //! Instructions as Rust values. Jumps are relative, counted in items' instructions as in the encoding.
 
-use bpf::{Alu, Condition, Instruction, code};
+use bpf::encoding as code;
+use bpf::{Alu, Condition, Instruction};
 
 /// A register.
 pub type R = u8;

@@ -1,7 +1,8 @@
 //! Writes relocatable ELF64 files for BPF.
 
 use super::assembler::Item;
-use bpf::{Instruction, code};
+use bpf::Instruction;
+use bpf::encoding as code;
 
 /// Section flag: writable.
 pub const WRITE: u64 = 1;

@@ -1,0 +1,275 @@
+//! Machine code: its memory, what it is given, and the helpers that it calls.
+//!
+//! [`Compiled`] owns the memory of a program's code, which never changes; dropping it frees the memory. A [`Run`] is one
+//! run's state, which code reads and writes at fixed offsets.
+//!
+//! All unsafe code of the crate is here. What makes it sound is what the verifier has shown of a program
+//! (`verifier.rs`): addresses that reach a helper are in the packet, the stack or a value, for as many bytes as the
+//! helper's signature says.
+#![allow(unsafe_code)]
+
+use crate::compile::abort_of;
+use crate::helper::Helper;
+use crate::map::{KEY_BYTES_MAX, Map};
+use crate::program::Program;
+use crate::run::{self, Abort, Frame, Verdict, Window, errno};
+use cranelift_jit::JITModule;
+use cranelift_module::FuncId;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+
+/// Bytes that a helper copies without allocating.
+const COPIED_BYTES: usize = KEY_BYTES_MAX as usize;
+
+/// A function of a program: the run and registers 1 to 5 to register 0.
+type Function = unsafe extern "C" fn(run: *mut Run<'_>, u64, u64, u64, u64, u64) -> u64;
+
+/// A run of compiled code.
+#[repr(C)]
+pub(crate) struct Run<'p> {
+    /// Address of the packet's first byte.
+    pub(crate) data: u64,
+    /// Address behind its last byte.
+    pub(crate) data_end: u64,
+    pub(crate) argument: u64,
+    pub(crate) now_ns: u64,
+    /// Instructions that may still be taken.
+    pub(crate) budget: i64,
+    pub(crate) port: u32,
+    /// Why the run ends at once, or 0.
+    pub(crate) aborted: u32,
+    /// How many numbers the next `trace_printk` prints.
+    pub(crate) traced: u32,
+    redirect: Option<u32>,
+    program: &'p Program,
+    buffer: *mut u8,
+    window: Window,
+}
+
+impl Run<'_> {
+    /// Says where the packet is.
+    fn place(&mut self) {
+        let buffer = self.buffer.expose_provenance() as u64;
+        self.data = buffer + self.window.offset as u64;
+        self.data_end = self.data + self.window.len as u64;
+    }
+
+    /// Fills new bytes of the packet with zeros.
+    fn clear(&mut self, new: Option<Range<usize>>) -> u64 {
+        let Some(new) = new else { return errno::INVALID as u64 };
+        // SAFETY: `Window` gives ranges in the buffer, which belongs to the run alone.
+        unsafe { self.buffer.add(new.start).write_bytes(0, new.len()) };
+        self.place();
+        0
+    }
+}
+
+/// A program's machine code.
+pub(crate) struct Compiled {
+    /// `None` only while dropping.
+    module: Option<JITModule>,
+    entry: Function,
+}
+
+// SAFETY: the code is immutable; the module is only touched by `drop`, which has exclusive access. Nothing in it is
+// bound to a thread.
+unsafe impl Send for Compiled {}
+// SAFETY: as above; shared access only reads the address of the code.
+unsafe impl Sync for Compiled {}
+
+impl Compiled {
+    /// `entry` is a finalised function of `module`, of the type [`Function`].
+    pub(crate) fn new(module: JITModule, entry: FuncId) -> Compiled {
+        let code = module.get_finalized_function(entry);
+        // SAFETY: `compile` gives all functions this signature in the machine's C convention, and `module` is kept for
+        // as long as `entry`.
+        let entry = unsafe { std::mem::transmute::<*const u8, Function>(code) };
+        Compiled { module: Some(module), entry }
+    }
+
+    /// Runs the code of `program` on a packet.
+    pub(crate) fn run(
+        &self,
+        program: &Program,
+        frame: &mut Frame<'_>,
+        port: u32,
+        argument: u64,
+        now_ns: u64,
+    ) -> Verdict {
+        let Some(window) = Window::of(frame) else { return Verdict::Aborted(Abort::Frame) };
+        let mut run = Run {
+            data: 0,
+            data_end: 0,
+            argument,
+            now_ns,
+            budget: program.budget,
+            port,
+            aborted: 0,
+            traced: 0,
+            redirect: None,
+            program,
+            buffer: frame.buffer.as_mut_ptr(),
+            window,
+        };
+        run.place();
+        let context = (&raw mut run).expose_provenance() as u64;
+        // SAFETY: the code was made of `program`, which was verified and holds the maps that the code knows; the buffer
+        // is exclusively borrowed through `frame`, and `run` outlives the call.
+        let result = unsafe { (self.entry)(&raw mut run, context, 0, 0, 0, 0) };
+        (frame.offset, frame.len) = (run.window.offset, run.window.len);
+        match run.aborted {
+            0 => Verdict::of(result, run.redirect),
+            aborted => Verdict::Aborted(abort_of(aborted)),
+        }
+    }
+}
+
+impl Drop for Compiled {
+    fn drop(&mut self) {
+        if let Some(module) = self.module.take() {
+            discard(module);
+        }
+    }
+}
+
+/// Frees code that nobody runs.
+pub(crate) fn discard(module: JITModule) {
+    // SAFETY: no address of the code is left: the caller has none, and `Compiled` is being dropped.
+    unsafe { module.free_memory() };
+}
+
+/// Calls a function with a copy of `len` bytes at an address.
+///
+/// # Safety
+///
+/// The bytes are readable. Other threads may change them if they are in a map's value.
+unsafe fn with_bytes<T>(address: u64, len: usize, f: impl FnOnce(&[u8]) -> T) -> T {
+    let memory: *mut u8 = std::ptr::with_exposed_provenance_mut(address as usize);
+    let copy = |bytes: &mut [u8]| {
+        for (i, byte) in bytes.iter_mut().enumerate() {
+            // SAFETY: the caller says that `len` bytes are readable. They are read atomically because of other threads.
+            *byte = unsafe { AtomicU8::from_ptr(memory.add(i)) }.load(Relaxed);
+        }
+    };
+    match len {
+        0..=COPIED_BYTES => {
+            let mut buffer = [0; COPIED_BYTES];
+            copy(&mut buffer[..len]);
+            f(&buffer[..len])
+        }
+        _ => {
+            let mut buffer = vec![0; len];
+            copy(&mut buffer);
+            f(&buffer)
+        }
+    }
+}
+
+/// The address of the function that code calls for a helper.
+pub(crate) fn helper_address(helper: Helper) -> u64 {
+    let function: Function = match helper {
+        Helper::MapLookup => map_lookup,
+        Helper::MapUpdate => map_update,
+        Helper::MapDelete => map_delete,
+        Helper::Time => time,
+        Helper::Trace => trace,
+        Helper::Random => random,
+        Helper::Redirect => redirect,
+        Helper::ChecksumDifference => checksum_difference,
+        Helper::AdjustHead => adjust_head,
+        Helper::AdjustTail => adjust_tail,
+    };
+    function as *const () as u64
+}
+
+/// The run and the map of a handle.
+///
+/// # Safety
+///
+/// `run` is the run that the calling code was given, and nobody else uses it during the call.
+unsafe fn run_and_map<'r>(run: *mut Run<'r>, map: u64) -> (&'r Program, &'r Map) {
+    // SAFETY: as the caller says.
+    let program = unsafe { (*run).program };
+    // The verifier has shown that it is the handle of a map of the program.
+    (program, &program.maps[map as usize])
+}
+
+unsafe extern "C" fn map_lookup(run: *mut Run<'_>, map: u64, key: u64, _: u64, _: u64, _: u64) -> u64 {
+    // SAFETY: code calls helpers with its run, and keys have the map's size.
+    unsafe {
+        let (_, map) = run_and_map(run, map);
+        let slot = with_bytes(key, map.spec().key_size as usize, |key| map.find(key));
+        let values = map.value_words().as_ptr().expose_provenance();
+        slot.map_or(0, |slot| (values + slot as usize * map.value_stride()) as u64)
+    }
+}
+
+unsafe extern "C" fn map_update(run: *mut Run<'_>, map: u64, key: u64, value: u64, flags: u64, _: u64) -> u64 {
+    // SAFETY: code calls helpers with its run, and keys and values have the map's sizes.
+    unsafe {
+        let (_, map) = run_and_map(run, map);
+        let (key_size, value_size) = (map.spec().key_size as usize, map.spec().value_size as usize);
+        let update = |key: &[u8]| with_bytes(value, value_size, |value| run::map_update(map, key, value, flags));
+        with_bytes(key, key_size, update) as u64
+    }
+}
+
+unsafe extern "C" fn map_delete(run: *mut Run<'_>, map: u64, key: u64, _: u64, _: u64, _: u64) -> u64 {
+    // SAFETY: code calls helpers with its run, and keys have the map's size.
+    unsafe {
+        let (_, map) = run_and_map(run, map);
+        with_bytes(key, map.spec().key_size as usize, |key| run::map_delete(map, key)) as u64
+    }
+}
+
+unsafe extern "C" fn time(run: *mut Run<'_>, _: u64, _: u64, _: u64, _: u64, _: u64) -> u64 {
+    // SAFETY: code calls helpers with its run.
+    unsafe { (*run).now_ns }
+}
+
+unsafe extern "C" fn trace(run: *mut Run<'_>, format: u64, len: u64, a: u64, b: u64, c: u64) -> u64 {
+    // SAFETY: code calls helpers with its run, and the format has `len` bytes.
+    unsafe {
+        let (program, count) = ((*run).program, (*run).traced as usize);
+        with_bytes(format, len as usize, |format| program.log.print(format, &[a, b, c][..count.min(3)])) as u64
+    }
+}
+
+unsafe extern "C" fn random(run: *mut Run<'_>, _: u64, _: u64, _: u64, _: u64, _: u64) -> u64 {
+    // SAFETY: code calls helpers with its run.
+    unsafe { (*run).program }.random.next()
+}
+
+unsafe extern "C" fn redirect(run: *mut Run<'_>, port: u64, flags: u64, _: u64, _: u64, _: u64) -> u64 {
+    // SAFETY: code calls helpers with its run.
+    run::redirect(port, flags, unsafe { &mut (*run).redirect })
+}
+
+unsafe extern "C" fn checksum_difference(
+    _: *mut Run<'_>,
+    from: u64,
+    from_len: u64,
+    to: u64,
+    to_len: u64,
+    seed: u64,
+) -> u64 {
+    // SAFETY: both have as many bytes as their lengths say.
+    unsafe {
+        let sum = |from: &[u8]| with_bytes(to, to_len as usize, |to| run::checksum_difference(from, to, seed));
+        with_bytes(from, from_len as usize, sum) as u64
+    }
+}
+
+unsafe extern "C" fn adjust_head(run: *mut Run<'_>, _: u64, delta: u64, _: u64, _: u64, _: u64) -> u64 {
+    // SAFETY: code calls helpers with its run.
+    let run = unsafe { &mut *run };
+    let new = run.window.adjust_head(delta);
+    run.clear(new)
+}
+
+unsafe extern "C" fn adjust_tail(run: *mut Run<'_>, _: u64, delta: u64, _: u64, _: u64, _: u64) -> u64 {
+    // SAFETY: code calls helpers with its run.
+    let run = unsafe { &mut *run };
+    let new = run.window.adjust_tail(delta);
+    run.clear(new)
+}

@@ -228,7 +228,7 @@ parser Frame(packet_in packet, out headers_t hdr, inout flow_t flow, in packet_t
     }
 }
 
-control Actions(inout headers_t hdr, inout flow_t flow, out result_t result) {
+control Actions(inout headers_t hdr, inout flow_t flow, inout result_t result) {
     action push_vlan(bit<16> ethertype) {
         hdr.tag3 = hdr.tag2;
         result.reparse = hdr.tag2.isValid() ? 1w1 : 0;      // the parser sees two tags
@@ -237,9 +237,10 @@ control Actions(inout headers_t hdr, inout flow_t flow, out result_t result) {
     }
     action pop_vlan() {
         result.reparse = flow.eth_type == VLAN || flow.eth_type == VLAN_AD ? 1w1 : 0;
-        bit<32> tag = hdr.tag2.tag;
-        if (hdr.tag2.isValid()) { hdr.vlan = { tag[31:16], tag[15:13], tag[12:12], tag[11:0] }; }
-        else { hdr.vlan.setInvalid(); }
+        if (hdr.tag2.isValid()) {
+            bit<32> tag = hdr.tag2.tag;
+            hdr.vlan = { tag[31:16], tag[15:13], tag[12:12], tag[11:0] };
+        } else { hdr.vlan.setInvalid(); }
         hdr.tag2 = hdr.tag3; hdr.tag3.setInvalid();
     }
     action set_vlan_vid(bit<12> vid) { if (!hdr.vlan.isValid()) { push_vlan(VLAN); } hdr.vlan.vid = vid; }
@@ -254,9 +255,9 @@ control Actions(inout headers_t hdr, inout flow_t flow, out result_t result) {
         flow.eth_type = ethertype;
     }
     action pop_mpls(bit<16> ethertype) {
-        bit<32> entry = hdr.label2.entry;
         bool is_parsed = ethertype == IPV4 && hdr.ipv4.isValid() || ethertype == IPV6 && hdr.ipv6.isValid();
         if (hdr.label2.isValid()) {     // below two labels the parser does not look
+            bit<32> entry = hdr.label2.entry;
             result.reparse = hdr.label3.isValid() ? 1w0 : ~entry[8:8];
             hdr.mpls = { entry[31:12], entry[11:9], entry[8:8], entry[7:0] };
         } else if (hdr.mpls.isValid()) {
@@ -268,7 +269,7 @@ control Actions(inout headers_t hdr, inout flow_t flow, out result_t result) {
     }
     action set_mpls_ttl(bit<8> ttl) { if (hdr.mpls.isValid()) { hdr.mpls.ttl = ttl; } }
     action dec_mpls_ttl() {
-        if (hdr.mpls.ttl > 1) { hdr.mpls.ttl = hdr.mpls.ttl - 1; }
+        if (hdr.mpls.isValid() && hdr.mpls.ttl > 1) { hdr.mpls.ttl = hdr.mpls.ttl - 1; }
         else if (hdr.mpls.isValid()) { result.ttl_exceeded = 1; }
     }
     action set_nw_ttl(bit<8> ttl) { flow.nw_ttl = ttl; }
@@ -296,7 +297,7 @@ control Actions(inout headers_t hdr, inout flow_t flow, out result_t result) {
 }
 
 control Write(packet_out packet, inout headers_t hdr, in flow_t flow, in packet_t std) {
-    bit<16> addresses; bit<16> sum;
+    bit<16> addresses = 0; bit<16> sum = 0;
     apply {
         packet.emit(hdr.ethernet);
         if (hdr.vlan.isValid()) {       // a tag that is there because its presence was written says no protocol
@@ -318,10 +319,10 @@ control Write(packet_out packet, inout headers_t hdr, in flow_t flow, in packet_
             packet.emit(hdr.ipv6);
         }
         packet.emit(hdr.options); packet.emit(hdr.options2); packet.emit(hdr.ports);
-        sum = internet_sum({ addresses, hdr.ports.src, hdr.ports.dst });
+        if (hdr.ports.isValid()) { sum = internet_sum({ addresses, hdr.ports.src, hdr.ports.dst }); }
         if (hdr.tcp.isValid()) { hdr.tcp.checksum = checksum_update(hdr.tcp.checksum, flow.transport_sum, sum); }
         packet.emit(hdr.tcp);
-        if (hdr.udp.checksum != 0) {    // 0 is no checksum; one that is 0 is sent as ones (RFC 768)
+        if (hdr.udp.isValid() && hdr.udp.checksum != 0) { // 0: none, and what is 0 is sent as ones (RFC 768)
             sum = checksum_update(hdr.udp.checksum, flow.transport_sum, sum);
             hdr.udp.checksum = sum == 0 ? 0xffff : sum;
         }

@@ -15,7 +15,7 @@ header A {{ {fields} }}
 struct H {{ A a; }}
 struct F {{ {flow} }}
 parser P(packet_in b, out H h, inout F f, in packet_t s) {{ state start {{ b.extract(h.a); transition accept; }} }}
-control C(inout H h, inout F f, out result_t r) {{
+control C(inout H h, inout F f, inout result_t r) {{
     action set(bit<8> x) {{ if (h.a.isValid()) {{ h.a.x = x; }} r.reparse = 1; }}
     table t {{ actions = {{ set; }} }}
     apply {{ t.apply(); }}

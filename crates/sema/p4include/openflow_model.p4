@@ -76,7 +76,7 @@ struct pipeline_t {
     bit<128> xxreg3;
 }
 
-// What a header action says besides changing headers.
+// What a header action says besides changing headers; zero when it begins.
 struct result_t {
     bit<1> reparse;         // the frame must be parsed anew before other fields are matched or written
     bit<1> ttl_exceeded;    // a TTL is over: the packet goes no further
@@ -95,7 +95,7 @@ parser FlowParser<H, F>(packet_in packet, out H hdr, inout F flow, in packet_t s
 // set_vlan_vid(bit<12>), set_vlan_pcp(bit<3>), push_mpls(bit<16> ethertype), pop_mpls(bit<16> ethertype),
 // set_mpls_ttl(bit<8>), dec_mpls_ttl(), set_nw_ttl(bit<8>), dec_nw_ttl(), copy_ttl_out(), copy_ttl_in(),
 // push_pbb(bit<16> ethertype), pop_pbb(). Flows with actions that are not there are refused.
-control HeaderActions<H, F>(inout H hdr, inout F flow, out result_t result);
+control HeaderActions<H, F>(inout H hdr, inout F flow, inout result_t result);
 
 // Writes fields of `flow` and checksums into the headers, and emits them.
 @deparser

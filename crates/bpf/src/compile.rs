@@ -21,7 +21,8 @@ use cranelift_codegen::Context;
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I8, I16, I32, I64, Type};
 use cranelift_codegen::ir::{
-    AbiParam, AtomicRmwOp, Block, FuncRef, InstBuilder, MemFlagsData, SigRef, Signature, StackSlotData, StackSlotKind, UserFuncName, Value,
+    AbiParam, AtomicRmwOp, Block, FuncRef, InstBuilder, MemFlagsData, SigRef, Signature, StackSlotData, StackSlotKind,
+    UserFuncName, Value,
 };
 use cranelift_codegen::settings::{self, Configurable};
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext, Variable};
@@ -141,8 +142,7 @@ fn translate(
     }
     let aborted = builder.create_block();
     let reason = builder.append_block_param(aborted, I64);
-    let mut translator =
-        Translator { program, builder, registers, run: params[0], blocks, aborted, callees, helpers };
+    let mut translator = Translator { program, builder, registers, run: params[0], blocks, aborted, callees, helpers };
     translator.instructions(range);
     let mut builder = translator.builder;
     builder.switch_to_block(aborted);

@@ -124,9 +124,7 @@ impl Helper {
             Helper::Time | Helper::Random => &[],
             Helper::Trace => &[Memory, MemorySize],
             Helper::Redirect => &[Number, Number],
-            Helper::ChecksumDifference => {
-                &[MemoryOrNull, MemorySizeOrZero, MemoryOrNull, MemorySizeOrZero, Number]
-            }
+            Helper::ChecksumDifference => &[MemoryOrNull, MemorySizeOrZero, MemoryOrNull, MemorySizeOrZero, Number],
             Helper::AdjustHead | Helper::AdjustTail => &[Context, Number],
         }
     }

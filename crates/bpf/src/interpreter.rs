@@ -72,7 +72,7 @@ pub(crate) fn run(program: &Program, frame: &mut Frame<'_>, port: u32, argument:
 }
 
 fn frame_pointer(depth: usize) -> u64 {
-    STACK << MEMORY_SHIFT | STACK_STRIDE * (depth as u64 + 1)
+    (STACK << MEMORY_SHIFT) | (STACK_STRIDE * (depth as u64 + 1))
 }
 
 impl<'p> Interpreter<'p, '_, '_> {
@@ -313,9 +313,7 @@ impl<'p> Interpreter<'p, '_, '_> {
             }
             Helper::Random => program.random.next(),
             Helper::Redirect => run::redirect(a, b, &mut self.redirect),
-            Helper::ChecksumDifference => {
-                run::checksum_difference(&self.bytes(a, b)?, &self.bytes(c, d)?, e) as u64
-            }
+            Helper::ChecksumDifference => run::checksum_difference(&self.bytes(a, b)?, &self.bytes(c, d)?, e) as u64,
             Helper::AdjustHead | Helper::AdjustTail => {
                 let new = match helper {
                     Helper::AdjustHead => self.window.adjust_head(b),

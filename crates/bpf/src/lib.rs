@@ -32,10 +32,10 @@ mod verifier;
 
 pub use error::{Error, MapError, VerifyError};
 pub use helper::Helper;
+pub use instruction::code as encoding;
 pub use instruction::{
     Alu, Atomic, Condition, Constant, FRAME_POINTER, INSTRUCTION_BYTES, Instruction, Op, Operand, REGISTERS, Size,
 };
-pub use instruction::code as encoding;
 pub use map::{KEY_BYTES_MAX, MAP_BYTES_MAX, Map, MapKind, MapSpec, Update, VALUE_BYTES_MAX};
 pub use object::{MAPS_MAX, OBJECT_BYTES_MAX, Object, ProgramName};
 pub use program::{BUDGET, Maps, Options, Program};

@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 pub const KEY_BYTES_MAX: u32 = 512;
 /// Most bytes of a value.
 pub const VALUE_BYTES_MAX: u32 = 1 << 20;
-/// Most bytes of a map's keys and values together.
+/// Most bytes that the entries of a map, and of all maps of an object together, may take.
 pub const MAP_BYTES_MAX: u64 = 256 << 20;
 /// Slots that a hash map has beyond its entries: old values that programs may still use.
 const SPARE_SLOTS: u32 = 64;
@@ -119,8 +119,7 @@ impl MapSpec {
                 "the key of an LPM trie is a 4-byte prefix length and 1 to 256 bytes of data, not {prefix} bytes"
             ));
         }
-        let words = (self.value_size as usize).div_ceil(WORD) + (self.key_size as usize).div_ceil(WORD) + 2;
-        let bytes = u64::from(self.slots()) * (words * WORD) as u64;
+        let bytes = self.bytes();
         if bytes > MAP_BYTES_MAX {
             return bad(format!(
                 "{} entries take {bytes} bytes; at most {MAP_BYTES_MAX} are allowed: lower `max_entries`",
@@ -128,6 +127,12 @@ impl MapSpec {
             ));
         }
         Ok(())
+    }
+
+    /// Bytes that the map's entries take.
+    pub(crate) fn bytes(&self) -> u64 {
+        let words = (self.value_size as usize).div_ceil(WORD) + (self.key_size as usize).div_ceil(WORD) + 2;
+        u64::from(self.slots()) * (words * WORD) as u64
     }
 
     fn slots(&self) -> u32 {
@@ -336,9 +341,7 @@ impl Map {
     /// Copies of all entries, in no particular order. Entries that change meanwhile may be there or not.
     pub fn dump(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
         match &self.index {
-            Index::Array => {
-                (0..self.spec.max_entries).map(|i| (i.to_ne_bytes().to_vec(), self.value(i))).collect()
-            }
+            Index::Array => (0..self.spec.max_entries).map(|i| (i.to_ne_bytes().to_vec(), self.value(i))).collect(),
             Index::Hash(hash) | Index::Prefixes(hash, _) => {
                 let mut entries = Vec::new();
                 hash.for_each(|slot, key| entries.push((key.to_vec(), self.value(slot))));
@@ -369,9 +372,7 @@ impl Map {
     fn check_size(&self, what: &'static str, found: usize, expected: u32) -> Result<(), MapError> {
         match found == expected as usize {
             true => Ok(()),
-            false => {
-                Err(MapError::Size { map: self.spec.name.clone(), what, found, expected: expected as usize })
-            }
+            false => Err(MapError::Size { map: self.spec.name.clone(), what, found, expected: expected as usize }),
         }
     }
 

@@ -13,7 +13,7 @@ pub(crate) mod link;
 
 use crate::error::Error;
 use crate::instruction::{INSTRUCTION_BYTES, Instruction, code};
-use crate::map::{MapKind, MapSpec};
+use crate::map::{MAP_BYTES_MAX, MapKind, MapSpec};
 use btf::{Btf, MapDescription};
 use object::elf;
 use object::read::elf::ElfFile64;
@@ -100,10 +100,8 @@ impl Object {
     pub fn programs(&self) -> Vec<ProgramName> {
         let has_sections = self.sections.iter().any(|section| section.name != SHARED_SECTION);
         let is_program = |f: &&Function| !has_sections || self.sections[f.section].name != SHARED_SECTION;
-        let name = |f: &Function| ProgramName {
-            function: f.name.clone(),
-            section: self.sections[f.section].name.clone(),
-        };
+        let name =
+            |f: &Function| ProgramName { function: f.name.clone(), section: self.sections[f.section].name.clone() };
         self.functions.iter().filter(is_program).map(name).collect()
     }
 
@@ -139,7 +137,9 @@ impl<'f, 'a> Reader<'f, 'a> {
             sections[number].relocations = self.relocations(&sections, number, index)?;
         }
         if functions.is_empty() {
-            return Err(Error::new("the object file has no program; put a function into a section with `SEC(\"xdp\")`"));
+            return Err(Error::new(
+                "the object file has no program; put a function into a section with `SEC(\"xdp\")`",
+            ));
         }
         Ok(Object { sections, functions, maps: self.maps })
     }
@@ -195,6 +195,13 @@ impl<'f, 'a> Reader<'f, 'a> {
         }
         if self.maps.iter().any(|map| map.name == spec.name) {
             return Err(Error::new(format!("the object has two maps `{}`; rename one", spec.name)));
+        }
+        let bytes = self.maps.iter().chain([&spec]).map(MapSpec::bytes).sum::<u64>();
+        if bytes > MAP_BYTES_MAX {
+            return Err(Error::new(format!(
+                "map `{}`: the object's maps take {bytes} bytes; at most {MAP_BYTES_MAX} are allowed: lower `max_entries`",
+                spec.name
+            )));
         }
         self.maps.push(spec);
         Ok(self.maps.len() as u32 - 1)
@@ -263,7 +270,7 @@ impl<'f, 'a> Reader<'f, 'a> {
             let end = address.checked_add(size);
             let bytes = (sections[*section].code.len() * INSTRUCTION_BYTES) as u64;
             let unit = INSTRUCTION_BYTES as u64;
-            if !end.is_some_and(|end| end <= bytes) || !address.is_multiple_of(unit) || !size.is_multiple_of(unit) {
+            if end.is_none_or(|end| end > bytes) || !address.is_multiple_of(unit) || !size.is_multiple_of(unit) {
                 let section = &sections[*section].name;
                 return Err(Error::new(format!(
                     "function `{name}`: offset {address} and size {size} do not fit section `{section}` of {bytes} bytes; the file is damaged"
@@ -329,8 +336,11 @@ impl<'f, 'a> Reader<'f, 'a> {
                         return Err(at("a 64-bit relocation is not on a 64-bit immediate load".to_string()));
                     }
                     let offset = symbol.address().wrapping_add(instruction.imm as i64 as u64);
-                    self.data_target(target, offset)
-                        .ok_or_else(|| at(format!("`{symbol_name}` is neither a map nor in a data section (`.rodata`, `.data`, `.bss`)")))?
+                    self.data_target(target, offset).ok_or_else(|| {
+                        at(format!(
+                            "`{symbol_name}` is neither a map nor in a data section (`.rodata`, `.data`, `.bss`)"
+                        ))
+                    })?
                 }
                 elf::R_BPF_64_32 => {
                     if instruction.code != code::CALL {
@@ -398,9 +408,8 @@ fn map_spec(name: &str, map: MapDescription) -> Result<MapSpec, Error> {
     const READ_ONLY: u32 = 1 << 7;
     let bad = |what: String| Error::new(format!("map `{name}`: {what}"));
     let number = map.kind.ok_or_else(|| bad("it has no `type`".to_string()))?;
-    let kind = MapKind::of(number).ok_or_else(|| {
-        bad(format!("type {number} is not supported; there are {}", MapKind::known()))
-    })?;
+    let kind = MapKind::of(number)
+        .ok_or_else(|| bad(format!("type {number} is not supported; there are {}", MapKind::known())))?;
     if map.flags & !(NO_PREALLOC | READ_ONLY) != 0 {
         return Err(bad(format!("flags {:#x}: only BPF_F_NO_PREALLOC and BPF_F_RDONLY_PROG are supported", map.flags)));
     }

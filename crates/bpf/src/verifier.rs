@@ -210,9 +210,12 @@ impl<'p> Verifier<'p> {
                     Step::Next => {}
                     Step::Fork(other) => {
                         if waiting.len() == WAITING_MAX {
-                            return Err((number, format!(
-                                "more than {WAITING_MAX} branches of a path wait to be followed; bound loops by smaller constants"
-                            )));
+                            return Err((
+                                number,
+                                format!(
+                                    "more than {WAITING_MAX} branches of a path wait to be followed; bound loops by smaller constants"
+                                ),
+                            ));
                         }
                         if let Some(parent) = parent {
                             self.kept[parent].open += 1;

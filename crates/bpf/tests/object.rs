@@ -139,6 +139,8 @@ fn map_definitions() {
     refused(&with([11, 4, 4, 1, 0]), "the key of an LPM trie");
     refused(&with([HASH, 4, 4, 1, 4]), "flags 0x4");
     refused(&with([HASH, 4, 1 << 20, 1 << 20, 0]), "lower `max_entries`");
+    let large = [HASH, 4, 64, 2_000_000, 0];
+    refused(&bytes(&[mov(0, 2), exit()], &[], &[("m", large), ("n", large)]), "map `n`: the object's maps take");
     let mut file = File::default();
     let section = file.section("maps", elf::WRITE, vec![1; 12]);
     file.symbol("short", section, 0, 12, elf::OBJECT);
@@ -146,7 +148,10 @@ fn map_definitions() {
     let mut file = File::default();
     let section = file.section(".maps", elf::WRITE, vec![0; 32]);
     file.symbol("bare", section, 0, 32, elf::OBJECT);
-    refused(&file.write(), "map `bare` in section `.maps`: there is no section `.BTF` to describe it; compile with `clang -g`");
+    refused(
+        &file.write(),
+        "map `bare` in section `.maps`: there is no section `.BTF` to describe it; compile with `clang -g`",
+    );
 }
 
 #[test]
@@ -200,7 +205,9 @@ fn changed_objects_never_panic() {
                 1 => file[at] = 0xff,
                 2 => file[at] = 0,
                 3 => file[at] ^= 1 << random.below(8),
-                4 if at + 4 <= file.len() => file[at..at + 4].copy_from_slice(&(random.next_u64() as u32).to_le_bytes()),
+                4 if at + 4 <= file.len() => {
+                    file[at..at + 4].copy_from_slice(&(random.next_u64() as u32).to_le_bytes())
+                }
                 5 => {
                     let from = random.index(file.len());
                     let len = random.index(16).min(file.len() - from.max(at));

@@ -9,18 +9,25 @@ use support::packets::{ethernet, ipv4, run, tcp, transport_checksum, udp};
 const A: [u8; 4] = [10, 0, 0, 1];
 const B: [u8; 4] = [192, 0, 2, 7];
 
-fn load(object: &Object, name: &str) -> Program {
-    Program::load(object, name).unwrap_or_else(|e| panic!("{e}"))
+fn load(object: &Object, name: &str, compile: bool) -> Program {
+    load_with(object, name, &Maps::new(object).expect("made"), compile)
 }
 
-/// Compilations that must all give the same results.
-const FLAGS: [&[&str]; 3] = [&["-mcpu=v1"], &["-mcpu=v2"], &["-mcpu=v3"]];
+fn load_with(object: &Object, name: &str, maps: &Maps, compile: bool) -> Program {
+    let options = Options { compile, ..Options::default() };
+    let program = Program::load_with(object, name, maps, options).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(program.is_compiled(), compile);
+    program
+}
+
+/// Compilations that must all give the same results, by clang and by us.
+const FLAGS: [(&[&str], bool); 4] = [(&["-mcpu=v1"], true), (&["-mcpu=v2"], true), (&["-mcpu=v3"], true), (&[], false)];
 
 #[test]
 fn rate_limiter() {
-    for flags in FLAGS {
+    for (flags, compile) in FLAGS {
         let Some(object) = object("rate_limiter", flags) else { return };
-        let program = load(&object, "rate_limiter");
+        let program = load(&object, "rate_limiter", compile);
         let maps = program.maps();
         let limit: Vec<u8> = [1000u64, 3].iter().flat_map(|n| n.to_le_bytes()).collect();
         maps.get("limits").expect("a map").update(&2u32.to_le_bytes(), &limit, Update::Any).expect("written");
@@ -46,9 +53,9 @@ fn rate_limiter() {
 
 #[test]
 fn firewall() {
-    for flags in FLAGS {
+    for (flags, compile) in FLAGS {
         let Some(object) = object("firewall", flags) else { return };
-        let program = load(&object, "xdp");
+        let program = load(&object, "xdp", compile);
         let maps = program.maps();
         maps.get("inside_ports").expect("a map").update(&1u32.to_le_bytes(), &[0; 4], Update::New).expect("written");
         let segment = |from, to, source, destination, flags| {
@@ -82,18 +89,23 @@ fn firewall() {
 
 #[test]
 fn mpls_label_edge_router() {
-    for flags in FLAGS {
+    for (flags, compile) in FLAGS {
         let Some(object) = object("mpls_ler", flags) else { return };
         let maps = Maps::new(&object).expect("made");
-        let with = |name| Program::load_with(&object, name, &maps, Options::default()).unwrap_or_else(|e| panic!("{e}"));
+        let with = |name| load_with(&object, name, &maps, compile);
         let (push, pop) = (with("push"), with("xdp/pop"));
         let routes = maps.get("routes").expect("a map");
-        for (length, address, label, port) in [(24u32, [192, 0, 2, 0], 77u32, 5u32), (16, [192, 0, 0, 0], 1 << 19 | 3, 6)] {
+        for (length, address, label, port) in
+            [(24u32, [192, 0, 2, 0], 77u32, 5u32), (16, [192, 0, 0, 0], 1 << 19 | 3, 6)]
+        {
             let key = [length.to_le_bytes(), address].concat();
             let value = [label.to_le_bytes(), port.to_le_bytes()].concat();
             routes.update(&key, &value, Update::Any).expect("written");
         }
-        maps.get("labels").expect("a map").update(&77u32.to_le_bytes(), &9u32.to_le_bytes(), Update::Any).expect("written");
+        maps.get("labels")
+            .expect("a map")
+            .update(&77u32.to_le_bytes(), &9u32.to_le_bytes(), Update::Any)
+            .expect("written");
         let payload = ipv4(17, A, B, &udp(A, B, 1, 2, b"payload"));
         let packet = ethernet(0x0800, &payload);
         let (verdict, labelled) = run(&push, &packet, 1, 0, 0);
@@ -112,9 +124,9 @@ fn mpls_label_edge_router() {
 
 #[test]
 fn dynamic_nat() {
-    for flags in FLAGS {
+    for (flags, compile) in FLAGS {
         let Some(object) = object("nat", flags) else { return };
-        let program = load(&object, "nat");
+        let program = load(&object, "nat", compile);
         let maps = program.maps();
         let public = [203, 0, 113, 1];
         maps.get("config").expect("a map").update(&[0; 4], &public, Update::Any).expect("written");
@@ -151,10 +163,10 @@ fn dynamic_nat() {
 
 #[test]
 fn vxlan() {
-    for flags in FLAGS {
+    for (flags, compile) in FLAGS {
         let Some(object) = object("vxlan", flags) else { return };
         let maps = Maps::new(&object).expect("made");
-        let with = |name| Program::load_with(&object, name, &maps, Options::default()).unwrap_or_else(|e| panic!("{e}"));
+        let with = |name| load_with(&object, name, &maps, compile);
         let (encap, decap) = (with("encap"), with("decap"));
         let inner = ethernet(0x0800, &ipv4(17, A, B, &udp(A, B, 1, 2, b"inner")));
         assert_eq!(run(&encap, &inner, 1, 0, 0), (Verdict::Pass, inner.clone()));
@@ -177,7 +189,10 @@ fn vxlan() {
         let (verdict, _) = run(&decap, &outer, 4, 0, 0);
         assert_eq!(verdict, Verdict::Drop);
         assert_eq!(decap.take_log(), (vec![format!("no port for VNI {vni}")], 0));
-        maps.get("networks").expect("a map").update(&vni.to_le_bytes(), &8u32.to_le_bytes(), Update::Any).expect("written");
+        maps.get("networks")
+            .expect("a map")
+            .update(&vni.to_le_bytes(), &8u32.to_le_bytes(), Update::Any)
+            .expect("written");
         assert_eq!(run(&decap, &outer, 4, 0, 0), (Verdict::Redirect(8), inner.clone()));
         assert_eq!(run(&decap, &inner, 4, 0, 0), (Verdict::Pass, inner));
     }

@@ -404,8 +404,16 @@ fn end_of_the_packet_is_no_memory() {
 
 #[test]
 fn addresses_do_not_leak_into_the_packet() {
-    refused(&in_packet(14, &[stx(D, 2, 0, 10)]), 7, "r10 is an address in the stack; it cannot be written to the packet");
-    refused(&in_packet(14, &[mov(5, 1), atomic(W, 2, 0, 5, 0)]), 8, "atomic operations are not possible on an address in the packet");
+    refused(
+        &in_packet(14, &[stx(D, 2, 0, 10)]),
+        7,
+        "r10 is an address in the stack; it cannot be written to the packet",
+    );
+    refused(
+        &in_packet(14, &[mov(5, 1), atomic(W, 2, 0, 5, 0)]),
+        8,
+        "atomic operations are not possible on an address in the packet",
+    );
 }
 
 // --- The stack ---
@@ -446,7 +454,15 @@ fn spilled_addresses() {
 
 #[test]
 fn variable_offset_in_the_stack() {
-    let index = [st(D, 10, -8, 0), st(D, 10, -16, 0), ldx(W, 2, 1, 12), alu(And, 2, 15), mov_r(3, 10), add(3, -16), add_r(3, 2)];
+    let index = [
+        st(D, 10, -8, 0),
+        st(D, 10, -16, 0),
+        ldx(W, 2, 1, 12),
+        alu(And, 2, 15),
+        mov_r(3, 10),
+        add(3, -16),
+        add_r(3, 2),
+    ];
     accepted(&pass(&[&index[..], &[ldx(B, 4, 3, 0), stx(B, 3, 0, 4)]].concat()));
     refused(&pass(&[&index[..], &[ldx(W, 4, 3, 0)]].concat()), 7, "outside the stack");
     let spilled = [&index[..], &[stx(D, 10, -8, 1), st(B, 3, 0, 1)]].concat();
@@ -477,7 +493,11 @@ fn value_in_bounds() {
 
 #[test]
 fn value_out_of_bounds() {
-    refused(&in_value("hash", &[ldx(D, 2, 0, 16)]), 9, "8 bytes at offset 16 are outside the value of 16 bytes of map `hash`");
+    refused(
+        &in_value("hash", &[ldx(D, 2, 0, 16)]),
+        9,
+        "8 bytes at offset 16 are outside the value of 16 bytes of map `hash`",
+    );
     refused(&in_value("hash", &[st(B, 0, -1, 0)]), 9, "offset -1");
     refused(&in_value("array", &[mov(3, 1), atomic(D, 0, 8, 3, 0)]), 10, "outside the value of 8 bytes");
 }
@@ -490,9 +510,8 @@ fn unaligned_value() {
 
 #[test]
 fn variable_offset_in_a_value() {
-    let index = |limit: i32| {
-        in_value("hash", &[mov_r(6, 0), call(7), j(Gt, 0, limit, 2), add_r(6, 0), ldx(B, 2, 6, 0)])
-    };
+    let index =
+        |limit: i32| in_value("hash", &[mov_r(6, 0), call(7), j(Gt, 0, limit, 2), add_r(6, 0), ldx(B, 2, 6, 0)]);
     accepted(&index(15));
     refused(&index(16), 13, "offsets 0 to 16");
     let aligned = in_value("hash", &[mov_r(6, 0), call(7), alu(And, 0, 12), add_r(6, 0), ldx(W, 2, 6, 0)]);
@@ -559,7 +578,11 @@ fn unknown_helper() {
 
 #[test]
 fn wrong_arguments() {
-    refused(&pass(&[mov(1, 1), call(1)]), 1, "r1 must be the handle of a map, but is a number (argument 1 of map_lookup_elem)");
+    refused(
+        &pass(&[mov(1, 1), call(1)]),
+        1,
+        "r1 must be the handle of a map, but is a number (argument 1 of map_lookup_elem)",
+    );
     refused(&pass(&[map(1, "hash"), mov(2, 1), call(1)]), 3, "r2 is a number, which is no memory");
     refused(&pass(&[mov(1, 0), mov(2, 0), call(44)]), 2, "r1 must be the context");
     refused(&pass(&[add(1, 4), mov(2, 0), call(44)]), 2, "r1 must be the context");
@@ -584,7 +607,9 @@ fn packet_as_key() {
 
 #[test]
 fn sizes_of_memory() {
-    let checksum = |to: Item, size: i32| pass(&[st(D, 10, -8, 0), mov(1, 0), mov(2, 0), mov_r(3, 10), to, mov(4, size), mov(5, 0), call(28)]);
+    let checksum = |to: Item, size: i32| {
+        pass(&[st(D, 10, -8, 0), mov(1, 0), mov(2, 0), mov_r(3, 10), to, mov(4, size), mov(5, 0), call(28)])
+    };
     accepted(&checksum(add(3, -8), 8));
     accepted(&checksum(add(3, -8), 0));
     refused(&checksum(add(3, -8), 12), 7, "outside the stack");
@@ -631,7 +656,12 @@ fn functions_write_to_the_caller_stack() {
 #[test]
 fn functions_do_not_return_their_stack() {
     let code = [call_function("f"), mov(0, 2), exit()];
-    refused_with(&code, &[("f", &[mov_r(0, 10), exit()])], 4, "r0 is an address in the stack of the function that returns");
+    refused_with(
+        &code,
+        &[("f", &[mov_r(0, 10), exit()])],
+        4,
+        "r0 is an address in the stack of the function that returns",
+    );
 }
 
 #[test]
@@ -668,20 +698,25 @@ fn pruning_keeps_what_differs() {
     // Only one of the paths that meet makes the access wrong.
     let code = in_value(
         "hash",
-        &[mov_r(6, 0), call(7), mov(1, 8), j(Gt, 0, 1000, 1), ja(1), mov(1, 16), mov(2, 0), mov(2, 0), mov(2, 0), add_r(6, 1), ldx(D, 3, 6, 0)],
+        &[
+            mov_r(6, 0),
+            call(7),
+            mov(1, 8),
+            j(Gt, 0, 1000, 1),
+            ja(1),
+            mov(1, 16),
+            mov(2, 0),
+            mov(2, 0),
+            mov(2, 0),
+            add_r(6, 1),
+            ldx(D, 3, 6, 0),
+        ],
     );
     refused(&code, 19, "offset 16");
 }
 
 #[test]
 fn nested_loops() {
-    let code = pass(&[
-        mov(6, 0),
-        mov(7, 0),
-        add(7, 1),
-        j(Lt, 7, 50, -2),
-        add(6, 1),
-        j(Lt, 6, 50, -5),
-    ]);
+    let code = pass(&[mov(6, 0), mov(7, 0), add(7, 1), j(Lt, 7, 50, -2), add(6, 1), j(Lt, 6, 50, -5)]);
     accepted(&code);
 }

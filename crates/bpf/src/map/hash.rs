@@ -101,7 +101,10 @@ impl HashIndex {
     }
 
     fn mark(&self, found: Option<u32>) -> Option<u32> {
-        if self.evicts && let Some(slot) = found && !self.used[slot as usize].load(Relaxed) {
+        if self.evicts
+            && let Some(slot) = found
+            && !self.used[slot as usize].load(Relaxed)
+        {
             self.used[slot as usize].store(true, Relaxed);
         }
         found

@@ -83,7 +83,10 @@ fn arrays() {
     let words = |result: Result<(), MapError>| result.expect_err("refused").to_string();
     assert_eq!(words(map.update(&3u32.to_ne_bytes(), b"hello", Update::Any)), "map `m`: the number must be below 3");
     assert_eq!(words(map.update(&[0; 4], b"hello", Update::New)), "map `m`: the key exists already");
-    assert_eq!(words(map.update(&[0; 4], b"long value", Update::Any)), "map `m`: the value has 10 bytes, the map's have 5");
+    assert_eq!(
+        words(map.update(&[0; 4], b"long value", Update::Any)),
+        "map `m`: the value has 10 bytes, the map's have 5"
+    );
     assert_eq!(words(map.delete(&[0; 4]).map(drop)), "map `m`: entries of an array cannot be deleted; write zeros");
 }
 

@@ -184,8 +184,7 @@ impl<'a> Btf<'a> {
                 Some(Type::Array { count, .. }) => Ok(*count),
                 _ => Err(bad(format!("member `{member}` is not of the form `__uint({member}, …)`"))),
             };
-            let size =
-                || self.size(target).ok_or_else(|| bad(format!("the type of member `{member}` has no size")));
+            let size = || self.size(target).ok_or_else(|| bad(format!("the type of member `{member}` has no size")));
             match member {
                 "type" => map.kind = Some(number()?),
                 "max_entries" => map.max_entries = Some(number()?),

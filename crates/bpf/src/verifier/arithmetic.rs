@@ -65,14 +65,7 @@ impl Verifier<'_> {
         }
     }
 
-    pub(super) fn alu(
-        &mut self,
-        state: &mut State,
-        wide: bool,
-        alu: Alu,
-        dst: u8,
-        src: Operand,
-    ) -> Result<(), Reason> {
+    pub(super) fn alu(&mut self, state: &mut State, wide: bool, alu: Alu, dst: u8, src: Operand) -> Result<(), Reason> {
         let b = self.any_operand(state, src)?;
         if alu == Alu::Mov {
             return self.copy(state, wide, dst, src, b);
@@ -155,7 +148,10 @@ impl Verifier<'_> {
             _ => {}
         }
         let too_far = || {
-            format!("r{dst}: {what} plus a number from {} to {} can be out of any bounds; limit the number first", by.smin, by.smax)
+            format!(
+                "r{dst}: {what} plus a number from {} to {} can be out of any bounds; limit the number first",
+                by.smin, by.smax
+            )
         };
         let mut result = *address;
         if let Some(by) = by.known() {

@@ -54,7 +54,9 @@ impl Verifier<'_> {
             }
             (Kind::Packet, Kind::PacketEnd) => packet_test(state, &a, condition),
             (Kind::PacketEnd, Kind::Packet) => packet_test(state, &b, reversed(condition)),
-            (x, y) if x == y && comparable(x) && condition != Condition::Set => (Some(state.clone()), Some(state.clone())),
+            (x, y) if x == y && comparable(x) && condition != Condition::Set => {
+                (Some(state.clone()), Some(state.clone()))
+            }
             _ => {
                 return Err(format!("r{dst}: {} cannot be compared with {}", a.describe(), b.describe()));
             }

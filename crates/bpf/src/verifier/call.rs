@@ -72,13 +72,7 @@ impl Verifier<'_> {
         Ok(count)
     }
 
-    fn argument(
-        &self,
-        state: &State,
-        number: u8,
-        argument: Argument,
-        map: &mut Option<u32>,
-    ) -> Result<(), Reason> {
+    fn argument(&self, state: &State, number: u8, argument: Argument, map: &mut Option<u32>) -> Result<(), Reason> {
         let register = self.read(state, number)?;
         let expected = |what: &str| Err(format!("r{number} must be {what}, but is {}", register.describe()));
         let spec = map.map(|map| self.maps[map as usize].spec());

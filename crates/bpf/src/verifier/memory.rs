@@ -19,8 +19,8 @@ struct Access {
 impl Access {
     fn new(base: u8, register: Register, off: i64, size: i64) -> Access {
         let off = register.off + off;
-        // Variable parts are limited, so this does not overflow.
-        let (low, high) = (off + register.var.smin, off + register.var.smax);
+        // Of addresses, variable parts are limited; numbers are no addresses, but come here too.
+        let (low, high) = (off.saturating_add(register.var.smin), off.saturating_add(register.var.smax));
         Access { base, register, low, high, size }
     }
 
@@ -55,13 +55,7 @@ impl Access {
 
 impl Verifier<'_> {
     /// What a load gives.
-    pub(super) fn load(
-        &mut self,
-        state: &State,
-        size: Size,
-        base: u8,
-        off: i16,
-    ) -> Result<(Register, Role), Reason> {
+    pub(super) fn load(&mut self, state: &State, size: Size, base: u8, off: i16) -> Result<(Register, Role), Reason> {
         let register = *self.read(state, base)?;
         let access = Access::new(base, register, off.into(), size.bytes() as i64);
         let any = Register::number(Scalar::of_bytes(size.bytes()));
@@ -149,7 +143,11 @@ impl Verifier<'_> {
             }
             Kind::Packet | Kind::MapValue(_) => {
                 if value.is_address() {
-                    return Err(format!("{src} is {}; it cannot be written to {}", value.describe(), memory(&register)));
+                    return Err(format!(
+                        "{src} is {}; it cannot be written to {}",
+                        value.describe(),
+                        memory(&register)
+                    ));
                 }
                 match register.kind {
                     Kind::MapValue(map) => {
@@ -211,7 +209,9 @@ impl Verifier<'_> {
                     let (slot, byte) = place(off);
                     let slot = state.frames[frame].slot(slot);
                     if slot.holds_address() {
-                        return Err(format!("r{base}: the stack at offset {off} holds an address, which a helper must not see"));
+                        return Err(format!(
+                            "r{base}: the stack at offset {off} holds an address, which a helper must not see"
+                        ));
                     }
                     if slot.bytes()[byte] == Byte::Unset {
                         return Err(format!("r{base}: the stack at offset {off} was not written"));
@@ -302,7 +302,9 @@ impl Verifier<'_> {
             let (number, byte) = place(off);
             let slot = frame.slot(number);
             if slot.holds_address() {
-                return Err(format!("r{base}: the stack at offset {off} holds an address, which can only be read as a whole"));
+                return Err(format!(
+                    "r{base}: the stack at offset {off} holds an address, which can only be read as a whole"
+                ));
             }
             match slot.bytes()[byte] {
                 Byte::Unset => return Err(format!("r{base}: the stack at offset {off} was not written")),
@@ -343,7 +345,10 @@ impl Verifier<'_> {
             let (number, byte) = place(off);
             let slot = frame.slot_mut(number);
             if slot.holds_address() {
-                return Err(format!("r{}: the address that is stored at offset {off} of the stack could be overwritten", access.base));
+                return Err(format!(
+                    "r{}: the address that is stored at offset {off} of the stack could be overwritten",
+                    access.base
+                ));
             }
             let mut bytes = slot.bytes();
             if bytes[byte] == Byte::Zero {

@@ -182,12 +182,8 @@ impl Scalar {
                 0 => Scalar::unsigned(0, a.umax),
                 _ => Scalar::unsigned(0, a.umax.min(b.umax - 1)),
             },
-            Alu::And => {
-                Scalar::with_bits(a.bits.and(b.bits)).both(Scalar::unsigned(0, a.umax.min(b.umax)))
-            }
-            Alu::Or => {
-                Scalar::with_bits(a.bits.or(b.bits)).both(Scalar::unsigned(a.umin.max(b.umin), u64::MAX))
-            }
+            Alu::And => Scalar::with_bits(a.bits.and(b.bits)).both(Scalar::unsigned(0, a.umax.min(b.umax))),
+            Alu::Or => Scalar::with_bits(a.bits.or(b.bits)).both(Scalar::unsigned(a.umin.max(b.umin), u64::MAX)),
             Alu::Xor => Scalar::with_bits(a.bits.xor(b.bits)),
             Alu::Lsh | Alu::Rsh | Alu::Arsh => match b.known() {
                 Some(by) => Scalar::shifted(alu, a, (by & (width - 1)) as u32),

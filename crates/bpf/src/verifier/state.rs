@@ -97,7 +97,7 @@ impl Register {
             Kind::Number => {
                 // After `clean` an identity is that of several registers.
                 self.var.contains(&other.var) && (self.id == 0 || other.id != 0 && ids.same(self.id, other.id))
-            },
+            }
             Kind::Packet => {
                 self.off == other.off
                     && self.range <= other.range
@@ -153,11 +153,13 @@ impl Slot {
     pub(super) fn bytes(&self) -> [Byte; SLOT_BYTES as usize] {
         match self {
             Slot::Bytes(bytes) => *bytes,
-            Slot::Spilled(register) => [match register {
-                Register { kind: Kind::Number, .. } if register.var.known() == Some(0) => Byte::Zero,
-                Register { kind: Kind::Unset, .. } => Byte::Unset,
-                _ => Byte::Any,
-            }; SLOT_BYTES as usize],
+            Slot::Spilled(register) => {
+                [match register {
+                    Register { kind: Kind::Number, .. } if register.var.known() == Some(0) => Byte::Zero,
+                    Register { kind: Kind::Unset, .. } => Byte::Unset,
+                    _ => Byte::Any,
+                }; SLOT_BYTES as usize]
+            }
         }
     }
 

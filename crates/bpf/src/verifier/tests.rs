@@ -8,7 +8,8 @@ use random::Random;
 
 /// Numbers near the places where something changes, and any others.
 fn number(random: &mut Random) -> u64 {
-    let near = [0, 1, 31, 32, 63, 64, 0x7fff_ffff, 0x8000_0000, 0xffff_ffff, 1 << 32, i64::MAX as u64, 1 << 63, u64::MAX];
+    let near =
+        [0, 1, 31, 32, 63, 64, 0x7fff_ffff, 0x8000_0000, 0xffff_ffff, 1 << 32, i64::MAX as u64, 1 << 63, u64::MAX];
     let offset = random.below(9).wrapping_sub(4);
     match random.below(4) {
         0 => random.next_u64(),

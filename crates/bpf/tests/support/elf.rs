@@ -34,6 +34,9 @@ pub struct Symbol {
     pub kind: u8,
 }
 
+/// Name, type, flags, data, link, info and entry size of a section that is written.
+type Header = (u32, u32, u64, Vec<u8>, u32, u32, u64);
+
 /// A file.
 #[derive(Clone, Debug)]
 pub struct File {
@@ -97,14 +100,15 @@ impl File {
             strings.push(0);
             at
         };
-        let mut contents: Vec<(u32, u32, u64, Vec<u8>, u32, u32, u64)> = Vec::new();
+        let mut contents: Vec<Header> = Vec::new();
         for section in &self.sections {
             contents.push((string(&section.name), 1, section.flags, section.data.clone(), 0, 0, 0));
         }
         for (i, section) in self.sections.iter().enumerate() {
             let mut data = Vec::new();
             for (offset, symbol, kind) in &section.relocations {
-                let symbol = self.symbols.iter().position(|s| s.name == *symbol).expect("a symbol of the file") as u64 + 1;
+                let symbol =
+                    self.symbols.iter().position(|s| s.name == *symbol).expect("a symbol of the file") as u64 + 1;
                 data.extend(offset.to_le_bytes());
                 data.extend((symbol << 32 | u64::from(*kind)).to_le_bytes());
             }

@@ -30,8 +30,8 @@ use openflow::field::{OxmNumber, class};
 use openflow::{Action, FieldId, Match};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use subtable::Subtable;
 pub(crate) use subtable::Keep;
+use subtable::Subtable;
 use trie::Tries;
 
 /// A flow, and what its actions say about conjunctions.

@@ -174,7 +174,13 @@ impl Runner {
     pub fn new(layout: &Arc<Layout>, vm: &Arc<Vm>) -> Runner {
         // OXM number 8 is `ip_dscp` (OpenFlow 1.3.5, 7.2.3.7).
         let dscp = layout.fields().basic(8).map(|field| layout.place(field).clone());
-        Runner { layout: Arc::clone(layout), vm: Arc::clone(vm), saved: Vec::new(), captures: Captures::default(), dscp }
+        Runner {
+            layout: Arc::clone(layout),
+            vm: Arc::clone(vm),
+            saved: Vec::new(),
+            captures: Captures::default(),
+            dscp,
+        }
     }
 
     /// Runs a list on a packet. The record is as it was if the packet's TTL is over, and nothing has left then.
@@ -335,7 +341,8 @@ pub(crate) fn apply_meter(meter: &Meter, bytes: u32, now_us: u64) -> Metered {
     for band in &meter.bands {
         // Of the unit's thousandths per second: rate * 1000 packets' thousandths, or rate * 1000 bits' thousandths.
         let rate = u64::from(band.band.rate) * 1000 * scale;
-        let burst = if meter.flags & meter_flag::BURST != 0 && band.band.burst > 0 { band.band.burst } else { band.band.rate };
+        let burst =
+            if meter.flags & meter_flag::BURST != 0 && band.band.burst > 0 { band.band.burst } else { band.band.rate };
         let full = (u64::from(burst) * 1000 * scale).max(cost);
         let mut bucket = band.bucket.lock().unwrap_or_else(PoisonError::into_inner);
         let passed_us = now_us.saturating_sub(bucket.1);

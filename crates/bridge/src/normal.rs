@@ -61,7 +61,8 @@ impl Stations {
             return Arc::clone(station);
         }
         if all.len() >= ENTRIES_MAX {
-            let oldest = all.iter().min_by_key(|(_, station)| station.used_us.load(Ordering::Relaxed)).map(|(key, _)| *key);
+            let oldest =
+                all.iter().min_by_key(|(_, station)| station.used_us.load(Ordering::Relaxed)).map(|(key, _)| *key);
             oldest.and_then(|key| all.remove(&key));
         }
         let station = Arc::new(Station { port, used_us: AtomicU64::new(now_us) });

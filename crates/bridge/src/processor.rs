@@ -125,9 +125,7 @@ macro_rules! published {
         }
     };
 }
-published!(
-    exact_hits, megaflow_hits, misses, bypassed, entries, masks, limit, evictions, revalidations, captures_lost
-);
+published!(exact_hits, megaflow_hits, misses, bypassed, entries, masks, limit, evictions, revalidations, captures_lost);
 
 /// What the workers of a bridge share.
 pub struct Pipeline {

@@ -406,7 +406,7 @@ pub fn pass(
     processor: &mut Processor,
     program: &Program,
     layout: &Layout,
-    record: &[u64],
+    (record, bytes): (&[u64], u32),
     start: u64,
     now_us: u64,
 ) -> Vec<Left> {
@@ -417,7 +417,7 @@ pub fn pass(
         let port = layout.in_port().read(&received) as u32;
         let mut own = received.clone();
         let mut outputs = Collected::default();
-        let mut batch = [Arrival { record: &mut own, port, bytes: 100, start }];
+        let mut batch = [Arrival { record: &mut own, port, bytes, start }];
         processor.process(&mut batch, now_us, &mut outputs);
         assert!(outputs.ended, "a packet does not end");
         for left in outputs.left {
@@ -442,9 +442,10 @@ pub fn pass(
                 Left::Port(port, queue, max_len, is_modified, record) => {
                     // Only what belongs to the frame.
                     let of_frame = |record: &[u64]| -> Vec<u64> {
-                        let headers = program.headers.iter().flat_map(|header| {
-                            header.fields.iter().map(|field| field.slot).chain([header.valid])
-                        });
+                        let headers = program
+                            .headers
+                            .iter()
+                            .flat_map(|header| header.fields.iter().map(|field| field.slot).chain([header.valid]));
                         headers.map(|slot| layout.record().get_word(record, slot)).collect()
                     };
                     let sent = of_frame(&record);

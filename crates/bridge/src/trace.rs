@@ -22,7 +22,8 @@ pub fn matching(layout: &Layout, matching: &Match) -> String {
 
 /// A flow's match and what it does.
 pub(crate) fn flow(layout: &Layout, flow: &Flow) -> String {
-    let mut text = format!("priority {}, {}, cookie {:#x}", flow.priority, matching(layout, &flow.matching), flow.cookie);
+    let mut text =
+        format!("priority {}, {}, cookie {:#x}", flow.priority, matching(layout, &flow.matching), flow.cookie);
     for action in &flow.instructions.apply {
         let _ = write!(text, ", {action:?}");
     }

@@ -59,9 +59,21 @@ enum End {
     #[default]
     Done,
     Jump(u32),
-    Branch { cond: Value, then: u32, other: u32 },
-    Switch { on: Value, cases: Vec<(u64, u32)>, default: u32 },
-    WideSwitch { on: Operand, cases: Vec<(Bits, u32)>, default: u32 },
+    Branch {
+        cond: Value,
+        then: u32,
+        other: u32,
+    },
+    Switch {
+        on: Value,
+        cases: Vec<(u64, u32)>,
+        default: u32,
+    },
+    WideSwitch {
+        on: Operand,
+        cases: Vec<(Bits, u32)>,
+        default: u32,
+    },
 }
 
 /// A value of at most 64 bits.
@@ -73,19 +85,70 @@ enum Value {
 
 #[derive(Debug)]
 enum Inst {
-    Mov { dst: u32, src: Value },
-    Bin { op: BinOp, dst: u32, a: Value, b: Value, width: u32 },
-    Un { op: UnOp, dst: u32, a: Value, width: u32 },
-    Sext { dst: u32, a: Value, from: u32, to: u32 },
+    Mov {
+        dst: u32,
+        src: Value,
+    },
+    Bin {
+        op: BinOp,
+        dst: u32,
+        a: Value,
+        b: Value,
+        width: u32,
+    },
+    Un {
+        op: UnOp,
+        dst: u32,
+        a: Value,
+        width: u32,
+    },
+    Sext {
+        dst: u32,
+        a: Value,
+        from: u32,
+        to: u32,
+    },
     /// `a >> shift & mask`: truncations and slices.
-    Extract { dst: u32, a: Value, shift: u32, mask: u64 },
-    Concat { dst: u32, hi: Value, lo: Value, shift: u32 },
-    SetSlice { dst: u32, a: Value, shift: u32, mask: u64 },
-    Select { dst: u32, cond: Value, then: Value, other: Value },
-    Zero { from: u32, words: u32 },
-    Param { dst: u32, words: u32, param: usize, width: u32 },
+    Extract {
+        dst: u32,
+        a: Value,
+        shift: u32,
+        mask: u64,
+    },
+    Concat {
+        dst: u32,
+        hi: Value,
+        lo: Value,
+        shift: u32,
+    },
+    SetSlice {
+        dst: u32,
+        a: Value,
+        shift: u32,
+        mask: u64,
+    },
+    Select {
+        dst: u32,
+        cond: Value,
+        then: Value,
+        other: Value,
+    },
+    Zero {
+        from: u32,
+        words: u32,
+    },
+    Param {
+        dst: u32,
+        words: u32,
+        param: usize,
+        width: u32,
+    },
     /// Anything with a value of more than 64 bits.
-    Wide { op: Op, dst: ir::SlotId, width: u32 },
+    Wide {
+        op: Op,
+        dst: ir::SlotId,
+        width: u32,
+    },
 }
 
 impl Vm {

@@ -1,11 +1,11 @@
 //! With the cache against without it: random tables, groups and packets, and random changes in between.
 
 use super::*;
-use crate::flow::Group;
+use crate::flow::{Group, Meter, MeterBand};
 use crate::key::low128;
 use crate::testing::{Left, TestBridge, pass, program, set_validity};
-use openflow::action::{HeaderAction, Learn, LearnSpec, NO_BUFFER, Source, Subfield, port};
-use openflow::message::{GroupKind, Selection};
+use openflow::action::{BundleAlgorithm, Controller, HashFields, HeaderAction, Learn, MultipathAlgorithm, LearnSpec, NO_BUFFER, Source, Subfield, port};
+use openflow::message::{Band, BandKind, GroupKind, Selection, meter_flag};
 use openflow::{Action, Bucket, FieldId, Instructions, Match};
 use random::Random;
 
@@ -33,13 +33,13 @@ impl Pair {
     }
 
     /// Sends a packet through both; the outputs are the same.
-    fn send(&mut self, record: &[u64], start: [u64; 2], now_us: u64) -> Vec<Left> {
+    fn send(&mut self, record: &[u64], bytes: u32, start: [u64; 2], now_us: u64) -> Vec<Left> {
         let layout = Arc::clone(self.bridges[0].layout());
-        let mut got = (0..2).map(|i| pass(&mut self.processors[i], &self.program, &layout, record, start[i], now_us));
+        let mut got = (0..2).map(|i| pass(&mut self.processors[i], &self.program, &layout, (record, bytes), start[i], now_us));
         let (with, without) = (got.next().unwrap(), got.next().unwrap());
         if with != without {
             for i in 0..2 {
-                let subject = Subject { record, bytes: 100, start: 0, now_us };
+                let subject = Subject { record, bytes, start: start[i], now_us };
                 let lines = crate::trace::trace(self.pipelines[i].shared(), subject);
                 eprintln!("bridge {i}:\n{}", lines.join("\n"));
             }
@@ -66,7 +66,8 @@ impl Pair {
                 .map(|g| (g.id, g.usage.counts(), g.buckets.iter().map(|(_, usage)| usage.counts()).collect::<Vec<_>>()))
                 .collect();
             groups.sort();
-            (all, groups)
+            let meters = tables.meters().map(|m| (m.id, m.usage.counts(), m.bands[0].usage.counts()));
+            (all, groups, meters.collect::<Vec<_>>())
         };
         assert_eq!(counts(&self.bridges[0]), counts(&self.bridges[1]), "counts differ");
         let packet_ins = self.bridges.each_ref().map(|bridge| bridge.packet_ins.lock().unwrap().clone());
@@ -162,7 +163,7 @@ fn random_actions(random: &mut Random, bridge: &TestBridge, table: u8, depth: u3
 
 fn random_action(random: &mut Random, bridge: &TestBridge, table: u8, depth: u32) -> Action {
     let bits = *random.pick(&[1, 3, 8, 12]);
-    match random.below(22) {
+    match random.below(27) {
         0..4 => {
             let ports = [1, 2, 3, 4, port::IN_PORT, port::FLOOD, port::ALL, port::CONTROLLER, port::NORMAL, 9];
             Action::Output { port: *random.pick(&ports), max_len: NO_BUFFER }
@@ -208,6 +209,32 @@ fn random_action(random: &mut Random, bridge: &TestBridge, table: u8, depth: u32
                 ],
             }))
         }
+        21 => Action::Meter(random.range(1, 3)),
+        22 => Action::Multipath {
+            hash: *random.pick(&[HashFields::EthSrc, HashFields::SymmetricL4, HashFields::SymmetricL3]),
+            basis: 5,
+            algorithm: MultipathAlgorithm::ModuloN,
+            max_link: 3,
+            argument: 0,
+            to: random_part(random, bridge, 8),
+        },
+        23 => Action::Bundle {
+            hash: HashFields::SymmetricL4,
+            basis: 0,
+            algorithm: BundleAlgorithm::HighestRandomWeight,
+            members: vec![1, 2, 3],
+            to: random.one_in(2).then(|| random_part(random, bridge, 16)),
+        },
+        24 => Action::OutputField { field: random_part(random, bridge, 3), max_len: NO_BUFFER },
+        25 => Action::Controller(Controller {
+            max_len: 20,
+            id: 1,
+            reason: 1,
+            userdata: vec![1],
+            pause: random.one_in(2),
+            meter: random.one_in(3).then_some(1),
+        }),
+        26 => Action::Conjunction { clause: random.below(2) as u8, clauses: 2, id: random.below(2) as u32 },
         20 => Action::CheckPacketLarger { bytes: *random.pick(&[64, 100, 128]), to: random_part(random, bridge, 1) },
         _ => Action::WriteActions(vec![Action::Output { port: random.range(1, 4), max_len: 0 }]),
     }
@@ -215,7 +242,7 @@ fn random_action(random: &mut Random, bridge: &TestBridge, table: u8, depth: u32
 
 fn random_instructions(random: &mut Random, bridge: &TestBridge, table: u8) -> Instructions {
     Instructions {
-        meter: None,
+        meter: random.one_in(10).then(|| random.range(1, 3)),
         apply: random_actions(random, bridge, table, 0),
         clear: random.one_in(8),
         write: if random.one_in(4) { random_actions(random, bridge, table, 2) } else { Vec::new() },
@@ -232,7 +259,8 @@ fn random_group(random: &mut Random, bridge: &TestBridge, id: u32) -> Arc<Group>
             actions.retain(|action| !matches!(action, Action::Group(other) if *other <= id));
             actions.push(Action::Output { port: random.range(1, 4), max_len: 0 });
             let watch_port = random.one_in(2).then(|| random.range(1, 4));
-            (Bucket { id: number, weight: 1 + number as u16, watch_port, watch_group: None, actions }, Arc::default())
+            let watch_group = random.one_in(4).then(|| random.range(1, 4));
+            (Bucket { id: number, weight: 1 + number as u16, watch_port, watch_group, actions }, Arc::default())
         })
         .collect();
     Arc::new(Group { id, kind, buckets, selection: Selection::default(), created_us: 0, usage: Arc::default() })
@@ -289,6 +317,15 @@ fn round(seed: u64, changes: usize, packets: usize) -> CacheStats {
     for _ in 0..20 {
         change(&mut random, &pair);
     }
+    for (id, kind) in [(1, BandKind::Drop), (2, BandKind::DscpRemark(1))] {
+        pair.both(|bridge| {
+            let band = Band { kind, rate: 200, burst: 2 };
+            let bands = vec![MeterBand { band, bucket: Mutex::new((0, 0)), usage: Arc::default() }];
+            let flags = meter_flag::PKTPS | meter_flag::BURST;
+            let meter = Meter { id, flags, bands, created_us: 0, usage: Arc::default() };
+            bridge.write().replace_meter(id, Some(Arc::new(meter)));
+        });
+    }
     let mut records: Vec<Vec<u64>> = Vec::new();
     let mut now_us = 0;
     for _ in 0..changes {
@@ -309,7 +346,7 @@ fn round(seed: u64, changes: usize, packets: usize) -> CacheStats {
             } else {
                 [0, 0]
             };
-            pair.send(&record, start, now_us);
+            pair.send(&record, random.range(60, 200), start, now_us);
             now_us += random.below(2000);
             if random.one_in(10) {
                 pair.processors.iter_mut().for_each(|processor| processor.idle(now_us));
@@ -324,13 +361,78 @@ fn round(seed: u64, changes: usize, packets: usize) -> CacheStats {
 #[test]
 fn the_cache_makes_no_difference() {
     let mut sum = CacheStats::default();
-    for seed in 0..60 {
+    let rounds = std::env::var("SLUICE_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(60);
+    for seed in 0..rounds {
         let stats = round(seed, 12, 60);
         sum.exact_hits += stats.exact_hits;
         sum.megaflow_hits += stats.megaflow_hits;
         sum.misses += stats.misses;
         sum.revalidations += stats.revalidations;
     }
-    println!("{sum:?}");
     assert!(sum.exact_hits > 1000 && sum.megaflow_hits > 5000 && sum.revalidations > 500, "{sum:?}");
+}
+
+/// A table of one flow for each of many addresses, behind a table that classifies by port.
+fn forwarding(bridge: &TestBridge, flows: u32) {
+    let matching = bridge.matching(&[("in_port", 1)]);
+    bridge.add(0, 1, matching, vec![Action::Resubmit { port: None, table: Some(1), with_ct: false }]);
+    bridge.add(1, 0, Match::any(), vec![Action::Resubmit { port: None, table: Some(2), with_ct: false }]);
+    for i in 0..flows {
+        let matching = bridge.matching(&[("eth_type", 0x800), ("ipv4_dst", u128::from(i))]);
+        let field = bridge.field("eth_dst");
+        let rewrite = Action::SetField { field, value: 0x0200_0000_0000 | u128::from(i), mask: low128(48) };
+        let dec = Action::Header { name: HeaderAction::DecNwTtl, argument: 0 };
+        bridge.add(2, 1, matching, vec![rewrite, dec, Action::Output { port: 2, max_len: 0 }]);
+    }
+}
+
+/// Sends `count` packets of `flows` flows in batches of 32; nanoseconds per packet.
+fn time(processor: &mut Processor, bridge: &TestBridge, program: &ir::Program, flows: u32, count: u32) -> f64 {
+    struct Nothing;
+    impl Outputs for Nothing {
+        fn send(&mut self, _: abi::flows::Output, _: &[u64], _: u32, _: u8) {}
+        fn capture(&mut self, _: abi::flows::Output, _: &[u64], _: u64) {}
+        fn again(&mut self, _: abi::flows::Output, _: &[u64], _: u64, _: bool) {}
+        fn end(&mut self, _: usize, _: bool) {}
+    }
+    let record = |i: u32| {
+        let fields = [("in_port", 1), ("eth_type", 0x800), ("nw_ttl", 64), ("ip_proto", 6), ("ipv4_dst", u128::from(i))];
+        bridge.record(program, &fields)
+    };
+    let records: Vec<Vec<u64>> = (0..flows).map(record).collect();
+    let mut batch: Vec<Vec<u64>> = records.iter().cycle().take(32).cloned().collect();
+    let (mut spent, mut next) = (Duration::ZERO, 0usize);
+    for i in 0..count / 32 {
+        for own in &mut batch {
+            own.copy_from_slice(&records[next % records.len()]);
+            next += 1;
+        }
+        let mut arrivals: Vec<Arrival<'_>> =
+            batch.iter_mut().map(|record| Arrival { record, port: 1, bytes: 64, start: 0 }).collect();
+        let begin = Instant::now();
+        processor.process(&mut arrivals, u64::from(i), &mut Nothing);
+        spent += begin.elapsed();
+    }
+    spent.as_nanos() as f64 / f64::from(count / 32 * 32)
+}
+
+#[test]
+#[ignore = "prints times"]
+fn times() {
+    let program = program();
+    for flows in [1, 100, 10_000] {
+        let bridge = TestBridge::new(&program);
+        forwarding(&bridge, flows);
+        let pipeline = Pipeline::new(Arc::clone(&bridge) as Arc<dyn Control>, &program).unwrap();
+        let mut processor = pipeline.worker(0);
+        pipeline.set_use(Use::Never);
+        let without = time(&mut processor, &bridge, &program, flows, 64_000);
+        pipeline.set_use(Use::Always);
+        let first = time(&mut processor, &bridge, &program, flows, flows.max(32));
+        let with = time(&mut processor, &bridge, &program, flows, 640_000);
+        println!(
+            "{flows} flows: {without:.0} ns without the cache, {first:.0} ns first, {with:.0} ns with it; {:?}",
+            processor.stats
+        );
+    }
 }

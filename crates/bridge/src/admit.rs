@@ -34,8 +34,10 @@ impl Admit {
         }
     }
 
-    /// What a flow of a table does.
-    pub fn instructions(&self, tables: &Tables, instructions: &Instructions, table: u8) -> Result<(), Error> {
+    /// What a flow of a table with this match does.
+    pub fn flow(&self, tables: &Tables, instructions: &Instructions, matching: &Match, table: u8) -> Result<(), Error> {
+        openflow::check::check(instructions, matching, self.fields())?;
+        check_conjunctions(instructions)?;
         if let Some(next) = instructions.goto
             && (next >= limit::TABLES || next <= table && table != crate::flow_mod::ALL_TABLES)
         {
@@ -48,8 +50,16 @@ impl Admit {
         self.actions(tables, &instructions.write)
     }
 
-    /// Actions of a flow, a bucket or a packet-out.
-    pub fn actions(&self, tables: &Tables, actions: &[Action]) -> Result<(), Error> {
+    /// Actions of a bucket or a packet-out.
+    pub fn list(&self, tables: &Tables, actions: &[Action]) -> Result<(), Error> {
+        openflow::check::check_unmatched(actions, self.fields())?;
+        if actions.iter().any(|action| matches!(action, Action::Conjunction { .. })) {
+            return Err(Error::new(ErrorKind::NxbacBadConjunction, "only flows are parts of conjunctions"));
+        }
+        self.actions(tables, actions)
+    }
+
+    fn actions(&self, tables: &Tables, actions: &[Action]) -> Result<(), Error> {
         let mut result = Ok(());
         each_action(actions, &mut |action| {
             if result.is_ok() {
@@ -91,6 +101,12 @@ impl Admit {
             Action::GotoTable(table) if *table >= limit::TABLES => {
                 Err(Error::new(ErrorKind::BicBadTableId, format!("there is no table {table}")))
             }
+            Action::SetField { field, .. } | Action::SetFieldIfPresent { field, .. }
+                if !self.fields().get(*field).writable =>
+            {
+                let why = format!("`{}` cannot be written", self.fields().get(*field).name);
+                Err(Error::new(ErrorKind::BacBadSetArgument, why))
+            }
             Action::Unsupported(name) => Err(Error::new(ErrorKind::BacBadType, format!("`{name}` is not supported"))),
             _ => Ok(()),
         }
@@ -108,6 +124,30 @@ fn can_output(to: u32) -> Result<(), Error> {
 fn has_meter(tables: &Tables, id: u32) -> Result<(), Error> {
     if id == 0 || id > meter::MAX || tables.meter(id).is_none() {
         return Err(Error::new(ErrorKind::MmfcInvalidMeter, format!("there is no meter {id}")));
+    }
+    Ok(())
+}
+
+/// A flow that is part of a conjunction does nothing else (ovs-actions(7), "conjunction").
+fn check_conjunctions(instructions: &Instructions) -> Result<(), Error> {
+    let mut has_conjunction = false;
+    let mut conjunctions = 0;
+    crate::references::each_of_flow(instructions, &mut |action| {
+        has_conjunction |= matches!(action, Action::Conjunction { .. });
+        conjunctions += usize::from(matches!(action, Action::Conjunction { .. } | Action::Note(_)));
+    });
+    let Instructions { meter, apply, clear, write, metadata, goto } = instructions;
+    let is_alone = conjunctions == apply.len()
+        && !clear
+        && write.is_empty()
+        && meter.is_none()
+        && metadata.is_none()
+        && goto.is_none();
+    if has_conjunction && !is_alone {
+        return Err(Error::new(
+            ErrorKind::NxbacBadConjunction,
+            "a flow with `conjunction` does nothing else but `note`",
+        ));
     }
     Ok(())
 }

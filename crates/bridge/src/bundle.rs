@@ -220,7 +220,7 @@ impl crate::flow_mod::Plan<'_> {
             1..port::MAX | port::CONTROLLER | port::LOCAL | port::ANY => {}
             other => return refuse(ErrorKind::BrcBadPort, format!("a packet cannot have come by port {other:#x}")),
         }
-        self.admit.actions(self.tables, &packet.actions)
+        self.admit.list(self.tables, &packet.actions)
     }
 }
 

@@ -22,7 +22,7 @@ use crate::bridge::Bridge;
 use crate::bundle::Bundles;
 use crate::controllers::Endpoint;
 use crate::stats::Answer;
-use openflow::message::Framed;
+use openflow::message::{Framed, Reply};
 use openflow::wire::{self, Formats, HEADER};
 use openflow::{Error, ErrorKind, Message, Version};
 use std::sync::Arc;
@@ -320,11 +320,10 @@ impl Connection {
         let (Phase::Open(version), Some(mut ongoing)) = (self.phase.clone(), self.ongoing.take()) else { return };
         let (reply, more) = ongoing.answer.part(&self.bridge, version);
         let start = self.output.len();
-        let fields = self.bridge.fields();
-        match wire::write_reply(version, ongoing.xid, &reply, fields, &ongoing.formats, &mut self.output) {
+        match self.write_reply(version, ongoing.xid, reply, &ongoing.formats) {
             Ok(left_out) => {
                 if left_out > 0 {
-                    tracing::debug!("{}: {left_out} entries are too long for a message", self.options.uri);
+                    tracing::debug!("{}: {left_out} entries are left out: too long, or not to be said", self.options.uri);
                 }
                 if more {
                     mark_more(&mut self.output[start..]);
@@ -336,6 +335,36 @@ impl Connection {
                 self.send_error(ongoing.xid, error.kind, &ongoing.head);
             }
         }
+    }
+
+    /// Appends a reply; flows that the version cannot say are left out, and counted.
+    fn write_reply(&mut self, version: Version, xid: u32, mut reply: Reply, formats: &Formats) -> Result<usize, Error> {
+        let fields = self.bridge.fields();
+        let done = wire::write_reply(version, xid, &reply, fields, formats, &mut self.output);
+        let Err(error) = done else { return done };
+        let mut scratch = Vec::new();
+        let mut can_say = |reply: &Reply| {
+            scratch.clear();
+            wire::write_reply(version, xid, reply, fields, formats, &mut scratch).is_ok()
+        };
+        let mut left_out = 0;
+        match &mut reply {
+            Reply::Flow(flows) => {
+                let all = flows.len();
+                flows.retain(|flow| can_say(&Reply::Flow(vec![flow.clone()])));
+                left_out += all - flows.len();
+            }
+            Reply::FlowMonitor(updates) => {
+                let all = updates.len();
+                updates.retain(|update| can_say(&Reply::FlowMonitor(vec![update.clone()])));
+                left_out += all - updates.len();
+            }
+            _ => return Err(error),
+        }
+        if left_out == 0 {
+            return Err(error);
+        }
+        Ok(left_out + wire::write_reply(version, xid, &reply, fields, formats, &mut self.output)?)
     }
 
     fn xid(&mut self) -> u32 {

@@ -108,7 +108,7 @@ impl Plan<'_> {
 
     fn add(&self, request: &FlowMod, origin: &Origin) -> Result<Vec<FlowChange>, Error> {
         let number = if request.table == ALL_TABLES { 0 } else { request.table };
-        self.admit.instructions(self.tables, &request.instructions, number)?;
+        self.admit.flow(self.tables, &request.instructions, &request.matching, number)?;
         let table = self.tables.table(number);
         let old = table.flows.find(&request.matching, request.priority);
         let mut changes = Vec::new();
@@ -157,7 +157,10 @@ impl Plan<'_> {
             if origin.version == Version::V10 && request.cookie_mask == 0 {
                 return self.add(request, origin);
             }
-            return self.admit.instructions(self.tables, &request.instructions, request.table).map(|()| Vec::new());
+            return self
+                .admit
+                .flow(self.tables, &request.instructions, &request.matching, request.table)
+                .map(|()| Vec::new());
         }
         let changes_cookie = origin.version == Version::V10 && request.cookie_mask == 0 && request.cookie != u64::MAX;
         let resets = request.flags & flow_flag::RESET_COUNTS != 0;
@@ -165,7 +168,7 @@ impl Plan<'_> {
         let mut changes = Vec::with_capacity(found.len());
         for old in found {
             if admitted != Some(old.table) {
-                self.admit.instructions(self.tables, &request.instructions, old.table)?;
+                self.admit.flow(self.tables, &request.instructions, &request.matching, old.table)?;
                 admitted = Some(old.table);
             }
             let new = Flow {

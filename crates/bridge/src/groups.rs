@@ -83,7 +83,6 @@ impl Plan<'_> {
         if old.is_none() && self.tables.groups().len() >= limit::GROUPS {
             return Err(Error::new(ErrorKind::GmfcOutOfGroups, format!("there are {} groups", limit::GROUPS)));
         }
-        self.check_buckets(kind, buckets)?;
         // Counts of buckets that stay are kept.
         let usage = |bucket: &Bucket| {
             let mut known = old.into_iter().flat_map(|old| &old.buckets);
@@ -99,6 +98,7 @@ impl Plan<'_> {
             usage: old.map_or_else(|| Arc::new(Usage::new(self.now_us)), |old| Arc::clone(&old.usage)),
         };
         self.check_chain(&new)?;
+        self.check_buckets(kind, buckets)?;
         Ok(vec![Change::Group { id, old: old.cloned(), new: Some(Arc::new(new)) }])
     }
 
@@ -132,7 +132,7 @@ impl Plan<'_> {
                     "a bucket of a fast failover group watches a port or group",
                 ));
             }
-            self.admit.actions(self.tables, &bucket.actions)?;
+            self.admit.list(self.tables, &bucket.actions)?;
         }
         Ok(())
     }
@@ -151,7 +151,11 @@ impl Plan<'_> {
             }
             match self.tables.group(id) {
                 Some(next) => each_next_group(next, &mut |id| open.push(id)),
-                None => return Err(Error::new(ErrorKind::GmfcBadWatch, format!("there is no group {id} to watch"))),
+                None => {
+                    let is_watched = new.buckets.iter().any(|(bucket, _)| bucket.watch_group == Some(id));
+                    let kind = if is_watched { ErrorKind::GmfcBadWatch } else { ErrorKind::BacBadOutGroup };
+                    return Err(Error::new(kind, format!("there is no group {id}")));
+                }
             }
         }
         Ok(())

@@ -79,6 +79,18 @@ impl Bridge {
         self.change(origin, |plan| plan.table_mod(table, config, vacancy, origin.version))
     }
 
+    /// Sets how many flows a table holds at most; `None` for [`limit::FLOWS_PER_TABLE`]. Flows beyond stay.
+    pub fn set_max_flows(&self, table: u8, max: Option<u32>) {
+        let _ = self.change(&Origin::SWITCH, |plan| {
+            let Some((_, found)) = plan.tables.iter().find(|(number, _)| *number == table) else {
+                return Ok(Vec::new());
+            };
+            let old = found.settings.clone();
+            let new = crate::tables::TableSettings { max_flows: max, ..old.clone() };
+            Ok(vec![Change::Settings { table, old, new }])
+        });
+    }
+
     /// Sets a connection's role, or tells it (1.3.5, 6.3.6 and 7.3.9). A new master makes the former one a slave.
     pub(crate) fn role(&self, endpoint: &Endpoint, request: &RoleRequest) -> Result<RoleRequest, Error> {
         let mut state = self.state();

@@ -29,6 +29,15 @@ pub fn check_list(actions: &[Action], matching: &Match, fields: &Fields) -> Resu
     actions.iter().try_for_each(|action| check.action(action))
 }
 
+/// Checks a list of actions for packets of which nothing is known: those of buckets and packet-outs.
+///
+/// # Errors
+/// See [`check`]; never `OFPBAC_MATCH_INCONSISTENT` but for what is learned.
+pub fn check_unmatched(actions: &[Action], fields: &Fields) -> Result<(), Error> {
+    let mut check = Check { matching: &Match::any(), fields, is_certain: false };
+    actions.iter().try_for_each(|action| check.action(action))
+}
+
 struct Check<'a> {
     matching: &'a Match,
     fields: &'a Fields,

@@ -4,7 +4,7 @@ use super::{Connection, OUTPUT_MAX};
 use crate::controllers::{Event, PacketInEvent, Update, packet_in_reason};
 use crate::stats::{flow_entry, since};
 use openflow::message::{Counts, FlowRemoved, FlowUpdate, PacketIn, Reply};
-use openflow::{Message, Version, wire};
+use openflow::{Message, Version};
 
 /// Updates in a message.
 const UPDATES: usize = 64;
@@ -75,8 +75,8 @@ impl Connection {
             return;
         }
         let reply = Reply::FlowMonitor(std::mem::take(updates));
-        if let Err(error) = wire::write_reply(version, 0, &reply, self.bridge.fields(), &self.formats, &mut self.output)
-        {
+        let formats = self.formats;
+        if let Err(error) = self.write_reply(version, 0, reply, &formats) {
             tracing::debug!("{}: flow updates not sent: {error}", self.options.uri);
         }
     }

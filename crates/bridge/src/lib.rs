@@ -44,3 +44,6 @@ pub use connection::{Connection, ConnectionOptions};
 pub use controllers::PacketInEvent;
 pub use flow_mod::Origin;
 pub use host::Host;
+
+/// The protocols of a bridge for which nobody names others: `p4/openflow.p4`.
+pub const PROTOCOLS: &str = include_str!("../p4/openflow.p4");

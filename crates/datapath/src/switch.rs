@@ -468,6 +468,11 @@ impl Switch {
         Ok(())
     }
 
+    /// Has flow processors do their own work ([`abi::flows::FlowProcessor::idle`]), and waits for that.
+    pub fn settle(&self) -> Result<(), SwitchError> {
+        self.tell_all(|| Command::Settle)
+    }
+
     /// Stops all workers between two bursts until the result is dropped: packets see all that is changed meanwhile, or
     /// nothing of it. Not to be called while something is held.
     pub fn hold(&self) -> Result<Held, SwitchError> {

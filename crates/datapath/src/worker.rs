@@ -92,6 +92,8 @@ pub(crate) enum Command {
     /// The same, once the gate is open, with no packet of the device in between.
     PipelineBehind(Arc<Gate>, u64, Arc<Pipeline>),
     Inject(Injected),
+    /// Flow processors do their own work now.
+    Settle,
     Hold(Arc<Gate>),
     Tap(Arc<Tap>),
     Untap(Arc<Tap>),
@@ -324,6 +326,10 @@ impl Worker {
                 Command::Pipeline(device, pipeline) => {
                     let now_us = self.clock.us_at(ticks());
                     self.devices.run(device, pipeline, &self.setup, now_us);
+                }
+                Command::Settle => {
+                    let now_us = self.clock.us_at(ticks());
+                    self.devices.idle(now_us);
                 }
                 Command::Inject(injected) => self.injected.push(injected),
                 Command::Hold(gate) => {

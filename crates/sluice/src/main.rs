@@ -51,6 +51,7 @@ mod log;
 mod lsp;
 mod metrics;
 mod notify;
+mod openflow;
 mod operator;
 mod output;
 mod p4info;

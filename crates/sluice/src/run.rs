@@ -14,6 +14,7 @@ use crate::compile::CompileArgs;
 use crate::compiler::{Compiler, LimitArgs};
 use crate::devices::{self, DeviceArg, Devices, Wanted};
 use crate::notify::Service;
+use crate::openflow::OpenFlowArgs;
 use crate::operator::SwitchOperator;
 use crate::ports::{self, Opener};
 use crate::specialise::Specialise;
@@ -22,7 +23,7 @@ use crate::successor::{Predecessor, Successors, Takeover};
 use crate::target::{self, SwitchTarget};
 use crate::thrift::{self, ThriftArgs};
 use crate::transport::TransportArgs;
-use crate::{log, metrics, qos, stats};
+use crate::{log, metrics, openflow, qos, stats};
 use anyhow::{Context, Result, bail};
 use control::Control;
 use control::forwarding::ForwardingConfig;
@@ -73,6 +74,8 @@ pub struct Args {
     transport: TransportArgs,
     #[command(flatten)]
     thrift: ThriftArgs,
+    #[command(flatten)]
+    openflow: OpenFlowArgs,
     /// How log lines are written on stderr.
     #[arg(long, value_name = "text|json", default_value = "text", value_parser = ["text", "json"])]
     log_format: String,
@@ -174,6 +177,10 @@ fn run(args: &Args) -> Result<End> {
     if let Some(port) = args.bindings.iter().flat_map(|(ports, _)| ports).find(|port| !numbers.contains(port)) {
         bail!("--bind: there is no port {port}; -i {port}@DEVICE opens one");
     }
+    let mut wanted_bridge = args.openflow.wanted(args.transport.insecure())?;
+    if wanted_bridge.is_some() && args.entries.is_some() {
+        bail!("--entries are a P4 program's tables; a bridge gets its flows from `ovs-ofctl` or a controller");
+    }
     datapath::memory::limit_cells(args.limits.state_bytes());
     let compiler = Compiler::in_children(args.limits.limits());
     let keeping = if predecessor.is_some() { args.state.taking_over() } else { args.state.clone() };
@@ -241,12 +248,23 @@ fn run(args: &Args) -> Result<End> {
         queues: traffic::Config::strict(args.priority_queues),
     }));
     let engine = if args.interpret { EngineKind::Interpreter } else { EngineKind::Machine };
+    let bridge_code = (code.clone(), engine);
     let target =
         SwitchTarget::new(Arc::clone(&switch), Arc::clone(&compiler), options, code, engine, args.specialise.into());
     let handle = Handle::new(Control::new());
     let devices = Arc::new(Devices::new(Arc::clone(&switch), Arc::clone(&handle), target, state.clone(), opener));
     devices.begin(&wanted, &command_line, &expected)?;
+    let mut bridge = None;
     for device in switch.devices() {
+        if let Some(wanted) = wanted_bridge.take_if(|_| device == args.device_id) {
+            let (code, engine) = &bridge_code;
+            bridge = wanted.begin(&switch, device, &compiler, &args.compile.options()?, (code, *engine))?;
+            if bridge.is_none() {
+                return Ok(End::Code(ExitCode::from(1)));
+            }
+            devices.learn_name(device);
+            continue;
+        }
         let program = programs.get(&device).map(|(path, text)| (*path, text.as_slice()));
         let restored = match &state {
             Some(state) => {
@@ -324,6 +342,7 @@ fn run(args: &Args) -> Result<End> {
     for link in switch.links() {
         announce!("{} leads to {}", link.from, link.to);
     }
+    let bridge = bridge.map(openflow::Running::serve).transpose()?;
     let (tell, told) = channel();
     let (ready, takeovers) = channel();
     let successors = Arc::new(Successors::new(state.clone(), std::env::args_os().collect(), ready));
@@ -377,6 +396,7 @@ fn run(args: &Args) -> Result<End> {
         bail!("the events thread has panicked");
     }
     drop(thrift);
+    drop(bridge);
     listeners.shutdown();
     // Freeing each entry takes a while, and who restarts the switch waits for its end.
     switch.devices().into_iter().filter_map(|device| switch.pipeline_of(device)).for_each(std::mem::forget);

@@ -1,0 +1,200 @@
+//! `sluice run --openflow`: the first device is an OpenFlow bridge (`crates/bridge`) over protocols of a P4 program.
+//!
+//! ```text
+//!   ovs-ofctl ─▶ management socket ─┐
+//!   controllers ◀─▶ tcp, unix ──────┴─ connection threads (`openflow/serve.rs`) ─▶ bridge ◀─ workers
+//!   ticker thread: timeouts of flows, changes of ports
+//! ```
+//!
+//! Tests: `tests/py/test_openflow.py`.
+
+mod address;
+mod host;
+mod serve;
+
+use crate::compiler::Compiler;
+use crate::compiler::protocol::Wants;
+use address::{Active, Passive};
+use anyhow::{Context, Result, bail};
+use bridge::{Bridge, BridgeOptions};
+use datapath::{CodeOptions, EngineKind, Pipeline, Switch};
+use frontend::Options;
+use host::SwitchHost;
+use openflow::message::{Desc, FlowCommand, FlowMod, Timeouts};
+use openflow::{Action, Instructions, Match, action::port};
+use serve::Server;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Flags of a bridge.
+#[derive(clap::Args, Clone, Debug)]
+pub struct OpenFlowArgs {
+    /// The device of --device-id is an OpenFlow bridge, over the protocols of this program or, without one, of Sluice's own
+    /// openflow.p4.
+    #[arg(long, value_name = "X.p4", num_args = 0..=1, require_equals = true, conflicts_with = "program")]
+    openflow: Option<Option<PathBuf>>,
+    /// The bridge's management socket, for ovs-ofctl.
+    #[arg(long, value_name = "PATH", requires = "openflow")]
+    mgmt: Option<PathBuf>,
+    /// A controller: tcp:HOST[:PORT] and unix:PATH are dialled, ptcp:[PORT][:ADDRESS] and punix:PATH wait for it. The port is 6653
+    /// if none is given.
+    #[arg(long = "controller", value_name = "TARGET", requires = "openflow")]
+    controllers: Vec<String>,
+    /// The bridge's number, 16 hexadecimal digits at most; the device's id if none is given.
+    #[arg(long, value_name = "HEX", requires = "openflow", value_parser = parse_datapath)]
+    datapath_id: Option<u64>,
+    /// While no controller is connected: `secure` keeps the flows, `standalone` forwards as a learning switch does.
+    #[arg(long, value_name = "MODE", requires = "openflow", default_value = "standalone", value_parser = ["secure", "standalone"])]
+    fail_mode: String,
+}
+
+fn parse_datapath(text: &str) -> Result<u64, String> {
+    u64::from_str_radix(text.trim_start_matches("0x"), 16)
+        .map_err(|_| "not a number of 16 hexadecimal digits".to_string())
+}
+
+/// A bridge that is to begin.
+pub struct Wanted {
+    path: Option<PathBuf>,
+    management: Option<PathBuf>,
+    active: Vec<Active>,
+    passive: Vec<Passive>,
+    datapath: Option<u64>,
+    is_standalone: bool,
+}
+
+impl OpenFlowArgs {
+    /// What is asked for, if a bridge is.
+    ///
+    /// # Errors
+    /// If a controller's target is wrong, or open to other machines without `--insecure`.
+    pub fn wanted(&self, insecure: bool) -> Result<Option<Wanted>> {
+        let Some(path) = &self.openflow else { return Ok(None) };
+        let (mut active, mut passive) = (Vec::new(), Vec::new());
+        for target in &self.controllers {
+            match address::parse(target).map_err(|why| anyhow::anyhow!("--controller {target}: {why}"))? {
+                address::Target::Active(one) => active.push(one),
+                address::Target::Passive(one) => {
+                    if one.is_open() {
+                        if !insecure {
+                            bail!(
+                                "--controller {target}: other machines can connect there without TLS, and may change all that packets \
+                                 do; --insecure does it all the same"
+                            );
+                        }
+                        tracing::warn!("{target} is open to other machines without TLS (--insecure)");
+                    }
+                    passive.push(one);
+                }
+            }
+        }
+        Ok(Some(Wanted {
+            path: path.clone(),
+            management: self.mgmt.clone(),
+            active,
+            passive,
+            datapath: self.datapath_id,
+            is_standalone: self.fail_mode == "standalone",
+        }))
+    }
+}
+
+/// A bridge that runs.
+pub struct Running {
+    bridge: Arc<Bridge>,
+    host: Arc<SwitchHost>,
+    wanted: Wanted,
+}
+
+impl Wanted {
+    /// Compiles the program and makes the device run it.
+    ///
+    /// # Errors
+    /// If the program is refused, or cannot be made code.
+    pub fn begin(
+        self,
+        switch: &Arc<Switch>,
+        device: u64,
+        compiler: &Compiler,
+        options: &Options,
+        code: (&CodeOptions, EngineKind),
+    ) -> Result<Option<Running>> {
+        let output = match &self.path {
+            Some(path) => compiler.compile_file(path, options, Wants::default()),
+            None => compiler.compile_text("openflow.p4", bridge::PROTOCOLS, options, Wants::default()),
+        };
+        let output = output.map_err(|refusal| anyhow::anyhow!("--openflow: {}", refusal.message()))?;
+        eprint!("{}", output.messages);
+        if output.failed {
+            return Ok(None);
+        }
+        let name = self.path.as_deref().unwrap_or(Path::new("openflow.p4")).display().to_string();
+        let program = output.program.with_context(|| format!("{name} has no `main`, so there is nothing to run"))?;
+        if program.openflow.is_none() {
+            bail!("{name} is not a program of the OpenFlow model: its `main` is no `OpenFlowBridge`");
+        }
+        let program = Arc::new(program);
+        let host = Arc::new(SwitchHost::new(Arc::clone(switch), device));
+        let desc = Desc {
+            manufacturer: "Sluice".to_string(),
+            hardware: "Software switch".to_string(),
+            software: env!("CARGO_PKG_VERSION").to_string(),
+            serial: "None".to_string(),
+            datapath: format!("device {device}, {name}"),
+        };
+        let datapath = self.datapath.unwrap_or_else(|| host.default_datapath());
+        let bridge =
+            Bridge::new(&program, Arc::clone(&host) as Arc<dyn bridge::Host>, BridgeOptions { datapath, desc });
+        let bridge = Arc::new(bridge.map_err(|why| anyhow::anyhow!("{name}: {why}"))?);
+        let flows =
+            bridge::processor::Pipeline::new(Arc::clone(&bridge) as Arc<dyn bridge::translate::Control>, &program);
+        let flows = flows.map_err(|why| anyhow::anyhow!("{name}: {why}"))?;
+        host.set_flows(Arc::clone(&flows));
+        let pipeline = datapath::load_bridge(program, code.1, switch.workers(), code.0, flows)?;
+        let pipeline: Arc<Pipeline> = Arc::new(pipeline);
+        switch.set_pipeline_of(device, Some(pipeline))?;
+        announce!("device {device} is an OpenFlow bridge over {name}, datapath id {datapath:016x}");
+        Ok(Some(Running { bridge, host, wanted: self }))
+    }
+}
+
+impl Running {
+    /// Listens, dials and keeps time, until the result is dropped. To be called when the ports are there.
+    ///
+    /// # Errors
+    /// If a socket cannot be opened.
+    pub fn serve(self) -> Result<Server> {
+        let Running { bridge, host, wanted } = self;
+        host.tell_ports(&bridge);
+        if wanted.is_standalone {
+            normal(&bridge, true);
+        }
+        Server::begin(bridge, host, wanted)
+    }
+}
+
+/// Adds the flow of a learning switch, or removes it.
+fn normal(bridge: &Bridge, is_there: bool) {
+    let command = if is_there { FlowCommand::Add } else { FlowCommand::DeleteStrict };
+    let request = FlowMod {
+        command,
+        table: 0,
+        matching: Match::any(),
+        priority: 0,
+        cookie: 0,
+        cookie_mask: 0,
+        timeouts: Timeouts::default(),
+        buffer: u32::MAX,
+        out_port: port::ANY,
+        out_group: openflow::message::GROUP_ANY,
+        flags: 0,
+        importance: 0,
+        instructions: Instructions {
+            apply: vec![Action::Output { port: port::NORMAL, max_len: 0 }],
+            ..Instructions::default()
+        },
+    };
+    if let Err(error) = bridge.flow_mod(&request, &bridge::Origin::SWITCH) {
+        tracing::warn!("the bridge cannot forward as a learning switch: {}", error.text);
+    }
+}

@@ -1,0 +1,189 @@
+//! What a bridge needs of the switch.
+
+use bridge::processor::Pipeline;
+use bridge::{Bridge, Host};
+use datapath::Switch;
+use datapath::switch::PortInfo;
+use openflow::message::{Counts, Port, PortStats, Queue, QueueStats};
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// `OFPPC_PORT_DOWN`.
+const PORT_DOWN: u32 = 1;
+/// `OFPPS_LINK_DOWN`.
+const LINK_DOWN: u32 = 1;
+/// Bytes of a port's name in OpenFlow, without the end.
+const NAME_BYTES: usize = 15;
+
+/// The switch around a bridge.
+pub struct SwitchHost {
+    switch: Arc<Switch>,
+    device: u64,
+    /// What wakes connections' threads.
+    wakers: Mutex<BTreeMap<u64, Arc<OwnedFd>>>,
+    /// What workers have of the bridge.
+    flows: OnceLock<Arc<Pipeline>>,
+    /// Ports that the bridge knows, and since when.
+    ports: Mutex<BTreeMap<u32, (Port, u64)>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A port as OpenFlow describes it.
+fn described(port: &PortInfo) -> Port {
+    let mut name = port.name.clone();
+    let mut end = NAME_BYTES.min(name.len());
+    while !name.is_char_boundary(end) {
+        end -= 1;
+    }
+    name.truncate(end);
+    let kbps = port.link.speed_mbps.unwrap_or(0).saturating_mul(1000);
+    Port {
+        number: port.number,
+        address: port.mac.map_or([0; 6], |address| address.0),
+        name,
+        config: if port.in_service { 0 } else { PORT_DOWN },
+        state: if port.link.up { 0 } else { LINK_DOWN },
+        features: [0; 4],
+        speeds: [kbps, kbps],
+    }
+}
+
+impl SwitchHost {
+    /// Around the bridge that is this device.
+    pub fn new(switch: Arc<Switch>, device: u64) -> SwitchHost {
+        SwitchHost { switch, device, wakers: Mutex::default(), flows: OnceLock::new(), ports: Mutex::default() }
+    }
+
+    /// From now on, what workers have of the bridge.
+    pub fn set_flows(&self, flows: Arc<Pipeline>) {
+        // There is one.
+        let _ = self.flows.set(flows);
+    }
+
+    fn our_ports(&self) -> Vec<PortInfo> {
+        self.switch.ports().into_iter().filter(|port| port.bound_to == self.device).collect()
+    }
+
+    /// The bridge's number if nobody says another one: the device's id, as the low 48 bits.
+    pub fn default_datapath(&self) -> u64 {
+        self.device & 0xffff_ffff_ffff
+    }
+
+    /// Tells the bridge which ports have come, gone or changed.
+    pub fn tell_ports(&self, bridge: &Bridge) {
+        let now_us = self.switch.now_us();
+        let mut known = lock(&self.ports);
+        let ports = self.our_ports();
+        let links = self.switch.links().into_iter().filter(|link| link.from.device == self.device);
+        let ends = links.map(|link| Port {
+            number: link.from.port,
+            name: format!("link-{}-{}", link.to.device, link.to.port),
+            ..Port::default()
+        });
+        let now: Vec<Port> = ports.iter().map(described).chain(ends).collect();
+        let gone: Vec<u32> =
+            known.keys().copied().filter(|number| now.iter().all(|port| port.number != *number)).collect();
+        for number in gone {
+            known.remove(&number);
+            bridge.remove_port(number);
+        }
+        for port in now {
+            match known.get_mut(&port.number) {
+                Some((old, _)) if *old == port => {}
+                Some((old, _)) => {
+                    *old = port.clone();
+                    bridge.put_port(port);
+                }
+                None => {
+                    known.insert(port.number, (port.clone(), now_us));
+                    bridge.put_port(port);
+                }
+            }
+        }
+    }
+
+    /// From now on, what wakes a connection's thread.
+    pub fn set_waker(&self, connection: u64, waker: Option<Arc<OwnedFd>>) {
+        let mut wakers = lock(&self.wakers);
+        match waker {
+            Some(waker) => wakers.insert(connection, waker),
+            None => wakers.remove(&connection),
+        };
+    }
+
+    fn age(&self, port: u32) -> (u32, u32) {
+        let since = lock(&self.ports).get(&port).map_or(0, |(_, since)| *since);
+        let age = self.switch.now_us().saturating_sub(since);
+        ((age / 1_000_000) as u32, (age % 1_000_000) as u32 * 1000)
+    }
+}
+
+impl Host for SwitchHost {
+    fn now_us(&self) -> u64 {
+        self.switch.now_us()
+    }
+
+    fn inject(&self, frame: Vec<u8>, in_port: u32, start: u64) -> Result<(), String> {
+        self.switch.inject_at(self.device, in_port, start, frame).map_err(|error| error.to_string())
+    }
+
+    fn port_stats(&self, port: u32) -> Option<PortStats> {
+        let duration = self.age(port);
+        if let Some(link) =
+            self.switch.links().into_iter().find(|link| link.from.device == self.device && link.from.port == port)
+        {
+            let sent = Counts { packets: link.packets, bytes: link.bytes };
+            return Some(PortStats { port, sent, duration, ..PortStats::default() });
+        }
+        let info = self.our_ports().into_iter().find(|info| info.number == port)?;
+        let stats = info.stats;
+        Some(PortStats {
+            port,
+            received: Counts { packets: stats.rx_packets, bytes: stats.rx_bytes },
+            sent: Counts { packets: stats.tx_packets, bytes: stats.tx_bytes },
+            dropped: [stats.rx_dropped, stats.tx_dropped],
+            errors: [stats.rx_errors, stats.tx_too_long + stats.tx_not_cut],
+            duration,
+        })
+    }
+
+    fn queues(&self, port: u32) -> Vec<Queue> {
+        let count = self.queue_stats(port).len();
+        (0..count as u32).map(|queue| Queue { port, queue, rates: [None; 2] }).collect()
+    }
+
+    fn queue_stats(&self, port: u32) -> Vec<QueueStats> {
+        let duration = self.age(port);
+        let Ok(Some(queues)) = self.switch.queues(port) else { return Vec::new() };
+        let stats = queues.statistics.into_iter().enumerate().map(|(queue, stats)| QueueStats {
+            port,
+            queue: queue as u32,
+            sent: Counts { packets: stats.sent.packets, bytes: stats.sent.bytes },
+            errors: stats.dropped.total().packets,
+            duration,
+        });
+        stats.collect()
+    }
+
+    fn set_port_config(&self, port: u32, config: u32) -> Result<(), String> {
+        self.switch.set_in_service(port, config & PORT_DOWN == 0).map_err(|error| error.to_string())
+    }
+
+    fn sync_counts(&self) {
+        if let Some(flows) = self.flows.get() {
+            flows.request_counts();
+        }
+        // A worker that does not answer has counts of its own only; what is known is told.
+        let _ = self.switch.settle();
+    }
+
+    fn wake(&self, connection: u64) {
+        if let Some(waker) = lock(&self.wakers).get(&connection) {
+            let _ = rustix::io::write(waker, &1u64.to_ne_bytes());
+        }
+    }
+}

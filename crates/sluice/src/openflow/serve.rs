@@ -1,0 +1,375 @@
+//! Connections of a bridge: a thread for each, one for each listener and each controller that is dialled, and one that keeps time.
+
+use super::address::{Active, Passive};
+use super::host::SwitchHost;
+use super::{Wanted, normal};
+use anyhow::{Context, Result};
+use bridge::{Bridge, Connection, ConnectionOptions, Host};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{TcpListener, TcpStream, ToSocketAddrs};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Connections that a listener has at the same time.
+const CONNECTIONS_MAX: usize = 64;
+/// How often flows' timeouts and ports are looked at.
+const TICK: Duration = Duration::from_millis(50);
+/// How long a connection waits for its socket before it looks at the time.
+const WAIT: Duration = Duration::from_millis(100);
+/// How long after a failure a controller is dialled again: at first, and at most.
+const AGAIN: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(8)];
+/// How long a controller may take to answer a dial.
+const DIAL_MAX: Duration = Duration::from_secs(5);
+
+/// Serves a bridge until it is dropped.
+pub struct Server {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+    /// Sockets that are removed at the end.
+    paths: Vec<PathBuf>,
+}
+
+struct Shared {
+    bridge: Arc<Bridge>,
+    host: Arc<SwitchHost>,
+    stop: AtomicBool,
+    is_standalone: bool,
+    /// Controllers that are connected.
+    connected: AtomicUsize,
+    /// Threads of connections that listeners have accepted.
+    accepted: Mutex<Vec<JoinHandle<()>>>,
+}
+
+trait Stream: Read + Write + AsFd + Send {}
+impl<S: Read + Write + AsFd + Send> Stream for S {}
+
+enum Listener {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+impl Listener {
+    fn fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Listener::Tcp(listener) => listener.as_fd(),
+            Listener::Unix(listener) => listener.as_fd(),
+        }
+    }
+
+    fn accept(&self) -> std::io::Result<(Box<dyn Stream>, String)> {
+        match self {
+            Listener::Tcp(listener) => {
+                let (stream, peer) = listener.accept()?;
+                stream.set_nonblocking(true)?;
+                stream.set_nodelay(true)?;
+                Ok((Box::new(stream), format!("tcp:{peer}")))
+            }
+            Listener::Unix(listener) => {
+                let (stream, _) = listener.accept()?;
+                stream.set_nonblocking(true)?;
+                Ok((Box::new(stream), "unix".to_string()))
+            }
+        }
+    }
+}
+
+/// Listens on a Unix socket that the owner and the group may use. One that nobody serves any more is replaced.
+fn listen_unix(path: &Path) -> Result<UnixListener> {
+    if UnixStream::connect(path).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused) {
+        std::fs::remove_file(path).with_context(|| format!("cannot replace {}", path.display()))?;
+    }
+    let listener = UnixListener::bind(path).with_context(|| format!("cannot listen on {}", path.display()))?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o660))
+        .with_context(|| format!("cannot set the mode of {}", path.display()))?;
+    Ok(listener)
+}
+
+impl Server {
+    pub(super) fn begin(bridge: Arc<Bridge>, host: Arc<SwitchHost>, wanted: Wanted) -> Result<Server> {
+        let shared = Arc::new(Shared {
+            bridge,
+            host,
+            stop: AtomicBool::new(false),
+            is_standalone: wanted.is_standalone,
+            connected: AtomicUsize::new(0),
+            accepted: Mutex::default(),
+        });
+        let mut server = Server { shared, threads: Vec::new(), paths: Vec::new() };
+        if let Some(path) = &wanted.management {
+            server.listen(Listener::Unix(listen_unix(path)?), true, &format!("punix:{}", path.display()))?;
+            server.paths.push(path.clone());
+            announce!("ovs-ofctl reaches the bridge by unix:{}", path.display());
+        }
+        for passive in &wanted.passive {
+            match passive {
+                Passive::Tcp(address) => {
+                    let listener = TcpListener::bind(address).with_context(|| format!("cannot listen on {address}"))?;
+                    let address = listener.local_addr()?;
+                    server.listen(Listener::Tcp(listener), false, &format!("ptcp:{address}"))?;
+                    announce!("controllers may connect to {address}");
+                }
+                Passive::Unix(path) => {
+                    server.listen(Listener::Unix(listen_unix(path)?), false, &format!("punix:{}", path.display()))?;
+                    server.paths.push(path.clone());
+                }
+            }
+        }
+        for active in wanted.active {
+            server.spawn("openflow-dial", move |shared| shared.dial(&active))?;
+        }
+        server.spawn("openflow-time", |shared| shared.keep_time())?;
+        Ok(server)
+    }
+
+    fn spawn(&mut self, name: &str, run: impl FnOnce(&Arc<Shared>) + Send + 'static) -> Result<()> {
+        let shared = Arc::clone(&self.shared);
+        let thread = std::thread::Builder::new().name(name.to_string()).spawn(move || run(&shared));
+        self.threads.push(thread.with_context(|| format!("no thread for {name}"))?);
+        Ok(())
+    }
+
+    fn listen(&mut self, listener: Listener, is_management: bool, uri: &str) -> Result<()> {
+        match &listener {
+            Listener::Tcp(listener) => listener.set_nonblocking(true)?,
+            Listener::Unix(listener) => listener.set_nonblocking(true)?,
+        }
+        let uri = uri.to_string();
+        self.spawn("openflow-listen", move |shared| shared.accept(&listener, is_management, &uri))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Relaxed);
+        let accepted = std::mem::take(&mut *self.shared.accepted.lock().unwrap_or_else(PoisonError::into_inner));
+        for thread in self.threads.drain(..).chain(accepted) {
+            // One that panicked has said so already.
+            let _ = thread.join();
+        }
+        for path in &self.paths {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// Waits for events of files, at most so long.
+fn wait(files: &mut [PollFd<'_>], time: Duration) {
+    let time = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() };
+    // Interrupted or not, all is looked at again.
+    let _ = poll(files, Some(&time));
+}
+
+impl Shared {
+    fn stops(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    fn keep_time(&self) {
+        let mut rounds = 0u32;
+        while !self.stops() {
+            std::thread::sleep(TICK);
+            self.bridge.tick(self.host.now_us());
+            rounds += 1;
+            if rounds.is_multiple_of(2) {
+                self.host.tell_ports(&self.bridge);
+            }
+        }
+    }
+
+    fn accept(self: &Arc<Shared>, listener: &Listener, is_management: bool, uri: &str) {
+        let count = Arc::new(AtomicUsize::new(0));
+        while !self.stops() {
+            wait(&mut [PollFd::from_borrowed_fd(listener.fd(), PollFlags::IN)], WAIT);
+            let (stream, peer) = match listener.accept() {
+                Ok(accepted) => accepted,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => continue,
+                Err(error) => {
+                    tracing::warn!("{uri}: {error}");
+                    std::thread::sleep(WAIT);
+                    continue;
+                }
+            };
+            if count.load(Ordering::Relaxed) >= CONNECTIONS_MAX {
+                tracing::warn!("{uri}: {CONNECTIONS_MAX} connections are open already; another one is closed");
+                continue;
+            }
+            count.fetch_add(1, Ordering::Relaxed);
+            let (shared, counted) = (Arc::clone(self), Arc::clone(&count));
+            let body = move || {
+                shared.talk(stream, &peer, is_management);
+                counted.fetch_sub(1, Ordering::Relaxed);
+            };
+            match std::thread::Builder::new().name("openflow".to_string()).spawn(body) {
+                Ok(thread) => {
+                    let mut accepted = self.accepted.lock().unwrap_or_else(PoisonError::into_inner);
+                    accepted.retain(|thread| !thread.is_finished());
+                    accepted.push(thread);
+                }
+                Err(error) => {
+                    count.fetch_sub(1, Ordering::Relaxed);
+                    tracing::warn!("{uri}: no thread for a connection: {error}");
+                }
+            }
+        }
+    }
+
+    /// Dials a controller again and again.
+    fn dial(self: &Arc<Shared>, active: &Active) {
+        let mut again = AGAIN[0];
+        let mut last = String::new();
+        while !self.stops() {
+            match dial(active) {
+                Ok(stream) => {
+                    tracing::info!("connected to {active}");
+                    last.clear();
+                    let begin = Instant::now();
+                    self.talk(stream, &active.to_string(), false);
+                    if begin.elapsed() > AGAIN[1] {
+                        again = AGAIN[0];
+                    }
+                    if !self.stops() {
+                        tracing::info!("{active}: the connection has ended");
+                    }
+                }
+                Err(error) => {
+                    let text = error.to_string();
+                    if text != last {
+                        tracing::warn!("{active}: {text}; it is dialled again");
+                        last = text;
+                    }
+                }
+            }
+            let begin = Instant::now();
+            while begin.elapsed() < again && !self.stops() {
+                std::thread::sleep(WAIT);
+            }
+            again = (2 * again).min(AGAIN[1]);
+        }
+    }
+
+    /// A controller has come or gone.
+    fn count_connected(&self, has_come: bool) {
+        let before = match has_come {
+            true => self.connected.fetch_add(1, Ordering::Relaxed),
+            false => self.connected.fetch_sub(1, Ordering::Relaxed) - 1,
+        };
+        if self.is_standalone && before == 0 {
+            normal(&self.bridge, !has_come);
+        }
+    }
+
+    /// Serves a connection to its end.
+    fn talk(&self, mut stream: Box<dyn Stream>, uri: &str, is_management: bool) {
+        let waker = match eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK) {
+            Ok(file) => Arc::new(file),
+            Err(error) => return tracing::warn!("{uri}: no descriptor for a connection: {error}"),
+        };
+        let options =
+            ConnectionOptions { is_service: is_management, uri: uri.to_string(), ..ConnectionOptions::default() };
+        let mut connection = Connection::new(Arc::clone(&self.bridge), options);
+        self.host.set_waker(connection.id(), Some(Arc::clone(&waker)));
+        let mut is_counted = false;
+        let ended = loop {
+            if self.stops() {
+                break Ok(());
+            }
+            connection.poll(self.host.now_us());
+            if !is_counted && !is_management && connection.version().is_some() {
+                self.count_connected(true);
+                is_counted = true;
+            }
+            if let Err(error) = exchange(&mut stream, &mut connection, &waker) {
+                break Err(error);
+            }
+            if connection.is_closed() && connection.output().is_empty() {
+                break Ok(());
+            }
+        };
+        self.host.set_waker(connection.id(), None);
+        if is_counted {
+            self.count_connected(false);
+        }
+        if let Some(reason) = connection.close_reason() {
+            tracing::info!("{uri}: closed: {reason}");
+        }
+        if let Err(error) = ended
+            && error.kind() != ErrorKind::UnexpectedEof
+        {
+            tracing::info!("{uri}: {error}");
+        }
+    }
+}
+
+/// Sends what waits, waits for the socket, and takes what has come.
+fn exchange(stream: &mut Box<dyn Stream>, connection: &mut Connection, waker: &OwnedFd) -> std::io::Result<()> {
+    let mut sent = 0;
+    let output = connection.output();
+    while sent < output.len() {
+        match stream.write(&output[sent..]) {
+            Ok(0) => return Err(ErrorKind::WriteZero.into()),
+            Ok(bytes) => sent += bytes,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    output.drain(..sent);
+    let waits = !output.is_empty();
+    let reads = connection.wants_input();
+    if connection.is_closed() && !waits {
+        return Ok(());
+    }
+    let mut events = PollFlags::empty();
+    events.set(PollFlags::IN, reads);
+    events.set(PollFlags::OUT, waits);
+    let is_readable = {
+        let mut files = [PollFd::from_borrowed_fd(stream.as_fd(), events), PollFd::new(waker, PollFlags::IN)];
+        wait(&mut files, WAIT);
+        files[0].revents().intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR)
+    };
+    let _ = rustix::io::read(waker, &mut [0; 8]);
+    if !reads || !is_readable {
+        return Ok(());
+    }
+    let mut buffer = [0; 64 * 1024];
+    match stream.read(&mut buffer) {
+        Ok(0) => Err(ErrorKind::UnexpectedEof.into()),
+        Ok(bytes) => {
+            connection.input(&buffer[..bytes]);
+            Ok(())
+        }
+        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+fn dial(active: &Active) -> std::io::Result<Box<dyn Stream>> {
+    match active {
+        Active::Unix(path) => {
+            let stream = UnixStream::connect(path)?;
+            stream.set_nonblocking(true)?;
+            Ok(Box::new(stream))
+        }
+        Active::Tcp(host, port) => {
+            let mut last = std::io::Error::new(ErrorKind::NotFound, format!("{host} has no address"));
+            for address in (host.as_str(), *port).to_socket_addrs()? {
+                match TcpStream::connect_timeout(&address, DIAL_MAX) {
+                    Ok(stream) => {
+                        stream.set_nonblocking(true)?;
+                        stream.set_nodelay(true)?;
+                        return Ok(Box::new(stream));
+                    }
+                    Err(error) => last = error,
+                }
+            }
+            Err(last)
+        }
+    }
+}

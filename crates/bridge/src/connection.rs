@@ -303,7 +303,7 @@ impl Connection {
     fn refuse_hello(&mut self, bytes: &[u8], why: &str) {
         let number = bytes.first().copied().unwrap_or(1);
         let known = Version::ALL.into_iter().rev().filter(|version| self.options.versions >> *version as u32 & 1 == 1);
-        let version = known.clone().find(|version| *version as u8 <= number).or(known.last());
+        let version = known.clone().find(|version| *version as u8 <= number).or(known.min());
         let message = Message::Error { kind: ErrorKind::HfcIncompatible, data: why.as_bytes().to_vec() };
         self.send_as(version.unwrap_or(Version::V10), xid_of(bytes), message);
         self.close(why);

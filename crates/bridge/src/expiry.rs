@@ -103,12 +103,6 @@ impl Timers {
         });
         self.len = self.due.values().map(Vec::len).sum();
     }
-
-    /// Entries, stale ones included.
-    #[cfg(test)]
-    pub fn len(&self) -> usize {
-        self.len
-    }
 }
 
 /// The flow, if it is still in its table.
@@ -116,4 +110,43 @@ fn current(tables: &Tables, flow: &Weak<Flow>) -> Option<Arc<Flow>> {
     let flow = flow.upgrade()?;
     let found = tables.table(flow.table).flows.find(&flow.matching, flow.priority)?;
     Arc::ptr_eq(found, &flow).then_some(flow)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flow::Usage;
+    use crate::key::Layout;
+    use openflow::{Instructions, Match};
+    use std::sync::atomic::AtomicU32;
+
+    #[test]
+    fn flows_that_are_replaced_again_and_again_take_no_room() {
+        let layout = Arc::new(Layout::new(&crate::testing::program()).unwrap());
+        let mut tables = Tables::new(&layout);
+        let mut timers = Timers::default();
+        for now_us in 0..100_000 {
+            let flow = Arc::new(Flow {
+                table: 0,
+                matching: Match::any(),
+                priority: 1,
+                cookie: 0,
+                flags: 0,
+                importance: 0,
+                timeouts: Timeouts { idle: 0, hard: 60_000 },
+                fin_timeouts: AtomicU32::new(u32::MAX),
+                instructions: Instructions::default(),
+                created_us: now_us,
+                modified_us: now_us,
+                usage: Arc::new(Usage::new(now_us)),
+            });
+            tables.insert_flow(Arc::clone(&flow));
+            timers.add(&flow);
+            timers.compact(&tables, 1);
+            assert!(timers.len <= STALE_MAX + 3);
+        }
+        let end_us = 60_001 * 1_000_000;
+        assert_eq!(timers.take(&tables, end_us).len(), 1);
+        assert_eq!((timers.len, timers.due.len()), (0, 0));
+    }
 }

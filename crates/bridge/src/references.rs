@@ -224,7 +224,7 @@ impl Index {
     }
 
     /// Begins, or ends, to know which flows of a table may be evicted.
-    pub fn set_eviction<'a>(&mut self, table: u8, flows: Option<&mut dyn Iterator<Item = &'a Arc<Flow>>>) {
+    pub fn set_eviction(&mut self, table: u8, flows: Option<&mut dyn Iterator<Item = &Arc<Flow>>>) {
         self.evictable[usize::from(table)] =
             flows.map(|flows| flows.filter_map(|flow| Some((eviction(flow)?, Arc::clone(flow)))).collect());
     }

@@ -177,7 +177,7 @@ impl Bridge {
                 return Err(Error::new(ErrorKind::TffcEperm, "tables' features cannot be set"));
             }
             Request::TableFeatures(_) => Answer::TableFeatures(0),
-            Request::TableDesc => Answer::Whole(Reply::TableDesc(table_descs(&self.tables()))),
+            Request::TableDesc => Answer::Whole(table_descs(&self.tables())),
             Request::PortStats { port } => Answer::Whole(Reply::PortStats(self.port_stats(port)?)),
             Request::PortDesc { port } => {
                 let ports = self.ports(port)?;
@@ -315,11 +315,11 @@ fn table_stats(tables: &Tables) -> Vec<TableStats> {
     tables.iter().map(stats).collect()
 }
 
-fn table_descs(tables: &Tables) -> Vec<(u8, u32, Option<(u8, u8, u8)>)> {
+fn table_descs(tables: &Tables) -> Reply {
     let desc = |(number, table): (u8, &crate::tables::Table)| {
         let (down, up) = table.settings.vacancy;
         let config = table.settings.config;
         (number, config, (config & table_config::VACANCY_EVENTS != 0).then(|| (down, up, table.vacancy())))
     };
-    tables.iter().map(desc).collect()
+    Reply::TableDesc(tables.iter().map(desc).collect())
 }

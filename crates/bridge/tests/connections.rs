@@ -125,7 +125,7 @@ fn a_bundle_is_done_as_a_whole_or_leaves_nothing() {
             assert!(bridge.tables().ports().has(1, 4));
         } else {
             assert_eq!((flows(&bridge), bridge.tables().ports().get(1).cloned()), before);
-            let errors: Vec<_> = replies.iter().map(|reply| (reply.xid, error_of(&[reply.message.clone()]))).collect();
+            let errors: Vec<_> = replies.iter().map(|reply| (reply.xid, error_of(std::slice::from_ref(&reply.message)))).collect();
             assert_eq!(errors, [(105, Some(ErrorKind::BacBadOutGroup)), (9, Some(ErrorKind::BfcMsgFailed))]);
             // References were undone too: the group can be added and deleted.
             assert_eq!(error_of(&controller.ask(control(BundleControl::CommitRequest))), Some(ErrorKind::BfcBadId));

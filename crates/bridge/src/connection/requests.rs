@@ -4,7 +4,7 @@ use super::Connection;
 use crate::controllers::{Status, packet_in_reason};
 use crate::features;
 use crate::flow_mod::Origin;
-use openflow::message::{AsyncConfig, BundleControl, Framed, PortReason, Request, Role, SwitchConfig};
+use openflow::message::{AsyncConfig, BundleControl, Framed, Request, Role, SwitchConfig};
 use openflow::wire::FLOW_NXM;
 use openflow::{Error, ErrorKind, Message, Version};
 
@@ -206,7 +206,6 @@ impl Connection {
         }
         status.asynchronous = Some(config);
         drop(status);
-        debug_assert!(PortReason::Modify as u8 == 2);
         self.bridge.connections_changed();
     }
 

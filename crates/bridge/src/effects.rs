@@ -9,7 +9,7 @@
 //!
 //! **Counts.** Flows, buckets and groups count in [`Effects::usages`]; who runs a list many times adds once.
 
-use crate::flow::{Flow, Meter, Usage};
+use crate::flow::{Meter, Usage};
 use crate::key::{Layout, Part, Place};
 use crate::normal::Station;
 use crate::translate::frames::Frozen;
@@ -42,6 +42,7 @@ pub struct PacketInfo {
 
 /// A step.
 #[derive(Clone, Debug)]
+#[allow(missing_docs, reason = "fields are named by the variant's text")]
 pub enum Effect {
     /// Writes bits.
     Write { word: u32, mask: u64, value: u64 },
@@ -384,9 +385,6 @@ pub(crate) fn add_counts(effects: &Effects, packets: u64, bytes: u64, now_us: u6
     effects.stations.iter().for_each(|station| station.touch(now_us));
     effects.learned.iter().for_each(|learned| learned.usage.add(0, 0, now_us));
 }
-
-/// A flow by which packets of a megaflow go: for their times.
-pub type FlowRef = Arc<Flow>;
 
 #[cfg(test)]
 mod tests {

@@ -394,6 +394,11 @@ impl Processor {
             // If it is refused, the flow ends at its time.
             let _ = self.shared.control.learn(&request);
         }
+        self.publish();
+    }
+
+    /// Makes the numbers known to [`Pipeline::stats`].
+    pub(crate) fn publish(&mut self) {
         self.stats.entries = self.cache.len() as u64;
         self.stats.masks = self.cache.masks() as u64;
         self.stats.limit = self.cache.limit() as u64;
@@ -567,7 +572,7 @@ impl Drop for Processor {
     fn drop(&mut self) {
         let shared = &self.shared;
         self.cache.clear(&mut |gone| settle(shared, &gone));
-        self.published.set(&self.stats);
+        self.publish();
         self.published.synced.store(u64::MAX, Ordering::Release);
     }
 }

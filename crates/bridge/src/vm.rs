@@ -33,11 +33,14 @@ pub struct Vm {
     by_name: HashMap<String, u32>,
 }
 
+/// Words and the bits of them that something depends on.
+pub type Sources = Box<[(u32, u64)]>;
+
 /// What of an action the flow cache must know.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Dependences {
     /// Words that it may write, in order, and the words and bits of which their values then depend.
-    pub written: Vec<(u32, Box<[(u32, u64)]>)>,
+    pub written: Vec<(u32, Sources)>,
 }
 
 /// An action, decoded.

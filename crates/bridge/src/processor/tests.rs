@@ -4,7 +4,10 @@ use super::*;
 use crate::flow::{Group, Meter, MeterBand};
 use crate::key::low128;
 use crate::testing::{Left, TestBridge, pass, program, set_validity};
-use openflow::action::{BundleAlgorithm, Controller, HashFields, HeaderAction, Learn, MultipathAlgorithm, LearnSpec, NO_BUFFER, Source, Subfield, port};
+use openflow::action::{
+    BundleAlgorithm, Controller, HashFields, HeaderAction, Learn, LearnSpec, MultipathAlgorithm, NO_BUFFER, Source,
+    Subfield, port,
+};
 use openflow::message::{Band, BandKind, GroupKind, Selection, meter_flag};
 use openflow::{Action, Bucket, FieldId, Instructions, Match};
 use random::Random;
@@ -35,13 +38,13 @@ impl Pair {
     /// Sends a packet through both; the outputs are the same.
     fn send(&mut self, record: &[u64], bytes: u32, start: [u64; 2], now_us: u64) -> Vec<Left> {
         let layout = Arc::clone(self.bridges[0].layout());
-        let mut got = (0..2).map(|i| pass(&mut self.processors[i], &self.program, &layout, (record, bytes), start[i], now_us));
+        let mut got =
+            (0..2).map(|i| pass(&mut self.processors[i], &self.program, &layout, (record, bytes), start[i], now_us));
         let (with, without) = (got.next().unwrap(), got.next().unwrap());
         if with != without {
-            for i in 0..2 {
-                let subject = Subject { record, bytes, start: start[i], now_us };
-                let lines = crate::trace::trace(self.pipelines[i].shared(), subject);
-                eprintln!("bridge {i}:\n{}", lines.join("\n"));
+            for (pipeline, start) in self.pipelines.iter().zip(start) {
+                let subject = Subject { record, bytes, start, now_us };
+                eprintln!("{}", crate::trace::trace(pipeline.shared(), subject).join("\n"));
             }
         }
         assert_eq!(with, without, "the cache makes a difference");
@@ -56,14 +59,17 @@ impl Pair {
             let tables = bridge.tables();
             let mut all = Vec::new();
             for (number, table) in tables.iter().take(6) {
-                let mut flows: Vec<_> = table.flows.iter().map(|f| (f.priority, f.matching.clone(), f.usage.counts())).collect();
+                let mut flows: Vec<_> =
+                    table.flows.iter().map(|f| (f.priority, f.matching.clone(), f.usage.counts())).collect();
                 flows.sort();
                 let lookups = [&table.lookups, &table.matches].map(|count| count.load(Ordering::Relaxed));
                 all.push((number, lookups, flows));
             }
             let mut groups: Vec<_> = tables
                 .groups()
-                .map(|g| (g.id, g.usage.counts(), g.buckets.iter().map(|(_, usage)| usage.counts()).collect::<Vec<_>>()))
+                .map(|g| {
+                    (g.id, g.usage.counts(), g.buckets.iter().map(|(_, usage)| usage.counts()).collect::<Vec<_>>())
+                })
                 .collect();
             groups.sort();
             let meters = tables.meters().map(|m| (m.id, m.usage.counts(), m.bands[0].usage.counts()));
@@ -99,7 +105,8 @@ fn value(random: &mut Random, name: &str, width: u32) -> u128 {
 fn random_record(random: &mut Random, bridge: &TestBridge, program: &ir::Program) -> Vec<u64> {
     let layout = bridge.layout();
     let mut record = vec![0; layout.words()];
-    for (id, field) in layout.fields().iter().filter(|(id, field)| !layout.is_metadata(*id) || field.name == "in_port") {
+    for (id, field) in layout.fields().iter().filter(|(id, field)| !layout.is_metadata(*id) || field.name == "in_port")
+    {
         layout.place(id).write(&mut record, value(random, &field.name, field.width), u128::MAX);
     }
     set_validity(layout, program, &mut record);
@@ -295,7 +302,14 @@ fn change(random: &mut Random, pair: &Pair) {
             for (i, bridge) in pair.bridges.iter().enumerate() {
                 // Counts are each bridge's own.
                 let buckets = group.buckets.iter().map(|(bucket, _)| (bucket.clone(), Arc::default())).collect();
-                let own = Group { id, kind: group.kind, buckets, selection: group.selection.clone(), created_us: i as u64, usage: Arc::default() };
+                let own = Group {
+                    id,
+                    kind: group.kind,
+                    buckets,
+                    selection: group.selection.clone(),
+                    created_us: i as u64,
+                    usage: Arc::default(),
+                };
                 bridge.write().replace_group(id, Some(Arc::new(own)));
             }
         }
@@ -372,6 +386,64 @@ fn the_cache_makes_no_difference() {
     assert!(sum.exact_hits > 1000 && sum.megaflow_hits > 5000 && sum.revalidations > 500, "{sum:?}");
 }
 
+#[test]
+fn counts_come_when_they_are_asked_for_or_after_a_while() {
+    let program = program();
+    let bridge = TestBridge::new(&program);
+    let flow = bridge.add(0, 1, Match::any(), vec![Action::Output { port: 2, max_len: 0 }]);
+    let pipeline = Pipeline::new(Arc::clone(&bridge) as Arc<dyn Control>, &program).unwrap();
+    pipeline.set_use(Use::Always);
+    let mut processor = pipeline.worker(0);
+    let record = bridge.record(&program, &[("in_port", 1)]);
+    let send = |processor: &mut Processor, now_us| {
+        pass(processor, &program, bridge.layout(), (&record, 100), 0, now_us);
+    };
+    (0..10).for_each(|_| send(&mut processor, 1000));
+    assert_eq!(flow.usage.counts(), (1, 100), "the first one was translated");
+    let request = pipeline.request_counts();
+    assert!(!pipeline.is_synced(request));
+    processor.idle(1001);
+    assert!(pipeline.is_synced(request));
+    assert_eq!(flow.usage.counts(), (10, 1000));
+    send(&mut processor, 2000);
+    processor.idle(2000 + FLUSH_US);
+    assert_eq!((flow.usage.counts().0, flow.usage.used_us()), (11, 2000));
+    // Idle megaflows end.
+    let mut now_us = 2000 + IDLE_US;
+    for _ in 0..4 {
+        processor.idle(now_us);
+        now_us += FLUSH_US;
+    }
+    assert_eq!(processor.cache.len(), 0);
+    send(&mut processor, now_us);
+    send(&mut processor, now_us);
+    drop(processor);
+    assert_eq!(flow.usage.counts().0, 13, "what is held back is added when a worker ends");
+}
+
+#[test]
+fn outdated_megaflows_are_translated_again_in_the_background() {
+    let program = program();
+    let bridge = TestBridge::new(&program);
+    bridge.add(0, 1, Match::any(), vec![Action::Output { port: 2, max_len: 0 }]);
+    let pipeline = Pipeline::new(Arc::clone(&bridge) as Arc<dyn Control>, &program).unwrap();
+    pipeline.set_use(Use::Always);
+    let mut processor = pipeline.worker(0);
+    let record = bridge.record(&program, &[("in_port", 1)]);
+    let send = |processor: &mut Processor| pass(processor, &program, bridge.layout(), (&record, 100), 0, 0);
+    assert!(matches!(send(&mut processor)[..], [Left::Port(2, ..)]));
+    bridge.add(0, 2, Match::any(), vec![Action::Output { port: 3, max_len: 0 }]);
+    (1..4).for_each(|i| processor.idle(i * FLUSH_US));
+    let misses = processor.stats.misses;
+    assert!(matches!(send(&mut processor)[..], [Left::Port(3, ..)]));
+    assert_eq!((processor.stats.misses, processor.stats.revalidations), (misses, 1));
+    // A flow that matches more than the megaflow has ends it.
+    let tcp = bridge.matching(&[("eth_type", 0x800)]);
+    bridge.add(0, 3, tcp, vec![Action::Output { port: 4, max_len: 0 }]);
+    (4..8).for_each(|i| processor.idle(i * FLUSH_US));
+    assert_eq!(processor.cache.len(), 0);
+}
+
 /// A table of one flow for each of many addresses, behind a table that classifies by port.
 fn forwarding(bridge: &TestBridge, flows: u32) {
     let matching = bridge.matching(&[("in_port", 1)]);
@@ -396,7 +468,8 @@ fn time(processor: &mut Processor, bridge: &TestBridge, program: &ir::Program, f
         fn end(&mut self, _: usize, _: bool) {}
     }
     let record = |i: u32| {
-        let fields = [("in_port", 1), ("eth_type", 0x800), ("nw_ttl", 64), ("ip_proto", 6), ("ipv4_dst", u128::from(i))];
+        let fields =
+            [("in_port", 1), ("eth_type", 0x800), ("nw_ttl", 64), ("ip_proto", 6), ("ipv4_dst", u128::from(i))];
         bridge.record(program, &fields)
     };
     let records: Vec<Vec<u64>> = (0..flows).map(record).collect();

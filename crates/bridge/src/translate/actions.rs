@@ -254,7 +254,15 @@ impl Translator<'_> {
         self.state.consult_place(layout.place(field), FIN_RST);
         let is_end = layout.place(field).read(&self.state.record) & FIN_RST != 0;
         let (true, true, Some(flow)) = (is_end, self.learns, &place.flow) else { return };
-        let shorter = |old: u16, new: u16| if new == 0 { old } else if old == 0 { new } else { old.min(new) };
+        let shorter = |old: u16, new: u16| {
+            if new == 0 {
+                old
+            } else if old == 0 {
+                new
+            } else {
+                old.min(new)
+            }
+        };
         let timeouts = flow.0.timeouts;
         let (idle, hard) = (shorter(timeouts.idle, idle), shorter(timeouts.hard, hard));
         flow.0.fin_timeouts.store(u32::from(idle) << 16 | u32::from(hard), Ordering::Relaxed);

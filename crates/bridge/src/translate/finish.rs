@@ -17,9 +17,8 @@ impl Translator<'_> {
         let mut list = std::mem::take(&mut self.state.effects);
         self.drop_dead(&mut list);
         let last = list.iter().rposition(leaves);
-        if let Some(
-            Effect::Output { is_last, .. } | Effect::Capture { is_last, .. } | Effect::Again { is_last, .. },
-        ) = last.map(|last| &mut list[last])
+        if let Some(Effect::Output { is_last, .. } | Effect::Capture { is_last, .. } | Effect::Again { is_last, .. }) =
+            last.map(|last| &mut list[last])
         {
             *is_last = true;
         }

@@ -175,7 +175,9 @@ fn rank(action: &Action) -> Option<(u8, bool)> {
             H::SetVlanPcp => (13, true),
         },
         Action::DecTtlControllers(_) => (9, true),
-        Action::SetField { .. } | Action::SetFieldIfPresent { .. } | Action::Move { .. } | Action::DeleteField(_) => (20, false),
+        Action::SetField { .. } | Action::SetFieldIfPresent { .. } | Action::Move { .. } | Action::DeleteField(_) => {
+            (20, false)
+        }
         Action::SetQueue(_) => (30, true),
         Action::Meter(_) => (31, true),
         Action::Group(_) => (GROUP, true),
@@ -203,9 +205,9 @@ mod tests {
     fn a_set_is_done_in_its_order() {
         let header = |name| Action::Header { name, argument: 0 };
         let output = |port| Action::Output { port, max_len: 0 };
-        let set = [output(1), header(HeaderAction::DecNwTtl), header(HeaderAction::PushVlan), output(2), Action::SetQueue(1)];
-        let expected =
-            [header(HeaderAction::PushVlan), header(HeaderAction::DecNwTtl), Action::SetQueue(1), output(2)];
+        let set =
+            [output(1), header(HeaderAction::DecNwTtl), header(HeaderAction::PushVlan), output(2), Action::SetQueue(1)];
+        let expected = [header(HeaderAction::PushVlan), header(HeaderAction::DecNwTtl), Action::SetQueue(1), output(2)];
         assert_eq!(in_order(&set), expected);
         let with_group = [Action::Group(7), output(1), Action::Exit];
         assert_eq!(in_order(&with_group), [Action::Group(7)]);

@@ -73,8 +73,9 @@ impl Translator<'_> {
     /// A live bucket by hash, in proportion to weights: the one of the least -ln(u) / weight, so that only flows of buckets that
     /// come and go change theirs (Thaler and Ravishankar, "Using name-based mappings to increase hit rates", 1998, with weights).
     fn select(&mut self, group: &Arc<Group>) -> Option<usize> {
-        let live: Vec<usize> =
-            (0..group.buckets.len()).filter(|at| group.buckets[*at].0.weight > 0 && self.is_live(group, *at, 0)).collect();
+        let live: Vec<usize> = (0..group.buckets.len())
+            .filter(|at| group.buckets[*at].0.weight > 0 && self.is_live(group, *at, 0))
+            .collect();
         if live.len() < 2 {
             return live.first().copied();
         }

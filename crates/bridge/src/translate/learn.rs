@@ -24,7 +24,9 @@ impl Translator<'_> {
     pub(super) fn learn(&mut self, learn: &Learn) {
         self.would_learn = true;
         let request = self.request(learn);
-        self.note(|| format!("learns in table {}: {}", learn.table, crate::trace::matching(self.layout, &request.matching)));
+        self.note(|| {
+            format!("learns in table {}: {}", learn.table, crate::trace::matching(self.layout, &request.matching))
+        });
         let has_learned = self.add(learn, request);
         if learn.flags & WRITE_RESULT != 0
             && let Some(to) = learn.result

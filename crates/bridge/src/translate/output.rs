@@ -41,7 +41,8 @@ impl Translator<'_> {
         let Some(tables) = &self.tables else { return false };
         let bits = tables.ports().get(in_port).map_or(0, |port| port.config);
         let fragments = tables.fragments();
-        let number = openflow::field::OxmNumber { class: openflow::field::class::NXM_1, field: NW_FRAG, experimenter: 0 };
+        let number =
+            openflow::field::OxmNumber { class: openflow::field::class::NXM_1, field: NW_FRAG, experimenter: 0 };
         if fragments & FRAG_DROP != 0
             && let Some(field) = self.layout.fields().numbered(number)
         {

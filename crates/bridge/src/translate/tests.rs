@@ -77,7 +77,8 @@ impl Bench {
     fn group(&self, id: u32, kind: GroupKind, buckets: &[(Option<u32>, u16, Vec<Action>)]) -> Arc<Group> {
         let buckets = buckets.iter().enumerate().map(|(id, (watch_port, weight, actions))| {
             let id = id as u32;
-            let bucket = Bucket { id, weight: *weight, watch_port: *watch_port, watch_group: None, actions: actions.clone() };
+            let bucket =
+                Bucket { id, weight: *weight, watch_port: *watch_port, watch_group: None, actions: actions.clone() };
             (bucket, Arc::default())
         });
         let (buckets, selection) = (buckets.collect(), Selection::default());
@@ -125,7 +126,11 @@ fn a_clone_leaves_the_packet_as_it_was() {
 fn groups_choose_buckets() {
     let mut bench = Bench::new();
     bench.bridge.add(0, 1, Match::any(), vec![Action::Group(1), output(4)]);
-    let all = bench.group(1, GroupKind::All, &[(None, 0, vec![output(2)]), (None, 0, vec![output(3), bench.set("tcp_dst", 1)])]);
+    let all = bench.group(
+        1,
+        GroupKind::All,
+        &[(None, 0, vec![output(2)]), (None, 0, vec![output(3), bench.set("tcp_dst", 1)])],
+    );
     assert_eq!(bench.ports(&[]), [2, 3, 4]);
     assert_eq!(all.usage.counts().0, 1);
 
@@ -239,7 +244,8 @@ fn normal_learns_and_floods() {
 fn packet_outs_begin_with_their_actions() {
     let mut bench = Bench::new();
     bench.bridge.add(0, 1, Match::any(), vec![output(3)]);
-    let start = bench.bridge.pending().insert(vec![output(2), output(port::TABLE), output(port::CONTROLLER)], 4, Match::any());
+    let start =
+        bench.bridge.pending().insert(vec![output(2), output(port::TABLE), output(port::CONTROLLER)], 4, Match::any());
     let left = bench.send_from(&[], start);
     assert!(matches!(&left[..], [Left::Port(2, ..), Left::Port(3, ..), Left::Capture(_)]), "{left:?}");
     let event = bench.bridge.packet_ins.lock().unwrap()[0].clone();
@@ -250,15 +256,14 @@ fn packet_outs_begin_with_their_actions() {
 #[test]
 fn a_paused_packet_goes_on_when_it_is_let_go() {
     let mut bench = Bench::new();
-    let pause = openflow::action::Controller {
-        max_len: 0xffff,
-        id: 0,
-        reason: 1,
-        userdata: vec![4],
-        pause: true,
-        meter: None,
-    };
-    bench.bridge.add(0, 1, Match::any(), vec![bench.set("reg0", 5), Action::Controller(pause), output(2), resubmit(None, 1)]);
+    let pause =
+        openflow::action::Controller { max_len: 0xffff, id: 0, reason: 1, userdata: vec![4], pause: true, meter: None };
+    bench.bridge.add(
+        0,
+        1,
+        Match::any(),
+        vec![bench.set("reg0", 5), Action::Controller(pause), output(2), resubmit(None, 1)],
+    );
     let with = bench.bridge.matching(&[("reg0", 6)]);
     bench.bridge.add(1, 1, with.clone(), vec![output(3)]);
     assert_eq!(bench.ports(&[]), [0]);
@@ -293,4 +298,25 @@ fn masks_have_what_decided_and_no_more() {
     // The destination port was overwritten with the source port; the metadata field is a constant.
     let mask = bench.mask(&[("tcp_src", 80)]);
     assert_eq!(mask, "in_port,eth_type,ip_proto,tcp_src");
+}
+
+#[test]
+fn a_megaflow_is_for_frames_of_lengths_that_decide_alike() {
+    let mut bench = Bench::new();
+    bench.pipeline.set_use(crate::cache::worth::Use::Always);
+    let to = Subfield { bits: 1, ..bench.part("reg1") };
+    bench.bridge.add(0, 1, Match::any(), vec![Action::CheckPacketLarger { bytes: 100, to }, resubmit(None, 1)]);
+    let larger = bench.bridge.matching(&[("reg1", 1)]);
+    bench.bridge.add(1, 2, larger, vec![output(2)]);
+    bench.bridge.add(1, 1, Match::any(), vec![output(3)]);
+    let record = bench.record(&[]);
+    let layout = Arc::clone(bench.bridge.layout());
+    for bytes in (0..2000).chain((0..2000).rev()) {
+        let left = pass(&mut bench.processor, &bench.program, &layout, (&record, bytes), 0, 0);
+        let expected = if bytes > 100 { 2 } else { 3 };
+        assert!(matches!(left[..], [Left::Port(port, ..)] if port == expected), "{bytes} bytes: {left:?}");
+    }
+    bench.processor.publish();
+    let entries = bench.pipeline.stats()[0].1.entries;
+    assert!(entries <= 32, "not one for each length: {entries}");
 }

@@ -56,8 +56,13 @@ impl Part<'_> {
 /// If one does what header actions cannot do.
 pub fn reachable(program: &Program, stage: StageId, table: TableId, action: u32) -> Result<Part<'_>, String> {
     let stage = program.stages.get(stage.index()).ok_or("has no stage")?;
-    let mut part =
-        Part { action, blocks: Vec::new(), successors: Vec::new(), places: HashMap::new(), known: known(stage, table, action) };
+    let mut part = Part {
+        action,
+        blocks: Vec::new(),
+        successors: Vec::new(),
+        places: HashMap::new(),
+        known: known(stage, table, action),
+    };
     let mut waiting = vec![Stage::START];
     let mut ids = Vec::new();
     while let Some(id) = waiting.pop() {
@@ -106,7 +111,9 @@ fn known(stage: &Stage, table: TableId, action: u32) -> HashMap<SlotId, u64> {
     let mut writes: HashMap<SlotId, usize> = HashMap::new();
     for inst in insts() {
         match &inst.op {
-            Op::Apply { hit, action, .. } => [hit, action].into_iter().for_each(|slot| *writes.entry(*slot).or_insert(0) += 1),
+            Op::Apply { hit, action, .. } => {
+                [hit, action].into_iter().for_each(|slot| *writes.entry(*slot).or_insert(0) += 1)
+            }
             op => {
                 if let Some(dst) = destination(op) {
                     *writes.entry(dst).or_insert(0) += 1;
@@ -148,7 +155,11 @@ fn check(program: &Program, block: &ir::Block, table: TableId) -> Result<(), Str
             Op::Count { .. } | Op::CountDirect { .. } | Op::Meter { .. } | Op::MeterDirect { .. } => "counts or meters",
             Op::RegisterRead { .. } | Op::RegisterWrite { .. } => "uses a register",
             Op::Emit { .. } | Op::Truncate { .. } => "deparses",
-            Op::HasBits { .. } | Op::Extract { .. } | Op::Advance { .. } | Op::Lookahead { .. } | Op::Consumed { .. } => "parses",
+            Op::HasBits { .. }
+            | Op::Extract { .. }
+            | Op::Advance { .. }
+            | Op::Lookahead { .. }
+            | Op::Consumed { .. } => "parses",
             Op::Unresolved { callee, .. } => return Err(format!("calls `{callee}`")),
             _ => "does what needs more than the packet's headers",
         };
@@ -256,9 +267,7 @@ impl Decoder<'_> {
             Op::Concat { hi, lo, .. } => {
                 Inst::Concat { dst, hi: self.value(hi), lo: self.value(lo), shift: self.width(lo) }
             }
-            Op::Slice { a, hi, lo, .. } => {
-                Inst::Extract { dst, a: self.value(a), shift: *lo, mask: low(hi - lo + 1) }
-            }
+            Op::Slice { a, hi, lo, .. } => Inst::Extract { dst, a: self.value(a), shift: *lo, mask: low(hi - lo + 1) },
             Op::SetSlice { hi, lo, a, .. } => {
                 Inst::SetSlice { dst, a: self.value(a), shift: *lo, mask: low(hi - lo + 1) << lo }
             }

@@ -3,8 +3,8 @@
 //! Independent of the order of operations within the action, so an upper bound: a word depends on the operands of everything that
 //! writes it, on what decides whether that runs, and on what was there before if it may stay.
 
-use super::Dependences;
 use super::decode::{Part, destination};
+use super::{Dependences, Sources};
 use crate::key::low;
 use base::ids::SlotId;
 use ir::layout::{RecordLayout, words_of};
@@ -70,9 +70,9 @@ pub fn dependences(program: &Program, record: &RecordLayout, part: &Part<'_>) ->
             break;
         }
     }
-    let mut written: Vec<(u32, Box<[(u32, u64)]>)> = Vec::new();
+    let mut written: Vec<(u32, Sources)> = Vec::new();
     for (slot, of) in on.into_iter().filter(|(slot, _)| !is_temp(*slot)) {
-        let of: Box<[(u32, u64)]> = of.into_iter().collect();
+        let of: Sources = of.into_iter().collect();
         written.extend(words(slot).keys().map(|word| (*word, of.clone())));
     }
     written.sort_unstable();
@@ -151,9 +151,8 @@ fn controls(part: &Part<'_>) -> Vec<Vec<SlotId>> {
         .enumerate()
         .filter(|(_, block)| part.decided(block).is_none())
         .filter_map(|(at, block)| match &block.term {
-            Terminator::Branch { cond: Operand::Slot(slot), .. } | Terminator::Switch { on: Operand::Slot(slot), .. } => {
-                Some((at, *slot))
-            }
+            Terminator::Branch { cond: Operand::Slot(slot), .. }
+            | Terminator::Switch { on: Operand::Slot(slot), .. } => Some((at, *slot)),
             _ => None,
         })
         .collect();
@@ -164,9 +163,9 @@ fn controls(part: &Part<'_>) -> Vec<Vec<SlotId>> {
                     .iter()
                     .any(|next| reaches(part, *next as usize, &|here| here == block, &|_| false));
                 // Or the branch leads here on all of its ways, and decides nothing. A way without end counts as one that does not.
-                let may_miss = part.successors[*at]
-                    .iter()
-                    .any(|next| reaches(part, *next as usize, &|here| is_end(part, here) || here == *at, &|here| here == block));
+                let may_miss = part.successors[*at].iter().any(|next| {
+                    reaches(part, *next as usize, &|here| is_end(part, here) || here == *at, &|here| here == block)
+                });
                 comes_here && may_miss
             };
             deciding.iter().filter(decides).map(|(_, slot)| *slot).collect()

@@ -1,4 +1,4 @@
-"""The commands of docs/tutorial.md and README.md, run as a reader would, and what they print compared with what the pages show.
+"""The commands of docs/tutorial.md, docs/openflow.md and README.md, run as a reader would, and what they print compared with what the pages show.
 
 How pages are read and run: pages.py. As root, for namespaces.
 
@@ -6,12 +6,13 @@ Run: cargo build -p sluice && pytest tests/py/test_tutorial.py
 """
 
 import os
+import shutil
 
 import pages
 import pytest
 from conftest import PATIENCE_S, ROOT, SLUICE
 
-TUTORIAL, README = ROOT / "docs/tutorial.md", ROOT / "README.md"
+TUTORIAL, OPENFLOW, README = ROOT / "docs/tutorial.md", ROOT / "docs/openflow.md", ROOT / "README.md"
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root")
 
@@ -20,6 +21,13 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces ne
 def test_the_tutorial_does_what_it_says(tmp_path):
     (whole,) = pages.sections(TUTORIAL)
     assert pages.run(whole.steps, tmp_path, SLUICE, PATIENCE_S) > 20
+
+
+@needs_root
+@pytest.mark.skipif(shutil.which("ovs-ofctl") is None, reason="the page uses ovs-ofctl (openvswitch-common)")
+def test_the_page_about_openflow_does_what_it_says(tmp_path):
+    (whole,) = pages.sections(OPENFLOW)
+    assert pages.run(whole.steps, tmp_path, SLUICE, PATIENCE_S) > 15
 
 
 @needs_root

@@ -104,7 +104,8 @@ class Shell:
 
     def __init__(self, folder: Path, binary: Path, patience_s: float) -> None:
         self.patience_s = patience_s
-        (folder / "examples").symlink_to(ROOT / "examples")
+        for shared in ["crates", "examples"]:
+            (folder / shared).symlink_to(ROOT / shared)
         places = [str(binary.parent), str(ROOT / ".venv-finsy/bin"), os.environ["PATH"]]
         (folder / ".run").mkdir()
         environment = {

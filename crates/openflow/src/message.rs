@@ -30,6 +30,7 @@ impl Version {
 
 /// A message, with or without answer. Where a request and its reply are one variant's two directions, the reply is named `…Reply`.
 #[derive(Clone, PartialEq, Debug)]
+#[allow(missing_docs, reason = "fields are named by the variant's text")]
 pub enum Message {
     /// The versions that the sender speaks, as a bitmap (bit 1 is OpenFlow 1.0); its highest is in the header.
     Hello { versions: u32 },
@@ -598,6 +599,7 @@ pub struct FlowFilter {
 
 /// A multipart request.
 #[derive(Clone, PartialEq, Debug)]
+#[allow(missing_docs, reason = "fields are named by the variant's text")]
 pub enum Request {
     /// Who made the switch.
     Desc,
@@ -693,6 +695,7 @@ pub mod monitor_flag {
 
 /// A part of a multipart reply.
 #[derive(Clone, PartialEq, Debug)]
+#[allow(missing_docs, reason = "fields are named by the variant's text")]
 pub enum Reply {
     /// Who made the switch.
     Desc(Desc),
@@ -948,6 +951,7 @@ pub struct MeterFeatures {
 
 /// What happened to a flow.
 #[derive(Clone, PartialEq, Debug)]
+#[allow(missing_docs, reason = "fields are named by the variant's text")]
 pub enum FlowUpdate {
     /// It was added, changed, or was there when the monitor began; or it was removed.
     Full { event: UpdateEvent, reason: RemovedReason, flow: FlowEntry },

@@ -82,8 +82,8 @@ impl Control for Bridge {
 
 /// Programs that actions run on frames.
 pub trait ProgramRunner: Send + Sync {
-    /// Runs one. `None` drops the packet, also if there is no such program.
-    fn run(&self, id: u32, argument: u64, frame: &mut Frame<'_>) -> Option<()>;
+    /// Runs one on a packet that came by a port. `None` drops the packet, also if there is no such program.
+    fn run(&self, id: u32, argument: u64, in_port: u32, frame: &mut Frame<'_>) -> Option<()>;
 }
 
 /// A worker's cache in numbers.
@@ -134,6 +134,8 @@ pub struct Pipeline {
     use_: AtomicU8,
     /// Grows when counts are asked for.
     sync: AtomicU64,
+    /// Grows when caches are to be emptied; before `sync` does.
+    flush: AtomicU64,
     workers: Mutex<HashMap<usize, Arc<Published>>>,
     this: std::sync::Weak<Pipeline>,
 }
@@ -157,6 +159,7 @@ impl Pipeline {
             programs: RwLock::default(),
             use_: AtomicU8::new(Use::Auto as u8),
             sync: AtomicU64::new(0),
+            flush: AtomicU64::new(0),
             workers: Mutex::default(),
             this: this.clone(),
         }))
@@ -182,7 +185,8 @@ impl Pipeline {
         self.use_.store(use_ as u8, Ordering::Relaxed);
     }
 
-    fn cache_use(&self) -> Use {
+    /// When the cache is used.
+    pub fn cache_use(&self) -> Use {
         match self.use_.load(Ordering::Relaxed) {
             0 => Use::Auto,
             1 => Use::Always,
@@ -193,6 +197,12 @@ impl Pipeline {
     /// Asks workers to add the counts that they hold back; a number for [`Pipeline::is_synced`].
     pub fn request_counts(&self) -> u64 {
         self.sync.fetch_add(1, Ordering::AcqRel) + 1
+    }
+
+    /// Asks workers to forget all megaflows; a number for [`Pipeline::is_synced`].
+    pub fn request_flush(&self) -> u64 {
+        self.flush.fetch_add(1, Ordering::AcqRel);
+        self.request_counts()
     }
 
     /// Whether all workers have added what they held back when this number was given.
@@ -238,6 +248,7 @@ impl Pipeline {
             worth: Worth::default(),
             dirty: Vec::new(),
             flushed_us: 0,
+            emptied: self.flush.load(Ordering::Acquire),
             stats: CacheStats::default(),
             published,
             sweep: Sweep::default(),
@@ -273,6 +284,8 @@ pub struct Processor {
     /// Entries with counts that have not been added.
     dirty: Vec<u32>,
     flushed_us: u64,
+    /// [`Pipeline::request_flush`] was followed so far.
+    emptied: u64,
     stats: CacheStats,
     published: Arc<Published>,
     sweep: Sweep,
@@ -411,6 +424,12 @@ impl Processor {
     fn keep_up(&mut self, now_us: u64) {
         let asked = self.pipeline.as_ref().map_or(0, |pipeline| pipeline.sync.load(Ordering::Acquire));
         let is_asked = self.published.synced.load(Ordering::Relaxed) != asked;
+        let flush = self.pipeline.as_ref().map_or(0, |pipeline| pipeline.flush.load(Ordering::Acquire));
+        if self.emptied != flush {
+            self.emptied = flush;
+            let shared = &self.shared;
+            self.cache.clear(&mut |gone| settle(shared, &gone));
+        }
         if is_asked || now_us.saturating_sub(self.flushed_us) >= FLUSH_US {
             self.flush(now_us);
             self.published.synced.store(asked, Ordering::Release);
@@ -557,7 +576,7 @@ impl FlowProcessor for Processor {
         let Some(Begin::Frozen(frozen)) = self.shared.control.pending().take(start) else { return None };
         let (id, argument) = frozen.program?;
         let programs = self.pipeline.as_ref()?.programs.read().unwrap_or_else(PoisonError::into_inner).clone()?;
-        programs.run(id, argument, frame)
+        programs.run(id, argument, frozen.in_port, frame)
     }
 
     fn idle(&mut self, now_us: u64) {

@@ -536,6 +536,7 @@ impl<'a> Translator<'a> {
             queue: self.queue,
             frames,
             program,
+            in_port: layout.in_port().read(&self.state.record) as u32,
         };
         self.is_set_done = true;
         let kept = self.shared.control.pending().freeze(frozen);

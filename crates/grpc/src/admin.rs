@@ -92,6 +92,14 @@ pub trait Operator: Send + Sync + 'static {
     fn qos(&self, _request: pb::QosRequest) -> Result<pb::QosResponse, String> {
         Err("ports have no queues here".to_string())
     }
+    /// Loads, shows or unloads programs of a bridge, or reads or writes their maps.
+    fn program(&self, _request: pb::ProgramRequest) -> Result<pb::ProgramResponse, String> {
+        Err("there is no OpenFlow bridge here".to_string())
+    }
+    /// Shows or empties the flow caches of a bridge.
+    fn cache(&self, _request: pb::CacheRequest) -> Result<pb::CacheResponse, String> {
+        Err("there is no OpenFlow bridge here".to_string())
+    }
     /// Changes what is logged, unless `filter` is empty; what is in force then.
     fn log(&self, _filter: &str) -> Result<String, String> {
         Err("what is logged cannot be changed here".to_string())
@@ -206,6 +214,14 @@ impl Admin for AdminService {
 
     async fn qos(&self, request: Request<pb::QosRequest>) -> Result<Response<pb::QosResponse>, Status> {
         self.change(move |on| on.qos(request.into_inner())).await
+    }
+
+    async fn program(&self, request: Request<pb::ProgramRequest>) -> Result<Response<pb::ProgramResponse>, Status> {
+        self.change(move |on| on.program(request.into_inner())).await
+    }
+
+    async fn cache(&self, request: Request<pb::CacheRequest>) -> Result<Response<pb::CacheResponse>, Status> {
+        self.change(move |on| on.cache(request.into_inner())).await
     }
 
     async fn log(&self, request: Request<pb::LogRequest>) -> Result<Response<pb::LogResponse>, Status> {

@@ -290,6 +290,18 @@ impl Client {
         answer.map(tonic::Response::into_inner).map_err(|status| self.refusal(&status))
     }
 
+    /// Loads, shows or unloads programs of a bridge, or reads or writes their maps.
+    pub fn program(&self, request: admin::ProgramRequest) -> Result<admin::ProgramResponse, ClientError> {
+        let answer = self.runtime.block_on(self.admin().program(request));
+        answer.map(tonic::Response::into_inner).map_err(|status| self.refusal(&status))
+    }
+
+    /// Shows or empties the flow caches of a bridge.
+    pub fn cache(&self, request: admin::CacheRequest) -> Result<admin::CacheResponse, ClientError> {
+        let answer = self.runtime.block_on(self.admin().cache(request));
+        answer.map(tonic::Response::into_inner).map_err(|status| self.refusal(&status))
+    }
+
     /// Traces packets; each trace goes to `each` as it arrives, until that says false.
     pub fn trace(
         &self,

@@ -29,6 +29,7 @@ macro_rules! eprintln {
 
 mod bench;
 mod bmv2;
+mod cache;
 mod capture;
 mod cells;
 mod chain;
@@ -57,6 +58,7 @@ mod output;
 mod p4info;
 mod port;
 mod ports;
+mod program;
 mod qos;
 mod queues;
 mod restart;
@@ -153,6 +155,10 @@ enum Command {
     Port(port::Args),
     /// Show and change queues of a running switch's ports: priorities, shares, rates, limits, RED.
     Qos(qos::Args),
+    /// Load, show and unload BPF programs that flows of an OpenFlow bridge run, and read and write their maps.
+    Program(program::Args),
+    /// Show what the flow caches of an OpenFlow bridge do, or empty them.
+    Cache(cache::Args),
     /// Give ports of a running switch to another device.
     Bind(chain::BindArgs),
     /// Make what a device sends by a port enter another device.
@@ -263,6 +269,8 @@ fn main() -> ExitCode {
         Command::Show(args) => chain::show(&args),
         Command::Port(args) => port::main(&args),
         Command::Qos(args) => qos::main(&args),
+        Command::Program(args) => program::main(&args),
+        Command::Cache(args) => cache::main(&args),
         Command::Bind(args) => chain::bind(&args),
         Command::Chain(args) => chain::chain(&args),
         Command::Unchain(args) => chain::unchain(&args),

@@ -9,19 +9,25 @@
 //! Tests: `tests/py/test_openflow.py`.
 
 mod address;
+mod admin;
 mod host;
+mod programs;
 mod serve;
+
+pub use admin::Admin;
 
 use crate::compiler::Compiler;
 use crate::compiler::protocol::Wants;
 use address::{Active, Passive};
 use anyhow::{Context, Result, bail};
+use bridge::cache::worth::Use;
 use bridge::{Bridge, BridgeOptions};
 use datapath::{CodeOptions, EngineKind, Pipeline, Switch};
 use frontend::Options;
 use host::SwitchHost;
 use openflow::message::{Desc, FlowCommand, FlowMod, Timeouts};
 use openflow::{Action, Instructions, Match, action::port};
+use programs::Programs;
 use serve::Server;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -46,6 +52,18 @@ pub struct OpenFlowArgs {
     /// While no controller is connected: `secure` keeps the flows, `standalone` forwards as a learning switch does.
     #[arg(long, value_name = "MODE", requires = "openflow", default_value = "standalone", value_parser = ["secure", "standalone"])]
     fail_mode: String,
+    /// The flow cache: used as long as it pays, always, or never.
+    #[arg(long, value_name = "WHEN", requires = "openflow", default_value = "auto", value_parser = parse_use)]
+    cache: Use,
+}
+
+fn parse_use(text: &str) -> Result<Use, String> {
+    match text {
+        "auto" => Ok(Use::Auto),
+        "always" => Ok(Use::Always),
+        "never" => Ok(Use::Never),
+        _ => Err("caches are used `auto`, `always` or `never`".to_string()),
+    }
 }
 
 fn parse_datapath(text: &str) -> Result<u64, String> {
@@ -61,6 +79,7 @@ pub struct Wanted {
     passive: Vec<Passive>,
     datapath: Option<u64>,
     is_standalone: bool,
+    cache: Use,
 }
 
 impl OpenFlowArgs {
@@ -95,6 +114,7 @@ impl OpenFlowArgs {
             passive,
             datapath: self.datapath_id,
             is_standalone: self.fail_mode == "standalone",
+            cache: self.cache,
         }))
     }
 }
@@ -104,6 +124,7 @@ pub struct Running {
     bridge: Arc<Bridge>,
     host: Arc<SwitchHost>,
     wanted: Wanted,
+    admin: Admin,
 }
 
 impl Wanted {
@@ -150,21 +171,36 @@ impl Wanted {
             bridge::processor::Pipeline::new(Arc::clone(&bridge) as Arc<dyn bridge::translate::Control>, &program);
         let flows = flows.map_err(|why| anyhow::anyhow!("{name}: {why}"))?;
         host.set_flows(Arc::clone(&flows));
+        let programs = Arc::new(Programs::default());
+        flows.set_programs(Some(Arc::clone(&programs) as Arc<dyn bridge::processor::ProgramRunner>));
+        flows.set_use(self.cache);
+        let admin = Admin {
+            device,
+            switch: Arc::clone(switch),
+            bridge: Arc::clone(&bridge),
+            flows: Arc::clone(&flows),
+            programs,
+        };
         let pipeline = datapath::load_bridge(program, code.1, switch.workers(), code.0, flows)?;
         let pipeline: Arc<Pipeline> = Arc::new(pipeline);
         switch.set_pipeline_of(device, Some(pipeline))?;
         announce!("device {device} is an OpenFlow bridge over {name}, datapath id {datapath:016x}");
-        Ok(Some(Running { bridge, host, wanted: self }))
+        Ok(Some(Running { bridge, host, wanted: self, admin }))
     }
 }
 
 impl Running {
+    /// What its operator asks.
+    pub fn admin(&self) -> Admin {
+        self.admin.clone()
+    }
+
     /// Listens, dials and keeps time, until the result is dropped. To be called when the ports are there.
     ///
     /// # Errors
     /// If a socket cannot be opened.
     pub fn serve(self) -> Result<Server> {
-        let Running { bridge, host, wanted } = self;
+        let Running { bridge, host, wanted, .. } = self;
         host.tell_ports(&bridge);
         if wanted.is_standalone {
             normal(&bridge, true);

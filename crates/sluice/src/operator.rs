@@ -25,6 +25,8 @@ const FRAMES_BYTES_MAX: usize = 256 << 10;
 /// How often a stream without packets looks whether its client is there.
 const LOOK: Duration = Duration::from_millis(100);
 
+const NO_BRIDGE: &str = "no device is an OpenFlow bridge; `sluice run --openflow` makes one";
+
 /// A switch and its control plane.
 pub struct SwitchOperator {
     /// Packets.
@@ -39,6 +41,8 @@ pub struct SwitchOperator {
     pub options: frontend::Options,
     /// Starts the process that takes over.
     pub successors: Arc<Successors>,
+    /// The device that is an OpenFlow bridge, if one is.
+    pub bridge: Option<crate::openflow::Admin>,
 }
 
 impl Operator for SwitchOperator {
@@ -137,6 +141,14 @@ impl Operator for SwitchOperator {
         let what = if taken { "taken away" } else { "configured" };
         tracing::info!(port = request.port, "queues {what} by the operator");
         Ok(pb::QosResponse { note: note.unwrap_or_default() })
+    }
+
+    fn program(&self, request: pb::ProgramRequest) -> Result<pb::ProgramResponse, String> {
+        self.bridge.as_ref().ok_or(NO_BRIDGE)?.program(request)
+    }
+
+    fn cache(&self, request: pb::CacheRequest) -> Result<pb::CacheResponse, String> {
+        self.bridge.as_ref().ok_or(NO_BRIDGE)?.cache(request)
     }
 
     fn log(&self, filter: &str) -> Result<String, String> {

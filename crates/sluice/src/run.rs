@@ -342,6 +342,7 @@ fn run(args: &Args) -> Result<End> {
     for link in switch.links() {
         announce!("{} leads to {}", link.from, link.to);
     }
+    let bridge_admin = bridge.as_ref().map(openflow::Running::admin);
     let bridge = bridge.map(openflow::Running::serve).transpose()?;
     let (tell, told) = channel();
     let (ready, takeovers) = channel();
@@ -353,6 +354,7 @@ fn run(args: &Args) -> Result<End> {
         compiler: Arc::clone(&compiler),
         options: options.clone(),
         successors: Arc::clone(&successors),
+        bridge: bridge_admin,
     };
     forward(signals, takeovers, &tell)?;
     let observed = {

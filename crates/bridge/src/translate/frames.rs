@@ -131,6 +131,8 @@ pub struct Frozen {
     pub frames: Vec<Frame>,
     /// The program that runs on the frame before, and its argument.
     pub program: Option<(u32, u64)>,
+    /// The port by which the packet came, for the program.
+    pub in_port: u32,
 }
 
 /// The actions of a set, in the order in which they are done (OpenFlow 1.5.1, 5.6): of each kind the last one, but for fields; a

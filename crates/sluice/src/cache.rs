@@ -1,0 +1,118 @@
+//! `sluice cache`: the flow caches of an OpenFlow bridge, one for each worker. What the server does is in `openflow/admin.rs`.
+//!
+//! Exit code 1 when the switch refuses, 2 when none answers. Tests: below, `tests/py/test_programs.py`.
+
+use crate::changes::refuse;
+use crate::complete;
+use crate::output::{JsonArgs, Rows};
+use crate::stats::ServerArgs;
+use anyhow::{Result, bail};
+use clap_complete::ArgValueCompleter;
+use grpc::client::ClientError;
+use messages::sluice::v1 as pb;
+use pb::cache_response::Worker;
+use std::process::ExitCode;
+
+/// Arguments of `cache`.
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    command: CacheCommand,
+}
+
+#[derive(clap::Subcommand)]
+enum CacheCommand {
+    /// Show hits, misses and sizes, by worker.
+    Stats(CacheArgs),
+    /// Forget all megaflows; the next packets go through the tables. What they have counted stays counted.
+    Flush(CacheArgs),
+}
+
+#[derive(clap::Args)]
+struct CacheArgs {
+    /// The device that is a bridge [default: the only one].
+    #[arg(long, visible_alias = "device", value_name = "ID", add = ArgValueCompleter::new(complete::devices))]
+    device_id: Option<u64>,
+    #[command(flatten)]
+    server: ServerArgs,
+    #[command(flatten)]
+    output: JsonArgs,
+}
+
+/// Runs `cache`.
+pub fn main(args: &Args) -> Result<ExitCode> {
+    let (args, flush) = match &args.command {
+        CacheCommand::Stats(args) => (args, false),
+        CacheCommand::Flush(args) => (args, true),
+    };
+    match args.server.connect()?.cache(pb::CacheRequest { device_id: args.device_id, flush }) {
+        Ok(answer) => {
+            args.output.print(|| json(&answer), || if flush { String::new() } else { text(&answer) });
+            Ok(ExitCode::SUCCESS)
+        }
+        Err(ClientError::Refused(reason)) => Ok(refuse([reason])),
+        Err(error) => bail!(error),
+    }
+}
+
+fn json(answer: &pb::CacheResponse) -> serde_json::Value {
+    let worker = |worker: &Worker| {
+        serde_json::json!({
+            "worker": worker.number,
+            "exact_hits": worker.exact_hits,
+            "megaflow_hits": worker.megaflow_hits,
+            "misses": worker.misses,
+            "bypassed": worker.bypassed,
+            "megaflows": worker.entries,
+            "masks": worker.masks,
+            "limit": worker.limit,
+            "evictions": worker.evictions,
+            "revalidations": worker.revalidations,
+        })
+    };
+    serde_json::json!({ "cache": answer.r#use, "workers": answer.workers.iter().map(worker).collect::<Vec<_>>() })
+}
+
+fn text(answer: &pb::CacheResponse) -> String {
+    let mut rows = Rows::new(&[
+        "worker",
+        "exact",
+        "megaflow",
+        "misses",
+        "bypassed",
+        "hits %",
+        "megaflows",
+        "masks",
+        "limit",
+        "evicted",
+        "renewed",
+    ]);
+    rows.align_right(1);
+    for worker in &answer.workers {
+        let hits = worker.exact_hits + worker.megaflow_hits;
+        let all = hits + worker.misses;
+        let share = if all == 0 { "-".to_string() } else { format!("{:.1}", hits as f64 * 100.0 / all as f64) };
+        let numbers = [worker.exact_hits, worker.megaflow_hits, worker.misses, worker.bypassed].map(|n| n.to_string());
+        let sizes = [worker.entries, worker.masks, worker.limit, worker.evictions, worker.revalidations];
+        let cells = [worker.number.to_string()].into_iter().chain(numbers).chain([share]);
+        rows.add_row(cells.chain(sizes.map(|n| n.to_string())));
+    }
+    format!("used: {}\n{}", answer.r#use, rows.trim_fmt())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hits_are_a_share_of_packets_that_asked() {
+        let busy = Worker { number: 1, exact_hits: 6, megaflow_hits: 3, misses: 1, bypassed: 90, ..Worker::default() };
+        let answer = pb::CacheResponse { r#use: "auto".to_string(), workers: vec![Worker::default(), busy] };
+        let shown = text(&answer);
+        let lines: Vec<Vec<&str>> = shown.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(lines[0], ["used:", "auto"]);
+        assert_eq!(lines[2][..6], ["0", "0", "0", "0", "0", "-"]);
+        assert_eq!(lines[3][..6], ["1", "6", "3", "1", "90", "90.0"]);
+        assert_eq!(json(&answer)["workers"][1]["bypassed"], 90);
+    }
+}

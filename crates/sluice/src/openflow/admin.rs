@@ -1,0 +1,237 @@
+//! What an operator asks of a bridge: `sluice program` and `sluice cache`.
+//!
+//! Threads: called on blocking threads of the admin service, several at once.
+
+use super::programs::{Loaded, Programs};
+use bridge::Bridge;
+use bridge::cache::worth::Use;
+use bridge::processor::Pipeline;
+use datapath::Switch;
+use messages::sluice::v1 as pb;
+use openflow::Action;
+use pb::program_request::{Command, Entry, Load, Show, Unload, map::Access};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// How long workers may take to forget megaflows.
+const FLUSH_MAX: Duration = Duration::from_secs(1);
+
+/// A bridge, for its operator.
+#[derive(Clone)]
+pub struct Admin {
+    /// The device that it is.
+    pub(super) device: u64,
+    pub(super) switch: Arc<Switch>,
+    pub(super) bridge: Arc<Bridge>,
+    pub(super) flows: Arc<Pipeline>,
+    pub(super) programs: Arc<Programs>,
+}
+
+/// Counts the programs that actions run, each once.
+fn count(actions: &[Action], seen: &mut Vec<u32>) {
+    for action in actions {
+        match action {
+            Action::Program { id, .. } if !seen.contains(id) => seen.push(*id),
+            Action::Clone(inner) | Action::WriteActions(inner) => count(inner, seen),
+            _ => {}
+        }
+    }
+}
+
+impl Admin {
+    fn check(&self, device: Option<u64>) -> Result<(), String> {
+        match device {
+            Some(device) if device != self.device => {
+                Err(format!("device {device} is no OpenFlow bridge; device {} is", self.device))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// How many flows and groups name each program.
+    fn users(&self) -> HashMap<u32, u64> {
+        let mut users = HashMap::new();
+        let mut add = |lists: &mut dyn Iterator<Item = &[Action]>| {
+            let mut seen = Vec::new();
+            lists.for_each(|actions| count(actions, &mut seen));
+            seen.into_iter().for_each(|id| *users.entry(id).or_default() += 1);
+        };
+        let tables = self.bridge.tables();
+        for flow in tables.iter().flat_map(|(_, table)| table.flows.iter()) {
+            add(&mut [&flow.instructions.apply[..], &flow.instructions.write[..]].into_iter());
+        }
+        for group in tables.groups() {
+            add(&mut group.buckets.iter().map(|(bucket, _)| &bucket.actions[..]));
+        }
+        users
+    }
+
+    /// Does what is asked with programs.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn program(&self, request: pb::ProgramRequest) -> Result<pb::ProgramResponse, String> {
+        self.check(request.device_id)?;
+        match request.command.ok_or("it is not said what is to be done")? {
+            Command::Load(load) => self.load(&load),
+            Command::Show(show) => self.show(&show),
+            Command::Unload(unload) => self.unload(&unload),
+            Command::Map(map) => self.map(map),
+        }
+    }
+
+    fn load(&self, load: &Load) -> Result<pb::ProgramResponse, String> {
+        let Load { id, object, name, file, keep_maps } = load;
+        let replaced = self.programs.load(*id, object, name, file, *keep_maps)?;
+        let note = if replaced { "replaced the program that had the id" } else { "" };
+        let program = self.described(*id, &*self.programs.get(*id)?, &self.users());
+        let (function, what) = (&program.function, if replaced { "replaced" } else { "loaded" });
+        tracing::info!(device = self.device, id, "BPF program {function} {what} by the operator");
+        Ok(pb::ProgramResponse { programs: vec![program], note: note.to_string(), ..Default::default() })
+    }
+
+    fn show(&self, show: &Show) -> Result<pb::ProgramResponse, String> {
+        let all = self.programs.all();
+        if let Some(id) = show.id {
+            self.programs.get(id)?;
+        }
+        let users = self.users();
+        let mut programs = Vec::new();
+        for (id, loaded) in all.iter().filter(|(id, _)| show.id.is_none_or(|wanted| wanted == **id)) {
+            let mut program = self.described(*id, loaded, &users);
+            if show.listing {
+                program.listing = loaded.program.listing();
+            }
+            if show.log {
+                (program.log, program.log_lost) = loaded.program.take_log();
+            }
+            programs.push(program);
+        }
+        Ok(pb::ProgramResponse { programs, unknown: self.programs.unknown(), ..Default::default() })
+    }
+
+    fn unload(&self, unload: &Unload) -> Result<pb::ProgramResponse, String> {
+        let Unload { id, force } = *unload;
+        self.programs.get(id)?;
+        let users = self.users().get(&id).copied().unwrap_or(0);
+        let (who, name, lose) = match users {
+            1 => ("1 flow or group".to_string(), "names", "its"),
+            _ => (format!("{users} flows and groups"), "name", "their"),
+        };
+        if users > 0 && !force {
+            return Err(format!(
+                "{who} {name} it, and {lose} packets would be dropped; --force unloads it all the same"
+            ));
+        }
+        self.programs.unload(id)?;
+        tracing::info!(device = self.device, id, users, "BPF program unloaded by the operator");
+        let note = if users > 0 { format!("{who} {name} it: {lose} packets are dropped") } else { String::new() };
+        Ok(pb::ProgramResponse { note, ..Default::default() })
+    }
+
+    fn map(&self, request: pb::program_request::Map) -> Result<pb::ProgramResponse, String> {
+        let map = self.programs.map(request.id, &request.name)?;
+        let no_key = || format!("map `{}` has no such key", request.name);
+        let mut entries = Vec::new();
+        match request.access.ok_or("it is not said what is to be done with the map")? {
+            Access::Get(key) => {
+                let value = map.lookup(&key).map_err(|error| error.to_string())?.ok_or_else(no_key)?;
+                entries.push(Entry { key, value });
+            }
+            Access::Set(Entry { key, value }) => {
+                map.update(&key, &value, bpf::Update::Any).map_err(|error| error.to_string())?;
+                tracing::info!(id = request.id, map = request.name, "map changed by the operator");
+            }
+            Access::Delete(key) => {
+                if !map.delete(&key).map_err(|error| error.to_string())? {
+                    return Err(no_key());
+                }
+                tracing::info!(id = request.id, map = request.name, "map changed by the operator");
+            }
+            Access::Dump(_) => {
+                let spec = map.spec();
+                let bytes = u64::from(map.len()) * (u64::from(spec.key_size) + u64::from(spec.value_size) + 16);
+                if bytes > grpc::MESSAGE_BYTES_MAX as u64 / 2 {
+                    return Err(format!("map `{}` is too large to be shown as a whole: {bytes} bytes", request.name));
+                }
+                entries.extend(map.dump().into_iter().map(|(key, value)| Entry { key, value }));
+                entries.sort_unstable_by(|a, b| a.key.cmp(&b.key));
+            }
+        }
+        Ok(pb::ProgramResponse { entries, ..Default::default() })
+    }
+
+    fn described(&self, id: u32, loaded: &Loaded, users: &HashMap<u32, u64>) -> pb::BpfProgram {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let counts = &loaded.counts;
+        let map = |map: &Arc<bpf::Map>| {
+            let spec = map.spec();
+            pb::bpf_program::Map {
+                name: spec.name.clone(),
+                kind: spec.kind.name().to_string(),
+                key_size: spec.key_size,
+                value_size: spec.value_size,
+                max_entries: spec.max_entries,
+                entries: map.len(),
+                read_only: spec.read_only,
+            }
+        };
+        pb::BpfProgram {
+            id,
+            function: loaded.name.function.clone(),
+            section: loaded.name.section.clone(),
+            file: loaded.file.clone(),
+            compiled: loaded.program.is_compiled(),
+            maps: loaded.program.maps().iter().map(map).collect(),
+            passed: read(&counts.passed),
+            transmitted: read(&counts.transmitted),
+            dropped: read(&counts.dropped),
+            aborted: read(&counts.aborted),
+            redirected: read(&counts.redirected),
+            users: users.get(&id).copied().unwrap_or(0),
+            ..pb::BpfProgram::default()
+        }
+    }
+
+    /// Shows what caches do, or empties them.
+    ///
+    /// # Errors
+    /// If a worker does not answer.
+    pub fn cache(&self, request: pb::CacheRequest) -> Result<pb::CacheResponse, String> {
+        self.check(request.device_id)?;
+        if request.flush {
+            let (wanted, begin) = (self.flows.request_flush(), Instant::now());
+            while !self.flows.is_synced(wanted) {
+                // Workers that wait for packets are woken.
+                let _ = self.switch.settle();
+                if begin.elapsed() >= FLUSH_MAX {
+                    return Err(format!("a worker has not forgotten its megaflows within {FLUSH_MAX:?}; it will"));
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            tracing::info!(device = self.device, "flow caches emptied by the operator");
+        } else {
+            self.flows.sync_counts(FLUSH_MAX);
+        }
+        let worker = |(number, stats): (usize, bridge::processor::CacheStats)| pb::cache_response::Worker {
+            number: number as u32,
+            exact_hits: stats.exact_hits,
+            megaflow_hits: stats.megaflow_hits,
+            misses: stats.misses,
+            bypassed: stats.bypassed,
+            entries: stats.entries,
+            masks: stats.masks,
+            limit: stats.limit,
+            evictions: stats.evictions,
+            revalidations: stats.revalidations,
+        };
+        let use_ = match self.flows.cache_use() {
+            Use::Auto => "auto",
+            Use::Always => "always",
+            Use::Never => "never",
+        };
+        Ok(pb::CacheResponse { r#use: use_.to_string(), workers: self.flows.stats().into_iter().map(worker).collect() })
+    }
+}

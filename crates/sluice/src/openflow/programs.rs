@@ -1,0 +1,228 @@
+//! BPF programs that flows of a bridge run: workers run them, the operator loads, replaces and unloads them.
+//!
+//! The programs are a map that is replaced as a whole: a packet meets the one of before or the new one, and no lock. A program that
+//! was replaced goes when the last run of it ends.
+
+use abi::flows::Frame;
+use arc_swap::ArcSwap;
+use bpf::{Abort, Map, Maps, Object, Options, Program, ProgramName, Verdict};
+use bridge::processor::ProgramRunner;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+/// Programs of a bridge.
+const PROGRAMS_MAX: usize = 256;
+
+/// How runs of a program ended.
+#[derive(Debug, Default)]
+pub struct Counts {
+    /// The packet goes on.
+    pub passed: AtomicU64,
+    /// The same, although the program wanted to send it back (`XDP_TX`): where a packet leaves is up to the flow's later actions.
+    pub transmitted: AtomicU64,
+    /// The program dropped it.
+    pub dropped: AtomicU64,
+    /// The program failed, or ran for too long.
+    pub aborted: AtomicU64,
+    /// The program wanted to send it to another port (`XDP_REDIRECT`), which flows do: it is dropped.
+    pub redirected: AtomicU64,
+}
+
+/// A program with its name.
+#[derive(Debug)]
+pub struct Loaded {
+    /// What runs.
+    pub program: Program,
+    /// Its function and section.
+    pub name: ProgramName,
+    /// The file that it came from, for people.
+    pub file: String,
+    /// How runs ended.
+    pub counts: Counts,
+}
+
+/// The programs of a bridge by id.
+#[derive(Debug)]
+pub struct Programs {
+    loaded: ArcSwap<BTreeMap<u32, Arc<Loaded>>>,
+    /// Held by whoever changes something.
+    turn: Mutex<()>,
+    /// `ktime_get_ns` begins here.
+    started: Instant,
+    unknown: AtomicU64,
+}
+
+impl Default for Programs {
+    fn default() -> Programs {
+        Programs {
+            loaded: ArcSwap::default(),
+            turn: Mutex::default(),
+            started: Instant::now(),
+            unknown: AtomicU64::new(0),
+        }
+    }
+}
+
+impl ProgramRunner for Programs {
+    fn run(&self, id: u32, argument: u64, in_port: u32, frame: &mut Frame<'_>) -> Option<()> {
+        let all = self.loaded.load();
+        let Some(loaded) = all.get(&id) else {
+            self.unknown.fetch_add(1, Ordering::Relaxed);
+            return None;
+        };
+        let now_ns = self.started.elapsed().as_nanos() as u64;
+        let mut packet = bpf::Frame { buffer: &mut *frame.buffer, offset: frame.offset, len: frame.len };
+        let verdict = loaded.program.run(&mut packet, in_port, argument, now_ns);
+        let (offset, len) = (packet.offset, packet.len);
+        (frame.offset, frame.len) = (offset, len);
+        let Counts { passed, transmitted, dropped, aborted, redirected } = &loaded.counts;
+        let count = |counter: &AtomicU64| _ = counter.fetch_add(1, Ordering::Relaxed);
+        match verdict {
+            Verdict::Pass => count(passed),
+            Verdict::Transmit => {
+                count(passed);
+                count(transmitted);
+            }
+            Verdict::Drop => count(dropped),
+            Verdict::Redirect(_) => count(redirected),
+            Verdict::Aborted(Abort::Result | Abort::Budget | Abort::Frame | Abort::Fault) => count(aborted),
+        }
+        matches!(verdict, Verdict::Pass | Verdict::Transmit).then_some(())
+    }
+}
+
+impl Programs {
+    /// All programs.
+    pub fn all(&self) -> Arc<BTreeMap<u32, Arc<Loaded>>> {
+        self.loaded.load_full()
+    }
+
+    /// Packets that were dropped because no program had the id.
+    pub fn unknown(&self) -> u64 {
+        self.unknown.load(Ordering::Relaxed)
+    }
+
+    /// The program of an id.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn get(&self, id: u32) -> Result<Arc<Loaded>, String> {
+        self.loaded.load().get(&id).cloned().ok_or_else(|| missing(id))
+    }
+
+    /// A map of a program.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn map(&self, id: u32, name: &str) -> Result<Arc<Map>, String> {
+        self.get(id)?.program.maps().get(name).map(Arc::clone).map_err(|error| error.to_string())
+    }
+
+    /// Reads, verifies and compiles a program, and gives it an id; whether it took the place of another one. With `keep_maps` it goes
+    /// on with that one's maps.
+    ///
+    /// # Errors
+    /// If the object or the program is refused: the instruction, the register and the reason.
+    pub fn load(&self, id: u32, object: &[u8], name: &str, file: &str, keep_maps: bool) -> Result<bool, String> {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = self.loaded.load_full();
+        let old = all.get(&id);
+        if old.is_none() && all.len() >= PROGRAMS_MAX {
+            return Err(format!("there are {PROGRAMS_MAX} programs already; unload one of them"));
+        }
+        let object = Object::read(object).map_err(|error| error.to_string())?;
+        let name = chosen(&object, name)?;
+        let maps = match old.filter(|_| keep_maps) {
+            Some(old) => kept(&object, &old.program.maps())?,
+            None => Maps::new(&object).map_err(|error| error.to_string())?,
+        };
+        let program = Program::load_with(&object, &name.function, &maps, Options::default());
+        let program = program.map_err(|error| error.to_string())?;
+        let loaded = Loaded { program, name, file: file.to_string(), counts: Counts::default() };
+        let replaced = old.is_some();
+        let mut new = (*all).clone();
+        new.insert(id, Arc::new(loaded));
+        self.loaded.store(Arc::new(new));
+        Ok(replaced)
+    }
+
+    /// Forgets a program. Packets of flows that name it are dropped from now on.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn unload(&self, id: u32) -> Result<(), String> {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut new = (**self.loaded.load()).clone();
+        new.remove(&id).ok_or_else(|| missing(id))?;
+        self.loaded.store(Arc::new(new));
+        Ok(())
+    }
+}
+
+fn missing(id: u32) -> String {
+    format!("there is no program {id}; `sluice program list` shows all")
+}
+
+/// The program that a function or section names, or the only one.
+fn chosen(object: &Object, name: &str) -> Result<ProgramName, String> {
+    let programs = object.programs();
+    let list = |programs: &[ProgramName]| {
+        let names = programs.iter().map(|p| format!("`{}` (section `{}`)", p.function, p.section));
+        names.collect::<Vec<_>>().join(", ")
+    };
+    if name.is_empty() {
+        return match &programs[..] {
+            [only] => Ok(only.clone()),
+            [] => Err("the object has no program".to_string()),
+            several => Err(format!("the object has several programs: --name one of {}", list(several))),
+        };
+    }
+    if let Some(found) = programs.iter().find(|program| program.function == name) {
+        return Ok(found.clone());
+    }
+    let within: Vec<_> = programs.iter().filter(|program| program.section == name).cloned().collect();
+    match &within[..] {
+        [only] => Ok(only.clone()),
+        [] => Err(format!("there is no program `{name}`; there are {}", list(&programs))),
+        several => Err(format!("section `{name}` has several programs: name one of {}", list(several))),
+    }
+}
+
+/// The maps of a program for one that takes its place.
+fn kept(object: &Object, maps: &Maps) -> Result<Maps, String> {
+    if maps.iter().map(|map| map.spec()).eq(object.maps()) {
+        return Ok(maps.clone());
+    }
+    let text = |spec: &bpf::MapSpec| {
+        let bpf::MapSpec { name, kind, key_size, value_size, max_entries, .. } = spec;
+        format!("{name} ({}, {max_entries} entries of {key_size} and {value_size} bytes)", kind.name())
+    };
+    let differs = |spec: &&bpf::MapSpec| maps.iter().all(|map| map.spec() != *spec);
+    let new: Vec<String> = object.maps().iter().filter(differs).map(text).collect();
+    let gone = maps.iter().filter(|map| !object.maps().contains(map.spec())).map(|map| text(map.spec()));
+    let gone: Vec<String> = gone.collect();
+    let parts = [("the object has", new), ("the loaded program has", gone)];
+    let parts = parts.into_iter().filter(|(_, maps)| !maps.is_empty());
+    let parts: Vec<String> = parts.map(|(who, maps)| format!("{who} {}", maps.join(", "))).collect();
+    let why = if parts.is_empty() { "they are in another order".to_string() } else { parts.join("; ") };
+    Err(format!("its maps cannot be kept: {why}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_packet_of_no_program_is_dropped_and_counted_and_junk_is_no_object() {
+        let programs = Programs::default();
+        let mut buffer = [0; 64];
+        let mut frame = Frame { buffer: &mut buffer, offset: 0, len: 64 };
+        assert_eq!(programs.run(3, 0, 1, &mut frame), None);
+        assert_eq!(programs.unknown(), 1);
+        assert!(programs.load(3, b"\x7fELF", "", "a.o", false).unwrap_err().contains("not a BPF object file"));
+        assert!(programs.get(3).unwrap_err().contains("there is no program 3"));
+        assert!(programs.unload(3).unwrap_err().contains("there is no program 3"));
+    }
+}

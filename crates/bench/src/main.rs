@@ -6,7 +6,7 @@ use bench::report::{Figures, Report, Run};
 use bench::rows::{self, Settings, WORKS, Work};
 use bench::subject::Options;
 use bench::workload::{Flows, Workload, heavy_hitter, l2l3acl, pins, stateful_firewall};
-use bench::{copies, examples, growth, parts, passes, ports, updates, workers};
+use bench::{copies, examples, growth, openflow, parts, passes, ports, updates, workers};
 use clap::{Parser, Subcommand};
 use datapath::{Specialise, Without};
 use std::path::PathBuf;
@@ -108,6 +108,8 @@ enum Item {
     Copies(&'static copies::Copies),
     /// A program without a C version.
     Examples(&'static examples::Examples),
+    /// OpenFlow tables.
+    OpenFlow(&'static openflow::OpenFlow),
     /// Cycles by part.
     Parts,
     /// A program by each way through its code.
@@ -173,6 +175,7 @@ impl Item {
         all.extend(SCALING.iter().map(Item::Scaling));
         all.extend(copies::ALL.iter().map(Item::Copies));
         all.extend(examples::ALL.iter().map(Item::Examples));
+        all.extend(openflow::ALL.iter().map(Item::OpenFlow));
         all.push(Item::Parts);
         let large = ["strategies-l2l3acl-1k", "strategies-l2l3acl-100k", "strategies-l2l3acl-1m", "strategies-l2-100k"];
         all.extend(large.map(Item::Strategies));
@@ -199,6 +202,7 @@ impl Item {
             Item::Architectures(name, _) => name,
             Item::Copies(copies) => copies.name,
             Item::Examples(row) => row.name,
+            Item::OpenFlow(row) => row.name,
             Item::Parts => "parts",
             Item::Updates(name, ..) => name,
             Item::Growth(growth) => growth.name,
@@ -214,6 +218,7 @@ impl Item {
             Item::Scaling(scaling) => scaling.title.to_string(),
             Item::Copies(copies) => copies.title.to_string(),
             Item::Examples(row) => row.title(),
+            Item::OpenFlow(row) => row.title.to_string(),
             Item::Parts => "parts of l2l3acl, 1k entries, 64 flows".to_string(),
             Item::Passes(name) => format!("optimisations, each alone and left out: {}", passes_work(name).title),
             Item::Strategies(name) => format!("strategies: {}", work_of("strategies-", name).title),
@@ -261,6 +266,7 @@ impl Item {
             }
             Item::Copies(row) => copies::run(row, settings)?,
             Item::Examples(row) => examples::run(row, settings)?,
+            Item::OpenFlow(row) => openflow::run(row, settings)?,
             Item::Parts => parts::run(&title, &of(1000, 64), settings)?,
             Item::Strategies(name) => {
                 rows::strategies(&title, &(work_of("strategies-", name).workload)(args.quick), settings)?

@@ -4,7 +4,7 @@ use bench::report::{Figures, Report, Run};
 use bench::rows::{self, Settings, WORKS};
 use bench::subject::{self, Options};
 use bench::workload::l2l3acl;
-use bench::{compare, copies, examples, growth, parts, passes, updates, workers};
+use bench::{compare, copies, examples, growth, openflow, parts, passes, updates, workers};
 use std::sync::Arc;
 
 fn settings() -> Settings {
@@ -35,6 +35,15 @@ fn every_row_of_examples_compares_and_runs() {
     for row in examples::ALL {
         let measured = examples::run(row, &settings()).unwrap_or_else(|e| panic!("{e:#}"));
         assert!(measured.fates[0] > 0 && measured.fates[1] == 0, "{}: {measured:?}", row.name);
+        assert!(measured.series.iter().all(|s| s.median() > 0.0), "{}: nothing was timed", row.name);
+    }
+}
+
+#[test]
+fn every_row_of_openflow_compares_and_runs() {
+    for row in openflow::ALL {
+        let measured = openflow::run(row, &settings()).unwrap_or_else(|e| panic!("{e:#}"));
+        assert!(measured.fates[0] > 0, "{}: no packet was sent", row.name);
         assert!(measured.series.iter().all(|s| s.median() > 0.0), "{}: nothing was timed", row.name);
     }
 }

@@ -279,7 +279,8 @@ def test_a_refused_program_shows_the_instruction_and_the_reason(bridge, tmp_path
     kept = cli.sluice("program", "load", "1", fewer, "--keep-maps", code=1)
     assert "its maps cannot be kept: the object has ports (hash, 7 entries of 2 and 4 bytes)" in kept
     for words, message in [
-        (["get", "4"], "must be below 4"),
+        (["get", "4"], "has no such key"),
+        (["set", "4", "0"], "must be below 4"),
         (["get", "hex:00"], "has 1 bytes; the map's have 4"),
         (["set", "1", "word"], "neither a number nor bytes"),
         (["delete", "1"], "cannot be deleted"),

@@ -3,6 +3,7 @@
 use super::flow_stats::entry;
 use super::v10::{read_port, write_port};
 use super::{Reader, Result, Writer, props};
+use crate::action::port;
 use crate::message::{Counts, Queue, QueueStats, Version};
 
 /// Properties: the least and the highest rate.
@@ -105,9 +106,12 @@ pub(super) fn write(version: Version, queue: &Queue, out: &mut Vec<u8>) -> Resul
     out.patch_length(at, start)
 }
 
-/// Reads which queues' counts, or descriptions, are wanted.
+/// Reads which queues' counts, or descriptions, are wanted. OpenFlow 1.0 (5.3.5) calls any port `OFPP_ALL`, later versions `OFPP_ANY`.
 pub(super) fn read_filter(version: Version, r: &mut Reader<'_>) -> Result<(u32, u32)> {
-    let port = read_port(version, r)?;
+    let port = match read_port(version, r)? {
+        port::ALL if version == Version::V10 => port::ANY,
+        port => port,
+    };
     if version == Version::V10 {
         r.skip(2)?;
     }
@@ -116,6 +120,7 @@ pub(super) fn read_filter(version: Version, r: &mut Reader<'_>) -> Result<(u32, 
 
 /// Appends it.
 pub(super) fn write_filter(version: Version, port: u32, queue: u32, out: &mut Vec<u8>) -> Result<()> {
+    let port = if version == Version::V10 && port == port::ANY { port::ALL } else { port };
     write_port(version, port, out)?;
     if version == Version::V10 {
         out.u16(0);

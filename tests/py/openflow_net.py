@@ -3,6 +3,8 @@ on the hosts' interfaces."""
 
 import contextlib
 import ctypes
+import errno
+import itertools
 import os
 import re
 import select
@@ -73,6 +75,10 @@ class Tap:
             data, control, _, _ = self.socket.recvmsg(65536, 256)
         except BlockingIOError:
             return None
+        except OSError as error:
+            # Told once after the interface went down.
+            assert error.errno == errno.ENETDOWN, error
+            return None
         for level, kind, body in control:
             if (level, kind) == (SOL_PACKET, PACKET_AUXDATA):
                 # The kernel takes the outermost tag out of the frame.
@@ -120,8 +126,10 @@ class Monitor:
 class Net:
     """A bridge whose ports 1 to `hosts` lead to the hosts 10.0.0.1, 10.0.0.2, ..., fd00::1, ..."""
 
+    numbers = itertools.count(1)
+
     def __init__(self, *args, hosts=3, start=True):
-        self.name = f"of{os.getpid()}"
+        self.name = f"of{os.getpid()}-{next(Net.numbers)}"
         self.directory = Path(tempfile.mkdtemp(prefix="of-"))
         self.target = f"unix:{self.directory}/m"
         self.env = os.environ | {"OVS_RUNDIR": str(self.directory)}

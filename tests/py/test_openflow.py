@@ -489,3 +489,392 @@ def test_hosts_behind_translated_addresses(net):
     serving = net.begin(2, "python3", "-c", server)
     assert serving.stdout.readline() == "ready\n"
     assert run("ip", "netns", "exec", net.namespace(1), "python3", "-c", client).strip() == "300000"
+
+
+# Groups, meters
+
+
+def test_groups_of_all_kinds(net):
+    for group in ["group_id=1,type=all,bucket=set_field:192.0.2.7->ip_dst,output:2,bucket=output:3",
+                  "group_id=2,type=indirect,bucket=set_field:192.0.2.8->ip_dst,output:3",
+                  "group_id=3,type=all,bucket=group:2,bucket=output:2",
+                  "group_id=4,type=select,bucket=weight:1,output:2,bucket=weight:1,output:3"]:
+        net.ofctl("add-group", group)
+    described = net.ofctl("dump-groups")
+    assert "group_id=1,type=all,bucket=actions=set_field:192.0.2.7->ip_dst,output:2,bucket=actions=output:3" in described
+    assert "group_id=2,type=indirect" in described and described.count("group_id=") == 4
+    net.ofctl("add-flow", "udp,tp_dst=1,actions=group:1")
+    net.ofctl("add-flow", "udp,tp_dst=3,actions=group:3")
+    net.ofctl("add-flow", "priority=1,udp,actions=group:4")
+    # Each bucket has a packet of its own (OpenFlow 1.3.5, 5.6.1).
+    mark = net.mark()
+    packets = net.pass_through(1, udp(mark, dport=1), mark, [2, 3])
+    assert [packet[IP].dst for packet in packets] == ["192.0.2.7", "192.0.2.2"] and all(map(is_right, packets))
+    mark = net.mark()
+    packets = net.pass_through(1, udp(mark, dport=3), mark, [2, 3])
+    assert [packet[IP].dst for packet in packets] == ["192.0.2.2", "192.0.2.8"] and all(map(is_right, packets))
+    # A flow of packets always takes the same way; many take both.
+    ways = []
+    for sport in list(range(40)) + [5, 5]:
+        mark = net.mark()
+        net.send(1, udp(mark, sport=sport + 5000, dport=99))
+        ways.append(until(lambda mark=mark: where(net, mark), "the packet comes out"))
+    assert ways[40] == ways[41] == ways[5] and {2, 3} == set(ways), ways
+    stats = until(lambda: re.search(r"group_id=4,[^\n]*packet_count=42,[^\n]*", net.ofctl("dump-group-stats", "group_id=4")), "counts")
+    buckets = [int(count) for count in re.findall(r"bucket\d:packet_count=(\d+)", stats.group(0))]
+    assert buckets == [ways.count(2), ways.count(3)], stats
+    # A group that is changed; one that is not there; loops; and what is used.
+    net.ofctl("mod-group", "group_id=2,type=indirect,bucket=output:2")
+    mark = net.mark()
+    net.pass_through(1, udp(mark, dport=3), mark, [2, 2])
+    net.refused("OFPGMFC_UNKNOWN_GROUP", "mod-group", "group_id=9,type=all,bucket=output:1")
+    net.refused("OFPGMFC_GROUP_EXISTS", "add-group", "group_id=1,type=all,bucket=output:1")
+    net.refused("OFPGMFC_LOOP", "mod-group", "group_id=2,type=indirect,bucket=group:3")
+    net.ofctl("del-groups")
+    assert "group_id" not in net.ofctl("dump-groups") and net.flows() == []
+
+
+def where(net, mark):
+    """At which host a frame has come out, if it has."""
+    for host, tap in net.taps.items():
+        while (data := tap.frame()) is not None:
+            if mark in data:
+                return host
+    return None
+
+
+def test_buckets_are_changed_in_15(net):
+    net.ofctl("add-group", "group_id=1,type=all,bucket=bucket_id:1,output:2", version=15)
+    net.ofctl("insert-buckets", "group_id=1,command_bucket_id=last,bucket=bucket_id:2,output:3", version=15)
+    assert net.ofctl("dump-groups", version=15).count("bucket=") == 2
+    net.ofctl("add-flow", "actions=group:1", version=15)
+    mark = net.mark()
+    net.pass_through(1, udp(mark), mark, [2, 3])
+    net.ofctl("remove-buckets", "group_id=1,command_bucket_id=1", version=15)
+    mark = net.mark()
+    net.pass_through(1, udp(mark), mark, [3])
+
+
+def test_fast_failover(net):
+    net.ofctl("add-group", "group_id=1,type=ff,bucket=watch_port:2,output:2,bucket=watch_port:3,output:3")
+    net.ofctl("add-flow", "udp,actions=group:1")
+    mark = net.mark()
+    net.pass_through(1, udp(mark), mark, [2])
+    monitor = net.watch("65534")
+    there = net.namespace(2)
+    run("ip", "-n", there, "link", "set", "e0", "down")
+    try:
+        monitor.wait(r"OFPT_PORT_STATUS[^\n]*: MOD: 2\(s2\)[^\n]*\n[^\n]*config[^\n]*\n +state: +LINK_DOWN")
+        mark = net.mark()
+        net.pass_through(1, udp(mark), mark, [3])
+    finally:
+        run("ip", "-n", there, "link", "set", "e0", "up")
+        run("ip", "-n", there, "addr", "replace", "fd00::2/64", "dev", "e0", "nodad")
+    monitor.wait(r"LINK_DOWN(?s:.*)MOD: 2\(s2\)[^\n]*\n[^\n]*config[^\n]*\n +state: +LIVE")
+    mark = net.mark()
+    net.pass_through(1, udp(mark), mark, [2])
+
+
+def test_meters(net):
+    net.ofctl("add-meter", "meter=1,pktps,burst,stats,band=type=drop,rate=20,burst_size=20")
+    assert "meter=1 pktps burst stats bands=\ntype=drop rate=20 burst_size=20" in net.ofctl("dump-meters")
+    net.ofctl("add-flow", "udp,actions=meter:1,output:2")
+    mark = net.mark()
+    begin = time.monotonic()
+    net.send(1, udp(mark), count=400)
+    counted = r"packet_in_count:400 [^\n]*(?:\n.*)*?0: packet_count:(\d+)"
+    dropped = int(until(lambda: re.search(counted, net.ofctl("meter-stats")), net.ofctl("meter-stats")).group(1))
+    passed = 0
+    while (data := net.taps[2].frame()) is not None:
+        passed += mark in data
+    seconds = time.monotonic() - begin
+    assert passed + dropped == 400 and 15 <= passed <= 25 + 20 * seconds, (passed, dropped, seconds)
+    net.ofctl("mod-meter", "meter=1,kbps,band=type=drop,rate=1000000")
+    mark = net.mark()
+    net.pass_through(1, udp(mark), mark, [2])
+    net.refused("OFPMMFC_METER_EXISTS", "add-meter", "meter=1,kbps,band=type=drop,rate=1")
+    net.refused("OFPMMFC_UNKNOWN_METER", "mod-meter", "meter=2,kbps,band=type=drop,rate=1")
+    # Its flows go with it (OpenFlow 1.3.5, 6.4).
+    net.ofctl("del-meter", "meter=1")
+    assert net.flows() == [] and "meter=1" not in net.ofctl("dump-meters")
+
+
+# Bundles, learning, conjunctions
+
+
+def test_a_bundle_changes_all_or_nothing(net):
+    good = "\n".join(f"table={table},udp,tp_dst={table},actions=output:2" for table in range(50))
+    net.ofctl("add-flows", "-", input=good, options=("--bundle",), version=14)
+    assert len(net.flows()) == 50
+    before = net.flows()
+    bad = "delete\nadd table=60,actions=output:3\nmodify table=1,actions=drop\nadd table=61,actions=group:77\nadd table=62,actions=drop"
+    text = net.ofctl("add-flows", "-", input=bad, options=("--bundle",), version=14, code=1)
+    assert "OFPBAC_BAD_OUT_GROUP" in text and "OFPBFC_MSG_FAILED" in text, text
+    assert net.flows() == before
+    net.ofctl("replace-flows", "-", input="table=7,udp,actions=output:3\ntable=3,udp,tp_dst=3,actions=output:2",
+              options=("--bundle",), version=14)
+    assert net.flows() == ["table=3, udp,tp_dst=3 actions=output:2", "table=7, udp actions=output:3"]
+    # Groups and flows that use them, in one.
+    net.ofctl("bundle", "-", version=14, input="group group_id=5,type=all,bucket=output:3\nflow delete\nflow add udp,actions=group:5\n")
+    mark = net.mark()
+    net.pass_through(1, udp(mark), mark, [3])
+    assert net.flows() == ["udp actions=group:5"]
+
+
+def test_learn(net):
+    net.reset("table=0,actions=learn(table=10,idle_timeout=60,priority=5,cookie=0x99,NXM_OF_VLAN_TCI[0..11],"
+              "NXM_OF_ETH_DST[]=NXM_OF_ETH_SRC[],load:NXM_OF_IN_PORT[]->NXM_NX_REG0[0..15]),resubmit(,1)",
+              "table=1,actions=resubmit(,10),resubmit(,2)",
+              "table=2,priority=2,reg0=0,actions=FLOOD", "table=2,priority=1,actions=output:NXM_NX_REG0[]")
+    mark = net.mark()
+    net.pass_through(1, Ether(src=A, dst=B) / Raw(mark + bytes(40)), mark, [2, 3])
+    learned, = [flow for flow in net.flows("table=10") if "dl_dst=02:aa:" in flow]
+    assert learned.startswith("cookie=0x99, table=10, idle_timeout=60, priority=5,vlan_tci=0x0000/0x0fff,dl_dst=02:aa:00:00:00:01 ")
+    assert learned.endswith(("load:0x1->NXM_NX_REG0[0..15]", "set_field:0x1/0xffff->reg0")), learned
+    mark = net.mark()
+    net.pass_through(3, Ether(src=B, dst=A) / Raw(mark + bytes(40)), mark, [1])
+    mark = net.mark()
+    net.pass_through(1, Ether(src=A, dst=B) / Raw(mark + bytes(40)), mark, [3])
+    # Hosts of the net may have said something, too.
+    assert sum("dl_dst=02:aa:" in flow for flow in net.flows("table=10")) == 2
+    # The station moves: its flow is replaced.
+    mark = net.mark()
+    net.pass_through(2, Ether(src=A, dst=B) / Raw(mark + bytes(40)), mark, [3])
+    mark = net.mark()
+    net.pass_through(3, Ether(src=B, dst=A) / Raw(mark + bytes(40)), mark, [2])
+    assert sum("dl_dst=02:aa:" in flow for flow in net.flows("table=10")) == 2
+
+
+def test_conjunctions(net):
+    sources, ports = ["192.0.2.1", "192.0.2.4", "192.0.2.9"], [80, 443]
+    net.reset(*[f"priority=10,ip,nw_src={source},actions=conjunction(7,1/2)" for source in sources],
+              *[f"priority=10,tcp,tp_dst={dport},actions=conjunction(7,2/2)" for dport in ports],
+              "priority=10,ip,conj_id=7,actions=output:2", "priority=1,ip,actions=output:3")
+    for source in [*sources, "192.0.2.2"]:
+        for dport in [*ports, 81]:
+            mark = net.mark()
+            expected = [2] if source in sources and dport in ports else [3]
+            net.pass_through(1, tcp(mark, src=source, dport=dport), mark, expected)
+
+
+# Packets to and from controllers
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_packet_outs(net, version):
+    mark = net.mark()
+    hexadecimal = bytes(udp(mark)).hex()
+    net.ofctl("packet-out", f"in_port=1,packet={hexadecimal},actions=FLOOD", version=version)
+    net.receive(mark, [2, 3])
+    net.ofctl("packet-out", f"in_port=controller,packet={hexadecimal},actions=mod_nw_tos:32,output:1", version=version)
+    packet, = net.receive(mark, [1])
+    assert packet[IP].tos == 32 and is_right(packet)
+    net.ofctl("add-flow", "in_port=3,udp,actions=output:1", version=version)
+    net.ofctl("packet-out", f"in_port=3,packet={hexadecimal},actions=TABLE", version=version)
+    net.receive(mark, [1])
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_packet_ins(net, version):
+    monitor = net.watch("100", version=version)
+    net.ofctl("add-flow", "cookie=0x5,priority=5,udp,tp_dst=7,actions=set_field:192.0.2.77->ip_dst,controller" if version != 10 else
+              "cookie=0x5,priority=5,udp,tp_dst=7,actions=mod_nw_dst:192.0.2.77,controller", version=version)
+    mark = net.mark()
+    net.pass_through(2, udp(mark, dport=7), mark, [])
+    said = monitor.wait(r"PACKET_IN2?[^\n]*in_port=2[^\n]*\n[^\n]*tp_dst=7[^\n]*").group(0)
+    assert "(via action)" in said and "cookie=0x5" in said and "total_len=64" in said and "nw_dst=192.0.2.77" in said, said
+    # `controller(max_len=40)`: that much of it.
+    net.ofctl("add-flow", "priority=6,udp,tp_dst=8,actions=controller(max_len=40)", version=version)
+    net.pass_through(2, udp(mark, dport=8), mark, [])
+    said = monitor.wait(r"PACKET_IN2?[^\n]*total_len=64[^\n]*data_len=40[^\n]*").group(0)
+    assert "in_port=2" in said
+    # A miss is told in 1.0; since 1.3 a flow must say so (OpenFlow 1.3.5, 5.4).
+    net.ofctl("del-flows", version=version)
+    if version != 10:
+        net.pass_through(3, udp(mark, dport=8), mark, [])
+        assert "no_match" not in monitor.text or "in_port=3" not in monitor.text
+        net.ofctl("add-flow", "priority=0,actions=controller", version=version)
+    net.pass_through(3, udp(mark, dport=9), mark, [])
+    said = monitor.wait(r"PACKET_IN2?[^\n]*in_port=3[^\n]*\n[^\n]*tp_dst=9[^\n]*").group(0)
+    assert "(via no_match)" in said, said
+
+
+def test_flow_monitor(net):
+    net.ofctl("add-flow", "table=1,udp,actions=output:2")
+    monitor = net.watch("watch:", version=10)
+    monitor.wait(r"event=ADDED table=1 cookie=0 udp actions=output:2")
+    net.ofctl("add-flow", "table=2,tcp,actions=output:3")
+    monitor.wait(r"event=ADDED table=2 cookie=0 tcp actions=output:3")
+    net.ofctl("mod-flows", "tcp,table=2,actions=output:2")
+    monitor.wait(r"event=MODIFIED table=2 cookie=0 tcp actions=output:2")
+    net.ofctl("del-flows", "table=2")
+    monitor.wait(r"event=DELETED reason=delete table=2 cookie=0 tcp actions=output:2")
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_ports_are_configured(net, version):
+    net.ofctl("add-flow", "actions=FLOOD", version=version)
+
+    def floods(where):
+        mark = net.mark()
+        net.pass_through(1, udp(mark), mark, where)
+
+    floods([2, 3])
+    try:
+        for off, on, config in [("down", "up", "PORT_DOWN"), ("no-forward", "forward", "NO_FWD")] + (
+                [("no-flood", "flood", "NO_FLOOD")] if version == 10 else []):
+            net.ofctl("mod-port", "2", off, version=version)
+            shown = net.ofctl("dump-ports-desc", version=version)
+            assert re.search(rf" 2\(s2\)[^\n]*\n +config: +{config}\n", shown), shown
+            floods([3])
+            net.ofctl("mod-port", "s2", on, version=version)
+            floods([2, 3])
+        net.ofctl("mod-port", "1", "no-receive", version=version)
+        floods([])
+    finally:
+        for state in ["up", "forward", "receive"]:
+            for port in ["1", "2"]:
+                net.ofctl("mod-port", port, state)
+        net.ofctl("mod-port", "2", "flood", version=10)
+    floods([2, 3])
+    monitor = net.watch("1000", version=version)
+    net.ofctl("mod-port", "3", "down", version=version)
+    monitor.wait(r"OFPT_PORT_STATUS[^\n]*: MOD: 3\(s3\)[^\n]*\n +config: +PORT_DOWN")
+    net.ofctl("mod-port", "3", "up", version=version)
+    until(lambda: re.search(r" 3\(s3\)[^\n]*\n +config: +0\n +state: +(LIVE|0)\n", net.ofctl("dump-ports-desc")), "port 3 is up")
+
+
+# What is refused
+
+
+@pytest.mark.parametrize("version, error, flow", [
+    (13, "OFPBAC_BAD_OUT_GROUP", "actions=group:9"),
+    (13, "OFPBAC_BAD_OUT_PORT", "actions=output:0"),
+    (13, "OFPBIC_BAD_TABLE_ID", "actions=goto_table:254"),
+    (13, "OFPFMFC_BAD_TABLE_ID", "table=254,actions=drop"),
+    (13, "OFPMMFC_INVALID_METER", "actions=meter:4"),
+    (13, "OFPBMC_BAD_FIELD", "ct_state=+trk,actions=drop"),
+    (13, "OFPBMC_BAD_PREREQ", "icmp6,icmpv6_type=135,nd_target=fd00::1,nd_sll=02:00:00:00:00:01,actions=drop"),
+    (13, "OFPBAC_BAD_TYPE", "actions=sample(probability=1)"),
+    (13, "OFPBAC_BAD_TYPE", "ip,actions=ct"),
+    (13, "OFPBAC_BAD_TYPE", "ip,actions=ct(commit,zone=1)"),
+])
+def test_refused_flows(net, version, error, flow):
+    net.ofctl("add-flow", "priority=3,actions=output:2")
+    net.refused(error, "add-flow", flow, version=version)
+    assert net.flows() == ["priority=3 actions=output:2"]
+
+
+# Controllers
+
+
+def test_fail_modes():
+    for mode, answers in [("secure", 0), ("standalone", 3)]:
+        # Nobody listens there, so that the controller is not reached.
+        net = Net("--controller", "tcp:127.0.0.1:6653", "--fail-mode", mode, hosts=2)
+        try:
+            assert net.ping(1, 2) == answers
+            assert len(net.flows()) == (mode == "standalone")
+        finally:
+            net.close()
+
+
+OSKEN = ROOT / ".venv-osken"
+
+
+def osken(net, application, *words):
+    """Starts an example application of os-ken."""
+    assert (OSKEN / "bin/osken-manager").exists(), f"{OSKEN} is missing: scripts/setup"
+    file = OSKEN / "examples/os_ken/app" / f"{application}.py"
+    return net.begin("s", "env", "PYTHONWARNINGS=ignore", str(OSKEN / "bin/osken-manager"), *words, str(file))
+
+
+def test_osken_switches_and_comes_back():
+    """os-ken's simple_switch_13: dialled, gone, and dialled again."""
+    net = Net("--controller", "tcp:127.0.0.1:6653", "--fail-mode", "secure", hosts=2)
+    try:
+        assert net.ping(1, 2, count=1) == 0 and net.flows() == []
+        for _ in range(2):
+            controller = osken(net, "simple_switch_13", "--ofp-tcp-listen-port", "6653")
+            until(lambda: net.flows() == ["priority=0 actions=CONTROLLER:65535"], "its flow for table misses")
+            assert net.ping(1, 2) == 3
+            assert sum("priority=1," in flow for flow in net.flows()) >= 2
+            controller.kill()
+            controller.wait(timeout=PATIENCE_S)
+            # Secure: the flows go on.
+            assert net.ping(1, 2) == 3
+            net.ofctl("del-flows")
+    finally:
+        net.close()
+
+
+@pytest.mark.parametrize("application", ["simple_switch", "simple_switch_14", "simple_switch_15"])
+def test_osken_of_other_versions(application):
+    net = Net("--controller", "ptcp:6653:127.0.0.1", "--fail-mode", "secure", hosts=2)
+    try:
+        osken(net, application, "--ofp-tcp-listen-port", "16653", "--ofp-switch-address-list", "127.0.0.1:6653")
+        until(lambda: net.ping(1, 2, count=1) == 1, "the controller switches")
+        until(lambda: len(net.flows()) >= 2, "its flows")
+        assert net.ping(1, 2) == 3
+    finally:
+        net.close()
+
+
+# Hostile clients
+
+
+def test_hostile_clients_disturb_nobody(net):
+    net.ofctl("add-flow", "actions=NORMAL")
+    path = net.target.removeprefix("unix:")
+    hello = struct.pack("!BBHI", 4, 0, 8, 1)
+    generator = __import__("random").Random(1)
+    clients = []
+
+    def client(data):
+        one = socket.socket(socket.AF_UNIX)
+        one.settimeout(5)
+        one.connect(path)
+        clients.append(one)
+        try:
+            one.sendall(data)
+        except OSError:
+            pass
+        return one
+
+    try:
+        for _ in range(20):
+            client(generator.randbytes(5000))
+            client(hello + generator.randbytes(5000))
+        # A length that never comes, one that is too short, an unknown type, half a header.
+        for data in [struct.pack("!BBHI", 4, 14, 65535, 2), struct.pack("!BBHI", 4, 14, 3, 2), struct.pack("!BBHI", 4, 200, 8, 2), b"\x04"]:
+            client(hello + data)
+        # One that asks for much and reads nothing.
+        slow = client(hello)
+        slow.setblocking(False)
+        request = struct.pack("!BBHIHH4xBxxxIIxxxxQQHHxxxx", 4, 18, 56, 3, 1, 0, 255, 2**32 - 1, 2**32 - 1, 0, 0, 1, 4)
+        with pytest.raises(BlockingIOError):
+            for _ in range(10_000_000):
+                slow.send(request * 100)
+        assert net.ping(1, 2) == 3
+        assert len(net.flows()) == 1 and "dpid" in net.ofctl("show")
+        status = (open(f"/proc/{net.daemon.process.pid}/status").read())
+        assert int(re.search(r"VmRSS:\s+(\d+)", status).group(1)) < 2_000_000
+    finally:
+        for one in clients:
+            one.close()
+    until(lambda: net.ofctl("dump-flows", code=None).count("actions=") == 1, "the switch answers")
+
+
+# Other devices
+
+
+def test_a_p4_device_behind_the_bridge():
+    net = Net("--device", "2=tests/py/openflow_device.p4", "--chain", "1:10,2:1", "--chain", "2:1,1:10",
+              "--fail-mode", "secure", hosts=2)
+    try:
+        net.reset("in_port=1,actions=output:10", "in_port=10,actions=output:2")
+        mark = net.mark()
+        packet, = net.pass_through(1, udp(mark), mark, [2])
+        assert packet.src == "02:cc:00:00:00:02" and is_right(packet)
+    finally:
+        net.close()

@@ -797,7 +797,8 @@ def test_osken_switches_and_comes_back():
         for _ in range(2):
             controller = osken(net, "simple_switch_13", "--ofp-tcp-listen-port", "6653")
             until(lambda: net.flows() == ["priority=0 actions=CONTROLLER:65535"], "its flow for table misses")
-            assert net.ping(1, 2) == 3
+            # The first packets wait for the controller.
+            until(lambda: net.ping(1, 2) == 3, "the controller switches")
             assert sum("priority=1," in flow for flow in net.flows()) >= 2
             controller.kill()
             controller.wait(timeout=PATIENCE_S)

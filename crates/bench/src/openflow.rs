@@ -29,7 +29,7 @@ const PORTS: u32 = 24;
 /// Frames that the interpreter gets, of many.
 const ORACLE: usize = 2048;
 /// Frames of rows whose every packet is a new flow: more than a cache holds.
-const FRESH: usize = 300_000;
+const FRESH: usize = 100_000;
 const IPV4: u128 = 0x800;
 
 /// What is measured.

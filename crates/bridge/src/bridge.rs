@@ -23,10 +23,11 @@ use crate::references::Index;
 use crate::tables::{Miss, Tables};
 use arc_swap::ArcSwap;
 use openflow::message::{Desc, FlowMod, GroupMod, MeterMod, Port, PortReason, RemovedReason, Role};
-use openflow::{Error, Fields, Message};
+use openflow::{Error, ErrorKind, Fields, Message};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError, Weak};
+use std::time::{Duration, Instant};
 
 /// What a bridge is called.
 #[derive(Clone, Debug, Default)]
@@ -37,6 +38,8 @@ pub struct BridgeOptions {
     pub desc: Desc,
 }
 
+/// How long a packet that learns waits for a request that is being carried out.
+const LEARN_WAIT: Duration = Duration::from_micros(50);
 /// Changes that are made before workers get a chance to read, unless they belong to a bundle.
 const SLICE: usize = 1024;
 /// Flows whose timeouts have become shorter, between two ticks; beyond, they end at their former times.
@@ -164,6 +167,28 @@ impl Bridge {
         self.change(origin, |plan| Ok(plan.flow_mod(request, origin)?.into_iter().map(Change::Flow).collect()))
     }
 
+    /// Adds a flow for a packet, if no other request is being carried out: a worker does not wait for a long one. The next packet
+    /// tries again.
+    ///
+    /// # Errors
+    /// The request's error, or that the tables are busy; nothing has changed then.
+    pub fn learn(&self, request: &FlowMod) -> Result<(), Error> {
+        let begin = Instant::now();
+        let mut state = loop {
+            match self.state.try_lock() {
+                Ok(state) => break state,
+                Err(TryLockError::Poisoned(state)) => break state.into_inner(),
+                Err(TryLockError::WouldBlock) if begin.elapsed() < LEARN_WAIT => std::hint::spin_loop(),
+                Err(TryLockError::WouldBlock) => return Err(Error::new(ErrorKind::FmfcUnknown, "the tables are busy")),
+            }
+        };
+        let origin = &Origin::SWITCH;
+        let plan = |plan: &Plan<'_>| Ok(plan.flow_mod(request, origin)?.into_iter().map(Change::Flow).collect());
+        let changes = self.change_in(&mut state, origin, plan);
+        drop(state);
+        changes.map(drop)
+    }
+
     /// Adds, changes or removes a group.
     ///
     /// # Errors
@@ -186,26 +211,34 @@ impl Bridge {
         origin: &Origin,
         plan: impl FnOnce(&Plan<'_>) -> Result<Vec<Change>, Error>,
     ) -> Result<(), Error> {
-        // Removed flows are freed when no lock is held.
-        let mut changes;
-        {
-            let mut state = self.state();
-            let now_us = self.host.now_us();
-            changes = plan(&self.plan(&self.tables(), &state, now_us))?;
-            self.apply(&mut state, &changes);
-            loop {
-                let orphans = state.index.take_orphans();
-                if orphans.is_empty() {
-                    break;
-                }
-                let more = self.plan(&self.tables(), &state, now_us).remove_learned(&orphans);
-                let more: Vec<Change> = more.into_iter().map(Change::Flow).collect();
-                self.apply(&mut state, &more);
-                changes.extend(more);
+        let mut state = self.state();
+        let changes = self.change_in(&mut state, origin, plan);
+        drop(state);
+        // Removed flows are freed here, when no lock is held.
+        changes.map(drop)
+    }
+
+    fn change_in(
+        &self,
+        state: &mut State,
+        origin: &Origin,
+        plan: impl FnOnce(&Plan<'_>) -> Result<Vec<Change>, Error>,
+    ) -> Result<Vec<Change>, Error> {
+        let now_us = self.host.now_us();
+        let mut changes = plan(&self.plan(&self.tables(), state, now_us))?;
+        self.apply(state, &changes);
+        loop {
+            let orphans = state.index.take_orphans();
+            if orphans.is_empty() {
+                break;
             }
-            self.publish(&mut state, &changes, origin, now_us);
+            let more = self.plan(&self.tables(), state, now_us).remove_learned(&orphans);
+            let more: Vec<Change> = more.into_iter().map(Change::Flow).collect();
+            self.apply(state, &more);
+            changes.extend(more);
         }
-        Ok(())
+        self.publish(state, &changes, origin, now_us);
+        Ok(changes)
     }
 
     fn apply(&self, state: &mut State, changes: &[Change]) {

@@ -90,6 +90,7 @@ pub struct Connection {
     started_us: u64,
     heard_us: u64,
     is_probed: bool,
+    probed_us: u64,
     next_xid: u32,
 }
 
@@ -114,6 +115,7 @@ impl Connection {
             started_us: now_us,
             heard_us: now_us,
             is_probed: false,
+            probed_us: now_us,
             next_xid: 1,
         };
         let highest =
@@ -174,6 +176,12 @@ impl Connection {
         self.run();
     }
 
+    /// The other side has taken bytes that were sent: it is there, though its answers may not have been read yet.
+    pub fn taken(&mut self) {
+        self.heard_us = self.bridge.host().now_us();
+        self.is_probed = false;
+    }
+
     /// The bytes to send; those that were sent are to be removed. Fills up as they go.
     pub fn output(&mut self) -> &mut Vec<u8> {
         self.run();
@@ -200,9 +208,10 @@ impl Connection {
         }
         if !self.is_probed {
             self.is_probed = true;
+            self.probed_us = now_us;
             let xid = self.xid();
             self.send(xid, Message::EchoRequest(Vec::new()));
-        } else if silence_us >= 2 * self.options.probe_us {
+        } else if now_us.saturating_sub(self.probed_us) >= self.options.probe_us {
             self.close("no answer to an echo request");
         }
     }
@@ -323,7 +332,10 @@ impl Connection {
         match self.write_reply(version, ongoing.xid, reply, &ongoing.formats) {
             Ok(left_out) => {
                 if left_out > 0 {
-                    tracing::debug!("{}: {left_out} entries are left out: too long, or not to be said", self.options.uri);
+                    tracing::debug!(
+                        "{}: {left_out} entries are left out: too long, or not to be said",
+                        self.options.uri
+                    );
                 }
                 if more {
                     mark_more(&mut self.output[start..]);

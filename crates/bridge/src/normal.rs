@@ -3,14 +3,16 @@
 //! Where an address was seen last, by VLAN. Shared by workers: a packet of a known address only touches the time of its entry, which
 //! the flow cache does without coming here.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// How long an address is remembered (IEEE 802.1D's default).
 const AGE_US: u64 = 300_000_000;
-/// Addresses at most; beyond, the one that was not seen for the longest time is forgotten.
+/// Addresses at most; beyond, the one of [`CANDIDATES`] that was not seen for the longest time is forgotten.
 const ENTRIES_MAX: usize = 1 << 16;
+/// Addresses that are looked at to make room, so that a flood of new ones costs each of them little.
+const CANDIDATES: usize = 16;
 
 /// An address's port, and when it was seen there last.
 #[derive(Debug)]
@@ -30,9 +32,48 @@ impl Station {
 /// What is known of addresses.
 #[derive(Debug, Default)]
 pub struct Stations {
-    all: Mutex<HashMap<(u16, u64), Arc<Station>>>,
+    all: Mutex<Addresses>,
     generation: AtomicU64,
     expired_us: AtomicU64,
+}
+
+/// By VLAN and address.
+#[derive(Debug, Default)]
+struct Addresses {
+    all: HashMap<(u16, u64), Arc<Station>>,
+    /// The same keys, some that are gone among them, in the order in which room is made.
+    order: VecDeque<(u16, u64)>,
+}
+
+impl Addresses {
+    fn insert(&mut self, key: (u16, u64), station: Arc<Station>) {
+        if self.all.insert(key, station).is_none() {
+            self.order.push_back(key);
+        }
+    }
+
+    /// Forgets one: the oldest of the next candidates, which come again later (as in a sampled clock).
+    fn make_room(&mut self) {
+        let mut oldest: Option<((u16, u64), u64)> = None;
+        let mut looked_at = 0;
+        while looked_at < CANDIDATES.min(self.all.len()) {
+            let Some(key) = self.order.pop_front() else { break };
+            let Some(station) = self.all.get(&key) else { continue };
+            looked_at += 1;
+            let used_us = station.used_us.load(Ordering::Relaxed);
+            match oldest {
+                Some((other, other_us)) if used_us < other_us => {
+                    self.order.push_back(other);
+                    oldest = Some((key, used_us));
+                }
+                Some(_) => self.order.push_back(key),
+                None => oldest = Some((key, used_us)),
+            }
+        }
+        if let Some((key, _)) = oldest {
+            self.all.remove(&key);
+        }
+    }
 }
 
 /// How often all addresses are looked at.
@@ -44,7 +85,7 @@ pub fn is_multicast(address: u64) -> bool {
 }
 
 impl Stations {
-    fn lock(&self) -> MutexGuard<'_, HashMap<(u16, u64), Arc<Station>>> {
+    fn lock(&self) -> MutexGuard<'_, Addresses> {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -56,14 +97,12 @@ impl Stations {
     /// An address of a VLAN was seen at a port.
     pub fn learn(&self, vlan: u16, address: u64, port: u32, now_us: u64) -> Arc<Station> {
         let mut all = self.lock();
-        if let Some(station) = all.get(&(vlan, address)).filter(|station| station.port == port) {
+        if let Some(station) = all.all.get(&(vlan, address)).filter(|station| station.port == port) {
             station.touch(now_us);
             return Arc::clone(station);
         }
-        if all.len() >= ENTRIES_MAX {
-            let oldest =
-                all.iter().min_by_key(|(_, station)| station.used_us.load(Ordering::Relaxed)).map(|(key, _)| *key);
-            oldest.and_then(|key| all.remove(&key));
+        if all.all.len() >= ENTRIES_MAX && !all.all.contains_key(&(vlan, address)) {
+            all.make_room();
         }
         let station = Arc::new(Station { port, used_us: AtomicU64::new(now_us) });
         all.insert((vlan, address), Arc::clone(&station));
@@ -73,7 +112,7 @@ impl Stations {
 
     /// The port of an address.
     pub fn find(&self, vlan: u16, address: u64) -> Option<u32> {
-        self.lock().get(&(vlan, address)).map(|station| station.port)
+        self.lock().all.get(&(vlan, address)).map(|station| station.port)
     }
 
     /// Forgets what was not seen for a long time. To be called often: it does so once a second.
@@ -84,9 +123,11 @@ impl Stations {
             return;
         }
         let mut all = self.lock();
+        let Addresses { all, order } = &mut *all;
         let before = all.len();
         all.retain(|_, station| station.used_us.load(Ordering::Relaxed) + AGE_US > now_us);
         if all.len() != before {
+            order.retain(|key| all.contains_key(key));
             self.generation.fetch_add(1, Ordering::Release);
         }
     }
@@ -95,6 +136,7 @@ impl Stations {
     pub fn list(&self, now_us: u64) -> Vec<(u16, u64, u32, u64)> {
         let all = self.lock();
         let mut list: Vec<_> = all
+            .all
             .iter()
             .map(|((vlan, address), station)| {
                 let age_us = now_us.saturating_sub(station.used_us.load(Ordering::Relaxed));
@@ -107,7 +149,7 @@ impl Stations {
 
     /// Forgets all.
     pub fn clear(&self) {
-        self.lock().clear();
+        *self.lock() = Addresses::default();
         self.generation.fetch_add(1, Ordering::Release);
     }
 }
@@ -115,6 +157,22 @@ impl Stations {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_flood_of_addresses_forgets_those_that_were_not_seen_for_long() {
+        let stations = Stations::default();
+        for address in 0..ENTRIES_MAX as u64 {
+            stations.learn(1, address, 7, 0);
+        }
+        let kept: Vec<u64> = (0..ENTRIES_MAX as u64).step_by(64).collect();
+        kept.iter().for_each(|address| _ = stations.learn(1, *address, 7, 1_000_000));
+        for address in 0..ENTRIES_MAX as u64 / 2 {
+            stations.learn(2, address, 7, 500_000);
+        }
+        assert_eq!(stations.list(0).len(), ENTRIES_MAX);
+        let lost = kept.iter().filter(|address| stations.find(1, **address).is_none()).count();
+        assert!(lost < kept.len() / 50, "{lost} of {} that were seen lately", kept.len());
+    }
 
     #[test]
     fn addresses_move_and_age() {
@@ -139,7 +197,7 @@ mod tests {
         for address in 0..=ENTRIES_MAX as u64 {
             stations.learn(0, address, 1, address);
         }
-        assert_eq!(stations.lock().len(), ENTRIES_MAX);
+        assert_eq!(stations.lock().all.len(), ENTRIES_MAX);
         assert_eq!((stations.find(0, 0), stations.find(0, 1)), (None, Some(1)));
     }
 }

@@ -24,7 +24,6 @@ use crate::cache::{Cache, Entry, Packet};
 use crate::controllers::PacketInEvent;
 use crate::effects::{Effects, Runner, add_counts};
 use crate::flow::Flow;
-use crate::flow_mod::Origin;
 use crate::key::Layout;
 use crate::normal::Stations;
 use crate::pending::{Begin, Pending};
@@ -64,7 +63,7 @@ impl Control for Bridge {
     }
 
     fn learn(&self, request: &FlowMod) -> Result<(), Error> {
-        self.flow_mod(request, &Origin::SWITCH)
+        Bridge::learn(self, request)
     }
 
     fn shorten(&self, flow: &Arc<Flow>) {

@@ -125,7 +125,8 @@ fn a_bundle_is_done_as_a_whole_or_leaves_nothing() {
             assert!(bridge.tables().ports().has(1, 4));
         } else {
             assert_eq!((flows(&bridge), bridge.tables().ports().get(1).cloned()), before);
-            let errors: Vec<_> = replies.iter().map(|reply| (reply.xid, error_of(std::slice::from_ref(&reply.message)))).collect();
+            let errors: Vec<_> =
+                replies.iter().map(|reply| (reply.xid, error_of(std::slice::from_ref(&reply.message)))).collect();
             assert_eq!(errors, [(105, Some(ErrorKind::BacBadOutGroup)), (9, Some(ErrorKind::BfcMsgFailed))]);
             // References were undone too: the group can be added and deleted.
             assert_eq!(error_of(&controller.ask(control(BundleControl::CommitRequest))), Some(ErrorKind::BfcBadId));
@@ -464,9 +465,12 @@ fn silence_is_probed_and_ends() {
     assert_eq!(controller.read().len(), 1);
     host.now_us.store(3_900_000, Ordering::Relaxed);
     controller.read();
+    assert!(!controller.connection.is_closed(), "it has the probe's time to answer");
+    host.now_us.store(4_000_000, Ordering::Relaxed);
+    controller.read();
     assert!(controller.connection.is_closed());
     let mut silent = Connection::new(Arc::clone(&bridge), ConnectionOptions::default());
-    silent.poll(3_900_000 + bridge::connection::HELLO_US + 1);
+    silent.poll(4_000_000 + bridge::connection::HELLO_US + 1);
     assert_eq!(silent.close_reason(), Some("no hello"));
 }
 

@@ -13,22 +13,21 @@ mod admin;
 mod host;
 mod programs;
 mod serve;
+mod standalone;
 
 pub use admin::Admin;
 
 use crate::compiler::Compiler;
 use crate::compiler::protocol::Wants;
-use address::{Active, Passive};
 use anyhow::{Context, Result, bail};
 use bridge::cache::worth::Use;
 use bridge::{Bridge, BridgeOptions};
 use datapath::{CodeOptions, EngineKind, Pipeline, Switch};
 use frontend::Options;
 use host::SwitchHost;
-use openflow::message::{Desc, FlowCommand, FlowMod, Timeouts};
-use openflow::{Action, Instructions, Match, action::port};
+use openflow::message::Desc;
 use programs::Programs;
-use serve::Server;
+use serve::{Peers, Server};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -74,11 +73,8 @@ fn parse_datapath(text: &str) -> Result<u64, String> {
 /// A bridge that is to begin.
 pub struct Wanted {
     path: Option<PathBuf>,
-    management: Option<PathBuf>,
-    active: Vec<Active>,
-    passive: Vec<Passive>,
+    peers: Peers,
     datapath: Option<u64>,
-    is_standalone: bool,
     cache: Use,
 }
 
@@ -109,11 +105,13 @@ impl OpenFlowArgs {
         }
         Ok(Some(Wanted {
             path: path.clone(),
-            management: self.mgmt.clone(),
-            active,
-            passive,
+            peers: Peers {
+                management: self.mgmt.clone(),
+                active,
+                passive,
+                is_standalone: self.fail_mode == "standalone",
+            },
             datapath: self.datapath_id,
-            is_standalone: self.fail_mode == "standalone",
             cache: self.cache,
         }))
     }
@@ -202,35 +200,10 @@ impl Running {
     pub fn serve(self) -> Result<Server> {
         let Running { bridge, host, wanted, .. } = self;
         host.tell_ports(&bridge);
-        if wanted.is_standalone {
-            normal(&bridge, true);
+        if wanted.peers.is_standalone {
+            // Nobody has put a flow there yet.
+            let _ = standalone::stand_in(&bridge);
         }
-        Server::begin(bridge, host, wanted)
-    }
-}
-
-/// Adds the flow of a learning switch, or removes it.
-fn normal(bridge: &Bridge, is_there: bool) {
-    let command = if is_there { FlowCommand::Add } else { FlowCommand::DeleteStrict };
-    let request = FlowMod {
-        command,
-        table: 0,
-        matching: Match::any(),
-        priority: 0,
-        cookie: 0,
-        cookie_mask: 0,
-        timeouts: Timeouts::default(),
-        buffer: u32::MAX,
-        out_port: port::ANY,
-        out_group: openflow::message::GROUP_ANY,
-        flags: 0,
-        importance: 0,
-        instructions: Instructions {
-            apply: vec![Action::Output { port: port::NORMAL, max_len: 0 }],
-            ..Instructions::default()
-        },
-    };
-    if let Err(error) = bridge.flow_mod(&request, &bridge::Origin::SWITCH) {
-        tracing::warn!("the bridge cannot forward as a learning switch: {}", error.text);
+        Server::begin(bridge, host, wanted.peers)
     }
 }

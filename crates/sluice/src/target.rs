@@ -87,7 +87,9 @@ impl Target for SwitchTarget {
     fn build(&self, compiled: &Compiled, earlier: Option<(&Built, &Keep)>) -> Result<Built, Refusal> {
         let Compiled { p4info, program } = compiled.clone();
         if self.switch.pipeline_of(self.device).is_some_and(|pipeline| pipeline.flows().is_some()) {
-            return Err(format!("device {} is an OpenFlow bridge (--openflow), so it keeps its program", self.device).into());
+            return Err(
+                format!("device {} is an OpenFlow bridge (--openflow), so it keeps its program", self.device).into()
+            );
         }
         let ports = self.ports().into_iter().chain(self.switch.cpu_port());
         if let Some(problem) = ports.into_iter().find_map(|number| port_problem(&program, number)) {

@@ -47,9 +47,17 @@ struct Received {
 /// What a processor wants to be done with a frame.
 #[derive(Clone, Copy)]
 enum Wish {
-    Send { port: u32, queue: u8 },
-    Capture { token: u64 },
-    Again { start: u64, rewrites: bool },
+    Send {
+        port: u32,
+        queue: u8,
+    },
+    Capture {
+        token: u64,
+    },
+    Again {
+        start: u64,
+        rewrites: bool,
+    },
     /// Nothing: it was lost on its way.
     Nothing,
 }
@@ -72,14 +80,7 @@ struct Again {
 
 impl Flows {
     fn new(processor: Box<dyn FlowProcessor>) -> Flows {
-        Flows {
-            processor,
-            start: 0,
-            leaving: Vec::new(),
-            changed: Vec::new(),
-            again: Vec::new(),
-            arrivals: Vec::new(),
-        }
+        Flows { processor, start: 0, leaving: Vec::new(), changed: Vec::new(), again: Vec::new(), arrivals: Vec::new() }
     }
 }
 
@@ -178,8 +179,14 @@ impl Engine {
             leaving: &mut flows.leaving,
             changed: &mut flows.changed,
             sink,
+            gone: 0,
         };
         flows.processor.process(&mut arrivals[..count], burst.now_us, &mut outputs);
+        for packet in 0..count {
+            if outputs.gone >> packet & 1 == 0 {
+                outputs.end(packet, true);
+            }
+        }
     }
 
     /// Takes what was changed through `Egress`.
@@ -298,6 +305,8 @@ fn rewrite(processor: &mut dyn FlowProcessor, start: u64, packet: &mut Packet) -
     Some(())
 }
 
+const _: () = assert!(BATCH_MAX <= u64::BITS as usize);
+
 /// Takes down what the processor says.
 struct Collector<'a, S: Sink> {
     received: &'a [Received],
@@ -307,10 +316,26 @@ struct Collector<'a, S: Sink> {
     leaving: &'a mut Vec<Leaving>,
     changed: &'a mut Vec<u32>,
     sink: &'a mut S,
+    /// Packets whose buffers are given away or back: a bit each.
+    gone: u64,
 }
 
 impl<S: Sink> Collector<'_, S> {
+    /// Whether the packet is there; if `ends`, not any more.
+    fn is_there(&mut self, packet: usize, ends: bool) -> bool {
+        let bit = 1u64 << packet;
+        let is_there = packet < self.received.len() && self.gone & bit == 0;
+        debug_assert!(is_there, "a processor goes on with a packet that it has ended");
+        if is_there && ends {
+            self.gone |= bit;
+        }
+        is_there
+    }
+
     fn push(&mut self, output: Output, words: &[u64], wish: Wish) {
+        if !self.is_there(output.packet, output.is_last) {
+            return;
+        }
         let Received { raw, record, consumed, passes, .. } = self.received[output.packet];
         let mut leaving = Leaving { raw, record, consumed, max_len: output.max_len, passes, wish };
         if !output.is_last {
@@ -349,6 +374,9 @@ impl<S: Sink> Outputs for Collector<'_, S> {
     }
 
     fn end(&mut self, packet: usize, is_dropped: bool) {
+        if !self.is_there(packet, true) {
+            return;
+        }
         let packet = owned(&self.received[packet].raw);
         if is_dropped {
             self.sink.drop(DropReason::Runtime(RuntimeDrop::FlowTables), packet);

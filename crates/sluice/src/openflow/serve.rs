@@ -2,14 +2,15 @@
 
 use super::address::{Active, Passive};
 use super::host::SwitchHost;
-use super::{Wanted, normal};
+use super::standalone::{leave, stand_in};
 use anyhow::{Context, Result};
 use bridge::{Bridge, Connection, ConnectionOptions, Host};
+use openflow::message::FlowMod;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -25,8 +26,22 @@ const TICK: Duration = Duration::from_millis(50);
 const WAIT: Duration = Duration::from_millis(100);
 /// How long after a failure a controller is dialled again: at first, and at most.
 const AGAIN: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(8)];
+/// How long a connection that has ended may take to read what it was sent last.
+const LAST_WORDS: Duration = Duration::from_secs(3);
 /// How long a controller may take to answer a dial.
 const DIAL_MAX: Duration = Duration::from_secs(5);
+
+/// Who may connect, and who is dialled.
+pub struct Peers {
+    /// The management socket.
+    pub management: Option<PathBuf>,
+    /// Controllers that are dialled.
+    pub active: Vec<Active>,
+    /// Where controllers may connect.
+    pub passive: Vec<Passive>,
+    /// Whether the switch forwards by itself while no controller is connected.
+    pub is_standalone: bool,
+}
 
 /// Serves a bridge until it is dropped.
 pub struct Server {
@@ -42,7 +57,9 @@ struct Shared {
     stop: AtomicBool,
     is_standalone: bool,
     /// Controllers that are connected.
-    connected: AtomicUsize,
+    connected: Mutex<usize>,
+    /// The controllers' flow in whose place the switch's own is while none of them is connected.
+    replaced: Mutex<Option<FlowMod>>,
     /// Threads of connections that listeners have accepted.
     accepted: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -82,7 +99,8 @@ impl Listener {
 
 /// Listens on a Unix socket that the owner and the group may use. One that nobody serves any more is replaced.
 fn listen_unix(path: &Path) -> Result<UnixListener> {
-    if UnixStream::connect(path).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused) {
+    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket());
+    if is_socket && UnixStream::connect(path).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused) {
         std::fs::remove_file(path).with_context(|| format!("cannot replace {}", path.display()))?;
     }
     let listener = UnixListener::bind(path).with_context(|| format!("cannot listen on {}", path.display()))?;
@@ -92,22 +110,23 @@ fn listen_unix(path: &Path) -> Result<UnixListener> {
 }
 
 impl Server {
-    pub(super) fn begin(bridge: Arc<Bridge>, host: Arc<SwitchHost>, wanted: Wanted) -> Result<Server> {
+    pub(super) fn begin(bridge: Arc<Bridge>, host: Arc<SwitchHost>, peers: Peers) -> Result<Server> {
         let shared = Arc::new(Shared {
             bridge,
             host,
             stop: AtomicBool::new(false),
-            is_standalone: wanted.is_standalone,
-            connected: AtomicUsize::new(0),
+            is_standalone: peers.is_standalone,
+            connected: Mutex::default(),
+            replaced: Mutex::default(),
             accepted: Mutex::default(),
         });
         let mut server = Server { shared, threads: Vec::new(), paths: Vec::new() };
-        if let Some(path) = &wanted.management {
+        if let Some(path) = &peers.management {
             server.listen(Listener::Unix(listen_unix(path)?), true, &format!("punix:{}", path.display()))?;
             server.paths.push(path.clone());
             announce!("ovs-ofctl reaches the bridge by unix:{}", path.display());
         }
-        for passive in &wanted.passive {
+        for passive in &peers.passive {
             match passive {
                 Passive::Tcp(address) => {
                     let listener = TcpListener::bind(address).with_context(|| format!("cannot listen on {address}"))?;
@@ -121,7 +140,7 @@ impl Server {
                 }
             }
         }
-        for active in wanted.active {
+        for active in peers.active {
             server.spawn("openflow-dial", move |shared| shared.dial(&active))?;
         }
         server.spawn("openflow-time", |shared| shared.keep_time())?;
@@ -256,12 +275,17 @@ impl Shared {
 
     /// A controller has come or gone.
     fn count_connected(&self, has_come: bool) {
-        let before = match has_come {
-            true => self.connected.fetch_add(1, Ordering::Relaxed),
-            false => self.connected.fetch_sub(1, Ordering::Relaxed) - 1,
-        };
-        if self.is_standalone && before == 0 {
-            normal(&self.bridge, !has_come);
+        let mut connected = self.connected.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = *connected;
+        *connected = if has_come { before + 1 } else { before - 1 };
+        if !self.is_standalone || before.max(*connected) != 1 {
+            return;
+        }
+        // Until this is done, the next one that comes or goes waits.
+        let mut replaced = self.replaced.lock().unwrap_or_else(PoisonError::into_inner);
+        match has_come {
+            true => leave(&self.bridge, replaced.take()),
+            false => *replaced = stand_in(&self.bridge),
         }
     }
 
@@ -276,8 +300,9 @@ impl Shared {
         let mut connection = Connection::new(Arc::clone(&self.bridge), options);
         self.host.set_waker(connection.id(), Some(Arc::clone(&waker)));
         let mut is_counted = false;
+        let mut closed_at: Option<Instant> = None;
         let ended = loop {
-            if self.stops() {
+            if self.stops() || closed_at.is_some_and(|at| at.elapsed() > LAST_WORDS) {
                 break Ok(());
             }
             connection.poll(self.host.now_us());
@@ -288,8 +313,11 @@ impl Shared {
             if let Err(error) = exchange(&mut stream, &mut connection, &waker) {
                 break Err(error);
             }
-            if connection.is_closed() && connection.output().is_empty() {
-                break Ok(());
+            if connection.is_closed() {
+                if connection.output().is_empty() {
+                    break Ok(());
+                }
+                closed_at.get_or_insert_with(Instant::now);
             }
         };
         self.host.set_waker(connection.id(), None);
@@ -322,6 +350,9 @@ fn exchange(stream: &mut Box<dyn Stream>, connection: &mut Connection, waker: &O
     }
     output.drain(..sent);
     let waits = !output.is_empty();
+    if sent > 0 {
+        connection.taken();
+    }
     let reads = connection.wants_input();
     if connection.is_closed() && !waits {
         return Ok(());

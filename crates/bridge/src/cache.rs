@@ -146,7 +146,8 @@ impl Cache {
             union: Vec::new(),
             union_length: 0,
             front: vec![(0, NONE); FRONT],
-            limit: 1 << 16,
+            // Sweeps that take too long lower it.
+            limit: *ENTRIES.end(),
             bytes: 0,
             hand: 0,
             lookups: 0,

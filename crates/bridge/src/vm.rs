@@ -146,9 +146,9 @@ enum Inst {
         param: usize,
         width: u32,
     },
-    /// Anything with a value of more than 64 bits.
+    /// Anything with a value of more than 64 bits. In a box, so that the others are small.
     Wide {
-        op: Op,
+        op: Box<Op>,
         dst: ir::SlotId,
         width: u32,
     },

@@ -251,7 +251,7 @@ impl Decoder<'_> {
         let mut widest = width;
         op.for_each_operand(|operand| widest = widest.max(self.width(operand)));
         if widest > 64 {
-            return vec![Inst::Wide { op: op.clone(), dst: slot, width }];
+            return vec![Inst::Wide { op: Box::new(op.clone()), dst: slot, width }];
         }
         let dst = self.word(slot);
         let inst = match op {

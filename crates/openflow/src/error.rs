@@ -8,7 +8,7 @@
 
 use std::fmt;
 
-use crate::message::Version;
+use crate::version::Version;
 
 /// Nicira's number as an experimenter.
 pub const NICIRA: u32 = 0x0000_2320;

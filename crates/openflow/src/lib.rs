@@ -12,6 +12,7 @@
 //! | `field` | match fields: numbers, widths, prerequisites |
 //! | `matching` | values and masks of fields |
 //! | `action` | actions, instructions, buckets |
+//! | `version` | versions of the protocol |
 //! | `message` | messages |
 //! | `error` | what a switch refuses, with each version's numbers |
 //! | `wire` | versions' formats |
@@ -30,6 +31,7 @@ pub mod message;
 #[cfg(test)]
 mod testing;
 pub mod text;
+mod version;
 pub mod wire;
 
 pub use action::{Action, Bucket, Instructions};

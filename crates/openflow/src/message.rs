@@ -5,28 +5,7 @@ use crate::error::ErrorKind;
 use crate::field::FieldId;
 use crate::matching::Match;
 
-/// A version of the protocol, by its number on the wire.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Version {
-    /// OpenFlow 1.0.
-    V10 = 1,
-    /// OpenFlow 1.3.
-    V13 = 4,
-    /// OpenFlow 1.4.
-    V14 = 5,
-    /// OpenFlow 1.5.
-    V15 = 6,
-}
-
-impl Version {
-    /// All, the oldest first.
-    pub const ALL: [Version; 4] = [Version::V10, Version::V13, Version::V14, Version::V15];
-
-    /// By its number.
-    pub fn numbered(number: u8) -> Option<Version> {
-        Version::ALL.into_iter().find(|version| *version as u8 == number)
-    }
-}
+pub use crate::version::Version;
 
 /// A message, with or without answer. Where a request and its reply are one variant's two directions, the reply is named `…Reply`.
 #[derive(Clone, PartialEq, Debug)]
@@ -709,8 +688,8 @@ pub enum Reply {
     Table(Vec<TableStats>),
     /// What tables can do.
     TableFeatures(Vec<TableFeatures>),
-    /// Tables' configuration: table, `OFPTC_` bits, vacancy down, up and now.
-    TableDesc(Vec<(u8, u32, Option<(u8, u8, u8)>)>),
+    /// Tables' configuration.
+    TableDesc(Vec<TableDesc>),
     /// Ports' counts.
     PortStats(Vec<PortStats>),
     /// Ports.
@@ -738,6 +717,9 @@ pub enum Reply {
     /// Controllers' status.
     ControllerStatus(Vec<ControllerStatus>),
 }
+
+/// A table's configuration: its number, `OFPTC_` bits, vacancy down, up and now.
+pub type TableDesc = (u8, u32, Option<(u8, u8, u8)>);
 
 /// Who made the switch.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

@@ -9,14 +9,15 @@
 //!
 //! | file | holds |
 //! | --- | --- |
-//! | `bytes`, `props`, `v10` | integers; property lists; what 1.0 numbers otherwise |
+//! | `bytes`, `result`, `props`, `v10` | integers; errors; property lists; what 1.0 numbers otherwise |
+//! | `header` | type numbers and lengths |
 //! | `top`, `experimenter`, `multipart` | which format goes by which type number, and messages split over several |
 //! | `connection`, `bundle` | hello, errors, features, roles, asynchronous messages; bundles and forwarded requests |
-//! | `flow`, `flow_stats`, `monitor` | flow mods and removals; flows' statistics; flow monitors |
+//! | `flow`, `flow_stats`, `oxs`, `monitor` | flow mods and removals; flows' statistics and their TLVs; flow monitors |
 //! | `packet` | packet-ins and packet-outs |
 //! | `group`, `meter`, `table`, `port`, `queue` | what their names say |
-//! | `oxm`, `number`, `match10` | TLVs of matches; how a field looks behind a number; 1.0's structure
-//! | `action`, `nicira`, `learn`, `instruction` | actions; instructions |
+//! | `oxm`, `number`, `match10` | TLVs of matches; how a field looks behind a number; 1.0's structure |
+//! | `action`, `nicira`, `learn`, `operand`, `instruction` | actions; what they are made of; instructions |
 
 pub(crate) mod action;
 mod bundle;
@@ -26,6 +27,7 @@ mod experimenter;
 mod flow;
 mod flow_stats;
 mod group;
+mod header;
 pub(crate) mod instruction;
 pub(crate) mod learn;
 pub(crate) mod match10;
@@ -34,23 +36,24 @@ mod monitor;
 mod multipart;
 pub(crate) mod nicira;
 pub(crate) mod number;
+pub(crate) mod operand;
 pub(crate) mod oxm;
+mod oxs;
 mod packet;
 mod port;
 mod props;
 mod queue;
+mod result;
 mod table;
 mod top;
 mod v10;
 
 pub(crate) use bytes::{Reader, Writer};
+pub(crate) use result::{Result, fail, unencodable};
 
 use crate::error::{Error, ErrorKind};
 use crate::field::Fields;
 use crate::message::{AsyncConfig, Framed, Message, Reply, Version};
-
-/// What reading or writing a part of a message gives.
-pub(crate) type Result<T> = std::result::Result<T, Error>;
 
 /// Bytes of the header of every message.
 pub const HEADER: usize = 8;

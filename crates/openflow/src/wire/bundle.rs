@@ -3,9 +3,13 @@
 //! OpenFlow 1.4.1, 7.3.9, 7.4.6; ONF's extensions 230 (bundles) and 350 (forwarded requests) for 1.3. A message in a message never
 //! has a third in it.
 
-use super::{Context, Reader, Result, Writer, top};
+use super::{Context, Formats, Reader, Result, Writer, header};
 use crate::error::{Error, ErrorKind};
-use crate::message::{BundleControl, Framed, Message};
+use crate::field::Fields;
+use crate::message::{BundleControl, Framed, Message, Version};
+
+/// Reads a whole message.
+pub(super) type ReadMessage = fn(&[u8], &Fields, &Formats) -> Result<Framed>;
 
 fn kind(number: u16) -> Result<BundleControl> {
     use BundleControl::*;
@@ -34,7 +38,7 @@ pub(super) fn write_control(bundle: u32, kind: BundleControl, flags: u16, out: &
 }
 
 /// Reads a message of a bundle.
-pub(super) fn read_add(c: Context<'_>, xid: u32, r: &mut Reader<'_>) -> Result<Message> {
+pub(super) fn read_add(c: Context<'_>, xid: u32, r: &mut Reader<'_>, read: ReadMessage) -> Result<Message> {
     let bundle = r.u32()?;
     r.skip(2)?;
     let flags = r.u16()?;
@@ -51,7 +55,7 @@ pub(super) fn read_add(c: Context<'_>, xid: u32, r: &mut Reader<'_>) -> Result<M
     if bytes[4..8] != xid.to_be_bytes() {
         return Err(Error::new(ErrorKind::BfcMsgBadXid, "the xid differs from the message's in the bundle"));
     }
-    let message = Box::new(read_inner(c, bytes)?);
+    let message = Box::new(read_inner(c, bytes, read)?);
     // Properties are aligned to the message.
     r.skip((len.next_multiple_of(8) - len).min(before - len))?;
     if !r.is_empty() {
@@ -61,11 +65,11 @@ pub(super) fn read_add(c: Context<'_>, xid: u32, r: &mut Reader<'_>) -> Result<M
 }
 
 /// Reads a message in a message: one that changes the switch's state.
-fn read_inner(c: Context<'_>, bytes: &[u8]) -> Result<Framed> {
-    if let Some(kind) = bytes.get(1).filter(|kind| !top::can_nest(**kind)) {
+fn read_inner(c: Context<'_>, bytes: &[u8], read: ReadMessage) -> Result<Framed> {
+    if let Some(kind) = bytes.get(1).filter(|kind| !header::can_nest(**kind)) {
         return Err(Error::new(ErrorKind::BfcMsgUnsup, format!("message type {kind} in a message")));
     }
-    let framed = top::read(bytes, c.fields, &c.formats)?;
+    let framed = read(bytes, c.fields, &c.formats)?;
     if is_change(&framed.message) {
         return Ok(framed);
     }
@@ -85,30 +89,29 @@ fn is_change(message: &Message) -> bool {
     )
 }
 
-/// Appends a message of a bundle.
-pub(super) fn write_add(c: Context<'_>, bundle: u32, flags: u16, message: &Framed, out: &mut Vec<u8>) -> Result<()> {
+/// Appends what stands before a message of a bundle.
+pub(super) fn write_add(bundle: u32, flags: u16, out: &mut Vec<u8>) {
     out.u32(bundle);
     out.u16(0);
     out.u16(flags);
-    write_inner(c, message, out)
 }
 
 /// Reads a forwarded request.
-pub(super) fn read_forwarded(c: Context<'_>, r: &mut Reader<'_>) -> Result<Message> {
-    let framed = read_inner(c, r.rest())?;
+pub(super) fn read_forwarded(c: Context<'_>, r: &mut Reader<'_>, read: ReadMessage) -> Result<Message> {
+    let framed = read_inner(c, r.rest(), read)?;
     if matches!(framed.message, Message::GroupMod(_) | Message::MeterMod(_)) {
         return Ok(Message::Requestforward(Box::new(framed)));
     }
     Err(Error::new(ErrorKind::BrcBadType, "a forwarded request that is no group or meter mod"))
 }
 
-/// Appends a message in a message.
-pub(super) fn write_inner(c: Context<'_>, message: &Framed, out: &mut Vec<u8>) -> Result<()> {
+/// Refuses what cannot be a message in a message of this version.
+pub(super) fn check_inner(version: Version, message: &Framed) -> Result<()> {
     if !is_change(&message.message) {
         return Err(Error::new(ErrorKind::BfcMsgUnsup, "a message in a message that changes nothing"));
     }
-    if message.version != c.version {
+    if message.version != version {
         return Err(Error::new(ErrorKind::BfcBadVersion, "a message in a message of another version"));
     }
-    top::write(c, message.xid, &message.message, out)
+    Ok(())
 }

@@ -1,6 +1,6 @@
 //! A bounds-checked reader and a writer of big-endian integers.
 
-use super::Result;
+use super::result::Result;
 use crate::error::{Error, ErrorKind};
 
 /// Reads bytes in order. What goes past the end is an error of the kind `short`.

@@ -1,5 +1,6 @@
 //! Nicira's and ONF's messages, by their numbers; others' are kept as they are.
 
+use super::bundle::ReadMessage;
 use super::{Context, FLOW_NXM, Reader, Result, Writer, bundle, connection, flow, group, packet};
 use crate::error::{Error, ErrorKind, NICIRA, ONF};
 use crate::message::{Message, Version};
@@ -39,12 +40,12 @@ pub(super) mod onf {
     pub(in crate::wire) const REQUESTFORWARD: u32 = 2350;
 }
 
-/// Reads an experimenter's message.
-pub(super) fn read(c: Context<'_>, xid: u32, r: &mut Reader<'_>) -> Result<Message> {
+/// Reads an experimenter's message. `read` is for a message in it.
+pub(super) fn read(c: Context<'_>, xid: u32, r: &mut Reader<'_>, read: ReadMessage) -> Result<Message> {
     let (experimenter, kind) = (r.u32()?, r.u32()?);
     match experimenter {
         NICIRA => read_nicira(c, kind, r),
-        ONF => read_onf(c, xid, kind, r),
+        ONF => read_onf(c, xid, kind, r, read),
         _ => Ok(Message::Experimenter { experimenter, kind, data: r.rest().to_vec() }),
     }
 }
@@ -86,7 +87,7 @@ fn read_nicira(c: Context<'_>, kind: u32, r: &mut Reader<'_>) -> Result<Message>
     })
 }
 
-fn read_onf(c: Context<'_>, xid: u32, kind: u32, r: &mut Reader<'_>) -> Result<Message> {
+fn read_onf(c: Context<'_>, xid: u32, kind: u32, r: &mut Reader<'_>, read: ReadMessage) -> Result<Message> {
     if c.version != Version::V13 {
         return Ok(Message::Experimenter { experimenter: ONF, kind, data: r.rest().to_vec() });
     }
@@ -96,8 +97,8 @@ fn read_onf(c: Context<'_>, xid: u32, kind: u32, r: &mut Reader<'_>) -> Result<M
         onf::MONITOR_RESUMED => Message::FlowMonitorResumed,
         onf::ROLE_STATUS => connection::read_role_status(r)?,
         onf::BUNDLE_CONTROL => bundle::read_control(r)?,
-        onf::BUNDLE_ADD => bundle::read_add(c, xid, r)?,
-        onf::REQUESTFORWARD => bundle::read_forwarded(c, r)?,
+        onf::BUNDLE_ADD => bundle::read_add(c, xid, r, read)?,
+        onf::REQUESTFORWARD => bundle::read_forwarded(c, r, read)?,
         _ => Message::Experimenter { experimenter: ONF, kind, data: r.rest().to_vec() },
     })
 }

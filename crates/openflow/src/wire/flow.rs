@@ -2,7 +2,7 @@
 //!
 //! OpenFlow 1.0, 5.3.3, 5.4.2; 1.3.5, 7.3.4.1, 7.4.2; 1.5.1, 7.4.2; `NXT_FLOW_MOD`, `NXT_FLOW_REMOVED`.
 
-use super::flow_stats::Oxs;
+use super::oxs::Oxs;
 use super::v10::{read_port, write_port_10};
 use super::{Context, Reader, Result, Writer, action, instruction, lacks, oxm};
 use crate::action::{Action, Instructions, port};

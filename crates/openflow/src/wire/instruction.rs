@@ -9,8 +9,7 @@ use crate::error::ErrorKind;
 use crate::field::Fields;
 use crate::message::Version;
 use crate::wire::action::{read_actions, write_actions};
-use crate::wire::oxm::{fail, unencodable};
-use crate::wire::{Reader, Result, Writer};
+use crate::wire::{Reader, Result, Writer, fail, unencodable};
 
 /// `OFPIT_` numbers.
 mod kind {

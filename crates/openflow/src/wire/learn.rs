@@ -6,10 +6,10 @@
 use crate::action::{Learn, LearnSpec, Source, Subfield};
 use crate::error::ErrorKind;
 use crate::field::{Fields, class};
-use crate::wire::action::{bits_of, check_writable, subfield_of, zeros};
 use crate::wire::number::{self, Style};
-use crate::wire::oxm::{Header, fail, unencodable};
-use crate::wire::{Reader, Result, Writer};
+use crate::wire::operand::{bits_of, check_writable, subfield_of, zeros};
+use crate::wire::oxm::Header;
+use crate::wire::{Reader, Result, Writer, fail, unencodable};
 
 /// `NX_LEARN_F_` bits.
 const SEND_FLOW_REM: u16 = 1;

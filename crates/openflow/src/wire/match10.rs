@@ -9,8 +9,7 @@ use crate::error::ErrorKind;
 use crate::field::{FieldId, Fields};
 use crate::matching::{Match, Term};
 use crate::wire::number::{VLAN_PRESENT, ones};
-use crate::wire::oxm::{fail, unencodable};
-use crate::wire::{Reader, Result, Writer};
+use crate::wire::{Reader, Result, Writer, fail, unencodable};
 
 /// `OFPFW_` bits.
 mod wild {

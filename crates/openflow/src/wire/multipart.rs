@@ -4,8 +4,8 @@
 
 use super::flow_stats as flows;
 use super::{
-    Context, HEADER, Reader, Result, Writer, connection, group, lacks, meter, monitor, port, queue, read_text, table,
-    top,
+    Context, HEADER, Reader, Result, Writer, connection, group, header, lacks, meter, monitor, port, queue, read_text,
+    table,
 };
 use crate::action::port as port_number;
 use crate::error::{Error, ErrorKind, NICIRA, ONF};
@@ -391,7 +391,7 @@ struct Parts<'a> {
 impl Parts<'_> {
     fn begin(&mut self, has_more: bool) {
         self.start = self.out.len();
-        top::write_header(self.version, top::reply_type(self.version), self.xid, self.out);
+        header::write_header(self.version, header::reply_type(self.version), self.xid, self.out);
         write_header(self.version, self.number, has_more, self.out);
         self.body = self.out.len();
     }
@@ -415,7 +415,7 @@ impl Parts<'_> {
             let entry = self.out.split_off(at);
             let flags = self.start + HEADER + 2;
             self.out.patch(flags, MORE);
-            top::finish(self.start, self.out)?;
+            header::finish(self.start, self.out)?;
             self.begin(false);
             self.out.extend_from_slice(&entry);
         }
@@ -477,7 +477,7 @@ fn write_parts(
         }
         Reply::ControllerStatus(all) => parts.each(all, connection::write_controller)?,
     }
-    top::finish(parts.start, parts.out)?;
+    header::finish(parts.start, parts.out)?;
     Ok(parts.left_out)
 }
 

@@ -12,108 +12,39 @@
 //! | 0x4f4e4600 (ONF) | 3200 | copy-field |
 //! | [`SLUICE`] | 1 | runs a program: 2 bytes of zeros, 32 bits of its id, 64 bits of an argument |
 
+mod kind;
 mod write;
 
 use crate::action::{
     Action, BundleAlgorithm, Controller, HashFields, HeaderAction, MultipathAlgorithm, Subfield, port,
 };
 use crate::error::{ErrorKind, NICIRA, ONF};
-use crate::field::{FieldId, Fields};
+use crate::field::Fields;
 use crate::message::Version;
-use crate::wire::action::{
-    check_writable, ether_type, exactly, header, output_port, read_copy, read_nested, set, subfield_of, zeros,
-};
 use crate::wire::number;
-use crate::wire::oxm::{self, Entry, Header, Kinds, fail};
-use crate::wire::{Reader, Result, learn};
+use crate::wire::operand::{
+    check_writable, ether_type, exactly, header, output_port, read_copy, set, subfield_of, zeros,
+};
+use crate::wire::oxm::{self, Entry, Header, Kinds};
+use crate::wire::{Reader, Result, fail, learn};
 
-pub(crate) use write::{write, write_header, write_load};
+use kind::{REASON_ACTION, RUN_PROGRAM, SLUICE, nxac2pt, nxast, tunnel};
+pub(crate) use write::{write, write_clone, write_header, write_load};
 
-/// Our number as an experimenter. Numbers below 2^24 are IEEE's OUIs; this one lies among those that are assigned locally (IEEE 802c,
-/// AAI: the second hexadecimal digit is 2), so that it is nobody's.
-pub(crate) const SLUICE: u32 = 0x0072_736c;
-/// Runs a program.
-const RUN_PROGRAM: u16 = 1;
 /// ONF's copy-field.
 const ONF_COPY: u16 = 3200;
 /// The most members of a bundle (ovs-actions(7) names no limit; Open vSwitch has this one).
 const MAX_MEMBERS: u16 = 2048;
 
-/// `NXAST_` numbers.
-mod nxast {
-    pub(super) const RESUBMIT: u16 = 1;
-    pub(super) const SET_TUNNEL: u16 = 2;
-    pub(super) const SET_QUEUE: u16 = 4;
-    pub(super) const POP_QUEUE: u16 = 5;
-    pub(super) const REG_MOVE: u16 = 6;
-    pub(super) const REG_LOAD: u16 = 7;
-    pub(super) const NOTE: u16 = 8;
-    pub(super) const SET_TUNNEL64: u16 = 9;
-    pub(super) const MULTIPATH: u16 = 10;
-    pub(super) const BUNDLE: u16 = 12;
-    pub(super) const BUNDLE_LOAD: u16 = 13;
-    pub(super) const RESUBMIT_TABLE: u16 = 14;
-    pub(super) const OUTPUT_REG: u16 = 15;
-    pub(super) const LEARN: u16 = 16;
-    pub(super) const EXIT: u16 = 17;
-    pub(super) const DEC_TTL: u16 = 18;
-    pub(super) const FIN_TIMEOUT: u16 = 19;
-    pub(super) const CONTROLLER: u16 = 20;
-    pub(super) const DEC_TTL_CNT_IDS: u16 = 21;
-    pub(super) const WRITE_METADATA: u16 = 22;
-    pub(super) const PUSH_MPLS: u16 = 23;
-    pub(super) const POP_MPLS: u16 = 24;
-    pub(super) const SET_MPLS_TTL: u16 = 25;
-    pub(super) const DEC_MPLS_TTL: u16 = 26;
-    pub(super) const STACK_PUSH: u16 = 27;
-    pub(super) const STACK_POP: u16 = 28;
-    pub(super) const SAMPLE: u16 = 29;
-    pub(super) const SET_MPLS_LABEL: u16 = 30;
-    pub(super) const SET_MPLS_TC: u16 = 31;
-    pub(super) const OUTPUT_REG2: u16 = 32;
-    pub(super) const REG_LOAD2: u16 = 33;
-    pub(super) const CONJUNCTION: u16 = 34;
-    pub(super) const CT: u16 = 35;
-    pub(super) const NAT: u16 = 36;
-    pub(super) const CONTROLLER2: u16 = 37;
-    pub(super) const SAMPLE2: u16 = 38;
-    pub(super) const OUTPUT_TRUNC: u16 = 39;
-    pub(super) const GROUP: u16 = 40;
-    pub(super) const SAMPLE3: u16 = 41;
-    pub(super) const CLONE: u16 = 42;
-    pub(super) const CT_CLEAR: u16 = 43;
-    pub(super) const RESUBMIT_TABLE_CT: u16 = 44;
-    pub(super) const LEARN2: u16 = 45;
-    pub(super) const ENCAP: u16 = 46;
-    pub(super) const DECAP: u16 = 47;
-    pub(super) const DEC_NSH_TTL: u16 = 48;
-    pub(super) const CHECK_PKT_LARGER: u16 = 49;
-    pub(super) const DELETE_FIELD: u16 = 50;
-    pub(super) const SAMPLE4: u16 = 51;
-}
-
-/// Properties of `CONTROLLER2`.
-mod nxac2pt {
-    pub(super) const MAX_LEN: u16 = 0;
-    pub(super) const CONTROLLER_ID: u16 = 1;
-    pub(super) const REASON: u16 = 2;
-    pub(super) const USERDATA: u16 = 3;
-    pub(super) const PAUSE: u16 = 4;
-    pub(super) const METER_ID: u16 = 5;
-}
-
-/// `OFPR_ACTION`.
-const REASON_ACTION: u8 = 1;
-
 const IN_LOAD: Kinds =
     Kinds { field: ErrorKind::BacBadSetType, length: ErrorKind::BacBadSetLen, value: ErrorKind::BacBadSetArgument };
 
-/// Reads an experimenter's action, whose first four bytes have been read.
+/// Reads an experimenter's action, whose first four bytes have been read. `nested` reads actions within it.
 pub(crate) fn read(
     version: Version,
     r: &mut Reader,
     fields: &Fields,
-    depth: usize,
+    nested: impl FnOnce(&mut Reader) -> Result<Vec<Action>>,
     actions: &mut Vec<Action>,
 ) -> Result<()> {
     let experimenter = r.u32()?;
@@ -122,7 +53,7 @@ pub(crate) fn read(
     }
     let kind = r.u16()?;
     match (experimenter, kind) {
-        (NICIRA, _) => read_nicira(version, kind, r, fields, depth, actions),
+        (NICIRA, _) => read_nicira(version, kind, r, fields, nested, actions),
         (ONF, ONF_COPY) if matches!(version, Version::V13 | Version::V14) => {
             r.skip(2)?;
             let bits = r.u16()?;
@@ -178,7 +109,7 @@ fn read_nicira(
     kind: u16,
     r: &mut Reader,
     fields: &Fields,
-    depth: usize,
+    nested: impl FnOnce(&mut Reader) -> Result<Vec<Action>>,
     actions: &mut Vec<Action>,
 ) -> Result<()> {
     let Some((least, most)) = lengths(version, kind) else {
@@ -301,7 +232,7 @@ fn read_nicira(
         }
         nxast::CLONE => {
             r.skip(6)?;
-            Action::Clone(read_nested(version, r.left(), r, fields, depth + 1)?)
+            Action::Clone(nested(r)?)
         }
         nxast::CHECK_PKT_LARGER => {
             let (bytes, offset) = (r.u16()?, r.u16()?);
@@ -331,11 +262,6 @@ fn read_nicira(
     };
     actions.push(action);
     Ok(())
-}
-
-/// The field of the number of a packet's tunnel.
-fn tunnel(fields: &Fields) -> Option<FieldId> {
-    fields.numbered(number::nxm_1(16)).or_else(|| fields.basic(38))
 }
 
 fn set_basic(number: u8, value: u128, fields: &Fields) -> Result<Action> {

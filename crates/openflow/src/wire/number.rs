@@ -14,8 +14,7 @@
 use crate::action::{Subfield, port};
 use crate::error::ErrorKind;
 use crate::field::{FieldId, Fields, OxmNumber, class};
-use crate::wire::Result;
-use crate::wire::oxm::fail;
+use crate::wire::{Result, fail};
 
 /// `OFPVID_PRESENT`: the bit of `vlan_vid` that says that there is a tag (OpenFlow 1.3.5, 7.2.3.7).
 pub(crate) const VLAN_PRESENT: u128 = 0x1000;

@@ -6,27 +6,17 @@
 //! Both kinds of numbers are read everywhere, as Open vSwitch does. A field must come behind those that it needs; so they are written
 //! in that order.
 
-use crate::error::{Error, ErrorKind};
+use crate::error::ErrorKind;
 use crate::field::{FieldId, Fields, OxmNumber, class};
 use crate::matching::{Match, Term};
 use crate::message::Version;
 use crate::wire::number::{self, Known, Part, Style, VLAN_PRESENT, VLAN_TCI};
-use crate::wire::{Reader, Result, Writer, match10};
+use crate::wire::{Reader, Result, Writer, fail, match10, unencodable};
 
 /// `OFPMT_OXM`.
 const TYPE_OXM: u16 = 1;
 /// `NXM_NX_COOKIE`, which is no field but stands in matches.
 const COOKIE: OxmNumber = number::nxm_1(30);
-
-/// An error.
-pub(crate) fn fail<T>(kind: ErrorKind, text: impl Into<String>) -> Result<T> {
-    Err(Error::new(kind, text))
-}
-
-/// What cannot be said in a version or format.
-pub(crate) fn unencodable<T>(text: impl Into<String>) -> Result<T> {
-    fail(ErrorKind::NxbrcUnencodableError, text)
-}
 
 /// The header of an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,8 +1,9 @@
-//! Which message goes by which type number in a version, and the header of all messages.
+//! Which message goes by which type number in a version.
 //!
 //! OpenFlow 1.0, 5.1; 1.3.5, 7.1; 1.4.1, 7.1.1; 1.5.1, 7.1.1.
 
 use super::experimenter::{nicira, onf};
+use super::header::*;
 use super::{
     Context, Formats, Reader, Result, Writer, bundle, connection, experimenter, flow, group, lacks, meter, multipart,
     packet, port, queue, table,
@@ -10,90 +11,6 @@ use super::{
 use crate::error::{Error, ErrorKind, NICIRA, ONF};
 use crate::field::Fields;
 use crate::message::{Framed, Message, Version};
-
-const HELLO: u8 = 0;
-const ERROR: u8 = 1;
-const ECHO_REQUEST: u8 = 2;
-const ECHO_REPLY: u8 = 3;
-const EXPERIMENTER: u8 = 4;
-const FEATURES_REQUEST: u8 = 5;
-const FEATURES_REPLY: u8 = 6;
-const GET_CONFIG_REQUEST: u8 = 7;
-const GET_CONFIG_REPLY: u8 = 8;
-const SET_CONFIG: u8 = 9;
-const PACKET_IN: u8 = 10;
-const FLOW_REMOVED: u8 = 11;
-const PORT_STATUS: u8 = 12;
-const PACKET_OUT: u8 = 13;
-const FLOW_MOD: u8 = 14;
-const GROUP_MOD: u8 = 15;
-const PORT_MOD: u8 = 16;
-const TABLE_MOD: u8 = 17;
-const MULTIPART_REQUEST: u8 = 18;
-const MULTIPART_REPLY: u8 = 19;
-const BARRIER_REQUEST: u8 = 20;
-const BARRIER_REPLY: u8 = 21;
-const QUEUES_REQUEST: u8 = 22;
-const QUEUES_REPLY: u8 = 23;
-const ROLE_REQUEST: u8 = 24;
-const ROLE_REPLY: u8 = 25;
-const GET_ASYNC_REQUEST: u8 = 26;
-const GET_ASYNC_REPLY: u8 = 27;
-const SET_ASYNC: u8 = 28;
-const METER_MOD: u8 = 29;
-const ROLE_STATUS: u8 = 30;
-const TABLE_STATUS: u8 = 31;
-const REQUESTFORWARD: u8 = 32;
-const BUNDLE_CONTROL: u8 = 33;
-const BUNDLE_ADD: u8 = 34;
-const CONTROLLER_STATUS: u8 = 35;
-
-/// 1.0's type numbers of messages whose numbers have changed, and the new ones.
-const MOVED: [(u8, u8); 7] = [
-    (15, PORT_MOD),
-    (16, MULTIPART_REQUEST),
-    (17, MULTIPART_REPLY),
-    (18, BARRIER_REQUEST),
-    (19, BARRIER_REPLY),
-    (20, QUEUES_REQUEST),
-    (21, QUEUES_REPLY),
-];
-
-/// A type number of a version as the newest one has it, if the version has the message.
-fn from_number(version: Version, number: u8) -> Option<u8> {
-    if version == Version::V10 && number > FLOW_MOD {
-        return MOVED.iter().find(|row| row.0 == number).map(|row| row.1);
-    }
-    is_in(version, number).then_some(number)
-}
-
-/// A version's number of a type.
-fn to_number(version: Version, kind: u8) -> u8 {
-    let moved = MOVED.iter().find(|row| row.1 == kind && version == Version::V10);
-    moved.map_or(kind, |row| row.0)
-}
-
-/// Whether a version has a type.
-fn is_in(version: Version, kind: u8) -> bool {
-    match kind {
-        HELLO..=FLOW_MOD | PORT_MOD | MULTIPART_REQUEST..=BARRIER_REPLY => true,
-        GROUP_MOD | TABLE_MOD | ROLE_REQUEST..=METER_MOD => version >= Version::V13,
-        QUEUES_REQUEST | QUEUES_REPLY => version <= Version::V13,
-        ROLE_STATUS..=BUNDLE_ADD => version >= Version::V14,
-        CONTROLLER_STATUS => version >= Version::V15,
-        _ => false,
-    }
-}
-
-/// Whether a type of 1.3 and later may be in another message.
-pub(super) fn can_nest(kind: u8) -> bool {
-    [PACKET_OUT, FLOW_MOD, GROUP_MOD, PORT_MOD, TABLE_MOD, METER_MOD].contains(&kind)
-}
-
-/// The type number of multipart replies.
-pub(super) fn reply_type(version: Version) -> u8 {
-    to_number(version, MULTIPART_REPLY)
-}
 
 /// Reads a message.
 pub(super) fn read(bytes: &[u8], fields: &Fields, formats: &Formats) -> Result<Framed> {
@@ -124,7 +41,7 @@ fn read_body(c: Context<'_>, kind: u8, xid: u32, r: &mut Reader<'_>) -> Result<M
         ERROR => connection::read_error(version, r)?,
         ECHO_REQUEST => Message::EchoRequest(r.rest().to_vec()),
         ECHO_REPLY => Message::EchoReply(r.rest().to_vec()),
-        EXPERIMENTER => experimenter::read(c, xid, r)?,
+        EXPERIMENTER => experimenter::read(c, xid, r, read)?,
         FEATURES_REQUEST => Message::FeaturesRequest,
         FEATURES_REPLY => Message::FeaturesReply(connection::read_features(version, r)?),
         GET_CONFIG_REQUEST => Message::GetConfigRequest,
@@ -166,23 +83,12 @@ fn read_body(c: Context<'_>, kind: u8, xid: u32, r: &mut Reader<'_>) -> Result<M
             let (reason, (table, config, vacancy)) = table::read_status(r)?;
             Message::TableStatus { reason, table, config, vacancy }
         }
-        REQUESTFORWARD => bundle::read_forwarded(c, r)?,
+        REQUESTFORWARD => bundle::read_forwarded(c, r, read)?,
         BUNDLE_CONTROL => bundle::read_control(r)?,
-        BUNDLE_ADD => bundle::read_add(c, xid, r)?,
+        BUNDLE_ADD => bundle::read_add(c, xid, r, read)?,
         CONTROLLER_STATUS => Message::ControllerStatus(connection::read_controller(r)?),
         _ => return Err(Error::new(ErrorKind::BrcBadType, format!("type {kind}"))),
     })
-}
-
-/// Appends a header whose length [`finish`] writes.
-pub(super) fn write_header(version: Version, number: u8, xid: u32, out: &mut Vec<u8>) {
-    out.bytes(&[version as u8, number, 0, 0]);
-    out.u32(xid);
-}
-
-/// Writes the length of the message that begins at `start`.
-pub(super) fn finish(start: usize, out: &mut Vec<u8>) -> Result<()> {
-    out.patch_length(start + 2, start)
 }
 
 /// What a message goes by.
@@ -291,6 +197,12 @@ pub(super) fn write(c: Context<'_>, xid: u32, message: &Message, out: &mut Vec<u
     finish(start, out)
 }
 
+/// Appends a message in a message.
+fn write_inner(c: Context<'_>, message: &Framed, out: &mut Vec<u8>) -> Result<()> {
+    bundle::check_inner(c.version, message)?;
+    write(c, message.xid, &message.message, out)
+}
+
 fn write_body(c: Context<'_>, message: &Message, out: &mut Vec<u8>) -> Result<()> {
     let version = c.version;
     match message {
@@ -340,8 +252,11 @@ fn write_body(c: Context<'_>, message: &Message, out: &mut Vec<u8>) -> Result<()
         Message::QueueGetConfigRequest { port } => queue::write_request(version, *port, out)?,
         Message::QueueGetConfigReply { port, queues } => queue::write_reply(version, *port, queues, out)?,
         Message::BundleControl { bundle, kind, flags } => bundle::write_control(*bundle, *kind, *flags, out),
-        Message::BundleAdd { bundle, flags, message } => bundle::write_add(c, *bundle, *flags, message, out)?,
-        Message::Requestforward(message) => bundle::write_inner(c, message, out)?,
+        Message::BundleAdd { bundle, flags, message } => {
+            bundle::write_add(*bundle, *flags, out);
+            write_inner(c, message, out)?;
+        }
+        Message::Requestforward(message) => write_inner(c, message, out)?,
         Message::TableStatus { reason, table, config, vacancy } => {
             table::write_status(*reason, (*table, *config, *vacancy), out)?;
         }

@@ -1,14 +1,14 @@
 //! Writing the actions of experimenters, in the order of [`Action`].
 
-use super::{REASON_ACTION, RUN_PROGRAM, SLUICE, nxac2pt, nxast, tunnel};
+use super::kind::{REASON_ACTION, RUN_PROGRAM, SLUICE, nxac2pt, nxast, tunnel};
 use crate::action::{Action, Controller, HeaderAction, Subfield, port};
 use crate::error::NICIRA;
 use crate::field::{FieldId, Fields, class};
 use crate::message::Version;
-use crate::wire::action::{EXPERIMENTER, bits_of, ends_of, finish, port_16, write_actions, write_copy};
 use crate::wire::number::{self, Style};
-use crate::wire::oxm::{self, Header, unencodable};
-use crate::wire::{Result, Writer, learn};
+use crate::wire::operand::{EXPERIMENTER, bits_of, ends_of, finish, port_16, write_copy};
+use crate::wire::oxm::{self, Header};
+use crate::wire::{Result, Writer, learn, unencodable};
 
 /// An offset and a number of bits in 16 bits, and the header of the field, of which only four bytes fit.
 fn write_narrow(bits: Subfield, fields: &Fields) -> Result<(u16, u32)> {
@@ -149,10 +149,6 @@ pub(crate) fn write(version: Version, action: &Action, fields: &Fields, out: &mu
                 Ok(())
             })
         }
-        Action::Clone(actions) => put(nxast::CLONE, out, |out| {
-            out.zeros(6);
-            write_actions(version, actions, fields, out)
-        }),
         Action::CheckPacketLarger { bytes, to } => {
             let (known, offset, _) = bits_of(*to, Style::Nxm, fields)?;
             put(nxast::CHECK_PKT_LARGER, out, |out| {
@@ -184,6 +180,14 @@ pub(crate) fn write(version: Version, action: &Action, fields: &Fields, out: &mu
         Action::Unsupported(name) => unencodable(*name),
         _ => unencodable(format!("this version has no {action:?}")),
     }
+}
+
+/// Writes `clone` around what writes its actions.
+pub(crate) fn write_clone(out: &mut Vec<u8>, actions: impl FnOnce(&mut Vec<u8>) -> Result<()>) -> Result<()> {
+    put(nxast::CLONE, out, |out| {
+        out.zeros(6);
+        actions(out)
+    })
 }
 
 /// Writes an action of Nicira's of at least 16 bytes.

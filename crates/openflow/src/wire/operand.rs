@@ -1,0 +1,162 @@
+//! What the actions of all authors are made of: ports, fields, bits of fields, padding.
+
+use crate::action::{Action, HeaderAction, Subfield, port};
+use crate::error::ErrorKind;
+use crate::field::{FieldId, Fields};
+use crate::wire::number::{self, Known, Style, VLAN_PRESENT, VLAN_TCI};
+use crate::wire::oxm::{Entry, Header};
+use crate::wire::{Reader, Result, Writer, fail, unencodable};
+
+/// `OFPAT_EXPERIMENTER`.
+pub(crate) const EXPERIMENTER: u16 = 0xffff;
+
+/// Refuses an action of another length, header included.
+pub(crate) fn exactly(len: usize, body: &Reader) -> Result<()> {
+    let has = body.position() + body.left();
+    if has == len { Ok(()) } else { fail(ErrorKind::BacBadLen, format!("an action of {has} bytes, not {len}")) }
+}
+
+/// Refuses an action that ends with something other than zeros.
+pub(crate) fn zeros(bytes: &[u8], kind: ErrorKind) -> Result<()> {
+    if bytes.iter().all(|byte| *byte == 0) { Ok(()) } else { fail(kind, "bytes that must be zero are not") }
+}
+
+/// Refuses ports that nothing can be sent to.
+pub(crate) fn output_port(number: u32) -> Result<u32> {
+    match number {
+        1..port::MAX | port::IN_PORT..=port::LOCAL => Ok(number),
+        _ => fail(ErrorKind::BacBadOutPort, format!("nothing is sent to port {number}")),
+    }
+}
+
+/// An action on headers.
+pub(crate) fn header(name: HeaderAction, argument: u128) -> Action {
+    Action::Header { name, argument }
+}
+
+/// The EtherType of a tag that may be pushed.
+pub(crate) fn ether_type(r: &mut Reader, may: &[u16]) -> Result<u128> {
+    let found = r.u16()?;
+    if may.contains(&found) {
+        Ok(found.into())
+    } else {
+        fail(ErrorKind::BacBadArgument, format!("a tag with EtherType {found:#06x}"))
+    }
+}
+
+/// A value up to a limit.
+pub(crate) fn limited(value: u128, max: u128) -> Result<u128> {
+    if value <= max { Ok(value) } else { fail(ErrorKind::BacBadArgument, format!("{value:#x} is more than {max:#x}")) }
+}
+
+/// Refuses fields that no action may write.
+pub(crate) fn check_writable(field: FieldId, fields: &Fields) -> Result<()> {
+    let field = fields.get(field);
+    if field.writable {
+        Ok(())
+    } else {
+        fail(ErrorKind::BacBadSetArgument, format!("`{}` cannot be written", field.name))
+    }
+}
+
+/// Adds the actions that write an entry's value under its mask.
+pub(crate) fn set(entry: &Entry, fields: &Fields, actions: &mut Vec<Action>) -> Result<()> {
+    if entry.number == VLAN_TCI && number::parts(VLAN_TCI, fields).is_some() && entry.mask & VLAN_PRESENT != 0 {
+        // The whole tag is written: without the CFI it goes away (ovs-fields(7)).
+        if entry.value & VLAN_PRESENT == 0 {
+            actions.push(header(HeaderAction::PopVlan, 0));
+        } else if entry.mask == number::ones(16) {
+            actions.push(header(HeaderAction::SetVlanVid, entry.value & 0xfff));
+            actions.push(header(HeaderAction::SetVlanPcp, entry.value >> 13));
+        } else {
+            return fail(ErrorKind::BacBadSetArgument, "a part of a VLAN tag together with its CFI");
+        }
+        return Ok(());
+    }
+    if let Some(known) = number::known(entry.number, fields) {
+        check_writable(known.id, fields)?;
+        let (value, mask) = known.read(entry.value, entry.mask, fields);
+        actions.push(Action::SetField { field: known.id, value, mask });
+        return Ok(());
+    }
+    let Some(parts) = number::parts(entry.number, fields) else {
+        return fail(ErrorKind::BacBadSetType, format!("there is no {}", number::unknown(entry.number)));
+    };
+    for part in parts {
+        let (value, mask) =
+            (entry.value >> part.lo & number::ones(part.width), entry.mask >> part.lo & number::ones(part.width));
+        if mask != 0 {
+            check_writable(part.id, fields)?;
+            actions.push(Action::SetField { field: part.id, value, mask });
+        }
+    }
+    Ok(())
+}
+
+/// Reads offsets, so many bytes that are ignored, and headers of a copy of bits.
+pub(crate) fn read_copy(bits: u16, r: &mut Reader, pad: usize, fields: &Fields) -> Result<Action> {
+    let offsets = [r.u16()?, r.u16()?];
+    r.skip(pad)?;
+    let from = subfield_of(Header::read(r)?, offsets[0].into(), bits.into(), fields)?;
+    let to = subfield_of(Header::read(r)?, offsets[1].into(), bits.into(), fields)?;
+    zeros(r.rest(), ErrorKind::NxbrcMustBeZero)?;
+    check_writable(to.field, fields)?;
+    Ok(Action::Move { from, to })
+}
+
+/// The bits of a header's field.
+pub(crate) fn subfield_of(header: Header, offset: u32, bits: u32, fields: &Fields) -> Result<Subfield> {
+    if header.has_mask {
+        return fail(ErrorKind::BmcBadMask, "a field is named with a mask");
+    }
+    number::subfield(header.number, header.len, offset, bits, fields)
+}
+
+/// A port of OpenFlow 1.0's and Nicira's formats.
+pub(crate) fn port_16(number: u32) -> Result<u16> {
+    port::to_16(number).map_or_else(|| unencodable(format!("port {number} does not fit in 16 bits")), Ok)
+}
+
+/// Pads what began at `start` and writes its length.
+pub(crate) fn finish(start: usize, out: &mut Vec<u8>) -> Result<()> {
+    out.align(start);
+    out.patch_length(start + 2, start)
+}
+
+/// The two ends of a copy of bits as they are named on the wire: fields, offsets and the number of bits.
+pub(crate) struct Ends {
+    known: [Known; 2],
+    offsets: [u32; 2],
+    bits: u32,
+}
+
+/// How a copy of bits is named.
+pub(crate) fn ends_of(from: Subfield, to: Subfield, style: Style, fields: &Fields) -> Result<Ends> {
+    let (from, offset_from, bits_from) = bits_of(from, style, fields)?;
+    let (to, offset_to, bits_to) = bits_of(to, style, fields)?;
+    // Only a port number's bits can differ: 16 of them in Nicira's format are all of them.
+    Ok(Ends { known: [from, to], offsets: [offset_from, offset_to], bits: bits_from.min(bits_to) })
+}
+
+/// How bits of a field are named: the field, the offset and the number of bits.
+pub(crate) fn bits_of(bits: Subfield, style: Style, fields: &Fields) -> Result<(Known, u32, u32)> {
+    let name = &fields.get(bits.field).name;
+    let Some(known) = number::number_of(bits.field, style, fields) else {
+        return unencodable(format!("`{name}` has no OXM number"));
+    };
+    match known.write_bits(bits, fields) {
+        Some((offset, bits)) => Ok((known, offset, bits)),
+        None => unencodable(format!("bits {} to {} of `{name}`", bits.offset, bits.offset + bits.bits)),
+    }
+}
+
+/// Writes the number of bits, offsets, zeros and headers of a copy.
+pub(crate) fn write_copy(ends: &Ends, pad: usize, out: &mut Vec<u8>) {
+    out.u16(ends.bits as u16);
+    out.u16(ends.offsets[0] as u16);
+    out.u16(ends.offsets[1] as u16);
+    out.zeros(pad);
+    for known in &ends.known {
+        Header::of(known, false).write(out);
+    }
+}

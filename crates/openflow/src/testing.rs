@@ -274,8 +274,8 @@ pub(crate) fn random_action(version: Version, random: &mut Random, fields: &Fiel
                 if !fields.get(field).writable {
                     continue;
                 }
-                // OpenFlow 1.0 loads at most 64 bits at a time.
-                if version == Version::V10 && fields.get(field).width > 64 {
+                // OpenFlow 1.0 loads at most 64 bits at a time, and has another action for a VLAN id.
+                if version == Version::V10 && (fields.get(field).width > 64 || fields.get(field).name == "vlan_vid") {
                     continue;
                 }
                 Action::SetField { field, value: value & mask, mask }

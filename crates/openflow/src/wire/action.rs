@@ -10,7 +10,8 @@
 //! | `SET_DL_SRC`, `SET_DL_DST` and other ones that 1.2 deprecates | [`Action::SetField`] |
 //!
 //! and written back as such by the versions that have them; others write set-field, as Open vSwitch does. OpenFlow 1.0 has no
-//! push-vlan: its action that sets a VLAN adds the tag, so that push-vlan is left out there (as in Open vSwitch).
+//! push-vlan: its action that sets a VLAN adds the tag, so that push-vlan is left out there, and set-field of a whole VLAN id is that
+//! action (as in Open vSwitch).
 //!
 //! Checked here is what needs no state of the bridge: lengths, ports, fields and their bits, whether a field may be written.
 //! Nicira's, ONF's and our own actions are in [`nicira`](super::nicira).
@@ -406,6 +407,11 @@ fn write_set_field(
                 out.zeros(6);
                 return Ok(());
             }
+        }
+        // OpenFlow's VLAN id has a bit that 1.0's has not.
+        if is_whole && value & VLAN_PRESENT != 0 && number::vlan_vid(fields) == Some(field) {
+            write_short(1, out, |out| out.u16((value & 0xfff) as u16));
+            return Ok(());
         }
         return nicira::write_load(field, value, mask, true, fields, out);
     }

@@ -299,6 +299,9 @@ fn read_load(r: &mut Reader, fields: &Fields, actions: &mut Vec<Action>) -> Resu
     if bits < 64 && value >> bits != 0 {
         return fail(ErrorKind::BacBadArgument, format!("{value:#x} has more than {bits} bits"));
     }
+    if header.number == number::basic(6) && number::vlan_vid(fields).is_some() && offset + bits > 12 {
+        return fail(ErrorKind::BacBadSetLen, "a VLAN id has 12 bits here, as Open vSwitch has it");
+    }
     let value = u128::from(value);
     // All bits of a number's value: they may mean more than those of a field, as a VLAN tag or a port does.
     let width = match number::known(header.number, fields) {

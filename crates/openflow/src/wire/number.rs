@@ -19,6 +19,11 @@ use crate::wire::{Result, fail};
 /// `OFPVID_PRESENT`: the bit of `vlan_vid` that says that there is a tag (OpenFlow 1.3.5, 7.2.3.7).
 pub(crate) const VLAN_PRESENT: u128 = 0x1000;
 
+/// OpenFlow's VLAN id, if it has its bit for the tag.
+pub(crate) fn vlan_vid(fields: &Fields) -> Option<FieldId> {
+    fields.basic(6).filter(|id| fields.get(*id).width == 13)
+}
+
 /// A number of OpenFlow's own class.
 pub(crate) const fn basic(field: u8) -> OxmNumber {
     OxmNumber { class: class::OPENFLOW_BASIC, field, experimenter: 0 }

@@ -172,6 +172,8 @@ const ERRORS: &[(Version, &str, ErrorKind)] = &[
     (Version::V13, "ffff 0008 00002320", ErrorKind::BacBadLen),
     (Version::V15, "ffff 0018 00002320 0007 001f 00010004 0000000000000005", ErrorKind::BacBadExpType),
     (Version::V13, "ffff 0018 00002320 0007 0fc1 00010004 0000000000000003", ErrorKind::BacBadSetLen),
+    (Version::V10, "ffff 0018 00002320 0007 000c 80000c02 0000000000001064", ErrorKind::BacBadSetLen),
+    (Version::V13, "ffff 0018 00002320 0007 0300 80000c02 0000000000000001", ErrorKind::BacBadSetLen),
     (Version::V13, "ffff 0018 00002320 0007 0003 00010004 0000000000000010", ErrorKind::BacBadArgument),
     (Version::V13, "ffff 0018 00002320 0007 000f 00000602 0000000000000800", ErrorKind::BacBadSetArgument),
     (Version::V13, "ffff 0018 00002320 0006 0000 0000 0010 00000002 00010004", ErrorKind::BacBadSetLen),
@@ -232,6 +234,28 @@ fn a_vlan_tag_by_nicira_s_number_is_a_vlan_id_and_a_priority() {
         assert_eq!(load("ffff 0018 00002320 0007 0342 00000802 0000000000000005"), "set_field:5->vlan_pcp");
         let port = load("ffff 0018 00002320 0007 000f 00000002 000000000000fffe");
         assert_eq!(port, "set_field:LOCAL->in_port");
+    }
+}
+
+#[test]
+fn a_vlan_id_is_written_as_open_vswitch_reads_it() {
+    for fields in [fields(), fields_with_aliases()] {
+        let vid = named("vlan_vid", &fields);
+        let set =
+            |version, value, mask| hex(&written(version, &[Action::SetField { field: vid, value, mask }], &fields));
+        let load = |bits: &str, value: &str| format!("ffff0018000023200007{bits}80000c02000000000000{value}");
+        // `mod_vlan_vid:3` of OpenFlow 1.3 is push-vlan and set-field.
+        let push = Action::Header { name: HeaderAction::PushVlan, argument: 0x8100 };
+        let both = [push, Action::SetField { field: vid, value: 0x1003, mask: 0x1fff }];
+        assert_eq!(hex(&written(Version::V10, &both, &fields)), "0001000800030000");
+        assert_eq!(set(Version::V10, 0x1003, 0x1fff), "0001000800030000");
+        assert_eq!(set(Version::V10, 0x64, 0xfff), load("000b", "0064"));
+        for version in [Version::V10, Version::V13] {
+            assert_eq!(set(version, 0x1005, 0x100f), load("0003", "0005"));
+            // That there is a tag is no change of a packet that has one.
+            assert_eq!(set(version, 0x1000, 0x1000), "");
+        }
+        assert_eq!(set(Version::V13, 0x1003, 0x1fff), "0019001080000c021003000000000000");
     }
 }
 

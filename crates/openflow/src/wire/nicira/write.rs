@@ -5,7 +5,7 @@ use crate::action::{Action, Controller, HeaderAction, Subfield, port};
 use crate::error::NICIRA;
 use crate::field::{FieldId, Fields, class};
 use crate::message::Version;
-use crate::wire::number::{self, Style};
+use crate::wire::number::{self, Style, VLAN_PRESENT};
 use crate::wire::operand::{EXPERIMENTER, bits_of, ends_of, finish, port_16, write_copy};
 use crate::wire::oxm::{self, Header};
 use crate::wire::{Result, Writer, learn, unencodable};
@@ -329,6 +329,10 @@ pub(crate) fn write_load(
         });
     }
     let mut left = mask;
+    // Only 12 bits of a VLAN id are loaded (see `read_load`). The bit above them is set anyway where there is a tag.
+    if number::vlan_vid(fields) == Some(field) {
+        left &= !VLAN_PRESENT;
+    }
     while left != 0 {
         let offset = left.trailing_zeros();
         let bits = (left >> offset).trailing_ones().min(64);

@@ -8,11 +8,10 @@
 //! helper's signature says.
 #![allow(unsafe_code)]
 
-use crate::compile::abort_of;
 use crate::helper::Helper;
 use crate::map::{KEY_BYTES_MAX, Map};
-use crate::program::Program;
 use crate::run::{self, Abort, Frame, Verdict, Window, errno};
+use crate::verified::Verified;
 use cranelift_jit::JITModule;
 use cranelift_module::FuncId;
 use std::ops::Range;
@@ -20,6 +19,19 @@ use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 /// Bytes that a helper copies without allocating.
 const COPIED_BYTES: usize = KEY_BYTES_MAX as usize;
+
+/// What `Run::aborted` says; 0 is a run that goes on.
+pub(crate) const ABORTED_BUDGET: i64 = 1;
+/// As above: an instruction that cannot be reached was.
+pub(crate) const ABORTED_FAULT: i64 = 2;
+
+/// Why a run ended, by what `Run::aborted` says.
+fn abort_of(aborted: u32) -> Abort {
+    match i64::from(aborted) {
+        ABORTED_BUDGET => Abort::Budget,
+        _ => Abort::Fault,
+    }
+}
 
 /// A function of a program: the run and registers 1 to 5 to register 0.
 type Function = unsafe extern "C" fn(run: *mut Run<'_>, u64, u64, u64, u64, u64) -> u64;
@@ -41,7 +53,7 @@ pub(crate) struct Run<'p> {
     /// How many numbers the next `trace_printk` prints.
     pub(crate) traced: u32,
     redirect: Option<u32>,
-    program: &'p Program,
+    program: &'p Verified,
     buffer: *mut u8,
     window: Window,
 }
@@ -90,7 +102,7 @@ impl Compiled {
     /// Runs the code of `program` on a packet.
     pub(crate) fn run(
         &self,
-        program: &Program,
+        program: &Verified,
         frame: &mut Frame<'_>,
         port: u32,
         argument: u64,
@@ -187,7 +199,7 @@ pub(crate) fn helper_address(helper: Helper) -> u64 {
 /// # Safety
 ///
 /// `run` is the run that the calling code was given, and nobody else uses it during the call.
-unsafe fn run_and_map<'r>(run: *mut Run<'r>, map: u64) -> (&'r Program, &'r Map) {
+unsafe fn run_and_map<'r>(run: *mut Run<'r>, map: u64) -> (&'r Verified, &'r Map) {
     // SAFETY: as the caller says.
     let program = unsafe { (*run).program };
     // The verifier has shown that it is the handle of a map of the program.

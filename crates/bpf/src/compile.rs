@@ -10,12 +10,11 @@
 //!
 //! Instructions that no path leads to end the run as a fault.
 
-use crate::code::{Compiled, Run, helper_address};
+use crate::code::{ABORTED_BUDGET, ABORTED_FAULT, Compiled, Run, helper_address};
 use crate::context::Field;
 use crate::helper::Helper;
 use crate::instruction::{Alu, Atomic, Condition, Constant, FRAME_POINTER, Op, Operand, REGISTERS, Size};
-use crate::program::Program;
-use crate::run::Abort;
+use crate::verified::Verified;
 use crate::verifier::{Role, STACK_BYTES};
 use cranelift_codegen::Context;
 use cranelift_codegen::ir::condcodes::IntCC;
@@ -33,21 +32,9 @@ use std::mem::offset_of;
 
 /// Instructions up to which code is made as fast as can be; beyond, in time that is proportional to their number.
 const THOROUGH_INSTRUCTIONS_MAX: usize = 16_384;
-/// What `Run::aborted` says; 0 is a run that goes on.
-pub(crate) const ABORTED_BUDGET: i64 = 1;
-/// As above: an instruction that cannot be reached was.
-pub(crate) const ABORTED_FAULT: i64 = 2;
-
-/// Why a run ended, by what `Run::aborted` says.
-pub(crate) fn abort_of(aborted: u32) -> Abort {
-    match i64::from(aborted) {
-        ABORTED_BUDGET => Abort::Budget,
-        _ => Abort::Fault,
-    }
-}
 
 /// Compiles a program. `None` if Cranelift does not know this machine.
-pub(crate) fn compile(program: &Program) -> Result<Option<Compiled>, String> {
+pub(crate) fn compile(program: &Verified) -> Result<Option<Compiled>, String> {
     let Ok(isa) = cranelift_native::builder() else { return Ok(None) };
     let thorough = program.ops.len() <= THOROUGH_INSTRUCTIONS_MAX;
     let (level, allocator) = if thorough { ("speed", "backtracking") } else { ("none", "single_pass") };
@@ -75,7 +62,7 @@ pub(crate) fn compile(program: &Program) -> Result<Option<Compiled>, String> {
 }
 
 /// Defines all functions; the first is the entry.
-fn define_all(program: &Program, module: &mut JITModule) -> Result<FuncId, String> {
+fn define_all(program: &Verified, module: &mut JITModule) -> Result<FuncId, String> {
     let mut signature = Signature::new(module.isa().default_call_conv());
     signature.params = vec![AbiParam::new(I64); 6];
     signature.returns = vec![AbiParam::new(I64)];
@@ -98,7 +85,7 @@ fn define_all(program: &Program, module: &mut JITModule) -> Result<FuncId, Strin
 }
 
 fn translate(
-    program: &Program,
+    program: &Verified,
     number: usize,
     ids: &[FuncId],
     module: &mut JITModule,
@@ -156,7 +143,7 @@ fn translate(
 }
 
 struct Translator<'p, 'b> {
-    program: &'p Program,
+    program: &'p Verified,
     builder: FunctionBuilder<'b>,
     registers: [Variable; REGISTERS],
     run: Value,

@@ -7,8 +7,8 @@ use crate::alu;
 use crate::context::Field;
 use crate::helper::Helper;
 use crate::instruction::{Atomic, Constant, FRAME_POINTER, Op, Operand, REGISTERS, Size};
-use crate::program::Program;
 use crate::run::{self, Abort, Frame, Verdict, Window, errno};
+use crate::verified::Verified;
 use crate::verifier::{DEPTH_MAX, Role, STACK_BYTES};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
@@ -33,7 +33,7 @@ enum Place<'p> {
 }
 
 struct Interpreter<'p, 'f, 'b> {
-    program: &'p Program,
+    program: &'p Verified,
     frame: &'f mut Frame<'b>,
     window: Window,
     registers: [u64; REGISTERS],
@@ -48,7 +48,7 @@ struct Interpreter<'p, 'f, 'b> {
 }
 
 /// Runs a program on a packet.
-pub(crate) fn run(program: &Program, frame: &mut Frame<'_>, port: u32, argument: u64, now_ns: u64) -> Verdict {
+pub(crate) fn run(program: &Verified, frame: &mut Frame<'_>, port: u32, argument: u64, now_ns: u64) -> Verdict {
     let Some(window) = Window::of(frame) else { return Verdict::Aborted(Abort::Frame) };
     let mut interpreter = Interpreter {
         program,

@@ -10,24 +10,23 @@
 //! of atomic words. A value that programs change in place may be read while it is half changed, as in Linux; `update` of
 //! a hash map publishes a new slot, so that lookups see either the old or the new value.
 
+mod entry;
 mod hash;
 #[cfg(test)]
 mod tests;
+mod words;
 
 use crate::error::MapError;
+pub(crate) use entry::Refused;
+pub use entry::{KEY_BYTES_MAX, Update, VALUE_BYTES_MAX};
 use hash::HashIndex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use words::{WORD, Words};
 
-/// Most bytes of a key.
-pub const KEY_BYTES_MAX: u32 = 512;
-/// Most bytes of a value.
-pub const VALUE_BYTES_MAX: u32 = 1 << 20;
 /// Most bytes that the entries of a map, and of all maps of an object together, may take.
 pub const MAP_BYTES_MAX: u64 = 256 << 20;
 /// Slots that a hash map has beyond its entries: old values that programs may still use.
 const SPARE_SLOTS: u32 = 64;
-/// Bytes of a word.
-const WORD: usize = 8;
 /// Bytes of `struct bpf_lpm_trie_key` in front of the prefix: its length in bits.
 const PREFIX_LEN_BYTES: usize = 4;
 
@@ -143,34 +142,6 @@ impl MapSpec {
     }
 }
 
-/// Whether an update may make or replace an entry.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Update {
-    /// Either (`BPF_ANY`).
-    Any,
-    /// Only make one (`BPF_NOEXIST`).
-    New,
-    /// Only replace one (`BPF_EXIST`).
-    Existing,
-}
-
-/// Why a change of a map was refused.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Refused {
-    /// There is no room.
-    Full,
-    /// The key exists, or does not.
-    Exists(bool),
-    /// The key is no number of the array.
-    Number,
-    /// The prefix is longer than the key.
-    Length(usize),
-    /// Nothing can be deleted from an array.
-    Delete,
-    /// The map holds constants of the program.
-    Constant,
-}
-
 /// A map.
 pub struct Map {
     spec: MapSpec,
@@ -183,47 +154,6 @@ enum Index {
     Hash(HashIndex),
     /// Prefixes with their bits behind the length zero, and how many there are of each length.
     Prefixes(HashIndex, Vec<AtomicU32>),
-}
-
-/// Rows of atomic words, all of the same number of bytes.
-pub(crate) struct Words {
-    words: Box<[AtomicU64]>,
-    /// Words of a row.
-    stride: usize,
-}
-
-impl Words {
-    fn new(rows: u32, bytes: u32) -> Words {
-        let stride = (bytes as usize).div_ceil(WORD);
-        Words { words: (0..rows as usize * stride).map(|_| AtomicU64::new(0)).collect(), stride }
-    }
-
-    fn row(&self, row: u32) -> &[AtomicU64] {
-        &self.words[row as usize * self.stride..][..self.stride]
-    }
-
-    fn write(&self, row: u32, bytes: &[u8]) {
-        for (word, chunk) in self.row(row).iter().zip(bytes.chunks(WORD)) {
-            word.store(padded(chunk), Relaxed);
-        }
-    }
-
-    fn read(&self, row: u32, bytes: &mut [u8]) {
-        for (word, chunk) in self.row(row).iter().zip(bytes.chunks_mut(WORD)) {
-            chunk.copy_from_slice(&word.load(Relaxed).to_ne_bytes()[..chunk.len()]);
-        }
-    }
-
-    fn equals(&self, row: u32, bytes: &[u8]) -> bool {
-        self.row(row).iter().zip(bytes.chunks(WORD)).all(|(word, chunk)| word.load(Relaxed) == padded(chunk))
-    }
-}
-
-/// A word of up to eight bytes as they stand in memory.
-fn padded(chunk: &[u8]) -> u64 {
-    let mut bytes = [0; WORD];
-    bytes[..chunk.len()].copy_from_slice(chunk);
-    u64::from_ne_bytes(bytes)
 }
 
 impl Map {

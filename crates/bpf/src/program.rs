@@ -7,9 +7,9 @@ use crate::instruction::{Op, decode};
 use crate::interpreter;
 use crate::map::{Map, MapSpec};
 use crate::object::Object;
-use crate::object::link::Linked;
 use crate::run::{Frame, Log, Random, Verdict};
-use crate::verifier::{Role, refused, verify};
+use crate::verified::Verified;
+use crate::verifier::{refused, verify};
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::sync::Arc;
@@ -64,13 +64,7 @@ impl Default for Options {
 
 /// A verified program.
 pub struct Program {
-    pub(crate) ops: Vec<Op>,
-    pub(crate) roles: Vec<Role>,
-    pub(crate) linked: Linked,
-    pub(crate) maps: Vec<Arc<Map>>,
-    pub(crate) budget: i64,
-    pub(crate) random: Random,
-    pub(crate) log: Log,
+    verified: Verified,
     compiled: Option<Compiled>,
 }
 
@@ -92,7 +86,7 @@ impl Program {
         let ops = decode(&linked.code).map_err(|(number, reason)| refused(&linked, &[], number, reason))?;
         let roles = verify(&linked, &ops, &maps.0)?.roles;
         let seed = options.seed.unwrap_or_else(|| RandomState::new().hash_one(0));
-        let mut program = Program {
+        let verified = Verified {
             ops,
             roles,
             linked,
@@ -100,18 +94,15 @@ impl Program {
             budget: options.budget.into(),
             random: Random::new(seed),
             log: Log::default(),
-            compiled: None,
         };
-        if options.compile {
-            program.compiled = compile(&program).map_err(VerifyError::Compile)?;
-        }
-        Ok(program)
+        let compiled = if options.compile { compile(&verified).map_err(VerifyError::Compile)? } else { None };
+        Ok(Program { verified, compiled })
     }
 
     /// Runs the program on a packet. `argument` is what the action passes, `now_ns` what `ktime_get_ns` gives.
     pub fn run(&self, frame: &mut Frame<'_>, port: u32, argument: u64, now_ns: u64) -> Verdict {
         match &self.compiled {
-            Some(compiled) => compiled.run(self, frame, port, argument, now_ns),
+            Some(compiled) => compiled.run(&self.verified, frame, port, argument, now_ns),
             None => self.interpret(frame, port, argument, now_ns),
         }
     }
@@ -123,37 +114,32 @@ impl Program {
 
     /// As [`Program::run`], by the interpreter.
     pub fn interpret(&self, frame: &mut Frame<'_>, port: u32, argument: u64, now_ns: u64) -> Verdict {
-        interpreter::run(self, frame, port, argument, now_ns)
+        interpreter::run(&self.verified, frame, port, argument, now_ns)
     }
 
     /// The maps of the program.
     pub fn maps(&self) -> Maps {
-        Maps(self.maps.clone())
+        Maps(self.verified.maps.clone())
     }
 
     /// Takes the newest lines that `trace_printk` wrote out of the log, and how many lines were lost before.
     pub fn take_log(&self) -> (Vec<String>, u64) {
-        self.log.take()
-    }
-
-    /// Instructions of the function that begins somewhere.
-    pub(crate) fn len_of(&self, start: usize) -> i64 {
-        self.linked.functions[self.linked.function_of(start)].len as i64
+        self.verified.log.take()
     }
 
     /// The verified instructions as text, one a line, with their numbers.
     pub fn listing(&self) -> String {
         let line = |(number, op): (usize, &Op)| {
-            let function = self.linked.functions.iter().find(|f| f.start == number);
+            let function = self.verified.linked.functions.iter().find(|f| f.start == number);
             let title = function.map(|f| format!("{}:\n", f.name)).unwrap_or_default();
             format!("{title}{number:5}: {op}\n")
         };
-        self.ops.iter().enumerate().filter(|(_, op)| **op != Op::Second).map(line).collect()
+        self.verified.ops.iter().enumerate().filter(|(_, op)| **op != Op::Second).map(line).collect()
     }
 }
 
 impl std::fmt::Debug for Program {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Program").field("functions", &self.linked.functions).finish_non_exhaustive()
+        f.debug_struct("Program").field("functions", &self.verified.linked.functions).finish_non_exhaustive()
     }
 }

@@ -145,9 +145,13 @@ pub(crate) fn map_delete(map: &Map, key: &[u8]) -> i64 {
     }
 }
 
+/// Most bytes of each part that one `csum_diff` sums, as in Linux: a call costs one instruction of the budget.
+const CHECKSUM_BYTES_MAX: usize = 512;
+
 /// `csum_diff`: a sum of 32-bit words in one's complement, which the program folds to 16 bits (RFC 1071, RFC 1624).
 pub(crate) fn checksum_difference(from: &[u8], to: &[u8], seed: u64) -> i64 {
-    if !from.len().is_multiple_of(4) || !to.len().is_multiple_of(4) {
+    let is_wrong = |bytes: &[u8]| !bytes.len().is_multiple_of(4) || bytes.len() > CHECKSUM_BYTES_MAX;
+    if is_wrong(from) || is_wrong(to) {
         return errno::INVALID;
     }
     let words = |bytes: &[u8], flip: u32| {
@@ -329,5 +333,14 @@ mod tests {
         let changed = checksum_difference(&before[4..], &after[4..], all(&before)) as u64;
         assert_eq!(fold(changed), fold(all(&after)));
         assert_eq!(checksum_difference(&before[..3], &[], 0), errno::INVALID);
+    }
+
+    #[test]
+    fn checksums_are_bounded() {
+        let bytes = [0xa5; CHECKSUM_BYTES_MAX + 4];
+        let most = &bytes[..CHECKSUM_BYTES_MAX];
+        assert!(checksum_difference(most, most, 0) >= 0);
+        assert_eq!(checksum_difference(&bytes, most, 0), errno::INVALID);
+        assert_eq!(checksum_difference(most, &bytes, 0), errno::INVALID);
     }
 }

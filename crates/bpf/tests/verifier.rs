@@ -481,6 +481,15 @@ fn value_may_be_null() {
 }
 
 #[test]
+fn handles_are_not_compared() {
+    // At run time a handle is the map's number, and the first map's is 0: which branch is taken must not depend on it.
+    for condition in [Eq, Ne] {
+        let code = pass(&[map(1, "hash"), j(condition, 1, 0, 0)]);
+        refused(&code, 2, "r1: the handle of a map cannot be compared");
+    }
+}
+
+#[test]
 fn null_test_holds_for_copies() {
     accepted(&pass(&[&lookup("hash")[..], &[mov_r(6, 0), j(Eq, 0, 0, 1), ldx(D, 2, 6, 8)]].concat()));
 }

@@ -7,7 +7,8 @@
 //!
 //! The hash is the standard library's keyed one, so that senders of packets cannot choose keys that collide.
 
-use super::{KEY_BYTES_MAX, Refused, Update, Words};
+use super::entry::{KEY_BYTES_MAX, Refused, Update};
+use super::words::Words;
 use std::collections::VecDeque;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;

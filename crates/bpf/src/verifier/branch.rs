@@ -81,6 +81,10 @@ impl Verifier<'_> {
 
     /// States where an address is null and where it is not.
     fn null_test(&self, state: &State, dst: u8, a: &Register) -> Result<(Option<State>, Option<State>), Reason> {
+        if let Kind::Map(_) = a.kind {
+            // It is no address when the program runs, and may be 0 there.
+            return Err(format!("r{dst}: {} cannot be compared", a.describe()));
+        }
         let Kind::MapValueOrNull(map) = a.kind else {
             // Moving an address backwards could make it look like null.
             return match a.off >= 0 && a.var.smin >= 0 || matches!(a.kind, Kind::Stack(_)) {

@@ -4,7 +4,7 @@
 
 use super::oxs::Oxs;
 use super::v10::{read_port, write_port_10};
-use super::{Context, Reader, Result, Writer, action, instruction, lacks, oxm};
+use super::{Context, Reader, Result, Writer, instruction, lacks, oxm};
 use crate::action::{Action, Instructions, port};
 use crate::error::{Error, ErrorKind};
 use crate::matching::Match;
@@ -85,7 +85,7 @@ fn read_mod_10(c: Context<'_>, r: &mut Reader<'_>) -> Result<FlowMod> {
     let matching = oxm::read_match(c.version, r, c.fields)?;
     let cookie = r.u64()?;
     let mut flow = read_rest_10(c, r, matching, cookie)?;
-    flow.instructions.apply = action::read_actions(c.version, r.left(), r, c.fields)?;
+    flow.instructions = instruction::read_instructions(c.version, r.left(), r, c.fields)?;
     // Flows without wildcards are of the highest priority (OpenFlow 1.0, 3.4).
     if wildcards & 0x003f_ffff == 0 {
         flow.priority = u16::MAX;
@@ -114,7 +114,7 @@ pub(super) fn read_mod_nx(c: Context<'_>, r: &mut Reader<'_>) -> Result<FlowMod>
         }
         (flow.cookie, flow.cookie_mask) = (cookie, mask);
     }
-    flow.instructions.apply = action::read_actions(c.version, r.left(), r, c.fields)?;
+    flow.instructions = instruction::read_instructions(c.version, r.left(), r, c.fields)?;
     Ok(flow)
 }
 
@@ -193,8 +193,8 @@ fn write_mod_10(c: Context<'_>, flow: &FlowMod, out: &mut Vec<u8>) -> Result<()>
     if flow.cookie_mask != 0 && !is_nxm {
         return Err(lacks(c.version, "flow mod limited to cookies"));
     }
-    let only = Instructions { apply: flow.instructions.apply.clone(), ..Instructions::default() };
-    if only != flow.instructions {
+    let Instructions { apply, metadata, .. } = &flow.instructions;
+    if (Instructions { apply: apply.clone(), metadata: *metadata, ..Instructions::default() }) != flow.instructions {
         return Err(Error::new(ErrorKind::BicUnsupInst, "OpenFlow 1.0 has actions only"));
     }
     let mut command = flow.command as u16;
@@ -220,7 +220,7 @@ fn write_mod_10(c: Context<'_>, flow: &FlowMod, out: &mut Vec<u8>) -> Result<()>
         let len = write_nx_match(c, &flow.matching, (flow.cookie, flow.cookie_mask), out)?;
         out.patch(at, len);
     }
-    action::write_actions(c.version, &flow.instructions.apply, c.fields, out)
+    instruction::write_instructions(c.version, &flow.instructions, c.fields, out)
 }
 
 /// Reads a match of `len` bytes of NXM, padded to a multiple of 8, and what it asks of the cookie: value and mask.

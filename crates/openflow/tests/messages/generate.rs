@@ -157,6 +157,10 @@ impl Generator<'_> {
         let can_filter = command != Add && (!is_old || self.is_nxm());
         let cookie_mask = if can_filter && self.bool() { self.u64() | 1 } else { 0 };
         let cookie = self.u64();
+        let mut instructions = self.instructions();
+        if is_old {
+            instructions.metadata = self.bool().then_some((0x1234, 0xffff));
+        }
         FlowMod {
             command,
             table: if has_table { self.u8() % 255 } else { 255 },
@@ -170,7 +174,7 @@ impl Generator<'_> {
             out_group: if is_delete && !is_old { self.u32() } else { GROUP_ANY },
             flags,
             importance: if self.is_new(V14) { self.u16() } else { 0 },
-            instructions: self.instructions(),
+            instructions,
         }
     }
 

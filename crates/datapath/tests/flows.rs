@@ -45,17 +45,20 @@ fn program() -> (Program, SlotId, SlotId) {
     (b.finish(), fields[0], fields[1])
 }
 
+/// Tokens and frames.
+type Captured = Arc<Mutex<Vec<(u64, Vec<u8>)>>>;
+
 /// What the packet's first byte asks for.
 struct Asked {
     how: usize,
     mark: usize,
-    captured: Arc<Mutex<Vec<(u64, Vec<u8>)>>>,
+    captured: Captured,
 }
 
 struct Tables {
     how: usize,
     mark: usize,
-    captured: Arc<Mutex<Vec<(u64, Vec<u8>)>>>,
+    captured: Captured,
 }
 
 impl FlowTables for Tables {
@@ -124,7 +127,7 @@ fn packets_go_where_the_processor_says() {
     let program = Arc::new(program);
     assert!(load(Arc::clone(&program), EngineKind::Machine, 1).is_err(), "nobody decides");
     for engine in [EngineKind::Interpreter, EngineKind::Machine, EngineKind::Staged] {
-        let captured = Arc::<Mutex<Vec<(u64, Vec<u8>)>>>::default();
+        let captured = Captured::default();
         let (how, mark) = (layout.offset(how), layout.offset(mark));
         let tables = Tables { how, mark, captured: Arc::clone(&captured) };
         let options = CodeOptions::default();

@@ -103,7 +103,14 @@ pub enum Action {
     /// Part of a conjunctive match: clause `clause` (from 0) of `clauses` of conjunction `id` (Nicira).
     Conjunction { clause: u8, clauses: u8, id: u32 },
     /// Writes a hash of the flow to a field, for choosing among links (Nicira).
-    Multipath { hash: HashFields, basis: u16, algorithm: MultipathAlgorithm, max_link: u16, argument: u32, to: Subfield },
+    Multipath {
+        hash: HashFields,
+        basis: u16,
+        algorithm: MultipathAlgorithm,
+        max_link: u16,
+        argument: u32,
+        to: Subfield,
+    },
     /// Chooses one of ports that are up (Nicira); sends to it, or writes it to a field.
     Bundle { hash: HashFields, basis: u16, algorithm: BundleAlgorithm, members: Vec<u32>, to: Option<Subfield> },
     /// Whether the packet is larger than so many bytes, as a bit (Nicira).
@@ -332,4 +339,3 @@ pub struct Bucket {
     /// What it does.
     pub actions: Vec<Action>,
 }
-

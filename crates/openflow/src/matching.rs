@@ -67,7 +67,9 @@ impl Match {
     pub fn provides(&self, field: FieldId, fields: &Fields) -> bool {
         fields.get(field).prerequisites.iter().all(|needs| {
             let has = self.term(needs.field);
-            has.is_some_and(|has| has.mask & needs.mask == needs.mask && needs.values.contains(&(has.value & needs.mask)))
+            has.is_some_and(|has| {
+                has.mask & needs.mask == needs.mask && needs.values.contains(&(has.value & needs.mask))
+            })
         })
     }
 

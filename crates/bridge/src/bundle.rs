@@ -228,8 +228,13 @@ impl Bridge {
     /// Sends a packet that [`crate::flow_mod::Plan::packet_out`] has admitted.
     pub(crate) fn packet_out(&self, packet: PacketOut) {
         let start = self.pending.insert(packet.actions, packet.in_port, packet.fields);
-        if let Err(why) = self.host.inject(packet.frame, packet.in_port, start) {
+        if let Err(why) = self.inject(packet.frame, packet.in_port, start) {
             tracing::debug!("packet-out: {why}");
         }
+    }
+
+    /// Sends a packet that begins at an entry of [`Bridge::pending`], which ends if nothing takes the packet.
+    pub(crate) fn inject(&self, frame: Vec<u8>, in_port: u32, start: u64) -> Result<(), String> {
+        self.host.inject(frame, in_port, start).inspect_err(|_| self.pending.forget(start))
     }
 }

@@ -31,15 +31,8 @@ use openflow::{Action, FieldId, Match};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 pub(crate) use subtable::Keep;
-use subtable::Subtable;
+use subtable::{Rule, Subtable};
 use trie::Tries;
-
-/// A flow, and what its actions say about conjunctions.
-#[derive(Clone, Debug)]
-struct Rule {
-    flow: Arc<Flow>,
-    is_conjunction: bool,
-}
 
 /// Flows of a table.
 #[derive(Debug)]

@@ -1,10 +1,9 @@
 //! What a bridge can do, as its P4 program lets it.
 
-use crate::bridge::Bridge;
-use crate::tables::{Table, limit};
+use crate::tables::{Table, Tables, limit};
 use openflow::action::HeaderAction;
 use openflow::message::{Features, GroupFeatures, MeterFeatures, TableFeatures, meter_flag};
-use openflow::{FieldId, Version};
+use openflow::{FieldId, Fields, Version};
 
 /// What a P4 program lets flows do.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -69,12 +68,17 @@ fn actions(capabilities: &Capabilities, version: Version) -> Vec<u16> {
 }
 
 /// What a table can do (1.3.5, 7.3.5.5).
-pub(crate) fn table_features(number: u8, table: &Table, bridge: &Bridge, version: Version) -> TableFeatures {
+pub(crate) fn table_features(
+    number: u8,
+    table: &Table,
+    fields: &Fields,
+    capabilities: &Capabilities,
+    version: Version,
+) -> TableFeatures {
     let instructions = INSTRUCTIONS.into_iter().filter(|(_, until)| until.is_none_or(|until| version < until));
     let instructions: Vec<u16> = instructions.map(|(number, _)| number).collect();
-    let actions = actions(&bridge.admit.capabilities, version);
+    let actions = actions(capabilities, version);
     let next: Vec<u8> = (number + 1..limit::TABLES).collect();
-    let fields = bridge.fields();
     let writable: Vec<FieldId> = fields.iter().filter(|(_, field)| field.writable).map(|(id, _)| id).collect();
     TableFeatures {
         table: number,
@@ -95,9 +99,8 @@ pub(crate) fn table_features(number: u8, table: &Table, bridge: &Bridge, version
 }
 
 /// What groups can do (1.3.5, 7.3.5.10).
-pub(crate) fn group_features(bridge: &Bridge) -> GroupFeatures {
-    let actions =
-        actions(&bridge.admit.capabilities, Version::V13).into_iter().fold(0, |all, action| all | 1u32 << action);
+pub(crate) fn group_features(capabilities: &Capabilities) -> GroupFeatures {
+    let actions = actions(capabilities, Version::V13).into_iter().fold(0, |all, action| all | 1u32 << action);
     GroupFeatures { kinds: 0b1111, capabilities: 0b1111, max: [limit::GROUPS as u32; 4], actions: [actions; 4] }
 }
 
@@ -116,16 +119,16 @@ pub(crate) fn meter_features() -> MeterFeatures {
 
 /// What the switch is (1.3.5, 7.3.1). `OFPC_`: statistics of flows, tables, ports, groups and queues; since 1.4 bundles and flow
 /// monitors.
-pub(crate) fn features(bridge: &Bridge, version: Version) -> Features {
+pub(crate) fn features(datapath: u64, tables: &Tables, version: Version) -> Features {
     let capabilities = 0b100_1111 | if version >= Version::V14 { 0b110_0000_0000 } else { 0 };
     let is_first = version == Version::V10;
     Features {
-        datapath: bridge.options.datapath,
+        datapath,
         buffers: 0,
         tables: limit::TABLES,
         auxiliary: 0,
         capabilities,
         actions: if is_first { 0xfff } else { 0 },
-        ports: if is_first { bridge.tables().ports().iter().cloned().collect() } else { Vec::new() },
+        ports: if is_first { tables.ports().iter().cloned().collect() } else { Vec::new() },
     }
 }

@@ -27,6 +27,7 @@ mod meters;
 mod monitor;
 pub mod normal;
 pub mod pending;
+mod port_mod;
 pub mod ports;
 pub mod processor;
 mod references;

@@ -8,7 +8,7 @@
 
 use crate::translate::frames::Frozen;
 use openflow::{Action, Match};
-use std::collections::HashMap;
+use std::collections::hash_map::{self, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -149,6 +149,17 @@ impl Pending {
         inner.all.remove(&start).map(|entry| entry.begin)
     }
 
+    /// Ends a number that no packet will begin with: of a packet-out or a resumed packet that nothing has taken. Rests of
+    /// translations stay, for other packets.
+    pub fn forget(&self, start: u64) {
+        let mut inner = self.lock();
+        if let hash_map::Entry::Occupied(entry) = inner.all.entry(start)
+            && !matches!(entry.get().begin, Begin::Frozen(_))
+        {
+            entry.remove();
+        }
+    }
+
     /// What a controller is sent to let packets of this number go on.
     pub fn continuation(start: u64) -> Vec<u8> {
         start.to_be_bytes().to_vec()
@@ -215,6 +226,21 @@ mod tests {
         assert!(matches!(pending.take(resumed), Some(Begin::Resumed(..))));
         assert!(pending.resume(&Pending::continuation(77), &Match::any()).is_none());
         assert!(pending.resume(b"x", &Match::any()).is_none());
+    }
+
+    #[test]
+    fn what_nothing_takes_is_forgotten() {
+        let pending = Pending::default();
+        let (rest, held) = pending.freeze(Frozen::default()).unwrap();
+        let packet_out = pending.insert(vec![Action::Exit], 3, Match::any());
+        let resumed = pending.resume(&Pending::continuation(rest), &Match::any()).unwrap();
+        for start in [packet_out, resumed, rest, u64::MAX] {
+            pending.forget(start);
+        }
+        assert!(pending.take(packet_out).is_none() && pending.take(resumed).is_none());
+        assert!(matches!(pending.take(rest), Some(Begin::Frozen(_))), "other packets may begin there");
+        assert_eq!(pending.len(), 1);
+        drop(held);
     }
 
     #[test]

@@ -73,7 +73,9 @@ impl Answer {
             Answer::TableFeatures(next) => {
                 let table = *next;
                 *next += 1;
-                let features = features::table_features(table, bridge.tables().table(table), bridge, version);
+                let (fields, capabilities) = (bridge.fields(), &bridge.admit.capabilities);
+                let features =
+                    features::table_features(table, bridge.tables().table(table), fields, capabilities, version);
                 (Reply::TableFeatures(vec![features]), *next < limit::TABLES)
             }
             Answer::Groups(groups) => {
@@ -193,7 +195,9 @@ impl Bridge {
                 Answer::Groups(self.groups(group))
             }
             Request::GroupDesc { group } => Answer::GroupDescs(self.groups(group)),
-            Request::GroupFeatures => Answer::Whole(Reply::GroupFeatures(features::group_features(self))),
+            Request::GroupFeatures => {
+                Answer::Whole(Reply::GroupFeatures(features::group_features(&self.admit.capabilities)))
+            }
             Request::Meter { meter } => {
                 self.host.sync_counts();
                 Answer::Meters(self.meters(meter)?)

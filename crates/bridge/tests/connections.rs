@@ -2,7 +2,9 @@
 
 mod common;
 
+use bridge::pending::Pending;
 use bridge::tables::limit;
+use bridge::translate::frames::Frozen;
 use bridge::{Connection, ConnectionOptions, PacketInEvent};
 use common::{Controller, bridge, by, flow_mod, flows, matching, output, told};
 use openflow::message::{
@@ -374,6 +376,36 @@ fn packet_outs_are_checked_and_injected() {
     assert_eq!(error_of(&controller.ask(out(0, to(2)))), Some(ErrorKind::BrcBadPort));
     assert_eq!(error_of(&controller.ask(out(1, vec![Action::Group(4)]))), Some(ErrorKind::BacBadOutGroup));
     assert_eq!(host.injected.lock().unwrap().len(), 1);
+}
+
+#[test]
+fn nothing_waits_for_packets_that_are_not_taken() {
+    let (bridge, host) = bridge();
+    let mut controller = Controller::new(&bridge, V13);
+    let (rest, _held) = bridge.pending.freeze(Frozen::default()).unwrap();
+    let actions = vec![Action::Output { port: 2, max_len: 0 }];
+    let frame = vec![1; 60];
+    let out = PacketOut { buffer: u32::MAX, fields: Match::any(), in_port: 1, actions, frame: frame.clone() };
+    let resume = Box::new(PacketIn {
+        total_len: 60,
+        reason: 1,
+        table: 0,
+        cookie: 0,
+        fields: matching(&bridge, &[("in_port", 1)]),
+        frame,
+        userdata: Vec::new(),
+        continuation: Some(Pending::continuation(rest)),
+    });
+    let mut ask = |message| error_of(&controller.ask(message));
+    host.refuses.store(true, Ordering::Relaxed);
+    assert_eq!(ask(Message::PacketOut(out.clone())), None);
+    assert_eq!(ask(Message::Resume(resume.clone())), Some(ErrorKind::NxrStale));
+    assert_eq!(bridge.pending.len(), 1, "the rest of the translation alone");
+    host.refuses.store(false, Ordering::Relaxed);
+    assert_eq!(ask(Message::PacketOut(out)), None);
+    assert_eq!(ask(Message::Resume(resume)), None);
+    assert_eq!(bridge.pending.len(), 3);
+    assert!(host.injected.lock().unwrap().iter().all(|(_, in_port, start)| *in_port == 1 && *start != rest));
 }
 
 #[test]

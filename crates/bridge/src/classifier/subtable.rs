@@ -1,6 +1,5 @@
 //! Flows with one mask.
 
-use super::Rule;
 use super::trie::{Answers, Prefix, Tries};
 use crate::flow::Flow;
 use crate::key::{Consulted, Layout, STAGES, WordTerm, mix};
@@ -25,6 +24,15 @@ impl Hasher for Keep {
 }
 
 type ByHash<T> = HashMap<u64, T, BuildHasherDefault<Keep>>;
+
+/// A flow, and what its actions say about conjunctions.
+#[derive(Clone, Debug)]
+pub struct Rule {
+    /// The flow.
+    pub flow: Arc<Flow>,
+    /// Whether it has `conjunction` actions.
+    pub is_conjunction: bool,
+}
 
 /// Flows with the same values: the highest priority first.
 #[derive(Debug)]

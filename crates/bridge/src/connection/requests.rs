@@ -37,7 +37,7 @@ impl Connection {
             Message::EchoRequest(data) => self.send(xid, Message::EchoReply(data)),
             Message::BarrierRequest => self.send(xid, Message::BarrierReply),
             Message::FeaturesRequest => {
-                let features = features::features(&self.bridge, version);
+                let features = features::features(self.bridge.options.datapath, &self.bridge.tables(), version);
                 self.send(xid, Message::FeaturesReply(features));
             }
             Message::GetConfigRequest => {
@@ -60,10 +60,8 @@ impl Connection {
                     start.ok_or_else(|| Error::new(ErrorKind::NxrStale, "the packet does not wait any more"))?;
                 let in_port = self.bridge.fields().named("in_port").and_then(|field| packet.fields.term(field));
                 let in_port = in_port.map_or(0, |term| term.value as u32);
-                self.bridge
-                    .host()
-                    .inject(packet.frame, in_port, start)
-                    .map_err(|why| Error::new(ErrorKind::NxrStale, why))?;
+                let injected = self.bridge.inject(packet.frame, in_port, start);
+                injected.map_err(|why| Error::new(ErrorKind::NxrStale, why))?;
             }
             Message::FlowMod(request) => self.bridge.flow_mod(&request, &origin)?,
             Message::GroupMod(ref request) => {

@@ -11,7 +11,7 @@ use openflow::message::{
 };
 use openflow::wire::{self, Formats};
 use openflow::{Action, Instructions, Match, Message, Version};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// Fields in metadata and the header actions `push_vlan`, `pop_vlan` and `dec_nw_ttl`.
@@ -86,6 +86,8 @@ pub fn program() -> Program {
 pub struct Recorder {
     pub now_us: AtomicU64,
     pub injected: Mutex<Vec<(Vec<u8>, u32, u64)>>,
+    /// Takes no frames.
+    pub refuses: AtomicBool,
     pub woken: Mutex<Vec<u64>>,
     pub configured: Mutex<Vec<(u32, u32)>>,
 }
@@ -96,6 +98,9 @@ impl Host for Recorder {
     }
 
     fn inject(&self, frame: Vec<u8>, in_port: u32, start: u64) -> Result<(), String> {
+        if self.refuses.load(Ordering::Relaxed) {
+            return Err("nothing takes frames".to_string());
+        }
         self.injected.lock().unwrap().push((frame, in_port, start));
         Ok(())
     }

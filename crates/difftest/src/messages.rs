@@ -67,6 +67,8 @@ fn decode(path: &str, bytes: &[u8]) -> Option<()> {
         "/sluice.v1.Admin/Load" => discard(admin::LoadRequest::decode(bytes).ok()?),
         "/sluice.v1.Admin/Log" => discard(admin::LogRequest::decode(bytes).ok()?),
         "/sluice.v1.Admin/Port" => discard(admin::PortRequest::decode(bytes).ok()?),
+        "/sluice.v1.Admin/Cache" => discard(admin::CacheRequest::decode(bytes).ok()?),
+        "/sluice.v1.Admin/Program" => discard(admin::ProgramRequest::decode(bytes).ok()?),
         "/sluice.v1.Admin/Qos" => discard(admin::QosRequest::decode(bytes).ok()?),
         "/sluice.v1.Admin/Restart" => discard(admin::RestartRequest::decode(bytes).ok()?),
         "/sluice.v1.Admin/Stats" => discard(admin::StatsRequest::decode(bytes).ok()?),

@@ -201,8 +201,9 @@ fn cut(text: &str, field_bytes: usize) -> &[u8] {
     &text.as_bytes()[..end]
 }
 
+/// A text that ends with zero; a field without one is cut as [`cut`] does.
 fn text_at(bytes: &[u8; MESSAGE_BYTES], at: usize, field_bytes: usize) -> String {
-    let field = bytes[at..at + field_bytes].iter();
+    let field = bytes[at..at + field_bytes - 1].iter();
     field
         .take_while(|byte| **byte != 0)
         .map(|&byte| if (b' '..=b'~').contains(&byte) { byte.into() } else { '?' })
@@ -290,6 +291,9 @@ mod tests {
         assert_eq!(Message::decode(&bytes), Some(Message::Connect("x".repeat(31))));
         let bytes = Message::Connect("\u{fc}".repeat(20)).encode();
         assert_eq!(Message::decode(&bytes), Some(Message::Connect("?".repeat(30))), "whole characters");
+        let mut endless = bytes;
+        endless[2..34].fill(b'y');
+        assert_eq!(Message::decode(&endless), Some(Message::Connect("y".repeat(31))));
         assert_eq!(
             Message::decode(&Message::Disconnect("a\nb".into()).encode()),
             Some(Message::Disconnect("a?b".into()))

@@ -292,8 +292,8 @@ mod table {
     pub const VLAN_EGRESS: u8 = 7;
 }
 
-/// The entries of the P4 program `l2l3acl` as flows. `reg0` is the VLAN, `reg1` the next hop, `reg2` the port. What only frames of
-/// the program's other ways need is left out: flooding, digests, and ports to which nothing is forwarded.
+/// The entries of the P4 program `l2l3acl` as flows. `reg0` is the VLAN, `reg1` the next hop, `reg2` the port. Features that no frame
+/// of the workload uses are left out: flooding, digests, and ports to which nothing is forwarded.
 fn l2l3acl_flows(workload: &Workload, tables: &Tables<'_>) -> Result<()> {
     use table::*;
     for (at, next) in [(LEARNING, ROUTABLE), (ROUTABLE, SWITCHING), (ACL, VLAN_EGRESS)] {

@@ -30,7 +30,8 @@ use cranelift_module::{FuncId, Linkage, Module};
 use std::collections::BTreeMap;
 use std::mem::offset_of;
 
-/// Instructions up to which code is made as fast as can be; beyond, in time that is proportional to their number.
+/// Instructions up to which code is optimised. Beyond, Cranelift compiles without optimisation, in time that is proportional to
+/// their number: its optimiser takes seconds for the largest programs, and loading waits for it.
 const THOROUGH_INSTRUCTIONS_MAX: usize = 16_384;
 
 /// Compiles a program. `None` if Cranelift does not know this machine.

@@ -137,7 +137,7 @@ impl Helper {
         }
     }
 
-    /// Whether the packet may be elsewhere afterwards, so that addresses in it are no longer valid.
+    /// Whether the helper may move the packet in its buffer, which invalidates pointers into the packet.
     pub(crate) fn moves_packet(self) -> bool {
         matches!(self, Helper::AdjustHead | Helper::AdjustTail)
     }

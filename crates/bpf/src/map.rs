@@ -23,7 +23,8 @@ use hash::HashIndex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use words::{WORD, Words};
 
-/// Most bytes that the entries of a map, and of all maps of an object together, may take.
+/// Most bytes that the entries of a map, and of all maps of an object together, may take. They are allocated when the object is
+/// loaded, by whoever may load programs.
 pub const MAP_BYTES_MAX: u64 = 256 << 20;
 /// Slots that a hash map has beyond its entries: old values that programs may still use.
 const SPARE_SLOTS: u32 = 64;

@@ -21,9 +21,9 @@ use object::{LittleEndian, Object as _, ObjectSection as _, ObjectSymbol as _};
 use object::{RelocationFlags, RelocationTarget, SectionFlags, SectionIndex, SymbolKind, SymbolSection};
 use std::collections::{BTreeMap, HashMap};
 
-/// Most bytes of an object file.
+/// Most bytes of an object file: programs of [`link::INSTRUCTIONS_MAX`] instructions with debug information take a few megabytes.
 pub const OBJECT_BYTES_MAX: usize = 16 << 20;
-/// Most maps of an object, data sections included.
+/// Most maps of an object, data sections included: a handle is found by its place, and each map costs memory even if it is empty.
 pub const MAPS_MAX: usize = 256;
 /// Bytes of `struct bpf_map_def` that are known: type, key size, value size, entries, flags.
 const MAP_DEFINITION_BYTES: usize = 20;

@@ -8,9 +8,9 @@ use std::sync::{Mutex, PoisonError};
 
 /// Fewest bytes that a packet may be shortened to: an Ethernet header.
 pub const PACKET_BYTES_MIN: usize = 14;
-/// Lines of a program's log that are kept.
+/// Lines of a program's log that are kept until someone reads them; with the longest lines 64 KiB.
 pub const LOG_LINES_MAX: usize = 256;
-/// Longest line of a program's log.
+/// Longest line of a program's log, in bytes; the rest is cut off. A program's stack holds a format string of 512.
 const LOG_LINE_BYTES_MAX: usize = 256;
 
 /// Errors that helpers return as negative numbers (errno(3)).

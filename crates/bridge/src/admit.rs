@@ -1,5 +1,5 @@
-//! Whether a flow's or a group's actions can be done here: what `openflow` cannot know of them, since it depends on the program
-//! and on what there is.
+//! Admission of a flow's or a group's actions: checks that depend on the P4 program and on the tables, groups and meters that exist.
+//! `openflow::check` does those that depend on the message alone.
 
 use crate::features::Capabilities;
 use crate::key::Layout;

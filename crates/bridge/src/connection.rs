@@ -43,7 +43,8 @@ pub struct ConnectionOptions {
     pub uri: String,
     /// The versions that may be spoken: bit 1 is OpenFlow 1.0, bit 4 is 1.3.
     pub versions: u32,
-    /// After so long without a message the other side is asked whether it is there; after twice as long the connection closes.
+    /// The inactivity probe, in microseconds: after this time without a message an echo request is sent; without an answer in the same
+    /// time again, the connection closes.
     /// 0 for never.
     pub probe_us: u64,
 }

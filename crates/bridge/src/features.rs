@@ -55,7 +55,7 @@ fn action_number(action: HeaderAction) -> Option<u16> {
     })
 }
 
-/// `OFPAT_` numbers of what flows can do in a version.
+/// The `OFPAT_` numbers of the actions that a version of OpenFlow has and the bridge supports.
 fn actions(capabilities: &Capabilities, version: Version) -> Vec<u16> {
     let headers = HeaderAction::ALL.into_iter().filter(|action| capabilities.has(*action));
     let mut actions: Vec<u16> = headers.filter_map(action_number).chain(ACTIONS).collect();

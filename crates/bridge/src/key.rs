@@ -440,7 +440,7 @@ fn distinct(places: &[Place], is_metadata: &[bool], words: usize) -> Vec<FieldId
     distinct
 }
 
-/// Stages of fields: 0 for metadata, else one more than the latest of what the field needs.
+/// The lookup stage of each field (Pfaff et al., 5.3): 0 for metadata, otherwise one more than the highest stage of its prerequisites.
 fn stages(fields: &[Field], is_metadata: &[bool]) -> Vec<u8> {
     let first = |is: &bool| u8::from(!is);
     let mut stages: Vec<u8> = is_metadata.iter().map(first).collect();

@@ -1,4 +1,4 @@
-//! Packets that begin elsewhere than in the first table.
+//! Packets whose processing does not start at table 0.
 //!
 //! A packet-out's actions, the rest of a translation that waits for the frame to be parsed anew, and what a controller lets go on
 //! have numbers, by which packets begin (`abi::flows::Arrival::start`). The rest of a translation is the same for all packets of a

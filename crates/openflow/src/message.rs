@@ -666,7 +666,7 @@ pub mod monitor_flag {
     pub const MODIFY: u16 = 8;
     /// With what they do.
     pub const INSTRUCTIONS: u16 = 16;
-    /// Only short ones for the connection's own changes.
+    /// The connection's own changes in full too, instead of abbreviated.
     pub const NO_ABBREV: u16 = 32;
     /// Only the connection's own.
     pub const ONLY_OWN: u16 = 64;

@@ -1,8 +1,8 @@
 //! Entries of maps: how large they may be, how they change, and why they do not.
 
-/// Most bytes of a key.
+/// Most bytes of a key, as Linux has it: a key is on the program's stack, which has 512 bytes.
 pub const KEY_BYTES_MAX: u32 = 512;
-/// Most bytes of a value.
+/// Most bytes of a value. A packet that updates an entry copies the whole value.
 pub const VALUE_BYTES_MAX: u32 = 1 << 20;
 
 /// Whether an update may make or replace an entry.

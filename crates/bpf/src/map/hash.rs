@@ -17,7 +17,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// End of a chain.
 const NONE: u32 = u32::MAX;
-/// Versions of a table.
+/// Most version counters of a table. Readers of a bucket retry when its counter changes; more counters than workers can write at
+/// a time gain nothing.
 const STRIPES_MAX: usize = 1024;
 /// Times that a reader searches before it takes the mutex.
 const ATTEMPTS: u32 = 16;

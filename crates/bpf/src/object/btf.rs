@@ -7,7 +7,8 @@
 use crate::error::Error;
 use std::collections::HashMap;
 
-/// Types that may be passed through to the size of one.
+/// Most typedefs and qualifiers between a BTF type and the one that has its size, as in Linux (`MAX_RESOLVE_DEPTH`). A chain that
+/// is longer may be a circle.
 const DEPTH_MAX: u32 = 32;
 
 /// A type, as far as maps need it.

@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::instruction::{INSTRUCTION_BYTES, Instruction, code};
 use std::collections::HashMap;
 
-/// Most instructions of a program with the functions that it calls.
+/// Most instructions of a program with the functions that it calls: jumps of the classic encoding have 16 bits.
 pub const INSTRUCTIONS_MAX: usize = 1 << 16;
 
 /// A linked program. The first function is the entry.

@@ -1,7 +1,7 @@
 //! What is known of a number: its known bits, and its range as an unsigned and as a signed number.
 //!
-//! Operations give a superset of what the operation gives for any numbers of the operands; the tests check this by
-//! drawing operands. Refinements keep every number that satisfies a condition.
+//! The abstract operations are sound: the result contains every value that the concrete operation can give for values of its
+//! operands. The tests check this with random operands. Refinements keep every number that satisfies a condition.
 
 use super::tnum::Tnum;
 use crate::alu;

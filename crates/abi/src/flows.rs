@@ -13,6 +13,8 @@ pub struct Arrival<'a> {
     pub record: &'a mut [u64],
     /// The port by which it came.
     pub port: u32,
+    /// Its frame, as received.
+    pub frame: &'a [u8],
     /// Bytes of its frame.
     pub bytes: u32,
     /// Where it begins: 0 for the first table, otherwise what [`Outputs::again`] or an injected packet named.
@@ -44,8 +46,49 @@ pub trait Outputs {
     fn end(&mut self, packet: usize, is_dropped: bool);
 }
 
+/// What a flow cache says of a frame that it may know ([`FrameCache`]).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Verdict {
+    /// It does not know it: the pipeline decides.
+    #[default]
+    Unknown,
+    /// It is dropped.
+    Drop {
+        /// The program's reason (`ir::Program::drops`); none if its flow tables send it nowhere.
+        reason: Option<u32>,
+    },
+    /// It goes out by a port, through a queue of it, as it is now.
+    Send {
+        /// The port.
+        port: u32,
+        /// The queue.
+        queue: u8,
+    },
+}
+
+/// A received frame, of which a flow cache may know what the pipeline would do with it.
+#[derive(Debug)]
+pub struct Received<'a> {
+    /// The frame, which is changed where the verdict is to send it.
+    pub frame: Frame<'a>,
+    /// What becomes of it; [`Verdict::Unknown`] before.
+    pub verdict: Verdict,
+}
+
+/// Knows what a pipeline does with frames, before they are parsed. Single-threaded: one per worker.
+pub trait FrameCache: Send {
+    /// Whether frames are to be shown to it now. Asked for each batch.
+    fn is_used(&mut self, now_us: u64) -> bool;
+    /// Says what becomes of frames that came by a port, at most a batch of them, and changes those that it sends.
+    fn decide(&mut self, frames: &mut [Received<'_>], port: u32, now_us: u64);
+}
+
 /// Decides about the packets of one worker.
 pub trait FlowProcessor: Send {
+    /// What knows packets by their frames, if anything does.
+    fn front(&mut self) -> Option<&mut dyn FrameCache> {
+        None
+    }
     /// Decides about packets; for each, the calls of `outputs` end with an output that is its last or with [`Outputs::end`].
     fn process(&mut self, batch: &mut [Arrival<'_>], now_us: u64, outputs: &mut dyn Outputs);
     /// Takes a frame that [`Outputs::capture`] asked for.

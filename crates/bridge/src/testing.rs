@@ -417,7 +417,7 @@ pub fn pass(
         let port = layout.in_port().read(&received) as u32;
         let mut own = received.clone();
         let mut outputs = Collected::default();
-        let mut batch = [Arrival { record: &mut own, port, bytes, start }];
+        let mut batch = [Arrival { record: &mut own, port, frame: &[], bytes, start }];
         processor.process(&mut batch, now_us, &mut outputs);
         assert!(outputs.ended, "a packet does not end");
         for left in outputs.left {

@@ -58,6 +58,7 @@ mod waves;
 use crate::drops::{DropReason, RuntimeDrop};
 use crate::executor::Executor;
 use crate::replication::{Replica, Replication};
+use abi::flows::FrameCache;
 use abi::packet::{BATCH_MAX, Batch, FateCode, PacketDesc};
 use copies::Copies;
 use ir::{BitSet, EntryKind, Intrinsic, Operand, Program};
@@ -140,6 +141,9 @@ pub struct Engine {
     ingress_drop: DropReason,
     /// What decides about packets, if tables of the program do not.
     flows: Option<Box<flows::Flows>>,
+    /// What knows packets of a program with tables by their frames; and a buffer of those asked about.
+    front: Option<Box<dyn FrameCache>>,
+    known: Vec<Packet>,
 }
 
 /// The slots that a program's operations read.
@@ -193,6 +197,8 @@ impl Engine {
             shares: [0; BATCH_MAX],
             ingress_drop: DropReason::Program(ingress_drop as u32),
             flows: None,
+            front: None,
+            known: Vec::new(),
             program,
         }
     }
@@ -231,6 +237,23 @@ impl Engine {
         if packets.is_empty() {
             return;
         }
+        let has_front = self.flows.is_some() || self.front.is_some();
+        if has_front && self.look_up(exec, packets, Burst { port, now_us }, sink) {
+            return;
+        }
+        self.run_pipeline(exec, packets, port, now_us, sink);
+    }
+
+    /// Takes packets through the pipeline.
+    #[inline]
+    fn run_pipeline<S: Sink>(
+        &mut self,
+        exec: &mut dyn Executor,
+        packets: &mut Vec<Packet>,
+        port: u32,
+        now_us: u64,
+        sink: &mut S,
+    ) {
         self.batch.count = packets.len() as u32;
         self.batch.now_us = now_us;
         // Only what compiled code reads: it writes the rest itself, and the records are where they were put.

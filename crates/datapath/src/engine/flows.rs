@@ -1,5 +1,8 @@
 //! Packets of programs for which a flow processor decides (`abi::flows`), in the place of tables.
 //!
+//! A flow cache may know what becomes of a frame before it is parsed (`abi::flows::FrameCache`); that of a processor, or one of a
+//! program with tables.
+//!
 //! ```text
 //! Ingress ─▶ record ─▶ processor ─┬─ sends, unchanged ─────────────────────────────▶ port
 //!    ▲                            ├─ sends, changed ──▶ Egress (write back, deparse) ─▶ port
@@ -17,7 +20,7 @@ use super::waves::{Burst, borrowed, moved, owned};
 use super::{Ended, Engine, PASS_LIMIT, Sink, apply, fate, units};
 use crate::drops::{DropReason, RuntimeDrop};
 use crate::executor::Executor;
-use abi::flows::{Arrival, FlowProcessor, Frame, Output, Outputs};
+use abi::flows::{Arrival, FlowProcessor, Frame, FrameCache, Output, Outputs, Received, Verdict};
 use abi::packet::{BATCH_MAX, FateCode};
 use ir::{EntryKind, Intrinsic};
 use pktio::{Packet, RawPacket};
@@ -31,12 +34,12 @@ pub(super) struct Flows {
     /// Places in `leaving` of what goes through `Egress`.
     changed: Vec<u32>,
     again: Vec<Again>,
-    arrivals: Vec<Received>,
+    arrivals: Vec<Parsed>,
 }
 
 /// A packet as the processor gets it.
 #[derive(Clone, Copy)]
-struct Received {
+struct Parsed {
     raw: RawPacket,
     record: Record,
     consumed: u32,
@@ -152,7 +155,7 @@ impl Engine {
                 Ended::Send(port) => sink.send(port, packet),
                 Ended::Replicate(_) => {
                     let (consumed, record) = (desc.consumed, self.records.received(i));
-                    flows.arrivals.push(Received { raw: packet.into_raw(), record, consumed, start, passes });
+                    flows.arrivals.push(Parsed { raw: packet.into_raw(), record, consumed, start, passes });
                 }
             }
         }
@@ -163,10 +166,13 @@ impl Engine {
         let words = self.records.words_each();
         let records = &self.records;
         let mut arrivals: [Arrival<'_>; BATCH_MAX] =
-            std::array::from_fn(|_| Arrival { record: &mut [], port: burst.port, bytes: 0, start: 0 });
+            std::array::from_fn(|_| Arrival { record: &mut [], port: burst.port, frame: &[], bytes: 0, start: 0 });
         for (arrival, received) in arrivals.iter_mut().zip(&flows.arrivals) {
             // SAFETY: each record is its own memory, and stays there as long as the pool; nobody else uses it meanwhile.
             arrival.record = unsafe { std::slice::from_raw_parts_mut(records.pointer(received.record), words) };
+            // SAFETY: the frame of a packet that stays where it is until the processor has decided; nobody writes it meanwhile.
+            arrival.frame =
+                unsafe { std::slice::from_raw_parts(borrowed(&received.raw).data_ptr(), received.raw.len.into()) };
             arrival.bytes = received.raw.len.into();
             arrival.start = received.start;
         }
@@ -289,6 +295,91 @@ impl Engine {
     }
 }
 
+impl Engine {
+    /// What knows packets by their frames, if that is to be asked about received packets.
+    #[inline]
+    fn front(&mut self, now_us: u64) -> Option<&mut dyn FrameCache> {
+        let front = match &mut self.flows {
+            Some(flows) if flows.start != 0 => return None,
+            Some(flows) => flows.processor.front()?,
+            None => self.front.as_deref_mut()?,
+        };
+        front.is_used(now_us).then_some(front)
+    }
+
+    /// Asks a flow cache about received packets; whether there is one. If so, all are taken to their ends: those that it knows as it
+    /// says, the others through the pipeline, in the order in which they were received.
+    #[inline(never)]
+    pub(super) fn look_up<S: Sink>(
+        &mut self,
+        exec: &mut dyn Executor,
+        packets: &mut Vec<Packet>,
+        burst: Burst,
+        sink: &mut S,
+    ) -> bool {
+        let Burst { port, now_us } = burst;
+        let Some(front) = self.front(now_us) else { return false };
+        let mut received: [Received<'_>; BATCH_MAX] = std::array::from_fn(|_| Received {
+            frame: Frame { buffer: &mut [], offset: 0, len: 0 },
+            verdict: Verdict::Unknown,
+        });
+        for (received, packet) in received.iter_mut().zip(packets.iter_mut()) {
+            let (offset, len) = (packet.headroom(), packet.len());
+            // SAFETY: the buffer of a packet, which is ours alone, and stays where it is.
+            let buffer = unsafe { std::slice::from_raw_parts_mut(packet.base_ptr(), packet.capacity()) };
+            received.frame = Frame { buffer, offset, len };
+        }
+        let received = &mut received[..packets.len()];
+        front.decide(received, port, now_us);
+        let first = received[0].verdict;
+        if let Verdict::Send { port, queue: 0 } = first
+            && received.iter().all(|received| received.verdict == first)
+        {
+            for (packet, Received { frame, .. }) in packets.iter_mut().zip(received) {
+                adjust(packet, frame.offset, frame.len);
+            }
+            sink.send_all(port, packets);
+            return true;
+        }
+        let mut all = std::mem::take(&mut self.known);
+        std::mem::swap(&mut all, packets);
+        for (mut packet, Received { frame, verdict }) in all.drain(..).zip(received) {
+            if let Verdict::Unknown = verdict {
+                packets.push(packet);
+                continue;
+            }
+            if !packets.is_empty() {
+                self.run_pipeline(exec, packets, port, now_us, sink);
+            }
+            match *verdict {
+                Verdict::Unknown => {}
+                Verdict::Drop { reason: None } => sink.drop(DropReason::Runtime(RuntimeDrop::FlowTables), packet),
+                Verdict::Drop { reason: Some(reason) } => sink.drop(DropReason::Program(reason), packet),
+                Verdict::Send { port, queue } => {
+                    adjust(&mut packet, frame.offset, frame.len);
+                    match queue {
+                        0 => sink.send(port, packet),
+                        queue => sink.send_in_class(port, queue, packet),
+                    }
+                }
+            }
+        }
+        self.known = all;
+        if !packets.is_empty() {
+            self.run_pipeline(exec, packets, port, now_us, sink);
+        }
+        true
+    }
+}
+
+/// The frame is there now. A cache that says what cannot be is not followed.
+#[inline]
+fn adjust(packet: &mut Packet, offset: usize, len: usize) {
+    if (offset, len) != (packet.headroom(), packet.len()) && packet.adjust(offset, len).is_err() {
+        debug_assert!(false, "a flow cache has made a frame that is not in its buffer");
+    }
+}
+
 /// Lets the processor work on a frame's bytes.
 fn rewrite(processor: &mut dyn FlowProcessor, start: u64, packet: &mut Packet) -> Option<()> {
     let (headroom, len, capacity) = (packet.headroom(), packet.len(), packet.capacity());
@@ -309,7 +400,7 @@ const _: () = assert!(BATCH_MAX <= u64::BITS as usize);
 
 /// Takes down what the processor says.
 struct Collector<'a, S: Sink> {
-    received: &'a [Received],
+    received: &'a [Parsed],
     records: &'a mut Records,
     copies: &'a mut Copies,
     work_left: &'a mut u32,
@@ -336,7 +427,7 @@ impl<S: Sink> Collector<'_, S> {
         if !self.is_there(output.packet, output.is_last) {
             return;
         }
-        let Received { raw, record, consumed, passes, .. } = self.received[output.packet];
+        let Parsed { raw, record, consumed, passes, .. } = self.received[output.packet];
         let mut leaving = Leaving { raw, record, consumed, max_len: output.max_len, passes, wish };
         if !output.is_last {
             let cost = units(usize::from(raw.len) + if output.is_modified { self.records.bytes() } else { 0 });

@@ -1,0 +1,255 @@
+//! Traces: a run of a program on one frame that finds which of its bits decide, and what the frame becomes as a function of it.
+//!
+//! ```text
+//! pass 1   slots hold parts: constants, bits of the frame, computed nodes ─▶ what was consulted
+//! pass 2   consulted bits are constants, so that expressions fold         ─▶ Pattern, Rewrite; again if more was consulted
+//! ```
+//!
+//! What decides is *consulted*: branches, table keys, lengths, places. All bits of the frame that it depends on belong to the pattern's
+//! mask from then on, or only those that matter (a 0 decides a conjunction, the first different bits an order). What no step can
+//! compute is consulted as well, and is a constant. So a path is sound by construction: for all frames of the pattern the program does
+//! the same operations on the same values, but for the bits that the rewriting computes.
+//!
+//! What depends on more than the frame and the tables (registers, random numbers, meters, times), and what leaves more behind than a
+//! frame and counts (digests, log lines, new entries), is refused with a reason. The port is none of a pattern's bits: paths of
+//! one port are for that port.
+//!
+//! | file | holds |
+//! | --- | --- |
+//! | `trace/value.rs`, `nodes.rs` | symbolic values and the graph of computed ones |
+//! | `trace/arith.rs` | arithmetic on them |
+//! | `trace/run.rs` | a pass, what was consulted, the record for a flow processor |
+//! | `trace/exec.rs`, `packet.rs` | operations, parser, deparser |
+//! | `trace/emit.rs`, `steps.rs` | the rewriting |
+//! | `trace/tables.rs` | what tables are asked |
+//!
+//! Tests: `tests/trace*.rs`, against `interp`.
+
+mod arith;
+mod emit;
+mod exec;
+mod nodes;
+mod packet;
+mod run;
+mod steps;
+mod tables;
+mod value;
+
+use crate::path::{Pattern, Rewrite, WINDOW};
+use exec::Ended;
+use ir::layout::RecordLayout;
+use ir::{EntryKind, Intrinsic, Program, ReplicationPoint, SlotId};
+pub use run::Run;
+use std::sync::Arc;
+pub use tables::{Bytes, Counted, Lookup, Place, Tables};
+use value::{Origin, Part, Value};
+
+/// Blocks that a pass may go through; with loops, that is soon reached.
+const BLOCKS_MAX: u32 = 1 << 14;
+
+/// Passes of a trace. Most need two.
+const PASSES_MAX: u32 = 8;
+
+/// Why a frame's way is no path.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Untraceable(pub String);
+
+/// Where a packet goes behind the `Ingress` entry.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Decision<T> {
+    /// Nowhere.
+    Drop(T),
+    /// To a port.
+    Send {
+        /// Which: `Intrinsic::EgressPort`.
+        egress_port: u32,
+        /// Bytes of the frame at most.
+        max_len: u32,
+        /// Whether it goes through the `Egress` entry and its deparser; else the frame goes as it was received.
+        is_modified: bool,
+        /// What the caller wants to know of the path.
+        value: T,
+    },
+}
+
+/// How a path ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fate {
+    /// The frame is sent to a port.
+    Send(u32),
+    /// It is dropped; for which of `Program::drops`, if the program says so.
+    Drop(Option<u32>),
+}
+
+/// A path.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Traced<T> {
+    /// The frames that go it.
+    pub pattern: Pattern,
+    /// What they become; nothing if they are dropped.
+    pub rewrite: Rewrite,
+    /// Where they go.
+    pub fate: Fate,
+    /// Counters, in order.
+    pub counted: Vec<Counted>,
+    /// What was decided; `None` if the packet did not come so far.
+    pub value: Option<T>,
+}
+
+impl<T> Traced<T> {
+    /// Whether frames of the path go nowhere.
+    pub fn is_dropped(&self) -> bool {
+        matches!(self.fate, Fate::Drop(_))
+    }
+}
+
+/// What is the same for all frames of a path.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Known {
+    mask: [u8; WINDOW],
+    /// Whether all are as long.
+    length: bool,
+}
+
+/// Traces frames through one program. Any number of threads may use it.
+#[derive(Debug)]
+pub struct Tracer {
+    program: Arc<Program>,
+    layout: RecordLayout,
+    /// By word of a record: the slot, and the place of the word's lowest bit in it.
+    words: Vec<(u32, u32)>,
+}
+
+impl Tracer {
+    /// A tracer for a program, which has passed the verifier.
+    pub fn new(program: Arc<Program>) -> Tracer {
+        let layout = RecordLayout::new(&program);
+        let words = program.slots.iter().enumerate();
+        let words = words.flat_map(|(i, slot)| (0..slot.width.div_ceil(64)).map(move |k| (i as u32, 64 * k))).collect();
+        Tracer { program, layout, words }
+    }
+
+    /// Where slots lie in the record.
+    pub fn layout(&self) -> &RecordLayout {
+        &self.layout
+    }
+
+    /// Traces a frame that came by `port`. When the `Ingress` entry hands it over, `decide` says where it goes, once in each pass and
+    /// always the same for the same record; what it reads it must consult. Lookups of the program itself ask `tables`.
+    ///
+    /// # Errors
+    /// If the frame's way is no path: why.
+    pub fn trace<T>(
+        &self,
+        frame: &[u8],
+        port: u32,
+        mut tables: Option<&mut dyn Tables>,
+        decide: &mut dyn FnMut(&mut Run<'_>) -> Result<Decision<T>, Untraceable>,
+    ) -> Result<Traced<T>, Untraceable> {
+        let mut known = Known { mask: [0; WINDOW], length: false };
+        for _ in 0..PASSES_MAX {
+            let tables = tables.as_mut().map(|tables| &mut **tables as &mut dyn Tables);
+            let mut run = Run::new(self, frame, &known, tables);
+            let (fate, rewrite, value) = self.pass(&mut run, port, decide)?;
+            run.check()?;
+            if run.consulted == known {
+                let pattern = pattern(&run);
+                debug_assert!(covers(&pattern, frame), "a frame is not in its own pattern");
+                return Ok(Traced { pattern, rewrite, fate, counted: std::mem::take(&mut run.counted), value });
+            }
+            known = run.consulted.clone();
+        }
+        Err(Untraceable(format!("what decides still grows after {PASSES_MAX} passes")))
+    }
+
+    fn pass<T>(
+        &self,
+        run: &mut Run<'_>,
+        port: u32,
+        decide: &mut dyn FnMut(&mut Run<'_>) -> Result<Decision<T>, Untraceable>,
+    ) -> Result<(Fate, Rewrite, Option<T>), Untraceable> {
+        self.begin(run, port);
+        let decision = match self.entry(run, EntryKind::Ingress)? {
+            Ended::Drop(reason) => return Ok((Fate::Drop(Some(reason)), Rewrite::default(), None)),
+            Ended::Send(port) => return Ok((Fate::Send(port), run.rewrite(u32::MAX), None)),
+            Ended::Replicate(ReplicationPoint::IngressEnd) => decide(run)?,
+            Ended::Replicate(point) => return Err(Untraceable(format!("it is handed over at {point:?}"))),
+        };
+        run.check()?;
+        match decision {
+            Decision::Drop(value) => Ok((Fate::Drop(None), Rewrite::default(), Some(value))),
+            Decision::Send { egress_port, max_len, is_modified: false, value } => {
+                Ok((Fate::Send(egress_port), run.unchanged(max_len), Some(value)))
+            }
+            Decision::Send { egress_port, max_len, is_modified: true, value } => {
+                self.set(run, Intrinsic::EgressPort, |width| Value::constant(width, egress_port.into()));
+                match self.entry(run, EntryKind::Egress)? {
+                    Ended::Drop(reason) => Ok((Fate::Drop(Some(reason)), Rewrite::default(), Some(value))),
+                    Ended::Send(port) => Ok((Fate::Send(port), run.rewrite(max_len), Some(value))),
+                    Ended::Replicate(point) => Err(Untraceable(format!("it is handed over at {point:?}"))),
+                }
+            }
+        }
+    }
+
+    fn entry(&self, run: &mut Run<'_>, kind: EntryKind) -> Result<Ended, Untraceable> {
+        let Some(entry) = self.program.entry(kind) else {
+            return Err(Untraceable(format!("the program has no entry `{}`", kind.name())));
+        };
+        run.enter();
+        for stage in &entry.stages {
+            if let Some(ended) = run.stage(*stage)? {
+                return Ok(ended);
+            }
+        }
+        Err(Untraceable(format!("the entry `{}` has no end", kind.name())))
+    }
+
+    fn set(&self, run: &mut Run<'_>, which: Intrinsic, value: impl FnOnce(u32) -> Value) {
+        if let Some(slot) = self.program.intrinsic(which) {
+            run.slots[slot.index()] = value(self.program.width(slot));
+        }
+    }
+
+    /// What a packet has when it comes.
+    fn begin(&self, run: &mut Run<'_>, port: u32) {
+        let length = run.frame.len() as u64;
+        let origin = if run.known.length { Origin::Const } else { Origin::Length { lo: 0 } };
+        let part = Part { origin, width: 32, value: length };
+        self.set(run, Intrinsic::PacketLength, |width| Value::from_part(part).resize(width));
+        self.set(run, Intrinsic::IngressPort, |width| Value::constant(width, port.into()));
+        self.set(run, Intrinsic::InstanceType, |width| Value::constant(width, self.program.instance_types.normal));
+        self.set(run, Intrinsic::IngressTimestamp, |width| volatile(width, Intrinsic::IngressTimestamp));
+    }
+
+    /// The slot of an intrinsic, for flow processors.
+    pub fn intrinsic(&self, which: Intrinsic) -> Option<SlotId> {
+        self.program.intrinsic(which)
+    }
+}
+
+/// A value that differs from packet to packet.
+fn volatile(width: u32, which: Intrinsic) -> Value {
+    let mut all = Value::empty();
+    let mut left = width;
+    while left > 0 {
+        let width = left.min(64);
+        all.push(Part { origin: Origin::Volatile(which.name()), width, value: 0 });
+        left -= width;
+    }
+    all
+}
+
+/// The frames for which a pass holds.
+fn pattern(run: &Run<'_>) -> Pattern {
+    let mask = &run.consulted.mask;
+    let end = mask.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+    let value = (0..end).map(|i| run.frame.get(i).copied().unwrap_or(0) & mask[i]).collect();
+    Pattern { mask: mask[..end].into(), value, shortest: run.shortest, longest: run.longest }
+}
+
+fn covers(pattern: &Pattern, frame: &[u8]) -> bool {
+    let is_byte = |i: usize| frame.get(i).copied().unwrap_or(0) & pattern.mask[i] == pattern.value[i];
+    (0..pattern.mask.len()).all(is_byte) && (pattern.shortest..=pattern.longest).contains(&(frame.len() as u32))
+}

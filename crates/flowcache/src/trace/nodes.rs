@@ -1,0 +1,97 @@
+//! Computed values. A node is made once for each operation on the same operands (value numbering), so a graph is a DAG.
+
+use super::value::{Origin, Part, Value};
+use ir::{BinOp, UnOp};
+use std::collections::HashMap;
+use std::rc::Rc;
+
+/// Nodes of a run at most. Walks of the graph are recursive.
+pub(super) const NODES_MAX: usize = 1000;
+
+/// An operation on values of at most 64 bits.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(super) enum Kind {
+    Binary {
+        op: BinOp,
+        a: Value,
+        b: Value,
+    },
+    Unary {
+        op: UnOp,
+        a: Value,
+    },
+    Select {
+        cond: Value,
+        then: Value,
+        other: Value,
+    },
+    /// The one's complement sum of 16-bit words (RFC 1071), not complemented; 0 only if all bits are 0. Whole words of any number.
+    Sum {
+        data: Value,
+    },
+}
+
+/// A node.
+#[derive(Debug)]
+pub(super) struct Node {
+    pub kind: Kind,
+    pub width: u32,
+}
+
+/// All nodes of a run.
+#[derive(Debug, Default)]
+pub(super) struct Nodes {
+    list: Vec<Rc<Node>>,
+    numbers: HashMap<Kind, u32>,
+}
+
+impl Nodes {
+    pub fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    pub fn get(&self, node: u32) -> Rc<Node> {
+        Rc::clone(&self.list[node as usize])
+    }
+
+    /// The value of an operation, which is `value` for the traced frame.
+    pub fn make(&mut self, kind: Kind, width: u32, value: u64) -> Part {
+        let list = &mut self.list;
+        let node = *self.numbers.entry(kind).or_insert_with_key(|kind| {
+            list.push(Rc::new(Node { kind: kind.clone(), width }));
+            list.len() as u32 - 1
+        });
+        Part { origin: Origin::Node { node, lo: 0 }, width, value }
+    }
+
+    /// The node whose whole value a part is.
+    pub fn whole(&self, part: &Part) -> Option<Rc<Node>> {
+        match part.origin {
+            Origin::Node { node, lo: 0 } if self.list[node as usize].width == part.width => Some(self.get(node)),
+            _ => None,
+        }
+    }
+}
+
+/// The one's complement sum of 16-bit words.
+pub(super) fn ones_sum(data: &Value) -> u16 {
+    let (mut sum, mut below) = (0u64, data.width());
+    for part in data.parts() {
+        below -= part.width;
+        // A shift by 16 bits changes nothing: 2^16 is 1 modulo 2^16 - 1.
+        let mut value = u128::from(part.value) << (below % 16);
+        while value != 0 {
+            sum += value as u64 & 0xffff;
+            value >>= 16;
+        }
+    }
+    fold(sum)
+}
+
+/// A sum of words as one; 0 only if it is 0.
+pub(super) fn fold(mut sum: u64) -> u16 {
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    sum as u16
+}

@@ -1,0 +1,357 @@
+//! One pass of a trace: the slots, what was consulted, and what a flow processor does between the two entries.
+
+use super::Untraceable;
+use super::nodes::{Kind, Nodes};
+use super::packet::Packet;
+use super::tables::{Bytes, Counted, Tables};
+use super::value::{Origin, Part, Value, low};
+use super::{Known, Tracer};
+use crate::path::WINDOW;
+use base::Bits;
+use base::ids::{SlotId, StageId, TableId};
+use ir::layout::words_of;
+use ir::{BinOp, UnOp};
+use std::rc::Rc;
+
+/// What a table answers while a single action runs.
+pub(super) struct Chosen {
+    pub table: TableId,
+    pub action: u32,
+}
+
+/// A pass over the program. A flow processor reads and writes the record with it, in the words of `ir::layout`.
+pub struct Run<'t> {
+    pub(super) tracer: &'t Tracer,
+    pub(super) frame: &'t [u8],
+    /// What is the same for all frames of the path, as earlier passes have found.
+    pub(super) known: &'t Known,
+    /// The same, with what this pass finds.
+    pub(super) consulted: Known,
+    pub(super) slots: Vec<Value>,
+    pub(super) nodes: Nodes,
+    /// By node: bits that have been consulted.
+    walked: Vec<u64>,
+    pub(super) packet: Packet,
+    pub(super) shortest: u32,
+    pub(super) longest: u32,
+    /// Arguments of what lookups gave; a data handle is a place here plus one.
+    pub(super) matched: Vec<Rc<[Bits]>>,
+    pub(super) chosen: Option<Chosen>,
+    pub(super) tables: Option<&'t mut dyn Tables>,
+    pub(super) counted: Vec<Counted>,
+    /// Bytes of the frame when it entered the entry.
+    pub(super) entered: Bytes,
+    pub(super) blocks_left: u32,
+    saved: Vec<Vec<(u32, Value)>>,
+    failure: Option<Untraceable>,
+}
+
+impl<'t> Run<'t> {
+    pub(super) fn new(
+        tracer: &'t Tracer,
+        frame: &'t [u8],
+        known: &'t Known,
+        tables: Option<&'t mut dyn Tables>,
+    ) -> Run<'t> {
+        let length = frame.len() as u32;
+        Run {
+            tracer,
+            frame,
+            known,
+            consulted: known.clone(),
+            slots: tracer.program.slots.iter().map(|slot| Value::constant(slot.width, 0)).collect(),
+            nodes: Nodes::default(),
+            walked: Vec::new(),
+            packet: Packet::default(),
+            shortest: if known.length { length } else { 0 },
+            longest: if known.length { length } else { u32::MAX },
+            matched: Vec::new(),
+            chosen: None,
+            tables,
+            counted: Vec::new(),
+            entered: Bytes::Received { plus: 0, at_most: u32::MAX },
+            blocks_left: super::BLOCKS_MAX,
+            saved: Vec::new(),
+            failure: None,
+        }
+    }
+
+    /// Notes why the run is worth nothing; the first reason stays.
+    pub(super) fn fail(&mut self, why: impl FnOnce() -> String) {
+        if self.failure.is_none() {
+            self.failure = Some(Untraceable(why()));
+        }
+    }
+
+    /// What was noted by [`fail`](Run::fail).
+    pub(super) fn check(&self) -> Result<(), Untraceable> {
+        self.failure.clone().map_or(Ok(()), Err)
+    }
+
+    pub(super) fn refuse_volatile<const N: usize>(&mut self, values: [&Value; N]) {
+        for value in values {
+            for part in value.parts() {
+                if let Origin::Volatile(name) = part.origin {
+                    self.fail(|| format!("it reads `{name}`, which differs from packet to packet"));
+                }
+            }
+        }
+    }
+}
+
+// What decides.
+impl Run<'_> {
+    /// All bits of a value decide.
+    pub(super) fn consult_value(&mut self, value: &Value) {
+        for part in value.parts() {
+            self.consult_part(part, u64::MAX);
+        }
+    }
+
+    /// Bits of a value of at most 64 bits decide.
+    fn consult_bits(&mut self, value: &Value, needed: u64) {
+        let mut below = value.width();
+        for part in value.parts() {
+            below -= part.width;
+            self.consult_part(part, needed.checked_shr(below).unwrap_or(0));
+        }
+    }
+
+    pub(super) fn consult_part(&mut self, part: &Part, needed: u64) {
+        let needed = needed & low(part.width);
+        if needed == 0 {
+            return;
+        }
+        match part.origin {
+            Origin::Const => {}
+            Origin::Frame(bit) => self.consult_frame(bit, part.width, needed),
+            Origin::Node { node, lo } => self.consult_node(node, needed << lo),
+            Origin::Length { .. } => {
+                self.consulted.length = true;
+                (self.shortest, self.longest) = (self.frame.len() as u32, self.frame.len() as u32);
+            }
+            Origin::Volatile(_) => self.refuse_volatile([&Value::from_part(*part)]),
+        }
+    }
+
+    fn consult_frame(&mut self, bit: u32, width: u32, needed: u64) {
+        for i in 0..width {
+            if needed >> (width - 1 - i) & 1 == 1 {
+                let at = bit + i;
+                match self.consulted.mask.get_mut(at as usize / 8) {
+                    Some(byte) => *byte |= 0x80 >> (at % 8),
+                    None => {
+                        return self.fail(|| format!("byte {} of the frame decides, which is too far behind", at / 8));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Bits of a node's value decide: those of its operands that make them what they are.
+    fn consult_node(&mut self, node: u32, needed: u64) {
+        if self.walked.len() <= node as usize {
+            self.walked.resize(node as usize + 1, 0);
+        }
+        let needed = needed & !self.walked[node as usize];
+        if needed == 0 {
+            return;
+        }
+        self.walked[node as usize] |= needed;
+        let node = self.nodes.get(node);
+        // Carries go upwards.
+        let below = low(64 - needed.leading_zeros());
+        match &node.kind {
+            Kind::Binary { op, a, b } => {
+                let (x, y) = (a.concrete(), b.concrete());
+                match op {
+                    // A 0 decides alone, and so does a 1 of a disjunction.
+                    BinOp::And => {
+                        self.consult_bits(a, needed & (!x | y));
+                        self.consult_bits(b, needed & x);
+                    }
+                    BinOp::Or => {
+                        self.consult_bits(a, needed & (x | !y));
+                        self.consult_bits(b, needed & !x);
+                    }
+                    BinOp::Xor => [a, b].into_iter().for_each(|value| self.consult_bits(value, needed)),
+                    BinOp::Add | BinOp::Sub | BinOp::Mul => {
+                        [a, b].into_iter().for_each(|value| self.consult_bits(value, below));
+                    }
+                    BinOp::Ult | BinOp::Ule | BinOp::Slt | BinOp::Sle => self.consult_order(a, b),
+                    _ => [a, b].into_iter().for_each(|value| self.consult_value(value)),
+                }
+            }
+            Kind::Unary { op: UnOp::Not, a } => self.consult_bits(a, needed),
+            Kind::Unary { op: UnOp::Neg, a } => self.consult_bits(a, below),
+            Kind::Select { cond, then, other } => {
+                self.consult_value(cond);
+                self.consult_bits(if cond.is_true() { then } else { other }, needed);
+            }
+            Kind::Sum { data } => self.consult_value(data),
+        }
+    }
+
+    /// The order of two values, signed or not, is decided by their bits down to the first that differ.
+    pub(super) fn consult_order(&mut self, a: &Value, b: &Value) {
+        let pieces: Vec<(Part, Part)> = a.zip(b).collect();
+        for (p, q) in pieces {
+            let differ = p.value ^ q.value;
+            let needed = if differ == 0 { u64::MAX } else { !(low(64 - differ.leading_zeros()) >> 1) };
+            self.consult_part(&p, needed);
+            self.consult_part(&q, needed);
+            if differ != 0 {
+                return;
+            }
+        }
+    }
+}
+
+// The record, for a flow processor.
+impl Run<'_> {
+    /// The record's words.
+    pub fn record(&self) -> Vec<u64> {
+        let layout = &self.tracer.layout;
+        let mut record = vec![0; layout.words()];
+        for (i, value) in self.slots.iter().enumerate() {
+            let at = layout.offset(SlotId::from_index(i));
+            for (k, word) in record[at..at + words_of(value.width()) as usize].iter_mut().enumerate() {
+                let lo = 64 * k as u32;
+                *word = value.slice(lo, (value.width() - lo).min(64)).concrete();
+            }
+        }
+        record
+    }
+
+    /// The slot in whose value a word is, and the place of the word's lowest bit and its width there.
+    fn place(&self, word: u32) -> (usize, u32, u32) {
+        let (slot, lo) = self.tracer.words[word as usize];
+        (slot as usize, lo, (self.slots[slot as usize].width() - lo).min(64))
+    }
+
+    fn word(&self, word: u32) -> Value {
+        let (slot, lo, width) = self.place(word);
+        self.slots[slot].slice(lo, width)
+    }
+
+    fn set_word(&mut self, word: u32, shift: u32, bits: &Value) {
+        let (slot, lo, width) = self.place(word);
+        let Some(room) = width.checked_sub(shift) else { return };
+        let bits = bits.resize(bits.width().min(room));
+        self.slots[slot] = self.slots[slot].set_slice(lo + shift, &bits);
+    }
+
+    /// Bits of a word decide about the packet. Gives them, zeros elsewhere.
+    ///
+    /// # Panics
+    /// If there is no such word; so do the others.
+    pub fn consult(&mut self, word: u32, mask: u64) -> u64 {
+        let value = self.word(word);
+        self.consult_bits(&value, mask);
+        value.concrete() & mask
+    }
+
+    /// Writes the bits of a word that are in `mask`.
+    pub fn write(&mut self, word: u32, mask: u64, value: u64) {
+        let mut shift = 0;
+        while shift < 64 && mask >> shift != 0 {
+            shift += (mask >> shift).trailing_zeros();
+            let run = (mask >> shift).trailing_ones();
+            self.set_word(word, shift, &Value::constant(run, value >> shift));
+            shift += run;
+        }
+    }
+
+    /// Copies bits: (word, lowest bit, width) of each piece, the least significant one first. As many are written as are read, at most.
+    pub fn copy(&mut self, from: &[(u32, u32, u32)], to: &[(u32, u32, u32)]) {
+        let mut bits = Value::empty();
+        for (word, shift, width) in from.iter().rev() {
+            let value = self.word(*word);
+            bits.append(&value.resize((shift + width).max(value.width())).slice(*shift, *width));
+        }
+        let mut at = 0;
+        for (word, shift, width) in to {
+            let width = (*width).min(bits.width() - at);
+            self.set_word(*word, *shift, &bits.slice(at, width));
+            at += width;
+        }
+    }
+
+    /// Keeps these words, until they are restored.
+    pub fn save(&mut self, words: &[u32]) {
+        let words = words.iter().map(|word| (*word, self.word(*word))).collect();
+        self.saved.push(words);
+    }
+
+    /// Gives the words of the last [`save`](Run::save) that was not restored yet their values back.
+    pub fn restore(&mut self) {
+        for (word, value) in self.saved.pop().unwrap_or_default() {
+            self.set_word(word, 0, &value);
+        }
+    }
+
+    /// Runs a stage as if `table` had chosen `action` there with these arguments; those that are missing are 0.
+    ///
+    /// # Errors
+    /// If the stage does what cannot be traced.
+    pub fn run_action(
+        &mut self,
+        stage: StageId,
+        table: TableId,
+        action: u32,
+        args: &[u128],
+    ) -> Result<(), Untraceable> {
+        let program = std::sync::Arc::clone(&self.tracer.program);
+        let of = program.tables.get(table.index()).and_then(|table| table.actions.get(action as usize));
+        let Some(of) = of else { return Err(Untraceable(format!("there is no action {action} to run"))) };
+        let params = program.actions[of.action.index()].params.iter().enumerate();
+        let args = params.map(|(i, (_, width))| Bits::new(*width, args.get(i).copied().unwrap_or(0)));
+        self.matched.push(args.collect());
+        self.chosen = Some(Chosen { table, action });
+        let done = self.stage(stage);
+        self.chosen = None;
+        done.map(|_| ())
+    }
+}
+
+/// Bits of the frame, `width` of them from bit `bit` on; those behind its end are zero.
+pub(super) fn frame_bits(frame: &[u8], bit: u32, width: u32) -> u64 {
+    let (first, last) = (bit / 8, (bit + width).div_ceil(8));
+    let all = (first..last).fold(0u128, |all, at| all << 8 | u128::from(frame.get(at as usize).copied().unwrap_or(0)));
+    (all >> (last * 8 - bit - width)) as u64 & low(width)
+}
+
+impl Run<'_> {
+    /// Bits of the received frame: constants where they are known.
+    pub(super) fn received(&self, bit: u32, width: u32) -> Value {
+        let mut all = Value::empty();
+        let (mut at, end) = (bit, bit + width);
+        while at < end {
+            let width = (end - at).min(64);
+            let (value, known) = (frame_bits(self.frame, at, width), frame_bits(&self.known.mask, at, width));
+            let mut skip = 0;
+            while skip < width {
+                let rest = known << (64 - width) << skip;
+                let is_known = rest >> 63 == 1;
+                let run = if is_known { rest.leading_ones() } else { rest.leading_zeros() }.min(width - skip);
+                let origin = if is_known { Origin::Const } else { Origin::Frame(at) };
+                let part = Part { origin, width, value };
+                let mut part = part.slice(skip, run);
+                if !is_known {
+                    part.origin = Origin::Frame(at + skip);
+                }
+                all.push(part);
+                skip += run;
+            }
+            at += width;
+        }
+        all
+    }
+
+    /// Whether a bit of the received frame is known to be `value`.
+    pub(super) fn is_known(&self, bit: u32, value: bool) -> bool {
+        (bit as usize) < WINDOW * 8
+            && frame_bits(&self.known.mask, bit, 1) == 1
+            && frame_bits(self.frame, bit, 1) == u64::from(value)
+    }
+}

@@ -1,0 +1,296 @@
+//! The cache: megaflows, and a lookup of a batch of frames.
+//!
+//! ```text
+//! frame ─▶ row of 64-bit words ─▶ front: hash of all bits that any mask has ─▶ megaflow ─▶ its mask, its key: hit
+//!                                   │ not found, or another key
+//!                                   └─▶ each mask, most useful first: hash of its bits ─▶ bucket ─▶ megaflow ─▶ its key: hit, into front
+//! ```
+//!
+//! *Tuple space search* (Srinivasan, Suri and Varghese, "Packet Classification using Tuple Space Search", SIGCOMM 1999): one hash table
+//! per distinct mask. The *front* is what Open vSwitch calls a microflow cache (Pfaff et al., NSDI 2015, 4.1). It says only where to
+//! look: the megaflow's own mask, key, port and lengths are compared, so it can be stale and cannot be wrong. Megaflows are disjoint or
+//! agree, so whichever matches is right.
+//!
+//! **Memory.** A frame costs one cache line of the front (or of a mask's table), one of the megaflow's key, and then the megaflow's
+//! operations. Frames are taken [`CHUNK`] at a time through each of these steps, so that the memory accesses of a step overlap. All is
+//! bounded by `limit` megaflows, [`MASKS_MAX`] masks and [`front::SLOTS_MAX`] slots of the front.
+//!
+//! **Hostile senders.** Hashes are keyed ([`hash`]). A lookup probes at most [`table::PROBES_MAX`] buckets of a mask. A sender who makes
+//! many masks (tuple space explosion, CVE-2019-25076) pays for them with misses of its own: frames of established megaflows are found by
+//! the front.
+//!
+//! One thread owns a cache. Tests: `cache/tests.rs`, against a plain list.
+
+mod change;
+mod front;
+mod hash;
+mod lookup;
+mod masks;
+mod refused;
+mod table;
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+
+use crate::path::{Pattern, WINDOW};
+use crate::run::Prepared;
+
+pub use refused::Refused;
+
+/// No megaflow: a miss.
+pub const NONE: u32 = u32::MAX;
+/// Megaflows that a cache has at most: a handle has 24 bits for the slot.
+pub const LIMIT_MAX: usize = (1 << SLOT_BITS) - 2 - QUARANTINE;
+/// Masks at most. Each costs a miss a probe of about 15 cycles; 64 of them stay below what a pipeline costs that is worth caching.
+pub const MASKS_MAX: usize = 64;
+
+/// 64-bit words of the window.
+const WORDS: usize = WINDOW / 8;
+/// Frames that go through the steps of a lookup together: as many as there are outstanding cache misses on current cores (16 to 24).
+const CHUNK: usize = 16;
+/// Words of a key in its first cache line; the others are in [`Keys::wide`].
+const INLINE: usize = 6;
+const SLOT_BITS: u32 = 24;
+const SLOT_MASK: u32 = (1 << SLOT_BITS) - 1;
+/// Slots that wait before they are used again: a batch's worth, so that a hit of a batch is not taken for a megaflow that was inserted
+/// while the batch was worked on.
+const QUARANTINE: usize = 64;
+
+/// A frame as it was received: `buffer[offset..][..len]`, and the port that it came from.
+#[derive(Clone, Copy, Debug)]
+pub struct Frame<'a> {
+    /// The buffer that it lies in.
+    pub buffer: &'a [u8],
+    /// Where it begins.
+    pub offset: usize,
+    /// Its bytes. What lies behind them in the buffer does not count.
+    pub len: usize,
+    /// The port.
+    pub port: u32,
+}
+
+/// How often what happened since the cache was made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Statistics {
+    /// Frames that the front found.
+    pub front_hits: u64,
+    /// Frames that the search of masks found.
+    pub mask_hits: u64,
+    /// Frames without a megaflow.
+    pub misses: u64,
+    /// Masks that were searched for frames which the front did not find.
+    pub probes: u64,
+    /// Megaflows inserted; also those that replaced an equal one.
+    pub inserted: u64,
+    /// Megaflows evicted because there were too many, or too many masks.
+    pub evicted: u64,
+}
+
+/// A megaflow's key, one cache line. An unused slot has lengths that no frame has.
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+struct Key {
+    words: [u64; INLINE],
+    port: u32,
+    /// Index into the words that do not fit, if the mask has more than [`INLINE`].
+    wide: u32,
+    shortest: u16,
+    /// [`UNBOUNDED`]: any length.
+    longest: u16,
+    mask: u8,
+    generation: u8,
+    /// Since the eviction last looked.
+    used: bool,
+    /// How often the eviction found it unused in a row.
+    age: u8,
+}
+
+const _: () = assert!(size_of::<Key>() == 64, "a key is a cache line");
+
+/// The length that stands for all frames which are too long for 16 bits.
+const UNBOUNDED: u16 = u16::MAX;
+
+impl Key {
+    const UNUSED: Key = Key {
+        words: [0; INLINE],
+        port: 0,
+        wide: NONE,
+        shortest: 1,
+        longest: 0,
+        mask: 0,
+        generation: 0,
+        used: false,
+        age: 0,
+    };
+
+    fn is_unused(&self) -> bool {
+        self.longest < self.shortest
+    }
+}
+
+/// What a megaflow does.
+struct Body<T> {
+    generation: u8,
+    rewrite: Prepared,
+    payload: T,
+}
+
+/// A megaflow, as [`Cache::get`] shows it.
+#[derive(Debug)]
+pub struct Megaflow<'a, T> {
+    /// How its frames change.
+    pub rewrite: &'a Prepared,
+    /// What the caller keeps for it.
+    pub payload: &'a T,
+}
+
+/// Keys of all megaflows by slot.
+struct Keys {
+    lines: Vec<Key>,
+    /// Words from the seventh on, of keys with more.
+    wide: Vec<[u64; WORDS - INLINE]>,
+    wide_free: Vec<u32>,
+}
+
+/// A bounded set of megaflows, each with a rewriting and the caller's `T`.
+pub struct Cache<T> {
+    limit: usize,
+    len: usize,
+    keys: Keys,
+    bodies: Vec<Option<Body<T>>>,
+    free: VecDeque<u32>,
+    masks: masks::Masks,
+    front: front::Front,
+    hash: hash::Hash,
+    rows: Box<lookup::Rows>,
+    /// Where the eviction looks next.
+    hand: usize,
+    statistics: Statistics,
+}
+
+impl<T> Cache<T> {
+    /// An empty cache of at most `limit` megaflows (1 to [`LIMIT_MAX`]; other numbers are brought into this range).
+    ///
+    /// `seed` keys the hashes. It should be random and secret, so that senders cannot choose frames that collide.
+    pub fn new(seed: u64, limit: usize) -> Cache<T> {
+        let hash = hash::Hash::new(seed);
+        Cache {
+            limit: limit.clamp(1, LIMIT_MAX),
+            len: 0,
+            keys: Keys { lines: Vec::new(), wide: Vec::new(), wide_free: Vec::new() },
+            bodies: Vec::new(),
+            free: VecDeque::new(),
+            masks: masks::Masks::new(),
+            front: front::Front::new(),
+            hash,
+            rows: Box::new(lookup::Rows::new()),
+            hand: 0,
+            statistics: Statistics::default(),
+        }
+    }
+
+    /// Megaflows in it.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Megaflows that there may be.
+    pub fn limit(&self) -> usize {
+        self.limit
+    }
+
+    /// Distinct masks of the megaflows.
+    pub fn masks(&self) -> usize {
+        self.masks.len()
+    }
+
+    /// What happened so far.
+    pub fn statistics(&self) -> Statistics {
+        self.statistics
+    }
+
+    /// The megaflow of a handle; `None` if it has left the cache since.
+    #[inline]
+    pub fn get(&self, handle: u32) -> Option<Megaflow<'_, T>> {
+        let body = self.bodies.get((handle & SLOT_MASK) as usize)?.as_ref()?;
+        let is_same = u32::from(body.generation) == handle >> SLOT_BITS;
+        is_same.then_some(Megaflow { rewrite: &body.rewrite, payload: &body.payload })
+    }
+
+    /// As [`Cache::get`], to change the payload.
+    #[inline]
+    pub fn get_mut(&mut self, handle: u32) -> Option<(&Prepared, &mut T)> {
+        let body = self.bodies.get_mut((handle & SLOT_MASK) as usize)?.as_mut()?;
+        let is_same = u32::from(body.generation) == handle >> SLOT_BITS;
+        is_same.then_some((&body.rewrite, &mut body.payload))
+    }
+
+    /// Which frames a megaflow is for: their port and bits.
+    pub fn pattern(&self, handle: u32) -> Option<(u32, Pattern)> {
+        self.get(handle)?;
+        let slot = handle & SLOT_MASK;
+        let key = &self.keys.lines[slot as usize];
+        let mask = self.masks.get(key.mask);
+        let (mut bits, mut value) = ([0; WINDOW], [0; WINDOW]);
+        for k in 0..mask.count() {
+            let at = mask.index(k) * 8;
+            bits[at..at + 8].copy_from_slice(&mask.word(k).to_le_bytes());
+            value[at..at + 8].copy_from_slice(&self.keys.word(slot, k).to_le_bytes());
+        }
+        let len = bits.iter().rposition(|b| *b != 0).map_or(0, |last| last + 1);
+        let longest = if key.longest == UNBOUNDED { u32::MAX } else { key.longest.into() };
+        let pattern =
+            Pattern { mask: bits[..len].into(), value: value[..len].into(), shortest: key.shortest.into(), longest };
+        Some((key.port, pattern))
+    }
+
+    /// Slots, used or not: the bound of a sweep by [`Cache::at`].
+    pub fn slots(&self) -> usize {
+        self.keys.lines.len()
+    }
+
+    /// The handle of the megaflow in a slot.
+    pub fn at(&self, slot: usize) -> Option<u32> {
+        let body = self.bodies.get(slot)?.as_ref()?;
+        Some(handle(slot as u32, body.generation))
+    }
+
+    /// Handles of all megaflows.
+    pub fn handles(&self) -> impl Iterator<Item = u32> + '_ {
+        (0..self.slots()).filter_map(|slot| self.at(slot))
+    }
+}
+
+fn handle(slot: u32, generation: u8) -> u32 {
+    u32::from(generation) << SLOT_BITS | slot
+}
+
+impl Keys {
+    /// The k-th word of a key.
+    fn word(&self, slot: u32, k: usize) -> u64 {
+        let key = &self.lines[slot as usize];
+        match k.checked_sub(INLINE) {
+            None => key.words[k],
+            Some(k) => self.wide[key.wide as usize][k],
+        }
+    }
+
+    fn add_wide(&mut self, words: [u64; WORDS - INLINE]) -> u32 {
+        match self.wide_free.pop() {
+            Some(free) => {
+                self.wide[free as usize] = words;
+                free
+            }
+            None => {
+                self.wide.push(words);
+                (self.wide.len() - 1) as u32
+            }
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! Changes: insertion, eviction, removal.
+
+use super::masks::Bits;
+use super::{Body, Cache, INLINE, Key, NONE, QUARANTINE, Refused, SLOT_MASK, UNBOUNDED, WORDS, handle};
+use crate::path::{Pattern, WINDOW};
+use crate::run::Prepared;
+
+/// Megaflows that an eviction compares.
+const SAMPLE: usize = 8;
+/// Slots that it looks at to find one that was not used.
+const SAMPLE_SLOTS: usize = 64;
+/// Megaflows that leave at most to make room for a mask; more of them leave with later insertions.
+const MASK_EVICTED_MAX: usize = 64;
+/// Lengths from here on are not told apart.
+const LEN_MAX: u32 = UNBOUNDED as u32 - 1;
+
+/// A pattern, checked.
+struct Wanted {
+    bits: Bits,
+    key: Key,
+    words: [u64; WORDS],
+}
+
+impl Wanted {
+    fn new(port: u32, pattern: &Pattern, rewrite: &Prepared) -> Result<Wanted, Refused> {
+        if pattern.mask.len() > WINDOW {
+            return Err(Refused::Window { bytes: pattern.mask.len() });
+        }
+        let outside = |i: &usize| pattern.value.get(*i).is_none_or(|v| v & !pattern.mask.get(*i).unwrap_or(&0) != 0);
+        if let Some(byte) = (0..pattern.mask.len().max(pattern.value.len())).find(outside) {
+            return Err(Refused::Value { byte });
+        }
+        let (shortest, longest) = (pattern.shortest, pattern.longest);
+        if shortest > longest || shortest > LEN_MAX {
+            return Err(Refused::Lengths { shortest, longest });
+        }
+        if rewrite.needs() > shortest as usize {
+            return Err(Refused::Short { needs: rewrite.needs(), shortest });
+        }
+        let bits = Bits::new(&words_of(&pattern.mask));
+        let values = words_of(&pattern.value);
+        let mut words = [0; WORDS];
+        for (k, word) in words.iter_mut().enumerate().take(bits.count()) {
+            *word = values[bits.index(k)];
+        }
+        let key = Key {
+            words: std::array::from_fn(|k| words[k]),
+            port,
+            shortest: shortest as u16,
+            longest: if longest == u32::MAX { UNBOUNDED } else { longest.min(LEN_MAX) as u16 },
+            ..Key::UNUSED
+        };
+        Ok(Wanted { bits, key, words })
+    }
+}
+
+/// A window's words as they lie in memory.
+fn words_of(bytes: &[u8]) -> [u64; WORDS] {
+    let mut window = [0; WINDOW];
+    window[..bytes.len()].copy_from_slice(bytes);
+    std::array::from_fn(|i| {
+        let mut word = [0; 8];
+        word.copy_from_slice(&window[i * 8..i * 8 + 8]);
+        u64::from_le_bytes(word)
+    })
+}
+
+impl<T> Cache<T> {
+    /// Adds a megaflow for frames of a port. Returns its handle. One of the same pattern and port is replaced.
+    ///
+    /// If there are too many megaflows, one that was not used lately leaves (the least recent of a sample). Payloads of megaflows that
+    /// leave, and `payload` itself if it is refused, go to `evicted`. `pattern` and all others of the port must be disjoint, or say the
+    /// same of frames that both have.
+    ///
+    /// A bounded pattern that is longer than 65,534 bytes is cut there.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused`] if the pattern is wrong or has a further mask for which there is no room yet.
+    pub fn insert(
+        &mut self,
+        port: u32,
+        pattern: &Pattern,
+        rewrite: Prepared,
+        payload: T,
+        mut evicted: impl FnMut(T),
+    ) -> Result<u32, Refused> {
+        let checked = Wanted::new(port, pattern, &rewrite).and_then(|wanted| {
+            let mask = self.mask_for(&wanted.bits, &mut evicted)?;
+            Ok((wanted, mask))
+        });
+        let (wanted, mask) = match checked {
+            Ok(checked) => checked,
+            Err(refused) => {
+                evicted(payload);
+                return Err(refused);
+            }
+        };
+        self.statistics.inserted += 1;
+        let hash = self.hash.of(port, wanted.bits.count(), |k| wanted.words.get(k).copied().unwrap_or(0));
+        if let Some(slot) = self.masks.table(mask).find(hash, |slot| self.is_equal(slot, &wanted)) {
+            let body = self.bodies[slot as usize].as_mut();
+            let generation = self.keys.lines[slot as usize].generation.wrapping_add(1);
+            self.keys.lines[slot as usize].generation = generation;
+            if let Some(old) = body.map(|body| std::mem::replace(body, Body { generation, rewrite, payload })) {
+                evicted(old.payload);
+            }
+            return Ok(handle(slot, generation));
+        }
+        // The mask must not leave with its last megaflow, so the new one goes in first.
+        let slot = self.free_slot();
+        while let Err(neighbour) = self.masks.table_mut(mask).insert(hash, slot) {
+            self.statistics.evicted += 1;
+            self.take(neighbour, Some(mask)).into_iter().for_each(&mut evicted);
+        }
+        let generation = self.keys.lines[slot as usize].generation;
+        let mut key = Key { mask, generation, ..wanted.key };
+        if wanted.bits.count() > INLINE {
+            let mut wide = [0; WORDS - INLINE];
+            wide.copy_from_slice(&wanted.words[INLINE..]);
+            key.wide = self.keys.add_wide(wide);
+        }
+        self.keys.lines[slot as usize] = key;
+        self.bodies[slot as usize] = Some(Body { generation, rewrite, payload });
+        self.len += 1;
+        if self.len > self.limit {
+            self.evict(slot, &mut evicted);
+        }
+        Ok(handle(slot, generation))
+    }
+
+    /// Removes a megaflow; `None` if it is not there any more.
+    pub fn remove(&mut self, handle: u32) -> Option<T> {
+        self.get(handle)?;
+        self.take(handle & SLOT_MASK, None)
+    }
+
+    /// Removes all megaflows; statistics and handles' validity go on.
+    pub fn clear(&mut self, mut evicted: impl FnMut(T)) {
+        for slot in 0..self.slots() as u32 {
+            self.take(slot, None).into_iter().for_each(&mut evicted);
+        }
+    }
+
+    /// Removes all megaflows that `keep` refuses. It gets their handles and payloads.
+    pub fn retain(&mut self, mut keep: impl FnMut(u32, &mut T) -> bool) {
+        for slot in 0..self.slots() {
+            let Some(handle) = self.at(slot) else { continue };
+            let is_kept = self.bodies[slot].as_mut().is_none_or(|body| keep(handle, &mut body.payload));
+            if !is_kept {
+                self.take(slot as u32, None);
+            }
+        }
+    }
+
+    /// Changes how many megaflows there may be (brought into the range that [`Cache::new`] has). At most `max_evicted` of those that are
+    /// too many leave now; one leaves with each insertion that adds another.
+    pub fn set_limit(&mut self, limit: usize, max_evicted: usize, mut evicted: impl FnMut(T)) {
+        self.limit = limit.clamp(1, super::LIMIT_MAX);
+        for _ in 0..self.len.saturating_sub(self.limit).min(max_evicted) {
+            self.evict(NONE, &mut evicted);
+        }
+    }
+
+    /// The number of a mask, which is added if need be.
+    fn mask_for(&mut self, bits: &Bits, evicted: &mut impl FnMut(T)) -> Result<u8, Refused> {
+        if let Some(mask) = self.masks.find(bits) {
+            return Ok(mask);
+        }
+        if self.masks.is_full()
+            && let Some(least) = self.masks.least()
+        {
+            for slot in self.masks.table(least).some(MASK_EVICTED_MAX) {
+                self.statistics.evicted += 1;
+                self.take(slot, None).into_iter().for_each(&mut *evicted);
+            }
+            if self.masks.is_full() {
+                return Err(Refused::Masks);
+            }
+        }
+        let (mask, union_changed) = self.masks.add(bits.clone());
+        if union_changed {
+            self.front.clear();
+        }
+        Ok(mask)
+    }
+
+    /// Whether a slot's key is this one, lengths included.
+    fn is_equal(&self, slot: u32, wanted: &Wanted) -> bool {
+        let key = &self.keys.lines[slot as usize];
+        (key.port, key.shortest, key.longest) == (wanted.key.port, wanted.key.shortest, wanted.key.longest)
+            && (0..wanted.bits.count()).all(|k| self.keys.word(slot, k) == wanted.words[k])
+    }
+
+    /// A slot that has not been used for a while, or a new one.
+    fn free_slot(&mut self) -> u32 {
+        if self.free.len() > QUARANTINE
+            && let Some(slot) = self.free.pop_front()
+        {
+            return slot;
+        }
+        self.keys.lines.push(Key::UNUSED);
+        self.bodies.push(None);
+        (self.bodies.len() - 1) as u32
+    }
+
+    /// Evicts the megaflow that was unused for longest, of a sample; not `except`. Those used since they were last looked at get a
+    /// second chance.
+    fn evict(&mut self, except: u32, evicted: &mut impl FnMut(T)) {
+        let mut victim: Option<(u8, u32)> = None;
+        let (mut seen, mut looked) = (0, 0);
+        let slots = self.slots();
+        let enough = |seen, looked, victim: Option<(u8, u32)>| match victim {
+            None => looked > slots,
+            Some((0, _)) => looked > SAMPLE_SLOTS,
+            Some(_) => seen >= SAMPLE || looked > SAMPLE_SLOTS,
+        };
+        while !enough(seen, looked, victim) {
+            self.hand = if self.hand + 1 < self.slots() { self.hand + 1 } else { 0 };
+            looked += 1;
+            let (slot, key) = (self.hand as u32, &mut self.keys.lines[self.hand]);
+            if key.is_unused() || slot == except {
+                continue;
+            }
+            seen += 1;
+            key.age = if key.used { 0 } else { key.age.saturating_add(1) };
+            key.used = false;
+            if victim.is_none_or(|(age, _)| key.age > age) {
+                victim = Some((key.age, slot));
+            }
+        }
+        if let Some((_, slot)) = victim {
+            self.statistics.evicted += 1;
+            self.take(slot, None).into_iter().for_each(evicted);
+        }
+    }
+
+    /// Takes a slot's megaflow out. Its mask goes with the last one, unless it is `kept`.
+    fn take(&mut self, slot: u32, kept: Option<u8>) -> Option<T> {
+        let body = self.bodies[slot as usize].take()?;
+        let key = self.keys.lines[slot as usize];
+        let bits = self.masks.get(key.mask);
+        let word = |k| if k < bits.count() { self.keys.word(slot, k) } else { 0 };
+        let hash = self.hash.of(key.port, bits.count(), word);
+        let table = self.masks.table_mut(key.mask);
+        table.remove(hash, slot);
+        if table.len() == 0 && kept != Some(key.mask) && self.masks.remove(key.mask) {
+            self.front.clear();
+        }
+        if key.wide != NONE {
+            self.keys.wide_free.push(key.wide);
+        }
+        self.keys.lines[slot as usize] = Key { generation: key.generation.wrapping_add(1), ..Key::UNUSED };
+        self.free.push_back(slot);
+        self.len -= 1;
+        Some(body.payload)
+    }
+}

@@ -1,0 +1,402 @@
+//! Running a rewriting on a frame.
+//!
+//! A [`Rewrite`] is a description. [`Prepared::new`] checks it once and translates it, so that running neither checks nor decides:
+//! computations first, then what is written. Nothing that a step reads has been overwritten then, with one exception (copies of bytes
+//! that earlier steps write), and such a rewriting keeps the received head aside. Constant bits become stores of 1, 2, 4 or 8 bytes.
+//!
+//! The new head ends where the received one ended. The payload behind it never moves: a longer head grows into the buffer's headroom.
+//!
+//! Tests: `run/tests.rs` compares with a reference that goes bit by bit.
+
+mod arithmetic;
+mod prepare;
+#[cfg(test)]
+pub(crate) mod tests;
+
+use ir::{BinOp, UnOp};
+
+use crate::path::{Rewrite, WINDOW};
+use arithmetic::{add_carry, binary, fold, ones, unary};
+
+/// What is wrong with a description.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Wrong {
+    /// A head of more bytes than may be rewritten.
+    #[error("a head of {bytes} bytes; a rewriting covers at most {WINDOW}")]
+    Head {
+        /// Its bytes.
+        bytes: usize,
+    },
+    /// A step that reads or writes behind the end of what it may.
+    #[error("step {step}: {what} ends at bit {end}, behind the last one, {limit}")]
+    Outside {
+        /// Which step, from 0.
+        step: usize,
+        /// What the step does.
+        what: &'static str,
+        /// First bit behind what it covers.
+        end: usize,
+        /// Bits that there are.
+        limit: usize,
+    },
+    /// A width of 0, or of more than 64 bits.
+    #[error("step {step}: a value of {width} bits; values have 1 to 64")]
+    Width {
+        /// Which step, from 0.
+        step: usize,
+        /// The width.
+        width: u8,
+    },
+    /// A register that no earlier step has set.
+    #[error("step {step}: reads register {register}, which no step before it sets")]
+    Unset {
+        /// Which step, from 0.
+        step: usize,
+        /// The register.
+        register: u8,
+    },
+    /// A word of a checksum at an odd place.
+    #[error("step {step}: a word of a sum begins at byte {at}, which is odd")]
+    Odd {
+        /// Which step, from 0.
+        step: usize,
+        /// The place.
+        at: u16,
+    },
+    /// More computed values or operations than a rewriting may have.
+    #[error("more than {limit} {what}")]
+    Long {
+        /// Of what.
+        what: &'static str,
+        /// How many there may be.
+        limit: usize,
+    },
+    /// A head of another length than the received one, not all of whose bits are written.
+    #[error("the new head has another length than the received one, and no step writes its bit {bit}")]
+    Unwritten {
+        /// The first such bit.
+        bit: usize,
+    },
+}
+
+/// An operation of at most 16 bytes. Offsets are bytes, of the received frame to read and of the new head to write. `shift` places a
+/// value within the big-endian number that the eight bytes at `at` are. Registers are set once, before they are read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Op {
+    Const {
+        to: u8,
+        value: u64,
+    },
+    Load {
+        to: u8,
+        at: u16,
+        shift: u8,
+        width: u8,
+    },
+    /// Without room for eight bytes, or across nine.
+    LoadBits {
+        to: u8,
+        bit: u16,
+        width: u8,
+    },
+    Binary {
+        op: BinOp,
+        to: u8,
+        a: u8,
+        b: u8,
+        width: u8,
+    },
+    BinaryConst {
+        op: BinOp,
+        to: u8,
+        a: u8,
+        width: u8,
+        b: u64,
+    },
+    AddConst {
+        to: u8,
+        a: u8,
+        width: u8,
+        b: u64,
+    },
+    Unary {
+        op: UnOp,
+        to: u8,
+        a: u8,
+        width: u8,
+    },
+    Select {
+        to: u8,
+        cond: u8,
+        then: u8,
+        other: u8,
+    },
+    /// Adds eight bytes to the sum.
+    SumWord {
+        at: u16,
+        mask: u64,
+    },
+    /// Adds a register to the sum.
+    SumValue {
+        from: u8,
+    },
+    /// Sets a register to the sum and a constant; the next sum begins.
+    SumEnd {
+        to: u8,
+        constant: u16,
+    },
+    /// From the received head (`kept`: as it was put aside).
+    Copy {
+        from: u16,
+        to: u16,
+        len: u16,
+        kept: bool,
+    },
+    Store8 {
+        from: u8,
+        at: u16,
+    },
+    Store16 {
+        from: u8,
+        at: u16,
+    },
+    Store32 {
+        from: u8,
+        at: u16,
+    },
+    Store64 {
+        from: u8,
+        at: u16,
+    },
+    Store {
+        from: u8,
+        at: u16,
+        shift: u8,
+        width: u8,
+    },
+    /// Without room for eight bytes, or across nine.
+    StoreBits {
+        from: u8,
+        bit: u16,
+        width: u8,
+    },
+    Put8 {
+        at: u16,
+        value: u8,
+    },
+    Put16 {
+        at: u16,
+        value: u16,
+    },
+    Put32 {
+        at: u16,
+        value: u32,
+    },
+    Put64 {
+        at: u16,
+        value: u64,
+    },
+    Put {
+        at: u16,
+        shift: u8,
+        width: u8,
+        value: u64,
+    },
+}
+
+const _: () = assert!(size_of::<Op>() == 16, "four operations to a cache line");
+
+/// A rewriting that has been checked and can be run.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Prepared {
+    ops: Box<[Op]>,
+    /// Bytes of the received head that are read or replaced.
+    needs: u16,
+    replaced: u16,
+    head: u16,
+    /// How many registers there are.
+    registers: u16,
+    /// Whether copies need the received head as it was.
+    keeps: bool,
+    max_len: u32,
+}
+
+impl Prepared {
+    /// Checks and translates.
+    ///
+    /// # Errors
+    ///
+    /// A [`Wrong`] description is refused: a step that reads or writes outside of what it may, a register that has not been set.
+    pub fn new(rewrite: &Rewrite) -> Result<Prepared, Wrong> {
+        prepare::prepare(rewrite)
+    }
+
+    /// Bytes that a frame must have; [`Prepared::run`] refuses shorter ones.
+    pub fn needs(&self) -> usize {
+        usize::from(self.needs)
+    }
+
+    /// Whether frames leave as they came.
+    pub fn is_nothing(&self) -> bool {
+        self.ops.is_empty() && self.replaced == self.head
+    }
+
+    /// By how many bytes a frame becomes longer (or shorter, if negative).
+    pub fn growth(&self) -> isize {
+        self.head as isize - self.replaced as isize
+    }
+
+    /// Reads from each cache line of the operations, so that they are on their way when [`Prepared::run`] is called.
+    #[inline(always)]
+    pub(crate) fn touch(&self) {
+        const PER_LINE: usize = 64 / size_of::<Op>();
+        for op in self.ops.iter().step_by(PER_LINE) {
+            std::hint::black_box(op_byte(op));
+        }
+    }
+
+    /// Rewrites the frame of `len` bytes at `buffer[offset..]`. Returns the new frame's offset and length.
+    ///
+    /// `None`: the frame is shorter than the rewriting needs, the new one is longer than allowed, or the buffer has no room for it.
+    /// Nothing is changed then.
+    #[inline]
+    pub fn run(&self, buffer: &mut [u8], offset: usize, len: usize) -> Option<(usize, usize)> {
+        let (replaced, head) = (usize::from(self.replaced), usize::from(self.head));
+        if len < self.needs() || buffer.len() < offset.checked_add(len)? {
+            return None;
+        }
+        let start = (offset + replaced).checked_sub(head)?;
+        let new_len = len - replaced + head;
+        if new_len > self.max_len as usize {
+            return None;
+        }
+        match self.registers {
+            0..=8 => self.steps::<8>(buffer, offset, start),
+            9..=32 => self.steps::<32>(buffer, offset, start),
+            _ => self.steps::<256>(buffer, offset, start),
+        }
+        Some((start, new_len))
+    }
+
+    #[inline(always)]
+    fn steps<const REGISTERS: usize>(&self, buffer: &mut [u8], offset: usize, start: usize) {
+        if self.keeps {
+            let mut kept = [0; WINDOW];
+            let needs = self.needs();
+            kept[..needs].copy_from_slice(&buffer[offset..offset + needs]);
+            self.each::<REGISTERS>(buffer, offset, start, &kept);
+        } else {
+            self.each::<REGISTERS>(buffer, offset, start, &[]);
+        }
+    }
+
+    /// Registers are numbered below `REGISTERS`, a power of two. What goes without saying has been checked by `prepare`: all places are
+    /// within the frame, widths are 1 to 64.
+    #[inline(always)]
+    fn each<const REGISTERS: usize>(&self, buffer: &mut [u8], offset: usize, start: usize, kept: &[u8]) {
+        let mut registers = [0u64; REGISTERS];
+        let mut sum = 0u64;
+        macro_rules! register {
+            ($r:expr) => {
+                registers[usize::from($r) & (REGISTERS - 1)]
+            };
+        }
+        for op in &self.ops {
+            match *op {
+                Op::Const { to, value } => register!(to) = value,
+                Op::Load { to, at, shift, width } => {
+                    register!(to) = word(buffer, offset + usize::from(at)) >> shift & ones(width);
+                }
+                Op::LoadBits { to, bit, width } => register!(to) = load_bits(&buffer[offset..], bit.into(), width),
+                Op::Binary { op, to, a, b, width } => register!(to) = binary(op, register!(a), register!(b), width),
+                Op::BinaryConst { op, to, a, width, b } => register!(to) = binary(op, register!(a), b, width),
+                Op::AddConst { to, a, width, b } => register!(to) = register!(a).wrapping_add(b) & ones(width),
+                Op::Unary { op, to, a, width } => register!(to) = unary(op, register!(a), width),
+                Op::Select { to, cond, then, other } => {
+                    let (then, other) = (register!(then), register!(other));
+                    register!(to) = if register!(cond) != 0 { then } else { other };
+                }
+                Op::SumWord { at, mask } => sum = add_carry(sum, word(buffer, offset + usize::from(at)) & mask),
+                Op::SumValue { from } => sum = add_carry(sum, register!(from)),
+                Op::SumEnd { to, constant } => {
+                    register!(to) = fold(add_carry(sum, constant.into()));
+                    sum = 0;
+                }
+                Op::Copy { from, to, len, kept: from_kept } => {
+                    let (from, to, len) = (usize::from(from), start + usize::from(to), usize::from(len));
+                    if from_kept {
+                        buffer[to..to + len].copy_from_slice(&kept[from..from + len]);
+                    } else {
+                        buffer.copy_within(offset + from..offset + from + len, to);
+                    }
+                }
+                Op::Store8 { from, at } => buffer[start + usize::from(at)] = register!(from) as u8,
+                Op::Store16 { from, at } => {
+                    put(buffer, start + usize::from(at), (register!(from) as u16).to_be_bytes())
+                }
+                Op::Store32 { from, at } => {
+                    put(buffer, start + usize::from(at), (register!(from) as u32).to_be_bytes())
+                }
+                Op::Store64 { from, at } => put(buffer, start + usize::from(at), register!(from).to_be_bytes()),
+                Op::Store { from, at, shift, width } => {
+                    blend(buffer, start + usize::from(at), register!(from), shift, width);
+                }
+                Op::StoreBits { from, bit, width } => {
+                    store_bits(&mut buffer[start..], bit.into(), width, register!(from));
+                }
+                Op::Put8 { at, value } => buffer[start + usize::from(at)] = value,
+                Op::Put16 { at, value } => put(buffer, start + usize::from(at), value.to_be_bytes()),
+                Op::Put32 { at, value } => put(buffer, start + usize::from(at), value.to_be_bytes()),
+                Op::Put64 { at, value } => put(buffer, start + usize::from(at), value.to_be_bytes()),
+                Op::Put { at, shift, width, value } => blend(buffer, start + usize::from(at), value, shift, width),
+            }
+        }
+    }
+}
+
+/// Some byte of an operation.
+#[inline(always)]
+fn op_byte(op: &Op) -> bool {
+    matches!(op, Op::Const { .. })
+}
+
+/// Eight bytes as a big-endian number.
+#[inline(always)]
+fn word(buffer: &[u8], at: usize) -> u64 {
+    let mut bytes = [0; 8];
+    bytes.copy_from_slice(&buffer[at..at + 8]);
+    u64::from_be_bytes(bytes)
+}
+
+#[inline(always)]
+fn put<const N: usize>(buffer: &mut [u8], at: usize, bytes: [u8; N]) {
+    buffer[at..at + N].copy_from_slice(&bytes);
+}
+
+/// Replaces `width` bits of eight bytes.
+#[inline(always)]
+fn blend(buffer: &mut [u8], at: usize, value: u64, shift: u8, width: u8) {
+    let mask = ones(width) << shift;
+    let new = word(buffer, at) & !mask | value << shift & mask;
+    put(buffer, at, new.to_be_bytes());
+}
+
+/// `width` bits from bit `bit` on.
+fn load_bits(bytes: &[u8], bit: usize, width: u8) -> u64 {
+    let end = bit + usize::from(width);
+    let value = bytes[bit / 8..end.div_ceil(8)].iter().fold(0u128, |value, byte| value << 8 | u128::from(*byte));
+    (value >> (end.div_ceil(8) * 8 - end)) as u64 & ones(width)
+}
+
+/// Replaces `width` bits from bit `bit` on.
+fn store_bits(bytes: &mut [u8], bit: usize, width: u8, value: u64) {
+    let end = bit + usize::from(width);
+    let covered = &mut bytes[bit / 8..end.div_ceil(8)];
+    let shift = end.div_ceil(8) * 8 - end;
+    let mask = u128::from(ones(width)) << shift;
+    let old = covered.iter().fold(0u128, |value, byte| value << 8 | u128::from(*byte));
+    let new = old & !mask | u128::from(value) << shift & mask;
+    for (i, byte) in covered.iter_mut().rev().enumerate() {
+        *byte = (new >> (8 * i)) as u8;
+    }
+}

@@ -1,0 +1,405 @@
+//! From a description to operations: checks, then computations in order, then what is written.
+//!
+//! Each step's result gets a register of its own (as in SSA form), so that all writes can move behind all computations. Constant bits
+//! that no later step overwrites move behind the other writes and are merged.
+
+use super::arithmetic::{binary, ones, unary};
+use super::{Op, Prepared, Wrong};
+use crate::path::{Rewrite, Source, Step, WINDOW};
+use ir::BinOp;
+
+/// Operations of a rewriting at most; it bounds the memory of a megaflow (16 bytes each) and the time that a packet takes.
+const OPS_MAX: usize = 1024;
+/// Registers at most: their numbers are bytes.
+const REGISTERS_MAX: usize = 256;
+
+/// A value while preparing.
+#[derive(Clone, Copy)]
+enum Value {
+    Register(u8),
+    Const(u64),
+}
+
+/// A write, before constants are merged.
+enum Write {
+    Store { bit: usize, width: u8, from: u8 },
+    Copy { from: usize, to: usize, len: usize },
+}
+
+struct Preparation<'a> {
+    rewrite: &'a Rewrite,
+    /// Bytes that a frame has.
+    needs: usize,
+    ops: Vec<Op>,
+    writes: Vec<Write>,
+    /// What a description's registers hold.
+    values: Vec<Option<Value>>,
+    registers: usize,
+    image: Image,
+}
+
+/// Which bits of the new head are written, and which of them with constants.
+struct Image {
+    written: [bool; WINDOW * 8],
+    /// The constant, if the bit's last write is one.
+    constants: [Option<bool>; WINDOW * 8],
+}
+
+pub(super) fn prepare(rewrite: &Rewrite) -> Result<Prepared, Wrong> {
+    let (replaced, head) = (usize::from(rewrite.replaced), usize::from(rewrite.head));
+    if replaced.max(head) > WINDOW {
+        return Err(Wrong::Head { bytes: replaced.max(head) });
+    }
+    let mut needs = replaced;
+    for (step, s) in rewrite.steps.iter().enumerate() {
+        needs = needs.max(check(step, s, head)?);
+    }
+    let mut preparation = Preparation {
+        rewrite,
+        needs,
+        ops: Vec::new(),
+        writes: Vec::new(),
+        values: vec![None; REGISTERS_MAX],
+        registers: 0,
+        image: Image { written: [false; WINDOW * 8], constants: [None; WINDOW * 8] },
+    };
+    for (step, s) in rewrite.steps.iter().enumerate() {
+        preparation.step(step, s)?;
+    }
+    if let Some(bit) = preparation.image.written[..head * 8].iter().position(|w| !w).filter(|_| head != replaced) {
+        return Err(Wrong::Unwritten { bit });
+    }
+    let keeps = preparation.write()?;
+    if preparation.ops.len() > OPS_MAX {
+        return Err(Wrong::Long { what: "operations", limit: OPS_MAX });
+    }
+    Ok(Prepared {
+        ops: preparation.ops.into(),
+        needs: needs as u16,
+        replaced: rewrite.replaced,
+        head: rewrite.head,
+        registers: preparation.registers as u16,
+        keeps,
+        max_len: rewrite.max_len,
+    })
+}
+
+/// Checks a step's places and widths. Returns how many bytes of the received frame it reads.
+fn check(step: usize, s: &Step, head: usize) -> Result<usize, Wrong> {
+    let width_is_right = |width: u8| match width {
+        1..=64 => Ok(()),
+        _ => Err(Wrong::Width { step, width }),
+    };
+    let within = |what, end: usize, limit: usize| match end <= limit {
+        true => Ok(end.div_ceil(8)),
+        false => Err(Wrong::Outside { step, what, end, limit }),
+    };
+    match s {
+        Step::Load { bit, width, .. } => {
+            width_is_right(*width)?;
+            within("what it loads", usize::from(*bit) + usize::from(*width), WINDOW * 8)
+        }
+        Step::Binary { width, .. } | Step::Unary { width, .. } => width_is_right(*width).map(|()| 0),
+        Step::Select { .. } => Ok(0),
+        Step::Sum { words, .. } => {
+            let mut needs = 0;
+            for word in words {
+                if word.at % 2 != 0 {
+                    return Err(Wrong::Odd { step, at: word.at });
+                }
+                let end = (usize::from(word.at) + 8) * 8 - word.mask.trailing_zeros() as usize;
+                if word.mask != 0 {
+                    needs = needs.max(within("what it sums", end, WINDOW * 8)?);
+                }
+            }
+            Ok(needs)
+        }
+        Step::Store { bit, width, .. } => {
+            width_is_right(*width)?;
+            within("what it stores", usize::from(*bit) + usize::from(*width), head * 8).map(|_| 0)
+        }
+        Step::Bytes { at, bytes } => {
+            within("what it writes", (usize::from(*at) + bytes.len()) * 8, head * 8).map(|_| 0)
+        }
+        Step::Copy { from, to, len } => {
+            within("where it copies to", (usize::from(*to) + usize::from(*len)) * 8, head * 8)?;
+            within("what it copies", (usize::from(*from) + usize::from(*len)) * 8, WINDOW * 8)
+        }
+    }
+}
+
+impl Preparation<'_> {
+    fn step(&mut self, step: usize, s: &Step) -> Result<(), Wrong> {
+        match s {
+            Step::Load { to, bit, width } => {
+                let register = self.register()?;
+                self.ops.push(self.load(register, usize::from(*bit), *width));
+                self.set(*to, Value::Register(register));
+            }
+            Step::Binary { op, to, a, b, width } => {
+                let (a, b) = (self.value(step, *a)?, self.value(step, *b)?);
+                let value = self.binary(*op, a, b, *width)?;
+                self.set(*to, value);
+            }
+            Step::Unary { op, to, a, width } => {
+                let value = match self.value(step, *a)? {
+                    Value::Const(a) => Value::Const(unary(*op, a, *width)),
+                    Value::Register(a) => {
+                        let register = self.register()?;
+                        self.ops.push(Op::Unary { op: *op, to: register, a, width: *width });
+                        Value::Register(register)
+                    }
+                };
+                self.set(*to, value);
+            }
+            Step::Select { to, cond, then, other } => {
+                let cond = self.value(step, *cond)?;
+                let (then, other) = (self.value(step, *then)?, self.value(step, *other)?);
+                let value = match cond {
+                    Value::Const(0) => other,
+                    Value::Const(_) => then,
+                    Value::Register(cond) => {
+                        let (then, other) = (self.in_register(then)?, self.in_register(other)?);
+                        let register = self.register()?;
+                        self.ops.push(Op::Select { to: register, cond, then, other });
+                        Value::Register(register)
+                    }
+                };
+                self.set(*to, value);
+            }
+            Step::Sum { to, words, values, constant } => {
+                let mut constant = u64::from(*constant);
+                for word in words.iter().filter(|w| w.mask != 0) {
+                    self.sum_word(usize::from(word.at), word.mask)?;
+                }
+                for value in values {
+                    match self.value(step, *value)? {
+                        Value::Const(value) => constant = super::add_carry(constant, value),
+                        Value::Register(from) => self.ops.push(Op::SumValue { from }),
+                    }
+                }
+                let register = self.register()?;
+                self.ops.push(Op::SumEnd { to: register, constant: super::fold(constant) as u16 });
+                self.set(*to, Value::Register(register));
+            }
+            Step::Store { bit, width, value } => {
+                let (bit, bits) = (usize::from(*bit), usize::from(*width));
+                match self.value(step, *value)? {
+                    Value::Const(value) => {
+                        for i in 0..bits {
+                            self.image.put(bit + i, value >> (bits - 1 - i) & 1 != 0);
+                        }
+                    }
+                    Value::Register(from) => {
+                        self.image.overwrite(bit, bits);
+                        self.writes.push(Write::Store { bit, width: *width, from });
+                    }
+                }
+            }
+            Step::Bytes { at, bytes } => {
+                for (i, byte) in bytes.iter().enumerate() {
+                    for bit in 0..8 {
+                        self.image.put((usize::from(*at) + i) * 8 + bit, byte >> (7 - bit) & 1 != 0);
+                    }
+                }
+            }
+            Step::Copy { from, to, len } => {
+                let (from, to, len) = (usize::from(*from), usize::from(*to), usize::from(*len));
+                self.image.overwrite(to * 8, len * 8);
+                self.writes.push(Write::Copy { from, to, len });
+            }
+        }
+        // Steps are as many as a caller likes; what they come to is bounded early.
+        match self.ops.len().max(self.writes.len()) > OPS_MAX {
+            true => Err(Wrong::Long { what: "operations", limit: OPS_MAX }),
+            false => Ok(()),
+        }
+    }
+
+    fn register(&mut self) -> Result<u8, Wrong> {
+        if self.registers == REGISTERS_MAX {
+            return Err(Wrong::Long { what: "computed values", limit: REGISTERS_MAX });
+        }
+        self.registers += 1;
+        Ok((self.registers - 1) as u8)
+    }
+
+    fn set(&mut self, register: u8, value: Value) {
+        self.values[usize::from(register)] = Some(value);
+    }
+
+    fn value(&self, step: usize, source: Source) -> Result<Value, Wrong> {
+        match source {
+            Source::Const(value) => Ok(Value::Const(value)),
+            Source::Register(register) => self.values[usize::from(register)].ok_or(Wrong::Unset { step, register }),
+        }
+    }
+
+    fn in_register(&mut self, value: Value) -> Result<u8, Wrong> {
+        match value {
+            Value::Register(register) => Ok(register),
+            Value::Const(value) => {
+                let to = self.register()?;
+                self.ops.push(Op::Const { to, value });
+                Ok(to)
+            }
+        }
+    }
+
+    fn binary(&mut self, op: BinOp, a: Value, b: Value, width: u8) -> Result<Value, Wrong> {
+        let (a, b) = match (a, b) {
+            (Value::Const(a), Value::Const(b)) => return Ok(Value::Const(binary(op, a, b, width))),
+            (Value::Const(_), Value::Register(_)) if op.is_commutative() => (b, a),
+            _ => (a, b),
+        };
+        let a = self.in_register(a)?;
+        let to = self.register()?;
+        self.ops.push(match (op, b) {
+            (_, Value::Register(b)) => Op::Binary { op, to, a, b, width },
+            (BinOp::Add, Value::Const(b)) => Op::AddConst { to, a, width, b },
+            (BinOp::Sub, Value::Const(b)) => Op::AddConst { to, a, width, b: b.wrapping_neg() },
+            (_, Value::Const(b)) => Op::BinaryConst { op, to, a, width, b },
+        });
+        Ok(Value::Register(to))
+    }
+
+    fn load(&self, to: u8, bit: usize, width: u8) -> Op {
+        match window(bit, width, self.needs) {
+            Some((at, shift)) => Op::Load { to, at, shift, width },
+            None => Op::LoadBits { to, bit: bit as u16, width },
+        }
+    }
+
+    /// Adds 64 bits of the received frame to the sum. Bytes behind the last that a frame has are not read: the word moves back by an
+    /// even number of bytes, which leaves the sum as it is, or its bytes are loaded one by one.
+    fn sum_word(&mut self, at: usize, mask: u64) -> Result<(), Wrong> {
+        let excess = (at + 8).saturating_sub(self.needs).next_multiple_of(2);
+        if excess <= at && mask.trailing_zeros() as usize >= 8 * excess {
+            self.ops.push(Op::SumWord { at: (at - excess) as u16, mask: mask >> (8 * excess) });
+            return Ok(());
+        }
+        for part in 0..4 {
+            let mask = (mask >> (48 - 16 * part)) as u16;
+            for half in 0..2usize {
+                let byte = (mask >> (8 - 8 * half)) as u8;
+                if byte == 0 {
+                    continue;
+                }
+                let loaded = self.register()?;
+                self.ops.push(self.load(loaded, (at + 2 * part + half) * 8, 8));
+                let masked = self.binary(BinOp::And, Value::Register(loaded), Value::Const(byte.into()), 8)?;
+                let from = match half {
+                    0 => self.binary(BinOp::Shl, masked, Value::Const(8), 16)?,
+                    _ => masked,
+                };
+                let from = self.in_register(from)?;
+                self.ops.push(Op::SumValue { from });
+            }
+        }
+        Ok(())
+    }
+
+    /// Emits what is written. Returns whether the received head has to be kept.
+    fn write(&mut self) -> Result<bool, Wrong> {
+        let (replaced, head) = (usize::from(self.rewrite.replaced), usize::from(self.rewrite.head));
+        // Bytes of the new head that have been written so far. The received head's byte `i` lies at the new one's `i + head - replaced`.
+        let mut dirty = [false; WINDOW];
+        let mut keeps = false;
+        for write in std::mem::take(&mut self.writes) {
+            let (at, len) = match write {
+                Write::Store { bit, width, from } => {
+                    self.ops.push(store(bit, width, from, head));
+                    (bit / 8, (bit + usize::from(width)).div_ceil(8) - bit / 8)
+                }
+                Write::Copy { from, to, len } => {
+                    let overwritten = (from + head..from + head + len)
+                        .filter_map(|i| i.checked_sub(replaced))
+                        .any(|i| i < head && dirty[i]);
+                    keeps |= overwritten;
+                    if len != 0 && (overwritten || from + head != to + replaced) {
+                        self.ops.push(Op::Copy {
+                            from: from as u16,
+                            to: to as u16,
+                            len: len as u16,
+                            kept: overwritten,
+                        });
+                    }
+                    (to, len)
+                }
+            };
+            dirty[at..at + len].fill(true);
+        }
+        let mut bit = 0;
+        while bit < head * 8 {
+            match self.image.run(bit, head * 8) {
+                0 => bit += 1,
+                width => {
+                    let value =
+                        (bit..bit + width).fold(0, |v, b| v << 1 | u64::from(self.image.constants[b] == Some(true)));
+                    let op = match constant(bit, width as u8, value, head) {
+                        Some(op) => op,
+                        None => store(bit, width as u8, self.in_register(Value::Const(value))?, head),
+                    };
+                    self.ops.push(op);
+                    bit += width;
+                }
+            }
+        }
+        Ok(keeps)
+    }
+}
+
+impl Image {
+    fn put(&mut self, bit: usize, value: bool) {
+        self.written[bit] = true;
+        self.constants[bit] = Some(value);
+    }
+
+    fn overwrite(&mut self, bit: usize, width: usize) {
+        self.written[bit..bit + width].fill(true);
+        self.constants[bit..bit + width].fill(None);
+    }
+
+    /// How many constant bits from `bit` on one operation can write.
+    fn run(&self, bit: usize, end: usize) -> usize {
+        let max = 64 - bit % 8;
+        let run = self.constants[bit..end].iter().take(max).take_while(|b| b.is_some()).count();
+        // Whole bytes are cheap; what is left of them is for the next operation.
+        if bit % 8 == 0 && run >= 8 { run / 8 * 8 } else { run }
+    }
+}
+
+/// The place of eight bytes, before `end`, that cover the bits, and the shift of the bits in them.
+fn window(bit: usize, width: u8, end: usize) -> Option<(u16, u8)> {
+    let at = (bit / 8).min(end.checked_sub(8)?);
+    let shift = (at * 8 + 64).checked_sub(bit + usize::from(width))?;
+    Some((at as u16, shift as u8))
+}
+
+fn store(bit: usize, width: u8, from: u8, head: usize) -> Op {
+    let at = (bit / 8) as u16;
+    match (bit % 8, width) {
+        (0, 8) => Op::Store8 { from, at },
+        (0, 16) => Op::Store16 { from, at },
+        (0, 32) => Op::Store32 { from, at },
+        (0, 64) => Op::Store64 { from, at },
+        _ => match window(bit, width, head) {
+            Some((at, shift)) => Op::Store { from, at, shift, width },
+            None => Op::StoreBits { from, bit: bit as u16, width },
+        },
+    }
+}
+
+fn constant(bit: usize, width: u8, value: u64, head: usize) -> Option<Op> {
+    let at = (bit / 8) as u16;
+    Some(match (bit % 8, width) {
+        (0, 8) => Op::Put8 { at, value: value as u8 },
+        (0, 16) => Op::Put16 { at, value: value as u16 },
+        (0, 32) => Op::Put32 { at, value: value as u32 },
+        (0, 64) => Op::Put64 { at, value },
+        _ => {
+            let (at, shift) = window(bit, width, head)?;
+            Op::Put { at, shift, width, value: value & ones(width) }
+        }
+    })
+}

@@ -1,0 +1,350 @@
+use base::Bits;
+use ir::{BinOp, UnOp};
+use random::Random;
+
+use super::{Prepared, Wrong, arithmetic};
+use crate::path::{Rewrite, Source, Step, WINDOW, Word};
+
+const BINARY: [BinOp; 21] = [
+    BinOp::Add,
+    BinOp::Sub,
+    BinOp::Mul,
+    BinOp::Div,
+    BinOp::Mod,
+    BinOp::And,
+    BinOp::Or,
+    BinOp::Xor,
+    BinOp::Shl,
+    BinOp::Lshr,
+    BinOp::Ashr,
+    BinOp::SatAddU,
+    BinOp::SatSubU,
+    BinOp::SatAddS,
+    BinOp::SatSubS,
+    BinOp::Eq,
+    BinOp::Ne,
+    BinOp::Ult,
+    BinOp::Ule,
+    BinOp::Slt,
+    BinOp::Sle,
+];
+
+fn bits(width: u8, value: u64) -> Bits {
+    Bits::new(width.into(), value.into())
+}
+
+/// What `base::Bits` says.
+fn binary(op: BinOp, a: u64, b: u64, width: u8) -> u64 {
+    let (x, y) = (bits(width, a), bits(width, b));
+    let value = match op {
+        BinOp::Add => x.add(&y),
+        BinOp::Sub => x.sub(&y),
+        BinOp::Mul => x.mul(&y),
+        BinOp::Div => x.div_u(&y).unwrap_or(Bits::ones(width.into())),
+        BinOp::Mod => x.mod_u(&y).unwrap_or(x),
+        BinOp::And => x.and(&y),
+        BinOp::Or => x.or(&y),
+        BinOp::Xor => x.xor(&y),
+        BinOp::Shl => x.shl(b),
+        BinOp::Lshr => x.lshr(b),
+        BinOp::Ashr => x.ashr(b),
+        BinOp::SatAddU => x.sat_add_u(&y),
+        BinOp::SatSubU => x.sat_sub_u(&y),
+        BinOp::SatAddS => x.sat_add_s(&y),
+        BinOp::SatSubS => x.sat_sub_s(&y),
+        BinOp::Eq => Bits::from_bool(x == y),
+        BinOp::Ne => Bits::from_bool(x != y),
+        BinOp::Ult => Bits::from_bool(x.ult(&y)),
+        BinOp::Ule => Bits::from_bool(x.ule(&y)),
+        BinOp::Slt => Bits::from_bool(x.slt(&y)),
+        BinOp::Sle => Bits::from_bool(x.sle(&y)),
+    };
+    value.to_u64().expect("at most 64 bits")
+}
+
+fn unary(op: UnOp, a: u64, width: u8) -> u64 {
+    let x = bits(width, a);
+    match op {
+        UnOp::Not => x.not(),
+        UnOp::Neg => x.neg(),
+    }
+    .to_u64()
+    .expect("at most 64 bits")
+}
+
+#[test]
+fn arithmetic_is_that_of_bits() {
+    let mut random = Random::new(1);
+    for width in 1..=64 {
+        let max = u64::MAX >> (64 - width);
+        let edges = [0, 1, 2, max, max - max / 2, max / 2, width.into(), u64::from(width) - 1, u64::MAX];
+        let mut values = edges.to_vec();
+        values.extend((0..8).map(|_| random.next_u64()));
+        for (a, b) in values.iter().flat_map(|a| values.iter().map(move |b| (*a, *b))) {
+            for op in BINARY {
+                assert_eq!(
+                    arithmetic::binary(op, a, b, width),
+                    binary(op, a, b, width),
+                    "{op:?} {a:#x} {b:#x}, {width}"
+                );
+            }
+            for op in [UnOp::Not, UnOp::Neg] {
+                assert_eq!(arithmetic::unary(op, a, width), unary(op, a, width), "{op:?} {a:#x}, {width}");
+            }
+        }
+    }
+}
+
+/// The one's complement sum, an addition of 16 bits at a time.
+fn sum(parts: impl Iterator<Item = u16>) -> u16 {
+    parts.fold(0, |sum: u16, part| {
+        let (sum, carry) = sum.overflowing_add(part);
+        sum + u16::from(carry)
+    })
+}
+
+fn parts(value: u64) -> [u16; 4] {
+    [(value >> 48) as u16, (value >> 32) as u16, (value >> 16) as u16, value as u16]
+}
+
+fn bit_of(bytes: &[u8], bit: usize) -> bool {
+    bytes.get(bit / 8).is_some_and(|b| b >> (7 - bit % 8) & 1 != 0)
+}
+
+/// The new frame, bit by bit as the steps say.
+fn reference(rewrite: &Rewrite, frame: &[u8]) -> Vec<u8> {
+    let (replaced, head_len) = (usize::from(rewrite.replaced), usize::from(rewrite.head));
+    let mut head = vec![0; head_len];
+    if replaced == head_len {
+        head.copy_from_slice(&frame[..replaced]);
+    }
+    let set = |head: &mut Vec<u8>, bit: usize, value: bool| {
+        head[bit / 8] = head[bit / 8] & !(0x80 >> (bit % 8)) | u8::from(value) << (7 - bit % 8);
+    };
+    let mut registers = [0u64; 256];
+    for step in &rewrite.steps {
+        let value = |source: &Source| match source {
+            Source::Register(r) => registers[usize::from(*r)],
+            Source::Const(c) => *c,
+        };
+        match step {
+            Step::Load { to, bit, width } => {
+                let bits = usize::from(*bit)..usize::from(*bit) + usize::from(*width);
+                registers[usize::from(*to)] = bits.fold(0, |v, bit| v << 1 | u64::from(bit_of(frame, bit)));
+            }
+            Step::Binary { op, to, a, b, width } => {
+                registers[usize::from(*to)] = binary(*op, value(a), value(b), *width)
+            }
+            Step::Unary { op, to, a, width } => registers[usize::from(*to)] = unary(*op, value(a), *width),
+            Step::Select { to, cond, then, other } => {
+                registers[usize::from(*to)] = if value(cond) != 0 { value(then) } else { value(other) };
+            }
+            Step::Sum { to, words, values, constant } => {
+                let words = words.iter().flat_map(|word| {
+                    let at = usize::from(word.at) * 8;
+                    parts((0..64).fold(0, |v, i| v << 1 | u64::from(bit_of(frame, at + i))) & word.mask)
+                });
+                let values = values.iter().flat_map(|v| parts(value(v)));
+                registers[usize::from(*to)] = sum(words.chain(values).chain([*constant])).into();
+            }
+            Step::Store { bit, width, value: source } => {
+                let v = value(source);
+                for i in 0..usize::from(*width) {
+                    set(&mut head, usize::from(*bit) + i, v >> (usize::from(*width) - 1 - i) & 1 != 0);
+                }
+            }
+            Step::Bytes { at, bytes } => head[usize::from(*at)..][..bytes.len()].copy_from_slice(bytes),
+            Step::Copy { from, to, len } => {
+                let (from, to, len) = (usize::from(*from), usize::from(*to), usize::from(*len));
+                head[to..to + len].copy_from_slice(&frame[from..from + len]);
+            }
+        }
+    }
+    head.extend(&frame[replaced..]);
+    head
+}
+
+/// A random description, right for frames of `len` bytes.
+fn any_rewrite(random: &mut Random, len: usize) -> Rewrite {
+    let window = len.min(WINDOW);
+    let replaced = random.below(window as u64 + 1) as usize;
+    let head = if random.one_in(2) { replaced } else { random.below(100.min(WINDOW as u64) + 1) as usize };
+    let mut steps = Vec::new();
+    if head != replaced {
+        steps.push(Step::Bytes { at: 0, bytes: (0..head).map(|_| random.next_u64() as u8).collect() });
+    }
+    let mut set: Vec<u8> = Vec::new();
+    for _ in 0..random.below(24) {
+        let source = |random: &mut Random| match set.is_empty() || random.one_in(3) {
+            true => Source::Const(random.next_u64() >> random.below(64)),
+            false => Source::Register(*random.pick(&set)),
+        };
+        let to = random.below(6) as u8 * 51;
+        let width = *random.pick(&[1, 3, 8, 13, 16, 24, 32, 48, 57, 64]);
+        let step = match random.below(9) {
+            0 if window * 8 >= usize::from(width) => {
+                let bit = random.below((window * 8 - usize::from(width)) as u64 + 1);
+                Step::Load { to, bit: (if random.one_in(2) { bit } else { bit & !7 }) as u16, width }
+            }
+            1 => Step::Binary { op: *random.pick(&BINARY), to, a: source(random), b: source(random), width },
+            2 => Step::Unary { op: *random.pick(&[UnOp::Not, UnOp::Neg]), to, a: source(random), width },
+            3 => Step::Select { to, cond: source(random), then: source(random), other: source(random) },
+            4 if window >= 2 => {
+                let words = (0..random.below(4)).map(|_| {
+                    let at = random.below(window as u64 / 2) as usize * 2;
+                    let mask = random.next_u64() | random.next_u64();
+                    let inside = (window - at).min(8);
+                    Word { at: at as u16, mask: mask & u64::MAX << (64 - 8 * inside) }
+                });
+                let words = words.collect();
+                let values = (0..random.below(3)).map(|_| source(random)).collect();
+                Step::Sum { to, words, values, constant: random.next_u64() as u16 }
+            }
+            5 | 6 if head * 8 >= usize::from(width) => {
+                let bit = random.below((head * 8 - usize::from(width)) as u64 + 1);
+                let bit = (if random.one_in(2) { bit } else { bit & !7 }) as u16;
+                Step::Store { bit, width, value: source(random) }
+            }
+            7 => {
+                let at = random.below(head as u64 + 1) as usize;
+                let len = random.below((head - at) as u64 + 1);
+                Step::Bytes { at: at as u16, bytes: (0..len).map(|_| random.next_u64() as u8).collect() }
+            }
+            8 => {
+                let len = random.below(head.min(window) as u64 + 1) as u16;
+                let from = random.below((window - usize::from(len)) as u64 + 1) as u16;
+                let to = random.below((head - usize::from(len)) as u64 + 1) as u16;
+                Step::Copy { from, to, len }
+            }
+            _ => continue,
+        };
+        if let Step::Load { to, .. }
+        | Step::Binary { to, .. }
+        | Step::Unary { to, .. }
+        | Step::Select { to, .. }
+        | Step::Sum { to, .. } = &step
+        {
+            set.push(*to);
+        }
+        steps.push(step);
+    }
+    Rewrite { steps: steps.into(), replaced: replaced as u16, head: head as u16, max_len: u32::MAX }
+}
+
+#[test]
+fn rewriting_is_that_of_the_steps_bit_by_bit() {
+    let mut random = Random::new(2);
+    for case in 0..20_000 {
+        let len = random.below(if case % 4 == 0 { 12 } else { 300 }) as usize;
+        let rewrite = any_rewrite(&mut random, len);
+        let prepared = Prepared::new(&rewrite).unwrap_or_else(|wrong| panic!("{wrong}: {rewrite:?}"));
+        let mut buffer: Vec<u8> = (0..128 + len + 8).map(|_| random.next_u64() as u8).collect();
+        let frame = buffer[128..128 + len].to_vec();
+        let before = buffer.clone();
+        let (start, new_len) = prepared.run(&mut buffer, 128, len).expect("there is room");
+        assert_eq!(buffer[start..start + new_len], reference(&rewrite, &frame), "{rewrite:?}\n{frame:02x?}");
+        assert_eq!(start + new_len, 128 + len, "the payload stays");
+        assert_eq!(buffer[..start], before[..start], "nothing before the frame changes");
+        assert_eq!(buffer[128 + len..], before[128 + len..], "nothing behind the frame changes");
+    }
+}
+
+#[test]
+fn without_room_nothing_changes() {
+    let grow = Rewrite {
+        steps: Box::new([Step::Bytes { at: 0, bytes: vec![1; 20].into() }]),
+        replaced: 10,
+        head: 20,
+        max_len: 50,
+    };
+    let grow = Prepared::new(&grow).expect("right");
+    let mut buffer = [7; 64];
+    assert_eq!(grow.run(&mut buffer, 9, 40), None, "headroom of 9 bytes");
+    assert_eq!(grow.run(&mut buffer, 20, 41), None, "more than the longest frame");
+    assert_eq!(grow.run(&mut buffer, 20, 9), None, "a frame that is too short");
+    assert_eq!(grow.run(&mut buffer, 30, 40), None, "a frame that ends behind the buffer");
+    assert_eq!(grow.run(&mut buffer, usize::MAX, 40), None, "no frame at all");
+    assert_eq!(buffer, [7; 64]);
+    assert_eq!(grow.run(&mut buffer, 10, 40), Some((0, 50)));
+    assert_eq!((buffer[..20].to_vec(), buffer[20..].to_vec()), (vec![1; 20], vec![7; 44]));
+}
+
+/// What a router does: two addresses, a TTL, and the header's checksum anew.
+pub(crate) fn router(macs: [u8; 12]) -> Rewrite {
+    let words = [
+        Word { at: 14, mask: u64::MAX },
+        Word { at: 22, mask: 0x00ff_0000_ffff_ffff },
+        Word { at: 30, mask: !0 << 32 },
+    ];
+    Rewrite {
+        steps: Box::new([
+            Step::Bytes { at: 0, bytes: macs.into() },
+            Step::Load { to: 0, bit: 22 * 8, width: 8 },
+            Step::Binary { op: BinOp::Sub, to: 0, a: Source::Register(0), b: Source::Const(1), width: 8 },
+            Step::Store { bit: 22 * 8, width: 8, value: Source::Register(0) },
+            Step::Binary { op: BinOp::Shl, to: 1, a: Source::Register(0), b: Source::Const(8), width: 16 },
+            Step::Sum { to: 2, words: words.into(), values: Box::new([Source::Register(1)]), constant: 0 },
+            Step::Unary { op: UnOp::Not, to: 2, a: Source::Register(2), width: 16 },
+            Step::Store { bit: 24 * 8, width: 16, value: Source::Register(2) },
+        ]),
+        replaced: 34,
+        head: 34,
+        max_len: u32::MAX,
+    }
+}
+
+#[test]
+fn a_router_keeps_the_checksum_right() {
+    let router = Prepared::new(&router([9; 12])).expect("right");
+    assert!(!router.keeps, "nothing is read that has been overwritten");
+    let mut random = Random::new(3);
+    for _ in 0..1000 {
+        let mut frame: Vec<u8> = (0..34).map(|_| random.next_u64() as u8).collect();
+        let ttl = frame[22];
+        assert_eq!(router.run(&mut frame, 0, 34), Some((0, 34)));
+        assert_eq!((&frame[..12], frame[22]), (&[9; 12][..], ttl.wrapping_sub(1)));
+        let parts = frame[14..].chunks(2).map(|p| u16::from_be_bytes([p[0], p[1]]));
+        assert_eq!(sum(parts), 0xffff, "RFC 1071: the sum of a header with its checksum");
+    }
+}
+
+#[test]
+fn wrong_descriptions_are_refused() {
+    let refused = |replaced, head, steps: &[Step]| {
+        Prepared::new(&Rewrite { steps: steps.into(), replaced, head, max_len: 99 }).expect_err("wrong").to_string()
+    };
+    let load = |bit, width| Step::Load { to: 0, bit, width };
+    let store = |bit, width, value| Step::Store { bit, width, value };
+    assert_eq!(refused(0, 300, &[]), "a head of 300 bytes; a rewriting covers at most 256");
+    assert_eq!(refused(9, 9, &[load(2048, 1)]), "step 0: what it loads ends at bit 2049, behind the last one, 2048");
+    assert_eq!(refused(9, 9, &[load(0, 0)]), "step 0: a value of 0 bits; values have 1 to 64");
+    assert_eq!(refused(9, 9, &[load(0, 65)]), "step 0: a value of 65 bits; values have 1 to 64");
+    assert_eq!(
+        refused(9, 9, &[load(0, 8), store(66, 8, Source::Register(0))]),
+        "step 1: what it stores ends at bit 74, behind the last one, 72"
+    );
+    assert_eq!(
+        refused(9, 9, &[store(0, 8, Source::Register(3))]),
+        "step 0: reads register 3, which no step before it sets"
+    );
+    let word = Word { at: 3, mask: 1 };
+    let odd = Step::Sum { to: 0, words: Box::new([word]), values: Box::new([]), constant: 0 };
+    assert_eq!(refused(20, 20, &[odd]), "step 0: a word of a sum begins at byte 3, which is odd");
+    let copy = Step::Copy { from: 250, to: 0, len: 7 };
+    assert_eq!(refused(9, 9, &[copy]), "step 0: what it copies ends at bit 2056, behind the last one, 2048");
+    let bytes = Step::Bytes { at: 65_535, bytes: vec![0; 9].into() };
+    assert_eq!(refused(9, 9, &[bytes]), "step 0: what it writes ends at bit 524352, behind the last one, 72");
+    assert_eq!(
+        refused(4, 8, &[Step::Bytes { at: 0, bytes: vec![0; 7].into() }]),
+        "the new head has another length than the received one, and no step writes its bit 56"
+    );
+    assert_eq!(
+        Prepared::new(&Rewrite { steps: vec![load(0, 8); 300].into(), replaced: 1, head: 1, max_len: 1 }),
+        Err(Wrong::Long { what: "computed values", limit: 256 })
+    );
+    let far = Step::Copy { from: 0, to: 1, len: 1 };
+    assert_eq!(
+        Prepared::new(&Rewrite { steps: vec![far; 5000].into(), replaced: 2, head: 2, max_len: 1 }),
+        Err(Wrong::Long { what: "operations", limit: 1024 })
+    );
+}

@@ -17,7 +17,7 @@
 //! | file | holds |
 //! | --- | --- |
 //! | `trace/value.rs`, `nodes.rs` | symbolic values and the graph of computed ones |
-//! | `trace/arith.rs` | arithmetic on them |
+//! | `trace/arith.rs`, `linear.rs` | arithmetic on them; checksums |
 //! | `trace/run.rs` | a pass, what was consulted, the record for a flow processor |
 //! | `trace/exec.rs`, `packet.rs` | operations, parser, deparser |
 //! | `trace/emit.rs`, `steps.rs` | the rewriting |
@@ -28,6 +28,7 @@
 mod arith;
 mod emit;
 mod exec;
+mod linear;
 mod nodes;
 mod packet;
 mod run;
@@ -149,7 +150,8 @@ impl Tracer {
     ) -> Result<Traced<T>, Untraceable> {
         let mut known = Known { mask: [0; WINDOW], length: false };
         for _ in 0..PASSES_MAX {
-            let tables = tables.as_mut().map(|tables| &mut **tables as &mut dyn Tables);
+            let mut tables = tables.as_mut().map(|tables| &mut **tables as &mut dyn Tables);
+            tables.iter_mut().for_each(|tables| tables.begin());
             let mut run = Run::new(self, frame, &known, tables);
             let (fate, rewrite, value) = self.pass(&mut run, port, decide)?;
             run.check()?;

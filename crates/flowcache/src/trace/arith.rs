@@ -18,7 +18,8 @@ impl Run<'_> {
             self.fail(|| format!("it computes more than {NODES_MAX} values"));
             return Part::constant(width, value);
         }
-        self.nodes.make(kind, width, value)
+        let range = self.range_of(&kind, width);
+        self.nodes.make(kind, width, value, range)
     }
 
     /// `a op b`.
@@ -254,6 +255,11 @@ impl Run<'_> {
             let bit = Value::from_part(*bit);
             return if (with.value == 1) == wants { bit } else { self.unary(UnOp::Not, &bit) };
         }
+        if let [(p, q)] = &pieces[..]
+            && let Some(is_equal) = self.are_equal_sums(p, q)
+        {
+            return constant(is_equal);
+        }
         // In chunks of at most 64 bits, all of which must be equal.
         let mut chunks = vec![(Value::empty(), Value::empty())];
         for (p, q) in pieces {
@@ -310,6 +316,7 @@ impl Run<'_> {
             }
         }
         all.push(Part::constant(16, fold(constant).into()));
+        let all = self.cancelled(&all).unwrap_or(all);
         if all.is_const() {
             return Value::constant(16, value.into());
         }

@@ -36,6 +36,10 @@ pub(super) enum Kind {
 pub(super) struct Node {
     pub kind: Kind,
     pub width: u32,
+    /// For the traced frame.
+    pub value: u64,
+    /// The least and the largest one for any frame.
+    pub range: (u64, u64),
 }
 
 /// All nodes of a run.
@@ -55,10 +59,10 @@ impl Nodes {
     }
 
     /// The value of an operation, which is `value` for the traced frame.
-    pub fn make(&mut self, kind: Kind, width: u32, value: u64) -> Part {
+    pub fn make(&mut self, kind: Kind, width: u32, value: u64, range: (u64, u64)) -> Part {
         let list = &mut self.list;
         let node = *self.numbers.entry(kind).or_insert_with_key(|kind| {
-            list.push(Rc::new(Node { kind: kind.clone(), width }));
+            list.push(Rc::new(Node { kind: kind.clone(), width, value, range }));
             list.len() as u32 - 1
         });
         Part { origin: Origin::Node { node, lo: 0 }, width, value }

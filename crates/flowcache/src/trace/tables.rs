@@ -22,6 +22,9 @@ pub struct Lookup {
 
 /// Tables that can say why they found what they found.
 pub trait Tables {
+    /// A pass of the trace begins: what was looked up before is looked up again.
+    fn begin(&mut self) {}
+
     /// Looks a key up (`ir::Op::Apply`). `None` if that cannot be said for other packets.
     ///
     /// All keys that agree in the bits of `consulted` find the same.

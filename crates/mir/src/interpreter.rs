@@ -1,0 +1,254 @@
+//! Runs functions instruction by instruction: what a module means, and the oracle for passes and compiled code.
+//!
+//! Memory is [`Memory`]; what is outside of the module, runtime functions and tables, is a [`Host`]. Other threads are
+//! not there: atomic operations are a load and a store. A module that is run has passed the verifier.
+
+use crate::compute;
+use crate::function::{Function, Module};
+use crate::memory::{Fault, Memory};
+use crate::op::{Access, Address, Callee, Edge, Op, Terminator};
+use crate::types::{Block, ByteOrder, FunctionId, Region, Regions, RuntimeId, TableId, Type, Value, low_bits};
+
+/// Most active functions.
+pub const DEPTH_MAX: usize = 64;
+
+/// What is outside of a module.
+pub trait Host {
+    /// Calls a function of the runtime; its result, or anything if it has none.
+    ///
+    /// # Errors
+    ///
+    /// Any [`Fault`] ends the run.
+    fn call(&mut self, memory: &mut Memory, id: RuntimeId, args: &[u64]) -> Result<u64, Fault>;
+
+    /// The entry that a table has for a key, or 0.
+    ///
+    /// # Errors
+    ///
+    /// Any [`Fault`] ends the run.
+    fn lookup(&mut self, memory: &mut Memory, table: TableId, key: &[u64]) -> Result<u64, Fault>;
+}
+
+/// A host without functions and tables.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoHost;
+
+impl Host for NoHost {
+    fn call(&mut self, _: &mut Memory, id: RuntimeId, _: &[u64]) -> Result<u64, Fault> {
+        Err(Fault::Host(format!("there is no runtime function {}", id.0)))
+    }
+
+    fn lookup(&mut self, _: &mut Memory, table: TableId, _: &[u64]) -> Result<u64, Fault> {
+        Err(Fault::Host(format!("there is no table {}", table.0)))
+    }
+}
+
+/// What a value is while a function runs.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Datum {
+    Integer(u128),
+    /// A key that is looked up.
+    Probe(TableId, Vec<u64>),
+}
+
+impl Datum {
+    fn integer(&self) -> u128 {
+        match self {
+            Datum::Integer(number) => *number,
+            Datum::Probe(..) => 0,
+        }
+    }
+}
+
+/// An active function.
+struct Frame<'m> {
+    function: &'m Function,
+    /// By value; those that are not defined yet are zero.
+    values: Vec<Datum>,
+    /// Addresses of slots, by slot.
+    slots: Vec<u64>,
+    /// Stack slots of callers.
+    below: usize,
+    block: Block,
+    /// The next instruction of the block.
+    next: usize,
+}
+
+/// Runs a function of a module; its result. `fuel` is the number of instructions that the run may take.
+///
+/// # Errors
+///
+/// Why the run ended early.
+pub fn run(
+    module: &Module,
+    function: FunctionId,
+    args: &[u128],
+    memory: &mut Memory,
+    host: &mut dyn Host,
+    fuel: u64,
+) -> Result<Option<u128>, Fault> {
+    let mut fuel = fuel;
+    let args = args.iter().map(|arg| Datum::Integer(*arg)).collect();
+    let mut frames = vec![Frame::new(&module.functions[function.index()], args, memory)];
+    loop {
+        let frame = frames.last_mut().expect("one until the first returns");
+        let data = frame.function.block(frame.block);
+        fuel = fuel.checked_sub(1).ok_or(Fault::Fuel)?;
+        let Some(inst) = data.insts.get(frame.next) else {
+            if let Some(result) = frame.terminator(&data.terminator)? {
+                memory.pop(frame.below);
+                frames.pop();
+                let Some(caller) = frames.last_mut() else { return Ok(result) };
+                let call = &caller.function.block(caller.block).insts[caller.next];
+                caller.next += 1;
+                if let (Some(value), Some(result)) = (call.result, result) {
+                    caller.values[value.index()] = Datum::Integer(result);
+                }
+            }
+            continue;
+        };
+        if let Op::Call(Callee::Function(id), args) = &inst.op {
+            let args = args.iter().map(|arg| frame.values[arg.index()].clone()).collect();
+            if frames.len() == DEPTH_MAX {
+                return Err(Fault::Depth(DEPTH_MAX));
+            }
+            // The caller goes on behind the call when this one returns.
+            frames.push(Frame::new(&module.functions[id.index()], args, memory));
+            continue;
+        }
+        let ty = inst.result.map_or(Type::I64, |result| frame.function.type_of(result));
+        let datum = frame.operation(&inst.op, ty, memory, host)?;
+        if let Some(result) = inst.result {
+            frame.values[result.index()] = datum;
+        }
+        frame.next += 1;
+    }
+}
+
+impl<'m> Frame<'m> {
+    fn new(function: &'m Function, args: Vec<Datum>, memory: &mut Memory) -> Frame<'m> {
+        let below = memory.slots();
+        let slots = function.slots.iter().map(|slot| memory.push(slot.bytes, slot.align)).collect();
+        let mut values = vec![Datum::Integer(0); function.values.len()];
+        for (param, arg) in function.params().iter().zip(args) {
+            values[param.index()] = arg;
+        }
+        Frame { function, values, slots, below, block: function.entry(), next: 0 }
+    }
+
+    fn get(&self, value: Value) -> u128 {
+        self.values[value.index()].integer()
+    }
+
+    fn word(&self, value: Value) -> u64 {
+        self.get(value) as u64
+    }
+
+    fn address(&self, address: &Address) -> u64 {
+        self.word(address.base).wrapping_add_signed(address.offset.into())
+    }
+
+    fn type_of(&self, value: Value) -> Type {
+        self.function.type_of(value)
+    }
+
+    fn operation(&mut self, op: &Op, ty: Type, memory: &mut Memory, host: &mut dyn Host) -> Result<Datum, Fault> {
+        Ok(Datum::Integer(match op {
+            Op::Const(number) => *number,
+            Op::Unary(op, a) => compute::unary(*op, ty, self.get(*a)),
+            Op::Binary(op, a, b) => compute::binary(*op, ty, self.get(*a), self.get(*b)),
+            Op::Compare(op, a, b) => compute::compare(*op, self.type_of(*a), self.get(*a), self.get(*b)).into(),
+            Op::Select(condition, a, b) => self.get(if self.get(*condition) != 0 { *a } else { *b }),
+            Op::Cast(op, a) => compute::cast(*op, self.type_of(*a), ty, self.get(*a)),
+            Op::Pack(parts) => compute::pack(parts, |part| self.get(part.value)),
+            Op::Hash(words) => compute::hash(words.map(|word| self.get(word))),
+            Op::StackAddress(slot, offset) => self.slots[slot.index()].wrapping_add_signed((*offset).into()).into(),
+            Op::Load(access, address) => {
+                let bytes = access.bytes.into();
+                ordered(access, memory.load(access.regions, self.address(address), bytes)?)
+            }
+            Op::Store(access, address, value) => {
+                let number = self.get(*value) & low_bits(8 * u32::from(access.bytes));
+                let bytes = access.bytes.into();
+                memory.store(access.regions, self.address(address), bytes, ordered(access, number))?;
+                0
+            }
+            Op::Atomic(op, regions, address, value) => {
+                let operand = self.get(*value);
+                self.change(memory, *regions, address, ty, |old| compute::atomic(*op, ty, old, operand))?
+            }
+            Op::CompareExchange(regions, address, expected, new) => {
+                let (expected, new) = (self.get(*expected), self.get(*new));
+                self.change(memory, *regions, address, ty, |old| if old == expected { new } else { old })?
+            }
+            Op::Count(address, value) => {
+                let operand = self.get(*value);
+                let add = |old| compute::binary(crate::op::Binary::Add, Type::I64, old, operand);
+                self.change(memory, Region::Counter.into(), address, Type::I64, add)?
+            }
+            Op::ProbeIssue(table, words) => {
+                return Ok(Datum::Probe(*table, words.iter().map(|word| self.word(*word)).collect()));
+            }
+            Op::ProbeTake(probe) => match &self.values[probe.index()] {
+                Datum::Probe(table, key) => host.lookup(memory, *table, key)?.into(),
+                Datum::Integer(_) => 0,
+            },
+            Op::Call(Callee::Runtime(id), args) => {
+                let args: Vec<u64> = args.iter().map(|arg| self.word(*arg)).collect();
+                u128::from(host.call(memory, *id, &args)?) & ty.mask()
+            }
+            // `run` does calls of functions.
+            Op::Call(Callee::Function(_), _) | Op::Prefetch(..) | Op::Phase(_) => 0,
+        }))
+    }
+
+    /// Changes an integer in memory; its old value.
+    fn change(
+        &self,
+        memory: &mut Memory,
+        regions: Regions,
+        address: &Address,
+        ty: Type,
+        change: impl FnOnce(u128) -> u128,
+    ) -> Result<u128, Fault> {
+        let (address, bytes) = (self.address(address), ty.bits() / 8);
+        let old = memory.load(regions, address, bytes)?;
+        memory.store(regions, address, bytes, change(old))?;
+        Ok(old)
+    }
+
+    fn follow(&mut self, edge: &Edge) {
+        // All arguments are read before a parameter changes.
+        let args: Vec<Datum> = edge.args.iter().map(|arg| self.values[arg.index()].clone()).collect();
+        for (param, arg) in self.function.block(edge.block).params.iter().zip(args) {
+            self.values[param.index()] = arg;
+        }
+        (self.block, self.next) = (edge.block, 0);
+    }
+
+    /// Ends the block; the result if the function returns.
+    fn terminator(&mut self, terminator: &Terminator) -> Result<Option<Option<u128>>, Fault> {
+        match terminator {
+            Terminator::Jump(edge) => self.follow(edge),
+            Terminator::Branch(value, then, other) => {
+                self.follow(if self.get(*value) != 0 { then } else { other });
+            }
+            Terminator::Switch(value, cases, default) => {
+                let number = self.word(*value);
+                let case = cases.iter().find(|(case, _)| *case == number);
+                self.follow(case.map_or(default, |(_, edge)| edge));
+            }
+            Terminator::Return(value) => return Ok(Some(value.map(|value| self.get(value)))),
+            Terminator::Unreachable => return Err(Fault::Unreachable(self.function.name.clone())),
+        }
+        Ok(None)
+    }
+}
+
+/// An integer for bytes in the access's order, given for the other.
+fn ordered(access: &Access, number: u128) -> u128 {
+    match access.order {
+        ByteOrder::Little => number,
+        ByteOrder::Big => number.swap_bytes() >> (128 - 8 * u32::from(access.bytes)),
+    }
+}

@@ -1,0 +1,209 @@
+//! Branch simplification: decided branches, empty blocks, blocks that follow one another, unreachable blocks.
+//!
+//! - A branch or switch on a constant, or whose edges are all the same, is a jump; one on a negation is turned.
+//! - *Jump threading*: an edge to a block without instructions that jumps on, or that branches on a parameter for which
+//!   the edge passes a constant, leads where that leads.
+//! - A block with one predecessor that jumps to it becomes part of that.
+//! - Blocks that no path leads to leave the layout.
+//!
+//! Needs: a well-formed function. Guarantees: every block in the layout is reachable; no edge leads to a block that only
+//! jumps on, unless something else uses its parameters or it jumps in a circle.
+//!
+//! ```text
+//! v1 = const.i1 1
+//! branch v1, b1, b2                         v1 = const.i1 1
+//! b1:                              =>       v2 = load.i32 be4 frame v0
+//!   jump b3                                 return v2
+//! b3:
+//!   v2 = load.i32 be4 frame v0
+//!   return v2
+//! ```
+//!
+//! Tests: `tests/passes/branches.mir`.
+
+use crate::cfg::Cfg;
+use crate::function::{Definition, Function, Module, Replacements};
+use crate::op::{Edge, Op, Terminator, Unary};
+use crate::types::{Block, Value};
+use std::collections::HashMap;
+
+/// Empty blocks that an edge is led through at a time; more are left for the next run, and circles end.
+const STEPS_MAX: usize = 16;
+
+/// Runs the pass.
+pub(super) fn run(_: &Module, function: &mut Function) -> bool {
+    let mut changed = false;
+    // Merging makes blocks empty, threading makes branches decided.
+    for _ in 0..3 {
+        let again = decide(function) | thread(function) | remove_unreachable(function) | merge(function);
+        changed |= again;
+        if !again {
+            break;
+        }
+    }
+    changed
+}
+
+/// What an operation defines a value by.
+fn made_by<'f>(function: &'f Function, definitions: &[Option<Definition>], value: Value) -> Option<&'f Op> {
+    match definitions.get(value.index()).copied().flatten()? {
+        Definition::Inst(block, i) => Some(&function.block(block).insts[i].op),
+        Definition::Param(..) => None,
+    }
+}
+
+/// Branches whose outcome is known become jumps.
+fn decide(function: &mut Function) -> bool {
+    let definitions = function.definitions();
+    let mut changed = false;
+    for block in function.layout.clone() {
+        let decided = match &function.block(block).terminator {
+            Terminator::Branch(value, then, other) => match made_by(function, &definitions, *value) {
+                _ if then.block == other.block && then.args == other.args => Some(Terminator::Jump(then.clone())),
+                Some(Op::Const(number)) => Some(Terminator::Jump(if *number != 0 { then } else { other }.clone())),
+                Some(Op::Unary(Unary::Not, of)) => Some(Terminator::Branch(*of, other.clone(), then.clone())),
+                _ => None,
+            },
+            Terminator::Switch(value, cases, default) => {
+                let is_default = |edge: &Edge| edge.block == default.block && edge.args == default.args;
+                match made_by(function, &definitions, *value) {
+                    Some(Op::Const(number)) => {
+                        let case = cases.iter().find(|(case, _)| u128::from(*case) == *number);
+                        Some(Terminator::Jump(case.map_or(default, |(_, edge)| edge).clone()))
+                    }
+                    _ if cases.is_empty() => Some(Terminator::Jump(default.clone())),
+                    _ if cases.iter().any(|(_, edge)| is_default(edge)) => {
+                        let weight = cases.iter().filter(|(_, edge)| is_default(edge)).map(|(_, edge)| edge.weight);
+                        let weight = weight.fold(default.weight, u32::saturating_add);
+                        let cases = cases.iter().filter(|(_, edge)| !is_default(edge)).cloned().collect();
+                        Some(Terminator::Switch(*value, cases, Edge { weight, ..default.clone() }))
+                    }
+                    _ => None,
+                }
+            }
+            _ => None,
+        };
+        if let Some(mut decided) = decided {
+            if let Terminator::Jump(edge) = &mut decided {
+                edge.weight = 1;
+            }
+            function.block_mut(block).terminator = decided;
+            changed = true;
+        }
+    }
+    changed
+}
+
+/// Leads edges past empty blocks.
+fn thread(function: &mut Function) -> bool {
+    let definitions = function.definitions();
+    // By block: whether its parameters are used by its own terminator alone, so that edges may pass it by.
+    let mut is_passable: Vec<bool> = function.blocks.iter().map(|block| block.insts.is_empty()).collect();
+    for &block in &function.layout {
+        let data = function.block(block);
+        let mut uses = |value: Value| match definitions[value.index()] {
+            Some(Definition::Param(of, _)) if of != block => is_passable[of.index()] = false,
+            _ => {}
+        };
+        data.insts.iter().for_each(|inst| inst.op.operands(&mut uses));
+        data.terminator.operands(&mut uses);
+    }
+    let mut changed = false;
+    for block in function.layout.clone() {
+        let mut terminator = std::mem::replace(&mut function.block_mut(block).terminator, Terminator::Unreachable);
+        for edge in terminator.edges_mut() {
+            for _ in 0..STEPS_MAX {
+                let target = edge.block;
+                if !is_passable[target.index()] || target == block {
+                    break;
+                }
+                let Some(next) = beyond(function, &definitions, edge) else { break };
+                *edge = Edge { weight: edge.weight, ..next };
+                changed = true;
+            }
+        }
+        function.block_mut(block).terminator = terminator;
+    }
+    changed
+}
+
+/// Where an edge to an empty block leads, if that is known.
+fn beyond(function: &Function, definitions: &[Option<Definition>], edge: &Edge) -> Option<Edge> {
+    let data = function.block(edge.block);
+    let arg = |value: Value| match data.params.iter().position(|param| *param == value) {
+        Some(i) => edge.args[i],
+        None => value,
+    };
+    let next = match &data.terminator {
+        Terminator::Jump(next) => next,
+        Terminator::Branch(value, then, other) => {
+            match (data.params.contains(value), made_by(function, definitions, arg(*value))) {
+                (true, Some(Op::Const(number))) => {
+                    if *number != 0 {
+                        then
+                    } else {
+                        other
+                    }
+                }
+                _ => return None,
+            }
+        }
+        Terminator::Switch(value, cases, default) => {
+            match (data.params.contains(value), made_by(function, definitions, arg(*value))) {
+                (true, Some(Op::Const(number))) => {
+                    let case = cases.iter().find(|(case, _)| u128::from(*case) == *number);
+                    case.map_or(default, |(_, edge)| edge)
+                }
+                _ => return None,
+            }
+        }
+        Terminator::Return(_) | Terminator::Unreachable => return None,
+    };
+    (next.block != edge.block)
+        .then(|| Edge { args: next.args.iter().map(|value| arg(*value)).collect(), ..next.clone() })
+}
+
+fn remove_unreachable(function: &mut Function) -> bool {
+    let cfg = Cfg::new(function);
+    let before = function.layout.len();
+    function.layout.retain(|block| cfg.is_reachable(*block));
+    function.layout.len() != before
+}
+
+/// Appends blocks to the one block that jumps to them.
+fn merge(function: &mut Function) -> bool {
+    let mut edges: HashMap<Block, usize> = HashMap::new();
+    for block in &function.layout {
+        for edge in function.block(*block).terminator.edges() {
+            *edges.entry(edge.block).or_default() += 1;
+        }
+    }
+    let mut replacements = Replacements::new(function);
+    let mut is_gone = vec![false; function.blocks.len()];
+    for block in function.layout.clone() {
+        if is_gone[block.index()] {
+            continue;
+        }
+        while let Terminator::Jump(edge) = &function.block(block).terminator {
+            let (next, args) = (edge.block, edge.args.clone());
+            if edges[&next] != 1 || next == block || next == function.entry() {
+                break;
+            }
+            let data = function.block_mut(next);
+            let params = std::mem::take(&mut data.params);
+            let insts = std::mem::take(&mut data.insts);
+            let terminator = std::mem::replace(&mut data.terminator, Terminator::Unreachable);
+            for (param, arg) in params.into_iter().zip(args) {
+                replacements.add(param, arg);
+            }
+            is_gone[next.index()] = true;
+            let data = function.block_mut(block);
+            data.insts.extend(insts);
+            data.terminator = terminator;
+        }
+    }
+    let changed = is_gone.contains(&true);
+    function.layout.retain(|block| !is_gone[block.index()]);
+    function.replace(&replacements);
+    changed
+}

@@ -77,6 +77,10 @@ pub struct Entry {
     pub renewed_us: u64,
     /// Hits, halved with each sweep.
     recent: u32,
+    /// Another one for each entry, and after each change of one.
+    pub serial: u64,
+    /// Its packets cannot be known by their frames (`crate::front`).
+    pub is_untraceable: bool,
     size: usize,
 }
 
@@ -129,6 +133,7 @@ pub struct Cache {
     bytes: usize,
     hand: usize,
     lookups: u64,
+    serial: u64,
     /// Entries that made room.
     pub evictions: u64,
 }
@@ -151,6 +156,7 @@ impl Cache {
             bytes: 0,
             hand: 0,
             lookups: 0,
+            serial: 0,
             evictions: 0,
         }
     }
@@ -188,6 +194,15 @@ impl Cache {
     /// An entry, if there is one of this number.
     pub fn get_mut(&mut self, at: u32) -> Option<&mut Entry> {
         self.slots.get_mut(at as usize)?.as_mut()
+    }
+
+    /// An entry that is to become another: what was made of it before is no longer right.
+    pub fn get_mut_anew(&mut self, at: u32) -> Option<&mut Entry> {
+        self.serial += 1;
+        let serial = self.serial;
+        let entry = self.get_mut(at)?;
+        (entry.serial, entry.is_untraceable) = (serial, false);
+        Some(entry)
     }
 
     /// The mask of an entry.
@@ -242,12 +257,12 @@ impl Cache {
         None
     }
 
-    /// Notes a hit.
-    pub fn touch(entry: &mut Entry, bytes: u32, now_us: u64) {
-        entry.packets += 1;
-        entry.bytes += u64::from(bytes);
-        entry.used_us = now_us;
-        entry.recent = entry.recent.saturating_add(1);
+    /// Notes hits.
+    pub fn touch(entry: &mut Entry, packets: u64, bytes: u64, now_us: u64) {
+        entry.packets += packets;
+        entry.bytes += bytes;
+        entry.used_us = entry.used_us.max(now_us);
+        entry.recent = entry.recent.saturating_add(u32::try_from(packets).unwrap_or(u32::MAX));
     }
 
     /// Adds a megaflow; what it replaces or evicts goes to `gone`.
@@ -271,6 +286,7 @@ impl Cache {
         let Some(masked) = &mut self.masks[at as usize] else { return NONE };
         let mask = Arc::clone(&masked.mask);
         let hash = hash(self.seed, &mask.words, mask.length, packet);
+        self.serial += 1;
         let entry = Entry {
             mask: at,
             hash,
@@ -286,6 +302,8 @@ impl Cache {
             used_us: now_us,
             renewed_us: now_us,
             recent: 1,
+            serial: self.serial,
+            is_untraceable: false,
             size,
         };
         self.bytes += size;

@@ -20,6 +20,7 @@ pub mod expiry;
 pub mod features;
 pub mod flow;
 pub mod flow_mod;
+mod front;
 mod groups;
 pub mod host;
 pub mod key;

@@ -1,6 +1,8 @@
 //! What packet workers call: the flow cache in front of translations.
 //!
 //! ```text
+//! frame ─▶ front ─▶ known, changed and sent (crate::front)
+//!            │
 //! process ─▶ cache ─┬─ hit, still right ─────────────────────────────────▶ effects
 //!                   ├─ hit, something changed ─┬─ not what it depends on ──▶ effects
 //!                   │                          └─ translate anew ──────────▶ effects
@@ -24,13 +26,14 @@ use crate::cache::{Cache, Entry, Packet};
 use crate::controllers::PacketInEvent;
 use crate::effects::{Effects, Runner, add_counts};
 use crate::flow::Flow;
+use crate::front::{Front, Known, State};
 use crate::key::Layout;
 use crate::normal::Stations;
 use crate::pending::{Begin, Pending};
 use crate::tables::Tables;
 use crate::translate::{Control, Shared, Subject, Translation, translate};
 use crate::vm::Vm;
-use abi::flows::{Arrival, FlowProcessor, FlowTables, Frame, Outputs};
+use abi::flows::{Arrival, FlowProcessor, FlowTables, Frame, FrameCache, Outputs, Received};
 use openflow::Error;
 use openflow::message::{FlowMod, PacketIn};
 use std::collections::HashMap;
@@ -88,6 +91,8 @@ pub trait ProgramRunner: Send + Sync {
 /// A worker's cache in numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CacheStats {
+    /// Packets that were known by their frames.
+    pub frame_hits: u64,
     /// Hits of the exact-match front.
     pub exact_hits: u64,
     /// Hits of megaflows by their masks.
@@ -108,6 +113,12 @@ pub struct CacheStats {
     pub revalidations: u64,
     /// Packet-ins whose frames were lost on their way.
     pub captures_lost: u64,
+    /// Kinds of frames that are known.
+    pub frames: u64,
+    /// Megaflows of records that were traced for that, and those of them whose packets cannot be known by their frames.
+    pub traces: u64,
+    /// See there.
+    pub untraceable: u64,
 }
 
 macro_rules! published {
@@ -124,11 +135,27 @@ macro_rules! published {
         }
     };
 }
-published!(exact_hits, megaflow_hits, misses, bypassed, entries, masks, limit, evictions, revalidations, captures_lost);
+published!(
+    frame_hits,
+    exact_hits,
+    megaflow_hits,
+    misses,
+    bypassed,
+    entries,
+    masks,
+    limit,
+    evictions,
+    revalidations,
+    captures_lost,
+    frames,
+    traces,
+    untraceable
+);
 
 /// What the workers of a bridge share.
 pub struct Pipeline {
     shared: Shared,
+    program: Arc<ir::Program>,
     programs: RwLock<Option<Arc<dyn ProgramRunner>>>,
     use_: AtomicU8,
     /// Grows when counts are asked for.
@@ -153,8 +180,10 @@ impl Pipeline {
     pub fn new(control: Arc<dyn Control>, program: &ir::Program) -> Result<Arc<Pipeline>, String> {
         let vm = Arc::new(Vm::new(program)?);
         let shared = Shared { control, vm, stations: Arc::new(Stations::default()) };
+        let program = Arc::new(program.clone());
         Ok(Arc::new_cyclic(|this| Pipeline {
             shared,
+            program,
             programs: RwLock::default(),
             use_: AtomicU8::new(Use::Auto as u8),
             sync: AtomicU64::new(0),
@@ -244,6 +273,7 @@ impl Pipeline {
             runner: Runner::new(&layout, &self.shared.vm),
             shared: self.shared.clone(),
             cache: Cache::new(&layout),
+            front: Front::new(&self.program, &layout),
             worth: Worth::default(),
             dirty: Vec::new(),
             flushed_us: 0,
@@ -279,6 +309,7 @@ pub struct Processor {
     layout: Arc<Layout>,
     runner: Runner,
     cache: Cache,
+    front: Option<Front>,
     worth: Worth,
     /// Entries with counts that have not been added.
     dirty: Vec<u32>,
@@ -325,7 +356,8 @@ impl Processor {
                     if entry.packets == 0 {
                         self.dirty.push(hit.entry);
                     }
-                    Cache::touch(entry, arrival.bytes, now_us);
+                    Cache::touch(entry, 1, u64::from(arrival.bytes), now_us);
+                    self.make_known(hit.entry, arrival, *generation, now_us);
                     if hit.is_exact {
                         self.stats.exact_hits += 1;
                     } else {
@@ -356,6 +388,37 @@ impl Processor {
         *generation = self.generation();
     }
 
+    /// Makes the frames of a megaflow known.
+    fn make_known(&mut self, at: u32, arrival: &Arrival<'_>, generation: u64, now_us: u64) {
+        let Some(front) = &mut self.front else { return };
+        if arrival.start != 0 || arrival.frame.is_empty() {
+            return;
+        }
+        let Some(mask) = self.cache.mask_of(at).cloned() else { return };
+        // What makes room was counted before: see `process`.
+        let mut gone = |known: Known| debug_assert!(known.packets == 0, "counts are lost");
+        if let Some(entry) = self.cache.get_mut(at) {
+            let frame = (arrival.frame, arrival.port);
+            front.learn(frame, &mask, (at, entry), generation, now_us, &mut gone);
+        }
+    }
+
+    /// Adds what the front has counted to the megaflows that its packets belong to. To be called before any of these ends or becomes
+    /// another.
+    fn fold(&mut self) {
+        let Some(front) = &mut self.front else { return };
+        let (cache, dirty) = (&mut self.cache, &mut self.dirty);
+        front.fold(|known| {
+            let entry = cache.get_mut(known.entry).filter(|entry| entry.serial == known.serial);
+            debug_assert!(entry.is_some(), "counts are lost");
+            let Some(entry) = entry else { return };
+            if entry.packets == 0 {
+                dirty.push(known.entry);
+            }
+            Cache::touch(entry, known.packets, known.bytes, known.used_us);
+        });
+    }
+
     /// Takes one packet through the tables. `None` if its translation is for nobody else.
     fn translate(
         &mut self,
@@ -383,6 +446,7 @@ impl Processor {
     /// Adds counts that were held back.
     fn flush(&mut self, now_us: u64) {
         self.flushed_us = now_us;
+        self.fold();
         let mut renewals = Vec::new();
         {
             let tables = self.shared.control.tables();
@@ -416,6 +480,11 @@ impl Processor {
         self.stats.limit = self.cache.limit() as u64;
         self.stats.evictions = self.cache.evictions;
         self.stats.captures_lost = self.runner.captures.lost;
+        if let Some(front) = &self.front {
+            self.stats.frame_hits = front.hits;
+            self.stats.frames = front.len() as u64;
+            (self.stats.traces, self.stats.untraceable) = (front.traces, front.failures);
+        }
         self.published.set(&self.stats);
     }
 
@@ -426,13 +495,22 @@ impl Processor {
         let flush = self.pipeline.as_ref().map_or(0, |pipeline| pipeline.flush.load(Ordering::Acquire));
         if self.emptied != flush {
             self.emptied = flush;
-            let shared = &self.shared;
-            self.cache.clear(&mut |gone| settle(shared, &gone));
+            self.empty();
         }
         if is_asked || now_us.saturating_sub(self.flushed_us) >= FLUSH_US {
             self.flush(now_us);
             self.published.synced.store(asked, Ordering::Release);
         }
+    }
+
+    /// Forgets all megaflows.
+    fn empty(&mut self) {
+        self.fold();
+        if let Some(front) = &mut self.front {
+            front.clear();
+        }
+        let shared = &self.shared;
+        self.cache.clear(&mut |gone| settle(shared, &gone));
     }
 
     /// Looks at some entries: idle ones end, outdated ones are translated again.
@@ -470,6 +548,7 @@ impl Processor {
     }
 
     fn end(&mut self, at: u32) {
+        self.fold();
         if let Some(entry) = self.cache.remove(at) {
             settle(&self.shared, &entry);
         }
@@ -478,6 +557,7 @@ impl Processor {
     /// Translates an entry again. If it decides by bits that the entry does not have, or learns, packets do that themselves.
     fn revalidate(&mut self, at: u32, generation: u64, now_us: u64) {
         self.stats.revalidations += 1;
+        self.fold();
         let learns = self.cache.get(at).is_none_or(|e| !e.effects.learned.is_empty() || !e.effects.stations.is_empty());
         let example = self.cache.example(at, self.layout.words());
         let (false, Some((record, bytes, start))) = (learns, example) else { return self.end(at) };
@@ -489,7 +569,7 @@ impl Processor {
         if translation.would_learn || !translation.is_repeatable || !self.cache.covers(at, &translation) {
             return self.end(at);
         }
-        if let Some(entry) = self.cache.get_mut(at) {
+        if let Some(entry) = self.cache.get_mut_anew(at) {
             // What was counted belongs to the flows of before.
             let before = std::mem::replace(&mut entry.effects, translation.effects);
             add_counts(&before, entry.packets, entry.bytes, entry.used_us);
@@ -528,13 +608,52 @@ fn add_lookups(tables: &Tables, effects: &Effects, packets: u64) {
     }
 }
 
+impl FrameCache for Processor {
+    fn is_used(&mut self, now_us: u64) -> bool {
+        let use_ = self.pipeline.as_ref().map_or(Use::Auto, |pipeline| pipeline.cache_use());
+        let is_on = match use_ {
+            Use::Never => false,
+            Use::Auto => !self.worth.is_off(),
+            Use::Always => true,
+        };
+        is_on && self.front.as_mut().is_some_and(|front| front.is_worth(now_us))
+    }
+
+    fn decide(&mut self, frames: &mut [Received<'_>], port: u32, now_us: u64) {
+        let generation = self.generation();
+        let (shared, cache, dirty) = (&self.shared, &mut self.cache, &mut self.dirty);
+        let Some(front) = &mut self.front else { return };
+        front.decide(frames, port, now_us, generation, &mut |known| {
+            let Some(entry) = cache.get_mut(known.entry).filter(|entry| entry.serial == known.serial) else {
+                debug_assert!(known.packets == 0, "counts are lost");
+                return State::Gone;
+            };
+            if entry.generation == generation || is_unchanged(shared, entry, generation) {
+                known.generation = generation;
+                return State::Right;
+            }
+            if known.packets > 0 {
+                dirty.push(known.entry);
+                Cache::touch(entry, known.packets, known.bytes, known.used_us);
+                known.packets = 0;
+            }
+            State::Gone
+        });
+    }
+}
+
 impl FlowProcessor for Processor {
+    fn front(&mut self) -> Option<&mut dyn FrameCache> {
+        Some(self)
+    }
+
     fn process(&mut self, batch: &mut [Arrival<'_>], now_us: u64, outputs: &mut dyn Outputs) {
         self.shared.control.pending().tick(now_us);
         let use_ = self.pipeline.as_ref().map_or(Use::Auto, |pipeline| pipeline.cache_use());
         let is_used = self.worth.is_used(use_, now_us);
         let begin = Instant::now();
         let mut generation = self.generation();
+        self.fold();
         for (packet, arrival) in batch.iter_mut().enumerate() {
             if is_used {
                 self.through_cache(packet, arrival, &mut generation, now_us, outputs);
@@ -588,8 +707,7 @@ impl FlowProcessor for Processor {
 
 impl Drop for Processor {
     fn drop(&mut self) {
-        let shared = &self.shared;
-        self.cache.clear(&mut |gone| settle(shared, &gone));
+        self.empty();
         self.publish();
         self.published.synced.store(u64::MAX, Ordering::Release);
     }

@@ -1,0 +1,310 @@
+//! The flow cache's front: megaflows of frames (`flowcache`), for packets that need no parser then.
+//!
+//! ```text
+//! frame ─▶ front ─┬─ known ─▶ changed and sent
+//!                 └─ parser ─▶ megaflows of records ─┬─ hit ─▶ effects ─▶ traced: known from then on
+//!                              (crate::cache)        └─ miss ─▶ translation
+//! ```
+//!
+//! What the front knows is made of a megaflow's mask and effects, run symbolically between the program's parser and deparser. It is
+//! right as long as that megaflow is; its packets are counted there. Only megaflows are taken whose packets leave by one port or none,
+//! changed by writes and header actions; all others are left to [`crate::effects`].
+//!
+//! **Worth.** A trace takes as long as thousands of lookups, so traces get [`TRACE_SHARE`] of the time at most, and a megaflow is traced
+//! when it is hit for the second time. A front that hardly knows a packet is not asked for a while, as `cache::worth` does it.
+
+use crate::cache::Entry;
+use crate::effects::Effect;
+use crate::key::{Layout, Part};
+use abi::flows::{Received, Verdict};
+use abi::packet::BATCH_MAX;
+use flowcache::cache::{Cache, Frame, NONE};
+use flowcache::trace::{Decision, Fate, Run, Tracer, Untraceable};
+use ir::OpenFlow;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Traces get one part of so many of the time.
+const TRACE_SHARE: u64 = 8;
+/// Time for traces that can be saved up.
+const TRACE_TIME_MAX: Duration = Duration::from_millis(2);
+/// Frames that it knows at most.
+const LIMIT: usize = 1 << 18;
+/// Packets after which it is looked at how many it knew.
+const WINDOW: u32 = 4096;
+/// It is asked as long as it knows one packet of so many.
+const WORTH: u32 = 8;
+/// For how long it is not asked otherwise, first and at most.
+const OFF_US: (u64, u64) = (10_000, 1_280_000);
+
+/// What it knows of frames.
+#[derive(Debug)]
+pub(crate) struct Known {
+    /// The megaflow that it is made of ([`Entry::serial`]).
+    pub entry: u32,
+    pub serial: u64,
+    /// The generation of everything at which it was right for the last time.
+    pub generation: u64,
+    /// Not added to the megaflow yet.
+    pub packets: u64,
+    pub bytes: u64,
+    pub used_us: u64,
+    verdict: Verdict,
+}
+
+/// How it is with one packet.
+pub(crate) enum State {
+    /// Nobody has changed anything.
+    Right,
+    /// What it is made of is gone or may be another.
+    Gone,
+}
+
+/// The front of a worker's cache.
+pub(crate) struct Front {
+    tracer: Tracer,
+    openflow: OpenFlow,
+    ttl_exceeded: Option<Part>,
+    cache: Cache<Known>,
+    /// Those with counts that have not been added.
+    dirty: Vec<u32>,
+    /// Time for traces, and until when it was counted.
+    time: Duration,
+    counted_us: u64,
+    asked: u32,
+    knew: u32,
+    off_us: u64,
+    off_until_us: u64,
+    /// Packets that it knew.
+    pub hits: u64,
+    /// Traces, and those of them that came to nothing.
+    pub traces: u64,
+    pub failures: u64,
+}
+
+impl std::fmt::Debug for Front {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Front").field("len", &self.cache.len()).finish_non_exhaustive()
+    }
+}
+
+impl Front {
+    /// An empty one for a program.
+    pub(crate) fn new(program: &Arc<ir::Program>, layout: &Layout) -> Option<Front> {
+        Some(Front {
+            tracer: Tracer::new(Arc::clone(program)),
+            openflow: program.openflow.clone()?,
+            ttl_exceeded: layout.ttl_exceeded(),
+            cache: Cache::new(layout.seed(), LIMIT),
+            dirty: Vec::new(),
+            time: Duration::ZERO,
+            counted_us: 0,
+            asked: 0,
+            knew: 0,
+            off_us: 0,
+            off_until_us: 0,
+            hits: 0,
+            traces: 0,
+            failures: 0,
+        })
+    }
+
+    /// Whether it is worth asking.
+    pub(crate) fn is_worth(&mut self, now_us: u64) -> bool {
+        if now_us < self.off_until_us {
+            return false;
+        }
+        if self.asked >= WINDOW {
+            let is_worth = self.knew >= self.asked / WORTH || self.cache.is_empty();
+            (self.asked, self.knew) = (0, 0);
+            if !is_worth {
+                self.off_us = (self.off_us * 2).clamp(OFF_US.0, OFF_US.1);
+                self.off_until_us = now_us + self.off_us;
+                return false;
+            }
+            self.off_us = 0;
+        }
+        !self.cache.is_empty()
+    }
+
+    /// How many kinds of frames it knows.
+    pub(crate) fn len(&self) -> usize {
+        self.cache.len()
+    }
+
+    /// Says what becomes of frames, and changes those that are sent. `check` says whether what an entry is made of is still right, and
+    /// renews its generation if so.
+    pub(crate) fn decide(
+        &mut self,
+        frames: &mut [Received<'_>],
+        port: u32,
+        now_us: u64,
+        generation: u64,
+        check: &mut dyn FnMut(&mut Known) -> State,
+    ) {
+        let mut hits = [NONE; BATCH_MAX];
+        let hits = &mut hits[..frames.len()];
+        let mut looked_up = [Frame { buffer: &[], offset: 0, len: 0, port }; BATCH_MAX];
+        for (to, received) in looked_up.iter_mut().zip(&*frames) {
+            let frame = &received.frame;
+            *to = Frame { buffer: frame.buffer, offset: frame.offset, len: frame.len, port };
+        }
+        self.cache.lookup(&looked_up[..frames.len()], hits);
+        let mut knew = 0;
+        for (received, at) in frames.iter_mut().zip(hits) {
+            let Some((known, rewrite)) = self.cache.get_mut(*at) else { continue };
+            if known.generation != generation
+                && let State::Gone = check(known)
+            {
+                // It is made anew when its packets have been translated anew.
+                self.cache.remove(*at);
+                continue;
+            }
+            let frame = &mut received.frame;
+            let len = frame.len;
+            if let Verdict::Send { .. } = known.verdict {
+                let Some((offset, len)) = rewrite.run(frame.buffer, frame.offset, frame.len) else { continue };
+                (frame.offset, frame.len) = (offset, len);
+            }
+            received.verdict = known.verdict;
+            if known.packets == 0 {
+                self.dirty.push(*at);
+            }
+            known.packets += 1;
+            known.bytes += len as u64;
+            known.used_us = now_us;
+            knew += 1;
+        }
+        self.hits += u64::from(knew);
+        self.knew += knew;
+        self.asked += frames.len() as u32;
+    }
+
+    /// Gives out what was counted since the last time.
+    pub(crate) fn fold(&mut self, mut add: impl FnMut(&Known)) {
+        for at in self.dirty.drain(..) {
+            if let Some((known, _)) = self.cache.get_mut(at) {
+                add(known);
+                (known.packets, known.bytes) = (0, 0);
+            }
+        }
+    }
+
+    /// Forgets everything; what was counted has been given out.
+    pub(crate) fn clear(&mut self) {
+        self.cache.clear(|_| {});
+        self.dirty.clear();
+    }
+
+    /// Whether there is time for a trace.
+    fn has_time(&mut self, now_us: u64) -> bool {
+        let passed = Duration::from_micros(now_us.saturating_sub(self.counted_us) / TRACE_SHARE);
+        self.counted_us = now_us;
+        self.time = (self.time + passed).min(TRACE_TIME_MAX);
+        !self.time.is_zero()
+    }
+
+    /// Makes a frame of a megaflow known. `mask` is the megaflow's. What makes room goes to `gone`.
+    pub(crate) fn learn(
+        &mut self,
+        (frame, port): (&[u8], u32),
+        mask: &crate::cache::Mask,
+        (at, entry): (u32, &mut Entry),
+        generation: u64,
+        now_us: u64,
+        gone: &mut dyn FnMut(Known),
+    ) {
+        if entry.is_untraceable || !self.has_time(now_us) {
+            return;
+        }
+        let begin = Instant::now();
+        self.traces += 1;
+        let made = self.trace(frame, port, mask, &entry.effects.list);
+        self.time = self.time.saturating_sub(begin.elapsed());
+        let Ok((pattern, rewrite, verdict)) = made else {
+            self.failures += 1;
+            entry.is_untraceable = true;
+            return;
+        };
+        let known =
+            Known { entry: at, serial: entry.serial, generation, packets: 0, bytes: 0, used_us: now_us, verdict };
+        // Refused if there are too many masks; its packets take the way of records then.
+        let _ = self.cache.insert(port, &pattern, rewrite, known, gone);
+    }
+
+    fn trace(
+        &self,
+        frame: &[u8],
+        port: u32,
+        mask: &crate::cache::Mask,
+        effects: &[Effect],
+    ) -> Result<(flowcache::path::Pattern, flowcache::run::Prepared, Verdict), Untraceable> {
+        let traced = self.tracer.trace(frame, port, &mut |run| {
+            for (word, bits) in &mask.words {
+                run.consult(*word, *bits);
+            }
+            self.take(run, effects)
+        })?;
+        let mut pattern = traced.pattern;
+        if mask.length != 0 {
+            (pattern.shortest, pattern.longest) = (frame.len() as u32, frame.len() as u32);
+        }
+        // The verdict is the flow's, unless the program itself drops the packet, which is counted by its reason then.
+        let verdict = match (traced.fate, traced.value) {
+            (Fate::Drop(reason), _) => Verdict::Drop { reason },
+            (Fate::Send(_), Some(verdict)) => verdict,
+            (Fate::Send(port), None) => Verdict::Send { port, queue: 0 },
+        };
+        let rewrite = flowcache::run::Prepared::new(&traced.rewrite).map_err(|error| Untraceable(error.to_string()))?;
+        Ok((pattern, rewrite, verdict))
+    }
+
+    /// Takes a symbolic record through effects.
+    fn take(&self, run: &mut Run<'_>, effects: &[Effect]) -> Result<Decision<Verdict>, Untraceable> {
+        for effect in effects {
+            match effect {
+                Effect::Write { word, mask, value } => run.write(*word, *mask, *value),
+                Effect::Move(places) => {
+                    let bits = |place: &crate::key::Place| -> Vec<(u32, u32, u32)> {
+                        let mut parts = place.parts.clone();
+                        parts.sort_by_key(|part| part.at);
+                        parts.iter().map(|part| (part.word, part.shift, part.width)).collect()
+                    };
+                    run.copy(&bits(&places.0), &bits(&places.1));
+                }
+                Effect::Run { action, args, checks_ttl } => {
+                    let Some((stage, table)) = self.openflow.actions else {
+                        return Err(refused("the program has no header actions"));
+                    };
+                    run.run_action(stage, table, *action, args)?;
+                    if let (true, Some(flag)) = (*checks_ttl, self.ttl_exceeded)
+                        && run.consult(flag.word, flag.mask()) != 0
+                    {
+                        return Err(refused("a TTL is over"));
+                    }
+                }
+                Effect::Save(words) => run.save(words),
+                Effect::Restore(_) => run.restore(),
+                Effect::Output { port, queue, max_len, is_modified, is_last: true } => {
+                    let value = Verdict::Send { port: *port, queue: *queue };
+                    return Ok(Decision::Send {
+                        egress_port: *port,
+                        max_len: *max_len,
+                        is_modified: *is_modified,
+                        value,
+                    });
+                }
+                Effect::Nothing => {}
+                Effect::Output { .. } => return Err(refused("several outputs")),
+                Effect::Capture { .. } => return Err(refused("a packet for a controller")),
+                Effect::Meter { .. } => return Err(refused("a meter")),
+                Effect::Again { .. } => return Err(refused("a further pass")),
+            }
+        }
+        Ok(Decision::Drop(Verdict::Drop { reason: None }))
+    }
+}
+
+fn refused(why: &str) -> Untraceable {
+    Untraceable(why.to_string())
+}

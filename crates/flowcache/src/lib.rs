@@ -15,4 +15,5 @@
 pub mod cache;
 pub mod path;
 pub mod run;
+pub mod tables;
 pub mod trace;

@@ -42,7 +42,7 @@ use ir::layout::RecordLayout;
 use ir::{EntryKind, Intrinsic, Program, ReplicationPoint, SlotId};
 pub use run::Run;
 use std::sync::Arc;
-pub use tables::{Bytes, Counted, Lookup, Place, Tables};
+pub use tables::{Bytes, Counted, Entries, Looked, Lookup, Place, Tables};
 use value::{Origin, Part, Value};
 
 /// Blocks that a pass may go through; with loops, that is soon reached.
@@ -50,6 +50,9 @@ const BLOCKS_MAX: u32 = 1 << 14;
 
 /// Passes of a trace. Most need two.
 const PASSES_MAX: u32 = 8;
+
+/// The name of the program's counter for packets whose egress port says drop.
+const INGRESS_DROP: &str = "ingress drop";
 
 /// Why a frame's way is no path.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -94,6 +97,8 @@ pub struct Traced<T> {
     pub fate: Fate,
     /// Counters, in order.
     pub counted: Vec<Counted>,
+    /// Lookups, in order: whose entries are in use.
+    pub lookups: Vec<Looked>,
     /// What was decided; `None` if the packet did not come so far.
     pub value: Option<T>,
 }
@@ -120,6 +125,8 @@ pub struct Tracer {
     layout: RecordLayout,
     /// By word of a record: the slot, and the place of the word's lowest bit in it.
     words: Vec<(u32, u32)>,
+    /// By slot: what it holds when a packet comes.
+    zeros: Vec<Value>,
 }
 
 impl Tracer {
@@ -128,7 +135,8 @@ impl Tracer {
         let layout = RecordLayout::new(&program);
         let words = program.slots.iter().enumerate();
         let words = words.flat_map(|(i, slot)| (0..slot.width.div_ceil(64)).map(move |k| (i as u32, 64 * k))).collect();
-        Tracer { program, layout, words }
+        let zeros = program.slots.iter().map(|slot| Value::constant(slot.width, 0)).collect();
+        Tracer { program, layout, words, zeros }
     }
 
     /// Where slots lie in the record.
@@ -137,11 +145,24 @@ impl Tracer {
     }
 
     /// Traces a frame that came by `port`. When the `Ingress` entry hands it over, `decide` says where it goes, once in each pass and
-    /// always the same for the same record; what it reads it must consult. Lookups of the program itself ask `tables`.
+    /// always the same for the same record; what it reads it must consult. Tables of the program are not looked up.
     ///
     /// # Errors
     /// If the frame's way is no path: why.
     pub fn trace<T>(
+        &self,
+        frame: &[u8],
+        port: u32,
+        decide: &mut dyn FnMut(&mut Run<'_>) -> Result<Decision<T>, Untraceable>,
+    ) -> Result<Traced<T>, Untraceable> {
+        self.trace_with(frame, port, None, decide)
+    }
+
+    /// As [`trace`](Tracer::trace); lookups of the program itself ask `tables`.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn trace_with<T>(
         &self,
         frame: &[u8],
         port: u32,
@@ -158,11 +179,68 @@ impl Tracer {
             if run.consulted == known {
                 let pattern = pattern(&run);
                 debug_assert!(covers(&pattern, frame), "a frame is not in its own pattern");
-                return Ok(Traced { pattern, rewrite, fate, counted: std::mem::take(&mut run.counted), value });
+                let (counted, lookups) = (std::mem::take(&mut run.counted), std::mem::take(&mut run.lookups));
+                return Ok(Traced { pattern, rewrite, fate, counted, lookups, value });
             }
             known = run.consulted.clone();
         }
         Err(Untraceable(format!("what decides still grows after {PASSES_MAX} passes")))
+    }
+
+    /// Traces a frame through a program whose own tables decide. A packet that is handed over goes to one port, as the intrinsics say;
+    /// what asks for copies, or to be parsed again, is no path.
+    ///
+    /// # Errors
+    /// If the frame's way is no path: why.
+    pub fn trace_program(&self, frame: &[u8], port: u32, tables: &mut dyn Tables) -> Result<Traced<()>, Untraceable> {
+        if self.program.queues {
+            return Err(Untraceable("the program's packets wait in queues".to_string()));
+        }
+        let mut path = self.trace_with(frame, port, Some(tables), &mut |run| self.unicast(run))?;
+        if path.fate == Fate::Drop(None) {
+            path.fate = Fate::Drop(self.program.drops.iter().position(|name| name == INGRESS_DROP).map(|i| i as u32));
+        }
+        Ok(path)
+    }
+
+    /// What becomes of a packet at the end of ingress that asks for nothing but a port; as the datapath's engine does it.
+    fn unicast(&self, run: &mut Run<'_>) -> Result<Decision<()>, Untraceable> {
+        let mut asked = |which| {
+            let Some(slot) = self.program.intrinsic(which) else { return 0 };
+            let value = run.slots[slot.index()].clone();
+            run.consult_value(&value);
+            value.concrete()
+        };
+        let refused = |what: &str| Err(Untraceable(format!("it asks for {what}")));
+        if asked(Intrinsic::CloneFlag) != 0 {
+            return refused("a clone");
+        }
+        if asked(Intrinsic::DropFlag) != 0 {
+            return Ok(Decision::Drop(()));
+        }
+        if asked(Intrinsic::ResubmitFlag) != 0 {
+            return refused("a resubmission");
+        }
+        // The engine reads so many bits of it.
+        if asked(Intrinsic::MulticastGroup) as u32 != 0 {
+            return refused("copies for a multicast group");
+        }
+        let to = asked(Intrinsic::EgressSpec);
+        if self.program.drop_port == Some(to) {
+            return Ok(Decision::Drop(()));
+        }
+        self.set(run, Intrinsic::InstanceType, |width| Value::constant(width, self.program.instance_types.normal));
+        self.set(run, Intrinsic::EgressRid, |width| Value::constant(width, 0));
+        for which in [
+            Intrinsic::EgressTimestamp,
+            Intrinsic::EnqueueTimestamp,
+            Intrinsic::EnqueueDepth,
+            Intrinsic::DequeueDelta,
+            Intrinsic::DequeueDepth,
+        ] {
+            self.set(run, which, |width| volatile(width, which));
+        }
+        Ok(Decision::Send { egress_port: to as u32, max_len: u32::MAX, is_modified: true, value: () })
     }
 
     fn pass<T>(

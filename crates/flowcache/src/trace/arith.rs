@@ -3,7 +3,7 @@
 //! Constants fold, bits that an operation only moves stay parts, and everything else on at most 64 bits makes a node. What is wider and
 //! not bitwise consults its operands. The meaning of operations is `ir::BinOp::apply`'s.
 
-use super::nodes::{Kind, NODES_MAX, fold, ones_sum};
+use super::nodes::{DEPTH_MAX, Kind, NODES_MAX, fold, ones_sum};
 use super::run::Run;
 use super::value::{Origin, Part, Value, low};
 use base::Bits;
@@ -13,13 +13,15 @@ use ir::{BinOp, UnOp};
 const SUM_PARTS_MAX: usize = 256;
 
 impl Run<'_> {
+    /// A node, or a constant if there are too many of them.
     pub(super) fn make(&mut self, kind: Kind, width: u32, value: u64) -> Part {
-        if self.nodes.len() >= NODES_MAX {
-            self.fail(|| format!("it computes more than {NODES_MAX} values"));
+        let depth = 1 + kind.operands().map(|operand| self.nodes.depth(operand)).max().unwrap_or(0);
+        if self.nodes.len() >= NODES_MAX || depth > DEPTH_MAX {
+            kind.operands().for_each(|operand| self.consult_value(operand));
             return Part::constant(width, value);
         }
         let range = self.range_of(&kind, width);
-        self.nodes.make(kind, width, value, range)
+        self.nodes.make(kind, width, value, (range, depth))
     }
 
     /// `a op b`.
@@ -118,8 +120,7 @@ impl Run<'_> {
     /// Bit by bit; pieces of which neither operand is constant become nodes of at most 64 bits.
     fn bitwise(&mut self, op: BinOp, a: &Value, b: &Value) -> Value {
         let mut pieces = Pieces::default();
-        let zipped: Vec<(Part, Part)> = a.zip(b).collect();
-        for (p, q) in zipped {
+        for (p, q) in a.zip(b) {
             if p == q {
                 match op {
                     BinOp::Xor => pieces.push(self, op, Part::constant(p.width, 0)),
@@ -177,8 +178,7 @@ impl Run<'_> {
         self.refuse_volatile([cond, then, other]);
         let mut done = Value::empty();
         let mut waiting = (Value::empty(), Value::empty());
-        let zipped: Vec<(Part, Part)> = then.zip(other).collect();
-        for (p, q) in zipped {
+        for (p, q) in then.zip(other) {
             if p == q {
                 self.flush_select(cond, &mut waiting, &mut done);
                 done.push(p);

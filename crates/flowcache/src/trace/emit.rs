@@ -38,7 +38,8 @@ impl Run<'_> {
             self.fail(|| format!("its {whole} bytes are cut to {max_len}"));
         }
         self.longest = self.longest.min((max_len - max_len.min(head)).saturating_add(replaced));
-        if !self.packet.is_rewritten {
+        // What earlier passes did not know makes another one necessary.
+        if !self.packet.is_rewritten || self.consulted != *self.known {
             return Rewrite { max_len, ..Rewrite::default() };
         }
         let bits = self.head_bits();

@@ -2,7 +2,7 @@
 
 use super::Untraceable;
 use super::run::Run;
-use super::tables::{Bytes, Counted, Lookup, Place};
+use super::tables::{Bytes, Counted, Looked, Lookup, Place};
 use super::value::{Origin, Value};
 use base::Bits;
 use base::ids::{BlockId, ExternId, SlotId, StageId, TableId};
@@ -245,6 +245,7 @@ impl Run<'_> {
                     selector.iter().for_each(|key| self.consult_value(key));
                 }
                 self.matched.push(found.args.as_slice().into());
+                self.lookups.push(Looked { table, hit: found.hit, entry: found.entry });
                 found
             }
         };

@@ -160,6 +160,9 @@ impl Run<'_> {
         let is_whole = lo == 0 && node.width == width;
         let minus = (MODULUS - factor) % MODULUS;
         form.count += 1;
+        if form.count > BITS_MAX {
+            return None;
+        }
         match &node.kind {
             Kind::Unary { op: UnOp::Not, a } => {
                 form.constant = (form.constant + factor * (low(width) % MODULUS)) % MODULUS;

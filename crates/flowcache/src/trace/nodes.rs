@@ -3,10 +3,14 @@
 use super::value::{Origin, Part, Value};
 use ir::{BinOp, UnOp};
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::rc::Rc;
 
-/// Nodes of a run at most. Walks of the graph are recursive.
+/// Nodes of a run at most. What would be one more is consulted.
 pub(super) const NODES_MAX: usize = 1000;
+
+/// Nodes on a way down a graph at most, whose walks are recursive.
+pub(super) const DEPTH_MAX: u32 = 64;
 
 /// An operation on values of at most 64 bits.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -40,13 +44,57 @@ pub(super) struct Node {
     pub value: u64,
     /// The least and the largest one for any frame.
     pub range: (u64, u64),
+    /// Nodes on the longest way down, this one included.
+    pub depth: u32,
+}
+
+impl Kind {
+    pub fn operands(&self) -> impl Iterator<Item = &Value> {
+        let all = match self {
+            Kind::Binary { a, b, .. } => [Some(a), Some(b), None],
+            Kind::Unary { a, .. } => [Some(a), None, None],
+            Kind::Select { cond, then, other } => [Some(cond), Some(then), Some(other)],
+            Kind::Sum { data } => [Some(data), None, None],
+        };
+        all.into_iter().flatten()
+    }
 }
 
 /// All nodes of a run.
 #[derive(Debug, Default)]
 pub(super) struct Nodes {
     list: Vec<Rc<Node>>,
-    numbers: HashMap<Kind, u32>,
+    numbers: HashMap<Kind, u32, BuildHasherDefault<Mix>>,
+}
+
+/// A hash function for short lists of small numbers, which need not withstand anybody: runs are short.
+#[derive(Default)]
+pub(super) struct Mix(u64);
+
+impl Hasher for Mix {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u64((*byte).into()));
+    }
+
+    fn write_u32(&mut self, value: u32) {
+        self.write_u64(value.into());
+    }
+
+    fn write_u64(&mut self, value: u64) {
+        self.0 = (self.0.rotate_left(5) ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+
+    fn write_usize(&mut self, value: usize) {
+        self.write_u64(value as u64);
+    }
+
+    fn write_isize(&mut self, value: isize) {
+        self.write_u64(value as u64);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0 ^ self.0 >> 32
+    }
 }
 
 impl Nodes {
@@ -59,13 +107,22 @@ impl Nodes {
     }
 
     /// The value of an operation, which is `value` for the traced frame.
-    pub fn make(&mut self, kind: Kind, width: u32, value: u64, range: (u64, u64)) -> Part {
+    pub fn make(&mut self, kind: Kind, width: u32, value: u64, (range, depth): ((u64, u64), u32)) -> Part {
         let list = &mut self.list;
         let node = *self.numbers.entry(kind).or_insert_with_key(|kind| {
-            list.push(Rc::new(Node { kind: kind.clone(), width, value, range }));
+            list.push(Rc::new(Node { kind: kind.clone(), width, value, range, depth }));
             list.len() as u32 - 1
         });
         Part { origin: Origin::Node { node, lo: 0 }, width, value }
+    }
+
+    /// The depth of the deepest node of a value.
+    pub fn depth(&self, value: &Value) -> u32 {
+        let depths = value.parts().iter().map(|part| match part.origin {
+            Origin::Node { node, .. } => self.list[node as usize].depth,
+            _ => 0,
+        });
+        depths.max().unwrap_or(0)
     }
 
     /// The node whose whole value a part is.

@@ -3,7 +3,7 @@
 use super::Untraceable;
 use super::nodes::{Kind, Nodes};
 use super::packet::Packet;
-use super::tables::{Bytes, Counted, Tables};
+use super::tables::{Bytes, Counted, Looked, Tables};
 use super::value::{Origin, Part, Value, low};
 use super::{Known, Tracer};
 use crate::path::WINDOW;
@@ -39,6 +39,7 @@ pub struct Run<'t> {
     pub(super) chosen: Option<Chosen>,
     pub(super) tables: Option<&'t mut dyn Tables>,
     pub(super) counted: Vec<Counted>,
+    pub(super) lookups: Vec<Looked>,
     /// Bytes of the frame when it entered the entry.
     pub(super) entered: Bytes,
     pub(super) blocks_left: u32,
@@ -59,7 +60,7 @@ impl<'t> Run<'t> {
             frame,
             known,
             consulted: known.clone(),
-            slots: tracer.program.slots.iter().map(|slot| Value::constant(slot.width, 0)).collect(),
+            slots: tracer.zeros.clone(),
             nodes: Nodes::default(),
             walked: Vec::new(),
             packet: Packet::default(),
@@ -69,6 +70,7 @@ impl<'t> Run<'t> {
             chosen: None,
             tables,
             counted: Vec::new(),
+            lookups: Vec::new(),
             entered: Bytes::Received { plus: 0, at_most: u32::MAX },
             blocks_left: super::BLOCKS_MAX,
             saved: Vec::new(),
@@ -194,8 +196,7 @@ impl Run<'_> {
 
     /// The order of two values, signed or not, is decided by their bits down to the first that differ.
     pub(super) fn consult_order(&mut self, a: &Value, b: &Value) {
-        let pieces: Vec<(Part, Part)> = a.zip(b).collect();
-        for (p, q) in pieces {
+        for (p, q) in a.zip(b) {
             let differ = p.value ^ q.value;
             let needed = if differ == 0 { u64::MAX } else { !(low(64 - differ.leading_zeros()) >> 1) };
             self.consult_part(&p, needed);

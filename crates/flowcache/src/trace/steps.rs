@@ -1,11 +1,12 @@
 //! Steps that compute nodes: each one once, after its operands; adjacent bits of the frame are loaded together.
 
-use super::nodes::{Kind, fold, ones_sum};
+use super::nodes::{Kind, Mix, fold, ones_sum};
 use super::run::Run;
 use super::value::{Origin, Part, Value, low};
 use crate::path::{Source, Step, WINDOW, Word};
 use ir::BinOp;
 use std::collections::{BTreeMap, HashMap};
+use std::hash::BuildHasherDefault;
 
 /// Registers of a rewriting.
 const REGISTERS: usize = 256;
@@ -15,12 +16,12 @@ pub(super) struct Steps {
     list: Vec<Step>,
     next: usize,
     nodes: HashMap<u32, u8>,
-    values: HashMap<Value, u8>,
+    values: HashMap<Value, u8, BuildHasherDefault<Mix>>,
 }
 
 impl Steps {
     pub fn new() -> Steps {
-        Steps { list: Vec::new(), next: 0, nodes: HashMap::new(), values: HashMap::new() }
+        Steps { list: Vec::new(), next: 0, nodes: HashMap::new(), values: HashMap::default() }
     }
 
     pub fn push(&mut self, step: Step) {
@@ -78,7 +79,9 @@ impl Steps {
         while i < parts.len() {
             let mut end = i + 1;
             let piece = match parts[i].origin {
-                Origin::Const => {
+                // What no step gives is consulted, and a constant.
+                Origin::Const | Origin::Length { .. } | Origin::Volatile(_) => {
+                    run.consult_value(&Value::from_part(parts[i]));
                     below -= parts[i].width;
                     constant |= parts[i].value << below;
                     i += 1;
@@ -96,7 +99,7 @@ impl Steps {
                     parts[i..end].iter().for_each(|part| piece.push(*part));
                     piece
                 }
-                _ => Value::from_part(parts[i]),
+                Origin::Node { .. } => Value::from_part(parts[i]),
             };
             below -= piece.width();
             i = end;

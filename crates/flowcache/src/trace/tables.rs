@@ -1,7 +1,10 @@
 //! What a trace asks of tables, and what it says about counters.
 
+use crate::tables::Classifier;
 use base::Bits;
+use base::entry::{EntryAction, TableEntry};
 use base::ids::{ExternId, TableId};
+use ir::Program;
 
 /// What a lookup found.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -29,6 +32,17 @@ pub trait Tables {
     ///
     /// All keys that agree in the bits of `consulted` find the same.
     fn lookup(&mut self, table: TableId, keys: &[Bits], selector: &[Bits]) -> Option<Lookup>;
+}
+
+/// A lookup of a path.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Looked {
+    /// Where.
+    pub table: TableId,
+    /// Whether an entry matched.
+    pub hit: bool,
+    /// Which ([`Lookup::entry`]).
+    pub entry: u64,
 }
 
 /// A counter that a packet of the path counts at.
@@ -72,5 +86,61 @@ impl Bytes {
             Bytes::Received { plus, at_most } => u64::from(received.saturating_add_signed(plus).min(at_most)),
             Bytes::Exactly(bytes) => bytes,
         }
+    }
+}
+
+/// Tables as lists of entries, searched by [`Classifier`]. Entries of action profiles, and tables that packets write, are not traced.
+#[derive(Debug)]
+pub struct Entries {
+    tables: Vec<Table>,
+}
+
+#[derive(Debug)]
+struct Table {
+    classifier: Classifier,
+    entries: Vec<TableEntry>,
+    default: EntryAction,
+    is_constant: bool,
+    has_keys: bool,
+}
+
+impl Entries {
+    /// Those that a program has itself.
+    pub fn new(program: &Program) -> Entries {
+        let tables = program.tables.iter().map(|table| Table {
+            classifier: classifier(table, &table.entries),
+            entries: table.entries.clone(),
+            default: EntryAction::Call(table.default_action.clone()),
+            is_constant: table.dynamic.is_none(),
+            has_keys: !table.keys.is_empty(),
+        });
+        Entries { tables: tables.collect() }
+    }
+
+    /// Replaces the entries of a table and its default action; the handle of an entry is its place in the list plus one.
+    pub fn set(&mut self, program: &Program, table: TableId, entries: Vec<TableEntry>, default: EntryAction) {
+        let to = &mut self.tables[table.index()];
+        to.classifier = classifier(&program.tables[table.index()], &entries);
+        (to.entries, to.default) = (entries, default);
+    }
+}
+
+fn classifier(table: &ir::Table, entries: &[TableEntry]) -> Classifier {
+    let keys: Vec<_> = table.keys.iter().map(|key| (key.width, key.kind)).collect();
+    Classifier::new(&keys, entries)
+}
+
+impl Tables for Entries {
+    fn lookup(&mut self, table: TableId, keys: &[Bits], _: &[Bits]) -> Option<Lookup> {
+        let table = self.tables.get(table.index()).filter(|table| table.is_constant)?;
+        let found = table.has_keys.then(|| table.classifier.lookup(keys));
+        let (entry, consulted) = found.map_or((None, Vec::new()), |found| (found.entry, found.consulted));
+        let action = match entry {
+            Some(entry) => &table.entries.get(entry as usize)?.action,
+            None => &table.default,
+        };
+        let EntryAction::Call(call) = action else { return None };
+        let (hit, handle) = (entry.is_some(), entry.map_or(0, |entry| u64::from(entry) + 1));
+        Some(Lookup { hit, action: call.action, args: call.args.clone(), entry: handle, consulted, by_selector: false })
     }
 }

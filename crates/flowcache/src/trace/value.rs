@@ -79,7 +79,17 @@ impl Part {
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub(super) struct Value {
     width: u32,
-    parts: Vec<Part>,
+    parts: Parts,
+}
+
+/// Parts, none of which could be joined with the next one. Most values have one, which takes no allocation.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+enum Parts {
+    #[default]
+    None,
+    One(Part),
+    /// At least two.
+    Many(Vec<Part>),
 }
 
 impl Value {
@@ -124,22 +134,26 @@ impl Value {
     }
 
     pub fn parts(&self) -> &[Part] {
-        &self.parts
+        match &self.parts {
+            Parts::None => &[],
+            Parts::One(part) => std::slice::from_ref(part),
+            Parts::Many(parts) => parts,
+        }
     }
 
     pub fn is_const(&self) -> bool {
-        self.parts.iter().all(Part::is_const)
+        self.parts().iter().all(Part::is_const)
     }
 
     /// The bits, for the traced frame; of wider values the low 64.
     pub fn concrete(&self) -> u64 {
-        self.parts.iter().fold(0, |all, part| all.checked_shl(part.width).unwrap_or(0) | part.value)
+        self.parts().iter().fold(0, |all, part| all.checked_shl(part.width).unwrap_or(0) | part.value)
     }
 
     /// As a number of at most 64 bits; larger ones count as the largest.
     pub fn number(&self) -> u64 {
         let mut above = self.width;
-        let is_large = self.parts.iter().any(|part| {
+        let is_large = self.parts().iter().any(|part| {
             above -= part.width;
             part.value != 0 && (above >= 64 || (above > 0 && part.value.leading_zeros() < above))
         });
@@ -147,11 +161,11 @@ impl Value {
     }
 
     pub fn is_true(&self) -> bool {
-        self.parts.iter().any(|part| part.value != 0)
+        self.parts().iter().any(|part| part.value != 0)
     }
 
     pub fn to_bits(&self) -> Bits {
-        let mut parts = self.parts.iter().map(|part| Bits::new(part.width, part.value.into()));
+        let mut parts = self.parts().iter().map(|part| Bits::new(part.width, part.value.into()));
         let first = parts.next().unwrap_or_else(|| Bits::zero(0));
         parts.fold(first, |all, part| all.concat(&part))
     }
@@ -162,13 +176,22 @@ impl Value {
             return;
         }
         self.width += part.width;
-        if let Some(last) = self.parts.last_mut()
-            && let Some(joined) = last.joined(&part)
-        {
-            *last = joined;
-            return;
+        match &mut self.parts {
+            Parts::None => self.parts = Parts::One(part),
+            Parts::One(last) => match last.joined(&part) {
+                Some(joined) => *last = joined,
+                None => self.parts = Parts::Many(vec![*last, part]),
+            },
+            Parts::Many(parts) => {
+                if let Some(last) = parts.last_mut()
+                    && let Some(joined) = last.joined(&part)
+                {
+                    *last = joined;
+                } else {
+                    parts.push(part);
+                }
+            }
         }
-        self.parts.push(part);
     }
 
     pub fn push_zeros(&mut self, mut width: u32) {
@@ -180,7 +203,7 @@ impl Value {
     }
 
     pub fn append(&mut self, value: &Value) {
-        value.parts.iter().for_each(|part| self.push(*part));
+        value.parts().iter().for_each(|part| self.push(*part));
     }
 
     pub fn concat(&self, lo: &Value) -> Value {
@@ -199,7 +222,7 @@ impl Value {
         // From the most significant end.
         let (from, to) = (self.width - lo - width, self.width - lo);
         let mut at = 0;
-        for part in &self.parts {
+        for part in self.parts() {
             let (start, end) = (at.max(from), (at + part.width).min(to));
             if start < end {
                 all.push(part.slice(start - at, end - start));
@@ -232,7 +255,7 @@ impl Value {
     /// Cuts both values, which have one width, into pieces of which neither has several parts.
     pub fn zip<'a>(&'a self, other: &'a Value) -> impl Iterator<Item = (Part, Part)> + 'a {
         debug_assert_eq!(self.width, other.width);
-        let (mut a, mut b) = (self.parts.iter().copied(), other.parts.iter().copied());
+        let (mut a, mut b) = (self.parts().iter().copied(), other.parts().iter().copied());
         let (mut left, mut right): (Option<Part>, Option<Part>) = (None, None);
         std::iter::from_fn(move || {
             let p = left.take().or_else(|| a.next())?;

@@ -183,7 +183,7 @@ impl Subject {
         script: &Script,
         tables: Option<&mut dyn Tables>,
     ) -> Result<Traced<()>, Untraceable> {
-        self.tracer.trace(frame, PORT, tables, &mut |run| self.decide(run, script))
+        self.tracer.trace_with(frame, PORT, tables, &mut |run| self.decide(run, script))
     }
 
     fn decide(&self, run: &mut Run<'_>, script: &Script) -> Result<Decision<()>, Untraceable> {
@@ -215,21 +215,7 @@ impl Subject {
         self.compare(frame, script, path);
         let mut seen = 0;
         for _ in 0..others {
-            let mut other = frame.to_vec();
-            for _ in 0..1 + random.below(40) {
-                if other.is_empty() {
-                    break;
-                }
-                let reach = if random.one_in(2) { other.len() } else { other.len().min(80) };
-                let at = random.index(reach);
-                let free = !path.pattern.mask.get(at).copied().unwrap_or(0);
-                other[at] ^= free & random.next_u64() as u8 & random.next_u64() as u8;
-            }
-            if random.one_in(2) {
-                let (low, high) = (path.pattern.shortest, path.pattern.longest.min(frame.len() as u32 + 64));
-                let len = random.range(low, high.max(low)) as usize;
-                other.resize_with(len, || random.next_u64() as u8);
-            }
+            let other = other(&path.pattern, frame, random);
             if matches(&path.pattern, &other) {
                 seen += 1;
                 self.compare(&other, script, path);
@@ -255,6 +241,58 @@ impl Subject {
             buffer.extend_from_slice(frame);
             let (offset, len) = prepared.run(&mut buffer, 1024, frame.len()).expect("there is room");
             assert_eq!(buffer[offset..offset + len], bytes, "{path:?}");
+        }
+    }
+}
+
+/// A frame with the same bits under the mask, and often other bits and another length.
+pub fn other(pattern: &Pattern, frame: &[u8], random: &mut Random) -> Vec<u8> {
+    let mut other = frame.to_vec();
+    for _ in 0..1 + random.below(40) {
+        if other.is_empty() {
+            break;
+        }
+        let reach = if random.one_in(2) { other.len() } else { other.len().min(80) };
+        let at = random.index(reach);
+        let free = !pattern.mask.get(at).copied().unwrap_or(0);
+        other[at] ^= free & random.next_u64() as u8 & random.next_u64() as u8;
+    }
+    if random.one_in(2) {
+        let (low, high) = (pattern.shortest, pattern.longest.min(frame.len() as u32 + 64));
+        let len = random.range(low, high.max(low)) as usize;
+        other.resize_with(len, || random.next_u64() as u8);
+    }
+    other
+}
+
+/// Frames of few different bytes, so that decisions agree.
+pub fn few_bytes(random: &mut Random, max: u32) -> Vec<u8> {
+    let len = random.range(0, max);
+    (0..len)
+        .map(|_| if random.one_in(2) { random.next_u64() as u8 } else { *random.pick(&[0, 1, 2, 3, 0xff]) })
+        .collect()
+}
+
+/// Leaves out of a program what no path can have, unless it `keeps` that.
+pub fn left_out(program: &mut Program, keeps: bool) {
+    use ir::Op;
+    if keeps {
+        return;
+    }
+    for block in program.stages.iter_mut().flat_map(|stage| &mut stage.blocks) {
+        for inst in &mut block.insts {
+            let dst = match &inst.op {
+                Op::Digest { .. } | Op::Log { .. } | Op::Assert { .. } | Op::RegisterWrite { .. } => None,
+                Op::RegisterRead { dst, .. } | Op::Random { dst, .. } => Some(*dst),
+                Op::Meter { dst, .. } | Op::MeterDirect { dst, .. } => Some(*dst),
+                Op::Hash { dst, payload: true, .. } => Some(*dst),
+                Op::Hash { dst, algorithm: ir::HashAlgorithm::Random, .. } => Some(*dst),
+                _ => continue,
+            };
+            inst.op = match dst {
+                Some(dst) => Op::Mov { dst, src: Bits::zero(program.slots[dst.index()].width).into() },
+                None => Op::Mark(ir::Mark::Block("left out".to_string())),
+            };
         }
     }
 }
@@ -375,6 +413,14 @@ pub fn script(subject: &Subject, random: &mut Random) -> Script {
 
 /// A P4 program as lowered, and optimised.
 pub fn compile(text: &str) -> [Program; 2] {
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().stack_size(32 << 20);
+        let compiling = thread.spawn_scoped(scope, || compile_here(text)).expect("there are threads");
+        compiling.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+fn compile_here(text: &str) -> [Program; 2] {
     let mut loader = syntax::MemoryLoader::default();
     for name in sema::EMBEDDED {
         loader.embedded.insert(name.to_string(), sema::embedded(name).expect("it is listed").into());
@@ -389,4 +435,113 @@ pub fn compile(text: &str) -> [Program; 2] {
     let mut optimised = program.clone();
     opt::optimise(&mut optimised, &opt::Options::default());
     [program, optimised]
+}
+
+// Frames, from the inside out.
+
+fn be(value: u64, bytes: usize) -> Vec<u8> {
+    value.to_be_bytes()[8 - bytes..].to_vec()
+}
+
+fn some(random: &mut Random, len: usize) -> Vec<u8> {
+    (0..len).map(|_| random.next_u64() as u8).collect()
+}
+
+fn transport(random: &mut Random, protocol: u8) -> Vec<u8> {
+    let mut all = some(random, 4);
+    match protocol {
+        6 => all.extend(some(random, 16)),
+        17 => {
+            all.extend(some(random, 2));
+            all.extend(if random.one_in(3) { vec![0, 0] } else { some(random, 2) });
+        }
+        1 => all[0] = 8,
+        58 => {
+            all[0] = *random.pick(&[128, 135, 136]);
+            all[1] = u8::from(random.one_in(5));
+            all.extend(some(random, 20));
+            if random.one_in(3) {
+                all.extend([14, 1, 0, 0, 0, 0, 0, 0]);
+            }
+            all.extend([*random.pick(&[1, 2]), 1]);
+            all.extend(some(random, 6));
+        }
+        _ => {}
+    }
+    all
+}
+
+fn ip(random: &mut Random) -> (u64, Vec<u8>) {
+    let protocol = *random.pick(&[6, 6, 17, 17, 1, 58, 132, 89]);
+    let ttl = *random.pick(&[0, 1, 2, 64, 64, 63, 255]);
+    let mut all = Vec::new();
+    if random.one_in(2) {
+        let options = if random.one_in(4) { random.range(0, 3) } else { 0 };
+        all.push(0x45 + options as u8);
+        all.extend(some(random, 5));
+        all.extend(*random.pick(&[[0, 0], [0x40, 0], [0x20, 0], [0, 7]]));
+        all.extend([ttl, protocol]);
+        all.extend(some(random, 10 + 4 * options as usize));
+        all.extend(transport(random, protocol));
+        return (0x0800, all);
+    }
+    let extensions = if random.one_in(3) { 1 + random.below(2) } else { 0 };
+    all.extend([0x60, 0, 1, 2, 0, 40]);
+    let kinds: Vec<u8> = (0..extensions).map(|_| *random.pick(&[0, 43, 44, 51, 60])).chain([protocol]).collect();
+    all.extend([kinds[0], ttl]);
+    all.extend(some(random, 32));
+    for pair in kinds.windows(2) {
+        let mut option = some(random, 8);
+        option[..4].copy_from_slice(&[pair[1], u8::from(pair[0] == 51), 0, random.below(2) as u8]);
+        if pair[0] == 51 {
+            option.extend(some(random, 4));
+        }
+        all.extend(option);
+    }
+    all.extend(transport(random, protocol));
+    (0x86dd, all)
+}
+
+/// A frame of protocols that there are, with mistakes.
+pub fn packet(random: &mut Random) -> Vec<u8> {
+    let mut all = some(random, 12);
+    for _ in 0..*random.pick(&[0, 0, 0, 1, 1, 2, 3]) {
+        all.extend(be(*random.pick(&[0x8100, 0x8100, 0x88a8]), 2));
+        all.extend(some(random, 2));
+    }
+    let (kind, payload) = match random.below(10) {
+        0 => (0x0806, some(random, 28)),
+        1 => (*random.pick(&[0, 20, 0x5ff]), some(random, 20)),
+        2 => {
+            let (kind, payload) = ip(random);
+            (60, [vec![0xaa, 0xaa, 3, 0, 0, 0], be(kind, 2), payload].concat())
+        }
+        3 | 4 => {
+            let labels = 1 + random.index(3);
+            let label = |i: usize, random: &mut Random| {
+                let mut label = some(random, 4);
+                label[2] = label[2] & !1 | u8::from(i + 1 == labels);
+                label
+            };
+            let labels: Vec<u8> = (0..labels).flat_map(|i| label(i, random)).collect();
+            (0x8847, [labels, ip(random).1].concat())
+        }
+        _ => ip(random),
+    };
+    all.extend(be(kind, 2));
+    all.extend(payload);
+    all.extend(some(random, 24));
+    if random.one_in(10) {
+        all.truncate(random.index(all.len()));
+    }
+    all
+}
+
+/// A TCP segment over IPv4.
+pub fn tcp(ttl: u8) -> Vec<u8> {
+    let mut random = Random::new(7);
+    let mut all = some(&mut random, 12);
+    all.extend([8, 0, 0x45, 0, 0, 60, 1, 2, 0x40, 0, ttl, 6, 0x12, 0x34, 10, 0, 0, 1, 10, 0, 0, 2]);
+    all.extend(some(&mut random, 60));
+    all
 }

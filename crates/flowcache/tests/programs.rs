@@ -377,6 +377,63 @@ fn a_router_writes_two_addresses_the_ttl_and_a_checksum() {
         assert_eq!((path.pattern.mask[22] & 0xe0, &path.pattern.mask[30..]), (0xc0, &[0xff, 0xff, 0xff, 0xfc][..]));
         assert!(path.rewrite.steps.len() <= 7, "{:?}", path.rewrite.steps);
         assert!(matches!(&path.rewrite.steps[0], Step::Bytes { at: 0, bytes } if bytes.len() == 12));
-        assert_eq!(switch.check(&frame, &path, &mut Random::new(3), 400) > 100, true);
+        assert!(switch.check(&frame, &path, &mut Random::new(3), 400) > 100);
+    }
+}
+
+/// A v1model program whose ingress is this, over one header.
+fn over_one_header(fields: &str, ingress: &str) -> String {
+    format!(
+        "#include <core.p4>
+#include <v1model.p4>
+header h_t {{ {fields} }}
+struct headers {{ h_t h; }}
+struct meta {{ }}
+parser P(packet_in p, out headers h, inout meta m, inout standard_metadata_t s) {{
+    state start {{ p.extract(h.h); transition accept; }}
+}}
+control V(inout headers h, inout meta m) {{ apply {{ }} }}
+control I(inout headers h, inout meta m, inout standard_metadata_t s) {{ apply {{ {ingress} }} }}
+control E(inout headers h, inout meta m, inout standard_metadata_t s) {{ apply {{ }} }}
+control C(inout headers h, inout meta m) {{ apply {{ }} }}
+control D(packet_out p, in headers h) {{ apply {{ p.emit(h.h); }} }}
+V1Switch(P(), V(), I(), E(), C(), D()) main;"
+    )
+}
+
+#[test]
+fn a_comparison_of_the_length_bounds_it() {
+    let text =
+        over_one_header("bit<8> x;", "if (s.packet_length > 100) { s.egress_spec = 1; } else { s.egress_spec = 2; }");
+    for program in compile(&text) {
+        let mut switch = Switch::new(program);
+        for (bytes, bounds, port) in [(60, (1, 100), 2), (100, (1, 100), 2), (101, (101, u32::MAX), 1)] {
+            let path = switch.trace(&vec![0; bytes]).expect("it is traced");
+            assert_eq!((path.pattern.shortest, path.pattern.longest), bounds);
+            assert_eq!((path.fate, path.pattern.mask.len()), (Fate::Send(port), 0));
+            switch.check(&vec![0; bytes], &path, &mut Random::new(1), 50);
+        }
+    }
+}
+
+#[test]
+fn one_bit_says_that_something_is_not_zero() {
+    let text = over_one_header("bit<16> x; bit<16> y;", "if (h.h.x != 0) { h.h.y = h.h.y + h.h.x; }");
+    for program in compile(&text) {
+        let mut switch = Switch::new(program);
+        let path = switch.trace(&[0x12, 0x34, 0, 0]).expect("it is traced");
+        assert_eq!(&*path.pattern.mask, [0x10]);
+        switch.check(&[0x12, 0x34, 0, 0], &path, &mut Random::new(1), 50);
+        let path = switch.trace(&[0, 0, 5, 5]).expect("it is traced");
+        assert_eq!(&*path.pattern.mask, [0xff, 0xff]);
+    }
+}
+
+#[test]
+fn times_decide_about_no_path() {
+    let text = over_one_header("bit<8> x;", "if (s.ingress_global_timestamp > 100) { s.egress_spec = 1; }");
+    for program in compile(&text) {
+        let why = Switch::new(program).trace(&[0; 60]).expect_err("it reads the time");
+        assert_eq!(why.to_string(), "it reads `ingress_timestamp`, which differs from packet to packet");
     }
 }

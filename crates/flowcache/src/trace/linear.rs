@@ -111,7 +111,8 @@ impl Run<'_> {
             Kind::Sum { .. } => Some(()),
             _ => None,
         };
-        (is_sum(a)?, is_sum(b)?);
+        is_sum(a)?;
+        is_sum(b)?;
         let mut form = Linear::default();
         self.linear(&Value::from_part(*a), 1, &mut form)?;
         self.linear(&Value::from_part(*b), MODULUS - 1, &mut form)?;

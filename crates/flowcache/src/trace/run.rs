@@ -11,6 +11,7 @@ use base::Bits;
 use base::ids::{SlotId, StageId, TableId};
 use ir::layout::words_of;
 use ir::{BinOp, UnOp};
+use std::cmp::Ordering;
 use std::rc::Rc;
 
 /// What a table answers while a single action runs.
@@ -180,7 +181,13 @@ impl Run<'_> {
                     BinOp::Add | BinOp::Sub | BinOp::Mul => {
                         [a, b].into_iter().for_each(|value| self.consult_bits(value, below));
                     }
+                    _ if op.is_comparison() && self.consult_length(*op, a, b) => {}
                     BinOp::Ult | BinOp::Ule | BinOp::Slt | BinOp::Sle => self.consult_order(a, b),
+                    // What is not 0 has a bit that says so. (Other unequal values are often one of few: whole ones make fewer masks.)
+                    BinOp::Eq | BinOp::Ne if x != y && (a.is_const() && x == 0 || b.is_const() && y == 0) => {
+                        let top = 1 << (63 - (x | y).leading_zeros());
+                        [a, b].into_iter().for_each(|value| self.consult_bits(value, top));
+                    }
                     _ => [a, b].into_iter().for_each(|value| self.consult_value(value)),
                 }
             }
@@ -192,6 +199,35 @@ impl Run<'_> {
             }
             Kind::Sum { data } => self.consult_value(data),
         }
+    }
+
+    /// The frame's length is compared with a constant: it may be anything on the same side of that. Whether these operands are so.
+    fn consult_length(&mut self, op: BinOp, a: &Value, b: &Value) -> bool {
+        let is_length =
+            |value: &Value| matches!(value.parts(), [Part { origin: Origin::Length { lo: 0 }, width: 32, .. }]);
+        let constant = match (is_length(a), is_length(b)) {
+            (true, false) if b.is_const() => b.concrete(),
+            (false, true) if a.is_const() => a.concrete(),
+            _ => return false,
+        };
+        let Ok(constant @ 0..0x8000_0000) = u32::try_from(constant) else { return false };
+        let length = self.frame.len() as u32;
+        if matches!(op, BinOp::Eq | BinOp::Ne) {
+            match length.cmp(&constant) {
+                Ordering::Less => self.longest = self.longest.min(constant - 1),
+                Ordering::Greater => self.shortest = self.shortest.max(constant + 1),
+                Ordering::Equal => return false,
+            }
+            return true;
+        }
+        // The first length that belongs to the larger ones.
+        let larger = if matches!(op, BinOp::Ule | BinOp::Sle) == is_length(a) { constant + 1 } else { constant };
+        if length >= larger {
+            self.shortest = self.shortest.max(larger);
+        } else {
+            self.longest = self.longest.min(larger - 1);
+        }
+        true
     }
 
     /// The order of two values, signed or not, is decided by their bits down to the first that differ.

@@ -31,10 +31,11 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
 
 use crate::path::{Pattern, WINDOW};
-use crate::run::Prepared;
+use crate::run::{Prepared, Shape};
 
 pub use refused::Refused;
 
@@ -129,9 +130,9 @@ impl Key {
     }
 }
 
-/// What a megaflow does.
+/// What a megaflow does: a cache line, if the payload has at most 24 bytes.
+#[repr(align(64))]
 struct Body<T> {
-    generation: u8,
     rewrite: Prepared,
     payload: T,
 }
@@ -160,6 +161,8 @@ pub struct Cache<T> {
     keys: Keys,
     bodies: Vec<Option<Body<T>>>,
     free: VecDeque<u32>,
+    /// Of the rewritings; most megaflows share few.
+    shapes: HashSet<Arc<Shape>>,
     masks: masks::Masks,
     front: front::Front,
     hash: hash::Hash,
@@ -181,6 +184,7 @@ impl<T> Cache<T> {
             keys: Keys { lines: Vec::new(), wide: Vec::new(), wide_free: Vec::new() },
             bodies: Vec::new(),
             free: VecDeque::new(),
+            shapes: HashSet::new(),
             masks: masks::Masks::new(),
             front: front::Front::new(),
             hash,
@@ -218,17 +222,23 @@ impl<T> Cache<T> {
     /// The megaflow of a handle; `None` if it has left the cache since.
     #[inline]
     pub fn get(&self, handle: u32) -> Option<Megaflow<'_, T>> {
-        let body = self.bodies.get((handle & SLOT_MASK) as usize)?.as_ref()?;
-        let is_same = u32::from(body.generation) == handle >> SLOT_BITS;
-        is_same.then_some(Megaflow { rewrite: &body.rewrite, payload: &body.payload })
+        let slot = self.slot(handle)?;
+        self.bodies.get(slot)?.as_ref().map(|body| Megaflow { rewrite: &body.rewrite, payload: &body.payload })
     }
 
     /// As [`Cache::get`], to change the payload.
     #[inline]
     pub fn get_mut(&mut self, handle: u32) -> Option<(&Prepared, &mut T)> {
-        let body = self.bodies.get_mut((handle & SLOT_MASK) as usize)?.as_mut()?;
-        let is_same = u32::from(body.generation) == handle >> SLOT_BITS;
-        is_same.then_some((&body.rewrite, &mut body.payload))
+        let slot = self.slot(handle)?;
+        self.bodies.get_mut(slot)?.as_mut().map(|body| (&body.rewrite, &mut body.payload))
+    }
+
+    /// The slot of a handle, if it is still the same megaflow's.
+    #[inline(always)]
+    fn slot(&self, handle: u32) -> Option<usize> {
+        let slot = (handle & SLOT_MASK) as usize;
+        let key = self.keys.lines.get(slot)?;
+        (u32::from(key.generation) == handle >> SLOT_BITS).then_some(slot)
     }
 
     /// Which frames a megaflow is for: their port and bits.
@@ -257,8 +267,8 @@ impl<T> Cache<T> {
 
     /// The handle of the megaflow in a slot.
     pub fn at(&self, slot: usize) -> Option<u32> {
-        let body = self.bodies.get(slot)?.as_ref()?;
-        Some(handle(slot as u32, body.generation))
+        self.bodies.get(slot)?.as_ref()?;
+        Some(handle(slot as u32, self.keys.lines[slot].generation))
     }
 
     /// Handles of all megaflows.

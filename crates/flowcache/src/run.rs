@@ -1,8 +1,9 @@
 //! Running a rewriting on a frame.
 //!
 //! A [`Rewrite`] is a description. [`Prepared::new`] checks it once and translates it, so that running neither checks nor decides:
-//! computations first, then what is written. Nothing that a step reads has been overwritten then, with one exception (copies of bytes
-//! that earlier steps write), and such a rewriting keeps the received head aside. Constant bits become stores of 1, 2, 4 or 8 bytes.
+//! computations first, then what is written. What operations there are (the *shape*) is
+//! apart from the bytes that they write, since many megaflows differ only in these. Nothing that a step reads has been overwritten then, with one exception (copies of bytes
+//! that earlier steps write), and such a rewriting keeps the received head aside. Constant bytes become stores of 1, 2, 4 or 8 bytes.
 //!
 //! The new head ends where the received one ended. The payload behind it never moves: a longer head grows into the buffer's headroom.
 //!
@@ -12,6 +13,8 @@ mod arithmetic;
 mod prepare;
 #[cfg(test)]
 pub(crate) mod tests;
+
+use std::sync::Arc;
 
 use ir::{BinOp, UnOp};
 
@@ -81,7 +84,7 @@ pub enum Wrong {
 
 /// An operation of at most 16 bytes. Offsets are bytes, of the received frame to read and of the new head to write. `shift` places a
 /// value within the big-endian number that the eight bytes at `at` are. Registers are set once, before they are read.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 enum Op {
     Const {
         to: u8,
@@ -140,10 +143,13 @@ enum Op {
     SumValue {
         from: u8,
     },
-    /// Sets a register to the sum and a constant; the next sum begins.
+    /// Adds 16 bits of the data to the sum.
+    SumData {
+        data: u16,
+    },
+    /// Sets a register to the sum; the next one begins.
     SumEnd {
         to: u8,
-        constant: u16,
     },
     /// From the received head (`kept`: as it was put aside).
     Copy {
@@ -180,35 +186,36 @@ enum Op {
         bit: u16,
         width: u8,
     },
+    /// Writes bytes of the data.
     Put8 {
         at: u16,
-        value: u8,
+        data: u16,
     },
     Put16 {
         at: u16,
-        value: u16,
+        data: u16,
     },
     Put32 {
         at: u16,
-        value: u32,
+        data: u16,
     },
     Put64 {
         at: u16,
-        value: u64,
+        data: u16,
     },
-    Put {
+    /// Writes the bits of a byte that `mask` has.
+    PutBits {
         at: u16,
-        shift: u8,
-        width: u8,
-        value: u64,
+        data: u16,
+        mask: u8,
     },
 }
 
 const _: () = assert!(size_of::<Op>() == 16, "four operations to a cache line");
 
-/// A rewriting that has been checked and can be run.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Prepared {
+/// What rewritings have in common that differ only in the bytes they write.
+#[derive(PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Shape {
     ops: Box<[Op]>,
     /// Bytes of the received head that are read or replaced.
     needs: u16,
@@ -220,6 +227,22 @@ pub struct Prepared {
     keeps: bool,
     max_len: u32,
 }
+
+/// The bytes that operations write: mostly few, so that a megaflow has them in its own cache line.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Data {
+    Here(u8, [u8; 30]),
+    There(Box<[u8]>),
+}
+
+/// A rewriting that has been checked and can be run.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Prepared {
+    shape: Arc<Shape>,
+    data: Data,
+}
+
+const _: () = assert!(size_of::<Prepared>() == 40, "leaves 24 bytes of a cache line to a megaflow's payload");
 
 impl Prepared {
     /// Checks and translates.
@@ -233,26 +256,28 @@ impl Prepared {
 
     /// Bytes that a frame must have; [`Prepared::run`] refuses shorter ones.
     pub fn needs(&self) -> usize {
-        usize::from(self.needs)
+        usize::from(self.shape.needs)
     }
 
     /// Whether frames leave as they came.
     pub fn is_nothing(&self) -> bool {
-        self.ops.is_empty() && self.replaced == self.head
+        self.shape.ops.is_empty() && self.shape.replaced == self.shape.head
     }
 
     /// By how many bytes a frame becomes longer (or shorter, if negative).
     pub fn growth(&self) -> isize {
-        self.head as isize - self.replaced as isize
+        self.shape.head as isize - self.shape.replaced as isize
     }
 
-    /// Reads from each cache line of the operations, so that they are on their way when [`Prepared::run`] is called.
-    #[inline(always)]
-    pub(crate) fn touch(&self) {
-        const PER_LINE: usize = 64 / size_of::<Op>();
-        for op in self.ops.iter().step_by(PER_LINE) {
-            std::hint::black_box(op_byte(op));
-        }
+    /// What others may share.
+    pub(crate) fn shape(&self) -> &Arc<Shape> {
+        &self.shape
+    }
+
+    /// Shares an equal shape.
+    pub(crate) fn share(&mut self, shape: &Arc<Shape>) {
+        debug_assert_eq!(self.shape, *shape, "the same operations");
+        self.shape = Arc::clone(shape);
     }
 
     /// Rewrites the frame of `len` bytes at `buffer[offset..]`. Returns the new frame's offset and length.
@@ -261,16 +286,17 @@ impl Prepared {
     /// Nothing is changed then.
     #[inline]
     pub fn run(&self, buffer: &mut [u8], offset: usize, len: usize) -> Option<(usize, usize)> {
-        let (replaced, head) = (usize::from(self.replaced), usize::from(self.head));
+        let shape = &*self.shape;
+        let (replaced, head) = (usize::from(shape.replaced), usize::from(shape.head));
         if len < self.needs() || buffer.len() < offset.checked_add(len)? {
             return None;
         }
         let start = (offset + replaced).checked_sub(head)?;
         let new_len = len - replaced + head;
-        if new_len > self.max_len as usize {
+        if new_len > shape.max_len as usize {
             return None;
         }
-        match self.registers {
+        match shape.registers {
             0..=8 => self.steps::<8>(buffer, offset, start),
             9..=32 => self.steps::<32>(buffer, offset, start),
             _ => self.steps::<256>(buffer, offset, start),
@@ -280,7 +306,7 @@ impl Prepared {
 
     #[inline(always)]
     fn steps<const REGISTERS: usize>(&self, buffer: &mut [u8], offset: usize, start: usize) {
-        if self.keeps {
+        if self.shape.keeps {
             let mut kept = [0; WINDOW];
             let needs = self.needs();
             kept[..needs].copy_from_slice(&buffer[offset..offset + needs]);
@@ -294,6 +320,10 @@ impl Prepared {
     /// within the frame, widths are 1 to 64.
     #[inline(always)]
     fn each<const REGISTERS: usize>(&self, buffer: &mut [u8], offset: usize, start: usize, kept: &[u8]) {
+        let data: &[u8] = match &self.data {
+            Data::Here(len, bytes) => bytes.get(..usize::from(*len)).unwrap_or_default(),
+            Data::There(bytes) => bytes,
+        };
         let mut registers = [0u64; REGISTERS];
         let mut sum = 0u64;
         macro_rules! register {
@@ -301,7 +331,7 @@ impl Prepared {
                 registers[usize::from($r) & (REGISTERS - 1)]
             };
         }
-        for op in &self.ops {
+        for op in &self.shape.ops {
             match *op {
                 Op::Const { to, value } => register!(to) = value,
                 Op::Load { to, at, shift, width } => {
@@ -318,8 +348,12 @@ impl Prepared {
                 }
                 Op::SumWord { at, mask } => sum = add_carry(sum, word(buffer, offset + usize::from(at)) & mask),
                 Op::SumValue { from } => sum = add_carry(sum, register!(from)),
-                Op::SumEnd { to, constant } => {
-                    register!(to) = fold(add_carry(sum, constant.into()));
+                Op::SumData { data: at } => {
+                    let [high, low] = bytes(data, at);
+                    sum = add_carry(sum, u16::from_be_bytes([high, low]).into());
+                }
+                Op::SumEnd { to } => {
+                    register!(to) = fold(sum);
                     sum = 0;
                 }
                 Op::Copy { from, to, len, kept: from_kept } => {
@@ -344,20 +378,25 @@ impl Prepared {
                 Op::StoreBits { from, bit, width } => {
                     store_bits(&mut buffer[start..], bit.into(), width, register!(from));
                 }
-                Op::Put8 { at, value } => buffer[start + usize::from(at)] = value,
-                Op::Put16 { at, value } => put(buffer, start + usize::from(at), value.to_be_bytes()),
-                Op::Put32 { at, value } => put(buffer, start + usize::from(at), value.to_be_bytes()),
-                Op::Put64 { at, value } => put(buffer, start + usize::from(at), value.to_be_bytes()),
-                Op::Put { at, shift, width, value } => blend(buffer, start + usize::from(at), value, shift, width),
+                Op::Put8 { at, data: from } => put::<1>(buffer, start + usize::from(at), bytes(data, from)),
+                Op::Put16 { at, data: from } => put::<2>(buffer, start + usize::from(at), bytes(data, from)),
+                Op::Put32 { at, data: from } => put::<4>(buffer, start + usize::from(at), bytes(data, from)),
+                Op::Put64 { at, data: from } => put::<8>(buffer, start + usize::from(at), bytes(data, from)),
+                Op::PutBits { at, data: from, mask } => {
+                    let byte = &mut buffer[start + usize::from(at)];
+                    *byte = *byte & !mask | data[usize::from(from)];
+                }
             }
         }
     }
 }
 
-/// Some byte of an operation.
+/// Bytes of the data.
 #[inline(always)]
-fn op_byte(op: &Op) -> bool {
-    matches!(op, Op::Const { .. })
+fn bytes<const N: usize>(data: &[u8], at: u16) -> [u8; N] {
+    let mut bytes = [0; N];
+    bytes.copy_from_slice(&data[usize::from(at)..usize::from(at) + N]);
+    bytes
 }
 
 /// Eight bytes as a big-endian number.

@@ -1,5 +1,7 @@
 //! Changes: insertion, eviction, removal.
 
+use std::sync::Arc;
+
 use super::masks::Bits;
 use super::{Body, Cache, INLINE, Key, NONE, QUARANTINE, Refused, SLOT_MASK, UNBOUNDED, WORDS, handle};
 use crate::path::{Pattern, WINDOW};
@@ -81,7 +83,7 @@ impl<T> Cache<T> {
         &mut self,
         port: u32,
         pattern: &Pattern,
-        rewrite: Prepared,
+        mut rewrite: Prepared,
         payload: T,
         mut evicted: impl FnMut(T),
     ) -> Result<u32, Refused> {
@@ -97,12 +99,13 @@ impl<T> Cache<T> {
             }
         };
         self.statistics.inserted += 1;
+        self.share_shape(&mut rewrite);
         let hash = self.hash.of(port, wanted.bits.count(), |k| wanted.words.get(k).copied().unwrap_or(0));
         if let Some(slot) = self.masks.table(mask).find(hash, |slot| self.is_equal(slot, &wanted)) {
             let body = self.bodies[slot as usize].as_mut();
             let generation = self.keys.lines[slot as usize].generation.wrapping_add(1);
             self.keys.lines[slot as usize].generation = generation;
-            if let Some(old) = body.map(|body| std::mem::replace(body, Body { generation, rewrite, payload })) {
+            if let Some(old) = body.map(|body| std::mem::replace(body, Body { rewrite, payload })) {
                 evicted(old.payload);
             }
             return Ok(handle(slot, generation));
@@ -121,7 +124,7 @@ impl<T> Cache<T> {
             key.wide = self.keys.add_wide(wide);
         }
         self.keys.lines[slot as usize] = key;
-        self.bodies[slot as usize] = Some(Body { generation, rewrite, payload });
+        self.bodies[slot as usize] = Some(Body { rewrite, payload });
         self.len += 1;
         if self.len > self.limit {
             self.evict(slot, &mut evicted);
@@ -160,6 +163,18 @@ impl<T> Cache<T> {
         for _ in 0..self.len.saturating_sub(self.limit).min(max_evicted) {
             self.evict(NONE, &mut evicted);
         }
+    }
+
+    /// Lets a rewriting share its shape with others. Shapes that nothing has any more leave when there are twice as many as last time.
+    fn share_shape(&mut self, rewrite: &mut Prepared) {
+        if let Some(shape) = self.shapes.get(rewrite.shape()) {
+            rewrite.share(shape);
+            return;
+        }
+        if self.shapes.len() == self.shapes.capacity() {
+            self.shapes.retain(|shape| Arc::strong_count(shape) > 1);
+        }
+        self.shapes.insert(Arc::clone(rewrite.shape()));
     }
 
     /// The number of a mask, which is added if need be.

@@ -47,6 +47,12 @@ impl Front {
         (hash >> 32) as usize & (self.sets.len() - 1)
     }
 
+    /// Reads from the set of a hash.
+    #[inline(always)]
+    pub(super) fn touch(&self, hash: u64) -> u32 {
+        self.sets[self.set(hash)].tags[0]
+    }
+
     /// The slot that such a frame had last, or [`NONE`]. It may be another frame's.
     #[inline(always)]
     pub(super) fn find(&self, hash: u64) -> u32 {

@@ -1,6 +1,7 @@
 //! The lookup of a batch. Each step is done for [`CHUNK`] frames before the next, so that cache misses overlap.
 
-use super::hash::Hash;
+use std::hint::black_box;
+
 use super::masks::{Bits, Masks};
 use super::table::First;
 use super::{CHUNK, Cache, Frame, INLINE, Key, Keys, NONE, UNBOUNDED, WORDS, handle};
@@ -16,7 +17,7 @@ pub(super) struct Rows {
 /// The length of a frame that no key matches.
 const INVALID: u32 = UNBOUNDED as u32 + 1;
 
-/// Megaflows from which their operations are fetched ahead. Fewer are in the nearest cache anyway.
+/// Megaflows from which on their memory is read ahead. Fewer are in the nearest cache anyway.
 const TOUCH_MIN: usize = 256;
 
 impl Rows {
@@ -52,13 +53,6 @@ impl<T> Cache<T> {
                 }
                 _ => self.lookup_several(frames, hits),
             }
-            if self.len >= TOUCH_MIN {
-                for hit in hits.iter().filter(|hit| **hit != NONE) {
-                    if let Some(Some(body)) = self.bodies.get(*hit as usize) {
-                        body.rewrite.touch();
-                    }
-                }
-            }
             for hit in hits.iter_mut().filter(|hit| **hit != NONE) {
                 if let Some(key) = self.keys.lines.get_mut(*hit as usize) {
                     if !key.used {
@@ -74,10 +68,17 @@ impl<T> Cache<T> {
     fn lookup_several(&mut self, frames: &[Frame<'_>], hits: &mut [u32]) {
         gather(&mut self.rows, self.masks.union(), frames);
         let mut hashes = [0; CHUNK];
-        hash_all(&self.hash, self.masks.union(), &self.rows, frames, &mut hashes);
+        let mut read = 0;
+        for (i, frame) in frames.iter().enumerate() {
+            let (bits, row) = (self.masks.union(), &self.rows.words[i]);
+            hashes[i] = self.hash.of(frame.port, bits.count(), |k| bits.of(row, k));
+            read |= self.front.touch(hashes[i]);
+        }
+        black_box(read);
         for (hit, hash) in hits.iter_mut().zip(&hashes) {
             *hit = self.front.find(*hash);
         }
+        self.touch(hits.iter().copied());
         let mut todo = Todo { frames: [0; CHUNK], len: 0 };
         for (i, hit) in hits.iter_mut().enumerate() {
             if !matches(&self.keys, &self.masks, *hit, &self.rows, i, frames[i].port) {
@@ -89,6 +90,22 @@ impl<T> Cache<T> {
         if todo.len != 0 {
             self.search_all(frames, todo, &hashes, hits);
         }
+    }
+
+    /// Reads from the cache lines of megaflows, only so that they are near when they are needed. Nothing depends on one of these
+    /// loads, so the processor does them all at once.
+    #[inline(always)]
+    fn touch(&self, slots: impl Iterator<Item = u32>) {
+        if self.len < TOUCH_MIN {
+            return;
+        }
+        let mut read = 0;
+        for slot in slots {
+            if let (Some(key), Some(body)) = (self.keys.lines.get(slot as usize), self.bodies.get(slot as usize)) {
+                read |= key.port | u32::from(body.is_some());
+            }
+        }
+        black_box(read);
     }
 
     #[cold]
@@ -114,15 +131,18 @@ impl<T> Cache<T> {
     #[inline]
     fn search(&mut self, mask: u8, frames: &[Frame<'_>], todo: &mut Todo, hits: &mut [u32]) {
         let (bits, table) = (self.masks.get(mask), self.masks.table(mask));
-        let mut hashes = [0; CHUNK];
+        let (mut hashes, mut read) = ([0; CHUNK], 0);
         for i in todo.iter() {
             let row = &self.rows.words[i];
             hashes[i] = self.hash.of(frames[i].port, bits.count(), |k| bits.of(row, k));
+            read |= table.touch(hashes[i]);
         }
+        black_box(read);
         let mut first = [First::None; CHUNK];
         for i in todo.iter() {
             first[i] = table.first(hashes[i]);
         }
+        self.touch(todo.iter().map(|i| if let First::Only(slot) = first[i] { slot } else { NONE }));
         let before = std::mem::replace(todo, Todo { frames: [0; CHUNK], len: 0 });
         for i in before.iter() {
             let is_it = |slot| matches(&self.keys, &self.masks, slot, &self.rows, i, frames[i].port);
@@ -201,13 +221,6 @@ fn gather_short(row: &mut [u64; WORDS], bits: &Bits, bytes: &[u8]) {
         let mut word = [0; 8];
         word[..len].copy_from_slice(&rest[..len]);
         row[at] = u64::from_le_bytes(word);
-    }
-}
-
-#[inline(always)]
-fn hash_all(hash: &Hash, bits: &Bits, rows: &Rows, frames: &[Frame<'_>], hashes: &mut [u64; CHUNK]) {
-    for ((row, frame), to) in rows.words.iter().zip(frames).zip(hashes) {
-        *to = hash.of(frame.port, bits.count(), |k| bits.of(row, k));
     }
 }
 

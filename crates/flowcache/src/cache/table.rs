@@ -83,6 +83,12 @@ impl Table {
         tag as usize & (self.buckets.len() - 1)
     }
 
+    /// Reads from the hash's own bucket.
+    #[inline(always)]
+    pub(super) fn touch(&self, hash: u64) -> u32 {
+        self.buckets[self.home(tag(hash))].tags[0]
+    }
+
     /// What the hash's own bucket says about it; mostly that is all there is to know.
     #[inline(always)]
     pub(super) fn first(&self, hash: u64) -> First {

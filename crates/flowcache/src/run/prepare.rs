@@ -3,8 +3,10 @@
 //! Each step's result gets a register of its own (as in SSA form), so that all writes can move behind all computations. Constant bits
 //! that no later step overwrites move behind the other writes and are merged.
 
-use super::arithmetic::{binary, ones, unary};
-use super::{Op, Prepared, Wrong};
+use std::sync::Arc;
+
+use super::arithmetic::{binary, unary};
+use super::{Data, Op, Prepared, Shape, Wrong};
 use crate::path::{Rewrite, Source, Step, WINDOW};
 use ir::BinOp;
 
@@ -31,6 +33,7 @@ struct Preparation<'a> {
     /// Bytes that a frame has.
     needs: usize,
     ops: Vec<Op>,
+    data: Vec<u8>,
     writes: Vec<Write>,
     /// What a description's registers hold.
     values: Vec<Option<Value>>,
@@ -58,6 +61,7 @@ pub(super) fn prepare(rewrite: &Rewrite) -> Result<Prepared, Wrong> {
         rewrite,
         needs,
         ops: Vec::new(),
+        data: Vec::new(),
         writes: Vec::new(),
         values: vec![None; REGISTERS_MAX],
         registers: 0,
@@ -73,7 +77,7 @@ pub(super) fn prepare(rewrite: &Rewrite) -> Result<Prepared, Wrong> {
     if preparation.ops.len() > OPS_MAX {
         return Err(Wrong::Long { what: "operations", limit: OPS_MAX });
     }
-    Ok(Prepared {
+    let shape = Shape {
         ops: preparation.ops.into(),
         needs: needs as u16,
         replaced: rewrite.replaced,
@@ -81,7 +85,16 @@ pub(super) fn prepare(rewrite: &Rewrite) -> Result<Prepared, Wrong> {
         registers: preparation.registers as u16,
         keeps,
         max_len: rewrite.max_len,
-    })
+    };
+    let mut here = [0; 30];
+    let data = match here.get_mut(..preparation.data.len()) {
+        Some(bytes) => {
+            bytes.copy_from_slice(&preparation.data);
+            Data::Here(preparation.data.len() as u8, here)
+        }
+        None => Data::There(preparation.data.into()),
+    };
+    Ok(Prepared { shape: Arc::new(shape), data })
 }
 
 /// Checks a step's places and widths. Returns how many bytes of the received frame it reads.
@@ -178,8 +191,12 @@ impl Preparation<'_> {
                         Value::Register(from) => self.ops.push(Op::SumValue { from }),
                     }
                 }
+                if constant != 0 {
+                    let data = self.data(&(super::fold(constant) as u16).to_be_bytes());
+                    self.ops.push(Op::SumData { data });
+                }
                 let register = self.register()?;
-                self.ops.push(Op::SumEnd { to: register, constant: super::fold(constant) as u16 });
+                self.ops.push(Op::SumEnd { to: register });
                 self.set(*to, Value::Register(register));
             }
             Step::Store { bit, width, value } => {
@@ -222,6 +239,13 @@ impl Preparation<'_> {
         }
         self.registers += 1;
         Ok((self.registers - 1) as u8)
+    }
+
+    /// Adds bytes to the data. They are few: sums and writes of at most a window.
+    fn data(&mut self, bytes: &[u8]) -> u16 {
+        let at = self.data.len() as u16;
+        self.data.extend(bytes);
+        at
     }
 
     fn set(&mut self, register: u8, value: Value) {
@@ -329,21 +353,26 @@ impl Preparation<'_> {
             };
             dirty[at..at + len].fill(true);
         }
-        let mut bit = 0;
-        while bit < head * 8 {
-            match self.image.run(bit, head * 8) {
-                0 => bit += 1,
-                width => {
-                    let value =
-                        (bit..bit + width).fold(0, |v, b| v << 1 | u64::from(self.image.constants[b] == Some(true)));
-                    let op = match constant(bit, width as u8, value, head) {
-                        Some(op) => op,
-                        None => store(bit, width as u8, self.in_register(Value::Const(value))?, head),
-                    };
-                    self.ops.push(op);
-                    bit += width;
-                }
+        let constants: Vec<(u8, u8)> = (0..head).map(|at| self.image.byte(at)).collect();
+        let mut at = 0;
+        while let Some((mask, value)) = constants.get(at).copied() {
+            let run = constants[at..].iter().take(8).take_while(|(mask, _)| *mask == 0xff).count();
+            let len = if run == 0 { 1 } else { 1 << run.ilog2() };
+            let to = at as u16;
+            if run != 0 {
+                let bytes: Vec<u8> = constants[at..at + len].iter().map(|(_, value)| *value).collect();
+                let data = self.data(&bytes);
+                self.ops.push(match len {
+                    1 => Op::Put8 { at: to, data },
+                    2 => Op::Put16 { at: to, data },
+                    4 => Op::Put32 { at: to, data },
+                    _ => Op::Put64 { at: to, data },
+                });
+            } else if mask != 0 {
+                let data = self.data(&[value]);
+                self.ops.push(Op::PutBits { at: to, data, mask });
             }
+            at += len;
         }
         Ok(keeps)
     }
@@ -360,12 +389,11 @@ impl Image {
         self.constants[bit..bit + width].fill(None);
     }
 
-    /// How many constant bits from `bit` on one operation can write.
-    fn run(&self, bit: usize, end: usize) -> usize {
-        let max = 64 - bit % 8;
-        let run = self.constants[bit..end].iter().take(max).take_while(|b| b.is_some()).count();
-        // Whole bytes are cheap; what is left of them is for the next operation.
-        if bit % 8 == 0 && run >= 8 { run / 8 * 8 } else { run }
+    /// Which bits of a byte are constants, and what they are.
+    fn byte(&self, at: usize) -> (u8, u8) {
+        self.constants[at * 8..at * 8 + 8].iter().fold((0, 0), |(mask, value), bit| {
+            (mask << 1 | u8::from(bit.is_some()), value << 1 | u8::from(*bit == Some(true)))
+        })
     }
 }
 
@@ -388,18 +416,4 @@ fn store(bit: usize, width: u8, from: u8, head: usize) -> Op {
             None => Op::StoreBits { from, bit: bit as u16, width },
         },
     }
-}
-
-fn constant(bit: usize, width: u8, value: u64, head: usize) -> Option<Op> {
-    let at = (bit / 8) as u16;
-    Some(match (bit % 8, width) {
-        (0, 8) => Op::Put8 { at, value: value as u8 },
-        (0, 16) => Op::Put16 { at, value: value as u16 },
-        (0, 32) => Op::Put32 { at, value: value as u32 },
-        (0, 64) => Op::Put64 { at, value },
-        _ => {
-            let (at, shift) = window(bit, width, head)?;
-            Op::Put { at, shift, width, value: value & ones(width) }
-        }
-    })
 }

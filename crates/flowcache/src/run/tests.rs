@@ -296,7 +296,7 @@ pub(crate) fn router(macs: [u8; 12]) -> Rewrite {
 #[test]
 fn a_router_keeps_the_checksum_right() {
     let router = Prepared::new(&router([9; 12])).expect("right");
-    assert!(!router.keeps, "nothing is read that has been overwritten");
+    assert!(!router.shape.keeps, "nothing is read that has been overwritten");
     let mut random = Random::new(3);
     for _ in 0..1000 {
         let mut frame: Vec<u8> = (0..34).map(|_| random.next_u64() as u8).collect();

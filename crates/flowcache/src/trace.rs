@@ -18,18 +18,22 @@
 //! | --- | --- |
 //! | `trace/value.rs`, `nodes.rs` | symbolic values and the graph of computed ones |
 //! | `trace/arith.rs`, `linear.rs` | arithmetic on them; checksums |
+//! | `trace/context.rs`, `outcome.rs` | what passes share; what a trace comes to |
 //! | `trace/run.rs` | a pass, what was consulted, the record for a flow processor |
-//! | `trace/exec.rs`, `packet.rs` | operations, parser, deparser |
+//! | `trace/exec.rs`, `frame.rs`, `packet.rs` | operations, parser, deparser |
 //! | `trace/emit.rs`, `steps.rs` | the rewriting |
 //! | `trace/tables.rs` | what tables are asked |
 //!
-//! Tests: `tests/trace*.rs`, against `interp`.
+//! Tests: `tests/trace.rs`, `openflow.rs`, `programs.rs`, against `interp`.
 
 mod arith;
+mod context;
 mod emit;
 mod exec;
+mod frame;
 mod linear;
 mod nodes;
+mod outcome;
 mod packet;
 mod run;
 mod steps;
@@ -37,16 +41,15 @@ mod tables;
 mod value;
 
 use crate::path::{Pattern, Rewrite, WINDOW};
+use context::{Context, Known};
 use exec::Ended;
 use ir::layout::RecordLayout;
 use ir::{EntryKind, Intrinsic, Program, ReplicationPoint, SlotId};
+pub use outcome::{Decision, Fate, Traced, Untraceable};
 pub use run::Run;
 use std::sync::Arc;
 pub use tables::{Bytes, Counted, Entries, Looked, Lookup, Place, Tables};
 use value::{Origin, Part, Value};
-
-/// Blocks that a pass may go through; with loops, that is soon reached.
-const BLOCKS_MAX: u32 = 1 << 14;
 
 /// Passes of a trace. Most need two.
 const PASSES_MAX: u32 = 8;
@@ -54,94 +57,21 @@ const PASSES_MAX: u32 = 8;
 /// The name of the program's counter for packets whose egress port says drop.
 const INGRESS_DROP: &str = "ingress drop";
 
-/// Why a frame's way is no path.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct Untraceable(pub String);
-
-/// Where a packet goes behind the `Ingress` entry.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Decision<T> {
-    /// Nowhere.
-    Drop(T),
-    /// To a port.
-    Send {
-        /// Which: `Intrinsic::EgressPort`.
-        egress_port: u32,
-        /// Bytes of the frame at most.
-        max_len: u32,
-        /// Whether it goes through the `Egress` entry and its deparser; else the frame goes as it was received.
-        is_modified: bool,
-        /// What the caller wants to know of the path.
-        value: T,
-    },
-}
-
-/// How a path ends.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Fate {
-    /// The frame is sent to a port.
-    Send(u32),
-    /// It is dropped; for which of `Program::drops`, if the program says so.
-    Drop(Option<u32>),
-}
-
-/// A path.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Traced<T> {
-    /// The frames that go it.
-    pub pattern: Pattern,
-    /// What they become; nothing if they are dropped.
-    pub rewrite: Rewrite,
-    /// Where they go.
-    pub fate: Fate,
-    /// Counters, in order.
-    pub counted: Vec<Counted>,
-    /// Lookups, in order: whose entries are in use.
-    pub lookups: Vec<Looked>,
-    /// What was decided; `None` if the packet did not come so far.
-    pub value: Option<T>,
-}
-
-impl<T> Traced<T> {
-    /// Whether frames of the path go nowhere.
-    pub fn is_dropped(&self) -> bool {
-        matches!(self.fate, Fate::Drop(_))
-    }
-}
-
-/// What is the same for all frames of a path.
-#[derive(Clone, PartialEq, Eq, Debug)]
-struct Known {
-    mask: [u8; WINDOW],
-    /// Whether all are as long.
-    length: bool,
-}
-
 /// Traces frames through one program. Any number of threads may use it.
 #[derive(Debug)]
 pub struct Tracer {
-    program: Arc<Program>,
-    layout: RecordLayout,
-    /// By word of a record: the slot, and the place of the word's lowest bit in it.
-    words: Vec<(u32, u32)>,
-    /// By slot: what it holds when a packet comes.
-    zeros: Vec<Value>,
+    cx: Context,
 }
 
 impl Tracer {
     /// A tracer for a program, which has passed the verifier.
     pub fn new(program: Arc<Program>) -> Tracer {
-        let layout = RecordLayout::new(&program);
-        let words = program.slots.iter().enumerate();
-        let words = words.flat_map(|(i, slot)| (0..slot.width.div_ceil(64)).map(move |k| (i as u32, 64 * k))).collect();
-        let zeros = program.slots.iter().map(|slot| Value::constant(slot.width, 0)).collect();
-        Tracer { program, layout, words, zeros }
+        Tracer { cx: Context::new(program) }
     }
 
     /// Where slots lie in the record.
     pub fn layout(&self) -> &RecordLayout {
-        &self.layout
+        &self.cx.layout
     }
 
     /// Traces a frame that came by `port`. When the `Ingress` entry hands it over, `decide` says where it goes, once in each pass and
@@ -173,7 +103,7 @@ impl Tracer {
         for _ in 0..PASSES_MAX {
             let mut tables = tables.as_mut().map(|tables| &mut **tables as &mut dyn Tables);
             tables.iter_mut().for_each(|tables| tables.begin());
-            let mut run = Run::new(self, frame, &known, tables);
+            let mut run = Run::new(&self.cx, frame, &known, tables);
             let (fate, rewrite, value) = self.pass(&mut run, port, decide)?;
             run.check()?;
             if run.consulted == known {
@@ -193,12 +123,12 @@ impl Tracer {
     /// # Errors
     /// If the frame's way is no path: why.
     pub fn trace_program(&self, frame: &[u8], port: u32, tables: &mut dyn Tables) -> Result<Traced<()>, Untraceable> {
-        if self.program.queues {
+        if self.cx.program.queues {
             return Err(Untraceable("the program's packets wait in queues".to_string()));
         }
         let mut path = self.trace_with(frame, port, Some(tables), &mut |run| self.unicast(run))?;
         if path.fate == Fate::Drop(None) {
-            path.fate = Fate::Drop(self.program.drops.iter().position(|name| name == INGRESS_DROP).map(|i| i as u32));
+            path.fate = Fate::Drop(self.cx.program.drops.iter().position(|name| name == INGRESS_DROP).map(|i| i as u32));
         }
         Ok(path)
     }
@@ -206,7 +136,7 @@ impl Tracer {
     /// What becomes of a packet at the end of ingress that asks for nothing but a port; as the datapath's engine does it.
     fn unicast(&self, run: &mut Run<'_>) -> Result<Decision<()>, Untraceable> {
         let mut asked = |which| {
-            let Some(slot) = self.program.intrinsic(which) else { return 0 };
+            let Some(slot) = self.cx.program.intrinsic(which) else { return 0 };
             let value = run.slots[slot.index()].clone();
             run.consult_value(&value);
             value.concrete()
@@ -226,10 +156,10 @@ impl Tracer {
             return refused("copies for a multicast group");
         }
         let to = asked(Intrinsic::EgressSpec);
-        if self.program.drop_port == Some(to) {
+        if self.cx.program.drop_port == Some(to) {
             return Ok(Decision::Drop(()));
         }
-        self.set(run, Intrinsic::InstanceType, |width| Value::constant(width, self.program.instance_types.normal));
+        self.set(run, Intrinsic::InstanceType, |width| Value::constant(width, self.cx.program.instance_types.normal));
         self.set(run, Intrinsic::EgressRid, |width| Value::constant(width, 0));
         for which in [
             Intrinsic::EgressTimestamp,
@@ -274,7 +204,7 @@ impl Tracer {
     }
 
     fn entry(&self, run: &mut Run<'_>, kind: EntryKind) -> Result<Ended, Untraceable> {
-        let Some(entry) = self.program.entry(kind) else {
+        let Some(entry) = self.cx.program.entry(kind) else {
             return Err(Untraceable(format!("the program has no entry `{}`", kind.name())));
         };
         run.enter();
@@ -287,8 +217,8 @@ impl Tracer {
     }
 
     fn set(&self, run: &mut Run<'_>, which: Intrinsic, value: impl FnOnce(u32) -> Value) {
-        if let Some(slot) = self.program.intrinsic(which) {
-            run.slots[slot.index()] = value(self.program.width(slot));
+        if let Some(slot) = self.cx.program.intrinsic(which) {
+            run.slots[slot.index()] = value(self.cx.program.width(slot));
         }
     }
 
@@ -299,13 +229,13 @@ impl Tracer {
         let part = Part { origin, width: 32, value: length };
         self.set(run, Intrinsic::PacketLength, |width| Value::from_part(part).resize(width));
         self.set(run, Intrinsic::IngressPort, |width| Value::constant(width, port.into()));
-        self.set(run, Intrinsic::InstanceType, |width| Value::constant(width, self.program.instance_types.normal));
+        self.set(run, Intrinsic::InstanceType, |width| Value::constant(width, self.cx.program.instance_types.normal));
         self.set(run, Intrinsic::IngressTimestamp, |width| volatile(width, Intrinsic::IngressTimestamp));
     }
 
     /// The slot of an intrinsic, for flow processors.
     pub fn intrinsic(&self, which: Intrinsic) -> Option<SlotId> {
-        self.program.intrinsic(which)
+        self.cx.program.intrinsic(which)
     }
 }
 

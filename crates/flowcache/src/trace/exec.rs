@@ -1,6 +1,7 @@
 //! What each operation does to symbolic values; as `interp::interpreter::exec` does it to bits.
 
-use super::Untraceable;
+use super::context::BLOCKS_MAX;
+use super::outcome::Untraceable;
 use super::run::Run;
 use super::tables::{Bytes, Counted, Looked, Lookup, Place};
 use super::value::{Origin, Value};
@@ -34,25 +35,21 @@ impl Run<'_> {
     }
 
     fn set(&mut self, slot: SlotId, value: Value) {
-        debug_assert_eq!(value.width(), self.tracer.program.width(slot));
+        debug_assert_eq!(value.width(), self.cx.program.width(slot));
         self.slots[slot.index()] = value;
     }
 
     /// Runs a stage; how the entry ends if it does in it.
     pub(super) fn stage(&mut self, id: StageId) -> Result<Option<Ended>, Untraceable> {
-        let tracer = self.tracer;
-        let stage = &tracer.program.stages[id.index()];
+        let cx = self.cx;
+        let stage = &cx.program.stages[id.index()];
         if stage.kind == StageKind::Parser {
             self.packet.cursor = 0;
         }
         let mut at = Stage::START;
         let ended = loop {
             let Some(left) = self.blocks_left.checked_sub(1) else {
-                return Err(Untraceable(format!(
-                    "`{}` goes through more than {} blocks",
-                    stage.name,
-                    super::BLOCKS_MAX
-                )));
+                return Err(Untraceable(format!("`{}` goes through more than {} blocks", stage.name, BLOCKS_MAX)));
             };
             self.blocks_left = left;
             let block = &stage.blocks[at.index()];
@@ -90,8 +87,8 @@ impl Run<'_> {
     }
 
     fn execute(&mut self, inst: &Inst) {
-        let tracer = self.tracer;
-        let program = &*tracer.program;
+        let cx = self.cx;
+        let program = &*cx.program;
         match &inst.op {
             Op::Mov { dst, src } => {
                 let value = self.value(src);
@@ -211,7 +208,7 @@ impl Run<'_> {
     }
 
     fn refuse_extern(&mut self, what: &str, which: ExternId) {
-        let program = std::sync::Arc::clone(&self.tracer.program);
+        let program = std::sync::Arc::clone(&self.cx.program);
         self.refuse(what, &program.externs[which.index()].name);
     }
 
@@ -228,7 +225,7 @@ impl Run<'_> {
         let lookup = match chosen {
             Some(action) => Lookup { hit: true, action, ..Lookup::default() },
             None => {
-                let name = &self.tracer.program.tables[table.index()].name;
+                let name = &self.cx.program.tables[table.index()].name;
                 let keys: Vec<Value> = keys.iter().map(|key| self.value(key)).collect();
                 let selector: Vec<Value> = selector.iter().map(|key| self.value(key)).collect();
                 let bits = |values: &[Value]| values.iter().map(Value::to_bits).collect::<Vec<Bits>>();

@@ -1,11 +1,11 @@
 //! One pass of a trace: the slots, what was consulted, and what a flow processor does between the two entries.
 
-use super::Untraceable;
+use super::context::{BLOCKS_MAX, Context, Known};
 use super::nodes::{Kind, Nodes};
+use super::outcome::Untraceable;
 use super::packet::Packet;
 use super::tables::{Bytes, Counted, Looked, Tables};
 use super::value::{Origin, Part, Value, low};
-use super::{Known, Tracer};
 use crate::path::WINDOW;
 use base::Bits;
 use base::ids::{SlotId, StageId, TableId};
@@ -22,7 +22,7 @@ pub(super) struct Chosen {
 
 /// A pass over the program. A flow processor reads and writes the record with it, in the words of `ir::layout`.
 pub struct Run<'t> {
-    pub(super) tracer: &'t Tracer,
+    pub(super) cx: &'t Context,
     pub(super) frame: &'t [u8],
     /// What is the same for all frames of the path, as earlier passes have found.
     pub(super) known: &'t Known,
@@ -50,18 +50,18 @@ pub struct Run<'t> {
 
 impl<'t> Run<'t> {
     pub(super) fn new(
-        tracer: &'t Tracer,
+        cx: &'t Context,
         frame: &'t [u8],
         known: &'t Known,
         tables: Option<&'t mut dyn Tables>,
     ) -> Run<'t> {
         let length = frame.len() as u32;
         Run {
-            tracer,
+            cx,
             frame,
             known,
             consulted: known.clone(),
-            slots: tracer.zeros.clone(),
+            slots: cx.zeros.clone(),
             nodes: Nodes::default(),
             walked: Vec::new(),
             packet: Packet::default(),
@@ -73,7 +73,7 @@ impl<'t> Run<'t> {
             counted: Vec::new(),
             lookups: Vec::new(),
             entered: Bytes::Received { plus: 0, at_most: u32::MAX },
-            blocks_left: super::BLOCKS_MAX,
+            blocks_left: BLOCKS_MAX,
             saved: Vec::new(),
             failure: None,
         }
@@ -248,7 +248,7 @@ impl Run<'_> {
 impl Run<'_> {
     /// The record's words.
     pub fn record(&self) -> Vec<u64> {
-        let layout = &self.tracer.layout;
+        let layout = &self.cx.layout;
         let mut record = vec![0; layout.words()];
         for (i, value) in self.slots.iter().enumerate() {
             let at = layout.offset(SlotId::from_index(i));
@@ -262,7 +262,7 @@ impl Run<'_> {
 
     /// The slot in whose value a word is, and the place of the word's lowest bit and its width there.
     fn place(&self, word: u32) -> (usize, u32, u32) {
-        let (slot, lo) = self.tracer.words[word as usize];
+        let (slot, lo) = self.cx.words[word as usize];
         (slot as usize, lo, (self.slots[slot as usize].width() - lo).min(64))
     }
 
@@ -338,7 +338,7 @@ impl Run<'_> {
         action: u32,
         args: &[u128],
     ) -> Result<(), Untraceable> {
-        let program = std::sync::Arc::clone(&self.tracer.program);
+        let program = std::sync::Arc::clone(&self.cx.program);
         let of = program.tables.get(table.index()).and_then(|table| table.actions.get(action as usize));
         let Some(of) = of else { return Err(Untraceable(format!("there is no action {action} to run"))) };
         let params = program.actions[of.action.index()].params.iter().enumerate();

@@ -81,6 +81,21 @@ pub trait FrameCache: Send {
     fn is_used(&mut self, now_us: u64) -> bool;
     /// Says what becomes of frames that came by a port, at most a batch of them, and changes those that it sends.
     fn decide(&mut self, frames: &mut [Received<'_>], port: u32, now_us: u64);
+    /// Until when it need not be asked: a time of the same clock.
+    fn rests_until_us(&self) -> u64 {
+        0
+    }
+    /// Whether it wants to know how long the batch takes for which it was asked last, all of it.
+    fn is_timed(&self) -> bool {
+        false
+    }
+    /// So many packets have taken so many ticks, with what it knows or without.
+    fn took(&mut self, _packets: usize, _ticks: u64, _is_used: bool) {}
+    /// Frames that were shown have left. Counts what must be counted now, all of it if no batch may come for a while; whether it holds
+    /// nothing back any more.
+    fn settle(&mut self, _is_idle: bool) -> bool {
+        true
+    }
 }
 
 /// Decides about the packets of one worker.

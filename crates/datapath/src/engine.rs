@@ -141,9 +141,12 @@ pub struct Engine {
     ingress_drop: DropReason,
     /// What decides about packets, if tables of the program do not.
     flows: Option<Box<flows::Flows>>,
-    /// What knows packets of a program with tables by their frames; and a buffer of those asked about.
+    /// What knows packets of a program with tables by their frames, and from when on it is asked; and a buffer of those asked about.
     front: Option<Box<dyn FrameCache>>,
+    front_from_us: u64,
     known: Vec<Packet>,
+    /// Whether it holds counts back.
+    is_unsettled: bool,
 }
 
 /// The slots that a program's operations read.
@@ -198,7 +201,9 @@ impl Engine {
             ingress_drop: DropReason::Program(ingress_drop as u32),
             flows: None,
             front: None,
+            front_from_us: u64::MAX,
             known: Vec::new(),
+            is_unsettled: false,
             program,
         }
     }
@@ -237,7 +242,7 @@ impl Engine {
         if packets.is_empty() {
             return;
         }
-        let has_front = self.flows.is_some() || self.front.is_some();
+        let has_front = self.flows.is_some() || now_us >= self.front_from_us;
         if has_front && self.look_up(exec, packets, Burst { port, now_us }, sink) {
             return;
         }

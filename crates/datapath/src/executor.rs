@@ -19,6 +19,15 @@ pub trait Executor: Send {
     /// Between batches: this worker holds no reference to any entry.
     fn quiescent(&mut self);
 
+    /// As `quiescent`, behind `settle`, which may still count at cells of entries that were deleted in the batch.
+    fn quiescent_behind(&mut self, settle: &mut dyn FnMut()) {
+        settle();
+        self.quiescent();
+    }
+
+    /// Begins a batch for which `run` may not be called: what is deleted from here on is kept until the worker is quiescent.
+    fn begin(&mut self, _now_us: u64) {}
+
     /// As `quiescent`, and no batch may come for a while: nobody waits for this worker until then.
     fn idle(&mut self);
 

@@ -15,6 +15,7 @@
 //! | [`replication`] | multicast groups and clone sessions |
 //! | [`switches`] | all optimisations by name, to leave some out |
 //! | [`bench`] | times a pipeline from memory |
+//! | `flow_cache` | what the pipeline does with frames, known before they are parsed |
 //! | [`snapshot`] | the state of a running pipeline for the interpreter |
 //! | [`tap`] | copies of packets for captures |
 //! | `watch` | actions' counts and where the cycles go, while somebody watches |
@@ -28,6 +29,7 @@ pub mod descriptors;
 pub mod drops;
 pub mod engine;
 pub mod executor;
+mod flow_cache;
 mod hold;
 pub mod local;
 pub mod memory;
@@ -45,6 +47,7 @@ pub mod timing;
 mod watch;
 mod worker;
 
+pub use flow_cache::{CacheStats, CacheUse, FlowCache};
 pub use hold::Held;
 pub use local::{Local, Sent};
 pub use pipeline::{

@@ -62,6 +62,8 @@ impl Local {
         let mut engine = Engine::new(Arc::clone(pipeline.program()), Arc::clone(&replication));
         if let Some(flows) = pipeline.flows() {
             engine = engine.decided_by(flows.processor(worker));
+        } else if let Some(cache) = pipeline.flow_cache() {
+            engine = engine.known_by(cache.front(worker));
         }
         Local {
             engine,
@@ -120,7 +122,7 @@ impl Local {
         self.engine.set_work(WORK_MAX);
         self.engine.receive(self.executor.as_mut(), &mut packets, port, self.now_us, &mut sink);
         // Whoever has this value may write to tables next, and would wait for itself.
-        self.executor.idle();
+        self.engine.rest(self.executor.as_mut());
         Some(sent)
     }
 }

@@ -10,6 +10,7 @@
 
 use crate::drops::DropCounters;
 use crate::executor::Executor;
+use crate::flow_cache::FlowCache;
 use crate::memory;
 use crate::oracle::Oracle;
 use crate::replication::Replication;
@@ -26,6 +27,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use tables::reclaim::ACKNOWLEDGE_MAX;
 
 /// What runs a program and holds its state. One implementation per engine.
 pub trait Backend: Send + Sync {
@@ -41,7 +43,8 @@ pub trait Backend: Send + Sync {
     fn take_logs(&self) -> Vec<String>;
     /// To be called now and then: tells the time, frees what nobody uses any more.
     fn housekeeping(&self, now_us: u64);
-    /// From now on compiles code for the tables as they are, in the background, as `mode` says.
+    /// From now on compiles code for the tables as they are, in the background, as `mode` says. With `Specialise::Off` the next
+    /// batches run code for any tables.
     fn specialise(&self, _mode: Specialise) {}
     /// Compiles code for the tables as they are and makes workers run it, before it returns; how long that took. With
     /// `Specialise::Off` only the strategy goes by the tables. `None` if there is no code, or it cannot be compiled.
@@ -292,6 +295,8 @@ pub struct Pipeline {
     turn: Option<Arc<Mutex<()>>>,
     /// What decides about its packets, if that is not the program itself.
     flows: Option<Arc<dyn FlowTables>>,
+    /// What knows packets by their frames, if the program and its engine are such that something can.
+    cache: Option<FlowCache>,
 }
 
 /// Whether packets read a register that packets also write: then what one does between the two must not be mixed with
@@ -327,6 +332,14 @@ impl Executor for InTurn {
         self.inner.quiescent();
     }
 
+    fn quiescent_behind(&mut self, settle: &mut dyn FnMut()) {
+        self.inner.quiescent_behind(settle);
+    }
+
+    fn begin(&mut self, now_us: u64) {
+        self.inner.begin(now_us);
+    }
+
     fn idle(&mut self) {
         self.inner.idle();
     }
@@ -345,6 +358,9 @@ impl Pipeline {
             None => updates_registers(&program),
         };
         let turn = (workers > 1 && takes_turns).then(Arc::default);
+        // Bridges have a cache of their own. Packets that wait go on later, which no path says.
+        let fast = backend.fast().filter(|_| program.openflow.is_none() && !program.queues);
+        let cache = fast.map(|fast| FlowCache::new(Arc::clone(fast)));
         static NUMBERS: AtomicU64 = AtomicU64::new(1);
         Pipeline {
             number: NUMBERS.fetch_add(1, Ordering::Relaxed),
@@ -356,12 +372,25 @@ impl Pipeline {
             shares: false,
             load_times: Vec::new(),
             flows: None,
+            cache,
         }
     }
 
     /// What decides about its packets, if that is not the program itself.
     pub fn flows(&self) -> Option<&Arc<dyn FlowTables>> {
         self.flows.as_ref()
+    }
+
+    /// What knows its packets by their frames; nothing where the program or its engine are not such that something can.
+    pub fn flow_cache(&self) -> Option<&FlowCache> {
+        self.cache.as_ref()
+    }
+
+    /// Has workers count what flow caches hold back; waits for that, but no longer than for a worker that is stopped.
+    pub fn settle_counts(&self) {
+        if let Some(cache) = &self.cache {
+            cache.settle(ACKNOWLEDGE_MAX);
+        }
     }
 
     /// A number that no other pipeline of the process has, or has had; not 0.
@@ -445,7 +474,8 @@ impl Pipeline {
         self.backend.housekeeping(now_us);
     }
 
-    /// From now on compiles code for the tables as they are, in the background, as `mode` says.
+    /// From now on compiles code for the tables as they are, in the background, as `mode` says. With `Specialise::Off` the next
+    /// batches run code for any tables.
     pub fn specialise(&self, mode: Specialise) {
         self.backend.specialise(mode);
     }
@@ -474,6 +504,9 @@ impl Pipeline {
 
     /// Whether code counts actions and says where it is, from now on; returns when such code is there.
     pub fn watch(&self, on: bool) {
+        if let Some(cache) = &self.cache {
+            cache.watch(on);
+        }
         self.backend.watch(on);
     }
 
@@ -503,6 +536,7 @@ impl Pipeline {
 
     /// All tables with entries, hits and misses; value sets included.
     pub fn table_info(&self) -> Vec<TableInfo> {
+        self.settle_counts();
         self.program
             .tables
             .iter()

@@ -180,9 +180,10 @@ impl Backend for Machine {
     fn specialise(&self, mode: Specialise) {
         let mut tuner = self.tuner.lock().unwrap_or_else(PoisonError::into_inner);
         *tuner = None;
-        if mode != Specialise::Off {
+        match mode {
+            Specialise::Off => self.fast.domain().invalidate(),
             // Without a thread, generic code goes on running.
-            *tuner = Tuner::start(Arc::clone(&self.code), mode).ok();
+            mode => *tuner = Tuner::start(Arc::clone(&self.code), mode).ok(),
         }
     }
 
@@ -267,6 +268,15 @@ impl Executor for Run {
     fn quiescent(&mut self) {
         self.choice.end();
         self.worker.quiescent();
+    }
+
+    fn quiescent_behind(&mut self, settle: &mut dyn FnMut()) {
+        self.choice.end();
+        self.worker.quiescent_behind(settle);
+    }
+
+    fn begin(&mut self, now_us: u64) {
+        self.worker.begin(now_us);
     }
 
     fn idle(&mut self) {

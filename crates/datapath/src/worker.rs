@@ -443,7 +443,7 @@ impl Worker {
         running.engine.set_work(self.work_left);
         running.engine.receive(running.executor.as_mut(), &mut self.burst, from, now_us, &mut sink);
         self.work_left = running.engine.work_left();
-        running.executor.quiescent();
+        running.engine.quiescent(running.executor.as_mut());
         let sending = ticks();
         self.retries += slot.ports.flush(drops, &self.taps, &mut self.shares, now_us, None);
         (sending, ticks())

@@ -73,6 +73,11 @@ struct Slot {
     number: AtomicU32,
 }
 
+/// How often tables were to be changed, on lines of its own: workers without a flow cache do not read it.
+#[repr(align(128))]
+#[derive(Debug)]
+struct Changes(AtomicU64);
+
 /// A worker has not acknowledged a change in time, so the change was not made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Unacknowledged {
@@ -96,6 +101,7 @@ pub struct Domain {
     generation: AtomicU64,
     /// The last epoch that a writer has waited for in vain; 0 for none.
     gave_up: AtomicU64,
+    changes: Changes,
     /// What exact tables that are made next hash with.
     #[cfg(not(loom))]
     seeds: [AtomicU64; 2],
@@ -114,6 +120,7 @@ impl Domain {
             epoch: AtomicU64::new(OFFLINE + 1),
             generation: AtomicU64::new(0),
             gave_up: AtomicU64::new(0),
+            changes: Changes(AtomicU64::new(0)),
             #[cfg(not(loom))]
             seeds: crate::random_seeds().map(AtomicU64::new),
             slots: (0..max_workers).map(slot).collect(),
@@ -157,6 +164,17 @@ impl Domain {
     /// From here on no assumption holds: begins another generation. A writer's, before it changes any of what was assumed.
     pub fn invalidate(&self) {
         self.generation.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// How often tables were to be changed: another number before anything of a change can be seen. Flow caches compare it.
+    #[inline]
+    pub fn changes(&self) -> u64 {
+        self.changes.0.load(Ordering::Acquire)
+    }
+
+    /// A table is about to be changed, and says so itself.
+    pub fn note_change(&self) {
+        self.changes.0.fetch_add(1, Ordering::AcqRel);
     }
 
     /// Waits until every worker has been quiescent or offline since `epoch` began, or [`ACKNOWLEDGE_MAX`] is over. If an earlier
@@ -322,6 +340,15 @@ impl Worker {
     #[inline]
     pub fn quiescent(&mut self) {
         let epoch = self.domain.epoch.load(Ordering::Acquire);
+        self.domain.slots[self.slot].announced.store(epoch, Ordering::Release);
+    }
+
+    /// As [`quiescent`](Worker::quiescent), behind `settle`, which may still use what was retired before this call, and sees what
+    /// was done before that.
+    #[inline]
+    pub fn quiescent_behind(&mut self, settle: impl FnOnce()) {
+        let epoch = self.domain.epoch.load(Ordering::Acquire);
+        settle();
         self.domain.slots[self.slot].announced.store(epoch, Ordering::Release);
     }
 

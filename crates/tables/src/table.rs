@@ -27,7 +27,7 @@ use base::entry::{ActionCall, EntryAction, KeyMatch, MatchKind, TableEntry};
 use std::fmt;
 use std::ptr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Indices that a table with direct resources has beyond its size, so that an entry can be added at once after one was
 /// deleted: an eighth of the size, and this many.
@@ -163,8 +163,8 @@ pub struct Table {
     spec: TableSpec,
     kind: Kind,
     domain: Arc<Domain>,
-    /// How often entries or the default were changed.
-    changes: u64,
+    /// How often entries or the default were changed; others may read it.
+    changes: Arc<AtomicU64>,
     /// How many of the changes came after it was last found that there is room for more to be freed.
     changes_unasked: u64,
     assumed: Assumed,
@@ -207,7 +207,15 @@ impl Table {
         } else {
             Kind::Recorded(Box::new(RecordedTable::new(spec.clone(), shape, default_action, Arc::clone(&domain))?))
         };
-        Ok(Table { spec, kind, domain, changes: 0, changes_unasked: 0, assumed: Assumed::default(), batch: 0 })
+        Ok(Table {
+            spec,
+            kind,
+            domain,
+            changes: Arc::default(),
+            changes_unasked: 0,
+            assumed: Assumed::default(),
+            batch: 0,
+        })
     }
 
     /// An empty table that packets write.
@@ -224,7 +232,15 @@ impl Table {
         let shape = KeyShape::new(&spec.keys);
         let table = DynamicTable::new(spec.clone(), dynamic, shape, default_action, Arc::clone(&domain))?;
         let kind = Kind::Dynamic(Box::new(table));
-        Ok(Table { spec, kind, domain, changes: 0, changes_unasked: 0, assumed: Assumed::default(), batch: 0 })
+        Ok(Table {
+            spec,
+            kind,
+            domain,
+            changes: Arc::default(),
+            changes_unasked: 0,
+            assumed: Assumed::default(),
+            batch: 0,
+        })
     }
 
     /// Whether packets write it.
@@ -424,7 +440,12 @@ impl Table {
 
     /// How often entries or the default action were to be changed.
     pub fn changes(&self) -> u64 {
-        self.changes
+        self.changes.load(Ordering::Relaxed)
+    }
+
+    /// The same for other threads: another number before anything of a change can be seen, and before [`Domain::changes`] is another.
+    pub fn changes_seen(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.changes)
     }
 
     /// About how much memory lookups can touch.
@@ -469,7 +490,8 @@ impl Table {
 
     /// Something is about to change that may leave more to be freed.
     fn await_room(&mut self) -> Result<(), StateError> {
-        self.changes += 1;
+        self.changes.fetch_add(1, Ordering::AcqRel);
+        self.domain.note_change();
         self.changes_unasked += 1;
         // What is taken back was asked for when it was done.
         if self.changes_unasked >= ROOM_EVERY && self.assumed.phase != Phase::Undo {

@@ -23,7 +23,7 @@ use crate::executor::Executor;
 use abi::flows::{Arrival, FlowProcessor, Frame, FrameCache, Output, Outputs, Received, Verdict};
 use abi::packet::{BATCH_MAX, FateCode};
 use ir::{EntryKind, Intrinsic};
-use pktio::{Packet, RawPacket};
+use pktio::{Packet, RawPacket, ticks};
 
 /// The processor of a worker, and packets on their way.
 pub(super) struct Flows {
@@ -296,19 +296,46 @@ impl Engine {
 }
 
 impl Engine {
-    /// What knows packets by their frames, if that is to be asked about received packets.
-    #[inline]
-    fn front(&mut self, now_us: u64) -> Option<&mut dyn FrameCache> {
-        let front = match &mut self.flows {
-            Some(flows) if flows.start != 0 => return None,
-            Some(flows) => flows.processor.front()?,
-            None => self.front.as_deref_mut()?,
-        };
-        front.is_used(now_us).then_some(front)
+    /// Has a flow cache know packets of a program with tables.
+    pub fn known_by(mut self, front: Box<dyn FrameCache>) -> Engine {
+        self.front_from_us = front.rests_until_us();
+        self.front = Some(front);
+        self
     }
 
-    /// Asks a flow cache about received packets; whether there is one. If so, all are taken to their ends: those that it knows as it
-    /// says, the others through the pipeline, in the order in which they were received.
+    /// What knows packets by their frames.
+    #[inline]
+    fn front(&mut self) -> Option<&mut dyn FrameCache> {
+        match &mut self.flows {
+            Some(flows) if flows.start != 0 => None,
+            Some(flows) => flows.processor.front(),
+            None => self.front.as_deref_mut().map(|front| front as &mut dyn FrameCache),
+        }
+    }
+
+    /// Between batches: the worker holds no reference to any entry, and the flow cache has counted what it must.
+    #[inline]
+    pub fn quiescent(&mut self, exec: &mut dyn Executor) {
+        match self.is_unsettled {
+            false => exec.quiescent(),
+            true => exec.quiescent_behind(&mut || self.settle(false)),
+        }
+    }
+
+    /// The same, and no batch may come for a while.
+    pub fn rest(&mut self, exec: &mut dyn Executor) {
+        if self.is_unsettled {
+            self.settle(true);
+        }
+        exec.idle();
+    }
+
+    /// Lets the flow cache count, while what was deleted in the batch is kept.
+    fn settle(&mut self, is_idle: bool) {
+        self.is_unsettled = self.front.as_mut().is_some_and(|front| !front.settle(is_idle));
+    }
+
+    /// Asks a flow cache whether it wants received packets; whether they have been taken to their ends then.
     #[inline(never)]
     pub(super) fn look_up<S: Sink>(
         &mut self,
@@ -317,8 +344,39 @@ impl Engine {
         burst: Burst,
         sink: &mut S,
     ) -> bool {
-        let Burst { port, now_us } = burst;
-        let Some(front) = self.front(now_us) else { return false };
+        let Some(front) = self.front() else { return false };
+        let is_used = front.is_used(burst.now_us);
+        let (is_timed, rests) = (front.is_timed(), front.rests_until_us());
+        if self.flows.is_none() {
+            self.front_from_us = rests;
+            self.is_unsettled |= is_used;
+        }
+        let (begin, count) = (if is_timed { ticks() } else { 0 }, packets.len());
+        match is_used {
+            true => self.sort_known(exec, packets, burst, sink),
+            false if is_timed => self.run_pipeline(exec, packets, burst.port, burst.now_us, sink),
+            false => return false,
+        }
+        if is_timed && let Some(front) = self.front() {
+            front.took(count, ticks().saturating_sub(begin), is_used);
+        }
+        true
+    }
+
+    /// Takes all packets to their ends: those that a flow cache knows as it says, the others through the pipeline, in the order in
+    /// which they were received.
+    fn sort_known<S: Sink>(
+        &mut self,
+        exec: &mut dyn Executor,
+        packets: &mut Vec<Packet>,
+        Burst { port, now_us }: Burst,
+        sink: &mut S,
+    ) {
+        if self.flows.is_none() {
+            // What the cache counts is counted at cells that must not become another entry's meanwhile.
+            exec.begin(now_us);
+        }
+        let Some(front) = self.front() else { return self.run_pipeline(exec, packets, port, now_us, sink) };
         let mut received: [Received<'_>; BATCH_MAX] = std::array::from_fn(|_| Received {
             frame: Frame { buffer: &mut [], offset: 0, len: 0 },
             verdict: Verdict::Unknown,
@@ -338,8 +396,7 @@ impl Engine {
             for (packet, Received { frame, .. }) in packets.iter_mut().zip(received) {
                 adjust(packet, frame.offset, frame.len);
             }
-            sink.send_all(port, packets);
-            return true;
+            return sink.send_all(port, packets);
         }
         let mut all = std::mem::take(&mut self.known);
         std::mem::swap(&mut all, packets);
@@ -368,7 +425,6 @@ impl Engine {
         if !packets.is_empty() {
             self.run_pipeline(exec, packets, port, now_us, sink);
         }
-        true
     }
 }
 

@@ -99,10 +99,15 @@ impl Counters {
 
     /// Counts a packet of `bytes` on `worker`'s own thread; nothing if there is no such cell.
     pub(super) fn count(&self, worker: usize, index: u64, bytes: u64) {
+        self.count_many(worker, index, 1, bytes);
+    }
+
+    /// The same for so many packets with so many bytes together.
+    pub(super) fn count_many(&self, worker: usize, index: u64, count: u64, bytes: u64) {
         let cell = usize::try_from(index).ok().and_then(|index| self.cells.get(worker)?.get(index));
         if let Some([packets, octets]) = cell {
             // Nobody else writes there.
-            packets.store(packets.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+            packets.store(packets.load(Ordering::Relaxed).wrapping_add(count), Ordering::Relaxed);
             octets.store(octets.load(Ordering::Relaxed).wrapping_add(bytes), Ordering::Relaxed);
         }
     }

@@ -1,10 +1,15 @@
-//! What the tables are like at a moment, for code that is compiled for them as they are ([`crate::tiers`]).
+//! What the tables are like at a moment, for code that is compiled for them as they are ([`crate::tiers`]), and for traces of flow caches
+//! ([`crate::flow_cache`]).
 
 use super::cells::Registers;
+use super::profile::Resolved;
 use super::{Cells, FastState, lock};
-use abi::state::Phase;
+use abi::state::{Phase, ReadEntry};
 use abi::{EngineKind, Shapes};
+use base::entry::{ActionCall, EntryAction, KeyMatch};
 use base::ids::TableId;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 use tables::Wanted;
 
@@ -65,6 +70,35 @@ impl FastState {
             Cells::Registers(registers) => Some(&**registers),
             _ => None,
         })
+    }
+
+    /// How often a table was to be changed, for any thread: another number before anything of a change can be seen, and before the
+    /// domain's is another.
+    pub(crate) fn changes_of(&self, table: TableId) -> Arc<AtomicU64> {
+        lock(&self.lock().tables[table.index()]).table.changes_seen()
+    }
+
+    /// An entry of a table, and the cell of its direct resources.
+    pub(crate) fn find_with_cell(&self, table: TableId, key: &[KeyMatch], priority: i32) -> Option<(ReadEntry, u32)> {
+        let now_us = self.now_us();
+        let content = self.lock();
+        let mut state = lock(&content.tables[table.index()]);
+        let entry = state.table.entry(key, priority, now_us).ok()?;
+        let cell = state.table.find(key, priority).ok()?;
+        Some((entry, cell))
+    }
+
+    /// What an action of a table runs by itself: nothing if a group chooses, or a member is not there.
+    pub(crate) fn call_of(&self, table: TableId, action: &EntryAction) -> Option<ActionCall> {
+        match self.resolve(&self.lock(), table, action).ok()? {
+            Resolved::Call(call) => Some(call.into_owned()),
+            Resolved::Group(_) => None,
+        }
+    }
+
+    /// The cell of direct resources of a table's default entry.
+    pub(crate) fn default_cell(&self, table: TableId) -> u32 {
+        lock(&self.lock().tables[table.index()]).table.default_index()
     }
 
     /// What has been done to each table.

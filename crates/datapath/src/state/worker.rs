@@ -11,6 +11,7 @@
 use super::{Cells, FastState};
 use crate::calls::WorkerRuntime;
 use abi::WorkerCtx;
+use base::ids::{ExternId, TableId};
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -70,6 +71,26 @@ impl FastState {
     }
 }
 
+/// What a flow cache counts for packets that it has kept from the code of worker `worker`, on that worker's thread.
+impl FastState {
+    /// Packets at a cell of a counter; nothing if there is no such cell.
+    pub(crate) fn count_packets(&self, worker: usize, counter: ExternId, cell: u64, packets: u64, bytes: u64) {
+        if let Some(Cells::Counters(counters)) = self.cells.get(counter.index()) {
+            counters.count_many(worker, cell, packets, bytes);
+        }
+    }
+
+    /// Lookups of a table that have hit, or missed.
+    pub(crate) fn count_lookups(&self, worker: usize, table: TableId, is_hit: bool, packets: u64) {
+        let cells = self.table_counters.get(worker).and_then(|cells| cells.get(table.index()));
+        if let Some(cells) = cells {
+            // Nobody else writes there.
+            let cell = &cells[usize::from(!is_hit)];
+            cell.store(cell.load(Ordering::Relaxed).wrapping_add(packets), Ordering::Relaxed);
+        }
+    }
+}
+
 impl FastWorker {
     /// What compiled code is called with, between [`begin`](FastWorker::begin) and
     /// [`quiescent`](FastWorker::quiescent).
@@ -114,6 +135,15 @@ impl FastWorker {
     pub fn quiescent(&mut self) {
         if self.online {
             self.reader.quiescent();
+        }
+    }
+
+    /// As [`quiescent`](FastWorker::quiescent), behind `settle`, which may count at cells of entries that were deleted in the batch.
+    #[inline]
+    pub fn quiescent_behind(&mut self, settle: impl FnOnce()) {
+        match self.online {
+            true => self.reader.quiescent_behind(settle),
+            false => settle(),
         }
     }
 

@@ -121,7 +121,7 @@ impl Devices {
             if let Some(mut old) =
                 slot.running.take().filter(|old| old.pipeline.program().queues && slot.ports.serves())
             {
-                old.executor.idle();
+                old.engine.rest(old.executor.as_mut());
                 slot.earlier.push((old, now_us));
             }
             // States share places for executors, and a pipeline has one for each worker.
@@ -139,6 +139,8 @@ impl Devices {
                 let mut engine = Engine::new(Arc::clone(pipeline.program()), Arc::clone(pipeline.replication()));
                 if let Some(flows) = pipeline.flows() {
                     engine = engine.decided_by(flows.processor(worker.index));
+                } else if let Some(cache) = pipeline.flow_cache() {
+                    engine = engine.known_by(cache.front(worker.index));
                 }
                 Running { engine, executor, pipeline }
             });
@@ -163,7 +165,7 @@ impl Devices {
     /// Nobody waits for this worker until the next batch.
     pub(super) fn let_go(&mut self) {
         for running in self.all.iter_mut().filter_map(|slot| slot.running.as_mut()) {
-            running.executor.idle();
+            running.engine.rest(running.executor.as_mut());
         }
     }
 
@@ -200,7 +202,7 @@ impl Devices {
             } else if slot.quiet_rounds <= QUIET_ROUNDS {
                 slot.quiet_rounds += 1;
                 if let (QUIET_ROUNDS, Some(running)) = (slot.quiet_rounds, &mut slot.running) {
-                    running.executor.idle();
+                    running.engine.rest(running.executor.as_mut());
                 }
             }
         }

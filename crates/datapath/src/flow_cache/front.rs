@@ -1,0 +1,283 @@
+//! The flow cache of one worker: what the engine asks about received frames.
+//!
+//! A hit compares one number for all tables, and, if it is another, one for each table that the path has asked; so no frame meets a path
+//! that a change has made wrong. Hits are counted with the path, and added to counters when 64 ms are over, a table has changed, the
+//! control plane reads, or the worker rests ([`Front::settle`]).
+//!
+//! Single-threaded. What it shares with the tracer and the control plane is in [`Shared`] and [`Exchange`].
+
+use super::path::Path;
+use super::worth::{CacheUse, Plan, Worth};
+use super::{CacheStats, Exchange, Sample, Shared};
+use abi::flows::{Frame, FrameCache, Received, Verdict};
+use abi::packet::BATCH_MAX;
+use flowcache::cache::{self, Cache, NONE};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Megaflows at most, as many as Open vSwitch has unless told otherwise.
+const MEGAFLOWS_MAX: usize = 200_000;
+/// Hits are held back for so long at most.
+const HOLD_US: u64 = 64_000;
+/// Frames of a batch that are handed to the tracer at most.
+const SAMPLES_BATCH_MAX: usize = 16;
+/// Paths that are taken over before a batch at most.
+const FOUND_BATCH_MAX: usize = 256;
+/// Megaflows that are looked at before a batch whether they are still right and in use.
+const SWEEP: usize = 4;
+/// Megaflows end when no packet came for so long.
+const IDLE_US: u64 = 10_000_000;
+
+/// A megaflow's path and what its packets have not counted yet.
+struct Payload {
+    path: Arc<Path>,
+    /// Number of all changes at which the path was found right.
+    right_at: Option<u64>,
+    packets: u64,
+    bytes: u64,
+    used_us: u64,
+}
+
+/// A worker's cache.
+pub(super) struct Front {
+    shared: Arc<Shared>,
+    exchange: Arc<Exchange>,
+    worker: usize,
+    cache: Cache<Payload>,
+    /// Megaflows with hits that have not been counted.
+    dirty: Vec<u32>,
+    now_us: u64,
+    settled_us: u64,
+    /// Number of all changes when the last batch began.
+    changes: u64,
+    synced: u64,
+    flushed: u64,
+    worth: Worth,
+    plan: Plan,
+    /// Hits of the batch that is timed.
+    hits: usize,
+    sweep: usize,
+    stats: CacheStats,
+}
+
+impl Front {
+    pub(super) fn new(shared: Arc<Shared>, worker: usize) -> Front {
+        let exchange = shared.join(worker);
+        let seed = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), worker);
+        Front {
+            exchange,
+            worker,
+            cache: Cache::new(seed, MEGAFLOWS_MAX),
+            dirty: Vec::new(),
+            now_us: 0,
+            settled_us: 0,
+            changes: 0,
+            synced: shared.sync.load(Ordering::Acquire),
+            flushed: shared.flush.load(Ordering::Acquire),
+            worth: Worth::default(),
+            plan: Plan { is_used: false, is_timed: false },
+            hits: 0,
+            sweep: 0,
+            stats: CacheStats::default(),
+            shared,
+        }
+    }
+
+    /// Adds what hits have not counted yet.
+    fn count(&mut self) {
+        for handle in self.dirty.drain(..) {
+            if let Some((_, payload)) = self.cache.get_mut(handle) {
+                add(&self.shared, self.worker, payload);
+            }
+        }
+        self.settled_us = self.now_us;
+        self.exchange.holds.store(false, Ordering::Release);
+        self.exchange.synced.store(self.synced, Ordering::Release);
+        self.publish();
+    }
+
+    fn publish(&mut self) {
+        let store = self.cache.statistics();
+        self.stats.front_hits = store.front_hits;
+        self.stats.mask_hits = store.mask_hits;
+        self.stats.evictions = store.evicted;
+        self.stats.megaflows = self.cache.len() as u64;
+        self.stats.masks = self.cache.masks() as u64;
+        self.stats.limit = self.cache.limit() as u64;
+        self.stats.is_on = self.worth.is_on();
+        self.stats.ticks = self.worth.times();
+        if let Ok(mut stats) = self.exchange.stats.try_lock() {
+            *stats = self.stats;
+        }
+    }
+
+    /// Takes over what the tracer has found.
+    #[cold]
+    fn take_found(&mut self) {
+        let (shared, worker) = (&self.shared, self.worker);
+        let Ok(mut found) = self.exchange.found.try_lock() else { return };
+        let from = found.len().saturating_sub(FOUND_BATCH_MAX);
+        for found in found.drain(from..) {
+            let gone = |mut payload: Payload| add(shared, worker, &mut payload);
+            if let Some(old) = found.replaces.and_then(|handle| self.cache.remove(handle)) {
+                gone(old);
+            }
+            let payload = Payload { path: found.path, right_at: None, packets: 0, bytes: 0, used_us: self.now_us };
+            // One that there is no room for now is found again.
+            let _ = self.cache.insert(found.port, &found.pattern, found.rewrite, payload, gone);
+        }
+        if found.is_empty() {
+            self.exchange.has_found.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// Looks at some megaflows: those that nobody uses end.
+    fn sweep(&mut self) {
+        for _ in 0..SWEEP.min(self.cache.slots()) {
+            self.sweep = if self.sweep + 1 < self.cache.slots() { self.sweep + 1 } else { 0 };
+            let Some(handle) = self.cache.at(self.sweep) else { continue };
+            let is_idle = self.cache.get(handle).is_some_and(|megaflow| {
+                self.now_us.saturating_sub(megaflow.payload.used_us) >= IDLE_US && megaflow.payload.packets == 0
+            });
+            if is_idle {
+                self.cache.remove(handle);
+            }
+        }
+    }
+
+    /// Does what the control plane has asked for.
+    fn obey(&mut self) {
+        let flush = self.shared.flush.load(Ordering::Acquire);
+        if self.flushed != flush {
+            self.flushed = flush;
+            let (shared, worker) = (&self.shared, self.worker);
+            self.cache.clear(|mut payload| add(shared, worker, &mut payload));
+            self.dirty.clear();
+        }
+    }
+
+    /// Copies frames of a port that are not known, for the tracer.
+    #[cold]
+    fn sample(&mut self, frames: &[Received<'_>], hits: &[u32], port: u32) {
+        let Ok(mut samples) = self.exchange.samples.try_lock() else { return };
+        let unknown = frames.iter().zip(hits).filter(|(received, _)| received.verdict == Verdict::Unknown);
+        for (received, hit) in unknown.take(SAMPLES_BATCH_MAX.min(samples.room())) {
+            let Frame { buffer, offset, len } = &received.frame;
+            let replaces = (*hit != NONE).then_some(*hit);
+            samples.push(Sample::new(&buffer[*offset..offset + len], port, replaces));
+        }
+    }
+}
+
+fn add(shared: &Shared, worker: usize, payload: &mut Payload) {
+    if payload.packets > 0 {
+        payload.path.count(&shared.fast, worker, payload.packets, payload.bytes);
+        (payload.packets, payload.bytes) = (0, 0);
+    }
+}
+
+impl FrameCache for Front {
+    fn is_used(&mut self, now_us: u64) -> bool {
+        self.now_us = now_us;
+        self.plan = match self.shared.cache_use() {
+            CacheUse::Never => Plan { is_used: false, is_timed: false },
+            CacheUse::Always => Plan { is_used: true, is_timed: false },
+            CacheUse::Auto => self.worth.plan(now_us),
+        };
+        self.plan.is_used
+    }
+
+    fn rests_until_us(&self) -> u64 {
+        match self.shared.cache_use() {
+            // Whoever changes that is heard soon.
+            CacheUse::Never => self.now_us + HOLD_US,
+            CacheUse::Always => 0,
+            CacheUse::Auto => self.worth.rests_until_us(),
+        }
+    }
+
+    fn is_timed(&self) -> bool {
+        self.plan.is_timed
+    }
+
+    fn took(&mut self, packets: usize, ticks: u64, is_used: bool) {
+        let hits = if is_used { self.hits } else { 0 };
+        if !is_used {
+            self.stats.bypassed += packets as u64;
+        }
+        self.worth.took(packets, hits, ticks, is_used, self.now_us);
+    }
+
+    fn decide(&mut self, frames: &mut [Received<'_>], port: u32, now_us: u64) {
+        self.obey();
+        if self.exchange.has_found.load(Ordering::Acquire) {
+            self.take_found();
+        }
+        self.sweep();
+        // Behind the packets were received: what was acknowledged before shows.
+        let changes = self.shared.fast.domain().changes();
+        self.changes = changes;
+        let mut hits = [NONE; BATCH_MAX];
+        let hits = &mut hits[..frames.len()];
+        let of = |received: &Received<'_>| -> (usize, usize) { (received.frame.offset, received.frame.len) };
+        let mut asked = [cache::Frame { buffer: &[], offset: 0, len: 0, port }; BATCH_MAX];
+        for (asked, received) in asked.iter_mut().zip(frames.iter()) {
+            let (offset, len) = of(received);
+            *asked = cache::Frame { buffer: &*received.frame.buffer, offset, len, port };
+        }
+        self.cache.lookup(&asked[..frames.len()], hits);
+        let mut known = 0;
+        for (received, hit) in frames.iter_mut().zip(hits.iter()) {
+            let Some((rewrite, payload)) = self.cache.get_mut(*hit) else { continue };
+            if payload.right_at != Some(changes) {
+                if !payload.path.is_right() {
+                    continue;
+                }
+                payload.right_at = Some(changes);
+            }
+            let frame = &mut received.frame;
+            let bytes = frame.len as u64;
+            if let Verdict::Send { .. } = payload.path.verdict {
+                let Some((offset, len)) = rewrite.run(frame.buffer, frame.offset, frame.len) else { continue };
+                (frame.offset, frame.len) = (offset, len);
+            }
+            received.verdict = payload.path.verdict;
+            if payload.packets == 0 {
+                self.dirty.push(*hit);
+            }
+            payload.packets += 1;
+            payload.bytes += bytes;
+            payload.used_us = now_us;
+            known += 1;
+        }
+        self.hits = known;
+        self.stats.hits += known as u64;
+        self.stats.misses += (frames.len() - known) as u64;
+        if known > 0 && !self.exchange.holds.load(Ordering::Relaxed) {
+            self.exchange.holds.store(true, Ordering::Release);
+        }
+        if known < frames.len() {
+            self.sample(frames, hits, port);
+        }
+    }
+
+    fn settle(&mut self, is_idle: bool) -> bool {
+        let asked = self.shared.sync.load(Ordering::Acquire);
+        let is_due = self.synced != asked
+            || self.now_us.saturating_sub(self.settled_us) >= HOLD_US
+            || self.changes != self.shared.fast.domain().changes();
+        if is_idle || is_due {
+            self.synced = asked;
+            self.obey();
+            self.count();
+        }
+        self.dirty.is_empty()
+    }
+}
+
+impl Drop for Front {
+    fn drop(&mut self) {
+        self.count();
+        self.shared.leave(&self.exchange);
+    }
+}

@@ -1,0 +1,106 @@
+//! What the tracer finds out about packets, and what their hits count.
+
+use crate::state::FastState;
+use abi::flows::Verdict;
+use base::ids::{ExternId, TableId};
+use flowcache::path::Pattern;
+use flowcache::run::Prepared;
+use flowcache::trace::{Bytes, Counted, Fate, Place, Traced};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What packets of a path do, and until when that is right.
+pub(super) struct Path {
+    pub(super) verdict: Verdict,
+    /// Tables, and how often they had been changed.
+    relied: Box<[(Arc<AtomicU64>, u64)]>,
+    /// Lookups that hit, and that missed: table, and how many.
+    lookups: Box<[(TableId, bool, u32)]>,
+    counts: Box<[Count]>,
+}
+
+/// A cell of a counter, and what packets add to it.
+struct Count {
+    counter: ExternId,
+    cell: u64,
+    bytes: PerPacket,
+}
+
+/// Bytes that packets count as.
+enum PerPacket {
+    /// Those received, and so many more each.
+    Received(i32),
+    /// So many each.
+    Exactly(u64),
+}
+
+/// A path for a worker's cache.
+pub(super) struct Found {
+    pub(super) port: u32,
+    pub(super) pattern: Pattern,
+    pub(super) rewrite: Prepared,
+    pub(super) path: Arc<Path>,
+    /// What it takes the place of, if anything: a megaflow of the worker's.
+    pub(super) replaces: Option<u32>,
+}
+
+impl Path {
+    /// Of a trace that asked these tables.
+    ///
+    /// # Errors
+    /// If what is to be counted does not follow from how many packets and bytes there were: where.
+    pub(super) fn new(
+        traced: &Traced<()>,
+        lookups: &[(TableId, bool)],
+        relied: Vec<(Arc<AtomicU64>, u64)>,
+    ) -> Result<Path, ExternId> {
+        let verdict = match traced.fate {
+            Fate::Send(port) => Verdict::Send { port, queue: 0 },
+            Fate::Drop(reason) => Verdict::Drop { reason },
+        };
+        let mut all: Vec<(TableId, bool, u32)> = Vec::new();
+        for (table, is_hit) in lookups {
+            match all.iter_mut().find(|(other, was_hit, _)| (other, was_hit) == (table, is_hit)) {
+                Some((.., times)) => *times += 1,
+                None => all.push((*table, *is_hit, 1)),
+            }
+        }
+        let counts = traced.counted.iter().map(|counted| count(counted, &traced.pattern));
+        Ok(Path { verdict, relied: relied.into(), lookups: all.into(), counts: counts.collect::<Result<_, _>>()? })
+    }
+
+    /// Whether no table has changed that it has asked.
+    pub(super) fn is_right(&self) -> bool {
+        self.relied.iter().all(|(changes, was)| changes.load(Ordering::Acquire) == *was)
+    }
+
+    /// Counts so many packets and bytes, on the worker's thread.
+    pub(super) fn count(&self, fast: &FastState, worker: usize, packets: u64, bytes: u64) {
+        for (table, is_hit, times) in &self.lookups {
+            fast.count_lookups(worker, *table, *is_hit, packets * u64::from(*times));
+        }
+        for count in &self.counts {
+            let bytes = match count.bytes {
+                PerPacket::Received(plus) => bytes.wrapping_add_signed(i64::from(plus).wrapping_mul(packets as i64)),
+                PerPacket::Exactly(each) => packets.wrapping_mul(each),
+            };
+            fast.count_packets(worker, count.counter, count.cell, packets, bytes);
+        }
+    }
+}
+
+fn count(counted: &Counted, pattern: &Pattern) -> Result<Count, ExternId> {
+    let (Place::Index(cell) | Place::Entry(cell)) = counted.at;
+    let bytes = match counted.bytes {
+        Bytes::Exactly(each) => PerPacket::Exactly(each),
+        Bytes::Received { plus, at_most } => {
+            let longest = pattern.longest.checked_add_signed(plus).unwrap_or(u32::MAX);
+            let is_cut = at_most < longest && at_most != u32::MAX;
+            if is_cut || pattern.shortest.checked_add_signed(plus).is_none() {
+                return Err(counted.counter);
+            }
+            PerPacket::Received(plus)
+        }
+    };
+    Ok(Count { counter: counted.counter, cell, bytes })
+}

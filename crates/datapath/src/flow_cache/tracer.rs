@@ -1,0 +1,172 @@
+//! The thread that traces frames.
+//!
+//! It looks for samples, soon after there were some and seldom otherwise. While hardly a frame becomes a path it looks less often, so
+//! traffic that cannot be cached costs next to nothing. Memory of tables' entries is given back when nothing came for a while.
+
+use super::contents::Contents;
+use super::masks::Masks;
+use super::path::{Found, Path};
+use super::{Exchange, SAMPLES_MAX, Sample, Samples, Shared, lock};
+use flowcache::path::{Pattern, WINDOW};
+use flowcache::run::Prepared;
+use flowcache::trace::{Tracer, Untraceable};
+use heartbeat::Heartbeat;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::Thread;
+use std::time::{Duration, Instant};
+
+/// How long it waits before it looks again, at first and at most.
+const PAUSE: (Duration, Duration) = (Duration::from_micros(200), Duration::from_millis(20));
+/// As `PAUSE`, at most, while frames become no paths.
+const PAUSE_REFUSED: Duration = Duration::from_millis(200);
+/// A round that takes longer is stuck.
+const ROUND_MAX: Duration = Duration::from_secs(60);
+/// Entries of tables are forgotten when no sample came for so long.
+const QUIET: Duration = Duration::from_secs(30);
+/// Paths that a worker has not taken over at most.
+const FOUND_MAX: usize = 4096;
+/// Bytes of a frame at most, whatever a sample says.
+const FRAME_BYTES_MAX: usize = 1 << 16;
+
+/// The thread's handle. Dropping it ends the thread within a pause or a trace.
+pub(super) struct TracerThread {
+    stop: Arc<AtomicBool>,
+    thread: Thread,
+}
+
+impl TracerThread {
+    /// Starts the thread.
+    pub(super) fn start(shared: Arc<Shared>) -> std::io::Result<TracerThread> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let body = move || run(&shared, &stopped);
+        let handle = std::thread::Builder::new().name("flow-cache".into()).spawn(body)?;
+        Ok(TracerThread { stop, thread: handle.thread().clone() })
+    }
+}
+
+impl Drop for TracerThread {
+    /// Does not wait: the last owner of a pipeline may be a worker.
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.unpark();
+    }
+}
+
+/// What traces frames.
+pub(super) struct Work {
+    tracer: Tracer,
+    contents: Contents,
+    masks: Masks,
+    frame: Vec<u8>,
+}
+
+fn run(shared: &Shared, stop: &AtomicBool) {
+    let heart = Heartbeat::not_vital("flow-cache", ROUND_MAX);
+    let mut pause = PAUSE.1;
+    let mut last = Some(Instant::now());
+    loop {
+        heart.beat();
+        std::thread::park_timeout(pause);
+        if stop.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut work = lock(&shared.work);
+        let work = work.get_or_insert_with(|| Box::new(Work::new(shared)));
+        let (samples, paths) = work.round(shared);
+        pause = match (samples, paths) {
+            (0, _) => (pause * 2).min(PAUSE.1),
+            (_, 0) => (pause * 2).min(PAUSE_REFUSED),
+            _ => PAUSE.0,
+        };
+        if samples > 0 {
+            last = Some(Instant::now());
+        } else if last.is_some_and(|last| last.elapsed() >= QUIET) {
+            work.contents.clear();
+            last = None;
+        }
+    }
+}
+
+impl Work {
+    pub(super) fn new(shared: &Shared) -> Work {
+        Work {
+            tracer: Tracer::new(Arc::clone(shared.fast.program())),
+            contents: Contents::new(Arc::clone(&shared.fast)),
+            masks: Masks::default(),
+            frame: Vec::new(),
+        }
+    }
+
+    /// Traces what waits: how many samples there were, and how many paths they became.
+    pub(super) fn round(&mut self, shared: &Shared) -> (usize, usize) {
+        let workers = lock(&shared.workers).clone();
+        workers.iter().fold((0, 0), |(samples, paths), (_, exchange)| {
+            let (more_samples, more_paths) = self.serve(shared, exchange);
+            (samples + more_samples, paths + more_paths)
+        })
+    }
+
+    /// Traces the samples of a worker: how many there were, and how many paths they became.
+    fn serve(&mut self, shared: &Shared, exchange: &Exchange) -> (usize, usize) {
+        let samples = {
+            let mut samples = lock(&exchange.samples);
+            if samples.0.is_empty() {
+                return (0, 0);
+            }
+            std::mem::replace(&mut *samples, Samples(Vec::with_capacity(SAMPLES_MAX)))
+        };
+        if lock(&exchange.found).len() >= FOUND_MAX {
+            return (0, 0);
+        }
+        let mut all: Vec<Found> = Vec::new();
+        for sample in &samples.0 {
+            if all.iter().any(|found| found.port == sample.port && covers(&found.pattern, sample)) {
+                continue;
+            }
+            match self.trace(sample) {
+                Ok(found) => all.push(found),
+                Err(Untraceable(why)) => shared.note_refusal(why),
+            }
+        }
+        let paths = all.len();
+        shared.traced.fetch_add(paths as u64, Ordering::Relaxed);
+        if paths > 0 {
+            lock(&exchange.found).append(&mut all);
+            exchange.has_found.store(true, Ordering::Release);
+        }
+        (samples.0.len(), paths)
+    }
+
+    fn trace(&mut self, sample: &Sample) -> Result<Found, Untraceable> {
+        let len = (sample.len as usize).min(FRAME_BYTES_MAX);
+        self.frame.clear();
+        self.frame.extend_from_slice(&sample.head[..len.min(WINDOW)]);
+        // What is behind the window decides about no path.
+        self.frame.resize(len, 0);
+        self.contents.begin_trace();
+        let handed_over =
+            &mut |_: &mut flowcache::trace::Run<'_>| Err(Untraceable("it is copied or goes round".to_string()));
+        let traced = self.tracer.trace_with(&self.frame, sample.port, Some(&mut self.contents), handed_over);
+        let mut traced = match (traced, self.contents.take_refused()) {
+            (Ok(traced), None) => traced,
+            (_, Some(why)) => return Err(Untraceable(why)),
+            (Err(why), None) => return Err(why),
+        };
+        self.masks.share(&mut traced.pattern, &sample.head);
+        let rewrite = Prepared::new(&traced.rewrite)
+            .map_err(|why| Untraceable(format!("its rewriting is refused (please report this): {why}")))?;
+        let path = Path::new(&traced, self.contents.lookups(), self.contents.relied()).map_err(|counter| {
+            Untraceable(format!("counter {} counts bytes of frames that are cut", counter.index()))
+        })?;
+        let path = Arc::new(path);
+        Ok(Found { port: sample.port, pattern: traced.pattern, rewrite, path, replaces: sample.replaces })
+    }
+}
+
+/// Whether a frame goes a path.
+fn covers(pattern: &Pattern, sample: &Sample) -> bool {
+    (pattern.shortest..=pattern.longest).contains(&sample.len)
+        && pattern.mask.iter().zip(&pattern.value).zip(&sample.head).all(|((mask, value), byte)| byte & mask == *value)
+}

@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 /// Crates that may contain unsafe code.
-const UNSAFE_CRATES: [&str; 12] = [
+const UNSAFE_CRATES: [&str; 13] = [
     "abi",
+    "codegen",
     "jit",
     "tables",
     "pktio",

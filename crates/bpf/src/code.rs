@@ -1,7 +1,6 @@
 //! Machine code: its memory, what it is given, and the helpers that it calls.
 //!
-//! [`Compiled`] owns the memory of a program's code, which never changes; dropping it frees the memory. A [`Run`] is one
-//! run's state, which code reads and writes at fixed offsets.
+//! [`Compiled`] owns a program's code. A [`Run`] is one run's state, which code reads and writes at fixed offsets.
 //!
 //! All unsafe code of the crate is here. What makes it sound is what the verifier has shown of a program
 //! (`verifier.rs`): addresses that reach a helper are in the packet, the stack or a value, for as many bytes as the
@@ -12,8 +11,8 @@ use crate::helper::Helper;
 use crate::map::{KEY_BYTES_MAX, Map};
 use crate::run::{self, Abort, Frame, Verdict, Window, errno};
 use crate::verified::Verified;
-use cranelift_jit::JITModule;
-use cranelift_module::FuncId;
+use codegen::Code;
+use mir::FunctionId;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
@@ -21,13 +20,13 @@ use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 const COPIED_BYTES: usize = KEY_BYTES_MAX as usize;
 
 /// What `Run::aborted` says; 0 is a run that goes on.
-pub(crate) const ABORTED_BUDGET: i64 = 1;
+pub(crate) const ABORTED_BUDGET: u32 = 1;
 /// As above: an instruction that cannot be reached was.
-pub(crate) const ABORTED_FAULT: i64 = 2;
+pub(crate) const ABORTED_FAULT: u32 = 2;
 
 /// Why a run ended, by what `Run::aborted` says.
 fn abort_of(aborted: u32) -> Abort {
-    match i64::from(aborted) {
+    match aborted {
         ABORTED_BUDGET => Abort::Budget,
         _ => Abort::Fault,
     }
@@ -78,25 +77,19 @@ impl Run<'_> {
 
 /// A program's machine code.
 pub(crate) struct Compiled {
-    /// `None` only while dropping.
-    module: Option<JITModule>,
+    /// Owns the memory that `entry` is in.
+    _code: Code,
     entry: Function,
 }
 
-// SAFETY: the code is immutable; the module is only touched by `drop`, which has exclusive access. Nothing in it is
-// bound to a thread.
-unsafe impl Send for Compiled {}
-// SAFETY: as above; shared access only reads the address of the code.
-unsafe impl Sync for Compiled {}
-
 impl Compiled {
-    /// `entry` is a finalised function of `module`, of the type [`Function`].
-    pub(crate) fn new(module: JITModule, entry: FuncId) -> Compiled {
-        let code = module.get_finalized_function(entry);
-        // SAFETY: `compile` gives all functions this signature in the machine's C convention, and `module` is kept for
-        // as long as `entry`.
-        let entry = unsafe { std::mem::transmute::<*const u8, Function>(code) };
-        Compiled { module: Some(module), entry }
+    /// `code` is that of a module that `lower` made; its first function is the program's.
+    pub(crate) fn new(code: Code) -> Compiled {
+        let entry = code.function(FunctionId(0));
+        // SAFETY: `lower` gives all functions this signature, `codegen` makes them functions in the machine's C convention,
+        // and `code` is kept for as long as `entry`.
+        let entry = unsafe { std::mem::transmute::<*const u8, Function>(entry) };
+        Compiled { _code: code, entry }
     }
 
     /// Runs the code of `program` on a packet.
@@ -134,20 +127,6 @@ impl Compiled {
             aborted => Verdict::Aborted(abort_of(aborted)),
         }
     }
-}
-
-impl Drop for Compiled {
-    fn drop(&mut self) {
-        if let Some(module) = self.module.take() {
-            discard(module);
-        }
-    }
-}
-
-/// Frees code that nobody runs.
-pub(crate) fn discard(module: JITModule) {
-    // SAFETY: no address of the code is left: the caller has none, and `Compiled` is being dropped.
-    unsafe { module.free_memory() };
 }
 
 /// Calls a function with a copy of `len` bytes at an address.

@@ -10,8 +10,8 @@
 //!
 //! - `instruction` decodes instructions; `alu` says what they compute.
 //! - `object` reads files: `object/btf.rs` descriptions of maps, `object/link.rs` functions and relocations.
-//! - `verifier` checks programs (`verified` is one that passed); `compile` makes machine code of them, which `code` owns and
-//!   runs; `interpreter` runs them too, as the oracle.
+//! - `verifier` checks programs (`verified` is one that passed); `lower` makes machine-level IR of them ([`mir`]) and
+//!   `compile` machine code of that, which `code` owns and runs; `interpreter` runs them too, as the oracle.
 //! - `map` is memory that programs and control plane share; `run` is what helpers do.
 //!
 //! Everything that comes from a file is untrusted. Memory is little endian, as in the object files.
@@ -24,6 +24,7 @@ mod error;
 mod helper;
 mod instruction;
 mod interpreter;
+mod lower;
 mod map;
 mod object;
 mod program;

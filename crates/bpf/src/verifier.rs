@@ -33,7 +33,8 @@ use crate::error::VerifyError;
 use crate::instruction::{Constant, Op};
 use crate::map::Map;
 use crate::object::link::Linked;
-use liveness::{live, successors};
+pub(crate) use liveness::live;
+use liveness::successors;
 use state::{Frame, Kind, Register, State};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -58,10 +59,38 @@ pub(crate) enum Role {
     Unreachable,
     /// What it says.
     Plain,
+    /// An access to memory, in one of these places.
+    Access(Touched),
     /// A load of a field of the context.
     Context(Field),
     /// A call of `trace_printk` with so many numbers to print.
     Trace(u8),
+}
+
+/// Where accesses of an instruction are, over all paths.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Touched {
+    /// In a function's stack.
+    pub(crate) stack: bool,
+    /// In the packet.
+    pub(crate) packet: bool,
+    /// In a map's value.
+    pub(crate) value: bool,
+}
+
+impl Touched {
+    /// Where an address of this kind is.
+    fn of(kind: Kind) -> Touched {
+        Touched {
+            stack: matches!(kind, Kind::Stack(_)),
+            packet: kind == Kind::Packet,
+            value: matches!(kind, Kind::MapValue(_)),
+        }
+    }
+
+    fn or(self, other: Touched) -> Touched {
+        Touched { stack: self.stack | other.stack, packet: self.packet | other.packet, value: self.value | other.value }
+    }
 }
 
 /// What `verify` found out of a program.
@@ -291,6 +320,7 @@ impl<'p> Verifier<'p> {
         match (*known, role) {
             (Role::Unreachable, _) => *known = role,
             (Role::Trace(a), Role::Trace(b)) => *known = Role::Trace(a.min(b)),
+            (Role::Access(a), Role::Access(b)) => *known = Role::Access(a.or(b)),
             (a, b) if a == b => {}
             (Role::Context(_), Role::Context(_)) => {
                 return Err("reads different fields of the context on different paths".to_string());
@@ -332,8 +362,16 @@ impl<'p> Verifier<'p> {
                 self.play(number, role)?;
                 state.set(dst, register);
             }
-            Op::Store { size, base, off, src } => self.store(state, size, base, off, src)?,
-            Op::Atomic { .. } => self.atomic(state, op)?,
+            Op::Store { size, base, off, src } => {
+                let touched = Touched::of(state.register(base).kind);
+                self.store(state, size, base, off, src)?;
+                self.play(number, Role::Access(touched))?;
+            }
+            Op::Atomic { base, .. } => {
+                let touched = Touched::of(state.register(base).kind);
+                self.atomic(state, op)?;
+                self.play(number, Role::Access(touched))?;
+            }
             Op::Jump { to } => state.number = to,
             Op::Branch { wide, condition, dst, src, to } => {
                 return self.branch(state, wide, condition, dst, src, to);

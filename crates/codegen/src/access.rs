@@ -1,54 +1,12 @@
 //! Loads, stores and atomic operations.
 //!
-//! Cranelift's accesses are in one alias region or in none, where one without is not held against those with. So regions
-//! that some access of the function names together are one region here.
+//! Widths that the machine does not have are made of two accesses. Some overlap, in bytes that both give or write alike.
 
 use crate::lower::Lowering;
 use crate::type_of;
 use cranelift_codegen::ir::types::{I8, I16, I32, I64, I128, Type};
-use cranelift_codegen::ir::{AliasRegion, AliasRegionData, AtomicRmwOp, Function, InstBuilder, MemFlagsData, Value};
-use mir::{Access, Address, Atomic, ByteOrder, Op, Region, Regions};
-
-/// Flags by region.
-pub(crate) struct Flags([MemFlagsData; Region::ALL.len()]);
-
-impl Flags {
-    /// The flags for a function's accesses.
-    pub(crate) fn new(function: &mir::Function, func: &mut Function) -> Flags {
-        // The first region of those that are one with it.
-        let mut first: [usize; Region::ALL.len()] = std::array::from_fn(|i| i);
-        for inst in function.layout.iter().flat_map(|block| &function.block(*block).insts) {
-            let regions = match inst.op {
-                Op::Load(access, _) | Op::Store(access, ..) => access.regions,
-                Op::Atomic(_, regions, ..) | Op::CompareExchange(regions, ..) => regions,
-                _ => continue,
-            };
-            let joined: Vec<usize> = regions.iter().map(|region| first[region as usize]).collect();
-            if let Some(&lowest) = joined.iter().min() {
-                first.iter_mut().filter(|of| joined.contains(of)).for_each(|of| *of = lowest);
-            }
-        }
-        let mut made: [Option<AliasRegion>; Region::ALL.len()] = [None; Region::ALL.len()];
-        Flags(std::array::from_fn(|i| {
-            let region = *made[first[i]].get_or_insert_with(|| {
-                let description = Region::ALL[first[i]].name().into();
-                func.dfg.alias_regions.insert(AliasRegionData { user_id: 1 + first[i] as u32, description })
-            });
-            let flags = MemFlagsData::new().with_notrap().with_alias_region(Some(region));
-            let is_alone = first.iter().filter(|of| **of == first[i]).count() == 1;
-            match Region::ALL[i] {
-                Region::Context if is_alone => flags.with_readonly().with_can_move(),
-                Region::Entry if is_alone => flags.with_readonly(),
-                _ => flags,
-            }
-        }))
-    }
-
-    /// The flags of an access to some regions.
-    pub(crate) fn of(&self, regions: Regions) -> MemFlagsData {
-        regions.iter().next().map_or(MemFlagsData::new().with_notrap(), |region| self.0[region as usize])
-    }
-}
+use cranelift_codegen::ir::{AtomicRmwOp, InstBuilder, Value};
+use mir::{Access, Address, Atomic, ByteOrder, Region, Regions};
 
 /// The type of so many bytes; 1, 2, 4, 8 or 16.
 fn of_bytes(bytes: u32) -> Type {
@@ -174,6 +132,12 @@ impl Lowering<'_, '_> {
         let (flags, address) = (self.flags.of(regions).with_aligned(), self.whole_address(address));
         let (expected, new) = (self.get(expected), self.get(new));
         self.b.ins().atomic_cas(flags, address, expected, new)
+    }
+
+    pub(crate) fn release(&mut self, regions: Regions, address: Address, value: mir::Value) {
+        let (flags, address, value) =
+            (self.flags.of(regions).with_aligned(), self.whole_address(address), self.get(value));
+        self.b.ins().atomic_store(flags, value, address);
     }
 
     pub(crate) fn count(&mut self, address: Address, value: mir::Value) {

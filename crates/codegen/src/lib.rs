@@ -4,7 +4,8 @@
 //! never read back. Optimisations that know about memory regions, tables or packets are passes of `mir`. Cranelift selects
 //! instructions, allocates registers, and does what needs no such knowledge.
 //!
-//! - `lower`: functions, blocks, terminators; `operations`: instructions; `access`: loads, stores, atomic operations.
+//! - `lower`: functions, blocks, terminators; `operations`: instructions; `access`: loads, stores, atomic operations,
+//!   with the regions of `flags`.
 //! - `prefetch`: the one instruction that Cranelift does not have.
 //! - `code` owns the memory of machine code.
 //!
@@ -15,6 +16,7 @@
 
 mod access;
 mod code;
+mod flags;
 mod lower;
 mod operations;
 mod prefetch;

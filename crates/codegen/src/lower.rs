@@ -1,6 +1,6 @@
 //! Functions, blocks and terminators.
 
-use crate::access::Flags;
+use crate::flags::Flags;
 use crate::type_of;
 use cranelift_codegen::ir::types::I64;
 use cranelift_codegen::ir::{

@@ -44,6 +44,10 @@ impl Lowering<'_, '_> {
             Op::CompareExchange(regions, address, expected, new) => {
                 self.compare_exchange(*regions, *address, *expected, *new)
             }
+            Op::Release(regions, address, value) => {
+                self.release(*regions, *address, *value);
+                return None;
+            }
             Op::Count(address, value) => {
                 self.count(*address, *value);
                 return None;

@@ -384,8 +384,13 @@ impl<'r> Generator<'r> {
                 self.build().effect(Op::Store(access, address, value));
             }
             8 => {
-                let ty = *self.random.pick(&[Type::I32, Type::I64]);
+                let ty = *self.random.pick(&Type::INTEGERS[1..5]);
                 let (address, regions) = self.place(u64::from(ty.bits()) / 8, true, true);
+                if self.random.one_in(4) {
+                    let value = self.value(ty);
+                    self.build().effect(Op::Release(regions, address, value));
+                    return;
+                }
                 let op = match self.random.one_in(3) {
                     true => Op::CompareExchange(regions, address, self.value(ty), self.value(ty)),
                     false => {

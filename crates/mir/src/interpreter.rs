@@ -181,6 +181,11 @@ impl<'m> Frame<'m> {
                 let (expected, new) = (self.get(*expected), self.get(*new));
                 self.change(memory, *regions, address, ty, |old| if old == expected { new } else { old })?
             }
+            Op::Release(regions, address, value) => {
+                let bytes = self.type_of(*value).bits() / 8;
+                memory.store(*regions, self.address(address), bytes, self.get(*value))?;
+                0
+            }
             Op::Count(address, value) => {
                 let operand = self.get(*value);
                 let add = |old| compute::binary(crate::op::Binary::Add, Type::I64, old, operand);

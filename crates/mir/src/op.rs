@@ -238,10 +238,13 @@ pub enum Op {
     Load(Access, Address),
     /// The lowest bytes of an integer.
     Store(Access, Address, Value),
-    /// The old value of an aligned integer in memory, which is replaced in one step; `i32` or `i64`, machine order.
+    /// The old value of an aligned integer in memory, which is replaced in one step; 8 to 64 bits, machine order.
     Atomic(Atomic, Regions, Address, Value),
     /// As [`Op::Atomic`]: replaced by the second value if it is the first.
     CompareExchange(Regions, Address, Value, Value),
+    /// Stores an aligned integer of 8 to 64 bits, machine order, in one step, behind all that comes ahead of it: how a lock
+    /// is released.
+    Release(Regions, Address, Value),
     /// Adds an `i64` to a counter that no other thread writes.
     Count(Address, Value),
     /// Asks for a cache line, which need not exist; to be written if the flag is set.
@@ -328,7 +331,10 @@ impl Op {
             Op::Pack(parts) => parts.iter_mut().for_each(|part| f(&mut part.value)),
             Op::Hash(words) => words.iter_mut().for_each(f),
             Op::Load(_, address) | Op::Prefetch(address, _) => f(&mut address.base),
-            Op::Store(_, address, value) | Op::Atomic(_, _, address, value) | Op::Count(address, value) => {
+            Op::Store(_, address, value)
+            | Op::Atomic(_, _, address, value)
+            | Op::Release(_, address, value)
+            | Op::Count(address, value) => {
                 f(&mut address.base);
                 f(value);
             }
@@ -360,7 +366,7 @@ impl Op {
             Op::Load(access, _) => reads(access.regions),
             Op::Store(access, ..) => Effects { writes: access.regions, ..Effects::PURE },
             // Other threads may have written before what is read here: nothing of shared memory is known behind.
-            Op::Atomic(_, regions, ..) | Op::CompareExchange(regions, ..) => {
+            Op::Atomic(_, regions, ..) | Op::CompareExchange(regions, ..) | Op::Release(regions, ..) => {
                 let shared = if regions.meets(Regions::SHARED) { Regions::SHARED } else { Regions::NONE };
                 Effects { reads: *regions, writes: *regions | shared, ends: false }
             }

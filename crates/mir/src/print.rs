@@ -256,6 +256,7 @@ impl Line<'_> {
             Op::CompareExchange(regions, at, expected, new) => {
                 write!(f, "atomic.cas.{ty} {regions} {}, {}, {}", self.address(at), v(expected), v(new))
             }
+            Op::Release(regions, at, value) => write!(f, "atomic.store {regions} {}, {}", self.address(at), v(value)),
             Op::Count(at, value) => write!(f, "count {}, {}", self.address(at), v(value)),
             Op::Prefetch(at, false) => write!(f, "prefetch {}", self.address(at)),
             Op::Prefetch(at, true) => write!(f, "prefetch.write {}", self.address(at)),

@@ -407,6 +407,11 @@ impl<'m> Verifier<'m> {
                 self.is(*new, own);
                 Some(own)
             }
+            Op::Release(regions, address, value) => {
+                let ty = self.ty(*value);
+                self.atomic(*regions, *address, ty);
+                None
+            }
             Op::Count(address, value) => {
                 self.address(*address);
                 self.is(*value, Type::I64);
@@ -448,7 +453,8 @@ impl<'m> Verifier<'m> {
     fn atomic(&mut self, regions: Regions, address: Address, ty: Type) {
         self.address(address);
         self.regions(regions, true);
-        self.check(matches!(ty, Type::I32 | Type::I64), || format!("{ty} is not changed in one step; i32 and i64 are"));
+        let is_one_step = matches!(ty.bits(), 8..=64);
+        self.check(is_one_step, || format!("{ty} is not changed in one step; i8, i16, i32 and i64 are"));
     }
 
     fn call(&mut self, callee: Callee, args: &[Value]) -> Option<Type> {

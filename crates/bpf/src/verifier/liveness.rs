@@ -55,7 +55,7 @@ pub(super) fn successors(number: usize, op: &Op) -> [Option<usize>; 2] {
 }
 
 /// For each instruction the registers that are read from there on before they are written, as bits.
-pub(super) fn live(ops: &[Op]) -> Vec<u16> {
+pub(crate) fn live(ops: &[Op]) -> Vec<u16> {
     let mut live = vec![0u16; ops.len()];
     let mut before: Vec<Vec<usize>> = vec![Vec::new(); ops.len()];
     for (number, op) in ops.iter().enumerate() {

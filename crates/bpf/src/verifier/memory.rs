@@ -2,7 +2,7 @@
 
 use super::scalar::Scalar;
 use super::state::{Byte, Kind, Register, SLOT_BYTES, STACK_BYTES, Slot, State};
-use super::{Reason, Role, Verifier};
+use super::{Reason, Role, Touched, Verifier};
 use crate::context::Field;
 use crate::instruction::{Atomic, Op, Operand, Size};
 use std::sync::atomic::Ordering::Relaxed;
@@ -59,6 +59,7 @@ impl Verifier<'_> {
         let register = *self.read(state, base)?;
         let access = Access::new(base, register, off.into(), size.bytes() as i64);
         let any = Register::number(Scalar::of_bytes(size.bytes()));
+        let touched = Role::Access(Touched::of(register.kind));
         match register.kind {
             Kind::Context => {
                 let Some(field) = Field::at(access.low, size.bytes()) else {
@@ -78,17 +79,17 @@ impl Verifier<'_> {
             Kind::Stack(frame) => {
                 self.check_stack_bounds(&access)?;
                 access.check_aligned(off.into())?;
-                Ok((self.load_stack(state, frame, &access)?, Role::Plain))
+                Ok((self.load_stack(state, frame, &access)?, touched))
             }
             Kind::Packet => {
                 self.check_packet(&access)?;
-                Ok((any, Role::Plain))
+                Ok((any, touched))
             }
             Kind::MapValue(map) => {
                 self.check_value_bounds(map, &access)?;
                 access.check_aligned(off.into())?;
                 let constant = access.known().and_then(|off| self.constant(map, off as usize, size.bytes()));
-                Ok((constant.map_or(any, |value| Register::number(Scalar::of(value))), Role::Plain))
+                Ok((constant.map_or(any, |value| Register::number(Scalar::of(value))), touched))
             }
             _ => Err(no_memory(base, &register)),
         }

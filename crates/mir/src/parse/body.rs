@@ -164,6 +164,11 @@ impl Parser<'_> {
                 let (address, [value]) = self.addressed()?;
                 return Ok((Op::Store(access, address, value), None));
             }
+            "atomic.store" => {
+                let regions = self.regions()?;
+                let (address, [value]) = self.addressed()?;
+                return Ok((Op::Release(regions, address, value), None));
+            }
             "count" => {
                 let (address, [value]) = self.addressed()?;
                 return Ok((Op::Count(address, value), None));

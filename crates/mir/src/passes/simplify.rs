@@ -76,6 +76,7 @@ fn address_of(op: &mut Op) -> Option<&mut Address> {
         | Op::Store(_, address, _)
         | Op::Atomic(_, _, address, _)
         | Op::CompareExchange(_, address, ..)
+        | Op::Release(_, address, _)
         | Op::Count(address, _)
         | Op::Prefetch(address, _) => Some(address),
         _ => None,

@@ -152,7 +152,7 @@ impl Front {
         self.cache.lookup(&looked_up[..frames.len()], hits);
         let mut knew = 0;
         for (received, at) in frames.iter_mut().zip(hits) {
-            let Some((known, rewrite)) = self.cache.get_mut(*at) else { continue };
+            let Some((rewrite, known)) = self.cache.get_mut(*at) else { continue };
             if known.generation != generation
                 && let State::Gone = check(known)
             {
@@ -183,7 +183,7 @@ impl Front {
     /// Gives out what was counted since the last time.
     pub(crate) fn fold(&mut self, mut add: impl FnMut(&Known)) {
         for at in self.dirty.drain(..) {
-            if let Some((known, _)) = self.cache.get_mut(at) {
+            if let Some((_, known)) = self.cache.get_mut(at) {
                 add(known);
                 (known.packets, known.bytes) = (0, 0);
             }

@@ -43,6 +43,37 @@ def test_a_row_comes_to_a_result(row):
     assert done.returncode == (0 if verdict == "pass" else 1)
 
 
+TURNS = """
+│ table       phase                     entries   k/s   batch p50 ms    p99   worst   packets   lost   of them beside others   not sent   ring, most   core was others', s   turns with loss │
+│ -           no writes                       -     -              -      -       -       999      9                       0          0          674                 0.002                   │
+│ switching   insert                      50000    10           2.02   2.12    3.20      1000     {}                      {}          0         1597                 0.057            2 of 4 │
+│ switching   beside insert, no writes        -     -              -      -       -      1000     {}                       0          0         1597                 0.057            {} of 4 │
+turns with writes lost more in {} pairs, turns without in {}
+"""
+
+
+def loaded(monkeypatch, *figures):
+    monkeypatch.setattr(trust, "command", lambda *words, **more: TURNS.format(*figures))
+    return trust.Loaded().run("sluice", 1, 0.9, "insert", 1, 1)
+
+
+def test_what_writes_add_to_the_losses_of_the_machine_fails(monkeypatch):
+    found = loaded(monkeypatch, 30, 10, 0, 0, 3, 0)
+    assert found.adds_loss() and found.slowest == 10
+    assert "with writes 20 lost of 0.0 million packets, in 2 of 4 turns; without 0 lost" in found.words() and "10 more in the millisecond" in found.words()
+    # As often without writes; and all of it beside others.
+    assert not loaded(monkeypatch, 30, 10, 25, 2, 3, 2).adds_loss()
+    assert not loaded(monkeypatch, 30, 30, 0, 0, 3, 0).adds_loss()
+    # A machine that loses all the time shows nothing.
+    with pytest.raises(trust.CannotRun):
+        loaded(monkeypatch, 30, 10, 25, 3, 1, 1).words()
+
+
+@pytest.mark.parametrize(("more", "fewer", "verdict"), [(0, 0, False), (2, 0, False), (3, 0, True), (10, 9, False), (9, 10, False), (20, 10, True)])
+def test_pairs_of_turns_are_compared_by_the_sign_test(more, fewer, verdict):
+    assert trust.is_no_chance(more, fewer) == verdict
+
+
 def test_rows_that_are_not_built_are_shown_as_open_and_failures_as_such():
     results = {
         "restart": {"measured": "200 ms", "passed": False, "quick": True, "machine": "one"},

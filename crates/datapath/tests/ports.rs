@@ -74,7 +74,7 @@ fn ports_come_and_go_under_load_without_a_lost_packet_or_a_leak() {
         let (from, to) = (memory(&switch, &pool, 1), memory(&switch, &pool, 2));
         let (sent, received) = (AtomicU64::new(0), AtomicU64::new(0));
         let (stop, done) = (AtomicBool::new(false), AtomicBool::new(false));
-        let mut longest = Duration::ZERO;
+        let mut longest = (Duration::ZERO, String::new());
         let mut begun = None;
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -117,12 +117,21 @@ fn ports_come_and_go_under_load_without_a_lost_packet_or_a_leak() {
                     }
                     let spec = ["sw0", "tap:tap9", "sw0"][i % 3];
                     let options = PortOptions { queues: 1 + (i % 2) as u16, ..PortOptions::default() };
+                    let mut step = |what: &str, begin: Instant| {
+                        if begin.elapsed() > longest.0 {
+                            longest = (begin.elapsed(), format!("{what} {spec}"));
+                        }
+                    };
+                    let begin = Instant::now();
                     let device = pktio_kernel::open(&spec.parse().expect("a device"), Arc::clone(&pool), &options);
                     let device = device.unwrap_or_else(|error| panic!("{spec}, change {i}: {error}"));
-                    let before = Instant::now();
+                    step("opening", begin);
+                    let begin = Instant::now();
                     switch.add_port(3, device).expect("the number is free");
+                    step("adding", begin);
+                    let begin = Instant::now();
                     switch.remove_port(3).expect("it is there");
-                    longest = longest.max(before.elapsed());
+                    step("removing", begin);
                 }
             }));
             stop.store(true, Ordering::Relaxed);
@@ -134,7 +143,11 @@ fn ports_come_and_go_under_load_without_a_lost_packet_or_a_leak() {
         assert_eq!(dropped(&switch, "port full"), 0);
         wait_for("all buffers are back", || pool.available() == pool.limit());
         let (before, after) = (begun.expect("changes"), resources());
-        eprintln!("{changes} changes, {} packets, longest {longest:?}: {before:?} -> {after:?}", sent.into_inner());
+        let (time, step) = longest;
+        eprintln!(
+            "{changes} changes, {} packets, longest {time:?}, {step}: {before:?} -> {after:?}",
+            sent.into_inner()
+        );
         assert!(after.0 <= before.0 + 4, "files: {before:?} -> {after:?}");
         assert!(after.1 <= before.1 + 16, "mappings: {before:?} -> {after:?}");
         assert!(after.2 <= before.2 + 16_384, "memory: {before:?} -> {after:?}");

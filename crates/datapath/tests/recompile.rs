@@ -313,6 +313,8 @@ fn code_is_recompiled_in_the_background_and_says_so() {
     let mut worker = Worker::new(&pipeline, 0);
     assert_eq!(worker.one(1), Fate::Dropped(DENIED));
     pipeline.specialise(Specialise::Off);
+    assert!(!pipeline.runs_specialised());
+    assert_eq!(worker.one(1), Fate::Dropped(DENIED));
 }
 
 /// Two workers, one writer, and compilation after compilation: after a change has returned, no batch that begins later

@@ -19,7 +19,11 @@ use pktio::{Error, FRAME_HEADER_MAX, MTU_DEFAULT, PoolRef, PortOptions, QueueCou
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::time::Duration;
+
+/// How long who removes a TAP waits until it is closed.
+const CLOSING_MAX: Duration = Duration::from_millis(500);
 
 /// What device and queues share.
 pub(crate) struct Port {
@@ -171,16 +175,23 @@ impl Port {
 }
 
 impl Drop for Port {
-    /// Closing packet sockets waits for other processors, port by port: who ends a switch, or goes on in its place, does not wait for
-    /// that. A TAP's file is closed at once, for the next who opens it.
+    /// Closing files waits for other processors, socket by socket, and on a busy machine for seconds: who removes a port, ends a switch or
+    /// goes on in its place does not wait for that. A TAP's name is free again when its closing has begun, which is a matter of microseconds;
+    /// so who removes one waits until it is over, but no longer than [`CLOSING_MAX`], for the next who opens it.
     fn drop(&mut self) {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
         let mut io = std::mem::take(&mut state.retired);
         io.extend(state.attached.take().into_iter().flat_map(|attached| attached.io));
         self.slots.clear();
-        if self.kind == Kind::Packet {
-            // Without a thread they are closed here.
-            let _ = std::thread::Builder::new().name("closing".into()).spawn(move || drop(io));
+        let (closed, is_closed) = mpsc::channel::<()>();
+        let close = move || {
+            drop(io);
+            drop(closed);
+        };
+        // Without a thread they are closed here.
+        let _ = std::thread::Builder::new().name("closing".into()).spawn(close);
+        if self.kind == Kind::Tap {
+            let _ = is_closed.recv_timeout(CLOSING_MAX);
         }
     }
 }

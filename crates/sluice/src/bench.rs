@@ -12,6 +12,7 @@ mod loaded;
 mod paced;
 mod steps;
 mod swaps;
+mod turns;
 
 use crate::compile::ProgramArgs;
 use crate::specialise::Specialise;

@@ -49,6 +49,10 @@ pub struct ControlArgs {
     /// Another client reads the table that is written so many times a second, with its direct counters, with `--packets`.
     #[arg(long, value_name = "N", requires = "control", value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub(super) polls: Option<u64>,
+    /// Writes for so many seconds, and then nothing for as long, again and again, with `--packets`: what is lost without writes is the
+    /// machine's.
+    #[arg(long, value_name = "SECONDS", requires = "control", value_parser = super::turns::seconds)]
+    pub(super) turns: Option<Duration>,
     /// What is done with the entries, in order.
     #[arg(long, value_name = "PHASE,...", value_delimiter = ',', default_value = "insert,read,modify,delete")]
     pub(super) phases: Vec<Phase>,
@@ -218,42 +222,74 @@ pub(super) fn measure(
     requests: &[Bytes],
     phase: Phase,
 ) -> Result<Vec<String>> {
-    let count = entries.count;
     process.reset_peak();
-    let (start, busy) = (Instant::now(), process.busy());
-    let mut took = Vec::new();
+    let busy = process.busy();
+    let mut taken = go(args, client, entries, requests, phase)?;
+    let busy = process.busy().zip(busy).map(|(now, before)| now - before);
+    let (memory, peak) = process.memory();
+    let [count, time, thousands, p50, p99, worst] = taken.figures(entries.count);
+    let megabytes = |kilobytes: Option<u64>| kilobytes.map_or("-".to_string(), |k| (k / 1024).to_string());
+    let of_core = busy.map_or("-".to_string(), |busy| rate_in_thousands(entries.count, busy));
+    Ok(vec![count, time, thousands, of_core, p50, p99, worst, megabytes(memory), megabytes(peak)])
+}
+
+/// What requests took.
+#[derive(Default)]
+pub(super) struct Taken {
+    /// All of them.
+    pub(super) time: Duration,
+    /// Each, from sending to its answer.
+    pub(super) each: Vec<Duration>,
+}
+
+impl Taken {
+    /// Count, seconds, thousands a second, and milliseconds of a request: median, 99 % and the worst.
+    pub(super) fn figures(&mut self, count: usize) -> [String; 6] {
+        self.each.sort_unstable();
+        let last = self.each.len().saturating_sub(1);
+        let ms = |share: f64| {
+            let time = self.each.get(((self.each.len() as f64 * share) as usize).min(last));
+            time.map_or("-".to_string(), |t| format!("{:.2}", t.as_secs_f64() * 1e3))
+        };
+        let seconds = self.time.as_secs_f64();
+        let (time, thousands) = (format!("{seconds:.2}"), rate_in_thousands(count, seconds));
+        [count.to_string(), time, thousands, ms(0.5), ms(0.99), ms(1.0)]
+    }
+}
+
+fn rate_in_thousands(count: usize, seconds: f64) -> String {
+    format!("{:.0}", count as f64 / seconds.max(1e-9) / 1e3)
+}
+
+/// Sends requests of a phase, at the rate of `--write-rate` if there is one, or reads the table.
+pub(super) fn go(
+    args: &ControlArgs,
+    client: &Client,
+    entries: &Entries,
+    requests: &[Bytes],
+    phase: Phase,
+) -> Result<Taken> {
+    let start = Instant::now();
+    let mut each = Vec::new();
     if phase == Phase::Read {
         let read = client.read_counted(&read_request(entries, None), Duration::ZERO)?;
         // A switch that is not ours may have more.
-        ensure!(read.entities >= count as u64, "{} entries were read, {count} were written", read.entities);
+        ensure!(
+            read.entities >= entries.count as u64,
+            "{} entries were read, {} were written",
+            read.entities,
+            entries.count
+        );
     } else if let Some(rate) = args.write_rate {
         for (i, request) in requests.iter().enumerate() {
             let due = Duration::from_secs_f64((i * args.updates) as f64 / rate as f64);
             std::thread::sleep(due.saturating_sub(start.elapsed()));
-            took.extend(client.write_encoded(std::slice::from_ref(request), 1)?);
+            each.extend(client.write_encoded(std::slice::from_ref(request), 1)?);
         }
     } else {
-        took = client.write_encoded(requests, args.in_flight)?;
+        each = client.write_encoded(requests, args.in_flight)?;
     }
-    let time = start.elapsed().as_secs_f64();
-    let busy = process.busy().zip(busy).map(|(now, before)| now - before);
-    let (memory, peak) = process.memory();
-    took.sort_unstable();
-    let at = |share: f64| took.get(((took.len() as f64 * share) as usize).min(took.len().saturating_sub(1)));
-    let ms = |time: Option<&Duration>| time.map_or("-".to_string(), |t| format!("{:.2}", t.as_secs_f64() * 1e3));
-    let thousands = |seconds: f64| format!("{:.0}", count as f64 / seconds.max(1e-9) / 1e3);
-    let megabytes = |kilobytes: Option<u64>| kilobytes.map_or("-".to_string(), |k| (k / 1024).to_string());
-    Ok(vec![
-        count.to_string(),
-        format!("{time:.2}"),
-        thousands(time),
-        busy.map_or("-".to_string(), thousands),
-        ms(at(0.5)),
-        ms(at(0.99)),
-        ms(took.last()),
-        megabytes(memory),
-        megabytes(peak),
-    ])
+    Ok(Taken { time: start.elapsed(), each })
 }
 
 /// What the kernel says of the switch, if we know which process it is.

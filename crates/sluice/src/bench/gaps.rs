@@ -18,6 +18,7 @@
 //! Threads: [`Watcher`] is the worker's, [`Gaps`] a value, [`Machine`] anyone's. Tests: at the end.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
@@ -231,19 +232,31 @@ impl Machine {
         Machine { interrupts: found, stolen }
     }
 
-    /// What has been added since an earlier moment, for people.
-    pub fn since(&self, before: &Machine) -> String {
-        let mut parts = Vec::new();
-        for (kind, count) in &self.interrupts {
-            let more = count - before.interrupts.get(kind).copied().unwrap_or(0).min(*count);
-            if more > 0 {
-                parts.push(format!("{kind} {more}"));
-            }
+    /// What has been added since an earlier moment.
+    pub fn since(mut self, before: &Machine) -> Machine {
+        for (kind, count) in &mut self.interrupts {
+            *count = count.saturating_sub(before.interrupts.get(kind).copied().unwrap_or(0));
         }
-        if self.stolen > before.stolen {
-            parts.push(format!("host {} ms", (self.stolen - before.stolen) * 10));
+        self.stolen = self.stolen.saturating_sub(before.stolen);
+        self
+    }
+
+    /// Two of what [`Machine::since`] says, together.
+    pub fn and(mut self, more: &Machine) -> Machine {
+        more.interrupts.iter().for_each(|(kind, count)| *self.interrupts.entry(kind).or_default() += count);
+        self.stolen += more.stolen;
+        self
+    }
+}
+
+impl fmt::Display for Machine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kinds = self.interrupts.iter().filter(|(_, count)| **count > 0);
+        let mut parts: Vec<String> = kinds.map(|(kind, count)| format!("{kind} {count}")).collect();
+        if self.stolen > 0 {
+            parts.push(format!("host {} ms", self.stolen * 10));
         }
-        parts.join(", ")
+        f.write_str(&parts.join(", "))
     }
 }
 
@@ -307,8 +320,10 @@ mod tests {
             "           CPU0       CPU3\n 24:  1  5  IO-APIC  x\n 25:  0  2  x\nLOC:  7  9  Local\nERR:  0\n";
         let stat = "cpu  1 2 3 4 5 6 7 8 9 10\ncpu0 1 1 1 1 1 1 1 1 1 1\ncpu3 1 1 1 1 1 1 1 4 1 1\n";
         let (none, all) = (Machine::parse("CPU3\n", "", 3), Machine::parse(interrupts, stat, 3));
-        assert_eq!(all.since(&none), "device 7, timer 9, host 40 ms");
-        assert_eq!(all.since(&all), "");
-        assert_eq!(Machine::parse(interrupts, stat, 0).since(&none), "device 1, timer 7, host 10 ms");
+        assert_eq!(all.clone().since(&none).to_string(), "device 7, timer 9, host 40 ms");
+        assert_eq!(all.clone().since(&all).to_string(), "");
+        let other = Machine::parse(interrupts, stat, 0);
+        assert_eq!(other.clone().since(&none).to_string(), "device 1, timer 7, host 10 ms");
+        assert_eq!(other.and(&all).to_string(), "device 8, timer 16, host 50 ms");
     }
 }

@@ -14,16 +14,18 @@
 //! `--control` measures is done meanwhile, as fast as the switch answers, so tables grow to their full size under load. Losses are
 //! counted for each phase, and a second table says what the time went to where packets were lost ([`super::gaps`]).
 //!
+//! With `--turns` writes take turns with times without any ([`super::turns`]).
 //! With `--steps` nothing is written; the load changes instead ([`super::steps`]).
 //!
 //! `--cores W,C` binds the worker to one processor and everything else (the control plane, the store, compiling, the
 //! client) to another.
 
 use super::Args;
-use super::control::{DEVICE, ELECTION_ID, Phase, Process, measure, read_request, write_head};
+use super::control::{DEVICE, ELECTION_ID, Phase, Taken, go, read_request, write_head};
 use super::fill::Entries;
 use super::gaps::{Cause, Gaps, Machine, Sum};
 use super::paced::{CodeNow, Paced, PacedHandle, Passed};
+use super::turns::{Pace, Pairs, SETTLED};
 use crate::target::SwitchTarget;
 use anyhow::{Context, Result, ensure};
 use comfy_table::{CellAlignment, Table};
@@ -33,6 +35,7 @@ use datapath::{EngineKind, Idle, Pipeline, Specialise, Switch, SwitchConfig};
 use grpc::Handle;
 use grpc::client::Client;
 use pktio::HeapPool;
+use prost::bytes::Bytes;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -92,15 +95,9 @@ pub(super) struct Load {
 impl Load {
     /// Counters of all ports.
     pub(super) fn passed(&self) -> Passed {
-        self.ports.iter().map(PacedHandle::passed).fold(Passed::default(), |sum, one| Passed {
-            arrived: sum.arrived + one.arrived,
-            lost: sum.lost + one.lost,
-            taken: sum.taken + one.taken,
-            sent: sum.sent + one.sent,
-            fullest: sum.fullest.max(one.fullest),
-            stolen_s: sum.stolen_s.max(one.stolen_s),
-            calm_s: sum.calm_s.max(one.calm_s),
-            drained_s: sum.drained_s.max(one.drained_s),
+        self.ports.iter().map(PacedHandle::passed).fold(Passed::default(), |sum, one| {
+            // Ports of one worker miss the same time.
+            Passed { stolen_s: sum.stolen_s.max(one.stolen_s), ..sum.and(&one) }
         })
     }
 
@@ -347,43 +344,113 @@ impl Bench<'_> {
         Ok(())
     }
 
+    /// Does something while packets come: what passed, where the worker's time went, and what its processor counted.
+    fn turn<R>(&self, rate: u64, body: impl FnOnce() -> Result<R>) -> Result<(Passed, Gaps, Option<Machine>, R)> {
+        let machine = || self.args.control.cores.map(|cores| Machine::now(cores.worker));
+        let before = machine();
+        let (passed, done) = self.load.during(rate, body)?;
+        let counted = machine().zip(before).map(|(now, before)| now.since(&before));
+        Ok((passed, self.load.gaps(), counted, done))
+    }
+
+    /// A phase in turns with and without writes ([`super::turns`]).
+    fn in_turns(
+        &self,
+        rate: u64,
+        length: Duration,
+        requests: &[Bytes],
+        write: impl Fn(&[Bytes]) -> Result<Taken>,
+    ) -> Result<(Taken, Pairs)> {
+        let control = &self.args.control;
+        let (mut left, mut taken, mut pairs) = (requests, Taken::default(), Pairs::default());
+        let mut pace = Pace::new(length, control.updates, control.write_rate);
+        loop {
+            let (some, rest) = left.split_at(pace.next(left.len()));
+            self.specialise(Specialise::Auto);
+            let (passed, gaps, machine, took) = self.turn(rate, || {
+                let took = write(some)?;
+                let answered = Instant::now();
+                while !is_specialised(&self.running) && answered.elapsed() < SETTLED {
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+                Ok(took)
+            })?;
+            let in_generic = gaps.of(Cause::Generic).packets > gaps.of(Cause::Specialised).packets;
+            let with = (passed, gaps, machine);
+            if in_generic {
+                self.specialise(Specialise::Off);
+            }
+            let (passed, gaps, machine, ()) = self.turn(rate, || {
+                std::thread::sleep(took.time);
+                Ok(())
+            })?;
+            pairs.add(with, (passed, gaps, machine));
+            pace.took(some.len(), took.time);
+            taken.time += took.time;
+            taken.each.extend(took.each);
+            left = rest;
+            if left.is_empty() {
+                self.specialise(Specialise::Auto);
+                return Ok((taken, pairs));
+            }
+        }
+    }
+
     /// Goes through the phases under load.
     fn phases(&self, address: &str, rate: u64) -> Result<()> {
-        let (load, control) = (&self.load, &self.args.control);
+        let control = &self.args.control;
         let client = Client::connect(address)?;
         let info = client.p4info(DEVICE)?;
         let _primary = client.become_primary(DEVICE, ELECTION_ID)?;
         let (mut table, mut causes) = (Rows::new(&PHASES), Rows::new(&CAUSES));
-        let machine = || control.cores.map(|cores| Machine::now(cores.worker));
-        let before = machine();
-        let (passed, ()) = load.during(rate, || {
+        let (passed, gaps, machine, ()) = self.turn(rate, || {
             std::thread::sleep(QUIET);
             Ok(())
         })?;
         let none = ["-", "no writes", "-", "-", "-", "-", "-"].map(String::from);
-        causes.add(none[..2].to_vec(), time_row(&load.gaps(), before, machine()));
-        table.add(none.to_vec(), packets(&passed, &load.gaps()));
+        causes.add(none[..2].to_vec(), time_row(&gaps, machine.as_ref()));
+        table.add(none.to_vec(), packets(&passed, &gaps));
+        let mut uneven = (0, 0);
         for fill in &control.fill {
             let entries = Entries::new(&info, fill)?;
             for phase in &control.phases {
                 let requests = phase.requests(&entries, &write_head(), control.updates);
-                let before = machine();
-                let (passed, row) = load.during(rate, || {
-                    polled(control.polls, address, &entries, || {
-                        measure(control, &client, &Process(None), &entries, &requests, *phase)
-                    })
-                })?;
-                let [count, _, thousands, _, p50, p99, worst, ..] = row.as_slice() else { continue };
-                let what = [fill.table.clone(), format!("{phase:?}").to_lowercase()];
-                causes.add(what.to_vec(), time_row(&load.gaps(), before, machine()));
-                table.add(
-                    [&what[..], &[count, thousands, p50, p99, worst].map(String::clone)].concat(),
-                    packets(&passed, &load.gaps()),
-                );
+                let write = |some: &[Bytes]| {
+                    polled(control.polls, address, &entries, || go(control, &client, &entries, some, *phase))
+                };
+                let name = format!("{phase:?}").to_lowercase();
+                let mut taken;
+                let mut sides = Vec::new();
+                if let Some(length) = control.turns {
+                    let pairs;
+                    (taken, pairs) = self.in_turns(rate, length, &requests, write)?;
+                    uneven = (uneven.0 + pairs.more, uneven.1 + pairs.fewer);
+                    for (side, with) in
+                        [(pairs.with, name.clone()), (pairs.without, format!("beside {name}, no writes"))]
+                    {
+                        let mut figures = packets(&side.passed, &side.gaps);
+                        figures.push(side.turns());
+                        sides.push((with, figures, time_row(&side.gaps, side.machine.as_ref())));
+                    }
+                } else {
+                    let (passed, gaps, machine, all) = self.turn(rate, || write(&requests))?;
+                    taken = all;
+                    sides.push((name, packets(&passed, &gaps), time_row(&gaps, machine.as_ref())));
+                }
+                let [count, _, thousands, p50, p99, worst] = taken.figures(entries.count);
+                let mut written = vec![count, thousands, p50, p99, worst];
+                for (what, figures, times) in sides {
+                    let what = vec![fill.table.clone(), what];
+                    causes.add(what.clone(), times);
+                    table.add([what, std::mem::replace(&mut written, vec!["-".into(); 5])].concat(), figures);
+                }
             }
         }
         println!("{} updates a request, {} requests on the way", control.updates, control.in_flight);
         println!("{}", table.0);
+        if control.turns.is_some() {
+            println!("turns with writes lost more in {} pairs, turns without in {}", uneven.0, uneven.1);
+        }
         println!("where the worker's time went, in gaps between two polls; a pause is one of more than 10 us");
         println!("{}", causes.0);
         Ok(())
@@ -434,7 +501,7 @@ impl Rows {
     }
 }
 
-const PHASES: [&str; 13] = [
+const PHASES: [&str; 14] = [
     "table",
     "phase",
     "entries",
@@ -448,6 +515,7 @@ const PHASES: [&str; 13] = [
     "not sent",
     "ring, most",
     "core was others', s",
+    "turns with loss",
 ];
 
 fn packets(passed: &Passed, gaps: &Gaps) -> Vec<String> {
@@ -477,7 +545,7 @@ const CAUSES: [&str; 12] = [
 ];
 
 /// Where the time went.
-fn time_row(gaps: &Gaps, before: Option<Machine>, after: Option<Machine>) -> Vec<String> {
+fn time_row(gaps: &Gaps, machine: Option<&Machine>) -> Vec<String> {
     let code = |sum: &Sum| {
         // Without a packet there is no time for one.
         let each = if sum.packets > 0 { format!("{:.1}", sum.full_s * 1e9 / sum.packets as f64) } else { "-".into() };
@@ -488,7 +556,6 @@ fn time_row(gaps: &Gaps, before: Option<Machine>, after: Option<Machine>) -> Vec
     let mut row = Vec::from(code(gaps.of(Cause::Generic)));
     row.extend(code(gaps.of(Cause::Specialised)));
     row.extend([Cause::Faults, Cause::Interrupted, Cause::Others].map(|cause| pauses(gaps.of(cause))));
-    let interrupts = before.zip(after).map(|(before, after)| after.since(&before));
-    row.push(interrupts.unwrap_or_else(|| "unknown without --cores".to_string()));
+    row.push(machine.map_or("unknown without --cores".to_string(), Machine::to_string));
     row
 }

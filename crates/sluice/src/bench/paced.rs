@@ -90,6 +90,22 @@ pub struct Passed {
     pub drained_s: f64,
 }
 
+impl Passed {
+    /// Of two ports, or of two times.
+    pub fn and(&self, more: &Passed) -> Passed {
+        Passed {
+            arrived: self.arrived + more.arrived,
+            lost: self.lost + more.lost,
+            taken: self.taken + more.taken,
+            sent: self.sent + more.sent,
+            fullest: self.fullest.max(more.fullest),
+            stolen_s: self.stolen_s + more.stolen_s,
+            calm_s: self.calm_s.max(more.calm_s),
+            drained_s: self.drained_s.max(more.drained_s),
+        }
+    }
+}
+
 impl Paced {
     /// A port with these frames, in turn, and so many descriptors; without any frame it only sends.
     pub fn new(

@@ -1,0 +1,145 @@
+//! `sluice bench --control --packets FILE --turns SECONDS`: writes, and then as long none, again and again.
+//!
+//! A virtual machine stands still now and then, for longer than a ring lasts, and becomes slower for minutes: whoever shares its
+//! processors or memory does that, and no counter of the guest says so. What it costs is seen in the same run. Packets come at one rate in both kinds of turns,
+//! and both lose what the machine makes them lose; what turns *with* writes lose beyond that is the switch's.
+//!
+//! - A turn with writes begins with the first request, with the compiler at work, and ends when the last is answered and code
+//!   for the tables as they are runs, or [`SETTLED`] has passed without: what is compiled and published because of the writes is part of it.
+//! - A turn without is as long as the writes before it took. If most packets of these met code for any tables, it begins with such code and
+//!   without a compiler, so that its worker has as little time to spare; otherwise nothing changes but that nobody writes.
+//!
+//! A turn has lost if a packet was lost that was not lost beside other programs ([`super::gaps`]). Two turns that follow one another
+//! are a pair. If writes do no harm, the turn that loses more is as often the one with as the one without writes (the sign test).
+//!
+//! Threads: values, of the thread that asks. Tests: at the end.
+
+use super::gaps::{Cause, Gaps, Machine};
+use super::paced::Passed;
+use std::time::Duration;
+
+/// How long code for the tables as they are is waited for after writes.
+pub(super) const SETTLED: Duration = Duration::from_secs(2);
+/// Requests of the first turn, if nobody says how fast they are written.
+const FIRST: usize = 10;
+
+/// The argument: seconds.
+pub(super) fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().filter(|seconds| (0.01..=3600.0).contains(seconds));
+    seconds.map(Duration::from_secs_f64).ok_or_else(|| "it is a number of seconds from 0.01 to 3600, as 1".to_string())
+}
+
+/// Turns of one kind.
+#[derive(Clone, Default)]
+pub(super) struct Side {
+    pub(super) passed: Passed,
+    pub(super) gaps: Gaps,
+    pub(super) machine: Option<Machine>,
+    turns: u64,
+    with_loss: u64,
+}
+
+impl Side {
+    /// Another one; the packets that it lost.
+    fn add(&mut self, passed: &Passed, gaps: &Gaps, machine: Option<Machine>) -> u64 {
+        self.passed = self.passed.and(passed);
+        self.gaps = self.gaps.and(gaps);
+        self.machine = match (self.machine.take(), machine) {
+            (Some(sum), Some(more)) => Some(sum.and(&more)),
+            (sum, more) => sum.or(more),
+        };
+        let lost = (passed.lost as f64 - gaps.of(Cause::Others).lost).round().max(0.0) as u64;
+        self.turns += 1;
+        self.with_loss += u64::from(lost > 0);
+        lost
+    }
+
+    /// How many turns, and how many of them have lost.
+    pub(super) fn turns(&self) -> String {
+        format!("{} of {}", self.with_loss, self.turns)
+    }
+}
+
+/// A turn as it was measured.
+pub(super) type Turn = (Passed, Gaps, Option<Machine>);
+
+/// Pairs of turns.
+#[derive(Default)]
+pub(super) struct Pairs {
+    pub(super) with: Side,
+    pub(super) without: Side,
+    /// Pairs in which the turn with writes lost more, and those in which the other one did.
+    pub(super) more: u64,
+    pub(super) fewer: u64,
+}
+
+impl Pairs {
+    pub(super) fn add(&mut self, with: Turn, without: Turn) {
+        let a = self.with.add(&with.0, &with.1, with.2);
+        let b = self.without.add(&without.0, &without.1, without.2);
+        self.more += u64::from(a > b);
+        self.fewer += u64::from(a < b);
+    }
+}
+
+/// How many requests a turn has.
+pub(super) struct Pace {
+    length: Duration,
+    next: usize,
+}
+
+impl Pace {
+    /// Turns of this length, of requests of so many updates, which are written at this rate if there is one.
+    pub(super) fn new(length: Duration, updates: usize, rate: Option<u64>) -> Pace {
+        let paced = |rate: u64| (length.as_secs_f64() * rate as f64 / updates.max(1) as f64) as usize;
+        Pace { length, next: rate.map_or(FIRST, paced).max(1) }
+    }
+
+    /// Of those that are left.
+    pub(super) fn next(&self, left: usize) -> usize {
+        self.next.min(left)
+    }
+
+    /// What a turn of so many took.
+    pub(super) fn took(&mut self, count: usize, time: Duration) {
+        if count == self.next {
+            let fits = count as f64 * self.length.as_secs_f64() / time.as_secs_f64().max(1e-6);
+            // Not more than four times as many at once: the first requests may have been the quick ones.
+            self.next = (fits as usize).clamp(1, count.saturating_mul(4));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn turns_have_as_many_requests_as_fit() {
+        let second = Duration::from_secs(1);
+        assert_eq!(Pace::new(second, 100, Some(10_000)).next(1_000), 100);
+        assert_eq!(Pace::new(second, 1_000, Some(10)).next(1_000), 1);
+        let mut pace = Pace::new(second, 1_000, None);
+        assert_eq!((pace.next(1_000), pace.next(3)), (10, 3));
+        pace.took(10, Duration::from_millis(10));
+        assert_eq!(pace.next(1_000), 40);
+        pace.took(40, Duration::from_secs(4));
+        assert_eq!(pace.next(1_000), 10);
+        // What was left over says nothing of a whole turn.
+        pace.took(2, Duration::from_secs(4));
+        assert_eq!(pace.next(1_000), 10);
+        assert!(seconds("0.5").is_ok() && ["", "0", "-1", "inf", "nan"].iter().all(|text| seconds(text).is_err()));
+    }
+
+    #[test]
+    fn pairs_say_which_turn_lost_more() {
+        let turn = |lost| (Passed { arrived: 1_000, lost, ..Passed::default() }, Gaps::default(), None);
+        let mut pairs = Pairs::default();
+        for (with, without) in [(0, 0), (5, 0), (5, 7), (9, 8)] {
+            pairs.add(turn(with), turn(without));
+        }
+        assert_eq!((pairs.more, pairs.fewer), (2, 1));
+        assert_eq!((pairs.with.turns(), pairs.without.turns()), ("3 of 4".into(), "2 of 4".into()));
+        assert_eq!((pairs.with.passed.arrived, pairs.with.passed.lost, pairs.without.passed.lost), (4_000, 19, 15));
+    }
+}

@@ -49,7 +49,21 @@
 //! ```
 //!
 //! The time to live is loaded once: what lies between the two loads writes to the descriptor, not to the frame. Crate
-//! `codegen` makes machine code of the right side, instruction by instruction.
+//! `codegen` makes machine code of the right side, instruction by instruction (x86-64, without what saves registers):
+//!
+//! ```text
+//! movzx rbx, byte [rdi+0x16]        v2                call  rax                    v8: the table's engine
+//! cmp   bl, 1                       v4                test  rax, rax               v10
+//! jbe   b3                                            je    b3
+//! mov   eax, [rdi+0x1e]             v5                movzx eax, word [rax+1]      v11
+//! bswap eax                                           mov   [r15+0x14], eax
+//! mov   [rsp], rax                  v7: the key       sub   bl, 1                  v12
+//! movabs rdi, handle                                  mov   [r13+0x16], bl
+//! movabs rax, lookup                                  b3: ret
+//! ```
+//!
+//! A pass that knows how the table is looked up would have put its hash, its prefetch and its compares in the place of
+//! `issue` and `take`; without one, `take` is a call.
 //!
 //! # Files
 //!

@@ -57,6 +57,7 @@ mod waves;
 
 use crate::drops::{DropReason, RuntimeDrop};
 use crate::executor::Executor;
+use crate::pipeline::Pipeline;
 use crate::replication::{Replica, Replication};
 use abi::flows::FrameCache;
 use abi::packet::{BATCH_MAX, Batch, FateCode, PacketDesc};
@@ -205,6 +206,16 @@ impl Engine {
             known: Vec::new(),
             is_unsettled: false,
             program,
+        }
+    }
+
+    /// A worker's engine for a pipeline, with what decides about its packets or knows them. At most one per worker at a time.
+    pub fn of_pipeline(pipeline: &Pipeline, worker: usize) -> Engine {
+        let engine = Engine::new(Arc::clone(pipeline.program()), Arc::clone(pipeline.replication()));
+        match (pipeline.flows(), pipeline.flow_cache()) {
+            (Some(flows), _) => engine.decided_by(flows.processor(worker)),
+            (None, Some(cache)) => engine.known_by(cache.front(worker)),
+            (None, None) => engine,
         }
     }
 

@@ -26,7 +26,7 @@
 //! | `path.rs` | what packets of a path count, and until when it is right |
 //! | `worth.rs` | whether it pays |
 //!
-//! Tests: `tests/flowcache.rs`; generated programs in `crates/difftest/tests/flowcache.rs`.
+//! Tests: `tests/flow_cache.rs`; every program of the tree in `crates/difftest/src/round.rs`.
 
 mod contents;
 mod front;
@@ -74,6 +74,8 @@ pub struct CacheStats {
     pub limit: u64,
     /// Megaflows that made room.
     pub evictions: u64,
+    /// Packets of which the megaflow was not right any more and was traced again.
+    pub revalidations: u64,
     /// Whether it has been found to pay, and is used for all packets.
     pub is_on: bool,
     /// Ticks of the processor's clock for a packet without the cache, and with it, as last compared.

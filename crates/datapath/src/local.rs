@@ -59,12 +59,7 @@ impl Local {
     /// Runs `pipeline` as one of its workers; each may be run once at a time.
     pub fn of_worker(pipeline: Arc<Pipeline>, worker: usize) -> Local {
         let replication = Arc::clone(pipeline.replication());
-        let mut engine = Engine::new(Arc::clone(pipeline.program()), Arc::clone(&replication));
-        if let Some(flows) = pipeline.flows() {
-            engine = engine.decided_by(flows.processor(worker));
-        } else if let Some(cache) = pipeline.flow_cache() {
-            engine = engine.known_by(cache.front(worker));
-        }
+        let engine = Engine::of_pipeline(&pipeline, worker);
         Local {
             engine,
             executor: pipeline.executor(worker),

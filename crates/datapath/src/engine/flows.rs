@@ -298,7 +298,7 @@ impl Engine {
 impl Engine {
     /// Has a flow cache know packets of a program with tables.
     pub fn known_by(mut self, front: Box<dyn FrameCache>) -> Engine {
-        self.front_from_us = front.rests_until_us();
+        self.front_from_us = 0;
         self.front = Some(front);
         self
     }

@@ -6,7 +6,7 @@
 //!
 //! Single-threaded. What it shares with the tracer and the control plane is in [`Shared`] and [`Exchange`].
 
-use super::path::Path;
+use super::path::{Lookups, Path};
 use super::worth::{CacheUse, Plan, Worth};
 use super::{CacheStats, Exchange, Sample, Shared};
 use abi::flows::{Frame, FrameCache, Received, Verdict};
@@ -31,11 +31,21 @@ const IDLE_US: u64 = 10_000_000;
 /// A megaflow's path and what its packets have not counted yet.
 struct Payload {
     path: Arc<Path>,
+    verdict: Verdict,
     /// Number of all changes at which the path was found right.
     right_at: Option<u64>,
+    /// Its lookups' number; and whether it counts at counters.
+    lookups: u32,
+    has_counts: bool,
     packets: u64,
     bytes: u64,
     used_us: u64,
+}
+
+/// Lookups of paths, and packets that have not been counted.
+struct Pending {
+    lookups: Option<Arc<Lookups>>,
+    packets: u64,
 }
 
 /// A worker's cache.
@@ -44,8 +54,11 @@ pub(super) struct Front {
     exchange: Arc<Exchange>,
     worker: usize,
     cache: Cache<Payload>,
-    /// Megaflows with hits that have not been counted.
+    /// Megaflows with hits that have not been counted at counters.
     dirty: Vec<u32>,
+    /// By number; and those with packets.
+    lookups: Vec<Pending>,
+    dirty_lookups: Vec<u32>,
     now_us: u64,
     settled_us: u64,
     /// Number of all changes when the last batch began.
@@ -69,6 +82,8 @@ impl Front {
             worker,
             cache: Cache::new(seed, MEGAFLOWS_MAX),
             dirty: Vec::new(),
+            lookups: Vec::new(),
+            dirty_lookups: Vec::new(),
             now_us: 0,
             settled_us: 0,
             changes: 0,
@@ -88,6 +103,13 @@ impl Front {
         for handle in self.dirty.drain(..) {
             if let Some((_, payload)) = self.cache.get_mut(handle) {
                 add(&self.shared, self.worker, payload);
+            }
+        }
+        for number in self.dirty_lookups.drain(..) {
+            let pending = &mut self.lookups[number as usize];
+            let packets = std::mem::take(&mut pending.packets);
+            if let Some(lookups) = &pending.lookups {
+                lookups.count(&self.shared.fast, self.worker, packets);
             }
         }
         self.settled_us = self.now_us;
@@ -118,11 +140,27 @@ impl Front {
         let Ok(mut found) = self.exchange.found.try_lock() else { return };
         let from = found.len().saturating_sub(FOUND_BATCH_MAX);
         for found in found.drain(from..) {
+            self.stats.revalidations += u64::from(found.replaces.is_some());
             let gone = |mut payload: Payload| add(shared, worker, &mut payload);
             if let Some(old) = found.replaces.and_then(|handle| self.cache.remove(handle)) {
                 gone(old);
             }
-            let payload = Payload { path: found.path, right_at: None, packets: 0, bytes: 0, used_us: self.now_us };
+            let path = found.path;
+            let at = path.lookups.number as usize;
+            if self.lookups.len() <= at {
+                self.lookups.resize_with(at + 1, || Pending { lookups: None, packets: 0 });
+            }
+            self.lookups[at].lookups.get_or_insert_with(|| Arc::clone(&path.lookups));
+            let payload = Payload {
+                verdict: path.verdict,
+                right_at: None,
+                lookups: at as u32,
+                has_counts: path.has_counts(),
+                packets: 0,
+                bytes: 0,
+                used_us: self.now_us,
+                path,
+            };
             // One that there is no room for now is found again.
             let _ = self.cache.insert(found.port, &found.pattern, found.rewrite, payload, gone);
         }
@@ -237,18 +275,25 @@ impl FrameCache for Front {
             }
             let frame = &mut received.frame;
             let bytes = frame.len as u64;
-            if let Verdict::Send { .. } = payload.path.verdict {
+            if let Verdict::Send { .. } = payload.verdict {
                 let Some((offset, len)) = rewrite.run(frame.buffer, frame.offset, frame.len) else { continue };
                 (frame.offset, frame.len) = (offset, len);
             }
-            received.verdict = payload.path.verdict;
-            if payload.packets == 0 {
-                self.dirty.push(*hit);
-            }
-            payload.packets += 1;
-            payload.bytes += bytes;
+            received.verdict = payload.verdict;
             payload.used_us = now_us;
             known += 1;
+            let pending = &mut self.lookups[payload.lookups as usize];
+            if pending.packets == 0 {
+                self.dirty_lookups.push(payload.lookups);
+            }
+            pending.packets += 1;
+            if payload.has_counts {
+                if payload.packets == 0 {
+                    self.dirty.push(*hit);
+                }
+                payload.packets += 1;
+                payload.bytes += bytes;
+            }
         }
         self.hits = known;
         self.stats.hits += known as u64;
@@ -271,7 +316,7 @@ impl FrameCache for Front {
             self.obey();
             self.count();
         }
-        self.dirty.is_empty()
+        self.dirty_lookups.is_empty()
     }
 }
 

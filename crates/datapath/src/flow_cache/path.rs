@@ -6,17 +6,63 @@ use base::ids::{ExternId, TableId};
 use flowcache::path::Pattern;
 use flowcache::run::Prepared;
 use flowcache::trace::{Bytes, Counted, Fate, Place, Traced};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Different lookups that paths of a pipeline have at most.
+const LOOKUPS_MAX: usize = 1 << 16;
 
 /// What packets of a path do, and until when that is right.
 pub(super) struct Path {
     pub(super) verdict: Verdict,
     /// Tables, and how often they had been changed.
     relied: Box<[(Arc<AtomicU64>, u64)]>,
-    /// Lookups that hit, and that missed: table, and how many.
-    lookups: Box<[(TableId, bool, u32)]>,
+    pub(super) lookups: Arc<Lookups>,
     counts: Box<[Count]>,
+}
+
+/// Lookups that hit, and that missed: what many paths have in common, so that workers count them together.
+pub(super) struct Lookups {
+    /// Its number, from 0 on.
+    pub(super) number: u32,
+    /// Table, whether it hit, and how many.
+    all: Box<[(TableId, bool, u32)]>,
+}
+
+/// All of a pipeline's.
+#[derive(Default)]
+pub(super) struct AllLookups(HashMap<Box<[(TableId, bool, u32)]>, Arc<Lookups>>);
+
+impl AllLookups {
+    /// Those of a trace; none if there are too many different ones.
+    pub(super) fn of(&mut self, lookups: &[(TableId, bool)]) -> Option<Arc<Lookups>> {
+        let mut all: Vec<(TableId, bool, u32)> = Vec::new();
+        for (table, is_hit) in lookups {
+            match all.iter_mut().find(|(other, was_hit, _)| (other, was_hit) == (table, is_hit)) {
+                Some((.., times)) => *times += 1,
+                None => all.push((*table, *is_hit, 1)),
+            }
+        }
+        if let Some(known) = self.0.get(&*all) {
+            return Some(Arc::clone(known));
+        }
+        if self.0.len() >= LOOKUPS_MAX {
+            return None;
+        }
+        let new = Arc::new(Lookups { number: self.0.len() as u32, all: all.clone().into() });
+        self.0.insert(all.into(), Arc::clone(&new));
+        Some(new)
+    }
+}
+
+impl Lookups {
+    /// Counts them for so many packets, on the worker's thread.
+    pub(super) fn count(&self, fast: &FastState, worker: usize, packets: u64) {
+        for (table, is_hit, times) in &self.all {
+            fast.count_lookups(worker, *table, *is_hit, packets * u64::from(*times));
+        }
+    }
 }
 
 /// A cell of a counter, and what packets add to it.
@@ -51,22 +97,15 @@ impl Path {
     /// If what is to be counted does not follow from how many packets and bytes there were: where.
     pub(super) fn new(
         traced: &Traced<()>,
-        lookups: &[(TableId, bool)],
+        lookups: Arc<Lookups>,
         relied: Vec<(Arc<AtomicU64>, u64)>,
     ) -> Result<Path, ExternId> {
         let verdict = match traced.fate {
             Fate::Send(port) => Verdict::Send { port, queue: 0 },
             Fate::Drop(reason) => Verdict::Drop { reason },
         };
-        let mut all: Vec<(TableId, bool, u32)> = Vec::new();
-        for (table, is_hit) in lookups {
-            match all.iter_mut().find(|(other, was_hit, _)| (other, was_hit) == (table, is_hit)) {
-                Some((.., times)) => *times += 1,
-                None => all.push((*table, *is_hit, 1)),
-            }
-        }
         let counts = traced.counted.iter().map(|counted| count(counted, &traced.pattern));
-        Ok(Path { verdict, relied: relied.into(), lookups: all.into(), counts: counts.collect::<Result<_, _>>()? })
+        Ok(Path { verdict, relied: relied.into(), lookups, counts: counts.collect::<Result<_, _>>()? })
     }
 
     /// Whether no table has changed that it has asked.
@@ -74,11 +113,13 @@ impl Path {
         self.relied.iter().all(|(changes, was)| changes.load(Ordering::Acquire) == *was)
     }
 
-    /// Counts so many packets and bytes, on the worker's thread.
+    /// Whether its packets count at counters of the program.
+    pub(super) fn has_counts(&self) -> bool {
+        !self.counts.is_empty()
+    }
+
+    /// Counts so many packets and bytes at the program's counters, on the worker's thread.
     pub(super) fn count(&self, fast: &FastState, worker: usize, packets: u64, bytes: u64) {
-        for (table, is_hit, times) in &self.lookups {
-            fast.count_lookups(worker, *table, *is_hit, packets * u64::from(*times));
-        }
         for count in &self.counts {
             let bytes = match count.bytes {
                 PerPacket::Received(plus) => bytes.wrapping_add_signed(i64::from(plus).wrapping_mul(packets as i64)),

@@ -5,7 +5,7 @@
 
 use super::contents::Contents;
 use super::masks::Masks;
-use super::path::{Found, Path};
+use super::path::{AllLookups, Found, Path};
 use super::{Exchange, SAMPLES_MAX, Sample, Samples, Shared, lock};
 use flowcache::path::{Pattern, WINDOW};
 use flowcache::run::Prepared;
@@ -59,6 +59,7 @@ pub(super) struct Work {
     tracer: Tracer,
     contents: Contents,
     masks: Masks,
+    lookups: AllLookups,
     frame: Vec<u8>,
 }
 
@@ -95,6 +96,7 @@ impl Work {
             tracer: Tracer::new(Arc::clone(shared.fast.program())),
             contents: Contents::new(Arc::clone(&shared.fast)),
             masks: Masks::default(),
+            lookups: AllLookups::default(),
             frame: Vec::new(),
         }
     }
@@ -157,7 +159,10 @@ impl Work {
         self.masks.share(&mut traced.pattern, &sample.head);
         let rewrite = Prepared::new(&traced.rewrite)
             .map_err(|why| Untraceable(format!("its rewriting is refused (please report this): {why}")))?;
-        let path = Path::new(&traced, self.contents.lookups(), self.contents.relied()).map_err(|counter| {
+        let lookups = self.lookups.of(self.contents.lookups());
+        let lookups =
+            lookups.ok_or_else(|| Untraceable("tables hit and miss in too many different ways".to_string()))?;
+        let path = Path::new(&traced, lookups, self.contents.relied()).map_err(|counter| {
             Untraceable(format!("counter {} counts bytes of frames that are cut", counter.index()))
         })?;
         let path = Arc::new(path);

@@ -25,6 +25,15 @@ pub enum CacheUse {
 }
 
 impl CacheUse {
+    /// As people name it.
+    pub fn name(self) -> &'static str {
+        match self {
+            CacheUse::Auto => "auto",
+            CacheUse::Always => "always",
+            CacheUse::Never => "never",
+        }
+    }
+
     /// By its number.
     pub(super) fn from_u8(number: u8) -> CacheUse {
         match number {

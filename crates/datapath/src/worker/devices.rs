@@ -136,12 +136,7 @@ impl Devices {
             slot.running = pipeline.map(|pipeline| {
                 let mut executor = pipeline.executor(worker.index);
                 executor.report_to(worker.samples.place());
-                let mut engine = Engine::new(Arc::clone(pipeline.program()), Arc::clone(pipeline.replication()));
-                if let Some(flows) = pipeline.flows() {
-                    engine = engine.decided_by(flows.processor(worker.index));
-                } else if let Some(cache) = pipeline.flow_cache() {
-                    engine = engine.known_by(cache.front(worker.index));
-                }
+                let engine = Engine::of_pipeline(&pipeline, worker.index);
                 Running { engine, executor, pipeline }
             });
         }

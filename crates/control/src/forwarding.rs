@@ -144,6 +144,8 @@ pub trait Target: Send + Sync {
     fn frame_bytes_max(&self) -> usize {
         usize::MAX
     }
+    /// Before counters of a program are read or set: adds what packets that have left before this call have counted elsewhere.
+    fn settle_counts(&self, _built: &Built) {}
     /// Sends a frame through the running program as if received on `port`.
     fn inject(&self, port: u32, frame: Vec<u8>) -> std::result::Result<(), String>;
 }
@@ -315,6 +317,11 @@ impl Forwarding {
         &*self.built.state
     }
 
+    /// Before counters are read or set: packets that have left before this call are counted.
+    pub(crate) fn settle_counts(&self) {
+        self.target.settle_counts(&self.built);
+    }
+
     /// What is changed until the result is dropped belongs to this phase, unless it is part of a batch already.
     pub(crate) fn begin_phase(&self, phase: Phase) -> InPhase {
         let state = Arc::clone(&self.built.state);
@@ -358,6 +365,14 @@ impl Forwarding {
         let entity = update.entity.as_ref().ok_or_else(|| Error::invalid("the update's entity is missing"))?;
         if !self.reads.is_empty() {
             self.remember(entity);
+        }
+        let sets_counts = match entity {
+            Entity::Counter(_) | Entity::DirectCounter(_) => true,
+            Entity::Table(entry) => entry.counter_data.is_some(),
+            _ => false,
+        };
+        if sets_counts {
+            self.settle_counts();
         }
         match entity {
             Entity::Table(entry) => self.write_table_entry(kind, entry),

@@ -195,6 +195,7 @@ impl Control {
         if forwarding.reads.open.len() >= READS_MAX {
             return Err(Error::exhausted(format!("{READS_MAX} reads are being answered already")));
         }
+        forwarding.settle_counts();
         let walks_open = forwarding.reads.walks();
         let most = WALKS_MAX.max(forwarding.schema.tables.len() + forwarding.schema.arrays.len());
         let mut planned = Planned { walks_max: most, bytes_max: FOUND_BYTES_MAX, ..Planned::default() };

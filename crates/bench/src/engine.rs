@@ -90,14 +90,10 @@ impl Subject {
 
     /// What is loaded and set up. If its packets are decided about by a flow processor, that is worker 0's.
     pub fn of_pipeline(name: &'static str, pipeline: Pipeline, copies: usize) -> Subject {
-        let engine = Engine::new(pipeline.program().clone(), pipeline.replication().clone());
         Subject {
             name,
             executor: pipeline.executor(0),
-            engine: match pipeline.flows() {
-                Some(flows) => engine.decided_by(flows.processor(0)),
-                None => engine,
-            },
+            engine: Engine::of_pipeline(&pipeline, 0),
             buffers: Buffers {
                 out: (0..PORTS).map(|_| Vec::with_capacity(BATCH_MAX * 4)).collect(),
                 dropped: Vec::new(),
@@ -108,6 +104,24 @@ impl Subject {
             burst: Vec::new(),
             now_us: 1,
         }
+    }
+
+    /// What runs.
+    pub fn pipeline(&self) -> &Pipeline {
+        &self.pipeline
+    }
+
+    /// Plays all frames, and has the flow cache learn those that it does not know.
+    pub fn learn(&mut self, frames: &Frames, batch: usize) {
+        let mut at = 0;
+        while at < frames.len() {
+            at += self.run(frames, at, batch).1;
+            self.clear();
+            if let Some(cache) = self.pipeline.flow_cache() {
+                cache.trace_waiting();
+            }
+        }
+        self.engine.rest(self.executor.as_mut());
     }
 
     /// Compiles again for what is there, as a switch does after a second.
@@ -129,7 +143,7 @@ impl Subject {
         self.engine.set_work(WORK_MAX);
         self.engine.receive(self.executor.as_mut(), &mut self.burst, port, self.now_us, &mut self.buffers);
         let spent = ticks() - start;
-        self.executor.quiescent();
+        self.engine.quiescent(self.executor.as_mut());
         self.engine.idle(self.now_us);
         (spent, count)
     }

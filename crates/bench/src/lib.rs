@@ -12,6 +12,7 @@
 //! | [`copies`] | what packets cost that are copied or go round |
 //! | [`examples`] | rows of programs without a C version, most of which keep state |
 //! | [`growth`] | curves: flows, entries, rules, tables, headers, fields; some over [`generated`] programs |
+//! | [`cached`] | P4 tables and their flow cache, beside the same without |
 //! | [`openflow`] | OpenFlow tables and their flow cache, beside compiled P4 |
 //! | [`passes`] | each pass alone, and left out |
 //! | [`updates`] | inserting, memory, compiling again |
@@ -34,6 +35,7 @@ pub mod generated;
 pub mod growth;
 pub mod learn;
 pub mod measure;
+pub mod cached;
 pub mod openflow;
 pub mod origin;
 pub mod parts;

@@ -6,7 +6,7 @@ use bench::report::{Figures, Report, Run};
 use bench::rows::{self, Settings, WORKS, Work};
 use bench::subject::Options;
 use bench::workload::{Flows, Workload, heavy_hitter, l2l3acl, pins, stateful_firewall};
-use bench::{copies, examples, growth, openflow, parts, passes, ports, updates, workers};
+use bench::{cached, copies, examples, growth, openflow, parts, passes, ports, updates, workers};
 use clap::{Parser, Subcommand};
 use datapath::{Specialise, Without};
 use std::path::PathBuf;
@@ -108,6 +108,8 @@ enum Item {
     Copies(&'static copies::Copies),
     /// A program without a C version.
     Examples(&'static examples::Examples),
+    /// A flow cache.
+    Cached(&'static cached::Cached),
     /// OpenFlow tables.
     OpenFlow(&'static openflow::OpenFlow),
     /// Cycles by part.
@@ -175,6 +177,7 @@ impl Item {
         all.extend(SCALING.iter().map(Item::Scaling));
         all.extend(copies::ALL.iter().map(Item::Copies));
         all.extend(examples::ALL.iter().map(Item::Examples));
+        all.extend(cached::ALL.iter().map(Item::Cached));
         all.extend(openflow::ALL.iter().map(Item::OpenFlow));
         all.push(Item::Parts);
         let large = ["strategies-l2l3acl-1k", "strategies-l2l3acl-100k", "strategies-l2l3acl-1m", "strategies-l2-100k"];
@@ -202,6 +205,7 @@ impl Item {
             Item::Architectures(name, _) => name,
             Item::Copies(copies) => copies.name,
             Item::Examples(row) => row.name,
+            Item::Cached(row) => row.name,
             Item::OpenFlow(row) => row.name,
             Item::Parts => "parts",
             Item::Updates(name, ..) => name,
@@ -218,6 +222,7 @@ impl Item {
             Item::Scaling(scaling) => scaling.title.to_string(),
             Item::Copies(copies) => copies.title.to_string(),
             Item::Examples(row) => row.title(),
+            Item::Cached(row) => row.title.to_string(),
             Item::OpenFlow(row) => row.title.to_string(),
             Item::Parts => "parts of l2l3acl, 1k entries, 64 flows".to_string(),
             Item::Passes(name) => format!("optimisations, each alone and left out: {}", passes_work(name).title),
@@ -266,6 +271,7 @@ impl Item {
             }
             Item::Copies(row) => copies::run(row, settings)?,
             Item::Examples(row) => examples::run(row, settings)?,
+            Item::Cached(row) => cached::run(row, settings)?,
             Item::OpenFlow(row) => openflow::run(row, settings)?,
             Item::Parts => parts::run(&title, &of(1000, 64), settings)?,
             Item::Strategies(name) => {

@@ -271,7 +271,7 @@ fn bursts(frames: &Frames, batch: usize) -> Frames {
 }
 
 /// The first frames, for the interpreter.
-fn first(frames: &Frames, count: usize) -> Frames {
+pub(crate) fn first(frames: &Frames, count: usize) -> Frames {
     let mut result = Frames::default();
     (0..frames.len().min(count)).for_each(|i| {
         let (port, frame) = frames.get(i);
@@ -397,15 +397,15 @@ fn rule(entry: &Entry, is_permitted: bool, tables: &Tables<'_>) -> Result<()> {
 
 /// A five-tuple of the ternary tables' traffic: protocol and ports are never what no flow can match.
 #[derive(Clone, Copy)]
-struct Tuple {
-    src: u32,
-    dst: u32,
-    protocol: u8,
-    sport: u16,
-    dport: u16,
+pub(crate) struct Tuple {
+    pub(crate) src: u32,
+    pub(crate) dst: u32,
+    pub(crate) protocol: u8,
+    pub(crate) sport: u16,
+    pub(crate) dport: u16,
 }
 
-fn tuple(flow: u64) -> Tuple {
+pub(crate) fn tuple(flow: u64) -> Tuple {
     let mut random = Random::stream(7, flow);
     Tuple {
         src: 0x6440_0000 | random.below(1 << 22) as u32,
@@ -417,7 +417,7 @@ fn tuple(flow: u64) -> Tuple {
 }
 
 /// So many flows by port 1.
-fn tuples(flows: usize) -> Frames {
+pub(crate) fn tuples(flows: usize) -> Frames {
     let mut w = Writer::default();
     let mut frames = Frames::with_room(flows, 64);
     for flow in 0..flows as u64 {
@@ -431,10 +431,10 @@ fn tuples(flows: usize) -> Frames {
 }
 
 /// Tables and, of each, masks and rules for a mask.
-const TERNARY: (u8, usize, usize) = (15, 20, 10);
+pub(crate) const TERNARY: (u8, usize, usize) = (15, 20, 10);
 
 /// A table's masks: of sources, destinations and ports.
-fn masks(table: u8) -> Vec<(u32, u32, u16, u16)> {
+pub(crate) fn masks(table: u8) -> Vec<(u32, u32, u16, u16)> {
     let mut random = Random::stream(8, table.into());
     let mut all = Vec::new();
     while all.len() < TERNARY.1 {
@@ -488,7 +488,7 @@ fn stations(flows: u64) -> Frames {
 }
 
 /// A median with quartiles, as what is held against a bar.
-fn cycles(series: &Series) -> Ratio {
+pub(crate) fn cycles(series: &Series) -> Ratio {
     let at = |part| quantile(&series.rounds, part);
     Ratio { value: at(0.5), low: at(0.25), high: at(0.75) }
 }

@@ -17,12 +17,15 @@ from pathlib import Path
 import pytest
 from conftest import PATIENCE_S, ROOT, SLUICE, Daemon
 from test_cli import Cli
+from test_p4runtime import Controller, messages  # noqa: F401 (a fixture)
 from test_tls import certs  # noqa: F401 (a fixture)
 
 VENV = ROOT / ".venv-bmv2/bin"
 EVERYTHING = "tests/py/everything.p4"
 PORTS = ["-i", "1@memory", "-i", "2@memory", "-i", "3@memory"]
 PROMPT = "RuntimeCmd: "
+#: `look_t.DIGEST`.
+DIGEST = 8
 
 # What the engine for packets without aggregation groups is spoken to by.
 PLAIN = "import bm_cli, sys; sys.path.append(bm_cli.__path__[0]); import runtime_CLI; runtime_CLI.main()"
@@ -615,6 +618,119 @@ def test_custom_checksums_are_no_names_of_a_program(cli):
         ("set_crc16_parameters calc 1 2 3 0 0", "Invalid crc16_custom name (calc)"),
         ("set_crc32_parameters calc 1 2 3 0 0", "Invalid crc32_custom name (calc)"),
     )
+
+
+def test_custom_checksums_have_parameters_of_their_own(start):
+    switch, cli = start("--bmv2", "tests/stf/v1model/calculations.p4", *PORTS)
+    traced = Cli(switch.address)
+
+    def sums():
+        shown = traced.sluice("trace", "--port", "2", "--packet", "01" + b"123456789".hex())
+        return re.findall(r"01313233343536373839([0-9a-f]{32})", re.sub(r"\s", "", shown))[-1]
+
+    assert sums() == "cbf43926cbf43926cbf43926bb3dbb3d"
+    cli.expect(
+        ("set_crc32_parameters calc_0 0x1edc6f41 0xffffffff 0xffffffff True True", ""),
+        ("set_crc16_parameters calc_4 0x1021 0xffff 0 False False", ""),
+        ("set_crc32_parameters calc_4 1 2 3 0 0", "Invalid crc32_custom name (calc_4)"),
+        ("set_crc16_parameters calc_3 1 2 3 0 0", "Invalid crc16_custom name (calc_3)"),
+    )
+    assert sums() == "cbf43926e3069283cbf4392629b1bb3d"
+
+
+class Subscriber:
+    """A subscriber of nanomsg on a local socket: 8 bytes of greeting, then messages behind a byte 1 and their length."""
+
+    def __init__(self, path):
+        self.socket = socket.socket(socket.AF_UNIX)
+        self.socket.settimeout(PATIENCE_S)
+        self.socket.connect(str(path))
+        self.socket.sendall(b"\0SP\0\0\x21\0\0")
+        assert self.read(8) == b"\0SP\0\0\x20\0\0"
+
+    def read(self, count):
+        data = b""
+        while len(data) < count:
+            more = self.socket.recv(count - len(data))
+            assert more, "the switch has closed the connection"
+            data += more
+        return data
+
+    def message(self):
+        """Device, list, buffer, samples, as bmv2's tools take them apart."""
+        marker, length = struct.unpack(">BQ", self.read(9))
+        assert marker == 1
+        data = self.read(length)
+        topic, device, context, which, buffer, count = struct.unpack("<4sQiiQi", data[:32])
+        assert (topic, context) == (b"LEA|", 0)
+        samples = [struct.unpack(">IH", data[at : at + 6]) for at in range(32, len(data), 6)]
+        assert len(samples) == count
+        return device, which, buffer, samples
+
+
+# The methods of learning that no command calls.
+LEARNING = """
+import sys, bm_cli
+sys.path.append(bm_cli.__path__[0])
+import runtime_CLI
+from bm_runtime.standard import Standard
+from bm_runtime.standard.ttypes import *
+host, port, *calls = sys.argv[1:]
+client, = runtime_CLI.thrift_connect(host, int(port), [("standard", Standard.Client)])
+for call in calls:
+    try:
+        print(eval(f"client.bm_{call}"))
+    except InvalidLearnOperation as refused:
+        print(LearnOperationErrorCode._VALUES_TO_NAMES[refused.code])
+"""
+
+
+def test_digests_are_learnt_by_nanomsg(daemon, messages, tmp_path):  # noqa: F811
+    path = tmp_path / "n.ipc"
+    switch = daemon(EVERYTHING, *PORTS, "--device-id", "3", "--thrift", "127.0.0.1:0", "--notifications", f"ipc://{path}")
+
+    def learning(*calls):
+        arguments = [str(VENV / "python"), "-c", LEARNING, *switch.thrift.rsplit(":", 1), *calls]
+        done = subprocess.run(arguments, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.splitlines()
+
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert learning("mgmt_get_info().notifications_socket") == [f"ipc://{path}"]
+    controller = Controller(messages, switch.address, device=3)
+
+    def send(a, c):
+        message = controller.new("StreamMessageRequest")
+        message.packet.payload = struct.pack(">IIHH", a, 0, c, 0) + bytes(48)
+        message.packet.metadata.add(metadata_id=1, value=bytes([DIGEST]))
+        controller.say.put(message)
+
+    subscriber = Subscriber(path)
+    send(7, 8)
+    assert subscriber.message() == (3, 1, 0, [(7, 8)])
+    # One that is known is not sent again, until it is acknowledged.
+    send(7, 8)
+    send(9, 10)
+    assert subscriber.message() == (3, 1, 1, [(9, 10)])
+    assert learning("learning_ack_buffer(0, 1, 0)", "learning_ack_buffer(0, 2, 0)") == ["None", "INVALID_LIST_ID"]
+    send(7, 8)
+    assert subscriber.message() == (3, 1, 2, [(7, 8)])
+    assert learning("learning_set_buffer_size(0, 1, 2)", "learning_set_timeout(0, 1, 0)") == ["None", "None"]
+    assert learning("learning_set_buffer_size(0, 1, 0)", "learning_set_timeout(0, 1, -1)") == ["ERROR", "ERROR"]
+    send(11, 1)
+    send(12, 2)
+    assert subscriber.message() == (3, 1, 3, [(11, 1), (12, 2)])
+    # One sample of two.
+    assert learning("learning_ack(0, 1, 3, [1, 5, -1])") == ["None"]
+    for a, c in [(11, 1), (12, 2), (13, 3)]:
+        send(a, c)
+    assert subscriber.message() == (3, 1, 4, [(12, 2), (13, 3)])
+
+
+def test_without_a_socket_nobody_learns(cli):
+    arguments = [str(VENV / "python"), "-c", LEARNING, cli.host, cli.port, "learning_ack_buffer(0, 1, 0)"]
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert "not supported: learning lists" in done.stderr
 
 
 def test_the_others_write_too(start):

@@ -17,7 +17,7 @@ pub struct RuntimeCalls {
     /// Colour of meter `ext`'s cell for a packet of `bytes` that has the colour `before`; out of range is green (0).
     pub meter: unsafe extern "C" fn(ctx: *const WorkerCtx, ext: u32, index: u64, bytes: u32, before: u32) -> u32,
     /// Hash of `bits` bits at `data` (big-endian bit string, left-aligned, zero-padded to whole bytes), then of
-    /// `payload_len` bytes at `payload`. `algorithm` is the discriminant of `ir::HashAlgorithm`. CRCs and checksums give
+    /// `payload_len` bytes at `payload`. `algorithm` is `ir::HashAlgorithm::code`. CRCs and checksums give
     /// their own width; `Identity` the first 64 bits of the padded data.
     pub hash: unsafe extern "C" fn(
         ctx: *const WorkerCtx,

@@ -206,8 +206,15 @@ pub trait PipelineState: Send + Sync {
     fn register(&self, register: ExternId, index: u64) -> Result<Bits, StateError>;
     /// Sets a register cell.
     fn register_set(&self, register: ExternId, index: u64, value: &Bits) -> Result<(), StateError>;
-    /// Says what the program's custom CRCs of the parameters' width are; until then they are CRC-16/ARC and CRC-32.
-    fn custom_crc_set(&self, parameters: &CrcParameters) -> Result<(), StateError>;
+    /// Sets the parameters of a calculation of the program, or without a name of all its custom CRCs of their width; until then they
+    /// are CRC-16/ARC and CRC-32.
+    ///
+    /// Errors: [`StateError::NotFound`] for a calculation that the program does not have; [`StateError::WrongKind`] for one of another
+    /// width, and for parameters that are no CRC's.
+    fn custom_crc_set(&self, calculation: Option<&str>, parameters: &CrcParameters) -> Result<(), StateError>;
+    /// What custom CRCs are: those without a name first, of each width, then the calculations. Setting them one after the other gives
+    /// another state the same ones.
+    fn custom_crcs(&self) -> Vec<(Option<String>, CrcParameters)>;
 }
 
 /// What makes a CRC (Williams: "A painless guide to CRC error detection algorithms").
@@ -231,6 +238,15 @@ impl CrcParameters {
     /// CRC-16/ARC.
     pub const CRC16: CrcParameters =
         CrcParameters { width: 16, polynomial: 0x8005, initial: 0, xor_out: 0, reflect_in: true, reflect_out: true };
+    /// CRC-16/IBM-3740, which is widely called CRC-CCITT.
+    pub const CCITT: CrcParameters = CrcParameters {
+        width: 16,
+        polynomial: 0x1021,
+        initial: 0xffff,
+        xor_out: 0,
+        reflect_in: false,
+        reflect_out: false,
+    };
     /// CRC-32 (IEEE 802.3).
     pub const CRC32: CrcParameters = CrcParameters {
         width: 32,

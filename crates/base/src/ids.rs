@@ -27,5 +27,6 @@ id!(/** A header (instance, stack elements included). */ HeaderId);
 id!(/** An action. */ ActionId);
 id!(/** A table (parser value sets are tables too). */ TableId);
 id!(/** An extern instance: counter, meter, register, digest, action profile or selector. */ ExternId);
+id!(/** A custom CRC that has a name. */ CalculationId);
 id!(/** A stage: parser, control, deparser or glue. */ StageId);
 id!(/** A basic block of one stage. */ BlockId);

@@ -78,7 +78,7 @@ pub fn describe(input: &Described) -> Value {
         "meter_arrays": array(meter),
         "counter_arrays": array(counter),
         "register_arrays": array(register),
-        "calculations": [],
+        "calculations": calculations(program),
         "learn_lists": learn_lists,
         "actions": actions,
         "pipelines": pipelines,
@@ -437,6 +437,15 @@ fn value_sets(program: &ir::Program) -> Vec<Value> {
         json!({ "name": table.name, "id": id, "compressed_bitwidth": width, "max_size": table.size })
     };
     sets.enumerate().map(set).collect()
+}
+
+/// Custom CRCs, whose parameters tools set by these names; what they are computed from is left out, and other hashes are.
+fn calculations(program: &ir::Program) -> Vec<Value> {
+    let calculation = |(id, calculation): (usize, &ir::Calculation)| {
+        let algorithm = format!("crc{}_custom", calculation.width);
+        json!({ "name": calculation.name, "id": id, "algo": algorithm, "input": [] })
+    };
+    program.calculations.iter().enumerate().map(calculation).collect()
 }
 
 /// Parsers with the names of their states.

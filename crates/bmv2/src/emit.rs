@@ -111,6 +111,7 @@ fn lower_with(m: &Model, spans: &Spans, name: &str, loose: &[bool]) -> (Lowered,
     }
     lists.sort_by_key(|(id, _)| *id);
     cx.b.program_mut().field_lists = lists;
+    cx.b.program_mut().calculations = m.custom_crcs.clone();
     cx.switch.declare_requests(&mut cx.b);
     let followed = Followed {
         headers: cx.headers.iter().map(HeaderSlots::followed).collect(),
@@ -336,7 +337,8 @@ impl<'m> Cx<'m> {
                     size,
                     actions,
                     algorithm: s.algorithm,
-                    hash_width: arithmetic::hash_width(s.algorithm),
+                    hash_width: arithmetic::hash_width(s.algorithm, self.b.program()),
+                    empty: None,
                 },
             };
             let made = declare(&mut self.b, &profile.name, profile.place, kind);

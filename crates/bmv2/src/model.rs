@@ -28,6 +28,8 @@ pub(crate) struct Model {
     pub meters: Vec<Meter>,
     pub registers: Vec<Register>,
     pub calculations: Vec<Calculation>,
+    /// Calculations whose CRCs are custom.
+    pub custom_crcs: Vec<ir::Calculation>,
     pub checksums: Vec<Checksum>,
     pub actions: Vec<Action>,
     pub ingress: Pipeline,

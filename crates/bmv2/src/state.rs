@@ -7,7 +7,7 @@ use crate::model::{Calculation, Checksum, Counter, Field, FieldList, Input, Lear
 use crate::names::{Names, Reader};
 use crate::read::{At, Read};
 use base::Bits;
-use ir::HashAlgorithm;
+use ir::{CalculationId, HashAlgorithm};
 
 /// The hash that simple_switch has under a name.
 pub(crate) fn algorithm(value: &At<'_>) -> Read<HashAlgorithm> {
@@ -18,6 +18,7 @@ pub(crate) fn algorithm(value: &At<'_>) -> Read<HashAlgorithm> {
         "crc16_custom" => HashAlgorithm::Crc16Custom,
         "random" => HashAlgorithm::Random,
         "identity" => HashAlgorithm::Identity,
+        "crcCCITT" => HashAlgorithm::CrcCcitt,
         "csum16" | "cksum16" => HashAlgorithm::Csum16,
         "xor16" => HashAlgorithm::Xor16,
         other => return value.fail(codes::UNSUPPORTED, format!("hash algorithm `{other}` is not supported")),
@@ -105,7 +106,7 @@ impl Reader {
         for object in root.list_of("calculations")? {
             let index = self.m.calculations.len();
             self.calculations.add("calculation", &object, index)?;
-            let algorithm = algorithm(&object.need("algo")?)?;
+            let algorithm = self.named(algorithm(&object.need("algo")?)?, object.name()?);
             let (mut input, mut payload) = (Vec::new(), false);
             for part in object.need("input")?.list()? {
                 let ty = part.need("type")?;
@@ -127,6 +128,18 @@ impl Reader {
             self.m.calculations.push(Calculation { algorithm, input, payload });
         }
         Ok(())
+    }
+
+    /// The algorithm of a calculation: a custom CRC has parameters of its own.
+    fn named(&mut self, algorithm: HashAlgorithm, name: &str) -> HashAlgorithm {
+        let width = match algorithm {
+            HashAlgorithm::Crc16Custom => 16,
+            HashAlgorithm::Crc32Custom => 32,
+            plain => return plain,
+        };
+        let id = CalculationId::from_index(self.m.custom_crcs.len());
+        self.m.custom_crcs.push(ir::Calculation { name: name.to_string(), width });
+        HashAlgorithm::Calculation(id)
     }
 
     pub fn checksums(&mut self, root: &At<'_>) -> Read<()> {

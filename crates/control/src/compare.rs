@@ -335,6 +335,14 @@ fn profile(old: Side<'_>, new: Side<'_>, was: Option<&ActionProfile>, now: Optio
     d.copied(was.size != now.size, || format!("the size changes from {} to {}", was.size, now.size));
     let limits = |p: &ActionProfile| (p.max_group_size, p.selector_size, p.weights_disallowed);
     d.copied(limits(was) != limits(now), || "groups have other limits".to_string());
+    let empty = |side: Side<'_>, name: &str| {
+        let ext = side.program.extern_named(name).map(|e| &side.program.externs[e.index()].kind)?;
+        let ExternKind::ActionSelector { empty: Some(call), actions, .. } = ext else { return None };
+        let name = |listed: &ir::TableAction| side.program.actions[listed.action.index()].name.clone();
+        Some((actions.get(call.action as usize).map(name), call.args.clone()))
+    };
+    let changes = empty(old, &was.preamble.name) != empty(new, &now.preamble.name);
+    d.copied(changes, || "groups without members run something else".to_string());
     let list = |side: Side<'_>, name: &str| {
         let ext = side.program.extern_named(name).map(|e| &side.program.externs[e.index()].kind)?;
         let (ExternKind::ActionProfile { actions, .. } | ExternKind::ActionSelector { actions, .. }) = ext else {

@@ -22,7 +22,7 @@ use crate::preparation::{Preparation, Prepared};
 use crate::reconcile::{self, Report};
 use crate::roles::{RoleConfig, Scope};
 use crate::schema::Schema;
-use abi::state::{DigestMessage, Phase};
+use abi::state::{CrcParameters, DigestMessage, Phase};
 use p4info::P4Info;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -290,6 +290,16 @@ impl Control {
     pub fn write_as_operator(&mut self, request: &Arc<WriteRequest>) -> Result<Vec<Result<()>>> {
         self.device(request.device_id)?.roles.check_free()?;
         self.write_kept(request)
+    }
+
+    /// Sets the parameters of a custom CRC for an operator. They are state of the running program: no journal keeps them.
+    ///
+    /// Errors: a primary controller; no calculation of that name; one of another width, or parameters that are no CRC's.
+    pub fn set_custom_crc(&mut self, device_id: u64, calculation: &str, parameters: &CrcParameters) -> Result<()> {
+        let device = self.device(device_id)?;
+        device.roles.check_free()?;
+        let set = device.current()?.state().custom_crc_set(Some(calculation), parameters);
+        set.map_err(|error| Error::from_state(error, &format!("custom CRC `{calculation}`")))
     }
 
     /// Applies a batch of a sender who may write.

@@ -1,6 +1,6 @@
 //! The state of a running pipeline as the interpreter holds it, so that a packet can be traced without touching the workers.
 //!
-//! Tables, action profiles, registers and meters are read as the control plane reads them: each by itself, so a snapshot is
+//! Tables, action profiles, registers, meters and custom CRCs are read as the control plane reads them: each by itself, so a snapshot is
 //! not of one moment if writes go on. Counters stay at zero, since no packet sees them, and meters' buckets are full.
 //! The program may be the running one's form before optimisation: objects and actions meet by name.
 //!
@@ -42,6 +42,9 @@ fn moved(action: &EntryAction, positions: &[Option<u32>]) -> Result<EntryAction,
 pub fn snapshot(pipeline: &Pipeline, program: &Arc<Program>) -> Result<State, String> {
     let (from, live) = (pipeline.program(), pipeline.state());
     let state = State::new(Arc::clone(program));
+    for (calculation, parameters) in live.custom_crcs() {
+        let _ = state.custom_crc_set(calculation.as_deref(), &parameters);
+    }
     for (i, ext) in from.externs.iter().enumerate() {
         let (was, Some(now)) = (ExternId::from_index(i), program.extern_named(&ext.name)) else { continue };
         let kinds = (&ext.kind, &program.externs[now.index()].kind);

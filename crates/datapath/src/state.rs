@@ -278,10 +278,10 @@ impl FastState {
             })?);
             let profile = match &ext.kind {
                 ExternKind::ActionProfile { size, actions } => {
-                    Some(Profile::new(*size, false, &param_widths(&program, actions)))
+                    Some(Profile::new(*size, false, &param_widths(&program, actions), None))
                 }
-                ExternKind::ActionSelector { size, actions, .. } => {
-                    Some(Profile::new(*size, true, &param_widths(&program, actions)))
+                ExternKind::ActionSelector { size, actions, empty, .. } => {
+                    Some(Profile::new(*size, true, &param_widths(&program, actions), empty.as_ref()))
                 }
                 _ => None,
             };
@@ -295,7 +295,7 @@ impl FastState {
         let expired = Expired::new(program.tables.len());
         let state = FastState {
             messages: Arc::new(Messages::new(&program)),
-            custom_crcs: Arc::clone(&inherited.custom_crcs),
+            custom_crcs: Arc::new(CustomCrcs::new(&program.calculations, inherited.custom_crcs.as_deref())),
             program,
             domain,
             content: Mutex::new(Content {
@@ -795,8 +795,12 @@ impl PipelineState for FastState {
         if self.registers(register)?.set(index, value) { Ok(()) } else { Err(StateError::NotFound) }
     }
 
-    fn custom_crc_set(&self, parameters: &CrcParameters) -> Result<()> {
-        if self.custom_crcs.set(parameters) { Ok(()) } else { Err(StateError::WrongKind) }
+    fn custom_crc_set(&self, calculation: Option<&str>, parameters: &CrcParameters) -> Result<()> {
+        self.custom_crcs.set(calculation, parameters)
+    }
+
+    fn custom_crcs(&self) -> Vec<(Option<String>, CrcParameters)> {
+        self.custom_crcs.all()
     }
 }
 

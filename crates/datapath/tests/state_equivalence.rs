@@ -162,6 +162,7 @@ fn program(random: &mut Random) -> Program {
     }
     let counter = |size, unit, direct: Option<u32>| ExternKind::Counter { size, unit, direct: direct.map(TableId) };
     let meter = |size, unit, direct: Option<u32>| ExternKind::Meter { size, unit, direct: direct.map(TableId) };
+    let empty = Some(random.call()).filter(|call| call.action != 0);
     let kinds = vec![
         counter(20, CounterUnit::Both, Some(0)),
         meter(20, CounterUnit::Bytes, Some(0)),
@@ -169,7 +170,13 @@ fn program(random: &mut Random) -> Program {
         counter(60, CounterUnit::Both, Some(3)),
         meter(60, CounterUnit::Packets, Some(3)),
         ExternKind::ActionProfile { size: 4, actions: actions() },
-        ExternKind::ActionSelector { size: 4, actions: actions(), algorithm: HashAlgorithm::Identity, hash_width: 7 },
+        ExternKind::ActionSelector {
+            size: 4,
+            actions: actions(),
+            algorithm: HashAlgorithm::Identity,
+            hash_width: 7,
+            empty,
+        },
         counter(7, CounterUnit::Both, None),
         meter(5, CounterUnit::Bytes, None),
         ExternKind::Register { size: 6, width: 33, initial: Bits::new(33, 5) },

@@ -7,26 +7,36 @@
 
 use abi::state::CrcParameters;
 use base::Bits;
-use crc::{CRC_16_ARC, CRC_32_ISO_HDLC, Crc};
+use crc::{CRC_16_ARC, CRC_16_IBM_3740, CRC_32_ISO_HDLC, Crc};
 use ir::HashAlgorithm;
 
 /// The custom CRCs of 16 and 32 bits.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CustomCrcs {
     /// Of 16 bits.
     pub crc16: CrcParameters,
     /// Of 32 bits.
     pub crc32: CrcParameters,
+    /// Those with a name, by `ir::CalculationId`.
+    pub calculations: Vec<CrcParameters>,
 }
 
 impl Default for CustomCrcs {
     fn default() -> CustomCrcs {
-        CustomCrcs { crc16: CrcParameters::CRC16, crc32: CrcParameters::CRC32 }
+        CustomCrcs { crc16: CrcParameters::CRC16, crc32: CrcParameters::CRC32, calculations: Vec::new() }
+    }
+}
+
+impl CustomCrcs {
+    /// Those of a program, before anybody has changed them.
+    pub fn of(program: &ir::Program) -> CustomCrcs {
+        let plain = |c: &ir::Calculation| if c.width == 16 { CrcParameters::CRC16 } else { CrcParameters::CRC32 };
+        CustomCrcs { calculations: program.calculations.iter().map(plain).collect(), ..CustomCrcs::default() }
     }
 }
 
 /// The hash of `data` and then `payload`; `None` for [`HashAlgorithm::Random`], which is no function of them. Custom CRCs
-/// are as nobody has changed them.
+/// are as nobody has changed them; there are no calculations.
 pub fn hash(algorithm: HashAlgorithm, data: &Bits, payload: &[u8]) -> Option<u64> {
     hash_with(&CustomCrcs::default(), algorithm, data, payload)
 }
@@ -40,6 +50,8 @@ pub fn hash_with(custom: &CustomCrcs, algorithm: HashAlgorithm, data: &Bits, pay
         HashAlgorithm::Crc16 => Crc::<u16>::new(&CRC_16_ARC).checksum(&bytes).into(),
         HashAlgorithm::Crc32Custom => crc(&custom.crc32, &bytes).into(),
         HashAlgorithm::Crc16Custom => crc(&custom.crc16, &bytes).into(),
+        HashAlgorithm::Calculation(id) => crc(custom.calculations.get(id.index())?, &bytes).into(),
+        HashAlgorithm::CrcCcitt => Crc::<u16>::new(&CRC_16_IBM_3740).checksum(&bytes).into(),
         HashAlgorithm::Csum16 => internet_checksum(&bytes).into(),
         HashAlgorithm::Xor16 => words(&bytes).fold(0, |x, w| x ^ w).into(),
         HashAlgorithm::Identity => {
@@ -118,6 +130,7 @@ mod tests {
     fn published_check_values() {
         assert_eq!(of(HashAlgorithm::Crc32, b"123456789"), 0xcbf4_3926);
         assert_eq!(of(HashAlgorithm::Crc16, b"123456789"), 0xbb3d);
+        assert_eq!(of(HashAlgorithm::CrcCcitt, b"123456789"), 0x29b1);
         // RFC 1071, section 3: the sum is ddf2, its complement 220d.
         assert_eq!(of(HashAlgorithm::Csum16, &[0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7]), 0x220d);
         assert_eq!(of(HashAlgorithm::Xor16, &[0x12, 0x34, 0x00, 0xff, 0x80]), 0x92cb);

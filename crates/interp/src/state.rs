@@ -106,7 +106,7 @@ impl State {
                 })
                 .collect(),
             ports_down: BTreeSet::new(),
-            custom_crcs: CustomCrcs::default(),
+            custom_crcs: CustomCrcs::of(&program),
             expired: Vec::new(),
             dynamic_counts: vec![DynamicCounts::default(); program.tables.len()],
             now_us: 0,
@@ -170,7 +170,8 @@ impl State {
         Match { hit: false, action, entry: 0, matched: None }
     }
 
-    /// The call an entry leads to; `None` for a group without members, and for a member that is not there.
+    /// The call an entry leads to; `None` for a group without members, unless the selector says what it runs, and for a member that is
+    /// not there.
     fn resolve(
         &self,
         content: &mut Content,
@@ -183,7 +184,8 @@ impl State {
             EntryAction::Member(id) => *id,
             EntryAction::Group(id) => {
                 let ext = self.program.tables[table.index()].implementation?;
-                let ExternKind::ActionSelector { algorithm, hash_width, .. } = &self.program.externs[ext.index()].kind
+                let ExternKind::ActionSelector { algorithm, hash_width, empty, .. } =
+                    &self.program.externs[ext.index()].kind
                 else {
                     return None;
                 };
@@ -192,7 +194,10 @@ impl State {
                 let Cells::Profile(profile) = &mut content.externs[ext.index()] else { return None };
                 let group = profile.groups.get_mut(id)?;
                 let choice = group.choice(hash);
-                choose(&group.members, &content.ports_down, choice)?
+                match choose(&group.members, &content.ports_down, choice) {
+                    Some(member) => member,
+                    None => return empty.clone(),
+                }
             }
         };
         self.profile(content, table)?.members.get(&member).cloned()
@@ -268,8 +273,7 @@ impl State {
 
     /// A hash (`ir::Op::Hash`); `None` for the one that is a random number.
     pub fn hash(&self, algorithm: HashAlgorithm, data: &Bits, payload: &[u8]) -> Option<u64> {
-        let custom = self.lock().custom_crcs;
-        hash::hash_with(&custom, algorithm, data, payload)
+        hash::hash_with(&self.lock().custom_crcs, algorithm, data, payload)
     }
 
     /// Reads a cell (`ir::Op::RegisterRead`); out of range reads zero.
@@ -652,16 +656,34 @@ impl PipelineState for State {
         }
     }
 
-    fn custom_crc_set(&self, parameters: &CrcParameters) -> Result<()> {
+    fn custom_crc_set(&self, calculation: Option<&str>, parameters: &CrcParameters) -> Result<()> {
         if !parameters.are_possible() {
             return Err(StateError::WrongKind);
         }
         let mut content = self.lock();
-        match parameters.width {
-            16 => content.custom_crcs.crc16 = *parameters,
-            _ => content.custom_crcs.crc32 = *parameters,
+        let calculations = &self.program.calculations;
+        match calculation.map(|name| calculations.iter().position(|c| c.name == name)) {
+            Some(None) => return Err(StateError::NotFound),
+            Some(Some(at)) if calculations[at].width != parameters.width => return Err(StateError::WrongKind),
+            Some(Some(at)) => content.custom_crcs.calculations[at] = *parameters,
+            None => {
+                match parameters.width {
+                    16 => content.custom_crcs.crc16 = *parameters,
+                    _ => content.custom_crcs.crc32 = *parameters,
+                }
+                let named = content.custom_crcs.calculations.iter_mut();
+                named.filter(|crc| crc.width == parameters.width).for_each(|crc| *crc = *parameters);
+            }
         }
         Ok(())
+    }
+
+    fn custom_crcs(&self) -> Vec<(Option<String>, CrcParameters)> {
+        let content = self.lock();
+        let custom = &content.custom_crcs;
+        let named = self.program.calculations.iter().zip(&custom.calculations);
+        let named = named.map(|(calculation, crc)| (Some(calculation.name.clone()), *crc));
+        [custom.crc16, custom.crc32].map(|crc| (None, crc)).into_iter().chain(named).collect()
     }
 }
 

@@ -18,7 +18,7 @@ pub mod room;
 pub mod verify;
 
 pub use atomicity::{Acquire, Acquisitions, Atomicity, Sharing};
-pub use base::ids::{ActionId, BlockId, ExternId, HeaderId, SlotId, StageId, TableId};
+pub use base::ids::{ActionId, BlockId, CalculationId, ExternId, HeaderId, SlotId, StageId, TableId};
 pub use bitset::BitSet;
 pub use builder::{Builder, FieldWidth};
 pub use flow::Cfg;

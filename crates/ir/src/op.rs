@@ -3,7 +3,7 @@
 //! Widths are exact: unless said otherwise, operands and destination have one width and nothing converts silently. The
 //! semantics of each arithmetic operation is the method of the same name of [`base::Bits`].
 
-use base::ids::{BlockId, ExternId, HeaderId, SlotId, TableId};
+use base::ids::{BlockId, CalculationId, ExternId, HeaderId, SlotId, TableId};
 use base::{Bits, Span};
 
 /// A value that is read: a slot or a constant.
@@ -120,6 +120,8 @@ pub enum HashAlgorithm {
     Crc16,
     /// CRC-16 with the control plane's parameters; as `Crc16` until set.
     Crc16Custom,
+    /// CRC-16 with polynomial 0x1021 and first remainder 0xffff, not reflected: bmv2's `crcCCITT`.
+    CrcCcitt,
     /// A generator that ignores its input's content is not a hash: this is bmv2's `random`, a random number.
     Random,
     /// The first 64 bits of the input, padded with zeros behind them to whole bytes.
@@ -128,6 +130,29 @@ pub enum HashAlgorithm {
     Csum16,
     /// Exclusive or of 16-bit words.
     Xor16,
+    /// A custom CRC that has a name, and so parameters of its own.
+    Calculation(CalculationId),
+}
+
+impl HashAlgorithm {
+    /// The number of the first calculation among [`HashAlgorithm::code`]s.
+    pub const CALCULATIONS: u32 = 16;
+
+    /// The number by which compiled code names the algorithm to the runtime.
+    pub const fn code(self) -> u32 {
+        match self {
+            HashAlgorithm::Crc32 => 0,
+            HashAlgorithm::Crc32Custom => 1,
+            HashAlgorithm::Crc16 => 2,
+            HashAlgorithm::Crc16Custom => 3,
+            HashAlgorithm::CrcCcitt => 4,
+            HashAlgorithm::Random => 5,
+            HashAlgorithm::Identity => 6,
+            HashAlgorithm::Csum16 => 7,
+            HashAlgorithm::Xor16 => 8,
+            HashAlgorithm::Calculation(id) => HashAlgorithm::CALCULATIONS + id.0,
+        }
+    }
 }
 
 /// Everything a block can do. `dst` slots are written, operands read.

@@ -13,6 +13,7 @@ mod declarations;
 mod lex;
 mod openflow;
 
+use crate::print::CALCULATION;
 use crate::program::Program;
 use base::diag::Diagnostic;
 use base::{Bits, FileId, Span};
@@ -42,6 +43,7 @@ enum Space {
     Extern,
     Stage,
     Drop,
+    Calculation,
 }
 
 impl Space {
@@ -54,6 +56,7 @@ impl Space {
             Space::Extern => "extern",
             Space::Stage => "stage",
             Space::Drop => "drop reason",
+            Space::Calculation => "calculation",
         }
     }
 }
@@ -61,7 +64,7 @@ impl Space {
 /// What each name stands for: its position among the things of its kind.
 #[derive(Debug, Default)]
 struct Names {
-    spaces: [HashMap<String, u32>; 7],
+    spaces: [HashMap<String, u32>; 8],
 }
 
 impl Names {
@@ -89,6 +92,7 @@ impl Names {
             "action" => (Space::Action, 1),
             "table" => (Space::Table, 1),
             "extern" => (Space::Extern, 1),
+            CALCULATION => (Space::Calculation, 1),
             "stage" => (Space::Stage, 2),
             "drops" => {
                 for token in &line.tokens[1..] {

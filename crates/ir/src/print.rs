@@ -161,7 +161,11 @@ words! {
         HashAlgorithm::Crc16 => "crc16", HashAlgorithm::Crc16Custom => "crc16_custom",
         HashAlgorithm::Random => "random", HashAlgorithm::Identity => "identity",
         HashAlgorithm::Csum16 => "csum16", HashAlgorithm::Xor16 => "xor16",
+        HashAlgorithm::CrcCcitt => "crc_ccitt",
 }
+
+/// The word of hash algorithms that are calculations.
+pub(crate) const CALCULATION: &str = "calculation";
 
 words! {
     /// Words of replication points.
@@ -202,9 +206,12 @@ impl BinOp {
 }
 
 impl HashAlgorithm {
-    /// The word of the text form.
+    /// The word of the text form; that of a calculation is followed by its name.
     pub fn name(self) -> &'static str {
-        word(HASHES, &self)
+        match self {
+            HashAlgorithm::Calculation(_) => CALCULATION,
+            plain => word(HASHES, &plain),
+        }
     }
 }
 
@@ -288,7 +295,13 @@ pub fn op_text(program: &Program, op: &Op) -> String {
         }
         Op::RegisterWrite { register, index, src } => format!("write {}, {}, {}", ext(register), arg(index), arg(src)),
         Op::Hash { algorithm, dst, base, max, data, varbits, payload } => {
-            let mut text = format!("{} = hash {} base {}", slot(dst), algorithm.name(), arg(base));
+            let calculation = match algorithm {
+                HashAlgorithm::Calculation(id) => {
+                    format!(" {}", named(program.calculations.get(id.index()).map(|c| &c.name), id.0))
+                }
+                _ => String::new(),
+            };
+            let mut text = format!("{} = hash {}{calculation} base {}", slot(dst), algorithm.name(), arg(base));
             if let Some(max) = max {
                 text += &format!(" max {}", arg(max));
             }
@@ -385,6 +398,9 @@ impl Printer<'_> {
         self.slots_and_headers();
         for action in &p.actions {
             self.line(format_args!("action {} ({})", name_text(&action.name), fields_text(&action.params)));
+        }
+        for calculation in &p.calculations {
+            self.line(format_args!("{CALCULATION} {} {}", name_text(&calculation.name), calculation.width));
         }
         for instance in &p.externs {
             self.instance(instance);
@@ -484,11 +500,12 @@ impl Printer<'_> {
             ExternKind::ActionProfile { size, actions } => {
                 format!("action_profile size {size} actions ({})", self.actions(actions))
             }
-            ExternKind::ActionSelector { size, actions, algorithm, hash_width } => format!(
-                "action_selector size {size} hash {} width {hash_width} actions ({})",
-                algorithm.name(),
-                self.actions(actions)
-            ),
+            ExternKind::ActionSelector { size, actions, algorithm, hash_width, empty } => {
+                let empty = empty.as_ref().map(|call| format!(" empty {}", call_text(call))).unwrap_or_default();
+                let actions = self.actions(actions);
+                let algorithm = algorithm.name();
+                format!("action_selector size {size} hash {algorithm} width {hash_width} actions ({actions}){empty}")
+            }
             ExternKind::Digest { fields } => format!("digest ({})", fields_text(fields)),
         };
         self.line(format_args!("extern {} {kind}{}", name_text(&instance.name), span_text(instance.span)));

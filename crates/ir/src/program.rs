@@ -44,6 +44,8 @@ pub struct Program {
     pub stages: Vec<Stage>,
     /// What runs, in order, for each way a packet enters; at most one per [`EntryKind`], `Ingress` always.
     pub entries: Vec<EntryPoint>,
+    /// Custom CRCs whose parameters the control plane sets one by one ([`crate::HashAlgorithm::Calculation`]).
+    pub calculations: Vec<Calculation>,
     /// Slots with a meaning for the runtime.
     pub intrinsics: Vec<(Intrinsic, SlotId)>,
     /// Slots that survive a clone, resubmission or recirculation, by field-list index (v1model `@field_list`).
@@ -71,6 +73,15 @@ pub struct Program {
     pub controller_headers: Vec<ControllerHeader>,
     /// What it tells a flow processor, which decides in the place of tables, if the architecture is one for that.
     pub openflow: Option<OpenFlow>,
+}
+
+/// A custom CRC: CRC-16/ARC or CRC-32 until the control plane sets other parameters.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Calculation {
+    /// Its name, `calc_0`.
+    pub name: String,
+    /// Bits of its result: 16 or 32.
+    pub width: u32,
 }
 
 /// What a program of the OpenFlow model tells the switch: it declares protocols, OpenFlow's tables decide.
@@ -344,6 +355,8 @@ pub enum ExternKind {
         algorithm: crate::op::HashAlgorithm,
         /// Bits of the hash that are used.
         hash_width: u32,
+        /// What a group runs that has no member to choose: a position in `actions`. Without, such a group counts as a miss.
+        empty: Option<base::entry::ActionCall>,
     },
     /// Messages to the controller.
     Digest {

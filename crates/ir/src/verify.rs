@@ -27,7 +27,7 @@ mod openflow;
 
 use crate::op::HashAlgorithm;
 use crate::print::key_match_text;
-use crate::program::{EntryKind, Expiry, ExternKind, Program, SlotKind, Table, TableAction};
+use crate::program::{Calculation, EntryKind, Expiry, ExternKind, Program, SlotKind, Table, TableAction};
 use base::Span;
 use base::bits::MAX_WIDTH;
 use base::diag::Diagnostic;
@@ -81,6 +81,12 @@ impl Verifier<'_> {
         self.unique("externs", p.externs.iter().map(|e| e.name.as_str()));
         self.unique("stages", p.stages.iter().map(|s| s.name.as_str()));
         self.unique("drop reasons", p.drops.iter().map(String::as_str));
+        self.unique("calculations", p.calculations.iter().map(|c| c.name.as_str()));
+        for Calculation { name, width } in &p.calculations {
+            if !matches!(width, 16 | 32) {
+                self.error("E0725", format!("calculation `{name}` has {width} bits; 16 and 32 are possible"));
+            }
+        }
         self.unique("errors", p.errors.iter().map(String::as_str));
         self.unique("controller headers", p.controller_headers.iter().map(|h| h.name.as_str()));
     }
@@ -231,6 +237,20 @@ impl Verifier<'_> {
         }
     }
 
+    /// What groups without members run.
+    fn empty_call(&mut self, what: &str, actions: &[TableAction], call: &ActionCall) {
+        let Some(listed) = actions.get(call.action as usize) else {
+            return self
+                .error("E0720", format!("{what} has action {} of {} for empty groups", call.action, actions.len()));
+        };
+        let Some(action) = self.program.actions.get(listed.action.index()) else { return };
+        let fits = action.params.iter().map(|(_, width)| *width).eq(call.args.iter().map(base::Bits::width));
+        if !fits {
+            let message = format!("{what} gives `{}` other parameters than it has, for empty groups", action.name);
+            self.error("E0724", message);
+        }
+    }
+
     fn call(&mut self, what: &str, table: &Table, call: &ActionCall, allowed: impl Fn(&TableAction) -> bool) {
         let Some(entry) = table.actions.get(call.action as usize) else {
             return self.error("E0720", format!("{what} is action {} of {}", call.action, table.actions.len()));
@@ -267,15 +287,18 @@ impl Verifier<'_> {
                     }
                 }
                 ExternKind::ActionProfile { actions, .. } => self.actions(&what, actions),
-                ExternKind::ActionSelector { actions, algorithm, hash_width, .. } => {
+                ExternKind::ActionSelector { actions, algorithm, hash_width, empty, .. } => {
                     self.actions(&what, actions);
+                    if let Some(call) = empty {
+                        self.empty_call(&what, actions, call);
+                    }
                     if !(1..=64).contains(hash_width) {
                         self.error("E0725", format!("{what} uses {hash_width} bits of the hash; 1 to 64 are possible"));
                     }
-                    if *algorithm == HashAlgorithm::Random {
+                    if matches!(algorithm, HashAlgorithm::Random | HashAlgorithm::Calculation(_)) {
                         self.error(
                             "E0725",
-                            format!("{what} cannot choose by `random`: a flow would not stay together"),
+                            format!("{what} cannot choose by `{}`: a flow would not stay together", algorithm.name()),
                         );
                     }
                 }

@@ -205,6 +205,27 @@ fn tables_fit_their_actions_and_externs() {
         E0725 extern `C.reg` has 16 bits and starts at 8w0x7
     "#]],
     );
+    check(
+        "empty 1 ()",
+        "empty 2 ()",
+        expect![[r#"
+        E0720 extern `C.selector` has action 2 of 2 for empty groups
+    "#]],
+    );
+    check(
+        "empty 1 ()",
+        "empty 0 (9w0x1)",
+        expect![[r#"
+        E0724 extern `C.selector` gives `C.forward` other parameters than it has, for empty groups
+    "#]],
+    );
+    check(
+        "calculation calc_0 32",
+        "calculation calc_0 8",
+        expect![[r#"
+        E0725 calculation `calc_0` has 8 bits; 16 and 32 are possible
+    "#]],
+    );
 }
 
 #[test]

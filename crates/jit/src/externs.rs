@@ -317,7 +317,7 @@ impl Translator<'_, '_> {
         } else {
             (self.iconst(0), self.i32_const(0))
         };
-        let algorithm = self.i32_const(algorithm as u32);
+        let algorithm = self.i32_const(algorithm.code());
         let ctx = self.context();
         let args = [ctx, algorithm, at, bits, payload, payload_len];
         self.call(self.runtime.hash as usize, &args, Some(I64)).expect("the call has a result")

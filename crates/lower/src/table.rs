@@ -288,13 +288,15 @@ impl Lowerer<'_> {
                     let on = value.and_then(|v| v.as_bool()).unwrap_or(notify);
                     self.table_mut(info.table).idle_timeout = on;
                 }
-                TableProperty::EmptyGroupAction => self.empty_group_action(property, info.table),
+                // Behind the selector, which the next property may name.
+                TableProperty::EmptyGroupAction => {}
                 TableProperty::Capacity => self.capacity(property, instance, info.table),
                 TableProperty::Implementation | TableProperty::Counters | TableProperty::Meters => {
                     self.attach(property, &meaning, instance, info);
                 }
             }
         }
+        self.empty_group_action(table, instance, info);
         self.warn_of_shared(table, instance);
         self.dynamic_table(table, instance, info.table);
         let selects = self.table_mut(info.table).implementation.is_some();
@@ -319,15 +321,26 @@ impl Lowerer<'_> {
         }
     }
 
-    /// A group without members counts as a miss, so its action is the default action.
-    fn empty_group_action(&mut self, property: &typed::Property, id: ir::TableId) {
-        if self.p.eval(&property.value, None).and_then(|v| v.as_bool()) == Some(true) {
-            return;
+    /// What a group without members runs; it counts as a miss if the table says nothing. It belongs to the selector, since members and
+    /// groups do.
+    fn empty_group_action(&mut self, table: &typed::Table, instance: InstanceId, info: &TableInfo) {
+        let Some(selector) = self.table_mut(info.table).implementation else { return };
+        let call = table.empty_group_action.as_ref().map(|empty| {
+            let call = self.action_call(table, empty.action, &empty.args, instance, empty.span);
+            ActionCall { action: info.places.get(call.action as usize).copied().unwrap_or_default(), ..call }
+        });
+        let program = self.b.program_mut();
+        let shares = |other: &ir::Table| other.implementation == Some(selector);
+        let is_first = program.tables.iter().filter(|other| shares(other)).count() == 1;
+        match &mut program.externs[selector.index()].kind {
+            ExternKind::ActionSelector { empty, .. } if is_first || *empty == call => *empty = call,
+            ExternKind::ActionSelector { .. } => {
+                let span = table.empty_group_action.as_ref().map_or(table.span, |empty| empty.span);
+                let message = "tables that share a selector run the same where a group is empty";
+                self.refuse(codes::UNSUPPORTED_TABLE, span, message);
+            }
+            _ => {}
         }
-        let name = &self.b.program().tables[id.index()].name;
-        let message = format!("`{}` of table `{name}` is not supported", property.name);
-        let help = "a group without members counts as a miss: the table's default action runs";
-        self.report(Diagnostic::error(codes::UNSUPPORTED_TABLE, property.span, message).help(help));
     }
 
     fn attach(

@@ -6,6 +6,7 @@
 //! Reference for behaviour: docs/simple_switch.md of behavioral-model. Externs: `v1model/externs.rs`. Tests:
 //! `tests/v1model.rs`.
 
+mod calculations;
 mod cells;
 pub(crate) mod externs;
 
@@ -13,6 +14,7 @@ use crate::codes;
 use crate::context::{Binding, Lowerer};
 use crate::simple_switch::{Stages, Switch, glue};
 use crate::tree::Tree;
+use calculations::Calculations;
 use ir::{BinOp, ControllerHeader, Op, Operand, SlotId, SlotKind, StageId, StageKind, UnOp};
 use sema::typed::{Annotation, ControlId, Instance, InstanceId, InstanceOf, Param, ParserId, find_annotation};
 use sema::types::{StructId, StructKind};
@@ -48,6 +50,7 @@ struct State {
     /// As bmv2 does: the number of the digest that ingress asked for last, from 1, and what is sent at its end.
     learn: Option<SlotId>,
     learned: Vec<(ir::ExternId, Vec<Operand>)>,
+    calculations: Calculations,
 }
 
 type Shared = Rc<RefCell<State>>;
@@ -84,6 +87,9 @@ pub(crate) fn lower(cx: &mut Lowerer<'_>, main: &Instance) {
     cx.parser_error = switch.standard.get("parser_error").copied();
     let mut field_lists = BTreeMap::new();
     collect_field_lists(cx, &parser.params[2].ty, &meta, &BTreeSet::new(), &mut field_lists);
+    let checksums = [blocks.compute.1, blocks.verify.1];
+    let mut calculations = Calculations::new(p, [blocks.ingress.1, blocks.egress.1], checksums);
+    cx.b.program_mut().calculations = std::mem::take(&mut calculations.list);
     let state = State {
         role: BlockRole::Parser,
         switch,
@@ -92,6 +98,7 @@ pub(crate) fn lower(cx: &mut Lowerer<'_>, main: &Instance) {
         digests: Vec::new(),
         learn: None,
         learned: Vec::new(),
+        calculations,
     };
     let shared: Shared = Rc::new(RefCell::new(state));
     cx.arch = Some(Box::new(externs::V1Model { state: shared.clone() }));

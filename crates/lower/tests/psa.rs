@@ -226,10 +226,14 @@ fn what_has_no_meaning_is_refused_by_name() {
     let empty = "ActionSelector(PSA_HashAlgorithm_t.CRC32, 8, 16) s; action a() {}
         table t { key = { h.a.x: selector; } actions = { a; NoAction; } psa_implementation = s;
                   psa_empty_group_action = a; }";
+    expect![[""]].assert_eq(&Psa { ingress_locals: empty, ingress: "t.apply();", ..Psa::default() }.errors());
+    let two = format!(
+        "{empty} table u {{ key = {{ h.a.x: selector; }} actions = {{ a; NoAction; }} psa_implementation = s; }}"
+    );
     expect![[r#"
-        E0607 `psa_empty_group_action` of table `I.t` is not supported
+        E0607 tables that share a selector run the same where a group is empty
     "#]]
-    .assert_eq(&Psa { ingress_locals: empty, ingress: "t.apply();", ..Psa::default() }.errors());
+    .assert_eq(&Psa { ingress_locals: &two, ingress: "t.apply(); u.apply();", ..Psa::default() }.errors());
 
     let counter = "DirectCounter<bit<32>>(PSA_CounterType_t.PACKETS) d; action a() { d.count(); }
         table t { key = { h.a.x: exact; } actions = { a; } }";

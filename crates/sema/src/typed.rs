@@ -300,6 +300,8 @@ pub struct Table {
     pub actions: Vec<TableAction>,
     /// What runs on a miss; `None` only when the program has no `NoAction` (no `core.p4`).
     pub default_action: Option<DefaultAction>,
+    /// `psa_empty_group_action` and the like: what a group without members runs.
+    pub empty_group_action: Option<DefaultAction>,
     /// `entries = { }`
     pub entries: Vec<Entry>,
     /// Whether `const entries`.

@@ -51,6 +51,7 @@ mod local;
 mod log;
 mod lsp;
 mod metrics;
+mod nanomsg;
 mod notify;
 mod openflow;
 mod operator;

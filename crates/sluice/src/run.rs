@@ -21,7 +21,7 @@ use crate::specialise::Specialise;
 use crate::state::{Kept, State, StateArgs};
 use crate::successor::{Predecessor, Successors, Takeover};
 use crate::target::{self, SwitchTarget};
-use crate::thrift::{self, ThriftArgs};
+use crate::thrift::{self, Learners, ThriftArgs};
 use crate::transport::TransportArgs;
 use crate::{log, metrics, openflow, qos, stats};
 use anyhow::{Context, Result, bail};
@@ -368,13 +368,13 @@ fn run(args: &Args) -> Result<End> {
         args.transport.serve(transport, &handle, Arc::new(operator), Arc::new(observed), &switch.devices())?;
     let parts =
         thrift::Parts { switch: &switch, handle: &handle, devices: &devices, compiler: &compiler, options, device };
-    let thrift = args.thrift.serve(parts, &args.transport, &listeners)?;
+    let (thrift, learners) = args.thrift.serve(parts, &args.transport, &listeners)?;
     compiler.started();
 
     let stop = Arc::new(AtomicBool::new(false));
     let events = {
         let (switch, handle, stop) = (Arc::clone(&switch), Arc::clone(&handle), Arc::clone(&stop));
-        std::thread::Builder::new().name("events".into()).spawn(move || pump(&switch, &handle, &stop))?
+        std::thread::Builder::new().name("events".into()).spawn(move || pump(&switch, &handle, &stop, learners))?
     };
     let mut service = Service::ready(&format!("{count} ports, {workers} workers"));
     let on_links = |device| handle.with(|control| control.links_changed(device));
@@ -494,7 +494,7 @@ fn begin(
 }
 
 /// Carries what packets leave for controllers, until told to stop.
-pub(crate) fn pump(switch: &Switch, handle: &Handle, stop: &AtomicBool) {
+pub(crate) fn pump(switch: &Switch, handle: &Handle, stop: &AtomicBool, mut learners: Option<Learners>) {
     let Some(events) = switch.take_events() else { return };
     let heart = Heartbeat::new("events", EVENT_ROUND_MAX);
     while !stop.load(Ordering::Relaxed) {
@@ -512,7 +512,11 @@ pub(crate) fn pump(switch: &Switch, handle: &Handle, stop: &AtomicBool) {
             handle.packet_in(device, &frame);
         }
         for device in switch.devices() {
-            handle.tick(device, &switch.take_digests(device), switch.now_us() * 1000);
+            let (digests, now_us) = (switch.take_digests(device), switch.now_us());
+            if let Some(learners) = learners.as_mut().filter(|learners| learners.device() == device) {
+                learners.tell(handle, &digests, now_us / 1000);
+            }
+            handle.tick(device, &digests, now_us * 1000);
         }
     }
 }

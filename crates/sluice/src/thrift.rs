@@ -8,7 +8,9 @@
 use crate::bmv2::config;
 use crate::compiler::Compiler;
 use crate::devices::Devices;
+use crate::nanomsg::{Address, Publisher};
 use crate::transport::{Listeners, TransportArgs, socket_address};
+use abi::state::DigestMessage;
 use anyhow::{Context, Result, bail};
 use control::Control;
 use control::forwarding::ForwardingConfig;
@@ -25,7 +27,8 @@ use messages::sluice::v1 as admin;
 use prost::Message;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use thrift_service::{Port, QueueSetting, Record, Server};
+use std::time::Instant;
+use thrift_service::{Learning, Port, QueueSetting, Record, Server};
 
 /// Entities of a text of all of them.
 const ENTITIES_MAX: usize = 1 << 20;
@@ -43,6 +46,36 @@ pub struct ThriftArgs {
     /// The same on 127.0.0.1, by its port alone, as bmv2 has it.
     #[arg(long, value_name = "PORT", conflicts_with = "thrift")]
     thrift_port: Option<u16>,
+    /// Send digest messages of this device to subscribers of nanomsg as bmv2 does, at ipc://PATH or tcp://ADDR:PORT; they
+    /// acknowledge them by thrift.
+    #[arg(long, value_name = "ADDR")]
+    notifications: Option<Address>,
+}
+
+/// Those who learn by nanomsg.
+pub struct Learners {
+    device: u64,
+    learning: Arc<Learning>,
+    publisher: Publisher,
+}
+
+impl Learners {
+    /// Whose messages they get.
+    pub fn device(&self) -> u64 {
+        self.device
+    }
+
+    /// Takes messages of the data plane, and sends what is due. Time is milliseconds.
+    pub fn tell(&mut self, handle: &Handle, digests: &[DigestMessage], now_ms: u64) {
+        let mut due = Vec::new();
+        if !digests.is_empty() || self.learning.waits() {
+            // Without a program there is nothing to tell.
+            if let Ok(schema) = handle.with(|control| control.schema(self.device)) {
+                due = self.learning.take(&schema, digests, now_ms);
+            }
+        }
+        self.publisher.publish(&due, Instant::now());
+    }
 }
 
 /// What the services need of a running switch.
@@ -60,9 +93,21 @@ pub struct Parts<'a> {
 impl ThriftArgs {
     /// Where it is asked for, and allowed.
     pub fn check(&self, transport: &TransportArgs) -> Result<Option<(&'static str, SocketAddr)>> {
+        if let Some(Address::Tcp(address)) = &self.notifications
+            && !address.ip().to_canonical().is_loopback()
+            && !transport.insecure()
+        {
+            bail!(
+                "--notifications {address}: other machines can connect there, and everybody can read what is sent; --insecure does it all \
+                 the same"
+            );
+        }
         let (option, address) = match (&self.thrift, self.thrift_port) {
             (Some(address), _) => ("--thrift", socket_address("--thrift", address)?),
             (None, Some(port)) => ("--thrift-port", SocketAddr::from(([127, 0, 0, 1], port))),
+            (None, None) if self.notifications.is_some() => {
+                bail!("--notifications: messages are acknowledged by thrift, which --thrift or --thrift-port serves")
+            }
             (None, None) => return Ok(None),
         };
         if !address.ip().to_canonical().is_loopback() {
@@ -84,8 +129,14 @@ impl ThriftArgs {
     }
 
     /// Listens, if it is asked for.
-    pub fn serve(&self, parts: Parts<'_>, transport: &TransportArgs, listeners: &Listeners) -> Result<Option<Server>> {
-        let Some((option, address)) = self.check(transport)? else { return Ok(None) };
+    pub fn serve(
+        &self,
+        parts: Parts<'_>,
+        transport: &TransportArgs,
+        listeners: &Listeners,
+    ) -> Result<(Option<Server>, Option<Learners>)> {
+        let Some((option, address)) = self.check(transport)? else { return Ok((None, None)) };
+        let learners = self.notifications.as_ref().and_then(|address| learners(address, parts.device));
         let service = Service {
             switch: Arc::clone(parts.switch),
             handle: Arc::clone(parts.handle),
@@ -95,11 +146,20 @@ impl ThriftArgs {
             device: parts.device,
             audit: listeners.audit().clone(),
         };
-        let server = thrift_service::serve(address, Arc::new(service))
+        let learning = learners.as_ref().map(|learners| Arc::clone(&learners.learning));
+        let server = thrift_service::serve(address, Arc::new(service), learning)
             .with_context(|| format!("cannot serve thrift on {address} ({option} chooses another address)"))?;
         announce!("thrift on {}, device {}", server.address(), parts.device);
-        Ok(Some(server))
+        Ok((Some(server), learners))
     }
+}
+
+/// Listens for those who learn. A switch does its work without them: several of one emulated network may have one address.
+fn learners(address: &Address, device: u64) -> Option<Learners> {
+    let bound = Publisher::bind(address);
+    let note = |error| tracing::warn!("digest messages are not sent by nanomsg: cannot listen at {address}: {error}");
+    let publisher = bound.map_err(note).ok()?;
+    Some(Learners { device, learning: Arc::new(Learning::new(device, address.to_string())), publisher })
 }
 
 struct Service {

@@ -41,8 +41,9 @@
 //! expect_digest NAME [VALUE...]                the oldest digest message not yet checked
 //! expect_log TEXT                              the oldest line of the log not yet checked
 //! check_drops "REASON" ==|!=|<|<=|>|>= NUMBER  packets dropped for a reason
-//! set_crc16_parameters POLYNOMIAL INITIAL XOR_OUT REFLECT_IN REFLECT_OUT      what custom CRCs are from now on;
-//! set_crc32_parameters ...                                                    the last two are true or false
+//! set_crc16_parameters [CALCULATION] POLYNOMIAL INITIAL XOR_OUT REFLECT_IN REFLECT_OUT
+//!                                                  what a calculation (or all custom CRCs) is from now on;
+//! set_crc32_parameters ...                         the last two are true or false
 //! ```
 //!
 //! Behind the action of an entry may stand `metadata=0xHEX`, `timeout=TIME` (until a controller is told that the entry is idle),
@@ -293,8 +294,8 @@ fn command(line: &str) -> Result<Command, String> {
         },
         "expect_log" => Command::ExpectLog { text: rest.trim().to_string() },
         "check_drops" => check_drops(rest)?,
-        "set_crc16_parameters" => Command::SetCrc { parameters: crc_parameters(16, &words)? },
-        "set_crc32_parameters" => Command::SetCrc { parameters: crc_parameters(32, &words)? },
+        "set_crc16_parameters" => set_crc(16, &words)?,
+        "set_crc32_parameters" => set_crc(32, &words)?,
         other => return Err(format!("there is no command `{other}`")),
     })
 }

@@ -312,8 +312,10 @@ impl Setup {
                     None => format!("{}[{index}]: not configured, always green", e.name),
                 }))
             }
-            Command::SetCrc { parameters } => {
-                state.custom_crc_set(parameters).map_err(|err| state_error("custom CRCs", err))?;
+            Command::SetCrc { calculation, parameters } => {
+                let name = calculation.as_deref();
+                let what = name.map_or_else(|| "custom CRCs".to_string(), |name| format!("calculation `{name}`"));
+                state.custom_crc_set(name, parameters).map_err(|err| state_error(&what, err))?;
                 done
             }
             Command::Packet { .. }

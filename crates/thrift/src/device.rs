@@ -1,11 +1,16 @@
 //! Ports, programs and the switch itself; and what is refused by name.
 
-use crate::fault::{Answer, Fault};
+use crate::fault::{self, Answer, Fault, crc, learn};
+use crate::learning::{Learning, SAMPLES_MAX};
 use crate::program::Program;
 use crate::service::Context;
 use crate::switch::QueueSetting;
 use crate::wire::Value;
+use abi::state::CrcParameters;
+use control::Code;
+use control::schema::Schema;
 use md5::{Digest, Md5};
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// `InvalidDevMgrOperation`'s only code.
@@ -65,10 +70,12 @@ pub(crate) fn remove_port(on: &mut Context<'_>) -> Answer<Option<Value>> {
     Ok(None)
 }
 
-/// `BmConfig`; there are no sockets of nanomsg.
+/// `BmConfig`; of nanomsg's sockets there is the one for notifications.
 pub(crate) fn info(on: &mut Context<'_>) -> Answer<Option<Value>> {
     let device = i64::try_from(on.switch.device_id()).unwrap_or(i64::MAX);
-    Ok(Some(Value::Struct(vec![(1, Value::I64(device)), (2, Value::I32(i32::from(on.port)))])))
+    let mut told = vec![(1, Value::I64(device)), (2, Value::I32(i32::from(on.port)))];
+    told.extend(on.learning.map(|learning| (3, Value::text(learning.address()))));
+    Ok(Some(Value::Struct(told)))
 }
 
 pub(crate) fn config(on: &mut Context<'_>) -> Answer<Option<Value>> {
@@ -189,16 +196,87 @@ pub(crate) fn all_rates(on: &mut Context<'_>) -> Answer<Option<Value>> {
     change_queues(on, None, None, setting)
 }
 
-pub(crate) fn no_crc(_: &mut Context<'_>) -> Answer<Option<Value>> {
-    Err(Fault::unsupported(
-        "set_crc16_parameters and set_crc32_parameters: a program's hashes are fixed when it is compiled",
-    ))
+/// `BmCrc16Config`, whose numbers are `i16`.
+pub(crate) fn set_crc16(on: &mut Context<'_>) -> Answer<Option<Value>> {
+    set_crc(on, 16, |value| match value {
+        Value::I16(number) => Some(u32::from(*number as u16)),
+        _ => None,
+    })
+}
+
+/// `BmCrc32Config`, whose numbers are `i32`.
+pub(crate) fn set_crc32(on: &mut Context<'_>) -> Answer<Option<Value>> {
+    set_crc(on, 32, |value| match value {
+        Value::I32(number) => Some(*number as u32),
+        _ => None,
+    })
+}
+
+fn set_crc(on: &mut Context<'_>, width: u32, number: fn(&Value) -> Option<u32>) -> Answer<Option<Value>> {
+    let (name, config) = (on.text(2)?, on.argument(3)?);
+    let missing =
+        |id: i16| Fault::arguments(format!("field {id} of the CRC's parameters is missing or of another type"));
+    let number = |id: i16| config.field(id).and_then(number).ok_or_else(|| missing(id));
+    let flag = |id: i16| match config.field(id) {
+        Some(Value::Bool(flag)) => Ok(*flag),
+        _ => Err(missing(id)),
+    };
+    let parameters = CrcParameters {
+        width,
+        polynomial: number(1)?,
+        initial: number(2)?,
+        xor_out: number(3)?,
+        reflect_in: flag(4)?,
+        reflect_out: flag(5)?,
+    };
+    let device = on.switch.device_id();
+    on.control(|control| control.set_custom_crc(device, name, &parameters)).map_err(|error| match error.code {
+        Code::NotFound => Fault::Coded(crc::INVALID_NAME, error.message),
+        _ => fault::coded(error, crc::WRONG_TYPE),
+    })?;
+    Ok(None)
 }
 
 pub(crate) fn no_toeplitz(_: &mut Context<'_>) -> Answer<Option<Value>> {
     Err(Fault::unsupported("set_toeplitz_hash_key: there is no Toeplitz hash"))
 }
 
-pub(crate) fn no_learning(_: &mut Context<'_>) -> Answer<Option<Value>> {
-    Err(Fault::unsupported("learning lists by nanomsg; digests go to controllers by P4Runtime"))
+/// Does something with the list that argument 2 names.
+fn learning(on: &mut Context<'_>, f: impl FnOnce(&Learning, &Arc<Schema>, i32) -> bool) -> Answer<Option<Value>> {
+    let none = "learning lists: digests go to controllers by P4Runtime; `sluice run --notifications` sends them";
+    let lists = on.learning.ok_or_else(|| Fault::unsupported(none))?;
+    let (list, device) = (on.i32(2)?, on.switch.device_id());
+    let schema = on.control(|control| control.schema(device)).map_err(|error| Fault::said(error.message))?;
+    match f(lists, &schema, list) {
+        true => Ok(None),
+        false => Err(Fault::Coded(learn::INVALID_LIST, format!("there is no learning list {list}"))),
+    }
+}
+
+pub(crate) fn acknowledge_samples(on: &mut Context<'_>) -> Answer<Option<Value>> {
+    let buffer = on.i64(3)? as u64;
+    let number = |value: &Value| match value {
+        Value::I32(number) => Ok(usize::try_from(*number).unwrap_or(usize::MAX)),
+        _ => Err(Fault::arguments("argument 4 is no list of i32")),
+    };
+    let samples = on.list(4)?.iter().map(number).collect::<Answer<Vec<usize>>>()?;
+    learning(on, |lists, schema, list| lists.acknowledge(schema, list, buffer, Some(&samples)))
+}
+
+pub(crate) fn acknowledge_buffer(on: &mut Context<'_>) -> Answer<Option<Value>> {
+    let buffer = on.i64(3)? as u64;
+    learning(on, |lists, schema, list| lists.acknowledge(schema, list, buffer, None))
+}
+
+pub(crate) fn learning_timeout(on: &mut Context<'_>) -> Answer<Option<Value>> {
+    let wrong = |_| Fault::Coded(learn::ERROR, "a time below 0".to_string());
+    let timeout_ms = u64::try_from(on.i32(3)?).map_err(wrong)?;
+    learning(on, |lists, schema, list| lists.set_timeout(schema, list, timeout_ms))
+}
+
+pub(crate) fn learning_samples(on: &mut Context<'_>) -> Answer<Option<Value>> {
+    let samples = usize::try_from(on.i32(3)?).ok().filter(|samples| (1..=SAMPLES_MAX).contains(samples));
+    let samples =
+        samples.ok_or_else(|| Fault::Coded(learn::ERROR, format!("a message has 1 to {SAMPLES_MAX} samples")))?;
+    learning(on, |lists, schema, list| lists.set_samples(schema, list, samples))
 }

@@ -139,6 +139,20 @@ pub(crate) mod value_set {
     pub const ERROR: i32 = 2;
 }
 
+/// `CrcErrorCode`.
+#[allow(missing_docs, reason = "bmv2's names")]
+pub(crate) mod crc {
+    pub const INVALID_NAME: i32 = 1;
+    pub const WRONG_TYPE: i32 = 2;
+}
+
+/// `LearnOperationErrorCode`.
+#[allow(missing_docs, reason = "bmv2's names")]
+pub(crate) mod learn {
+    pub const INVALID_LIST: i32 = 1;
+    pub const ERROR: i32 = 3;
+}
+
 /// `McOperationErrorCode`.
 #[allow(missing_docs, reason = "bmv2's names")]
 pub(crate) mod multicast {

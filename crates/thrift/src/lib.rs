@@ -18,6 +18,7 @@ mod device;
 mod fault;
 pub mod fuzz;
 mod handles;
+mod learning;
 mod multicast;
 mod profiles;
 mod program;
@@ -28,16 +29,17 @@ mod tables;
 mod value_sets;
 pub mod wire;
 
+pub use learning::Learning;
 pub use server::Server;
 pub use switch::{Port, QueueSetting, Record, Switch};
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
-/// Serves a switch.
-pub fn serve(address: SocketAddr, switch: Arc<dyn Switch>) -> std::io::Result<Server> {
+/// Serves a switch; its digest messages are those of `learning`, if it sends any.
+pub fn serve(address: SocketAddr, switch: Arc<dyn Switch>, learning: Option<Arc<Learning>>) -> std::io::Result<Server> {
     let listener = TcpListener::bind(address)?;
     let port = listener.local_addr()?.port();
-    let services = Arc::new(service::Services::new(switch, port));
+    let services = Arc::new(service::Services::new(switch, port, learning));
     Server::start(listener, services, (server::CONNECTIONS_MAX, server::PATIENCE))
 }

@@ -9,6 +9,7 @@
 
 use crate::fault::{Answer, Fault};
 use crate::handles::Handles;
+use crate::learning::Learning;
 use crate::multicast::Replication;
 use crate::program::Program;
 use crate::switch::{Record, Switch};
@@ -49,6 +50,7 @@ pub(crate) fn logged(text: &str) -> String {
 pub(crate) struct Services {
     switch: Arc<dyn Switch>,
     port: u16,
+    learning: Option<Arc<Learning>>,
     state: Mutex<State>,
     /// What goes wrong, for the log.
     pub(crate) complaints: Complaints,
@@ -101,6 +103,7 @@ pub(crate) struct Context<'a> {
     pub(crate) switch: &'a dyn Switch,
     pub(crate) state: &'a mut State,
     pub(crate) port: u16,
+    pub(crate) learning: Option<&'a Learning>,
     arguments: &'a Value,
 }
 
@@ -169,10 +172,10 @@ const METHODS: &[Method] = &[
     reads(STANDARD, "bm_counter_read", arrays::counter_read),
     changes(STANDARD, "bm_counter_reset_all", arrays::counter_reset),
     changes(STANDARD, "bm_counter_write", arrays::counter_write),
-    changes(STANDARD, "bm_learning_ack", device::no_learning),
-    changes(STANDARD, "bm_learning_ack_buffer", device::no_learning),
-    changes(STANDARD, "bm_learning_set_timeout", device::no_learning),
-    changes(STANDARD, "bm_learning_set_buffer_size", device::no_learning),
+    changes(STANDARD, "bm_learning_ack", device::acknowledge_samples),
+    changes(STANDARD, "bm_learning_ack_buffer", device::acknowledge_buffer),
+    changes(STANDARD, "bm_learning_set_timeout", device::learning_timeout),
+    changes(STANDARD, "bm_learning_set_buffer_size", device::learning_samples),
     changes(STANDARD, "bm_load_new_config", device::load),
     changes(STANDARD, "bm_swap_configs", device::swap),
     changes(STANDARD, "bm_meter_array_set_rates", arrays::meter_set_all),
@@ -191,8 +194,8 @@ const METHODS: &[Method] = &[
     changes(STANDARD, "bm_dev_mgr_remove_port", device::remove_port),
     reads(STANDARD, "bm_dev_mgr_show_ports", device::ports),
     reads(STANDARD, "bm_mgmt_get_info", device::info),
-    changes(STANDARD, "bm_set_crc16_custom_parameters", device::no_crc),
-    changes(STANDARD, "bm_set_crc32_custom_parameters", device::no_crc),
+    changes(STANDARD, "bm_set_crc16_custom_parameters", device::set_crc16),
+    changes(STANDARD, "bm_set_crc32_custom_parameters", device::set_crc32),
     changes(STANDARD, "bm_set_toeplitz_hash_key", device::no_toeplitz),
     changes(STANDARD, "bm_reset_state", device::reset),
     reads(STANDARD, "bm_get_config", device::config),
@@ -242,8 +245,8 @@ fn method(name: &str) -> Answer<&'static Method> {
 }
 
 impl Services {
-    pub(crate) fn new(switch: Arc<dyn Switch>, port: u16) -> Services {
-        Services { switch, port, state: Mutex::default(), complaints: Complaints::default() }
+    pub(crate) fn new(switch: Arc<dyn Switch>, port: u16, learning: Option<Arc<Learning>>) -> Services {
+        Services { switch, port, learning, state: Mutex::default(), complaints: Complaints::default() }
     }
 
     /// Runs a call.
@@ -262,7 +265,8 @@ impl Services {
             // A call that panicked has left what others can use: each part of the state is right by itself.
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
             let (switch, port) = (self.switch.as_ref(), self.port);
-            let mut context = Context { switch, state: &mut state, port, arguments: &call.arguments };
+            let learning = self.learning.as_deref();
+            let mut context = Context { switch, state: &mut state, port, learning, arguments: &call.arguments };
             (method.run)(&mut context)
         };
         let (outcome, message) = match &answer {
@@ -295,7 +299,7 @@ fn subject(arguments: &Value) -> String {
 
 // Arguments.
 impl<'a> Context<'a> {
-    fn argument(&self, id: i16) -> Answer<&'a Value> {
+    pub(crate) fn argument(&self, id: i16) -> Answer<&'a Value> {
         self.arguments.field(id).ok_or_else(|| Fault::arguments(format!("argument {id} is missing")))
     }
 

@@ -44,6 +44,7 @@ control I(inout Headers h, inout Meta m, in psa_ingress_input_metadata_t i, inou
     Random<bit<8>>(10, 12) random;
     ActionProfile(8) profile;
     ActionSelector(PSA_HashAlgorithm_t.CRC32, 8, 16) selector;
+    ActionSelector(PSA_HashAlgorithm_t.CRC32, 8, 16) selector_with_empty_groups;
 
     action set_b(bit<16> b) { h.h.b = b; }
     action counted(bit<16> b) { h.h.b = b; matched.count(); }
@@ -88,6 +89,13 @@ control I(inout Headers h, inout Meta m, in psa_ingress_input_metadata_t i, inou
         psa_implementation = selector;
         psa_idle_timeout = PSA_IdleTimeout_t.NO_TIMEOUT;
     }
+    table empty_groups {
+        key = { h.h.a: exact; h.h.c: selector; }
+        actions = { set_b; NoAction; }
+        default_action = set_b(0xdddd);
+        psa_empty_group_action = set_b(0xeeee);
+        psa_implementation = selector_with_empty_groups;
+    }
 
     apply {
         send_to_port(o, (PortId_t) 1);
@@ -119,6 +127,7 @@ control I(inout Headers h, inout Meta m, in psa_ingress_input_metadata_t i, inou
             }
             17: { measure_again.apply(); }
             18: { h.h.b = crc16.get_hash({ h.h.b[11:0] }); }
+            19: { if (empty_groups.apply().hit) { h.h.a = 0xff; } }
         }
     }
 }

@@ -31,8 +31,10 @@ impl Value {
 }
 
 /// Bits of a hash.
-pub(super) fn hash_width(algorithm: HashAlgorithm) -> u32 {
+pub(super) fn hash_width(algorithm: HashAlgorithm, program: &ir::Program) -> u32 {
     match algorithm {
+        HashAlgorithm::Calculation(id) => program.calculations[id.index()].width,
+        HashAlgorithm::CrcCcitt => 16,
         HashAlgorithm::Crc32 | HashAlgorithm::Crc32Custom => 32,
         HashAlgorithm::Crc16 | HashAlgorithm::Crc16Custom | HashAlgorithm::Csum16 | HashAlgorithm::Xor16 => 16,
         HashAlgorithm::Identity | HashAlgorithm::Random => 64,

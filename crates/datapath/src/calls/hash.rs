@@ -7,24 +7,27 @@
 //!
 //! Tests: `calls/tests.rs`.
 
+use abi::StateError;
 use abi::state::CrcParameters;
 use arc_swap::ArcSwapOption;
-use ir::HashAlgorithm;
+use ir::{Calculation, HashAlgorithm};
 use std::sync::Arc;
 
-/// The hash of `data`, whose last byte is padded with zeros, and of `payload`. `algorithm` is a discriminant of
-/// [`HashAlgorithm`]; `None` for the one that is a random number.
+/// The hash of `data`, whose last byte is padded with zeros, and of `payload`. `algorithm` is a
+/// [`HashAlgorithm::code`]; `None` for the one that is a random number, and for calculations.
 pub fn hash(algorithm: u32, data: &[u8], payload: &[u8]) -> Option<u64> {
-    const CRC32: u32 = HashAlgorithm::Crc32 as u32;
-    const CRC32_CUSTOM: u32 = HashAlgorithm::Crc32Custom as u32;
-    const CRC16: u32 = HashAlgorithm::Crc16 as u32;
-    const CRC16_CUSTOM: u32 = HashAlgorithm::Crc16Custom as u32;
-    const IDENTITY: u32 = HashAlgorithm::Identity as u32;
-    const CSUM16: u32 = HashAlgorithm::Csum16 as u32;
-    const XOR16: u32 = HashAlgorithm::Xor16 as u32;
+    const CRC32: u32 = HashAlgorithm::Crc32.code();
+    const CRC32_CUSTOM: u32 = HashAlgorithm::Crc32Custom.code();
+    const CRC16: u32 = HashAlgorithm::Crc16.code();
+    const CRC16_CUSTOM: u32 = HashAlgorithm::Crc16Custom.code();
+    const CRC_CCITT: u32 = HashAlgorithm::CrcCcitt.code();
+    const IDENTITY: u32 = HashAlgorithm::Identity.code();
+    const CSUM16: u32 = HashAlgorithm::Csum16.code();
+    const XOR16: u32 = HashAlgorithm::Xor16.code();
     Some(match algorithm {
         CRC32 | CRC32_CUSTOM => (!crc32(crc32(u32::MAX, data), payload)).into(),
         CRC16 | CRC16_CUSTOM => crc16(crc16(0, data), payload).into(),
+        CRC_CCITT => CCITT.of(data, payload).into(),
         IDENTITY => first_bytes(data),
         CSUM16 => (!fold(sum16(data, payload))).into(),
         XOR16 => xor16(data, payload).into(),
@@ -32,34 +35,94 @@ pub fn hash(algorithm: u32, data: &[u8], payload: &[u8]) -> Option<u64> {
     })
 }
 
-/// The custom CRCs of a program.
-#[derive(Debug, Default)]
+/// A CRC of a width, as published; nothing while it is the plain one.
+#[derive(Clone, Debug)]
+struct Published {
+    width: u32,
+    crc: Arc<ArcSwapOption<CustomCrc>>,
+}
+
+impl Published {
+    fn plain(width: u32) -> Published {
+        Published { width, crc: Arc::default() }
+    }
+
+    fn parameters(&self) -> CrcParameters {
+        let plain = if self.width == 16 { CrcParameters::CRC16 } else { CrcParameters::CRC32 };
+        self.crc.load().as_ref().map_or(plain, |crc| crc.parameters)
+    }
+
+    fn of(&self, data: &[u8], payload: &[u8]) -> u64 {
+        match (self.crc.load().as_ref(), self.width) {
+            (Some(crc), _) => crc.of(data, payload).into(),
+            (None, 16) => crc16(crc16(0, data), payload).into(),
+            (None, _) => (!crc32(crc32(u32::MAX, data), payload)).into(),
+        }
+    }
+}
+
+/// The custom CRCs of a program: those of each width that have no name, and its calculations.
+#[derive(Debug)]
 pub struct CustomCrcs {
-    crc16: ArcSwapOption<CustomCrc>,
-    crc32: ArcSwapOption<CustomCrc>,
+    nameless: [Published; 2],
+    calculations: Vec<(String, Published)>,
 }
 
 impl CustomCrcs {
-    /// Publishes another one; false if there are none with such parameters.
-    pub fn set(&self, parameters: &CrcParameters) -> bool {
-        let of_width = if parameters.width == 16 { &self.crc16 } else { &self.crc32 };
-        let possible = parameters.are_possible();
-        if possible {
-            of_width.store(Some(Arc::new(CustomCrc::new(*parameters))));
+    /// Those of a program, as those of the same name and width in an `earlier` one are, now and later.
+    pub fn new(calculations: &[Calculation], earlier: Option<&CustomCrcs>) -> CustomCrcs {
+        let nameless = earlier.map(|earlier| earlier.nameless.clone());
+        let calculation = |Calculation { name, width }: &Calculation| {
+            let mut known = earlier.iter().flat_map(|earlier| &earlier.calculations);
+            let same = known.find(|(other, crc)| other == name && crc.width == *width);
+            (name.clone(), same.map_or_else(|| Published::plain(*width), |(_, crc)| crc.clone()))
+        };
+        CustomCrcs {
+            nameless: nameless.unwrap_or_else(|| [16, 32].map(Published::plain)),
+            calculations: calculations.iter().map(calculation).collect(),
         }
-        possible
     }
 
-    /// The hash, if the algorithm is a custom CRC that was published.
+    /// Publishes parameters for a calculation, or for all custom CRCs of their width.
+    ///
+    /// Errors: no such CRC; no calculation of that name.
+    pub fn set(&self, calculation: Option<&str>, parameters: &CrcParameters) -> Result<(), StateError> {
+        if !parameters.are_possible() {
+            return Err(StateError::WrongKind);
+        }
+        let crc = Arc::new(CustomCrc::new(*parameters));
+        let mut named = self.calculations.iter();
+        match calculation.map(|name| named.find(|(other, _)| other == name)) {
+            Some(None) => return Err(StateError::NotFound),
+            Some(Some((_, published))) if published.width != parameters.width => return Err(StateError::WrongKind),
+            Some(Some((_, published))) => published.crc.store(Some(crc)),
+            None => {
+                let all = self.nameless.iter().chain(self.calculations.iter().map(|(_, published)| published));
+                for published in all.filter(|published| published.width == parameters.width) {
+                    published.crc.store(Some(Arc::clone(&crc)));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// All of them: those without a name first.
+    pub fn all(&self) -> Vec<(Option<String>, CrcParameters)> {
+        let nameless = self.nameless.iter().map(|published| (None, published.parameters()));
+        let named = self.calculations.iter().map(|(name, published)| (Some(name.clone()), published.parameters()));
+        nameless.chain(named).collect()
+    }
+
+    /// The hash, if the algorithm is a custom CRC.
     pub fn hash(&self, algorithm: u32, data: &[u8], payload: &[u8]) -> Option<u64> {
-        const CRC16_CUSTOM: u32 = HashAlgorithm::Crc16Custom as u32;
-        const CRC32_CUSTOM: u32 = HashAlgorithm::Crc32Custom as u32;
+        const CRC16_CUSTOM: u32 = HashAlgorithm::Crc16Custom.code();
+        const CRC32_CUSTOM: u32 = HashAlgorithm::Crc32Custom.code();
         let published = match algorithm {
-            CRC16_CUSTOM => &self.crc16,
-            CRC32_CUSTOM => &self.crc32,
-            _ => return None,
+            CRC16_CUSTOM => &self.nameless[0],
+            CRC32_CUSTOM => &self.nameless[1],
+            _ => &self.calculations.get(algorithm.checked_sub(HashAlgorithm::CALCULATIONS)? as usize)?.1,
         };
-        Some(published.load().as_ref()?.of(data, payload).into())
+        Some(published.of(data, payload))
     }
 }
 
@@ -71,15 +134,20 @@ struct CustomCrc {
 }
 
 impl CustomCrc {
-    fn new(parameters: CrcParameters) -> CustomCrc {
+    const fn new(parameters: CrcParameters) -> CustomCrc {
         let polynomial = parameters.polynomial << (32 - parameters.width);
         let mut table = [0; 256];
-        for (byte, remainder) in table.iter_mut().enumerate() {
-            *remainder = (byte as u32) << 24;
-            for _ in 0..8 {
-                let carry = *remainder >> 31 == 1;
-                *remainder = *remainder << 1 ^ if carry { polynomial } else { 0 };
+        let mut byte = 0;
+        while byte < 256 {
+            let mut remainder = (byte as u32) << 24;
+            let mut bit = 0;
+            while bit < 8 {
+                let carry = remainder >> 31 == 1;
+                remainder = remainder << 1 ^ if carry { polynomial } else { 0 };
+                bit += 1;
             }
+            table[byte] = remainder;
+            byte += 1;
         }
         CustomCrc { parameters, table }
     }
@@ -93,6 +161,8 @@ impl CustomCrc {
         xor_out ^ if reflect_out { remainder.reverse_bits() } else { remainder >> (32 - width) }
     }
 }
+
+static CCITT: CustomCrc = CustomCrc::new(CrcParameters::CCITT);
 
 /// Reflected polynomial of CRC-32 (IEEE 802.3).
 const CRC32_POLYNOMIAL: u32 = 0xedb8_8320;

@@ -2,20 +2,21 @@
 #![allow(unsafe_code)]
 
 use super::{CALLS, DIGESTS_MAX, LOG_LINES_MAX, LOG_LINES_PER_SECOND, LogRecord, Messages, WorkerRuntime, hash};
-use abi::WorkerCtx;
 use abi::packet::PacketDesc;
 use abi::state::{CrcParameters, DigestMessage};
+use abi::{StateError, WorkerCtx};
 use base::Bits;
 use base::ids::ExternId;
 use ir::{BinOp, HashAlgorithm, Program};
 use std::ptr;
 use std::sync::Arc;
 
-const ALGORITHMS: [HashAlgorithm; 7] = [
+const ALGORITHMS: [HashAlgorithm; 8] = [
     HashAlgorithm::Crc32,
     HashAlgorithm::Crc32Custom,
     HashAlgorithm::Crc16,
     HashAlgorithm::Crc16Custom,
+    HashAlgorithm::CrcCcitt,
     HashAlgorithm::Identity,
     HashAlgorithm::Csum16,
     HashAlgorithm::Xor16,
@@ -36,7 +37,15 @@ impl World {
             kind: ir::ExternKind::Digest { fields },
         };
         let messages = Arc::new(Messages::new(&Program { externs: vec![digest], ..Program::default() }));
-        World { runtime: WorkerRuntime::new(7, vec![None], Arc::default(), Arc::clone(&messages)), messages }
+        World {
+            runtime: WorkerRuntime::new(
+                7,
+                vec![None],
+                Arc::new(hash::CustomCrcs::new(&[], None)),
+                Arc::clone(&messages),
+            ),
+            messages,
+        }
     }
 
     fn with<R>(&mut self, f: impl FnOnce(*const WorkerCtx) -> R) -> R {
@@ -58,12 +67,12 @@ impl World {
 #[test]
 fn published_check_values() {
     let of = |algorithm: HashAlgorithm, bytes: &[u8]| {
-        hash::hash(algorithm as u32, bytes, &[]).expect("a function of the data")
+        hash::hash(algorithm.code(), bytes, &[]).expect("a function of the data")
     };
     assert_eq!(of(HashAlgorithm::Crc32, b"123456789"), 0xcbf4_3926);
     assert_eq!(of(HashAlgorithm::Crc16, b"123456789"), 0xbb3d);
     assert_eq!(of(HashAlgorithm::Csum16, &[0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7]), 0x220d);
-    assert_eq!(hash::hash(HashAlgorithm::Random as u32, &[], &[]), None);
+    assert_eq!(hash::hash(HashAlgorithm::Random.code(), &[], &[]), None);
 }
 
 #[test]
@@ -77,7 +86,7 @@ fn hashes_are_the_oracles() {
                 let payload = &bytes[100..100 + payload];
                 let expected = interp::hash::hash(algorithm, &data, payload);
                 assert_eq!(
-                    hash::hash(algorithm as u32, &padded, payload),
+                    hash::hash(algorithm.code(), &padded, payload),
                     expected,
                     "{algorithm:?} of {bits} bits and {} bytes",
                     payload.len()
@@ -211,14 +220,42 @@ fn custom_crcs_are_the_oracles() {
             16 => (HashAlgorithm::Crc16Custom, interp::hash::CustomCrcs { crc16: parameters, ..Default::default() }),
             _ => (HashAlgorithm::Crc32Custom, interp::hash::CustomCrcs { crc32: parameters, ..Default::default() }),
         };
-        let fast = hash::CustomCrcs::default();
-        assert_eq!(fast.hash(algorithm as u32, &bytes, &[]), None, "nothing was set");
-        assert!(fast.set(&parameters));
+        let fast = hash::CustomCrcs::new(&[], None);
         let (data, payload) = bytes.split_at(round % 60);
+        let plain = hash::hash(algorithm.code(), data, payload);
+        assert_eq!(fast.hash(algorithm.code(), data, payload), plain, "nothing was set");
+        fast.set(None, &parameters).expect("a CRC");
         let expected =
             interp::hash::hash_with(&slow, algorithm, &Bits::from_bytes_be(data.len() as u32 * 8, data), payload);
-        assert_eq!(fast.hash(algorithm as u32, data, payload), expected, "{parameters:?}");
+        assert_eq!(fast.hash(algorithm.code(), data, payload), expected, "{parameters:?}");
     }
     let too_wide = CrcParameters { initial: 1 << 16, ..CrcParameters::CRC16 };
-    assert!(!hash::CustomCrcs::default().set(&too_wide));
+    assert_eq!(hash::CustomCrcs::new(&[], None).set(None, &too_wide), Err(StateError::WrongKind));
+}
+
+#[test]
+fn calculations_have_parameters_of_their_own() {
+    let calculation = |name: &str, width| ir::Calculation { name: name.to_string(), width };
+    let crcs = hash::CustomCrcs::new(&[calculation("a", 32), calculation("b", 32), calculation("c", 16)], None);
+    let of = |crcs: &hash::CustomCrcs, id| {
+        crcs.hash(HashAlgorithm::Calculation(ir::CalculationId(id)).code(), b"12345", b"6789").expect("one of them")
+    };
+    assert_eq!([0, 1, 2].map(|id| of(&crcs, id)), [0xcbf4_3926, 0xcbf4_3926, 0xbb3d]);
+    let iscsi = CrcParameters { polynomial: 0x1edc_6f41, ..CrcParameters::CRC32 };
+    crcs.set(Some("b"), &iscsi).expect("it is there");
+    crcs.set(Some("c"), &CrcParameters::CCITT).expect("it is there");
+    assert_eq!([0, 1, 2].map(|id| of(&crcs, id)), [0xcbf4_3926, 0xe306_9283, 0x29b1]);
+    assert_eq!(crcs.set(Some("d"), &iscsi), Err(StateError::NotFound));
+    assert_eq!(crcs.set(Some("c"), &iscsi), Err(StateError::WrongKind));
+    // Another program has those of the same name and width.
+    let later = hash::CustomCrcs::new(&[calculation("c", 32), calculation("b", 32)], Some(&crcs));
+    assert_eq!([0, 1].map(|id| of(&later, id)), [0xcbf4_3926, 0xe306_9283]);
+    let copy = hash::CustomCrcs::new(&[calculation("a", 32), calculation("b", 32), calculation("c", 16)], None);
+    for (name, parameters) in crcs.all() {
+        copy.set(name.as_deref(), &parameters).expect("it is there");
+    }
+    assert_eq!([0, 1, 2].map(|id| of(&copy, id)), [0xcbf4_3926, 0xe306_9283, 0x29b1]);
+    crcs.set(None, &iscsi).expect("all of this width");
+    assert_eq!([of(&crcs, 0), of(&crcs, 2), of(&later, 1)], [0xe306_9283, 0x29b1, 0xe306_9283]);
+    assert_eq!(crcs.hash(HashAlgorithm::Calculation(ir::CalculationId(3)).code(), &[], &[]), None);
 }

@@ -47,7 +47,7 @@ pub(super) struct Inherited {
     pub(super) tables: HashMap<TableId, Arc<Mutex<TableState>>>,
     pub(super) externs: HashMap<ExternId, InheritedExtern>,
     pub(super) ports_down: BTreeSet<u32>,
-    pub(super) custom_crcs: Arc<CustomCrcs>,
+    pub(super) custom_crcs: Option<Arc<CustomCrcs>>,
 }
 
 impl FastState {
@@ -63,7 +63,7 @@ impl FastState {
                 tables: keep.tables.iter().map(table).collect(),
                 externs: keep.externs.iter().map(ext).collect(),
                 ports_down: content.ports_down.clone(),
-                custom_crcs: Arc::clone(&old.custom_crcs),
+                custom_crcs: Some(Arc::clone(&old.custom_crcs)),
             }
         };
         let atomicity = super::atomicity(&program, old.taken.len());

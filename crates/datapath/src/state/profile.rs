@@ -29,6 +29,8 @@ pub(super) struct Profile {
     memory: EntryMemory,
     members: BTreeMap<u32, Member>,
     groups: BTreeMap<u32, GroupState>,
+    /// What groups choose that have no other member; without, they choose none.
+    empty: Option<*mut EntryHeader>,
     limbo: Limbo<Retired>,
 }
 
@@ -73,10 +75,11 @@ impl Resolved<'_> {
 }
 
 impl Profile {
-    pub(super) fn new(size: u64, selector: bool, actions: &[Vec<u32>]) -> Profile {
-        let memory = EntryMemory::new(actions, EntryParts::default());
+    pub(super) fn new(size: u64, selector: bool, actions: &[Vec<u32>], empty: Option<&ActionCall>) -> Profile {
+        let mut memory = EntryMemory::new(actions, EntryParts::default());
         let (members, groups, limbo) = (BTreeMap::new(), BTreeMap::new(), Limbo::default());
-        Profile { size, selector, memory, members, groups, limbo }
+        let empty = empty.map(|call| memory.make(Runs::Call(call), Tag::NONE));
+        Profile { size, selector, memory, members, groups, empty, limbo }
     }
 
     /// What an action that names a member or group runs.
@@ -241,10 +244,15 @@ impl Profile {
         }
     }
 
-    /// Weights and entries of the members whose port is up.
+    /// Weights and entries of the members whose port is up, or what stands for none of them.
     fn available(&self, members: &[GroupMember], down: &BTreeSet<u32>) -> Vec<(u32, *const EntryHeader)> {
-        let up = |m: &&GroupMember| m.watch_port.is_none_or(|port| !down.contains(&port));
-        members.iter().filter(up).map(|m| (m.weight, self.members[&m.member].entry.cast_const())).collect()
+        let up = |m: &&GroupMember| m.weight > 0 && m.watch_port.is_none_or(|port| !down.contains(&port));
+        let available = members.iter().filter(up).map(|m| (m.weight, self.members[&m.member].entry.cast_const()));
+        let available: Vec<_> = available.collect();
+        match self.empty {
+            Some(empty) if available.is_empty() => vec![(1, empty.cast_const())],
+            _ => available,
+        }
     }
 
     fn check_call(&self, call: &ActionCall) -> Result<()> {
@@ -263,6 +271,7 @@ impl Drop for Profile {
     /// There are no readers any more.
     fn drop(&mut self) {
         let mut entries: Vec<*mut EntryHeader> = self.members.values().map(|m| m.entry).collect();
+        entries.extend(self.empty);
         self.limbo.drain().for_each(|retired| {
             if let Retired::Entry(entry) = retired {
                 entries.push(entry);

@@ -68,6 +68,7 @@ fn program() -> Program {
                     actions: actions(),
                     algorithm: ir::HashAlgorithm::Identity,
                     hash_width: 16,
+                    empty: None,
                 },
             ),
             ext("register", ExternKind::Register { size: 3, width: 100, initial: Bits::new(100, 1 << 99 | 7) }),

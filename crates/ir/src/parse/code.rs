@@ -2,8 +2,8 @@
 
 use super::lex::{Line, Tok};
 use super::{Cursor, Reader, Result, Space};
-use crate::op::{Fate, Inst, Mark, Op, Operand, Terminator};
-use crate::print::{BIN_OPS, CASTS, HASHES, POINTS, UN_OPS};
+use crate::op::{Fate, HashAlgorithm, Inst, Mark, Op, Operand, Terminator};
+use crate::print::{BIN_OPS, CALCULATION, CASTS, HASHES, POINTS, UN_OPS};
 use crate::program::{Block, Stage, StageKind};
 use base::Span;
 use base::diag::Diagnostic;
@@ -301,7 +301,10 @@ fn assignment(c: &mut Cursor<'_>) -> Result<Op> {
         }
         "read" => Op::RegisterRead { dst, register: c.extern_id()?, index: c.next_operand()? },
         "hash" => {
-            let algorithm = c.one_of(HASHES, "a hash algorithm")?;
+            let algorithm = match c.eat_word(CALCULATION) {
+                true => HashAlgorithm::Calculation(c.calculation_id()?),
+                false => c.one_of(HASHES, "a hash algorithm")?,
+            };
             c.keyword("base")?;
             let base = c.operand()?;
             let max = if c.eat_word("max") { Some(c.operand()?) } else { None };

@@ -2,14 +2,14 @@
 
 use super::lex::{Line, Tok};
 use super::{Cursor, Reader, Result, Space};
-use crate::print::{EXPIRIES, HASHES, STAGE_KINDS, UNITS};
+use crate::print::{CALCULATION, EXPIRIES, HASHES, STAGE_KINDS, UNITS};
 use crate::program::{
-    Action, ControllerHeader, Dynamic, EntryKind, EntryPoint, Extern, ExternKind, Field, Header, InstanceTypes,
-    Intrinsic, Key, Slot, SlotKind, Table, TableAction,
+    Action, Calculation, ControllerHeader, Dynamic, EntryKind, EntryPoint, Extern, ExternKind, Field, Header,
+    InstanceTypes, Intrinsic, Key, Slot, SlotKind, Table, TableAction,
 };
 use base::diag::Diagnostic;
 use base::entry::{ActionCall, EntryAction, KeyMatch, MatchKind, TableEntry};
-use base::ids::{ActionId, ExternId, HeaderId, SlotId, StageId, TableId};
+use base::ids::{ActionId, CalculationId, ExternId, HeaderId, SlotId, StageId, TableId};
 
 const MATCH_KINDS: [(MatchKind, &str); 5] = [
     (MatchKind::Exact, "exact"),
@@ -75,6 +75,7 @@ impl<'a> Reader<'a> {
             "slot" => take!(slot => |p: &mut crate::Program, v| p.slots.push(v)),
             "action" => take!(action => |p: &mut crate::Program, v| p.actions.push(v)),
             "extern" => take!(instance => |p: &mut crate::Program, v| p.externs.push(v)),
+            CALCULATION => take!(calculation => |p: &mut crate::Program, v| p.calculations.push(v)),
             "intrinsic" => take!(intrinsic => |p: &mut crate::Program, v| p.intrinsics.push(v)),
             "field_list" => take!(field_list => |p: &mut crate::Program, v| p.field_lists.push(v)),
             "entry" => take!(entry => |p: &mut crate::Program, v| p.entries.push(v)),
@@ -167,10 +168,18 @@ impl Cursor<'_> {
     pub(super) fn extern_id(&mut self) -> Result<ExternId> {
         self.known(Space::Extern).map(ExternId)
     }
+
+    pub(super) fn calculation_id(&mut self) -> Result<CalculationId> {
+        self.known(Space::Calculation).map(CalculationId)
+    }
 }
 
 fn names(c: &mut Cursor<'_>) -> Result<Vec<String>> {
     c.rest(|c| c.name("a name"))
+}
+
+fn calculation(c: &mut Cursor<'_>) -> Result<Calculation> {
+    Ok(Calculation { name: c.name("the calculation's name")?, width: c.number()? })
 }
 
 fn named_widths(c: &mut Cursor<'_>) -> Result<Vec<(String, u32)>> {
@@ -273,7 +282,9 @@ fn instance(c: &mut Cursor<'_>) -> Result<Extern> {
             c.keyword("width")?;
             let hash_width = c.number()?;
             c.keyword("actions")?;
-            ExternKind::ActionSelector { size, actions: c.list(table_action)?, algorithm, hash_width }
+            let actions = c.list(table_action)?;
+            let empty = if c.eat_word("empty") { Some(action_call(c)?) } else { None };
+            ExternKind::ActionSelector { size, actions, algorithm, hash_width, empty }
         }
         "digest" => ExternKind::Digest { fields: named_widths(c)? },
         _ => {

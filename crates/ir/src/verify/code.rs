@@ -2,7 +2,7 @@
 
 use super::{Verifier, flow};
 use crate::flow::Cfg;
-use crate::op::{Fate, Op, Operand, Terminator};
+use crate::op::{Fate, HashAlgorithm, Op, Operand, Terminator};
 use crate::print::{op_text, terminator_text};
 use crate::program::{Expiry, ExternKind, Program, SlotKind, Stage, StageKind};
 use base::Span;
@@ -247,7 +247,10 @@ fn op(p: &Program, stage: StageKind, op: &Op) -> Check {
             want("the source", w(src), register_width(p, *register)?)?;
             at_most("the index", w(index), 64)
         }
-        Op::Hash { dst, base, data, varbits, .. } => {
+        Op::Hash { algorithm, dst, base, data, varbits, .. } => {
+            if let HashAlgorithm::Calculation(id) = algorithm {
+                rule(id.index() < p.calculations.len(), format!("there is no calculation {}", id.0))?;
+            }
             want("the base", w(base), width(dst))?;
             let mut seen = HashSet::new();
             varbits.iter().try_for_each(|(operand, length)| {

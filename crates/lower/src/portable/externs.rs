@@ -77,9 +77,13 @@ impl Externs {
             },
             "ActionProfile" => ExternKind::ActionProfile { size: number("size"), actions: Vec::new() },
             "ActionSelector" => match selector_hash(cx, instance, number("outputWidth")) {
-                Some((algorithm, hash_width)) => {
-                    ExternKind::ActionSelector { size: number("size"), actions: Vec::new(), algorithm, hash_width }
-                }
+                Some((algorithm, hash_width)) => ExternKind::ActionSelector {
+                    size: number("size"),
+                    actions: Vec::new(),
+                    algorithm,
+                    hash_width,
+                    empty: None,
+                },
                 None => return,
             },
             "Digest" => match register_type(instance) {

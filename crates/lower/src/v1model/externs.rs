@@ -118,7 +118,7 @@ impl Architecture for V1Model {
                     let message = format!("action selector `{}` wants {width} bits of a hash", instance.path);
                     return cx.refuse(codes::UNSUPPORTED_EXTERN, instance.span, message);
                 };
-                ExternKind::ActionSelector { size, actions: Vec::new(), algorithm, hash_width }
+                ExternKind::ActionSelector { size, actions: Vec::new(), algorithm, hash_width, empty: None }
             }
             // `Checksum16` has no state; others are refused where they are used.
             _ => return,
@@ -314,7 +314,13 @@ impl V1Model {
         if found.is_none() {
             cx.refuse(codes::NOT_CONSTANT, call.call.span, "the hash algorithm is not known at compile time");
         }
-        found
+        match found {
+            Some(HashAlgorithm::Crc16Custom | HashAlgorithm::Crc32Custom) => {
+                let named = self.state.borrow().calculations.of(call.call, cx.env.instance);
+                named.map(HashAlgorithm::Calculation).or(found)
+            }
+            _ => found,
+        }
     }
 
     fn hash(&self, cx: &mut Lowerer<'_>, call: &ExternCall<'_>) {

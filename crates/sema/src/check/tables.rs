@@ -31,6 +31,7 @@ impl<'a> Checker<'a> {
             keys: Vec::new(),
             actions: Vec::new(),
             default_action: None,
+            empty_group_action: None,
             entries: Vec::new(),
             const_entries: false,
             has_entries: false,
@@ -710,8 +711,9 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// What runs where a group has no members: an action as in `default_action`. The value says whether it is `NoAction`.
-    fn empty_group_action(&mut self, t: &Table, name: &ast::Name, value: &'a ast::Expr) -> Expr {
+    /// What runs where a group has no members: an action as in `default_action`. The value says whether it is `NoAction`, which
+    /// need not be among the actions.
+    fn empty_group_action(&mut self, t: &mut Table, name: &ast::Name, value: &'a ast::Expr) -> Expr {
         let (path, args) = match &value.kind {
             ast::ExprKind::Path(path) => (path, None),
             ast::ExprKind::Call { callee, args, .. } if let ast::ExprKind::Path(path) = &callee.kind => {
@@ -723,8 +725,13 @@ impl<'a> Checker<'a> {
             }
         };
         let is_nothing = &*path.name.text == "NoAction" && args.is_none_or(<[_]>::is_empty);
-        if !is_nothing && self.action_call(t, path, args, value.span).is_none() {
-            return self.poison(value.span);
+        if !is_nothing || self.find_action(path).is_some_and(|id| self.listed.contains_key(&id)) {
+            match self.action_call(t, path, args, value.span) {
+                Some((action, args)) => {
+                    t.empty_group_action = Some(DefaultAction { action, args, is_const: true, span: value.span });
+                }
+                None => return self.poison(value.span),
+            }
         }
         Expr { kind: ExprKind::Const(Value::Bool(is_nothing)), ty: Type::Bool, span: value.span }
     }

@@ -249,7 +249,7 @@ pub fn run(args: &Args, frames: &[(u32, Vec<u8>)]) -> Result<()> {
     let server = grpc::serve(([127, 0, 0, 1], 0).into(), Arc::clone(&handle)).context("cannot serve P4Runtime")?;
     let stop = AtomicBool::new(false);
     let done = std::thread::scope(|s| {
-        s.spawn(|| crate::run::pump(&bench.switch, &handle, &stop));
+        s.spawn(|| crate::run::pump(&bench.switch, &handle, &stop, None));
         let done = match args.control.steps.as_slice() {
             [] => bench.rows(&handle, &server.address().to_string()),
             steps => bench.compiled().and_then(|()| super::steps::run(&bench.load, steps, !beside.is_empty())),

@@ -33,6 +33,7 @@ enum Opt {
     LogLevel,
     Pcap,
     ThriftPort,
+    Notifications,
     PacketData,
     Grpc,
     GrpcSsl,
@@ -91,7 +92,13 @@ const SPECS: &[Spec<Opt>] = &[
     ignored(&["--nanolog"], Takes::Value, NANOMSG),
     ignored(&["--ret-zero-on-invalid-hdr-read"], Takes::Nothing, ""),
     refused(&["--warn-on-invalid-hdr-read"], Takes::Nothing, "`sluice check` warns of such reads"),
-    refused(&["--notifications-addr", "--packet-in", "--debugger-addr"], Takes::Value, NANOMSG),
+    set(
+        &["--notifications-addr"],
+        Takes::Value,
+        Opt::Notifications,
+        "Where digest messages are sent; simple_switch sends them at ipc:///tmp/bmv2-DEVICE-notifications.ipc by default",
+    ),
+    refused(&["--packet-in", "--debugger-addr"], Takes::Value, NANOMSG),
     refused(&["--debugger"], Takes::Nothing, "there is no debugger; `sluice trace` shows each step of a packet"),
     refused(
         &["--restore-state"],
@@ -199,7 +206,13 @@ fn translate(tool: Tool, given: &Given<Opt>, target: &Given<Opt>) -> Result<Vec<
     add("--bmv2", "");
     // Many switches of one emulated network share a machine, and most of them wait.
     add("--idle", "interrupt");
-    add("--device-id", &number(given, Opt::DeviceId, "--device-id")?.unwrap_or(0u64).to_string());
+    let device = number(given, Opt::DeviceId, "--device-id")?.unwrap_or(0u64);
+    add("--device-id", &device.to_string());
+    // Controllers of simple_switch_grpc have digests by P4Runtime.
+    let usual = (tool == Tool::SimpleSwitch).then(|| format!("ipc:///tmp/bmv2-{device}-notifications.ipc"));
+    if let Some(address) = given.last(Opt::Notifications).map(str::to_string).or(usual) {
+        add("--notifications", &address);
+    }
     let thrift: Option<u16> = number(given, Opt::ThriftPort, "--thrift-port")?;
     let thrift = thrift.unwrap_or(THRIFT_PORT);
     add("--thrift", &format!("127.0.0.1:{thrift}"));
@@ -335,6 +348,9 @@ mod tests {
         let plain = run_line(Tool::SimpleSwitch, "--thrift-port=9191 x.json --pcap -- --enable-swap").unwrap();
         assert!(plain.contains("--grpc=none") && plain.contains("admin-9191.sock"), "{plain}");
         assert!(plain.ends_with("--pcap=. x.json"), "{plain}");
+        assert!(plain.contains("--notifications=ipc:///tmp/bmv2-0-notifications.ipc"), "{plain}");
+        let chosen = run_line(Tool::SimpleSwitchGrpc, "--no-p4 --notifications-addr tcp://127.0.0.1:1").unwrap();
+        assert!(chosen.contains("--notifications=tcp://127.0.0.1:1"), "{chosen}");
     }
 
     #[test]

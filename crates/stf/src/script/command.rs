@@ -270,6 +270,8 @@ pub enum Command {
         value: u64,
     },
     SetCrc {
+        /// Of which calculation; all without a name.
+        calculation: Option<String>,
         parameters: CrcParameters,
     },
 }

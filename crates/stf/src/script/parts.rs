@@ -366,7 +366,15 @@ pub(super) fn check_drops(rest: &str) -> Result<Command, String> {
     }
 }
 
-pub(super) fn crc_parameters(width: u32, words: &[&str]) -> Result<CrcParameters, String> {
+pub(super) fn set_crc(width: u32, words: &[&str]) -> Result<Command, String> {
+    let (calculation, words) = match words {
+        [name, rest @ ..] if rest.len() == 5 => (Some(self::name(name)?), rest),
+        all => (None, all),
+    };
+    Ok(Command::SetCrc { calculation, parameters: crc_parameters(width, words)? })
+}
+
+fn crc_parameters(width: u32, words: &[&str]) -> Result<CrcParameters, String> {
     let [polynomial, initial, xor_out, reflect_in, reflect_out] = words else {
         return Err("a CRC has a polynomial, a first remainder, a last exclusive or, and two reflections".to_string());
     };

@@ -61,7 +61,7 @@ impl Switch for Empty {
 fn start(most: usize, patience: Duration) -> (Server, Arc<Empty>) {
     let switch: Arc<Empty> = Arc::default();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let services = Arc::new(Services::new(switch.clone(), 9090));
+    let services = Arc::new(Services::new(switch.clone(), 9090, None));
     (Server::start(listener, services, (most, patience)).unwrap(), switch)
 }
 

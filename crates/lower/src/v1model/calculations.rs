@@ -1,0 +1,159 @@
+//! Names of custom CRCs: each call of `hash`, `verify_checksum` and `update_checksum` is a calculation, whose parameters bmv2's
+//! tools set by the name that p4c gives it.
+//!
+//! p4c counts all calls, whatever their algorithm: `calc`, `calc_0`, `calc_1`, … First come the calls in actions, in the order of
+//! their declaration, where an action has a copy for each table that lists it and one for direct calls; then those of `apply`
+//! blocks; then checksums that are updated, then those that are verified. Sub-controls stand before the control that has them.
+//! The copies of an action are one calculation here, with the name of the first.
+//!
+//! Deliberately not here: names that a program's own identifiers take from p4c.
+//!
+//! Tests: `crates/lower/tests/v1model.rs`; with tools, `tests/py/test_thrift.py`.
+
+use crate::visit::{self, Node};
+use ir::{Calculation, CalculationId};
+use sema::typed::{ActionId, Block, Call, Callee, Control, InstanceId, InstanceOf};
+use sema::{TypedProgram, Value};
+use std::collections::HashMap;
+
+/// The calculations of a program, by the calls that they stand for.
+#[derive(Default)]
+pub(super) struct Calculations {
+    pub list: Vec<Calculation>,
+    /// By the address of a call in the typed program, and the instance that its block belongs to.
+    by_call: HashMap<(usize, Option<InstanceId>), CalculationId>,
+}
+
+impl Calculations {
+    /// Of a program whose package has these controls.
+    pub fn new(program: &TypedProgram, pipelines: [InstanceId; 2], [compute, verify]: [InstanceId; 2]) -> Calculations {
+        let mut walk = Walk { program, found: Calculations::default(), names: 0 };
+        let mut pipelines = pipelines.map(|id| (declared(program, id), id));
+        pipelines.sort();
+        let users = Users::new(program);
+        for action in (0..program.actions.len()).filter(|i| program.actions[*i].owner.is_none()) {
+            walk.action(&users, ActionId::from_index(action), None);
+        }
+        pipelines.iter().for_each(|(_, id)| walk.control(&users, *id));
+        [compute, verify].into_iter().for_each(|id| walk.control(&users, id));
+        // Functions of the program; p4c has a copy for each call.
+        for function in &program.functions {
+            walk.calls(&function.body, 1, None);
+        }
+        walk.found
+    }
+
+    /// The calculation that a call is, within an instance.
+    pub fn of(&self, call: &Call, within: Option<InstanceId>) -> Option<CalculationId> {
+        let address = std::ptr::from_ref(call).addr();
+        let found = self.by_call.get(&(address, within)).or_else(|| self.by_call.get(&(address, None)));
+        found.copied()
+    }
+}
+
+fn declared(program: &TypedProgram, id: InstanceId) -> usize {
+    match program.instance(id).of {
+        InstanceOf::Control(control) => control.index(),
+        _ => usize::MAX,
+    }
+}
+
+/// How many copies of an action p4c makes.
+struct Users(HashMap<ActionId, u32>);
+
+impl Users {
+    fn new(program: &TypedProgram) -> Users {
+        let mut users = HashMap::new();
+        for table in &program.tables {
+            table.actions.iter().for_each(|listed| *users.entry(listed.action).or_default() += 1);
+        }
+        let mut direct = std::collections::HashSet::new();
+        let bodies = program.controls.iter().map(|control| &control.body);
+        for body in bodies.chain(program.actions.iter().map(|action| &action.body)) {
+            visit::block(body, &mut |node| {
+                if let Node::Call(Call { callee: Callee::Action(action), .. }) = node {
+                    direct.insert(*action);
+                }
+            });
+        }
+        direct.into_iter().for_each(|action| *users.entry(action).or_default() += 1);
+        Users(users)
+    }
+}
+
+struct Walk<'a> {
+    program: &'a TypedProgram,
+    found: Calculations,
+    /// Names given so far.
+    names: u32,
+}
+
+impl Walk<'_> {
+    fn control(&mut self, users: &Users, id: InstanceId) {
+        let instance = self.program.instance(id);
+        let InstanceOf::Control(control) = instance.of else { return };
+        for &child in &instance.children {
+            self.control(users, child);
+        }
+        let Control { actions, body, .. } = &self.program.controls[control.index()];
+        for action in actions {
+            self.action(users, *action, Some(id));
+        }
+        self.calls(body, 1, Some(id));
+    }
+
+    fn action(&mut self, users: &Users, action: ActionId, within: Option<InstanceId>) {
+        let copies = users.0.get(&action).copied().unwrap_or(0);
+        self.calls(&self.program.actions[action.index()].body, copies, within);
+    }
+
+    fn calls(&mut self, body: &Block, copies: u32, within: Option<InstanceId>) {
+        let program = self.program;
+        let mut calls: Vec<(&Call, Option<u32>)> = Vec::new();
+        visit::block(body, &mut |node| {
+            if let Node::Call(call) = node
+                && let Callee::ExternFunction(function) = &call.callee
+                && let Some(at) = algorithm_argument(&program.extern_functions[function.index()].name)
+            {
+                calls.push((call, custom_width(program, call, at)));
+            }
+        });
+        for (call, custom) in &calls {
+            if let Some(width) = *custom {
+                let id = CalculationId::from_index(self.found.list.len());
+                self.found.list.push(Calculation { name: name(self.names), width });
+                self.found.by_call.insert((std::ptr::from_ref::<Call>(call).addr(), within), id);
+            }
+            self.names += u32::from(copies > 0);
+        }
+        self.names += copies.saturating_sub(1) * calls.len() as u32;
+    }
+}
+
+/// Which argument of an extern function is its algorithm.
+fn algorithm_argument(function: &str) -> Option<usize> {
+    match function {
+        "hash" => Some(1),
+        "verify_checksum" | "update_checksum" | "verify_checksum_with_payload" | "update_checksum_with_payload" => {
+            Some(3)
+        }
+        _ => None,
+    }
+}
+
+/// Bits of the custom CRC that a call names.
+fn custom_width(program: &TypedProgram, call: &Call, argument: usize) -> Option<u32> {
+    let argument = call.args.get(argument)?;
+    let (sema::Type::Enum(id), Value::Enum(member)) = (&argument.ty, argument.value.expr()?.as_const()?) else {
+        return None;
+    };
+    match &*program.types.enums[id.index()].members.get(*member as usize)?.name {
+        "crc16_custom" => Some(16),
+        "crc32_custom" => Some(32),
+        _ => None,
+    }
+}
+
+fn name(number: u32) -> String {
+    number.checked_sub(1).map_or_else(|| "calc".to_string(), |number| format!("calc_{number}"))
+}

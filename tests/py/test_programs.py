@@ -300,7 +300,14 @@ def test_what_is_not_there_is_refused(bridge, daemon, tmp_path):
     assert "not a BPF object file" in cli.sluice("program", "load", "1", str(junk), code=1)
     assert "there is no program 7" in cli.sluice("program", "show", "7", code=1)
     assert "there is no program 7" in cli.sluice("program", "unload", "7", code=1)
-    assert "device 5 is no OpenFlow bridge; device 1 is" in cli.sluice("cache", "stats", "--device-id", "5", code=1)
+    assert "no program runs on device 5" in cli.sluice("cache", "stats", "--device-id", "5", code=1)
     router = Cli(daemon("examples/router/router.p4", "-i", "1@memory").address)
-    for words in [("program", "list"), ("cache", "flush")]:
-        assert "no device is an OpenFlow bridge" in router.sluice(*words, code=1)
+    assert "no device is an OpenFlow bridge" in router.sluice("program", "list", code=1)
+
+
+def test_a_p4_device_shows_and_empties_its_caches(daemon):
+    router = Cli(daemon("examples/router/router.p4", "-i", "1@memory", "--cache", "always").address)
+    cache = json.loads(router.sluice("cache", "stats", "--json"))
+    assert cache["cache"] == "always" and cache["refusals"] == []
+    assert [worker["worker"] for worker in cache["workers"]] == [0]
+    assert router.sluice("cache", "flush") == ""

@@ -1,4 +1,5 @@
-//! `sluice cache`: the flow caches of an OpenFlow bridge, one for each worker. What the server does is in `openflow/admin.rs`.
+//! `sluice cache`: the flow caches of a device, one for each worker. What the server does is in `openflow/admin.rs` for bridges, in
+//! `operator.rs` for P4 devices.
 //!
 //! Exit code 1 when the switch refuses, 2 when none answers. Tests: below, `tests/py/test_programs.py`.
 
@@ -10,7 +11,7 @@ use anyhow::{Result, bail};
 use clap_complete::ArgValueCompleter;
 use grpc::client::ClientError;
 use messages::sluice::v1 as pb;
-use pb::cache_response::Worker;
+use pb::cache_response::{Refusal, Worker};
 use std::process::ExitCode;
 
 /// Arguments of `cache`.
@@ -30,7 +31,7 @@ enum CacheCommand {
 
 #[derive(clap::Args)]
 struct CacheArgs {
-    /// The device that is a bridge [default: the only one].
+    /// The device [default: the bridge, or the only one].
     #[arg(long, visible_alias = "device", value_name = "ID", add = ArgValueCompleter::new(complete::devices))]
     device_id: Option<u64>,
     #[command(flatten)]
@@ -68,9 +69,17 @@ fn json(answer: &pb::CacheResponse) -> serde_json::Value {
             "limit": worker.limit,
             "evictions": worker.evictions,
             "revalidations": worker.revalidations,
+            "on": worker.on,
+            "ticks_without": worker.ticks_without,
+            "ticks_with": worker.ticks_with,
         })
     };
-    serde_json::json!({ "cache": answer.r#use, "workers": answer.workers.iter().map(worker).collect::<Vec<_>>() })
+    let refusal = |refusal: &Refusal| serde_json::json!({ "why": refusal.why, "packets": refusal.packets });
+    serde_json::json!({
+        "cache": answer.r#use,
+        "workers": answer.workers.iter().map(worker).collect::<Vec<_>>(),
+        "refusals": answer.refusals.iter().map(refusal).collect::<Vec<_>>(),
+    })
 }
 
 fn text(answer: &pb::CacheResponse) -> String {
@@ -97,7 +106,18 @@ fn text(answer: &pb::CacheResponse) -> String {
         let cells = [worker.number.to_string()].into_iter().chain(numbers).chain([share]);
         rows.add_row(cells.chain(sizes.map(|n| n.to_string())));
     }
-    format!("used: {}\n{}", answer.r#use, rows.trim_fmt())
+    let mut text = format!("used: {}\n{}", answer.r#use, rows.trim_fmt());
+    for Worker { number, on, ticks_without, ticks_with, .. } in &answer.workers {
+        if *ticks_without > 0.0 {
+            let on = if *on { "on" } else { "off" };
+            let with = if *ticks_with > 0.0 { format!("{ticks_with:.0}") } else { "-".to_string() };
+            text += &format!("\nworker {number}: {on}; ticks per packet: {ticks_without:.0} without, {with} with");
+        }
+    }
+    for Refusal { why, packets } in &answer.refusals {
+        text += &format!("\nnot cached, {packets} looked at: {why}");
+    }
+    text
 }
 
 #[cfg(test)]
@@ -107,7 +127,11 @@ mod tests {
     #[test]
     fn hits_are_a_share_of_packets_that_asked() {
         let busy = Worker { number: 1, exact_hits: 6, megaflow_hits: 3, misses: 1, bypassed: 90, ..Worker::default() };
-        let answer = pb::CacheResponse { r#use: "auto".to_string(), workers: vec![Worker::default(), busy] };
+        let answer = pb::CacheResponse {
+            r#use: "auto".to_string(),
+            workers: vec![Worker::default(), busy],
+            refusals: Vec::new(),
+        };
         let shown = text(&answer);
         let lines: Vec<Vec<&str>> = shown.lines().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(lines[0], ["used:", "auto"]);

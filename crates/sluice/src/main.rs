@@ -158,7 +158,7 @@ enum Command {
     Qos(qos::Args),
     /// Load, show and unload BPF programs that flows of an OpenFlow bridge run, and read and write their maps.
     Program(program::Args),
-    /// Show what the flow caches of an OpenFlow bridge do, or empty them.
+    /// Show what the flow caches of a device do, or empty them.
     Cache(cache::Args),
     /// Give ports of a running switch to another device.
     Bind(chain::BindArgs),

@@ -22,7 +22,7 @@ use crate::compiler::protocol::Wants;
 use anyhow::{Context, Result, bail};
 use bridge::cache::worth::Use;
 use bridge::{Bridge, BridgeOptions};
-use datapath::{CodeOptions, EngineKind, Pipeline, Switch};
+use datapath::{CacheUse, CodeOptions, EngineKind, Pipeline, Switch};
 use frontend::Options;
 use host::SwitchHost;
 use openflow::message::Desc;
@@ -51,8 +51,8 @@ pub struct OpenFlowArgs {
     /// While no controller is connected: `secure` keeps the flows, `standalone` forwards as a learning switch does.
     #[arg(long, value_name = "MODE", requires = "openflow", default_value = "standalone", value_parser = ["secure", "standalone"])]
     fail_mode: String,
-    /// The flow cache: used as long as it pays, always, or never.
-    #[arg(long, value_name = "WHEN", requires = "openflow", default_value = "auto", value_parser = parse_use)]
+    /// The flow caches of the bridge and of P4 devices: used as long as they pay, always, or never.
+    #[arg(long, value_name = "WHEN", default_value = "auto", value_parser = parse_use)]
     cache: Use,
 }
 
@@ -79,6 +79,15 @@ pub struct Wanted {
 }
 
 impl OpenFlowArgs {
+    /// When flow caches of P4 devices are used.
+    pub fn cache_use(&self) -> CacheUse {
+        match self.cache {
+            Use::Auto => CacheUse::Auto,
+            Use::Always => CacheUse::Always,
+            Use::Never => CacheUse::Never,
+        }
+    }
+
     /// What is asked for, if a bridge is.
     ///
     /// # Errors

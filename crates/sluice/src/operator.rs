@@ -25,6 +25,9 @@ const FRAMES_BYTES_MAX: usize = 256 << 10;
 /// How often a stream without packets looks whether its client is there.
 const LOOK: Duration = Duration::from_millis(100);
 
+/// How long workers may take to count what their flow caches hold back.
+const SETTLE_MAX: Duration = Duration::from_secs(1);
+
 const NO_BRIDGE: &str = "no device is an OpenFlow bridge; `sluice run --openflow` makes one";
 
 /// A switch and its control plane.
@@ -148,7 +151,10 @@ impl Operator for SwitchOperator {
     }
 
     fn cache(&self, request: pb::CacheRequest) -> Result<pb::CacheResponse, String> {
-        self.bridge.as_ref().ok_or(NO_BRIDGE)?.cache(request)
+        match &self.bridge {
+            Some(bridge) if request.device_id.is_none_or(|device| bridge.device() == device) => bridge.cache(request),
+            _ => self.cache_of_program(request),
+        }
     }
 
     fn log(&self, filter: &str) -> Result<String, String> {
@@ -284,5 +290,48 @@ fn response(report: Report, took_us: u64) -> pb::LoadResponse {
         replication: report.replication,
         replication_lost: report.replication_lost,
         took_us,
+    }
+}
+
+impl SwitchOperator {
+    /// Shows what the flow caches of a P4 device do, or empties them.
+    fn cache_of_program(&self, request: pb::CacheRequest) -> Result<pb::CacheResponse, String> {
+        let device = match (request.device_id, &self.switch.devices()[..]) {
+            (Some(device), _) => device,
+            (None, [only]) => *only,
+            (None, _) => return Err("there are several devices; say which one: --device-id".to_string()),
+        };
+        let pipeline = self.switch.pipeline_of(device).ok_or_else(|| format!("no program runs on device {device}"))?;
+        let cache = pipeline.flow_cache().ok_or_else(|| {
+            format!(
+                "the program of device {device} has no flow cache: its packets wait in queues, or it is interpreted"
+            )
+        })?;
+        if request.flush {
+            cache.flush();
+            tracing::info!(device, "flow caches emptied by the operator");
+        }
+        cache.settle(SETTLE_MAX);
+        let worker = |(number, stats): (usize, datapath::CacheStats)| pb::cache_response::Worker {
+            number: number as u32,
+            exact_hits: stats.front_hits,
+            megaflow_hits: stats.mask_hits,
+            misses: stats.misses,
+            bypassed: stats.bypassed,
+            entries: stats.megaflows,
+            masks: stats.masks,
+            limit: stats.limit,
+            evictions: stats.evictions,
+            revalidations: stats.revalidations,
+            on: stats.is_on,
+            ticks_without: stats.ticks.0.unwrap_or(0.0),
+            ticks_with: stats.ticks.1.unwrap_or(0.0),
+        };
+        let refusal = |(why, packets)| pb::cache_response::Refusal { why, packets };
+        Ok(pb::CacheResponse {
+            r#use: cache.cache_use().name().to_string(),
+            workers: cache.stats().into_iter().map(worker).collect(),
+            refusals: cache.refusals().into_iter().map(refusal).collect(),
+        })
     }
 }

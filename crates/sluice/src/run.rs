@@ -250,7 +250,8 @@ fn run(args: &Args) -> Result<End> {
     let engine = if args.interpret { EngineKind::Interpreter } else { EngineKind::Machine };
     let bridge_code = (code.clone(), engine);
     let target =
-        SwitchTarget::new(Arc::clone(&switch), Arc::clone(&compiler), options, code, engine, args.specialise.into());
+        SwitchTarget::new(Arc::clone(&switch), Arc::clone(&compiler), options, code, engine, args.specialise.into())
+            .with_cache(args.openflow.cache_use());
     let handle = Handle::new(Control::new());
     let devices = Arc::new(Devices::new(Arc::clone(&switch), Arc::clone(&handle), target, state.clone(), opener));
     devices.begin(&wanted, &command_line, &expected)?;

@@ -3,7 +3,7 @@
 use crate::compiler::Compiler;
 use crate::compiler::protocol::Wants;
 use control::forwarding::{Built, Compiled, Refusal, Target};
-use datapath::{CodeOptions, EngineKind, Keep, Limit, Pipeline, PortOf, Specialise, Switch};
+use datapath::{CacheUse, CodeOptions, EngineKind, Keep, Limit, Pipeline, PortOf, Specialise, Switch};
 use frontend::Options;
 use std::any::Any;
 use std::path::Path;
@@ -18,6 +18,7 @@ pub struct SwitchTarget {
     code: CodeOptions,
     engine: EngineKind,
     specialise: Specialise,
+    cache: CacheUse,
     /// Ports that are about to be added: entities may name them already.
     announced: Vec<u32>,
 }
@@ -34,7 +35,8 @@ impl SwitchTarget {
         specialise: Specialise,
     ) -> SwitchTarget {
         let device = switch.first_device();
-        SwitchTarget { switch, device, compiler, options, code, engine, specialise, announced: vec![] }
+        let cache = CacheUse::Never;
+        SwitchTarget { switch, device, compiler, options, code, engine, specialise, cache, announced: vec![] }
     }
 
     /// Another device of the same switch, with programs compiled in the same way.
@@ -47,13 +49,29 @@ impl SwitchTarget {
             code: self.code.clone(),
             engine: self.engine,
             specialise: self.specialise,
+            cache: self.cache,
             announced: vec![],
         }
+    }
+
+    /// Says when programs' flow caches are used; otherwise they are not.
+    pub fn with_cache(self, cache: CacheUse) -> SwitchTarget {
+        SwitchTarget { cache, ..self }
     }
 
     /// Names ports that are added once a program and its entities are there.
     pub fn with_ports(self, announced: Vec<u32>) -> SwitchTarget {
         SwitchTarget { announced, ..self }
+    }
+
+    /// What goes on beside a program that runs now.
+    fn begin(&self, pipeline: &Pipeline) {
+        pipeline.specialise(self.specialise);
+        if let Some(cache) = pipeline.flow_cache()
+            && let Err(error) = cache.set_use(self.cache)
+        {
+            tracing::warn!(device = self.device, "packets go without a flow cache: {error}");
+        }
     }
 
     fn pipeline(built: &Built) -> Result<Arc<Pipeline>, String> {
@@ -121,7 +139,7 @@ impl Target for SwitchTarget {
             return Err(problem);
         }
         self.switch.set_pipeline_of(self.device, Some(Arc::clone(&pipeline))).map_err(|e| e.to_string())?;
-        pipeline.specialise(self.specialise);
+        self.begin(&pipeline);
         Ok(())
     }
 
@@ -132,7 +150,7 @@ impl Target for SwitchTarget {
         } else {
             let copy = || new.take_registers(&old, keep);
             self.switch.replace_pipeline_of(self.device, Arc::clone(&new), copy).map_err(|e| e.to_string())?;
-            new.specialise(self.specialise);
+            self.begin(&new);
         }
         // No packet runs through the earlier program any more, so what it counted last can be taken over.
         new.inherit(&old, keep);
@@ -161,6 +179,12 @@ impl Target for SwitchTarget {
 
     fn frame_bytes_max(&self) -> usize {
         pktio::LARGE_CAPACITY - pktio::HEADROOM
+    }
+
+    fn settle_counts(&self, built: &Built) {
+        if let Ok(pipeline) = SwitchTarget::pipeline(built) {
+            pipeline.settle_counts();
+        }
     }
 
     fn inject(&self, port: u32, frame: Vec<u8>) -> Result<(), String> {

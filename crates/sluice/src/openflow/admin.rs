@@ -41,6 +41,11 @@ fn count(actions: &[Action], seen: &mut Vec<u32>) {
 }
 
 impl Admin {
+    /// The device that it is.
+    pub fn device(&self) -> u64 {
+        self.device
+    }
+
     fn check(&self, device: Option<u64>) -> Result<(), String> {
         match device {
             Some(device) if device != self.device => {
@@ -226,12 +231,14 @@ impl Admin {
             limit: stats.limit,
             evictions: stats.evictions,
             revalidations: stats.revalidations,
+            ..pb::cache_response::Worker::default()
         };
         let use_ = match self.flows.cache_use() {
             Use::Auto => "auto",
             Use::Always => "always",
             Use::Never => "never",
         };
-        Ok(pb::CacheResponse { r#use: use_.to_string(), workers: self.flows.stats().into_iter().map(worker).collect() })
+        let workers = self.flows.stats().into_iter().map(worker).collect();
+        Ok(pb::CacheResponse { r#use: use_.to_string(), workers, ..pb::CacheResponse::default() })
     }
 }

@@ -70,4 +70,4 @@ fuzz:
 
 clean:
 	$(CARGO) clean
-	rm -rf .venv .venv-finsy .venv-bmv2 .venv-osken
+	rm -rf .venv .venv-finsy .venv-bmv2 .venv-osken .venv-faucet

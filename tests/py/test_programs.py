@@ -184,6 +184,30 @@ def shown(cli, program):
 
 
 @needs_clang
+@pytest.mark.skipif(not shutil.which("ovs-ofctl"), reason="ovs-ofctl is missing: scripts/setup")
+def test_ovs_ofctl_writes_and_prints_programs_as_notes(bridge, tmp_path):
+    cli, mgmt = bridge
+    cli.sluice("program", "load", "3", compiled(tmp_path, "first", COUNT, MARK=0x22, RESULT="XDP_PASS"))
+
+    def ofctl(version, *words):
+        command = ["ovs-ofctl", "-O", version, words[0], f"unix:{mgmt}", *words[1:]]
+        return subprocess.run(command, check=True, capture_output=True, text=True, timeout=PATIENCE_S).stdout
+
+    note = "note:" + run_program(3, 2)[4:].hex(".")
+    ofctl("OpenFlow13", "add-flow", f"in_port=1,actions={note},output:2")
+    # The experimenter's action.
+    Management(mgmt).flow_mod(0, run_program(3, 2) + output(2), in_port=2)
+    assert shown(cli, 3)["users"] == 2
+    for version in ["OpenFlow10", "OpenFlow13", "OpenFlow14", "OpenFlow15"]:
+        flows = ofctl(version, "dump-flows")
+        # A note is padded to a multiple of eight bytes.
+        for port in [1, 2]:
+            assert f"in_port={port} actions={note}.00.00,output:2" in flows, flows
+    ofctl("OpenFlow13", "del-flows")
+    assert shown(cli, 3)["users"] == 0
+
+
+@needs_clang
 @needs_root
 def test_a_flow_runs_a_program_which_is_replaced_and_unloaded(cabled, tmp_path):
     cli, mgmt, (near, far) = cabled

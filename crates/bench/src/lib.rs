@@ -25,6 +25,7 @@
 //!
 //! The C sources are in `bench/reference/`; `build.rs` compiles them. Tests: `tests/quick.rs`.
 
+pub mod cached;
 pub mod compare;
 pub mod copies;
 pub mod engine;
@@ -35,7 +36,6 @@ pub mod generated;
 pub mod growth;
 pub mod learn;
 pub mod measure;
-pub mod cached;
 pub mod openflow;
 pub mod origin;
 pub mod parts;

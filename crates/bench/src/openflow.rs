@@ -121,8 +121,8 @@ impl bridge::Host for Alone {
         0
     }
 
-    fn inject(&self, _: Vec<u8>, _: u32, _: u64) -> Result<(), String> {
-        Err("there are no packet-outs here".to_string())
+    fn inject(&self, _: Vec<u8>, _: u32, _: u64) -> Result<(), bridge::NotInjected> {
+        Err(bridge::NotInjected::Failed("there are no packet-outs here".to_string()))
     }
 
     fn port_stats(&self, _: u32) -> Option<PortStats> {

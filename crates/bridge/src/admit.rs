@@ -4,7 +4,8 @@
 use crate::features::Capabilities;
 use crate::key::Layout;
 use crate::references::each_action;
-use crate::tables::{Tables, limit};
+use crate::tables::limit;
+use crate::view::View;
 use openflow::action::port;
 use openflow::message::meter;
 use openflow::{Action, Error, ErrorKind, Fields, Instructions, Match};
@@ -35,7 +36,13 @@ impl Admit {
     }
 
     /// What a flow of a table with this match does.
-    pub fn flow(&self, tables: &Tables, instructions: &Instructions, matching: &Match, table: u8) -> Result<(), Error> {
+    pub fn flow(
+        &self,
+        tables: &View<'_>,
+        instructions: &Instructions,
+        matching: &Match,
+        table: u8,
+    ) -> Result<(), Error> {
         openflow::check::check(instructions, matching, self.fields())?;
         check_conjunctions(instructions)?;
         if let Some(next) = instructions.goto
@@ -51,7 +58,7 @@ impl Admit {
     }
 
     /// Actions of a bucket or a packet-out.
-    pub fn list(&self, tables: &Tables, actions: &[Action]) -> Result<(), Error> {
+    pub fn list(&self, tables: &View<'_>, actions: &[Action]) -> Result<(), Error> {
         openflow::check::check_unmatched(actions, self.fields())?;
         if actions.iter().any(|action| matches!(action, Action::Conjunction { .. })) {
             return Err(Error::new(ErrorKind::NxbacBadConjunction, "only flows are parts of conjunctions"));
@@ -59,7 +66,7 @@ impl Admit {
         self.actions(tables, actions)
     }
 
-    fn actions(&self, tables: &Tables, actions: &[Action]) -> Result<(), Error> {
+    fn actions(&self, tables: &View<'_>, actions: &[Action]) -> Result<(), Error> {
         let mut result = Ok(());
         each_action(actions, &mut |action| {
             if result.is_ok() {
@@ -69,7 +76,7 @@ impl Admit {
         result
     }
 
-    fn action(&self, tables: &Tables, action: &Action) -> Result<(), Error> {
+    fn action(&self, tables: &View<'_>, action: &Action) -> Result<(), Error> {
         match action {
             Action::Output { port, .. } | Action::OutputTruncated { port, .. } | Action::Enqueue { port, .. } => {
                 can_output(*port)
@@ -121,7 +128,7 @@ fn can_output(to: u32) -> Result<(), Error> {
     }
 }
 
-fn has_meter(tables: &Tables, id: u32) -> Result<(), Error> {
+fn has_meter(tables: &View<'_>, id: u32) -> Result<(), Error> {
     if id == 0 || id > meter::MAX || tables.meter(id).is_none() {
         return Err(Error::new(ErrorKind::MmfcInvalidMeter, format!("there is no meter {id}")));
     }

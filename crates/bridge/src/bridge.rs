@@ -21,6 +21,7 @@ use crate::key::Layout;
 use crate::ports::config;
 use crate::references::Index;
 use crate::tables::{Miss, Tables};
+use crate::view::{Overlay, View};
 use arc_swap::ArcSwap;
 use openflow::message::{Desc, FlowMod, GroupMod, MeterMod, Port, PortReason, RemovedReason, Role};
 use openflow::{Error, ErrorKind, Fields, Message};
@@ -41,7 +42,7 @@ pub struct BridgeOptions {
 /// How long a packet that learns waits for a request that is being carried out.
 const LEARN_WAIT: Duration = Duration::from_micros(50);
 /// Changes that are made before workers get a chance to read, unless they belong to a bundle.
-const SLICE: usize = 1024;
+const SLICE: usize = 256;
 /// Flows whose timeouts have become shorter, between two ticks; beyond, they end at their former times.
 const SHORTENED_MAX: usize = 1 << 20;
 
@@ -84,6 +85,14 @@ impl std::fmt::Debug for Bridge {
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Takes planned changes into the overlay and the index.
+fn take_in(changes: &[Change], tables: &Tables, overlay: &mut Overlay, index: &mut Index) {
+    for change in changes {
+        change.index(View::with(tables, overlay), index);
+        overlay.add(change, tables);
+    }
 }
 
 impl Bridge {
@@ -155,7 +164,7 @@ impl Bridge {
         lock(&self.state)
     }
 
-    pub(crate) fn plan<'a>(&'a self, tables: &'a Tables, state: &'a State, now_us: u64) -> Plan<'a> {
+    pub(crate) fn plan<'a>(&'a self, tables: View<'a>, state: &'a State, now_us: u64) -> Plan<'a> {
         Plan { tables, index: &state.index, admit: &self.admit, now_us }
     }
 
@@ -225,14 +234,17 @@ impl Bridge {
         plan: impl FnOnce(&Plan<'_>) -> Result<Vec<Change>, Error>,
     ) -> Result<Vec<Change>, Error> {
         let now_us = self.host.now_us();
-        let mut changes = plan(&self.plan(&self.tables(), state, now_us))?;
+        let mut changes = {
+            let tables = self.tables();
+            plan(&self.plan(View::of(&tables), state, now_us))?
+        };
         self.apply(state, &changes);
         loop {
             let orphans = state.index.take_orphans();
             if orphans.is_empty() {
                 break;
             }
-            let more = self.plan(&self.tables(), state, now_us).remove_learned(&orphans);
+            let more = self.plan(View::of(&self.tables()), state, now_us).remove_learned(&orphans);
             let more: Vec<Change> = more.into_iter().map(Change::Flow).collect();
             self.apply(state, &more);
             changes.extend(more);
@@ -242,9 +254,13 @@ impl Bridge {
     }
 
     fn apply(&self, state: &mut State, changes: &[Change]) {
+        {
+            let tables = self.tables();
+            changes.iter().for_each(|change| change.index(View::of(&tables), &mut state.index));
+        }
         for slice in changes.chunks(SLICE) {
             let mut tables = self.write();
-            slice.iter().for_each(|change| change.apply(&mut tables, &mut state.index));
+            slice.iter().for_each(|change| change.apply(&mut tables));
         }
     }
 
@@ -255,45 +271,50 @@ impl Bridge {
         steps: &mut dyn Iterator<Item = (Origin, Step<'a>)>,
     ) -> Result<(), (usize, Error)> {
         let mut parts: Vec<(Origin, Vec<Change>)> = Vec::new();
-        let mut failure = None;
+        let mut state = self.state();
+        let now_us = self.host.now_us();
+        let mut overlay = Overlay::default();
         {
-            let mut state = self.state();
-            let now_us = self.host.now_us();
-            let mut tables = self.write();
+            // Packets read the tables meanwhile; only the holder of the state lock changes them.
+            let tables = self.tables();
+            let mut failure = None;
             for (i, (origin, step)) in steps.enumerate() {
-                let mut changes = match step(&self.plan(&tables, &state, now_us)) {
+                let planned = step(&self.plan(View::with(&tables, &overlay), &state, now_us));
+                let mut changes = match planned {
                     Ok(changes) => changes,
                     Err(error) => {
                         failure = Some((i, error));
                         break;
                     }
                 };
-                changes.iter().for_each(|change| change.apply(&mut tables, &mut state.index));
+                take_in(&changes, &tables, &mut overlay, &mut state.index);
                 loop {
                     let orphans = state.index.take_orphans();
                     if orphans.is_empty() {
                         break;
                     }
-                    let more = self.plan(&tables, &state, now_us).remove_learned(&orphans);
-                    let more: Vec<Change> = more.into_iter().map(Change::Flow).collect();
-                    more.iter().for_each(|change| change.apply(&mut tables, &mut state.index));
+                    let plan = self.plan(View::with(&tables, &overlay), &state, now_us);
+                    let more: Vec<Change> = plan.remove_learned(&orphans).into_iter().map(Change::Flow).collect();
+                    take_in(&more, &tables, &mut overlay, &mut state.index);
                     changes.extend(more);
                 }
                 parts.push((origin, changes));
             }
-            if failure.is_some() {
+            if let Some(failure) = failure {
                 let changes = parts.iter().rev().flat_map(|(_, changes)| changes.iter().rev());
-                changes.for_each(|change| change.undo(&mut tables, &mut state.index));
+                changes.for_each(|change| change.undo(View::with(&tables, &overlay), &mut state.index));
                 state.index.forget_orphans();
-            }
-            drop(tables);
-            if failure.is_none() {
-                for (origin, changes) in &parts {
-                    self.publish(&mut state, changes, origin, now_us);
-                }
+                return Err(failure);
             }
         }
-        failure.map_or(Ok(()), Err)
+        {
+            let mut tables = self.write();
+            parts.iter().flat_map(|(_, changes)| changes).for_each(|change| change.apply(&mut tables));
+        }
+        for (origin, changes) in &parts {
+            self.publish(&mut state, changes, origin, now_us);
+        }
+        Ok(())
     }
 
     /// Tells connections, timers and the host about changes that have been made.
@@ -388,7 +409,7 @@ impl Bridge {
             ended.iter().map(|(flow, reason)| Change::Flow(FlowChange::removal(flow, *reason))).collect();
         self.apply(&mut state, &changes);
         let orphans = state.index.take_orphans();
-        let more = self.plan(&self.tables(), &state, now_us).remove_learned(&orphans);
+        let more = self.plan(View::of(&self.tables()), &state, now_us).remove_learned(&orphans);
         let more: Vec<Change> = more.into_iter().map(Change::Flow).collect();
         self.apply(&mut state, &more);
         self.publish(&mut state, &changes, &Origin::SWITCH, now_us);
@@ -407,7 +428,7 @@ impl Bridge {
     /// Adds a port, or changes what it is: all but the bits that controllers have set.
     pub fn put_port(&self, mut port: Port) {
         let _ = self.change(&Origin::SWITCH, |plan| {
-            let old = plan.tables.ports().get(port.number);
+            let old = plan.tables.port(port.number);
             if let Some(old) = old {
                 port.config |= old.config & (config::ALL & !config::PORT_DOWN);
             }
@@ -419,7 +440,7 @@ impl Bridge {
     /// Removes a port.
     pub fn remove_port(&self, number: u32) {
         let _ = self.change(&Origin::SWITCH, |plan| {
-            let old = plan.tables.ports().get(number).cloned();
+            let old = plan.tables.port(number).cloned();
             Ok(old.map(|old| Change::Port { number, old: Some(old), new: None }).into_iter().collect())
         });
     }

@@ -6,10 +6,11 @@
 use crate::bridge::{Bridge, Step};
 use crate::change::Change;
 use crate::flow_mod::Origin;
+use crate::host::NotInjected;
 use crate::tables::limit;
 use openflow::message::{Framed, PacketOut};
 use openflow::{Error, ErrorKind, Message};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 /// Bundles end when nothing was added for so long (Open vSwitch's `bundle-idle-timeout`).
 pub const IDLE_US: u64 = 10_000_000;
@@ -123,13 +124,14 @@ impl Bundles {
         Ok(())
     }
 
-    /// Does all of a bundle or nothing.
+    /// Does all of a bundle or nothing. Its packets are for the caller to send.
     pub fn commit(
         &mut self,
         bridge: &Bridge,
         connection: u64,
         id: u32,
         flags: u16,
+        packet_outs: &mut VecDeque<PacketOut>,
     ) -> (Result<(), Error>, Option<Failed>) {
         let Some(bundle) = self.remove(id) else {
             return (refuse(ErrorKind::BfcBadId, format!("there is no bundle {id}")), None);
@@ -151,7 +153,7 @@ impl Bundles {
                                 tracing::warn!("port {}: {why}", request.port);
                             }
                         }
-                        Message::PacketOut(packet) => bridge.packet_out(packet),
+                        Message::PacketOut(packet) => packet_outs.push_back(packet),
                         _ => {}
                     }
                 }
@@ -220,21 +222,25 @@ impl crate::flow_mod::Plan<'_> {
             1..port::MAX | port::CONTROLLER | port::LOCAL | port::ANY => {}
             other => return refuse(ErrorKind::BrcBadPort, format!("a packet cannot have come by port {other:#x}")),
         }
-        self.admit.list(self.tables, &packet.actions)
+        self.admit.list(&self.tables, &packet.actions)
     }
 }
 
 impl Bridge {
-    /// Sends a packet that [`crate::flow_mod::Plan::packet_out`] has admitted.
-    pub(crate) fn packet_out(&self, packet: PacketOut) {
-        let start = self.pending.insert(packet.actions, packet.in_port, packet.fields);
-        if let Err(why) = self.inject(packet.frame, packet.in_port, start) {
-            tracing::debug!("packet-out: {why}");
+    /// Sends a packet that [`crate::flow_mod::Plan::packet_out`] has admitted; gives it back while too many wait.
+    pub(crate) fn packet_out(&self, packet: PacketOut) -> Result<(), PacketOut> {
+        let start = self.pending.insert(packet.actions.clone(), packet.in_port, packet.fields.clone());
+        match self.host.inject(packet.frame, packet.in_port, start) {
+            Ok(()) => Ok(()),
+            Err(NotInjected::Busy(frame)) => {
+                self.pending.forget(start);
+                Err(PacketOut { frame, ..packet })
+            }
+            Err(NotInjected::Failed(why)) => {
+                self.pending.forget(start);
+                tracing::debug!("packet-out: {why}");
+                Ok(())
+            }
         }
-    }
-
-    /// Sends a packet that begins at an entry of [`Bridge::pending`], which ends if nothing takes the packet.
-    pub(crate) fn inject(&self, frame: Vec<u8>, in_port: u32, start: u64) -> Result<(), String> {
-        self.host.inject(frame, in_port, start).inspect_err(|_| self.pending.forget(start))
     }
 }

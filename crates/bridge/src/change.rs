@@ -1,11 +1,12 @@
-//! Changes of tables, which can be undone.
+//! Changes of tables and of what is known about them.
 //!
-//! A request becomes changes (`flow_mod`, `groups`, `meters`, `ports`), which are applied here. A bundle that fails undoes its
-//! changes in reverse order while it still holds the write lock, so packets see all of a bundle or nothing.
+//! A request becomes changes (`flow_mod`, `groups`, `meters`, `ports`). The index, which only requests read, takes each in at once;
+//! a bundle that fails undoes that in reverse order. Tables, which packets read, are changed when all of a request is planned.
 
 use crate::flow::{Flow, Group, Meter};
 use crate::references::Index;
 use crate::tables::{TableSettings, Tables, table_config};
+use crate::view::View;
 use openflow::message::{Port, RemovedReason};
 use std::sync::Arc;
 
@@ -54,57 +55,60 @@ pub(crate) enum Change {
 }
 
 impl Change {
-    /// Makes the change.
-    pub fn apply(&self, tables: &mut Tables, index: &mut Index) {
-        self.make(tables, index, false);
-    }
-
-    /// Makes it not have been.
-    pub fn undo(&self, tables: &mut Tables, index: &mut Index) {
-        self.make(tables, index, true);
-    }
-
-    fn make(&self, tables: &mut Tables, index: &mut Index, backwards: bool) {
-        fn pair<T>(old: T, new: T, backwards: bool) -> (T, T) {
-            if backwards { (new, old) } else { (old, new) }
-        }
+    /// Makes the change where packets see it.
+    pub fn apply(&self, tables: &mut Tables) {
         match self {
             Change::Flow(change) => {
-                let (old, new) = pair(change.old.as_ref(), change.new.as_ref(), backwards);
-                let found = match (old, new) {
+                let found = match (&change.old, &change.new) {
                     (_, Some(new)) => tables.insert_flow(Arc::clone(new)),
                     (Some(old), None) => tables.remove_flow(old.table, &old.matching, old.priority),
                     (None, None) => None,
                 };
                 debug_assert_eq!(
                     found.as_ref().map(Arc::as_ptr),
-                    old.map(Arc::as_ptr),
+                    change.old.as_ref().map(Arc::as_ptr),
                     "the change was planned on other tables"
                 );
-                index.replace(found.as_ref(), new);
             }
-            Change::Group { id, old, new } => {
-                let (old, new) = pair(old, new, backwards);
-                tables.replace_group(*id, new.clone());
-                index.replace_group(old.as_deref(), new.as_deref());
+            Change::Group { id, new, .. } => drop(tables.replace_group(*id, new.clone())),
+            Change::Meter { id, new, .. } => drop(tables.replace_meter(*id, new.clone())),
+            Change::Port { number, new, .. } => drop(tables.replace_port(*number, new.clone())),
+            Change::Settings { table, new, .. } => drop(tables.replace_settings(*table, new.clone())),
+        }
+    }
+
+    /// Takes the change into the index. `view` is what it was planned on; after that the change is made, or undone here.
+    pub fn index(&self, view: View<'_>, index: &mut Index) {
+        self.index_as(view, index, false);
+    }
+
+    /// Makes it not have been in the index.
+    pub fn undo(&self, view: View<'_>, index: &mut Index) {
+        self.index_as(view, index, true);
+    }
+
+    fn index_as(&self, view: View<'_>, index: &mut Index, backwards: bool) {
+        fn pair<T>(old: T, new: T, backwards: bool) -> (T, T) {
+            if backwards { (new, old) } else { (old, new) }
+        }
+        match self {
+            Change::Flow(change) => {
+                let (old, new) = pair(change.old.as_ref(), change.new.as_ref(), backwards);
+                index.replace(old, new);
             }
-            Change::Meter { id, old, new } => {
-                let (_, new) = pair(old, new, backwards);
-                tables.replace_meter(*id, new.clone());
-            }
-            Change::Port { number, old, new } => {
-                let (_, new) = pair(old, new, backwards);
-                tables.replace_port(*number, new.clone());
+            Change::Group { old, new, .. } => {
+                let (old, new) = pair(old.as_deref(), new.as_deref(), backwards);
+                index.replace_group(old, new);
             }
             Change::Settings { table, old, new } => {
                 let (old, new) = pair(old, new, backwards);
-                tables.replace_settings(*table, new.clone());
                 let evicts = |settings: &TableSettings| settings.config & table_config::EVICTION != 0;
                 if evicts(old) != evicts(new) {
-                    let mut flows = tables.table(*table).flows.iter();
+                    let mut flows = view.flows(*table);
                     index.set_eviction(*table, evicts(new).then_some(&mut flows));
                 }
             }
+            Change::Meter { .. } | Change::Port { .. } => {}
         }
     }
 }

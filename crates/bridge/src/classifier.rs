@@ -19,6 +19,7 @@
 //!
 //! Tests: `classifier/tests.rs`, against a linear scan, with every bit flipped that was not consulted.
 
+mod growing;
 mod subtable;
 #[cfg(test)]
 mod tests;
@@ -26,8 +27,10 @@ mod trie;
 
 use crate::flow::Flow;
 use crate::key::{Consulted, Layout, WordTerm};
+use growing::Growing;
 use openflow::field::{OxmNumber, class};
 use openflow::{Action, FieldId, Match};
+use std::collections::hash_map::RandomState;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 pub(crate) use subtable::Keep;
@@ -46,6 +49,8 @@ pub struct Classifier {
     tries: Tries,
     /// Flows whose match contradicts itself.
     impossible: HashMap<(Match, u16), Arc<Flow>>,
+    /// How many flows have each cookie.
+    cookies: Growing<u64, u32, RandomState>,
     len: usize,
     conj_id: Option<FieldId>,
 }
@@ -63,6 +68,7 @@ impl Classifier {
             order: Vec::new(),
             tries: Tries::default(),
             impossible: HashMap::new(),
+            cookies: Growing::default(),
             len: 0,
             conj_id: layout.fields().numbered(CONJ_ID),
             layout: Arc::clone(layout),
@@ -71,6 +77,23 @@ impl Classifier {
 
     /// Adds a flow in the place of one with the same match and priority, which is given back.
     pub fn insert(&mut self, flow: Arc<Flow>) -> Option<Arc<Flow>> {
+        *self.cookies.entry(flow.cookie) += 1;
+        let old = self.put(flow);
+        self.forget_cookie(old.as_deref());
+        old
+    }
+
+    fn forget_cookie(&mut self, old: Option<&Flow>) {
+        let Some(old) = old else { return };
+        if let Some(count) = self.cookies.get_mut(&old.cookie) {
+            *count -= 1;
+            if *count == 0 {
+                self.cookies.remove(&old.cookie);
+            }
+        }
+    }
+
+    fn put(&mut self, flow: Arc<Flow>) -> Option<Arc<Flow>> {
         let Some(terms) = self.layout.terms(&flow.matching) else {
             let old = self.impossible.insert((flow.matching.clone(), flow.priority), flow);
             self.len += usize::from(old.is_none());
@@ -93,6 +116,12 @@ impl Classifier {
 
     /// Removes a flow.
     pub fn remove(&mut self, matching: &Match, priority: u16) -> Option<Arc<Flow>> {
+        let old = self.take(matching, priority);
+        self.forget_cookie(old.as_deref());
+        old
+    }
+
+    fn take(&mut self, matching: &Match, priority: u16) -> Option<Arc<Flow>> {
         let Some(terms) = self.layout.terms(matching) else {
             let old = self.impossible.remove(&(matching.clone(), priority));
             self.len -= usize::from(old.is_some());
@@ -125,6 +154,22 @@ impl Classifier {
     /// All flows, in no order.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Flow>> {
         self.subtables.iter().flatten().flat_map(Subtable::iter).chain(self.impossible.values())
+    }
+
+    /// A flow of this priority that `is_meant` and that a packet may match which this match fits as well.
+    pub fn overlapping(
+        &self,
+        matching: &Match,
+        priority: u16,
+        is_meant: &dyn Fn(&Arc<Flow>) -> bool,
+    ) -> Option<&Arc<Flow>> {
+        let terms = self.layout.terms(matching)?;
+        self.subtables.iter().flatten().find_map(|subtable| subtable.overlapping(&terms, priority, is_meant))
+    }
+
+    /// How many flows have this cookie.
+    pub fn with_cookie(&self, cookie: u64) -> usize {
+        self.cookies.get(&cookie).map_or(0, |count| *count as usize)
     }
 
     /// How many.

@@ -12,11 +12,13 @@
 //! | `connection` | the state machine: hello, framing, probes, answers in parts |
 //! | `connection/requests` | what each message does |
 //! | `connection/events` | asynchronous messages |
+//! | `connection/waiting` | packets that workers have no room for |
 //!
 //! Sources: OpenFlow 1.3.5, 6.3 and 7.5.1.
 
 mod events;
 mod requests;
+mod waiting;
 
 use crate::bridge::Bridge;
 use crate::bundle::Bundles;
@@ -26,6 +28,7 @@ use openflow::message::{Framed, Reply};
 use openflow::wire::{self, Formats, HEADER};
 use openflow::{Error, ErrorKind, Message, Version};
 use std::sync::Arc;
+use waiting::Waiting;
 
 /// Bytes that wait to be sent before requests have to wait.
 pub const OUTPUT_MAX: usize = 1 << 20;
@@ -88,6 +91,8 @@ pub struct Connection {
     output: Vec<u8>,
     bundles: Bundles,
     ongoing: Option<Ongoing>,
+    /// Packets for which workers have no room yet; nothing else is done before they are sent.
+    waiting: Waiting,
     started_us: u64,
     heard_us: u64,
     is_probed: bool,
@@ -113,6 +118,7 @@ impl Connection {
             output: Vec::new(),
             bundles: Bundles::default(),
             ongoing: None,
+            waiting: Waiting::default(),
             started_us: now_us,
             heard_us: now_us,
             is_probed: false,
@@ -146,7 +152,11 @@ impl Connection {
 
     /// Whether bytes should be read from the socket.
     pub fn wants_input(&self) -> bool {
-        !self.is_closed() && self.output.len() < OUTPUT_MAX && self.ongoing.is_none() && self.input.len() < OUTPUT_MAX
+        !self.is_closed()
+            && self.output.len() < OUTPUT_MAX
+            && self.ongoing.is_none()
+            && !self.is_stalled()
+            && self.input.len() < OUTPUT_MAX
     }
 
     /// Whether it has ended: what is in [`Connection::output`] should still be sent.
@@ -160,6 +170,11 @@ impl Connection {
             Phase::Closed(why) => Some(why),
             _ => None,
         }
+    }
+
+    /// Whether workers have no room for packets of controllers: it should be polled again in about a millisecond.
+    pub fn is_stalled(&self) -> bool {
+        !self.waiting.is_empty()
     }
 
     /// Takes bytes from the socket.
@@ -223,6 +238,7 @@ impl Connection {
             self.phase = Phase::Closed(why.to_owned());
             self.input = Vec::new();
             self.ongoing = None;
+            self.waiting = Waiting::default();
             self.bundles = Bundles::default();
         }
     }
@@ -239,6 +255,11 @@ impl Connection {
             if self.ongoing.is_some() {
                 self.go_on();
                 continue;
+            }
+            if !self.waiting.send(&self.bridge) {
+                // It is this side that does not read, so silence says nothing.
+                self.taken();
+                break;
             }
             let Some(header) = self.input.get(at..at + HEADER).and_then(|header| header.try_into().ok()) else { break };
             let len = match wire::length(header) {

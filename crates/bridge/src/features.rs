@@ -1,6 +1,6 @@
 //! What a bridge can do, as its P4 program lets it.
 
-use crate::tables::{Table, Tables, limit};
+use crate::tables::{TableSettings, Tables, limit};
 use openflow::action::HeaderAction;
 use openflow::message::{Features, GroupFeatures, MeterFeatures, TableFeatures, meter_flag};
 use openflow::{FieldId, Fields, Version};
@@ -70,7 +70,7 @@ fn actions(capabilities: &Capabilities, version: Version) -> Vec<u16> {
 /// What a table can do (1.3.5, 7.3.5.5).
 pub(crate) fn table_features(
     number: u8,
-    table: &Table,
+    settings: &TableSettings,
     fields: &Fields,
     capabilities: &Capabilities,
     version: Version,
@@ -82,10 +82,10 @@ pub(crate) fn table_features(
     let writable: Vec<FieldId> = fields.iter().filter(|(_, field)| field.writable).map(|(id, _)| id).collect();
     TableFeatures {
         table: number,
-        name: if table.settings.name.is_empty() { format!("table{number}") } else { table.settings.name.clone() },
+        name: if settings.name.is_empty() { format!("table{number}") } else { settings.name.clone() },
         metadata: (u64::MAX, u64::MAX),
-        config: table.settings.config,
-        max: table.max_flows() as u32,
+        config: settings.config,
+        max: settings.max_flows() as u32,
         instructions: [instructions.clone(), instructions],
         next: [next.clone(), next],
         write: [actions.clone(), actions.clone()],

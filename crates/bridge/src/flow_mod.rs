@@ -14,6 +14,7 @@ use crate::change::{Cause, FlowChange};
 use crate::flow::{Flow, Usage};
 use crate::references::{Index, goes_through, outputs_to};
 use crate::tables::{Tables, limit, table_config};
+use crate::view::View;
 use openflow::message::{FlowCommand, FlowFilter, FlowMod, RemovedReason, flow_flag};
 use openflow::{Error, ErrorKind, Match, Version};
 use std::sync::Arc;
@@ -46,7 +47,7 @@ const ALL_FLAGS: u16 = KEPT_FLAGS | flow_flag::CHECK_OVERLAP | flow_flag::RESET_
 
 /// What a flow mod meets.
 pub(crate) struct Plan<'a> {
-    pub tables: &'a Tables,
+    pub tables: View<'a>,
     pub index: &'a Index,
     pub admit: &'a Admit,
     pub now_us: u64,
@@ -90,17 +91,17 @@ impl Plan<'_> {
     fn find(&self, request: &FlowMod) -> Vec<&Arc<Flow>> {
         let is_strict = matches!(request.command, FlowCommand::ModifyStrict | FlowCommand::DeleteStrict);
         let mut found = Vec::new();
-        for (number, table) in self.tables.iter() {
+        for number in 0..limit::TABLES {
             if request.table != ALL_TABLES && request.table != number {
                 continue;
             }
             let has_cookie = |flow: &Flow| (flow.cookie ^ request.cookie) & request.cookie_mask == 0;
             if is_strict {
-                found.extend(table.flows.find(&request.matching, request.priority).filter(|flow| has_cookie(flow)));
+                let flow = self.tables.find(number, &request.matching, request.priority);
+                found.extend(flow.filter(|flow| has_cookie(flow)));
             } else {
-                found.extend(
-                    table.flows.iter().filter(|flow| has_cookie(flow) && flow.matching.is_within(&request.matching)),
-                );
+                let flows = self.tables.flows(number);
+                found.extend(flows.filter(|flow| has_cookie(flow) && flow.matching.is_within(&request.matching)));
             }
         }
         found
@@ -108,27 +109,33 @@ impl Plan<'_> {
 
     fn add(&self, request: &FlowMod, origin: &Origin) -> Result<Vec<FlowChange>, Error> {
         let number = if request.table == ALL_TABLES { 0 } else { request.table };
-        self.admit.flow(self.tables, &request.instructions, &request.matching, number)?;
-        let table = self.tables.table(number);
-        let old = table.flows.find(&request.matching, request.priority);
+        self.admit.flow(&self.tables, &request.instructions, &request.matching, number)?;
+        let old = self.tables.find(number, &request.matching, request.priority);
         let mut changes = Vec::new();
         if old.is_none() {
-            let overlaps =
-                |flow: &&Arc<Flow>| flow.priority == request.priority && flow.matching.overlaps(&request.matching);
-            if request.flags & flow_flag::CHECK_OVERLAP != 0 && table.flows.iter().any(|flow| overlaps(&flow)) {
+            if request.flags & flow_flag::CHECK_OVERLAP != 0
+                && self.tables.has_overlap(number, &request.matching, request.priority)
+            {
                 return Err(Error::new(ErrorKind::FmfcOverlap, "another flow of this priority overlaps"));
             }
-            if table.flows.len() >= table.max_flows() || self.index.flows >= limit::FLOWS {
-                let victim = self.index.victim(number).filter(|_| table.settings.config & table_config::EVICTION != 0);
+            let (len, settings) = (self.tables.len(number), self.tables.settings(number));
+            if len >= settings.max_flows() || self.index.flows >= limit::FLOWS {
+                let victim = self.index.victim(number).filter(|_| settings.config & table_config::EVICTION != 0);
                 let Some(victim) = victim else {
-                    let why =
-                        format!("table {number} has {} flows, all tables {}", table.flows.len(), self.index.flows);
+                    let why = format!("table {number} has {len} flows, all tables {}", self.index.flows);
                     return Err(Error::new(ErrorKind::FmfcTableFull, why));
                 };
                 changes.push(FlowChange::removal(victim, RemovedReason::Eviction));
             }
         }
         let resets = request.flags & flow_flag::RESET_COUNTS != 0 || origin.version == Version::V10;
+        // A learned flow that is learned anew is the same flow, whose hard timeout begins again.
+        let renewed = old.filter(|old| {
+            *origin == Origin::SWITCH
+                && old.instructions == request.instructions
+                && old.timeouts == request.timeouts
+                && old.cookie == request.cookie
+        });
         let new = Flow {
             table: number,
             matching: request.matching.clone(),
@@ -139,7 +146,7 @@ impl Plan<'_> {
             timeouts: request.timeouts,
             fin_timeouts: AtomicU32::new(u32::MAX),
             instructions: request.instructions.clone(),
-            created_us: self.now_us,
+            created_us: renewed.map_or(self.now_us, |flow| flow.created_us),
             modified_us: self.now_us,
             usage: self.usage(old.filter(|_| !resets)),
         };
@@ -159,7 +166,7 @@ impl Plan<'_> {
             }
             return self
                 .admit
-                .flow(self.tables, &request.instructions, &request.matching, request.table)
+                .flow(&self.tables, &request.instructions, &request.matching, request.table)
                 .map(|()| Vec::new());
         }
         let changes_cookie = origin.version == Version::V10 && request.cookie_mask == 0 && request.cookie != u64::MAX;
@@ -168,7 +175,7 @@ impl Plan<'_> {
         let mut changes = Vec::with_capacity(found.len());
         for old in found {
             if admitted != Some(old.table) {
-                self.admit.flow(self.tables, &request.instructions, &request.matching, old.table)?;
+                self.admit.flow(&self.tables, &request.instructions, &request.matching, old.table)?;
                 admitted = Some(old.table);
             }
             let new = Flow {
@@ -192,7 +199,7 @@ impl Plan<'_> {
 
     /// The removal of all flows that `is_gone` names.
     pub fn remove(&self, reason: RemovedReason, is_gone: &dyn Fn(&Flow) -> bool) -> Vec<FlowChange> {
-        let flows = self.tables.iter().flat_map(|(_, table)| table.flows.iter());
+        let flows = (0..limit::TABLES).flat_map(|number| self.tables.flows(number));
         flows.filter(|flow| is_gone(flow)).map(|flow| FlowChange::removal(flow, reason)).collect()
     }
 
@@ -200,7 +207,10 @@ impl Plan<'_> {
     pub fn remove_learned(&self, orphans: &[(u64, u8)]) -> Vec<FlowChange> {
         let mut changes = Vec::new();
         for (cookie, table) in orphans.iter().filter(|(_, table)| *table < limit::TABLES) {
-            let flows = self.tables.table(*table).flows.iter().filter(|flow| flow.cookie == *cookie);
+            if self.tables.with_cookie(*table, *cookie) == 0 {
+                continue;
+            }
+            let flows = self.tables.flows(*table).filter(|flow| flow.cookie == *cookie);
             changes.extend(flows.map(|flow| FlowChange::removal(flow, RemovedReason::Delete)));
         }
         changes

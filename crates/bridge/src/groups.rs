@@ -80,7 +80,7 @@ impl Plan<'_> {
     /// Adds a group, or changes it.
     fn put(&self, id: u32, kind: GroupKind, buckets: &[Bucket], selection: &Selection) -> Result<Vec<Change>, Error> {
         let old = self.tables.group(id);
-        if old.is_none() && self.tables.groups().len() >= limit::GROUPS {
+        if old.is_none() && self.tables.group_count() >= limit::GROUPS {
             return Err(Error::new(ErrorKind::GmfcOutOfGroups, format!("there are {} groups", limit::GROUPS)));
         }
         // Counts of buckets that stay are kept.
@@ -132,7 +132,7 @@ impl Plan<'_> {
                     "a bucket of a fast failover group watches a port or group",
                 ));
             }
-            self.admit.list(self.tables, &bucket.actions)?;
+            self.admit.list(&self.tables, &bucket.actions)?;
         }
         Ok(())
     }

@@ -2,6 +2,15 @@
 
 use openflow::message::{PortStats, Queue, QueueStats};
 
+/// Why a frame is not taken.
+#[derive(Debug)]
+pub enum NotInjected {
+    /// Too many wait to be taken. The frame, for another try.
+    Busy(Vec<u8>),
+    /// Nothing takes it: why.
+    Failed(String),
+}
+
 /// The switch around a bridge. Called by connections and [`crate::Bridge::tick`], never by workers but for [`Host::wake`] and
 /// [`Host::now_us`].
 pub trait Host: Send + Sync {
@@ -11,8 +20,8 @@ pub trait Host: Send + Sync {
     /// Sends a frame through the pipeline as if it had come by `in_port`, beginning at `start` (`abi::flows::Arrival::start`).
     ///
     /// # Errors
-    /// If nothing takes it: why.
-    fn inject(&self, frame: Vec<u8>, in_port: u32, start: u64) -> Result<(), String>;
+    /// Why it is not taken.
+    fn inject(&self, frame: Vec<u8>, in_port: u32, start: u64) -> Result<(), NotInjected>;
 
     /// A port's counts. `None` if there is no such port.
     fn port_stats(&self, port: u32) -> Option<PortStats>;

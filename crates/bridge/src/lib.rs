@@ -39,13 +39,14 @@ pub mod tables;
 mod testing;
 pub mod trace;
 pub mod translate;
+mod view;
 pub mod vm;
 
 pub use bridge::{Bridge, BridgeOptions};
 pub use connection::{Connection, ConnectionOptions};
 pub use controllers::PacketInEvent;
 pub use flow_mod::Origin;
-pub use host::Host;
+pub use host::{Host, NotInjected};
 
 /// The protocols of a bridge for which nobody names others: `p4/openflow.p4`.
 pub const PROTOCOLS: &str = include_str!("../p4/openflow.p4");

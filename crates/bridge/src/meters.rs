@@ -23,7 +23,7 @@ impl Plan<'_> {
             MeterCommand::Add if old.is_some() => {
                 Err(Error::new(ErrorKind::MmfcMeterExists, format!("meter {id} exists")))
             }
-            MeterCommand::Add if self.tables.meters().len() >= limit::METERS => {
+            MeterCommand::Add if self.tables.meter_count() >= limit::METERS => {
                 Err(Error::new(ErrorKind::MmfcOutOfMeters, format!("there are {} meters", limit::METERS)))
             }
             MeterCommand::Modify if old.is_none() => {

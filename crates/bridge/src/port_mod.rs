@@ -9,7 +9,7 @@ use openflow::{Error, ErrorKind};
 impl Plan<'_> {
     /// What a port mod changes (OpenFlow 1.3.5, 7.3.4.3).
     pub fn port_mod(&self, request: &PortMod) -> Result<Vec<Change>, Error> {
-        let Some(old) = self.tables.ports().get(request.port) else {
+        let Some(old) = self.tables.port(request.port) else {
             return Err(Error::new(ErrorKind::PmfcBadPort, format!("there is no port {}", request.port)));
         };
         if old.address != request.address {

@@ -3,15 +3,18 @@
 use crate::bridge::Bridge;
 use crate::change::Change;
 use crate::controllers::{Endpoint, Event, Kind};
+use crate::features::table_features;
 use crate::flow_mod::{ALL_TABLES, Origin, Plan};
 use crate::ports::config;
 use crate::tables::{limit, table_config};
-use openflow::message::{Framed, PortMod, Role, RoleRequest};
+use openflow::message::{Framed, PortMod, Role, RoleRequest, TableFeatures};
 use openflow::{Error, ErrorKind, Message, Version};
 use std::sync::Arc;
 
 /// `OFPCRR_MASTER_REQUEST`: another controller became master.
 const MASTER_REQUEST: u8 = 0;
+/// `OFPTFC_MODIFY`, behind `OFPTFC_REPLACE`; before 1.5 there is no command.
+const MODIFY: u8 = 1;
 
 impl Plan<'_> {
     /// What a table mod changes (OpenFlow 1.4.1, 7.3.4.1). Before 1.4 its bits mean nothing.
@@ -36,9 +39,9 @@ impl Plan<'_> {
         {
             return Err(Error::new(ErrorKind::BpcBadValue, format!("vacancy from {down} to {up}")));
         }
-        let tables = self.tables.iter().filter(|(number, _)| table == ALL_TABLES || table == *number);
-        let changes = tables.map(|(number, table)| {
-            let old = table.settings.clone();
+        let tables = (0..limit::TABLES).filter(|number| table == ALL_TABLES || table == *number);
+        let changes = tables.map(|number| {
+            let old = self.tables.settings(number).clone();
             let mut new = old.clone();
             new.config = bits;
             new.vacancy = vacancy.unwrap_or(old.vacancy);
@@ -46,9 +49,45 @@ impl Plan<'_> {
         });
         Ok(changes.collect())
     }
+
+    /// What a request that configures tables changes (1.3.5, 7.3.5.5.1; 1.5.1, 7.3.5.18.1): their names. A table does everything
+    /// that every table can, so a request for at most that is granted, and tables that it leaves out keep theirs.
+    pub fn table_features(&self, request: &[TableFeatures], version: Version) -> Result<Vec<Change>, Error> {
+        let refuse = |kind, why: String| Err(Error::new(kind, why));
+        let mut changes = Vec::with_capacity(request.len());
+        for (i, wanted) in request.iter().enumerate() {
+            let number = wanted.table;
+            if number >= limit::TABLES {
+                return refuse(ErrorKind::TffcBadTable, format!("there is no table {number}"));
+            }
+            if request[..i].iter().any(|other| other.table == number) {
+                return refuse(ErrorKind::NxtffcDupTable, format!("table {number} twice"));
+            }
+            if wanted.command > MODIFY {
+                return refuse(ErrorKind::TffcEperm, "tables cannot be enabled and disabled".into());
+            }
+            let settings = self.tables.settings(number);
+            let can = table_features(number, settings, self.admit.fields(), &self.admit.capabilities, version);
+            if let Some(what) = can.lacks(wanted) {
+                return refuse(ErrorKind::TffcEperm, format!("table {number} cannot have other {what}"));
+            }
+            let old = settings.clone();
+            let new = crate::tables::TableSettings { name: wanted.name.clone(), ..old.clone() };
+            changes.push(Change::Settings { table: number, old, new });
+        }
+        Ok(changes)
+    }
 }
 
 impl Bridge {
+    /// Configures tables by their features.
+    ///
+    /// # Errors
+    /// The request's error; nothing has changed then.
+    pub(crate) fn set_table_features(&self, request: &[TableFeatures], version: Version) -> Result<(), Error> {
+        self.change(&Origin::SWITCH, |plan| plan.table_features(request, version))
+    }
+
     /// Changes a port's configuration.
     ///
     /// # Errors
@@ -82,10 +121,10 @@ impl Bridge {
     /// Sets how many flows a table holds at most; `None` for [`limit::FLOWS_PER_TABLE`]. Flows beyond stay.
     pub fn set_max_flows(&self, table: u8, max: Option<u32>) {
         let _ = self.change(&Origin::SWITCH, |plan| {
-            let Some((_, found)) = plan.tables.iter().find(|(number, _)| *number == table) else {
+            if table >= limit::TABLES {
                 return Ok(Vec::new());
-            };
-            let old = found.settings.clone();
+            }
+            let old = plan.tables.settings(table).clone();
             let new = crate::tables::TableSettings { max_flows: max, ..old.clone() };
             Ok(vec![Change::Settings { table, old, new }])
         });

@@ -74,8 +74,8 @@ impl Answer {
                 let table = *next;
                 *next += 1;
                 let (fields, capabilities) = (bridge.fields(), &bridge.admit.capabilities);
-                let features =
-                    features::table_features(table, bridge.tables().table(table), fields, capabilities, version);
+                let settings = bridge.tables().table(table).settings.clone();
+                let features = features::table_features(table, &settings, fields, capabilities, version);
                 (Reply::TableFeatures(vec![features]), *next < limit::TABLES)
             }
             Answer::Groups(groups) => {
@@ -156,7 +156,7 @@ pub(crate) fn flow_entry(flow: &Flow, now_us: u64, has_instructions: bool) -> Fl
 
 impl Bridge {
     /// Answers a request.
-    pub(crate) fn multipart(&self, endpoint: &Endpoint, request: Request) -> Result<Answer, Error> {
+    pub(crate) fn multipart(&self, endpoint: &Endpoint, request: Request, version: Version) -> Result<Answer, Error> {
         Ok(match request {
             Request::Desc => Answer::Whole(Reply::Desc(self.options.desc.clone())),
             Request::Flow(filter) => Answer::Flows { flows: self.select(&filter)?, is_brief: false },
@@ -175,10 +175,12 @@ impl Bridge {
                 self.host.sync_counts();
                 Answer::Whole(Reply::Table(table_stats(&self.tables())))
             }
-            Request::TableFeatures(new) if !new.is_empty() => {
-                return Err(Error::new(ErrorKind::TffcEperm, "tables' features cannot be set"));
+            Request::TableFeatures(new) => {
+                if !new.is_empty() {
+                    self.set_table_features(&new, version)?;
+                }
+                Answer::TableFeatures(0)
             }
-            Request::TableFeatures(_) => Answer::TableFeatures(0),
             Request::TableDesc => Answer::Whole(table_descs(&self.tables())),
             Request::PortStats { port } => Answer::Whole(Reply::PortStats(self.port_stats(port)?)),
             Request::PortDesc { port } => {

@@ -90,10 +90,17 @@ pub struct Table {
     generation: u64,
 }
 
+impl TableSettings {
+    /// Most flows, by default [`limit::FLOWS_PER_TABLE`].
+    pub fn max_flows(&self) -> usize {
+        self.max_flows.map_or(limit::FLOWS_PER_TABLE, |max| (max as usize).min(limit::FLOWS_PER_TABLE))
+    }
+}
+
 impl Table {
     /// Most flows.
     pub fn max_flows(&self) -> usize {
-        self.settings.max_flows.map_or(limit::FLOWS_PER_TABLE, |max| (max as usize).min(limit::FLOWS_PER_TABLE))
+        self.settings.max_flows()
     }
 
     /// Free room in percent, rounded down.

@@ -10,7 +10,7 @@ use common::{Controller, bridge, by, flow_mod, flows, matching, output, told};
 use openflow::message::{
     BundleControl, FlowCommand, FlowFilter, FlowMod, FlowMonitor, FlowUpdate, Framed, GroupCommand, GroupKind,
     GroupMod, MonitorCommand, PacketIn, PacketOut, PortMod, PortReason, RemovedReason, Reply, Request, Role,
-    RoleRequest, Selection, SwitchConfig, UpdateEvent, monitor_flag,
+    RoleRequest, Selection, SwitchConfig, TableFeatures, UpdateEvent, monitor_flag,
 };
 use openflow::wire::{self, Formats};
 use openflow::{Action, Bucket, ErrorKind, Instructions, Match, Message, Version};
@@ -298,6 +298,52 @@ fn every_multipart_request_has_an_answer() {
     assert_eq!(error_of(&unknown), Some(ErrorKind::BrcBadPort));
 }
 
+#[test]
+fn tables_are_configured_by_what_they_have() {
+    let (bridge, _) = bridge();
+    for version in [V13, V14, V15] {
+        let mut controller = Controller::new(&bridge, version);
+        let mut ask = |tables: Vec<TableFeatures>| {
+            let replies = controller.ask(Message::Multipart(Request::TableFeatures(tables)));
+            let error = error_of(&replies);
+            let all = replies.into_iter().filter_map(|reply| match reply {
+                Message::MultipartReply { reply: Reply::TableFeatures(tables), .. } => Some(tables),
+                _ => None,
+            });
+            error.map_or_else(|| Ok(all.flatten().collect::<Vec<_>>()), Err)
+        };
+        let all = ask(Vec::new()).unwrap();
+        let (fourth, name) = (all[4].clone(), format!("acl-{version:?}"));
+        let named = TableFeatures { name: name.clone(), ..fourth.clone() };
+        // Less than a table can is granted; the reply says what it can.
+        let less = TableFeatures {
+            max: 10,
+            next: [vec![5, 7], vec![5]],
+            matches: named.matches[..2].to_vec(),
+            ..named.clone()
+        };
+        for request in [named.clone(), less] {
+            let after = ask(vec![request]).unwrap();
+            assert_eq!((after.len(), &after[4], &after[5]), (all.len(), &named, &all[5]), "{version:?}");
+        }
+        let refused = [
+            (vec![TableFeatures { max: fourth.max + 1, ..fourth.clone() }], ErrorKind::TffcEperm),
+            (vec![TableFeatures { next: [vec![4], Vec::new()], ..fourth.clone() }], ErrorKind::TffcEperm),
+            (vec![TableFeatures { table: limit::TABLES, ..fourth.clone() }], ErrorKind::TffcBadTable),
+            (vec![fourth.clone(), fourth.clone()], ErrorKind::NxtffcDupTable),
+            // A table that must not be configured: those before it are not either.
+            (vec![fourth.clone(), TableFeatures { table: 253, ..fourth.clone() }], ErrorKind::TffcEperm),
+        ];
+        for (request, error) in refused {
+            assert_eq!(ask(request).unwrap_err(), error, "{version:?}");
+        }
+        assert_eq!(ask(Vec::new()).unwrap()[4].name, name);
+        if version == V15 {
+            assert_eq!(ask(vec![TableFeatures { command: 3, ..fourth }]).unwrap_err(), ErrorKind::TffcEperm);
+        }
+    }
+}
+
 fn packet(reason: u8) -> PacketInEvent {
     PacketInEvent {
         controller: 0,
@@ -406,6 +452,48 @@ fn nothing_waits_for_packets_that_are_not_taken() {
     assert_eq!(ask(Message::Resume(resume)), None);
     assert_eq!(bridge.pending.len(), 3);
     assert!(host.injected.lock().unwrap().iter().all(|(_, in_port, start)| *in_port == 1 && *start != rest));
+}
+
+#[test]
+fn packet_outs_wait_for_room() {
+    let (bridge, host) = bridge();
+    let mut controller = Controller::with(&bridge, V14, ConnectionOptions::default());
+    let out = |number: u8| {
+        let actions = vec![Action::Output { port: 2, max_len: 0 }];
+        PacketOut { buffer: u32::MAX, fields: Match::any(), in_port: 1, actions, frame: vec![number; 60] }
+    };
+    let bundle = |kind| Message::BundleControl { bundle: 1, kind, flags: 0 };
+    let mut requests: Vec<Message> = (0..5).map(|number| Message::PacketOut(out(number))).collect();
+    requests.push(bundle(BundleControl::OpenRequest));
+    for number in 5..9 {
+        let message = Box::new(Framed { version: V14, xid: 0, message: Message::PacketOut(out(number)) });
+        requests.push(Message::BundleAdd { bundle: 1, flags: 0, message });
+    }
+    requests.push(bundle(BundleControl::CommitRequest));
+    requests.push(Message::BarrierRequest);
+    *host.room.lock().unwrap() = Some(3);
+    let mut answers = Vec::new();
+    for request in requests {
+        controller.send(0, request);
+        answers.extend(controller.read());
+    }
+    let has_barrier = |answers: &[Framed]| answers.iter().any(|framed| framed.message == Message::BarrierReply);
+    assert_eq!((host.injected.lock().unwrap().len(), has_barrier(&answers)), (3, false));
+    assert!(controller.connection.is_stalled() && !controller.connection.wants_input());
+    // Silence of a controller that is not read says nothing.
+    host.now_us.store(60_000_000, Ordering::Relaxed);
+    for room in [1, 3, 1] {
+        *host.room.lock().unwrap() = Some(room);
+        controller.connection.poll(60_000_000);
+        answers.extend(controller.read());
+        assert!(controller.connection.is_stalled() && !controller.connection.is_closed() && !has_barrier(&answers));
+    }
+    *host.room.lock().unwrap() = None;
+    controller.connection.poll(60_000_000);
+    answers.extend(controller.read());
+    assert!(!controller.connection.is_stalled() && controller.connection.wants_input() && has_barrier(&answers));
+    let sent: Vec<u8> = host.injected.lock().unwrap().iter().map(|(frame, ..)| frame[0]).collect();
+    assert_eq!(sent, (0..9).collect::<Vec<u8>>());
 }
 
 #[test]

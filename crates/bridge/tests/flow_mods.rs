@@ -168,6 +168,31 @@ fn overlap_is_checked_among_flows_of_one_priority() {
 }
 
 #[test]
+fn a_flow_that_is_learned_anew_keeps_its_age() {
+    let (bridge, host) = bridge();
+    let learned = FlowMod { cookie: 5, ..flow_mod(Add, Match::any(), 1, output(1)) };
+    let ages = |bridge: &bridge::Bridge| {
+        let tables = bridge.tables();
+        let flow = tables.table(0).flows.iter().next().unwrap();
+        (flow.created_us, flow.modified_us)
+    };
+    for (now_us, request, created_us) in [
+        (1, &learned, 1),
+        (2_000_000, &learned, 1),
+        (4_000_000, &FlowMod { cookie: 6, ..learned.clone() }, 4_000_000),
+        (6_000_000, &FlowMod { instructions: output(2), ..learned.clone() }, 6_000_000),
+    ] {
+        host.now_us.store(now_us, std::sync::atomic::Ordering::Relaxed);
+        bridge.flow_mod(request, &bridge::Origin::SWITCH).unwrap();
+        assert_eq!(ages(&bridge), (created_us, now_us));
+    }
+    // A controller's flow mod makes another flow.
+    host.now_us.store(8_000_000, std::sync::atomic::Ordering::Relaxed);
+    bridge.flow_mod(&FlowMod { instructions: output(2), ..learned }, &by(V13)).unwrap();
+    assert_eq!(ages(&bridge), (8_000_000, 8_000_000));
+}
+
+#[test]
 fn a_full_table_refuses_or_evicts() {
     let (bridge, _) = bridge();
     // The limit is too large to be reached here; eviction is not tied to it when settings say less.

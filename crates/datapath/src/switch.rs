@@ -452,17 +452,17 @@ impl Switch {
 
     /// The same, through any device's pipeline.
     pub fn inject_into(&self, device: u64, port: u32, frame: Vec<u8>) -> Result<(), SwitchError> {
-        self.inject_at(device, port, 0, frame)
+        self.inject_at(device, port, 0, frame).map_err(|(error, _)| error)
     }
 
-    /// The same, where the device's flow processor begins at `start` ([`abi::flows::Arrival::start`]).
-    pub fn inject_at(&self, device: u64, port: u32, start: u64, frame: Vec<u8>) -> Result<(), SwitchError> {
+    /// The same, where the device's flow processor begins at `start` ([`abi::flows::Arrival::start`]). Gives back what is not taken.
+    pub fn inject_at(&self, device: u64, port: u32, start: u64, frame: Vec<u8>) -> Result<(), (SwitchError, Vec<u8>)> {
         if self.pipeline_of(device).is_none() {
-            return Err(SwitchError::NoProgram);
+            return Err((SwitchError::NoProgram, frame));
         }
         let mailbox = &self.mailboxes[0];
         if mailbox.waiting() >= INJECT_MAX {
-            return Err(SwitchError::Busy);
+            return Err((SwitchError::Busy, frame));
         }
         mailbox.post(Command::Inject(Injected { device, port, start, frame }));
         Ok(())

@@ -33,8 +33,8 @@ impl Host for Clock {
     fn now_us(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
-    fn inject(&self, _: Vec<u8>, _: u32, _: u64) -> Result<(), String> {
-        Err("no packet-outs here".to_string())
+    fn inject(&self, _: Vec<u8>, _: u32, _: u64) -> Result<(), bridge::NotInjected> {
+        Err(bridge::NotInjected::Failed("no packet-outs here".to_string()))
     }
     fn port_stats(&self, _: u32) -> Option<PortStats> {
         None
@@ -343,7 +343,7 @@ fn by_port(sent: Vec<Sent>) -> Vec<Vec<Vec<u8>>> {
 fn machine_code_and_the_cache_do_what_the_interpreter_does() {
     let rounds = std::env::var("SLUICE_ROUNDS").map_or(6, |rounds| rounds.parse().expect("SLUICE_ROUNDS is a number"));
     let program = program();
-    let (mut sent, mut cached, mut accepted) = (0, 0, 0);
+    let (mut sent, mut cached, mut known, mut accepted) = (0, 0, 0, 0);
     for seed in 0..rounds {
         let mut rng = Random::new(seed);
         let mut engines = [
@@ -377,8 +377,14 @@ fn machine_code_and_the_cache_do_what_the_interpreter_does() {
                 });
                 sent += got[0].iter().map(Vec::len).sum::<usize>();
                 for (engine, of_it) in engines.iter().zip(&got) {
+                    // What the cache knows leaves at once, and so what lies between goes in smaller batches: frames that need a second
+                    // pass leave behind fewer others.
+                    let [mut of_it, mut wanted] = [of_it.clone(), got[0].clone()];
+                    if engine.name.contains("cached") {
+                        [&mut of_it, &mut wanted].into_iter().flatten().for_each(|sent| sent.sort());
+                    }
                     assert_eq!(
-                        of_it, &got[0],
+                        of_it, wanted,
                         "seed {seed}, change {change}, burst {burst}, port {port}: {} sends {frames:02x?}",
                         engine.name
                     );
@@ -390,9 +396,10 @@ fn machine_code_and_the_cache_do_what_the_interpreter_does() {
             }
         }
         cached += engines[2].flows.stats().iter().map(|(_, stats)| stats.exact_hits + stats.megaflow_hits).sum::<u64>();
+        known += engines[2].flows.stats().iter().map(|(_, stats)| stats.frame_hits).sum::<u64>();
     }
     assert!(
-        sent > 100 * rounds as usize && cached > 200 * rounds && accepted > 20 * rounds as u32,
-        "{sent} {cached} {accepted}"
+        sent > 100 * rounds as usize && cached > 100 * rounds && known > 10 * rounds && accepted > 20 * rounds as u32,
+        "{sent} {cached} {known} {accepted}"
     );
 }

@@ -15,6 +15,7 @@
 //! | `trace_filter` | a filter of `sluice trace` | it is read or refused, and what is read takes any packet or not |
 //! | `vhost` | a vhost-user front end's messages, or a ring's memory (`pktio_vhost::fuzz`) | nothing but the guest's memory is touched, with bounded work |
 //! | `memif` | what a memif peer writes and says (`pktio_memif::fuzz`) | bursts end, and touch nothing but the peer's memory |
+//! | `openflow` | which version and formats, then what an OpenFlow controller sends | messages are refused, or written as they were read; a bridge's answers can be read, and are bounded |
 //! | `thrift` | what a thrift client sends (`thrift_service::fuzz`) | calls are read within bounds or refused, and written as they were read |
 //!
 //! A body panics when what must hold does not. The same bytes do the same every time, whatever ran before in the process.
@@ -40,7 +41,7 @@ use stf::{Setup, Target};
 pub type Body = fn(&[u8]);
 
 /// The targets.
-pub const TARGETS: [(&str, Body); 14] = [
+pub const TARGETS: [(&str, Body); 15] = [
     ("p4_source", p4_source),
     ("bmv2_json", bmv2_json),
     ("ir_text", ir_text),
@@ -55,6 +56,7 @@ pub const TARGETS: [(&str, Body); 14] = [
     ("vhost", vhost),
     ("memif", memif),
     ("thrift", thrift),
+    ("openflow", crate::controller::fuzz),
 ];
 
 /// Every word and sign of the language.
@@ -419,6 +421,8 @@ pub fn seeds() -> Vec<(&'static str, String, Vec<u8>)> {
     all.extend(damages.map(|(i, bytes)| ("state_files", i.to_string(), bytes)));
     let peers = pktio_memif::fuzz_seeds().into_iter().enumerate();
     all.extend(peers.map(|(i, bytes)| ("memif", i.to_string(), bytes)));
+    let controllers = crate::controller::seeds().into_iter().enumerate();
+    all.extend(controllers.map(|(i, bytes)| ("openflow", i.to_string(), bytes)));
     let calls = thrift_service::fuzz::seeds().into_iter().enumerate();
     all.extend(calls.map(|(i, bytes)| ("thrift", i.to_string(), bytes)));
     let filters = FILTER_SEEDS.iter().enumerate();

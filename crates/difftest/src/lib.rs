@@ -12,11 +12,13 @@
 //! compared this way and are refused.
 //!
 //! [`source`] does it with generated programs too. [`fuzz`] holds what the fuzz targets run, [`mangle`] breaks any
-//! program and has it compiled. [`p4rt`] asks the control plane what a controller might.
+//! program and has it compiled. [`p4rt`] asks the control plane what a controller might, [`controller`]
+//! a bridge what an OpenFlow controller might.
 //!
 //! Tests: `tests/every_program.rs` (a million packets over all programs of the tree), `tests/generated.rs` (generated
 //! programs).
 
+pub mod controller;
 pub mod fuzz;
 pub mod generate;
 pub mod mangle;

@@ -3,10 +3,10 @@
 use crate::generate::{Change, Dice, changes, packet};
 use crate::seed::Subject;
 use abi::PipelineState;
-use anyhow::{Result, anyhow};
+use anyhow::{Context, Result, anyhow};
 use base::entry::TableEntry;
 use base::ids::TableId;
-use datapath::{EngineKind, Local, Sent, Specialise};
+use datapath::{CacheUse, EngineKind, Local, Sent, Specialise};
 use ir::Program;
 use std::sync::Arc;
 use stf::{Setup, Target};
@@ -36,10 +36,15 @@ pub struct Totals {
     pub sent: u64,
     /// Table entries installed.
     pub entries: u64,
+    /// Packets of which the flow cache knew what the pipeline does.
+    pub known: u64,
 }
 
 /// The engine that is compiled again for the tables as they are, now and then.
 const RECOMPILED: &str = "recompiled jit";
+
+/// The engine with a flow cache.
+const CACHED: &str = "cached jit";
 
 struct Engine {
     name: &'static str,
@@ -68,7 +73,15 @@ fn one_round(subject: &Subject, seed: u64, totals: &mut Totals) -> Result<Option
         load("jit", &subject.optimised, EngineKind::Machine)?,
         load("staged", &subject.optimised, EngineKind::Staged)?,
         load(RECOMPILED, &subject.optimised, EngineKind::Machine)?,
+        load(CACHED, &subject.optimised, EngineKind::Machine)?,
     ];
+    let cached = engines.iter().find(|e| e.name == CACHED).map(|e| Arc::clone(e.local.pipeline()));
+    let cached = cached.expect("it is in the list");
+    let cache = cached.flow_cache();
+    if let Some(cache) = cache {
+        cache.set_use(CacheUse::Always).context("no thread")?;
+    }
+    let mut again: Option<(u32, Vec<Vec<u8>>)> = None;
     // Every other round keeps the script's own entries below the generated ones.
     let with_setup = dice.one_in(2) || subject.raw.tables.iter().any(|t| t.implementation.is_some());
     let list = changes(subject, &mut dice);
@@ -90,11 +103,18 @@ fn one_round(subject: &Subject, seed: u64, totals: &mut Totals) -> Result<Option
 
     let mut left = PACKETS;
     while left > 0 {
-        let (port, first) = packet(subject, &mut dice);
-        let more = dice.below(BATCH.min(left));
-        let mut frames = vec![first];
-        frames.extend((0..more).map(|_| packet(subject, &mut dice).1));
-        left -= frames.len();
+        // Some twice: what the cache has seen, with the same tables or others.
+        let (port, frames) = again.take().unwrap_or_else(|| {
+            let (port, first) = packet(subject, &mut dice);
+            let more = dice.below(BATCH.min(left));
+            let mut frames = vec![first];
+            frames.extend((0..more).map(|_| packet(subject, &mut dice).1));
+            if dice.one_in(2) {
+                again = Some((port, frames.clone()));
+            }
+            (port, frames)
+        });
+        left = left.saturating_sub(frames.len());
         if dice.one_in(4) {
             // A few at a time: tables as the code was made for, and others.
             let mut list = changes(subject, &mut dice);
@@ -120,6 +140,9 @@ fn one_round(subject: &Subject, seed: u64, totals: &mut Totals) -> Result<Option
             engine.local.advance_us(37);
             outcomes.push(engine.local.receive_batch(port, &views).ok_or(anyhow!("a frame is too long"))?);
         }
+        if let Some(cache) = cache {
+            cache.trace_waiting();
+        }
         totals.packets += frames.len() as u64;
         totals.sent += outcomes[0].len() as u64;
         for (engine, outcome) in engines.iter().zip(&outcomes).skip(1) {
@@ -128,6 +151,7 @@ fn one_round(subject: &Subject, seed: u64, totals: &mut Totals) -> Result<Option
             }
         }
     }
+    totals.known += cache.map_or(0, |cache| cache.stats().iter().map(|(_, stats)| stats.hits).sum());
     let seen: Vec<Vec<String>> = engines.iter().map(|e| visible_state(&e.local)).collect();
     for (engine, state) in engines.iter().zip(&seen).skip(1) {
         if let Some((a, b)) = seen[0].iter().zip(state).find(|(a, b)| a != b) {

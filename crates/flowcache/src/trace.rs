@@ -128,7 +128,8 @@ impl Tracer {
         }
         let mut path = self.trace_with(frame, port, Some(tables), &mut |run| self.unicast(run))?;
         if path.fate == Fate::Drop(None) {
-            path.fate = Fate::Drop(self.cx.program.drops.iter().position(|name| name == INGRESS_DROP).map(|i| i as u32));
+            path.fate =
+                Fate::Drop(self.cx.program.drops.iter().position(|name| name == INGRESS_DROP).map(|i| i as u32));
         }
         Ok(path)
     }

@@ -6,7 +6,7 @@ mod common;
 use abi::PipelineState;
 use base::Bits;
 use base::entry::{ActionCall, CounterValue, EntryAction, KeyMatch, MatchKind, TableEntry};
-use common::{Outcome, PORT, apply, compile, left_out, matches, rounds};
+use common::{Outcome, PORT, compile, left_out, matches, rewritten, rounds};
 use flowcache::path::Step;
 use flowcache::trace::{Entries, Fate, Place, Traced, Tracer, Untraceable};
 use interp::{Interp, SeededHost};
@@ -86,7 +86,7 @@ impl Switch {
                 continue;
             }
             let seen = seen.get(&of.name).map(Vec::as_slice).unwrap_or_default();
-            for _ in 0..random.below(12) {
+            for _ in 0..random.below(8) {
                 if let Some(entry) = entry(&self.program, table, seen, random) {
                     // One that is there already stays.
                     let _ = self.interp.state().insert(table, &entry);
@@ -191,7 +191,7 @@ impl Switch {
         let expected = self.run(frame, None);
         let got = match path.fate {
             Fate::Drop(_) => Outcome::Dropped,
-            Fate::Send(port) => Outcome::Sent(port, apply(&path.rewrite, frame).expect("it fits")),
+            Fate::Send(port) => Outcome::Sent(port, rewritten(&path.rewrite, frame)),
         };
         assert!(
             got == expected,
@@ -246,11 +246,14 @@ struct Totals {
 }
 
 fn round(switch: &mut Switch, frames: &[Vec<u8>], random: &mut Random, totals: &mut Totals) {
-    let mut seen = BTreeMap::new();
-    for frame in frames {
-        switch.run(frame, Some(&mut seen));
+    // What an entry makes of a packet is the key of the next table.
+    for _ in 0..3 {
+        let mut seen = BTreeMap::new();
+        for frame in frames {
+            switch.run(frame, Some(&mut seen));
+        }
+        switch.fill(&seen, random);
     }
-    switch.fill(&seen, random);
     for frame in frames {
         match switch.trace(frame) {
             Ok(path) => {
@@ -284,6 +287,16 @@ fn paths_of_generated_programs_do_what_the_programs_do() {
     assert!(totals.traced > 100 && totals.sent > 50 && totals.others > 500, "{totals:?}");
 }
 
+/// The packets that an STF script sends.
+fn packets(script: &str) -> Vec<Vec<u8>> {
+    let hex = |line: &str| {
+        let digits: Vec<u8> = line.split_whitespace().skip(2).flat_map(str::bytes).collect();
+        let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
+        digits.chunks(2).map(byte).collect::<Option<Vec<u8>>>()
+    };
+    script.lines().filter(|line| line.starts_with("packet ")).filter_map(hex).collect()
+}
+
 #[test]
 fn paths_of_the_examples_do_what_they_do() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples");
@@ -298,6 +311,8 @@ fn paths_of_the_examples_do_what_they_do() {
             println!("{stem}: does not compile alone");
             continue;
         };
+        let script = std::fs::read_to_string(name.join(format!("{stem}.stf"))).unwrap_or_default();
+        let scripted = packets(&script);
         let mut totals = Totals::default();
         for (i, mut program) in programs.into_iter().enumerate() {
             if program.entry(EntryKind::Ingress).is_none() || program.openflow.is_some() {
@@ -306,7 +321,13 @@ fn paths_of_the_examples_do_what_they_do() {
             left_out(&mut program, false);
             for seed in 0..rounds(2) {
                 let mut random = Random::stream(seed, 20 + i as u64);
-                let frames: Vec<Vec<u8>> = (0..12).map(|_| common::packet(&mut random)).collect();
+                let scripted = |random: &mut Random| match scripted.is_empty() {
+                    true => common::packet(random),
+                    false => random.pick(&scripted).clone(),
+                };
+                let frames: Vec<Vec<u8>> = (0..12)
+                    .map(|_| if random.one_in(4) { common::packet(&mut random) } else { scripted(&mut random) })
+                    .collect();
                 round(&mut Switch::new(program.clone()), &frames, &mut random, &mut totals);
             }
         }

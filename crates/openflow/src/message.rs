@@ -815,6 +815,34 @@ pub struct TableFeatures {
     pub apply_fields: [Vec<FieldId>; 2],
 }
 
+impl TableFeatures {
+    /// What `wanted` has beyond this, by name; `None` if it has at most this.
+    pub fn lacks(&self, wanted: &TableFeatures) -> Option<&'static str> {
+        fn has<T: PartialEq>(of: &[T], wanted: &[T]) -> bool {
+            wanted.iter().all(|one| of.contains(one))
+        }
+        fn have<T: PartialEq>(of: &[Vec<T>; 2], wanted: &[Vec<T>; 2]) -> bool {
+            of.iter().zip(wanted).all(|(of, wanted)| has(of, wanted))
+        }
+        let matches = |(field, has_mask): &(FieldId, bool)| {
+            self.matches.iter().any(|(other, maskable)| other == field && (*maskable || !has_mask))
+        };
+        let checks = [
+            ("max_entries", wanted.max <= self.max),
+            ("metadata", wanted.metadata.0 & !self.metadata.0 == 0 && wanted.metadata.1 & !self.metadata.1 == 0),
+            ("instructions", have(&self.instructions, &wanted.instructions)),
+            ("next tables", have(&self.next, &wanted.next)),
+            ("actions to write", have(&self.write, &wanted.write)),
+            ("actions to apply", have(&self.apply, &wanted.apply)),
+            ("match fields", wanted.matches.iter().all(matches)),
+            ("wildcards", has(&self.wildcards, &wanted.wildcards)),
+            ("fields to write", have(&self.write_fields, &wanted.write_fields)),
+            ("fields to set", have(&self.apply_fields, &wanted.apply_fields)),
+        ];
+        checks.into_iter().find(|(_, has)| !has).map(|(name, _)| name)
+    }
+}
+
 /// A port's counts.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct PortStats {

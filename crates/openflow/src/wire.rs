@@ -195,5 +195,8 @@ fn lacks(version: Version, what: &str) -> Error {
 fn read_text(r: &mut Reader<'_>, len: usize) -> Result<String> {
     let bytes = r.bytes(len)?;
     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(len);
-    Ok(String::from_utf8_lossy(&bytes[..end]).into_owned())
+    // What is no UTF-8 becomes three bytes, for which the field may have no room with its zero.
+    let mut text = String::from_utf8_lossy(&bytes[..end]).into_owned();
+    text.truncate(text.floor_char_boundary(len.saturating_sub(1)));
+    Ok(text)
 }

@@ -13,6 +13,7 @@ mod admin;
 mod host;
 mod programs;
 mod serve;
+mod socket;
 mod standalone;
 
 pub use admin::Admin;
@@ -51,9 +52,10 @@ pub struct OpenFlowArgs {
     /// While no controller is connected: `secure` keeps the flows, `standalone` forwards as a learning switch does.
     #[arg(long, value_name = "MODE", requires = "openflow", default_value = "standalone", value_parser = ["secure", "standalone"])]
     fail_mode: String,
-    /// The flow caches of the bridge and of P4 devices: used as long as they pay, always, or never.
-    #[arg(long, value_name = "WHEN", default_value = "auto", value_parser = parse_use)]
-    cache: Use,
+    /// The flow caches of the bridge and of P4 devices: used as long as they pay (`auto`), `always`, or `never`; by default as
+    /// long as they pay for a bridge, and never for P4 devices.
+    #[arg(long, value_name = "WHEN", value_parser = parse_use)]
+    cache: Option<Use>,
 }
 
 fn parse_use(text: &str) -> Result<Use, String> {
@@ -82,9 +84,9 @@ impl OpenFlowArgs {
     /// When flow caches of P4 devices are used.
     pub fn cache_use(&self) -> CacheUse {
         match self.cache {
-            Use::Auto => CacheUse::Auto,
-            Use::Always => CacheUse::Always,
-            Use::Never => CacheUse::Never,
+            Some(Use::Auto) => CacheUse::Auto,
+            Some(Use::Always) => CacheUse::Always,
+            Some(Use::Never) | None => CacheUse::Never,
         }
     }
 
@@ -121,7 +123,7 @@ impl OpenFlowArgs {
                 is_standalone: self.fail_mode == "standalone",
             },
             datapath: self.datapath_id,
-            cache: self.cache,
+            cache: self.cache.unwrap_or_default(),
         }))
     }
 }

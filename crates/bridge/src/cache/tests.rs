@@ -91,7 +91,7 @@ fn entries_and_masks_are_bounded_and_useful_ones_stay() {
     let at = cache.insert(packet(&useful), translation(&layout, &word, 0), 0, 0, &mut |_| {});
     let mut evicted = 0;
     for i in 0..5000 {
-        Cache::touch(cache.get_mut(at).expect("it is the most useful one"), 64, i);
+        Cache::touch(cache.get_mut(at).expect("it is the most useful one"), 1, 64, i);
         let record = record(i);
         cache.insert(packet(&record), translation(&layout, &word, 0), 0, i, &mut |_| evicted += 1);
         assert!(cache.len() <= *ENTRIES.start());

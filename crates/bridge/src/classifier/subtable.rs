@@ -1,9 +1,10 @@
 //! Flows with one mask.
 
+use super::growing::Growing;
 use super::trie::{Answers, Prefix, Tries};
 use crate::flow::Flow;
 use crate::key::{Consulted, Layout, STAGES, WordTerm, mix};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
@@ -23,7 +24,7 @@ impl Hasher for Keep {
     }
 }
 
-type ByHash<T> = HashMap<u64, T, BuildHasherDefault<Keep>>;
+type ByHash<T> = Growing<u64, T, BuildHasherDefault<Keep>>;
 
 /// A flow, and what its actions say about conjunctions.
 #[derive(Clone, Debug)]
@@ -75,14 +76,14 @@ impl Subtable {
             let stage = layout.word_stage(*word);
             match stages.last_mut() {
                 Some(last) if last.stage == stage => last.end = i + 1,
-                _ => stages.push(Stage { end: i + 1, stage, hashes: HashMap::default() }),
+                _ => stages.push(Stage { end: i + 1, stage, hashes: ByHash::default() }),
             }
         }
         Subtable {
             mask,
             stages,
             prefixes,
-            entries: HashMap::default(),
+            entries: ByHash::default(),
             priorities: BTreeMap::new(),
             seed: layout.seed(),
         }
@@ -127,7 +128,7 @@ impl Subtable {
     pub fn insert(&mut self, terms: &[WordTerm], rule: Rule) -> Option<Arc<Flow>> {
         let values = self.values(terms);
         let hash = self.hash(&values);
-        let entries = self.entries.entry(hash).or_default();
+        let entries = self.entries.entry(hash);
         let priority = rule.flow.priority;
         if let Some(entry) = entries.iter_mut().find(|entry| entry.values == values) {
             let at = entry.rules.partition_point(|other| other.flow.priority > priority);
@@ -140,7 +141,7 @@ impl Subtable {
             let hashes: Vec<u64> = self.hashes(&values).collect();
             let last = self.stages.len().saturating_sub(1);
             for (stage, hash) in self.stages[..last].iter_mut().zip(hashes) {
-                *stage.hashes.entry(hash).or_insert(0) += 1;
+                *stage.hashes.entry(hash) += 1;
             }
         }
         *self.priorities.entry(priority).or_insert(0) += 1;
@@ -187,6 +188,47 @@ impl Subtable {
         entry.rules.iter().find(|rule| rule.flow.priority == priority).map(|rule| &rule.flow)
     }
 
+    /// A flow of this priority that a packet may match which these terms match, and that `is_meant`. A hash says so if the terms have
+    /// all bits of the mask, or all bits of its first stages and no flow has these; else all flows are compared.
+    pub fn overlapping(
+        &self,
+        terms: &[WordTerm],
+        priority: u16,
+        is_meant: &dyn Fn(&Arc<Flow>) -> bool,
+    ) -> Option<&Arc<Flow>> {
+        if !self.priorities.contains_key(&priority) {
+            return None;
+        }
+        let common = |(word, mask): &(u32, u64)| {
+            let term = terms.iter().find(|term| term.word == *word);
+            term.map_or((0, 0), |term| (term.mask & mask, term.value & mask))
+        };
+        let common: Box<[(u64, u64)]> = self.mask.iter().map(common).collect();
+        let of_priority = |entry: &'_ Entry| {
+            entry.rules.iter().position(|rule| rule.flow.priority == priority && is_meant(&rule.flow))
+        };
+        let agrees = |entry: &Entry| {
+            entry.values.iter().zip(&common).all(|(value, (mask, wanted))| (value ^ wanted) & mask == 0)
+        };
+        let (mut hash, mut from) = (self.seed, 0);
+        for (i, stage) in self.stages.iter().enumerate() {
+            let is_whole = |at: usize| common[at].0 == self.mask[at].1;
+            if !(from..stage.end).all(is_whole) {
+                break;
+            }
+            hash = common[from..stage.end].iter().fold(hash, |hash, (_, value)| mix(hash, *value));
+            from = stage.end;
+            if i + 1 < self.stages.len() && stage.hashes.get(&hash).is_none() {
+                return None;
+            }
+        }
+        let found = |entry| of_priority(entry).map(|at| &entry.rules[at].flow);
+        if from == self.mask.len() {
+            return self.entries.get(&hash)?.iter().filter(|entry| agrees(entry)).find_map(found);
+        }
+        self.entries.values().flatten().filter(|entry| agrees(entry)).find_map(found)
+    }
+
     /// The flows that a record matches, the highest priority first. Adds the bits that decided.
     pub fn lookup(
         &self,
@@ -207,7 +249,7 @@ impl Subtable {
                 hash = mix(hash, record[*word as usize] & mask);
             }
             from = stage.end;
-            if i + 1 < self.stages.len() && !stage.hashes.contains_key(&hash) {
+            if i + 1 < self.stages.len() && stage.hashes.get(&hash).is_none() {
                 return None;
             }
         }

@@ -116,6 +116,25 @@ fn scan(layout: &Layout, record: &[u64], flows: &[Arc<Flow>], conj_id: FieldId) 
     best
 }
 
+/// Overlaps against a scan; what contradicts itself overlaps with nothing.
+fn check_overlaps(classifier: &Classifier, flows: &[Arc<Flow>], matching: &Match, priority: u16) {
+    let layout = &classifier.layout;
+    let overlaps = |flow: &&Arc<Flow>| {
+        let (Some(one), Some(other)) = (layout.terms(&flow.matching), layout.terms(matching)) else { return false };
+        let same = |word: u32| one.iter().find(|term| term.word == word);
+        flow.priority == priority
+            && other
+                .iter()
+                .all(|term| same(term.word).is_none_or(|same| (same.value ^ term.value) & same.mask & term.mask == 0))
+    };
+    let expected: Vec<&Arc<Flow>> = flows.iter().filter(overlaps).collect();
+    assert_eq!(classifier.overlapping(matching, priority, &|_| true).is_some(), !expected.is_empty(), "{matching:?}");
+    for meant in expected {
+        let found = classifier.overlapping(matching, priority, &|flow| Arc::ptr_eq(flow, meant));
+        assert!(found.is_some_and(|flow| Arc::ptr_eq(flow, meant)));
+    }
+}
+
 fn check_round(seed: u64, max_flows: u64, steps: usize) {
     let layout = Arc::new(Layout::new(&program()).unwrap());
     let conj_id = layout.fields().numbered(CONJ_ID).unwrap();
@@ -139,7 +158,8 @@ fn check_round(seed: u64, max_flows: u64, steps: usize) {
                 }
                 _ => Vec::new(),
             };
-            let new = flow(matching, priority, apply);
+            let mut new = flow(matching, priority, apply);
+            Arc::get_mut(&mut new).expect("nobody else has it").cookie = random.below(3);
             let terms = layout.terms(&new.matching);
             let is_same = |old: &Arc<Flow>| {
                 old.priority == priority
@@ -155,6 +175,9 @@ fn check_round(seed: u64, max_flows: u64, steps: usize) {
         }
         assert_eq!(classifier.len(), flows.len());
         assert_eq!(classifier.iter().count(), flows.len());
+        check_overlaps(&classifier, &flows, &random_match(&mut random, &layout), random.below(6) as u16);
+        let cookie = random.below(3);
+        assert_eq!(classifier.with_cookie(cookie), flows.iter().filter(|flow| flow.cookie == cookie).count());
         for _ in 0..4 {
             let record = random_record(&mut random, &layout, &flows);
             consulted.clear();

@@ -174,11 +174,47 @@ struct Node {
     children: [u32; 2],
 }
 
+/// Nodes, in pieces that are never copied.
+#[derive(Debug, Default)]
+struct Nodes {
+    pieces: Vec<Vec<Node>>,
+}
+
+impl Nodes {
+    /// Nodes of a piece.
+    const PIECE: usize = 1024;
+
+    fn len(&self) -> usize {
+        self.pieces.last().map_or(0, |last| (self.pieces.len() - 1) * Nodes::PIECE + last.len())
+    }
+
+    fn push(&mut self, node: Node) {
+        match self.pieces.last_mut().filter(|piece| piece.len() < Nodes::PIECE) {
+            Some(piece) => piece.push(node),
+            None => self.pieces.push(vec![node]),
+        }
+    }
+}
+
+impl std::ops::Index<usize> for Nodes {
+    type Output = Node;
+
+    fn index(&self, at: usize) -> &Node {
+        &self.pieces[at / Nodes::PIECE][at % Nodes::PIECE]
+    }
+}
+
+impl std::ops::IndexMut<usize> for Nodes {
+    fn index_mut(&mut self, at: usize) -> &mut Node {
+        &mut self.pieces[at / Nodes::PIECE][at % Nodes::PIECE]
+    }
+}
+
 /// A trie of prefixes.
 #[derive(Debug)]
 pub struct Trie {
     width: u32,
-    nodes: Vec<Node>,
+    nodes: Nodes,
     free: Vec<u32>,
 }
 
@@ -195,7 +231,9 @@ impl Trie {
     /// No prefixes of values of `width` bits.
     pub fn new(width: u32) -> Trie {
         let root = Node { bits: 0, len: 0, count: 0, children: [NONE; 2] };
-        Trie { width, nodes: vec![root], free: Vec::new() }
+        let mut nodes = Nodes::default();
+        nodes.push(root);
+        Trie { width, nodes, free: Vec::new() }
     }
 
     fn add_node(&mut self, node: Node) -> u32 {

@@ -49,9 +49,10 @@ impl Connection {
                 {
                     let state = self.bridge.state();
                     let tables = self.bridge.tables();
-                    self.bridge.plan(&tables, &state, 0).packet_out(&packet)?;
+                    self.bridge.plan(crate::view::View::of(&tables), &state, 0).packet_out(&packet)?;
                 }
-                self.bridge.packet_out(packet);
+                self.waiting.packet_outs.push_back(packet);
+                self.waiting.send(&self.bridge);
             }
             Message::Resume(packet) => {
                 let continuation = packet.continuation.unwrap_or_default();
@@ -60,8 +61,8 @@ impl Connection {
                     start.ok_or_else(|| Error::new(ErrorKind::NxrStale, "the packet does not wait any more"))?;
                 let in_port = self.bridge.fields().named("in_port").and_then(|field| packet.fields.term(field));
                 let in_port = in_port.map_or(0, |term| term.value as u32);
-                let injected = self.bridge.inject(packet.frame, in_port, start);
-                injected.map_err(|why| Error::new(ErrorKind::NxrStale, why))?;
+                let resumed = self.waiting.resume(&self.bridge, (packet.frame, in_port, start));
+                resumed.map_err(|why| Error::new(ErrorKind::NxrStale, why))?;
             }
             Message::FlowMod(request) => self.bridge.flow_mod(&request, &origin)?,
             Message::GroupMod(ref request) => {
@@ -75,7 +76,7 @@ impl Connection {
             Message::PortMod(request) => self.bridge.port_mod(&request, &origin)?,
             Message::TableMod { table, config, vacancy } => self.bridge.table_mod(table, config, vacancy, &origin)?,
             Message::Multipart(request) => {
-                let answer = self.bridge.multipart(&self.endpoint, request)?;
+                let answer = self.bridge.multipart(&self.endpoint, request, version)?;
                 self.answer(xid, bytes, answer);
             }
             Message::RoleRequest(request) => {
@@ -219,7 +220,9 @@ impl Connection {
                 BundleControl::CloseReply
             }
             BundleControl::CommitRequest => {
-                let (result, failed) = self.bundles.commit(&self.bridge, self.endpoint.id, id, flags);
+                let (result, failed) =
+                    self.bundles.commit(&self.bridge, self.endpoint.id, id, flags, &mut self.waiting.packet_outs);
+                self.waiting.send(&self.bridge);
                 if let Some((xid, head, error)) = failed {
                     tracing::debug!("{}: in bundle {id}: {error}", self.options.uri);
                     self.send_error(xid, error.kind, &head);

@@ -74,13 +74,17 @@ impl Translator<'_> {
 
     fn count_learned(&self, learn: &Learn) -> usize {
         let Some(tables) = &self.tables else { return 0 };
-        tables.table(learn.table).flows.iter().filter(|flow| flow.cookie == learn.cookie).count()
+        tables.table(learn.table).flows.with_cookie(learn.cookie)
     }
 
     /// The flow mod that makes the flow.
     fn request(&mut self, learn: &Learn) -> FlowMod {
         let mut terms: BTreeMap<FieldId, (u128, u128)> = BTreeMap::new();
         let mut apply = Vec::new();
+        // First, as Open vSwitch has it.
+        if learn.fin_idle_timeout != 0 || learn.fin_hard_timeout != 0 {
+            apply.push(Action::FinTimeout { idle: learn.fin_idle_timeout, hard: learn.fin_hard_timeout });
+        }
         for spec in &learn.specs {
             match spec {
                 LearnSpec::Match { to, from } => {
@@ -97,9 +101,6 @@ impl Translator<'_> {
                     apply.push(Action::Output { port: to, max_len: NO_BUFFER });
                 }
             }
-        }
-        if learn.fin_idle_timeout != 0 || learn.fin_hard_timeout != 0 {
-            apply.push(Action::FinTimeout { idle: learn.fin_idle_timeout, hard: learn.fin_hard_timeout });
         }
         let mut matching = Match::any();
         terms.into_iter().for_each(|(field, (value, mask))| {

@@ -2,7 +2,7 @@
 #![allow(dead_code)]
 
 use base::ids::SlotId;
-use bridge::{Bridge, BridgeOptions, Connection, ConnectionOptions, Host, Origin};
+use bridge::{Bridge, BridgeOptions, Connection, ConnectionOptions, Host, NotInjected, Origin};
 use ir::{
     Builder, EntryKind, Fate, FieldPart, Intrinsic, MatchField, Op, OpenFlow, Program, StageKind, Table, TableAction,
 };
@@ -88,6 +88,8 @@ pub struct Recorder {
     pub injected: Mutex<Vec<(Vec<u8>, u32, u64)>>,
     /// Takes no frames.
     pub refuses: AtomicBool,
+    /// How many more frames there is room for, if that is bounded.
+    pub room: Mutex<Option<usize>>,
     pub woken: Mutex<Vec<u64>>,
     pub configured: Mutex<Vec<(u32, u32)>>,
 }
@@ -97,9 +99,15 @@ impl Host for Recorder {
         self.now_us.load(Ordering::Relaxed)
     }
 
-    fn inject(&self, frame: Vec<u8>, in_port: u32, start: u64) -> Result<(), String> {
+    fn inject(&self, frame: Vec<u8>, in_port: u32, start: u64) -> Result<(), NotInjected> {
         if self.refuses.load(Ordering::Relaxed) {
-            return Err("nothing takes frames".to_string());
+            return Err(NotInjected::Failed("nothing takes frames".to_string()));
+        }
+        if let Some(room) = &mut *self.room.lock().unwrap() {
+            if *room == 0 {
+                return Err(NotInjected::Busy(frame));
+            }
+            *room -= 1;
         }
         self.injected.lock().unwrap().push((frame, in_port, start));
         Ok(())

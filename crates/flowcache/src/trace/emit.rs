@@ -77,6 +77,9 @@ impl Run<'_> {
                     self.consult_value(&Value::from_part(part));
                 }
             }
+            if self.consulted == *self.known {
+                self.fail(|| "its rewriting needs too many values".to_string());
+            }
         }
         Rewrite { steps: steps.done(), replaced: replaced as u16, head: head as u16, max_len }
     }

@@ -343,13 +343,14 @@ unsafe extern "C" fn hash(
         HashAlgorithm::Crc32Custom,
         HashAlgorithm::Crc16,
         HashAlgorithm::Crc16Custom,
+        HashAlgorithm::CrcCcitt,
         HashAlgorithm::Random,
         HashAlgorithm::Identity,
         HashAlgorithm::Csum16,
         HashAlgorithm::Xor16,
     ]
     .into_iter()
-    .find(|a| *a as u32 == algorithm)
+    .find(|a| a.code() == algorithm)
     .expect("a known algorithm");
     let slice = |at: *const u8, len: usize| {
         if len == 0 {

@@ -186,7 +186,10 @@ pub(crate) fn write(learn: &Learn, is_long: bool, fields: &Fields, out: &mut Vec
 
 fn write_spec(kind: u16, to: Option<Subfield>, from: Source, fields: &Fields, out: &mut Vec<u8>) -> Result<()> {
     let name = |bits: Subfield| -> Result<(u32, u32, u32)> {
-        let (known, offset, bits) = bits_of(bits, Style::Nxm, fields)?;
+        let (known, offset, bits) = match number::in_vlan_tci(bits, fields) {
+            Some(known) => (known, bits.offset, bits.bits),
+            None => bits_of(bits, Style::Nxm, fields)?,
+        };
         if known.number.class == class::EXPERIMENTER {
             return unencodable(format!("`learn` cannot name `{}`", fields.get(known.id).name));
         }

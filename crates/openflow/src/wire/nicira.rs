@@ -11,6 +11,9 @@
 //! | 0x2320 (Nicira) | 1 to 51 | see [`read`] |
 //! | 0x4f4e4600 (ONF) | 3200 | copy-field |
 //! | [`SLUICE`] | 1 | runs a program: 2 bytes of zeros, 32 bits of its id, 64 bits of an argument |
+//!
+//! Clients that do not know our experimenter would refuse a whole reply with such an action in it, so it is written as Nicira's
+//! `note` (ovs-actions(7)): the same bytes from the experimenter on. Both forms are read.
 
 mod kind;
 mod write;
@@ -68,6 +71,23 @@ pub(crate) fn read(
         }
         _ => fail(ErrorKind::BacBadExpType, format!("experimenter {experimenter:#x} has no action {kind}")),
     }
+}
+
+/// Reads a note: text for people, or the action that runs a program.
+fn read_note(r: &mut Reader, actions: &mut Vec<Action>) -> Result<()> {
+    let bytes = r.rest();
+    let Some(mut ours) = bytes.strip_prefix(&SLUICE.to_be_bytes()).map(|rest| Reader::new(rest, ErrorKind::BacBadLen))
+    else {
+        actions.push(Action::Note(bytes.to_vec()));
+        return Ok(());
+    };
+    let kind = ours.u16()?;
+    if kind != RUN_PROGRAM {
+        return fail(ErrorKind::BacBadExpType, format!("a note of {SLUICE:#x} has no action {kind}"));
+    }
+    zeros(ours.bytes(2)?, ErrorKind::BacBadArgument)?;
+    actions.push(Action::Program { id: ours.u32()?, argument: ours.u64()? });
+    zeros(ours.rest(), ErrorKind::BacBadArgument)
 }
 
 /// Whether a version has an action of Nicira's, and the least and most that it is long.
@@ -165,7 +185,7 @@ fn read_nicira(
             zeros(r.rest(), ErrorKind::BacBadSetArgument)?;
             return set(&entry, fields, actions);
         }
-        nxast::NOTE => Action::Note(r.rest().to_vec()),
+        nxast::NOTE => return read_note(r, actions),
         nxast::MULTIPATH => read_multipath(r, fields)?,
         nxast::BUNDLE | nxast::BUNDLE_LOAD => read_bundle(kind == nxast::BUNDLE_LOAD, r, fields)?,
         nxast::OUTPUT_REG => {

@@ -168,6 +168,12 @@ pub(crate) fn number_of(id: FieldId, style: Style, fields: &Fields) -> Option<Kn
     number.map(|number| Known::new(id, number, fields))
 }
 
+/// `NXM_OF_VLAN_TCI`, if these are bits of a VLAN id without the one that says that there is a tag: so Open vSwitch names them.
+pub(crate) fn in_vlan_tci(bits: Subfield, fields: &Fields) -> Option<Known> {
+    let vid = parts(VLAN_TCI, fields)?.pop().filter(|vid| vid.id == bits.field)?;
+    (bits.offset + bits.bits < vid.width).then(|| Known::new(vid.id, VLAN_TCI, fields))
+}
+
 /// A field that is a part of a longer one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Part {

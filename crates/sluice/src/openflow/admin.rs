@@ -222,7 +222,8 @@ impl Admin {
         }
         let worker = |(number, stats): (usize, bridge::processor::CacheStats)| pb::cache_response::Worker {
             number: number as u32,
-            exact_hits: stats.exact_hits,
+            // Of both fronts: of frames, and of records.
+            exact_hits: stats.frame_hits + stats.exact_hits,
             megaflow_hits: stats.megaflow_hits,
             misses: stats.misses,
             bypassed: stats.bypassed,

@@ -1,9 +1,9 @@
 //! What a bridge needs of the switch.
 
 use bridge::processor::Pipeline;
-use bridge::{Bridge, Host};
-use datapath::Switch;
+use bridge::{Bridge, Host, NotInjected};
 use datapath::switch::PortInfo;
+use datapath::{Switch, SwitchError};
 use openflow::message::{Counts, Port, PortStats, Queue, QueueStats};
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -127,8 +127,11 @@ impl Host for SwitchHost {
         self.switch.now_us()
     }
 
-    fn inject(&self, frame: Vec<u8>, in_port: u32, start: u64) -> Result<(), String> {
-        self.switch.inject_at(self.device, in_port, start, frame).map_err(|error| error.to_string())
+    fn inject(&self, frame: Vec<u8>, in_port: u32, start: u64) -> Result<(), NotInjected> {
+        self.switch.inject_at(self.device, in_port, start, frame).map_err(|(error, frame)| match error {
+            SwitchError::Busy => NotInjected::Busy(frame),
+            error => NotInjected::Failed(error.to_string()),
+        })
     }
 
     fn port_stats(&self, port: u32) -> Option<PortStats> {

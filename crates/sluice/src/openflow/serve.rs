@@ -2,6 +2,7 @@
 
 use super::address::{Active, Passive};
 use super::host::SwitchHost;
+use super::socket::{self, SocketFile};
 use super::standalone::{leave, stand_in};
 use anyhow::{Context, Result};
 use bridge::{Bridge, Connection, ConnectionOptions, Host};
@@ -10,9 +11,8 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -24,6 +24,8 @@ const CONNECTIONS_MAX: usize = 64;
 const TICK: Duration = Duration::from_millis(50);
 /// How long a connection waits for its socket before it looks at the time.
 const WAIT: Duration = Duration::from_millis(100);
+/// The same while workers have no room for packets of controllers.
+const ROOM: Duration = Duration::from_millis(1);
 /// How long after a failure a controller is dialled again: at first, and at most.
 const AGAIN: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(8)];
 /// How long a connection that has ended may take to read what it was sent last.
@@ -47,8 +49,8 @@ pub struct Peers {
 pub struct Server {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
-    /// Sockets that are removed at the end.
-    paths: Vec<PathBuf>,
+    /// Unix sockets, which are removed at the end.
+    sockets: Vec<SocketFile>,
 }
 
 struct Shared {
@@ -97,18 +99,6 @@ impl Listener {
     }
 }
 
-/// Listens on a Unix socket that the owner and the group may use. One that nobody serves any more is replaced.
-fn listen_unix(path: &Path) -> Result<UnixListener> {
-    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket());
-    if is_socket && UnixStream::connect(path).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused) {
-        std::fs::remove_file(path).with_context(|| format!("cannot replace {}", path.display()))?;
-    }
-    let listener = UnixListener::bind(path).with_context(|| format!("cannot listen on {}", path.display()))?;
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o660))
-        .with_context(|| format!("cannot set the mode of {}", path.display()))?;
-    Ok(listener)
-}
-
 impl Server {
     pub(super) fn begin(bridge: Arc<Bridge>, host: Arc<SwitchHost>, peers: Peers) -> Result<Server> {
         let shared = Arc::new(Shared {
@@ -120,10 +110,11 @@ impl Server {
             replaced: Mutex::default(),
             accepted: Mutex::default(),
         });
-        let mut server = Server { shared, threads: Vec::new(), paths: Vec::new() };
+        let mut server = Server { shared, threads: Vec::new(), sockets: Vec::new() };
         if let Some(path) = &peers.management {
-            server.listen(Listener::Unix(listen_unix(path)?), true, &format!("punix:{}", path.display()))?;
-            server.paths.push(path.clone());
+            let (listener, file) = socket::listen(path)?;
+            server.sockets.push(file);
+            server.listen(Listener::Unix(listener), true, &format!("punix:{}", path.display()))?;
             announce!("ovs-ofctl reaches the bridge by unix:{}", path.display());
         }
         for passive in &peers.passive {
@@ -135,8 +126,9 @@ impl Server {
                     announce!("controllers may connect to {address}");
                 }
                 Passive::Unix(path) => {
-                    server.listen(Listener::Unix(listen_unix(path)?), false, &format!("punix:{}", path.display()))?;
-                    server.paths.push(path.clone());
+                    let (listener, file) = socket::listen(path)?;
+                    server.sockets.push(file);
+                    server.listen(Listener::Unix(listener), false, &format!("punix:{}", path.display()))?;
                 }
             }
         }
@@ -171,9 +163,6 @@ impl Drop for Server {
         for thread in self.threads.drain(..).chain(accepted) {
             // One that panicked has said so already.
             let _ = thread.join();
-        }
-        for path in &self.paths {
-            let _ = std::fs::remove_file(path);
         }
     }
 }
@@ -362,7 +351,7 @@ fn exchange(stream: &mut Box<dyn Stream>, connection: &mut Connection, waker: &O
     events.set(PollFlags::OUT, waits);
     let is_readable = {
         let mut files = [PollFd::from_borrowed_fd(stream.as_fd(), events), PollFd::new(waker, PollFlags::IN)];
-        wait(&mut files, WAIT);
+        wait(&mut files, if connection.is_stalled() { ROOM } else { WAIT });
         files[0].revents().intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR)
     };
     let _ = rustix::io::read(waker, &mut [0; 8]);

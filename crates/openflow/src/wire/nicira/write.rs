@@ -167,16 +167,14 @@ pub(crate) fn write(version: Version, action: &Action, fields: &Fields, out: &mu
                 Ok(())
             })
         }
-        Action::Program { id, argument } => {
-            out.u16(EXPERIMENTER);
-            out.u16(24);
+        Action::Program { id, argument } => put(nxast::NOTE, out, |out| {
             out.u32(SLUICE);
             out.u16(RUN_PROGRAM);
             out.u16(0);
             out.u32(*id);
             out.u64(*argument);
             Ok(())
-        }
+        }),
         Action::Unsupported(name) => unencodable(*name),
         _ => unencodable(format!("this version has no {action:?}")),
     }

@@ -1,0 +1,117 @@
+//! Unix sockets that a bridge listens on.
+//!
+//! A process that was killed leaves its socket behind, and the next one replaces it. Whoever looks at a socket to replace or remove
+//! it holds a lock on its folder (flock(2)): of several processes that start at the same time one gets the path, and the others see
+//! that it is served. The lock ends with the process and leaves no file.
+
+use anyhow::{Context, Result, bail};
+use rustix::fs::{FlockOperation, flock};
+use std::fs::File;
+use std::io::ErrorKind;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// How long another process may hold the lock.
+const LOCKED_MAX: Duration = Duration::from_secs(5);
+
+/// A socket's place, which is removed at the end unless another process has one there by then.
+#[derive(Debug)]
+pub struct SocketFile {
+    path: PathBuf,
+    /// Its device and inode.
+    file: (u64, u64),
+}
+
+/// Listens on a Unix socket that the owner and the group may use. One that nobody serves any more is replaced.
+pub fn listen(path: &Path) -> Result<(UnixListener, SocketFile)> {
+    let _lock = lock(path)?;
+    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket());
+    if is_socket && UnixStream::connect(path).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused) {
+        std::fs::remove_file(path).with_context(|| format!("cannot replace {}", path.display()))?;
+    }
+    let listener = UnixListener::bind(path).with_context(|| format!("cannot listen on {}", path.display()))?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o660))
+        .with_context(|| format!("cannot set the mode of {}", path.display()))?;
+    let file = file_of(path).with_context(|| format!("{} has gone", path.display()))?;
+    Ok((listener, SocketFile { path: path.to_path_buf(), file }))
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        // Without the lock it is better left: the next process replaces it.
+        let Ok(_lock) = lock(&self.path) else { return };
+        if file_of(&self.path) == Some(self.file) {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn file_of(path: &Path) -> Option<(u64, u64)> {
+    std::fs::symlink_metadata(path).ok().map(|file| (file.dev(), file.ino()))
+}
+
+/// The lock of a path's folder, until the file is closed.
+fn lock(path: &Path) -> Result<File> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let file = File::open(folder).with_context(|| format!("cannot open {}", folder.display()))?;
+    let begin = Instant::now();
+    while let Err(error) = flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        if error != rustix::io::Errno::WOULDBLOCK && error != rustix::io::Errno::INTR {
+            return Err(error).with_context(|| format!("cannot lock {}", folder.display()));
+        }
+        if begin.elapsed() > LOCKED_MAX {
+            bail!("another process holds the lock of {}", folder.display());
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Barrier;
+
+    #[test]
+    fn of_many_that_start_at_once_one_serves() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("m");
+        for _ in 0..50 {
+            // One that was left behind.
+            drop(UnixListener::bind(&path).unwrap());
+            let barrier = Barrier::new(8);
+            let served: Vec<_> = std::thread::scope(|scope| {
+                let start = || {
+                    barrier.wait();
+                    listen(&path).ok()
+                };
+                let threads: Vec<_> = (0..8).map(|_| scope.spawn(start)).collect();
+                threads.into_iter().filter_map(|thread| thread.join().unwrap()).collect()
+            });
+            assert_eq!(served.len(), 1);
+            let (listener, _) = &served[0];
+            listener.set_nonblocking(true).unwrap();
+            UnixStream::connect(&path).unwrap();
+            listener.accept().unwrap();
+            drop(served);
+            assert!(!path.exists());
+        }
+    }
+
+    #[test]
+    fn a_later_process_keeps_its_socket() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("m");
+        let (_, before) = listen(&path).unwrap();
+        // Its listener is closed, so it is replaced.
+        let (_after, now) = listen(&path).unwrap();
+        drop(before);
+        assert!(path.exists());
+        drop(now);
+        assert!(!path.exists());
+        std::fs::write(&path, "no socket").unwrap();
+        assert!(listen(&path).is_err() && path.exists());
+    }
+}

@@ -622,6 +622,11 @@ def overload(scale: Scale, sluice: str, folder: Path) -> Outcome:
     return Outcome(measured, max(recovered) <= 100 or not is_no_chance(more, fewer))
 
 
+#: What others send in the row `guests`, as a part of the no-loss rate. Beside one other port half of the worker's time is theirs, and packets cost them
+#: somewhat more than when the no-loss rate was searched, because the other port's work has the caches, too.
+OTHERS_SHARE = 0.4
+
+
 def guests(scale: Scale, sluice: str, folder: Path) -> Outcome:
     """One worker, one port whose packets come by the clock, and one at which a vhost-user guest attacks."""
     two_processors()

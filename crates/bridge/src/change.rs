@@ -4,9 +4,7 @@
 //! a bundle that fails undoes that in reverse order. Tables, which packets read, are changed when all of a request is planned.
 
 use crate::flow::{Flow, Group, Meter};
-use crate::references::Index;
-use crate::tables::{TableSettings, Tables, table_config};
-use crate::view::View;
+use crate::tables::{TableSettings, Tables};
 use openflow::message::{Port, RemovedReason};
 use std::sync::Arc;
 
@@ -74,41 +72,6 @@ impl Change {
             Change::Meter { id, new, .. } => drop(tables.replace_meter(*id, new.clone())),
             Change::Port { number, new, .. } => drop(tables.replace_port(*number, new.clone())),
             Change::Settings { table, new, .. } => drop(tables.replace_settings(*table, new.clone())),
-        }
-    }
-
-    /// Takes the change into the index. `view` is what it was planned on; after that the change is made, or undone here.
-    pub fn index(&self, view: View<'_>, index: &mut Index) {
-        self.index_as(view, index, false);
-    }
-
-    /// Makes it not have been in the index.
-    pub fn undo(&self, view: View<'_>, index: &mut Index) {
-        self.index_as(view, index, true);
-    }
-
-    fn index_as(&self, view: View<'_>, index: &mut Index, backwards: bool) {
-        fn pair<T>(old: T, new: T, backwards: bool) -> (T, T) {
-            if backwards { (new, old) } else { (old, new) }
-        }
-        match self {
-            Change::Flow(change) => {
-                let (old, new) = pair(change.old.as_ref(), change.new.as_ref(), backwards);
-                index.replace(old, new);
-            }
-            Change::Group { old, new, .. } => {
-                let (old, new) = pair(old.as_deref(), new.as_deref(), backwards);
-                index.replace_group(old, new);
-            }
-            Change::Settings { table, old, new } => {
-                let (old, new) = pair(old, new, backwards);
-                let evicts = |settings: &TableSettings| settings.config & table_config::EVICTION != 0;
-                if evicts(old) != evicts(new) {
-                    let mut flows = view.flows(*table);
-                    index.set_eviction(*table, evicts(new).then_some(&mut flows));
-                }
-            }
-            Change::Meter { .. } | Change::Port { .. } => {}
         }
     }
 }

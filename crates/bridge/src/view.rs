@@ -5,7 +5,8 @@
 use crate::change::{Change, FlowChange};
 use crate::classifier::Classifier;
 use crate::flow::{Flow, Group, Meter};
-use crate::tables::{TableSettings, Tables};
+use crate::references::Index;
+use crate::tables::{TableSettings, Tables, table_config};
 use openflow::Match;
 use openflow::message::Port;
 use std::collections::{HashMap, HashSet};
@@ -187,6 +188,43 @@ impl<'a> View<'a> {
         match self.overlay.and_then(|overlay| overlay.ports.get(&number)) {
             Some(changed) => changed.as_ref(),
             None => self.tables.ports().get(number),
+        }
+    }
+}
+
+impl Change {
+    /// Takes the change into the index. `view` is what it was planned on; after that the change is made, or undone here.
+    pub fn index(&self, view: View<'_>, index: &mut Index) {
+        self.index_as(view, index, false);
+    }
+
+    /// Makes it not have been in the index.
+    pub fn undo(&self, view: View<'_>, index: &mut Index) {
+        self.index_as(view, index, true);
+    }
+
+    fn index_as(&self, view: View<'_>, index: &mut Index, backwards: bool) {
+        fn pair<T>(old: T, new: T, backwards: bool) -> (T, T) {
+            if backwards { (new, old) } else { (old, new) }
+        }
+        match self {
+            Change::Flow(change) => {
+                let (old, new) = pair(change.old.as_ref(), change.new.as_ref(), backwards);
+                index.replace(old, new);
+            }
+            Change::Group { old, new, .. } => {
+                let (old, new) = pair(old.as_deref(), new.as_deref(), backwards);
+                index.replace_group(old, new);
+            }
+            Change::Settings { table, old, new } => {
+                let (old, new) = pair(old, new, backwards);
+                let evicts = |settings: &TableSettings| settings.config & table_config::EVICTION != 0;
+                if evicts(old) != evicts(new) {
+                    let mut flows = view.flows(*table);
+                    index.set_eviction(*table, evicts(new).then_some(&mut flows));
+                }
+            }
+            Change::Meter { .. } | Change::Port { .. } => {}
         }
     }
 }

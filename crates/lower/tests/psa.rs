@@ -226,7 +226,10 @@ fn what_has_no_meaning_is_refused_by_name() {
     let empty = "ActionSelector(PSA_HashAlgorithm_t.CRC32, 8, 16) s; action a() {}
         table t { key = { h.a.x: selector; } actions = { a; NoAction; } psa_implementation = s;
                   psa_empty_group_action = a; }";
-    expect![[""]].assert_eq(&Psa { ingress_locals: empty, ingress: "t.apply();", ..Psa::default() }.errors());
+    expect![[r#"
+        no errors
+    "#]]
+    .assert_eq(&Psa { ingress_locals: empty, ingress: "t.apply();", ..Psa::default() }.errors());
     let two = format!(
         "{empty} table u {{ key = {{ h.a.x: selector; }} actions = {{ a; NoAction; }} psa_implementation = s; }}"
     );

@@ -32,7 +32,10 @@ pub(super) struct Lookups {
 
 /// All of a pipeline's.
 #[derive(Default)]
-pub(super) struct AllLookups(HashMap<Box<[(TableId, bool, u32)]>, Arc<Lookups>>);
+pub(super) struct AllLookups(HashMap<Asked, Arc<Lookups>>);
+
+/// Tables that a path asks, whether each has a hit, and how often.
+type Asked = Box<[(TableId, bool, u32)]>;
 
 impl AllLookups {
     /// Those of a trace; none if there are too many different ones.

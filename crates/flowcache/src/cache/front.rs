@@ -74,7 +74,7 @@ impl Front {
             free
         } else {
             self.crowded += 1;
-            if self.crowded % RELUCTANCE != 0 {
+            if !self.crowded.is_multiple_of(RELUCTANCE) {
                 return;
             }
             // As good as random, and another one each time.

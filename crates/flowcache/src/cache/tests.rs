@@ -86,7 +86,7 @@ fn against_the_list(seed: u64, masks: usize, window: usize, limit: usize, steps:
             0..6 => {
                 let number = random.index(masks.len());
                 let mask = masks[number].clone();
-                let mut value: Vec<u8> = mask.iter().map(|m| m & random.below(4) as u8 * 0x55).collect();
+                let mut value: Vec<u8> = mask.iter().map(|m| m & (random.below(4) as u8 * 0x55)).collect();
                 if are_numbered {
                     value.splice(0..2, (number as u16).to_be_bytes());
                 }

@@ -54,6 +54,7 @@ pub(crate) use result::{Result, fail, unencodable};
 use crate::error::{Error, ErrorKind};
 use crate::field::Fields;
 use crate::message::{AsyncConfig, Framed, Message, Reply, Version};
+use std::borrow::Cow;
 
 /// Bytes of the header of every message.
 pub const HEADER: usize = 8;
@@ -195,8 +196,12 @@ fn lacks(version: Version, what: &str) -> Error {
 fn read_text(r: &mut Reader<'_>, len: usize) -> Result<String> {
     let bytes = r.bytes(len)?;
     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(len);
-    // What is no UTF-8 becomes three bytes, for which the field may have no room with its zero.
-    let mut text = String::from_utf8_lossy(&bytes[..end]).into_owned();
-    text.truncate(text.floor_char_boundary(len.saturating_sub(1)));
-    Ok(text)
+    Ok(match String::from_utf8_lossy(&bytes[..end]) {
+        Cow::Borrowed(text) => text.to_string(),
+        // What is no UTF-8 becomes three bytes, for which the field may have no room with its zero.
+        Cow::Owned(mut text) => {
+            text.truncate(text.floor_char_boundary(len.saturating_sub(1)));
+            text
+        }
+    })
 }

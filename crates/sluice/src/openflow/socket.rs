@@ -5,9 +5,10 @@
 //! that it is served. The lock ends with the process and leaves no file.
 
 use anyhow::{Context, Result, bail};
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use std::fs::File;
 use std::io::ErrorKind;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -22,6 +23,8 @@ pub struct SocketFile {
     path: PathBuf,
     /// Its device and inode.
     file: (u64, u64),
+    /// Keeps the inode, so that no later file has its number.
+    _held: OwnedFd,
 }
 
 /// Listens on a Unix socket that the owner and the group may use. One that nobody serves any more is replaced.
@@ -34,8 +37,10 @@ pub fn listen(path: &Path) -> Result<(UnixListener, SocketFile)> {
     let listener = UnixListener::bind(path).with_context(|| format!("cannot listen on {}", path.display()))?;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o660))
         .with_context(|| format!("cannot set the mode of {}", path.display()))?;
+    let held = rustix::fs::open(path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
+        .with_context(|| format!("cannot open {}", path.display()))?;
     let file = file_of(path).with_context(|| format!("{} has gone", path.display()))?;
-    Ok((listener, SocketFile { path: path.to_path_buf(), file }))
+    Ok((listener, SocketFile { path: path.to_path_buf(), file, _held: held }))
 }
 
 impl Drop for SocketFile {

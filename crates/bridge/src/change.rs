@@ -1,4 +1,4 @@
-//! Changes of tables and of what is known about them.
+//! Changes of tables, and of the index of the flows, groups and cookies in them.
 //!
 //! A request becomes changes (`flow_mod`, `groups`, `meters`, `ports`). The index, which only requests read, takes each in at once;
 //! a bundle that fails undoes that in reverse order. Tables, which packets read, are changed when all of a request is planned.

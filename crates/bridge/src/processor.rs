@@ -158,7 +158,7 @@ pub struct Pipeline {
     program: Arc<ir::Program>,
     programs: RwLock<Option<Arc<dyn ProgramRunner>>>,
     use_: AtomicU8,
-    /// Grows when counts are asked for.
+    /// The number of the last request to add pending counts; workers publish the last one that they have answered.
     sync: AtomicU64,
     /// Grows when caches are to be emptied; before `sync` does.
     flush: AtomicU64,

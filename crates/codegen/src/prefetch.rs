@@ -18,9 +18,9 @@ use crate::Error;
 use cranelift_codegen::MachTrap;
 use cranelift_codegen::ir::{MemFlagsData, TrapCode};
 
-/// What marks loads that become prefetches.
+/// The trap code of loads that are patched into prefetches for a read.
 const TAG: TrapCode = TrapCode::unwrap_user(0x51);
-/// What marks loads that become prefetches of what will be written.
+/// The trap code of loads that are patched into prefetches for a write (`prefetchw`).
 const TAG_WRITE: TrapCode = TrapCode::unwrap_user(0x60);
 
 /// The flags of the load that becomes a prefetch; none if the machine has none.

@@ -40,7 +40,7 @@ extern "C" fn lookup(_: u64, key: u64) -> u64 {
     found(key).map_or(0, |offset| ARENA.get() + offset)
 }
 
-/// Gives a module the addresses of what is outside of it.
+/// Sets the addresses of a module's runtime functions and tables.
 fn linked(mut module: Module) -> Module {
     module.runtime[0].address = mixed as *const () as u64;
     module.runtime[1].address = touch as *const () as u64;

@@ -144,7 +144,7 @@ pub trait Target: Send + Sync {
     fn frame_bytes_max(&self) -> usize {
         usize::MAX
     }
-    /// Before counters of a program are read or set: adds what packets that have left before this call have counted elsewhere.
+    /// Adds counts that flow caches still hold to the program's counters. Called before counters are read or set.
     fn settle_counts(&self, _built: &Built) {}
     /// Sends a frame through the running program as if received on `port`.
     fn inject(&self, port: u32, frame: Vec<u8>) -> std::result::Result<(), String>;

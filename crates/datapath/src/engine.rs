@@ -142,7 +142,7 @@ pub struct Engine {
     ingress_drop: DropReason,
     /// What decides about packets, if tables of the program do not.
     flows: Option<Box<flows::Flows>>,
-    /// What knows packets of a program with tables by their frames, and from when on it is asked; and a buffer of those asked about.
+    /// The flow cache of a program with tables, the time from which on it is used, and a buffer for the batch that it looks up.
     front: Option<Box<dyn FrameCache>>,
     front_from_us: u64,
     known: Vec<Packet>,

@@ -131,7 +131,7 @@ struct Shared {
     use_: AtomicU8,
     /// While somebody watches the pipeline, packets go through it.
     is_watched: AtomicBool,
-    /// Grows when counts are asked for.
+    /// The number of the last request to add pending counts; workers publish the last one that they have answered.
     sync: AtomicU64,
     /// Grows when megaflows are to be forgotten; before `sync` does.
     flush: AtomicU64,

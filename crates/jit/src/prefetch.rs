@@ -22,9 +22,9 @@ use crate::translate::Translator;
 use cranelift_codegen::ir::types::I64;
 use cranelift_codegen::ir::{InstBuilder, MemFlagsData, TrapCode, Value};
 
-/// What marks loads that become prefetches.
+/// The trap code of loads that are patched into prefetches for a read.
 const TAG: TrapCode = TrapCode::unwrap_user(0x51);
-/// What marks loads that become prefetches of what will be written.
+/// The trap code of loads that are patched into prefetches for a write (`prefetchw`).
 const TAG_WRITE: TrapCode = TrapCode::unwrap_user(0x60);
 
 /// The second bytes of their opcodes.

@@ -26,7 +26,7 @@ impl Waiting {
         self.packet_outs.is_empty() && self.resumed.is_none()
     }
 
-    /// Sends what there is room for; whether that is all.
+    /// Injects waiting packet-outs until the switch takes no more. Returns whether none is left.
     pub fn send(&mut self, bridge: &Bridge) -> bool {
         while let Some(packet) = self.packet_outs.pop_front() {
             if let Err(packet) = bridge.packet_out(packet) {

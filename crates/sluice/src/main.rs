@@ -77,6 +77,7 @@ mod thrift;
 mod top;
 mod trace;
 mod transport;
+mod unix_socket;
 mod watched;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};

@@ -11,13 +11,12 @@
 //!
 //! Sources: the scalability protocols' mappings, sp-tcp-mapping-01 and sp-ipc-mapping-01, and sp-publish-subscribe-01.
 
+use crate::unix_socket::{self, SocketFile};
 use std::fmt;
-use std::fs;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
@@ -68,7 +67,7 @@ impl fmt::Display for Address {
 }
 
 enum Listener {
-    Local(UnixListener, PathBuf),
+    Local(UnixListener, #[expect(dead_code, reason = "removes the socket at the end")] SocketFile),
     Tcp(TcpListener),
 }
 
@@ -111,7 +110,10 @@ pub struct Publisher {
 
 impl Publisher {
     /// Listens. A local socket that nobody listens at is replaced; the new one is for this user alone.
-    pub fn bind(address: &Address) -> io::Result<Publisher> {
+    ///
+    /// # Errors
+    /// If the address cannot be listened on: why.
+    pub fn bind(address: &Address) -> anyhow::Result<Publisher> {
         let listener = match address {
             Address::Tcp(address) => {
                 let listener = TcpListener::bind(address)?;
@@ -119,11 +121,9 @@ impl Publisher {
                 Listener::Tcp(listener)
             }
             Address::Local(path) => {
-                remove_stale(path);
-                let listener = UnixListener::bind(path)?;
-                fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
+                let (listener, file) = unix_socket::listen(path, 0o600)?;
                 listener.set_nonblocking(true)?;
-                Listener::Local(listener, path.clone())
+                Listener::Local(listener, file)
             }
         };
         Ok(Publisher { listener, subscribers: Vec::new(), looked: None })
@@ -160,24 +160,6 @@ impl Publisher {
                 Err(_) => return,
             }
         }
-    }
-}
-
-impl Drop for Publisher {
-    fn drop(&mut self) {
-        if let Listener::Local(_, path) = &self.listener {
-            let _ = fs::remove_file(path);
-        }
-    }
-}
-
-/// Removes the socket of a switch that is gone.
-fn remove_stale(path: &Path) {
-    let is_socket = fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
-    let is_stale =
-        is_socket && UnixStream::connect(path).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused);
-    if is_stale {
-        let _ = fs::remove_file(path);
     }
 }
 
@@ -244,6 +226,9 @@ impl Subscriber {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+    use std::path::Path;
 
     fn publisher() -> (tempfile::TempDir, PathBuf, Publisher) {
         let folder = tempfile::tempdir().expect("a directory");

@@ -13,7 +13,6 @@ mod admin;
 mod host;
 mod programs;
 mod serve;
-mod socket;
 mod standalone;
 
 pub use admin::Admin;

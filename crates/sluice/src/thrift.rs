@@ -157,7 +157,7 @@ impl ThriftArgs {
 /// Listens for those who learn. A switch does its work without them: several of one emulated network may have one address.
 fn learners(address: &Address, device: u64) -> Option<Learners> {
     let bound = Publisher::bind(address);
-    let note = |error| tracing::warn!("digest messages are not sent by nanomsg: cannot listen at {address}: {error}");
+    let note = |error| tracing::warn!("digest messages are not sent by nanomsg: cannot listen at {address}: {error:#}");
     let publisher = bound.map_err(note).ok()?;
     Some(Learners { device, learning: Arc::new(Learning::new(device, address.to_string())), publisher })
 }

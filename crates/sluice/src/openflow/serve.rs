@@ -2,8 +2,8 @@
 
 use super::address::{Active, Passive};
 use super::host::SwitchHost;
-use super::socket::{self, SocketFile};
 use super::standalone::{leave, stand_in};
+use crate::unix_socket::{self, SocketFile};
 use anyhow::{Context, Result};
 use bridge::{Bridge, Connection, ConnectionOptions, Host};
 use openflow::message::FlowMod;
@@ -17,6 +17,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+
+/// The owner and the group may use a bridge's sockets.
+const MODE: u32 = 0o660;
 
 /// Connections that a listener has at the same time.
 const CONNECTIONS_MAX: usize = 64;
@@ -112,7 +115,7 @@ impl Server {
         });
         let mut server = Server { shared, threads: Vec::new(), sockets: Vec::new() };
         if let Some(path) = &peers.management {
-            let (listener, file) = socket::listen(path)?;
+            let (listener, file) = unix_socket::listen(path, MODE)?;
             server.sockets.push(file);
             server.listen(Listener::Unix(listener), true, &format!("punix:{}", path.display()))?;
             announce!("ovs-ofctl reaches the bridge by unix:{}", path.display());
@@ -126,7 +129,7 @@ impl Server {
                     announce!("controllers may connect to {address}");
                 }
                 Passive::Unix(path) => {
-                    let (listener, file) = socket::listen(path)?;
+                    let (listener, file) = unix_socket::listen(path, MODE)?;
                     server.sockets.push(file);
                     server.listen(Listener::Unix(listener), false, &format!("punix:{}", path.display()))?;
                 }

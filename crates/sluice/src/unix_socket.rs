@@ -1,4 +1,4 @@
-//! Unix sockets that a bridge listens on.
+//! Unix sockets that the switch listens on: those of bridges (`openflow`) and of digest messages (`nanomsg`).
 //!
 //! A process that was killed leaves its socket behind, and the next one replaces it. Whoever looks at a socket to replace or remove
 //! it holds a lock on its folder (flock(2)): of several processes that start at the same time one gets the path, and the others see
@@ -27,15 +27,18 @@ pub struct SocketFile {
     _held: OwnedFd,
 }
 
-/// Listens on a Unix socket that the owner and the group may use. One that nobody serves any more is replaced.
-pub fn listen(path: &Path) -> Result<(UnixListener, SocketFile)> {
+/// Listens on a Unix socket with these permissions. One that nobody serves any more is replaced.
+///
+/// # Errors
+/// If something else is there, another process serves it, or the folder cannot be locked or written.
+pub fn listen(path: &Path, mode: u32) -> Result<(UnixListener, SocketFile)> {
     let _lock = lock(path)?;
     let is_socket = std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket());
     if is_socket && UnixStream::connect(path).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused) {
         std::fs::remove_file(path).with_context(|| format!("cannot replace {}", path.display()))?;
     }
     let listener = UnixListener::bind(path).with_context(|| format!("cannot listen on {}", path.display()))?;
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o660))
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
         .with_context(|| format!("cannot set the mode of {}", path.display()))?;
     let held = rustix::fs::open(path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
         .with_context(|| format!("cannot open {}", path.display()))?;
@@ -90,7 +93,7 @@ mod tests {
             let served: Vec<_> = std::thread::scope(|scope| {
                 let start = || {
                     barrier.wait();
-                    listen(&path).ok()
+                    listen(&path, 0o660).ok()
                 };
                 let threads: Vec<_> = (0..8).map(|_| scope.spawn(start)).collect();
                 threads.into_iter().filter_map(|thread| thread.join().unwrap()).collect()
@@ -109,14 +112,14 @@ mod tests {
     fn a_later_process_keeps_its_socket() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("m");
-        let (_, before) = listen(&path).unwrap();
+        let (_, before) = listen(&path, 0o660).unwrap();
         // Its listener is closed, so it is replaced.
-        let (_after, now) = listen(&path).unwrap();
+        let (_after, now) = listen(&path, 0o660).unwrap();
         drop(before);
         assert!(path.exists());
         drop(now);
         assert!(!path.exists());
         std::fs::write(&path, "no socket").unwrap();
-        assert!(listen(&path).is_err() && path.exists());
+        assert!(listen(&path, 0o660).is_err() && path.exists());
     }
 }

@@ -46,6 +46,42 @@ pub trait Outputs {
     fn end(&mut self, packet: usize, is_dropped: bool);
 }
 
+/// When a flow cache is used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CacheUse {
+    /// As long as it pays.
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+impl CacheUse {
+    /// As people name it.
+    pub fn name(self) -> &'static str {
+        match self {
+            CacheUse::Auto => "auto",
+            CacheUse::Always => "always",
+            CacheUse::Never => "never",
+        }
+    }
+
+    /// The one of this name.
+    pub fn named(name: &str) -> Option<CacheUse> {
+        [CacheUse::Auto, CacheUse::Always, CacheUse::Never].into_iter().find(|use_| use_.name() == name)
+    }
+
+    /// By its number (`as u8`).
+    pub fn from_u8(number: u8) -> CacheUse {
+        match number {
+            0 => CacheUse::Auto,
+            1 => CacheUse::Always,
+            _ => CacheUse::Never,
+        }
+    }
+}
+
 /// What a flow cache says of a frame that it may know ([`FrameCache`]).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Verdict {

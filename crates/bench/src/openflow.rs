@@ -15,9 +15,8 @@ use crate::source::Source;
 use crate::workload::{Workload, l2l3acl};
 use crate::{copies, prefixes, subject};
 use anyhow::{Context, Result, anyhow, ensure};
-use bridge::cache::worth::Use;
 use bridge::{Bridge, BridgeOptions, Origin};
-use datapath::EngineKind;
+use datapath::{CacheUse, EngineKind};
 use openflow::action::{HeaderAction, port};
 use openflow::message::{FlowCommand, FlowMod, GROUP_ANY, Port, PortStats, Queue, QueueStats, Timeouts};
 use openflow::{Action, Instructions, Match};
@@ -210,7 +209,13 @@ fn output(port: u32) -> Action {
 type Fill<'a> = &'a dyn Fn(&Tables<'_>) -> Result<()>;
 
 /// A bridge with flows.
-fn switch(name: &'static str, kind: EngineKind, use_: Use, fill: Fill<'_>, settings: &Settings) -> Result<Subject> {
+fn switch(
+    name: &'static str,
+    kind: EngineKind,
+    use_: CacheUse,
+    fill: Fill<'_>,
+    settings: &Settings,
+) -> Result<Subject> {
     let program = subject::compile(&Source::Text(bridge::PROTOCOLS.to_string()), &settings.options)?;
     let bridge = Bridge::new(&program, Arc::new(Alone), BridgeOptions::default()).map_err(|why| anyhow!("{why}"))?;
     (1..=PORTS).for_each(|number| bridge.put_port(Port { number, ..Port::default() }));
@@ -225,14 +230,14 @@ fn switch(name: &'static str, kind: EngineKind, use_: Use, fill: Fill<'_>, setti
 /// The bridge with its cache, held against the interpreter without one, before it is compiled again and after.
 fn compared(
     row: &OpenFlow,
-    use_: Use,
+    use_: CacheUse,
     fill: Fill<'_>,
     frames: &[&Frames],
     settings: &Settings,
 ) -> Result<(Subject, [u64; 3])> {
     let mut both = [
         switch("OpenFlow", EngineKind::Machine, use_, fill, settings)?,
-        switch("interpreter", EngineKind::Interpreter, Use::Never, fill, settings)?,
+        switch("interpreter", EngineKind::Interpreter, CacheUse::Never, fill, settings)?,
     ];
     let mut fates = [0; 3];
     for turn in 0..2 {
@@ -499,16 +504,17 @@ pub fn run(row: &OpenFlow, settings: &Settings) -> Result<Row> {
         What::L2l3acl(flows) => l2l3acl_row(row, flows, settings),
         What::Ternary(flows) => {
             let frames = bursts(&tuples(if settings.quick { flows.min(500) } else { flows }), settings.batch);
-            let (cached, fates) = compared(row, Use::Always, &ternary_flows, &[&first(&frames, ORACLE)], settings)?;
-            let without = switch("without the cache", EngineKind::Machine, Use::Never, &ternary_flows, settings)?;
+            let (cached, fates) =
+                compared(row, CacheUse::Always, &ternary_flows, &[&first(&frames, ORACLE)], settings)?;
+            let without = switch("without the cache", EngineKind::Machine, CacheUse::Never, &ternary_flows, settings)?;
             beside(row, [cached, without], &frames, fates, settings)
         }
         What::Fresh => {
             let frames = bursts(&tuples(if settings.quick { 500 } else { FRESH }), settings.batch);
             let few = first(&frames, ORACLE);
-            let (auto, fates) = compared(row, Use::Auto, &ternary_flows, &[&few], settings)?;
-            let (always, _) = compared(row, Use::Always, &ternary_flows, &[&few], settings)?;
-            let (never, _) = compared(row, Use::Never, &ternary_flows, &[&few], settings)?;
+            let (auto, fates) = compared(row, CacheUse::Auto, &ternary_flows, &[&few], settings)?;
+            let (always, _) = compared(row, CacheUse::Always, &ternary_flows, &[&few], settings)?;
+            let (never, _) = compared(row, CacheUse::Never, &ternary_flows, &[&few], settings)?;
             let named = |name, mut subject: Subject| {
                 subject.name = name;
                 subject
@@ -527,13 +533,13 @@ pub fn run(row: &OpenFlow, settings: &Settings) -> Result<Row> {
             let frames = bursts(&tuples(64), settings.batch);
             let fill =
                 |tables: &Tables<'_>| tables.add((0, 1), tables.exact(&[("in_port", 1)])?, vec![output(2)], None);
-            let (openflow, fates) = compared(row, Use::Always, &fill, &[&frames], settings)?;
+            let (openflow, fates) = compared(row, CacheUse::Always, &fill, &[&frames], settings)?;
             beside(row, [openflow, to_a_port(settings)?], &frames, fates, settings)
         }
         What::Normal => {
             let frames = bursts(&stations(64), settings.batch);
             let fill = |tables: &Tables<'_>| tables.add((0, 0), Match::any(), vec![output(port::NORMAL)], None);
-            let (openflow, fates) = compared(row, Use::Always, &fill, &[&frames], settings)?;
+            let (openflow, fates) = compared(row, CacheUse::Always, &fill, &[&frames], settings)?;
             beside(row, [openflow, to_a_port(settings)?], &frames, fates, settings)
         }
     }
@@ -555,7 +561,7 @@ fn l2l3acl_row(row: &OpenFlow, flows: usize, settings: &Settings) -> Result<Row>
     let fill = |tables: &Tables<'_>| l2l3acl_flows(&workload, tables);
     let frames = bursts(&workload.frames, settings.batch);
     let odd = first(&workload.odd, if settings.quick { 200 } else { ORACLE });
-    let (openflow, fates) = compared(row, Use::Always, &fill, &[&first(&frames, ORACLE), &odd], settings)?;
+    let (openflow, fates) = compared(row, CacheUse::Always, &fill, &[&first(&frames, ORACLE), &odd], settings)?;
     let prepare =
         |pipeline: &datapath::Pipeline| subject::insert_all(&workload, pipeline.program(), pipeline.state().as_ref());
     let p4 = Subject::new("P4", &workload.source, EngineKind::Machine, 1, &prepare, settings)?;

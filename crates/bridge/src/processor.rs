@@ -21,7 +21,7 @@
 mod tests;
 
 use crate::bridge::Bridge;
-use crate::cache::worth::{Use, Worth};
+use crate::cache::worth::Worth;
 use crate::cache::{Cache, Entry, Packet};
 use crate::controllers::PacketInEvent;
 use crate::effects::{Effects, Runner, add_counts};
@@ -33,7 +33,7 @@ use crate::pending::{Begin, Pending};
 use crate::tables::Tables;
 use crate::translate::{Control, Shared, Subject, Translation, translate};
 use crate::vm::Vm;
-use abi::flows::{Arrival, FlowProcessor, FlowTables, Frame, FrameCache, Outputs, Received};
+use abi::flows::{Arrival, CacheUse, FlowProcessor, FlowTables, Frame, FrameCache, Outputs, Received};
 use openflow::Error;
 use openflow::message::{FlowMod, PacketIn};
 use std::collections::HashMap;
@@ -185,7 +185,7 @@ impl Pipeline {
             shared,
             program,
             programs: RwLock::default(),
-            use_: AtomicU8::new(Use::Auto as u8),
+            use_: AtomicU8::new(CacheUse::Auto as u8),
             sync: AtomicU64::new(0),
             flush: AtomicU64::new(0),
             workers: Mutex::default(),
@@ -209,17 +209,13 @@ impl Pipeline {
     }
 
     /// Sets when the cache is used.
-    pub fn set_use(&self, use_: Use) {
+    pub fn set_use(&self, use_: CacheUse) {
         self.use_.store(use_ as u8, Ordering::Relaxed);
     }
 
     /// When the cache is used.
-    pub fn cache_use(&self) -> Use {
-        match self.use_.load(Ordering::Relaxed) {
-            0 => Use::Auto,
-            1 => Use::Always,
-            _ => Use::Never,
-        }
+    pub fn cache_use(&self) -> CacheUse {
+        CacheUse::from_u8(self.use_.load(Ordering::Relaxed))
     }
 
     /// Asks workers to add the counts that they hold back; a number for [`Pipeline::is_synced`].
@@ -610,11 +606,11 @@ fn add_lookups(tables: &Tables, effects: &Effects, packets: u64) {
 
 impl FrameCache for Processor {
     fn is_used(&mut self, now_us: u64) -> bool {
-        let use_ = self.pipeline.as_ref().map_or(Use::Auto, |pipeline| pipeline.cache_use());
+        let use_ = self.pipeline.as_ref().map_or(CacheUse::Auto, |pipeline| pipeline.cache_use());
         let is_on = match use_ {
-            Use::Never => false,
-            Use::Auto => !self.worth.is_off(),
-            Use::Always => true,
+            CacheUse::Never => false,
+            CacheUse::Auto => !self.worth.is_off(),
+            CacheUse::Always => true,
         };
         is_on && self.front.as_mut().is_some_and(|front| front.is_worth(now_us))
     }
@@ -649,7 +645,7 @@ impl FlowProcessor for Processor {
 
     fn process(&mut self, batch: &mut [Arrival<'_>], now_us: u64, outputs: &mut dyn Outputs) {
         self.shared.control.pending().tick(now_us);
-        let use_ = self.pipeline.as_ref().map_or(Use::Auto, |pipeline| pipeline.cache_use());
+        let use_ = self.pipeline.as_ref().map_or(CacheUse::Auto, |pipeline| pipeline.cache_use());
         let is_used = self.worth.is_used(use_, now_us);
         let begin = Instant::now();
         let mut generation = self.generation();

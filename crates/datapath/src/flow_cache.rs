@@ -35,10 +35,8 @@ mod path;
 mod tracer;
 mod worth;
 
-pub use worth::CacheUse;
-
 use crate::state::FastState;
-use abi::flows::FrameCache;
+use abi::flows::{CacheUse, FrameCache};
 use flowcache::path::WINDOW;
 use front::Front;
 use path::Found;

@@ -47,7 +47,8 @@ pub mod timing;
 mod watch;
 mod worker;
 
-pub use flow_cache::{CacheStats, CacheUse, FlowCache};
+pub use abi::flows::CacheUse;
+pub use flow_cache::{CacheStats, FlowCache};
 pub use hold::Held;
 pub use local::{Local, Sent};
 pub use pipeline::{

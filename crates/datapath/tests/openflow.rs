@@ -1,11 +1,10 @@
 //! OpenFlow bridges over `openflow.p4` with generated flows and frames: machine code with the flow cache sends what the interpreter
 //! sends without one, and flows count the same, while flows, groups and frames change. `SLUICE_ROUNDS` sets how many bridges.
 
-use bridge::cache::worth::Use;
 use bridge::processor::Pipeline;
 use bridge::translate::Control;
 use bridge::{Bridge, BridgeOptions, Host, Origin};
-use datapath::{CodeOptions, EngineKind, Local, Sent, load_bridge};
+use datapath::{CacheUse, CodeOptions, EngineKind, Local, Sent, load_bridge};
 use frontend::{Input, Until};
 use openflow::action::{HeaderAction, Subfield, port};
 use openflow::message::{
@@ -61,7 +60,7 @@ struct Engine {
 }
 
 impl Engine {
-    fn new(program: &Arc<ir::Program>, name: &'static str, kind: EngineKind, cache: Use) -> Engine {
+    fn new(program: &Arc<ir::Program>, name: &'static str, kind: EngineKind, cache: CacheUse) -> Engine {
         let host = Arc::new(Clock::default());
         let bridge = Arc::new(Bridge::new(program, host, BridgeOptions::default()).expect("it is made for OpenFlow"));
         for number in 1..=PORTS {
@@ -347,9 +346,9 @@ fn machine_code_and_the_cache_do_what_the_interpreter_does() {
     for seed in 0..rounds {
         let mut rng = Random::new(seed);
         let mut engines = [
-            Engine::new(&program, "interpreted", EngineKind::Interpreter, Use::Never),
-            Engine::new(&program, "compiled", EngineKind::Machine, Use::Never),
-            Engine::new(&program, "compiled, cached", EngineKind::Machine, Use::Always),
+            Engine::new(&program, "interpreted", EngineKind::Interpreter, CacheUse::Never),
+            Engine::new(&program, "compiled", EngineKind::Machine, CacheUse::Never),
+            Engine::new(&program, "compiled, cached", EngineKind::Machine, CacheUse::Always),
         ];
         for id in 1..=3 {
             let request = group_mod(&mut rng, id, GroupCommand::Add);

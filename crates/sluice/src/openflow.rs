@@ -20,7 +20,6 @@ pub use admin::Admin;
 use crate::compiler::Compiler;
 use crate::compiler::protocol::Wants;
 use anyhow::{Context, Result, bail};
-use bridge::cache::worth::Use;
 use bridge::{Bridge, BridgeOptions};
 use datapath::{CacheUse, CodeOptions, EngineKind, Pipeline, Switch};
 use frontend::Options;
@@ -54,16 +53,11 @@ pub struct OpenFlowArgs {
     /// The flow caches of the bridge and of P4 devices: used as long as they pay (`auto`), `always`, or `never`; by default as
     /// long as they pay for a bridge, and never for P4 devices.
     #[arg(long, value_name = "WHEN", value_parser = parse_use)]
-    cache: Option<Use>,
+    cache: Option<CacheUse>,
 }
 
-fn parse_use(text: &str) -> Result<Use, String> {
-    match text {
-        "auto" => Ok(Use::Auto),
-        "always" => Ok(Use::Always),
-        "never" => Ok(Use::Never),
-        _ => Err("caches are used `auto`, `always` or `never`".to_string()),
-    }
+fn parse_use(text: &str) -> Result<CacheUse, String> {
+    CacheUse::named(text).ok_or_else(|| "caches are used `auto`, `always` or `never`".to_string())
 }
 
 fn parse_datapath(text: &str) -> Result<u64, String> {
@@ -76,17 +70,13 @@ pub struct Wanted {
     path: Option<PathBuf>,
     peers: Peers,
     datapath: Option<u64>,
-    cache: Use,
+    cache: CacheUse,
 }
 
 impl OpenFlowArgs {
     /// When flow caches of P4 devices are used.
     pub fn cache_use(&self) -> CacheUse {
-        match self.cache {
-            Some(Use::Auto) => CacheUse::Auto,
-            Some(Use::Always) => CacheUse::Always,
-            Some(Use::Never) | None => CacheUse::Never,
-        }
+        self.cache.unwrap_or(CacheUse::Never)
     }
 
     /// What is asked for, if a bridge is.
@@ -122,7 +112,7 @@ impl OpenFlowArgs {
                 is_standalone: self.fail_mode == "standalone",
             },
             datapath: self.datapath_id,
-            cache: self.cache.unwrap_or_default(),
+            cache: self.cache.unwrap_or(CacheUse::Auto),
         }))
     }
 }

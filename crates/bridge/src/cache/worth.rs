@@ -5,6 +5,7 @@
 //! the cache has lost [`LOSSES_MAX`] comparisons in a row it is off for a while, then tried again; the while doubles as long as it
 //! keeps losing.
 
+use abi::flows::CacheUse;
 use std::time::Duration;
 
 /// One batch of so many goes without the cache.
@@ -17,18 +18,6 @@ const LOSSES_MAX: u32 = 8;
 const OFF_US: (u64, u64) = (500_000, 32_000_000);
 /// A new value's share of the average is one of so many parts.
 const SHARE: f64 = 16.0;
-
-/// When the cache is used.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Use {
-    /// As long as it pays.
-    #[default]
-    Auto,
-    /// Always.
-    Always,
-    /// Never.
-    Never,
-}
 
 /// Times of batches.
 #[derive(Debug, Default)]
@@ -44,11 +33,11 @@ pub struct Worth {
 
 impl Worth {
     /// Whether the next batch goes through the cache.
-    pub fn is_used(&mut self, use_: Use, now_us: u64) -> bool {
+    pub fn is_used(&mut self, use_: CacheUse, now_us: u64) -> bool {
         match use_ {
-            Use::Always => return true,
-            Use::Never => return false,
-            Use::Auto => {}
+            CacheUse::Always => return true,
+            CacheUse::Never => return false,
+            CacheUse::Auto => {}
         }
         match self.off_until_us {
             Some(until) if now_us < until => false,
@@ -109,7 +98,7 @@ mod tests {
         let mut used = 0;
         for i in 0..batches {
             let now_us = from_us + i * 10;
-            let is_used = worth.is_used(Use::Auto, now_us);
+            let is_used = worth.is_used(CacheUse::Auto, now_us);
             used += u64::from(is_used);
             let ns = 32 * if is_used { with } else { without };
             worth.took(32, Duration::from_nanos(ns), is_used, now_us);
@@ -131,7 +120,7 @@ mod tests {
     #[test]
     fn it_can_be_forced() {
         let mut worth = Worth::default();
-        assert!((0..1000).all(|_| worth.is_used(Use::Always, 0)));
-        assert!((0..1000).all(|_| !worth.is_used(Use::Never, 0)));
+        assert!((0..1000).all(|_| worth.is_used(CacheUse::Always, 0)));
+        assert!((0..1000).all(|_| !worth.is_used(CacheUse::Never, 0)));
     }
 }

@@ -25,8 +25,8 @@ impl Pair {
         let program = program();
         let bridges = [TestBridge::new(&program), TestBridge::new(&program)];
         let pipelines = bridges.clone().map(|bridge| Pipeline::new(bridge, &program).unwrap());
-        pipelines[0].set_use(Use::Always);
-        pipelines[1].set_use(Use::Never);
+        pipelines[0].set_use(CacheUse::Always);
+        pipelines[1].set_use(CacheUse::Never);
         let processors = [pipelines[0].worker(0), pipelines[1].worker(0)];
         Pair { program, bridges, pipelines, processors }
     }
@@ -392,7 +392,7 @@ fn counts_come_when_they_are_asked_for_or_after_a_while() {
     let bridge = TestBridge::new(&program);
     let flow = bridge.add(0, 1, Match::any(), vec![Action::Output { port: 2, max_len: 0 }]);
     let pipeline = Pipeline::new(Arc::clone(&bridge) as Arc<dyn Control>, &program).unwrap();
-    pipeline.set_use(Use::Always);
+    pipeline.set_use(CacheUse::Always);
     let mut processor = pipeline.worker(0);
     let record = bridge.record(&program, &[("in_port", 1)]);
     let send = |processor: &mut Processor, now_us| {
@@ -427,7 +427,7 @@ fn outdated_megaflows_are_translated_again_in_the_background() {
     let bridge = TestBridge::new(&program);
     bridge.add(0, 1, Match::any(), vec![Action::Output { port: 2, max_len: 0 }]);
     let pipeline = Pipeline::new(Arc::clone(&bridge) as Arc<dyn Control>, &program).unwrap();
-    pipeline.set_use(Use::Always);
+    pipeline.set_use(CacheUse::Always);
     let mut processor = pipeline.worker(0);
     let record = bridge.record(&program, &[("in_port", 1)]);
     let send = |processor: &mut Processor| pass(processor, &program, bridge.layout(), (&record, 100), 0, 0);

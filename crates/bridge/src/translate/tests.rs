@@ -303,7 +303,7 @@ fn masks_have_what_decided_and_no_more() {
 #[test]
 fn a_megaflow_is_for_frames_of_lengths_that_decide_alike() {
     let mut bench = Bench::new();
-    bench.pipeline.set_use(crate::cache::worth::Use::Always);
+    bench.pipeline.set_use(abi::flows::CacheUse::Always);
     let to = Subfield { bits: 1, ..bench.part("reg1") };
     bench.bridge.add(0, 1, Match::any(), vec![Action::CheckPacketLarger { bytes: 100, to }, resubmit(None, 1)]);
     let larger = bench.bridge.matching(&[("reg1", 1)]);

@@ -7,9 +7,9 @@
 //! Single-threaded. What it shares with the tracer and the control plane is in [`Shared`] and [`Exchange`].
 
 use super::path::{Lookups, Path};
-use super::worth::{CacheUse, Plan, Worth};
+use super::worth::{Plan, Worth};
 use super::{CacheStats, Exchange, Sample, Shared};
-use abi::flows::{Frame, FrameCache, Received, Verdict};
+use abi::flows::{CacheUse, Frame, FrameCache, Received, Verdict};
 use abi::packet::BATCH_MAX;
 use flowcache::cache::{self, Cache, NONE};
 use std::sync::Arc;

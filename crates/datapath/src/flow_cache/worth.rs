@@ -12,38 +12,6 @@
 //!
 //! The policy knows no clock and no counter: both are arguments. Tests: below.
 
-/// When the cache is used.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum CacheUse {
-    /// As long as it pays.
-    Auto,
-    /// Always.
-    Always,
-    /// Never.
-    #[default]
-    Never,
-}
-
-impl CacheUse {
-    /// As people name it.
-    pub fn name(self) -> &'static str {
-        match self {
-            CacheUse::Auto => "auto",
-            CacheUse::Always => "always",
-            CacheUse::Never => "never",
-        }
-    }
-
-    /// By its number.
-    pub(super) fn from_u8(number: u8) -> CacheUse {
-        match number {
-            0 => CacheUse::Auto,
-            1 => CacheUse::Always,
-            _ => CacheUse::Never,
-        }
-    }
-}
-
 /// Packets whose time makes a comparison.
 const PACKETS: u64 = 4096;
 /// Batches of fewer packets say little: what a batch costs by itself would be compared.

@@ -4,7 +4,6 @@
 
 use super::programs::{Loaded, Programs};
 use bridge::Bridge;
-use bridge::cache::worth::Use;
 use bridge::processor::Pipeline;
 use datapath::Switch;
 use messages::sluice::v1 as pb;
@@ -234,11 +233,7 @@ impl Admin {
             revalidations: stats.revalidations,
             ..pb::cache_response::Worker::default()
         };
-        let use_ = match self.flows.cache_use() {
-            Use::Auto => "auto",
-            Use::Always => "always",
-            Use::Never => "never",
-        };
+        let use_ = self.flows.cache_use().name();
         let workers = self.flows.stats().into_iter().map(worker).collect();
         Ok(pb::CacheResponse { r#use: use_.to_string(), workers, ..pb::CacheResponse::default() })
     }

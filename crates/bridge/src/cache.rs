@@ -81,6 +81,8 @@ pub struct Entry {
     pub serial: u64,
     /// Its packets cannot be known by their frames (`crate::front`).
     pub is_untraceable: bool,
+    /// What the front knows of its frames, by handles: it is forgotten when this entry ends or becomes another.
+    pub frames: Vec<u32>,
     size: usize,
 }
 
@@ -304,6 +306,7 @@ impl Cache {
             recent: 1,
             serial: self.serial,
             is_untraceable: false,
+            frames: Vec::new(),
             size,
         };
         self.bytes += size;

@@ -229,7 +229,20 @@ impl Front {
         let known =
             Known { entry: at, serial: entry.serial, generation, packets: 0, bytes: 0, used_us: now_us, verdict };
         // Refused if there are too many masks; its packets take the way of records then.
-        let _ = self.cache.insert(port, &pattern, rewrite, known, gone);
+        if let Ok(handle) = self.cache.insert(port, &pattern, rewrite, known, gone) {
+            if entry.frames.len() == entry.frames.capacity() {
+                entry.frames.retain(|handle| self.cache.get(*handle).is_some());
+            }
+            entry.frames.push(handle);
+        }
+    }
+
+    /// Forgets the frames of a megaflow that ends or becomes another; what was counted has been given out.
+    pub(crate) fn forget(&mut self, entry: &mut Entry) {
+        for handle in entry.frames.drain(..) {
+            let known = self.cache.remove(handle);
+            debug_assert!(known.is_none_or(|known| known.packets == 0), "counts are lost");
+        }
     }
 
     fn trace(

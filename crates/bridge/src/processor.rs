@@ -369,7 +369,7 @@ impl Processor {
             }
             self.stats.revalidations += 1;
             if let Some(entry) = self.cache.remove(hit.entry) {
-                settle(&self.shared, &entry);
+                settle(&self.shared, &mut self.front, entry);
             }
         }
         self.stats.misses += 1;
@@ -378,8 +378,8 @@ impl Processor {
         let translation = self.translate(packet, arrival, now_us, outputs);
         if let Some(translation) = translation.filter(|translation| translation.is_repeatable) {
             let key = Packet { record: &record, bytes: arrival.bytes, start: arrival.start };
-            let shared = &self.shared;
-            self.cache.insert(key, translation, before, now_us, &mut |gone| settle(shared, &gone));
+            let (shared, front) = (&self.shared, &mut self.front);
+            self.cache.insert(key, translation, before, now_us, &mut |gone| settle(shared, front, gone));
         }
         *generation = self.generation();
     }
@@ -505,8 +505,8 @@ impl Processor {
         if let Some(front) = &mut self.front {
             front.clear();
         }
-        let shared = &self.shared;
-        self.cache.clear(&mut |gone| settle(shared, &gone));
+        let (shared, front) = (&self.shared, &mut self.front);
+        self.cache.clear(&mut |gone| settle(shared, front, gone));
     }
 
     /// Looks at some entries: idle ones end, outdated ones are translated again.
@@ -546,7 +546,7 @@ impl Processor {
     fn end(&mut self, at: u32) {
         self.fold();
         if let Some(entry) = self.cache.remove(at) {
-            settle(&self.shared, &entry);
+            settle(&self.shared, &mut self.front, entry);
         }
     }
 
@@ -566,6 +566,9 @@ impl Processor {
             return self.end(at);
         }
         if let Some(entry) = self.cache.get_mut_anew(at) {
+            if let Some(front) = &mut self.front {
+                front.forget(entry);
+            }
             // What was counted belongs to the flows of before.
             let before = std::mem::replace(&mut entry.effects, translation.effects);
             add_counts(&before, entry.packets, entry.bytes, entry.used_us);
@@ -588,8 +591,12 @@ fn is_unchanged(shared: &Shared, entry: &mut Entry, generation: u64) -> bool {
     is_same
 }
 
-/// Adds what an entry that ends has counted.
-fn settle(shared: &Shared, entry: &Entry) {
+/// Adds what an entry that ends has counted; the front knows its frames no longer. The front's counts were added before: see
+/// [`Processor::fold`].
+fn settle(shared: &Shared, front: &mut Option<Front>, mut entry: Entry) {
+    if let Some(front) = front {
+        front.forget(&mut entry);
+    }
     if entry.packets > 0 {
         add_counts(&entry.effects, entry.packets, entry.bytes, entry.used_us);
         add_lookups(&shared.control.tables(), &entry.effects, entry.packets);

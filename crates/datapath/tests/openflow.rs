@@ -20,6 +20,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const FRAMES: usize = 40;
 /// How often flows change.
 const CHANGES: usize = 12;
+/// After this time without packets, megaflows are idle.
+const IDLE_US: u64 = 11_000_000;
 /// Tables that flows use.
 const TABLES: u64 = 4;
 /// Ports.
@@ -368,6 +370,13 @@ fn machine_code_and_the_cache_do_what_the_interpreter_does() {
             // Few frames, so that some come again, in bursts.
             let few: Vec<Vec<u8>> = (0..8).map(|_| frame(&mut rng)).collect();
             for burst in 0..FRAMES / 4 {
+                if rng.below(12) == 0 {
+                    // Megaflows end that have been idle for so long; what they were made of has not changed.
+                    engines.iter_mut().for_each(|e| {
+                        e.local.advance_us(IDLE_US);
+                        e.local.idle();
+                    });
+                }
                 let port = 1 + rng.below(u64::from(PORTS)) as u32;
                 let frames: Vec<&[u8]> = (0..4).map(|_| pick(&mut rng, &few).as_slice()).collect();
                 let got = engines.each_mut().map(|e| {
@@ -401,4 +410,40 @@ fn machine_code_and_the_cache_do_what_the_interpreter_does() {
         sent > 100 * rounds as usize && cached > 100 * rounds && known > 10 * rounds && accepted > 20 * rounds as u32,
         "{sent} {cached} {known} {accepted}"
     );
+}
+
+#[test]
+fn packets_that_come_after_their_megaflow_has_ended_are_counted() {
+    let mut engine = Engine::new(&program(), "compiled, cached", EngineKind::Machine, CacheUse::Always);
+    let apply = vec![Action::Output { port: 2, max_len: 0 }];
+    let request = FlowMod {
+        command: FlowCommand::Add,
+        table: 0,
+        matching: Match::any(),
+        priority: 1,
+        cookie: 0,
+        cookie_mask: 0,
+        timeouts: Timeouts::default(),
+        buffer: u32::MAX,
+        out_port: port::ANY,
+        out_group: GROUP_ANY,
+        flags: 0,
+        importance: 0,
+        instructions: Instructions { apply, ..Instructions::default() },
+    };
+    engine.bridge.flow_mod(&request, &Origin::SWITCH).expect("a flow");
+    let send = |engine: &mut Engine| {
+        engine.local.advance_us(100_000);
+        engine.local.receive_batch(1, &[&[2; 60]]).expect("it is short");
+        engine.local.idle();
+    };
+    (0..6).for_each(|_| send(&mut engine));
+    let known = engine.flows.stats()[0].1;
+    assert!(known.frame_hits > 0 && known.entries == 1, "{known:?}");
+    engine.local.advance_us(IDLE_US);
+    engine.local.idle();
+    (0..6).for_each(|_| send(&mut engine));
+    let tables = engine.bridge.tables();
+    let counts = tables.table(0).flows.iter().next().expect("the flow").usage.counts();
+    assert_eq!(counts, (12, 12 * 60));
 }

@@ -1,63 +1,88 @@
 //! Cycles per packet of a cached flow: lookup and rewriting, without I/O.
 //!
-//! `cargo run --release -p flowcache --example cycles` prints a line per number of masks and of flows, for frames of 64 bytes in batches
-//! of 64, in random order. Cycles are those of the time stamp counter, whose rate Linux says. Each frame is found, its payload counted as a switch would, and
-//! rewritten as a router does: two MAC addresses, TTL and checksum.
+//! `cargo run --release -p flowcache --example cycles [ROUNDS [MASKS FLOWS]]` prints a line per number of masks and of flows, for frames
+//! of 64 bytes in bursts of 32, in random order. Cycles are those of the time stamp counter, whose rate Linux says: the median burst, and the tenth part
+//! of the bursts below (the machine undisturbed). Each frame is found, its payload counted as a switch would, and rewritten as a router
+//! does: two MAC addresses, TTL and checksum. Payloads have 24 bytes (with the rewriting, a cache line), or 56.
 
 use std::hint::black_box;
 use std::time::Instant;
 
-use flowcache::cache::{Cache, Frame};
-use flowcache::path::{Pattern, Rewrite, Source, Step, Word};
+use flowcache::cache::{Cache, Frame, NONE};
+use flowcache::path::Pattern;
 use flowcache::run::Prepared;
-use ir::{BinOp, UnOp};
 use random::Random;
 
-const BATCH: usize = 64;
+#[path = "../tests/common/router.rs"]
+mod router;
+
+const BATCH: usize = 32;
 /// Bytes of a buffer, and where its frame begins.
 const BUFFER: usize = 2048 + 192;
 const OFFSET: usize = 128;
 const LEN: usize = 64;
 /// Frames in memory at once.
 const BUFFERS: usize = 512;
-const ROUNDS: usize = 15;
+
+/// Which frames have a megaflow.
+#[derive(Clone, Copy, PartialEq)]
+enum Traffic {
+    Hits,
+    Misses,
+    EverySecondHits,
+}
 
 fn main() {
-    println!(
-        "{:>6} {:>8} {:>8} {:>8} {:>8}  cycles per packet (median batch)",
-        "masks", "flows", "lookup", "rewrite", "all"
-    );
+    let numbers: Vec<usize> = std::env::args().skip(1).filter_map(|number| number.parse().ok()).collect();
+    let rounds = numbers.first().copied().unwrap_or(10);
+    println!("                                 median burst                least decile");
+    println!("masks   flows payload frames   lookup rewrite     all   lookup rewrite     all");
+    if let [_, masks, flows] = numbers[..] {
+        return measure::<24>(rounds, masks, flows, Traffic::Hits);
+    }
     for masks in [1, 20] {
-        for flows in [64, 10_000, 100_000] {
-            measure(masks, flows);
+        for flows in [64, 1000, 100_000] {
+            measure::<24>(rounds, masks, flows, Traffic::Hits);
+            measure::<56>(rounds, masks, flows, Traffic::Hits);
         }
     }
-    for masks in [20, 64] {
-        misses(masks);
+    for masks in [1, 20, 64] {
+        measure::<24>(rounds, masks, 10_000, Traffic::Misses);
+        measure::<24>(rounds, masks, 10_000, Traffic::EverySecondHits);
     }
 }
 
-/// What is counted for a megaflow.
-#[derive(Default)]
-struct Counts {
+/// What is counted for a megaflow, of so many bytes.
+struct Counts<const BYTES: usize> {
     packets: u64,
     bytes: u64,
-    port: u32,
+    rest: [u8; BYTES],
 }
 
-fn measure(masks: usize, flows: usize) {
+/// Size of [`Counts`] is that of its counters and `rest`.
+fn measure<const PAYLOAD: usize>(rounds: usize, masks: usize, flows: usize, traffic: Traffic) {
+    match PAYLOAD {
+        24 => measured::<8>(rounds, masks, flows, traffic),
+        _ => measured::<40>(rounds, masks, flows, traffic),
+    }
+}
+
+fn measured<const REST: usize>(rounds: usize, masks: usize, flows: usize, traffic: Traffic) {
     let mut random = Random::new(1);
-    let mut cache = cache(masks, flows, &mut random);
-    let frames: Vec<[u8; LEN]> = (0..flows).map(|i| frame(masks, i)).collect();
+    let mut cache = cache::<REST>(masks, flows, &mut random);
+    let known: Vec<[u8; LEN]> = (0..flows).map(|i| frame(masks, i)).collect();
     let mut memory = vec![[0; BUFFER]; BUFFERS];
-    let (mut lookups, mut rewrites) = (Vec::new(), Vec::new());
-    let batches = (flows * 4).max(20_000) / BATCH;
-    for round in 0..ROUNDS {
+    let (mut lookups, mut rewrites, mut both) = (Vec::new(), Vec::new(), Vec::new());
+    let batches = (flows * 2).max(20_000) / BATCH;
+    for round in 0..rounds {
         for batch in 0..batches {
             let buffers = &mut memory[batch * BATCH % BUFFERS..][..BATCH];
-            for buffer in buffers.iter_mut() {
-                let received = random.pick(&frames);
-                buffer[OFFSET..][..LEN].copy_from_slice(received);
+            for (i, buffer) in buffers.iter_mut().enumerate() {
+                let mut received = *random.pick(&known);
+                if traffic == Traffic::Misses || traffic == Traffic::EverySecondHits && i % 2 == 0 {
+                    received[26..30].copy_from_slice(&(random.next_u64() as u32 | 1 << 31).to_be_bytes());
+                }
+                buffer[OFFSET..][..LEN].copy_from_slice(&received);
             }
             let mut hits = [0; BATCH];
             let begin = Instant::now();
@@ -68,50 +93,37 @@ fn measure(masks: usize, flows: usize) {
             }
             let middle = Instant::now();
             for (buffer, hit) in buffers.iter_mut().zip(hits) {
-                let (prepared, counts) = cache.get_mut(hit).expect("each flow has its megaflow");
+                let Some((prepared, counts)) = cache.get_mut(hit) else { continue };
                 counts.packets += 1;
                 counts.bytes += LEN as u64;
-                black_box((prepared.run(buffer, OFFSET, LEN), counts.port));
+                let Some((offset, len)) = prepared.run(buffer, OFFSET, LEN) else { continue };
+                black_box((offset, len, &counts.rest));
             }
             let end = Instant::now();
+            assert!(traffic != Traffic::Hits || hits.iter().all(|hit| *hit != NONE), "each flow has its megaflow");
             // The first rounds fill the caches.
-            if round >= ROUNDS / 3 {
+            if round >= rounds / 3 {
                 lookups.push((middle - begin).as_nanos() as f64);
                 rewrites.push((end - middle).as_nanos() as f64);
+                both.push((end - begin).as_nanos() as f64);
             }
         }
     }
-    let (lookup, rewrite) = (median(lookups), median(rewrites));
-    println!("{masks:>6} {flows:>8} {lookup:>8.1} {rewrite:>8.1} {:>8.1}  {:?}", lookup + rewrite, cache.statistics());
-}
-
-/// Frames without a megaflow: what a lookup costs that finds nothing.
-fn misses(masks: usize) {
-    let mut random = Random::new(2);
-    let mut cache = cache(masks, 10_000, &mut random);
-    let mut memory = vec![[0; BUFFER]; BUFFERS];
-    let mut cycles = Vec::new();
-    for _ in 0..ROUNDS {
-        for batch in 0..200 {
-            let buffers = &mut memory[batch * BATCH % BUFFERS..][..BATCH];
-            for buffer in buffers.iter_mut() {
-                let mut frame = frame(masks, random.index(10_000));
-                frame[26..30].copy_from_slice(&(random.next_u64() as u32 | 1 << 31).to_be_bytes());
-                buffer[OFFSET..][..LEN].copy_from_slice(&frame);
-            }
-            let mut hits = [0; BATCH];
-            let begin = Instant::now();
-            let frames: [Frame<'_>; BATCH] =
-                std::array::from_fn(|i| Frame { buffer: &buffers[i], offset: OFFSET, len: LEN, port: 1 });
-            cache.lookup(&frames, &mut hits);
-            cycles.push(begin.elapsed().as_nanos() as f64);
-        }
+    let name = match traffic {
+        Traffic::Hits => "hit",
+        Traffic::Misses => "miss",
+        Traffic::EverySecondHits => "both",
+    };
+    print!("{masks:>5} {flows:>7} {:>7} {name:>6}", size_of::<Counts<REST>>());
+    for part in [2, 10] {
+        let at = |values: &mut Vec<f64>| cycles(values, part);
+        print!("  {:>7.1} {:>7.1} {:>7.1}", at(&mut lookups), at(&mut rewrites), at(&mut both));
     }
-    println!("{masks:>6}  misses: {:.1} cycles per packet", median(cycles));
+    println!();
 }
 
 /// Megaflows of UDP flows: Ethernet type, addresses, protocol and ports, TTL, with more or fewer bits of the source MAC address.
-fn cache(masks: usize, flows: usize, random: &mut Random) -> Cache<Counts> {
+fn cache<const REST: usize>(masks: usize, flows: usize, random: &mut Random) -> Cache<Counts<REST>> {
     let mut cache = Cache::new(random.next_u64(), flows);
     for flow in 0..flows {
         let frame = frame(masks, flow);
@@ -124,8 +136,9 @@ fn cache(masks: usize, flows: usize, random: &mut Random) -> Cache<Counts> {
         (mask[6], mask[7]) = (extra, 0xff);
         let value: Vec<u8> = mask.iter().zip(frame).map(|(m, b)| m & b).collect();
         let pattern = Pattern { mask: mask.into(), value: value.into(), shortest: 38, longest: u32::MAX };
-        let prepared = Prepared::new(&router(std::array::from_fn(|_| random.next_u64() as u8))).expect("right");
-        let counts = Counts { port: 2, ..Counts::default() };
+        let macs = std::array::from_fn(|_| random.next_u64() as u8);
+        let prepared = Prepared::new(&router::router(macs)).expect("right");
+        let counts = Counts { packets: 0, bytes: 0, rest: [2; REST] };
         cache.insert(1, &pattern, prepared, counts, |_| panic!("there is room")).expect("right");
     }
     cache
@@ -143,29 +156,6 @@ fn frame(masks: usize, flow: usize) -> [u8; LEN] {
     frame
 }
 
-fn router(macs: [u8; 12]) -> Rewrite {
-    let words = [
-        Word { at: 14, mask: u64::MAX },
-        Word { at: 22, mask: 0x00ff_0000_ffff_ffff },
-        Word { at: 30, mask: !0 << 32 },
-    ];
-    Rewrite {
-        steps: Box::new([
-            Step::Bytes { at: 0, bytes: macs.into() },
-            Step::Load { to: 0, bit: 22 * 8, width: 8 },
-            Step::Binary { op: BinOp::Sub, to: 0, a: Source::Register(0), b: Source::Const(1), width: 8 },
-            Step::Store { bit: 22 * 8, width: 8, value: Source::Register(0) },
-            Step::Binary { op: BinOp::Shl, to: 1, a: Source::Register(0), b: Source::Const(8), width: 16 },
-            Step::Sum { to: 2, words: words.into(), values: Box::new([Source::Register(1)]), constant: 0 },
-            Step::Unary { op: UnOp::Not, to: 2, a: Source::Register(2), width: 16 },
-            Step::Store { bit: 24 * 8, width: 16, value: Source::Register(2) },
-        ]),
-        replaced: 34,
-        head: 34,
-        max_len: u32::MAX,
-    }
-}
-
 /// Cycles of the time stamp counter in a nanosecond: half of what Linux calls `bogomips`.
 fn rate() -> f64 {
     let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
@@ -173,8 +163,8 @@ fn rate() -> f64 {
     line.and_then(|mips| mips.trim().parse::<f64>().ok()).expect("Linux says bogomips of the processor") / 2000.0
 }
 
-/// The median batch's cycles per packet.
-fn median(mut values: Vec<f64>) -> f64 {
+/// Cycles per packet of the burst below which one part of so many is.
+fn cycles(values: &mut Vec<f64>, part: usize) -> f64 {
     values.sort_by(f64::total_cmp);
-    values[values.len() / 2] * rate() / BATCH as f64
+    values[values.len() / part] * rate() / BATCH as f64
 }

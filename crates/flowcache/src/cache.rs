@@ -34,6 +34,7 @@ mod tests;
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
+use crate::memory::Array;
 use crate::path::{Pattern, WINDOW};
 use crate::run::{Prepared, Shape};
 
@@ -47,17 +48,24 @@ pub const LIMIT_MAX: usize = (1 << SLOT_BITS) - 2 - QUARANTINE;
 /// so that a miss stays below 5,000 cycles.
 pub const MASKS_MAX: usize = 64;
 
-/// 64-bit words of the window.
-const WORDS: usize = WINDOW / 8;
-/// Frames that go through the steps of a lookup together: as many as there are outstanding cache misses on current cores (16 to 24).
-const CHUNK: usize = 16;
-/// Words of a key in its first cache line; the others are in [`Keys::wide`].
-const INLINE: usize = 6;
+/// Pairs of 64-bit words of the window.
+const PAIRS: usize = WINDOW / 16;
+/// A frame's first bytes as words, in pairs as they are hashed.
+type Row = [[u64; 2]; PAIRS];
+/// Frames that go through the steps of a lookup together: as many as a burst has mostly, so that a step takes long enough for what the
+/// one before has prefetched.
+const CHUNK: usize = 32;
+/// Pairs of a key in its cache line, from the first that its mask has on: headers up to TCP's ports over IPv4 and a VLAN tag.
+const INLINE: usize = 3;
 const SLOT_BITS: u32 = 24;
 const SLOT_MASK: u32 = (1 << SLOT_BITS) - 1;
 /// Slots that wait before they are used again: a batch's worth, so that a hit of a batch is not taken for a megaflow that was inserted
 /// while the batch was worked on.
 const QUARANTINE: usize = 64;
+
+/// Megaflows for which there is address space from the beginning, so that no frame waits until they have been moved to a larger place.
+/// The system gives memory when they are used.
+const RESERVED_MAX: usize = 1 << 19;
 
 /// A frame as it was received: `buffer[offset..][..len]`, and the port that it came from.
 #[derive(Clone, Copy, Debug)]
@@ -93,9 +101,9 @@ pub struct Statistics {
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
 struct Key {
-    words: [u64; INLINE],
+    words: [[u64; 2]; INLINE],
     port: u32,
-    /// Index into the words that do not fit, if the mask has more than [`INLINE`].
+    /// Index into [`Keys::wide`], if that is not all.
     wide: u32,
     shortest: u16,
     /// [`UNBOUNDED`]: any length.
@@ -115,7 +123,7 @@ const UNBOUNDED: u16 = u16::MAX;
 
 impl Key {
     const UNUSED: Key = Key {
-        words: [0; INLINE],
+        words: [[0; 2]; INLINE],
         port: 0,
         wide: NONE,
         shortest: 1,
@@ -149,9 +157,9 @@ pub struct Megaflow<'a, T> {
 
 /// Keys of all megaflows by slot.
 struct Keys {
-    lines: Vec<Key>,
-    /// Words from the seventh on, of keys with more.
-    wide: Vec<[u64; WORDS - INLINE]>,
+    lines: Array<Key>,
+    /// All of a key, if its cache line does not have room for that.
+    wide: Vec<Row>,
     wide_free: Vec<u32>,
 }
 
@@ -160,7 +168,7 @@ pub struct Cache<T> {
     limit: usize,
     len: usize,
     keys: Keys,
-    bodies: Vec<Option<Body<T>>>,
+    bodies: Array<Option<Body<T>>>,
     free: VecDeque<u32>,
     /// Of the rewritings; most megaflows share few.
     shapes: HashSet<Arc<Shape>>,
@@ -179,11 +187,13 @@ impl<T> Cache<T> {
     /// `seed` keys the hashes. It should be random and secret, so that senders cannot choose frames that collide.
     pub fn new(seed: u64, limit: usize) -> Cache<T> {
         let hash = hash::Hash::new(seed);
+        let limit = limit.clamp(1, LIMIT_MAX);
+        let reserved = (limit + 1 + QUARANTINE).min(RESERVED_MAX);
         Cache {
-            limit: limit.clamp(1, LIMIT_MAX),
+            limit,
             len: 0,
-            keys: Keys { lines: Vec::new(), wide: Vec::new(), wide_free: Vec::new() },
-            bodies: Vec::new(),
+            keys: Keys { lines: Array::with_capacity(reserved), wide: Vec::new(), wide_free: Vec::new() },
+            bodies: Array::with_capacity(reserved),
             free: VecDeque::new(),
             shapes: HashSet::new(),
             masks: masks::Masks::new(),
@@ -249,10 +259,11 @@ impl<T> Cache<T> {
         let key = &self.keys.lines[slot as usize];
         let mask = self.masks.get(key.mask);
         let (mut bits, mut value) = ([0; WINDOW], [0; WINDOW]);
-        for k in 0..mask.count() {
-            let at = mask.index(k) * 8;
-            bits[at..at + 8].copy_from_slice(&mask.word(k).to_le_bytes());
-            value[at..at + 8].copy_from_slice(&self.keys.word(slot, k).to_le_bytes());
+        for (to, pair) in bits.as_chunks_mut().0.iter_mut().zip(mask.pairs()) {
+            *to = bytes_of(*pair);
+        }
+        for (to, pair) in value.as_chunks_mut().0.iter_mut().zip(self.keys.row(slot, mask)) {
+            *to = bytes_of(pair);
         }
         let len = bits.iter().rposition(|b| *b != 0).map_or(0, |last| last + 1);
         let longest = if key.longest == UNBOUNDED { u32::MAX } else { key.longest.into() };
@@ -278,21 +289,29 @@ impl<T> Cache<T> {
     }
 }
 
+/// Two words of a frame.
+#[inline(always)]
+fn pair(bytes: [u8; 16]) -> [u64; 2] {
+    let both = u128::from_le_bytes(bytes);
+    [both as u64, (both >> 64) as u64]
+}
+
+fn bytes_of([low, high]: [u64; 2]) -> [u8; 16] {
+    (u128::from(high) << 64 | u128::from(low)).to_le_bytes()
+}
+
 fn handle(slot: u32, generation: u8) -> u32 {
     u32::from(generation) << SLOT_BITS | slot
 }
 
 impl Keys {
-    /// The k-th word of a key.
-    fn word(&self, slot: u32, k: usize) -> u64 {
+    /// All of a key.
+    fn row(&self, slot: u32, bits: &masks::Bits) -> Row {
         let key = &self.lines[slot as usize];
-        match k.checked_sub(INLINE) {
-            None => key.words[k],
-            Some(k) => self.wide[key.wide as usize][k],
-        }
+        if bits.is_wide() { self.wide[key.wide as usize] } else { bits.row_of(&key.words) }
     }
 
-    fn add_wide(&mut self, words: [u64; WORDS - INLINE]) -> u32 {
+    fn add_wide(&mut self, words: Row) -> u32 {
         match self.wide_free.pop() {
             Some(free) => {
                 self.wide[free as usize] = words;

@@ -12,7 +12,11 @@
 //! [`trace`] is sound by construction: what decides is consulted, and what it cannot express is consulted as well, which makes a
 //! megaflow narrower and never wrong. What it cannot do at all is refused, and such packets take the pipeline.
 
+#[cfg(test)]
+extern crate self as flowcache;
+
 pub mod cache;
+mod memory;
 pub mod path;
 pub mod run;
 pub mod tables;

@@ -28,7 +28,7 @@ pub enum Source {
 }
 
 /// 64 bits of the received frame that a sum takes in.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Word {
     /// The first byte's place, even.
     pub at: u16,

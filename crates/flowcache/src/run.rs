@@ -1,24 +1,29 @@
 //! Running a rewriting on a frame.
 //!
 //! A [`Rewrite`] is a description. [`Prepared::new`] checks it once and translates it, so that running neither checks nor decides:
-//! computations first, then what is written. What operations there are (the *shape*) is
-//! apart from the bytes that they write, since many megaflows differ only in these. Nothing that a step reads has been overwritten then, with one exception (copies of bytes
-//! that earlier steps write), and such a rewriting keeps the received head aside. Constant bytes become stores of 1, 2, 4 or 8 bytes.
+//! computations first, then what is written. What operations there are (the *shape*) is apart from the bytes that they write, since many
+//! megaflows differ only in these. Nothing that a step reads has been overwritten then, with one exception (copies of bytes that earlier
+//! steps write), and such a rewriting keeps the received head aside.
+//!
+//! An operation costs a jump that depends on data, mostly more than what it does, so operations that often go together are one
+//! (Proebsting, "Optimizing an ANSI C Interpreter with Superoperators", POPL 1995): a checksum with its words, a TTL's decrement, up to 16
+//! constant bytes. A router's rewriting is four.
 //!
 //! The new head ends where the received one ended. The payload behind it never moves: a longer head grows into the buffer's headroom.
 //!
 //! Tests: `run/tests.rs` compares with a reference that goes bit by bit.
 
 mod arithmetic;
+mod fuse;
 mod prepare;
 #[cfg(test)]
-pub(crate) mod tests;
+mod tests;
 
 use std::sync::Arc;
 
 use ir::{BinOp, UnOp};
 
-use crate::path::{Rewrite, WINDOW};
+use crate::path::{Rewrite, WINDOW, Word};
 use arithmetic::{add_carry, binary, fold, ones, unary};
 
 /// What is wrong with a description.
@@ -134,29 +139,36 @@ enum Op {
         then: u8,
         other: u8,
     },
-    /// Adds eight bytes to the sum.
-    SumWord {
+    /// `to` = `width` bits of the frame, plus `b` (modulo 2^`width`).
+    LoadAdd {
+        to: u8,
         at: u16,
-        mask: u64,
+        shift: u8,
+        width: u8,
+        b: u64,
     },
-    /// Adds a register to the sum.
+    /// Adds a register to the sum, of which the next [`Op::Sum`] is the last part.
     SumValue {
         from: u8,
     },
-    /// Adds 16 bits of the data to the sum.
-    SumData {
-        data: u16,
-    },
-    /// Sets a register to the sum; the next one begins.
-    SumEnd {
-        to: u8,
-    },
+    Sum(Sum),
     /// From the received head (`kept`: as it was put aside).
     Copy {
         from: u16,
         to: u16,
         len: u16,
         kept: bool,
+    },
+    /// The same for 4 to 8 bytes, and 8 to 16: two loads, which may overlap, before two stores.
+    CopyTo8 {
+        from: u16,
+        to: u16,
+        len: u8,
+    },
+    CopyTo16 {
+        from: u16,
+        to: u16,
+        len: u8,
     },
     Store8 {
         from: u8,
@@ -195,13 +207,16 @@ enum Op {
         at: u16,
         data: u16,
     },
-    Put32 {
+    /// 4 to 8, and 8 to 16 bytes: two stores, which may overlap.
+    PutTo8 {
         at: u16,
         data: u16,
+        len: u8,
     },
-    Put64 {
+    PutTo16 {
         at: u16,
         data: u16,
+        len: u8,
     },
     /// Writes the bits of a byte that `mask` has.
     PutBits {
@@ -209,7 +224,36 @@ enum Op {
         data: u16,
         mask: u8,
     },
+    /// The same of eight bytes, little-endian.
+    PutBits64 {
+        at: u16,
+        data: u16,
+        mask: u64,
+    },
 }
+
+/// The one's complement sum of words of the frame, a shifted register, two bytes of the data, and what was added before.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+struct Sum {
+    to: u8,
+    /// Words: `words[first..][..count]` of the shape.
+    count: u16,
+    first: u16,
+    /// [`NOWHERE`]: none.
+    data: u16,
+    /// Where its 16 bits are written, instead of to a register; [`NOWHERE`]: not at all.
+    store: u16,
+    /// Whether a register is added: the bits below `width` of `from << shift`.
+    has_value: bool,
+    from: u8,
+    shift: u8,
+    /// At most 64.
+    width: u8,
+    complements: bool,
+}
+
+/// No place in a head, which has at most [`WINDOW`] bytes, nor in the data, which has two for each sum beside.
+const NOWHERE: u16 = u16::MAX;
 
 const _: () = assert!(size_of::<Op>() == 16, "four operations to a cache line");
 
@@ -217,6 +261,8 @@ const _: () = assert!(size_of::<Op>() == 16, "four operations to a cache line");
 #[derive(PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Shape {
     ops: Box<[Op]>,
+    /// Of sums; with room for eight bytes, the mask as that big-endian number.
+    words: Box<[Word]>,
     /// Bytes of the received head that are read or replaced.
     needs: u16,
     replaced: u16,
@@ -284,7 +330,7 @@ impl Prepared {
     ///
     /// `None`: the frame is shorter than the rewriting needs, the new one is longer than allowed, or the buffer has no room for it.
     /// Nothing is changed then.
-    #[inline]
+    #[inline(always)]
     pub fn run(&self, buffer: &mut [u8], offset: usize, len: usize) -> Option<(usize, usize)> {
         let shape = &*self.shape;
         let (replaced, head) = (usize::from(shape.replaced), usize::from(shape.head));
@@ -297,23 +343,21 @@ impl Prepared {
             return None;
         }
         match shape.registers {
-            0..=8 => self.steps::<8>(buffer, offset, start),
-            9..=32 => self.steps::<32>(buffer, offset, start),
-            _ => self.steps::<256>(buffer, offset, start),
+            0..=8 if !shape.keeps => self.each::<8>(buffer, offset, start, &[]),
+            _ => self.long(buffer, offset, start),
         }
         Some((start, new_len))
     }
 
-    #[inline(always)]
-    fn steps<const REGISTERS: usize>(&self, buffer: &mut [u8], offset: usize, start: usize) {
+    /// With many registers, or with the received head aside. Apart, so that others have no large stack frame.
+    #[inline(never)]
+    fn long(&self, buffer: &mut [u8], offset: usize, start: usize) {
+        let mut kept = [0; WINDOW];
         if self.shape.keeps {
-            let mut kept = [0; WINDOW];
             let needs = self.needs();
             kept[..needs].copy_from_slice(&buffer[offset..offset + needs]);
-            self.each::<REGISTERS>(buffer, offset, start, &kept);
-        } else {
-            self.each::<REGISTERS>(buffer, offset, start, &[]);
         }
+        self.each::<256>(buffer, offset, start, &kept);
     }
 
     /// Registers are numbered below `REGISTERS`, a power of two. What goes without saying has been checked by `prepare`: all places are
@@ -321,7 +365,7 @@ impl Prepared {
     #[inline(always)]
     fn each<const REGISTERS: usize>(&self, buffer: &mut [u8], offset: usize, start: usize, kept: &[u8]) {
         let data: &[u8] = match &self.data {
-            Data::Here(len, bytes) => bytes.get(..usize::from(*len)).unwrap_or_default(),
+            Data::Here(_, bytes) => bytes,
             Data::There(bytes) => bytes,
         };
         let mut registers = [0u64; REGISTERS];
@@ -346,15 +390,28 @@ impl Prepared {
                     let (then, other) = (register!(then), register!(other));
                     register!(to) = if register!(cond) != 0 { then } else { other };
                 }
-                Op::SumWord { at, mask } => sum = add_carry(sum, word(buffer, offset + usize::from(at)) & mask),
-                Op::SumValue { from } => sum = add_carry(sum, register!(from)),
-                Op::SumData { data: at } => {
-                    let [high, low] = bytes(data, at);
-                    sum = add_carry(sum, u16::from_be_bytes([high, low]).into());
+                Op::LoadAdd { to, at, shift, width, b } => {
+                    register!(to) = (word(buffer, offset + usize::from(at)) >> shift).wrapping_add(b) & ones(width);
                 }
-                Op::SumEnd { to } => {
-                    register!(to) = fold(sum);
+                Op::SumValue { from } => sum = add_carry(sum, register!(from)),
+                Op::Sum(Sum { to, count, first, data: at, store, has_value, from, shift, width, complements }) => {
+                    let words = self.shape.words.get(usize::from(first)..).unwrap_or_default();
+                    for Word { at, mask } in words.iter().take(count.into()) {
+                        sum = add_carry(sum, word(buffer, offset + usize::from(*at)) & mask);
+                    }
+                    if has_value {
+                        sum = add_carry(sum, register!(from) << (shift & 63) & ones(width));
+                    }
+                    if at != NOWHERE {
+                        let [high, low] = bytes(data, at);
+                        sum = add_carry(sum, u16::from_be_bytes([high, low]).into());
+                    }
+                    let value = if complements { !fold(sum) & 0xffff } else { fold(sum) };
                     sum = 0;
+                    match store {
+                        NOWHERE => register!(to) = value,
+                        _ => put(buffer, start + usize::from(store), (value as u16).to_be_bytes()),
+                    }
                 }
                 Op::Copy { from, to, len, kept: from_kept } => {
                     let (from, to, len) = (usize::from(from), start + usize::from(to), usize::from(len));
@@ -378,10 +435,21 @@ impl Prepared {
                 Op::StoreBits { from, bit, width } => {
                     store_bits(&mut buffer[start..], bit.into(), width, register!(from));
                 }
+                Op::CopyTo8 { from, to, len } => {
+                    copy::<4>(buffer, offset + usize::from(from), start + usize::from(to), len);
+                }
+                Op::CopyTo16 { from, to, len } => {
+                    copy::<8>(buffer, offset + usize::from(from), start + usize::from(to), len);
+                }
                 Op::Put8 { at, data: from } => put::<1>(buffer, start + usize::from(at), bytes(data, from)),
                 Op::Put16 { at, data: from } => put::<2>(buffer, start + usize::from(at), bytes(data, from)),
-                Op::Put32 { at, data: from } => put::<4>(buffer, start + usize::from(at), bytes(data, from)),
-                Op::Put64 { at, data: from } => put::<8>(buffer, start + usize::from(at), bytes(data, from)),
+                Op::PutTo8 { at, data: from, len } => put_ends::<4>(buffer, start + usize::from(at), data, from, len),
+                Op::PutTo16 { at, data: from, len } => put_ends::<8>(buffer, start + usize::from(at), data, from, len),
+                Op::PutBits64 { at, data: from, mask } => {
+                    let at = start + usize::from(at);
+                    let new = word(buffer, at).swap_bytes() & !mask | u64::from_le_bytes(bytes(data, from));
+                    put(buffer, at, new.to_le_bytes());
+                }
                 Op::PutBits { at, data: from, mask } => {
                     let byte = &mut buffer[start + usize::from(at)];
                     *byte = *byte & !mask | data[usize::from(from)];
@@ -394,22 +462,43 @@ impl Prepared {
 /// Bytes of the data.
 #[inline(always)]
 fn bytes<const N: usize>(data: &[u8], at: u16) -> [u8; N] {
+    load(data, at.into())
+}
+
+#[inline(always)]
+fn load<const N: usize>(buffer: &[u8], at: usize) -> [u8; N] {
     let mut bytes = [0; N];
-    bytes.copy_from_slice(&data[usize::from(at)..usize::from(at) + N]);
+    bytes.copy_from_slice(&buffer[at..at + N]);
     bytes
 }
 
 /// Eight bytes as a big-endian number.
 #[inline(always)]
 fn word(buffer: &[u8], at: usize) -> u64 {
-    let mut bytes = [0; 8];
-    bytes.copy_from_slice(&buffer[at..at + 8]);
-    u64::from_be_bytes(bytes)
+    u64::from_be_bytes(load(buffer, at))
 }
 
 #[inline(always)]
 fn put<const N: usize>(buffer: &mut [u8], at: usize, bytes: [u8; N]) {
     buffer[at..at + N].copy_from_slice(&bytes);
+}
+
+/// Copies `N` to `2 * N` bytes: the first `N` and the last `N`.
+#[inline(always)]
+fn copy<const N: usize>(buffer: &mut [u8], from: usize, to: usize, len: u8) {
+    let last = usize::from(len) - N;
+    let (first, second): ([u8; N], [u8; N]) = (load(buffer, from), load(buffer, from + last));
+    put(buffer, to, first);
+    put(buffer, to + last, second);
+}
+
+/// Writes `N` to `2 * N` bytes of the data.
+#[inline(always)]
+fn put_ends<const N: usize>(buffer: &mut [u8], at: usize, data: &[u8], from: u16, len: u8) {
+    let last = usize::from(len) - N;
+    let (first, second): ([u8; N], [u8; N]) = (load(data, from.into()), load(data, usize::from(from) + last));
+    put(buffer, at, first);
+    put(buffer, at + last, second);
 }
 
 /// Replaces `width` bits of eight bytes.

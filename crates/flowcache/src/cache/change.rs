@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::masks::Bits;
-use super::{Body, Cache, INLINE, Key, NONE, QUARANTINE, Refused, SLOT_MASK, UNBOUNDED, WORDS, handle};
+use super::{Body, Cache, Key, NONE, QUARANTINE, Refused, Row, SLOT_MASK, UNBOUNDED, handle, pair};
 use crate::path::{Pattern, WINDOW};
 use crate::run::Prepared;
 
@@ -20,7 +20,7 @@ const LEN_MAX: u32 = UNBOUNDED as u32 - 1;
 struct Wanted {
     bits: Bits,
     key: Key,
-    words: [u64; WORDS],
+    row: Row,
 }
 
 impl Wanted {
@@ -40,31 +40,23 @@ impl Wanted {
             return Err(Refused::Short { needs: rewrite.needs(), shortest });
         }
         let bits = Bits::new(&words_of(&pattern.mask));
-        let values = words_of(&pattern.value);
-        let mut words = [0; WORDS];
-        for (k, word) in words.iter_mut().enumerate().take(bits.count()) {
-            *word = values[bits.index(k)];
-        }
+        let row = words_of(&pattern.value);
         let key = Key {
-            words: std::array::from_fn(|k| words[k]),
+            words: bits.inline_of(&row),
             port,
             shortest: shortest as u16,
             longest: if longest == u32::MAX { UNBOUNDED } else { longest.min(LEN_MAX) as u16 },
             ..Key::UNUSED
         };
-        Ok(Wanted { bits, key, words })
+        Ok(Wanted { bits, key, row })
     }
 }
 
 /// A window's words as they lie in memory.
-fn words_of(bytes: &[u8]) -> [u64; WORDS] {
+fn words_of(bytes: &[u8]) -> Row {
     let mut window = [0; WINDOW];
     window[..bytes.len()].copy_from_slice(bytes);
-    std::array::from_fn(|i| {
-        let mut word = [0; 8];
-        word.copy_from_slice(&window[i * 8..i * 8 + 8]);
-        u64::from_le_bytes(word)
-    })
+    std::array::from_fn(|i| pair(window.as_chunks().0[i]))
 }
 
 impl<T> Cache<T> {
@@ -100,7 +92,7 @@ impl<T> Cache<T> {
         };
         self.statistics.inserted += 1;
         self.share_shape(&mut rewrite);
-        let hash = self.hash.of(port, wanted.bits.count(), |k| wanted.words.get(k).copied().unwrap_or(0));
+        let hash = self.hash.of(port, &wanted.bits, &wanted.row);
         if let Some(slot) = self.masks.table(mask).find(hash, |slot| self.is_equal(slot, &wanted)) {
             let body = self.bodies[slot as usize].as_mut();
             let generation = self.keys.lines[slot as usize].generation.wrapping_add(1);
@@ -118,10 +110,8 @@ impl<T> Cache<T> {
         }
         let generation = self.keys.lines[slot as usize].generation;
         let mut key = Key { mask, generation, ..wanted.key };
-        if wanted.bits.count() > INLINE {
-            let mut wide = [0; WORDS - INLINE];
-            wide.copy_from_slice(&wanted.words[INLINE..]);
-            key.wide = self.keys.add_wide(wide);
+        if wanted.bits.is_wide() {
+            key.wide = self.keys.add_wide(wanted.row);
         }
         self.keys.lines[slot as usize] = key;
         self.bodies[slot as usize] = Some(Body { rewrite, payload });
@@ -204,7 +194,7 @@ impl<T> Cache<T> {
     fn is_equal(&self, slot: u32, wanted: &Wanted) -> bool {
         let key = &self.keys.lines[slot as usize];
         (key.port, key.shortest, key.longest) == (wanted.key.port, wanted.key.shortest, wanted.key.longest)
-            && (0..wanted.bits.count()).all(|k| self.keys.word(slot, k) == wanted.words[k])
+            && self.keys.row(slot, &wanted.bits) == wanted.row
     }
 
     /// A slot that has not been used for a while, or a new one.
@@ -255,8 +245,7 @@ impl<T> Cache<T> {
         let body = self.bodies[slot as usize].take()?;
         let key = self.keys.lines[slot as usize];
         let bits = self.masks.get(key.mask);
-        let word = |k| if k < bits.count() { self.keys.word(slot, k) } else { 0 };
-        let hash = self.hash.of(key.port, bits.count(), word);
+        let hash = self.hash.of(key.port, bits, &self.keys.row(slot, bits));
         let table = self.masks.table_mut(key.mask);
         table.remove(hash, slot);
         if table.len() == 0 && kept != Some(key.mask) && self.masks.remove(key.mask) {

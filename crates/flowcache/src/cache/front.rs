@@ -5,6 +5,7 @@
 
 use super::table::{equal, tag};
 use super::{NONE, SLOT_BITS, SLOT_MASK};
+use crate::memory::{Array, prefetch};
 
 /// Slots at most: 8 MB.
 pub(super) const SLOTS_MAX: usize = 1 << 20;
@@ -30,7 +31,7 @@ impl Set {
 /// The front.
 pub(super) struct Front {
     /// A power of two.
-    sets: Vec<Set>,
+    sets: Array<Set>,
     /// 1 to 255; 0 is no slot's.
     epoch: u32,
     /// Counts frames that found their set full.
@@ -39,7 +40,7 @@ pub(super) struct Front {
 
 impl Front {
     pub(super) fn new() -> Front {
-        Front { sets: vec![Set::EMPTY; SLOTS_MIN / WAYS], epoch: 1, crowded: 0 }
+        Front { sets: Array::filled(Set::EMPTY, SLOTS_MIN / WAYS), epoch: 1, crowded: 0 }
     }
 
     #[inline(always)]
@@ -47,10 +48,10 @@ impl Front {
         (hash >> 32) as usize & (self.sets.len() - 1)
     }
 
-    /// Reads from the set of a hash.
+    /// Reads the set of a hash ahead.
     #[inline(always)]
-    pub(super) fn touch(&self, hash: u64) -> u32 {
-        self.sets[self.set(hash)].tags[0]
+    pub(super) fn prefetch(&self, hash: u64) {
+        prefetch(&self.sets[self.set(hash)]);
     }
 
     /// The slot that such a frame had last, or [`NONE`]. It may be another frame's.
@@ -84,7 +85,7 @@ impl Front {
         set.slots[way] = epoch << SLOT_BITS | slot;
         let slots = self.sets.len() * WAYS;
         if slots < SLOTS_MAX && (megaflows * 2 > slots || self.crowded as usize > slots) {
-            self.sets = vec![Set::EMPTY; self.sets.len() * 2];
+            self.sets = Array::filled(Set::EMPTY, self.sets.len() * 2);
             self.crowded = 0;
         }
     }

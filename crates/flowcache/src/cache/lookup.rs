@@ -1,28 +1,37 @@
-//! The lookup of a batch. Each step is done for [`CHUNK`] frames before the next, so that cache misses overlap.
+//! The lookup of a batch. Each step is done for [`CHUNK`] frames before the next and prefetches what that reads, so that cache misses
+//! overlap.
 
-use std::hint::black_box;
-
+use super::hash::Hash;
 use super::masks::{Bits, Masks};
 use super::table::First;
-use super::{CHUNK, Cache, Frame, INLINE, Key, Keys, NONE, UNBOUNDED, WORDS, handle};
+use super::{Body, CHUNK, Cache, Frame, Key, Keys, NONE, PAIRS, Row, UNBOUNDED, handle, pair};
+use crate::memory::prefetch;
+use crate::path::WINDOW;
 
 /// Frames that are looked up together.
 pub(super) struct Rows {
-    /// Their words; those that no mask has are not set.
-    words: [[u64; WORDS]; CHUNK],
+    /// Their first bytes, up to the last that a mask has. Bits that no mask has are any.
+    rows: [Aligned; CHUNK],
     /// Their lengths, as keys have them.
     lens: [u32; CHUNK],
+    /// Hashes of all bits that any mask has, and of those of the mask that is searched.
+    hashes: [u64; CHUNK],
+    mask_hashes: [u64; CHUNK],
 }
+
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+struct Aligned(Row);
 
 /// The length of a frame that no key matches.
 const INVALID: u32 = UNBOUNDED as u32 + 1;
 
-/// Megaflows from which on their memory is read ahead. Fewer are in the nearest cache anyway.
-const TOUCH_MIN: usize = 256;
+/// Megaflows from which on their memory is prefetched. Fewer are in the nearest cache anyway.
+const PREFETCH_MIN: usize = 256;
 
 impl Rows {
     pub(super) fn new() -> Rows {
-        Rows { words: [[0; WORDS]; CHUNK], lens: [0; CHUNK] }
+        Rows { rows: [Aligned([[0; 2]; PAIRS]); CHUNK], lens: [0; CHUNK], hashes: [0; CHUNK], mask_hashes: [0; CHUNK] }
     }
 }
 
@@ -43,17 +52,10 @@ impl<T> Cache<T> {
                     self.statistics.misses += frames.len() as u64;
                     continue;
                 }
-                [only] => {
-                    let only = *only;
-                    gather(&mut self.rows, self.masks.get(only), frames);
-                    let mut todo = Todo::all(frames.len());
-                    hits.fill(NONE);
-                    self.search(only, frames, &mut todo, hits);
-                    self.statistics.misses += todo.len as u64;
-                }
+                [only] => self.lookup_one(*only, frames, hits),
                 _ => self.lookup_several(frames, hits),
             }
-            for hit in hits.iter_mut().filter(|hit| **hit != NONE) {
+            for hit in hits.iter_mut() {
                 if let Some(key) = self.keys.lines.get_mut(*hit as usize) {
                     if !key.used {
                         key.used = true;
@@ -64,52 +66,50 @@ impl<T> Cache<T> {
         }
     }
 
+    /// With one mask: its table. Hits are slots.
+    fn lookup_one(&mut self, mask: u8, frames: &[Frame<'_>], hits: &mut [u32]) {
+        let (bits, table) = (self.masks.get(mask), self.masks.table(mask));
+        let rows = &mut *self.rows;
+        let mut todo = Todo::NONE;
+        for (i, frame) in frames.iter().enumerate() {
+            rows.mask_hashes[i] = rows.take(i, frame, bits, &self.hash);
+            table.prefetch(rows.mask_hashes[i]);
+            hits[i] = NONE;
+            todo.push(i, true);
+        }
+        self.compare(mask, frames, &mut todo, hits);
+        self.statistics.misses += todo.len as u64;
+    }
+
     /// With several masks: the front, then a search for what it does not have. Hits are slots.
     fn lookup_several(&mut self, frames: &[Frame<'_>], hits: &mut [u32]) {
-        gather(&mut self.rows, self.masks.union(), frames);
-        let mut hashes = [0; CHUNK];
-        let mut read = 0;
+        let bits = self.masks.union();
+        let rows = &mut *self.rows;
         for (i, frame) in frames.iter().enumerate() {
-            let (bits, row) = (self.masks.union(), &self.rows.words[i]);
-            hashes[i] = self.hash.of(frame.port, bits.count(), |k| bits.of(row, k));
-            read |= self.front.touch(hashes[i]);
+            rows.hashes[i] = rows.take(i, frame, bits, &self.hash);
+            self.front.prefetch(rows.hashes[i]);
         }
-        black_box(read);
-        for (hit, hash) in hits.iter_mut().zip(&hashes) {
+        let is_far = self.len >= PREFETCH_MIN;
+        for (hit, hash) in hits.iter_mut().zip(&rows.hashes) {
             *hit = self.front.find(*hash);
-        }
-        self.touch(hits.iter().copied());
-        let mut todo = Todo { frames: [0; CHUNK], len: 0 };
-        for (i, hit) in hits.iter_mut().enumerate() {
-            if !matches(&self.keys, &self.masks, *hit, &self.rows, i, frames[i].port) {
-                *hit = NONE;
-                todo.push(i);
+            if is_far {
+                prefetch_megaflow(&self.keys.lines, &self.bodies, *hit);
             }
+        }
+        let mut todo = Todo::NONE;
+        for (i, (hit, frame)) in hits.iter_mut().zip(frames).enumerate() {
+            let is_it = matches(&self.keys, &self.masks, *hit, &self.rows, i, frame.port);
+            *hit = if is_it { *hit } else { NONE };
+            todo.push(i, !is_it);
         }
         self.statistics.front_hits += (frames.len() - todo.len) as u64;
         if todo.len != 0 {
-            self.search_all(frames, todo, &hashes, hits);
+            self.search_all(frames, todo, hits);
         }
-    }
-
-    /// Reads from the cache lines of megaflows, only so that they are near when they are needed. Nothing depends on one of these
-    /// loads, so the processor does them all at once.
-    #[inline(always)]
-    fn touch(&self, slots: impl Iterator<Item = u32>) {
-        if self.len < TOUCH_MIN {
-            return;
-        }
-        let mut read = 0;
-        for slot in slots {
-            if let (Some(key), Some(body)) = (self.keys.lines.get(slot as usize), self.bodies.get(slot as usize)) {
-                read |= key.port | u32::from(body.is_some());
-            }
-        }
-        black_box(read);
     }
 
     #[cold]
-    fn search_all(&mut self, frames: &[Frame<'_>], mut todo: Todo, hashes: &[u64; CHUNK], hits: &mut [u32]) {
+    fn search_all(&mut self, frames: &[Frame<'_>], mut todo: Todo, hits: &mut [u32]) {
         let before = todo.clone();
         for at in 0..self.masks.len() {
             if todo.len == 0 {
@@ -121,29 +121,47 @@ impl<T> Cache<T> {
         self.statistics.misses += todo.len as u64;
         for i in before.iter() {
             if hits[i] != NONE {
-                self.front.insert(hashes[i], hits[i], self.len);
+                self.front.insert(self.rows.hashes[i], hits[i], self.len);
             }
         }
         self.masks.sort();
     }
 
-    /// Searches one mask for the frames that have no hit yet.
+    /// Searches one of several masks for the frames that have no hit yet.
     #[inline]
     fn search(&mut self, mask: u8, frames: &[Frame<'_>], todo: &mut Todo, hits: &mut [u32]) {
         let (bits, table) = (self.masks.get(mask), self.masks.table(mask));
-        let (mut hashes, mut read) = ([0; CHUNK], 0);
+        let rows = &mut *self.rows;
+        let (mut candidates, mut others) = (Todo::NONE, Todo::NONE);
         for i in todo.iter() {
-            let row = &self.rows.words[i];
-            hashes[i] = self.hash.of(frames[i].port, bits.count(), |k| bits.of(row, k));
-            read |= table.touch(hashes[i]);
+            let hash = self.hash.of(frames[i].port, bits, &rows.rows[i].0);
+            rows.mask_hashes[i] = hash;
+            let may_be = table.may_have(hash);
+            candidates.push(i, may_be);
+            others.push(i, !may_be);
         }
-        black_box(read);
+        if candidates.len != 0 {
+            candidates.iter().for_each(|i| table.prefetch(rows.mask_hashes[i]));
+            self.compare(mask, frames, &mut candidates, hits);
+            candidates.iter().for_each(|i| others.push(i, true));
+        }
+        *todo = others;
+    }
+
+    /// Looks for frames in a mask's table; those of `todo` that are not there stay in it.
+    #[inline(always)]
+    fn compare(&mut self, mask: u8, frames: &[Frame<'_>], todo: &mut Todo, hits: &mut [u32]) {
+        let table = self.masks.table(mask);
+        let hashes = &self.rows.mask_hashes;
+        let is_far = self.len >= PREFETCH_MIN;
         let mut first = [First::None; CHUNK];
         for i in todo.iter() {
             first[i] = table.first(hashes[i]);
+            if let (true, First::Only(slot)) = (is_far, first[i]) {
+                prefetch_megaflow(&self.keys.lines, &self.bodies, slot);
+            }
         }
-        self.touch(todo.iter().map(|i| if let First::Only(slot) = first[i] { slot } else { NONE }));
-        let before = std::mem::replace(todo, Todo { frames: [0; CHUNK], len: 0 });
+        let before = std::mem::replace(todo, Todo::NONE);
         for i in before.iter() {
             let is_it = |slot| matches(&self.keys, &self.masks, slot, &self.rows, i, frames[i].port);
             let found = match first[i] {
@@ -153,7 +171,7 @@ impl<T> Cache<T> {
             };
             match found {
                 Some(slot) => hits[i] = slot,
-                None => todo.push(i),
+                None => todo.push(i, true),
             }
         }
         let found = (before.len - todo.len) as u32;
@@ -161,6 +179,15 @@ impl<T> Cache<T> {
             self.statistics.mask_hits += u64::from(found);
             self.masks.count_hits(mask, found);
         }
+    }
+}
+
+/// Prefetches the megaflow of a slot.
+#[inline(always)]
+fn prefetch_megaflow<T>(keys: &[Key], bodies: &[Option<Body<T>>], slot: u32) {
+    if let (Some(key), Some(body)) = (keys.get(slot as usize), bodies.get(slot as usize)) {
+        prefetch(key);
+        prefetch(body);
     }
 }
 
@@ -172,14 +199,13 @@ struct Todo {
 }
 
 impl Todo {
-    fn all(len: usize) -> Todo {
-        Todo { frames: std::array::from_fn(|i| i as u8), len: len.min(CHUNK) }
-    }
+    const NONE: Todo = Todo { frames: [0; CHUNK], len: 0 };
 
+    /// Adds a frame if `is_wanted`, without a branch.
     #[inline(always)]
-    fn push(&mut self, i: usize) {
+    fn push(&mut self, i: usize, is_wanted: bool) {
         self.frames[self.len & (CHUNK - 1)] = i as u8;
-        self.len += 1;
+        self.len += usize::from(is_wanted);
     }
 
     #[inline(always)]
@@ -188,39 +214,35 @@ impl Todo {
     }
 }
 
-/// Reads the words that `bits` has into the frames' rows; bytes behind a frame's end are 0.
-#[inline(always)]
-fn gather(rows: &mut Rows, bits: &Bits, frames: &[Frame<'_>]) {
-    let end = match bits.count() {
-        0 => 0,
-        count => bits.index(count - 1) * 8 + 8,
-    };
-    for ((row, to_len), frame) in rows.words.iter_mut().zip(&mut rows.lens).zip(frames) {
-        let bytes = frame.buffer.get(frame.offset..).and_then(|b| b.get(..frame.len));
-        *to_len = if bytes.is_some() { frame.len.min(UNBOUNDED.into()) as u32 } else { INVALID };
-        let bytes = bytes.unwrap_or_default();
-        match bytes.get(..end) {
-            Some(bytes) => {
-                for k in 0..bits.count() {
-                    let at = bits.index(k);
-                    let mut word = [0; 8];
-                    word.copy_from_slice(&bytes[at * 8..at * 8 + 8]);
-                    row[at] = u64::from_le_bytes(word);
-                }
-            }
-            None => gather_short(row, bits, bytes),
+impl Rows {
+    /// Reads what `bits` has of a frame; bytes behind its end that `bits` has are 0. Returns its hash.
+    #[inline(always)]
+    fn take(&mut self, i: usize, frame: &Frame<'_>, bits: &Bits, hash: &Hash) -> u64 {
+        let behind = frame.buffer.get(frame.offset..);
+        let bytes = behind.filter(|bytes| frame.len <= bytes.len());
+        self.lens[i] = if bytes.is_some() { frame.len.min(UNBOUNDED.into()) as u32 } else { INVALID };
+        let (bytes, row) = (bytes.unwrap_or_default(), &mut self.rows[i].0);
+        let pairs = bytes.as_chunks().0;
+        if frame.len < bits.end() || pairs.len() < bits.pairs().len() {
+            take_short(row, bits, bytes.get(..frame.len).unwrap_or_default());
+            return hash.of(frame.port, bits, row);
         }
+        let copied = row.iter_mut().zip(pairs).map(|(to, bytes)| {
+            *to = pair(*bytes);
+            *to
+        });
+        hash.of_pairs(frame.port, bits, copied)
     }
 }
 
-fn gather_short(row: &mut [u64; WORDS], bits: &Bits, bytes: &[u8]) {
-    for k in 0..bits.count() {
-        let at = bits.index(k);
-        let rest = bytes.get(at * 8..).unwrap_or_default();
-        let len = rest.len().min(8);
-        let mut word = [0; 8];
-        word[..len].copy_from_slice(&rest[..len]);
-        row[at] = u64::from_le_bytes(word);
+/// The same for a frame that ends before the last byte that counts, or whose buffer ends before the last pair of words.
+#[inline(never)]
+fn take_short(row: &mut Row, bits: &Bits, frame: &[u8]) {
+    let mut bytes = [0; WINDOW];
+    let len = frame.len().min(bits.end());
+    bytes[..len].copy_from_slice(&frame[..len]);
+    for ((to, bytes), _) in row.iter_mut().zip(bytes.as_chunks().0).zip(bits.pairs()) {
+        *to = pair(*bytes);
     }
 }
 
@@ -228,17 +250,14 @@ fn gather_short(row: &mut [u64; WORDS], bits: &Bits, bytes: &[u8]) {
 #[inline(always)]
 fn matches(keys: &Keys, masks: &Masks, slot: u32, rows: &Rows, i: usize, port: u32) -> bool {
     let Some(key) = keys.lines.get(slot as usize) else { return false };
-    let (row, len) = (&rows.words[i], rows.lens[i]);
+    let (row, len) = (&rows.rows[i].0, rows.lens[i]);
     let bits = masks.get(key.mask);
-    let differs = bits.differs(row, &key.words) | u64::from(key.port ^ port);
-    if differs != 0 || len < key.shortest.into() || u32::from(key.longest) < len {
-        return false;
-    }
-    bits.count() <= INLINE || matches_wide(keys, bits, key, row)
+    let is_long = len >= key.shortest.into() && u32::from(key.longest) >= len;
+    let differs = bits.differs(row, &key.words) | u64::from(key.port ^ port) | u64::from(!is_long);
+    differs == 0 && (!bits.is_wide() || matches_wide(keys, bits, key, row))
 }
 
 #[inline(never)]
-fn matches_wide(keys: &Keys, bits: &Bits, key: &Key, row: &[u64; WORDS]) -> bool {
-    let Some(words) = keys.wide.get(key.wide as usize) else { return false };
-    (INLINE..bits.count()).zip(words).all(|(k, word)| bits.of(row, k) == *word)
+fn matches_wide(keys: &Keys, bits: &Bits, key: &Key, row: &Row) -> bool {
+    keys.wide.get(key.wide as usize).is_some_and(|wide| bits.is_row(row, wide))
 }

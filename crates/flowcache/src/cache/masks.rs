@@ -1,66 +1,97 @@
 //! The distinct masks, each with its table, and the union of them all.
 
 use super::table::Table;
-use super::{INLINE, MASKS_MAX, WORDS};
+use super::{INLINE, MASKS_MAX, PAIRS, Row};
 
-/// Which words of a window count, and which of their bits.
+/// Which bits of a window count. What a hit needs is its first cache line.
 #[derive(Clone)]
+#[repr(C, align(64))]
 pub(super) struct Bits {
-    /// Places of the words, in units of eight bytes, ascending. What is not used is 0.
-    index: [u8; WORDS + 2],
-    /// The bits, as the frame's bytes lie in memory (little-endian).
-    words: [u64; WORDS + 2],
-    count: usize,
+    /// Those from the first pair that has any on, as the frame's bytes lie in memory (little-endian).
+    inline: [[u64; 2]; INLINE],
+    /// The first of these pairs.
+    from: u8,
+    /// Pairs up to the last that has any.
+    pairs: u8,
+    /// Whether there are more than the first ones.
+    is_wide: bool,
+    /// Bytes of a window up to the last that counts.
+    end: u16,
+    all: Row,
 }
 
 impl Bits {
-    /// From all words of a window.
-    pub(super) fn new(window: &[u64; WORDS]) -> Bits {
-        let mut bits = Bits { index: [0; WORDS + 2], words: [0; WORDS + 2], count: 0 };
-        for (i, word) in window.iter().enumerate().filter(|(_, word)| **word != 0) {
-            bits.index[bits.count] = i as u8;
-            bits.words[bits.count] = *word;
-            bits.count += 1;
+    pub(super) fn new(all: &Row) -> Bits {
+        let is_any = |pair: &[u64; 2]| *pair != [0; 2];
+        let from = all.iter().position(is_any).unwrap_or(0).min(PAIRS - INLINE);
+        let last = all.iter().rposition(is_any);
+        let end = last.map_or(0, |last| {
+            let [low, high] = all[last];
+            last as u32 * 16 + 16 - (u128::from(high) << 64 | u128::from(low)).leading_zeros() / 8
+        });
+        let pairs = last.map_or(0, |last| last + 1);
+        Bits {
+            inline: std::array::from_fn(|i| all[from + i]),
+            from: from as u8,
+            pairs: pairs as u8,
+            is_wide: pairs > from + INLINE,
+            end: end as u16,
+            all: *all,
         }
-        bits
     }
 
+    /// Bytes of a window up to the last that counts.
     #[inline(always)]
-    pub(super) fn count(&self) -> usize {
-        self.count
+    pub(super) fn end(&self) -> usize {
+        self.end.into()
     }
 
-    /// Place of the k-th word.
+    /// The bits by place, up to the last that counts.
     #[inline(always)]
-    pub(super) fn index(&self, k: usize) -> usize {
-        usize::from(self.index[k]) & (WORDS - 1)
+    pub(super) fn pairs(&self) -> &[[u64; 2]] {
+        &self.all[..usize::from(self.pairs).min(PAIRS)]
     }
 
-    /// The k-th word's bits; 0 behind the last.
+    /// Whether a key with these bits has more than its inline part.
     #[inline(always)]
-    pub(super) fn word(&self, k: usize) -> u64 {
-        self.words[k]
+    pub(super) fn is_wide(&self) -> bool {
+        self.is_wide
     }
 
-    /// The k-th word of a frame, without the bits that do not count.
+    /// The inline part of a row.
     #[inline(always)]
-    pub(super) fn of(&self, row: &[u64; WORDS], k: usize) -> u64 {
-        row[self.index(k)] & self.words[k]
+    pub(super) fn inline_of(&self, row: &Row) -> [[u64; 2]; INLINE] {
+        let from = usize::from(self.from).min(PAIRS - INLINE);
+        std::array::from_fn(|i| row[from + i])
     }
 
-    /// Whether a frame's first words are a key's. All [`INLINE`] are compared, those behind the last with 0: one loop of constant length
-    /// is cheaper than a mispredicted end.
+    /// The row of which this is the inline part.
+    pub(super) fn row_of(&self, inline: &[[u64; 2]; INLINE]) -> Row {
+        let mut row = [[0; 2]; PAIRS];
+        row[usize::from(self.from)..][..INLINE].copy_from_slice(inline);
+        row
+    }
+
+    /// Bits in which the inline part of a frame's row is not a key's.
     #[inline(always)]
-    pub(super) fn differs(&self, row: &[u64; WORDS], key: &[u64; INLINE]) -> u64 {
-        let mut differs = 0;
-        for (k, key) in key.iter().enumerate() {
-            differs |= self.of(row, k) ^ key;
+    pub(super) fn differs(&self, row: &Row, key: &[[u64; 2]; INLINE]) -> u64 {
+        let row = self.inline_of(row);
+        let mut differs = [0; 2];
+        for i in 0..INLINE {
+            for k in 0..2 {
+                differs[k] |= row[i][k] & self.inline[i][k] ^ key[i][k];
+            }
         }
-        differs
+        differs[0] | differs[1]
+    }
+
+    /// Whether a frame's row is a key's.
+    pub(super) fn is_row(&self, row: &Row, key: &Row) -> bool {
+        self.pairs().iter().zip(row).zip(key).all(|((bits, row), key)| (0..2).all(|k| row[k] & bits[k] == key[k]))
     }
 
     fn is(&self, other: &Bits) -> bool {
-        self.count == other.count && self.index == other.index && self.words == other.words
+        self.all == other.all
     }
 }
 
@@ -88,7 +119,7 @@ const SORT_EVERY: u32 = 1024;
 
 impl Masks {
     pub(super) fn new() -> Masks {
-        Masks { masks: Vec::new(), order: Vec::new(), union: Bits::new(&[0; WORDS]), until_sorted: SORT_EVERY }
+        Masks { masks: Vec::new(), order: Vec::new(), union: Bits::new(&[[0; 2]; PAIRS]), until_sorted: SORT_EVERY }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -184,10 +215,10 @@ impl Masks {
     }
 
     fn unite(&mut self) -> bool {
-        let mut window = [0; WORDS];
+        let mut window = [[0; 2]; PAIRS];
         for mask in self.order.iter().map(|m| self.get(*m)) {
-            for k in 0..mask.count() {
-                window[mask.index(k)] |= mask.word(k);
+            for (all, bits) in window.iter_mut().zip(mask.pairs()) {
+                (0..2).for_each(|k| all[k] |= bits[k]);
             }
         }
         let union = Bits::new(&window);

@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use super::arithmetic::{binary, unary};
-use super::{Data, Op, Prepared, Shape, Wrong};
-use crate::path::{Rewrite, Source, Step, WINDOW};
+use super::{Data, NOWHERE, Op, Prepared, Shape, Sum, Wrong, fuse};
+use crate::path::{Rewrite, Source, Step, WINDOW, Word};
 use ir::BinOp;
 
 /// Operations of a rewriting at most; it bounds the memory of a megaflow (16 bytes each) and the time that a packet takes.
@@ -23,7 +23,7 @@ enum Value {
 }
 
 /// A write, before constants are merged.
-enum Write {
+pub(super) enum Write {
     Store { bit: usize, width: u8, from: u8 },
     Copy { from: usize, to: usize, len: usize },
 }
@@ -33,6 +33,7 @@ struct Preparation<'a> {
     /// Bytes that a frame has.
     needs: usize,
     ops: Vec<Op>,
+    words: Vec<Word>,
     data: Vec<u8>,
     writes: Vec<Write>,
     /// What a description's registers hold.
@@ -61,6 +62,7 @@ pub(super) fn prepare(rewrite: &Rewrite) -> Result<Prepared, Wrong> {
         rewrite,
         needs,
         ops: Vec::new(),
+        words: Vec::new(),
         data: Vec::new(),
         writes: Vec::new(),
         values: vec![None; REGISTERS_MAX],
@@ -73,12 +75,14 @@ pub(super) fn prepare(rewrite: &Rewrite) -> Result<Prepared, Wrong> {
     if let Some(bit) = preparation.image.written[..head * 8].iter().position(|w| !w).filter(|_| head != replaced) {
         return Err(Wrong::Unwritten { bit });
     }
+    preparation.ops = fuse::fuse(preparation.ops, &preparation.words, &mut preparation.writes, rewrite);
     let keeps = preparation.write()?;
-    if preparation.ops.len() > OPS_MAX {
+    if preparation.ops.len().max(preparation.words.len()) > OPS_MAX {
         return Err(Wrong::Long { what: "operations", limit: OPS_MAX });
     }
     let shape = Shape {
         ops: preparation.ops.into(),
+        words: preparation.words.into(),
         needs: needs as u16,
         replaced: rewrite.replaced,
         head: rewrite.head,
@@ -182,6 +186,7 @@ impl Preparation<'_> {
             }
             Step::Sum { to, words, values, constant } => {
                 let mut constant = u64::from(*constant);
+                let first = self.words.len();
                 for word in words.iter().filter(|w| w.mask != 0) {
                     self.sum_word(usize::from(word.at), word.mask)?;
                 }
@@ -191,12 +196,23 @@ impl Preparation<'_> {
                         Value::Register(from) => self.ops.push(Op::SumValue { from }),
                     }
                 }
-                if constant != 0 {
-                    let data = self.data(&(super::fold(constant) as u16).to_be_bytes());
-                    self.ops.push(Op::SumData { data });
-                }
+                let data = match constant {
+                    0 => NOWHERE,
+                    _ => self.data(&(super::fold(constant) as u16).to_be_bytes()),
+                };
                 let register = self.register()?;
-                self.ops.push(Op::SumEnd { to: register });
+                self.ops.push(Op::Sum(Sum {
+                    to: register,
+                    count: (self.words.len() - first) as u16,
+                    first: first as u16,
+                    data,
+                    store: NOWHERE,
+                    has_value: false,
+                    from: 0,
+                    shift: 0,
+                    width: 64,
+                    complements: false,
+                }));
                 self.set(*to, Value::Register(register));
             }
             Step::Store { bit, width, value } => {
@@ -227,7 +243,7 @@ impl Preparation<'_> {
             }
         }
         // Steps are as many as a caller likes; what they come to is bounded early.
-        match self.ops.len().max(self.writes.len()) > OPS_MAX {
+        match self.ops.len().max(self.writes.len()).max(self.words.len()) > OPS_MAX {
             true => Err(Wrong::Long { what: "operations", limit: OPS_MAX }),
             false => Ok(()),
         }
@@ -299,7 +315,7 @@ impl Preparation<'_> {
     fn sum_word(&mut self, at: usize, mask: u64) -> Result<(), Wrong> {
         let excess = (at + 8).saturating_sub(self.needs).next_multiple_of(2);
         if excess <= at && mask.trailing_zeros() as usize >= 8 * excess {
-            self.ops.push(Op::SumWord { at: (at - excess) as u16, mask: mask >> (8 * excess) });
+            self.words.push(Word { at: (at - excess) as u16, mask: mask >> (8 * excess) });
             return Ok(());
         }
         for part in 0..4 {
@@ -341,11 +357,11 @@ impl Preparation<'_> {
                         .any(|i| i < head && dirty[i]);
                     keeps |= overwritten;
                     if len != 0 && (overwritten || from + head != to + replaced) {
-                        self.ops.push(Op::Copy {
-                            from: from as u16,
-                            to: to as u16,
-                            len: len as u16,
-                            kept: overwritten,
+                        let (from, to) = (from as u16, to as u16);
+                        self.ops.push(match len {
+                            4..8 if !overwritten => Op::CopyTo8 { from, to, len: len as u8 },
+                            8..=16 if !overwritten => Op::CopyTo16 { from, to, len: len as u8 },
+                            _ => Op::Copy { from, to, len: len as u16, kept: overwritten },
                         });
                     }
                     (to, len)
@@ -353,28 +369,49 @@ impl Preparation<'_> {
             };
             dirty[at..at + len].fill(true);
         }
-        let constants: Vec<(u8, u8)> = (0..head).map(|at| self.image.byte(at)).collect();
+        self.constants();
+        Ok(keeps)
+    }
+}
+
+impl Preparation<'_> {
+    /// Writes the constants: runs of whole bytes, 16 at a time, or what lies within eight bytes if that would be several operations.
+    fn constants(&mut self) {
+        let head = usize::from(self.rewrite.head);
+        let (masks, values): (Vec<u8>, Vec<u8>) = (0..head).map(|at| self.image.byte(at)).unzip();
+        let whole = |at: usize| masks[at..].iter().take(16).take_while(|mask| **mask == 0xff).count();
+        // Bytes that the operation at this place would write.
+        let length = |at: usize| match whole(at) {
+            0 | 1 => 1,
+            run @ 2..4 => run & !1,
+            run => run,
+        };
         let mut at = 0;
-        while let Some((mask, value)) = constants.get(at).copied() {
-            let run = constants[at..].iter().take(8).take_while(|(mask, _)| *mask == 0xff).count();
-            let len = if run == 0 { 1 } else { 1 << run.ilog2() };
-            let to = at as u16;
-            if run != 0 {
-                let bytes: Vec<u8> = constants[at..at + len].iter().map(|(_, value)| *value).collect();
-                let data = self.data(&bytes);
-                self.ops.push(match len {
-                    1 => Op::Put8 { at: to, data },
-                    2 => Op::Put16 { at: to, data },
-                    4 => Op::Put32 { at: to, data },
-                    _ => Op::Put64 { at: to, data },
-                });
-            } else if mask != 0 {
-                let data = self.data(&[value]);
-                self.ops.push(Op::PutBits { at: to, data, mask });
+        while at < head {
+            if masks[at] == 0 {
+                at += 1;
+                continue;
             }
+            let (to, len) = (at as u16, length(at));
+            // What lies behind the first operation within eight bytes from here.
+            let is_scattered = len < 8 && masks[at + len..head.min(at + 8)].iter().any(|mask| *mask != 0);
+            if is_scattered && at + 8 <= head {
+                let mask = u64::from_le_bytes(std::array::from_fn(|i| masks[at + i]));
+                let data = self.data(&values[at..at + 8]);
+                self.ops.push(Op::PutBits64 { at: to, data, mask });
+                at += 8;
+                continue;
+            }
+            let data = self.data(&values[at..at + len]);
+            self.ops.push(match len {
+                1 if masks[at] != 0xff => Op::PutBits { at: to, data, mask: masks[at] },
+                1 => Op::Put8 { at: to, data },
+                2 => Op::Put16 { at: to, data },
+                4..=8 => Op::PutTo8 { at: to, data, len: len as u8 },
+                _ => Op::PutTo16 { at: to, data, len: len as u8 },
+            });
             at += len;
         }
-        Ok(keeps)
     }
 }
 

@@ -19,6 +19,7 @@
 //! | `memory` | the guest's memory: address translation, and the log of dirty pages |
 //! | `events` | eventfds of a peer: checked, and written by a thread of their own |
 //! | `ring`, `split`, `packed` | rings (virtio 1.2, 2.7 and 2.8), without sockets or packets |
+//! | `plain` | frames in one buffer each: the quick part of both kinds
 //! | `chain` | copies between chains of descriptors and packets |
 //! | `queue` | [`pktio::Queue`]: bursts, budgets, offloads |
 //! | `device` | [`open`] and [`pktio::Device`] |
@@ -55,6 +56,7 @@ mod lock;
 mod memory;
 mod message;
 mod packed;
+mod plain;
 mod port;
 mod queue;
 mod ring;

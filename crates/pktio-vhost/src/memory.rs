@@ -148,6 +148,13 @@ impl Memory {
         self.regions.get(place.region)?.mapping.slice(place.offset, place.len)
     }
 
+    /// What translates the addresses of a burst. `hint` is the region that was used last.
+    #[inline]
+    pub(crate) fn finder<'a, 'h>(&'a self, hint: &'h mut usize) -> Finder<'a, 'h> {
+        let window = self.regions.get(*hint).map_or(Window::NONE, |mapped| mapped.window());
+        Finder { memory: self, window, hint }
+    }
+
     /// `len` bytes at a guest's address, if they are all in one region. `hint` is the region that was used last.
     #[inline]
     pub(crate) fn translate(&self, guest: u64, len: u32, hint: &mut usize) -> Option<Slice<'_>> {
@@ -161,7 +168,50 @@ impl Memory {
     }
 }
 
+/// Where a region is.
+#[derive(Clone, Copy)]
+struct Window<'a> {
+    guest: u64,
+    bytes: Option<Slice<'a>>,
+}
+
+impl Window<'_> {
+    const NONE: Self = Window { guest: 0, bytes: None };
+}
+
+/// Translates addresses like [`Memory::translate`]; the region that was used last is at hand.
+pub(crate) struct Finder<'a, 'h> {
+    memory: &'a Memory,
+    window: Window<'a>,
+    hint: &'h mut usize,
+}
+
+impl<'a> Finder<'a, '_> {
+    /// `len` bytes at a guest's address, if they are all in one region.
+    #[inline(always)]
+    pub(crate) fn translate(&mut self, guest: u64, len: u32) -> Option<Slice<'a>> {
+        // A wrapped difference is larger than any mapping, so `slice` refuses it.
+        let offset = guest.wrapping_sub(self.window.guest) as usize;
+        match self.window.bytes.and_then(|bytes| bytes.slice(offset, len as usize)) {
+            None => self.change(guest, len),
+            found => found,
+        }
+    }
+
+    #[cold]
+    fn change(&mut self, guest: u64, len: u32) -> Option<Slice<'a>> {
+        let slice = self.memory.translate(guest, len, self.hint)?;
+        self.window = self.memory.regions[*self.hint].window();
+        Some(slice)
+    }
+}
+
 impl Mapped {
+    #[inline]
+    fn window(&self) -> Window<'_> {
+        Window { guest: self.region.guest, bytes: Some(self.mapping.all()) }
+    }
+
     #[inline]
     fn translate(&self, guest: u64, len: u32) -> Option<Slice<'_>> {
         let offset = guest.wrapping_sub(self.region.guest);

@@ -3,15 +3,18 @@
 //! Chains lie one behind the other, so where the next begins is known when the one before was walked: [`Scan`] does that
 //! for as many as a burst needs. Nothing of it is kept: what is taken is given back in the same call.
 //!
+//! Frames in one buffer each are `plain`'s; [`Packed::receive_rest`] and [`Packed::send_rest`] go on at the first other chain.
+//!
 //! Threads: the holder of the queue's lock. Tests: `ring/tests.rs`.
 
 use crate::chain::{self, Piece, Read, Room, Written};
 use crate::memory::Memory;
+use crate::plain::{self, Frame, Frames};
 use crate::terms::{BURST_MAX, Budget, Burst, CHAINS_MAX, Desc, Fault, NEXT, PIECES_MAX, Parts, Table, Terms, WRITE};
 use pktio::{Packet, Pool};
-use shared_memory::Slice;
+use shared_memory::Array;
 use std::sync::Arc;
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::Ordering;
 
 const AVAIL: u16 = 1 << 7;
 const USED: u16 = 1 << 15;
@@ -21,8 +24,7 @@ const EVENTS_DISABLE: u16 = 1;
 const EVENT_FLAGS_AT: usize = 2;
 const DESC_BYTES: usize = 16;
 /// Descriptors in a cache line.
-const DESC_PER_LINE: u16 = 4;
-const FLAGS_AT: usize = 14;
+const DESC_PER_LINE: usize = 4;
 /// Bit 15 of an index in the protocol.
 const WRAP: u16 = 1 << 15;
 
@@ -42,6 +44,26 @@ impl Spot {
         // `steps` is at most `size`.
         self.at = (at % u32::from(size)) as u16;
     }
+
+    #[inline(always)]
+    fn step(&mut self, size: u16) {
+        self.at += 1;
+        if self.at == size {
+            *self = Spot { at: 0, wrap: !self.wrap };
+        }
+    }
+
+    /// Whether a descriptor with these flags, which stands here, was made available.
+    #[inline(always)]
+    fn has(self, flags: u16) -> bool {
+        (flags & AVAIL != 0) == self.wrap && (flags & USED != 0) != self.wrap
+    }
+
+    /// The marks of a descriptor that is given back here.
+    #[inline(always)]
+    fn marks(self) -> u16 {
+        if self.wrap { AVAIL | USED } else { 0 }
+    }
 }
 
 pub(crate) struct Packed {
@@ -49,6 +71,8 @@ pub(crate) struct Packed {
     parts: Parts,
     /// The first descriptor that was not given back.
     next: Spot,
+    /// How many frames the guest sent in the last burst: as many descriptors are prefetched. It is about to write those behind them.
+    last: usize,
     hint: usize,
 }
 
@@ -58,42 +82,101 @@ pub(crate) fn layout(size: u16) -> [(usize, usize); 3] {
 }
 
 struct View<'a> {
-    descriptors: Slice<'a>,
+    /// Two words for each: its address; its length, name and flags.
+    descriptors: Array<'a, u64>,
     size: u16,
 }
 
 impl Table for View<'_> {
     #[inline]
     fn desc(&self, index: u16) -> Option<Desc> {
-        let [addr, rest] = self.descriptors.read::<[u64; 2]>(DESC_BYTES * usize::from(index))?;
+        let rest = self.rest(index, Ordering::Relaxed)?;
+        let addr = self.descriptors.load(2 * usize::from(index), Ordering::Relaxed)?;
         let next = if index + 1 == self.size { 0 } else { index + 1 };
         Some(Desc { addr, len: rest as u32, flags: (rest >> 48) as u16, next })
     }
 }
 
 impl View<'_> {
+    /// The second word of a descriptor.
+    #[inline(always)]
+    fn rest(&self, index: u16, order: Ordering) -> Option<u64> {
+        self.descriptors.load(2 * usize::from(index) + 1, order)
+    }
+
     #[inline]
     fn id(&self, index: u16) -> u16 {
-        self.descriptors.read(DESC_BYTES * usize::from(index) + 12).unwrap_or(0)
+        self.rest(index, Ordering::Relaxed).map_or(0, |rest| (rest >> 32) as u16)
     }
 
     /// Whether the guest has made a chain available here.
     #[inline]
     fn is_available(&self, spot: Spot) -> bool {
-        let at = DESC_BYTES * usize::from(spot.at) + FLAGS_AT;
-        let flags = self.descriptors.load_u16(at, Ordering::Acquire).unwrap_or(0);
-        (flags & AVAIL != 0) == spot.wrap && (flags & USED != 0) != spot.wrap
+        spot.has(self.rest(spot.at, Ordering::Acquire).map_or(0, |rest| (rest >> 48) as u16))
+    }
+
+    /// Says what came of a descriptor and that it is the guest's again.
+    #[inline(always)]
+    fn give_back(&self, spot: Spot, rest: u64, order: Ordering) {
+        self.descriptors.store(2 * usize::from(spot.at) + 1, rest, order);
+    }
+
+    /// Prefetches descriptors, to be written: they are given back in place.
+    #[inline]
+    fn prefetch(&self, spot: Spot, count: usize) {
+        let size = usize::from(self.size);
+        for i in (0..count.min(size)).step_by(DESC_PER_LINE) {
+            let at = usize::from(spot.at) + i;
+            self.descriptors.prefetch_to_write(2 * if at < size { at } else { at - size });
+        }
+    }
+
+    /// The first frames from `spot` on, each in a chain of one descriptor, that `plain` makes of these.
+    #[inline(always)]
+    fn frames<'b>(
+        &self,
+        mut spot: Spot,
+        count: usize,
+        mut plain: impl FnMut(Desc, u16) -> Option<Frame<'b>>,
+    ) -> Frames<'b> {
+        let mut frames = Frames::default();
+        for _ in 0..count {
+            // Behind the marks: what they are about.
+            let Some(rest) = self.rest(spot.at, Ordering::Acquire) else { break };
+            let flags = (rest >> 48) as u16;
+            if !spot.has(flags) || flags & NEXT != 0 {
+                break;
+            }
+            let Some(addr) = self.descriptors.load(2 * usize::from(spot.at), Ordering::Relaxed) else { break };
+            let Some(frame) = plain(Desc { addr, len: rest as u32, flags, next: 0 }, (rest >> 32) as u16) else {
+                break;
+            };
+            frames.push(frame);
+            spot.step(self.size);
+        }
+        frames
     }
 }
 
-impl View<'_> {
-    /// At the beginning of a cache line, prefetches another one that the walk will come to, to be written: entries are given
-    /// back in place.
-    #[inline]
-    fn prefetch_ahead(&self, at: u16) {
-        if at.is_multiple_of(DESC_PER_LINE) {
-            self.descriptors.prefetch_to_write(DESC_BYTES * usize::from(at + 4 * DESC_PER_LINE));
+/// Gives chains of one descriptor back, in order. The first is given back last: the guest looks at entries in their order, and must see
+/// all buffers of a packet at once (virtio 1.2, 5.1.6.4.2).
+struct Giving<'a, 'b> {
+    view: &'a View<'b>,
+    first: u64,
+    spot: Spot,
+}
+
+impl Giving<'_, '_> {
+    #[inline(always)]
+    fn give(&mut self, i: usize, id: u16, length: u32) {
+        let flags = self.spot.marks() | if length != 0 { WRITE } else { 0 };
+        let rest = u64::from(length) | u64::from(id) << 32 | u64::from(flags) << 48;
+        if i == 0 {
+            self.first = rest;
+        } else {
+            self.view.give_back(self.spot, rest, Ordering::Relaxed);
         }
+        self.spot.step(self.view.size);
     }
 }
 
@@ -129,7 +212,6 @@ impl Scan {
                 self.at_end = true;
                 break;
             }
-            view.prefetch_ahead(self.spot.at);
             let mut entry = Entry { head: self.spot.at, ..Entry::default() };
             let mut spot = self.spot;
             loop {
@@ -157,7 +239,7 @@ impl Scan {
 impl Packed {
     pub(crate) fn new(memory: Arc<Memory>, parts: Parts, base: u16) -> Option<Packed> {
         let next = Spot { at: base & !WRAP, wrap: base & WRAP != 0 };
-        let ring = Packed { memory, parts, next, hint: 0 };
+        let ring = Packed { memory, parts, next, last: 0, hint: 0 };
         (next.at < parts.size && ring.view().is_some()).then_some(ring)
     }
 
@@ -171,7 +253,7 @@ impl Packed {
     }
 
     fn view(&self) -> Option<View<'_>> {
-        Some(View { descriptors: self.memory.at(self.parts.descriptors)?, size: self.parts.size })
+        view(&self.memory, &self.parts)
     }
 
     pub(crate) fn wants_calls(&self) -> bool {
@@ -201,14 +283,48 @@ impl Packed {
         burst: &mut Burst,
     ) -> Result<usize, Fault> {
         let memory = &*self.memory;
-        let Some(descriptors) = memory.at(self.parts.descriptors) else { return Ok(0) };
-        let view = View { descriptors, size: self.parts.size };
+        let Some(view) = view(memory, &self.parts) else { return Ok(0) };
         if !view.is_available(self.next) {
+            self.last = 0;
             return Ok(0);
         }
-        let mut budget = Budget::of_a_poll();
+        let (next, mut budget) = (self.next, Budget::of_a_poll());
+        view.prefetch(next, self.last.min(max));
+        let mut finder = memory.finder(&mut self.hint);
+        let frames = view.frames(next, max, |desc, id| plain::from_guest(&mut finder, terms, desc, id));
+        let mut giving = Giving { view: &view, first: 0, spot: next };
+        let taken = plain::receive(&frames, terms, pool, out, &mut budget, burst, |i, id| giving.give(i, id, 0));
+        self.next = giving.spot;
+        if taken != 0 {
+            view.give_back(next, giving.first, Ordering::Release);
+            log(&view, terms, &self.parts);
+        }
+        self.last = taken;
+        if taken == max || !view.is_available(self.next) {
+            return Ok(taken);
+        }
+        match self.receive_rest(terms, pool, out, max - taken, &mut budget, burst) {
+            // The next call will find it again; what was received was received.
+            Err(_) if taken != 0 => Ok(taken),
+            rest => Ok(taken + rest?),
+        }
+    }
+
+    /// Receives at most `max` frames of any kind; how many entries were taken.
+    #[cold]
+    fn receive_rest(
+        &mut self,
+        terms: &Terms,
+        pool: &dyn Pool,
+        out: &mut Vec<Packet>,
+        max: usize,
+        budget: &mut Budget,
+        burst: &mut Burst,
+    ) -> Result<usize, Fault> {
+        let memory = &*self.memory;
+        let Some(view) = view(memory, &self.parts) else { return Ok(0) };
         let mut scan = Scan::new(self.next);
-        scan.extend(&view, max, &mut budget)?;
+        scan.extend(&view, max, budget)?;
         let before = out.len();
         let count = pool.alloc_bulk(out, scan.count);
         let mut pieces: [Piece<'_>; BURST_MAX] = [None; BURST_MAX];
@@ -225,7 +341,7 @@ impl Packed {
                 break;
             }
             let packet = &mut out[before + done];
-            let read = chain::receive(memory, &mut self.hint, &view, *piece, terms, pool, &mut budget, packet);
+            let read = chain::receive(memory, &mut self.hint, &view, *piece, terms, pool, budget, packet);
             taken += 1;
             if read == Read::Done {
                 burst.bytes += packet.len() as u64;
@@ -250,14 +366,53 @@ impl Packed {
         done: &mut usize,
     ) -> Result<usize, Fault> {
         let memory = &*self.memory;
-        let Some(descriptors) = memory.at(self.parts.descriptors) else { return Ok(0) };
-        let view = View { descriptors, size: self.parts.size };
+        let Some(view) = view(memory, &self.parts) else { return Ok(0) };
         if packets.is_empty() || !view.is_available(self.next) {
             return Ok(0);
         }
-        let mut budget = Budget::of_a_poll();
+        let (next, mut budget) = (self.next, Budget::of_a_poll());
+        view.prefetch(next, packets.len());
+        // What is logged is a matter of the general part.
+        let quick = if terms.log.is_some() { 0 } else { packets.len() };
+        let mut finder = memory.finder(&mut self.hint);
+        let frames = view.frames(next, quick, |desc, id| plain::to_guest(&mut finder, terms, desc, id));
+        let mut giving = Giving { view: &view, first: 0, spot: next };
+        let taken = plain::send(&frames, packets, terms, frame_max, &mut budget, burst, |i, id, length| {
+            giving.give(i, id, length);
+        });
+        self.next = giving.spot;
+        *done += taken;
+        if taken != 0 {
+            view.give_back(next, giving.first, Ordering::Release);
+        }
+        if taken == packets.len() || budget.is_spent() {
+            view.prefetch(self.next, taken);
+            return Ok(taken);
+        }
+        match self.send_rest(terms, &mut packets[taken..], frame_max, &mut budget, burst, done) {
+            Err(_) if taken != 0 => Ok(taken),
+            rest => Ok(taken + rest?),
+        }
+    }
+
+    /// Sends packets of any kind; how many entries were taken.
+    #[cold]
+    fn send_rest(
+        &mut self,
+        terms: &Terms,
+        packets: &mut [Packet],
+        frame_max: u32,
+        budget: &mut Budget,
+        burst: &mut Burst,
+        done: &mut usize,
+    ) -> Result<usize, Fault> {
+        let memory = &*self.memory;
+        let Some(view) = view(memory, &self.parts) else { return Ok(0) };
+        if !view.is_available(self.next) {
+            return Ok(0);
+        }
         let mut scan = Scan::new(self.next);
-        scan.extend(&view, packets.len(), &mut budget)?;
+        scan.extend(&view, packets.len(), budget)?;
         let mut rooms: [Room<'_>; BURST_MAX] = [None; BURST_MAX];
         for (room, entry) in rooms.iter_mut().zip(&scan.entries[..scan.count]) {
             *room = chain::room(memory, &mut self.hint, view.desc(entry.head));
@@ -279,7 +434,7 @@ impl Packed {
                 break;
             }
             let room = rooms.get(taken).copied().flatten().filter(|_| header.is_none());
-            match chain::write_plain(room, terms, &mut budget, packet) {
+            match chain::write_plain(room, terms, budget, packet) {
                 Some(length) => {
                     all_lengths[taken] = length;
                     taken += 1;
@@ -287,13 +442,12 @@ impl Packed {
                 }
                 None => {
                     // It may need more than one chain.
-                    scan.extend(&view, CHAINS_MAX, &mut budget)?;
+                    scan.extend(&view, CHAINS_MAX, budget)?;
                     let mut lengths = [0; CHAINS_MAX];
                     let first = |i| scan.entries[..scan.count].get(taken + i).map(|entry: &Entry| entry.head);
                     let (data, header) = (packet.data(), header.as_ref());
                     let hint = &mut self.hint;
-                    let written =
-                        chain::write(memory, hint, &view, first, terms, &mut budget, data, header, &mut lengths);
+                    let written = chain::write(memory, hint, &view, first, terms, budget, data, header, &mut lengths);
                     let entries = match written {
                         // All of the guest's buffers, or as many as are looked at, do not hold it.
                         Written::Wait
@@ -327,8 +481,12 @@ impl Packed {
     }
 }
 
-/// Gives chains back, and returns the place behind them. The marks of the first are set last: the guest looks at entries in
-/// their order, and must see all buffers of a packet at once (virtio 1.2, 5.1.6.4.2).
+#[inline]
+fn view<'a>(memory: &'a Memory, parts: &Parts) -> Option<View<'a>> {
+    Some(View { descriptors: Array::<u64>::new(memory.at(parts.descriptors)?)?, size: parts.size })
+}
+
+/// Gives chains back, the first last as in [`Giving`], and returns the place behind them.
 fn publish(
     view: &View<'_>,
     next: Spot,
@@ -341,25 +499,26 @@ fn publish(
     let mut first = 0;
     for (i, entry) in entries.iter().enumerate() {
         let length = length(i);
-        let mut flags = if spot.wrap { AVAIL | USED } else { 0 };
-        if length != 0 {
-            flags |= WRITE;
-        }
-        let last = u64::from(length) | u64::from(entry.id) << 32 | u64::from(flags) << 48;
+        let flags = spot.marks() | if length != 0 { WRITE } else { 0 };
+        let rest = u64::from(length) | u64::from(entry.id) << 32 | u64::from(flags) << 48;
         if i == 0 {
-            first = last;
+            first = rest;
         } else {
-            // Length, name and marks in one store.
-            view.descriptors.write(DESC_BYTES * usize::from(spot.at) + 8, last);
+            view.give_back(spot, rest, Ordering::Relaxed);
         }
         spot.advance(view.size, entry.pieces);
     }
     if !entries.is_empty() {
-        fence(Ordering::Release);
-        view.descriptors.write(DESC_BYTES * usize::from(next.at) + 8, first);
+        view.give_back(next, first, Ordering::Release);
     }
-    if let (Some(log), Some(at)) = (&terms.log, parts.log_at) {
-        log.mark(at, view.descriptors.len() as u64);
-    }
+    log(view, terms, parts);
     spot
+}
+
+/// Logs that descriptors were given back.
+#[inline]
+fn log(view: &View<'_>, terms: &Terms, parts: &Parts) {
+    if let (Some(log), Some(at)) = (&terms.log, parts.log_at) {
+        log.mark(at, DESC_BYTES as u64 * u64::from(view.size));
+    }
 }

@@ -2,16 +2,18 @@
 //! those that we have used.
 //!
 //! A burst goes over its entries three times: heads and prefetches of their descriptors, copies of descriptors and
-//! prefetches of the buffers, packets. So cache misses on lines that the guest's processor has written overlap.
+//! prefetches of the buffers, packets. So cache misses on lines that the guest's processor has written overlap. Frames in one buffer each
+//! are `plain`'s; what is left is for [`Split::receive_rest`] and [`Split::send_rest`].
 //!
 //! Threads: the holder of the queue's lock. Tests: `ring/tests.rs`.
 
 use crate::chain::{self, HEADER_MAX, Piece, Read, Room, Written};
 use crate::memory::{Memory, Place};
+use crate::plain::{self, Frame, Frames};
 use crate::terms::{BURST_MAX, Budget, Burst, CHAINS_MAX, Desc, Fault, Parts, Table, Terms};
 use pktio::offload::VirtioNetHeader;
 use pktio::{Packet, Pool};
-use shared_memory::Slice;
+use shared_memory::{Array, Slice};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -23,6 +25,8 @@ const INDEX_AT: usize = 2;
 const ENTRIES_AT: usize = 4;
 
 const DESC_BYTES: usize = 16;
+/// Descriptors in a cache line.
+const DESC_PER_LINE: usize = 4;
 /// Elements of the used ring in a cache line.
 const USED_PER_LINE: usize = 8;
 
@@ -31,6 +35,8 @@ pub(crate) struct Split {
     parts: Parts,
     /// The next entry to take; all that are taken were given back.
     next: u16,
+    /// The available ring's index as it was read last. The entries up to there are known to be there.
+    seen: u16,
     hint: usize,
 }
 
@@ -42,8 +48,9 @@ pub(crate) fn layout(size: u16) -> [(usize, usize); 3] {
 
 /// The ring's parts while a burst works on it.
 struct View<'a> {
-    descriptors: Slice<'a>,
-    avail: Slice<'a>,
+    /// Two words for each.
+    descriptors: Array<'a, u64>,
+    avail: Array<'a, u16>,
     used: Slice<'a>,
     mask: u16,
 }
@@ -51,16 +58,30 @@ struct View<'a> {
 impl Table for View<'_> {
     #[inline]
     fn desc(&self, index: u16) -> Option<Desc> {
-        let [addr, rest] = self.descriptors.read::<[u64; 2]>(DESC_BYTES * usize::from(index))?;
+        let rest = self.descriptors.load(2 * usize::from(index) + 1, Ordering::Relaxed)?;
+        let addr = self.descriptors.load(2 * usize::from(index), Ordering::Relaxed)?;
         Some(Desc { addr, len: rest as u32, flags: (rest >> 32) as u16, next: (rest >> 48) as u16 })
     }
 }
 
 impl View<'_> {
+    /// How many entries are there behind `next`, if fewer are known than are wanted: the guest writes the index with each burst, so its cache
+    /// line is mostly not here.
+    #[inline]
+    fn look_for(&self, wanted: usize, next: u16, seen: &mut u16) -> Result<usize, Fault> {
+        let known = usize::from(seen.wrapping_sub(next));
+        if known >= wanted {
+            return Ok(known);
+        }
+        let count = self.available(next)?;
+        *seen = next.wrapping_add(count as u16);
+        Ok(count)
+    }
+
     /// How many entries are there behind `next`.
     #[inline]
     fn available(&self, next: u16) -> Result<usize, Fault> {
-        let index = self.avail.load_u16(INDEX_AT, Ordering::Acquire).unwrap_or(next);
+        let index = self.avail.load(INDEX_AT / 2, Ordering::Acquire).unwrap_or(next);
         let count = index.wrapping_sub(next);
         if count <= self.mask.wrapping_add(1) { Ok(count.into()) } else { Err(Fault::Index) }
     }
@@ -69,7 +90,7 @@ impl View<'_> {
     #[inline]
     fn head(&self, entry: u16) -> u16 {
         // The slice has all entries; a value that is none is refused where it is used.
-        self.avail.read(ENTRIES_AT + 2 * usize::from(entry & self.mask)).unwrap_or(u16::MAX)
+        self.avail.load(ENTRIES_AT / 2 + usize::from(entry & self.mask), Ordering::Relaxed).unwrap_or(u16::MAX)
     }
 
     #[inline]
@@ -89,13 +110,40 @@ impl View<'_> {
         self.used.prefetch_to_write(INDEX_AT);
     }
 
-    /// Reads the heads of a burst and prefetches their descriptors.
+    /// Prefetches the descriptors of the entries from `next` on.
     #[inline]
-    fn read_heads(&self, next: u16, heads: &mut [u16]) {
-        for (i, head) in heads.iter_mut().enumerate() {
-            *head = self.head(next.wrapping_add(i as u16));
-            self.descriptors.prefetch(DESC_BYTES * usize::from(*head));
+    fn prefetch_descriptors(&self, next: u16, count: usize) {
+        let mut line = usize::MAX;
+        for i in 0..count {
+            let head = usize::from(self.head(next.wrapping_add(i as u16)));
+            // Heads mostly follow one another.
+            if head / DESC_PER_LINE != line {
+                line = head / DESC_PER_LINE;
+                self.descriptors.prefetch(2 * head);
+            }
         }
+    }
+
+    /// Prefetches the descriptors of a burst and what giving it back will write.
+    #[inline]
+    fn prepare(&self, next: u16, count: usize) {
+        if count == 0 {
+            return;
+        }
+        self.prefetch_used(next, count);
+        self.prefetch_descriptors(next, count);
+    }
+
+    /// The first frames of the entries from `next` on that `plain` makes of their descriptors.
+    #[inline(always)]
+    fn frames<'b>(&self, next: u16, count: usize, mut plain: impl FnMut(Desc, u16) -> Option<Frame<'b>>) -> Frames<'b> {
+        let mut frames = Frames::default();
+        for i in 0..count {
+            let head = self.head(next.wrapping_add(i as u16));
+            let Some(frame) = self.desc(head).and_then(|desc| plain(desc, head)) else { break };
+            frames.push(frame);
+        }
+        frames
     }
 }
 
@@ -104,11 +152,11 @@ impl Split {
         if !parts.size.is_power_of_two() {
             return None;
         }
-        let mut ring = Split { memory, parts, next: base, hint: 0 };
+        let mut ring = Split { memory, parts, next: base, seen: base, hint: 0 };
         let used = ring.view()?.used.load_u16(INDEX_AT, Ordering::Acquire)?;
         // The used ring says what was given back. A device that ended without handing its index over has left entries in
         // between, which are worked on again.
-        ring.next = used;
+        (ring.next, ring.seen) = (used, used);
         Some(ring)
     }
 
@@ -156,16 +204,45 @@ impl Split {
     ) -> Result<usize, Fault> {
         let memory = &*self.memory;
         let Some(view) = view(memory, &self.parts) else { return Ok(0) };
-        let ready = view.available(self.next)?;
+        let ready = view.look_for(max, self.next, &mut self.seen)?;
         let count = ready.min(max);
         if count == 0 {
             return Ok(0);
         }
-        view.prefetch_used(self.next, count);
+        let (first, mut budget) = (self.next, Budget::of_a_poll());
+        view.prepare(first, count);
+        let mut finder = memory.finder(&mut self.hint);
+        let frames = view.frames(first, count, |desc, head| plain::from_guest(&mut finder, terms, desc, head));
+        let taken = plain::receive(&frames, terms, pool, out, &mut budget, burst, |i, head| {
+            view.give_back(first.wrapping_add(i as u16), head, 0);
+        });
+        self.next = first.wrapping_add(taken as u16);
+        publish(&view, self.next, terms, &self.parts);
+        if taken == count {
+            view.prepare(self.next, (ready - taken).min(taken));
+            return Ok(taken);
+        }
+        let rest = self.receive_rest(terms, pool, out, count - taken, &mut budget, burst);
+        Ok(taken + rest)
+    }
+
+    /// Receives up to `count` frames of any kind, as many as are there; how many entries were taken.
+    #[cold]
+    fn receive_rest(
+        &mut self,
+        terms: &Terms,
+        pool: &dyn Pool,
+        out: &mut Vec<Packet>,
+        count: usize,
+        budget: &mut Budget,
+        burst: &mut Burst,
+    ) -> usize {
+        let memory = &*self.memory;
+        let Some(view) = view(memory, &self.parts) else { return 0 };
         let before = out.len();
         let count = pool.alloc_bulk(out, count);
         let mut heads = [0u16; BURST_MAX];
-        view.read_heads(self.next, &mut heads[..count]);
+        (0..count).for_each(|i| heads[i] = view.head(self.next.wrapping_add(i as u16)));
         let mut pieces: [Piece<'_>; BURST_MAX] = [None; BURST_MAX];
         for (piece, head) in pieces.iter_mut().zip(&heads[..count]) {
             *piece = chain::piece(memory, &mut self.hint, view.desc(*head));
@@ -173,14 +250,13 @@ impl Split {
                 chain::prefetch(slice, terms);
             }
         }
-        let mut budget = Budget::of_a_poll();
         let (mut taken, mut done) = (0, 0);
         for (piece, head) in pieces.iter().zip(&heads[..count]) {
             if budget.is_spent() {
                 break;
             }
             let packet = &mut out[before + done];
-            let read = chain::receive(memory, &mut self.hint, &view, *piece, terms, pool, &mut budget, packet);
+            let read = chain::receive(memory, &mut self.hint, &view, *piece, terms, pool, budget, packet);
             view.give_back(self.next.wrapping_add(taken as u16), *head, 0);
             taken += 1;
             if read == Read::Done {
@@ -194,7 +270,7 @@ impl Split {
         chain::free_rest(out, before + done);
         self.next = self.next.wrapping_add(taken as u16);
         publish(&view, self.next, terms, &self.parts);
-        Ok(taken)
+        taken
     }
 
     /// See [`crate::ring::Ring::send`]; how many entries were taken, and in `done` how many packets.
@@ -208,17 +284,55 @@ impl Split {
     ) -> Result<usize, Fault> {
         let memory = &*self.memory;
         let Some(view) = view(memory, &self.parts) else { return Ok(0) };
-        let ready = view.available(self.next)?;
-        if ready == 0 {
-            return Ok(0);
-        }
+        let ready = view.look_for(packets.len(), self.next, &mut self.seen)?;
         let count = ready.min(packets.len());
         if count == 0 {
             return Ok(0);
         }
-        view.prefetch_used(self.next, count);
+        let (first, mut budget) = (self.next, Budget::of_a_poll());
+        view.prepare(first, count);
+        // What is logged is a matter of the general part.
+        let quick = if terms.log.is_some() { 0 } else { count };
+        let mut finder = memory.finder(&mut self.hint);
+        let frames = view.frames(first, quick, |desc, head| plain::to_guest(&mut finder, terms, desc, head));
+        let taken = plain::send(&frames, packets, terms, frame_max, &mut budget, burst, |i, head, length| {
+            view.give_back(first.wrapping_add(i as u16), head, length);
+        });
+        *done += taken;
+        if taken != 0 {
+            self.next = first.wrapping_add(taken as u16);
+            publish(&view, self.next, terms, &self.parts);
+        }
+        if taken == packets.len() || budget.is_spent() {
+            view.prepare(self.next, (ready - taken).min(taken));
+            return Ok(taken);
+        }
+        match self.send_rest(terms, &mut packets[taken..], frame_max, &mut budget, burst, done) {
+            // The next call will say so; what was sent was sent.
+            Err(Fault::Index) if taken != 0 => Ok(taken),
+            rest => Ok(taken + rest?),
+        }
+    }
+
+    /// Sends packets of any kind; how many entries were taken.
+    #[cold]
+    #[allow(clippy::too_many_arguments)]
+    fn send_rest(
+        &mut self,
+        terms: &Terms,
+        packets: &mut [Packet],
+        frame_max: u32,
+        budget: &mut Budget,
+        burst: &mut Burst,
+        done: &mut usize,
+    ) -> Result<usize, Fault> {
+        let memory = &*self.memory;
+        let Some(view) = view(memory, &self.parts) else { return Ok(0) };
+        // A packet may need more of them than were looked for.
+        let ready = view.look_for(usize::from(u16::MAX), self.next, &mut self.seen)?;
+        let count = ready.min(packets.len());
         let mut heads = [0u16; BURST_MAX];
-        view.read_heads(self.next, &mut heads[..count]);
+        (0..count).for_each(|i| heads[i] = view.head(self.next.wrapping_add(i as u16)));
         let mut rooms: [Room<'_>; BURST_MAX] = [None; BURST_MAX];
         for (room, head) in rooms.iter_mut().zip(&heads[..count]) {
             *room = chain::room(memory, &mut self.hint, view.desc(*head));
@@ -226,7 +340,6 @@ impl Split {
                 chain::prefetch_to_write(slice, terms);
             }
         }
-        let mut budget = Budget::of_a_poll();
         let mut taken = 0usize;
         for packet in packets.iter_mut() {
             if taken >= ready || budget.is_spent() {
@@ -238,7 +351,7 @@ impl Split {
             };
             let entry = self.next.wrapping_add(taken as u16);
             let room = rooms.get(taken).copied().flatten().filter(|_| header.is_none());
-            match chain::write_plain(room, terms, &mut budget, packet) {
+            match chain::write_plain(room, terms, budget, packet) {
                 Some(length) => {
                     view.give_back(entry, heads[taken], length);
                     taken += 1;
@@ -250,8 +363,7 @@ impl Split {
                     let data = packet.data();
                     let hint = &mut self.hint;
                     let header = header.as_ref();
-                    let written =
-                        chain::write(memory, hint, &view, first, terms, &mut budget, data, header, &mut lengths);
+                    let written = chain::write(memory, hint, &view, first, terms, budget, data, header, &mut lengths);
                     let entries = match written {
                         Written::Wait if taken == 0 && ready == usize::from(self.parts.size) => {
                             // All of the guest's buffers together do not hold it.
@@ -289,8 +401,8 @@ impl Split {
 #[inline]
 fn view<'a>(memory: &'a Memory, parts: &Parts) -> Option<View<'a>> {
     Some(View {
-        descriptors: memory.at(parts.descriptors)?,
-        avail: memory.at(parts.driver)?,
+        descriptors: Array::<u64>::new(memory.at(parts.descriptors)?)?,
+        avail: Array::<u16>::new(memory.at(parts.driver)?)?,
         used: memory.at(parts.device)?,
         mask: parts.size - 1,
     })

@@ -30,6 +30,35 @@ pub fn prefetch_to_write(address: *const u8) {
     let _ = address;
 }
 
+/// What one move copies: a vector register.
+#[cfg(target_arch = "x86_64")]
+type Wide = std::arch::x86_64::__m128i;
+#[cfg(not(target_arch = "x86_64"))]
+type Wide = u128;
+
+const WIDE: usize = size_of::<Wide>();
+
+/// Copies the first and the last `N` moves' bytes, which may overlap. All are read before one is written, and stay in registers: of arrays
+/// the compiler would make copies on the stack.
+///
+/// # Safety
+/// As for [`copy`]; `len` is from `N * WIDE` to `2 * N * WIDE`.
+#[inline(always)]
+unsafe fn ends<const N: usize>(from: *const u8, to: *mut u8, len: usize) {
+    let last = len - N * WIDE;
+    // SAFETY: all moves are in the ranges.
+    unsafe {
+        let first: [Wide; N] = std::array::from_fn(|i| from.add(WIDE * i).cast::<Wide>().read_unaligned());
+        let second: [Wide; N] = std::array::from_fn(|i| from.add(last + WIDE * i).cast::<Wide>().read_unaligned());
+        for i in 0..N {
+            to.add(WIDE * i).cast::<Wide>().write_unaligned(first[i]);
+        }
+        for i in 0..N {
+            to.add(last + WIDE * i).cast::<Wide>().write_unaligned(second[i]);
+        }
+    }
+}
+
 /// Copies `len` bytes, as a mixture of old and new ones if the peer writes meanwhile. Lengths of short frames take a few wide moves, of which
 /// two may overlap; others the library's function.
 ///
@@ -37,37 +66,35 @@ pub fn prefetch_to_write(address: *const u8) {
 /// As for [`std::ptr::copy_nonoverlapping`], but that one of both ranges may be changed by the peer meanwhile.
 #[inline(always)]
 pub unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
-    /// Longer copies cost as much as a call.
-    const SHORT: usize = 256;
-    /// Copies the first and the last `size_of::<T>()` bytes; `T` is an array of at most `len` bytes.
-    ///
-    /// # Safety
-    /// As for `copy`.
-    #[inline(always)]
-    unsafe fn ends<T: Copy>(from: *const u8, to: *mut u8, len: usize) {
-        let last = len - size_of::<T>();
-        // SAFETY: both are in the ranges. Both are read before one is written.
-        unsafe {
-            let (a, b) = (from.cast::<T>().read_unaligned(), from.add(last).cast::<T>().read_unaligned());
-            to.cast::<T>().write_unaligned(a);
-            to.add(last).cast::<T>().write_unaligned(b);
+    // SAFETY: the caller's.
+    unsafe {
+        match len {
+            33..=64 => ends::<2>(from, to, len),
+            65..=128 => ends::<4>(from, to, len),
+            _ => copy_other(from, to, len),
         }
     }
+}
+
+/// The same out of line, for lengths that are rarer.
+///
+/// # Safety
+/// As for [`copy`].
+unsafe fn copy_other(from: *const u8, to: *mut u8, len: usize) {
+    /// Longer copies cost as much as a call.
+    const SHORT: usize = 256;
     // SAFETY: the caller's; each step stays within the first `len` bytes.
     unsafe {
         match len {
-            32..=64 => ends::<[u8; 32]>(from, to, len),
-            65..=128 => ends::<[u8; 64]>(from, to, len),
             129..=SHORT => {
                 let mut at = 0;
                 while at + 128 < len {
-                    to.add(at).cast::<[u8; 64]>().write_unaligned(from.add(at).cast::<[u8; 64]>().read_unaligned());
+                    ends::<2>(from.add(at), to.add(at), 64);
                     at += 64;
                 }
-                ends::<[u8; 64]>(from.add(at), to.add(at), len - at);
+                ends::<4>(from.add(at), to.add(at), len - at);
             }
-            16..32 => ends::<[u8; 16]>(from, to, len),
-            8..16 => ends::<[u8; 8]>(from, to, len),
+            16..=32 => ends::<1>(from, to, len),
             _ => std::ptr::copy_nonoverlapping(from, to, len),
         }
     }

@@ -12,6 +12,8 @@
 //! | `mapping` | [`Mapping`]: what is checked, and how |
 //! | `file` | what a peer's file is |
 //! | `slice` | [`Slice`]: reads, writes and copies |
+//! | `array` | [`Array`]: numbers of a ring
+//! | `batch` | [`Batch`]: what a burst has at hand
 //! | `access` | prefetches, and the copy of short frames |
 //! | `guard` | the SIGBUS handler and its registry |
 //! | `quota` | [`Quota`]: how many mappings a port may have |
@@ -27,6 +29,8 @@
 #![deny(unsafe_op_in_unsafe_fn)]
 
 mod access;
+mod array;
+mod batch;
 mod error;
 mod file;
 mod guard;
@@ -40,6 +44,8 @@ mod received;
 mod slice;
 
 pub use access::{copy, prefetch, prefetch_to_write};
+pub use array::Array;
+pub use batch::Batch;
 pub use error::MapError;
 pub use guard::{is_guarding, verify};
 pub use limit::Limit;

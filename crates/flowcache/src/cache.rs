@@ -28,6 +28,7 @@ mod lookup;
 mod masks;
 mod refused;
 mod table;
+mod tags;
 #[cfg(test)]
 mod tests;
 

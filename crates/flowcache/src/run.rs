@@ -368,92 +368,132 @@ impl Prepared {
             Data::Here(_, bytes) => bytes,
             Data::There(bytes) => bytes,
         };
-        let mut registers = [0u64; REGISTERS];
-        let mut sum = 0u64;
+        let mut machine = Machine::<REGISTERS> {
+            registers: [0; REGISTERS],
+            sum: 0,
+            words: &self.shape.words,
+            data,
+            kept,
+            offset,
+            start,
+        };
+        let mut ops = self.shape.ops.iter();
+        let mut next = ops.next();
+        // Most rewritings are such operations in this order. A branch for each kind is cheaper than an indirect jump for each operation.
+        macro_rules! each {
+            ($kind:pat) => {
+                while let Some(op @ $kind) = next {
+                    machine.run(op, buffer);
+                    next = ops.next();
+                }
+            };
+        }
+        each!(Op::LoadAdd { .. });
+        each!(Op::Sum(_));
+        each!(Op::CopyTo16 { .. });
+        each!(Op::Store8 { .. });
+        each!(Op::PutTo16 { .. });
+        each!(Op::PutTo8 { .. });
+        each!(_);
+    }
+}
+
+/// What operations work on, apart from the buffer.
+struct Machine<'a, const REGISTERS: usize> {
+    registers: [u64; REGISTERS],
+    sum: u64,
+    words: &'a [Word],
+    data: &'a [u8],
+    /// The received head as it was.
+    kept: &'a [u8],
+    /// Where the received frame and the new head begin.
+    offset: usize,
+    start: usize,
+}
+
+impl<const REGISTERS: usize> Machine<'_, REGISTERS> {
+    #[inline(always)]
+    fn run(&mut self, op: &Op, buffer: &mut [u8]) {
+        let Machine { registers, sum, words, data, kept, offset, start } = self;
+        let (offset, start) = (*offset, *start);
         macro_rules! register {
             ($r:expr) => {
                 registers[usize::from($r) & (REGISTERS - 1)]
             };
         }
-        for op in &self.shape.ops {
-            match *op {
-                Op::Const { to, value } => register!(to) = value,
-                Op::Load { to, at, shift, width } => {
-                    register!(to) = word(buffer, offset + usize::from(at)) >> shift & ones(width);
+        match *op {
+            Op::Const { to, value } => register!(to) = value,
+            Op::Load { to, at, shift, width } => {
+                register!(to) = word(buffer, offset + usize::from(at)) >> shift & ones(width);
+            }
+            Op::LoadBits { to, bit, width } => register!(to) = load_bits(&buffer[offset..], bit.into(), width),
+            Op::Binary { op, to, a, b, width } => register!(to) = binary(op, register!(a), register!(b), width),
+            Op::BinaryConst { op, to, a, width, b } => register!(to) = binary(op, register!(a), b, width),
+            Op::AddConst { to, a, width, b } => register!(to) = register!(a).wrapping_add(b) & ones(width),
+            Op::Unary { op, to, a, width } => register!(to) = unary(op, register!(a), width),
+            Op::Select { to, cond, then, other } => {
+                let (then, other) = (register!(then), register!(other));
+                register!(to) = if register!(cond) != 0 { then } else { other };
+            }
+            Op::LoadAdd { to, at, shift, width, b } => {
+                register!(to) = (word(buffer, offset + usize::from(at)) >> shift).wrapping_add(b) & ones(width);
+            }
+            Op::SumValue { from } => *sum = add_carry(*sum, register!(from)),
+            Op::Sum(Sum { to, count, first, data: at, store, has_value, from, shift, width, complements }) => {
+                let words = words.get(usize::from(first)..).unwrap_or_default();
+                for Word { at, mask } in words.iter().take(count.into()) {
+                    *sum = add_carry(*sum, word(buffer, offset + usize::from(*at)) & mask);
                 }
-                Op::LoadBits { to, bit, width } => register!(to) = load_bits(&buffer[offset..], bit.into(), width),
-                Op::Binary { op, to, a, b, width } => register!(to) = binary(op, register!(a), register!(b), width),
-                Op::BinaryConst { op, to, a, width, b } => register!(to) = binary(op, register!(a), b, width),
-                Op::AddConst { to, a, width, b } => register!(to) = register!(a).wrapping_add(b) & ones(width),
-                Op::Unary { op, to, a, width } => register!(to) = unary(op, register!(a), width),
-                Op::Select { to, cond, then, other } => {
-                    let (then, other) = (register!(then), register!(other));
-                    register!(to) = if register!(cond) != 0 { then } else { other };
+                if has_value {
+                    *sum = add_carry(*sum, register!(from) << (shift & 63) & ones(width));
                 }
-                Op::LoadAdd { to, at, shift, width, b } => {
-                    register!(to) = (word(buffer, offset + usize::from(at)) >> shift).wrapping_add(b) & ones(width);
+                if at != NOWHERE {
+                    let [high, low] = bytes(data, at);
+                    *sum = add_carry(*sum, u16::from_be_bytes([high, low]).into());
                 }
-                Op::SumValue { from } => sum = add_carry(sum, register!(from)),
-                Op::Sum(Sum { to, count, first, data: at, store, has_value, from, shift, width, complements }) => {
-                    let words = self.shape.words.get(usize::from(first)..).unwrap_or_default();
-                    for Word { at, mask } in words.iter().take(count.into()) {
-                        sum = add_carry(sum, word(buffer, offset + usize::from(*at)) & mask);
-                    }
-                    if has_value {
-                        sum = add_carry(sum, register!(from) << (shift & 63) & ones(width));
-                    }
-                    if at != NOWHERE {
-                        let [high, low] = bytes(data, at);
-                        sum = add_carry(sum, u16::from_be_bytes([high, low]).into());
-                    }
-                    let value = if complements { !fold(sum) & 0xffff } else { fold(sum) };
-                    sum = 0;
-                    match store {
-                        NOWHERE => register!(to) = value,
-                        _ => put(buffer, start + usize::from(store), (value as u16).to_be_bytes()),
-                    }
+                let value = if complements { !fold(*sum) & 0xffff } else { fold(*sum) };
+                *sum = 0;
+                match store {
+                    NOWHERE => register!(to) = value,
+                    _ => put(buffer, start + usize::from(store), (value as u16).to_be_bytes()),
                 }
-                Op::Copy { from, to, len, kept: from_kept } => {
-                    let (from, to, len) = (usize::from(from), start + usize::from(to), usize::from(len));
-                    if from_kept {
-                        buffer[to..to + len].copy_from_slice(&kept[from..from + len]);
-                    } else {
-                        buffer.copy_within(offset + from..offset + from + len, to);
-                    }
+            }
+            Op::Copy { from, to, len, kept: from_kept } => {
+                let (from, to, len) = (usize::from(from), start + usize::from(to), usize::from(len));
+                if from_kept {
+                    buffer[to..to + len].copy_from_slice(&kept[from..from + len]);
+                } else {
+                    buffer.copy_within(offset + from..offset + from + len, to);
                 }
-                Op::Store8 { from, at } => buffer[start + usize::from(at)] = register!(from) as u8,
-                Op::Store16 { from, at } => {
-                    put(buffer, start + usize::from(at), (register!(from) as u16).to_be_bytes())
-                }
-                Op::Store32 { from, at } => {
-                    put(buffer, start + usize::from(at), (register!(from) as u32).to_be_bytes())
-                }
-                Op::Store64 { from, at } => put(buffer, start + usize::from(at), register!(from).to_be_bytes()),
-                Op::Store { from, at, shift, width } => {
-                    blend(buffer, start + usize::from(at), register!(from), shift, width);
-                }
-                Op::StoreBits { from, bit, width } => {
-                    store_bits(&mut buffer[start..], bit.into(), width, register!(from));
-                }
-                Op::CopyTo8 { from, to, len } => {
-                    copy::<4>(buffer, offset + usize::from(from), start + usize::from(to), len);
-                }
-                Op::CopyTo16 { from, to, len } => {
-                    copy::<8>(buffer, offset + usize::from(from), start + usize::from(to), len);
-                }
-                Op::Put8 { at, data: from } => put::<1>(buffer, start + usize::from(at), bytes(data, from)),
-                Op::Put16 { at, data: from } => put::<2>(buffer, start + usize::from(at), bytes(data, from)),
-                Op::PutTo8 { at, data: from, len } => put_ends::<4>(buffer, start + usize::from(at), data, from, len),
-                Op::PutTo16 { at, data: from, len } => put_ends::<8>(buffer, start + usize::from(at), data, from, len),
-                Op::PutBits64 { at, data: from, mask } => {
-                    let at = start + usize::from(at);
-                    let new = word(buffer, at).swap_bytes() & !mask | u64::from_le_bytes(bytes(data, from));
-                    put(buffer, at, new.to_le_bytes());
-                }
-                Op::PutBits { at, data: from, mask } => {
-                    let byte = &mut buffer[start + usize::from(at)];
-                    *byte = *byte & !mask | data[usize::from(from)];
-                }
+            }
+            Op::Store8 { from, at } => buffer[start + usize::from(at)] = register!(from) as u8,
+            Op::Store16 { from, at } => put(buffer, start + usize::from(at), (register!(from) as u16).to_be_bytes()),
+            Op::Store32 { from, at } => put(buffer, start + usize::from(at), (register!(from) as u32).to_be_bytes()),
+            Op::Store64 { from, at } => put(buffer, start + usize::from(at), register!(from).to_be_bytes()),
+            Op::Store { from, at, shift, width } => {
+                blend(buffer, start + usize::from(at), register!(from), shift, width);
+            }
+            Op::StoreBits { from, bit, width } => {
+                store_bits(&mut buffer[start..], bit.into(), width, register!(from));
+            }
+            Op::CopyTo8 { from, to, len } => {
+                copy::<4>(buffer, offset + usize::from(from), start + usize::from(to), len);
+            }
+            Op::CopyTo16 { from, to, len } => {
+                copy::<8>(buffer, offset + usize::from(from), start + usize::from(to), len);
+            }
+            Op::Put8 { at, data: from } => put::<1>(buffer, start + usize::from(at), bytes(data, from)),
+            Op::Put16 { at, data: from } => put::<2>(buffer, start + usize::from(at), bytes(data, from)),
+            Op::PutTo8 { at, data: from, len } => put_ends::<4>(buffer, start + usize::from(at), data, from, len),
+            Op::PutTo16 { at, data: from, len } => put_ends::<8>(buffer, start + usize::from(at), data, from, len),
+            Op::PutBits64 { at, data: from, mask } => {
+                let at = start + usize::from(at);
+                let new = word(buffer, at).swap_bytes() & !mask | u64::from_le_bytes(bytes(data, from));
+                put(buffer, at, new.to_le_bytes());
+            }
+            Op::PutBits { at, data: from, mask } => {
+                let byte = &mut buffer[start + usize::from(at)];
+                *byte = *byte & !mask | data[usize::from(from)];
             }
         }
     }

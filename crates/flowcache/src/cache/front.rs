@@ -3,7 +3,7 @@
 //! It has no keys. What it finds is compared with the megaflow's own key, so stale slots cost a search and nothing else. A set of eight
 //! is a cache line. Slots carry an *epoch*: a new epoch empties the front without touching it.
 
-use super::table::{equal, tag};
+use super::tags::{equal, tag};
 use super::{NONE, SLOT_BITS, SLOT_MASK};
 use crate::memory::{Array, prefetch};
 

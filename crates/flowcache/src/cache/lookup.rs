@@ -12,6 +12,7 @@ use crate::path::WINDOW;
 pub(super) struct Rows {
     /// Their first bytes, up to the last that a mask has. Bits that no mask has are any.
     rows: [Aligned; CHUNK],
+    ports: [u32; CHUNK],
     /// Their lengths, as keys have them.
     lens: [u32; CHUNK],
     /// Hashes of all bits that any mask has, and of those of the mask that is searched.
@@ -31,7 +32,13 @@ const PREFETCH_MIN: usize = 256;
 
 impl Rows {
     pub(super) fn new() -> Rows {
-        Rows { rows: [Aligned([[0; 2]; PAIRS]); CHUNK], lens: [0; CHUNK], hashes: [0; CHUNK], mask_hashes: [0; CHUNK] }
+        Rows {
+            rows: [Aligned([[0; 2]; PAIRS]); CHUNK],
+            ports: [0; CHUNK],
+            lens: [0; CHUNK],
+            hashes: [0; CHUNK],
+            mask_hashes: [0; CHUNK],
+        }
     }
 }
 
@@ -45,15 +52,22 @@ impl<T> Cache<T> {
     /// If there are not as many hits as frames.
     pub fn lookup(&mut self, frames: &[Frame<'_>], hits: &mut [u32]) {
         assert_eq!(frames.len(), hits.len(), "one hit per frame");
-        for (frames, hits) in frames.chunks(CHUNK).zip(hits.chunks_mut(CHUNK)) {
+        self.lookup_by(|i| frames[i], hits);
+    }
+
+    /// The same for as many frames as hits, which need not lie in an array: `frame` says what the i-th is, more than once.
+    #[inline]
+    pub fn lookup_by<'a>(&mut self, frame: impl Fn(usize) -> Frame<'a>, hits: &mut [u32]) {
+        for (chunk, hits) in hits.chunks_mut(CHUNK).enumerate() {
+            let frame = |i| frame(chunk * CHUNK + i);
             match self.masks.order() {
                 [] => {
                     hits.fill(NONE);
-                    self.statistics.misses += frames.len() as u64;
+                    self.statistics.misses += hits.len() as u64;
                     continue;
                 }
-                [only] => self.lookup_one(*only, frames, hits),
-                _ => self.lookup_several(frames, hits),
+                [only] => self.lookup_one(*only, frame, hits),
+                _ => self.lookup_several(frame, hits),
             }
             for hit in hits.iter_mut() {
                 if let Some(key) = self.keys.lines.get_mut(*hit as usize) {
@@ -67,26 +81,28 @@ impl<T> Cache<T> {
     }
 
     /// With one mask: its table. Hits are slots.
-    fn lookup_one(&mut self, mask: u8, frames: &[Frame<'_>], hits: &mut [u32]) {
+    #[inline]
+    fn lookup_one<'a>(&mut self, mask: u8, frame: impl Fn(usize) -> Frame<'a>, hits: &mut [u32]) {
         let (bits, table) = (self.masks.get(mask), self.masks.table(mask));
         let rows = &mut *self.rows;
         let mut todo = Todo::NONE;
-        for (i, frame) in frames.iter().enumerate() {
-            rows.mask_hashes[i] = rows.take(i, frame, bits, &self.hash);
+        for (i, hit) in hits.iter_mut().enumerate() {
+            rows.mask_hashes[i] = rows.take(i, &frame(i), bits, &self.hash);
             table.prefetch(rows.mask_hashes[i]);
-            hits[i] = NONE;
+            *hit = NONE;
             todo.push(i, true);
         }
-        self.compare(mask, frames, &mut todo, hits);
+        self.compare(mask, &mut todo, hits);
         self.statistics.misses += todo.len as u64;
     }
 
     /// With several masks: the front, then a search for what it does not have. Hits are slots.
-    fn lookup_several(&mut self, frames: &[Frame<'_>], hits: &mut [u32]) {
+    #[inline]
+    fn lookup_several<'a>(&mut self, frame: impl Fn(usize) -> Frame<'a>, hits: &mut [u32]) {
         let bits = self.masks.union();
         let rows = &mut *self.rows;
-        for (i, frame) in frames.iter().enumerate() {
-            rows.hashes[i] = rows.take(i, frame, bits, &self.hash);
+        for i in 0..hits.len() {
+            rows.hashes[i] = rows.take(i, &frame(i), bits, &self.hash);
             self.front.prefetch(rows.hashes[i]);
         }
         let is_far = self.len >= PREFETCH_MIN;
@@ -97,26 +113,26 @@ impl<T> Cache<T> {
             }
         }
         let mut todo = Todo::NONE;
-        for (i, (hit, frame)) in hits.iter_mut().zip(frames).enumerate() {
-            let is_it = matches(&self.keys, &self.masks, *hit, &self.rows, i, frame.port);
+        for (i, hit) in hits.iter_mut().enumerate() {
+            let is_it = matches(&self.keys, &self.masks, *hit, &self.rows, i);
             *hit = if is_it { *hit } else { NONE };
             todo.push(i, !is_it);
         }
-        self.statistics.front_hits += (frames.len() - todo.len) as u64;
+        self.statistics.front_hits += (hits.len() - todo.len) as u64;
         if todo.len != 0 {
-            self.search_all(frames, todo, hits);
+            self.search_all(todo, hits);
         }
     }
 
     #[cold]
-    fn search_all(&mut self, frames: &[Frame<'_>], mut todo: Todo, hits: &mut [u32]) {
+    fn search_all(&mut self, mut todo: Todo, hits: &mut [u32]) {
         let before = todo.clone();
         for at in 0..self.masks.len() {
             if todo.len == 0 {
                 break;
             }
             self.statistics.probes += todo.len as u64;
-            self.search(self.masks.order()[at], frames, &mut todo, hits);
+            self.search(self.masks.order()[at], &mut todo, hits);
         }
         self.statistics.misses += todo.len as u64;
         for i in before.iter() {
@@ -129,12 +145,12 @@ impl<T> Cache<T> {
 
     /// Searches one of several masks for the frames that have no hit yet.
     #[inline]
-    fn search(&mut self, mask: u8, frames: &[Frame<'_>], todo: &mut Todo, hits: &mut [u32]) {
+    fn search(&mut self, mask: u8, todo: &mut Todo, hits: &mut [u32]) {
         let (bits, table) = (self.masks.get(mask), self.masks.table(mask));
         let rows = &mut *self.rows;
         let (mut candidates, mut others) = (Todo::NONE, Todo::NONE);
         for i in todo.iter() {
-            let hash = self.hash.of(frames[i].port, bits, &rows.rows[i].0);
+            let hash = self.hash.of(rows.ports[i], bits, &rows.rows[i].0);
             rows.mask_hashes[i] = hash;
             let may_be = table.may_have(hash);
             candidates.push(i, may_be);
@@ -142,7 +158,7 @@ impl<T> Cache<T> {
         }
         if candidates.len != 0 {
             candidates.iter().for_each(|i| table.prefetch(rows.mask_hashes[i]));
-            self.compare(mask, frames, &mut candidates, hits);
+            self.compare(mask, &mut candidates, hits);
             candidates.iter().for_each(|i| others.push(i, true));
         }
         *todo = others;
@@ -150,7 +166,7 @@ impl<T> Cache<T> {
 
     /// Looks for frames in a mask's table; those of `todo` that are not there stay in it.
     #[inline(always)]
-    fn compare(&mut self, mask: u8, frames: &[Frame<'_>], todo: &mut Todo, hits: &mut [u32]) {
+    fn compare(&mut self, mask: u8, todo: &mut Todo, hits: &mut [u32]) {
         let table = self.masks.table(mask);
         let hashes = &self.rows.mask_hashes;
         let is_far = self.len >= PREFETCH_MIN;
@@ -163,7 +179,7 @@ impl<T> Cache<T> {
         }
         let before = std::mem::replace(todo, Todo::NONE);
         for i in before.iter() {
-            let is_it = |slot| matches(&self.keys, &self.masks, slot, &self.rows, i, frames[i].port);
+            let is_it = |slot| matches(&self.keys, &self.masks, slot, &self.rows, i);
             let found = match first[i] {
                 First::None => None,
                 First::Only(slot) => Some(slot).filter(|slot| is_it(*slot)),
@@ -220,6 +236,7 @@ impl Rows {
     fn take(&mut self, i: usize, frame: &Frame<'_>, bits: &Bits, hash: &Hash) -> u64 {
         let behind = frame.buffer.get(frame.offset..);
         let bytes = behind.filter(|bytes| frame.len <= bytes.len());
+        self.ports[i] = frame.port;
         self.lens[i] = if bytes.is_some() { frame.len.min(UNBOUNDED.into()) as u32 } else { INVALID };
         let (bytes, row) = (bytes.unwrap_or_default(), &mut self.rows[i].0);
         let pairs = bytes.as_chunks().0;
@@ -248,9 +265,9 @@ fn take_short(row: &mut Row, bits: &Bits, frame: &[u8]) {
 
 /// Whether a frame is one of the megaflow in this slot ([`NONE`] is no megaflow).
 #[inline(always)]
-fn matches(keys: &Keys, masks: &Masks, slot: u32, rows: &Rows, i: usize, port: u32) -> bool {
+fn matches(keys: &Keys, masks: &Masks, slot: u32, rows: &Rows, i: usize) -> bool {
     let Some(key) = keys.lines.get(slot as usize) else { return false };
-    let (row, len) = (&rows.rows[i].0, rows.lens[i]);
+    let (row, len, port) = (&rows.rows[i].0, rows.lens[i], rows.ports[i]);
     let bits = masks.get(key.mask);
     let is_long = len >= key.shortest.into() && u32::from(key.longest) >= len;
     let differs = bits.differs(row, &key.words) | u64::from(key.port ^ port) | u64::from(!is_long);

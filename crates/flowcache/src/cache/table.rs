@@ -8,6 +8,7 @@
 //! each bucket, of which an entry sets two (a blocked Bloom filter; Putze, Sanders and Singler, "Cache-, Hash- and Space-Efficient Bloom
 //! Filters", WEA 2007). Entries that leave keep theirs until more have left than there are.
 
+use super::tags::{equal, tag};
 use crate::memory::{Array, prefetch};
 
 /// Entries of a bucket.
@@ -39,22 +40,6 @@ impl Bucket {
     fn find(&self, tag: u32) -> u32 {
         equal(&self.tags, tag) & ((1 << WAYS) - 1)
     }
-}
-
-/// Bit `i`: whether `tags[i]` is `tag`.
-#[inline(always)]
-pub(super) fn equal(tags: &[u32; 8], tag: u32) -> u32 {
-    let mut found = 0;
-    for (i, t) in tags.iter().enumerate() {
-        found |= u32::from(*t == tag) << i;
-    }
-    found
-}
-
-/// A hash as a tag, which is not 0.
-#[inline(always)]
-pub(super) fn tag(hash: u64) -> u32 {
-    (hash as u32).max(1)
 }
 
 /// The slots of a mask's megaflows.

@@ -6,11 +6,11 @@ pub mod steps;
 
 use base::Bits;
 use base::entry::{ActionCall, EntryAction};
-use flowcache::path::{Pattern, Rewrite, Source, Step};
+use flowcache::path::{Pattern, Rewrite};
 use flowcache::run::Prepared;
 use flowcache::trace::{Decision, Fate, Run, Tables, Traced, Tracer, Untraceable};
 use interp::{Interp, SeededHost};
-use ir::{BinOp, EntryKind, EntryPoint, Intrinsic, Program, ReplicationPoint, StageId, TableId};
+use ir::{EntryKind, EntryPoint, Intrinsic, Program, ReplicationPoint, StageId, TableId};
 use random::Random;
 use std::sync::Arc;
 

@@ -144,12 +144,12 @@ impl Front {
     ) {
         let mut hits = [NONE; BATCH_MAX];
         let hits = &mut hits[..frames.len()];
-        let mut looked_up = [Frame { buffer: &[], offset: 0, len: 0, port }; BATCH_MAX];
-        for (to, received) in looked_up.iter_mut().zip(&*frames) {
-            let frame = &received.frame;
-            *to = Frame { buffer: frame.buffer, offset: frame.offset, len: frame.len, port };
-        }
-        self.cache.lookup(&looked_up[..frames.len()], hits);
+        let (cache, shown) = (&mut self.cache, &*frames);
+        let frame = |i: usize| {
+            let frame = &shown[i].frame;
+            Frame { buffer: frame.buffer, offset: frame.offset, len: frame.len, port }
+        };
+        cache.lookup_by(frame, hits);
         let mut knew = 0;
         for (received, at) in frames.iter_mut().zip(hits) {
             let Some((rewrite, known)) = self.cache.get_mut(*at) else { continue };

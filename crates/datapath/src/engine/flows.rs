@@ -24,6 +24,7 @@ use abi::flows::{Arrival, FlowProcessor, Frame, FrameCache, Output, Outputs, Rec
 use abi::packet::{BATCH_MAX, FateCode};
 use ir::{EntryKind, Intrinsic};
 use pktio::{Packet, RawPacket, ticks};
+use std::mem::MaybeUninit;
 
 /// The processor of a worker, and packets on their way.
 pub(super) struct Flows {
@@ -377,17 +378,15 @@ impl Engine {
             exec.begin(now_us);
         }
         let Some(front) = self.front() else { return self.run_pipeline(exec, packets, port, now_us, sink) };
-        let mut received: [Received<'_>; BATCH_MAX] = std::array::from_fn(|_| Received {
-            frame: Frame { buffer: &mut [], offset: 0, len: 0 },
-            verdict: Verdict::Unknown,
-        });
+        let mut received: [MaybeUninit<Received<'_>>; BATCH_MAX] = [const { MaybeUninit::uninit() }; BATCH_MAX];
         for (received, packet) in received.iter_mut().zip(packets.iter_mut()) {
             let (offset, len) = (packet.headroom(), packet.len());
             // SAFETY: the buffer of a packet, which is ours alone, and stays where it is.
             let buffer = unsafe { std::slice::from_raw_parts_mut(packet.base_ptr(), packet.capacity()) };
-            received.frame = Frame { buffer, offset, len };
+            received.write(Received { frame: Frame { buffer, offset, len }, verdict: Verdict::Unknown });
         }
-        let received = &mut received[..packets.len()];
+        // SAFETY: those of as many packets were just written; they need no drop.
+        let received = unsafe { received[..packets.len()].assume_init_mut() };
         front.decide(received, port, now_us);
         let first = received[0].verdict;
         if let Verdict::Send { port, queue: 0 } = first

@@ -257,13 +257,12 @@ impl FrameCache for Front {
         self.changes = changes;
         let mut hits = [NONE; BATCH_MAX];
         let hits = &mut hits[..frames.len()];
-        let of = |received: &Received<'_>| -> (usize, usize) { (received.frame.offset, received.frame.len) };
-        let mut asked = [cache::Frame { buffer: &[], offset: 0, len: 0, port }; BATCH_MAX];
-        for (asked, received) in asked.iter_mut().zip(frames.iter()) {
-            let (offset, len) = of(received);
-            *asked = cache::Frame { buffer: &*received.frame.buffer, offset, len, port };
-        }
-        self.cache.lookup(&asked[..frames.len()], hits);
+        let (cache, shown) = (&mut self.cache, &*frames);
+        let frame = |i: usize| {
+            let Frame { buffer, offset, len } = &shown[i].frame;
+            cache::Frame { buffer, offset: *offset, len: *len, port }
+        };
+        cache.lookup_by(frame, hits);
         let mut known = 0;
         for (received, hit) in frames.iter_mut().zip(hits.iter()) {
             let Some((rewrite, payload)) = self.cache.get_mut(*hit) else { continue };

@@ -407,6 +407,7 @@ fn a_table_of_few_hashes_holds_what_its_buckets_can_and_loses_nothing() {
         assert_eq!(table.len(), held.len());
         for (hash, slot) in &held {
             assert_eq!(table.find(*hash, |s| s == *slot), Some(*slot));
+            assert!(table.may_have(*hash), "a filter leaves out nothing that is there");
         }
     }
     assert!(held.len() > 50, "{}", held.len());
@@ -414,4 +415,24 @@ fn a_table_of_few_hashes_holds_what_its_buckets_can_and_loses_nothing() {
         table.remove(hash, slot);
     }
     assert_eq!((table.len(), table.find(0, |_| true)), (0, None));
+}
+
+#[test]
+fn a_filter_forgets_what_has_left() {
+    let mut random = Random::new(9);
+    let mut table = Table::new();
+    let mut held = std::collections::VecDeque::new();
+    for slot in 0..20_000 {
+        let hash = random.next_u64();
+        table.insert(hash, slot).expect("there is room");
+        held.push_back((hash, slot));
+        if held.len() > 1000
+            && let Some((hash, slot)) = held.pop_front()
+        {
+            table.remove(hash, slot);
+        }
+    }
+    assert!(held.iter().all(|(hash, _)| table.may_have(*hash)));
+    let wrong = (0..10_000).filter(|_| table.may_have(random.next_u64())).count();
+    assert!(wrong < 1000, "{wrong} of 10,000 hashes that are not there");
 }

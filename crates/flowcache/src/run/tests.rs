@@ -102,6 +102,37 @@ fn arithmetic_is_that_of_bits() {
     }
 }
 
+/// A field that changes and a checksum with it, as a router has them, at places that may overlap.
+fn checksum(random: &mut Random, window: usize, head: usize) -> Vec<Step> {
+    let place = |random: &mut Random, limit: usize| random.index(limit.min(40) - 9) as u16 & !1;
+    let both = head.min(window);
+    let (field, sum, words) = (place(random, both), place(random, both), place(random, window));
+    let field = field * 8 + *random.pick(&[0, 0, 8, 3]);
+    let width = *random.pick(&[8, 8, 16, 5]);
+    let mask = *random.pick(&[u64::MAX, 0x00ff_0000_ffff_ffff, 0xff << 40, 0]);
+    let (a, b, c) = (Source::Register(250), Source::Register(251), Source::Register(252));
+    let values: Box<[Source]> = if random.one_in(2) { [b].into() } else { [a, b].into() };
+    let mut all = vec![
+        Step::Load { to: 250, bit: field, width },
+        Step::Binary { op: BinOp::Sub, to: 250, a, b: Source::Const(1), width: width - random.below(2) as u8 },
+        Step::Store { bit: field, width, value: a },
+        Step::Binary { op: BinOp::Shl, to: 251, a, b: Source::Const(random.below(18)), width: 16 },
+        Step::Sum { to: 252, words: [Word { at: words, mask }].into(), values, constant: random.below(3) as u16 },
+        Step::Unary { op: UnOp::Not, to: 252, a: c, width: 16 },
+        Step::Store { bit: sum * 8, width: 16, value: c },
+    ];
+    // Something else that reads the results, or writes over them.
+    match random.below(6) {
+        0 => all.push(Step::Store { bit: sum * 8 + 8, width: 16, value: a }),
+        1 => all.insert(2, Step::Store { bit: field, width: 16, value: a }),
+        2 => all.push(Step::Load { to: 250, bit: sum * 8, width: 16 }),
+        3 => all.push(Step::Store { bit: 0, width: 16, value: c }),
+        4 => all.push(Step::Bytes { at: sum, bytes: [7, 8, 9].into() }),
+        _ => {}
+    }
+    all
+}
+
 /// A random description, right for frames of `len` bytes.
 fn any_rewrite(random: &mut Random, len: usize) -> Rewrite {
     let window = len.min(WINDOW);
@@ -113,6 +144,9 @@ fn any_rewrite(random: &mut Random, len: usize) -> Rewrite {
     }
     let mut set: Vec<u8> = Vec::new();
     for _ in 0..random.below(24) {
+        if random.one_in(4) && window >= 12 && head >= 12 {
+            steps.extend(checksum(random, window, head));
+        }
         let source = |random: &mut Random| match set.is_empty() || random.one_in(3) {
             true => Source::Const(random.next_u64() >> random.below(64)),
             false => Source::Register(*random.pick(&set)),

@@ -4,7 +4,7 @@
 use super::hash::Hash;
 use super::masks::{Bits, Masks};
 use super::table::First;
-use super::{Body, CHUNK, Cache, Frame, Key, Keys, NONE, PAIRS, Row, UNBOUNDED, handle, pair};
+use super::{Body, CHUNK, Cache, Frame, Key, Keys, NONE, PAIRS, Row, SLOT_MASK, UNBOUNDED, handle, pair};
 use crate::memory::prefetch;
 use crate::path::WINDOW;
 
@@ -55,7 +55,7 @@ impl<T> Cache<T> {
         self.lookup_by(|i| frames[i], hits);
     }
 
-    /// The same for as many frames as hits, which need not lie in an array: `frame` says what the i-th is, more than once.
+    /// The same for as many frames as hits, which need not lie in an array: `frame` says what the i-th is.
     #[inline]
     pub fn lookup_by<'a>(&mut self, frame: impl Fn(usize) -> Frame<'a>, hits: &mut [u32]) {
         for (chunk, hits) in hits.chunks_mut(CHUNK).enumerate() {
@@ -64,23 +64,14 @@ impl<T> Cache<T> {
                 [] => {
                     hits.fill(NONE);
                     self.statistics.misses += hits.len() as u64;
-                    continue;
                 }
                 [only] => self.lookup_one(*only, frame, hits),
                 _ => self.lookup_several(frame, hits),
             }
-            for hit in hits.iter_mut() {
-                if let Some(key) = self.keys.lines.get_mut(*hit as usize) {
-                    if !key.used {
-                        key.used = true;
-                    }
-                    *hit = handle(*hit, key.generation);
-                }
-            }
         }
     }
 
-    /// With one mask: its table. Hits are slots.
+    /// With one mask: its table.
     #[inline]
     fn lookup_one<'a>(&mut self, mask: u8, frame: impl Fn(usize) -> Frame<'a>, hits: &mut [u32]) {
         let (bits, table) = (self.masks.get(mask), self.masks.table(mask));
@@ -96,7 +87,7 @@ impl<T> Cache<T> {
         self.statistics.misses += todo.len as u64;
     }
 
-    /// With several masks: the front, then a search for what it does not have. Hits are slots.
+    /// With several masks: the front, then a search for what it does not have.
     #[inline]
     fn lookup_several<'a>(&mut self, frame: impl Fn(usize) -> Frame<'a>, hits: &mut [u32]) {
         let bits = self.masks.union();
@@ -114,9 +105,8 @@ impl<T> Cache<T> {
         }
         let mut todo = Todo::NONE;
         for (i, hit) in hits.iter_mut().enumerate() {
-            let is_it = matches(&self.keys, &self.masks, *hit, &self.rows, i);
-            *hit = if is_it { *hit } else { NONE };
-            todo.push(i, !is_it);
+            *hit = take_hit(&mut self.keys, &self.masks, *hit, &self.rows, i);
+            todo.push(i, *hit == NONE);
         }
         self.statistics.front_hits += (hits.len() - todo.len) as u64;
         if todo.len != 0 {
@@ -137,7 +127,7 @@ impl<T> Cache<T> {
         self.statistics.misses += todo.len as u64;
         for i in before.iter() {
             if hits[i] != NONE {
-                self.front.insert(self.rows.hashes[i], hits[i], self.len);
+                self.front.insert(self.rows.hashes[i], hits[i] & SLOT_MASK, self.len);
             }
         }
         self.masks.sort();
@@ -148,20 +138,18 @@ impl<T> Cache<T> {
     fn search(&mut self, mask: u8, todo: &mut Todo, hits: &mut [u32]) {
         let (bits, table) = (self.masks.get(mask), self.masks.table(mask));
         let rows = &mut *self.rows;
-        let (mut candidates, mut others) = (Todo::NONE, Todo::NONE);
+        let mut candidates = Todo::NONE;
         for i in todo.iter() {
             let hash = self.hash.of(rows.ports[i], bits, &rows.rows[i].0);
             rows.mask_hashes[i] = hash;
-            let may_be = table.may_have(hash);
-            candidates.push(i, may_be);
-            others.push(i, !may_be);
+            candidates.push(i, table.may_have(hash));
         }
         if candidates.len != 0 {
             candidates.iter().for_each(|i| table.prefetch(rows.mask_hashes[i]));
             self.compare(mask, &mut candidates, hits);
-            candidates.iter().for_each(|i| others.push(i, true));
+            let before = std::mem::replace(todo, Todo::NONE);
+            before.iter().for_each(|i| todo.push(i, hits[i] == NONE));
         }
-        *todo = others;
     }
 
     /// Looks for frames in a mask's table; those of `todo` that are not there stay in it.
@@ -179,16 +167,19 @@ impl<T> Cache<T> {
         }
         let before = std::mem::replace(todo, Todo::NONE);
         for i in before.iter() {
-            let is_it = |slot| matches(&self.keys, &self.masks, slot, &self.rows, i);
-            let found = match first[i] {
-                First::None => None,
-                First::Only(slot) => Some(slot).filter(|slot| is_it(*slot)),
-                First::Search => table.find(hashes[i], is_it),
+            let slot = match first[i] {
+                First::None => NONE,
+                First::Only(slot) => slot,
+                First::Search => {
+                    let is_it = |slot: u32| {
+                        let key = self.keys.lines.get(slot as usize);
+                        key.is_some_and(|key| matches(key, &self.keys.wide, &self.masks, &self.rows, i))
+                    };
+                    table.find(hashes[i], is_it).unwrap_or(NONE)
+                }
             };
-            match found {
-                Some(slot) => hits[i] = slot,
-                None => todo.push(i, true),
-            }
+            hits[i] = take_hit(&mut self.keys, &self.masks, slot, &self.rows, i);
+            todo.push(i, hits[i] == NONE);
         }
         let found = (before.len - todo.len) as u32;
         if found != 0 {
@@ -263,18 +254,30 @@ fn take_short(row: &mut Row, bits: &Bits, frame: &[u8]) {
     }
 }
 
-/// Whether a frame is one of the megaflow in this slot ([`NONE`] is no megaflow).
+/// The handle of a slot's megaflow, which is used now, if a frame is one of it; otherwise, and for [`NONE`], [`NONE`].
 #[inline(always)]
-fn matches(keys: &Keys, masks: &Masks, slot: u32, rows: &Rows, i: usize) -> bool {
-    let Some(key) = keys.lines.get(slot as usize) else { return false };
+fn take_hit(keys: &mut Keys, masks: &Masks, slot: u32, rows: &Rows, i: usize) -> u32 {
+    let Some(key) = keys.lines.get_mut(slot as usize) else { return NONE };
+    if !matches(key, &keys.wide, masks, rows, i) {
+        return NONE;
+    }
+    if !key.used {
+        key.used = true;
+    }
+    handle(slot, key.generation)
+}
+
+/// Whether a frame is one of a megaflow.
+#[inline(always)]
+fn matches(key: &Key, wide: &[Row], masks: &Masks, rows: &Rows, i: usize) -> bool {
     let (row, len, port) = (&rows.rows[i].0, rows.lens[i], rows.ports[i]);
     let bits = masks.get(key.mask);
     let is_long = len >= key.shortest.into() && u32::from(key.longest) >= len;
     let differs = bits.differs(row, &key.words) | u64::from(key.port ^ port) | u64::from(!is_long);
-    differs == 0 && (!bits.is_wide() || matches_wide(keys, bits, key, row))
+    differs == 0 && (!bits.is_wide() || matches_wide(wide, bits, key, row))
 }
 
 #[inline(never)]
-fn matches_wide(keys: &Keys, bits: &Bits, key: &Key, row: &Row) -> bool {
-    keys.wide.get(key.wide as usize).is_some_and(|wide| bits.is_row(row, wide))
+fn matches_wide(wide: &[Row], bits: &Bits, key: &Key, row: &Row) -> bool {
+    wide.get(key.wide as usize).is_some_and(|wide| bits.is_row(row, wide))
 }

@@ -11,9 +11,10 @@
 //! look: the megaflow's own mask, key, port and lengths are compared, so it can be stale and cannot be wrong. Megaflows are disjoint or
 //! agree, so whichever matches is right.
 //!
-//! **Memory.** A frame costs one cache line of the front (or of a mask's table), one of the megaflow's key, and then the megaflow's
-//! operations. Frames are taken [`CHUNK`] at a time through each of these steps, so that the memory accesses of a step overlap. All is
-//! bounded by `limit` megaflows, [`MASKS_MAX`] masks and [`front::SLOTS_MAX`] slots of the front.
+//! **Memory.** A frame costs one cache line of the front (or of a mask's table), one of the megaflow's key, and those of its rewriting
+//! and payload. Frames are taken [`CHUNK`] at a time through each of these steps, and each step prefetches what the next one reads, so
+//! that memory accesses overlap. Large arrays lie in huge pages ([`crate::memory`]). A frame without a megaflow reads a word of a filter
+//! for each mask ([`table`]). All is bounded by `limit` megaflows, [`MASKS_MAX`] masks and [`front::SLOTS_MAX`] slots of the front.
 //!
 //! **Hostile senders.** Hashes are keyed ([`hash`]). A lookup probes at most [`table::PROBES_MAX`] buckets of a mask. A sender who makes
 //! many masks (tuple space explosion, CVE-2019-25076) pays for them with misses of its own: frames of established megaflows are found by
@@ -45,8 +46,8 @@ pub use refused::Refused;
 pub const NONE: u32 = u32::MAX;
 /// Megaflows that a cache has at most: a handle has 24 bits for the slot.
 pub const LIMIT_MAX: usize = (1 << SLOT_BITS) - 2 - QUARANTINE;
-/// Masks at most. A miss probes each; 70 cycles a mask were measured (`cargo run --release -p flowcache --example cycles`, loaded machine),
-/// so that a miss stays below 5,000 cycles.
+/// Masks at most. A miss asks the filter of each; 20 to 35 cycles a mask were measured (`cargo run --release -p flowcache --example
+/// cycles`, loaded machine), so that a miss stays below 2,500 cycles.
 pub const MASKS_MAX: usize = 64;
 
 /// Pairs of 64-bit words of the window.

@@ -394,7 +394,10 @@ impl Prepared {
         each!(Op::Store8 { .. });
         each!(Op::PutTo16 { .. });
         each!(Op::PutTo8 { .. });
-        each!(_);
+        while let Some(op) = next {
+            machine.run(op, buffer);
+            next = ops.next();
+        }
     }
 }
 

@@ -63,7 +63,7 @@ impl Ring {
         let first = self.given;
         for entry in first..first + count {
             let place = entry % size;
-            let marks = if entry / size % 2 == 0 { AVAIL } else { USED };
+            let marks = if (entry / size).is_multiple_of(2) { AVAIL } else { USED };
             let rest = if self.packed {
                 len as u64 | (place as u64) << 32 | u64::from(flags | marks) << 48
             } else {
@@ -84,7 +84,7 @@ impl Ring {
         let size = usize::from(SIZE);
         let all = if self.packed {
             let is_used = |entry: &usize| {
-                let marks = if entry / size % 2 == 0 { AVAIL | USED } else { 0 };
+                let marks = if (entry / size).is_multiple_of(2) { AVAIL | USED } else { 0 };
                 self.word(16 * (entry % size) + 14).load(Ordering::Acquire) & (AVAIL | USED) == marks
             };
             (self.back..self.given).take(most).take_while(is_used).count()

@@ -50,11 +50,11 @@ unsafe fn ends<const N: usize>(from: *const u8, to: *mut u8, len: usize) {
     unsafe {
         let first: [Wide; N] = std::array::from_fn(|i| from.add(WIDE * i).cast::<Wide>().read_unaligned());
         let second: [Wide; N] = std::array::from_fn(|i| from.add(last + WIDE * i).cast::<Wide>().read_unaligned());
-        for i in 0..N {
-            to.add(WIDE * i).cast::<Wide>().write_unaligned(first[i]);
+        for (i, bytes) in first.into_iter().enumerate() {
+            to.add(WIDE * i).cast::<Wide>().write_unaligned(bytes);
         }
-        for i in 0..N {
-            to.add(last + WIDE * i).cast::<Wide>().write_unaligned(second[i]);
+        for (i, bytes) in second.into_iter().enumerate() {
+            to.add(last + WIDE * i).cast::<Wide>().write_unaligned(bytes);
         }
     }
 }

@@ -187,6 +187,47 @@ proptest! {
         prop_assert_eq!(burst.dropped, 0);
     }
 
+    /// Bursts of short and long packets, so that quick and general parts of a ring take turns: each arrives in order and byte by byte, over as
+    /// many buffers as it takes.
+    #[test]
+    fn bursts_of_all_lengths_arrive_in_order(
+        is_packed: bool,
+        odd in 0u16..20,
+        bursts in proptest::collection::vec(proptest::collection::vec(prop_oneof![1usize..280, 1usize..1500], 1..11), 1..30),
+    ) {
+        const BUFFER: u32 = 300;
+        let mut driver = Driver::new(is_packed, if is_packed { SIZE + odd } else { SIZE });
+        let mut ring = driver.ring(None);
+        let pool = HeapPool::shared(16);
+        for (number, lengths) in bursts.iter().enumerate() {
+            let start = driver.free;
+            let entries = |len: usize| (len + HEADER).div_ceil(BUFFER as usize);
+            let all: usize = lengths.iter().map(|len| entries(*len)).sum();
+            // Those of a last packet are not there, and come later.
+            let (mut given, mut sent) = (all - entries(lengths[lengths.len() - 1]), 0);
+            (0..given).for_each(|i| driver.give(&[(start + (i as u64) * u64::from(BUFFER), BUFFER)], WRITE));
+            let frame = |i: usize| (0..lengths[i]).map(|at| (at * 5 + i + number) as u8).collect::<Vec<u8>>();
+            let mut packets: Vec<_> = (0..lengths.len()).map(|i| pool.alloc_from(&frame(i)).unwrap()).collect();
+            let mut burst = Burst::default();
+            while sent < packets.len() {
+                let done = ring.send(&mut packets[sent..], 9018, &mut burst);
+                prop_assert!(done.is_ok());
+                sent += done.unwrap_or(0);
+                prop_assert!(sent == packets.len() || sent + 1 == packets.len() && given < all);
+                (given..all).for_each(|i| driver.give(&[(start + (i as u64) * u64::from(BUFFER), BUFFER)], WRITE));
+                given = all;
+            }
+            let mut at = start;
+            for (i, len) in lengths.iter().enumerate() {
+                let bytes = driver.bytes(at, HEADER + len);
+                prop_assert_eq!(&bytes[..HEADER], &[&[0; 10][..], &(entries(*len) as u16).to_le_bytes()].concat());
+                prop_assert!(bytes[HEADER..] == frame(i), "packet {} of burst {}", i, number);
+                at += entries(*len) as u64 * u64::from(BUFFER);
+            }
+            prop_assert_eq!((burst.dropped, burst.bytes), (0, lengths.iter().sum::<usize>() as u64));
+        }
+    }
+
     /// Any memory: no panic, nothing outside of it touched (the mapping ends where the memory does), bounded work.
     #[test]
     fn random_rings_cost_the_guest_only(bytes in proptest::collection::vec(any::<u8>(), 6..300)) {

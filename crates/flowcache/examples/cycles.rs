@@ -1,9 +1,10 @@
 //! Cycles per packet of a cached flow: lookup and rewriting, without I/O.
 //!
 //! `cargo run --release -p flowcache --example cycles [ROUNDS [MASKS FLOWS]]` prints a line per number of masks and of flows, for frames
-//! of 64 bytes in bursts of 32, in random order. Cycles are those of the time stamp counter, whose rate Linux says: the median burst, and the tenth part
-//! of the bursts below (the machine undisturbed). Each frame is found, its payload counted as a switch would, and rewritten as a router
-//! does: two MAC addresses, TTL and checksum. Payloads have 24 bytes (with the rewriting, a cache line), or 56.
+//! of 64 bytes in bursts of 32, in random order. Cycles are those of the time stamp counter, whose rate Linux says: of the median burst,
+//! and of the one that a tenth of all bursts are faster than, when the machine does little else. Each frame is found, its payload counted
+//! as a switch would, and rewritten as a router does: two MAC addresses, TTL and checksum. Payloads have 24 bytes (with the rewriting, a
+//! cache line), or 56.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -52,14 +53,14 @@ fn main() {
     }
 }
 
-/// What is counted for a megaflow, of so many bytes.
+/// What is kept for a megaflow: counters and so many bytes more.
 struct Counts<const BYTES: usize> {
     packets: u64,
     bytes: u64,
     rest: [u8; BYTES],
 }
 
-/// Size of [`Counts`] is that of its counters and `rest`.
+/// With a payload of so many bytes: 24 or 56.
 fn measure<const PAYLOAD: usize>(rounds: usize, masks: usize, flows: usize, traffic: Traffic) {
     match PAYLOAD {
         24 => measured::<8>(rounds, masks, flows, traffic),
@@ -116,7 +117,7 @@ fn measured<const REST: usize>(rounds: usize, masks: usize, flows: usize, traffi
     };
     print!("{masks:>5} {flows:>7} {:>7} {name:>6}", size_of::<Counts<REST>>());
     for part in [2, 10] {
-        let at = |values: &mut Vec<f64>| cycles(values, part);
+        let at = |values: &mut [f64]| cycles(values, part);
         print!("  {:>7.1} {:>7.1} {:>7.1}", at(&mut lookups), at(&mut rewrites), at(&mut both));
     }
     println!();
@@ -164,7 +165,7 @@ fn rate() -> f64 {
 }
 
 /// Cycles per packet of the burst below which one part of so many is.
-fn cycles(values: &mut Vec<f64>, part: usize) -> f64 {
+fn cycles(values: &mut [f64], part: usize) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / part] * rate() / BATCH as f64
 }

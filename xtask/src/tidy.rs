@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 /// Crates that may contain unsafe code.
-const UNSAFE_CRATES: [&str; 13] = [
+const UNSAFE_CRATES: [&str; 14] = [
     "abi",
     "codegen",
     "jit",
@@ -22,6 +22,7 @@ const UNSAFE_CRATES: [&str; 13] = [
     "datapath",
     "bench",
     "bpf",
+    "flowcache",
 ];
 /// Lines after which a file must give a reason in its first lines («long because …»).
 const LONG: usize = 1000;

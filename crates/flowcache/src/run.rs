@@ -257,6 +257,12 @@ const NOWHERE: u16 = u16::MAX;
 
 const _: () = assert!(size_of::<Op>() == 16, "four operations to a cache line");
 
+/// A write, before constants are merged.
+enum Write {
+    Store { bit: usize, width: u8, from: u8 },
+    Copy { from: usize, to: usize, len: usize },
+}
+
 /// What rewritings have in common that differ only in the bytes they write.
 #[derive(PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Shape {

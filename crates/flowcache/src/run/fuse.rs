@@ -12,8 +12,7 @@
 //! A sum also takes over the write of its result, if nothing that is read afterwards lies there, and no other write.
 
 use super::arithmetic::ones;
-use super::prepare::Write;
-use super::{Op, Sum};
+use super::{Op, Sum, Write};
 use crate::path::{Rewrite, Word};
 use ir::{BinOp, UnOp};
 use std::ops::Range;

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use super::arithmetic::{binary, unary};
-use super::{Data, NOWHERE, Op, Prepared, Shape, Sum, Wrong, fuse};
+use super::{Data, NOWHERE, Op, Prepared, Shape, Sum, Write, Wrong, fuse};
 use crate::path::{Rewrite, Source, Step, WINDOW, Word};
 use ir::BinOp;
 
@@ -20,12 +20,6 @@ const REGISTERS_MAX: usize = 256;
 enum Value {
     Register(u8),
     Const(u64),
-}
-
-/// A write, before constants are merged.
-pub(super) enum Write {
-    Store { bit: usize, width: u8, from: u8 },
-    Copy { from: usize, to: usize, len: usize },
 }
 
 struct Preparation<'a> {

@@ -99,7 +99,8 @@ def measure_work(work: Workload, folder: Path, arguments: argparse.Namespace) ->
         # The first round is for code that is made in the background.
         for turn in range(arguments.rounds + 1):
             with alone(arguments.lock):
-                for middle, its in zip(made, readings):
+                # Neither build is always the first.
+                for middle, its in list(zip(made, readings))[:: 1 if turn % 2 else -1]:
                     distance = {"round trip ns": round_trip_ns(arguments.portgen)}
                     result = measure(middle, arguments.portgen, files, size, work.generator, arguments.seconds)
                     if turn:
@@ -107,6 +108,10 @@ def measure_work(work: Workload, folder: Path, arguments: argparse.Namespace) ->
     print(f"\n{work.title}; {arguments.link}; {arguments.size} bytes, both ways; TSC cycles per packet: median (spread)")
     for path, its in zip(binaries, readings):
         show(path, its)
+    for path, its in list(zip(binaries, readings))[1:]:
+        ratios = [new["total"] / old["total"] for new, old in zip(readings[0], its)]
+        spread = f"{min(ratios):.2f}..{max(ratios):.2f}"
+        print(f"  {binaries[0]} by {path}, of each round: {statistics.median(ratios):.2f} ({spread})", flush=True)
 
 
 def main() -> None:

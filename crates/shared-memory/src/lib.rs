@@ -5,7 +5,7 @@
 //! raises SIGBUS; the handler in [`guard`](self) puts zeros in place of the whole mapping, once, and marks it as damaged.
 //! Whoever uses it reads zeros, sees [`Mapping::is_damaged`] and closes the port, for a while ([`Pause`]). Nothing else stops.
 //!
-//! Access goes through [`Slice`], which checks every offset and never makes a Rust reference to shared bytes.
+//! Access goes through [`Slice`] and [`Array`], which check every offset and never make a Rust reference to shared bytes.
 //!
 //! | file | holds |
 //! | --- | --- |

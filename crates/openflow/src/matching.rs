@@ -43,6 +43,27 @@ impl Match {
         &self.terms
     }
 
+    /// The same with each field behind those that it needs (OpenFlow 1.3.5, 7.2.3.6).
+    pub fn ordered_terms(&self, fields: &Fields) -> Vec<Term> {
+        // A field that needs itself, by others, is not declared by any sound program; it must not hang the switch either.
+        fn visit(term: Term, matching: &Match, fields: &Fields, open: &mut Vec<FieldId>, terms: &mut Vec<Term>) {
+            if terms.contains(&term) || open.contains(&term.field) {
+                return;
+            }
+            open.push(term.field);
+            for needs in &fields.get(term.field).prerequisites {
+                if let Some(term) = matching.term(needs.field) {
+                    visit(term, matching, fields, open, terms);
+                }
+            }
+            open.pop();
+            terms.push(term);
+        }
+        let mut terms = Vec::with_capacity(self.terms.len());
+        self.terms.iter().for_each(|term| visit(*term, self, fields, &mut Vec::new(), &mut terms));
+        terms
+    }
+
     /// What it asks of a field.
     pub fn term(&self, field: FieldId) -> Option<Term> {
         self.terms.binary_search_by_key(&field, |term| term.field).ok().map(|at| self.terms[at])

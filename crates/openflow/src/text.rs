@@ -14,7 +14,7 @@ use crate::matching::{Match, Term};
 
 /// `eth_type=0x800,ipv4_src=10.0.0.0/8`; nothing for the match of all packets.
 pub fn matching(matching: &Match, fields: &Fields) -> String {
-    let terms: Vec<String> = matching.terms().iter().map(|term| term_text(term, fields)).collect();
+    let terms: Vec<String> = matching.ordered_terms(fields).iter().map(|term| term_text(term, fields)).collect();
     terms.join(",")
 }
 

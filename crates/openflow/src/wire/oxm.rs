@@ -8,7 +8,7 @@
 
 use crate::error::ErrorKind;
 use crate::field::{FieldId, Fields, OxmNumber, class};
-use crate::matching::{Match, Term};
+use crate::matching::Match;
 use crate::message::Version;
 use crate::wire::number::{self, Known, Part, Style, VLAN_PRESENT, VLAN_TCI};
 use crate::wire::{Reader, Result, Writer, fail, match10, unencodable};
@@ -267,10 +267,7 @@ pub(crate) fn style(version: Version) -> Style {
 }
 
 fn write_entries(style: Style, matching: &Match, fields: &Fields, out: &mut Vec<u8>) -> Result<()> {
-    let mut terms = Vec::with_capacity(matching.terms().len());
-    for term in matching.terms() {
-        order(*term, matching, fields, &mut terms);
-    }
+    let terms = matching.ordered_terms(fields);
     let tag = if style == Style::Nxm { number::parts(VLAN_TCI, fields) } else { None };
     let mut has_tag = false;
     for term in terms {
@@ -291,25 +288,6 @@ fn write_entries(style: Style, matching: &Match, fields: &Fields, out: &mut Vec<
         write_entry(&known, value, mask, out);
     }
     Ok(())
-}
-
-/// Appends a term behind those that it needs.
-fn order(term: Term, matching: &Match, fields: &Fields, terms: &mut Vec<Term>) {
-    // A field that needs itself, by others, is not declared by any sound program; it must not hang the switch either.
-    fn visit(term: Term, matching: &Match, fields: &Fields, open: &mut Vec<FieldId>, terms: &mut Vec<Term>) {
-        if terms.contains(&term) || open.contains(&term.field) {
-            return;
-        }
-        open.push(term.field);
-        for needs in &fields.get(term.field).prerequisites {
-            if let Some(term) = matching.term(needs.field) {
-                visit(term, matching, fields, open, terms);
-            }
-        }
-        open.pop();
-        terms.push(term);
-    }
-    visit(term, matching, fields, &mut Vec::new(), terms);
 }
 
 fn write_tag(matching: &Match, parts: &[Part], out: &mut Vec<u8>) {

@@ -3,6 +3,8 @@
 //! Everything that can be wrong with a file is found here, before anything listens, and the error names the file: tonic
 //! would say «transport error». Tests: below, and `tests/py/test_tls.py` with an unmodified client.
 
+pub mod peers;
+
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;

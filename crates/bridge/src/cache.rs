@@ -71,6 +71,8 @@ pub struct Entry {
     pub packets: u64,
     /// Not added to flows yet.
     pub bytes: u64,
+    /// Packets and bytes that were added to flows.
+    pub settled: (u64, u64),
     /// When it was used last.
     pub used_us: u64,
     /// When the flows that it learned were renewed last.
@@ -267,6 +269,24 @@ impl Cache {
         entry.recent = entry.recent.saturating_add(u32::try_from(packets).unwrap_or(u32::MAX));
     }
 
+    /// The entry of a packet, which does not count as a lookup.
+    pub fn find(&self, packet: Packet<'_>) -> Option<u32> {
+        self.order.iter().find_map(|mask| {
+            let masked = self.masks[*mask as usize].as_ref()?;
+            let mut at = *masked.heads.get(&hash(self.seed, &masked.mask.words, masked.mask.length, packet))?;
+            while !self.is_for(at, packet) {
+                at = self.get(at)?.next;
+            }
+            Some(at)
+        })
+    }
+
+    /// What an entry has counted was added to flows.
+    pub fn settle(entry: &mut Entry) {
+        entry.settled.0 += std::mem::take(&mut entry.packets);
+        entry.settled.1 += std::mem::take(&mut entry.bytes);
+    }
+
     /// Adds a megaflow; what it replaces or evicts goes to `gone`.
     pub fn insert(
         &mut self,
@@ -301,6 +321,7 @@ impl Cache {
             generation,
             packets: 0,
             bytes: 0,
+            settled: (0, 0),
             used_us: now_us,
             renewed_us: now_us,
             recent: 1,

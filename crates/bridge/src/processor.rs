@@ -17,8 +17,11 @@
 //!
 //! One processor per worker, single-threaded; [`Pipeline`] is shared.
 
+mod show;
 #[cfg(test)]
 mod tests;
+
+pub use show::{Megaflow, Wanted};
 
 use crate::bridge::Bridge;
 use crate::cache::worth::Worth;
@@ -163,6 +166,7 @@ pub struct Pipeline {
     /// Grows when caches are to be emptied; before `sync` does.
     flush: AtomicU64,
     workers: Mutex<HashMap<usize, Arc<Published>>>,
+    question: show::Question,
     this: std::sync::Weak<Pipeline>,
 }
 
@@ -189,6 +193,7 @@ impl Pipeline {
             sync: AtomicU64::new(0),
             flush: AtomicU64::new(0),
             workers: Mutex::default(),
+            question: show::Question::default(),
             this: this.clone(),
         }))
     }
@@ -277,6 +282,7 @@ impl Pipeline {
             stats: CacheStats::default(),
             published,
             sweep: Sweep::default(),
+            answer: show::Answer::default(),
             layout,
         }
     }
@@ -315,6 +321,7 @@ pub struct Processor {
     stats: CacheStats,
     published: Arc<Published>,
     sweep: Sweep,
+    answer: show::Answer,
 }
 
 impl std::fmt::Debug for Processor {
@@ -453,7 +460,7 @@ impl Processor {
                 }
                 add_counts(&entry.effects, entry.packets, entry.bytes, entry.used_us);
                 add_lookups(&tables, &entry.effects, entry.packets);
-                (entry.packets, entry.bytes) = (0, 0);
+                Cache::settle(entry);
                 let is_due = now_us.saturating_sub(entry.renewed_us) >= RENEW_US;
                 if is_due && entry.effects.learned.iter().any(|learned| learned.request.timeouts.hard != 0) {
                     entry.renewed_us = now_us;
@@ -495,7 +502,9 @@ impl Processor {
         }
         if is_asked || now_us.saturating_sub(self.flushed_us) >= FLUSH_US {
             self.flush(now_us);
-            self.published.synced.store(asked, Ordering::Release);
+            if !is_asked || self.answer() {
+                self.published.synced.store(asked, Ordering::Release);
+            }
         }
     }
 
@@ -574,7 +583,7 @@ impl Processor {
             add_counts(&before, entry.packets, entry.bytes, entry.used_us);
             let tables = self.shared.control.tables();
             add_lookups(&tables, &before, entry.packets);
-            (entry.packets, entry.bytes) = (0, 0);
+            Cache::settle(entry);
             entry.dependences = translation.dependences.into();
             entry.generation = generation;
         }

@@ -185,6 +185,11 @@ impl Vm {
         self.by_name.get(name).copied()
     }
 
+    /// An action's name.
+    pub fn name(&self, action: u32) -> &str {
+        self.by_name.iter().find(|(_, other)| **other == action).map_or("?", |(name, _)| name)
+    }
+
     /// How many arguments it takes.
     pub fn params(&self, action: u32) -> usize {
         self.actions[action as usize].params

@@ -1,0 +1,156 @@
+//! Megaflows of all workers, for people.
+//!
+//! A cache is its worker's own, so it is asked: the worker copies what is wanted, [`SCAN`] entries at a time between two batches, and says
+//! so with the counts that are asked for ([`Pipeline::request_counts`]). One question at a time.
+
+use super::{Pipeline, Processor};
+use crate::cache::{Mask, Packet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Entries that a worker looks at between two batches.
+const SCAN: usize = 2048;
+
+/// Which megaflows are wanted.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Wanted {
+    /// Those of packets that came by this port.
+    pub port: Option<u32>,
+    /// At most so many of each worker.
+    pub max: usize,
+    /// Only that of this packet: its record, its frame's length and where it begins.
+    pub of: Option<(Vec<u64>, u32, u64)>,
+}
+
+/// A megaflow, as it was.
+#[derive(Clone, Debug)]
+pub struct Megaflow {
+    /// Whose.
+    pub worker: usize,
+    /// A record that it is for: fields that its mask leaves out are all ones.
+    pub record: Vec<u64>,
+    /// Which bits of it count.
+    pub mask: Arc<Mask>,
+    /// The frame's length, as far as that counts.
+    pub length: u32,
+    /// Where its packets begin: 0 for the first table.
+    pub start: u64,
+    /// Packets that have met it, the one that made it not included.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// When it was used last, by the switch's clock.
+    pub used_us: u64,
+}
+
+/// What was asked, and what workers have answered.
+#[derive(Debug, Default)]
+pub(super) struct Question {
+    turn: Mutex<()>,
+    asked: Mutex<Option<Arc<Wanted>>>,
+    found: Mutex<(Vec<Megaflow>, bool)>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Pipeline {
+    /// Megaflows, by worker; and whether there are more than were wanted, or a worker has not answered in time.
+    pub fn megaflows(&self, wanted: Wanted, time: Duration, wake: &dyn Fn()) -> (Vec<Megaflow>, bool) {
+        let _turn = lock(&self.question.turn);
+        *lock(&self.question.found) = (Vec::new(), false);
+        *lock(&self.question.asked) = Some(Arc::new(wanted));
+        let request = self.request_counts();
+        let begin = std::time::Instant::now();
+        let mut is_complete = self.is_synced(request);
+        while !is_complete && begin.elapsed() < time {
+            // A worker that waits for packets looks at few entries.
+            wake();
+            std::thread::sleep(Duration::from_micros(200));
+            is_complete = self.is_synced(request);
+        }
+        *lock(&self.question.asked) = None;
+        let (mut found, has_more) = std::mem::take(&mut *lock(&self.question.found));
+        found.sort_by_key(|megaflow| (megaflow.worker, std::cmp::Reverse(megaflow.packets)));
+        (found, has_more || !is_complete)
+    }
+}
+
+/// How far a worker has answered.
+#[derive(Debug, Default)]
+pub(super) struct Answer {
+    wanted: Option<Arc<Wanted>>,
+    next: usize,
+    found: usize,
+}
+
+impl Processor {
+    /// Goes on with an answer; whether it is complete.
+    pub(super) fn answer(&mut self) -> bool {
+        let Some(pipeline) = self.pipeline.clone() else { return true };
+        let Some(wanted) = lock(&pipeline.question.asked).clone() else {
+            self.answer = Answer::default();
+            return true;
+        };
+        if self.answer.wanted.as_ref().is_none_or(|last| !Arc::ptr_eq(last, &wanted)) {
+            self.answer = Answer { wanted: Some(Arc::clone(&wanted)), next: 0, found: 0 };
+        }
+        let mut found = Vec::new();
+        let mut has_more = false;
+        let is_complete = match &wanted.of {
+            Some((record, bytes, start)) => {
+                let at = self.cache.find(Packet { record, bytes: *bytes, start: *start });
+                found.extend(at.and_then(|at| self.megaflow(at)));
+                true
+            }
+            None => {
+                let end = (self.answer.next + SCAN).min(self.cache.slots());
+                let in_port = self.layout.in_port().clone();
+                for at in self.answer.next..end {
+                    let Some(megaflow) = self.megaflow(at as u32) else { continue };
+                    if wanted.port.is_some_and(|port| in_port.read(&megaflow.record) as u32 != port) {
+                        continue;
+                    }
+                    if self.answer.found >= wanted.max {
+                        has_more = true;
+                        break;
+                    }
+                    self.answer.found += 1;
+                    found.push(megaflow);
+                }
+                self.answer.next = end;
+                has_more || end == self.cache.slots()
+            }
+        };
+        if !found.is_empty() || has_more {
+            let mut all = lock(&pipeline.question.found);
+            all.0.append(&mut found);
+            all.1 |= has_more;
+        }
+        is_complete
+    }
+
+    fn megaflow(&self, at: u32) -> Option<Megaflow> {
+        let entry = self.cache.get(at)?;
+        let (mut record, length, start) = self.cache.example(at, self.layout.words())?;
+        let mask = Arc::clone(self.cache.mask_of(at)?);
+        // Fields that do not count are all ones: a TTL is looked at when effects run, and one of zero would be over.
+        for (id, _) in self.layout.fields().iter() {
+            for part in &self.layout.place(id).parts {
+                let counts = mask.words.iter().find(|(word, _)| *word == part.word).map_or(0, |(_, mask)| *mask);
+                record[part.word as usize] |= part.mask() & !counts;
+            }
+        }
+        Some(Megaflow {
+            worker: self.worker,
+            record,
+            mask,
+            length,
+            start,
+            packets: entry.settled.0 + entry.packets,
+            bytes: entry.settled.1 + entry.bytes,
+            used_us: entry.used_us,
+        })
+    }
+}

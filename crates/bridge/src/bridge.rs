@@ -27,7 +27,9 @@ use openflow::message::{Desc, FlowMod, GroupMod, MeterMod, Port, PortReason, Rem
 use openflow::{Error, ErrorKind, Fields, Message};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError, Weak};
+use std::sync::{
+    Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError, Weak,
+};
 use std::time::{Duration, Instant};
 
 /// What a bridge is called.
@@ -72,6 +74,9 @@ pub struct Bridge {
     /// Ports whose table misses send no packet-ins.
     quiet: ArcSwap<HashSet<u32>>,
     shortened: Mutex<Vec<Weak<Flow>>>,
+    pub(crate) keeper: OnceLock<Arc<dyn crate::keep::Keeper>>,
+    /// How ports are to be configured when they come.
+    absent: Mutex<BTreeMap<u32, u32>>,
     started_us: u64,
     /// Packets that wait for the pipeline to ask what is to be done with them.
     pub pending: crate::pending::Pending,
@@ -116,6 +121,8 @@ impl Bridge {
             generation,
             quiet: ArcSwap::default(),
             shortened: Mutex::default(),
+            keeper: OnceLock::new(),
+            absent: Mutex::default(),
             started_us,
             pending: crate::pending::Pending::default(),
         })
@@ -183,6 +190,9 @@ impl Bridge {
     /// The request's error, or that the tables are busy; nothing has changed then.
     pub fn learn(&self, request: &FlowMod) -> Result<(), Error> {
         let begin = Instant::now();
+        if self.is_keeper_behind() {
+            return Err(Error::new(ErrorKind::FmfcUnknown, "too much waits to be kept"));
+        }
         let mut state = loop {
             match self.state.try_lock() {
                 Ok(state) => break state,
@@ -238,6 +248,7 @@ impl Bridge {
             let tables = self.tables();
             plan(&self.plan(View::of(&tables), state, now_us))?
         };
+        let mut kept = self.to_keep(&changes)?;
         self.apply(state, &changes);
         loop {
             let orphans = state.index.take_orphans();
@@ -246,9 +257,11 @@ impl Bridge {
             }
             let more = self.plan(View::of(&self.tables()), state, now_us).remove_learned(&orphans);
             let more: Vec<Change> = more.into_iter().map(Change::Flow).collect();
+            kept.extend(self.to_keep(&more).unwrap_or_default());
             self.apply(state, &more);
             changes.extend(more);
         }
+        self.keep(kept);
         self.publish(state, &changes, origin, now_us);
         Ok(changes)
     }
@@ -271,6 +284,7 @@ impl Bridge {
         steps: &mut dyn Iterator<Item = (Origin, Step<'a>)>,
     ) -> Result<(), (usize, Error)> {
         let mut parts: Vec<(Origin, Vec<Change>)> = Vec::new();
+        let mut kept = Vec::new();
         let mut state = self.state();
         let now_us = self.host.now_us();
         let mut overlay = Overlay::default();
@@ -280,8 +294,11 @@ impl Bridge {
             let mut failure = None;
             for (i, (origin, step)) in steps.enumerate() {
                 let planned = step(&self.plan(View::with(&tables, &overlay), &state, now_us));
-                let mut changes = match planned {
-                    Ok(changes) => changes,
+                let mut changes = match planned.and_then(|changes| Ok((self.to_keep(&changes)?, changes))) {
+                    Ok((mut to_keep, changes)) => {
+                        kept.append(&mut to_keep);
+                        changes
+                    }
                     Err(error) => {
                         failure = Some((i, error));
                         break;
@@ -295,6 +312,7 @@ impl Bridge {
                     }
                     let plan = self.plan(View::with(&tables, &overlay), &state, now_us);
                     let more: Vec<Change> = plan.remove_learned(&orphans).into_iter().map(Change::Flow).collect();
+                    kept.extend(self.to_keep(&more).unwrap_or_default());
                     take_in(&more, &tables, &mut overlay, &mut state.index);
                     changes.extend(more);
                 }
@@ -311,6 +329,7 @@ impl Bridge {
             let mut tables = self.write();
             parts.iter().flat_map(|(_, changes)| changes).for_each(|change| change.apply(&mut tables));
         }
+        self.keep(kept);
         for (origin, changes) in &parts {
             self.publish(&mut state, changes, origin, now_us);
         }
@@ -412,6 +431,8 @@ impl Bridge {
         let more = self.plan(View::of(&self.tables()), &state, now_us).remove_learned(&orphans);
         let more: Vec<Change> = more.into_iter().map(Change::Flow).collect();
         self.apply(&mut state, &more);
+        self.keep_removals(&changes);
+        self.keep_removals(&more);
         self.publish(&mut state, &changes, &Origin::SWITCH, now_us);
         self.publish(&mut state, &more, &Origin::SWITCH, now_us);
         drop(state);
@@ -427,14 +448,32 @@ impl Bridge {
 
     /// Adds a port, or changes what it is: all but the bits that controllers have set.
     pub fn put_port(&self, mut port: Port) {
+        let number = port.number;
+        let expected = lock(&self.absent).remove(&number).unwrap_or(0);
         let _ = self.change(&Origin::SWITCH, |plan| {
-            let old = plan.tables.port(port.number);
+            let old = plan.tables.port(number);
             if let Some(old) = old {
                 port.config |= old.config & (config::ALL & !config::PORT_DOWN);
             }
+            port.config |= expected;
             crate::ports::set_live(&mut port);
-            Ok(vec![Change::Port { number: port.number, old: old.cloned(), new: Some(port) }])
+            Ok(vec![Change::Port { number, old: old.cloned(), new: Some(port) }])
         });
+        if expected & config::PORT_DOWN != 0
+            && let Err(why) = self.host.set_port_config(number, expected)
+        {
+            tracing::warn!("port {number}: {why}");
+        }
+    }
+
+    /// When a port comes, it is configured with these [`config`] bits.
+    pub(crate) fn expect_port(&self, number: u32, bits: u32) {
+        lock(&self.absent).insert(number, bits & config::ALL);
+    }
+
+    /// Such ports that have not come yet, with their bits.
+    pub(crate) fn absent_ports(&self) -> BTreeMap<u32, u32> {
+        lock(&self.absent).clone()
     }
 
     /// Removes a port.
@@ -477,6 +516,9 @@ impl Bridge {
     /// Sets how fragments are treated.
     pub(crate) fn set_fragments(&self, fragments: u16) {
         let mut state = self.state();
+        if state.fragments != fragments {
+            self.keep_fragments(fragments);
+        }
         state.fragments = fragments;
         self.write().set_fragments(fragments);
     }

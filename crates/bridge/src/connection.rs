@@ -93,6 +93,8 @@ pub struct Connection {
     ongoing: Option<Ongoing>,
     /// Packets for which workers have no room yet; nothing else is done before they are sent.
     waiting: Waiting,
+    /// Changes that may not be kept yet: their numbers and first bytes.
+    unkept: Vec<(u32, Vec<u8>)>,
     started_us: u64,
     heard_us: u64,
     is_probed: bool,
@@ -119,6 +121,7 @@ impl Connection {
             bundles: Bundles::default(),
             ongoing: None,
             waiting: Waiting::default(),
+            unkept: Vec::new(),
             started_us: now_us,
             heard_us: now_us,
             is_probed: false,

@@ -34,15 +34,18 @@ pub fn timeouts(flow: &Flow) -> Timeouts {
 
 /// When a flow was used last: by a packet, or by a request that added or changed it.
 pub fn used_us(flow: &Flow) -> u64 {
-    flow.usage.used_us().max(flow.modified_us)
+    flow.usage.used_us().max(u64::try_from(flow.modified_us).unwrap_or(0))
 }
 
 /// When a flow ends if no packet uses it, and why.
 pub fn deadline(flow: &Flow) -> Option<(u64, RemovedReason)> {
     let timeouts = timeouts(flow);
-    let after = |seconds: u16, since: u64| (seconds != 0).then(|| since + u64::from(seconds) * 1_000_000);
+    let after = |seconds: u16, since: i64| {
+        // One that was over before the switch started ends at once.
+        (seconds != 0).then(|| u64::try_from(since + i64::from(seconds) * 1_000_000).unwrap_or(0))
+    };
     let hard = after(timeouts.hard, flow.modified_us).map(|at| (at, RemovedReason::HardTimeout));
-    let idle = after(timeouts.idle, used_us(flow)).map(|at| (at, RemovedReason::IdleTimeout));
+    let idle = after(timeouts.idle, used_us(flow).cast_signed()).map(|at| (at, RemovedReason::IdleTimeout));
     match (hard, idle) {
         (Some(hard), Some(idle)) if idle.0 < hard.0 => Some(idle),
         (Some(hard), _) => Some(hard),
@@ -125,7 +128,7 @@ mod tests {
         let layout = Arc::new(Layout::new(&crate::testing::program()).unwrap());
         let mut tables = Tables::new(&layout);
         let mut timers = Timers::default();
-        for now_us in 0..100_000 {
+        for now_us in 0..100_000i64 {
             let flow = Arc::new(Flow {
                 table: 0,
                 matching: Match::any(),
@@ -138,7 +141,7 @@ mod tests {
                 instructions: Instructions::default(),
                 created_us: now_us,
                 modified_us: now_us,
-                usage: Arc::new(Usage::new(now_us)),
+                usage: Arc::new(Usage::new(now_us.cast_unsigned())),
             });
             tables.insert_flow(Arc::clone(&flow));
             timers.add(&flow);

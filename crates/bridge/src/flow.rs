@@ -67,10 +67,10 @@ pub struct Flow {
     pub fin_timeouts: AtomicU32,
     /// What it does.
     pub instructions: Instructions,
-    /// When it was added, in microseconds of the switch's clock.
-    pub created_us: u64,
-    /// When its instructions were changed last.
-    pub modified_us: u64,
+    /// When it was added, in microseconds of the switch's clock; negative if that was before the switch started.
+    pub created_us: i64,
+    /// When its instructions were changed last, in the same way.
+    pub modified_us: i64,
     /// What went through it; shared with the flows that it has replaced.
     pub usage: Arc<Usage>,
 }

@@ -146,8 +146,8 @@ impl Plan<'_> {
             timeouts: request.timeouts,
             fin_timeouts: AtomicU32::new(u32::MAX),
             instructions: request.instructions.clone(),
-            created_us: renewed.map_or(self.now_us, |flow| flow.created_us),
-            modified_us: self.now_us,
+            created_us: renewed.map_or(self.now_us.cast_signed(), |flow| flow.created_us),
+            modified_us: self.now_us.cast_signed(),
             usage: self.usage(old.filter(|_| !resets)),
         };
         changes.push(FlowChange { old: old.cloned(), new: Some(Arc::new(new)), cause: Cause::Add });
@@ -189,7 +189,7 @@ impl Plan<'_> {
                 fin_timeouts: AtomicU32::new(old.fin_timeouts.load(Ordering::Relaxed)),
                 instructions: request.instructions.clone(),
                 created_us: old.created_us,
-                modified_us: self.now_us,
+                modified_us: self.now_us.cast_signed(),
                 usage: self.usage(Some(old).filter(|_| !resets)),
             };
             changes.push(FlowChange { old: Some(Arc::clone(old)), new: Some(Arc::new(new)), cause: Cause::Modify });

@@ -23,6 +23,7 @@ pub mod flow_mod;
 mod front;
 mod groups;
 pub mod host;
+pub mod keep;
 pub mod key;
 mod meters;
 mod monitor;

@@ -90,7 +90,7 @@ impl Bridge {
             {
                 continue;
             }
-            let is_known = |since: u64| event == UpdateEvent::Removed && flow.created_us <= since;
+            let is_known = |since: u64| event == UpdateEvent::Removed && flow.created_us <= since.cast_signed();
             if status.paused_us.is_some_and(|since| !is_known(since)) {
                 continue;
             }
@@ -130,7 +130,8 @@ impl Bridge {
         let Some(since) = status.paused_us.take() else { return };
         let tables = self.tables();
         for flow in tables.iter().flat_map(|(_, table)| table.flows.iter()) {
-            let (event, bit) = match (flow.created_us >= since, flow.modified_us >= since) {
+            let at = since.cast_signed();
+            let (event, bit) = match (flow.created_us >= at, flow.modified_us >= at) {
                 (true, _) => (UpdateEvent::Added, monitor_flag::ADD | monitor_flag::MODIFY),
                 (false, true) => (UpdateEvent::Modified, monitor_flag::MODIFY),
                 (false, false) => continue,

@@ -90,13 +90,13 @@ pub(crate) fn each_next_group(group: &Group, f: &mut dyn FnMut(u32)) {
 }
 
 /// The order in which flows are evicted: the least important first, then the one whose hard timeout ends first.
-type Eviction = (u16, u64, usize);
+type Eviction = (u16, i64, usize);
 
 fn eviction(flow: &Arc<Flow>) -> Option<Eviction> {
     let timeouts = flow.timeouts;
     let ends_us = match timeouts.hard {
-        0 => u64::MAX,
-        hard => flow.modified_us + u64::from(hard) * 1_000_000,
+        0 => i64::MAX,
+        hard => flow.modified_us + i64::from(hard) * 1_000_000,
     };
     (timeouts.idle != 0 || timeouts.hard != 0).then(|| (flow.importance, ends_us, Arc::as_ptr(flow) as usize))
 }

@@ -127,8 +127,8 @@ impl Answer {
 }
 
 /// Seconds and nanoseconds from one time to another.
-pub(crate) fn since(then_us: u64, now_us: u64) -> (u32, u32) {
-    let us = now_us.saturating_sub(then_us);
+pub(crate) fn since(then_us: impl Into<i128>, now_us: u64) -> (u32, u32) {
+    let us = u64::try_from(i128::from(now_us) - then_us.into()).unwrap_or(0);
     (u32::try_from(us / 1_000_000).unwrap_or(u32::MAX), (us % 1_000_000) as u32 * 1000)
 }
 

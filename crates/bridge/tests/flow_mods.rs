@@ -184,7 +184,7 @@ fn a_flow_that_is_learned_anew_keeps_its_age() {
     ] {
         host.now_us.store(now_us, std::sync::atomic::Ordering::Relaxed);
         bridge.flow_mod(request, &bridge::Origin::SWITCH).unwrap();
-        assert_eq!(ages(&bridge), (created_us, now_us));
+        assert_eq!(ages(&bridge), (created_us, now_us.cast_signed()));
     }
     // A controller's flow mod makes another flow.
     host.now_us.store(8_000_000, std::sync::atomic::Ordering::Relaxed);

@@ -22,6 +22,11 @@ const FORWARD_METER: u8 = 1;
 const REFINED: u32 =
     1 << packet_in_reason::ACTION_SET | 1 << packet_in_reason::GROUP | 1 << packet_in_reason::PACKET_OUT;
 
+/// Changes whose numbers are remembered until they are kept, and how much of each.
+const UNKEPT_MAX: usize = 1024;
+/// See there.
+const UNKEPT_BYTES: usize = 64;
+
 impl Connection {
     /// Does what a message asks for; `bytes` is its wire form.
     pub(super) fn request(&mut self, version: Version, framed: Framed, bytes: &[u8]) -> Result<(), Error> {
@@ -30,12 +35,25 @@ impl Connection {
         if changes(&framed.message) && self.endpoint.status().role == Role::Slave {
             return Err(Error::new(ErrorKind::BrcIsSlave, "a slave changes nothing"));
         }
+        let is_packet = matches!(framed.message, Message::PacketOut(_) | Message::Resume(_));
+        if changes(&framed.message) && !is_packet || matches!(framed.message, Message::SetConfig(_)) {
+            self.bridge.check_keeper()?;
+            if self.bridge.is_keeper_behind() {
+                self.wait_kept()?;
+            }
+            if self.bridge.is_kept() && self.unkept.len() < UNKEPT_MAX {
+                self.unkept.push((xid, bytes[..bytes.len().min(UNKEPT_BYTES)].to_vec()));
+            }
+        }
         match framed.message {
             // A late hello changes nothing (1.3.5, 6.3.1).
             Message::Hello { .. } | Message::EchoReply(_) => {}
             Message::Error { kind, .. } => tracing::debug!("{}: sent error {kind}", self.options.uri),
             Message::EchoRequest(data) => self.send(xid, Message::EchoReply(data)),
-            Message::BarrierRequest => self.send(xid, Message::BarrierReply),
+            Message::BarrierRequest => {
+                self.wait_kept()?;
+                self.send(xid, Message::BarrierReply);
+            }
             Message::FeaturesRequest => {
                 let features = features::features(self.bridge.options.datapath, &self.bridge.tables(), version);
                 self.send(xid, Message::FeaturesReply(features));
@@ -77,6 +95,8 @@ impl Connection {
             Message::TableMod { table, config, vacancy } => self.bridge.table_mod(table, config, vacancy, &origin)?,
             Message::Multipart(request) => {
                 let answer = self.bridge.multipart(&self.endpoint, request, version)?;
+                // While the disk fails, too: clients ask for something before they change anything.
+                let _ = self.wait_kept();
                 self.answer(xid, bytes, answer);
             }
             Message::RoleRequest(request) => {
@@ -145,6 +165,18 @@ impl Connection {
             }
         }
         Ok(())
+    }
+
+    /// Waits until all changes so far are kept. If they are not, each of this connection's is answered with an error, as far as they are
+    /// remembered: `ovs-ofctl` looks at no other answer.
+    fn wait_kept(&mut self) -> Result<(), Error> {
+        let done = self.bridge.wait_kept();
+        for (xid, head) in std::mem::take(&mut self.unkept) {
+            if let Err(error) = &done {
+                self.send_error(xid, error.kind, &head);
+            }
+        }
+        done
     }
 
     fn config(&self, version: Version) -> SwitchConfig {
@@ -228,6 +260,7 @@ impl Connection {
                     self.send_error(xid, error.kind, &head);
                 }
                 result?;
+                self.wait_kept()?;
                 // What the commit has told this connection is sent before the reply.
                 self.drain();
                 BundleControl::CommitReply

@@ -138,7 +138,7 @@ impl Translator<'_> {
 
 /// Whether the flow is what the request would make, and its time need not begin anew.
 fn is_same(flow: &Flow, request: &FlowMod, now_us: u64) -> bool {
-    let is_fresh = request.timeouts.hard == 0 || now_us < flow.modified_us.saturating_add(RENEW_US);
+    let is_fresh = request.timeouts.hard == 0 || now_us.cast_signed() < flow.modified_us + RENEW_US.cast_signed();
     flow.instructions == request.instructions
         && flow.timeouts == request.timeouts
         && flow.cookie == request.cookie

@@ -252,6 +252,22 @@ impl Pipeline {
         true
     }
 
+    /// Megaflows, by worker; and whether there are more than were wanted, or a worker has not answered in time. `wake` has workers that
+    /// wait for packets look around.
+    pub fn megaflows(&self, wanted: Wanted, time: Duration, wake: &dyn Fn()) -> (Vec<Megaflow>, bool) {
+        self.question.ask(wanted, || {
+            let (request, begin) = (self.request_counts(), Instant::now());
+            while !self.is_synced(request) {
+                if begin.elapsed() >= time {
+                    return false;
+                }
+                wake();
+                std::thread::sleep(Duration::from_micros(200));
+            }
+            true
+        })
+    }
+
     /// Workers' caches, by worker.
     pub fn stats(&self) -> Vec<(usize, CacheStats)> {
         let workers = self.workers.lock().unwrap_or_else(PoisonError::into_inner);
@@ -502,7 +518,10 @@ impl Processor {
         }
         if is_asked || now_us.saturating_sub(self.flushed_us) >= FLUSH_US {
             self.flush(now_us);
-            if !is_asked || self.answer() {
+            let mut answers = |pipeline: &Arc<Pipeline>| {
+                self.answer.go_on(&pipeline.question, self.worker, &self.cache, &self.layout)
+            };
+            if !is_asked || self.pipeline.as_ref().is_none_or(&mut answers) {
                 self.published.synced.store(asked, Ordering::Release);
             }
         }

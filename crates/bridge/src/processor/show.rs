@@ -1,12 +1,11 @@
 //! Megaflows of all workers, for people.
 //!
 //! A cache is its worker's own, so it is asked: the worker copies what is wanted, [`SCAN`] entries at a time between two batches, and says
-//! so with the counts that are asked for ([`Pipeline::request_counts`]). One question at a time.
+//! so with the counts that are asked for (`Pipeline::request_counts`). One question at a time.
 
-use super::{Pipeline, Processor};
-use crate::cache::{Mask, Packet};
+use crate::cache::{Cache, Mask, Packet};
+use crate::key::Layout;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 /// Entries that a worker looks at between two batches.
 const SCAN: usize = 2048;
@@ -45,7 +44,7 @@ pub struct Megaflow {
 
 /// What was asked, and what workers have answered.
 #[derive(Debug, Default)]
-pub(super) struct Question {
+pub(crate) struct Question {
     turn: Mutex<()>,
     asked: Mutex<Option<Arc<Wanted>>>,
     found: Mutex<(Vec<Megaflow>, bool)>,
@@ -55,23 +54,15 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Pipeline {
-    /// Megaflows, by worker; and whether there are more than were wanted, or a worker has not answered in time.
-    pub fn megaflows(&self, wanted: Wanted, time: Duration, wake: &dyn Fn()) -> (Vec<Megaflow>, bool) {
-        let _turn = lock(&self.question.turn);
-        *lock(&self.question.found) = (Vec::new(), false);
-        *lock(&self.question.asked) = Some(Arc::new(wanted));
-        let request = self.request_counts();
-        let begin = std::time::Instant::now();
-        let mut is_complete = self.is_synced(request);
-        while !is_complete && begin.elapsed() < time {
-            // A worker that waits for packets looks at few entries.
-            wake();
-            std::thread::sleep(Duration::from_micros(200));
-            is_complete = self.is_synced(request);
-        }
-        *lock(&self.question.asked) = None;
-        let (mut found, has_more) = std::mem::take(&mut *lock(&self.question.found));
+impl Question {
+    /// What workers find, by worker; and whether there is more than was wanted. `wait` has them answer, and says whether all have.
+    pub fn ask(&self, wanted: Wanted, wait: impl FnOnce() -> bool) -> (Vec<Megaflow>, bool) {
+        let _turn = lock(&self.turn);
+        *lock(&self.found) = (Vec::new(), false);
+        *lock(&self.asked) = Some(Arc::new(wanted));
+        let is_complete = wait();
+        *lock(&self.asked) = None;
+        let (mut found, has_more) = std::mem::take(&mut *lock(&self.found));
         found.sort_by_key(|megaflow| (megaflow.worker, std::cmp::Reverse(megaflow.packets)));
         (found, has_more || !is_complete)
     }
@@ -79,78 +70,77 @@ impl Pipeline {
 
 /// How far a worker has answered.
 #[derive(Debug, Default)]
-pub(super) struct Answer {
+pub(crate) struct Answer {
     wanted: Option<Arc<Wanted>>,
     next: usize,
     found: usize,
 }
 
-impl Processor {
-    /// Goes on with an answer; whether it is complete.
-    pub(super) fn answer(&mut self) -> bool {
-        let Some(pipeline) = self.pipeline.clone() else { return true };
-        let Some(wanted) = lock(&pipeline.question.asked).clone() else {
-            self.answer = Answer::default();
+impl Answer {
+    /// Goes on with an answer of a worker and its cache; whether it is complete.
+    pub fn go_on(&mut self, question: &Question, worker: usize, cache: &Cache, layout: &Layout) -> bool {
+        let Some(wanted) = lock(&question.asked).clone() else {
+            *self = Answer::default();
             return true;
         };
-        if self.answer.wanted.as_ref().is_none_or(|last| !Arc::ptr_eq(last, &wanted)) {
-            self.answer = Answer { wanted: Some(Arc::clone(&wanted)), next: 0, found: 0 };
+        if self.wanted.as_ref().is_none_or(|last| !Arc::ptr_eq(last, &wanted)) {
+            *self = Answer { wanted: Some(Arc::clone(&wanted)), next: 0, found: 0 };
         }
         let mut found = Vec::new();
         let mut has_more = false;
         let is_complete = match &wanted.of {
             Some((record, bytes, start)) => {
-                let at = self.cache.find(Packet { record, bytes: *bytes, start: *start });
-                found.extend(at.and_then(|at| self.megaflow(at)));
+                let at = cache.find(Packet { record, bytes: *bytes, start: *start });
+                found.extend(at.and_then(|at| megaflow(worker, cache, layout, at)));
                 true
             }
             None => {
-                let end = (self.answer.next + SCAN).min(self.cache.slots());
-                let in_port = self.layout.in_port().clone();
-                for at in self.answer.next..end {
-                    let Some(megaflow) = self.megaflow(at as u32) else { continue };
+                let end = (self.next + SCAN).min(cache.slots());
+                let in_port = layout.in_port();
+                for at in self.next..end {
+                    let Some(megaflow) = megaflow(worker, cache, layout, at as u32) else { continue };
                     if wanted.port.is_some_and(|port| in_port.read(&megaflow.record) as u32 != port) {
                         continue;
                     }
-                    if self.answer.found >= wanted.max {
+                    if self.found >= wanted.max {
                         has_more = true;
                         break;
                     }
-                    self.answer.found += 1;
+                    self.found += 1;
                     found.push(megaflow);
                 }
-                self.answer.next = end;
-                has_more || end == self.cache.slots()
+                self.next = end;
+                has_more || end == cache.slots()
             }
         };
         if !found.is_empty() || has_more {
-            let mut all = lock(&pipeline.question.found);
+            let mut all = lock(&question.found);
             all.0.append(&mut found);
             all.1 |= has_more;
         }
         is_complete
     }
+}
 
-    fn megaflow(&self, at: u32) -> Option<Megaflow> {
-        let entry = self.cache.get(at)?;
-        let (mut record, length, start) = self.cache.example(at, self.layout.words())?;
-        let mask = Arc::clone(self.cache.mask_of(at)?);
-        // Fields that do not count are all ones: a TTL is looked at when effects run, and one of zero would be over.
-        for (id, _) in self.layout.fields().iter() {
-            for part in &self.layout.place(id).parts {
-                let counts = mask.words.iter().find(|(word, _)| *word == part.word).map_or(0, |(_, mask)| *mask);
-                record[part.word as usize] |= part.mask() & !counts;
-            }
+fn megaflow(worker: usize, cache: &Cache, layout: &Layout, at: u32) -> Option<Megaflow> {
+    let entry = cache.get(at)?;
+    let (mut record, length, start) = cache.example(at, layout.words())?;
+    let mask = Arc::clone(cache.mask_of(at)?);
+    // Fields that do not count are all ones: a TTL is looked at when effects run, and one of zero would be over.
+    for (id, _) in layout.fields().iter() {
+        for part in &layout.place(id).parts {
+            let counts = mask.words.iter().find(|(word, _)| *word == part.word).map_or(0, |(_, mask)| *mask);
+            record[part.word as usize] |= part.mask() & !counts;
         }
-        Some(Megaflow {
-            worker: self.worker,
-            record,
-            mask,
-            length,
-            start,
-            packets: entry.settled.0 + entry.packets,
-            bytes: entry.settled.1 + entry.bytes,
-            used_us: entry.used_us,
-        })
     }
+    Some(Megaflow {
+        worker,
+        record,
+        mask,
+        length,
+        start,
+        packets: entry.settled.0 + entry.packets,
+        bytes: entry.settled.1 + entry.bytes,
+        used_us: entry.used_us,
+    })
 }

@@ -125,6 +125,7 @@ def test_the_compiler_refuses_by_name(tools, tmp_path):
     assert not (tmp_path / "x").exists()
     for line, said in [
         (["--p4v", "14", str(PROGRAM)], "P4_14"),
+        (["--arch", "psa", str(PROGRAM)], "--arch psa: "),
         (["--toJSON", "x", str(PROGRAM)], "--toJSON is not supported"),
         (["missing.p4"], "missing.p4"),
         ([], "no program"),
@@ -273,12 +274,12 @@ def test_the_flow_of_the_tutorials(tools, tmp_path, messages, network, by_socket
         assert bytes.fromhex(came)[22] == 63
         words = [
             "[bmv2] [D]", "Processing packet received on port 1", "Parser 'parser': start", "Extracting header 'ethernet'",
-            "Parser 'parser' entering state 'network'", "Pipeline 'ingress': start", "Applying table 'MyIngress.ipv4_match'",
+            "Parser 'parser' entering state 'network'", "Bytes parsed: 34", "Pipeline 'ingress': start", "Applying table 'MyIngress.ipv4_match'",
             "* hdr.ipv4.dstAddr    : 0a000209", "Table 'MyIngress.ipv4_match': hit", "Action entry is MyIngress.route - a000201,2,",
-            "l3router.p4(", "Deparsing header 'ipv4'", f"Transmitting packet of size {len(sent)} out of port 2",
+            "l3router.p4(", "Egress port is 2", "Deparsing header 'ipv4'", f"Transmitting packet of size {len(sent)} out of port 2",
         ]  # fmt: skip
         text = wait_for(log.read_text, *words)
-        places = [text.index(word) for word in words[1:6] + words[-2:]]
+        places = [text.index(word) for word in words[1:7] + words[-3:]]
         assert places == sorted(places), text
         # One that is dropped is in the log and not in the other port's file.
         run(*network, sys.executable, "-c", EXCHANGE.split("deadline")[0], ipv4(1).hex(), "00")

@@ -656,16 +656,139 @@ class Subscriber:
             data += more
         return data
 
-    def message(self):
-        """Device, list, buffer, samples, as bmv2's tools take them apart."""
+    def any(self):
+        """A message of any kind: its topic and all of it."""
         marker, length = struct.unpack(">BQ", self.read(9))
         assert marker == 1
         data = self.read(length)
-        topic, device, context, which, buffer, count = struct.unpack("<4sQiiQi", data[:32])
-        assert (topic, context) == (b"LEA|", 0)
+        assert len(data) >= 32
+        return data[:4], data
+
+    def about(self, wanted):
+        """The next message of a kind."""
+        return next(data for topic, data in iter(self.any, None) if topic == wanted)
+
+    def message(self):
+        """Device, list, buffer, samples, as bmv2's tools take them apart."""
+        data = self.about(b"LEA|")
+        _, device, context, which, buffer, count = struct.unpack("<4sQiiQi", data[:32])
+        assert context == 0
         samples = [struct.unpack(">IH", data[at : at + 6]) for at in range(32, len(data), 6)]
         assert len(samples) == count
         return device, which, buffer, samples
+
+
+def test_parameters_of_checksums_are_kept(daemon, tmp_path):
+    program = ["--bmv2", "tests/stf/v1model/calculations.p4", *PORTS, "--thrift", "127.0.0.1:0", "--state", str(tmp_path / "s")]
+
+    def sums(switch):
+        shown = Cli(switch.address).sluice("trace", "--port", "2", "--packet", "01" + b"123456789".hex())
+        return re.findall(r"01313233343536373839([0-9a-f]{32})", re.sub(r"\s", "", shown))[-1]
+
+    first = Daemon(*program)
+    Bmv2Cli(first).expect(
+        ("set_crc32_parameters calc_0 0x1edc6f41 0xffffffff 0xffffffff True True", ""),
+        ("set_crc16_parameters calc_4 0x8005 0 0 True True", ""),
+        ("set_crc16_parameters calc_4 0x1021 0xffff 0 False False", ""),
+    )
+    changed = "cbf43926e3069283cbf4392629b1bb3d"
+    assert sums(first) == changed
+    first.process.kill()
+    first.process.wait()
+    first.stop()
+    assert sums(daemon(*program)) == changed
+
+
+# A method that the installed command line does not know yet.
+TOEPLITZ = """
+import sys
+from thrift.protocol.TBinaryProtocol import TBinaryProtocol
+from thrift.Thrift import TApplicationException, TMessageType, TType
+from thrift.transport import TSocket, TTransport
+host, port, name, key = sys.argv[1:]
+transport = TTransport.TBufferedTransport(TSocket.TSocket(host, int(port)))
+transport.open()
+to = TBinaryProtocol(transport)
+to.writeMessageBegin("standard:bm_set_toeplitz_hash_key", TMessageType.CALL, 1)
+for number, (kind, write, value) in enumerate(
+    [(TType.I32, to.writeI32, 0), (TType.STRING, to.writeString, name), (TType.STRING, to.writeBinary, bytes.fromhex(key))], 1
+):
+    to.writeFieldBegin("", kind, number)
+    write(value)
+to.writeFieldStop()
+transport.flush()
+_, kind, _ = to.readMessageBegin()
+if kind == TMessageType.EXCEPTION:
+    refused = TApplicationException()
+    refused.read(to)
+    raise refused
+_, kind, number = to.readFieldBegin()
+if kind != TType.STOP:
+    to.readFieldBegin()
+    print("code", to.readI32())
+"""
+
+
+def test_toeplitz_hashes_have_keys(start, tmp_path):
+    program = json.loads((ROOT / "crates/difftest/src/fuzz/small.json").read_text())
+    program["calculations"][0]["algo"] = "toeplitz"
+    program["checksums"][0]["verify"] = False
+    path = tmp_path / "toeplitz.json"
+    path.write_text(json.dumps(program))
+    switch, cli = start(str(path), *PORTS)
+    cli.expect(("table_add t set 5&&&0x0f => 7 1", "handle 0"))
+
+    def set_key(name, key):
+        command = [str(VENV / "python"), "-c", TOEPLITZ, cli.host, cli.port, name, key]
+        return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=True).stdout.strip()
+
+    def hashed():
+        shown = Cli(switch.address).sluice("trace", "--port", "1", "--packet", "05000000")
+        return re.search(r"0508([0-9a-f]{4})", shown.split("== deparser")[-1]).group(1)
+
+    # The key is zero until it is set.
+    assert hashed() == "0000"
+    assert set_key("calc", "6d5a56da255b0ec2") == ""
+    key = int("6d5a56da255b0ec2", 16)
+    windows = [key >> (32 - at) & 0xFFFFFFFF for at in range(16) if 0x0508 >> (15 - at) & 1]
+    expected = functools.reduce(lambda left, right: left ^ right, windows) & 0xFFFF
+    assert hashed() == f"{expected:04x}"
+    assert [set_key("none", "00000001"), set_key("calc", "000001"), set_key("calc", "")] == ["code 1", "code 3", "code 3"]
+
+
+def test_ports_and_idle_entries_are_told_by_nanomsg(daemon, tmp_path):
+    path = tmp_path / "n.ipc"
+    switch = daemon(EVERYTHING, *PORTS, "--device-id", "3", "--thrift", "127.0.0.1:0", "--notifications", f"ipc://{path}")
+    cli, shown = Bmv2Cli(switch), Cli(switch.address)
+    subscriber = Subscriber(path)
+
+    def ports():
+        data = subscriber.about(b"PRT|")
+        device, count = struct.unpack("<QI16x", data[4:32])
+        assert device == 3 and len(data) == 32 + 8 * count
+        return dict(struct.iter_unpack("<ii", data[32:]))
+
+    shown.sluice("port", "down", "2")
+    assert ports() == {2: 0}
+    shown.sluice("port", "up", "2")
+    assert ports() == {2: 1}
+
+    cli.expect(
+        ("table_add lpm_table route 10.0.0.0/8 => 1", "handle 0"),
+        ("table_add lpm_table route 11.0.0.0/8 => 1", "handle 1"),
+        ("table_set_timeout lpm_table 1 100", "Setting a 100 ms timeout"),
+    )
+    number = 0
+    for _ in range(2):
+        data = subscriber.about(b"AGE|")
+        device, context, buffer, table, count = struct.unpack("<QiQiI", data[4:32])
+        assert (device, context, buffer, count) == (3, 0, number, 1)
+        assert struct.unpack("<I", data[32:]) == (1,)
+        number += 1
+    cli.expect((f"write_config_to_file {tmp_path / 'config.json'}", None))
+    config = json.loads((tmp_path / "config.json").read_text())
+    found = [t["id"] for pipeline in config["pipelines"] for t in pipeline["tables"] if t["name"] == "MyIngress.lpm_table"]
+    assert found == [table]
 
 
 # The methods of learning that no command calls.

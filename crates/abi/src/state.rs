@@ -10,6 +10,7 @@
 use base::Bits;
 use base::entry::{ActionCall, CounterValue, EntryAction, GroupMember, KeyMatch, MeterConfig, TableEntry};
 use base::ids::{ExternId, TableId};
+use ir::Calculated;
 
 /// Why a change or read was refused.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -206,15 +207,51 @@ pub trait PipelineState: Send + Sync {
     fn register(&self, register: ExternId, index: u64) -> Result<Bits, StateError>;
     /// Sets a register cell.
     fn register_set(&self, register: ExternId, index: u64, value: &Bits) -> Result<(), StateError>;
-    /// Sets the parameters of a calculation of the program, or without a name of all its custom CRCs of their width; until then they
-    /// are CRC-16/ARC and CRC-32.
+    /// Sets the parameters of a calculation of the program, or without a name of all of the same function; until then they are
+    /// [`HashParameters::initial`].
     ///
     /// Errors: [`StateError::NotFound`] for a calculation that the program does not have; [`StateError::WrongKind`] for one of another
-    /// width, and for parameters that are no CRC's.
-    fn custom_crc_set(&self, calculation: Option<&str>, parameters: &CrcParameters) -> Result<(), StateError>;
-    /// What custom CRCs are: those without a name first, of each width, then the calculations. Setting them one after the other gives
-    /// another state the same ones.
-    fn custom_crcs(&self) -> Vec<(Option<String>, CrcParameters)>;
+    /// function, and for parameters that are not possible.
+    fn hash_parameters_set(&self, calculation: Option<&str>, parameters: &HashParameters) -> Result<(), StateError>;
+    /// What they are: those of CRCs without a name first, of each width, then the calculations'. Setting them one after the other
+    /// gives another state the same ones.
+    fn hash_parameters(&self) -> Vec<(Option<String>, HashParameters)>;
+}
+
+/// Bytes of a Toeplitz key; data that are longer than the key begin with it again.
+pub const TOEPLITZ_KEY_MAX: usize = 256;
+
+/// What the control plane sets of a calculation.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum HashParameters {
+    /// A custom CRC's.
+    Crc(CrcParameters),
+    /// The key of a Toeplitz hash: words of 4 bytes, at least one, at most [`TOEPLITZ_KEY_MAX`] bytes.
+    Toeplitz(Vec<u8>),
+}
+
+impl HashParameters {
+    /// Those of a calculation before anybody has set them.
+    pub fn initial(function: Calculated) -> HashParameters {
+        match function {
+            Calculated::Crc16 => HashParameters::Crc(CrcParameters::CRC16),
+            Calculated::Crc32 => HashParameters::Crc(CrcParameters::CRC32),
+            Calculated::Toeplitz => HashParameters::Toeplitz(vec![0; 4]),
+        }
+    }
+
+    /// Whose parameters they are; `None` if there are none such.
+    pub fn function(&self) -> Option<Calculated> {
+        match self {
+            HashParameters::Crc(crc) if !crc.are_possible() => None,
+            HashParameters::Crc(crc) if crc.width == 16 => Some(Calculated::Crc16),
+            HashParameters::Crc(_) => Some(Calculated::Crc32),
+            HashParameters::Toeplitz(key) => {
+                let possible = !key.is_empty() && key.len().is_multiple_of(4) && key.len() <= TOEPLITZ_KEY_MAX;
+                possible.then_some(Calculated::Toeplitz)
+            }
+        }
+    }
 }
 
 /// What makes a CRC (Williams: "A painless guide to CRC error detection algorithms").

@@ -19,7 +19,7 @@ mod headers;
 use base::Bits;
 use base::entry::{EntryAction, KeyMatch, MatchKind};
 use headers::{Layout, Reference};
-use ir::program::{Extern, ExternKind, Table, TableAction};
+use ir::program::{Calculated, Extern, ExternKind, Table, TableAction};
 use sema::TypedProgram;
 use sema::typed::{self, ControlId, InstanceId, InstanceOf};
 use sema::types::Type;
@@ -439,10 +439,14 @@ fn value_sets(program: &ir::Program) -> Vec<Value> {
     sets.enumerate().map(set).collect()
 }
 
-/// Custom CRCs, whose parameters tools set by these names; what they are computed from is left out, and other hashes are.
+/// Hashes whose parameters tools set by these names; what they are computed from is left out, and other hashes are.
 fn calculations(program: &ir::Program) -> Vec<Value> {
     let calculation = |(id, calculation): (usize, &ir::Calculation)| {
-        let algorithm = format!("crc{}_custom", calculation.width);
+        let algorithm = match calculation.function {
+            Calculated::Crc16 => "crc16_custom",
+            Calculated::Crc32 => "crc32_custom",
+            Calculated::Toeplitz => "toeplitz",
+        };
         json!({ "name": calculation.name, "id": id, "algo": algorithm, "input": [] })
     };
     program.calculations.iter().enumerate().map(calculation).collect()

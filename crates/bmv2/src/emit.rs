@@ -89,6 +89,7 @@ fn lower_with(m: &Model, spans: &Spans, name: &str, loose: &[bool]) -> (Lowered,
         b.error(error);
     }
     let mut cx = Cx::new(m, spans, b, loose);
+    cx.switch.drop_port = m.drop_port.unwrap_or(cx.switch.drop_port);
     cx.switch.declare(&mut cx.b);
     cx.declare_state();
     cx.declare_tables();
@@ -111,7 +112,7 @@ fn lower_with(m: &Model, spans: &Spans, name: &str, loose: &[bool]) -> (Lowered,
     }
     lists.sort_by_key(|(id, _)| *id);
     cx.b.program_mut().field_lists = lists;
-    cx.b.program_mut().calculations = m.custom_crcs.clone();
+    cx.b.program_mut().calculations = m.parametric.clone();
     cx.switch.declare_requests(&mut cx.b);
     let followed = Followed {
         headers: cx.headers.iter().map(HeaderSlots::followed).collect(),

@@ -65,16 +65,22 @@ pub fn is_program(json: &str) -> bool {
 
 /// Compiles a text. `file` is its name in messages, `name` the program's.
 pub fn compile(text: &str, file: &str, name: &str) -> Compiled {
+    compile_with(text, file, name, None)
+}
+
+/// [`compile`], with the value of `egress_spec` that means drop if it is another than 511.
+pub fn compile_with(text: &str, file: &str, name: &str, drop_port: Option<u64>) -> Compiled {
     let mut sources = SourceMap::new();
     let text = text.trim_start_matches('\u{feff}');
     let id = sources.add(file, text);
-    let (model, spans) = match read_program(text, &mut sources) {
+    let (mut model, spans) = match read_program(text, &mut sources) {
         Ok(read) => read,
         Err(fault) => {
             let diagnostics = vec![diagnostic(text, id, &fault)];
             return Compiled { sources, diagnostics, program: None, p4info: None };
         }
     };
+    model.drop_port = drop_port;
     let emit::Emitted { program, mut diagnostics, declared } = emit::emit(&model, &spans, name);
     if !has_errors(&diagnostics) {
         // What reading lets through by mistake must not reach passes and engines.

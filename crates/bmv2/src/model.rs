@@ -28,8 +28,10 @@ pub(crate) struct Model {
     pub meters: Vec<Meter>,
     pub registers: Vec<Register>,
     pub calculations: Vec<Calculation>,
-    /// Calculations whose CRCs are custom.
-    pub custom_crcs: Vec<ir::Calculation>,
+    /// The port that means drop, if it is another than simple_switch's.
+    pub drop_port: Option<u64>,
+    /// Calculations that have parameters.
+    pub parametric: Vec<ir::Calculation>,
     pub checksums: Vec<Checksum>,
     pub actions: Vec<Action>,
     pub ingress: Pipeline,

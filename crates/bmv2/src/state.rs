@@ -7,7 +7,7 @@ use crate::model::{Calculation, Checksum, Counter, Field, FieldList, Input, Lear
 use crate::names::{Names, Reader};
 use crate::read::{At, Read};
 use base::Bits;
-use ir::{CalculationId, HashAlgorithm};
+use ir::{Calculated, CalculationId, HashAlgorithm};
 
 /// The hash that simple_switch has under a name.
 pub(crate) fn algorithm(value: &At<'_>) -> Read<HashAlgorithm> {
@@ -21,7 +21,22 @@ pub(crate) fn algorithm(value: &At<'_>) -> Read<HashAlgorithm> {
         "crcCCITT" => HashAlgorithm::CrcCcitt,
         "csum16" | "cksum16" => HashAlgorithm::Csum16,
         "xor16" => HashAlgorithm::Xor16,
-        other => return value.fail(codes::UNSUPPORTED, format!("hash algorithm `{other}` is not supported")),
+        "xor32" => HashAlgorithm::Xor32,
+        // Nothing sets the parameters of these two.
+        "crc8_custom" => HashAlgorithm::Crc8,
+        "crc64_custom" => HashAlgorithm::Crc64,
+        "xxh64" => HashAlgorithm::Xxh64,
+        name @ ("round_robin" | "round_robin_consistent") => {
+            let message = format!(
+                "hash algorithm `{name}` is not supported: its values count packets, and are no hash of the data"
+            );
+            return value.fail(codes::UNSUPPORTED, message);
+        }
+        "toeplitz" => {
+            let message = "hash algorithm `toeplitz` is not supported here: only a calculation has a name by which its key is set";
+            return value.fail(codes::UNSUPPORTED, message);
+        }
+        other => return value.fail(codes::UNSUPPORTED, format!("there is no hash algorithm `{other}`")),
     })
 }
 
@@ -106,7 +121,7 @@ impl Reader {
         for object in root.list_of("calculations")? {
             let index = self.m.calculations.len();
             self.calculations.add("calculation", &object, index)?;
-            let algorithm = self.named(algorithm(&object.need("algo")?)?, object.name()?);
+            let algorithm = self.calculation(&object.need("algo")?, object.name()?)?;
             let (mut input, mut payload) = (Vec::new(), false);
             for part in object.need("input")?.list()? {
                 let ty = part.need("type")?;
@@ -130,16 +145,17 @@ impl Reader {
         Ok(())
     }
 
-    /// The algorithm of a calculation: a custom CRC has parameters of its own.
-    fn named(&mut self, algorithm: HashAlgorithm, name: &str) -> HashAlgorithm {
-        let width = match algorithm {
-            HashAlgorithm::Crc16Custom => 16,
-            HashAlgorithm::Crc32Custom => 32,
-            plain => return plain,
+    /// The algorithm of a calculation: one with parameters has its own.
+    fn calculation(&mut self, value: &At<'_>, name: &str) -> Read<HashAlgorithm> {
+        let function = match value.text()? {
+            "crc16_custom" => Calculated::Crc16,
+            "crc32_custom" => Calculated::Crc32,
+            "toeplitz" => Calculated::Toeplitz,
+            _ => return algorithm(value),
         };
-        let id = CalculationId::from_index(self.m.custom_crcs.len());
-        self.m.custom_crcs.push(ir::Calculation { name: name.to_string(), width });
-        HashAlgorithm::Calculation(id)
+        let id = CalculationId::from_index(self.m.parametric.len());
+        self.m.parametric.push(ir::Calculation { name: name.to_string(), function });
+        Ok(HashAlgorithm::Calculation(id))
     }
 
     pub fn checksums(&mut self, root: &At<'_>) -> Read<()> {

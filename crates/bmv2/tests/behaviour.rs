@@ -354,6 +354,50 @@ fn registers_counters_meters_and_hashes() {
     run(&program, script);
 }
 
+/// A program that writes the hash of `h` into register 0.
+fn hashing(algorithm: &str) -> Value {
+    let register = json!({"type": "register_array", "value": "r"});
+    let calculation = json!({"type": "calculation", "value": "calc"});
+    let any = hex("0xffffffffffffffff");
+    let mut program = doing(json!([
+        call("modify_field_with_hash_based_offset", json!([field("m", "wide"), hex("0x0"), calculation, any])),
+        call("register_write", json!([register, hex("0x0"), field("m", "wide")])),
+        to_port(1)
+    ]));
+    program["register_arrays"] = json!([{"name": "r", "id": 0, "size": 1, "bitwidth": 64}]);
+    let input = json!([field("h", "a"), field("h", "b"), field("h", "c")]);
+    program["calculations"] = json!([{"name": "calc", "id": 0, "algo": algorithm, "input": input}]);
+    program
+}
+
+#[test]
+fn hashes_have_the_values_of_bmv2() {
+    let expected = [
+        ("xor32", "0x0102aabb"),
+        ("crc8_custom", "0x72"),
+        ("crc64_custom", "0xfab0e361b0000000"),
+        ("xxh64", "0x11b1e7e8022e2809"),
+        ("toeplitz", "0x0"),
+    ];
+    for (algorithm, value) in expected {
+        let script = format!("packet 0 01 02 aabb\nexpect 1 01 02 aabb$\nexpect_register r 0 {value}");
+        run(&hashing(algorithm), &script);
+    }
+    let script = "set_toeplitz_key calc 6d5a56da255b0ec2\npacket 0 01 02 aabb\nexpect 1 01 02 aabb$\n\
+                  expect_register r 0 0xb4304c7e";
+    run(&hashing("toeplitz"), script);
+}
+
+#[test]
+fn another_port_means_drop_where_it_is_asked_for() {
+    let program = doing(json!([call("mark_to_drop", json!([header("standard_metadata")]))])).to_string();
+    for (asked, port) in [(None, 511), (Some(500), 500)] {
+        let compiled = bmv2::compile_with(&program, "test.json", "test", asked).program.unwrap();
+        assert_eq!(compiled.drop_port, Some(port));
+        assert!(ir::print(&compiled).contains(&format!("9w{port:#x}")));
+    }
+}
+
 #[test]
 fn checksums_are_verified_and_updated_under_their_conditions() {
     let mut program = doing(json!([assign(field("h", "b"), field("standard_metadata", "checksum_error")), to_port(1)]));

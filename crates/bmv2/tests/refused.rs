@@ -99,7 +99,7 @@ fn the_program_with_everything_is_accepted() {
 
 #[test]
 fn messages_name_the_path() {
-    let cases: [(&str, Value, &str); 24] = [
+    let cases: [(&str, Value, &str); 25] = [
         ("/__meta__/version/1", json!(99), codes::OTHER_FORMAT),
         ("/__meta__/version", json!([3, 0]), codes::OTHER_FORMAT),
         ("/headers/1/header_type", json!("none"), codes::UNKNOWN),
@@ -116,6 +116,7 @@ fn messages_name_the_path() {
         ("/actions/0/primitives/0/parameters/1/value/op", json!("**"), codes::UNSUPPORTED),
         ("/actions/0/primitives/9/parameters/1/value", json!("0x63"), codes::RANGE),
         ("/calculations/0/algo", json!("sha1"), codes::UNSUPPORTED),
+        ("/calculations/0/algo", json!("round_robin"), codes::UNSUPPORTED),
         ("/pipelines/0/tables/0/key/0/target", json!(["h", "z"]), codes::UNKNOWN),
         ("/pipelines/0/tables/0/key/0/target", json!(7), codes::SHAPE),
         ("/pipelines/0/tables/0/match_type", json!("regex"), codes::UNSUPPORTED),

@@ -22,7 +22,7 @@ use crate::preparation::{Preparation, Prepared};
 use crate::reconcile::{self, Report};
 use crate::roles::{RoleConfig, Scope};
 use crate::schema::Schema;
-use abi::state::{CrcParameters, DigestMessage, Phase};
+use abi::state::{DigestMessage, Phase};
 use p4info::P4Info;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -292,16 +292,6 @@ impl Control {
         self.write_kept(request)
     }
 
-    /// Sets the parameters of a custom CRC for an operator. They are state of the running program: no journal keeps them.
-    ///
-    /// Errors: a primary controller; no calculation of that name; one of another width, or parameters that are no CRC's.
-    pub fn set_custom_crc(&mut self, device_id: u64, calculation: &str, parameters: &CrcParameters) -> Result<()> {
-        let device = self.device(device_id)?;
-        device.roles.check_free()?;
-        let set = device.current()?.state().custom_crc_set(Some(calculation), parameters);
-        set.map_err(|error| Error::from_state(error, &format!("custom CRC `{calculation}`")))
-    }
-
     /// Applies a batch of a sender who may write.
     pub(crate) fn apply(&mut self, request: &WriteRequest) -> Result<Vec<Result<()>>> {
         let device = self.device(request.device_id)?;
@@ -556,8 +546,18 @@ impl Control {
 
     /// Digest messages of the data plane, and the passing of time: lists and idle notifications that are due.
     pub fn tick(&mut self, device_id: u64, messages: &[DigestMessage], now_ns: u64) -> Events {
-        let Some(device) = self.devices.get_mut(&device_id) else { return vec![] };
-        let Some(forwarding) = &mut device.running else { return vec![] };
+        self.tick_telling(device_id, messages, now_ns).0
+    }
+
+    /// [`Control::tick`], and the entries that are idle, whoever is told.
+    pub fn tick_telling(
+        &mut self,
+        device_id: u64,
+        messages: &[DigestMessage],
+        now_ns: u64,
+    ) -> (Events, Vec<TableEntry>) {
+        let Some(device) = self.devices.get_mut(&device_id) else { return Default::default() };
+        let Some(forwarding) = &mut device.running else { return Default::default() };
         let mut lists: Vec<DigestList> =
             messages.iter().filter_map(|message| forwarding.digest_message(message, now_ns)).collect();
         lists.extend(forwarding.due_digests(now_ns));
@@ -572,7 +572,7 @@ impl Control {
                 events.push((client, StreamEvent::IdleTimeout(idle)));
             }
         }
-        events
+        (events, idle)
     }
 }
 

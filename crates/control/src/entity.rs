@@ -3,6 +3,8 @@
 //! Field by field the entities of `p4.v1` (P4Runtime specification, "P4 Entity Messages"); numbers that mean "unset" in
 //! the protocol mean it here, too. `messages::convert` makes these from messages and messages from these.
 
+use abi::state::HashParameters;
+
 /// A 128-bit election id.
 pub type ElectionId = u128;
 
@@ -86,6 +88,16 @@ pub enum Entity {
     ValueSet(ValueSetEntry),
     Register(RegisterEntry),
     Digest(DigestEntry),
+    Calculation(CalculationEntry),
+}
+
+/// A hash and its parameters. The protocol has none: messages carry it as an extern's entry (`sluice.v1.CalculationEntry`).
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct CalculationEntry {
+    /// Its name in the program; empty for a read of all.
+    pub name: String,
+    /// `None` in a read.
+    pub parameters: Option<HashParameters>,
 }
 
 /// An entry of a table.

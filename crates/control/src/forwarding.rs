@@ -387,6 +387,7 @@ impl Forwarding {
             Entity::CloneSession(session) => self.write_clone_session(kind, session),
             Entity::ValueSet(entry) => self.write_value_set(kind, entry),
             Entity::Digest(entry) => self.write_digest(kind, entry),
+            Entity::Calculation(entry) => self.write_calculation(kind, entry),
             Entity::Extern { extern_type_id, extern_id } => Err(no_extern(*extern_type_id, *extern_id)),
         }
     }
@@ -406,6 +407,7 @@ impl Forwarding {
             Entity::CloneSession(session) => self.read_clone_sessions(session, into),
             Entity::ValueSet(entry) => self.read_value_sets(entry, into),
             Entity::Digest(entry) => self.read_digests(entry, into),
+            Entity::Calculation(entry) => self.read_calculations(entry, into),
             // No program has such an extern, so a read of all of them finds none.
             Entity::Extern { extern_type_id: 0, extern_id: 0 } => Ok(()),
             Entity::Extern { extern_type_id, extern_id } => Err(no_extern(*extern_type_id, *extern_id)),

@@ -406,6 +406,7 @@ impl Forwarding {
             Entity::MulticastGroup(Default::default()),
             Entity::CloneSession(Default::default()),
             Entity::Digest(Default::default()),
+            Entity::Calculation(Default::default()),
         ])
     }
 
@@ -426,6 +427,7 @@ impl Forwarding {
             Entity::Meter(entry) => entry.config.is_some(),
             Entity::Register(entry) => !self.is_initial(entry),
             Entity::ValueSet(entry) => !entry.members.is_empty(),
+            Entity::Calculation(entry) => !self.calculation_is_initial(entry),
             _ => true,
         }
     }
@@ -470,6 +472,7 @@ impl Forwarding {
             Entity::MulticastGroup(e) => of(9, &[e.group_id]),
             Entity::CloneSession(e) => of(10, &[e.session_id]),
             Entity::Digest(e) => of(11, &[e.digest_id]),
+            Entity::Calculation(e) => [&[12], e.name.as_bytes()].concat(),
             Entity::DirectCounter(_) | Entity::DirectMeter(_) | Entity::Extern { .. } => {
                 return Err(Error::internal("such an entity has no identity"));
             }

@@ -10,6 +10,7 @@ mod adopt;
 pub mod arbitration;
 mod arrays;
 pub mod bytes;
+mod calculations;
 mod calls;
 pub mod compare;
 pub mod control;

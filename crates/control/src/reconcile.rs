@@ -369,6 +369,8 @@ impl Translate<'_> {
                     DirectMeterEntry { table_entry: Some(self.table_entry(of)?), config: *config, counter_data: None };
                 update(UpdateKind::Modify, Entity::DirectMeter(entry))
             }
+            // The target shares those of the same name and function.
+            Entity::Calculation(_) => Ok(vec![]),
             Entity::DirectCounter(_) | Entity::DirectMeter(_) | Entity::Extern { .. } => Ok(vec![]),
         }
     }

@@ -346,6 +346,7 @@ fn owner(entity: &Entity) -> (&'static str, u32) {
         Entity::Digest(e) => ("digest", e.digest_id),
         Entity::MulticastGroup(e) => ("multicast group", e.group_id),
         Entity::CloneSession(e) => ("clone session", e.session_id),
+        Entity::Calculation(_) => ("calculation", 0),
         Entity::DirectCounter(_) | Entity::DirectMeter(_) | Entity::Extern { .. } => ("entity", 0),
     }
 }

@@ -86,6 +86,8 @@ fn place(entity: &Entity) -> Place {
         Entity::ValueSet(entry) => entry.value_set_id,
         Entity::Digest(entry) => entry.digest_id,
         Entity::Extern { extern_id, .. } => *extern_id,
+        // No object of the P4Info: of the default role, and of roles for everything.
+        Entity::Calculation(_) => 0,
     })
 }
 

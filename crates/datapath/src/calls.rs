@@ -16,7 +16,7 @@ use abi::state::DigestMessage;
 use abi::{RuntimeCalls, WorkerCtx};
 use base::Bits;
 use base::ids::ExternId;
-use hash::CustomCrcs;
+use hash::Parametric;
 use ir::{BinOp, ExternKind, Program};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -42,7 +42,7 @@ pub struct WorkerRuntime {
     random: u64,
     /// By extern.
     meters: Vec<Option<Arc<Meters>>>,
-    custom_crcs: Arc<CustomCrcs>,
+    hashes: Arc<Parametric>,
     messages: Arc<Messages>,
     /// What packets of the batch have left so far, by the address of their descriptors.
     left: Vec<(usize, Message)>,
@@ -55,7 +55,7 @@ impl WorkerRuntime {
     pub(crate) fn new(
         worker: usize,
         meters: Vec<Option<Arc<Meters>>>,
-        custom_crcs: Arc<CustomCrcs>,
+        hashes: Arc<Parametric>,
         messages: Arc<Messages>,
     ) -> WorkerRuntime {
         WorkerRuntime {
@@ -63,7 +63,7 @@ impl WorkerRuntime {
             worker,
             random: worker as u64,
             meters,
-            custom_crcs,
+            hashes,
             messages,
             left: Vec::new(),
             line_second: 0,
@@ -271,7 +271,7 @@ unsafe extern "C" fn hash_call(
     let (data, payload) = unsafe { (slice(data, bits.div_ceil(8)), slice(payload, payload_len)) };
     // SAFETY: compiled code passes its worker's context.
     let runtime = unsafe { runtime(ctx) };
-    let custom = runtime.custom_crcs.hash(algorithm, data, payload);
+    let custom = runtime.hashes.hash(algorithm, data, payload);
     custom.or_else(|| hash::hash(algorithm, data, payload)).unwrap_or_else(|| runtime.next_random())
 }
 

@@ -42,8 +42,8 @@ fn moved(action: &EntryAction, positions: &[Option<u32>]) -> Result<EntryAction,
 pub fn snapshot(pipeline: &Pipeline, program: &Arc<Program>) -> Result<State, String> {
     let (from, live) = (pipeline.program(), pipeline.state());
     let state = State::new(Arc::clone(program));
-    for (calculation, parameters) in live.custom_crcs() {
-        let _ = state.custom_crc_set(calculation.as_deref(), &parameters);
+    for (calculation, parameters) in live.hash_parameters() {
+        let _ = state.hash_parameters_set(calculation.as_deref(), &parameters);
     }
     for (i, ext) in from.externs.iter().enumerate() {
         let (was, Some(now)) = (ExternId::from_index(i), program.extern_named(&ext.name)) else { continue };

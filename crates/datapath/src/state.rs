@@ -40,9 +40,9 @@ pub(crate) use meters::Meters;
 pub(crate) use shape::Activity;
 
 use crate::calls::Messages;
-use crate::calls::hash::CustomCrcs;
+use crate::calls::hash::Parametric;
 use crate::memory::{self, Reservation};
-use abi::state::{CrcParameters, DigestMessage, DynamicCounts, Phase, ReadEntry};
+use abi::state::{DigestMessage, DynamicCounts, HashParameters, Phase, ReadEntry};
 use abi::{Bindings, ExternBinding, PipelineState, StateError};
 use base::Bits;
 use base::entry::{ActionCall, CounterValue, EntryAction, GroupMember, KeyMatch, MeterConfig, TableEntry};
@@ -165,7 +165,7 @@ pub struct FastState {
     /// The latest time that a worker or the owner has told.
     now_us: AtomicU64,
     messages: Arc<Messages>,
-    custom_crcs: Arc<CustomCrcs>,
+    hashes: Arc<Parametric>,
 }
 
 impl std::fmt::Debug for FastState {
@@ -295,7 +295,7 @@ impl FastState {
         let expired = Expired::new(program.tables.len());
         let state = FastState {
             messages: Arc::new(Messages::new(&program)),
-            custom_crcs: Arc::new(CustomCrcs::new(&program.calculations, inherited.custom_crcs.as_deref())),
+            hashes: Arc::new(Parametric::new(&program.calculations, inherited.hashes.as_deref())),
             program,
             domain,
             content: Mutex::new(Content {
@@ -795,12 +795,12 @@ impl PipelineState for FastState {
         if self.registers(register)?.set(index, value) { Ok(()) } else { Err(StateError::NotFound) }
     }
 
-    fn custom_crc_set(&self, calculation: Option<&str>, parameters: &CrcParameters) -> Result<()> {
-        self.custom_crcs.set(calculation, parameters)
+    fn hash_parameters_set(&self, calculation: Option<&str>, parameters: &HashParameters) -> Result<()> {
+        self.hashes.set(calculation, parameters)
     }
 
-    fn custom_crcs(&self) -> Vec<(Option<String>, CrcParameters)> {
-        self.custom_crcs.all()
+    fn hash_parameters(&self) -> Vec<(Option<String>, HashParameters)> {
+        self.hashes.all()
     }
 }
 

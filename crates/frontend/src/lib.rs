@@ -39,6 +39,8 @@ pub struct Options {
     pub warnings: Warnings,
     /// v1model programs behave as in bmv2 where that differs (`lower::Options::bmv2`). bmv2's JSON always does.
     pub bmv2: bool,
+    /// The port that means drop in v1model and in bmv2's JSON, if it is another than 511.
+    pub drop_port: Option<u64>,
 }
 
 /// What to compile.
@@ -288,7 +290,7 @@ fn program_name(file: &str) -> String {
 /// The stages for JSON that a compiler made for bmv2: there is no typed program.
 fn json_stages(source: &SourceInput, options: &Options, until: Until) -> Compiled {
     let start = Instant::now();
-    let read = bmv2::compile(&source.text, &source.name, &program_name(&source.name));
+    let read = bmv2::compile_with(&source.text, &source.name, &program_name(&source.name), options.drop_port);
     let mut out = Compiled {
         sources: read.sources,
         diagnostics: read.diagnostics,
@@ -368,7 +370,8 @@ fn stages_of(
         return (out, parsed.program);
     }
 
-    let lowered = lower::lower_with(&typed, &program_name, lower::Options { bmv2: options.bmv2 });
+    let lowered =
+        lower::lower_with(&typed, &program_name, lower::Options { bmv2: options.bmv2, drop_port: options.drop_port });
     out.diagnostics.extend(lowered.diagnostics);
     out.unloadable = lowered.unloadable;
     out.raw = lowered.program.filter(|_| !has_errors(&out.diagnostics));

@@ -12,6 +12,7 @@ use crate::status;
 use abi::state::DigestMessage;
 use control::arbitration::ClientId;
 use control::control::{Events, Losses, StreamErrorAbout, StreamEvent};
+use control::entity::TableEntry;
 use control::forwarding::ForwardingConfig;
 use control::journal::Slot;
 use control::preparation::{Preparation, Prepared};
@@ -111,9 +112,15 @@ impl Handle {
         self.run(|control| control.packet_in(device_id, frame));
     }
 
-    /// Digest messages since the last call, and the passing of time on any steady clock.
-    pub fn tick(&self, device_id: u64, digests: &[DigestMessage], now_ns: u64) {
-        self.run(|control| control.tick(device_id, digests, now_ns));
+    /// Digest messages since the last call, and the passing of time on any steady clock. Returns entries that are idle.
+    pub fn tick(&self, device_id: u64, digests: &[DigestMessage], now_ns: u64) -> Vec<TableEntry> {
+        let mut idle = Vec::new();
+        self.run(|control| {
+            let (events, entries) = control.tick_telling(device_id, digests, now_ns);
+            idle = entries;
+            events
+        });
+        idle
     }
 
     /// Calls so far.

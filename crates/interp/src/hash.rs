@@ -5,44 +5,56 @@
 //!
 //! Tests: at the end of the file, against published check values.
 
-use abi::state::CrcParameters;
+use abi::state::{CrcParameters, HashParameters};
 use base::Bits;
-use crc::{CRC_16_ARC, CRC_16_IBM_3740, CRC_32_ISO_HDLC, Crc};
+use crc::{Algorithm, CRC_8_SMBUS, CRC_16_ARC, CRC_16_IBM_3740, CRC_32_ISO_HDLC, Crc};
 use ir::HashAlgorithm;
 
-/// The custom CRCs of 16 and 32 bits.
+/// bmv2's `crc64_custom` as it is at first.
+const CRC64: Algorithm<u64> = Algorithm {
+    width: 64,
+    poly: 0x1b,
+    init: 0,
+    refin: true,
+    refout: true,
+    xorout: 0,
+    check: 0x46a5_a938_8a5b_effe,
+    residue: 0,
+};
+
+/// What hashes with parameters have.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct CustomCrcs {
-    /// Of 16 bits.
+pub struct Parameters {
+    /// `crc16_custom` without a name.
     pub crc16: CrcParameters,
-    /// Of 32 bits.
+    /// `crc32_custom` without a name.
     pub crc32: CrcParameters,
     /// Those with a name, by `ir::CalculationId`.
-    pub calculations: Vec<CrcParameters>,
+    pub calculations: Vec<HashParameters>,
 }
 
-impl Default for CustomCrcs {
-    fn default() -> CustomCrcs {
-        CustomCrcs { crc16: CrcParameters::CRC16, crc32: CrcParameters::CRC32, calculations: Vec::new() }
+impl Default for Parameters {
+    fn default() -> Parameters {
+        Parameters { crc16: CrcParameters::CRC16, crc32: CrcParameters::CRC32, calculations: Vec::new() }
     }
 }
 
-impl CustomCrcs {
+impl Parameters {
     /// Those of a program, before anybody has changed them.
-    pub fn of(program: &ir::Program) -> CustomCrcs {
-        let plain = |c: &ir::Calculation| if c.width == 16 { CrcParameters::CRC16 } else { CrcParameters::CRC32 };
-        CustomCrcs { calculations: program.calculations.iter().map(plain).collect(), ..CustomCrcs::default() }
+    pub fn of(program: &ir::Program) -> Parameters {
+        let calculations = program.calculations.iter().map(|c| HashParameters::initial(c.function)).collect();
+        Parameters { calculations, ..Parameters::default() }
     }
 }
 
 /// The hash of `data` and then `payload`; `None` for [`HashAlgorithm::Random`], which is no function of them. Custom CRCs
-/// are as nobody has changed them; there are no calculations.
+/// are as at first; there are no calculations.
 pub fn hash(algorithm: HashAlgorithm, data: &Bits, payload: &[u8]) -> Option<u64> {
-    hash_with(&CustomCrcs::default(), algorithm, data, payload)
+    hash_with(&Parameters::default(), algorithm, data, payload)
 }
 
-/// [`hash`] with these custom CRCs.
-pub fn hash_with(custom: &CustomCrcs, algorithm: HashAlgorithm, data: &Bits, payload: &[u8]) -> Option<u64> {
+/// [`hash`] with these parameters.
+pub fn hash_with(custom: &Parameters, algorithm: HashAlgorithm, data: &Bits, payload: &[u8]) -> Option<u64> {
     let mut bytes = left_aligned(data);
     bytes.extend_from_slice(payload);
     Some(match algorithm {
@@ -50,10 +62,17 @@ pub fn hash_with(custom: &CustomCrcs, algorithm: HashAlgorithm, data: &Bits, pay
         HashAlgorithm::Crc16 => Crc::<u16>::new(&CRC_16_ARC).checksum(&bytes).into(),
         HashAlgorithm::Crc32Custom => crc(&custom.crc32, &bytes).into(),
         HashAlgorithm::Crc16Custom => crc(&custom.crc16, &bytes).into(),
-        HashAlgorithm::Calculation(id) => crc(custom.calculations.get(id.index())?, &bytes).into(),
+        HashAlgorithm::Calculation(id) => match custom.calculations.get(id.index())? {
+            HashParameters::Crc(parameters) => crc(parameters, &bytes).into(),
+            HashParameters::Toeplitz(key) => toeplitz(key, &bytes).into(),
+        },
         HashAlgorithm::CrcCcitt => Crc::<u16>::new(&CRC_16_IBM_3740).checksum(&bytes).into(),
         HashAlgorithm::Csum16 => internet_checksum(&bytes).into(),
         HashAlgorithm::Xor16 => words(&bytes).fold(0, |x, w| x ^ w).into(),
+        HashAlgorithm::Xor32 => bytes.chunks(4).fold(0, |x, word| x ^ first_word(word)).into(),
+        HashAlgorithm::Crc8 => Crc::<u8>::new(&CRC_8_SMBUS).checksum(&bytes).into(),
+        HashAlgorithm::Crc64 => Crc::<u64>::new(&CRC64).checksum(&bytes),
+        HashAlgorithm::Xxh64 => xxh64(&bytes),
         HashAlgorithm::Identity => {
             let first = &bytes[..(data.width().div_ceil(8) as usize).min(8)];
             first.iter().fold(0, |value, byte| value << 8 | u64::from(*byte))
@@ -87,6 +106,64 @@ fn left_aligned(data: &Bits) -> Vec<u8> {
 /// 16-bit words in network order, the last one padded with zeros.
 fn words(bytes: &[u8]) -> impl Iterator<Item = u16> {
     bytes.chunks(2).map(|pair| u16::from_be_bytes([pair[0], pair.get(1).copied().unwrap_or(0)]))
+}
+
+/// Up to four bytes as a number, with zeros behind them.
+fn first_word(bytes: &[u8]) -> u32 {
+    (0..4).fold(0, |word, i| word << 8 | u32::from(bytes.get(i).copied().unwrap_or(0)))
+}
+
+/// Bit by bit: for each bit that is set, the 32 bits of the key from there on, which begins again behind its end.
+fn toeplitz(key: &[u8], bytes: &[u8]) -> u32 {
+    let bit = |of: &[u8], at: usize| u32::from(of[at / 8 % of.len()] >> (7 - at % 8) & 1);
+    let set = (0..bytes.len() * 8).filter(|at| bit(bytes, *at) == 1);
+    set.fold(0, |hash, at| hash ^ (at..at + 32).fold(0, |window, i| window << 1 | bit(key, i)))
+}
+
+/// XXH64 with seed 0, step by step as in the specification (Collet, "xxHash fast digest algorithm", 0.1.1).
+fn xxh64(bytes: &[u8]) -> u64 {
+    const P: [u64; 5] = [
+        0x9e37_79b1_85eb_ca87,
+        0xc2b2_ae3d_27d4_eb4f,
+        0x1656_67b1_9e37_79f9,
+        0x85eb_ca77_c2b2_ae63,
+        0x27d4_eb2f_1656_67c5,
+    ];
+    let round = |lane: u64, input: u64| lane.wrapping_add(input.wrapping_mul(P[1])).rotate_left(31).wrapping_mul(P[0]);
+    let little_endian = |bytes: &[u8]| bytes.iter().rev().fold(0u64, |value, byte| value << 8 | u64::from(*byte));
+    let stripes = bytes.chunks_exact(32);
+    let mut rest = stripes.remainder();
+    let mut hash = if bytes.len() < 32 {
+        P[4]
+    } else {
+        let mut lanes = [P[0].wrapping_add(P[1]), P[1], 0, P[0].wrapping_neg()];
+        for stripe in stripes {
+            for (lane, input) in lanes.iter_mut().zip(stripe.chunks(8)) {
+                *lane = round(*lane, little_endian(input));
+            }
+        }
+        let turned =
+            lanes.iter().zip([1, 7, 12, 18]).fold(0u64, |sum, (lane, by)| sum.wrapping_add(lane.rotate_left(by)));
+        lanes.iter().fold(turned, |hash, lane| (hash ^ round(0, *lane)).wrapping_mul(P[0]).wrapping_add(P[3]))
+    };
+    hash = hash.wrapping_add(bytes.len() as u64);
+    while !rest.is_empty() {
+        let (taken, mixed) = match rest.len() {
+            8.. => {
+                let mixed = hash ^ round(0, little_endian(&rest[..8]));
+                (8, mixed.rotate_left(27).wrapping_mul(P[0]).wrapping_add(P[3]))
+            }
+            4.. => {
+                let mixed = hash ^ little_endian(&rest[..4]).wrapping_mul(P[0]);
+                (4, mixed.rotate_left(23).wrapping_mul(P[1]).wrapping_add(P[2]))
+            }
+            _ => (1, (hash ^ u64::from(rest[0]).wrapping_mul(P[4])).rotate_left(11).wrapping_mul(P[0])),
+        };
+        (hash, rest) = (mixed, &rest[taken..]);
+    }
+    hash = (hash ^ hash >> 33).wrapping_mul(P[1]);
+    hash = (hash ^ hash >> 29).wrapping_mul(P[2]);
+    hash ^ hash >> 32
 }
 
 /// Bit by bit, as the division is done by hand.
@@ -132,6 +209,11 @@ mod tests {
         assert_eq!(of(HashAlgorithm::Crc16, b"123456789"), 0xbb3d);
         assert_eq!(of(HashAlgorithm::CrcCcitt, b"123456789"), 0x29b1);
         // RFC 1071, section 3: the sum is ddf2, its complement 220d.
+        assert_eq!(of(HashAlgorithm::Crc8, b"123456789"), 0xf4);
+        assert_eq!(of(HashAlgorithm::Crc64, b"123456789"), CRC64.check);
+        assert_eq!(of(HashAlgorithm::Xxh64, b""), 0xef46_db37_51d8_e999);
+        assert_eq!(of(HashAlgorithm::Xxh64, b"abc"), 0x44bc_2cf5_ad77_0999);
+        assert_eq!(of(HashAlgorithm::Xor32, &[0x12, 0x34, 0x00, 0xff, 0x80]), 0x9234_00ff);
         assert_eq!(of(HashAlgorithm::Csum16, &[0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7]), 0x220d);
         assert_eq!(of(HashAlgorithm::Xor16, &[0x12, 0x34, 0x00, 0xff, 0x80]), 0x92cb);
         assert_eq!(of(HashAlgorithm::Identity, &[1, 2, 3, 4, 5, 6, 7, 8, 9]), 0x0102_0304_0506_0708);
@@ -152,6 +234,19 @@ mod tests {
         assert_eq!(of(16, 0x3d65, 0, true, 0xffff), 0xea82, "CRC-16/DNP");
         assert_eq!(of(32, 0x1edc_6f41, u32::MAX, true, u32::MAX), 0xe306_9283, "CRC-32/ISCSI");
         assert_eq!(of(32, 0x04c1_1db7, u32::MAX, false, u32::MAX), 0xfc89_1918, "CRC-32/BZIP2");
+    }
+
+    #[test]
+    fn toeplitz_has_the_vectors_of_its_specification() {
+        // Microsoft, "Verifying the RSS hash calculation": IPv4, with TCP and without.
+        let key = [
+            0x6d, 0x5a, 0x56, 0xda, 0x25, 0x5b, 0x0e, 0xc2, 0x41, 0x67, 0x25, 0x3d, 0x43, 0xa3, 0x8f, 0xb0, 0xd0, 0xca,
+            0x2b, 0xcb, 0xae, 0x7b, 0x30, 0xb4, 0x77, 0xcb, 0x2d, 0xa3, 0x80, 0x30, 0xf2, 0x0c, 0x6a, 0x42, 0xb7, 0x3b,
+            0xbe, 0xac, 0x01, 0xfa,
+        ];
+        let data = [66, 9, 149, 187, 161, 142, 100, 80, 0x0a, 0xea, 0x06, 0xe6];
+        assert_eq!((toeplitz(&key, &data), toeplitz(&key, &data[..8])), (0x51cc_c178, 0x323e_8fc2));
+        assert_eq!(toeplitz(&[1, 2, 3, 4], &[0x80, 0, 0, 0, 0x80]), 0, "the key begins again");
     }
 
     #[test]

@@ -14,9 +14,9 @@ mod table;
 pub use profile::choose;
 pub use table::field_matches;
 
-use crate::hash::{self, CustomCrcs};
+use crate::hash;
 use crate::meter::{Colour, MeterCell};
-use abi::state::{CrcParameters, DynamicCounts, ReadEntry};
+use abi::state::{DynamicCounts, HashParameters, ReadEntry};
 use abi::{PipelineState, StateError};
 use base::Bits;
 use base::entry::{ActionCall, CounterValue, EntryAction, GroupMember, KeyMatch, MatchKind, MeterConfig, TableEntry};
@@ -39,7 +39,7 @@ struct Content {
     tables: Vec<LinearTable>,
     externs: Vec<Cells>,
     ports_down: BTreeSet<u32>,
-    custom_crcs: CustomCrcs,
+    hashes: hash::Parameters,
     /// Entries whose time was over, for the control plane.
     expired: Vec<(TableId, TableEntry)>,
     /// By table.
@@ -106,7 +106,7 @@ impl State {
                 })
                 .collect(),
             ports_down: BTreeSet::new(),
-            custom_crcs: CustomCrcs::of(&program),
+            hashes: hash::Parameters::of(&program),
             expired: Vec::new(),
             dynamic_counts: vec![DynamicCounts::default(); program.tables.len()],
             now_us: 0,
@@ -189,7 +189,7 @@ impl State {
                 else {
                     return None;
                 };
-                let hash = hash::hash_with(&content.custom_crcs, *algorithm, &hash::concat(selector), &[])?;
+                let hash = hash::hash_with(&content.hashes, *algorithm, &hash::concat(selector), &[])?;
                 let hash = if *hash_width < 64 { hash & ((1 << hash_width) - 1) } else { hash };
                 let Cells::Profile(profile) = &mut content.externs[ext.index()] else { return None };
                 let group = profile.groups.get_mut(id)?;
@@ -273,7 +273,7 @@ impl State {
 
     /// A hash (`ir::Op::Hash`); `None` for the one that is a random number.
     pub fn hash(&self, algorithm: HashAlgorithm, data: &Bits, payload: &[u8]) -> Option<u64> {
-        hash::hash_with(&self.lock().custom_crcs, algorithm, data, payload)
+        hash::hash_with(&self.lock().hashes, algorithm, data, payload)
     }
 
     /// Reads a cell (`ir::Op::RegisterRead`); out of range reads zero.
@@ -656,34 +656,32 @@ impl PipelineState for State {
         }
     }
 
-    fn custom_crc_set(&self, calculation: Option<&str>, parameters: &CrcParameters) -> Result<()> {
-        if !parameters.are_possible() {
-            return Err(StateError::WrongKind);
-        }
-        let mut content = self.lock();
+    fn hash_parameters_set(&self, calculation: Option<&str>, parameters: &HashParameters) -> Result<()> {
+        let function = parameters.function().ok_or(StateError::WrongKind)?;
+        let hashes = &mut self.lock().hashes;
         let calculations = &self.program.calculations;
         match calculation.map(|name| calculations.iter().position(|c| c.name == name)) {
             Some(None) => return Err(StateError::NotFound),
-            Some(Some(at)) if calculations[at].width != parameters.width => return Err(StateError::WrongKind),
-            Some(Some(at)) => content.custom_crcs.calculations[at] = *parameters,
+            Some(Some(at)) if calculations[at].function != function => return Err(StateError::WrongKind),
+            Some(Some(at)) => hashes.calculations[at] = parameters.clone(),
             None => {
-                match parameters.width {
-                    16 => content.custom_crcs.crc16 = *parameters,
-                    _ => content.custom_crcs.crc32 = *parameters,
+                match parameters {
+                    HashParameters::Crc(crc) if crc.width == 16 => hashes.crc16 = *crc,
+                    HashParameters::Crc(crc) => hashes.crc32 = *crc,
+                    HashParameters::Toeplitz(_) => {}
                 }
-                let named = content.custom_crcs.calculations.iter_mut();
-                named.filter(|crc| crc.width == parameters.width).for_each(|crc| *crc = *parameters);
+                let named = hashes.calculations.iter_mut().zip(calculations);
+                named.filter(|(_, c)| c.function == function).for_each(|(known, _)| *known = parameters.clone());
             }
         }
         Ok(())
     }
 
-    fn custom_crcs(&self) -> Vec<(Option<String>, CrcParameters)> {
-        let content = self.lock();
-        let custom = &content.custom_crcs;
-        let named = self.program.calculations.iter().zip(&custom.calculations);
-        let named = named.map(|(calculation, crc)| (Some(calculation.name.clone()), *crc));
-        [custom.crc16, custom.crc32].map(|crc| (None, crc)).into_iter().chain(named).collect()
+    fn hash_parameters(&self) -> Vec<(Option<String>, HashParameters)> {
+        let hashes = &self.lock().hashes;
+        let named = self.program.calculations.iter().zip(&hashes.calculations);
+        let named = named.map(|(calculation, known)| (Some(calculation.name.clone()), known.clone()));
+        [hashes.crc16, hashes.crc32].map(|crc| (None, HashParameters::Crc(crc))).into_iter().chain(named).collect()
     }
 }
 

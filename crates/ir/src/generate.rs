@@ -690,7 +690,7 @@ impl Generator<'_> {
             data.push(field.slot.into());
         }
         use HashAlgorithm::*;
-        let algorithm = self.pick(&[Crc16, Crc32, Csum16, Xor16, Identity, Random]);
+        let algorithm = self.pick(&[Crc16, Crc32, Csum16, Xor16, Identity, Random, Xor32, Crc8, Crc64, Xxh64]);
         let payload = self.chance(3);
         self.b.emit(Op::Hash { algorithm, dst, base, max, data, varbits, payload });
     }

@@ -130,7 +130,15 @@ pub enum HashAlgorithm {
     Csum16,
     /// Exclusive or of 16-bit words.
     Xor16,
-    /// A custom CRC that has a name, and so parameters of its own.
+    /// Exclusive or of 32-bit words, the last one padded with zeros: bmv2's `xor32`.
+    Xor32,
+    /// CRC-8 (polynomial 0x07, not reflected): bmv2's `crc8_custom`, whose parameters nothing sets.
+    Crc8,
+    /// CRC-64 (polynomial 0x1b, reflected, first remainder 0): bmv2's `crc64_custom`, whose parameters nothing sets.
+    Crc64,
+    /// XXH64 with seed 0.
+    Xxh64,
+    /// A hash that has a name, and so parameters of its own.
     Calculation(CalculationId),
 }
 
@@ -150,6 +158,10 @@ impl HashAlgorithm {
             HashAlgorithm::Identity => 6,
             HashAlgorithm::Csum16 => 7,
             HashAlgorithm::Xor16 => 8,
+            HashAlgorithm::Xor32 => 9,
+            HashAlgorithm::Crc8 => 10,
+            HashAlgorithm::Crc64 => 11,
+            HashAlgorithm::Xxh64 => 12,
             HashAlgorithm::Calculation(id) => HashAlgorithm::CALCULATIONS + id.0,
         }
     }

@@ -10,8 +10,8 @@
 
 use crate::op::{BinOp, CastKind, Fate, HashAlgorithm, Inst, Mark, Op, Operand, ReplicationPoint, Terminator, UnOp};
 use crate::program::{
-    CounterUnit, Dynamic, Expiry, Extern, ExternKind, FieldPart, InstanceTypes, OpenFlow, Program, SlotKind, Stage,
-    StageKind, Table, TableAction,
+    Calculated, CounterUnit, Dynamic, Expiry, Extern, ExternKind, FieldPart, InstanceTypes, OpenFlow, Program,
+    SlotKind, Stage, StageKind, Table, TableAction,
 };
 use base::Span;
 use base::entry::{ActionCall, EntryAction, KeyMatch, TableEntry};
@@ -161,7 +161,14 @@ words! {
         HashAlgorithm::Crc16 => "crc16", HashAlgorithm::Crc16Custom => "crc16_custom",
         HashAlgorithm::Random => "random", HashAlgorithm::Identity => "identity",
         HashAlgorithm::Csum16 => "csum16", HashAlgorithm::Xor16 => "xor16",
-        HashAlgorithm::CrcCcitt => "crc_ccitt",
+        HashAlgorithm::CrcCcitt => "crc_ccitt", HashAlgorithm::Xor32 => "xor32",
+        HashAlgorithm::Crc8 => "crc8", HashAlgorithm::Crc64 => "crc64", HashAlgorithm::Xxh64 => "xxh64",
+}
+
+words! {
+    /// Words of calculations' functions.
+    CALCULATED: Calculated =
+        Calculated::Crc16 => "crc16", Calculated::Crc32 => "crc32", Calculated::Toeplitz => "toeplitz",
 }
 
 /// The word of hash algorithms that are calculations.
@@ -400,7 +407,11 @@ impl Printer<'_> {
             self.line(format_args!("action {} ({})", name_text(&action.name), fields_text(&action.params)));
         }
         for calculation in &p.calculations {
-            self.line(format_args!("{CALCULATION} {} {}", name_text(&calculation.name), calculation.width));
+            self.line(format_args!(
+                "{CALCULATION} {} {}",
+                name_text(&calculation.name),
+                word(CALCULATED, &calculation.function)
+            ));
         }
         for instance in &p.externs {
             self.instance(instance);

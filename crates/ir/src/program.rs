@@ -44,7 +44,7 @@ pub struct Program {
     pub stages: Vec<Stage>,
     /// What runs, in order, for each way a packet enters; at most one per [`EntryKind`], `Ingress` always.
     pub entries: Vec<EntryPoint>,
-    /// Custom CRCs whose parameters the control plane sets one by one ([`crate::HashAlgorithm::Calculation`]).
+    /// Hashes whose parameters the control plane sets one by one ([`crate::HashAlgorithm::Calculation`]).
     pub calculations: Vec<Calculation>,
     /// Slots with a meaning for the runtime.
     pub intrinsics: Vec<(Intrinsic, SlotId)>,
@@ -75,13 +75,35 @@ pub struct Program {
     pub openflow: Option<OpenFlow>,
 }
 
-/// A custom CRC: CRC-16/ARC or CRC-32 until the control plane sets other parameters.
+/// A hash whose parameters the control plane sets.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Calculation {
     /// Its name, `calc_0`.
     pub name: String,
-    /// Bits of its result: 16 or 32.
-    pub width: u32,
+    /// What it calculates.
+    pub function: Calculated,
+}
+
+/// The function of a calculation.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Calculated {
+    /// A CRC of 16 bits, CRC-16/ARC at first.
+    Crc16,
+    /// A CRC of 32 bits, CRC-32 at first.
+    Crc32,
+    /// The Toeplitz hash of receive-side scaling, 32 bits: for each bit of the data that is set, the 32 bits of the key from there on
+    /// are combined by exclusive or; behind its end the key begins again. The key is four zero bytes at first.
+    Toeplitz,
+}
+
+impl Calculated {
+    /// Bits of the result.
+    pub fn width(self) -> u32 {
+        match self {
+            Calculated::Crc16 => 16,
+            Calculated::Crc32 | Calculated::Toeplitz => 32,
+        }
+    }
 }
 
 /// What a program of the OpenFlow model tells the switch: it declares protocols, OpenFlow's tables decide.

@@ -27,7 +27,7 @@ mod openflow;
 
 use crate::op::HashAlgorithm;
 use crate::print::key_match_text;
-use crate::program::{Calculation, EntryKind, Expiry, ExternKind, Program, SlotKind, Table, TableAction};
+use crate::program::{EntryKind, Expiry, ExternKind, Program, SlotKind, Table, TableAction};
 use base::Span;
 use base::bits::MAX_WIDTH;
 use base::diag::Diagnostic;
@@ -82,11 +82,6 @@ impl Verifier<'_> {
         self.unique("stages", p.stages.iter().map(|s| s.name.as_str()));
         self.unique("drop reasons", p.drops.iter().map(String::as_str));
         self.unique("calculations", p.calculations.iter().map(|c| c.name.as_str()));
-        for Calculation { name, width } in &p.calculations {
-            if !matches!(width, 16 | 32) {
-                self.error("E0725", format!("calculation `{name}` has {width} bits; 16 and 32 are possible"));
-            }
-        }
         self.unique("errors", p.errors.iter().map(String::as_str));
         self.unique("controller headers", p.controller_headers.iter().map(|h| h.name.as_str()));
     }

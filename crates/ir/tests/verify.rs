@@ -220,13 +220,6 @@ fn tables_fit_their_actions_and_externs() {
         E0724 extern `C.selector` gives `C.forward` other parameters than it has, for empty groups
     "#]],
     );
-    check(
-        "calculation calc_0 32",
-        "calculation calc_0 8",
-        expect![[r#"
-        E0725 calculation `calc_0` has 8 bits; 16 and 32 are possible
-    "#]],
-    );
 }
 
 #[test]

@@ -171,6 +171,8 @@ pub(crate) struct Lowerer<'p> {
     pub emits: Option<Emits>,
     /// Which headers keep their fields while they are invalid; none of them in P4.
     pub loose: Option<Loose>,
+    /// v1model's port that means drop, if it is another than 511.
+    pub drop_port: Option<u64>,
     inlined: usize,
     steps: usize,
     gave_up: bool,
@@ -219,6 +221,7 @@ impl<'p> Lowerer<'p> {
             action_locals: HashMap::new(),
             emits: None,
             loose: None,
+            drop_port: None,
             inlined: 0,
             steps: 0,
             gave_up: false,

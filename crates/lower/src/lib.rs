@@ -135,6 +135,8 @@ pub struct Lowered {
 pub struct Options {
     /// v1model programs behave as in bmv2 where that differs from P4_16 and from v1model's declarations. What that is: `docs/bmv2.md`.
     pub bmv2: bool,
+    /// The value of v1model's `egress_spec` that means drop, if it is another than 511.
+    pub drop_port: Option<u64>,
 }
 
 /// Lowers a checked program. `name` is the program's name in messages.
@@ -145,19 +147,20 @@ pub fn lower(program: &TypedProgram, name: &str) -> Lowered {
 /// As [`lower`], with options.
 pub fn lower_with(program: &TypedProgram, name: &str, options: Options) -> Lowered {
     if !options.bmv2 || architecture(program) != Some(BMV2) {
-        return lower_once(program, name, None).0;
+        return lower_once(program, name, None, options).0;
     }
     // All headers loose, and again with those that must be.
-    let (all, loose) = lower_once(program, name, Some(Loose::default()));
+    let (all, loose) = lower_once(program, name, Some(Loose::default()), options);
     let followed = all.program.as_ref().and_then(|ir| Some((ir, loose?.followed(ir)?)));
     let Some((ir, (stages, followed))) = followed else { return all };
     let loose = dirty::loose_headers(ir, &stages, &followed);
-    lower_once(program, name, Some(Loose::new(loose))).0
+    lower_once(program, name, Some(Loose::new(loose)), options).0
 }
 
-fn lower_once(program: &TypedProgram, name: &str, loose: Option<Loose>) -> (Lowered, Option<Loose>) {
+fn lower_once(program: &TypedProgram, name: &str, loose: Option<Loose>, options: Options) -> (Lowered, Option<Loose>) {
     let mut cx = Lowerer::new(program, name);
     cx.loose = loose;
+    cx.drop_port = options.drop_port;
     match program.main.map(|main| &program.instances[main.index()]) {
         None => cx.refuse(codes::NO_MAIN, Span::NONE, "the program has no `main` package instance"),
         Some(main) => match (supported(program, main), package_name(program, main)) {

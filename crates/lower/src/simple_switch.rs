@@ -32,7 +32,7 @@ use ir::{
 use length::Length;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// The value of a 9-bit `egress_spec` that means drop.
+/// The value of a 9-bit `egress_spec` that means drop, unless it is asked for another one.
 pub const DROP_PORT: u64 = 511;
 
 /// Name of the counter of packets dropped after ingress; the replication engine uses the same.
@@ -68,7 +68,6 @@ pub const INTRINSICS: [(&str, Intrinsic); 15] = [
 const QUEUE_METADATA: [&str; 4] = ["enq_timestamp", "enq_qdepth", "deq_timedelta", "deq_qdepth"];
 
 /// What a program's blocks found out and share with the glue.
-#[derive(Default)]
 pub struct Switch {
     /// Standard metadata by v1model's names of its fields ([`INTRINSICS`] and `checksum_error`).
     pub standard: HashMap<String, SlotId>,
@@ -78,6 +77,20 @@ pub struct Switch {
     pub clones_at_ingress: bool,
     /// Whether egress asks for clones.
     pub clones_at_egress: bool,
+    /// The value of `egress_spec` that means drop.
+    pub drop_port: u64,
+}
+
+impl Default for Switch {
+    fn default() -> Switch {
+        Switch {
+            standard: HashMap::new(),
+            requests: HashMap::new(),
+            clones_at_ingress: false,
+            clones_at_egress: false,
+            drop_port: DROP_PORT,
+        }
+    }
 }
 
 impl Switch {
@@ -102,7 +115,7 @@ impl Switch {
             }
         }
         let program = b.program_mut();
-        program.drop_port = Some(DROP_PORT);
+        program.drop_port = Some(self.drop_port);
         program.instance_types =
             InstanceTypes { normal: 0, ingress_clone: 1, egress_clone: 2, recirculate: 4, replication: 5, resubmit: 6 };
         b.drop_reason(INGRESS_DROP);
@@ -513,7 +526,7 @@ impl Glue<'_> {
 
     fn drop_check(&mut self, spec: SlotId, reason: &str) {
         let width = self.b.program().width(spec);
-        let drop = self.b.bin(BinOp::Eq, spec, Operand::new_const(width, u128::from(DROP_PORT)));
+        let drop = self.b.bin(BinOp::Eq, spec, Operand::new_const(width, u128::from(self.state.drop_port)));
         let reason = self.b.drop_reason(reason);
         self.finish_if(drop.into(), Fate::Drop(reason));
     }

@@ -12,7 +12,7 @@ pub(crate) mod externs;
 
 use crate::codes;
 use crate::context::{Binding, Lowerer};
-use crate::simple_switch::{Stages, Switch, glue};
+use crate::simple_switch::{DROP_PORT, Stages, Switch, glue};
 use crate::tree::Tree;
 use calculations::Calculations;
 use ir::{BinOp, ControllerHeader, Op, Operand, SlotId, SlotKind, StageId, StageKind, UnOp};
@@ -82,7 +82,7 @@ pub(crate) fn lower(cx: &mut Lowerer<'_>, main: &Instance) {
     let names = field_names(cx, &parser.params[3].ty);
     let slots = names.iter().cloned().zip(standard.children()).filter_map(|(n, t)| Some((n, t.operand().slot()?)));
     let standard_slots: HashMap<String, SlotId> = slots.collect();
-    let switch = Switch { standard: standard_slots, ..Switch::default() };
+    let switch = Switch { standard: standard_slots, drop_port: cx.drop_port.unwrap_or(DROP_PORT), ..Switch::default() };
     switch.declare(&mut cx.b);
     cx.parser_error = switch.standard.get("parser_error").copied();
     let mut field_lists = BTreeMap::new();

@@ -3,6 +3,7 @@
 //! Nothing is decided here: a missing message becomes `None`, a number outside an enum becomes the "unspecified" value,
 //! and `control` says what is wrong with that.
 
+mod calculation;
 mod entity_in;
 mod entity_out;
 mod ids;

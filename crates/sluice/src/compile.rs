@@ -29,6 +29,9 @@ pub struct CompileArgs {
     /// always does.
     #[arg(long)]
     pub bmv2: bool,
+    /// The port of v1model and of bmv2's JSON that means drop, if it is another than 511.
+    #[arg(long, value_name = "PORT", hide = true)]
+    pub drop_port: Option<u64>,
     /// Do not report a warning, by its code.
     #[arg(short = 'W', value_name = "no-CODE", value_parser = parse_silent)]
     pub silent: Vec<String>,
@@ -124,6 +127,7 @@ impl CompileArgs {
             },
             opt: self.without()?.passes(),
             bmv2: self.bmv2,
+            drop_port: self.drop_port,
         })
     }
 

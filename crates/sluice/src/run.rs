@@ -515,9 +515,12 @@ pub(crate) fn pump(switch: &Switch, handle: &Handle, stop: &AtomicBool, mut lear
         for device in switch.devices() {
             let (digests, now_us) = (switch.take_digests(device), switch.now_us());
             if let Some(learners) = learners.as_mut().filter(|learners| learners.device() == device) {
-                learners.tell(handle, &digests, now_us / 1000);
+                learners.tell(switch, handle, &digests, now_us / 1000);
             }
-            handle.tick(device, &digests, now_us * 1000);
+            let idle = handle.tick(device, &digests, now_us * 1000);
+            if let Some(learners) = learners.as_mut().filter(|learners| learners.device() == device) {
+                learners.tell_idle(idle);
+            }
         }
     }
 }

@@ -10,9 +10,10 @@ use crate::compiler::Compiler;
 use crate::devices::Devices;
 use crate::nanomsg::{Address, Publisher};
 use crate::transport::{Listeners, TransportArgs, socket_address};
-use abi::state::DigestMessage;
+use abi::state::{DigestMessage, HashParameters};
 use anyhow::{Context, Result, bail};
 use control::Control;
+use control::entity::{CalculationEntry, Entity, TableEntry};
 use control::forwarding::ForwardingConfig;
 use control::schema::Schema;
 use datapath::Switch;
@@ -28,7 +29,7 @@ use prost::Message;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
-use thrift_service::{Learning, Port, QueueSetting, Record, Server};
+use thrift_service::{Ageing, Learning, Port, PortNotices, QueueSetting, Record, Server};
 
 /// Entities of a text of all of them.
 const ENTITIES_MAX: usize = 1 << 20;
@@ -46,17 +47,24 @@ pub struct ThriftArgs {
     /// The same on 127.0.0.1, by its port alone, as bmv2 has it.
     #[arg(long, value_name = "PORT", conflicts_with = "thrift")]
     thrift_port: Option<u16>,
-    /// Send digest messages of this device to subscribers of nanomsg as bmv2 does, at ipc://PATH or tcp://ADDR:PORT; they
-    /// acknowledge them by thrift.
+    /// Send digest messages of this device, idle entries and changes of its ports to subscribers of nanomsg as bmv2 does, at
+    /// ipc://PATH or tcp://ADDR:PORT; they acknowledge digests by thrift.
     #[arg(long, value_name = "ADDR")]
     notifications: Option<Address>,
 }
+
+/// How often ports are looked at for subscribers, in milliseconds, as bmv2 does.
+const LOOK_MS: u64 = 200;
 
 /// Those who learn by nanomsg.
 pub struct Learners {
     device: u64,
     learning: Arc<Learning>,
     publisher: Publisher,
+    ports: PortNotices,
+    looked_ms: Option<u64>,
+    /// There once thrift is served, which gives entries their handles.
+    ageing: Option<Ageing>,
 }
 
 impl Learners {
@@ -66,15 +74,28 @@ impl Learners {
     }
 
     /// Takes messages of the data plane, and sends what is due. Time is milliseconds.
-    pub fn tell(&mut self, handle: &Handle, digests: &[DigestMessage], now_ms: u64) {
+    pub fn tell(&mut self, switch: &Switch, handle: &Handle, digests: &[DigestMessage], now_ms: u64) {
         let mut due = Vec::new();
+        if self.looked_ms.is_none_or(|looked_ms| now_ms.saturating_sub(looked_ms) >= LOOK_MS) {
+            self.looked_ms = Some(now_ms);
+            let ours = switch.ports().into_iter().filter(|port| port.bound_to == self.device);
+            due.extend(self.ports.take(ours.map(|port| (port.number, port.link.up && port.in_service))));
+        }
+        due.extend(self.ageing.iter().flat_map(Ageing::messages));
         if !digests.is_empty() || self.learning.waits() {
             // Without a program there is nothing to tell.
             if let Ok(schema) = handle.with(|control| control.schema(self.device)) {
-                due = self.learning.take(&schema, digests, now_ms);
+                due.extend(self.learning.take(&schema, digests, now_ms));
             }
         }
         self.publisher.publish(&due, Instant::now());
+    }
+
+    /// Takes entries that were idle for their timeout; what is told of them is sent later.
+    pub fn tell_idle(&self, idle: Vec<TableEntry>) {
+        if let Some(ageing) = &self.ageing {
+            ageing.take(idle);
+        }
     }
 }
 
@@ -136,7 +157,7 @@ impl ThriftArgs {
         listeners: &Listeners,
     ) -> Result<(Option<Server>, Option<Learners>)> {
         let Some((option, address)) = self.check(transport)? else { return Ok((None, None)) };
-        let learners = self.notifications.as_ref().and_then(|address| learners(address, parts.device));
+        let mut learners = self.notifications.as_ref().and_then(|address| learners(address, parts.device));
         let service = Service {
             switch: Arc::clone(parts.switch),
             handle: Arc::clone(parts.handle),
@@ -149,6 +170,9 @@ impl ThriftArgs {
         let learning = learners.as_ref().map(|learners| Arc::clone(&learners.learning));
         let server = thrift_service::serve(address, Arc::new(service), learning)
             .with_context(|| format!("cannot serve thrift on {address} ({option} chooses another address)"))?;
+        if let Some(learners) = &mut learners {
+            learners.ageing = Some(server.ageing()?);
+        }
         announce!("thrift on {}, device {}", server.address(), parts.device);
         Ok((Some(server), learners))
     }
@@ -157,9 +181,10 @@ impl ThriftArgs {
 /// Listens for those who learn. A switch does its work without them: several of one emulated network may have one address.
 fn learners(address: &Address, device: u64) -> Option<Learners> {
     let bound = Publisher::bind(address);
-    let note = |error| tracing::warn!("digest messages are not sent by nanomsg: cannot listen at {address}: {error:#}");
+    let note = |error| tracing::warn!("notifications are not sent by nanomsg: cannot listen at {address}: {error:#}");
     let publisher = bound.map_err(note).ok()?;
-    Some(Learners { device, learning: Arc::new(Learning::new(device, address.to_string())), publisher })
+    let learning = Arc::new(Learning::new(device, address.to_string()));
+    Some(Learners { device, learning, publisher, ports: PortNotices::new(device), looked_ms: None, ageing: None })
 }
 
 struct Service {
@@ -192,6 +217,17 @@ fn change_queues(config: &mut traffic::Config, queue: Option<u8>, setting: Queue
         }
     }
     Ok(())
+}
+
+/// The line of scripts that sets parameters of a calculation.
+fn set_parameters(name: &str, parameters: &HashParameters) -> String {
+    match parameters {
+        HashParameters::Crc(crc) => format!(
+            "set_crc{}_parameters {name} {:#x} {:#x} {:#x} {} {}\n",
+            crc.width, crc.polynomial, crc.initial, crc.xor_out, crc.reflect_in, crc.reflect_out
+        ),
+        HashParameters::Toeplitz(key) => format!("set_toeplitz_key {name} {}\n", hex::encode(key)),
+    }
 }
 
 fn message(error: control::Error) -> String {
@@ -286,7 +322,15 @@ impl thrift_service::Switch for Service {
                 return Err(error.message);
             }
         }
-        Ok(entities::config::text(&names, &found, true))
+        let mut text = entities::config::text(&names, &found, true);
+        let query = Some(Entity::Calculation(CalculationEntry::default()));
+        let (calculations, _) = self.handle.with(|control| control.read(self.device, &[query])).map_err(message)?;
+        for calculation in calculations {
+            if let Entity::Calculation(CalculationEntry { name, parameters: Some(parameters) }) = calculation {
+                text += &set_parameters(&name, &parameters);
+            }
+        }
+        Ok(text)
     }
 
     fn ports(&self) -> Vec<Port> {

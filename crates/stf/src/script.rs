@@ -44,6 +44,7 @@
 //! set_crc16_parameters [CALCULATION] POLYNOMIAL INITIAL XOR_OUT REFLECT_IN REFLECT_OUT
 //!                                                  what a calculation (or all custom CRCs) is from now on;
 //! set_crc32_parameters ...                         the last two are true or false
+//! set_toeplitz_key [CALCULATION] HEX               the key of a Toeplitz hash (or of all)
 //! ```
 //!
 //! Behind the action of an entry may stand `metadata=0xHEX`, `timeout=TIME` (until a controller is told that the entry is idle),
@@ -296,6 +297,7 @@ fn command(line: &str) -> Result<Command, String> {
         "check_drops" => check_drops(rest)?,
         "set_crc16_parameters" => set_crc(16, &words)?,
         "set_crc32_parameters" => set_crc(32, &words)?,
+        "set_toeplitz_key" => set_toeplitz_key(&words)?,
         other => return Err(format!("there is no command `{other}`")),
     })
 }

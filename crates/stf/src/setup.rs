@@ -312,10 +312,10 @@ impl Setup {
                     None => format!("{}[{index}]: not configured, always green", e.name),
                 }))
             }
-            Command::SetCrc { calculation, parameters } => {
+            Command::SetHash { calculation, parameters } => {
                 let name = calculation.as_deref();
-                let what = name.map_or_else(|| "custom CRCs".to_string(), |name| format!("calculation `{name}`"));
-                state.custom_crc_set(name, parameters).map_err(|err| state_error(&what, err))?;
+                let what = name.map_or_else(|| "calculations".to_string(), |name| format!("calculation `{name}`"));
+                state.hash_parameters_set(name, parameters).map_err(|err| state_error(&what, err))?;
                 done
             }
             Command::Packet { .. }

@@ -1,13 +1,14 @@
 //! Ports, programs and the switch itself; and what is refused by name.
 
-use crate::fault::{self, Answer, Fault, crc, learn};
+use crate::fault::{self, Answer, Fault, crc, learn, toeplitz};
 use crate::learning::{Learning, SAMPLES_MAX};
 use crate::program::Program;
 use crate::service::Context;
 use crate::switch::QueueSetting;
 use crate::wire::Value;
-use abi::state::CrcParameters;
+use abi::state::{CrcParameters, HashParameters, TOEPLITZ_KEY_MAX};
 use control::Code;
+use control::entity::{CalculationEntry, Entity, UpdateKind};
 use control::schema::Schema;
 use md5::{Digest, Md5};
 use std::sync::Arc;
@@ -229,16 +230,30 @@ fn set_crc(on: &mut Context<'_>, width: u32, number: fn(&Value) -> Option<u32>) 
         reflect_in: flag(4)?,
         reflect_out: flag(5)?,
     };
-    let device = on.switch.device_id();
-    on.control(|control| control.set_custom_crc(device, name, &parameters)).map_err(|error| match error.code {
-        Code::NotFound => Fault::Coded(crc::INVALID_NAME, error.message),
-        _ => fault::coded(error, crc::WRONG_TYPE),
+    set_parameters(on, name, HashParameters::Crc(parameters), [crc::INVALID_NAME, crc::WRONG_TYPE])
+}
+
+/// Codes are those for a name that there is not, and for a calculation of another kind.
+fn set_parameters(on: &Context<'_>, name: &str, parameters: HashParameters, codes: [i32; 2]) -> Answer<Option<Value>> {
+    let entry = CalculationEntry { name: name.to_string(), parameters: Some(parameters) };
+    on.write_one(UpdateKind::Modify, Entity::Calculation(entry)).map_err(|error| match error.code {
+        Code::NotFound => Fault::Coded(codes[0], error.message),
+        _ => fault::coded(error, codes[1]),
     })?;
     Ok(None)
 }
 
-pub(crate) fn no_toeplitz(_: &mut Context<'_>) -> Answer<Option<Value>> {
-    Err(Fault::unsupported("set_toeplitz_hash_key: there is no Toeplitz hash"))
+pub(crate) fn set_toeplitz(on: &mut Context<'_>) -> Answer<Option<Value>> {
+    let (name, key) = (on.text(2)?, on.bytes(3)?);
+    let parameters = HashParameters::Toeplitz(key.to_vec());
+    if parameters.function().is_none() {
+        let message = format!(
+            "a Toeplitz key has words of 4 bytes, {TOEPLITZ_KEY_MAX} bytes at most; this one has {}",
+            key.len()
+        );
+        return Err(Fault::Coded(toeplitz::INVALID_KEY, message));
+    }
+    set_parameters(on, name, parameters, [toeplitz::INVALID_NAME, toeplitz::WRONG_TYPE])
 }
 
 /// Does something with the list that argument 2 names.

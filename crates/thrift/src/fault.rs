@@ -146,6 +146,14 @@ pub(crate) mod crc {
     pub const WRONG_TYPE: i32 = 2;
 }
 
+/// `ToeplitzHashErrorCode`.
+#[allow(missing_docs, reason = "bmv2's names")]
+pub(crate) mod toeplitz {
+    pub const INVALID_NAME: i32 = 1;
+    pub const WRONG_TYPE: i32 = 2;
+    pub const INVALID_KEY: i32 = 3;
+}
+
 /// `LearnOperationErrorCode`.
 #[allow(missing_docs, reason = "bmv2's names")]
 pub(crate) mod learn {

@@ -20,6 +20,7 @@ pub mod fuzz;
 mod handles;
 mod learning;
 mod multicast;
+mod notices;
 mod profiles;
 mod program;
 pub mod server;
@@ -30,6 +31,7 @@ mod value_sets;
 pub mod wire;
 
 pub use learning::Learning;
+pub use notices::{Ageing, PortNotices};
 pub use server::Server;
 pub use switch::{Port, QueueSetting, Record, Switch};
 

@@ -10,6 +10,7 @@
 //!
 //! Tests: below, `tests/py/test_thrift.py`.
 
+use crate::notices::Ageing;
 use crate::service::{Services, logged};
 use crate::wire::{self, Outcome};
 use std::collections::BTreeMap;
@@ -72,12 +73,21 @@ pub struct Server {
     stop: Arc<AtomicBool>,
     connections: Arc<Connections>,
     accepting: Option<JoinHandle<()>>,
+    services: Arc<Services>,
 }
 
 impl Server {
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// What tells subscribers of idle entries by the handles that its clients know.
+    ///
+    /// # Errors
+    /// If the system has no thread for it.
+    pub fn ageing(&self) -> io::Result<Ageing> {
+        Ageing::start(Arc::clone(&self.services))
     }
 
     pub(crate) fn start(
@@ -87,10 +97,10 @@ impl Server {
     ) -> io::Result<Server> {
         let address = listener.local_addr()?;
         let (stop, connections): (Arc<AtomicBool>, Arc<Connections>) = Default::default();
-        let (told, of) = (Arc::clone(&stop), Arc::clone(&connections));
-        let accept = move || accept(&listener, &services, &of, &told, limits);
+        let (told, of, to) = (Arc::clone(&stop), Arc::clone(&connections), Arc::clone(&services));
+        let accept = move || accept(&listener, &to, &of, &told, limits);
         let accepting = std::thread::Builder::new().name("thrift".to_string()).spawn(accept)?;
-        Ok(Server { address, stop, connections, accepting: Some(accepting) })
+        Ok(Server { address, stop, connections, accepting: Some(accepting), services })
     }
 }
 

@@ -196,7 +196,7 @@ const METHODS: &[Method] = &[
     reads(STANDARD, "bm_mgmt_get_info", device::info),
     changes(STANDARD, "bm_set_crc16_custom_parameters", device::set_crc16),
     changes(STANDARD, "bm_set_crc32_custom_parameters", device::set_crc32),
-    changes(STANDARD, "bm_set_toeplitz_hash_key", device::no_toeplitz),
+    changes(STANDARD, "bm_set_toeplitz_hash_key", device::set_toeplitz),
     changes(STANDARD, "bm_reset_state", device::reset),
     reads(STANDARD, "bm_get_config", device::config),
     reads(STANDARD, "bm_get_config_md5", device::config_md5),
@@ -247,6 +247,14 @@ fn method(name: &str) -> Answer<&'static Method> {
 impl Services {
     pub(crate) fn new(switch: Arc<dyn Switch>, port: u16, learning: Option<Arc<Learning>>) -> Services {
         Services { switch, port, learning, state: Mutex::default(), complaints: Complaints::default() }
+    }
+
+    /// Does something between calls.
+    pub(crate) fn with<R>(&self, f: impl FnOnce(&mut Context<'_>) -> R) -> R {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let (switch, port) = (self.switch.as_ref(), self.port);
+        let (learning, arguments) = (self.learning.as_deref(), &Value::Struct(vec![]));
+        f(&mut Context { switch, state: &mut state, port, learning, arguments })
     }
 
     /// Runs a call.

@@ -23,6 +23,8 @@ use std::sync::Arc;
 
 /// What priorities of both sides add up to.
 const PRIORITY_MAX: i32 = i32::MAX;
+/// Tables among `BmResourceType`.
+const MATCH_TABLE: i32 = 0;
 /// Bytes of a priority at the end of an entry's name.
 const PRIORITY_BYTES: usize = 4;
 const NS_PER_MS: i64 = 1_000_000;
@@ -552,6 +554,27 @@ fn read_default(on: &mut Context<'_>, table: &Table) -> Answer<Value> {
     let silent = !table.program.has_default(table.schema()) && !on.defaults_set().contains(&table.id);
     let action = action.filter(|action| !silent || !table.is_initial(action));
     Ok(table.action_entry(action.as_ref()))
+}
+
+/// Handles of entries of a table of the P4Info, and the table's id in the description.
+pub(crate) fn handles_of(on: &mut Context<'_>, id: u32, entries: &[TableEntry]) -> Answer<(i32, Vec<i32>)> {
+    let program = on.program()?;
+    let Some(schema) = program.schema.tables.get(&id) else {
+        return Err(Fault::said(format!("the program has no table {id} any more")));
+    };
+    let number = program.id_of(MATCH_TABLE, &schema.name);
+    let number = number.ok_or_else(|| Fault::said(format!("{} has no number", schema.label)))?;
+    let table = Table { program: Arc::clone(&program), id };
+    on.complete(&table)?;
+    let handles = on.handles(id);
+    let handle = |entry: &TableEntry| {
+        let name = table.name_of(entry)?;
+        match handles.known(&name) {
+            None if handles.len() < ENTRIES_MAX => handles.of(&name),
+            known => known,
+        }
+    };
+    Ok((number, entries.iter().filter_map(handle).collect()))
 }
 
 pub(crate) fn entries(on: &mut Context<'_>) -> Answer<Option<Value>> {

@@ -4,7 +4,7 @@ use super::{Cx, Role};
 use crate::model::{Action, Call, Expr, Primitive, Target};
 use base::Bits;
 use ir::{BinOp, BlockId, Fate, Intrinsic, Op, Operand, SlotId};
-use lower::simple_switch::{ASSERT_DROP, DROP_PORT};
+use lower::simple_switch::ASSERT_DROP;
 
 impl Cx<'_> {
     /// Lowers an action's body; `exit` is where a packet goes on that was told to exit.
@@ -122,7 +122,7 @@ impl Cx<'_> {
                 self.for_header(&header, |cx, header| cx.remove(header));
             }
             Primitive::MarkToDrop(header) => {
-                for (name, value) in [("egress_spec", DROP_PORT), ("mcast_grp", 0)] {
+                for (name, value) in [("egress_spec", self.switch.drop_port), ("mcast_grp", 0)] {
                     let slot = match header {
                         None => self.standard(name),
                         Some(header) => {

@@ -8,6 +8,7 @@ mod fixture;
 
 mod arrays;
 mod batches;
+mod calculations;
 mod configs;
 mod constraints;
 mod profiles;

@@ -3,15 +3,16 @@
 //! The input is a bit string, padded with zeros at the end to whole bytes, followed by the payload. The oracle has its
 //! own implementation (`interp::hash`); they share nothing.
 //!
-//! Custom CRCs are tables that the control plane publishes and packets load; while it has not, they are the plain ones.
+//! Hashes with parameters are tables that the control plane publishes and packets load; while it has not, they are as at first.
 //!
 //! Tests: `calls/tests.rs`.
 
 use abi::StateError;
-use abi::state::CrcParameters;
+use abi::state::{CrcParameters, HashParameters};
 use arc_swap::ArcSwapOption;
-use ir::{Calculation, HashAlgorithm};
+use ir::{Calculated, Calculation, HashAlgorithm};
 use std::sync::Arc;
+use xxhash_rust::xxh64::Xxh64;
 
 /// The hash of `data`, whose last byte is padded with zeros, and of `payload`. `algorithm` is a
 /// [`HashAlgorithm::code`]; `None` for the one that is a random number, and for calculations.
@@ -24,6 +25,10 @@ pub fn hash(algorithm: u32, data: &[u8], payload: &[u8]) -> Option<u64> {
     const IDENTITY: u32 = HashAlgorithm::Identity.code();
     const CSUM16: u32 = HashAlgorithm::Csum16.code();
     const XOR16: u32 = HashAlgorithm::Xor16.code();
+    const XOR32: u32 = HashAlgorithm::Xor32.code();
+    const CRC8: u32 = HashAlgorithm::Crc8.code();
+    const CRC64: u32 = HashAlgorithm::Crc64.code();
+    const XXH64: u32 = HashAlgorithm::Xxh64.code();
     Some(match algorithm {
         CRC32 | CRC32_CUSTOM => (!crc32(crc32(u32::MAX, data), payload)).into(),
         CRC16 | CRC16_CUSTOM => crc16(crc16(0, data), payload).into(),
@@ -31,75 +36,93 @@ pub fn hash(algorithm: u32, data: &[u8], payload: &[u8]) -> Option<u64> {
         IDENTITY => first_bytes(data),
         CSUM16 => (!fold(sum16(data, payload))).into(),
         XOR16 => xor16(data, payload).into(),
+        XOR32 => xor32(data, payload).into(),
+        CRC8 => crc8(data, payload).into(),
+        CRC64 => crc64(data, payload),
+        XXH64 => xxh64(data, payload),
         _ => return None,
     })
 }
 
-/// A CRC of a width, as published; nothing while it is the plain one.
+/// A function as published; nothing while it is as at first.
 #[derive(Clone, Debug)]
 struct Published {
-    width: u32,
-    crc: Arc<ArcSwapOption<CustomCrc>>,
+    function: Calculated,
+    current: Arc<ArcSwapOption<Current>>,
+}
+
+/// A function with its parameters.
+#[derive(Debug)]
+enum Current {
+    Crc(CustomCrc),
+    Toeplitz(Toeplitz),
 }
 
 impl Published {
-    fn plain(width: u32) -> Published {
-        Published { width, crc: Arc::default() }
+    fn initial(function: Calculated) -> Published {
+        Published { function, current: Arc::default() }
     }
 
-    fn parameters(&self) -> CrcParameters {
-        let plain = if self.width == 16 { CrcParameters::CRC16 } else { CrcParameters::CRC32 };
-        self.crc.load().as_ref().map_or(plain, |crc| crc.parameters)
+    fn parameters(&self) -> HashParameters {
+        match self.current.load().as_deref() {
+            Some(Current::Crc(crc)) => HashParameters::Crc(crc.parameters),
+            Some(Current::Toeplitz(toeplitz)) => HashParameters::Toeplitz(toeplitz.key.clone()),
+            None => HashParameters::initial(self.function),
+        }
     }
 
     fn of(&self, data: &[u8], payload: &[u8]) -> u64 {
-        match (self.crc.load().as_ref(), self.width) {
-            (Some(crc), _) => crc.of(data, payload).into(),
-            (None, 16) => crc16(crc16(0, data), payload).into(),
-            (None, _) => (!crc32(crc32(u32::MAX, data), payload)).into(),
+        match (self.current.load().as_deref(), self.function) {
+            (Some(Current::Crc(crc)), _) => crc.of(data, payload).into(),
+            (Some(Current::Toeplitz(toeplitz)), _) => toeplitz.of(data, payload).into(),
+            (None, Calculated::Crc16) => crc16(crc16(0, data), payload).into(),
+            (None, Calculated::Crc32) => (!crc32(crc32(u32::MAX, data), payload)).into(),
+            // A key of zeros.
+            (None, Calculated::Toeplitz) => 0,
         }
     }
 }
 
-/// The custom CRCs of a program: those of each width that have no name, and its calculations.
+/// The hashes of a program that have parameters: custom CRCs without a name, by their width, and calculations.
 #[derive(Debug)]
-pub struct CustomCrcs {
+pub struct Parametric {
     nameless: [Published; 2],
     calculations: Vec<(String, Published)>,
 }
 
-impl CustomCrcs {
-    /// Those of a program, as those of the same name and width in an `earlier` one are, now and later.
-    pub fn new(calculations: &[Calculation], earlier: Option<&CustomCrcs>) -> CustomCrcs {
+impl Parametric {
+    /// Those of a program, as those of the same name and function in an `earlier` one are, now and later.
+    pub fn new(calculations: &[Calculation], earlier: Option<&Parametric>) -> Parametric {
         let nameless = earlier.map(|earlier| earlier.nameless.clone());
-        let calculation = |Calculation { name, width }: &Calculation| {
+        let calculation = |Calculation { name, function }: &Calculation| {
             let mut known = earlier.iter().flat_map(|earlier| &earlier.calculations);
-            let same = known.find(|(other, crc)| other == name && crc.width == *width);
-            (name.clone(), same.map_or_else(|| Published::plain(*width), |(_, crc)| crc.clone()))
+            let same = known.find(|(other, published)| other == name && published.function == *function);
+            (name.clone(), same.map_or_else(|| Published::initial(*function), |(_, published)| published.clone()))
         };
-        CustomCrcs {
-            nameless: nameless.unwrap_or_else(|| [16, 32].map(Published::plain)),
+        Parametric {
+            nameless: nameless.unwrap_or_else(|| [Calculated::Crc16, Calculated::Crc32].map(Published::initial)),
             calculations: calculations.iter().map(calculation).collect(),
         }
     }
 
-    /// Publishes parameters for a calculation, or for all custom CRCs of their width.
+    /// Publishes parameters for a calculation, or for all of their function.
     ///
-    /// Errors: no such CRC; no calculation of that name.
-    pub fn set(&self, calculation: Option<&str>, parameters: &CrcParameters) -> Result<(), StateError> {
-        if !parameters.are_possible() {
-            return Err(StateError::WrongKind);
-        }
-        let crc = Arc::new(CustomCrc::new(*parameters));
+    /// Errors: no such parameters; no calculation of that name.
+    pub fn set(&self, calculation: Option<&str>, parameters: &HashParameters) -> Result<(), StateError> {
+        let function = parameters.function().ok_or(StateError::WrongKind)?;
+        let current = Arc::new(match parameters {
+            HashParameters::Crc(parameters) => Current::Crc(CustomCrc::new(*parameters)),
+            HashParameters::Toeplitz(key) => Current::Toeplitz(Toeplitz::new(key)),
+        });
         let mut named = self.calculations.iter();
         match calculation.map(|name| named.find(|(other, _)| other == name)) {
             Some(None) => return Err(StateError::NotFound),
-            Some(Some((_, published))) if published.width != parameters.width => return Err(StateError::WrongKind),
-            Some(Some((_, published))) => published.crc.store(Some(crc)),
+            Some(Some((_, published))) if published.function != function => return Err(StateError::WrongKind),
+            Some(Some((_, published))) => published.current.store(Some(current)),
             None => {
                 let all = self.nameless.iter().chain(self.calculations.iter().map(|(_, published)| published));
-                for published in all.filter(|published| published.width == parameters.width) {
-                    published.crc.store(Some(Arc::clone(&crc)));
+                for published in all.filter(|published| published.function == function) {
+                    published.current.store(Some(Arc::clone(&current)));
                 }
             }
         }
@@ -107,13 +130,13 @@ impl CustomCrcs {
     }
 
     /// All of them: those without a name first.
-    pub fn all(&self) -> Vec<(Option<String>, CrcParameters)> {
+    pub fn all(&self) -> Vec<(Option<String>, HashParameters)> {
         let nameless = self.nameless.iter().map(|published| (None, published.parameters()));
         let named = self.calculations.iter().map(|(name, published)| (Some(name.clone()), published.parameters()));
         nameless.chain(named).collect()
     }
 
-    /// The hash, if the algorithm is a custom CRC.
+    /// The hash, if the algorithm has parameters.
     pub fn hash(&self, algorithm: u32, data: &[u8], payload: &[u8]) -> Option<u64> {
         const CRC16_CUSTOM: u32 = HashAlgorithm::Crc16Custom.code();
         const CRC32_CUSTOM: u32 = HashAlgorithm::Crc32Custom.code();
@@ -123,6 +146,33 @@ impl CustomCrcs {
             _ => &self.calculations.get(algorithm.checked_sub(HashAlgorithm::CALCULATIONS)? as usize)?.1,
         };
         Some(published.of(data, payload))
+    }
+}
+
+/// The Toeplitz hash with a key, by nibbles of the data.
+#[derive(Debug)]
+struct Toeplitz {
+    key: Vec<u8>,
+    /// By the position of a byte of the data in the key: what each value of its upper and its lower nibble adds.
+    parts: Vec<[[u32; 16]; 2]>,
+}
+
+impl Toeplitz {
+    /// A key has words of four bytes.
+    fn new(key: &[u8]) -> Toeplitz {
+        // 40 bits of the key from a byte on, which are all that a byte of the data sees.
+        let window = |at: usize| (at..at + 5).fold(0u64, |bits, i| bits << 8 | u64::from(key[i % key.len()]));
+        let part = |at: usize, shift: usize, value: usize| {
+            let bits = (0..4).filter(|bit| value >> (3 - bit) & 1 == 1);
+            bits.fold(0, |sum, bit| sum ^ (window(at) >> (8 - shift - bit)) as u32)
+        };
+        let parts = (0..key.len()).map(|at| [0, 4].map(|shift| std::array::from_fn(|value| part(at, shift, value))));
+        Toeplitz { key: key.to_vec(), parts: parts.collect() }
+    }
+
+    fn of(&self, data: &[u8], payload: &[u8]) -> u32 {
+        let bytes = data.iter().chain(payload).zip(self.parts.iter().cycle());
+        bytes.fold(0, |sum, (byte, [upper, lower])| sum ^ upper[usize::from(byte >> 4)] ^ lower[usize::from(byte & 15)])
     }
 }
 
@@ -187,6 +237,40 @@ static CRC32: [[u32; 256]; 8] = {
 
 static CRC16: [u32; 256] = crc_table(CRC16_POLYNOMIAL);
 
+/// Polynomial x^8 + x^2 + x + 1, not reflected.
+static CRC8: [u8; 256] = {
+    let mut table = [0; 256];
+    let mut i = 0;
+    while i < 256 {
+        let mut remainder = i as u8;
+        let mut bit = 0;
+        while bit < 8 {
+            remainder = remainder << 1 ^ if remainder >> 7 == 1 { 0x07 } else { 0 };
+            bit += 1;
+        }
+        table[i] = remainder;
+        i += 1;
+    }
+    table
+};
+
+/// Polynomial x^64 + x^4 + x^3 + x + 1, reflected.
+static CRC64: [u64; 256] = {
+    let mut table = [0; 256];
+    let mut i = 0;
+    while i < 256 {
+        let mut remainder = i as u64;
+        let mut bit = 0;
+        while bit < 8 {
+            remainder = remainder >> 1 ^ if remainder & 1 == 1 { 0x1bu64.reverse_bits() } else { 0 };
+            bit += 1;
+        }
+        table[i] = remainder;
+        i += 1;
+    }
+    table
+};
+
 const fn crc_table(polynomial: u32) -> [u32; 256] {
     let mut table = [0; 256];
     let mut i = 0;
@@ -217,6 +301,22 @@ fn crc32(mut crc: u32, bytes: &[u8]) -> u32 {
 fn crc16(crc: u16, bytes: &[u8]) -> u16 {
     let step = |crc: u32, b: &u8| crc >> 8 ^ CRC16[((crc ^ u32::from(*b)) & 0xff) as usize];
     bytes.iter().fold(u32::from(crc), step) as u16
+}
+
+fn crc8(data: &[u8], payload: &[u8]) -> u8 {
+    data.iter().chain(payload).fold(0, |crc, byte| CRC8[usize::from(crc ^ byte)])
+}
+
+fn crc64(data: &[u8], payload: &[u8]) -> u64 {
+    let step = |crc: u64, byte: &u8| crc >> 8 ^ CRC64[((crc ^ u64::from(*byte)) & 0xff) as usize];
+    data.iter().chain(payload).fold(0, step)
+}
+
+fn xxh64(data: &[u8], payload: &[u8]) -> u64 {
+    let mut hash = Xxh64::new(0);
+    hash.update(data);
+    hash.update(payload);
+    hash.digest()
 }
 
 /// The first eight bytes as a number.
@@ -259,4 +359,9 @@ fn xor16(data: &[u8], payload: &[u8]) -> u16 {
     let mut all = 0;
     words16(data, payload, |word| all ^= word);
     all
+}
+
+fn xor32(data: &[u8], payload: &[u8]) -> u32 {
+    let bytes = data.iter().chain(payload);
+    bytes.enumerate().fold(0, |all, (at, byte)| all ^ u32::from(*byte) << (24 - at % 4 * 8))
 }

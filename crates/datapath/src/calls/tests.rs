@@ -3,15 +3,15 @@
 
 use super::{CALLS, DIGESTS_MAX, LOG_LINES_MAX, LOG_LINES_PER_SECOND, LogRecord, Messages, WorkerRuntime, hash};
 use abi::packet::PacketDesc;
-use abi::state::{CrcParameters, DigestMessage};
+use abi::state::{CrcParameters, DigestMessage, HashParameters, TOEPLITZ_KEY_MAX};
 use abi::{StateError, WorkerCtx};
 use base::Bits;
 use base::ids::ExternId;
-use ir::{BinOp, HashAlgorithm, Program};
+use ir::{BinOp, Calculated, Calculation, HashAlgorithm, Program};
 use std::ptr;
 use std::sync::Arc;
 
-const ALGORITHMS: [HashAlgorithm; 8] = [
+const ALGORITHMS: [HashAlgorithm; 12] = [
     HashAlgorithm::Crc32,
     HashAlgorithm::Crc32Custom,
     HashAlgorithm::Crc16,
@@ -20,6 +20,10 @@ const ALGORITHMS: [HashAlgorithm; 8] = [
     HashAlgorithm::Identity,
     HashAlgorithm::Csum16,
     HashAlgorithm::Xor16,
+    HashAlgorithm::Xor32,
+    HashAlgorithm::Crc8,
+    HashAlgorithm::Crc64,
+    HashAlgorithm::Xxh64,
 ];
 
 /// A worker's context on a program with one digest of 9 and 100 bits.
@@ -41,7 +45,7 @@ impl World {
             runtime: WorkerRuntime::new(
                 7,
                 vec![None],
-                Arc::new(hash::CustomCrcs::new(&[], None)),
+                Arc::new(hash::Parametric::new(&[], None)),
                 Arc::clone(&messages),
             ),
             messages,
@@ -217,40 +221,43 @@ fn custom_crcs_are_the_oracles() {
         let (reflect_in, reflect_out) = (value() % 2 == 0, value() % 2 == 0);
         let parameters = CrcParameters { width, polynomial, initial, xor_out, reflect_in, reflect_out };
         let (algorithm, slow) = match width {
-            16 => (HashAlgorithm::Crc16Custom, interp::hash::CustomCrcs { crc16: parameters, ..Default::default() }),
-            _ => (HashAlgorithm::Crc32Custom, interp::hash::CustomCrcs { crc32: parameters, ..Default::default() }),
+            16 => (HashAlgorithm::Crc16Custom, interp::hash::Parameters { crc16: parameters, ..Default::default() }),
+            _ => (HashAlgorithm::Crc32Custom, interp::hash::Parameters { crc32: parameters, ..Default::default() }),
         };
-        let fast = hash::CustomCrcs::new(&[], None);
+        let fast = hash::Parametric::new(&[], None);
         let (data, payload) = bytes.split_at(round % 60);
         let plain = hash::hash(algorithm.code(), data, payload);
         assert_eq!(fast.hash(algorithm.code(), data, payload), plain, "nothing was set");
-        fast.set(None, &parameters).expect("a CRC");
+        fast.set(None, &HashParameters::Crc(parameters)).expect("a CRC");
         let expected =
             interp::hash::hash_with(&slow, algorithm, &Bits::from_bytes_be(data.len() as u32 * 8, data), payload);
         assert_eq!(fast.hash(algorithm.code(), data, payload), expected, "{parameters:?}");
     }
     let too_wide = CrcParameters { initial: 1 << 16, ..CrcParameters::CRC16 };
-    assert_eq!(hash::CustomCrcs::new(&[], None).set(None, &too_wide), Err(StateError::WrongKind));
+    assert_eq!(hash::Parametric::new(&[], None).set(None, &HashParameters::Crc(too_wide)), Err(StateError::WrongKind));
 }
 
 #[test]
 fn calculations_have_parameters_of_their_own() {
-    let calculation = |name: &str, width| ir::Calculation { name: name.to_string(), width };
-    let crcs = hash::CustomCrcs::new(&[calculation("a", 32), calculation("b", 32), calculation("c", 16)], None);
-    let of = |crcs: &hash::CustomCrcs, id| {
+    let calculation = |name: &str, width| {
+        let function = if width == 16 { Calculated::Crc16 } else { Calculated::Crc32 };
+        ir::Calculation { name: name.to_string(), function }
+    };
+    let crcs = hash::Parametric::new(&[calculation("a", 32), calculation("b", 32), calculation("c", 16)], None);
+    let of = |crcs: &hash::Parametric, id| {
         crcs.hash(HashAlgorithm::Calculation(ir::CalculationId(id)).code(), b"12345", b"6789").expect("one of them")
     };
     assert_eq!([0, 1, 2].map(|id| of(&crcs, id)), [0xcbf4_3926, 0xcbf4_3926, 0xbb3d]);
-    let iscsi = CrcParameters { polynomial: 0x1edc_6f41, ..CrcParameters::CRC32 };
+    let iscsi = HashParameters::Crc(CrcParameters { polynomial: 0x1edc_6f41, ..CrcParameters::CRC32 });
     crcs.set(Some("b"), &iscsi).expect("it is there");
-    crcs.set(Some("c"), &CrcParameters::CCITT).expect("it is there");
+    crcs.set(Some("c"), &HashParameters::Crc(CrcParameters::CCITT)).expect("it is there");
     assert_eq!([0, 1, 2].map(|id| of(&crcs, id)), [0xcbf4_3926, 0xe306_9283, 0x29b1]);
     assert_eq!(crcs.set(Some("d"), &iscsi), Err(StateError::NotFound));
     assert_eq!(crcs.set(Some("c"), &iscsi), Err(StateError::WrongKind));
     // Another program has those of the same name and width.
-    let later = hash::CustomCrcs::new(&[calculation("c", 32), calculation("b", 32)], Some(&crcs));
+    let later = hash::Parametric::new(&[calculation("c", 32), calculation("b", 32)], Some(&crcs));
     assert_eq!([0, 1].map(|id| of(&later, id)), [0xcbf4_3926, 0xe306_9283]);
-    let copy = hash::CustomCrcs::new(&[calculation("a", 32), calculation("b", 32), calculation("c", 16)], None);
+    let copy = hash::Parametric::new(&[calculation("a", 32), calculation("b", 32), calculation("c", 16)], None);
     for (name, parameters) in crcs.all() {
         copy.set(name.as_deref(), &parameters).expect("it is there");
     }
@@ -258,4 +265,29 @@ fn calculations_have_parameters_of_their_own() {
     crcs.set(None, &iscsi).expect("all of this width");
     assert_eq!([of(&crcs, 0), of(&crcs, 2), of(&later, 1)], [0xe306_9283, 0x29b1, 0xe306_9283]);
     assert_eq!(crcs.hash(HashAlgorithm::Calculation(ir::CalculationId(3)).code(), &[], &[]), None);
+}
+
+#[test]
+fn toeplitz_is_the_oracles() {
+    let calculation = Calculation { name: "t".to_string(), function: Calculated::Toeplitz };
+    let algorithm = HashAlgorithm::Calculation(ir::CalculationId(0));
+    let bytes: Vec<u8> = (0..60u32).map(|i| (i * i * 29 + i * 5 + 3) as u8).collect();
+    let mut random = World::new().runtime;
+    let fast = hash::Parametric::new(std::slice::from_ref(&calculation), None);
+    assert_eq!(fast.hash(algorithm.code(), &bytes, &[]), Some(0), "the first key is zero");
+    for round in 0..120 {
+        let key = (0..4 * (1 + round % 11)).map(|_| random.next_random() as u8).collect();
+        let parameters = HashParameters::Toeplitz(key);
+        fast.set(Some("t"), &parameters).expect("a key");
+        assert_eq!(fast.all()[2], (Some("t".to_string()), parameters.clone()));
+        let slow = interp::hash::Parameters { calculations: vec![parameters], ..Default::default() };
+        let (data, payload) = bytes.split_at(round % 60);
+        let expected =
+            interp::hash::hash_with(&slow, algorithm, &Bits::from_bytes_be(data.len() as u32 * 8, data), payload);
+        assert_eq!(fast.hash(algorithm.code(), data, payload), expected, "round {round}");
+    }
+    for length in [0, 3, 6, TOEPLITZ_KEY_MAX + 4] {
+        assert_eq!(fast.set(Some("t"), &HashParameters::Toeplitz(vec![1; length])), Err(StateError::WrongKind));
+    }
+    assert_eq!(fast.set(Some("t"), &HashParameters::Crc(CrcParameters::CRC32)), Err(StateError::WrongKind));
 }

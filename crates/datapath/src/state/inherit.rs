@@ -15,7 +15,7 @@
 //! Threads: the control plane's. Tests: whole programs under load in `crates/sluice/src/target/tests.rs`.
 
 use super::{Cells, FastState, LoadError, Profile, TableState, lock};
-use crate::calls::hash::CustomCrcs;
+use crate::calls::hash::Parametric;
 use base::ids::{ExternId, TableId};
 use ir::{Atomicity, ExternKind, Program};
 use std::collections::{BTreeSet, HashMap};
@@ -47,7 +47,7 @@ pub(super) struct Inherited {
     pub(super) tables: HashMap<TableId, Arc<Mutex<TableState>>>,
     pub(super) externs: HashMap<ExternId, InheritedExtern>,
     pub(super) ports_down: BTreeSet<u32>,
-    pub(super) custom_crcs: Option<Arc<CustomCrcs>>,
+    pub(super) hashes: Option<Arc<Parametric>>,
 }
 
 impl FastState {
@@ -63,7 +63,7 @@ impl FastState {
                 tables: keep.tables.iter().map(table).collect(),
                 externs: keep.externs.iter().map(ext).collect(),
                 ports_down: content.ports_down.clone(),
-                custom_crcs: Some(Arc::clone(&old.custom_crcs)),
+                hashes: Some(Arc::clone(&old.hashes)),
             }
         };
         let atomicity = super::atomicity(&program, old.taken.len());

@@ -56,7 +56,7 @@ impl FastState {
             _ => None,
         };
         let meters = self.cells.iter().map(meters).collect();
-        let runtime = WorkerRuntime::new(worker, meters, Arc::clone(&self.custom_crcs), Arc::clone(&self.messages));
+        let runtime = WorkerRuntime::new(worker, meters, Arc::clone(&self.hashes), Arc::clone(&self.messages));
         let runtime = Box::into_raw(Box::new(runtime));
         let place = Arc::new(AtomicU64::new(0));
         let ctx = Box::new(WorkerCtx {

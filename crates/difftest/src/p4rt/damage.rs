@@ -50,7 +50,7 @@ pub(super) fn update(dice: &mut Dice, update: &mut Update) {
 
 fn damage_entity(dice: &mut Dice, entity: &mut Entity) {
     match entity {
-        Entity::Extern { .. } => {}
+        Entity::Extern { .. } | Entity::Calculation(_) => {}
         Entity::Table(entry) => table_entry(dice, entry),
         Entity::Member(member) => match dice.below(3) {
             0 => id(dice, &mut member.action_profile_id),

@@ -160,7 +160,7 @@ impl Model {
             return j;
         };
         match entity {
-            Entity::Extern { .. } => j.fault(Code::NotFound),
+            Entity::Extern { .. } | Entity::Calculation(_) => j.fault(Code::NotFound),
             Entity::Table(entry) => self.judge_table_entry(update.kind, entry, &mut j),
             Entity::Member(member) => self.judge_member(update.kind, member, &mut j),
             Entity::Group(group) => self.judge_group(update.kind, group, &mut j),
@@ -445,7 +445,7 @@ impl Model {
             Some(Entity::Digest(d)) => {
                 change(&mut self.digests, d.digest_id, delete, || d.config.unwrap_or_default());
             }
-            Some(Entity::Extern { .. }) | None => {}
+            Some(Entity::Extern { .. } | Entity::Calculation(_)) | None => {}
         }
     }
 

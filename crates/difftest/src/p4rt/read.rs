@@ -139,7 +139,7 @@ pub(super) fn expected(model: &Model, query: &Entity) -> Result<Vec<Entity>, Vec
             };
             found.into_iter().map(entry).collect()
         }
-        Entity::Extern { .. } => vec![],
+        Entity::Extern { .. } | Entity::Calculation(_) => vec![],
     })
 }
 

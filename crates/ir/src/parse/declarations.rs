@@ -2,7 +2,7 @@
 
 use super::lex::{Line, Tok};
 use super::{Cursor, Reader, Result, Space};
-use crate::print::{CALCULATION, EXPIRIES, HASHES, STAGE_KINDS, UNITS};
+use crate::print::{CALCULATED, CALCULATION, EXPIRIES, HASHES, STAGE_KINDS, UNITS};
 use crate::program::{
     Action, Calculation, ControllerHeader, Dynamic, EntryKind, EntryPoint, Extern, ExternKind, Field, Header,
     InstanceTypes, Intrinsic, Key, Slot, SlotKind, Table, TableAction,
@@ -179,7 +179,7 @@ fn names(c: &mut Cursor<'_>) -> Result<Vec<String>> {
 }
 
 fn calculation(c: &mut Cursor<'_>) -> Result<Calculation> {
-    Ok(Calculation { name: c.name("the calculation's name")?, width: c.number()? })
+    Ok(Calculation { name: c.name("the calculation's name")?, function: c.one_of(CALCULATED, "what is calculated")? })
 }
 
 fn named_widths(c: &mut Cursor<'_>) -> Result<Vec<(String, u32)>> {

@@ -348,6 +348,10 @@ unsafe extern "C" fn hash(
         HashAlgorithm::Identity,
         HashAlgorithm::Csum16,
         HashAlgorithm::Xor16,
+        HashAlgorithm::Xor32,
+        HashAlgorithm::Crc8,
+        HashAlgorithm::Crc64,
+        HashAlgorithm::Xxh64,
     ]
     .into_iter()
     .find(|a| a.code() == algorithm)

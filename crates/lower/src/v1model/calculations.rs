@@ -11,7 +11,7 @@
 //! Tests: `crates/lower/tests/v1model.rs`; with tools, `tests/py/test_thrift.py`.
 
 use crate::visit::{self, Node};
-use ir::{Calculation, CalculationId};
+use ir::{Calculated, Calculation, CalculationId};
 use sema::typed::{ActionId, Block, Call, Callee, Control, InstanceId, InstanceOf};
 use sema::{TypedProgram, Value};
 use std::collections::HashMap;
@@ -109,19 +109,19 @@ impl Walk<'_> {
 
     fn calls(&mut self, body: &Block, copies: u32, within: Option<InstanceId>) {
         let program = self.program;
-        let mut calls: Vec<(&Call, Option<u32>)> = Vec::new();
+        let mut calls: Vec<(&Call, Option<Calculated>)> = Vec::new();
         visit::block(body, &mut |node| {
             if let Node::Call(call) = node
                 && let Callee::ExternFunction(function) = &call.callee
                 && let Some(at) = algorithm_argument(&program.extern_functions[function.index()].name)
             {
-                calls.push((call, custom_width(program, call, at)));
+                calls.push((call, custom(program, call, at)));
             }
         });
         for (call, custom) in &calls {
-            if let Some(width) = *custom {
+            if let Some(function) = *custom {
                 let id = CalculationId::from_index(self.found.list.len());
-                self.found.list.push(Calculation { name: name(self.names), width });
+                self.found.list.push(Calculation { name: name(self.names), function });
                 self.found.by_call.insert((std::ptr::from_ref::<Call>(call).addr(), within), id);
             }
             self.names += u32::from(copies > 0);
@@ -141,15 +141,15 @@ fn algorithm_argument(function: &str) -> Option<usize> {
     }
 }
 
-/// Bits of the custom CRC that a call names.
-fn custom_width(program: &TypedProgram, call: &Call, argument: usize) -> Option<u32> {
+/// The custom CRC that a call names.
+fn custom(program: &TypedProgram, call: &Call, argument: usize) -> Option<Calculated> {
     let argument = call.args.get(argument)?;
     let (sema::Type::Enum(id), Value::Enum(member)) = (&argument.ty, argument.value.expr()?.as_const()?) else {
         return None;
     };
     match &*program.types.enums[id.index()].members.get(*member as usize)?.name {
-        "crc16_custom" => Some(16),
-        "crc32_custom" => Some(32),
+        "crc16_custom" => Some(Calculated::Crc16),
+        "crc32_custom" => Some(Calculated::Crc32),
         _ => None,
     }
 }

@@ -20,7 +20,7 @@ use crate::codes;
 use crate::context::Lowerer;
 use crate::loose::Piece;
 use crate::path::Place;
-use crate::simple_switch::{ASSERT_DROP, DROP_PORT, NO_FIELD_LIST};
+use crate::simple_switch::{ASSERT_DROP, NO_FIELD_LIST};
 use crate::tree::Tree;
 use crate::visit::{self, Node};
 use base::Bits;
@@ -447,7 +447,8 @@ impl V1Model {
     }
 
     fn mark_to_drop(&self, cx: &mut Lowerer<'_>, call: &ExternCall<'_>) {
-        for (field, value) in [("egress_spec", DROP_PORT), ("mcast_grp", 0)] {
+        let drop_port = self.state.borrow().switch.drop_port;
+        for (field, value) in [("egress_spec", drop_port), ("mcast_grp", 0)] {
             let given = call.call.args.first().and_then(|arg| {
                 let (index, _) = cx.p.types.struct_info(&arg.ty)?.field(field)?;
                 Some(call.place(0)?.plain()?.child(index))

@@ -46,7 +46,7 @@ pub fn entity(entity: pb::Entity) -> Option<to::Entity> {
     use pb::entity::Entity as E;
     use pb::packet_replication_engine_entry::Type as Replication;
     Some(match entity.entity? {
-        E::ExternEntry(e) => to::Entity::Extern { extern_type_id: e.extern_type_id, extern_id: e.extern_id },
+        E::ExternEntry(e) => super::calculation::from_entry(e),
         E::TableEntry(e) => to::Entity::Table(table_entry(e)),
         E::ActionProfileMember(e) => to::Entity::Member(to::Member {
             action_profile_id: e.action_profile_id,

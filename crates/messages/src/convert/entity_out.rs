@@ -12,6 +12,7 @@ pub fn entity_to_proto(entity: from::Entity) -> pb::Entity {
         from::Entity::Extern { extern_type_id, extern_id } => {
             E::ExternEntry(pb::ExternEntry { extern_type_id, extern_id, entry: None })
         }
+        from::Entity::Calculation(e) => E::ExternEntry(super::calculation::to_entry(e)),
         from::Entity::Table(e) => E::TableEntry(table_entry(e)),
         from::Entity::Member(m) => E::ActionProfileMember(pb::ActionProfileMember {
             action_profile_id: m.action_profile_id,

@@ -44,7 +44,12 @@ const SPECS: &[Spec<Opt>] = &[
     set(&["-o", "--output"], Takes::Value, Opt::Output, "The JSON file; of p4c, the folder for it"),
     set(&["--p4v", "--std"], Takes::Value, Opt::Standard, "The language: 16 or p4-16"),
     set(&["-b", "--target"], Takes::Value, Opt::Target, "The target: bmv2"),
-    set(&["-a", "--arch"], Takes::Value, Opt::Arch, "The architecture, which must be the program's: v1model"),
+    set(
+        &["-a", "--arch"],
+        Takes::Value,
+        Opt::Arch,
+        "The architecture, which must be the program's: v1model, psa or pna",
+    ),
     set(
         &["--p4runtime-files"],
         Takes::Value,
@@ -98,7 +103,11 @@ enum Format {
 struct Wanted {
     program: PathBuf,
     compile: CompileArgs,
+    /// What the program must be for.
+    architecture: Option<String>,
     output: Option<PathBuf>,
+    /// Where the output goes, made if it is not there: p4c's -o.
+    folder: Option<PathBuf>,
     p4info: Vec<(PathBuf, Format)>,
     preprocess: bool,
 }
@@ -137,10 +146,11 @@ fn wanted(tool: Tool, given: &Given<Opt>) -> Result<Wanted> {
         None | Some("bmv2" | "bmv2-ss-p4org") => {}
         Some(other) => bail!("there is no target {other} here: it must be bmv2"),
     }
-    match given.last(Opt::Arch) {
-        None | Some("v1model" | "psa" | "pna") => {}
+    let architecture = match given.last(Opt::Arch) {
+        None => None,
+        Some(known @ ("v1model" | "psa" | "pna")) => Some(known.to_string()),
         Some(other) => bail!("there is no architecture {other} here: it must be v1model, psa or pna"),
-    }
+    };
     let program = match given.files.as_slice() {
         [program] => PathBuf::from(program),
         [] => bail!("no program was given; --help lists options"),
@@ -169,7 +179,9 @@ fn wanted(tool: Tool, given: &Given<Opt>) -> Result<Wanted> {
         }
         (_, file) => file.map(PathBuf::from),
     };
-    Ok(Wanted { program, compile, output, p4info: p4info_files(given)?, preprocess: given.has(Opt::Preprocess) })
+    let folder = given.last(Opt::Output).filter(|_| tool == Tool::P4c).map(PathBuf::from);
+    let (p4info, preprocess) = (p4info_files(given)?, given.has(Opt::Preprocess));
+    Ok(Wanted { program, compile, architecture, output, folder, p4info, preprocess })
 }
 
 /// Codes of warnings; an empty one stands for all.
@@ -215,7 +227,14 @@ fn compile(wanted: &Wanted) -> Result<ExitCode> {
     if wanted.preprocess {
         return preprocess(wanted);
     }
+    if let Some(folder) = &wanted.folder {
+        std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    }
     let Some(compiled) = wanted.compile.compile_program(path)? else { return Ok(ExitCode::from(1)) };
+    let is_for = compiled.p4info.as_ref().map_or("", |info| info.pkg_info.arch.as_str());
+    if let Some(wanted) = wanted.architecture.as_deref().filter(|wanted| *wanted != is_for) {
+        bail!("--arch {wanted}: {} is a program for {is_for}", path.display());
+    }
     for (file, format) in &wanted.p4info {
         write(file, &p4info_bytes(&compiled, *format)?)?;
     }
@@ -290,6 +309,7 @@ mod tests {
             wanted_of(Tool::P4c, "--target bmv2 --arch v1model --std p4-16 -o out dir/x.p4 -DA -DB=2 -UA -Iinc")
                 .unwrap();
         assert_eq!(wanted.output.as_deref(), Some(Path::new("out/x.json")));
+        assert_eq!(wanted.folder.as_deref(), Some(Path::new("out")));
         assert_eq!(wanted.compile.defines, [("B".to_string(), "2".to_string())]);
         assert_eq!(wanted.compile.include_dirs, ["inc"]);
         assert_eq!(wanted_of(Tool::P4c, "x.p4").unwrap().output.as_deref(), Some(Path::new("./x.json")));

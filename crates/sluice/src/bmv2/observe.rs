@@ -11,6 +11,7 @@
 //!
 //! Tests: below, `tests/py/test_bmv2.py`.
 
+use super::switch::DROP_PORT;
 use crate::compiler::Compiler;
 use crate::live::{PacketFilter, Runs, Tracer};
 use anyhow::{Context, Result};
@@ -334,9 +335,45 @@ impl Line {
     }
 }
 
+/// Behind each state of the parser.
+fn bytes_parsed(bits: u64) -> Line {
+    Line::trace(format!("Bytes parsed: {}", bits / 8))
+}
+
+/// Where ingress wants a packet to go.
+#[derive(Default)]
+struct Wanted {
+    port: u64,
+    group: u64,
+}
+
+impl Wanted {
+    fn note(&mut self, slot: &str, new: &Bits) {
+        let of = |name: &str| slot.rsplit('.').next() == Some(name);
+        let value = new.to_u64().unwrap_or(0);
+        if of("egress_spec") {
+            self.port = value;
+        } else if of("mcast_grp") {
+            self.group = value;
+        }
+    }
+
+    fn tell(&self, drop_port: u64, lines: &mut Vec<Line>) {
+        let mut debug = |text: String| lines.push(Line::debug(text));
+        if self.group != 0 {
+            return debug("Multicast requested for packet".to_string());
+        }
+        debug(format!("Egress port is {}", self.port));
+        if self.port == drop_port {
+            debug("Dropping packet at the end of ingress".to_string());
+        }
+    }
+}
+
 /// Tells the runs of packets through one program.
 struct Narrator<'a> {
     sources: &'a SourceMap,
+    drop_port: u64,
     /// What bmv2 calls the program's blocks, by their names here.
     blocks: HashMap<&'a str, (&'static str, &'static str)>,
 }
@@ -361,7 +398,8 @@ impl<'a> Narrator<'a> {
                 blocks.extend(pipelines.map(|(name, pipeline)| (name, ("Pipeline", pipeline))));
             }
         }
-        Narrator { sources, blocks }
+        let drop_port = program.drop_port.unwrap_or(u64::from(DROP_PORT));
+        Narrator { sources, drop_port, blocks }
     }
 
     fn tell(&self, (runs, sent, dropped): &Runs, lines: &mut Vec<Line>) {
@@ -369,28 +407,40 @@ impl<'a> Narrator<'a> {
             let mut open: Option<(&str, &str)> = None;
             let mut in_state = String::new();
             let mut last_primitive = None;
-            let end = |open: &mut Option<(&str, &str)>, lines: &mut Vec<Line>| {
+            let mut parsed_bits = 0u64;
+            let mut wanted = Wanted::default();
+            let end = |open: &mut Option<(&str, &str)>, parsed_bits: u64, lines: &mut Vec<Line>| {
                 if let Some((kind, name)) = open.take() {
+                    if kind == "Parser" {
+                        lines.push(bytes_parsed(parsed_bits));
+                    }
                     lines.push(Line::debug(format!("{kind} '{name}': end")));
                 }
             };
             for step in &trace.steps {
                 match &step.event {
                     Event::Stage { name, .. } => {
-                        end(&mut open, lines);
+                        end(&mut open, parsed_bits, lines);
+                        if name == "ingress_end" {
+                            wanted.tell(self.drop_port, lines);
+                        }
                         open = self.blocks.get(name.as_str()).copied();
                         if let Some((kind, name)) = open {
                             lines.push(Line::debug(format!("{kind} '{name}': start")));
                         }
                     }
                     Event::State(name) => {
+                        if !in_state.is_empty() {
+                            lines.push(bytes_parsed(parsed_bits));
+                        }
                         in_state.clone_from(name);
                         lines.push(Line::debug(format!("Parser 'parser' entering state '{name}'")));
                     }
                     Event::Select { value, .. } if open.is_some_and(|(kind, _)| kind == "Parser") => {
                         lines.push(Line::debug(format!("Parser state '{in_state}': key is {}", plain_hex(value))));
                     }
-                    Event::Change { .. } => {
+                    Event::Change { slot, new, .. } => {
+                        wanted.note(slot, new);
                         // One statement may change several slots, and the parser's own are no primitives.
                         let primitive = self.source(step.span);
                         if last_primitive != Some(step.span) && open.is_some_and(|(kind, _)| kind == "Pipeline") {
@@ -400,10 +450,20 @@ impl<'a> Narrator<'a> {
                         }
                         last_primitive = Some(step.span);
                     }
-                    _ => self.step(step, lines),
+                    event => {
+                        match event {
+                            Event::Extract { offset, fields, .. } => {
+                                let bits: u64 = fields.iter().map(|(_, value)| u64::from(value.width())).sum();
+                                parsed_bits = offset * 8 + bits;
+                            }
+                            Event::Advance { bits } => parsed_bits += bits,
+                            _ => {}
+                        }
+                        self.step(step, lines);
+                    }
                 }
             }
-            end(&mut open, lines);
+            end(&mut open, parsed_bits, lines);
         }
         for frame in sent {
             lines.push(Line::debug(format!(

@@ -15,8 +15,8 @@ use std::process::ExitCode;
 const THRIFT_PORT: u16 = 9090;
 /// What bmv2 writes behind the name of a log file, also if it ends so.
 const LOG_ENDING: &str = ".txt";
-/// The port that means «drop» in v1model.
-const DROP_PORT: u32 = 511;
+/// The largest port of v1model's 9 bits, which means «drop» unless --drop-port says otherwise.
+pub(super) const DROP_PORT: u32 = 511;
 /// The newest version of bmv2's JSON that is read.
 const JSON_VERSION: &str = "2.24";
 
@@ -34,6 +34,7 @@ enum Opt {
     Pcap,
     ThriftPort,
     Notifications,
+    RestoreState,
     PacketData,
     Grpc,
     GrpcSsl,
@@ -46,7 +47,9 @@ enum Opt {
     Queues,
 }
 
-const NANOMSG: &str = "there are no nanomsg sockets; `sluice trace` and --log-console show packets";
+const NO_EVENTS: &str = "there is no event logger; `sluice trace` and --log-console show packets";
+
+const NO_DEBUGGER: &str = "there is no debugger; `sluice trace` shows each step of a packet";
 
 /// What all switches of bmv2 take.
 const SPECS: &[Spec<Opt>] = &[
@@ -89,22 +92,25 @@ const SPECS: &[Spec<Opt>] = &[
         "the file of --log-file grows; logrotate can take its copy",
     ),
     ignored(&["--max-port-count"], Takes::Value, ""),
-    ignored(&["--nanolog"], Takes::Value, NANOMSG),
+    ignored(&["--nanolog"], Takes::Value, NO_EVENTS),
     ignored(&["--ret-zero-on-invalid-hdr-read"], Takes::Nothing, ""),
     refused(&["--warn-on-invalid-hdr-read"], Takes::Nothing, "`sluice check` warns of such reads"),
     set(
         &["--notifications-addr"],
         Takes::Value,
         Opt::Notifications,
-        "Where digest messages are sent; simple_switch sends them at ipc:///tmp/bmv2-DEVICE-notifications.ipc by default",
+        "Where digests, idle entries and changes of ports are told; simple_switch does at ipc:///tmp/bmv2-DEVICE-notifications.ipc by \
+         default",
     ),
-    refused(&["--packet-in", "--debugger-addr"], Takes::Value, NANOMSG),
-    refused(&["--debugger"], Takes::Nothing, "there is no debugger; `sluice trace` shows each step of a packet"),
-    refused(
+    set(
         &["--restore-state"],
         Takes::Value,
-        "its files are bmv2's own; `sluice run --state DIR` keeps what controllers wrote",
+        Opt::RestoreState,
+        "Begin with the state that `serialize_state` of simple_switch_CLI wrote; bmv2's own files are not read",
     ),
+    refused(&["--packet-in"], Takes::Value, "packets come from interfaces, or from files by `-i NUMBER@pcap:IN,OUT`"),
+    refused(&["--debugger-addr"], Takes::Value, NO_DEBUGGER),
+    refused(&["--debugger"], Takes::Nothing, NO_DEBUGGER),
     refused(&["--use-files"], Takes::Value, "give ports files by `-i NUMBER@pcap:IN,OUT`"),
 ];
 
@@ -122,7 +128,7 @@ const TARGET_SPECS: &[Spec<Opt>] = &[
         "Only clients with a certificate are let in",
     ),
     set(&["--cpu-port"], Takes::Value, Opt::CpuPort, "The port number that stands for the controller"),
-    set(&["--drop-port"], Takes::Value, Opt::DropPort, "The port number that means «drop»: 511"),
+    set(&["--drop-port"], Takes::Value, Opt::DropPort, "The port number that means «drop», 511 by default"),
     set(&["--priority-queues"], Takes::Value, Opt::Queues, "Queues of each port, in strict priority; 1 by default"),
     ignored(&["--enable-swap"], Takes::Nothing, ""),
     refused(
@@ -213,6 +219,11 @@ fn translate(tool: Tool, given: &Given<Opt>, target: &Given<Opt>) -> Result<Vec<
     if let Some(address) = given.last(Opt::Notifications).map(str::to_string).or(usual) {
         add("--notifications", &address);
     }
+    if let Some(file) = given.last(Opt::RestoreState) {
+        ensure!(!given.has(Opt::NoP4), "--restore-state: without a program there is no state to restore");
+        check_state(file)?;
+        add("--entries", file);
+    }
     let thrift: Option<u16> = number(given, Opt::ThriftPort, "--thrift-port")?;
     let thrift = thrift.unwrap_or(THRIFT_PORT);
     add("--thrift", &format!("127.0.0.1:{thrift}"));
@@ -222,7 +233,11 @@ fn translate(tool: Tool, given: &Given<Opt>, target: &Given<Opt>) -> Result<Vec<
         add("--cpu-port", &port.to_string());
     }
     if let Some(port) = number::<u32>(target, Opt::DropPort, "--drop-port")? {
-        ensure!(port == DROP_PORT, "--drop-port: «drop» is port {DROP_PORT} in v1model, and no other can be");
+        ensure!(
+            (1..=DROP_PORT).contains(&port),
+            "--drop-port: a port has 9 bits in v1model, and 0 is what a program does not set"
+        );
+        add("--drop-port", &port.to_string());
     }
     if let Some(queues) = number::<u32>(target, Opt::Queues, "--priority-queues")? {
         ensure!((1..=64).contains(&queues), "--priority-queues: a port has 1 to 64 queues");
@@ -236,6 +251,20 @@ fn translate(tool: Tool, given: &Given<Opt>, target: &Given<Opt>) -> Result<Vec<
         line.extend(given.files.first().cloned());
     }
     Ok(line)
+}
+
+/// What bmv2's own files of state begin with.
+const STATE_OF_BMV2: &str = "06062016_";
+
+/// Whether a file can be what `serialize_state` wrote here.
+fn check_state(file: &str) -> Result<()> {
+    let text = std::fs::read_to_string(file).with_context(|| format!("--restore-state: cannot read {file}"))?;
+    ensure!(
+        !text.starts_with(STATE_OF_BMV2),
+        "--restore-state: {file} is bmv2's own, in the order of its memory; what `serialize_state` of simple_switch_CLI writes of this \
+         switch can be read"
+    );
+    Ok(())
 }
 
 /// Where P4Runtime listens, and the admin socket.
@@ -384,17 +413,34 @@ mod tests {
     }
 
     #[test]
+    fn state_of_this_switch_is_restored() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            path.display().to_string()
+        };
+        let ours = write("ours", "set MyIngress.t a:1 NoAction()\n");
+        let line = run_line(Tool::SimpleSwitch, &format!("a.json --restore-state {ours}")).unwrap();
+        assert!(line.contains(&format!("--entries={ours}")), "{line}");
+        let theirs = write("theirs", "06062016_0\n0123456789abcdef\nMyIngress.t\n__NULL__\n0\n");
+        let error = run_line(Tool::SimpleSwitch, &format!("a.json --restore-state {theirs}")).unwrap_err().to_string();
+        assert!(error.contains("is bmv2's own"), "{error}");
+    }
+
+    #[test]
     fn what_cannot_be_done_is_said() {
         for (line, said) in [
             ("", "no program was given"),
             ("a.json b.json", "one program is run, and b.json"),
             ("a.json --debugger", "--debugger is not supported"),
-            ("a.json --restore-state x", "--restore-state is not supported"),
+            ("a.json --restore-state /none", "--restore-state: cannot read /none"),
+            ("--no-p4 --restore-state /none", "--restore-state: without a program"),
             ("a.json --packet-in x", "--packet-in is not supported"),
             ("a.json --device-id x", "--device-id: x is no such number"),
             ("a.json --log-level loud", "--log-level: loud"),
             ("a.json --log-console --log-file f", "--log-console and --log-file"),
-            ("a.json -- --drop-port 510", "--drop-port: «drop» is port 511"),
+            ("a.json -- --drop-port 512", "--drop-port: a port has 9 bits"),
             ("a.json -- --cpu-port 0", "--cpu-port: 0"),
             ("a.json -- --dp-grpc-server-addr x", "--dp-grpc-server-addr is not supported"),
         ] {

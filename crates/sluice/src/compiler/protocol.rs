@@ -50,6 +50,7 @@ pub struct Request {
     deny_all: bool,
     /// Behaviour is bmv2's.
     bmv2: bool,
+    drop_port: Option<u64>,
     /// Passes that do not run.
     without: Vec<String>,
     verify: bool,
@@ -60,7 +61,7 @@ pub struct Request {
 
 impl Request {
     pub fn new(source: Source, options: &Options, wants: Wants, limits: Option<Limits>) -> Request {
-        let Options { include_dirs, defines, opt, warnings, bmv2 } = options.clone();
+        let Options { include_dirs, defines, opt, warnings, bmv2, drop_port } = options.clone();
         let Warnings { silent, denied, deny_all } = warnings;
         Request {
             source,
@@ -70,6 +71,7 @@ impl Request {
             denied,
             deny_all,
             bmv2,
+            drop_port,
             without: opt.disabled.into_iter().collect(),
             verify: opt.verify,
             wants,
@@ -85,6 +87,7 @@ impl Request {
             opt: opt::Options { disabled: self.without.iter().cloned().collect(), verify: self.verify },
             warnings: Warnings { silent: self.silent.clone(), denied: self.denied.clone(), deny_all: self.deny_all },
             bmv2: self.bmv2,
+            drop_port: self.drop_port,
         }
     }
 

@@ -43,6 +43,7 @@ fn requests_keep_all_options() {
         opt: opt::Options { disabled: ["const_prop".to_string()].into(), verify: true },
         warnings: frontend::Warnings { silent: vec!["W0503".into()], denied: vec!["W0601".into()], deny_all: false },
         bmv2: true,
+        drop_port: Some(500),
     };
     let source = Source::Text { name: "x.p4".into(), text: "text".into() };
     let limits = Limits { memory_bytes: 1 << 30, time: Duration::from_secs(7) };

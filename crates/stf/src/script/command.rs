@@ -1,6 +1,6 @@
 //! Commands of scripts, as values.
 
-use abi::state::CrcParameters;
+use abi::state::HashParameters;
 use std::fmt;
 
 /// A command with its line number, from 1.
@@ -269,10 +269,10 @@ pub enum Command {
         comparison: String,
         value: u64,
     },
-    SetCrc {
+    SetHash {
         /// Of which calculation; all without a name.
         calculation: Option<String>,
-        parameters: CrcParameters,
+        parameters: HashParameters,
     },
 }
 

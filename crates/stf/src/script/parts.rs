@@ -3,7 +3,7 @@
 //! Tests: `script/tests.rs`, by whole lines.
 
 use super::command::*;
-use abi::state::CrcParameters;
+use abi::state::{CrcParameters, HashParameters, TOEPLITZ_KEY_MAX};
 
 /// The first place of a character outside of quotes that a test accepts.
 pub(super) fn outside_quotes(text: &str, accept: impl Fn(char) -> bool) -> Option<usize> {
@@ -371,7 +371,20 @@ pub(super) fn set_crc(width: u32, words: &[&str]) -> Result<Command, String> {
         [name, rest @ ..] if rest.len() == 5 => (Some(self::name(name)?), rest),
         all => (None, all),
     };
-    Ok(Command::SetCrc { calculation, parameters: crc_parameters(width, words)? })
+    Ok(Command::SetHash { calculation, parameters: HashParameters::Crc(crc_parameters(width, words)?) })
+}
+
+pub(super) fn set_toeplitz_key(words: &[&str]) -> Result<Command, String> {
+    let (calculation, key) = match words {
+        [calculation, key] => (Some(name(calculation)?), key),
+        [key] => (None, key),
+        _ => return Err("`set_toeplitz_key` needs [CALCULATION] KEY".to_string()),
+    };
+    let digits = key.strip_prefix("0x").unwrap_or(key);
+    let wrong = || format!("`{key}` is no key: words of 8 hexadecimal digits, {TOEPLITZ_KEY_MAX} bytes at most");
+    let parameters = HashParameters::Toeplitz(hex::decode(digits).map_err(|_| wrong())?);
+    parameters.function().ok_or_else(wrong)?;
+    Ok(Command::SetHash { calculation, parameters })
 }
 
 fn crc_parameters(width: u32, words: &[&str]) -> Result<CrcParameters, String> {

@@ -1,7 +1,7 @@
 # The two set-up commands of the README are `make demo` and `make test`. Everything else is for developers.
 # Both install what is missing first (Debian packages, Python packages in .venv) and say what to do if they cannot.
 
-.PHONY: demo test build setup clean bench bench-memory bench-ports bench-cycles bench-swaps bench-bmv2 trust fuzz packages deb tarball
+.PHONY: demo test build setup clean bench bench-memory bench-ports bench-cycles bench-swaps bench-bmv2 bench-openflow trust fuzz packages deb tarball
 
 CARGO ?= cargo
 
@@ -57,6 +57,11 @@ deb:
 
 tarball: setup
 	@scripts/package tarball
+
+# Flow mods by the million through a bridge's socket while packets run: BENCH_OPENFLOW='--flows 100000'.
+bench-openflow: setup
+	$(CARGO) build --release --bin sluice
+	.venv/bin/python bench/openflow/flow_mods.py $(BENCH_OPENFLOW)
 
 # What the switch must bear, with bounds: restarts, kills, guests, updates, floods. TRUST='--quick restart,kills' takes some; hours without.
 # The results go into docs/trust.md. As root.

@@ -16,6 +16,7 @@ use datapath::executor::Executor;
 use datapath::timing::ticks;
 use datapath::{EngineKind, Pipeline};
 use pktio::{HeapPool, Packet, Pool, free_bulk};
+use std::time::{Duration, Instant};
 
 /// Ports have smaller numbers.
 const PORTS: u32 = 32;
@@ -70,6 +71,8 @@ pub struct Subject {
     burst: Vec<Packet>,
     buffers: Buffers,
     now_us: u64,
+    /// Batches have the time that has passed since then; without it, each is one microsecond after the one before.
+    begin: Option<Instant>,
 }
 
 impl Subject {
@@ -103,7 +106,14 @@ impl Subject {
             pool: HeapPool::new(BATCH_MAX * (copies + 2)),
             burst: Vec::new(),
             now_us: 1,
+            begin: None,
         }
+    }
+
+    /// Batches have the true time from now on: for what goes by time that passes, as flow caches do.
+    pub fn in_real_time(mut self) -> Subject {
+        self.begin = Some(Instant::now());
+        self
     }
 
     /// What runs.
@@ -138,7 +148,10 @@ impl Subject {
         for (k, packet) in self.burst.iter_mut().enumerate() {
             packet.set_data(frames.get(at + k).1).expect("frames of the generators fit a buffer");
         }
-        self.now_us += 1;
+        self.now_us = match self.begin {
+            Some(begin) => 1 + begin.elapsed().as_micros() as u64,
+            None => self.now_us + 1,
+        };
         let start = ticks();
         self.engine.set_work(WORK_MAX);
         self.engine.receive(self.executor.as_mut(), &mut self.burst, port, self.now_us, &mut self.buffers);
@@ -162,6 +175,15 @@ impl Subject {
     fn clear(&mut self) {
         self.buffers.out.iter_mut().for_each(free_bulk);
         free_bulk(&mut self.buffers.dropped);
+    }
+
+    /// Plays a batch from `at` on, and what the engine does between batches; how many packets, and how long that took.
+    pub fn play(&mut self, frames: &Frames, at: usize, batch: usize) -> (usize, Duration) {
+        let begin = Instant::now();
+        let count = self.run(frames, at, batch).1;
+        let took = begin.elapsed();
+        self.clear();
+        (count, took)
     }
 
     /// Plays all frames; how many were dropped.
@@ -245,14 +267,23 @@ fn compare(
 
 /// The subjects' turns on the same frames, under the lock.
 pub fn timed<const N: usize>(subjects: &mut [Subject; N], frames: &Frames, settings: &Settings) -> Result<[Series; N]> {
+    timed_each(subjects, [frames; N], settings)
+}
+
+/// The subjects' turns, each on its own frames, as long as the first one's need; under the lock.
+pub fn timed_each<const N: usize>(
+    subjects: &mut [Subject; N],
+    frames: [&Frames; N],
+    settings: &Settings,
+) -> Result<[Series; N]> {
     let plan = match settings.quick {
         true => Plan { batch: settings.batch, rounds: 2, warm: 64, count: 256 },
-        false => Plan::for_frames(frames.len(), settings.batch, settings.rounds),
+        false => Plan::for_frames(frames[0].len(), settings.batch, settings.rounds),
     };
     let mut series = subjects.each_ref().map(|s| Series { name: s.name.to_string(), rounds: Vec::new() });
     with_lock(settings, || {
         for _ in 0..plan.rounds {
-            for (subject, series) in subjects.iter_mut().zip(&mut series) {
+            for ((subject, frames), series) in subjects.iter_mut().zip(frames).zip(&mut series) {
                 series.rounds.push(subject.turn(frames, plan));
             }
         }

@@ -14,6 +14,7 @@
 //! | [`growth`] | curves: flows, entries, rules, tables, headers, fields; some over [`generated`] programs |
 //! | [`cached`] | P4 tables and their flow cache, beside the same without |
 //! | [`openflow`] | OpenFlow tables and their flow cache, beside compiled P4 |
+//! | [`unrest`] | OpenFlow tables that change, and hostile packets |
 //! | [`passes`] | each pass alone, and left out |
 //! | [`updates`] | inserting, memory, compiling again |
 //! | [`report`] | terminal, CSV, SVG; [`plot`] draws bars, [`sheet`] reads what was written |
@@ -49,6 +50,7 @@ pub mod rows;
 pub mod sheet;
 pub mod source;
 pub mod subject;
+pub mod unrest;
 pub mod updates;
 pub mod workers;
 pub mod workload;

@@ -6,7 +6,7 @@ use bench::report::{Figures, Report, Run};
 use bench::rows::{self, Settings, WORKS, Work};
 use bench::subject::Options;
 use bench::workload::{Flows, Workload, heavy_hitter, l2l3acl, pins, stateful_firewall};
-use bench::{cached, copies, examples, growth, openflow, parts, passes, ports, updates, workers};
+use bench::{cached, copies, examples, growth, openflow, parts, passes, ports, unrest, updates, workers};
 use clap::{Parser, Subcommand};
 use datapath::{Specialise, Without};
 use std::path::PathBuf;
@@ -112,6 +112,8 @@ enum Item {
     Cached(&'static cached::Cached),
     /// OpenFlow tables.
     OpenFlow(&'static openflow::OpenFlow),
+    /// The same under attack.
+    Attack,
     /// Cycles by part.
     Parts,
     /// A program by each way through its code.
@@ -179,6 +181,9 @@ impl Item {
         all.extend(examples::ALL.iter().map(Item::Examples));
         all.extend(cached::ALL.iter().map(Item::Cached));
         all.extend(openflow::ALL.iter().map(Item::OpenFlow));
+        all.push(Item::Attack);
+        let revalidation = "200,000 OpenFlow megaflows after a change that they all depend on";
+        all.push(Item::Updates("openflow-revalidation", revalidation, unrest::revalidation));
         all.push(Item::Parts);
         let large = ["strategies-l2l3acl-1k", "strategies-l2l3acl-100k", "strategies-l2l3acl-1m", "strategies-l2-100k"];
         all.extend(large.map(Item::Strategies));
@@ -207,6 +212,7 @@ impl Item {
             Item::Examples(row) => row.name,
             Item::Cached(row) => row.name,
             Item::OpenFlow(row) => row.name,
+            Item::Attack => "openflow-attack",
             Item::Parts => "parts",
             Item::Updates(name, ..) => name,
             Item::Growth(growth) => growth.name,
@@ -224,6 +230,7 @@ impl Item {
             Item::Examples(row) => row.title(),
             Item::Cached(row) => row.title.to_string(),
             Item::OpenFlow(row) => row.title.to_string(),
+            Item::Attack => "OpenFlow access list, tuple space explosion by 1 % of the packets".to_string(),
             Item::Parts => "parts of l2l3acl, 1k entries, 64 flows".to_string(),
             Item::Passes(name) => format!("optimisations, each alone and left out: {}", passes_work(name).title),
             Item::Strategies(name) => format!("strategies: {}", work_of("strategies-", name).title),
@@ -273,6 +280,7 @@ impl Item {
             Item::Examples(row) => examples::run(row, settings)?,
             Item::Cached(row) => cached::run(row, settings)?,
             Item::OpenFlow(row) => openflow::run(row, settings)?,
+            Item::Attack => unrest::attack(&title, settings)?,
             Item::Parts => parts::run(&title, &of(1000, 64), settings)?,
             Item::Strategies(name) => {
                 rows::strategies(&title, &(work_of("strategies-", name).workload)(args.quick), settings)?

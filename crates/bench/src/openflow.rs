@@ -15,6 +15,7 @@ use crate::source::Source;
 use crate::workload::{Workload, l2l3acl};
 use crate::{copies, prefixes, subject};
 use anyhow::{Context, Result, anyhow, ensure};
+use bridge::processor::CacheStats;
 use bridge::{Bridge, BridgeOptions, Origin};
 use datapath::{CacheUse, EngineKind};
 use openflow::action::{HeaderAction, port};
@@ -22,6 +23,7 @@ use openflow::message::{FlowCommand, FlowMod, GROUP_ANY, Port, PortStats, Queue,
 use openflow::{Action, Instructions, Match};
 use random::Random;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// Ports are 1 to this.
 const PORTS: u32 = 24;
@@ -29,7 +31,9 @@ const PORTS: u32 = 24;
 const ORACLE: usize = 2048;
 /// Frames of rows whose every packet is a new flow: more than a cache holds.
 const FRESH: usize = 100_000;
-const IPV4: u128 = 0x800;
+/// For so long at most a cache learns before a row is timed: traces have an eighth of the time.
+const WARM: Duration = Duration::from_secs(60);
+pub(crate) const IPV4: u128 = 0x800;
 
 /// What is measured.
 #[derive(Clone, Copy)]
@@ -146,7 +150,7 @@ impl bridge::Host for Alone {
 }
 
 /// What flows are made with.
-struct Tables<'a>(&'a Bridge);
+pub(crate) struct Tables<'a>(pub(crate) &'a Bridge);
 
 impl Tables<'_> {
     fn add_term(&self, matching: &mut Match, name: &str, value: u128, mask: u128) -> Result<()> {
@@ -160,7 +164,7 @@ impl Tables<'_> {
     }
 
     /// These fields, whole.
-    fn exact(&self, terms: &[(&str, u128)]) -> Result<Match> {
+    pub(crate) fn exact(&self, terms: &[(&str, u128)]) -> Result<Match> {
         let mut matching = Match::any();
         terms.iter().try_for_each(|(name, value)| self.add_term(&mut matching, name, *value, u128::MAX))?;
         Ok(matching)
@@ -172,8 +176,13 @@ impl Tables<'_> {
         Ok(Action::SetField { field, value, mask: fields.get(field).full() })
     }
 
+    /// Adds a flow that drops.
+    pub(crate) fn add_match(&self, at: (u8, u16), matching: Match) -> Result<()> {
+        self.add(at, matching, Vec::new(), None)
+    }
+
     /// Adds a flow; without actions and a next table it drops.
-    fn add(
+    pub(crate) fn add(
         &self,
         (table, priority): (u8, u16),
         matching: Match,
@@ -201,61 +210,96 @@ impl Tables<'_> {
     }
 }
 
-fn output(port: u32) -> Action {
+pub(crate) fn output(port: u32) -> Action {
     Action::Output { port, max_len: 0 }
 }
 
 /// Adds the flows of a row.
-type Fill<'a> = &'a dyn Fn(&Tables<'_>) -> Result<()>;
+pub(crate) type Fill<'a> = &'a dyn Fn(&Tables<'_>) -> Result<()>;
 
 /// A bridge with flows.
-fn switch(
+pub(crate) struct Switch {
+    pub(crate) bridge: Arc<Bridge>,
+    pub(crate) flows: Arc<bridge::processor::Pipeline>,
+    pub(crate) subject: Subject,
+}
+
+impl Switch {
+    /// What its cache has counted so far.
+    pub(crate) fn stats(&mut self, frames: &Frames, batch: usize) -> CacheStats {
+        self.flows.request_counts();
+        self.subject.play(frames, 0, batch);
+        self.flows.stats().first().map(|(_, stats)| *stats).unwrap_or_default()
+    }
+
+    /// Plays all frames again and again until the cache learns nothing more.
+    pub(crate) fn warm(&mut self, frames: &Frames, settings: &Settings) {
+        let begin = Instant::now();
+        let longest = if settings.quick { Duration::from_millis(100) } else { WARM };
+        let mut before = self.stats(frames, settings.batch);
+        while begin.elapsed() < longest {
+            let mut at = 0;
+            while at < frames.len() {
+                at += self.subject.play(frames, at, settings.batch).0;
+            }
+            let after = self.stats(frames, settings.batch);
+            if (after.traces, after.misses) == (before.traces, before.misses) && begin.elapsed() > longest / 50 {
+                break;
+            }
+            before = after;
+        }
+    }
+}
+
+/// A bridge with flows.
+pub(crate) fn switch(
     name: &'static str,
     kind: EngineKind,
     use_: CacheUse,
     fill: Fill<'_>,
     settings: &Settings,
-) -> Result<Subject> {
+) -> Result<Switch> {
     let program = subject::compile(&Source::Text(bridge::PROTOCOLS.to_string()), &settings.options)?;
     let bridge = Bridge::new(&program, Arc::new(Alone), BridgeOptions::default()).map_err(|why| anyhow!("{why}"))?;
     (1..=PORTS).for_each(|number| bridge.put_port(Port { number, ..Port::default() }));
     fill(&Tables(&bridge))?;
-    let control = Arc::new(bridge) as Arc<dyn bridge::translate::Control>;
+    let bridge = Arc::new(bridge);
+    let control = Arc::clone(&bridge) as Arc<dyn bridge::translate::Control>;
     let flows = bridge::processor::Pipeline::new(control, &program).map_err(|why| anyhow!("{why}"))?;
     flows.set_use(use_);
-    let pipeline = datapath::load_bridge(program, kind, 1, &settings.options.code, flows)?;
-    Ok(Subject::of_pipeline(name, pipeline, 1))
+    let tables = Arc::clone(&flows) as Arc<dyn abi::flows::FlowTables>;
+    let pipeline = datapath::load_bridge(program, kind, 1, &settings.options.code, tables)?;
+    Ok(Switch { bridge, flows, subject: Subject::of_pipeline(name, pipeline, 1).in_real_time() })
 }
 
 /// The bridge with its cache, held against the interpreter without one, before it is compiled again and after.
-fn compared(
-    row: &OpenFlow,
+pub(crate) fn compared(
+    title: &str,
     use_: CacheUse,
     fill: Fill<'_>,
     frames: &[&Frames],
     settings: &Settings,
-) -> Result<(Subject, [u64; 3])> {
-    let mut both = [
-        switch("OpenFlow", EngineKind::Machine, use_, fill, settings)?,
-        switch("interpreter", EngineKind::Interpreter, CacheUse::Never, fill, settings)?,
-    ];
+) -> Result<(Switch, [u64; 3])> {
+    let machine = switch("OpenFlow", EngineKind::Machine, use_, fill, settings)?;
+    let interpreter = switch("interpreter", EngineKind::Interpreter, CacheUse::Never, fill, settings)?;
+    let mut both = [machine.subject, interpreter.subject];
     let mut fates = [0; 3];
     for turn in 0..2 {
         for some in frames {
-            let [sent, dropped] = engine::compared(row.title, &mut both, some, settings.batch)?;
+            let [sent, dropped] = engine::compared(title, &mut both, some, settings.batch)?;
             fates = [fates[0] + sent, fates[1] + dropped, fates[2] + some.len() as u64];
         }
         if turn == 0 {
             both[0].settle(settings);
         }
     }
-    ensure!(fates[0] > 0, "{}: every packet was dropped", row.title);
-    let [machine, _] = both;
-    Ok((machine, fates))
+    ensure!(fates[0] > 0, "{title}: every packet was dropped");
+    let [subject, _] = both;
+    Ok((Switch { bridge: machine.bridge, flows: machine.flows, subject }, fates))
 }
 
 /// Frames as whole batches by each port in turn. The last batch of a port begins again with its first frames.
-fn bursts(frames: &Frames, batch: usize) -> Frames {
+pub(crate) fn bursts(frames: &Frames, batch: usize) -> Frames {
     let mut by_port: Vec<Vec<usize>> = Vec::new();
     for i in 0..frames.len() {
         let port = frames.get(i).0 as usize;
@@ -504,18 +548,20 @@ pub fn run(row: &OpenFlow, settings: &Settings) -> Result<Row> {
         What::L2l3acl(flows) => l2l3acl_row(row, flows, settings),
         What::Ternary(flows) => {
             let frames = bursts(&tuples(if settings.quick { flows.min(500) } else { flows }), settings.batch);
-            let (cached, fates) =
-                compared(row, CacheUse::Always, &ternary_flows, &[&first(&frames, ORACLE)], settings)?;
+            let (mut cached, fates) =
+                compared(row.title, CacheUse::Always, &ternary_flows, &[&first(&frames, ORACLE)], settings)?;
+            cached.warm(&frames, settings);
             let without = switch("without the cache", EngineKind::Machine, CacheUse::Never, &ternary_flows, settings)?;
-            beside(row, [cached, without], &frames, fates, settings)
+            beside(row, [cached.subject, without.subject], &frames, fates, settings)
         }
         What::Fresh => {
             let frames = bursts(&tuples(if settings.quick { 500 } else { FRESH }), settings.batch);
             let few = first(&frames, ORACLE);
-            let (auto, fates) = compared(row, CacheUse::Auto, &ternary_flows, &[&few], settings)?;
-            let (always, _) = compared(row, CacheUse::Always, &ternary_flows, &[&few], settings)?;
-            let (never, _) = compared(row, CacheUse::Never, &ternary_flows, &[&few], settings)?;
-            let named = |name, mut subject: Subject| {
+            let (auto, fates) = compared(row.title, CacheUse::Auto, &ternary_flows, &[&few], settings)?;
+            let (always, _) = compared(row.title, CacheUse::Always, &ternary_flows, &[&few], settings)?;
+            let (never, _) = compared(row.title, CacheUse::Never, &ternary_flows, &[&few], settings)?;
+            let named = |name, switch: Switch| {
+                let mut subject = switch.subject;
                 subject.name = name;
                 subject
             };
@@ -533,14 +579,16 @@ pub fn run(row: &OpenFlow, settings: &Settings) -> Result<Row> {
             let frames = bursts(&tuples(64), settings.batch);
             let fill =
                 |tables: &Tables<'_>| tables.add((0, 1), tables.exact(&[("in_port", 1)])?, vec![output(2)], None);
-            let (openflow, fates) = compared(row, CacheUse::Always, &fill, &[&frames], settings)?;
-            beside(row, [openflow, to_a_port(settings)?], &frames, fates, settings)
+            let (mut openflow, fates) = compared(row.title, CacheUse::Always, &fill, &[&frames], settings)?;
+            openflow.warm(&frames, settings);
+            beside(row, [openflow.subject, to_a_port(settings)?], &frames, fates, settings)
         }
         What::Normal => {
             let frames = bursts(&stations(64), settings.batch);
             let fill = |tables: &Tables<'_>| tables.add((0, 0), Match::any(), vec![output(port::NORMAL)], None);
-            let (openflow, fates) = compared(row, CacheUse::Always, &fill, &[&frames], settings)?;
-            beside(row, [openflow, to_a_port(settings)?], &frames, fates, settings)
+            let (mut openflow, fates) = compared(row.title, CacheUse::Always, &fill, &[&frames], settings)?;
+            openflow.warm(&frames, settings);
+            beside(row, [openflow.subject, to_a_port(settings)?], &frames, fates, settings)
         }
     }
 }
@@ -561,12 +609,14 @@ fn l2l3acl_row(row: &OpenFlow, flows: usize, settings: &Settings) -> Result<Row>
     let fill = |tables: &Tables<'_>| l2l3acl_flows(&workload, tables);
     let frames = bursts(&workload.frames, settings.batch);
     let odd = first(&workload.odd, if settings.quick { 200 } else { ORACLE });
-    let (openflow, fates) = compared(row, CacheUse::Always, &fill, &[&first(&frames, ORACLE), &odd], settings)?;
+    let (mut openflow, fates) =
+        compared(row.title, CacheUse::Always, &fill, &[&first(&frames, ORACLE), &odd], settings)?;
     let prepare =
         |pipeline: &datapath::Pipeline| subject::insert_all(&workload, pipeline.program(), pipeline.state().as_ref());
     let p4 = Subject::new("P4", &workload.source, EngineKind::Machine, 1, &prepare, settings)?;
     p4.settle(settings);
-    let mut both = [openflow, p4];
+    openflow.warm(&frames, settings);
+    let mut both = [openflow.subject, p4];
     let [sent, dropped] = engine::compared_outputs(row.title, &mut both, &frames, settings.batch)?;
     let fates = [fates[0] + sent, fates[1] + dropped, fates[2] + frames.len() as u64];
     beside(row, both, &frames, fates, settings)

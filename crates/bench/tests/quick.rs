@@ -4,7 +4,7 @@ use bench::report::{Figures, Report, Run};
 use bench::rows::{self, Settings, WORKS};
 use bench::subject::{self, Options};
 use bench::workload::l2l3acl;
-use bench::{compare, copies, examples, growth, openflow, parts, passes, updates, workers};
+use bench::{compare, copies, examples, growth, openflow, parts, passes, unrest, updates, workers};
 use std::sync::Arc;
 
 fn settings() -> Settings {
@@ -46,6 +46,14 @@ fn every_row_of_openflow_compares_and_runs() {
         assert!(measured.fates[0] > 0, "{}: no packet was sent", row.name);
         assert!(measured.series.iter().all(|s| s.median() > 0.0), "{}: nothing was timed", row.name);
     }
+}
+
+#[test]
+fn tables_are_attacked_and_revalidated() {
+    let attacked = unrest::attack("attack", &settings()).unwrap_or_else(|e| panic!("{e:#}"));
+    assert!(attacked.fates[0] > 0 && attacked.fates[1] > 0, "hostile packets are dropped, no others: {attacked:?}");
+    let revalidated = unrest::revalidation("revalidation", &settings()).unwrap_or_else(|e| panic!("{e:#}"));
+    assert!(revalidated.figures.iter().all(|figure| figure.values.iter().all(|ms| *ms > 0.0)), "{revalidated:?}");
 }
 
 #[test]

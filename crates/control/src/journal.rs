@@ -54,6 +54,8 @@ pub enum After {
     Given(usize),
     /// This one.
     Is(Box<Entity>),
+    /// This value, in a config of [`Contents::Values`].
+    Value(Vec<u8>),
     /// Nothing.
     Gone,
     /// Nothing for any key that begins with this one.
@@ -90,6 +92,8 @@ pub enum Contents<'a> {
     Empty,
     /// This config with these entities.
     New(&'a ForwardingConfig, &'a mut dyn Iterator<Item = Result<(Key, Entity)>>),
+    /// This program of an OpenFlow bridge with these values, whose meaning is the bridge's.
+    Values(&'a ForwardingConfig, &'a mut dyn Iterator<Item = (Key, Vec<u8>)>),
 }
 
 /// Something that keeps changes. Errors are for the operator: what happened, and what to do.
@@ -106,6 +110,10 @@ pub trait Journal: Send + Sync {
     fn replace(&self, device_id: u64, running: Contents, saved: Contents) -> std::result::Result<(), String>;
     /// Begins again after a failure. The caller then replaces all.
     fn reopen(&self) -> std::result::Result<(), String>;
+    /// How often that was done. Who has not replaced all since then lacks what was lost.
+    fn reopened(&self) -> u64 {
+        0
+    }
 }
 
 /// A device's side of its journal.

@@ -93,6 +93,16 @@ impl State {
         &self.store
     }
 
+    /// The directory's name, for messages.
+    pub fn dir(&self) -> String {
+        self.dir.display().to_string()
+    }
+
+    /// What keeps changes.
+    pub fn journal(&self) -> Arc<dyn control::journal::Journal> {
+        Arc::clone(&self.store) as Arc<dyn control::journal::Journal>
+    }
+
     /// Drops all that is kept of a device.
     pub fn forget_device(&self, device_id: u64) -> Result<(), String> {
         use control::journal::{Contents, Journal};
@@ -116,7 +126,13 @@ impl State {
         }
         let mut entities = 0;
         for (slot, kept) in [(Slot::Running, running), (Slot::Saved, saved)] {
-            let Some(StoredConfig { config, entities: kept }) = kept else { continue };
+            let Some(StoredConfig { config, entities: kept, openflow }) = kept else { continue };
+            if openflow {
+                bail!(
+                    "{} holds an OpenFlow bridge's flows for device {device_id}: start it with --openflow, or --forget them",
+                    self.dir.display()
+                );
+            }
             let restored = handle.restore(device_id, slot, config, &kept).with_context(|| {
                 format!("what {} holds cannot be brought back (--forget begins anew)", self.dir.display())
             })?;
@@ -152,8 +168,9 @@ impl State {
 
     /// Keeps what a device is told from now on, and what it has, unless it is kept already.
     pub fn keep(&self, handle: &Handle, device_id: u64, has_all: bool) -> Result<()> {
-        let journal = Arc::clone(&self.store) as Arc<dyn control::journal::Journal>;
-        handle.with(|control| control.keep(device_id, journal, has_all)).map_err(|e| anyhow::anyhow!("{}", e.message))
+        handle
+            .with(|control| control.keep(device_id, self.journal(), has_all))
+            .map_err(|e| anyhow::anyhow!("{}", e.message))
     }
 
     /// Remembers the program of the command line.

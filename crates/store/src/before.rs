@@ -100,7 +100,7 @@ fn copy(db: &Database, dir: &str, layout: &mut Layout) -> Result<(usize, usize),
             let Some(number) = number else { return Ok(None) };
             let config = configs.get(number.to_be_bytes()).map_err(fjall)?;
             let config = config.ok_or_else(|| io(format!("config {number} is missing")))?;
-            let config = encode::decode_config(&config).map_err(|e| io(format!("config {number}: {e}")))?;
+            let (config, _) = encode::decode_config(&config).map_err(|e| io(format!("config {number}: {e}")))?;
             let kept = old_entities(&keyspace(&format!("entities-{number}"))?, number, &records).map_err(io)?;
             entities += kept.len();
             let mut kept = kept.into_iter().map(Ok::<_, Error>);

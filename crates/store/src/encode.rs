@@ -143,19 +143,27 @@ pub fn decode_entity(bytes: &[u8]) -> Result<Entity, String> {
     convert::entity(message).ok_or_else(|| Error::internal("it is of an unknown kind").message)
 }
 
-/// A config's value.
-pub fn config(config: &ForwardingConfig) -> Vec<u8> {
+/// A config's value; whether it is an OpenFlow bridge's.
+pub fn config(config: &ForwardingConfig, openflow: bool) -> Vec<u8> {
     let ForwardingConfig { device_config, p4info, claims: _, platform: _, cookie, name } = config.clone();
-    state::KeptConfig { device_config, p4info, cookie, name }.encode_to_vec()
+    state::KeptConfig { device_config, p4info, cookie, name, openflow }.encode_to_vec()
 }
 
-/// The config of a value.
-pub fn decode_config(bytes: &[u8]) -> Result<ForwardingConfig, DecodeError> {
-    let state::KeptConfig { device_config, p4info, cookie, name } = state::KeptConfig::decode(bytes)?;
+/// The config of a value, and whether it is an OpenFlow bridge's.
+pub fn decode_config(bytes: &[u8]) -> Result<(ForwardingConfig, bool), DecodeError> {
+    let state::KeptConfig { device_config, p4info, cookie, name, openflow } = state::KeptConfig::decode(bytes)?;
     // Checked again when it is restored: the compiler may have become another meanwhile.
     let message = P4Info::decode(p4info.as_slice())?;
     let (claims, platform) = (convert::p4info::claims(&message), convert::p4info::platform(&message));
-    Ok(ForwardingConfig { device_config, p4info, claims, platform, cookie, name })
+    Ok((ForwardingConfig { device_config, p4info, claims, platform, cookie, name }, openflow))
+}
+
+/// Whether a value is one of a config of this kind.
+pub fn check_value(bytes: &[u8], openflow: bool) -> Result<(), String> {
+    match openflow {
+        true => state::KeptOpenFlow::decode(bytes).map(drop).map_err(|e| e.to_string()),
+        false => decode_entity(bytes).map(drop),
+    }
 }
 
 /// Reads the values that [`table_entry`](super::table_entry) writes, without the messages between bytes and entries: a restart decodes each

@@ -81,7 +81,7 @@ pub struct KeptConfig {
 impl Stored {
     /// Decodes all entities.
     pub fn decode(self) -> Result<Kept, OpenError> {
-        let decode = |StoredConfig { config, entities }: StoredConfig| -> Result<KeptConfig, OpenError> {
+        let decode = |StoredConfig { config, entities, .. }: StoredConfig| -> Result<KeptConfig, OpenError> {
             Ok(KeptConfig { config, entities: entities.decode()? })
         };
         Ok(Kept {
@@ -98,6 +98,8 @@ pub struct StoredConfig {
     pub config: ForwardingConfig,
     /// Its entities.
     pub entities: Values,
+    /// It is an OpenFlow bridge's: what `entities` hold are `KeptOpenFlow` messages.
+    pub openflow: bool,
 }
 
 /// Encoded entities, in the order in which they can be written, in parts.
@@ -115,6 +117,12 @@ impl Values {
     fn push(&mut self, value: &[u8]) {
         self.bytes.extend_from_slice(value);
         self.ends.push(self.bytes.len());
+    }
+
+    /// All of them as they are on disk, in order.
+    pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        let begins = std::iter::once(0).chain(self.ends.iter().copied());
+        begins.zip(&self.ends).map(|(begin, end)| &self.bytes[begin..*end])
     }
 
     /// Decodes all of them.
@@ -347,18 +355,29 @@ impl Layout {
         config: &ForwardingConfig,
         entities: &mut dyn Iterator<Item = Result<(Key, Entity), Error>>,
     ) -> Result<u64, String> {
+        let mut values = entities.map(|entity| {
+            let (key, entity) = entity.map_err(|e| e.message)?;
+            let mut value = Vec::new();
+            encode::entity_into(&entity, &mut value);
+            Ok((key, value))
+        });
+        self.write_values(&encode::config(config, false), &mut values)
+    }
+
+    /// The same for a config and entities that are encoded already.
+    pub fn write_values(
+        &mut self,
+        config: &[u8],
+        values: &mut dyn Iterator<Item = Result<(Key, Vec<u8>), String>>,
+    ) -> Result<u64, String> {
         let number = self.manifest.next_config;
         self.manifest.next_config += 1;
-        let blob = self.write_blob(&encode::config(config))?;
+        let blob = self.write_blob(config)?;
         let mut tables = Vec::new();
         let mut chunk: Vec<(Key, Vec<u8>)> = Vec::new();
         let mut bytes = 0;
         loop {
-            let next = entities.next().transpose().map_err(|e| e.message)?.map(|(key, entity)| {
-                let mut value = Vec::new();
-                encode::entity_into(&entity, &mut value);
-                (key, value)
-            });
+            let next = values.next().transpose()?;
             let ended = next.is_none();
             bytes += next.as_ref().map_or(0, |(key, value)| key.len() + value.len());
             chunk.extend(next);
@@ -559,7 +578,7 @@ impl Layout {
             return Err(self.broken(&what, "the manifest does not name it"));
         };
         let value = blob(&self.folder, self.manifest.id, file).map_err(|e| self.damaged(e))?;
-        let config = encode::decode_config(&value).map_err(|e| self.broken(&what, e))?;
+        let (config, openflow) = encode::decode_config(&value).map_err(|e| self.broken(&what, e))?;
         let of = self.logged.iter().filter(|logged| logged.config == number);
         let overlay = log::Overlay::new(of.map(|logged| &logged.record[..]));
         let overlay = overlay.ok_or_else(|| self.broken("the log", "a record holds what is never written there"))?;
@@ -568,7 +587,7 @@ impl Layout {
         let mut values = Values { dir: self.dir.clone(), bytes: Vec::with_capacity(bytes), ends: vec![] };
         let merged = entities(&self.folder, self.manifest.id, found, overlay).map_err(|e| self.damaged(e))?;
         merged.for_each_value(|value| values.push(value)).map_err(|e| self.damaged(e))?;
-        Ok(StoredConfig { config, entities: values })
+        Ok(StoredConfig { config, entities: values, openflow })
     }
 }
 

@@ -85,6 +85,7 @@ pub fn record(config: u64, batch: &Batch) -> Vec<u8> {
             After::Gone => put(&mut out, &change.key, GONE),
             After::GoneBelow => put(&mut out, &change.key, GONE_BELOW),
             After::Is(entity) => put_entity(&mut out, &change.key, entity),
+            After::Value(value) => put_change(&mut out, &change.key, &Change::Value(value)),
             After::Given(at) => match batch.request.updates.get(*at).and_then(|update| update.entity.as_ref()) {
                 Some(entity) => put_entity(&mut out, &change.key, entity),
                 None => put(&mut out, &change.key, GONE),

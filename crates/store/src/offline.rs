@@ -12,7 +12,8 @@
 //!   # sluice state dump 1
 //!   record { name: ... value: ... }                  a DumpedRecord: devices and ports, programs of the command line
 //!   config { device_id: ... config { ... } }         a DumpedConfig
-//!   entity KEY { table_entry { ... } }               a p4.v1.Entity of the config before, with its key in hexadecimal
+//!   entity KEY { table_entry { ... } }               a p4.v1.Entity of the config before, with its key in hexadecimal; of an OpenFlow
+//!                                                    bridge's config, a KeptOpenFlow
 //!   end COUNT                                        lines before this one: a dump that was cut off is refused
 //! ```
 //!
@@ -28,13 +29,12 @@ use crate::manifest::{self, Acknowledged, MANIFEST, MARK, Mark, log_name};
 use crate::tables::Damage;
 use crate::writer::forget;
 use crate::{encode, opening};
-use control::Error;
-use control::entity::Entity;
 use control::journal::Key;
 use messages::FILE_DESCRIPTOR_SET;
 use messages::sluice::v1::{DumpedConfig, DumpedRecord, KeptConfig, KeptDevice, StateManifest};
 use prost::Message;
 use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor};
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufRead, Read, Write};
@@ -146,10 +146,14 @@ fn check_open(folder: &Folder) -> Result<Report, OpenError> {
     for (device, slot, number) in configs(&image.manifest) {
         let mut entities = 0;
         let whole = image.is_whole();
-        let decoded = |bytes: Vec<u8>| encode::decode_config(&bytes).map(drop).map_err(std::io::Error::other);
+        let openflow = Cell::new(false);
+        let decoded = |bytes: Vec<u8>| {
+            openflow.set(encode::decode_config(&bytes).map_err(std::io::Error::other)?.1);
+            Ok(())
+        };
         let counted = |_: &[u8], value: &[u8]| {
             entities += 1;
-            encode::decode_entity(value).map(drop).map_err(std::io::Error::other)
+            encode::check_value(value, openflow.get()).map_err(std::io::Error::other)
         };
         if whole {
             each(folder, &image, number, false, decoded, counted)?;
@@ -185,9 +189,9 @@ pub fn dump(dir: &Path, salvage: bool, out: &mut dyn Write) -> Result<Vec<Findin
     let no_descriptor = |why| OpenError::Io { dir: dir.display().to_string(), why };
     let of = |name| descriptor(name).map_err(no_descriptor);
     let (of_record, of_config) = (of("sluice.v1.DumpedRecord")?, of("sluice.v1.DumpedConfig")?);
-    let of_entity = of("p4.v1.Entity")?;
+    let (of_entity, of_openflow) = (of("p4.v1.Entity")?, of("sluice.v1.KeptOpenFlow")?);
     let mut findings = image.findings.clone();
-    let lines = std::cell::Cell::new(0u64);
+    let lines = Cell::new(0u64);
     let out = std::cell::RefCell::new(out);
     let line = |words: std::fmt::Arguments| {
         lines.set(lines.get() + 1);
@@ -208,14 +212,17 @@ pub fn dump(dir: &Path, salvage: bool, out: &mut dyn Write) -> Result<Vec<Findin
         }
     }
     for (device_id, slot, number) in configs(&image.manifest) {
+        let openflow = Cell::new(false);
         let config = |bytes: Vec<u8>| {
-            let config = Some(KeptConfig::decode(bytes.as_slice()).map_err(std::io::Error::other)?);
-            let message = DumpedConfig { device_id, saved: slot == "saved", config };
+            let config = KeptConfig::decode(bytes.as_slice()).map_err(std::io::Error::other)?;
+            openflow.set(config.openflow);
+            let message = DumpedConfig { device_id, saved: slot == "saved", config: Some(config) };
             line(format_args!("config {}", text(&of_config, &message.encode_to_vec())?))
         };
         let entity = |key: &[u8], value: &[u8]| {
             let hex: String = key.iter().map(|byte| format!("{byte:02x}")).collect();
-            line(format_args!("entity {hex} {}", text(&of_entity, value)?))
+            let of = if openflow.get() { &of_openflow } else { &of_entity };
+            line(format_args!("entity {hex} {}", text(of, value)?))
         };
         match each(&folder, &image, number, salvage, config, entity) {
             Ok(()) => {}
@@ -390,7 +397,7 @@ fn restore_dump(from: impl BufRead, into: &Path) -> Result<(), String> {
     }
     let mut layout = opening::open(into).map_err(|e| e.to_string())?;
     let (of_record, of_config) = (descriptor("sluice.v1.DumpedRecord")?, descriptor("sluice.v1.DumpedConfig")?);
-    let of_entity = descriptor("p4.v1.Entity")?;
+    let (of_entity, of_openflow) = (descriptor("p4.v1.Entity")?, descriptor("sluice.v1.KeptOpenFlow")?);
     let mut devices: BTreeMap<u64, KeptDevice> = BTreeMap::new();
     let at = |number: u64, why: String| format!("line {number}: {why}");
     while let Some(text) = lines.after("record")? {
@@ -402,15 +409,16 @@ fn restore_dump(from: impl BufRead, into: &Path) -> Result<(), String> {
         let bytes = from_text(&of_config, &text).map_err(|why| at(lines.number, why))?;
         let dumped = DumpedConfig::decode(bytes.as_slice()).map_err(|e| e.to_string())?;
         let config = dumped.config.unwrap_or_default().encode_to_vec();
-        let config = encode::decode_config(&config).map_err(|e| at(lines.number, e.to_string()))?;
-        let mut entities = std::iter::from_fn(|| match lines.after("entity") {
+        let (_, openflow) = encode::decode_config(&config).map_err(|e| at(lines.number, e.to_string()))?;
+        let of = if openflow { &of_openflow } else { &of_entity };
+        let mut values = std::iter::from_fn(|| match lines.after("entity") {
             Ok(line) => {
                 let line = line?;
-                Some(entity(&of_entity, &line).map_err(|why| Error::internal(at(lines.number, why))))
+                Some(value(of, &line, openflow).map_err(|why| at(lines.number, why)))
             }
-            Err(why) => Some(Err(Error::internal(why))),
+            Err(why) => Some(Err(why)),
         });
-        let number = layout.write_config(&config, &mut entities)?;
+        let number = layout.write_values(&config, &mut values)?;
         let device = devices.entry(dumped.device_id).or_default();
         let slot = if dumped.saved { &mut device.saved } else { &mut device.running };
         if slot.replace(number).is_some() {
@@ -433,10 +441,12 @@ fn restore_dump(from: impl BufRead, into: &Path) -> Result<(), String> {
     devices.iter().try_for_each(|(id, device)| layout.set_device(*id, device))
 }
 
-fn entity(of: &MessageDescriptor, line: &str) -> Result<(Key, Entity), String> {
+fn value(of: &MessageDescriptor, line: &str, openflow: bool) -> Result<(Key, Vec<u8>), String> {
     let (key, text) = line.split_once(' ').ok_or("an entity needs its key and its value")?;
     let byte = |at: usize| key.get(at..at + 2).and_then(|two| u8::from_str_radix(two, 16).ok());
     let bytes: Option<Key> = (0..key.len()).step_by(2).map(byte).collect();
     let key = bytes.filter(|key| !key.is_empty()).ok_or("its key is not hexadecimal")?;
-    Ok((key, encode::decode_entity(&from_text(of, text)?)?))
+    let value = from_text(of, text)?;
+    encode::check_value(&value, openflow)?;
+    Ok((key, value))
 }

@@ -8,6 +8,7 @@
 //! Locks: `queue` is held for moments; `layout` while the disk is written, by the threads or by [`Store::replace`]; `folding` during
 //! a fold, and by who removes configs or closes the directory. They are taken in the order `folding`, `layout`, `queue`.
 
+use crate::encode;
 use crate::error::{OpenError, explain};
 use crate::fold::Fold;
 use crate::folder::Folder;
@@ -98,6 +99,8 @@ struct Queue {
     lost: Vec<(Ticket, Ticket)>,
     /// What happened, and when it was last tried to open again.
     failure: Option<(String, Instant)>,
+    /// How often the directory was opened again.
+    reopened: u64,
     /// The log's length after the last write.
     log_bytes: usize,
     stop: bool,
@@ -275,6 +278,9 @@ impl Journal for Store {
             Contents::Same => Ok(old),
             Contents::Empty => Ok(None),
             Contents::New(config, entities) => layout.write_config(config, entities).map(Some),
+            Contents::Values(config, values) => {
+                layout.write_values(&encode::config(config, true), &mut values.map(Ok)).map(Some)
+            }
         };
         let new = write(running, old.running)
             .and_then(|running| Ok(KeptDevice { running, saved: write(saved, old.saved)? }))
@@ -290,6 +296,10 @@ impl Journal for Store {
             }
         }
         Ok(())
+    }
+
+    fn reopened(&self) -> u64 {
+        lock(&self.shared.queue).reopened
     }
 
     fn reopen(&self) -> Result<(), String> {
@@ -315,6 +325,7 @@ impl Journal for Store {
                 *layout = Some(opened);
                 let mut queue = lock(&self.shared.queue);
                 queue.failure = None;
+                queue.reopened += 1;
                 queue.log_bytes = 0;
                 let lost = (Ticket(queue.kept.0 + 1), queue.last);
                 queue.lost.push(lost);

@@ -118,3 +118,48 @@ fn a_backup_of_a_damaged_directory_is_refused() {
     let report = check(&state).unwrap();
     assert_eq!(report.severity(), store::Severity::Damage);
 }
+
+#[test]
+fn values_of_a_bridge_come_back_through_folds_dumps_and_backups() {
+    use messages::sluice::v1::KeptOpenFlow;
+    use prost::Message;
+    let dir = tempfile::tempdir().unwrap();
+    let state = dir.path().join("state");
+    let value = |number: u32| {
+        let message = number.to_be_bytes().repeat(20);
+        KeptOpenFlow { message, created_us: u64::from(number) << 40, ..Default::default() }.encode_to_vec()
+    };
+    let key = |number: u32| number.to_be_bytes().to_vec();
+    let store = Store::open_with(&state, 2_000).unwrap();
+    let mut all = (0..50).map(|number| (key(number), value(number)));
+    store.replace(DEVICE, Contents::Values(&router(), &mut all), Contents::Empty).unwrap();
+    let mut expected: BTreeMap<Vec<u8>, Vec<u8>> = (0..50).map(|number| (key(number), value(number))).collect();
+    for number in 25..200u32 {
+        let after = if number % 7 == 0 { After::Gone } else { After::Value(value(number * 1000)) };
+        match &after {
+            After::Value(value) => _ = expected.insert(key(number), value.clone()),
+            _ => _ = expected.remove(&key(number)),
+        }
+        let changes = vec![Change { key: key(number), after }];
+        let batch = Batch { device_id: DEVICE, slot: Slot::Running, request: Arc::default(), changes };
+        let ticket = store.append(batch);
+        store.wait(ticket).unwrap();
+    }
+    drop(store);
+    let values = |dir: &Path| {
+        let running = Store::open(dir).unwrap().stored(DEVICE).unwrap().running.unwrap();
+        assert!(running.openflow && running.config.device_config == b"router");
+        running.entities.iter().map(<[u8]>::to_vec).collect::<Vec<_>>()
+    };
+    let expected: Vec<Vec<u8>> = expected.into_values().collect();
+    assert_eq!(values(&state), expected);
+    assert_eq!(check(&state).unwrap().configs, [(DEVICE, "running", expected.len())]);
+    let text = dumped(&state);
+    assert!(text.contains("openflow: true") || text.contains("openflow:true"), "{text}");
+    std::fs::write(dir.path().join("dump"), &text).unwrap();
+    restore(&dir.path().join("dump"), &dir.path().join("again")).unwrap();
+    assert_eq!(values(&dir.path().join("again")), expected);
+    assert_eq!(dumped(&dir.path().join("again")), text);
+    backup(&state, &dir.path().join("backup")).unwrap();
+    assert_eq!(values(&dir.path().join("backup")), expected);
+}

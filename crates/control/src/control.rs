@@ -140,6 +140,9 @@ pub(crate) struct Device {
 impl Device {
     /// The config that reads and writes are about.
     pub(crate) fn current(&mut self) -> Result<&mut Forwarding> {
+        if let (None, None, Some(what)) = (&self.running, &self.saved, self.target.other_owner()) {
+            return Err(Error::precondition(what));
+        }
         let none = || Error::precondition("the device has no forwarding pipeline config yet");
         self.saved.as_mut().or(self.running.as_mut()).ok_or_else(none)
     }
@@ -453,6 +456,9 @@ impl Control {
     pub fn config(&mut self, device_id: u64) -> Result<Option<ConfigView>> {
         let device = self.device(device_id)?;
         let current = device.saved.as_ref().or(device.running.as_ref());
+        if let (None, Some(what)) = (current, device.target.other_owner()) {
+            return Err(Error::precondition(what));
+        }
         Ok(current.map(|f| ConfigView { config: f.config.clone(), p4info: Arc::clone(&f.schema.info) }))
     }
 }

@@ -117,6 +117,10 @@ pub trait Target: Send + Sync {
         let _ = name;
         self.compile(source)
     }
+    /// What decides about the device's packets, if that is no P4 program: for those who ask for one.
+    fn other_owner(&self) -> Option<String> {
+        None
+    }
     /// Sets a program's state up, without running it; as `compile`, called without the lock. If it can, it makes it of the parts of an earlier program's that are
     /// to be kept, without changing them: [`Built::shares`].
     fn build(&self, compiled: &Compiled, earlier: Option<(&Built, &Keep)>) -> std::result::Result<Built, Refusal>;

@@ -191,7 +191,18 @@ pub fn collect(switch: &Switch) -> AdminStats {
         phases: code.phases.into_iter().map(phase).collect(),
     };
     let devices = switch.devices();
-    let tables = |id: &u64| switch.tables(*id).into_iter().map(|table| (*id, table)).collect::<Vec<_>>();
+    // A bridge's header actions are a table of its program that nobody fills.
+    let is_filled = |id: u64, name: &str| {
+        let pipeline = switch.pipeline_of(id);
+        let program = pipeline.as_ref().map(|pipeline| pipeline.program());
+        let actions = program
+            .and_then(|program| Some(program.tables[program.openflow.as_ref()?.actions?.1.index()].name.as_str()));
+        actions != Some(name)
+    };
+    let tables = |id: &u64| {
+        let tables = switch.tables(*id).into_iter().filter(|table| is_filled(*id, &table.name));
+        tables.map(|table| (*id, table)).collect::<Vec<_>>()
+    };
     let drops = |id: &u64| {
         let drop = |(reason, packets)| pb::Drop { reason, packets, device_id: *id };
         switch.drops_of(*id).into_iter().map(drop).collect::<Vec<_>>()

@@ -102,6 +102,17 @@ impl Target for SwitchTarget {
         Ok(Compiled { p4info: Arc::new(p4info), program: Arc::new(program) })
     }
 
+    fn other_owner(&self) -> Option<String> {
+        let is_bridge = self.switch.pipeline_of(self.device).is_some_and(|pipeline| pipeline.flows().is_some());
+        is_bridge.then(|| {
+            format!(
+                "device {} is an OpenFlow bridge, which has flows instead of P4 tables: `ovs-ofctl dump-flows` and `add-flow` on the \
+                 socket of --mgmt show and change them, `sluice cache`, `trace` and `program` the rest",
+                self.device
+            )
+        })
+    }
+
     fn build(&self, compiled: &Compiled, earlier: Option<(&Built, &Keep)>) -> Result<Built, Refusal> {
         let Compiled { p4info, program } = compiled.clone();
         if self.switch.pipeline_of(self.device).is_some_and(|pipeline| pipeline.flows().is_some()) {

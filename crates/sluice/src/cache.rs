@@ -1,17 +1,17 @@
 //! `sluice cache`: the flow caches of a device, one for each worker. What the server does is in `openflow/admin.rs` for bridges, in
 //! `operator.rs` for P4 devices.
 //!
-//! Exit code 1 when the switch refuses, 2 when none answers. Tests: below, `tests/py/test_programs.py`.
+//! Exit code 1 when the switch refuses, 2 when none answers. Tests: below, `tests/py/test_programs.py`, `test_openflow_operator.py`.
 
 use crate::changes::refuse;
 use crate::complete;
-use crate::output::{JsonArgs, Rows};
+use crate::output::{JsonArgs, Rows, word};
 use crate::stats::ServerArgs;
 use anyhow::{Result, bail};
 use clap_complete::ArgValueCompleter;
 use grpc::client::ClientError;
 use messages::sluice::v1 as pb;
-use pb::cache_response::{Refusal, Worker};
+use pb::cache_response::{Megaflow, Refusal, Worker};
 use std::process::ExitCode;
 
 /// Arguments of `cache`.
@@ -25,6 +25,8 @@ pub struct Args {
 enum CacheCommand {
     /// Show hits, misses and sizes, by worker.
     Stats(CacheArgs),
+    /// Show megaflows: what their packets have in common, the flows that these go through, and what is done with them.
+    Show(ShowArgs),
     /// Forget all megaflows; the next packets go through the tables. What they have counted stays counted.
     Flush(CacheArgs),
 }
@@ -40,13 +42,33 @@ struct CacheArgs {
     output: JsonArgs,
 }
 
+#[derive(clap::Args)]
+struct ShowArgs {
+    /// Only those of packets that came by this port.
+    #[arg(long, value_name = "PORT")]
+    port: Option<u32>,
+    /// At most so many of each worker.
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    limit: u32,
+    #[command(flatten)]
+    cache: CacheArgs,
+}
+
 /// Runs `cache`.
 pub fn main(args: &Args) -> Result<ExitCode> {
-    let (args, flush) = match &args.command {
-        CacheCommand::Stats(args) => (args, false),
-        CacheCommand::Flush(args) => (args, true),
+    let (args, flush, show) = match &args.command {
+        CacheCommand::Stats(args) => (args, false, None),
+        CacheCommand::Flush(args) => (args, true, None),
+        CacheCommand::Show(args) => {
+            (&args.cache, false, Some(pb::cache_request::Show { port: args.port, limit: args.limit }))
+        }
     };
-    match args.server.connect()?.cache(pb::CacheRequest { device_id: args.device_id, flush }) {
+    let lists = show.is_some();
+    match args.server.connect()?.cache(pb::CacheRequest { device_id: args.device_id, flush, show }) {
+        Ok(answer) if lists => {
+            args.output.print(|| listing_json(&answer), || listing(&answer));
+            Ok(ExitCode::SUCCESS)
+        }
         Ok(answer) => {
             args.output.print(|| json(&answer), || if flush { String::new() } else { text(&answer) });
             Ok(ExitCode::SUCCESS)
@@ -54,6 +76,35 @@ pub fn main(args: &Args) -> Result<ExitCode> {
         Err(ClientError::Refused(reason)) => Ok(refuse([reason])),
         Err(error) => bail!(error),
     }
+}
+
+fn listing_json(answer: &pb::CacheResponse) -> serde_json::Value {
+    let megaflow = |megaflow: &Megaflow| {
+        serde_json::json!({
+            "worker": megaflow.worker,
+            "match": megaflow.r#match,
+            "path": megaflow.path,
+            "actions": megaflow.actions,
+            "packets": megaflow.packets,
+            "bytes": megaflow.bytes,
+            "idle_ms": megaflow.idle_ms,
+        })
+    };
+    serde_json::json!({ "megaflows": answer.megaflows.iter().map(megaflow).collect::<Vec<_>>(), "more": answer.more })
+}
+
+fn listing(answer: &pb::CacheResponse) -> String {
+    let mut text = String::new();
+    for Megaflow { worker, r#match, path, actions, packets, bytes, idle_ms } in &answer.megaflows {
+        text += &format!("worker {worker}: {}\n", word(r#match));
+        path.iter().for_each(|line| text += &format!("    {}\n", word(line)));
+        let (actions, idle) = (word(actions), *idle_ms as f64 / 1000.0);
+        text += &format!("    actions: {actions}; {packets} packets, {bytes} bytes, idle {idle:.1} s\n");
+    }
+    if answer.more {
+        text += "there are more; --limit shows more of them, --port those of one port\n";
+    }
+    if text.is_empty() { "no megaflows\n".to_string() } else { text }
 }
 
 fn json(answer: &pb::CacheResponse) -> serde_json::Value {
@@ -130,7 +181,7 @@ mod tests {
         let answer = pb::CacheResponse {
             r#use: "auto".to_string(),
             workers: vec![Worker::default(), busy],
-            refusals: Vec::new(),
+            ..pb::CacheResponse::default()
         };
         let shown = text(&answer);
         let lines: Vec<Vec<&str>> = shown.lines().map(|line| line.split_whitespace().collect()).collect();

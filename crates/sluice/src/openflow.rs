@@ -11,22 +11,30 @@
 mod address;
 mod admin;
 mod host;
+mod kept;
 mod programs;
 mod serve;
 mod standalone;
+mod stream;
+mod trace;
 
 pub use admin::Admin;
+pub use kept::Place;
+pub use serve::Server;
 
 use crate::compiler::Compiler;
 use crate::compiler::protocol::Wants;
 use anyhow::{Context, Result, bail};
 use bridge::{Bridge, BridgeOptions};
+use control::forwarding::ForwardingConfig;
 use datapath::{CacheUse, CodeOptions, EngineKind, Pipeline, Switch};
 use frontend::Options;
+use grpc::tls::peers::PeerTls;
 use host::SwitchHost;
 use openflow::message::Desc;
 use programs::Programs;
-use serve::{Peers, Server};
+use serve::Peers;
+use standalone::Standalone;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -40,10 +48,19 @@ pub struct OpenFlowArgs {
     /// The bridge's management socket, for ovs-ofctl.
     #[arg(long, value_name = "PATH", requires = "openflow")]
     mgmt: Option<PathBuf>,
-    /// A controller: tcp:HOST[:PORT] and unix:PATH are dialled, ptcp:[PORT][:ADDRESS] and punix:PATH wait for it. The port is 6653
-    /// if none is given.
+    /// A controller: tcp:HOST[:PORT], ssl:HOST[:PORT] and unix:PATH are dialled, ptcp:[PORT][:ADDRESS], pssl:[PORT][:ADDRESS] and
+    /// punix:PATH wait for it. The port is 6653 if none is given.
     #[arg(long = "controller", value_name = "TARGET", requires = "openflow")]
     controllers: Vec<String>,
+    /// With ssl: and pssl:, the bridge's private key (PEM).
+    #[arg(long, value_name = "FILE", requires_all = ["openflow", "certificate", "ca_cert"])]
+    private_key: Option<PathBuf>,
+    /// With ssl: and pssl:, the bridge's certificate, followed by those of its signers (PEM).
+    #[arg(long, value_name = "FILE", requires_all = ["openflow", "private_key", "ca_cert"])]
+    certificate: Option<PathBuf>,
+    /// With ssl: and pssl:, the certificates of those who sign controllers' certificates (PEM).
+    #[arg(long, value_name = "FILE", requires_all = ["openflow", "private_key", "certificate"])]
+    ca_cert: Option<PathBuf>,
     /// The bridge's number, 16 hexadecimal digits at most; the device's id if none is given.
     #[arg(long, value_name = "HEX", requires = "openflow", value_parser = parse_datapath)]
     datapath_id: Option<u64>,
@@ -82,7 +99,7 @@ impl OpenFlowArgs {
     /// What is asked for, if a bridge is.
     ///
     /// # Errors
-    /// If a controller's target is wrong, or open to other machines without `--insecure`.
+    /// If a controller's target is wrong, or open to other machines without `--insecure`; if a certificate or key cannot be used.
     pub fn wanted(&self, insecure: bool) -> Result<Option<Wanted>> {
         let Some(path) = &self.openflow else { return Ok(None) };
         let (mut active, mut passive) = (Vec::new(), Vec::new());
@@ -103,9 +120,17 @@ impl OpenFlowArgs {
                 }
             }
         }
+        let has_tls = active.iter().any(|one| matches!(one, address::Active::Ssl(..)))
+            || passive.iter().any(|one| matches!(one, address::Passive::Ssl(_)));
+        let tls = match (&self.private_key, &self.certificate, &self.ca_cert) {
+            (Some(key), Some(cert), Some(ca)) => Some(Arc::new(PeerTls::load(key, cert, ca)?)),
+            _ if has_tls => bail!("--controller ssl: and pssl: need --private-key, --certificate and --ca-cert"),
+            _ => None,
+        };
         Ok(Some(Wanted {
             path: path.clone(),
             peers: Peers {
+                tls,
                 management: self.mgmt.clone(),
                 active,
                 passive,
@@ -123,13 +148,14 @@ pub struct Running {
     host: Arc<SwitchHost>,
     wanted: Wanted,
     admin: Admin,
+    begun: Option<kept::Begun>,
 }
 
 impl Wanted {
-    /// Compiles the program and makes the device run it.
+    /// Compiles the program, brings back what is kept, and makes the device run it.
     ///
     /// # Errors
-    /// If the program is refused, or cannot be made code.
+    /// If the program is refused, or cannot be made code; if what is kept does not fit.
     pub fn begin(
         self,
         switch: &Arc<Switch>,
@@ -137,7 +163,12 @@ impl Wanted {
         compiler: &Compiler,
         options: &Options,
         code: (&CodeOptions, EngineKind),
+        place: Option<Place>,
     ) -> Result<Option<Running>> {
+        let text = match &self.path {
+            Some(path) => std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?,
+            None => bridge::PROTOCOLS.as_bytes().to_vec(),
+        };
         let output = match &self.path {
             Some(path) => compiler.compile_file(path, options, Wants::default()),
             None => compiler.compile_text("openflow.p4", bridge::PROTOCOLS, options, Wants::default()),
@@ -168,10 +199,12 @@ impl Wanted {
         let flows =
             bridge::processor::Pipeline::new(Arc::clone(&bridge) as Arc<dyn bridge::translate::Control>, &program);
         let flows = flows.map_err(|why| anyhow::anyhow!("{name}: {why}"))?;
-        host.set_flows(Arc::clone(&flows));
+        host.set_flows(&flows);
         let programs = Arc::new(Programs::default());
         flows.set_programs(Some(Arc::clone(&programs) as Arc<dyn bridge::processor::ProgramRunner>));
         flows.set_use(self.cache);
+        let config = ForwardingConfig { device_config: text, name: name.clone(), ..ForwardingConfig::default() };
+        let begun = place.map(|place| kept::begin(place, device, config, &bridge, &programs)).transpose()?;
         let admin = Admin {
             device,
             switch: Arc::clone(switch),
@@ -183,7 +216,7 @@ impl Wanted {
         let pipeline: Arc<Pipeline> = Arc::new(pipeline);
         switch.set_pipeline_of(device, Some(pipeline))?;
         announce!("device {device} is an OpenFlow bridge over {name}, datapath id {datapath:016x}");
-        Ok(Some(Running { bridge, host, wanted: self, admin }))
+        Ok(Some(Running { bridge, host, wanted: self, admin, begun }))
     }
 }
 
@@ -198,12 +231,16 @@ impl Running {
     /// # Errors
     /// If a socket cannot be opened.
     pub fn serve(self) -> Result<Server> {
-        let Running { bridge, host, wanted, .. } = self;
+        let Running { bridge, host, wanted, begun, .. } = self;
         host.tell_ports(&bridge);
-        if wanted.peers.is_standalone {
-            // Nobody has put a flow there yet.
-            let _ = standalone::stand_in(&bridge);
+        let (journaled, is_restored, replaced) = match begun {
+            Some(kept::Begun { journaled, is_restored, replaced }) => (Some(journaled), is_restored, replaced),
+            None => (None, false, None),
+        };
+        let standalone = Standalone::new(&bridge, journaled, replaced);
+        if wanted.peers.is_standalone && !is_restored {
+            standalone.stand_in();
         }
-        Server::begin(bridge, host, wanted.peers)
+        Server::begin(bridge, host, wanted.peers, standalone, is_restored)
     }
 }

@@ -167,19 +167,24 @@ impl Operator for SwitchOperator {
 
     fn trace(&self, request: pb::TraceRequest, to: &Stream<pb::TraceResponse>) -> Result<(), String> {
         let device = request.device_id;
-        let config = self.handle.with(|control| control.running_config(device)).map_err(|e| e.message)?;
-        let (config, pipeline) = config.zip(self.switch.pipeline_of(device)).ok_or("no program runs")?;
         let packet_filter = PacketFilter::compile(&request.packet_filter)?;
-        let now_us = self.switch.now_us();
-        let tracer = Tracer::new(
-            (&self.compiler, &self.options),
-            pipeline,
-            (&config.name, &config.device_config),
-            &request.filter,
-            packet_filter,
-            now_us,
-        )?
-        .with_ports(self.ports_of(device));
+        let tracer = match self.bridge.as_ref().filter(|bridge| bridge.device() == device) {
+            Some(bridge) => {
+                if !request.filter.is_empty() {
+                    return Err(
+                        "--filter is for P4 programs; a bridge's packets are chosen by --pcap-filter".to_string()
+                    );
+                }
+                if request.tree {
+                    return Err(
+                        "--tree is for P4 programs: a bridge chooses buckets and ports by hashes of the packet"
+                            .to_string(),
+                    );
+                }
+                AnyTracer::Bridge(bridge, packet_filter)
+            }
+            None => AnyTracer::Program(Box::new(self.tracer(device, &request.filter, packet_filter)?)),
+        };
         let send = |port, frame: &[u8]| -> Result<bool, String> {
             Ok(tracer.trace(port, frame, request.tree)?.into_iter().all(|trace| to.send(trace)))
         };
@@ -254,7 +259,40 @@ impl Operator for SwitchOperator {
     }
 }
 
+/// Traces packets of a device.
+enum AnyTracer<'a> {
+    Program(Box<Tracer>),
+    Bridge(&'a crate::openflow::Admin, PacketFilter),
+}
+
+impl AnyTracer<'_> {
+    /// Whether filters want a frame.
+    fn wants(&self, port: u32, frame: &[u8]) -> bool {
+        match self {
+            AnyTracer::Program(tracer) => tracer.wants(port, frame),
+            AnyTracer::Bridge(_, filter) => filter.accepts(frame),
+        }
+    }
+
+    fn trace(&self, port: u32, frame: &[u8], tree: bool) -> Result<Vec<pb::TraceResponse>, String> {
+        match self {
+            AnyTracer::Program(tracer) => tracer.trace(port, frame, tree),
+            AnyTracer::Bridge(bridge, _) => bridge.trace(port, frame).map(|trace| vec![trace]),
+        }
+    }
+}
+
 impl SwitchOperator {
+    /// For what runs on a device.
+    fn tracer(&self, device: u64, filter: &str, packet_filter: PacketFilter) -> Result<Tracer, String> {
+        let config = self.handle.with(|control| control.running_config(device)).map_err(|e| e.message)?;
+        let (config, pipeline) = config.zip(self.switch.pipeline_of(device)).ok_or("no program runs")?;
+        let text = (config.name.as_str(), config.device_config.as_slice());
+        let now_us = self.switch.now_us();
+        let tracer = Tracer::new((&self.compiler, &self.options), pipeline, text, filter, packet_filter, now_us)?;
+        Ok(tracer.with_ports(self.ports_of(device)))
+    }
+
     /// Where packets of a device can leave.
     fn ports_of(&self, device: u64) -> Ports {
         let ports = self.switch.ports();
@@ -307,6 +345,11 @@ impl SwitchOperator {
                 "the program of device {device} has no flow cache: its packets wait in queues, or it is interpreted"
             )
         })?;
+        if request.show.is_some() {
+            return Err(format!(
+                "the megaflows of device {device}, which runs a P4 program, are not listed; `sluice cache stats` counts them"
+            ));
+        }
         if request.flush {
             cache.flush();
             tracing::info!(device, "flow caches emptied by the operator");
@@ -332,6 +375,7 @@ impl SwitchOperator {
             r#use: cache.cache_use().name().to_string(),
             workers: cache.stats().into_iter().map(worker).collect(),
             refusals: cache.refusals().into_iter().map(refusal).collect(),
+            ..pb::CacheResponse::default()
         })
     }
 }

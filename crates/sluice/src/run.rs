@@ -259,7 +259,11 @@ fn run(args: &Args) -> Result<End> {
     for device in switch.devices() {
         if let Some(wanted) = wanted_bridge.take_if(|_| device == args.device_id) {
             let (code, engine) = &bridge_code;
-            bridge = wanted.begin(&switch, device, &compiler, &args.compile.options()?, (code, *engine))?;
+            let place = state.as_ref().map(|state| {
+                let stored = stored.remove(&device).unwrap_or_default();
+                openflow::Place { dir: state.dir(), journal: state.journal(), stored, handle: Arc::clone(&handle) }
+            });
+            bridge = wanted.begin(&switch, device, &compiler, &args.compile.options()?, (code, *engine), place)?;
             if bridge.is_none() {
                 return Ok(End::Code(ExitCode::from(1)));
             }
@@ -382,7 +386,11 @@ fn run(args: &Args) -> Result<End> {
     // A switch with other ports goes on without them: an operator may remove those and add a file.
     let ends = !given.is_empty() && given.iter().all(|port| matches!(port.device, DeviceSpec::Pcap { .. }));
     let changes = || handle.rpcs().changes();
-    let ended = wait(&told, &switch, ends, &mut service, on_links, || listeners.reload(), changes);
+    let reload = || {
+        listeners.reload();
+        bridge.iter().for_each(openflow::Server::reload);
+    };
+    let ended = wait(&told, &switch, ends, &mut service, on_links, reload, changes);
     match &ended {
         Ended::Takeover(takeover) => service.hand_over(takeover.pid),
         Ended::Signal | Ended::Input => {
@@ -402,7 +410,14 @@ fn run(args: &Args) -> Result<End> {
     drop(bridge);
     listeners.shutdown();
     // Freeing each entry takes a while, and who restarts the switch waits for its end.
-    switch.devices().into_iter().filter_map(|device| switch.pipeline_of(device)).for_each(std::mem::forget);
+    for device in switch.devices() {
+        match switch.pipeline_of(device) {
+            // It has the bridge, and that has the switch with its ports, which another process may wait for.
+            Some(pipeline) if pipeline.flows().is_some() => _ = switch.set_pipeline_of(device, None),
+            Some(pipeline) => std::mem::forget(pipeline),
+            None => {}
+        }
+    }
     Ok(match ended {
         Ended::Takeover(takeover) => End::Takeover(takeover),
         Ended::Signal | Ended::Input => End::Code(ExitCode::SUCCESS),

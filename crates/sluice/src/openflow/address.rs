@@ -1,4 +1,5 @@
-//! Where controllers are, as ovs-vsctl(8) has it: `tcp:HOST[:PORT]`, `unix:PATH`, `ptcp:[PORT][:ADDRESS]`, `punix:PATH`.
+//! Where controllers are, as ovs-vsctl(8) has it: `tcp:HOST[:PORT]`, `unix:PATH`, `ptcp:[PORT][:ADDRESS]`, `punix:PATH`;
+//! with TLS `ssl:HOST[:PORT]` and `pssl:[PORT][:ADDRESS]`.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -11,6 +12,8 @@ const PORT: u16 = 6653;
 pub enum Active {
     /// A host, by name or address, and a port.
     Tcp(String, u16),
+    /// The same with TLS.
+    Ssl(String, u16),
     /// A Unix socket.
     Unix(PathBuf),
 }
@@ -20,6 +23,8 @@ pub enum Active {
 pub enum Passive {
     /// An address of this machine.
     Tcp(SocketAddr),
+    /// The same with TLS.
+    Ssl(SocketAddr),
     /// A Unix socket.
     Unix(PathBuf),
 }
@@ -34,7 +39,7 @@ pub enum Target {
 }
 
 impl Passive {
-    /// Whether other machines can connect there.
+    /// Whether other machines can connect there without TLS.
     pub fn is_open(&self) -> bool {
         matches!(self, Passive::Tcp(address) if !address.ip().is_loopback())
     }
@@ -43,8 +48,11 @@ impl Passive {
 impl std::fmt::Display for Active {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Active::Tcp(host, port) if host.contains(':') => write!(f, "tcp:[{host}]:{port}"),
-            Active::Tcp(host, port) => write!(f, "tcp:{host}:{port}"),
+            Active::Tcp(host, port) | Active::Ssl(host, port) => {
+                let method = if matches!(self, Active::Tcp(..)) { "tcp" } else { "ssl" };
+                let (open, close) = if host.contains(':') { ("[", "]") } else { ("", "") };
+                write!(f, "{method}:{open}{host}{close}:{port}")
+            }
             Active::Unix(path) => write!(f, "unix:{}", path.display()),
         }
     }
@@ -60,14 +68,15 @@ pub fn parse(text: &str) -> Result<Target, String> {
     match method {
         "unix" => Ok(Target::Active(Active::Unix(is_path(rest)?))),
         "punix" => Ok(Target::Passive(Passive::Unix(is_path(rest)?))),
-        "tcp" => {
+        "tcp" | "ssl" => {
             let (host, port) = host_and_port(rest)?;
             if host.is_empty() {
                 return Err("no host".to_string());
             }
-            Ok(Target::Active(Active::Tcp(host, port)))
+            let active = if method == "tcp" { Active::Tcp(host, port) } else { Active::Ssl(host, port) };
+            Ok(Target::Active(active))
         }
-        "ptcp" => {
+        "ptcp" | "pssl" => {
             let (port, address) = rest.split_once(':').unwrap_or((rest, ""));
             let port = if port.is_empty() { PORT } else { number(port)? };
             let address = address.trim_start_matches('[').trim_end_matches(']');
@@ -75,10 +84,10 @@ pub fn parse(text: &str) -> Result<Target, String> {
                 "" => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
                 _ => address.parse().map_err(|_| format!("{address} is no IP address"))?,
             };
-            Ok(Target::Passive(Passive::Tcp(SocketAddr::new(address, port))))
+            let address = SocketAddr::new(address, port);
+            Ok(Target::Passive(if method == "ptcp" { Passive::Tcp(address) } else { Passive::Ssl(address) }))
         }
-        "ssl" | "pssl" => Err("connections with TLS are not supported".to_string()),
-        _ => Err(format!("{method} is no method: there are tcp, unix, ptcp and punix")),
+        _ => Err(format!("{method} is no method: there are tcp, ssl, unix, ptcp, pssl and punix")),
     }
 }
 
@@ -113,7 +122,11 @@ mod tests {
         assert_eq!(parse("ptcp:6633:127.0.0.1"), passive("127.0.0.1:6633"));
         assert_eq!(parse("ptcp:1:[::1]"), passive("[::1]:1"));
         assert_eq!(parse("punix:/a"), Ok(Target::Passive(Passive::Unix("/a".into()))));
-        for wrong in ["tcp:", "tcp:a:b", "unix:", "ptcp:99999", "ptcp:1:x", "ssl:a", "telnet:a", "a", "tcp:[::1"] {
+        assert_eq!(parse("ssl:[::1]"), Ok(Target::Active(Active::Ssl("::1".to_string(), 6653))));
+        assert_eq!(parse("pssl:"), Ok(Target::Passive(Passive::Ssl("0.0.0.0:6653".parse().expect("an address")))));
+        for wrong in
+            ["tcp:", "tcp:a:b", "unix:", "ptcp:99999", "ptcp:1:x", "ssl:", "pssl:x", "telnet:a", "a", "tcp:[::1"]
+        {
             assert!(parse(wrong).is_err(), "{wrong}");
         }
     }

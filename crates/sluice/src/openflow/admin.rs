@@ -1,10 +1,12 @@
-//! What an operator asks of a bridge: `sluice program` and `sluice cache`.
+//! What an operator asks of a bridge: `sluice program`, `sluice cache` and, in `trace`, `sluice trace`.
 //!
 //! Threads: called on blocking threads of the admin service, several at once.
 
 use super::programs::{Loaded, Programs};
 use bridge::Bridge;
-use bridge::processor::Pipeline;
+use bridge::processor::{Megaflow, Pipeline, Wanted};
+use bridge::trace;
+use bridge::translate::Subject;
 use datapath::Switch;
 use messages::sluice::v1 as pb;
 use openflow::Action;
@@ -16,6 +18,11 @@ use std::time::{Duration, Instant};
 
 /// How long workers may take to forget megaflows.
 const FLUSH_MAX: Duration = Duration::from_secs(1);
+
+/// Megaflows of a worker that are shown if nobody says how many, and at most.
+const SHOWN: usize = 100;
+/// See there.
+const SHOWN_MAX: usize = 4096;
 
 /// A bridge, for its operator.
 #[derive(Clone)]
@@ -78,12 +85,25 @@ impl Admin {
     /// Why not.
     pub fn program(&self, request: pb::ProgramRequest) -> Result<pb::ProgramResponse, String> {
         self.check(request.device_id)?;
-        match request.command.ok_or("it is not said what is to be done")? {
+        let command = request.command.ok_or("it is not said what is to be done")?;
+        let changes = match &command {
+            Command::Load(_) | Command::Unload(_) => true,
+            Command::Map(map) => matches!(map.access, Some(Access::Set(_) | Access::Delete(_))),
+            Command::Show(_) => false,
+        };
+        if changes {
+            self.bridge.check_keeper().map_err(|error| error.text)?;
+        }
+        let answer = match command {
             Command::Load(load) => self.load(&load),
             Command::Show(show) => self.show(&show),
             Command::Unload(unload) => self.unload(&unload),
             Command::Map(map) => self.map(map),
+        }?;
+        if changes {
+            self.bridge.wait_kept().map_err(|error| error.text)?;
         }
+        Ok(answer)
     }
 
     fn load(&self, load: &Load) -> Result<pb::ProgramResponse, String> {
@@ -145,11 +165,11 @@ impl Admin {
                 entries.push(Entry { key, value });
             }
             Access::Set(Entry { key, value }) => {
-                map.update(&key, &value, bpf::Update::Any).map_err(|error| error.to_string())?;
+                self.programs.set(request.id, &request.name, &key, &value)?;
                 tracing::info!(id = request.id, map = request.name, "map changed by the operator");
             }
             Access::Delete(key) => {
-                if !map.delete(&key).map_err(|error| error.to_string())? {
+                if !self.programs.delete(request.id, &request.name, &key)? {
                     return Err(no_key());
                 }
                 tracing::info!(id = request.id, map = request.name, "map changed by the operator");
@@ -234,7 +254,42 @@ impl Admin {
             ..pb::cache_response::Worker::default()
         };
         let use_ = self.flows.cache_use().name();
-        let workers = self.flows.stats().into_iter().map(worker).collect();
-        Ok(pb::CacheResponse { r#use: use_.to_string(), workers, ..pb::CacheResponse::default() })
+        let mut answer = pb::CacheResponse {
+            r#use: use_.to_string(),
+            workers: self.flows.stats().into_iter().map(worker).collect(),
+            ..Default::default()
+        };
+        if let Some(show) = request.show {
+            (answer.megaflows, answer.more) = self.show_cache(&show)?;
+        }
+        Ok(answer)
+    }
+
+    /// Asks workers for megaflows; whether there are more.
+    pub(super) fn megaflows(&self, wanted: Wanted) -> (Vec<Megaflow>, bool) {
+        self.flows.megaflows(wanted, FLUSH_MAX, &|| _ = self.switch.settle())
+    }
+
+    fn show_cache(&self, show: &pb::cache_request::Show) -> Result<(Vec<pb::cache_response::Megaflow>, bool), String> {
+        let max = if show.limit == 0 { SHOWN } else { show.limit as usize };
+        if max > SHOWN_MAX {
+            return Err(format!("at most {SHOWN_MAX} megaflows are shown"));
+        }
+        let (found, more) = self.megaflows(Wanted { port: show.port, max, of: None });
+        let (shared, now_us) = (self.flows.shared(), self.switch.now_us());
+        let one = |megaflow: Megaflow| {
+            let Megaflow { ref record, length, start, .. } = megaflow;
+            let (translation, path) = trace::path(shared, Subject { record, bytes: length, start, now_us });
+            pb::cache_response::Megaflow {
+                worker: megaflow.worker as u32,
+                r#match: trace::megaflow(self.bridge.layout(), &megaflow),
+                path,
+                actions: trace::effects(shared, &translation),
+                packets: megaflow.packets,
+                bytes: megaflow.bytes,
+                idle_ms: now_us.saturating_sub(megaflow.used_us) / 1000,
+            }
+        };
+        Ok((found.into_iter().map(one).collect(), more))
     }
 }

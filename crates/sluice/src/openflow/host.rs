@@ -7,7 +7,7 @@ use datapath::{Switch, SwitchError};
 use openflow::message::{Counts, Port, PortStats, Queue, QueueStats};
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 /// `OFPPC_PORT_DOWN`.
 const PORT_DOWN: u32 = 1;
@@ -22,14 +22,29 @@ pub struct SwitchHost {
     device: u64,
     /// What wakes connections' threads.
     wakers: Mutex<BTreeMap<u64, Arc<OwnedFd>>>,
-    /// What workers have of the bridge.
-    flows: OnceLock<Arc<Pipeline>>,
+    /// What workers have of the bridge, which has this.
+    flows: OnceLock<Weak<Pipeline>>,
     /// Ports that the bridge knows, and since when.
     ports: Mutex<BTreeMap<u32, (Port, u64)>>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// `OFPPF_` bits for a speed, full duplex: all that OpenFlow 1.0 says of speeds (1.3.5, 7.2.1.1).
+fn kinds(mbps: u32) -> u32 {
+    match mbps {
+        0 => 0,
+        10 => 1 << 1,
+        100 => 1 << 3,
+        1_000 => 1 << 5,
+        10_000 => 1 << 6,
+        40_000 => 1 << 7,
+        100_000 => 1 << 8,
+        1_000_000 => 1 << 9,
+        _ => 1 << 10,
+    }
 }
 
 /// A port as OpenFlow describes it.
@@ -40,14 +55,15 @@ fn described(port: &PortInfo) -> Port {
         end -= 1;
     }
     name.truncate(end);
-    let kbps = port.link.speed_mbps.unwrap_or(0).saturating_mul(1000);
+    let mbps = port.link.speed_mbps.unwrap_or(0);
+    let (kbps, kinds) = (mbps.saturating_mul(1000), kinds(mbps));
     Port {
         number: port.number,
         address: port.mac.map_or([0; 6], |address| address.0),
         name,
         config: if port.in_service { 0 } else { PORT_DOWN },
         state: if port.link.up { 0 } else { LINK_DOWN },
-        features: [0; 4],
+        features: [kinds, 0, kinds, 0],
         speeds: [kbps, kbps],
     }
 }
@@ -59,9 +75,9 @@ impl SwitchHost {
     }
 
     /// From now on, what workers have of the bridge.
-    pub fn set_flows(&self, flows: Arc<Pipeline>) {
+    pub fn set_flows(&self, flows: &Arc<Pipeline>) {
         // There is one.
-        let _ = self.flows.set(flows);
+        let _ = self.flows.set(Arc::downgrade(flows));
     }
 
     fn our_ports(&self) -> Vec<PortInfo> {
@@ -177,7 +193,7 @@ impl Host for SwitchHost {
     }
 
     fn sync_counts(&self) {
-        if let Some(flows) = self.flows.get() {
+        if let Some(flows) = self.flows.get().and_then(Weak::upgrade) {
             flows.request_counts();
         }
         // A worker that does not answer has counts of its own only; what is known is told.

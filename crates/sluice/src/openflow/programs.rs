@@ -1,19 +1,29 @@
-//! BPF programs that flows of a bridge run: workers run them, the operator loads, replaces and unloads them.
+//! BPF programs that flows of a bridge run: workers run them, the operator loads, replaces and unloads them. With `--state` they are
+//! kept, and so are the map entries that the operator has set, but not what packets have written.
 //!
 //! The programs are a map that is replaced as a whole: a packet meets the one of before or the new one, and no lock. A program that
 //! was replaced goes when the last run of it ends.
 
+use super::kept::Journaled;
 use abi::flows::Frame;
 use arc_swap::ArcSwap;
 use bpf::{Abort, Map, Maps, Object, Options, Program, ProgramName, Verdict};
 use bridge::processor::ProgramRunner;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
 /// Programs of a bridge.
 const PROGRAMS_MAX: usize = 256;
+/// Map entries of a program that the operator has set, and that are kept.
+const SET_MAX: usize = 1 << 16;
+
+/// Entries of a map that are copied for a trace.
+const COPIED_MAX: u32 = 1 << 16;
+
+/// Map entries that the operator has set: by map and key, the value.
+pub type Entries = BTreeMap<(String, Vec<u8>), Vec<u8>>;
 
 /// How runs of a program ended.
 #[derive(Debug, Default)]
@@ -41,10 +51,19 @@ pub struct Loaded {
     pub file: String,
     /// How runs ended.
     pub counts: Counts,
+    /// The object file's content.
+    pub object: Arc<[u8]>,
+    set: Arc<Mutex<Entries>>,
+}
+
+impl Loaded {
+    /// Map entries that the operator has set.
+    pub fn set(&self) -> MutexGuard<'_, Entries> {
+        self.set.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// The programs of a bridge by id.
-#[derive(Debug)]
 pub struct Programs {
     loaded: ArcSwap<BTreeMap<u32, Arc<Loaded>>>,
     /// Held by whoever changes something.
@@ -52,6 +71,7 @@ pub struct Programs {
     /// `ktime_get_ns` begins here.
     started: Instant,
     unknown: AtomicU64,
+    keeper: OnceLock<Arc<Journaled>>,
 }
 
 impl Default for Programs {
@@ -61,6 +81,7 @@ impl Default for Programs {
             turn: Mutex::default(),
             started: Instant::now(),
             unknown: AtomicU64::new(0),
+            keeper: OnceLock::new(),
         }
     }
 }
@@ -94,6 +115,17 @@ impl ProgramRunner for Programs {
 }
 
 impl Programs {
+    /// From now on programs are kept; what there is has been kept already.
+    pub fn set_keeper(&self, keeper: Arc<Journaled>) {
+        // There is one.
+        let _ = self.keeper.set(keeper);
+    }
+
+    /// Nobody changes programs or what the operator has set of their maps as long as this is held.
+    pub fn hold(&self) -> MutexGuard<'_, ()> {
+        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// All programs.
     pub fn all(&self) -> Arc<BTreeMap<u32, Arc<Loaded>>> {
         self.loaded.load_full()
@@ -126,12 +158,13 @@ impl Programs {
     /// # Errors
     /// If the object or the program is refused: the instruction, the register and the reason.
     pub fn load(&self, id: u32, object: &[u8], name: &str, file: &str, keep_maps: bool) -> Result<bool, String> {
-        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = self.hold();
         let all = self.loaded.load_full();
         let old = all.get(&id);
         if old.is_none() && all.len() >= PROGRAMS_MAX {
             return Err(format!("there are {PROGRAMS_MAX} programs already; unload one of them"));
         }
+        let content: Arc<[u8]> = object.into();
         let object = Object::read(object).map_err(|error| error.to_string())?;
         let name = chosen(&object, name)?;
         let maps = match old.filter(|_| keep_maps) {
@@ -140,11 +173,16 @@ impl Programs {
         };
         let program = Program::load_with(&object, &name.function, &maps, Options::default());
         let program = program.map_err(|error| error.to_string())?;
-        let loaded = Loaded { program, name, file: file.to_string(), counts: Counts::default() };
+        let set = old.filter(|_| keep_maps).map_or_else(Arc::default, |old| Arc::clone(&old.set));
+        let (file, counts) = (file.to_string(), Counts::default());
+        let loaded = Arc::new(Loaded { program, name, file, counts, object: content, set });
         let replaced = old.is_some();
         let mut new = (*all).clone();
-        new.insert(id, Arc::new(loaded));
+        new.insert(id, Arc::clone(&loaded));
         self.loaded.store(Arc::new(new));
+        if let Some(keeper) = self.keeper.get() {
+            keeper.keep_program(id, &loaded, keep_maps);
+        }
         Ok(replaced)
     }
 
@@ -153,11 +191,82 @@ impl Programs {
     /// # Errors
     /// If there is none.
     pub fn unload(&self, id: u32) -> Result<(), String> {
-        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = self.hold();
         let mut new = (**self.loaded.load()).clone();
         new.remove(&id).ok_or_else(|| missing(id))?;
         self.loaded.store(Arc::new(new));
+        if let Some(keeper) = self.keeper.get() {
+            keeper.forget_program(id);
+        }
         Ok(())
+    }
+
+    /// Runs a program on a frame, for a trace: on copies of its maps, and nothing is counted.
+    ///
+    /// # Errors
+    /// If there is no such program, or if it cannot be copied.
+    pub fn run_apart(
+        &self,
+        id: u32,
+        argument: u64,
+        in_port: u32,
+        now_us: u64,
+        frame: &mut Frame<'_>,
+    ) -> Result<Verdict, String> {
+        let loaded = self.get(id)?;
+        let object = Object::read(&loaded.object).map_err(|error| error.to_string())?;
+        let maps = Maps::new(&object).map_err(|error| error.to_string())?;
+        for (from, to) in loaded.program.maps().iter().zip(maps.iter()) {
+            if from.len() > COPIED_MAX {
+                return Err(format!("its map `{}` has more than {COPIED_MAX} entries", from.spec().name));
+            }
+            for (key, value) in from.dump() {
+                to.update(&key, &value, bpf::Update::Any).map_err(|error| error.to_string())?;
+            }
+        }
+        let program = Program::load_with(&object, &loaded.name.function, &maps, Options::default());
+        let program = program.map_err(|error| error.to_string())?;
+        let mut packet = bpf::Frame { buffer: &mut *frame.buffer, offset: frame.offset, len: frame.len };
+        let verdict = program.run(&mut packet, in_port, argument, now_us * 1000);
+        let (offset, len) = (packet.offset, packet.len);
+        (frame.offset, frame.len) = (offset, len);
+        Ok(verdict)
+    }
+
+    /// Makes or changes an entry of a map.
+    ///
+    /// # Errors
+    /// If there is no such map, or if it does not take the entry.
+    pub fn set(&self, id: u32, map: &str, key: &[u8], value: &[u8]) -> Result<(), String> {
+        let _turn = self.hold();
+        let loaded = self.get(id)?;
+        let mut set = loaded.set();
+        let place = (map.to_string(), key.to_vec());
+        if set.len() >= SET_MAX && !set.contains_key(&place) {
+            return Err(format!("the operator has set {SET_MAX} entries of this program's maps; delete some of them"));
+        }
+        self.map(id, map)?.update(key, value, bpf::Update::Any).map_err(|error| error.to_string())?;
+        set.insert(place, value.to_vec());
+        if let Some(keeper) = self.keeper.get() {
+            keeper.keep_entry(id, map, key, Some(value));
+        }
+        Ok(())
+    }
+
+    /// Removes an entry of a map; whether there was one.
+    ///
+    /// # Errors
+    /// If there is no such map, or if none of its entries can be removed.
+    pub fn delete(&self, id: u32, map: &str, key: &[u8]) -> Result<bool, String> {
+        let _turn = self.hold();
+        let loaded = self.get(id)?;
+        let was_there = self.map(id, map)?.delete(key).map_err(|error| error.to_string())?;
+        if loaded.set().remove(&(map.to_string(), key.to_vec())).is_some()
+            && let Some(keeper) = self.keeper.get()
+        {
+            keeper.keep_entry(id, map, key, None);
+        }
+        Ok(was_there)
     }
 }
 

@@ -2,13 +2,14 @@
 
 use super::address::{Active, Passive};
 use super::host::SwitchHost;
-use super::standalone::{leave, stand_in};
+use super::standalone::Standalone;
+use super::stream::{Stream, Tls};
 use crate::unix_socket::{self, SocketFile};
 use anyhow::{Context, Result};
 use bridge::{Bridge, Connection, ConnectionOptions, Host};
-use openflow::message::FlowMod;
+use grpc::tls::peers::PeerTls;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use std::io::{ErrorKind, Read, Write};
+use std::io::ErrorKind;
 use std::net::{TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -33,6 +34,9 @@ const ROOM: Duration = Duration::from_millis(1);
 const AGAIN: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(8)];
 /// How long a connection that has ended may take to read what it was sent last.
 const LAST_WORDS: Duration = Duration::from_secs(3);
+/// How long controllers may take to come back after a restart before the switch stands in for them: three inactivity probes, as
+/// ovs-vsctl(8) has it (`fail_mode`).
+const STANDS_IN: Duration = Duration::from_secs(15);
 /// How long a controller may take to answer a dial.
 const DIAL_MAX: Duration = Duration::from_secs(5);
 
@@ -44,6 +48,8 @@ pub struct Peers {
     pub active: Vec<Active>,
     /// Where controllers may connect.
     pub passive: Vec<Passive>,
+    /// What connections with TLS need.
+    pub tls: Option<Arc<PeerTls>>,
     /// Whether the switch forwards by itself while no controller is connected.
     pub is_standalone: bool,
 }
@@ -54,6 +60,7 @@ pub struct Server {
     threads: Vec<JoinHandle<()>>,
     /// Unix sockets, which are removed at the end.
     sockets: Vec<SocketFile>,
+    tls: Option<Arc<PeerTls>>,
 }
 
 struct Shared {
@@ -63,24 +70,21 @@ struct Shared {
     is_standalone: bool,
     /// Controllers that are connected.
     connected: Mutex<usize>,
-    /// The controllers' flow in whose place the switch's own is while none of them is connected.
-    replaced: Mutex<Option<FlowMod>>,
+    standalone: Standalone,
     /// Threads of connections that listeners have accepted.
     accepted: Mutex<Vec<JoinHandle<()>>>,
 }
 
-trait Stream: Read + Write + AsFd + Send {}
-impl<S: Read + Write + AsFd + Send> Stream for S {}
-
 enum Listener {
     Tcp(TcpListener),
+    Tls(TcpListener, Arc<PeerTls>),
     Unix(UnixListener),
 }
 
 impl Listener {
     fn fd(&self) -> BorrowedFd<'_> {
         match self {
-            Listener::Tcp(listener) => listener.as_fd(),
+            Listener::Tcp(listener) | Listener::Tls(listener, _) => listener.as_fd(),
             Listener::Unix(listener) => listener.as_fd(),
         }
     }
@@ -93,6 +97,13 @@ impl Listener {
                 stream.set_nodelay(true)?;
                 Ok((Box::new(stream), format!("tcp:{peer}")))
             }
+            Listener::Tls(listener, config) => {
+                let (stream, peer) = listener.accept()?;
+                stream.set_nonblocking(true)?;
+                stream.set_nodelay(true)?;
+                let tls = config.answers().map_err(std::io::Error::other)?;
+                Ok((Box::new(Tls::new(stream, tls, Arc::clone(config))), format!("ssl:{peer}")))
+            }
             Listener::Unix(listener) => {
                 let (stream, _) = listener.accept()?;
                 stream.set_nonblocking(true)?;
@@ -103,17 +114,25 @@ impl Listener {
 }
 
 impl Server {
-    pub(super) fn begin(bridge: Arc<Bridge>, host: Arc<SwitchHost>, peers: Peers) -> Result<Server> {
+    /// `is_restored`: flows are those of before, so controllers have some time to come before the switch stands in for them.
+    pub(super) fn begin(
+        bridge: Arc<Bridge>,
+        host: Arc<SwitchHost>,
+        peers: Peers,
+        standalone: Standalone,
+        is_restored: bool,
+    ) -> Result<Server> {
+        let has_controllers = !peers.active.is_empty() || !peers.passive.is_empty();
         let shared = Arc::new(Shared {
             bridge,
             host,
             stop: AtomicBool::new(false),
             is_standalone: peers.is_standalone,
             connected: Mutex::default(),
-            replaced: Mutex::default(),
+            standalone,
             accepted: Mutex::default(),
         });
-        let mut server = Server { shared, threads: Vec::new(), sockets: Vec::new() };
+        let mut server = Server { shared, threads: Vec::new(), sockets: Vec::new(), tls: peers.tls.clone() };
         if let Some(path) = &peers.management {
             let (listener, file) = unix_socket::listen(path, MODE)?;
             server.sockets.push(file);
@@ -128,6 +147,13 @@ impl Server {
                     server.listen(Listener::Tcp(listener), false, &format!("ptcp:{address}"))?;
                     announce!("controllers may connect to {address}");
                 }
+                Passive::Ssl(address) => {
+                    let tls = peers.tls.clone().context("pssl: needs certificates")?;
+                    let listener = TcpListener::bind(address).with_context(|| format!("cannot listen on {address}"))?;
+                    let address = listener.local_addr()?;
+                    server.listen(Listener::Tls(listener, tls), false, &format!("pssl:{address}"))?;
+                    announce!("controllers may connect to {address} with TLS");
+                }
                 Passive::Unix(path) => {
                     let (listener, file) = unix_socket::listen(path, MODE)?;
                     server.sockets.push(file);
@@ -136,10 +162,21 @@ impl Server {
             }
         }
         for active in peers.active {
-            server.spawn("openflow-dial", move |shared| shared.dial(&active))?;
+            let tls = peers.tls.clone();
+            server.spawn("openflow-dial", move |shared| shared.dial(&active, tls.as_ref()))?;
         }
-        server.spawn("openflow-time", |shared| shared.keep_time())?;
+        let waits = is_restored && peers.is_standalone && has_controllers;
+        server.spawn("openflow-time", move |shared| shared.keep_time(waits))?;
         Ok(server)
+    }
+
+    /// Reads certificates again, for connections from now on.
+    pub fn reload(&self) {
+        let Some(tls) = &self.tls else { return };
+        match tls.reload() {
+            Ok(()) => tracing::info!("certificates of OpenFlow connections read again"),
+            Err(error) => tracing::error!("the certificates of OpenFlow connections stay as they were: {error}"),
+        }
     }
 
     fn spawn(&mut self, name: &str, run: impl FnOnce(&Arc<Shared>) + Send + 'static) -> Result<()> {
@@ -151,7 +188,7 @@ impl Server {
 
     fn listen(&mut self, listener: Listener, is_management: bool, uri: &str) -> Result<()> {
         match &listener {
-            Listener::Tcp(listener) => listener.set_nonblocking(true)?,
+            Listener::Tcp(listener) | Listener::Tls(listener, _) => listener.set_nonblocking(true)?,
             Listener::Unix(listener) => listener.set_nonblocking(true)?,
         }
         let uri = uri.to_string();
@@ -182,9 +219,18 @@ impl Shared {
         self.stop.load(Ordering::Relaxed)
     }
 
-    fn keep_time(&self) {
+    /// If `waits`, the switch stands in for controllers that do not come.
+    fn keep_time(&self, waits: bool) {
         let mut rounds = 0u32;
+        let mut until = waits.then(|| Instant::now() + STANDS_IN);
         while !self.stops() {
+            if until.take_if(|until| Instant::now() >= *until).is_some() {
+                let connected = self.connected.lock().unwrap_or_else(PoisonError::into_inner);
+                if *connected == 0 {
+                    tracing::warn!("no controller has come back: the bridge forwards as a learning switch does");
+                    self.standalone.stand_in();
+                }
+            }
             std::thread::sleep(TICK);
             self.bridge.tick(self.host.now_us());
             rounds += 1;
@@ -214,7 +260,11 @@ impl Shared {
             count.fetch_add(1, Ordering::Relaxed);
             let (shared, counted) = (Arc::clone(self), Arc::clone(&count));
             let body = move || {
-                shared.talk(stream, &peer, is_management);
+                let mut stream = stream;
+                match stream.begin(&|| shared.stops()) {
+                    Ok(()) => shared.talk(stream, &peer, is_management),
+                    Err(error) => tracing::warn!("{peer}: {error}"),
+                }
                 counted.fetch_sub(1, Ordering::Relaxed);
             };
             match std::thread::Builder::new().name("openflow".to_string()).spawn(body) {
@@ -232,11 +282,15 @@ impl Shared {
     }
 
     /// Dials a controller again and again.
-    fn dial(self: &Arc<Shared>, active: &Active) {
+    fn dial(self: &Arc<Shared>, active: &Active, tls: Option<&Arc<PeerTls>>) {
         let mut again = AGAIN[0];
         let mut last = String::new();
         while !self.stops() {
-            match dial(active) {
+            let dialled = dial(active, tls).and_then(|mut stream| {
+                stream.begin(&|| self.stops())?;
+                Ok(stream)
+            });
+            match dialled {
                 Ok(stream) => {
                     tracing::info!("connected to {active}");
                     last.clear();
@@ -270,14 +324,13 @@ impl Shared {
         let mut connected = self.connected.lock().unwrap_or_else(PoisonError::into_inner);
         let before = *connected;
         *connected = if has_come { before + 1 } else { before - 1 };
-        if !self.is_standalone || before.max(*connected) != 1 {
+        // A bridge that ends leaves its flows to the next process.
+        if !self.is_standalone || before.max(*connected) != 1 || self.stops() {
             return;
         }
-        // Until this is done, the next one that comes or goes waits.
-        let mut replaced = self.replaced.lock().unwrap_or_else(PoisonError::into_inner);
         match has_come {
-            true => leave(&self.bridge, replaced.take()),
-            false => *replaced = stand_in(&self.bridge),
+            true => self.standalone.leave(),
+            false => self.standalone.stand_in(),
         }
     }
 
@@ -349,16 +402,26 @@ fn exchange(stream: &mut Box<dyn Stream>, connection: &mut Connection, waker: &O
     if connection.is_closed() && !waits {
         return Ok(());
     }
+    let pending = stream.pending();
     let mut events = PollFlags::empty();
     events.set(PollFlags::IN, reads);
-    events.set(PollFlags::OUT, waits);
+    events.set(PollFlags::OUT, waits || pending.output);
+    let has_input = reads && pending.input;
     let is_readable = {
         let mut files = [PollFd::from_borrowed_fd(stream.as_fd(), events), PollFd::new(waker, PollFlags::IN)];
-        wait(&mut files, if connection.is_stalled() { ROOM } else { WAIT });
+        let time = match (has_input, connection.is_stalled()) {
+            (true, _) => Duration::ZERO,
+            (_, true) => ROOM,
+            _ => WAIT,
+        };
+        wait(&mut files, time);
         files[0].revents().intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR)
     };
     let _ = rustix::io::read(waker, &mut [0; 8]);
-    if !reads || !is_readable {
+    if pending.output {
+        stream.flush()?;
+    }
+    if !reads || !is_readable && !has_input {
         return Ok(());
     }
     let mut buffer = [0; 64 * 1024];
@@ -373,26 +436,33 @@ fn exchange(stream: &mut Box<dyn Stream>, connection: &mut Connection, waker: &O
     }
 }
 
-fn dial(active: &Active) -> std::io::Result<Box<dyn Stream>> {
+fn dial(active: &Active, tls: Option<&Arc<PeerTls>>) -> std::io::Result<Box<dyn Stream>> {
     match active {
         Active::Unix(path) => {
             let stream = UnixStream::connect(path)?;
             stream.set_nonblocking(true)?;
             Ok(Box::new(stream))
         }
-        Active::Tcp(host, port) => {
-            let mut last = std::io::Error::new(ErrorKind::NotFound, format!("{host} has no address"));
-            for address in (host.as_str(), *port).to_socket_addrs()? {
-                match TcpStream::connect_timeout(&address, DIAL_MAX) {
-                    Ok(stream) => {
-                        stream.set_nonblocking(true)?;
-                        stream.set_nodelay(true)?;
-                        return Ok(Box::new(stream));
-                    }
-                    Err(error) => last = error,
-                }
-            }
-            Err(last)
+        Active::Tcp(host, port) => Ok(Box::new(dial_tcp(host, *port)?)),
+        Active::Ssl(host, port) => {
+            let config = tls.ok_or_else(|| std::io::Error::other("there are no certificates"))?;
+            let connection = config.dials(host).map_err(std::io::Error::other)?;
+            Ok(Box::new(Tls::new(dial_tcp(host, *port)?, connection, Arc::clone(config))))
         }
     }
+}
+
+fn dial_tcp(host: &str, port: u16) -> std::io::Result<TcpStream> {
+    let mut last = std::io::Error::new(ErrorKind::NotFound, format!("{host} has no address"));
+    for address in (host, port).to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, DIAL_MAX) {
+            Ok(stream) => {
+                stream.set_nonblocking(true)?;
+                stream.set_nodelay(true)?;
+                return Ok(stream);
+            }
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
 }

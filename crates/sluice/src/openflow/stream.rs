@@ -1,0 +1,171 @@
+//! Byte streams of OpenFlow connections: sockets, and TLS over them. None of them blocks.
+
+use grpc::tls::peers::{Connection, PeerTls};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long a TLS handshake may take.
+const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
+/// Bytes that TLS holds back for the socket.
+const WAITING_MAX: usize = 256 << 10;
+
+/// Events that a stream waits for, or has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Pending {
+    /// Bytes can be read although the socket has none.
+    pub input: bool,
+    /// Bytes wait that the socket has not taken.
+    pub output: bool,
+}
+
+/// A connection's bytes.
+pub trait Stream: Read + Write + AsFd + Send {
+    /// Does what comes before the first byte; waits for the other side, but not when `stops` says so.
+    ///
+    /// # Errors
+    /// Why there is no connection.
+    fn begin(&mut self, _stops: &dyn Fn() -> bool) -> std::io::Result<()> {
+        Ok(())
+    }
+
+    /// What is in between.
+    fn pending(&self) -> Pending {
+        Pending::default()
+    }
+}
+
+impl Stream for TcpStream {}
+impl Stream for UnixStream {}
+
+/// TLS over TCP.
+pub struct Tls {
+    socket: TcpStream,
+    tls: Connection,
+    config: Arc<PeerTls>,
+    /// The other side has ended its part without saying so.
+    is_cut: bool,
+    /// The last read may have left something.
+    has_more: bool,
+}
+
+impl Tls {
+    /// Over a socket that does not block.
+    pub fn new(socket: TcpStream, mut tls: Connection, config: Arc<PeerTls>) -> Tls {
+        tls.set_buffer_limit(Some(WAITING_MAX));
+        Tls { socket, tls, config, is_cut: false, has_more: false }
+    }
+
+    /// Takes what the socket has; whether it had anything.
+    fn receive(&mut self) -> std::io::Result<bool> {
+        match self.tls.read_tls(&mut self.socket) {
+            Ok(0) => {
+                self.is_cut = true;
+                Ok(true)
+            }
+            Ok(_) => {
+                let done = self.tls.process_new_packets();
+                // Also the alert that says what is wrong.
+                let sent = self.send();
+                done.map_err(|error| std::io::Error::other(self.config.explain(&error)))?;
+                sent.map(|()| true)
+            }
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Gives the socket what it takes.
+    fn send(&mut self) -> std::io::Result<()> {
+        while self.tls.wants_write() {
+            match self.tls.write_tls(&mut self.socket) {
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Read for Tls {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let mut taken = 0;
+        while taken < buffer.len() {
+            match self.tls.reader().read(&mut buffer[taken..]) {
+                Ok(0) => break,
+                Ok(bytes) => taken += bytes,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    if self.is_cut || !self.receive()? {
+                        if taken == 0 && !self.is_cut {
+                            return Err(ErrorKind::WouldBlock.into());
+                        }
+                        break;
+                    }
+                }
+                // The end without a last word, as after a crash; what came before has been taken.
+                Err(error) if error.kind() == ErrorKind::UnexpectedEof => break,
+                Err(error) => return Err(error),
+            }
+        }
+        self.has_more = taken == buffer.len();
+        Ok(taken)
+    }
+}
+
+impl Write for Tls {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let taken = self.tls.writer().write(bytes)?;
+        self.send()?;
+        if taken == 0 && !bytes.is_empty() { Err(ErrorKind::WouldBlock.into()) } else { Ok(taken) }
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.send()
+    }
+}
+
+impl AsFd for Tls {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl Stream for Tls {
+    fn begin(&mut self, stops: &dyn Fn() -> bool) -> std::io::Result<()> {
+        let begin = Instant::now();
+        self.send()?;
+        while self.tls.is_handshaking() {
+            if stops() || begin.elapsed() > HANDSHAKE_MAX {
+                return Err(std::io::Error::new(ErrorKind::TimedOut, "the TLS handshake takes too long"));
+            }
+            let mut events = PollFlags::IN;
+            events.set(PollFlags::OUT, self.tls.wants_write());
+            let time = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+            let _ = poll(&mut [PollFd::from_borrowed_fd(self.socket.as_fd(), events)], Some(&time));
+            self.receive()?;
+            if self.is_cut {
+                return Err(std::io::Error::new(ErrorKind::UnexpectedEof, "it has closed during the TLS handshake"));
+            }
+            self.send()?;
+        }
+        Ok(())
+    }
+
+    fn pending(&self) -> Pending {
+        Pending { input: self.is_cut || self.has_more, output: self.tls.wants_write() }
+    }
+}
+
+impl Drop for Tls {
+    fn drop(&mut self) {
+        self.tls.send_close_notify();
+        // If the socket takes no more, the other side sees its end.
+        let _ = self.send();
+    }
+}

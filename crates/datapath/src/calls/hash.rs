@@ -54,7 +54,7 @@ struct Published {
 /// A function with its parameters.
 #[derive(Debug)]
 enum Current {
-    Crc(CustomCrc),
+    Crc(Box<CustomCrc>),
     Toeplitz(Toeplitz),
 }
 
@@ -111,7 +111,7 @@ impl Parametric {
     pub fn set(&self, calculation: Option<&str>, parameters: &HashParameters) -> Result<(), StateError> {
         let function = parameters.function().ok_or(StateError::WrongKind)?;
         let current = Arc::new(match parameters {
-            HashParameters::Crc(parameters) => Current::Crc(CustomCrc::new(*parameters)),
+            HashParameters::Crc(parameters) => Current::Crc(Box::new(CustomCrc::new(*parameters))),
             HashParameters::Toeplitz(key) => Current::Toeplitz(Toeplitz::new(key)),
         });
         let mut named = self.calculations.iter();

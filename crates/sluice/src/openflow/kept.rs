@@ -10,7 +10,7 @@
 //!
 //! Tests: `tests/py/test_openflow_state.py`.
 
-use super::programs::{Loaded, Programs};
+use super::programs::{Loaded, ProgramKeeper, Programs};
 use anyhow::{Context, Result, bail};
 use bridge::Bridge;
 use bridge::keep::{Keeper, Kept, KeptChange, kind};
@@ -154,7 +154,7 @@ pub fn begin(
         last: AtomicU64::new(0),
         replaced: Mutex::new(replaced.clone()),
     });
-    programs.set_keeper(Arc::clone(&journaled));
+    programs.set_keeper(Arc::clone(&journaled) as Arc<dyn ProgramKeeper>);
     let keeper = Arc::clone(&journaled) as Arc<dyn Keeper>;
     bridge.set_keeper(keeper, is_restored && is_same_program).map_err(|why| anyhow::anyhow!("--state {dir}: {why}"))?;
     let replaced = replaced.and_then(|kept| match bridge::keep::decode_flow_mod(&kept, bridge.fields()) {
@@ -225,28 +225,6 @@ impl Journaled {
         self.seen.load(Ordering::Acquire) != self.journal.reopened()
     }
 
-    /// Keeps a program that was loaded. Entries of its maps stay kept if it goes on with them.
-    pub fn keep_program(&self, id: u32, loaded: &Loaded, keeps_maps: bool) {
-        let mut changes = Vec::new();
-        if !keeps_maps {
-            changes.push(Change { key: key(kind::MAP_ENTRY, id), after: After::GoneBelow });
-        }
-        changes.push(Change { key: key(kind::PROGRAM, id), after: After::Value(program_value(id, loaded)) });
-        self.append_all(changes);
-    }
-
-    /// Forgets a program that was unloaded.
-    pub fn forget_program(&self, id: u32) {
-        let gone = |kind, after| Change { key: key(kind, id), after };
-        self.append_all(vec![gone(kind::MAP_ENTRY, After::GoneBelow), gone(kind::PROGRAM, After::Gone)]);
-    }
-
-    /// Keeps an entry of a map as the operator has set it, or forgets it.
-    pub fn keep_entry(&self, id: u32, map: &str, entry: &[u8], value: Option<&[u8]>) {
-        let after = value.map_or(After::Gone, |value| After::Value(map_value(id, map, entry, value)));
-        self.append_all(vec![Change { key: map_key(id, map, entry), after }]);
-    }
-
     /// Keeps the controllers' flow in whose place the switch's own one is about to be.
     pub fn keep_replaced(&self, flow: Option<&FlowMod>, bridge: &Bridge) {
         let kept = flow.and_then(|flow| match bridge::keep::encode_flow_mod(flow, bridge.fields()) {
@@ -261,6 +239,27 @@ impl Journaled {
         *replaced = kept;
         // Under the lock: see `renew`.
         self.append_all(vec![Change { key: vec![kind::REPLACED], after }]);
+    }
+}
+
+impl ProgramKeeper for Journaled {
+    fn keep_program(&self, id: u32, loaded: &Loaded, keeps_maps: bool) {
+        let mut changes = Vec::new();
+        if !keeps_maps {
+            changes.push(Change { key: key(kind::MAP_ENTRY, id), after: After::GoneBelow });
+        }
+        changes.push(Change { key: key(kind::PROGRAM, id), after: After::Value(program_value(id, loaded)) });
+        self.append_all(changes);
+    }
+
+    fn forget_program(&self, id: u32) {
+        let gone = |kind, after| Change { key: key(kind, id), after };
+        self.append_all(vec![gone(kind::MAP_ENTRY, After::GoneBelow), gone(kind::PROGRAM, After::Gone)]);
+    }
+
+    fn keep_entry(&self, id: u32, map: &str, entry: &[u8], value: Option<&[u8]>) {
+        let after = value.map_or(After::Gone, |value| After::Value(map_value(id, map, entry, value)));
+        self.append_all(vec![Change { key: map_key(id, map, entry), after }]);
     }
 }
 

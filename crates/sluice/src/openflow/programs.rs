@@ -4,7 +4,6 @@
 //! The programs are a map that is replaced as a whole: a packet meets the one of before or the new one, and no lock. A program that
 //! was replaced goes when the last run of it ends.
 
-use super::kept::Journaled;
 use abi::flows::Frame;
 use arc_swap::ArcSwap;
 use bpf::{Abort, Map, Maps, Object, Options, Program, ProgramName, Verdict};
@@ -63,6 +62,18 @@ impl Loaded {
     }
 }
 
+/// Who keeps the programs of a bridge over a restart.
+pub trait ProgramKeeper: Send + Sync {
+    /// Keeps a program that was loaded. Entries of its maps stay kept if it goes on with them.
+    fn keep_program(&self, id: u32, loaded: &Loaded, keeps_maps: bool);
+
+    /// Forgets a program that was unloaded.
+    fn forget_program(&self, id: u32);
+
+    /// Keeps an entry of a map as the operator has set it, or forgets it.
+    fn keep_entry(&self, id: u32, map: &str, entry: &[u8], value: Option<&[u8]>);
+}
+
 /// The programs of a bridge by id.
 pub struct Programs {
     loaded: ArcSwap<BTreeMap<u32, Arc<Loaded>>>,
@@ -71,7 +82,7 @@ pub struct Programs {
     /// `ktime_get_ns` begins here.
     started: Instant,
     unknown: AtomicU64,
-    keeper: OnceLock<Arc<Journaled>>,
+    keeper: OnceLock<Arc<dyn ProgramKeeper>>,
 }
 
 impl Default for Programs {
@@ -116,7 +127,7 @@ impl ProgramRunner for Programs {
 
 impl Programs {
     /// From now on programs are kept; what there is has been kept already.
-    pub fn set_keeper(&self, keeper: Arc<Journaled>) {
+    pub fn set_keeper(&self, keeper: Arc<dyn ProgramKeeper>) {
         // There is one.
         let _ = self.keeper.set(keeper);
     }

@@ -106,8 +106,8 @@ impl Bridge {
         if request.mask & config::PORT_DOWN == 0 {
             return Ok(());
         }
-        let config = self.tables().ports().get(request.port).map(|port| port.config);
-        config.map_or(Ok(()), |config| self.host.set_port_config(request.port, config))
+        // As it was asked for: what the switch says of its port at this moment may be older, and passes.
+        self.host.set_port_config(request.port, request.config)
     }
 
     /// Configures a table.
@@ -195,5 +195,29 @@ impl Bridge {
                 self.push(endpoint, Event::Message(Box::new(message)));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::bridge::{Bridge, BridgeOptions};
+    use crate::flow_mod::Origin;
+    use crate::ports::config::PORT_DOWN;
+    use crate::testing::{NoSwitch, program};
+    use openflow::message::{Port, PortMod};
+    use std::sync::Arc;
+
+    #[test]
+    fn a_port_becomes_what_was_asked_for_whatever_the_switch_says_of_it_meanwhile() {
+        let host = Arc::new(NoSwitch::default());
+        let bridge = Bridge::new(&program(), Arc::clone(&host) as _, BridgeOptions::default()).unwrap();
+        let down = Port { number: 1, config: PORT_DOWN, ..Port::default() };
+        bridge.put_port(down.clone());
+        let up = PortMod { port: 1, address: [0; 6], config: 0, mask: PORT_DOWN, advertise: 0 };
+        bridge.change(&Origin::SWITCH, |plan| plan.port_mod(&up)).unwrap();
+        // The switch has not heard of it yet.
+        bridge.put_port(down);
+        bridge.configure_port(&up).unwrap();
+        assert_eq!(*host.configured.lock().unwrap(), [(1, 0)]);
     }
 }

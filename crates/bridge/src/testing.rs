@@ -2,6 +2,7 @@
 
 use crate::controllers::PacketInEvent;
 use crate::flow::{Flow, Usage};
+use crate::host::{Host, NotInjected};
 use crate::key::Layout;
 use crate::pending::Pending;
 use crate::processor::Processor;
@@ -15,7 +16,7 @@ use ir::{
     Action, BinOp, Builder, EntryKind, Fate, FieldPart, FieldWidth, Intrinsic, MatchField, Op, OpenFlow, Operand,
     Program, StageKind, Table, TableAction,
 };
-use openflow::message::{FlowMod, Port, Timeouts};
+use openflow::message::{FlowMod, Port, PortStats, Queue, QueueStats, Timeouts};
 use openflow::{FieldId, Instructions, Match};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -346,6 +347,44 @@ impl Control for TestBridge {
     fn pending(&self) -> &Pending {
         &self.pending
     }
+}
+
+/// A host without a switch: it remembers how ports were configured.
+#[derive(Debug, Default)]
+pub struct NoSwitch {
+    /// Ports and their `OFPPC_` bits.
+    pub configured: Mutex<Vec<(u32, u32)>>,
+}
+
+impl Host for NoSwitch {
+    fn now_us(&self) -> u64 {
+        0
+    }
+
+    fn inject(&self, _: Vec<u8>, _: u32, _: u64) -> Result<(), NotInjected> {
+        Err(NotInjected::Failed("there is no switch".into()))
+    }
+
+    fn port_stats(&self, _: u32) -> Option<PortStats> {
+        None
+    }
+
+    fn queues(&self, _: u32) -> Vec<Queue> {
+        Vec::new()
+    }
+
+    fn queue_stats(&self, _: u32) -> Vec<QueueStats> {
+        Vec::new()
+    }
+
+    fn set_port_config(&self, port: u32, config: u32) -> Result<(), String> {
+        self.configured.lock().unwrap().push((port, config));
+        Ok(())
+    }
+
+    fn sync_counts(&self) {}
+
+    fn wake(&self, _: u64) {}
 }
 
 /// What left a processor.

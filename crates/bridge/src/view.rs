@@ -233,49 +233,16 @@ impl Change {
 mod tests {
     use crate::bridge::{Bridge, BridgeOptions, Step};
     use crate::flow_mod::Origin;
-    use crate::host::{Host, NotInjected};
-    use crate::testing::program;
-    use openflow::message::{FlowCommand, FlowMod, GROUP_ANY, PortStats, Queue, QueueStats, Timeouts, flow_flag};
+    use crate::testing::{NoSwitch, program};
+    use openflow::message::{FlowCommand, FlowMod, GROUP_ANY, Timeouts, flow_flag};
     use openflow::{Action, Instructions, Match};
     use std::sync::{Arc, mpsc};
     use std::time::Duration;
 
-    /// A switch that does nothing.
-    struct NoHost;
-
-    impl Host for NoHost {
-        fn now_us(&self) -> u64 {
-            0
-        }
-
-        fn inject(&self, _: Vec<u8>, _: u32, _: u64) -> Result<(), NotInjected> {
-            Err(NotInjected::Failed("there is no switch".into()))
-        }
-
-        fn port_stats(&self, _: u32) -> Option<PortStats> {
-            None
-        }
-
-        fn queues(&self, _: u32) -> Vec<Queue> {
-            Vec::new()
-        }
-
-        fn queue_stats(&self, _: u32) -> Vec<QueueStats> {
-            Vec::new()
-        }
-
-        fn set_port_config(&self, _: u32, _: u32) -> Result<(), String> {
-            Ok(())
-        }
-
-        fn sync_counts(&self) {}
-
-        fn wake(&self, _: u64) {}
-    }
-
     #[test]
     fn packets_read_tables_while_a_bundle_is_planned() {
-        let bridge = Arc::new(Bridge::new(&program(), Arc::new(NoHost), BridgeOptions::default()).unwrap());
+        let bridge =
+            Arc::new(Bridge::new(&program(), Arc::new(NoSwitch::default()), BridgeOptions::default()).unwrap());
         let request = FlowMod {
             command: FlowCommand::Add,
             table: 0,

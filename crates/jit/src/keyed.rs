@@ -34,10 +34,13 @@ use abi::{EngineKind, EntryLayout, EntryShape, Rule, TableBinding};
 use base::ids::TableId;
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::I64;
-use cranelift_codegen::ir::{Block, InstBuilder, MemFlagsData, Value};
+use cranelift_codegen::ir::{Block, InstBuilder, MemFlagsData, Value, ValueDef};
 use std::cell::RefCell;
 use std::sync::Arc;
 
+/// For a pointer to an entry that may be null. It is not loaded before the loop over a batch, though it is the same for all packets: the
+/// entry's parameters, which may be loaded wherever there is an entry, would be loaded there too, where nobody has looked whether it is null.
+const ENTRY_OR_NONE: MemFlagsData = MemFlagsData::trusted().with_readonly();
 /// Most entries.
 pub const KEYED_MAX: usize = 2048;
 /// Most entries with one row of places.
@@ -354,8 +357,25 @@ impl Translator<'_, '_> {
         }
     }
 
+    /// Whether a value is of a packet's own memory, through arithmetic: then it is another one for each packet.
+    fn is_loaded(&self, value: Value) -> bool {
+        let dfg = &self.b.func.dfg;
+        let mut waiting = vec![value];
+        for _ in 0..16 {
+            let Some(next) = waiting.pop() else { return false };
+            let ValueDef::Result(inst, _) = dfg.value_def(dfg.resolve_aliases(next)) else { continue };
+            let data = &dfg.insts[inst];
+            let can_move = data.memflags_data(dfg).is_some_and(|flags| flags.can_move());
+            if data.opcode().can_load() && !can_move {
+                return true;
+            }
+            waiting.extend(dfg.inst_args(inst));
+        }
+        false
+    }
+
     fn find_close(&mut self, close: &Close, key: Value, miss: Block) -> Value {
-        let position = self.add_imm(key, close.first.wrapping_neg());
+        let mut position = self.add_imm(key, close.first.wrapping_neg());
         let bits = self.significant_bits(key);
         // Of short keys there may be a place for each.
         if close.first > 0 || bits >= 32 || close.count < 1 << bits {
@@ -364,6 +384,11 @@ impl Translator<'_, '_> {
             self.b.ins().brif(is_in, there, &[], miss, &[]);
             self.b.seal_block(there);
             self.b.switch_to_block(there);
+            if !self.is_loaded(key) {
+                // The same for all packets, perhaps: what is loaded from there may be loaded before the loop, where nothing guards it.
+                let first = self.iconst(0);
+                position = self.b.ins().select(is_in, position, first);
+            }
         }
         let base = self.iconst(close.words.as_ptr() as u64);
         let up = 3 + close.own_words.max(1).ilog2();
@@ -372,8 +397,7 @@ impl Translator<'_, '_> {
         if close.own_words > 0 {
             return at;
         }
-        let flags = MemFlagsData::trusted().with_readonly().with_can_move();
-        let entry = self.b.ins().load(I64, flags, at, 0);
+        let entry = self.b.ins().load(I64, ENTRY_OR_NONE, at, 0);
         let found = self.b.create_block();
         self.b.ins().brif(entry, found, &[], miss, &[]);
         self.b.seal_block(found);
@@ -417,7 +441,7 @@ impl Translator<'_, '_> {
         }
         match keyed.has_entries {
             true => self.add_imm(at, 8 * keyed.words as u64),
-            false => self.b.ins().load(I64, flags, at, 8 * keyed.words as i32),
+            false => self.b.ins().load(I64, ENTRY_OR_NONE, at, 8 * keyed.words as i32),
         }
     }
 }

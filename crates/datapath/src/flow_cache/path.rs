@@ -6,6 +6,7 @@ use base::ids::{ExternId, TableId};
 use flowcache::path::Pattern;
 use flowcache::run::Prepared;
 use flowcache::trace::{Bytes, Counted, Fate, Place, Traced};
+use ir::{CounterUnit, ExternKind, Program};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -72,6 +73,8 @@ impl Lookups {
 struct Count {
     counter: ExternId,
     cell: u64,
+    /// What the counter is declared to count.
+    unit: CounterUnit,
     bytes: PerPacket,
 }
 
@@ -94,11 +97,12 @@ pub(super) struct Found {
 }
 
 impl Path {
-    /// Of a trace that asked these tables.
+    /// Of a trace through a program that asked these tables.
     ///
     /// # Errors
     /// If what is to be counted does not follow from how many packets and bytes there were: where.
     pub(super) fn new(
+        program: &Program,
         traced: &Traced<()>,
         lookups: Arc<Lookups>,
         relied: Vec<(Arc<AtomicU64>, u64)>,
@@ -107,7 +111,7 @@ impl Path {
             Fate::Send(port) => Verdict::Send { port, queue: 0 },
             Fate::Drop(reason) => Verdict::Drop { reason },
         };
-        let counts = traced.counted.iter().map(|counted| count(counted, &traced.pattern));
+        let counts = traced.counted.iter().map(|counted| count(program, counted, &traced.pattern));
         Ok(Path { verdict, relied: relied.into(), lookups, counts: counts.collect::<Result<_, _>>()? })
     }
 
@@ -128,14 +132,21 @@ impl Path {
                 PerPacket::Received(plus) => bytes.wrapping_add_signed(i64::from(plus).wrapping_mul(packets as i64)),
                 PerPacket::Exactly(each) => packets.wrapping_mul(each),
             };
+            let packets = if count.unit == CounterUnit::Bytes { 0 } else { packets };
             fast.count_packets(worker, count.counter, count.cell, packets, bytes);
         }
     }
 }
 
-fn count(counted: &Counted, pattern: &Pattern) -> Result<Count, ExternId> {
+fn count(program: &Program, counted: &Counted, pattern: &Pattern) -> Result<Count, ExternId> {
     let (Place::Index(cell) | Place::Entry(cell)) = counted.at;
+    let unit = match &program.externs[counted.counter.index()].kind {
+        ExternKind::Counter { unit, .. } => *unit,
+        // Whatever else is counted at has both.
+        _ => CounterUnit::Both,
+    };
     let bytes = match counted.bytes {
+        _ if unit == CounterUnit::Packets => PerPacket::Exactly(0),
         Bytes::Exactly(each) => PerPacket::Exactly(each),
         Bytes::Received { plus, at_most } => {
             let longest = pattern.longest.checked_add_signed(plus).unwrap_or(u32::MAX);
@@ -146,5 +157,5 @@ fn count(counted: &Counted, pattern: &Pattern) -> Result<Count, ExternId> {
             PerPacket::Received(plus)
         }
     };
-    Ok(Count { counter: counted.counter, cell, bytes })
+    Ok(Count { counter: counted.counter, cell, unit, bytes })
 }

@@ -11,6 +11,7 @@ use flowcache::path::{Pattern, WINDOW};
 use flowcache::run::Prepared;
 use flowcache::trace::{Tracer, Untraceable};
 use heartbeat::Heartbeat;
+use ir::Program;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::Thread;
@@ -56,6 +57,7 @@ impl Drop for TracerThread {
 
 /// What traces frames.
 pub(super) struct Work {
+    program: Arc<Program>,
     tracer: Tracer,
     contents: Contents,
     masks: Masks,
@@ -93,6 +95,7 @@ fn run(shared: &Shared, stop: &AtomicBool) {
 impl Work {
     pub(super) fn new(shared: &Shared) -> Work {
         Work {
+            program: Arc::clone(shared.fast.program()),
             tracer: Tracer::new(Arc::clone(shared.fast.program())),
             contents: Contents::new(Arc::clone(&shared.fast)),
             masks: Masks::default(),
@@ -162,7 +165,7 @@ impl Work {
         let lookups = self.lookups.of(self.contents.lookups());
         let lookups =
             lookups.ok_or_else(|| Untraceable("tables hit and miss in too many different ways".to_string()))?;
-        let path = Path::new(&traced, lookups, self.contents.relied()).map_err(|counter| {
+        let path = Path::new(&self.program, &traced, lookups, self.contents.relied()).map_err(|counter| {
             Untraceable(format!("counter {} counts bytes of frames that are cut", counter.index()))
         })?;
         let path = Arc::new(path);

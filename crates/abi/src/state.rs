@@ -218,7 +218,8 @@ pub trait PipelineState: Send + Sync {
     fn hash_parameters(&self) -> Vec<(Option<String>, HashParameters)>;
 }
 
-/// Bytes of a Toeplitz key; data that are longer than the key begin with it again.
+/// Bytes of a Toeplitz key at most; NICs have 40 or 52. It bounds what a request and the state files hold. Data that are longer than the
+/// key begin with it again.
 pub const TOEPLITZ_KEY_MAX: usize = 256;
 
 /// What the control plane sets of a calculation.

@@ -77,10 +77,10 @@ pub struct Kept {
     pub importance: u16,
 }
 
-/// A change of what is kept.
+/// A change to one record of the persistent state.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct KeptChange {
-    /// Of what.
+    /// The record's key: see [`kind`].
     pub key: Vec<u8>,
     /// What it is from now on; `None` if it is gone.
     pub after: Option<Kept>,
@@ -283,7 +283,7 @@ fn kept_fragments(flags: u16, fields: &Fields) -> Result<Option<Kept>, Error> {
     kept(Message::SetConfig(SwitchConfig { flags, miss_send_len: 0 }), fields).map(Some)
 }
 
-/// Adds what a change makes of what is kept.
+/// Appends the changes to persistent records that a change of the bridge causes.
 fn of_change(change: &Change, fields: &Fields, all: &mut Vec<KeptChange>) -> Result<(), Error> {
     let (key, after) = match change {
         Change::Flow(change) => {
@@ -321,7 +321,7 @@ fn of_change(change: &Change, fields: &Fields, all: &mut Vec<KeptChange>) -> Res
 }
 
 impl Bridge {
-    /// From now on changes are kept. What there is has been kept already, or is written by [`Keeper::renew`] at once.
+    /// Persists all changes from now on. The present state was persisted before, or [`Keeper::renew`] writes it at once.
     ///
     /// # Errors
     /// If it cannot be kept.
@@ -335,7 +335,7 @@ impl Bridge {
         Ok(())
     }
 
-    /// What changes make of what is kept, if anything is.
+    /// The changes to persistent records that these changes of the bridge cause; none without a keeper.
     pub(crate) fn to_keep(&self, changes: &[Change]) -> Result<Vec<KeptChange>, Error> {
         if self.keeper.get().is_none() {
             return Ok(Vec::new());
@@ -403,7 +403,7 @@ impl Bridge {
             .map_err(|_| refused(format!("changes are refused, they could not be kept: {failure}")))
     }
 
-    /// Keeps all there is in place of what was kept. The state lock is held.
+    /// Replaces all persistent records by the present state. The caller holds the state lock.
     fn renew(&self, keeper: &dyn Keeper, fragments: u16) -> Result<(), String> {
         let fields = self.fields();
         let said = |key: Vec<u8>, kept: Result<Option<Kept>, Error>| match kept {

@@ -66,7 +66,7 @@ const SLOT_MASK: u32 = (1 << SLOT_BITS) - 1;
 const QUARANTINE: usize = 64;
 
 /// Megaflows for which there is address space from the beginning, so that no frame waits until they have been moved to a larger place.
-/// The system gives memory when they are used.
+/// The system gives memory when they are used. Twice a bridge's most.
 const RESERVED_MAX: usize = 1 << 19;
 
 /// A frame as it was received: `buffer[offset..][..len]`, and the port that it came from.

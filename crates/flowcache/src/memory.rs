@@ -13,7 +13,7 @@ use std::ptr::NonNull;
 const LINE: usize = 64;
 /// What Linux calls a huge page on the processors that we know.
 const HUGE_PAGE: usize = 2 << 20;
-/// From so many bytes on an array begins at a huge page and has whole ones.
+/// From so many bytes on an array begins at a huge page and has whole ones: half of one is used at least.
 const HUGE_MIN: usize = 1 << 20;
 
 /// Has the processor read all cache lines of an item.

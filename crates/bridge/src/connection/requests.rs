@@ -22,7 +22,8 @@ const FORWARD_METER: u8 = 1;
 const REFINED: u32 =
     1 << packet_in_reason::ACTION_SET | 1 << packet_in_reason::GROUP | 1 << packet_in_reason::PACKET_OUT;
 
-/// Changes whose numbers are remembered until they are kept, and how much of each.
+/// Changes per connection whose transaction ids are remembered for a later error, so that a peer that asks for no barrier takes bounded
+/// memory; and how much of each.
 const UNKEPT_MAX: usize = 1024;
 /// See there.
 const UNKEPT_BYTES: usize = 64;

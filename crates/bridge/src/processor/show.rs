@@ -1,7 +1,7 @@
 //! Megaflows of all workers, for people.
 //!
-//! A cache is its worker's own, so it is asked: the worker copies what is wanted, [`SCAN`] entries at a time between two batches, and says
-//! so with the counts that are asked for (`Pipeline::request_counts`). One question at a time.
+//! Only its worker reads a cache. A request waits there: between two batches the worker copies the megaflows that match, [`SCAN`] entries
+//! at a time, and reports that it is done together with its counts (`Pipeline::request_counts`). There is one request at a time.
 
 use crate::cache::{Cache, Mask, Packet};
 use crate::key::Layout;

@@ -27,7 +27,7 @@ struct Aligned(Row);
 /// The length of a frame that no key matches.
 const INVALID: u32 = UNBOUNDED as u32 + 1;
 
-/// Megaflows from which on their memory is prefetched. Fewer are in the nearest cache anyway.
+/// Megaflows from which on their memory is prefetched. Keys and bodies of fewer fit the nearest caches.
 const PREFETCH_MIN: usize = 256;
 
 impl Rows {

@@ -53,7 +53,7 @@ pub(super) struct Table {
     left: usize,
 }
 
-/// Entries that may leave at least until a filter is made anew.
+/// Entries that may leave at least until a filter is made anew, so that a small table is not rebuilt at each removal.
 const LEFT_MIN: usize = 64;
 
 /// The bits of an entry in the filter. Tables of up to 2^20 buckets choose one by the bits below.

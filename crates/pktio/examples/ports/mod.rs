@@ -20,7 +20,7 @@ const BLOCK: usize = 128;
 const BLOCKS: usize = 25;
 /// Ticks a packet between receiving and sending, as a program takes them: prefetches go on meanwhile.
 const PROGRAM: u64 = 40;
-/// Far, polls that find nothing do not end a reading; this many do.
+/// Polls that find nothing, after which a reading is given up: seconds, so the peer's thread has ended.
 const POLLS_MAX: usize = 100_000_000;
 
 /// Who is at the other end of the rings.

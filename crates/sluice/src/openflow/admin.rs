@@ -21,7 +21,7 @@ const FLUSH_MAX: Duration = Duration::from_secs(1);
 
 /// Megaflows of a worker that are shown if nobody says how many, and at most.
 const SHOWN: usize = 100;
-/// See there.
+/// So that the answer stays below gRPC's default limit of 4 MB a message.
 const SHOWN_MAX: usize = 4096;
 
 /// A bridge, for its operator.

@@ -27,11 +27,11 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use store::Stored;
 
-/// Changes that wait for the disk before packets learn no more.
+/// Changes that may wait for the disk before packets learn no more: nobody can be made to wait for these, so memory bounds them.
 const BEHIND_MAX: u64 = 1 << 16;
 /// Why something is not kept after the journal has begun again.
 const FAILED: &str = "the disk failed meanwhile";
-/// Refused entities that are named one by one.
+/// Refused entities that are named one by one: a screen of the log.
 const NAMED_MAX: usize = 20;
 
 /// Keeps a bridge.

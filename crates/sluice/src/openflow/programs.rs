@@ -15,10 +15,10 @@ use std::time::Instant;
 
 /// Programs of a bridge.
 const PROGRAMS_MAX: usize = 256;
-/// Map entries of a program that the operator has set, and that are kept.
+/// Map entries of a program that the operator has set, and that are kept: each is also in memory, so their number is bounded.
 const SET_MAX: usize = 1 << 16;
 
-/// Entries of a map that are copied for a trace.
+/// Entries of a map that are copied for a trace, so that one request holds bounded memory.
 const COPIED_MAX: u32 = 1 << 16;
 
 /// Map entries that the operator has set: by map and key, the value.

@@ -260,6 +260,21 @@ pub struct Dynamic {
     pub evicts: bool,
 }
 
+/// Steps of a table's time in the shortest of its expire times, about.
+const STEPS_OF_SHORTEST: u64 = 32;
+/// Longest step of a table's time: half a second.
+const STEP_US_MAX: u64 = 1 << 19;
+
+impl Dynamic {
+    /// The unit of the table's time, of so many ticks: an entry's time is over at the first multiple of it that comes after its
+    /// timeout. About a thirtieth of the shortest expire time, at most half a second, and at least a tick.
+    pub fn step_ticks(&self, tick_us: u64) -> u64 {
+        let shortest_us = self.expire_ms.iter().filter(|ms| **ms > 0).map(|ms| u64::from(*ms) * 1000).min();
+        let step = (shortest_us.unwrap_or(u64::MAX) / STEPS_OF_SHORTEST).min(STEP_US_MAX) / tick_us;
+        1 << step.max(1).ilog2()
+    }
+}
+
 /// What becomes of an entry that has been idle for its timeout.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Expiry {

@@ -27,6 +27,7 @@ fn made(size: u64, evicts: bool, domain: &Arc<Domain>) -> Table {
         restart_on_hit: false,
         expire_ms: vec![300_000, 5_000],
         evicts,
+        step_ticks: 512,
     };
     let default = ActionCall { action: 1, args: vec![] };
     Table::dynamic(spec, dynamic, Runs::Call(&default), Arc::clone(domain)).expect("exact keys")

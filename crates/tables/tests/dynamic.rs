@@ -37,6 +37,7 @@ fn dynamic() -> DynamicSpec {
         restart_on_hit: false,
         expire_ms: vec![50, 1000, 30_000, 2_000_000, 0],
         evicts: false,
+        step_ticks: 1,
     }
 }
 
@@ -139,13 +140,13 @@ fn change() -> impl Strategy<Value = Change> {
     ]
 }
 
-fn agree(widths: &[u32], size: u64, changes: &[Change], online: bool) {
+fn agree(widths: &[u32], size: u64, step_ticks: u32, changes: &[Change], online: bool) {
     let domain = Domain::new(2);
     let mut worker = domain.register().expect("a place");
     if online {
         worker.online();
     }
-    let mut table = made(widths, size, dynamic(), &domain);
+    let mut table = made(widths, size, DynamicSpec { step_ticks, ..dynamic() }, &domain);
     let released: Arc<Mutex<Vec<u32>>> = Arc::default();
     let sink = Arc::clone(&released);
     table.on_release(Box::new(move |index| sink.lock().expect("no panic").push(index)));
@@ -246,7 +247,7 @@ fn agree(widths: &[u32], size: u64, changes: &[Change], online: bool) {
                 table.expire(now, |entry| told.push(entry.key));
                 let over = |kept: &Kept| {
                     let ticks = (kept.timeout_ms * 1000).div_ceil(TICK);
-                    kept.timeout_ms > 0 && kept.began + ticks <= now / TICK
+                    kept.timeout_ms > 0 && (kept.began + ticks).next_multiple_of(step_ticks.into()) <= now / TICK
                 };
                 let mut ended: Vec<_> =
                     model.iter().filter(|(_, kept)| over(kept)).map(|(k, _)| key(widths, *k)).collect();
@@ -289,9 +290,11 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(if cfg!(debug_assertions) { 60 } else { 300 }))]
 
     #[test]
-    fn agrees_with_a_list(changes in prop::collection::vec(change(), 1..120), shape in 0..4usize, size in 3..60u64, online: bool) {
+    fn agrees_with_a_list(
+        changes in prop::collection::vec(change(), 1..120), shape in 0..4usize, size in 3..60u64, step in 1..40u32, online: bool
+    ) {
         let widths: [&[u32]; 4] = [&[32], &[48, 12], &[32, 32, 16, 16, 8], &[128, 128, 16, 16, 8]];
-        agree(widths[shape], size, &changes, online);
+        agree(widths[shape], size, step, &changes, online);
     }
 }
 

@@ -10,6 +10,7 @@
 
 use super::{Cells, FastState, LoadError, lock};
 use crate::memory::Reservation;
+use abi::entry::TICK_US;
 use abi::state::{DynamicCounts, EXPIRED_MAX};
 use base::entry::{CounterValue, TableEntry};
 use base::ids::TableId;
@@ -54,6 +55,7 @@ pub(super) fn spec_of(dynamic: &Dynamic) -> DynamicSpec {
         restart_on_hit: dynamic.restart_on_hit,
         expire_ms: dynamic.expire_ms.clone(),
         evicts: dynamic.evicts,
+        step_ticks: dynamic.step_ticks(TICK_US) as u32,
     }
 }
 

@@ -1,6 +1,6 @@
 //! Tables that packets write: the reference for `tables::exact::dynamic`.
 //!
-//! Time goes in ticks (`abi::entry::TICK_US`), as it does there.
+//! Time goes in ticks (`abi::entry::TICK_US`) and ends in steps (`ir::Dynamic::step_ticks`), as it does there.
 
 use super::table::Installed;
 use super::{Content, State};
@@ -19,10 +19,11 @@ pub(super) fn tick(now_us: u64) -> u64 {
 }
 
 impl Installed {
-    fn is_over(&self, now_us: u64) -> bool {
+    /// Whether an entry's time is over, in a table whose time goes in steps of so many ticks.
+    fn is_over(&self, step: u64, now_us: u64) -> bool {
         let timeout = (self.entry.idle_timeout_ns.div_ceil(NS_PER_MS) * 1000).div_ceil(TICK_US);
         let began = self.last_hit_us.max(self.told_us) / TICK_US;
-        timeout > 0 && (now_us / TICK_US).saturating_sub(began) >= timeout
+        timeout > 0 && now_us / TICK_US >= (began + timeout).next_multiple_of(step)
     }
 }
 
@@ -100,7 +101,8 @@ impl State {
         for (i, described) in self.program.tables.iter().enumerate() {
             let Some(dynamic) = described.dynamic.as_ref().filter(|d| d.expiry != Expiry::Never) else { continue };
             let (linear, counts) = (&mut tables[i], &mut dynamic_counts[i]);
-            for installed in linear.installed.iter_mut().filter(|i| i.is_over(*now_us)) {
+            let step = dynamic.step_ticks(TICK_US);
+            for installed in linear.installed.iter_mut().filter(|i| i.is_over(step, *now_us)) {
                 counts.expired += 1;
                 installed.told_us = *now_us;
                 if dynamic.expiry == Expiry::Delete {

@@ -29,16 +29,20 @@
 //!
 //! # Time
 //!
-//! An entry has the tick at which its time began, which hits write (`abi::EntryParts::timer`), and how long it may be idle. Where
-//! the wheel has it says only when to look. A timeout that becomes shorter moves the entry; one that becomes longer does not.
+//! An entry has the tick at which its time began, which hits write (`abi::EntryParts::timer`), and how long it may be idle. Its time
+//! is over at the end of a step of [`DynamicSpec::step_ticks`]. The timing wheel says only when to look. A timeout that becomes
+//! shorter moves the entry; one that becomes longer does not.
+//!
+//! [`DynamicTable::expire`] goes through the stripes once in a step: it finds the slots to be looked at in the bytes of the wheel,
+//! asks for their timers, and looks at them some stripes later, when memory has answered.
 //!
 //! # Full tables
 //!
 //! The table's size bounds its entries. A packet's entry beyond that is refused, or, if the table *evicts*, the entry ends that
 //! has been idle for longest among those of [`SAMPLE_BUCKETS`] buckets beginning at the new key's home (of all, in a table no larger than that).
 //!
-//! Costs: buckets, four bytes a slot for the wheel, 300 bytes for every 128 buckets. With a 13-byte key and 5 bytes of data that is
-//! 57 bytes an entry in a full table.
+//! Costs: buckets, three bytes a slot for the wheel and waiting slots, 64 bytes for every 128 buckets. With a 13-byte key and 5 bytes
+//! of data that is 55 bytes an entry in a full table.
 //!
 //! Tests: `tests/dynamic.rs`, against a list, and with threads; `stripe/tests.rs`.
 #![allow(unsafe_code)]
@@ -64,9 +68,9 @@ use abi::{
 use base::entry::{ActionCall, EntryAction, KeyMatch, TableEntry};
 use std::collections::HashMap;
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use stripe::{Content, Held, Links, STRIPE_BUCKETS, Stripe, step_of};
+use stripe::{Content, Held, STRIPE_BUCKETS, Slots, Stripe};
 
 /// Buckets among whose entries one is chosen to be evicted.
 const SAMPLE_BUCKETS: u32 = 16;
@@ -81,8 +85,8 @@ const NS_PER_MS: u64 = 1_000_000;
 const STALE_MAX: u32 = 64;
 /// Buckets that a step of a walk looks at, at most.
 const WALK_BUCKETS: u64 = 1 << 14;
-/// Where nothing is to be looked at.
-const NEVER: u32 = u32::MAX;
+/// Stripes that are searched before the slots found in the first of them are looked at.
+const AHEAD_STRIPES: usize = 16;
 
 /// What packets do to a table's entries.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
@@ -99,6 +103,8 @@ pub struct DynamicSpec {
     pub expire_ms: Vec<u32>,
     /// Whether a packet's entry takes the place of another when the table is full.
     pub evicts: bool,
+    /// Ticks of a step, at least 1: an entry's time is over at the first multiple that is not before its end.
+    pub step_ticks: u32,
 }
 
 /// Slots are divided less generously than in tables that grow.
@@ -125,10 +131,12 @@ struct Core {
     cell_bytes: usize,
     cells: Option<Region<CellLine>>,
     stripes: Vec<Stripe>,
-    /// By slot.
-    links: Region<Links>,
-    /// By stripe: the step, or an earlier one, at which something is to be looked at.
-    due: Vec<AtomicU32>,
+    /// By slot: when it is looked at. Used under the lock of the slot's stripe.
+    times: Region<u8>,
+    /// By slot: the next one of the list that waits for readers. Used as `times`.
+    links: Region<u16>,
+    /// Whether slots may wait for readers, or are to be looked at, although no other step has begun.
+    waits: AtomicBool,
     /// By slot, of tables with direct resources: which index the slot's next entry gets, as the difference (exclusive or) from the slot's number.
     indices: Option<Region<AtomicU32>>,
     /// By slot, where entries stay when their time is over: the tick when the control plane was told, or of the beginning.
@@ -171,6 +179,19 @@ struct Timer {
     timeout_ms: u32,
 }
 
+/// What becomes of an entry that is looked at.
+#[derive(Clone, Copy)]
+enum Fate {
+    /// It has no timeout any more.
+    Stays,
+    /// It is looked at again when its time is over, at a tick.
+    Later(u64),
+    /// Its time is over, and again at a tick.
+    Told(u64),
+    /// Its time is over.
+    Ends,
+}
+
 /// Why an entry was not added.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum NotAdded {
@@ -205,9 +226,30 @@ impl Core {
         (at.bucket * self.form.shape.slots + at.slot) as usize
     }
 
-    /// The links of a stripe's slots.
-    fn links(&self, stripe: u32) -> &[Links] {
-        &self.links[(stripe * STRIPE_BUCKETS * self.form.shape.slots) as usize..]
+    /// Times and links of a stripe's slots.
+    ///
+    /// # Safety
+    /// The stripe is locked, and nobody else has them.
+    unsafe fn slots(&self, stripe: u32) -> Slots<'_> {
+        let first = self.number(At { bucket: stripe * STRIPE_BUCKETS, slot: 0 });
+        let count = self.stripe_buckets(stripe).len() * self.form.shape.slots as usize;
+        // SAFETY: the caller's promise; the slots are within the regions.
+        unsafe {
+            Slots {
+                times: std::slice::from_raw_parts_mut(self.times.as_mut_ptr().add(first), count),
+                links: std::slice::from_raw_parts_mut(self.links.as_mut_ptr().add(first), count),
+            }
+        }
+    }
+
+    /// The step at whose beginning an entry is looked at whose time is over at a tick.
+    fn step_after(&self, end: u64) -> u64 {
+        end.div_ceil(self.dynamic.step_ticks.into())
+    }
+
+    /// The step that a tick is in.
+    fn step_of(&self, tick: u64) -> u64 {
+        tick / u64::from(self.dynamic.step_ticks)
     }
 
     fn stripe_buckets(&self, stripe: u32) -> std::ops::Range<usize> {
@@ -413,12 +455,11 @@ impl Core {
         if timer.timeout_ms == 0 {
             return;
         }
-        let stripe = at.bucket / STRIPE_BUCKETS;
         let end = timer.tick + (u64::from(timer.timeout_ms) * 1000).div_ceil(1 << TICK_SHIFT);
-        content.put(self.links(stripe), self.local(at), end);
-        let step = u32::try_from(step_of(end)).unwrap_or(NEVER - 1);
-        if step < self.due[stripe as usize].load(Ordering::Relaxed) {
-            self.due[stripe as usize].store(step, Ordering::Relaxed);
+        // SAFETY: the slot's stripe is locked: this is its content.
+        let slots = unsafe { self.slots(at.bucket / STRIPE_BUCKETS) };
+        if content.put(slots.times, self.local(at), self.step_after(end)) {
+            self.waits.store(true, Ordering::Relaxed);
         }
     }
 
@@ -431,12 +472,15 @@ impl Core {
 
     /// Lets a slot wait that readers do not find any more.
     fn retire(&self, content: &mut Content, hash: u64, at: At) {
-        let stripe = at.bucket / STRIPE_BUCKETS;
-        let (links, local) = (self.links(stripe), self.local(at));
-        content.take(links, local);
-        content.retire(links, local, &self.domain);
+        // SAFETY: the slot's stripe is locked: this is its content.
+        let slots = unsafe { self.slots(at.bucket / STRIPE_BUCKETS) };
+        let local = self.local(at);
+        Content::take(slots.times, local);
+        content.retire(slots.links, local, &self.domain);
         content.stale += u32::from(!self.array.is_home(hash, at));
-        self.due[stripe as usize].store(0, Ordering::Relaxed);
+        if !self.waits.load(Ordering::Relaxed) {
+            self.waits.store(true, Ordering::Relaxed);
+        }
     }
 
     /// Ends the entry that has been idle for longest, of some; whether there was one. The new key's path is locked.
@@ -491,7 +535,12 @@ impl Core {
     }
 
     fn collect(&self, stripe: u32, content: &mut Content) {
-        content.collect(self.links(stripe), &self.domain, |local| {
+        if !content.has_waiting() {
+            return;
+        }
+        // SAFETY: the stripe is locked: this is its content.
+        let slots = unsafe { self.slots(stripe) };
+        content.collect(slots.links, &self.domain, |local| {
             let at = self.at(stripe, local);
             if let (Some(indices), Some(reset)) = (&self.indices, self.reset.get()) {
                 let number = self.number(at);
@@ -522,7 +571,8 @@ impl Core {
         }
         words[1].store(timeout_ms, Ordering::Relaxed);
         if was == 0 || timeout_ms < was {
-            content.take(self.links(stripe), self.local(at));
+            // SAFETY: the stripe is locked.
+            Content::take(unsafe { self.slots(stripe) }.times, self.local(at));
             self.schedule(&mut content, at, Timer { tick, timeout_ms });
         }
     }
@@ -546,52 +596,83 @@ impl Core {
         }
     }
 
-    /// Ends entries of a stripe whose time is over, and hands them to `ended`; frees what waited.
-    fn expire_stripe(&self, stripe: u32, tick: u64, mut ended: impl FnMut(At)) {
-        let mut held = self.stripes[stripe as usize].lock();
-        let content = &mut *held;
-        let links = self.links(stripe);
-        let mut over = Vec::new();
-        content.advance(links, tick, |local| {
-            let at = self.at(stripe, local);
-            // SAFETY: what is in the wheel is live.
-            let end = unsafe { self.end_of(self.entry(at), tick) }?;
-            // SAFETY: as above.
-            let timeout = unsafe { self.timer(self.entry(at))[1].load(Ordering::Relaxed) };
-            let ticks = (u64::from(timeout) * 1000).div_ceil(1 << TICK_SHIFT);
-            let told = self.told.as_ref().map(|told| &told[self.number(at)]);
-            let since = told.map(|told| u64::from((tick as u32).wrapping_sub(told.load(Ordering::Relaxed))));
-            let end = end.max(since.map_or(0, |since| tick.saturating_sub(since) + ticks));
-            if end > tick {
-                return Some(end);
-            }
-            over.push(at);
-            if let Some(told) = told {
-                told.store(tick as u32, Ordering::Relaxed);
-            }
-            if self.dynamic.deletes {
-                return None;
-            }
-            // It is told again when its time is over once more.
-            Some(tick + ticks)
-        });
-        self.expired.fetch_add(over.len() as u64, Ordering::Relaxed);
-        let mut packed = [0; MAX_WORDS];
-        for at in over {
-            ended(at);
-            if self.dynamic.deletes {
-                let hash = self.hash_at(at, &mut packed);
-                self.remove(content, hash, at);
-            }
+    /// Asks for a slot's timer.
+    fn prefetch_timer(&self, at: At) {
+        let offset = self.writer.layout().timer.expect("entries of such tables have timers");
+        let timer = self.cell(at).wrapping_add(self.writer.layout().before as usize).wrapping_offset(offset as isize);
+        crate::sync::prefetch(timer.cast_const());
+    }
+
+    /// Finds slots of a stripe that are to be looked at by a tick, asks for their timers, and frees what waited.
+    fn search_stripe(&self, stripe: u32, tick: u64, found: &mut Vec<u16>) {
+        let mut content = self.stripes[stripe as usize].lock();
+        // SAFETY: the stripe is locked.
+        let times = unsafe { self.slots(stripe) }.times;
+        content.advance(times, self.step_of(tick), found);
+        self.collect(stripe, &mut content);
+        if content.has_waiting() {
+            self.waits.store(true, Ordering::Relaxed);
         }
-        self.collect(stripe, content);
-        let step = if content.has_waiting() { Some(0) } else { content.next_step() };
-        let step = step.map_or(NEVER, |step| u32::try_from(step).unwrap_or(NEVER - 1));
-        self.due[stripe as usize].store(step, Ordering::Relaxed);
         let is_stale = content.stale > STALE_MAX;
-        drop(held);
+        drop(content);
+        found.iter().for_each(|local| self.prefetch_timer(self.at(stripe, *local)));
         if is_stale {
             self.count_marks(stripe);
+        }
+    }
+
+    /// What becomes of an entry that is looked at. It is live, and its stripe locked.
+    fn fate(&self, at: At, tick: u64) -> Fate {
+        let entry = self.entry(at);
+        // SAFETY: the slot is live.
+        let (end, timeout) = unsafe { (self.end_of(entry, tick), self.timer(entry)[1].load(Ordering::Relaxed)) };
+        let Some(mut end) = end else { return Fate::Stays };
+        let ticks = (u64::from(timeout) * 1000).div_ceil(1 << TICK_SHIFT);
+        let told = self.told.as_ref().map(|told| &told[self.number(at)]);
+        if let Some(told) = told {
+            let since = u64::from((tick as u32).wrapping_sub(told.load(Ordering::Relaxed)));
+            end = end.max(tick.saturating_sub(since) + ticks);
+        }
+        if self.step_after(end) > self.step_of(tick) {
+            return Fate::Later(end);
+        }
+        if let Some(told) = told {
+            told.store(tick as u32, Ordering::Relaxed);
+        }
+        // One that stays is told again when its time is over once more.
+        if self.dynamic.deletes { Fate::Ends } else { Fate::Told(tick + ticks) }
+    }
+
+    /// Looks at slots that were found; ends entries whose time is over, and hands them to `over`.
+    fn look(&self, stripe: u32, tick: u64, found: &[u16], mut over: impl FnMut(At)) {
+        let mut content = self.stripes[stripe as usize].lock();
+        let mut packed = [0; MAX_WORDS];
+        let mut count = 0;
+        for &local in found {
+            // SAFETY: the stripe is locked.
+            let times = unsafe { self.slots(stripe) }.times;
+            if !Content::is_found(times, local) {
+                continue;
+            }
+            let at = self.at(stripe, local);
+            let fate = self.fate(at, tick);
+            if matches!(fate, Fate::Ends | Fate::Told(_)) {
+                count += 1;
+                over(at);
+            }
+            match fate {
+                Fate::Stays => Content::take(times, local),
+                Fate::Later(end) | Fate::Told(end) => _ = content.put(times, local, self.step_after(end)),
+                Fate::Ends => {
+                    let hash = self.hash_at(at, &mut packed);
+                    self.remove(&mut content, hash, at);
+                }
+            }
+        }
+        self.collect(stripe, &mut content);
+        drop(content);
+        if count > 0 {
+            self.expired.fetch_add(count, Ordering::Relaxed);
         }
     }
 
@@ -709,6 +790,8 @@ pub(crate) struct DynamicTable {
     /// Timeouts that the control plane gave and that have no whole number of milliseconds, or too many, by slot and what they are kept as.
     odd_timeouts: HashMap<u32, (u32, u64)>,
     scratch: Vec<u64>,
+    /// The last step that [`DynamicTable::expire`] has seen.
+    step: u64,
 }
 
 /// What a timeout of the control plane's is kept as.
@@ -741,15 +824,19 @@ impl DynamicTable {
         let stripes = buckets.div_ceil(STRIPE_BUCKETS as usize);
         let cell_bytes = (writer.layout().bytes_max() as usize + 8 * form.wide_words as usize).next_multiple_of(16);
         // SAFETY: zero bytes are bytes and integers.
-        let (cells, links, indices) = unsafe {
+        let (cells, indices) = unsafe {
             let cells = form.far.then(|| Region::<CellLine>::zeroed((slots * cell_bytes).div_ceil(64)));
-            (cells, Region::<Links>::zeroed(slots), spec.direct.then(|| Region::<AtomicU32>::zeroed(slots)))
+            (cells, spec.direct.then(|| Region::<AtomicU32>::zeroed(slots)))
         };
+        // SAFETY: as above.
+        let (times, links) = unsafe { (Region::<u8>::zeroed(slots), Region::<u16>::zeroed(slots)) };
         // SAFETY: as above.
         let told = (dynamic.expires && !dynamic.deletes).then(|| unsafe { Region::<AtomicU32>::zeroed(slots) });
         cells.iter().for_each(Region::make_pages);
+        times.make_pages();
         links.make_pages();
         let default_tag = Tag { index: if spec.direct { slots as u32 } else { EntryLayout::NO_INDEX }, ..Tag::NONE };
+        let dynamic = DynamicSpec { step_ticks: dynamic.step_ticks.max(1), ..dynamic };
         let core = Arc::new(Core {
             handle: Apart(TableHandle {
                 snapshot: AtomicPtr::new(ptr::from_ref(array.snapshot()).cast_mut().cast()),
@@ -767,8 +854,9 @@ impl DynamicTable {
             cell_bytes,
             cells,
             stripes: (0..stripes).map(|_| Stripe::new()).collect(),
+            times,
             links,
-            due: (0..stripes).map(|_| AtomicU32::new(NEVER)).collect(),
+            waits: AtomicBool::new(false),
             indices,
             told,
             reset: OnceLock::new(),
@@ -776,7 +864,7 @@ impl DynamicTable {
         });
         let scratch = vec![0; shape.words()];
         let (old_defaults, odd_timeouts) = (Limbo::default(), HashMap::new());
-        Ok(DynamicTable { core, spec, shape, defaults, old_defaults, odd_timeouts, scratch })
+        Ok(DynamicTable { core, spec, shape, defaults, old_defaults, odd_timeouts, scratch, step: 0 })
     }
 
     fn handle(&self) -> *const TableHandle {
@@ -827,7 +915,7 @@ impl DynamicTable {
 
     /// Numbers of slots are below this.
     pub(crate) fn index_limit(&self) -> u64 {
-        self.core.links.len() as u64
+        self.core.times.len() as u64
     }
 
     /// How much lookups touch: a line for each entry, and where entries lie outside another one, but no more than there is.
@@ -841,8 +929,8 @@ impl DynamicTable {
         let core = &*self.core;
         let cells = core.cells.as_ref().map_or(0, Region::bytes);
         let indices = core.indices.as_ref().map_or(0, Region::bytes);
-        let stripes = core.stripes.len() * (size_of::<Stripe>() + size_of::<AtomicU32>());
-        (core.array.bytes() + cells + indices + core.links.bytes() + stripes) as u64
+        let slots = core.times.bytes() + core.links.bytes();
+        (core.array.bytes() + cells + indices + slots + size_of_val(&*core.stripes)) as u64
     }
 
     /// What of the snapshot code has as constants: all of it, for good.
@@ -1038,24 +1126,37 @@ impl DynamicTable {
     /// that the control plane is to be told of.
     pub(crate) fn expire(&mut self, now_us: u64, mut tell: impl FnMut(TableEntry)) {
         let tick = now_us >> TICK_SHIFT;
-        let step = u32::try_from(step_of(tick)).unwrap_or(NEVER - 1);
         let core = Arc::clone(&self.core);
-        for (stripe, due) in (0..).zip(&core.due) {
-            if due.load(Ordering::Relaxed) > step {
-                continue;
-            }
-            let mut ended = Vec::new();
-            core.expire_stripe(stripe, tick, |at| {
-                if core.dynamic.tells {
-                    tell(self.read(at, tick).entry);
-                }
-                if core.dynamic.deletes && !self.odd_timeouts.is_empty() {
-                    ended.push(core.number(at) as u32);
-                }
-            });
-            ended.iter().for_each(|number| _ = self.odd_timeouts.remove(number));
+        let waits = core.waits.swap(false, Ordering::Relaxed);
+        if core.step_of(tick) > self.step || waits {
+            self.step = self.step.max(core.step_of(tick));
+            self.go_through(&core, tick, &mut tell);
         }
         self.collect();
+    }
+
+    /// Looks at all stripes' entries that are to be looked at, [`AHEAD_STRIPES`] behind the search for them.
+    fn go_through(&mut self, core: &Core, tick: u64, tell: &mut impl FnMut(TableEntry)) {
+        let mut found: [Vec<u16>; AHEAD_STRIPES] = Default::default();
+        let mut ended = Vec::new();
+        for stripe in 0..core.stripes.len() + AHEAD_STRIPES {
+            let found = &mut found[stripe % AHEAD_STRIPES];
+            if !found.is_empty() {
+                core.look((stripe - AHEAD_STRIPES) as u32, tick, found, |at| {
+                    if core.dynamic.tells {
+                        tell(self.read(at, tick).entry);
+                    }
+                    if core.dynamic.deletes && !self.odd_timeouts.is_empty() {
+                        ended.push(core.number(at) as u32);
+                    }
+                });
+                found.clear();
+            }
+            if stripe < core.stripes.len() {
+                core.search_stripe(stripe as u32, tick, found);
+            }
+        }
+        ended.iter().for_each(|number| _ = self.odd_timeouts.remove(number));
     }
 
     pub(crate) fn set_default(&mut self, runs: Runs<'_>, assumed: &mut Assumption) -> Result<(), StateError> {

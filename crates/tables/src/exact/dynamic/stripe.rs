@@ -1,18 +1,28 @@
-//! A stripe: some buckets of a table that packets write, with their own lock, timing wheel, and list of slots that wait
-//! for readers.
+//! A stripe: some buckets of a table that packets write, with their own lock, the times at which entries are looked at, and a
+//! list of slots that wait for readers.
 //!
-//! # Wheel
+//! # Time
 //!
-//! A hierarchical timing wheel (Varghese and Lauck 1987, scheme 7) of two levels with 64 positions: one of a *step* of
-//! [`STEP_TICKS`] ticks (131 ms), one of 64 steps (8.4 s). An entry lies where it is to be *looked at*, not after its time
-//! is over: a hit only stores the clock in the entry, and an entry that is looked at too early is put where its time ends
-//! then. So an entry is looked at about twice in its timeout, however often it is hit; one that may be idle for longer than
-//! nine minutes is looked at as often as that.
+//! Time goes in *steps* of the table, a power of two of ticks ([`step_shift`]). Each slot has one byte: the step at which its entry
+//! is to be *looked at*. That is a timing wheel (Varghese and Lauck 1987, scheme 7) whose lists are not linked: who looks for
+//! the slots of a step reads the bytes of all slots, 64 at a time, in order. Putting a slot into the wheel, or taking it out, is one
+//! store. A linked list would be read slot by slot, and each slot's links would come from memory for themselves.
+//!
+//! | byte | looked at |
+//! | --- | --- |
+//! | 0 | never |
+//! | 1 | now |
+//! | 128 + step % 128 | at the end of a step that is less than 128 steps ahead |
+//! | 64 + chunk % 64 | at the beginning of a later *chunk* of 128 steps, less than 64 chunks ahead; then it gets a nearer byte |
+//!
+//! A hit only stores the clock in the entry. An entry that is looked at too early gets the byte of the step at which its time ends
+//! then. So an entry is looked at once or twice in its timeout, however often it is hit; one that may be idle for longer than 64
+//! chunks is looked at as often as that.
 //!
 //! # Memory
 //!
-//! Slots are numbered within the stripe, so a link of a list takes two bytes, and each slot has two: 300 bytes a stripe,
-//! which has eight kilobytes of buckets, and four a slot. Nothing is allocated.
+//! Slots are numbered within the stripe, so a link takes two bytes: three bytes a slot in all, and 64 a stripe, which has eight
+//! kilobytes of buckets. Nothing is allocated.
 //!
 //! # Slots that wait
 //!
@@ -23,40 +33,42 @@
 use crate::reclaim::Domain;
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Buckets of a stripe. More than a key's path is long, so that a path lies in two.
 pub(super) const STRIPE_BUCKETS: u32 = 128;
-/// Ticks of a step, as a power of two.
-const STEP_SHIFT: u32 = 7;
-/// Ticks of a step.
-#[cfg(test)]
-const STEP_TICKS: u64 = 1 << STEP_SHIFT;
-/// Positions of a level.
-const POSITIONS: u64 = 64;
-/// Steps beyond which all lists are looked at, when the clock has jumped.
-const JUMP: u64 = POSITIONS * POSITIONS;
+/// Steps of a chunk.
+const CHUNK: u64 = 128;
+/// Chunks that bytes tell apart.
+const CHUNKS: u64 = 64;
+/// The byte of a slot that is never looked at.
+const NEVER: u8 = 0;
+/// The byte of a slot that is to be looked at now, or is being looked at.
+const NOW: u8 = 1;
+/// Set in bytes that name a step.
+const STEP: u8 = 0x80;
+/// Set, without [`STEP`], in bytes that name a chunk.
+const LATER: u8 = 0x40;
+/// Bytes that are compared at once.
+const LINE: usize = 64;
 
 /// How often a lock is tried before the thread lets others run.
 const SPINS: u32 = 200;
 
-/// The step that a tick is in.
-pub(super) fn step_of(tick: u64) -> u64 {
-    tick >> STEP_SHIFT
+/// Neighbours of slots in the lists that wait: numbers and one; 0 is none.
+type Link = u16;
+
+/// What belongs to a stripe's slots, and is used under its lock.
+pub(super) struct Slots<'a> {
+    /// When each slot is looked at.
+    pub(super) times: &'a mut [u8],
+    /// The next slot of the list that waits.
+    pub(super) links: &'a mut [Link],
 }
 
-/// Neighbours of a slot in the list that it is in: numbers and one; 0 is none.
+/// A stripe with its lock. Whoever holds that may change the buckets' states, their slots' times and links, and what is here.
 #[derive(Debug)]
-pub(super) struct Links {
-    next: AtomicU16,
-    /// Of the first of a list, [`HEAD`] and the number of the list.
-    previous: AtomicU16,
-}
-
-const HEAD: u16 = 0x8000;
-
-/// A stripe with its lock. Whoever holds that may change the buckets' states, their links and what is here.
-#[derive(Debug)]
+#[repr(align(64))]
 pub(super) struct Stripe {
     held: AtomicU32,
     content: UnsafeCell<Content>,
@@ -66,16 +78,16 @@ pub(super) struct Stripe {
 unsafe impl Sync for Stripe {}
 
 /// What the lock guards.
-#[derive(Debug)]
+#[derive(Default, Debug)]
 pub(super) struct Content {
-    /// The first step that is not over, as far as entries were looked at.
+    /// The last step that had begun when entries were looked at.
     step: u64,
-    /// The first slot of each list of the wheel.
-    heads: [u16; 2 * POSITIONS as usize],
+    /// Whether there are slots to be looked at although no other step has begun.
+    is_urgent: bool,
     /// Waits for an epoch: the first slot.
-    old: (u64, u16),
+    old: (u64, Link),
     /// Fills meanwhile: the epoch of the latest.
-    young: (u64, u16),
+    young: (u64, Link),
     /// Entries that ended away from their home: the marks that they left cost lookups.
     pub(super) stale: u32,
 }
@@ -85,8 +97,7 @@ pub(super) struct Held<'a>(&'a Stripe);
 
 impl Stripe {
     pub(super) fn new() -> Stripe {
-        let content = Content { step: 0, heads: [0; 128], old: (0, 0), young: (0, 0), stale: 0 };
-        Stripe { held: AtomicU32::new(0), content: UnsafeCell::new(content) }
+        Stripe { held: AtomicU32::new(0), content: UnsafeCell::default() }
     }
 
     /// Waits for the lock. It is held for some hundred nanoseconds; a holder that lost its processor gets it back when
@@ -126,116 +137,85 @@ impl Drop for Held<'_> {
     }
 }
 
-impl Links {
-    fn set(&self, next: u16, previous: u16) {
-        self.next.store(next, Ordering::Relaxed);
-        self.previous.store(previous, Ordering::Relaxed);
+/// The byte of a slot to be looked at when the step `due` has begun.
+fn byte_of(due: u64, now: u64) -> u8 {
+    if due <= now {
+        return NOW;
     }
-
-    fn next(&self) -> u16 {
-        self.next.load(Ordering::Relaxed)
+    if due - now < CHUNK {
+        return STEP | (due % CHUNK) as u8;
     }
+    let chunk = (due / CHUNK).min(now / CHUNK + CHUNKS - 1);
+    LATER | (chunk % CHUNKS) as u8
+}
 
-    fn previous(&self) -> u16 {
-        self.previous.load(Ordering::Relaxed)
+/// Adds the numbers of bytes that are `wanted` to `found`.
+fn positions(bytes: &[u8], wanted: impl Fn(u8) -> bool, found: &mut Vec<u16>) {
+    for (i, line) in bytes.chunks(LINE).enumerate() {
+        // Without a branch for each byte, so that the compiler compares many at once.
+        if line.iter().fold(0u8, |any, byte| any | u8::from(wanted(*byte))) == 0 {
+            continue;
+        }
+        let here = line.iter().enumerate().filter(|(_, byte)| wanted(**byte));
+        found.extend(here.map(|(j, _)| (i * LINE + j) as u16));
     }
 }
 
-// The wheel. `links` are those of the stripe's slots.
+// When entries are looked at.
 impl Content {
-    /// Puts a slot, which is in no list, where it is looked at before `due` is over, and as late as can be.
-    pub(super) fn put(&mut self, links: &[Links], slot: u16, due: u64) {
-        let due = step_of(due).max(self.step);
-        let ahead = due / POSITIONS - self.step / POSITIONS;
-        let list = match due - self.step {
-            0..POSITIONS => due % POSITIONS,
-            _ => POSITIONS + (self.step / POSITIONS + ahead.min(POSITIONS - 1)) % POSITIONS,
-        };
-        let head = &mut self.heads[list as usize];
-        links[usize::from(slot)].set(*head, HEAD | list as u16);
-        if *head > 0 {
-            links[usize::from(*head - 1)].previous.store(slot + 1, Ordering::Relaxed);
-        }
-        *head = slot + 1;
+    /// Has a slot looked at when the step `due` has begun, or soon; whether that has begun already.
+    pub(super) fn put(&mut self, times: &mut [u8], slot: u16, due: u64) -> bool {
+        let byte = byte_of(due, self.step);
+        times[usize::from(slot)] = byte;
+        self.is_urgent |= byte == NOW;
+        byte == NOW
     }
 
-    /// Takes a slot out of the list that it is in, if it is in one.
-    pub(super) fn take(&mut self, links: &[Links], slot: u16) {
-        let here = &links[usize::from(slot)];
-        let (next, previous) = (here.next(), here.previous());
-        match previous {
-            0 => return,
-            HEAD.. => self.heads[usize::from(previous & !HEAD)] = next,
-            _ => links[usize::from(previous - 1)].next.store(next, Ordering::Relaxed),
-        }
-        if next > 0 {
-            links[usize::from(next - 1)].previous.store(previous, Ordering::Relaxed);
-        }
-        here.set(0, 0);
+    /// Has a slot not looked at.
+    pub(super) fn take(times: &mut [u8], slot: u16) {
+        times[usize::from(slot)] = NEVER;
     }
 
-    /// Calls `look` with each slot that is to be looked at by `now`, in no list any more; it says when to look again.
-    pub(super) fn advance(&mut self, links: &[Links], now: u64, mut look: impl FnMut(u16) -> Option<u64>) {
-        let to = step_of(now);
-        if to.saturating_sub(self.step) > JUMP {
-            let all: Vec<u16> = (0..self.heads.len()).flat_map(|list| self.drain(links, list)).collect();
-            self.step = to;
-            for slot in all {
-                if let Some(due) = look(slot) {
-                    self.put(links, slot, due);
+    /// Finds the slots that are to be looked at now that the step `now` has begun. Those that [`Content::is_found`] when they are
+    /// looked at must be put or taken.
+    pub(super) fn advance(&mut self, times: &mut [u8], now: u64, found: &mut Vec<u16>) {
+        let before = self.step;
+        self.step = now.max(before);
+        let first = found.len();
+        if std::mem::take(&mut self.is_urgent) {
+            positions(times, |byte| byte == NOW, found);
+        }
+        if now.saturating_sub(before) >= CHUNK {
+            // Every byte of a step, and those of chunks that have begun.
+            let begun = (now / CHUNK - before / CHUNK).min(CHUNKS) as u8;
+            let next = (before / CHUNK + 1) as u8;
+            let is_later = |byte: u8| byte & (STEP | LATER) == LATER;
+            let is_over =
+                |byte: u8| byte & STEP > 0 || is_later(byte) && byte.wrapping_sub(next) % (CHUNKS as u8) < begun;
+            positions(times, is_over, found);
+        } else {
+            for step in before + 1..=now {
+                positions(times, |byte| byte == STEP | (step % CHUNK) as u8, found);
+                if step.is_multiple_of(CHUNK) {
+                    positions(times, |byte| byte == LATER | (step / CHUNK % CHUNKS) as u8, found);
                 }
             }
-            return;
         }
-        loop {
-            let mut here = Vec::new();
-            if self.step.is_multiple_of(POSITIONS) {
-                here = self.drain(links, (POSITIONS + self.step / POSITIONS % POSITIONS) as usize);
-            }
-            here.extend(self.drain(links, (self.step % POSITIONS) as usize));
-            for slot in here {
-                if let Some(due) = look(slot) {
-                    self.put(links, slot, due);
-                }
-            }
-            if self.step >= to {
-                return;
-            }
-            self.step += 1;
-        }
+        found[first..].iter().for_each(|slot| times[usize::from(*slot)] = NOW);
     }
 
-    /// The slots of a list, which is empty then.
-    fn drain(&mut self, links: &[Links], list: usize) -> Vec<u16> {
-        let mut slots = Vec::new();
-        let mut at = std::mem::take(&mut self.heads[list]);
-        while at > 0 {
-            let here = &links[usize::from(at - 1)];
-            slots.push(at - 1);
-            at = here.next();
-            here.set(0, 0);
-        }
-        slots
-    }
-
-    /// A step before which nothing has to be looked at; `None` if nothing ever has to.
-    pub(super) fn next_step(&self) -> Option<u64> {
-        let steps = (0..POSITIONS).map(|ahead| self.step + ahead);
-        let near = steps.clone().find(|step| self.heads[(step % POSITIONS) as usize] > 0);
-        let first = self.step / POSITIONS;
-        let chunks = (0..POSITIONS).map(|ahead| first + ahead);
-        let far = chunks.clone().find(|chunk| self.heads[(POSITIONS + chunk % POSITIONS) as usize] > 0);
-        let far = far.map(|chunk| (chunk * POSITIONS).max(self.step));
-        near.into_iter().chain(far).min()
+    /// Whether a slot that was found has not been put or taken since.
+    pub(super) fn is_found(times: &[u8], slot: u16) -> bool {
+        times[usize::from(slot)] == NOW
     }
 }
 
 // Slots that wait for readers.
 impl Content {
-    /// Lets a slot wait, which is in no list and whose entry readers do not find any more.
-    pub(super) fn retire(&mut self, links: &[Links], slot: u16, domain: &Domain) {
+    /// Lets a slot wait that is not looked at and whose entry readers do not find any more.
+    pub(super) fn retire(&mut self, links: &mut [Link], slot: u16, domain: &Domain) {
         let epoch = domain.advance();
-        links[usize::from(slot)].set(self.young.1, 0);
+        links[usize::from(slot)] = self.young.1;
         self.young = (epoch, slot + 1);
         if self.old.1 == 0 {
             self.old = std::mem::take(&mut self.young);
@@ -243,14 +223,12 @@ impl Content {
     }
 
     /// Hands slots to `release` that no reader can read any more.
-    pub(super) fn collect(&mut self, links: &[Links], domain: &Domain, mut release: impl FnMut(u16)) {
+    pub(super) fn collect(&mut self, links: &mut [Link], domain: &Domain, mut release: impl FnMut(u16)) {
         while self.old.1 > 0 && domain.is_past(self.old.0) {
             let (_, mut at) = std::mem::replace(&mut self.old, std::mem::take(&mut self.young));
             while at > 0 {
-                let here = &links[usize::from(at - 1)];
                 let slot = at - 1;
-                at = here.next();
-                here.set(0, 0);
+                at = std::mem::take(&mut links[usize::from(slot)]);
                 release(slot);
             }
         }

@@ -4,46 +4,42 @@ use super::*;
 
 struct Wheel {
     content: Content,
-    links: Vec<Links>,
-    /// When each slot is due, if it is in the wheel.
+    times: Vec<u8>,
+    links: Vec<u16>,
+    /// The step after whose beginning each slot is looked at, if it is in the wheel.
     due: Vec<Option<u64>>,
 }
 
 impl Wheel {
     fn new(slots: usize) -> Wheel {
-        let links = (0..slots).map(|_| Links { next: AtomicU16::new(0), previous: AtomicU16::new(0) }).collect();
-        let content = Content { step: 0, heads: [0; 128], old: (0, 0), young: (0, 0), stale: 0 };
-        Wheel { content, links, due: vec![None; slots] }
+        Wheel { content: Content::default(), times: vec![NEVER; slots], links: vec![0; slots], due: vec![None; slots] }
     }
 
     fn put(&mut self, slot: usize, due: u64) {
-        self.content.take(&self.links, slot as u16);
-        self.content.put(&self.links, slot as u16, due);
+        let is_urgent = self.content.put(&mut self.times, slot as u16, due);
+        assert_eq!(is_urgent, due <= self.content.step);
         self.due[slot] = Some(due);
     }
 
     fn take(&mut self, slot: usize) {
-        self.content.take(&self.links, slot as u16);
+        Content::take(&mut self.times, slot as u16);
         self.due[slot] = None;
     }
 
     /// What is over by `now`, and must be all of that.
-    fn advance(&mut self, now: u64) {
-        let due = &mut self.due;
-        self.content.advance(&self.links, now, |slot| {
-            let at = due[usize::from(slot)].expect("a slot that was taken out is not looked at");
-            if at > now {
-                return Some(at);
+    fn advance(&mut self, now: u64) -> usize {
+        let mut found = Vec::new();
+        self.content.advance(&mut self.times, now, &mut found);
+        for slot in &found {
+            assert!(Content::is_found(&self.times, *slot));
+            let due = self.due[usize::from(*slot)].expect("a slot that was taken out is not looked at");
+            match due > now {
+                true => self.put((*slot).into(), due),
+                false => self.take((*slot).into()),
             }
-            due[usize::from(slot)] = None;
-            None
-        });
-        assert!(self.due.iter().flatten().all(|due| *due > now), "at {now}: {:?}", self.due);
-        let first = self.due.iter().flatten().min().map(|due| step_of(*due));
-        match (first, self.content.next_step()) {
-            (Some(first), Some(told)) => assert!(told <= first.max(step_of(now)), "{told} > {first}"),
-            (first, told) => assert_eq!(first.is_some(), told.is_some()),
         }
+        assert!(self.due.iter().flatten().all(|due| *due > now), "at {now}: {:?}", self.due);
+        found.len()
     }
 }
 
@@ -55,29 +51,43 @@ fn the_wheel_agrees_with_a_list() {
         (random >> 33) % n
     };
     for round in 0..40 {
-        let mut wheel = Wheel::new(24);
-        let mut now = if round % 2 == 0 { 0 } else { below(1 << 40) };
-        for _ in 0..400 {
+        let mut wheel = Wheel::new(150);
+        let mut now = if round % 2 == 0 { 0 } else { below(1 << 30) };
+        wheel.advance(now);
+        for _ in 0..2000 {
             match below(4) {
-                0 => wheel.take(below(24) as usize),
+                0 => wheel.take(below(150) as usize),
                 1 => {
-                    now += match below(5) {
+                    now += match below(12) {
                         0 => 0,
-                        1 => below(STEP_TICKS),
-                        2 => below(100 * STEP_TICKS),
-                        3 => below(5000 * STEP_TICKS),
-                        _ => below(20_000 * STEP_TICKS),
+                        1..8 => 1,
+                        8 => below(CHUNK),
+                        9 => below(5 * CHUNK),
+                        10 => below(CHUNK * CHUNKS),
+                        _ => below(3 * CHUNK * CHUNKS),
                     };
                     wheel.advance(now);
                 }
                 _ => {
-                    let ahead = 1 << below(24);
-                    wheel.put(below(24) as usize, now + below(ahead));
+                    let ahead = 1 << below(16);
+                    wheel.put(below(150) as usize, now.saturating_sub(2) + below(ahead));
                 }
             }
         }
         wheel.advance(now + (1 << 30));
         assert!(wheel.due.iter().all(Option::is_none));
+    }
+}
+
+#[test]
+fn an_entry_is_looked_at_once_or_twice_in_its_time() {
+    for ahead in [1, 100, CHUNK - 1, CHUNK, 1000, CHUNK * (CHUNKS - 1)] {
+        let mut wheel = Wheel::new(1);
+        wheel.advance(1000);
+        wheel.put(0, 1000 + ahead);
+        let looks: usize = (1001..=1000 + ahead).map(|now| wheel.advance(now)).sum();
+        assert_eq!(wheel.due[0], None);
+        assert!((1..=2).contains(&looks), "{looks} looks within {ahead} steps");
     }
 }
 
@@ -88,16 +98,16 @@ fn a_slot_waits_until_all_workers_have_been_quiescent() {
     worker.online();
     let mut wheel = Wheel::new(4);
     let mut released = Vec::new();
-    wheel.content.retire(&wheel.links, 1, &domain);
-    wheel.content.retire(&wheel.links, 2, &domain);
-    wheel.content.collect(&wheel.links, &domain, |slot| released.push(slot));
+    wheel.content.retire(&mut wheel.links, 1, &domain);
+    wheel.content.retire(&mut wheel.links, 2, &domain);
+    wheel.content.collect(&mut wheel.links, &domain, |slot| released.push(slot));
     assert_eq!(released, []);
     worker.quiescent();
-    wheel.content.retire(&wheel.links, 3, &domain);
-    wheel.content.collect(&wheel.links, &domain, |slot| released.push(slot));
+    wheel.content.retire(&mut wheel.links, 3, &domain);
+    wheel.content.collect(&mut wheel.links, &domain, |slot| released.push(slot));
     assert_eq!(released, [1], "the second list has a younger one");
     worker.offline();
-    wheel.content.collect(&wheel.links, &domain, |slot| released.push(slot));
+    wheel.content.collect(&mut wheel.links, &domain, |slot| released.push(slot));
     released.sort_unstable();
     assert_eq!(released, [1, 2, 3]);
     assert!(!wheel.content.has_waiting());

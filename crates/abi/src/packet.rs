@@ -21,7 +21,7 @@ pub struct PacketDesc {
     pub tailroom: u32,
     /// In: the port it came from.
     pub ingress_port: u32,
-    /// Out: the port it leaves by, when `fate` is `Send`.
+    /// Out: the port it leaves by, when `fate` is `Send`; the multicast group, when it is `Multicast`.
     pub egress_port: u32,
     /// Out: a [`FateCode`].
     pub fate: u32,
@@ -52,6 +52,8 @@ pub enum FateCode {
     NoRoom = 4,
     /// Went in circles (a parser loop that consumes nothing): given up and dropped by the runtime.
     Endless = 5,
+    /// To all ports of the multicast group in `egress_port`, as it is.
+    Multicast = 6,
 }
 
 /// Packets that are worked on together.

@@ -15,6 +15,8 @@
 //! FrameEnd     clone?     -> copy of the packet as deparsed -> CloneIngress (per replica); the packet itself -> Deparse
 //! ```
 //!
+//! A packet with the fate `Multicast` is through the pipeline: each replica is a copy of its frame (`opt`'s `multicast_frames`).
+//!
 //! The order and what metadata survives follow bmv2's simple_switch (docs/simple_switch.md of behavioral-model):
 //! clones, resubmitted and recirculated packets start with zero metadata but for the preserved field list, the ingress
 //! port and the instance type; multicast copies keep all metadata.
@@ -305,8 +307,7 @@ impl Engine {
         now_us: u64,
         sink: &mut S,
     ) {
-        let asks = |desc: &&PacketDesc| desc.fate == FateCode::Replicate as u32;
-        let asking = self.batch.packets[..packets.len()].iter().filter(asks).count();
+        let asking = self.batch.packets[..packets.len()].iter().filter(|desc| asks(desc)).count();
         if self.flows.is_some() {
             return self.decide(exec, packets, Burst { port, now_us }, sink);
         }
@@ -316,7 +317,7 @@ impl Engine {
         for (packet, desc) in packets.drain(..).zip(&self.batch.packets) {
             match fate(desc) {
                 Ended::Drop(reason) => sink.drop(reason, packet),
-                Ended::Send(to) | Ended::Replicate(to) => sink.send(to, packet),
+                Ended::Send(to) | Ended::Replicate(to) | Ended::Multicast(to) => sink.send(to, packet),
             }
         }
     }
@@ -346,17 +347,23 @@ impl Engine {
             // SAFETY: there are `all` packets, and nothing else touches them now.
             let raw = unsafe { &*raws.add(i) };
             let desc = &self.batch.packets[i];
-            if desc.fate != FateCode::Replicate as u32 {
+            if !asks(desc) {
                 match fate(desc) {
-                    Ended::Send(to) | Ended::Replicate(to) => self.send(*raw, to, i as u8, received.is_empty(), sink),
+                    Ended::Send(to) | Ended::Replicate(to) | Ended::Multicast(to) => {
+                        self.send(*raw, to, i as u8, received.is_empty(), sink);
+                    }
                     Ended::Drop(reason) => sink.drop(reason, owned(raw)),
                 }
                 continue;
             }
             let (point, consumed) = (desc.fate_arg, desc.consumed);
+            let group = (desc.fate == FateCode::Multicast as u32).then_some(desc.egress_port);
             let record = self.records.received(i);
             let each = units(usize::from(raw.len) + record_bytes);
-            if members_max.saturating_mul(each) > share && i > first && self.asks_more(record, point, each, share) {
+            if members_max.saturating_mul(each) > share
+                && i > first
+                && self.asks_more(record, point, group, each, share)
+            {
                 self.finish(exec, &mut received, first..i, burst, sink);
                 first = i;
                 share = self.work_left / asking as u32;
@@ -366,7 +373,9 @@ impl Engine {
             (self.askers, asking) = (asking, asking - 1);
             let before = self.next.items.len();
             // Most ask for copies and nothing else.
-            if point != 0 || !self.only_multicasts(raw, record, consumed, i, burst, sink) {
+            if let Some(group) = group {
+                self.send_to_group(raw, group, i as u8, received.is_empty(), sink);
+            } else if point != 0 || !self.only_multicasts(raw, record, consumed, i, burst, sink) {
                 self.take_in(raw, record, consumed, i, point, burst, &mut received, sink);
             }
             let waiting = self.next.items.len();
@@ -438,8 +447,26 @@ impl Engine {
         }
     }
 
-    /// Whether a received packet asks for more than so many units at once.
-    fn asks_more(&mut self, record: Record, point: u32, each: u32, share: u32) -> bool {
+    /// Sends copies of a frame to the members of a group; the last one takes the frame itself.
+    #[inline]
+    fn send_to_group<S: Sink>(&mut self, raw: &RawPacket, group: u32, family: u8, may_pass: bool, sink: &mut S) {
+        let Some(group @ Targets { count: count @ 1.., .. }) = self.lookups.group(group) else {
+            return sink.drop(DropReason::Runtime(RuntimeDrop::NoSuchGroup), owned(raw));
+        };
+        if count > 1 {
+            for i in 0..self.affordable(count - 1, raw, family, sink) {
+                let Some(copy) = self.duplicate(raw, sink) else { continue };
+                self.send(copy, group.replica(i).port, family, may_pass, sink);
+            }
+        }
+        self.send(*raw, group.replica(count - 1).port, family, may_pass, sink);
+    }
+
+    /// Whether a received packet, which may be sent to a group, asks for more than so many units at once.
+    fn asks_more(&mut self, record: Record, point: u32, group: Option<u32>, each: u32, share: u32) -> bool {
+        if let Some(group) = group {
+            return self.lookups.group(group).map_or(0, |group| group.count) * each as usize > share as usize;
+        }
         let mut copies = 0;
         let asked = self.records.of(record);
         let (clone, group) = (asked.get(Intrinsic::CloneFlag), asked.get(Intrinsic::MulticastGroup) as u32);
@@ -692,6 +719,13 @@ enum Ended {
     Send(u32),
     Drop(DropReason),
     Replicate(u32),
+    Multicast(u32),
+}
+
+/// Whether a packet is for the replication engine.
+#[inline(always)]
+fn asks(desc: &PacketDesc) -> bool {
+    desc.fate == FateCode::Replicate as u32 || desc.fate == FateCode::Multicast as u32
 }
 
 #[inline]
@@ -700,6 +734,8 @@ fn fate(desc: &PacketDesc) -> Ended {
         Ended::Send(desc.egress_port)
     } else if desc.fate == FateCode::Replicate as u32 {
         Ended::Replicate(desc.fate_arg)
+    } else if desc.fate == FateCode::Multicast as u32 {
+        Ended::Multicast(desc.egress_port)
     } else if desc.fate == FateCode::NoRoom as u32 {
         Ended::Drop(DropReason::Runtime(RuntimeDrop::NoRoom))
     } else if desc.fate == FateCode::Endless as u32 {

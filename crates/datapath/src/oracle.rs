@@ -215,6 +215,10 @@ impl Run {
                 desc.egress_port = port as u32;
                 (FateCode::Send as u32, 0)
             }
+            Fate::Multicast(group) => {
+                desc.egress_port = group as u32;
+                (FateCode::Multicast as u32, 0)
+            }
             Fate::Replicate(point) => (FateCode::Replicate as u32, point_code(point)),
             Fate::Endless => (FateCode::Endless as u32, 0),
             Fate::NoRoom => (FateCode::NoRoom as u32, 0),

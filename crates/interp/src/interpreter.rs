@@ -30,6 +30,8 @@ pub enum Fate {
     Drop(u32),
     /// Sent to a port.
     Send(u64),
+    /// Sent to the ports of a multicast group.
+    Multicast(u64),
     /// Handed to the replication engine; all slots are in the record.
     Replicate(ReplicationPoint),
     /// Given up after [`ir::LOOP_ROUNDS_MAX`] rounds of loops.
@@ -294,11 +296,13 @@ impl Machine<'_> {
             }
             Terminator::Finish(ir::Fate::Drop(reason)) => Fate::Drop(*reason),
             Terminator::Finish(ir::Fate::Send(port)) => Fate::Send(self.number(port)),
+            Terminator::Finish(ir::Fate::Multicast(group)) => Fate::Multicast(self.number(group)),
             Terminator::Finish(ir::Fate::Replicate(point)) => Fate::Replicate(*point),
         };
         self.note(span, |m| {
             Event::Fate(match fate {
                 Fate::Send(port) => format!("send to port {port}"),
+                Fate::Multicast(group) => format!("send to multicast group {group}"),
                 _ => terminator_text(m.program, term),
             })
         });

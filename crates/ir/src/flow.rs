@@ -381,7 +381,7 @@ impl Terminator {
         match self {
             Terminator::Branch { cond: o, .. }
             | Terminator::Switch { on: o, .. }
-            | Terminator::Finish(Fate::Send(o)) => Some(o),
+            | Terminator::Finish(Fate::Send(o) | Fate::Multicast(o)) => Some(o),
             Terminator::Jump(_) | Terminator::Next | Terminator::Finish(Fate::Drop(_) | Fate::Replicate(_)) => None,
         }
     }
@@ -391,7 +391,7 @@ impl Terminator {
         match self {
             Terminator::Branch { cond: o, .. }
             | Terminator::Switch { on: o, .. }
-            | Terminator::Finish(Fate::Send(o)) => Some(o),
+            | Terminator::Finish(Fate::Send(o) | Fate::Multicast(o)) => Some(o),
             Terminator::Jump(_) | Terminator::Next | Terminator::Finish(Fate::Drop(_) | Fate::Replicate(_)) => None,
         }
     }

@@ -343,6 +343,8 @@ pub enum Fate {
     Drop(u32),
     /// Sent to a port.
     Send(Operand),
+    /// Sent, as it is, to all ports of the multicast group of this number (at most 32 bits).
+    Multicast(Operand),
     /// Handed to the replication engine.
     Replicate(ReplicationPoint),
 }

@@ -352,6 +352,7 @@ pub fn terminator_text(program: &Program, term: &Terminator) -> String {
             format!("drop {}", named(program.drops.get(*reason as usize), *reason))
         }
         Terminator::Finish(Fate::Send(port)) => format!("send {}", arg(port)),
+        Terminator::Finish(Fate::Multicast(group)) => format!("multicast {}", arg(group)),
         Terminator::Finish(Fate::Replicate(point)) => format!("replicate {}", point.name()),
     }
 }

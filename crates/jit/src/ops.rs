@@ -213,6 +213,12 @@ impl Translator<'_, '_> {
                     self.store_desc32(port, offset_of!(PacketDesc, egress_port));
                     self.finish(FateCode::Send, 0);
                 }
+                Fate::Multicast(group) => {
+                    let group = self.read_word(group);
+                    self.leave_stage();
+                    self.store_desc32(group, offset_of!(PacketDesc, egress_port));
+                    self.finish(FateCode::Multicast, 0);
+                }
                 Fate::Replicate(point) => {
                     self.leave_stage();
                     self.spill(*point);

@@ -14,6 +14,7 @@ mod dead_code;
 mod graph;
 mod known;
 mod liveness;
+mod multicast_frames;
 mod narrow_lookaheads;
 mod parser_room;
 mod passes;

@@ -10,7 +10,8 @@
 //! Tests: `tests/files.rs` (each pass alone), `tests/properties.rs` (behaviour is kept).
 
 use crate::{
-    coalesce, compact_slots, const_prop, dead_code, narrow_lookaheads, parser_room, simplify, simplify_cfg, strip_marks,
+    coalesce, compact_slots, const_prop, dead_code, multicast_frames, narrow_lookaheads, parser_room, simplify,
+    simplify_cfg, strip_marks,
 };
 use ir::Program;
 use std::collections::HashSet;
@@ -40,6 +41,12 @@ const PASSES: &[Pass] = &[
         about: "remove the marks that traces are made of",
         phase: Phase::First,
         run: strip_marks::run,
+    },
+    Pass {
+        name: "multicast_frames",
+        about: "deparse a multicast packet once, before it is copied, where egress is the same for all copies",
+        phase: Phase::Loop,
+        run: multicast_frames::run,
     },
     Pass {
         name: "simplify_cfg",

@@ -154,6 +154,7 @@ impl Engine {
             match fate(desc) {
                 Ended::Drop(reason) => sink.drop(reason, packet),
                 Ended::Send(port) => sink.send(port, packet),
+                Ended::Multicast(group) => self.send_to_group(&packet.into_raw(), group, i as u8, true, sink),
                 Ended::Replicate(_) => {
                     let (consumed, record) = (desc.consumed, self.records.received(i));
                     flows.arrivals.push(Parsed { raw: packet.into_raw(), record, consumed, start, passes });

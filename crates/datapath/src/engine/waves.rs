@@ -353,6 +353,11 @@ impl Engine {
                 item.descent.state = State::Gone;
                 sink.drop(reason, owned(&raw));
             }
+            Ended::Multicast(group) => {
+                item.descent.state = State::Gone;
+                let (family, may_pass) = (item.descent.family, !self.is_by_kind);
+                self.send_to_group(&raw, group, family, may_pass, sink);
+            }
             Ended::Replicate(point) => {
                 let deparses = self.replicate(&raw, Descent { place, ..item.descent }, point, burst, sink);
                 item.descent.state = if deparses { State::Waits } else { State::Gone };

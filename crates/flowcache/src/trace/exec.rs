@@ -15,6 +15,7 @@ use ir::{BinOp, CastKind, Fate, HashAlgorithm, Inst, Op, Operand, ReplicationPoi
 pub(super) enum Ended {
     Drop(u32),
     Send(u32),
+    Multicast,
     Replicate(ReplicationPoint),
 }
 
@@ -82,6 +83,7 @@ impl Run<'_> {
             Terminator::Next => None,
             Terminator::Finish(Fate::Drop(reason)) => Some(Ended::Drop(*reason)),
             Terminator::Finish(Fate::Send(port)) => Some(Ended::Send(self.number(port) as u32)),
+            Terminator::Finish(Fate::Multicast(_)) => Some(Ended::Multicast),
             Terminator::Finish(Fate::Replicate(point)) => Some(Ended::Replicate(*point)),
         })
     }

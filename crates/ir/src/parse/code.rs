@@ -151,6 +151,7 @@ fn terminator(c: &mut Cursor<'_>) -> Result<Option<Terminator>> {
         "next" => Terminator::Next,
         "drop" => Terminator::Finish(Fate::Drop(c.known(Space::Drop)?)),
         "send" => Terminator::Finish(Fate::Send(c.operand()?)),
+        "multicast" => Terminator::Finish(Fate::Multicast(c.operand()?)),
         "replicate" => Terminator::Finish(Fate::Replicate(c.one_of(POINTS, "a replication point")?)),
         _ => {
             c.at -= 1;

@@ -359,5 +359,6 @@ fn terminator(p: &Program, stage: &Stage, term: &Terminator) -> Check {
         }
         Terminator::Finish(Fate::Drop(reason)) => in_range("drop reason", *reason as usize, p.drops.len()),
         Terminator::Finish(Fate::Send(port)) => at_most("the port", port.width(p), 64),
+        Terminator::Finish(Fate::Multicast(group)) => at_most("the group", group.width(p), 32),
     }
 }

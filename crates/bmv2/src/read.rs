@@ -521,7 +521,11 @@ mod tests {
     #[test]
     fn what_is_no_json_is_told_with_the_path_to_it() {
         for (text, path, what) in [
-            (r#"{"pipelines": [{"tables": [{}, {}, {}, {"key": [{"target": ["#, "pipelines[0].tables[3].key[0].target[0]", "cut off"),
+            (
+                r#"{"pipelines": [{"tables": [{}, {}, {}, {"key": [{"target": ["#,
+                "pipelines[0].tables[3].key[0].target[0]",
+                "cut off",
+            ),
             (r#"{"pipelines": [{"tables": [{}, {}, {}, {"key": "#, "pipelines[0].tables[3].key", "cut off"),
             (r#"{"pipelines": [{"name": "a\"b, [{"#, "pipelines[0].name", "cut off"),
             (r#"{"a": {"b": 1}, "c"#, "", "cut off"),
@@ -550,7 +554,11 @@ mod tests {
         let fault = parse(&deep).unwrap_err();
         assert_eq!(fault.code, codes::TOO_LARGE);
         let begin = format!("[\"{}...\"].a[0]", "n".repeat(SHOWN_NAME_MAX));
-        assert!(fault.path.starts_with(&begin) && fault.path.ends_with("...[0].a[0].a[0].a[0].a[0].a[0].a[0].a[0].a"), "{}", fault.path);
+        assert!(
+            fault.path.starts_with(&begin) && fault.path.ends_with("...[0].a[0].a[0].a[0].a[0].a[0].a[0].a[0].a"),
+            "{}",
+            fault.path
+        );
     }
 
     #[test]

@@ -30,8 +30,8 @@ mod tables;
 mod value_sets;
 pub mod wire;
 
-pub use learning::Learning;
 pub use handles::HandleLookup;
+pub use learning::Learning;
 pub use notices::{Ageing, PortNotices};
 pub use server::Server;
 pub use switch::{Port, QueueSetting, Record, Switch};

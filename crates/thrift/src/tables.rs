@@ -582,8 +582,7 @@ pub(crate) fn handles_of(on: &mut Context<'_>, id: u32, entries: &[TableEntry]) 
 pub(crate) fn handle_of(on: &mut Context<'_>, table: &str, key: &[KeyMatch], priority: i32) -> Option<i32> {
     let program = on.program().ok()?;
     let (id, schema) = program.schema.tables.iter().find(|(_, schema)| schema.name == table)?;
-    let entry =
-        TableEntry { table_id: *id, matches: schema.key_of(key), priority, ..TableEntry::default() };
+    let entry = TableEntry { table_id: *id, matches: schema.key_of(key), priority, ..TableEntry::default() };
     handles_of(on, *id, &[entry]).ok()?.1.first().copied()
 }
 

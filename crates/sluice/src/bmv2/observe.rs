@@ -145,7 +145,9 @@ impl ObserveArgs {
             && !address.ip().to_canonical().is_loopback()
             && !insecure
         {
-            bail!("the event stream at {address}: other machines can connect there, and everybody can read which packets pass; --insecure does it all the same");
+            bail!(
+                "the event stream at {address}: other machines can connect there, and everybody can read which packets pass; --insecure does it all the same"
+            );
         }
         Ok(())
     }

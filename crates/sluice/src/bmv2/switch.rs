@@ -286,6 +286,11 @@ fn grpc(tool: Tool, target: &Given<Opt>, thrift: u16, add: &mut impl FnMut(&str,
         return Ok(());
     }
     let address = target.last(Opt::Grpc).unwrap_or(local::ADDRESS);
+    let is_port = |(_, port): (&str, &str)| port.parse::<u16>().is_ok();
+    ensure!(
+        address.starts_with("unix:") || address.rsplit_once(':').is_some_and(is_port),
+        "--grpc-server-addr: `{address}` is no ADDRESS:PORT"
+    );
     add("--grpc", address);
     let files = [(Opt::GrpcCert, "--tls-cert"), (Opt::GrpcKey, "--tls-key"), (Opt::GrpcCa, "--tls-client-ca")];
     if !target.has(Opt::GrpcSsl) {
@@ -458,6 +463,7 @@ mod tests {
             ("a.json --log-console --log-file f", "--log-console and --log-file"),
             ("a.json -- --drop-port 512", "--drop-port: a port has 9 bits"),
             ("a.json -- --cpu-port 0", "--cpu-port: 0"),
+            ("a.json -- --grpc-server-addr nonsense", "--grpc-server-addr: `nonsense` is no ADDRESS:PORT"),
             ("a.json -- --dp-grpc-server-addr x", "--dp-grpc-server-addr is not supported"),
         ] {
             let error = run_line(Tool::SimpleSwitchGrpc, line).unwrap_err().to_string();

@@ -28,8 +28,8 @@ use base::{Bits, SourceMap, Span};
 use datapath::replication::Replication;
 use interp::trace::{Event, TraceStep};
 use ir::program::ExternKind;
-use ir::{EntryKind, Intrinsic, Mark, Op, Program, StageKind};
-use std::collections::HashMap;
+use ir::{EntryKind, Intrinsic, Mark, Op, Program, SlotKind, StageKind};
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 /// Told of one packet.
@@ -69,8 +69,9 @@ pub struct Narrator {
     intrinsics: HashMap<String, Intrinsic>,
     /// Cells of counters, meters and registers, by name.
     sizes: HashMap<String, (&'static str, u64)>,
-    /// Headers that have a field of variable length.
-    variable: Vec<String>,
+    /// Headers that have a field of variable length, and names of metadata.
+    variable: HashSet<String>,
+    metadata: HashSet<String>,
     errors: Vec<String>,
     /// Whether the program says itself what its conditions come to.
     decides: bool,
@@ -79,7 +80,8 @@ pub struct Narrator {
 
 impl Narrator {
     pub fn new(program: &Program, numbers: Numbers, drop_port: u64) -> Narrator {
-        let intrinsic = |(which, slot): &(Intrinsic, base::ids::SlotId)| (program.slots[slot.index()].name.clone(), *which);
+        let intrinsic =
+            |(which, slot): &(Intrinsic, base::ids::SlotId)| (program.slots[slot.index()].name.clone(), *which);
         let size = |e: &ir::Extern| match &e.kind {
             ExternKind::Counter { size, direct: None, .. } => Some((e.name.clone(), ("counter", *size))),
             ExternKind::Meter { size, direct: None, .. } => Some((e.name.clone(), ("meter", *size))),
@@ -88,12 +90,17 @@ impl Narrator {
         };
         let mut insts = program.stages.iter().flat_map(|stage| &stage.blocks).flat_map(|block| &block.insts);
         let variable = program.headers.iter().filter(|h| h.fields.iter().any(|f| f.varbit_length.is_some()));
+        let headers: HashSet<&str> = program.headers.iter().map(|h| plain(&h.name)).collect();
+        let of_header = |name: &str| name.rsplit_once('.').is_some_and(|(header, _)| headers.contains(header));
+        let is_metadata = |slot: &&ir::Slot| slot.kind == SlotKind::Metadata && !slot.name.contains('$');
+        let metadata = program.slots.iter().filter(is_metadata).filter(|slot| !of_header(&slot.name));
         Narrator {
             parts: parts(program),
             drop_port,
             intrinsics: program.intrinsics.iter().map(intrinsic).collect(),
             sizes: program.externs.iter().filter_map(size).collect(),
-            variable: variable.map(|h| h.name.clone()).collect(),
+            variable: variable.map(|h| plain(&h.name).to_string()).collect(),
+            metadata: metadata.map(|slot| slot.name.clone()).collect(),
             errors: program.errors.clone(),
             decides: insts.any(|inst| matches!(inst.op, Op::Mark(Mark::Decision { .. }))),
             numbers,
@@ -101,10 +108,24 @@ impl Narrator {
     }
 }
 
+/// A header's name. One whose fields keep their values while it is invalid is received into another one first.
+fn plain(header: &str) -> &str {
+    header.strip_suffix(".$wire").unwrap_or(header)
+}
+
 /// What the stages of a program are.
 fn parts(program: &Program) -> HashMap<String, Part> {
     let mut parts = HashMap::new();
-    let glue = ["ingress_end", "egress_start", "egress_end", "deparse_begin", "deparse_end", "length_start", "clone_begin", "clone_end"];
+    let glue = [
+        "ingress_end",
+        "egress_start",
+        "egress_end",
+        "deparse_begin",
+        "deparse_end",
+        "length_start",
+        "clone_begin",
+        "clone_end",
+    ];
     let Some(entry) = program.entry(EntryKind::Ingress) else { return parts };
     let stages: Vec<_> = entry.stages.iter().map(|id| &program.stages[id.index()]).collect();
     let mut ends = stages.iter().take_while(|s| s.name != "ingress_end").filter(|s| s.kind == StageKind::Control);

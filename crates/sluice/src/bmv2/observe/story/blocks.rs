@@ -3,7 +3,7 @@
 use super::super::events::EventKind;
 use super::super::line::Line;
 use super::super::numbers::Kind;
-use super::{Checking, DEPARSER, PARSER, Part, Run, plain_hex};
+use super::{Checking, DEPARSER, PARSER, Part, Run, plain, plain_hex};
 use interp::trace::{Event, TraceStep, Use};
 use ir::Intrinsic;
 
@@ -133,7 +133,9 @@ impl Run<'_> {
         match event {
             Event::Extern { what: Use::Hash { .. }, .. } => checking.computed = true,
             Event::Verified { computed, actual } => checking.verified = Some((computed.clone(), actual.clone())),
-            Event::Condition { on: Some(on), value: false, .. } if on.ends_with(".isValid()") => {
+            Event::Condition { on: Some(on), value: false, .. }
+                if [".isValid()", ".$valid"].iter().any(|test| on.ends_with(test)) =>
+            {
                 checking.target_is_invalid = true;
             }
             _ => {}
@@ -184,7 +186,8 @@ impl Run<'_> {
                 let state = self.state.clone().unwrap_or_default();
                 self.debug(format!("Parser state '{state}': key is {}", plain_hex(value)));
             }
-            Event::Condition { .. } => self.chose = true,
+            // Others are checks that the compiler has made.
+            Event::Condition { to, .. } if !to.is_empty() => self.chose = true,
             Event::Extract { header, offset, fields } => {
                 let bits: u64 = fields.iter().map(|(_, value)| u64::from(value.width())).sum();
                 self.parsed_bits = offset * 8 + bits;
@@ -202,7 +205,7 @@ impl Run<'_> {
                     if let Some(error) = error.filter(|_| new.is_true()) {
                         self.exception(&error);
                     }
-                } else if self.source(step.span).is_some() && !slot.contains('$') {
+                } else if self.narrator.metadata.contains(slot) {
                     let value = plain_hex(new);
                     self.debug(format!("Parser set: setting field '{slot}' from expression, new value is {value}"));
                 }
@@ -212,13 +215,14 @@ impl Run<'_> {
     }
 
     fn extract(&mut self, header: &str) {
+        let header = plain(header);
         let name = self.instance(header);
         let id = self.id(Kind::Header, &name);
         self.event(EventKind::ParserExtract, vec![id]);
         let stack = name.split_once('[').and_then(|(stack, _)| self.narrator.numbers.find(Kind::Stack, stack));
         self.debug(match stack {
             Some(stack) => format!("Extracting to header stack {stack}, next header is {id}"),
-            None if self.narrator.variable.iter().any(|h| h == header) => {
+            None if self.narrator.variable.contains(header) => {
                 format!("Extracting variable-sized header '{name}'")
             }
             None => format!("Extracting header '{name}'"),
@@ -261,7 +265,7 @@ impl Run<'_> {
     pub(super) fn deparser_step(&mut self, event: &Event) {
         self.note(event);
         if let Event::Emit { header, .. } = event {
-            let name = self.instance(header);
+            let name = self.instance(plain(header));
             self.event(EventKind::DeparserEmit, vec![self.id(Kind::Header, &name)]);
             self.debug(format!("Deparsing header '{name}'"));
         }

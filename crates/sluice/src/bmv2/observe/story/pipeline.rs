@@ -64,7 +64,9 @@ impl Run<'_> {
     fn condition(&mut self, part: Span, value: bool) {
         let sources = self.told.sources;
         let Some(text) = interp::trace::condition_text(sources, part) else { return };
-        let within = |whole: &Whole| whole.span.file == part.file && whole.span.start <= part.start && part.end <= whole.span.end;
+        let within = |whole: &Whole| {
+            whole.span.file == part.file && whole.span.start <= part.start && part.end <= whole.span.end
+        };
         let whole = self.whole.take().filter(within).or_else(|| Whole::around(sources, part));
         let Some(mut whole) = whole else { return self.decision(part, &text, value) };
         match whole.take(sources, part, value) {
@@ -114,7 +116,11 @@ impl Run<'_> {
         for ((name, _), key) in keys.iter().zip(&matched.key) {
             dump += &format!("* {name:<width$}: {}\n", key_text(key));
         }
-        if matched.key.iter().any(|key| matches!(key, KeyMatch::Ternary { .. } | KeyMatch::Range { .. } | KeyMatch::Optional(_))) {
+        if matched
+            .key
+            .iter()
+            .any(|key| matches!(key, KeyMatch::Ternary { .. } | KeyMatch::Range { .. } | KeyMatch::Optional(_)))
+        {
             dump += &format!("Priority: {}\n", i32::MAX - matched.priority);
         }
         self.debug(dump);

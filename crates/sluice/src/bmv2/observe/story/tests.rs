@@ -116,7 +116,8 @@ fn running() -> Arc<Pipeline> {
     };
     insert("I.spread", vec![KeyMatch::Exact(Bits::new(8, 5))], 0, EntryAction::Group(2));
     let plain = program.table_named("I.plain").unwrap();
-    let call = ActionCall { action: action(&program.tables[plain.index()].actions, "I.send"), args: vec![Bits::new(9, 8)] };
+    let call =
+        ActionCall { action: action(&program.tables[plain.index()].actions, "I.send"), args: vec![Bits::new(9, 8)] };
     let key = vec![KeyMatch::Ternary { value: Bits::new(8, 0x42), mask: Bits::new(8, 0xff) }];
     insert("I.plain", key, i32::MAX - 10, EntryAction::Call(call));
     let replica = |port, instance| Replica { port, instance };
@@ -185,10 +186,7 @@ fn a_packet_from_end_to_end() {
     ];
     assert_eq!(lines[..expected.len()], expected, "{}", lines.join("\n"));
     let after = lines.iter().position(|line| line == "D Pipeline 'ingress': end").expect("it ends");
-    let expected = [
-        "D Egress port is 8",
-        "D Pipeline 'egress': start",
-    ];
+    let expected = ["D Egress port is 8", "D Pipeline 'egress': start"];
     assert_eq!(lines[after + 1..after + 3], expected);
     let after = lines.iter().position(|line| line == "D Pipeline 'egress': end").expect("it ends");
     let expected = [
@@ -206,7 +204,11 @@ fn checksums() {
     let mut bench = bench(None);
     bench.check(
         &[1, 0, 0xfe, 0xff],
-        &["D Checksum 'cksum_0': computed 0xfeff - actual 0xfeff", "D Verified checksum 'cksum_0': passed", "D Parser 'parser': end"],
+        &[
+            "D Checksum 'cksum_0': computed 0xfeff - actual 0xfeff",
+            "D Verified checksum 'cksum_0': passed",
+            "D Parser 'parser': end",
+        ],
     );
     bench.check(
         &[2, 0, 0, 7],
@@ -219,7 +221,10 @@ fn checksums() {
             "D Updating checksum 'cksum'",
         ],
     );
-    bench.check(&[3, 0, 0, 0], &["T Skipping checksum 'cksum' update because condition not met", "D Deparsing header 'h'"]);
+    bench.check(
+        &[3, 0, 0, 0],
+        &["T Skipping checksum 'cksum' update because condition not met", "D Deparsing header 'h'"],
+    );
 }
 
 #[test]
@@ -267,7 +272,7 @@ fn tables_and_conditions() {
             "T Applying table 'I.spread'",
             "D Looking up key:\n* hdr.h.key           : 05\n",
             "D Choosing member 4 from group 2",
-            "D Table 'I.spread': hit with entry (0x5)",
+            "D Table 'I.spread': hit with entry (exact 8w0x5)",
             "D Action entry is I.send - 6,",
         ],
     );
@@ -335,16 +340,23 @@ fn copies() {
     );
     bench.check(
         &[6, 0x42, 0, 0],
-        &["D Resubmitting packet", "D Processing packet received on port 1", "D Parser 'parser': start", "D Egress port is 8"],
+        &[
+            "D Resubmitting packet",
+            "D Processing packet received on port 1",
+            "D Parser 'parser': start",
+            "D Egress port is 8",
+        ],
     );
     bench.check(
         &[7, 0x42, 0, 0],
-        &["D Deparser 'deparser': end", "D Recirculating packet", "D Processing packet received on port 1", "D Egress port is 8"],
+        &[
+            "D Deparser 'deparser': end",
+            "D Recirculating packet",
+            "D Processing packet received on port 1",
+            "D Egress port is 8",
+        ],
     );
-    bench.check(
-        &[9, 0x42, 0, 0],
-        &["D Cloning packet at egress", "D Cloning packet to egress port 4"],
-    );
+    bench.check(&[9, 0x42, 0, 0], &["D Cloning packet at egress", "D Cloning packet to egress port 4"]);
     bench.check(&[11, 0x42, 0, 0], &["D Egress port is 511", "D Dropping packet at the end of ingress"]);
     bench.check(&[12, 0x42, 0, 0], &["D Pipeline 'egress': end", "D Dropping packet at the end of egress"]);
     for dropped in [11, 12] {
@@ -370,6 +382,66 @@ fn copies_have_numbers() {
 }
 
 #[test]
+fn programs_in_json() {
+    let mut json: serde_json::Value =
+        serde_json::from_str(include_str!("../../../../../difftest/src/fuzz/small.json")).unwrap();
+    let ingress = &mut json["pipelines"][0];
+    ingress["conditionals"][0]["true_next"] = "t".into();
+    ingress["conditionals"][0]["id"] = 7.into();
+    ingress["conditionals"][0]["source_info"] = serde_json::json!({
+        "filename": "small.p4", "line": 12, "column": 8, "source_fragment": "hdr.h.isValid()",
+    });
+    ingress["tables"][0]["next_tables"] = serde_json::json!({ "set": null, "nop": null });
+    ingress["init_table"] = "cond".into();
+    let text = json.to_string();
+    let compiled = frontend::compile(Input::Text { name: "small.json", text: &text }, &options(), Until::Ir).unwrap();
+    let program = Arc::new(compiled.optimised.expect("the program is right"));
+    let pipeline = Arc::new(datapath::load(program, EngineKind::Machine, 1).expect("it runs"));
+    let filter = PacketFilter::compile("").unwrap();
+    let compiler = Compiler::in_process();
+    let tracer =
+        Tracer::new((&*compiler, &options()), Arc::clone(&pipeline), ("small.json", text.as_bytes()), "", filter, 17);
+    let tracer = tracer.expect("it can be traced");
+    let narrator = Narrator::new(tracer.program().0, Numbers::new(Some(&json), tracer.program().0), 511);
+    let mut bench = Bench { pipeline, tracer, narrator };
+    bench.check(
+        &[1, 2, 0xfe, 0xfd, 5, 6, 7, 8],
+        &[
+            "D Extracting header 'h'",
+            "D Parser state 'start': key is 01",
+            "T Bytes parsed: 4",
+            "D Parser 'parser' entering state 'more'",
+            "D Extracting to header stack 0, next header is 2",
+            "D Parser state 'more' has no switch, going to default next state",
+            "T Bytes parsed: 8",
+            "D Checksum 'ck': computed 0xfefd - actual 0xfefd",
+            "D Verified checksum 'ck': passed",
+            "D Parser 'parser': end",
+            "D Pipeline 'ingress': start",
+            "T small.p4(12) Condition \"hdr.h.isValid()\" (cond) is true",
+            "D Looking up key:\n* k                   : 01\n",
+            "D Table 't': miss",
+            "D Action entry is nop - ",
+            "D Dropping packet at the end of ingress",
+        ],
+    );
+    let lines = bench.lines(&[1, 2, 0xfe, 0xfd, 5, 6, 7, 8]);
+    assert!(!lines.iter().any(|line| line.contains('$') || line.contains("Parser set")), "{}", lines.join("\n"));
+    assert_eq!(lines.iter().filter(|line| line.contains("Condition")).count(), 1);
+    let events = bench.story(&[1, 2, 0xfe, 0xfd, 5, 6, 7, 8]).events;
+    assert!(events.iter().any(|e| e.kind == EventKind::ConditionEval && e.numbers == [7, 1]));
+    assert!(events.iter().any(|e| e.kind == EventKind::ParserExtract && e.numbers == [2]));
+    // A header that is not there has no checksum.
+    bench.check(
+        &[1],
+        &[
+            "E Exception while parsing: PacketTooShort",
+            "T Skipping checksum 'ck' verification because target field invalid",
+        ],
+    );
+}
+
+#[test]
 fn events_have_the_ids_of_the_description() {
     let json = crate::bmv2::config::json(&Compiler::in_process(), &options(), "log.p4", SOURCE.as_bytes()).unwrap();
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
@@ -381,8 +453,12 @@ fn events_have_the_ids_of_the_description() {
     let plain = id(&json["pipelines"][0]["tables"], "I.plain");
     let mut bench = bench(Some(&json));
     let story = bench.story(&[2, 0x42, 0, 0]);
-    let events: Vec<(EventKind, Vec<i32>)> =
-        story.events.iter().map(|e| (e.kind, e.numbers.clone())).filter(|(kind, _)| *kind != EventKind::ConditionEval).collect();
+    let events: Vec<(EventKind, Vec<i32>)> = story
+        .events
+        .iter()
+        .map(|e| (e.kind, e.numbers.clone()))
+        .filter(|(kind, _)| *kind != EventKind::ConditionEval)
+        .collect();
     let send = events.iter().find(|(kind, _)| *kind == EventKind::ActionExecute).expect("an action").1[0];
     assert_eq!(json["actions"].as_array().unwrap().iter().find(|a| a["id"] == send).unwrap()["name"], "I.send");
     let expected = [
@@ -409,6 +485,10 @@ fn events_have_the_ids_of_the_description() {
     assert!(misses.iter().any(|e| e.kind == EventKind::TableMiss && e.numbers == [plain]));
     // A stack of headers has an id, too.
     let lines = bench.lines(&[20, 0, 0, 0, 7]);
-    let stack = format!("D Extracting to header stack {}, next header is {}", id(&json["header_stacks"], "l"), id(&json["headers"], "l[0]"));
+    let stack = format!(
+        "D Extracting to header stack {}, next header is {}",
+        id(&json["header_stacks"], "l"),
+        id(&json["headers"], "l[0]")
+    );
     assert!(lines.contains(&stack), "{stack}\n{}", lines.join("\n"));
 }

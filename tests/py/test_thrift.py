@@ -756,6 +756,23 @@ def test_toeplitz_hashes_have_keys(start, tmp_path):
     assert [set_key("none", "00000001"), set_key("calc", "000001"), set_key("calc", "")] == ["code 1", "code 3", "code 3"]
 
 
+def test_ports_are_told_by_nanomsg_when_they_change(daemon, tmp_path):
+    path = tmp_path / "n.ipc"
+    switch = daemon(EVERYTHING, *PORTS, "--device-id", "3", "--thrift", "127.0.0.1:0", "--notifications", f"ipc://{path}")
+    cli, subscriber = Bmv2Cli(switch), Subscriber(path)
+    for command, up, shown in [("down", 0, "DOWN"), ("up", 1, "UP")]:
+        subprocess.run([SLUICE, "port", command, "2", "--grpc", switch.address], check=True, capture_output=True)
+        while True:
+            data = subscriber.about(b"PRT|")
+            device, count = struct.unpack("<QI", data[4:16])
+            statuses = struct.unpack(f"<{2 * count}i", data[32:])
+            assert device == 3
+            # Those that are up when the switch starts are told first.
+            if (2, up) in zip(statuses[::2], statuses[1::2], strict=True) and (up or count == 1):
+                break
+        cli.expect(("show_ports", re.compile(rf" 2 +memory +{shown} ")))
+
+
 def test_idle_entries_are_told_by_nanomsg(daemon, tmp_path):
     path = tmp_path / "n.ipc"
     switch = daemon(EVERYTHING, *PORTS, "--device-id", "3", "--thrift", "127.0.0.1:0", "--notifications", f"ipc://{path}")

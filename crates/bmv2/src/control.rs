@@ -62,6 +62,7 @@ impl Reader {
                         self.condition(&node.need("expression")?)?;
                     }
                     Node::Conditional {
+                        name: node.name()?.to_string(),
                         condition: self.condition(&node.need("expression")?)?,
                         place: self.places.of(node)?,
                         then: next(node, "true_next", &names)?,

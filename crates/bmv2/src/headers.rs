@@ -24,7 +24,7 @@ pub(crate) const CORE_ERRORS: [&str; 7] = [
 ];
 
 /// Fields that simple_switch reads and sets: its names of them, and v1model's.
-const WELL_KNOWN: [(&str, &str); 16] = [
+const WELL_KNOWN: [(&str, &str); 17] = [
     ("standard_metadata.ingress_port", "ingress_port"),
     ("standard_metadata.egress_spec", "egress_spec"),
     ("standard_metadata.egress_port", "egress_port"),
@@ -41,6 +41,7 @@ const WELL_KNOWN: [(&str, &str); 16] = [
     ("queueing_metadata.enq_qdepth", "enq_qdepth"),
     ("queueing_metadata.deq_timedelta", "deq_timedelta"),
     ("queueing_metadata.deq_qdepth", "deq_qdepth"),
+    ("queueing_metadata.qid", "qid"),
 ];
 
 /// Of these, what a program must have.

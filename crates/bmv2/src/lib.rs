@@ -63,6 +63,11 @@ pub fn is_program(json: &str) -> bool {
     ["\"header_types\"", "\"pipelines\"", "\"parsers\"", "\"__meta__\""].iter().any(|key| json.contains(key))
 }
 
+/// The path of what follows behind a text that is the beginning of a JSON text.
+pub fn path_behind(text: &str) -> String {
+    read::path_of(text, text.len())
+}
+
 /// Compiles a text. `file` is its name in messages, `name` the program's.
 pub fn compile(text: &str, file: &str, name: &str) -> Compiled {
     compile_with(text, file, name, None)

@@ -293,6 +293,8 @@ pub(crate) struct Calculation {
 
 #[derive(Debug)]
 pub(crate) struct Checksum {
+    pub name: String,
+    pub place: Place,
     pub target: Field,
     /// `None`: the checksum of an IPv4 header itself, its target taken for zero.
     pub calculation: Option<usize>,
@@ -378,6 +380,7 @@ pub(crate) struct Pipeline {
 pub(crate) enum Node {
     Table(Box<Table>),
     Conditional {
+        name: String,
         condition: Expr,
         place: Place,
         then: Option<usize>,

@@ -1,12 +1,13 @@
 //! Reading JSON with the path at hand: every refusal says where, as `pipelines[0].tables[3].key[1].target`.
 //!
-//! Unknown attributes are ignored, as in bmv2. A missing attribute and `null` are the same.
+//! Unknown attributes are ignored, as in bmv2. A missing attribute and `null` are the same. An attribute that is there twice is refused.
 //! Nesting is bounded before the text is parsed, because the parser, the values and what reads them recurse.
 
 use crate::codes;
 use base::{FileId, Span};
-use serde_json::Value;
-use std::fmt::Write;
+use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Number, Value};
+use std::fmt::{self, Write};
 use std::rc::Rc;
 
 /// Deepest nesting of arrays and objects. The reference compiler writes a sum of 900 terms with half of it.
@@ -14,6 +15,9 @@ pub(crate) const DEPTH_MAX: usize = 8192;
 
 /// Longest line of the text that messages show.
 const SHOWN_LINE_MAX: usize = 400;
+/// Steps at either end of a path that messages show, and bytes of a step's name.
+const SHOWN_STEPS_MAX: usize = 16;
+const SHOWN_NAME_MAX: usize = 64;
 
 /// Why a text is refused.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -47,20 +51,156 @@ pub(crate) struct At<'a> {
 
 /// Parses a text.
 pub(crate) fn parse(text: &str) -> Read<Value> {
-    let fault = |code, message: String, at| Box::new(Fault { code, path: String::new(), message, at });
+    let fault = |code, message: String, at| Box::new(Fault { code, path: path_of(text, at), message, at: Some(at) });
     if let Some(at) = too_deep(text) {
         let message = format!("arrays and objects are nested deeper than {DEPTH_MAX} levels");
-        return Err(fault(codes::TOO_LARGE, message, Some(at)));
+        return Err(fault(codes::TOO_LARGE, message, at));
     }
     let mut reader = serde_json::Deserializer::from_str(text);
     reader.disable_recursion_limit();
-    let value = serde::Deserialize::deserialize(&mut reader).and_then(|value| reader.end().map(|()| value));
+    let value = Unique::deserialize(&mut reader).and_then(|value| reader.end().map(|()| value.0));
     value.map_err(|e| {
         let line_start = text.split_inclusive('\n').take(e.line().saturating_sub(1)).map(str::len).sum::<usize>();
-        let at = (line_start + e.column().saturating_sub(1)).min(text.len());
-        let what = if e.is_eof() { "the JSON is cut off" } else { "this is no JSON" };
-        fault(codes::NO_JSON, format!("{what}: {e}"), Some(at))
+        match e.classify() {
+            serde_json::error::Category::Eof => fault(codes::NO_JSON, format!("the JSON is cut off: {e}"), text.len()),
+            serde_json::error::Category::Data => {
+                fault(codes::CONTRADICTION, e.to_string(), (line_start + e.column()).min(text.len()))
+            }
+            _ => {
+                let at = (line_start + e.column().saturating_sub(1)).min(text.len());
+                fault(codes::NO_JSON, format!("this is no JSON: {e}"), at)
+            }
+        }
     })
+}
+
+/// A value whose objects have each attribute once.
+struct Unique(Value);
+
+impl<'de> Deserialize<'de> for Unique {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Unique, D::Error> {
+        from.deserialize_any(Values).map(Unique)
+    }
+}
+
+struct Values;
+
+impl<'de> Visitor<'de> for Values {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value")
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_bool<E: Error>(self, value: bool) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_u64<E: Error>(self, value: u64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_i64<E: Error>(self, value: i64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_f64<E: Error>(self, value: f64) -> Result<Value, E> {
+        Number::from_f64(value).map(Value::Number).ok_or_else(|| E::custom("a number that is none"))
+    }
+
+    fn visit_str<E: Error>(self, value: &str) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_string<E: Error>(self, value: String) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<Value, A::Error> {
+        let mut values = Vec::new();
+        while let Some(Unique(value)) = elements.next_element()? {
+            values.push(value);
+        }
+        Ok(Value::Array(values))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Value, A::Error> {
+        let mut values = Map::new();
+        while let Some(name) = members.next_key::<String>()? {
+            if values.contains_key(&name) {
+                return Err(A::Error::custom("this attribute of the object is there a second time"));
+            }
+            let Unique(value) = members.next_value()?;
+            values.insert(name, value);
+        }
+        Ok(Value::Object(values))
+    }
+}
+
+/// The path of what is at a byte of a text, which need be JSON only up to there.
+pub(crate) fn path_of(text: &str, at: usize) -> String {
+    enum Open {
+        /// The name, and whether it is one that is to come.
+        Object(Option<(usize, usize)>, bool),
+        Array(usize),
+    }
+    let mut open: Vec<Open> = Vec::new();
+    let mut string: Option<usize> = None;
+    let mut escaped = false;
+    for (i, byte) in text.bytes().enumerate().take(at) {
+        match (byte, string) {
+            _ if escaped => escaped = false,
+            (b'\\', Some(_)) => escaped = true,
+            (b'"', Some(from)) => {
+                string = None;
+                if let Some(Open::Object(name, awaited @ true)) = open.last_mut() {
+                    (*name, *awaited) = (Some((from, i)), false);
+                }
+            }
+            (_, Some(_)) => {}
+            (b'"', None) => string = Some(i + 1),
+            (b'{', None) => open.push(Open::Object(None, true)),
+            (b'[', None) => open.push(Open::Array(0)),
+            (b'}' | b']', None) => _ = open.pop(),
+            (b',', None) => match open.last_mut() {
+                Some(Open::Object(name, awaited)) => (*name, *awaited) = (None, true),
+                Some(Open::Array(index)) => *index += 1,
+                None => {}
+            },
+            _ => {}
+        }
+    }
+    let mut path = String::new();
+    let hidden = SHOWN_STEPS_MAX..open.len().saturating_sub(SHOWN_STEPS_MAX);
+    for (number, step) in open.iter().enumerate() {
+        if hidden.contains(&number) {
+            path.push_str(if number == hidden.start { "..." } else { "" });
+            continue;
+        }
+        match step {
+            Open::Array(index) => _ = write!(path, "[{index}]"),
+            Open::Object(Some((from, to)), _) => push_name(&mut path, &text[*from..*to]),
+            Open::Object(None, _) => {}
+        }
+    }
+    path
+}
+
+fn push_name(path: &mut String, name: &str) {
+    let is_plain = !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"_$".contains(&b));
+    match is_plain && name.len() <= SHOWN_NAME_MAX {
+        true if path.is_empty() => path.push_str(name),
+        true => _ = write!(path, ".{name}"),
+        false => {
+            let shown: String = name.chars().take(SHOWN_NAME_MAX).collect();
+            let cut = if shown.len() < name.len() { "..." } else { "" };
+            _ = write!(path, "[\"{shown}{cut}\"]");
+        }
+    }
 }
 
 /// Where the text is nested too deeply, if it is.
@@ -376,6 +516,49 @@ mod tests {
         assert_eq!(Finder { text: text.as_bytes(), at: 0 }.find("a[7]"), None);
         assert_eq!(Finder { text: text.as_bytes(), at: 0 }.find("x.y"), None);
         assert!(At::root(&value).get("d").is_none());
+    }
+
+    #[test]
+    fn what_is_no_json_is_told_with_the_path_to_it() {
+        for (text, path, what) in [
+            (
+                r#"{"pipelines": [{"tables": [{}, {}, {}, {"key": [{"target": ["#,
+                "pipelines[0].tables[3].key[0].target[0]",
+                "cut off",
+            ),
+            (r#"{"pipelines": [{"tables": [{}, {}, {}, {"key": "#, "pipelines[0].tables[3].key", "cut off"),
+            (r#"{"pipelines": [{"name": "a\"b, [{"#, "pipelines[0].name", "cut off"),
+            (r#"{"a": {"b": 1}, "c"#, "", "cut off"),
+            (r#"{"a": {"b": 1}, "c""#, "c", "cut off"),
+            ("", "", "cut off"),
+            (r#"{"a": [true, nul]}"#, "a[1]", "no JSON"),
+            ("{\"a\": [1,\n 2,\n NaN]}", "a[2]", "no JSON"),
+            (r#"{"a": {"b": [1e999]}}"#, "a.b[0]", "out of range"),
+            (r#"{"a": [{}, {"id" 3}]}"#, "a[1].id", "no JSON"),
+            (r#"{"a": [{}, {"id": 3, "name": "x", "id": 4}]}"#, "a[1].id", "a second time"),
+            (r#"{"a b": {"": [01]}}"#, r#"["a b"][""][0]"#, "no JSON"),
+            (r#"{"a": 1} x"#, "", "no JSON"),
+            ("[\"\u{1}\"]", "[0]", "no JSON"),
+        ] {
+            let fault = parse(text).unwrap_err();
+            assert_eq!(fault.path, path, "{text}: {}", fault.message);
+            assert!(fault.message.contains(what), "{text}: {}", fault.message);
+        }
+        let whole = r#"{"a": [1, -2, 0.5, 18446744073709551616], "b": {"c": [null, true, "\u00e4"]}}"#;
+        assert_eq!(parse(whole).unwrap(), serde_json::from_str::<Value>(whole).unwrap());
+    }
+
+    #[test]
+    fn paths_have_a_bound() {
+        let deep = format!("{{\"{}\": {}", "n".repeat(1000), "{\"a\": [".repeat(20_000));
+        let fault = parse(&deep).unwrap_err();
+        assert_eq!(fault.code, codes::TOO_LARGE);
+        let begin = format!("[\"{}...\"].a[0]", "n".repeat(SHOWN_NAME_MAX));
+        assert!(
+            fault.path.starts_with(&begin) && fault.path.ends_with("...[0].a[0].a[0].a[0].a[0].a[0].a[0].a[0].a"),
+            "{}",
+            fault.path
+        );
     }
 
     #[test]

@@ -173,7 +173,8 @@ impl Reader {
             };
             let condition = object.get("if_cond").map(|c| self.condition(&c)).transpose()?;
             let (verify, update) = (object.flag("verify", true)?, object.flag("update", true)?);
-            self.m.checksums.push(Checksum { target, calculation, verify, update, condition });
+            let (name, place) = (object.name()?.to_string(), self.places.of(&object)?);
+            self.m.checksums.push(Checksum { name, place, target, calculation, verify, update, condition });
         }
         Ok(())
     }

@@ -49,6 +49,26 @@ fn a_shift_by_a_variable_amount_is_cut_by_its_mask() {
 }
 
 #[test]
+fn the_queue_of_a_packet_is_its_priority() {
+    let set_priority = assign(field("intrinsic_metadata", "priority"), field("h", "a"));
+    let mut program = doing(json!([set_priority, to_port(1)]));
+    let metadata = json!({"name": "intrinsic_t", "id": 5, "fields": [["priority", 3, false], ["_pad", 5, false]]});
+    program["header_types"].as_array_mut().unwrap().push(metadata);
+    let metadata = json!({"name": "queueing_t", "id": 6, "fields": [["qid", 8, false]]});
+    program["header_types"].as_array_mut().unwrap().push(metadata);
+    for (id, name, ty) in [(7, "intrinsic_metadata", "intrinsic_t"), (8, "queueing_metadata", "queueing_t")] {
+        let header = json!({"name": name, "id": id, "header_type": ty, "metadata": true});
+        program["headers"].as_array_mut().unwrap().push(header);
+    }
+    let show = json!([assign(field("h", "b"), field("queueing_metadata", "qid"))]);
+    let show = json!({"name": "show", "id": 1, "runtime_data": [], "primitives": show});
+    program["actions"].as_array_mut().unwrap().push(show);
+    program["pipelines"][1]["tables"] = json!([keyless("tbl_show", 1, "show", 1)]);
+    program["pipelines"][1]["init_table"] = json!("tbl_show");
+    run(&program, "packet 0 05 ff 0000\nexpect 1 05 05 0000\npacket 0 00 ff 0000\nexpect 1 00 00 0000");
+}
+
+#[test]
 fn fields_of_a_removed_header_keep_their_values() {
     let program = doing(json!([
         call("remove_header", json!([header("h")])),

@@ -8,11 +8,13 @@
 //! applied): such an object has no `target`, and using it is a refusal, not a panic.
 
 use crate::bytes;
+use crate::entity::FieldMatch;
 use crate::error::{Error, Result, choices};
 use crate::forwarding::EntryKey;
+use crate::matches;
 use crate::translate::Names;
 use base::Bits;
-use base::entry::MatchKind;
+use base::entry::{KeyMatch, MatchKind};
 use base::ids::{ExternId, TableId};
 use constraints::Constraint;
 use p4info::{ActionScope, DataType, MatchType, MeterType, ObjectKind, P4Info, SdnType, TypeInfo};
@@ -231,6 +233,13 @@ pub struct TableSchema {
     pub const_default: bool,
     /// What entries must keep to.
     pub restriction: Option<Constraint>,
+}
+
+impl TableSchema {
+    /// The key of an entry as a controller sees it.
+    pub fn key_of(&self, key: &[KeyMatch]) -> Vec<FieldMatch> {
+        matches::encode(&self.fields, key)
+    }
 }
 
 /// An action profile or selector.

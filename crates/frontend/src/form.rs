@@ -51,10 +51,31 @@ impl Carried {
 pub fn text(config: &[u8]) -> Result<&str, String> {
     // A text may begin with the byte of a field's tag, but a message is none by chance to its last byte.
     let data = device_data(config).unwrap_or(config);
-    std::str::from_utf8(data).map_err(|error| {
-        let at = error.valid_up_to();
-        format!("the device config is no text (byte {at} is no UTF-8): it must be {FORMS}")
+    std::str::from_utf8(data).map_err(|error| match no_utf8(data, error.valid_up_to()) {
+        Some(why) => why,
+        None => {
+            let at = error.valid_up_to();
+            format!("the device config is no text (byte {at} is no UTF-8): it must be {FORMS}")
+        }
     })
+}
+
+/// What is wrong with JSON that is text only up to a byte, with the path to it; `None` for what does not begin like JSON.
+pub fn no_utf8(bytes: &[u8], at: usize) -> Option<String> {
+    let before = std::str::from_utf8(bytes.get(..at)?).ok()?;
+    let before = before.strip_prefix('\u{feff}').unwrap_or(before);
+    if !is_json(before.trim_start()) {
+        return None;
+    }
+    let path = bmv2::path_behind(before);
+    let of = if path.is_empty() { path } else { path + ": " };
+    Some(format!("{of}byte {at} of the JSON is no UTF-8"))
+}
+
+/// Whether a text begins as JSON's objects do, and as no P4 program does.
+fn is_json(begin: &str) -> bool {
+    let first = begin.strip_prefix('{').map(|rest| rest.trim_start().chars().next());
+    first.is_some_and(|first| first.is_none_or(|c| c == '"' || c == '}'))
 }
 
 /// What a text is. JSON that carries no program is refused; other texts that begin like it are for the P4 parser, which says what they are.
@@ -73,7 +94,7 @@ pub fn of(text: &str) -> Result<Form<'_>, String> {
         Ok(File { sluice: None }) if bmv2::is_program(begin) => Ok(Form::Bmv2(begin)),
         Ok(File { sluice: None }) => Ok(Form::P4(text)),
         Err(error) if error.is_data() => Err(format!("the JSON is no program: {error}; a program is {FORMS}")),
-        Err(_) if bmv2::is_program(begin) => Ok(Form::Bmv2(begin)),
+        Err(_) if is_json(begin) || bmv2::is_program(begin) => Ok(Form::Bmv2(begin)),
         Err(_) => Ok(Form::P4(text)),
     }
 }
@@ -182,9 +203,22 @@ mod tests {
 
     #[test]
     fn deep_json_takes_no_stack() {
-        for (key, of_bmv2) in [("a", false), ("parsers", true)] {
+        for key in ["a", "parsers"] {
             let deep = format!("{{\"{key}\": {}", "[".repeat(5_000_000));
-            assert_eq!(of(&deep), Ok(if of_bmv2 { Form::Bmv2(&deep) } else { Form::P4(&deep) }));
+            assert_eq!(of(&deep), Ok(Form::Bmv2(&deep)));
         }
+    }
+
+    #[test]
+    fn json_is_known_by_its_first_bytes() {
+        for json in ["{", "{ \n", "{\"", "{\"head", "{\"a\": [1, 2", "\u{feff}{\"a\""] {
+            assert!(matches!(of(json), Ok(Form::Bmv2(_))), "{json}");
+        }
+        for other in ["{ header", "{{}", "{1}", "{\"a\": 1}"] {
+            assert_eq!(of(other), Ok(Form::P4(other)));
+        }
+        let why = text(b"{\"parsers\": [{\"name\": \"\xff\"}]}").unwrap_err();
+        assert_eq!(why, "parsers[0].name: byte 23 of the JSON is no UTF-8");
+        assert!(text(b"{ header \xff").unwrap_err().contains(FORMS));
     }
 }

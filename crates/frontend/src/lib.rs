@@ -157,7 +157,7 @@ impl FileLoader for TextLoader<'_> {
     }
 }
 
-/// A program's text; bytes that are no UTF-8 (comments of old programs) become replacement characters. It may come through a pipe.
+/// A program's text; bytes of P4 source that are no UTF-8 (comments of old programs) become replacement characters. It may come through a pipe.
 fn read_text(path: &Path) -> std::io::Result<String> {
     read_bounded(std::fs::File::open(path)?)
 }
@@ -179,11 +179,13 @@ fn read_bounded(file: impl Read) -> std::io::Result<String> {
         let message = format!("it is longer than {SOURCE_BYTES_MAX} bytes, the limit for a program");
         return Err(std::io::Error::new(std::io::ErrorKind::FileTooLarge, message));
     }
-    Ok(lossy(bytes))
-}
-
-fn lossy(bytes: Vec<u8>) -> String {
-    String::from_utf8(bytes).unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned())
+    match String::from_utf8(bytes) {
+        Ok(text) => Ok(text),
+        Err(e) => match form::no_utf8(e.as_bytes(), e.utf8_error().valid_up_to()) {
+            Some(why) => Err(std::io::Error::new(std::io::ErrorKind::InvalidData, why)),
+            None => Ok(String::from_utf8_lossy(e.as_bytes()).into_owned()),
+        },
+    }
 }
 
 fn read_stdin() -> std::io::Result<String> {

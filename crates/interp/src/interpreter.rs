@@ -138,6 +138,8 @@ impl Interp {
             host,
             trace,
             told: [None; 2],
+            checks: false,
+            verifies: false,
             outcome: Outcome {
                 fate: Fate::Endless,
                 packet: Vec::new(),
@@ -191,6 +193,9 @@ struct Machine<'a> {
     /// The slots of the last lookup's action and the last check of the packet's length: a decision on them needs no
     /// step, their own tells it.
     told: [Option<SlotId>; 2],
+    /// Whether a checksum is being verified, and whether it was computed: the next comparison is the verification.
+    checks: bool,
+    verifies: bool,
     outcome: Outcome,
     rounds_left: u64,
 }
@@ -241,6 +246,7 @@ impl Machine<'_> {
 
     /// Runs a stage; a fate if the packet's way ends in it.
     fn stage(&mut self, stage: &Stage, heads: &[bool]) -> Option<Fate> {
+        (self.checks, self.verifies) = (false, false);
         self.note(Span::NONE, |_| Event::Stage { name: stage.name.clone(), kind: stage.kind.name() });
         if stage.kind == StageKind::Parser {
             self.frame.rewind();

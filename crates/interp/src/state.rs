@@ -69,7 +69,12 @@ pub struct Match {
     pub entry: u64,
     /// The entry that matched, for traces.
     pub matched: Option<TableEntry>,
+    /// The member whose action it is, and the group that it was chosen from, for traces.
+    pub member: Option<(u32, Option<u32>)>,
 }
+
+/// The call that an entry leads to, with what [`Match::member`] says.
+type Resolved = (ActionCall, Option<(u32, Option<u32>)>);
 
 type Result<T> = std::result::Result<T, StateError>;
 
@@ -154,20 +159,20 @@ impl State {
         });
         let found_entry = found.is_some();
         if let Some((entry, matched)) = found
-            && let Some(action) = self.resolve(content, table, &matched.action, selector)
+            && let Some((action, member)) = self.resolve(content, table, &matched.action, selector)
         {
-            return Match { hit: true, action, entry, matched: Some(matched) };
+            return Match { hit: true, action, entry, matched: Some(matched), member };
         }
         let default = content.tables[table.index()].default.clone();
         // A group that is the default action has the program's own default behind it: for when it has no member, and
         // for entries whose own group has none.
-        let own = || self.program.tables[table.index()].default_action.clone();
+        let own = || (self.program.tables[table.index()].default_action.clone(), None);
         let by_group = matches!(default, EntryAction::Group(_));
-        let action = match by_group && found_entry {
+        let (action, member) = match by_group && found_entry {
             true => own(),
             false => self.resolve(content, table, &default, selector).unwrap_or_else(own),
         };
-        Match { hit: false, action, entry: 0, matched: None }
+        Match { hit: false, action, entry: 0, matched: None, member }
     }
 
     /// The call an entry leads to; `None` for a group without members, unless the selector says what it runs, and for a member that is
@@ -178,10 +183,10 @@ impl State {
         table: TableId,
         action: &EntryAction,
         selector: &[Bits],
-    ) -> Option<ActionCall> {
-        let member = match action {
-            EntryAction::Call(call) => return Some(call.clone()),
-            EntryAction::Member(id) => *id,
+    ) -> Option<Resolved> {
+        let (member, group) = match action {
+            EntryAction::Call(call) => return Some((call.clone(), None)),
+            EntryAction::Member(id) => (*id, None),
             EntryAction::Group(id) => {
                 let ext = self.program.tables[table.index()].implementation?;
                 let ExternKind::ActionSelector { algorithm, hash_width, empty, .. } =
@@ -195,12 +200,13 @@ impl State {
                 let group = profile.groups.get_mut(id)?;
                 let choice = group.choice(hash);
                 match choose(&group.members, &content.ports_down, choice) {
-                    Some(member) => member,
-                    None => return empty.clone(),
+                    Some(member) => (member, Some(*id)),
+                    None => return empty.clone().map(|call| (call, None)),
                 }
             }
         };
-        self.profile(content, table)?.members.get(&member).cloned()
+        let call = self.profile(content, table)?.members.get(&member).cloned()?;
+        Some((call, Some((member, group))))
     }
 
     fn profile<'c>(&self, content: &'c Content, table: TableId) -> Option<&'c Profile> {

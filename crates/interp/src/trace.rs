@@ -5,6 +5,8 @@
 //!
 //! Tests: `tests/trace.rs`.
 
+use crate::meter::Colour;
+use base::entry::TableEntry;
 use base::{Bits, SourceMap, Span};
 use std::fmt::{self, Write};
 
@@ -51,6 +53,8 @@ pub enum Event {
     /// A condition of the author's or of the compiler's: what was looked at if it has a name, its value, and the state
     /// or error that it led to if it has a name.
     Condition { on: Option<String>, value: bool, to: String },
+    /// All parts of a condition were evaluated; its name.
+    Decision { name: String, holds: bool },
     /// A `select` or `switch`: what was looked at, its value, and where it went on if that has a name.
     Select { on: String, value: Bits, to: String },
     /// Where it went on, by a decision that cannot be told or without one.
@@ -61,6 +65,10 @@ pub enum Event {
         keys: Vec<(String, Bits)>,
         /// The matched entry's key and priority; `None` for a miss.
         entry: Option<String>,
+        /// The entry itself.
+        matched: Option<Box<TableEntry>>,
+        /// The member that ran, and the group that it was chosen from.
+        member: Option<(u32, Option<u32>)>,
         action: String,
         args: Vec<(String, Bits)>,
     },
@@ -71,13 +79,54 @@ pub enum Event {
     /// A valid header was appended.
     Emit { header: String, bytes: Vec<u8> },
     /// A counter, meter, register, hash or the like was used.
-    Extern { name: String, what: String },
+    Extern { name: String, what: Use },
+    /// A checksum of the architecture's begins: it is verified or updated, if its condition holds.
+    Checksum { name: String, update: bool },
+    /// A checksum that is verified: what was computed and what the packet has.
+    Verified { computed: Bits, actual: Bits },
     /// A line for the log.
     Log(String),
     /// An assertion failed.
     AssertFailed(String),
     /// The packet's end in this entry.
     Fate(String),
+}
+
+/// How an extern was used.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[allow(missing_docs, reason = "fields are named by the variant's text")]
+pub enum Use {
+    /// A cell of a counter counted.
+    Count { index: u64 },
+    /// A cell of a meter was executed.
+    Meter { index: u64, colour: Colour },
+    /// A cell of a register was read.
+    Read { index: u64, value: Bits },
+    /// A cell of a register was written.
+    Write { index: u64, value: Bits },
+    /// A hash; `value` is what it became between `base` and `max`.
+    Hash { hash: u64, base: Bits, max: Option<Bits>, value: Bits },
+    /// A random number.
+    Random { low: u64, high: u64, value: u64 },
+    /// A message to the controller.
+    Digest,
+    /// Anything else, as it is told.
+    Other(String),
+}
+
+impl fmt::Display for Use {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Use::Count { index } => write!(f, "count cell {index}"),
+            Use::Meter { index, colour } => write!(f, "cell {index} says {colour:?}"),
+            Use::Read { index, value } => write!(f, "cell {index} holds {}", number(value)),
+            Use::Write { index, value } => write!(f, "cell {index} becomes {}", number(value)),
+            Use::Hash { hash, .. } => write!(f, "{hash:#x}"),
+            Use::Random { low, high, value } => write!(f, "{value} of {low} to {high}"),
+            Use::Digest => f.write_str("message to the controller"),
+            Use::Other(text) => f.write_str(text),
+        }
+    }
 }
 
 impl fmt::Display for Event {
@@ -98,17 +147,22 @@ impl fmt::Display for Event {
                 write!(f, "{} is {value}", on.as_deref().unwrap_or("the condition"))?;
                 goes_on(f, to)
             }
+            Event::Decision { name, holds } => write!(f, "{name} is {holds}"),
             Event::Select { on, value, to } => {
                 write!(f, "{on} is {}", number(value))?;
                 goes_on(f, to)
             }
             Event::To(to) => write!(f, "to {to}"),
-            Event::Apply { table, keys, entry, action, args } => {
+            Event::Apply { table, keys, entry, member, action, args, .. } => {
                 let found = match entry {
                     Some(entry) => format!("hit {entry}"),
                     None => "miss".to_string(),
                 };
-                write!(f, "apply {table} ({}): {found} -> {action}({})", assignments(keys), assignments(args))
+                write!(f, "apply {table} ({}): {found} -> ", assignments(keys))?;
+                if let Some((member, Some(group))) = member {
+                    write!(f, "member {member} of group {group}: ")?;
+                }
+                write!(f, "{action}({})", assignments(args))
             }
             Event::Change { slot, old, new } => write!(f, "{slot}: {} -> {}", number(old), number(new)),
             Event::Valid { header, valid: true } => write!(f, "{header} becomes valid"),
@@ -118,6 +172,11 @@ impl fmt::Display for Event {
                 bytes.iter().try_for_each(|b| write!(f, "{b:02x}"))
             }
             Event::Extern { name, what } => write!(f, "{name}: {what}"),
+            Event::Checksum { name, update: true } => write!(f, "update checksum {name}"),
+            Event::Checksum { name, update: false } => write!(f, "verify checksum {name}"),
+            Event::Verified { computed, actual } => {
+                write!(f, "computed {}, the packet has {}", number(computed), number(actual))
+            }
             Event::Log(text) => write!(f, "log: {text}"),
             Event::AssertFailed(text) => write!(f, "assertion failed: {text}"),
             Event::Fate(fate) => write!(f, "{fate}"),
@@ -226,6 +285,10 @@ impl Trace {
             }
             // A stage is most often one control, which the heading names already.
             if heading.take().is_some_and(|stage| step.event == Event::Block(stage.clone())) {
+                continue;
+            }
+            // Its parts were told.
+            if matches!(step.event, Event::Decision { .. }) {
                 continue;
             }
             let Some(text) = step.text(sources, form) else { continue };

@@ -319,6 +319,20 @@ pub enum Mark {
     Block(String),
     /// An action's body begins.
     Action(String),
+    /// A checksum of the architecture's is verified or updated next.
+    Checksum {
+        /// Its name.
+        name: String,
+        /// Whether it is updated.
+        update: bool,
+    },
+    /// A condition has been evaluated, all parts of it.
+    Decision {
+        /// Its name.
+        name: String,
+        /// Whether it holds.
+        holds: bool,
+    },
 }
 
 /// Where the replication engine takes over.

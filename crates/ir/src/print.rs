@@ -332,6 +332,9 @@ pub fn op_text(program: &Program, op: &Op) -> String {
         Op::Mark(Mark::State(name)) => format!("mark state {}", quote(name)),
         Op::Mark(Mark::Block(name)) => format!("mark block {}", quote(name)),
         Op::Mark(Mark::Action(name)) => format!("mark action {}", quote(name)),
+        Op::Mark(Mark::Decision { name, holds }) => format!("mark {holds} {}", quote(name)),
+        Op::Mark(Mark::Checksum { name, update: true }) => format!("mark update {}", quote(name)),
+        Op::Mark(Mark::Checksum { name, update: false }) => format!("mark verify {}", quote(name)),
     }
 }
 

@@ -310,6 +310,7 @@ fn checksums_are_hashes_under_their_condition() {
         stage control V {
         b0:
           mark block "V"
+          mark verify "cksum_0"
           %1 = hash csum16 base 16w0x0 data (h.a.x, h.a.y, h.l.rest) varbits (2: h.l.rest.$length)
           %2 = ne %1, h.l.sum
           standard_metadata.checksum_error = or standard_metadata.checksum_error, %2
@@ -321,6 +322,7 @@ fn checksums_are_hashes_under_their_condition() {
         stage control C {
         b0:
           mark block "C"
+          mark update "cksum"
           branch h.l.$valid, b2, b1
         b1:
           next

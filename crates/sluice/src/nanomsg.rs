@@ -1,4 +1,5 @@
-//! A publisher of nanomsg: bmv2's tools get digest messages from it (`thrift_service::Learning`).
+//! A publisher of nanomsg: bmv2's tools get digest messages from it (`thrift_service::Learning`) and the event stream
+//! (`bmv2/observe/events.rs`).
 //!
 //! Both ends of a connection begin with a greeting of 8 bytes: 0, `SP`, 0, the socket's type (16 bits), 0, 0. After that the publisher
 //! sends messages: their length (64 bits) and their bytes, on a local socket behind a byte 1. A subscriber sends nothing: topics are
@@ -129,6 +130,11 @@ impl Publisher {
         Ok(Publisher { listener, subscribers: Vec::new(), looked: None })
     }
 
+    /// Whether anybody listens.
+    pub fn is_heard(&self) -> bool {
+        self.subscribers.iter().any(|subscriber| subscriber.greeted == GREETING.len())
+    }
+
     /// Sends messages to all who listen, and goes on with what they have not taken yet.
     pub fn publish(&mut self, messages: &[Vec<u8>], now: Instant) {
         let is_due = self.looked.is_none_or(|looked| now.duration_since(looked) >= LOOK);
@@ -257,6 +263,10 @@ mod tests {
         let mut came = [0; 21];
         stream.read_exact(&mut came).expect("two messages");
         assert_eq!(came, *b"\x01\0\0\0\0\0\0\0\x03abc\x01\0\0\0\0\0\0\0\0");
+        assert!(publisher.is_heard());
+        drop(stream);
+        publisher.publish(&[], now + LOOK);
+        assert!(!publisher.is_heard());
     }
 
     #[test]

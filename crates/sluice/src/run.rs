@@ -300,6 +300,7 @@ fn run(args: &Args) -> Result<End> {
     let (options, device) = (args.compile.options()?, args.device_id);
     let transport = args.transport.read()?;
     args.thrift.check(&args.transport)?;
+    args.observe.check(args.transport.insecure())?;
     // Ports come last, and together: the first packet already meets the program, its entries, and the ports it may leave by.
     let opened = match opened {
         Some(opened) => opened,
@@ -310,7 +311,7 @@ fn run(args: &Args) -> Result<End> {
             open_all(&mut |spec| devices.open_device(spec))?
         }
     };
-    let _observer = args.observe.start(&switch, &handle, (&compiler, &options), args.device_id)?;
+    let observer = args.observe.start(&switch, &handle, (&compiler, &options), args.device_id)?;
     let numbers = numbers_of(&opened);
     let mut new_ports = Vec::new();
     let count = opened.len();
@@ -371,9 +372,19 @@ fn run(args: &Args) -> Result<End> {
     };
     let listeners =
         args.transport.serve(transport, &handle, Arc::new(operator), Arc::new(observed), &switch.devices())?;
-    let parts =
-        thrift::Parts { switch: &switch, handle: &handle, devices: &devices, compiler: &compiler, options, device };
+    let parts = thrift::Parts {
+        switch: &switch,
+        handle: &handle,
+        devices: &devices,
+        compiler: &compiler,
+        options,
+        device,
+        events: args.observe.events().map(ToString::to_string),
+    };
     let (thrift, learners) = args.thrift.serve(parts, &args.transport, &listeners)?;
+    if let Some(server) = &thrift {
+        observer.know_handles(server.handles());
+    }
     compiler.started();
 
     let stop = Arc::new(AtomicBool::new(false));

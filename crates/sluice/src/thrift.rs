@@ -79,7 +79,7 @@ impl Learners {
         if self.looked_ms.is_none_or(|looked_ms| now_ms.saturating_sub(looked_ms) >= LOOK_MS) {
             self.looked_ms = Some(now_ms);
             let ours = switch.ports().into_iter().filter(|port| port.bound_to == self.device);
-            due.extend(self.ports.take(ours.map(|port| (port.number, port.link.up && port.in_service))));
+            due.extend(self.ports.take(ours.map(|port| (port.number, is_up(&port)))));
         }
         due.extend(self.ageing.iter().flat_map(Ageing::messages));
         if !digests.is_empty() || self.learning.waits() {
@@ -99,6 +99,11 @@ impl Learners {
     }
 }
 
+/// Whether a port is up for clients of bmv2. A `memory` port has no line that could be down.
+fn is_up(port: &datapath::switch::PortInfo) -> bool {
+    port.in_service && (port.link.up || port.kind == "memory")
+}
+
 /// What the services need of a running switch.
 pub struct Parts<'a> {
     pub switch: &'a Arc<Switch>,
@@ -109,6 +114,8 @@ pub struct Parts<'a> {
     pub options: Options,
     /// The device that the services are about.
     pub device: u64,
+    /// Where the event stream is, if there is one.
+    pub events: Option<String>,
 }
 
 impl ThriftArgs {
@@ -165,6 +172,7 @@ impl ThriftArgs {
             compiler: Arc::clone(parts.compiler),
             options: parts.options,
             device: parts.device,
+            events: parts.events,
             audit: listeners.audit().clone(),
         };
         let learning = learners.as_ref().map(|learners| Arc::clone(&learners.learning));
@@ -194,6 +202,7 @@ struct Service {
     compiler: Arc<Compiler>,
     options: Options,
     device: u64,
+    events: Option<String>,
     audit: Audit,
 }
 
@@ -337,8 +346,8 @@ impl thrift_service::Switch for Service {
         let ours = self.switch.ports().into_iter().filter(|port| port.bound_to == self.device);
         let told = ours.map(|port| Port {
             number: port.number,
+            up: is_up(&port),
             name: port.name,
-            up: port.link.up && port.in_service,
             extra: vec![("kind".to_string(), port.kind.to_string())],
         });
         told.collect()
@@ -369,6 +378,10 @@ impl thrift_service::Switch for Service {
         self.devices.change_queues(&ours, |config| change_queues(config, queue, setting))?;
         tracing::info!(ports = ?ours, "queues changed by a thrift client");
         Ok(())
+    }
+
+    fn event_socket(&self) -> Option<String> {
+        self.events.clone()
     }
 
     fn elapsed_us(&self) -> u64 {

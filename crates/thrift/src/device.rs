@@ -71,11 +71,12 @@ pub(crate) fn remove_port(on: &mut Context<'_>) -> Answer<Option<Value>> {
     Ok(None)
 }
 
-/// `BmConfig`; of nanomsg's sockets there is the one for notifications.
+/// `BmConfig`; of nanomsg's sockets there are those for notifications and events.
 pub(crate) fn info(on: &mut Context<'_>) -> Answer<Option<Value>> {
     let device = i64::try_from(on.switch.device_id()).unwrap_or(i64::MAX);
     let mut told = vec![(1, Value::I64(device)), (2, Value::I32(i32::from(on.port)))];
     told.extend(on.learning.map(|learning| (3, Value::text(learning.address()))));
+    told.extend(on.switch.event_socket().map(|address| (4, Value::text(address))));
     Ok(Some(Value::Struct(told)))
 }
 

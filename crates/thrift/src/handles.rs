@@ -10,6 +10,9 @@
 //!
 //! Tests: below.
 
+use crate::service::Services;
+use crate::tables;
+use base::entry::KeyMatch;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
@@ -107,6 +110,23 @@ impl Handles {
     pub(crate) fn retain(&mut self, stays: impl Fn(&[u8]) -> bool) {
         let gone: Vec<Name> = self.numbers.keys().filter(|name| !stays(name)).cloned().collect();
         gone.iter().for_each(|name| self.remove(name));
+    }
+}
+
+/// The handles of entries that were found otherwise than by a client: by a packet.
+pub struct HandleLookup {
+    services: Arc<Services>,
+}
+
+impl HandleLookup {
+    pub(crate) fn new(services: Arc<Services>) -> HandleLookup {
+        HandleLookup { services }
+    }
+
+    /// The handle of the entry of a table that has this key and priority. `None` if there is no such entry, and while a client's call is
+    /// answered, which may take long.
+    pub fn handle_of(&self, table: &str, key: &[KeyMatch], priority: i32) -> Option<i32> {
+        self.services.try_with(|on| tables::handle_of(on, table, key, priority))?
     }
 }
 

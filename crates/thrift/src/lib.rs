@@ -30,6 +30,7 @@ mod tables;
 mod value_sets;
 pub mod wire;
 
+pub use handles::HandleLookup;
 pub use learning::Learning;
 pub use notices::{Ageing, PortNotices};
 pub use server::Server;

@@ -10,6 +10,7 @@
 //!
 //! Tests: below, `tests/py/test_thrift.py`.
 
+use crate::handles::HandleLookup;
 use crate::notices::Ageing;
 use crate::service::{Services, logged};
 use crate::wire::{self, Outcome};
@@ -88,6 +89,11 @@ impl Server {
     /// If the system has no thread for it.
     pub fn ageing(&self) -> io::Result<Ageing> {
         Ageing::start(Arc::clone(&self.services))
+    }
+
+    /// What gives entries the handles that its clients know.
+    pub fn handles(&self) -> HandleLookup {
+        HandleLookup::new(Arc::clone(&self.services))
     }
 
     pub(crate) fn start(

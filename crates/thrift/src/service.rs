@@ -20,7 +20,7 @@ use control::entity::{Atomicity, Entity, Update, UpdateKind, WriteRequest};
 use control::{Code, Control, Error};
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 use thrift::ApplicationErrorKind;
 
@@ -251,10 +251,23 @@ impl Services {
 
     /// Does something between calls.
     pub(crate) fn with<R>(&self, f: impl FnOnce(&mut Context<'_>) -> R) -> R {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        self.within(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner), f)
+    }
+
+    /// [`Services::with`], unless a call is in progress.
+    pub(crate) fn try_with<R>(&self, f: impl FnOnce(&mut Context<'_>) -> R) -> Option<R> {
+        let mut state = match self.state.try_lock() {
+            Ok(state) => state,
+            Err(TryLockError::Poisoned(state)) => state.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        Some(self.within(&mut state, f))
+    }
+
+    fn within<R>(&self, state: &mut State, f: impl FnOnce(&mut Context<'_>) -> R) -> R {
         let (switch, port) = (self.switch.as_ref(), self.port);
         let (learning, arguments) = (self.learning.as_deref(), &Value::Struct(vec![]));
-        f(&mut Context { switch, state: &mut state, port, learning, arguments })
+        f(&mut Context { switch, state, port, learning, arguments })
     }
 
     /// Runs a call.

@@ -68,6 +68,8 @@ pub trait Switch: Send + Sync + 'static {
     fn remove_port(&self, number: u32) -> Result<(), String>;
     /// Changes one or all queues of a port, or of all ports. A queue's number is its priority.
     fn change_queues(&self, port: Option<u32>, queue: Option<u8>, setting: QueueSetting) -> Result<(), String>;
+    /// The address of the event stream, if there is one.
+    fn event_socket(&self) -> Option<String>;
     /// Microseconds since the switch started.
     fn elapsed_us(&self) -> u64;
     /// Takes a call that changed something, or was to, into the audit log.

@@ -12,6 +12,7 @@ use crate::profiles::{group_handle, group_id, member_handle, member_id};
 use crate::program::Program;
 use crate::service::{BATCH, Context};
 use crate::wire::{Elements, Value};
+use base::entry::KeyMatch;
 use control::Code;
 use control::entity::{
     CounterData, DirectCounterEntry, DirectMeterEntry, Entity, FieldMatch, MeterConfig, TableAction, TableEntry,
@@ -575,6 +576,14 @@ pub(crate) fn handles_of(on: &mut Context<'_>, id: u32, entries: &[TableEntry]) 
         }
     };
     Ok((number, entries.iter().filter_map(handle).collect()))
+}
+
+/// The handle of the entry of a table that has this key and priority.
+pub(crate) fn handle_of(on: &mut Context<'_>, table: &str, key: &[KeyMatch], priority: i32) -> Option<i32> {
+    let program = on.program().ok()?;
+    let (id, schema) = program.schema.tables.iter().find(|(_, schema)| schema.name == table)?;
+    let entry = TableEntry { table_id: *id, matches: schema.key_of(key), priority, ..TableEntry::default() };
+    handles_of(on, *id, &[entry]).ok()?.1.first().copied()
 }
 
 pub(crate) fn entries(on: &mut Context<'_>) -> Answer<Option<Value>> {

@@ -5,7 +5,7 @@
 use super::{Cx, Role};
 use crate::model::{Checksum, Expr, Field, Input};
 use base::Bits;
-use ir::{BinOp, HashAlgorithm, Op, Operand, SlotId, StageKind};
+use ir::{BinOp, HashAlgorithm, Mark, Op, Operand, SlotId, StageKind};
 
 /// A piece of a calculation's input.
 struct Piece {
@@ -27,6 +27,7 @@ impl Cx<'_> {
                 self.b.set(error, 0);
             }
             for checksum in verified {
+                self.mark_checksum(checksum, false);
                 let there = self.headers[checksum.target.header].valid();
                 self.when(there, |cx| {
                     cx.when_holds(checksum.condition.as_ref(), |cx| {
@@ -48,6 +49,7 @@ impl Cx<'_> {
         let m = self.m;
         let stage = self.open(Role::Checksums, "compute", StageKind::Control);
         for checksum in m.checksums.iter().filter(|c| c.update) {
+            self.mark_checksum(checksum, true);
             let there = match checksum.calculation {
                 None => self.headers[checksum.target.header].valid(),
                 Some(_) => Bits::from_bool(true).into(),
@@ -63,6 +65,12 @@ impl Cx<'_> {
         }
         self.close();
         stage
+    }
+
+    /// Tells the tracer which checksum begins.
+    fn mark_checksum(&mut self, checksum: &Checksum, update: bool) {
+        self.b.set_span(self.spans.of(checksum.place));
+        self.b.emit(Op::Mark(Mark::Checksum { name: checksum.name.clone(), update }));
     }
 
     /// Runs `f` where a condition holds; without one, always.

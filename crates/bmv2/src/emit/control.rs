@@ -226,6 +226,12 @@ impl Cx<'_> {
             _ => ("ingress", &m.ingress),
         };
         let stage = self.open(role, name, StageKind::Control);
+        // Queues have the numbers of their priorities.
+        if let (Role::Egress, Some(qid), Some(priority)) = (role, self.standard("qid"), self.standard("priority")) {
+            let width = self.b.program().width(qid);
+            let queue = self.b.resize_u(width, priority);
+            self.b.mov(qid, queue);
+        }
         let end = self.b.block("end");
         let label = |n: &Node| match n {
             Node::Table(table) => table.name.clone(),
@@ -241,9 +247,15 @@ impl Cx<'_> {
                 continue;
             }
             match node {
-                Node::Conditional { condition, place, then, other } => {
+                Node::Conditional { name, condition, place, then, other } => {
                     self.b.set_span(self.spans.of(*place));
-                    self.branch_on(condition, target(*then), target(*other));
+                    let (yes, no) = (self.b.block(""), self.b.block(""));
+                    self.branch_on(condition, yes, no);
+                    for (block, holds, next) in [(yes, true, *then), (no, false, *other)] {
+                        self.b.switch_to(block);
+                        self.b.emit(Op::Mark(Mark::Decision { name: name.clone(), holds }));
+                        self.b.jump(target(next));
+                    }
                 }
                 Node::Action { action, next } => {
                     let action = &m.actions[*action];

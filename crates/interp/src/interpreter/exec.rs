@@ -4,7 +4,7 @@ use super::Machine;
 use crate::hash;
 use crate::meter::Colour;
 use crate::state::Match;
-use crate::trace::Event;
+use crate::trace::{Event, Use};
 use abi::PipelineState;
 use abi::state::DigestMessage;
 use base::entry::ActionCall;
@@ -21,6 +21,12 @@ impl Machine<'_> {
         if let Some(dst) = op.arithmetic_dst() {
             let width = self.program.width(dst);
             let value = op.evaluate(width, |o| Some(self.value(o))).expect("all operands have values");
+            if self.verifies
+                && let Op::Bin { op: ir::BinOp::Ne, a, b, .. } = op
+            {
+                self.verifies = false;
+                self.note(span, |m| Event::Verified { computed: m.value(a), actual: m.value(b) });
+            }
             return self.set(span, dst, value);
         }
         match op {
@@ -80,11 +86,12 @@ impl Machine<'_> {
             Op::Random { dst, low, high } => {
                 let (low, high) = (self.number(low), self.number(high));
                 let value = if high < low { low } else { self.host.random(low, high) };
+                self.note(span, |_| Event::Extern { name: "random".into(), what: Use::Random { low, high, value } });
                 self.set(span, *dst, Bits::new(self.program.width(*dst), value.into()));
             }
             Op::Digest { digest, data } => {
                 let fields: Vec<Bits> = data.iter().map(|o| self.value(o)).collect();
-                self.note_extern(span, *digest, || "message to the controller".to_string());
+                self.note_extern(span, *digest, || Use::Digest);
                 self.outcome.digests.push(DigestMessage { digest: *digest, fields });
             }
             Op::Log { format, args } => {
@@ -102,16 +109,21 @@ impl Machine<'_> {
                 let args: Vec<Bits> = args.iter().map(|o| self.value(o)).collect();
                 let widths: Vec<u32> = results.iter().map(|s| self.program.width(*s)).collect();
                 let values = self.host.unresolved(callee, &args, &widths);
-                self.note(span, |_| Event::Extern { name: callee.clone(), what: "called".to_string() });
+                self.note(span, |_| Event::Extern { name: callee.clone(), what: Use::Other("called".to_string()) });
                 for ((slot, width), value) in results.iter().zip(widths).zip(values) {
                     self.set(span, *slot, value.resize_u(width));
                 }
             }
-            Op::Mark(mark) => self.note(span, |_| match mark {
-                Mark::State(name) => Event::State(name.clone()),
-                Mark::Block(name) => Event::Block(name.clone()),
-                Mark::Action(name) => Event::Action(name.clone()),
-            }),
+            Op::Mark(mark) => {
+                (self.checks, self.verifies) = (matches!(mark, Mark::Checksum { update: false, .. }), false);
+                self.note(span, |_| match mark {
+                    Mark::State(name) => Event::State(name.clone()),
+                    Mark::Block(name) => Event::Block(name.clone()),
+                    Mark::Action(name) => Event::Action(name.clone()),
+                    Mark::Checksum { name, update } => Event::Checksum { name: name.clone(), update: *update },
+                    Mark::Decision { name, holds } => Event::Decision { name: name.clone(), holds: *holds },
+                });
+            }
             Op::Count { .. }
             | Op::CountDirect { .. }
             | Op::AddEntry { .. }
@@ -143,12 +155,12 @@ impl Machine<'_> {
         match &inst.op {
             Op::Count { counter, index, bytes } => {
                 let index = self.number(index);
-                self.note_extern(span, *counter, || format!("count cell {index}"));
+                self.note_extern(span, *counter, || Use::Count { index });
                 self.state.count(*counter, index, self.given_length(bytes));
             }
             Op::CountDirect { counter, hit, entry, bytes } => {
                 if self.value(hit).is_true() {
-                    self.note_extern(span, *counter, || "count the entry".to_string());
+                    self.note_extern(span, *counter, || Use::Other("count the entry".to_string()));
                     self.state.count_direct(*counter, self.handle(*entry), self.given_length(bytes));
                 }
             }
@@ -161,7 +173,7 @@ impl Machine<'_> {
                 self.note(span, |_| {
                     let verb = if *replace { "replaced" } else { "added" };
                     let what = if done { format!("entry {verb}, runs {runs}") } else { format!("no entry {verb}") };
-                    Event::Extern { name: described.name.clone(), what }
+                    Event::Extern { name: described.name.clone(), what: Use::Other(what) }
                 });
                 self.set(span, *dst, Bits::from_bool(!done));
             }
@@ -169,32 +181,35 @@ impl Machine<'_> {
                 if self.value(hit).is_true() {
                     let expire = expire.as_ref().map(|o| self.number(o));
                     let name = &self.program.tables[table.index()].name;
-                    self.note(span, |_| Event::Extern { name: name.clone(), what: "timer restarted".to_string() });
+                    self.note(span, |_| Event::Extern {
+                        name: name.clone(),
+                        what: Use::Other("timer restarted".to_string()),
+                    });
                     self.state.restart_timer(*table, self.handle(*entry), expire);
                 }
             }
             Op::Meter { meter, dst, index, before, bytes } => {
                 let (index, bytes, before) = (self.number(index), self.given_length(bytes), self.colour(before));
                 let colour = self.state.meter_execute_after(*meter, index, bytes, before, self.host.now_us());
-                self.note_extern(span, *meter, || format!("cell {index} says {colour:?}"));
+                self.note_extern(span, *meter, || Use::Meter { index, colour });
                 self.set(span, *dst, Bits::new(self.program.width(*dst), colour as u128));
             }
             Op::MeterDirect { meter, dst, hit, entry, before, bytes } => {
                 let entry = if self.value(hit).is_true() { self.handle(*entry) } else { 0 };
                 let (bytes, before) = (self.given_length(bytes), self.colour(before));
                 let colour = self.state.meter_direct_execute_after(*meter, entry, bytes, before, self.host.now_us());
-                self.note_extern(span, *meter, || format!("the entry's cell says {colour:?}"));
+                self.note_extern(span, *meter, || Use::Other(format!("the entry's cell says {colour:?}")));
                 self.set(span, *dst, Bits::new(self.program.width(*dst), colour as u128));
             }
             Op::RegisterRead { register, dst, index } => {
                 let index = self.number(index);
                 let value = self.state.register_read(*register, index);
-                self.note_extern(span, *register, || format!("cell {index} holds {value:#}"));
+                self.note_extern(span, *register, || Use::Read { index, value: value.clone() });
                 self.set(span, *dst, value);
             }
             Op::RegisterWrite { register, index, src } => {
                 let (index, value) = (self.number(index), self.value(src));
-                self.note_extern(span, *register, || format!("cell {index} becomes {value:#}"));
+                self.note_extern(span, *register, || Use::Write { index, value: value.clone() });
                 // Out of range writes nothing; there is no other way this can be refused.
                 let _ = self.state.register_set(*register, index, &value);
             }
@@ -211,7 +226,7 @@ impl Machine<'_> {
         op_text(self.program, &inst.op)
     }
 
-    fn note_extern(&mut self, span: Span, ext: ir::ExternId, what: impl FnOnce() -> String) {
+    fn note_extern(&mut self, span: Span, ext: ir::ExternId, what: impl FnOnce() -> Use) {
         self.note(span, |m| Event::Extern { name: m.program.externs[ext.index()].name.clone(), what: what() });
     }
 
@@ -267,11 +282,11 @@ impl Machine<'_> {
     fn apply(&mut self, span: Span, table: TableId, keys: &[Operand], selector: &[Operand], dst: [SlotId; 4]) {
         let keys: Vec<Bits> = keys.iter().map(|o| self.value(o)).collect();
         let selector: Vec<Bits> = selector.iter().map(|o| self.value(o)).collect();
-        let Match { hit, action, entry, matched } = self.state.lookup(table, &keys, &selector);
+        let Match { hit, action, entry, matched, member } = self.state.lookup(table, &keys, &selector);
         self.note(span, |m| {
             let table = &m.program.tables[table.index()];
             let call = &m.program.actions[table.actions[action.action as usize].action.index()];
-            let entry = matched.map(|entry| {
+            let told = matched.as_ref().map(|entry| {
                 let fields: Vec<String> = entry.key.iter().map(key_match_text).collect();
                 let mut text = format!("({})", fields.join(", "));
                 if table.keys.iter().any(|k| k.kind.needs_priority()) {
@@ -282,7 +297,9 @@ impl Machine<'_> {
             Event::Apply {
                 table: table.name.clone(),
                 keys: table.keys.iter().map(|k| k.name.clone()).zip(keys).collect(),
-                entry,
+                entry: told,
+                matched: matched.map(Box::new),
+                member,
                 action: call.name.clone(),
                 args: call.params.iter().map(|(name, _)| name.clone()).zip(action.args.iter().cloned()).collect(),
             }
@@ -308,8 +325,13 @@ impl Machine<'_> {
         let hash = self.state.hash(*algorithm, &hash::concat(&parts), payload);
         let hash = hash.unwrap_or_else(|| self.host.random(0, u64::MAX));
         let max = max.as_ref().map(|o| self.value(o));
-        let value = hash::scale(hash, &self.value(base), max.as_ref());
-        self.note(inst.span, |_| Event::Extern { name: algorithm.name().to_string(), what: format!("{hash:#x}") });
+        let base = self.value(base);
+        let value = hash::scale(hash, &base, max.as_ref());
+        self.note(inst.span, |_| Event::Extern {
+            name: algorithm.name().to_string(),
+            what: Use::Hash { hash, base, max, value: value.clone() },
+        });
+        self.verifies = self.checks;
         self.set(inst.span, *dst, value);
     }
 

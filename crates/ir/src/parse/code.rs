@@ -205,13 +205,15 @@ fn effect(c: &mut Cursor<'_>) -> Result<Op> {
             c.punct("->")?;
             Op::Unresolved { callee, args, results: c.list(Cursor::slot)? }
         }
-        "mark" => Op::Mark(match c.word("`state`, `block` or `action`")? {
+        "mark" => Op::Mark(match c.word("`state`, `block`, `action`, `update`, `verify`, `true` or `false`")? {
             "state" => Mark::State(c.quoted()?),
             "block" => Mark::Block(c.quoted()?),
             "action" => Mark::Action(c.quoted()?),
+            word @ ("update" | "verify") => Mark::Checksum { update: word == "update", name: c.quoted()? },
+            word @ ("true" | "false") => Mark::Decision { holds: word == "true", name: c.quoted()? },
             _ => {
                 c.at -= 1;
-                return c.expected("`state`, `block` or `action`");
+                return c.expected("`state`, `block`, `action`, `update`, `verify`, `true` or `false`");
             }
         }),
         _ => {

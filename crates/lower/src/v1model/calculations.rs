@@ -6,6 +6,8 @@
 //! blocks; then checksums that are updated, then those that are verified. Sub-controls stand before the control that has them.
 //! The copies of an action are one calculation here, with the name of the first.
 //!
+//! Checksums are counted in the same order, by themselves: `cksum`, `cksum_0`, …
+//!
 //! Deliberately not here: names that a program's own identifiers take from p4c.
 //!
 //! Tests: `crates/lower/tests/v1model.rs`; with tools, `tests/py/test_thrift.py`.
@@ -22,6 +24,8 @@ pub(super) struct Calculations {
     pub list: Vec<Calculation>,
     /// By the address of a call in the typed program, and the instance that its block belongs to.
     by_call: HashMap<(usize, Option<InstanceId>), CalculationId>,
+    /// Names of checksums, likewise.
+    checksums: HashMap<(usize, Option<InstanceId>), String>,
 }
 
 impl Calculations {
@@ -48,6 +52,11 @@ impl Calculations {
         let address = std::ptr::from_ref(call).addr();
         let found = self.by_call.get(&(address, within)).or_else(|| self.by_call.get(&(address, None)));
         found.copied()
+    }
+
+    /// The name of the checksum that a call is, within an instance.
+    pub fn checksum(&self, call: &Call, within: Option<InstanceId>) -> Option<&str> {
+        self.checksums.get(&(std::ptr::from_ref(call).addr(), within)).map(String::as_str)
     }
 }
 
@@ -109,20 +118,25 @@ impl Walk<'_> {
 
     fn calls(&mut self, body: &Block, copies: u32, within: Option<InstanceId>) {
         let program = self.program;
-        let mut calls: Vec<(&Call, Option<Calculated>)> = Vec::new();
+        let mut calls: Vec<(&Call, Option<Calculated>, bool)> = Vec::new();
         visit::block(body, &mut |node| {
             if let Node::Call(call) = node
                 && let Callee::ExternFunction(function) = &call.callee
                 && let Some(at) = algorithm_argument(&program.extern_functions[function.index()].name)
             {
-                calls.push((call, custom(program, call, at)));
+                calls.push((call, custom(program, call, at), at == CHECKSUM_ALGORITHM));
             }
         });
-        for (call, custom) in &calls {
+        for (call, custom, is_checksum) in &calls {
+            let at = (std::ptr::from_ref::<Call>(call).addr(), within);
+            if *is_checksum {
+                let number = self.found.checksums.len() as u32;
+                self.found.checksums.entry(at).or_insert_with(|| numbered("cksum", number));
+            }
             if let Some(function) = *custom {
                 let id = CalculationId::from_index(self.found.list.len());
-                self.found.list.push(Calculation { name: name(self.names), function });
-                self.found.by_call.insert((std::ptr::from_ref::<Call>(call).addr(), within), id);
+                self.found.list.push(Calculation { name: numbered("calc", self.names), function });
+                self.found.by_call.insert(at, id);
             }
             self.names += u32::from(copies > 0);
         }
@@ -130,12 +144,15 @@ impl Walk<'_> {
     }
 }
 
+/// The algorithm's place among the arguments of checksums.
+const CHECKSUM_ALGORITHM: usize = 3;
+
 /// Which argument of an extern function is its algorithm.
 fn algorithm_argument(function: &str) -> Option<usize> {
     match function {
         "hash" => Some(1),
         "verify_checksum" | "update_checksum" | "verify_checksum_with_payload" | "update_checksum_with_payload" => {
-            Some(3)
+            Some(CHECKSUM_ALGORITHM)
         }
         _ => None,
     }
@@ -154,6 +171,6 @@ fn custom(program: &TypedProgram, call: &Call, argument: usize) -> Option<Calcul
     }
 }
 
-fn name(number: u32) -> String {
-    number.checked_sub(1).map_or_else(|| "calc".to_string(), |number| format!("calc_{number}"))
+fn numbered(name: &str, number: u32) -> String {
+    number.checked_sub(1).map_or_else(|| name.to_string(), |number| format!("{name}_{number}"))
 }

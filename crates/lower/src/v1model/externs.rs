@@ -25,7 +25,7 @@ use crate::tree::Tree;
 use crate::visit::{self, Node};
 use base::Bits;
 use base::diag::Diagnostic;
-use ir::{BinOp, ExternKind, Fate, HashAlgorithm, Intrinsic, Op, Operand, SlotId, SlotKind};
+use ir::{BinOp, ExternKind, Fate, HashAlgorithm, Intrinsic, Mark, Op, Operand, SlotId, SlotKind};
 use sema::Type;
 use sema::Value;
 use sema::consteval::is_signed;
@@ -344,7 +344,16 @@ impl V1Model {
         Some(dst)
     }
 
+    /// Tells the tracer which checksum begins.
+    fn mark_checksum(&self, cx: &mut Lowerer<'_>, call: &ExternCall<'_>, update: bool) {
+        let state = self.state.borrow();
+        if let Some(name) = state.calculations.checksum(call.call, cx.env.instance) {
+            cx.mark(Mark::Checksum { name: name.to_string(), update });
+        }
+    }
+
     fn verify_checksum(&self, cx: &mut Lowerer<'_>, call: &ExternCall<'_>, payload: bool) {
+        self.mark_checksum(cx, call, false);
         let error = self.state.borrow().switch.standard.get("checksum_error").copied();
         when_there(cx, call, |cx| {
             if let (Some(sum), Some(error)) = (self.checksum(cx, call, payload), error) {
@@ -355,6 +364,7 @@ impl V1Model {
     }
 
     fn update_checksum(&self, cx: &mut Lowerer<'_>, call: &ExternCall<'_>, payload: bool) {
+        self.mark_checksum(cx, call, true);
         when_there(cx, call, |cx| {
             if let Some(sum) = self.checksum(cx, call, payload) {
                 assign(cx, call.place(2), sum);

@@ -7,6 +7,7 @@
 use super::Tool;
 use super::options::{Given, Spec, Takes, help, ignored, read, refused, set};
 use crate::local;
+use crate::nanomsg::Address;
 use anyhow::{Context, Result, bail, ensure};
 use std::path::Path;
 use std::process::ExitCode;
@@ -34,6 +35,7 @@ enum Opt {
     Pcap,
     ThriftPort,
     Notifications,
+    Events,
     RestoreState,
     PacketData,
     Grpc,
@@ -46,8 +48,6 @@ enum Opt {
     DropPort,
     Queues,
 }
-
-const NO_EVENTS: &str = "there is no event logger; `sluice trace` and --log-console show packets";
 
 const NO_DEBUGGER: &str = "there is no debugger; `sluice trace` shows each step of a packet";
 
@@ -92,7 +92,12 @@ const SPECS: &[Spec<Opt>] = &[
         "the file of --log-file grows; logrotate can take its copy",
     ),
     ignored(&["--max-port-count"], Takes::Value, ""),
-    ignored(&["--nanolog"], Takes::Value, NO_EVENTS),
+    set(
+        &["--nanolog"],
+        Takes::Value,
+        Opt::Events,
+        "Send a message for each step of each packet to subscribers of nanomsg at ipc://PATH or tcp://ADDR:PORT",
+    ),
     ignored(&["--ret-zero-on-invalid-hdr-read"], Takes::Nothing, ""),
     refused(&["--warn-on-invalid-hdr-read"], Takes::Nothing, "`sluice check` warns of such reads"),
     set(
@@ -217,6 +222,7 @@ fn translate(tool: Tool, given: &Given<Opt>, target: &Given<Opt>) -> Result<Vec<
     // Controllers of simple_switch_grpc have digests by P4Runtime.
     let usual = (tool == Tool::SimpleSwitch).then(|| format!("ipc:///tmp/bmv2-{device}-notifications.ipc"));
     if let Some(address) = given.last(Opt::Notifications).map(str::to_string).or(usual) {
+        check_address("--notifications-addr", &address)?;
         add("--notifications", &address);
     }
     if let Some(file) = given.last(Opt::RestoreState) {
@@ -280,6 +286,11 @@ fn grpc(tool: Tool, target: &Given<Opt>, thrift: u16, add: &mut impl FnMut(&str,
         return Ok(());
     }
     let address = target.last(Opt::Grpc).unwrap_or(local::ADDRESS);
+    let is_port = |(_, port): (&str, &str)| port.parse::<u16>().is_ok();
+    ensure!(
+        address.starts_with("unix:") || address.rsplit_once(':').is_some_and(is_port),
+        "--grpc-server-addr: `{address}` is no ADDRESS:PORT"
+    );
     add("--grpc", address);
     let files = [(Opt::GrpcCert, "--tls-cert"), (Opt::GrpcKey, "--tls-key"), (Opt::GrpcCa, "--tls-client-ca")];
     if !target.has(Opt::GrpcSsl) {
@@ -315,6 +326,10 @@ fn observe(given: &Given<Opt>, add: &mut impl FnMut(&str, &str)) -> Result<()> {
     if let Some(folder) = pcap_folder(given) {
         add("--pcap", folder);
     }
+    if let Some(address) = given.last(Opt::Events) {
+        check_address("--nanolog", address)?;
+        add("--packet-events", address);
+    }
     ensure!(
         !(given.has(Opt::LogConsole) && given.has(Opt::LogFile)),
         "--log-console and --log-file exclude one another"
@@ -342,6 +357,10 @@ fn observe(given: &Given<Opt>, add: &mut impl FnMut(&str, &str)) -> Result<()> {
     Ok(())
 }
 
+fn check_address(option: &str, address: &str) -> Result<()> {
+    address.parse::<Address>().map(drop).map_err(|why| anyhow::anyhow!("{option}: {why}"))
+}
+
 fn number<N: std::str::FromStr>(given: &Given<Opt>, option: Opt, name: &str) -> Result<Option<N>> {
     let parse = |text: &str| text.parse().map_err(|_| anyhow::anyhow!("{name}: {text} is no such number"));
     given.last(option).map(parse).transpose()
@@ -364,7 +383,7 @@ mod tests {
         assert_eq!(
             run_line(Tool::SimpleSwitchGrpc, line).unwrap(),
             "-i 1@s1-eth1 -i 2@s1-eth2 --bmv2 --idle=interrupt --device-id=3 --thrift=127.0.0.1:9093 --grpc=0.0.0.0:50053 --insecure \
-             --cpu-port=255 --pcap=/tmp --packet-log=- build/basic.json"
+             --cpu-port=255 --pcap=/tmp --packet-events=ipc:///tmp/bm-0-log.ipc --packet-log=- build/basic.json"
         );
     }
 
@@ -436,12 +455,15 @@ mod tests {
             ("a.json --debugger", "--debugger is not supported"),
             ("a.json --restore-state /none", "--restore-state: cannot read /none"),
             ("--no-p4 --restore-state /none", "--restore-state: without a program"),
+            ("a.json --nanolog /tmp/x", "--nanolog: `/tmp/x` is neither ipc://PATH nor tcp://ADDR:PORT"),
+            ("a.json --notifications-addr x", "--notifications-addr: `x` is neither"),
             ("a.json --packet-in x", "--packet-in is not supported"),
             ("a.json --device-id x", "--device-id: x is no such number"),
             ("a.json --log-level loud", "--log-level: loud"),
             ("a.json --log-console --log-file f", "--log-console and --log-file"),
             ("a.json -- --drop-port 512", "--drop-port: a port has 9 bits"),
             ("a.json -- --cpu-port 0", "--cpu-port: 0"),
+            ("a.json -- --grpc-server-addr nonsense", "--grpc-server-addr: `nonsense` is no ADDRESS:PORT"),
             ("a.json -- --dp-grpc-server-addr x", "--dp-grpc-server-addr is not supported"),
         ] {
             let error = run_line(Tool::SimpleSwitchGrpc, line).unwrap_err().to_string();

@@ -69,6 +69,8 @@ fn decision(event: &Event) -> Option<String> {
         Event::Extract { header, .. } => header.clone(),
         Event::Advance { .. } | Event::Lookahead { .. } | Event::Change { .. } | Event::Emit { .. } => return None,
         Event::Extern { .. } | Event::Log(_) => return None,
+        // What they lead to is told by other steps.
+        Event::Checksum { .. } | Event::Verified { .. } | Event::Decision { .. } => return None,
     })
 }
 

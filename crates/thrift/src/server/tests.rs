@@ -50,6 +50,10 @@ impl Switch for Empty {
             }
         }
     }
+    fn event_socket(&self) -> Option<String> {
+        None
+    }
+
     fn elapsed_us(&self) -> u64 {
         77
     }

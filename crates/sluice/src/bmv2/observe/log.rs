@@ -1,0 +1,213 @@
+//! The thread that tells packets: each received frame is run again by the interpreter, and what it did becomes lines of the log and
+//! messages of the event stream.
+//!
+//! Tests: `tests/py/test_bmv2.py`, `tests/py/test_bmv2_events.py`.
+
+use super::events::{self, Subject};
+use super::line::Line;
+use super::numbers::Numbers;
+use super::story::{Narrator, Story, Told};
+use super::{Handles, LOOK};
+use crate::bmv2::{config, switch::DROP_PORT};
+use crate::compiler::Compiler;
+use crate::live::{PacketFilter, Tracer};
+use crate::nanomsg::Publisher;
+use base::entry::TableEntry;
+use datapath::tap::{TapConfig, Tapped, TappedFrame};
+use datapath::{Pipeline, Switch, SwitchError};
+use grpc::Handle;
+use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+/// The switch whose packets are told.
+pub(super) struct Source {
+    pub switch: Arc<Switch>,
+    pub handle: Arc<Handle>,
+    pub compiler: Arc<Compiler>,
+    pub options: frontend::Options,
+    pub device: u64,
+    pub handles: Handles,
+}
+
+impl Source {
+    pub fn tap(&self, sent: bool) -> Result<Tapped, SwitchError> {
+        self.switch.tap(TapConfig { device: Some(self.device), received_only: !sent, ..TapConfig::default() })
+    }
+}
+
+/// What is told.
+pub(super) struct PacketLog {
+    pub source: Source,
+    /// Lines, what they show of the program, and how many bytes of frames.
+    pub out: Option<Box<dyn Write + Send>>,
+    pub steps: bool,
+    pub bytes: usize,
+    /// Events.
+    pub publisher: Option<Publisher>,
+    /// For the program that runs.
+    pub program: Option<(Arc<Pipeline>, Option<Traced>)>,
+    pub count: u64,
+}
+
+/// A program that can be told.
+pub(super) struct Traced {
+    tracer: Tracer,
+    narrator: Narrator,
+}
+
+impl PacketLog {
+    /// `tapped` is there from the first packet on if lines are written.
+    pub(super) fn write_all(mut self, mut tapped: Option<Tapped>, stop: &AtomicBool) {
+        let mut lost = 0;
+        while !stop.load(Ordering::Relaxed) {
+            // Nobody pays for a stream that nobody reads.
+            let wanted = self.out.is_some() || self.publisher.as_ref().is_some_and(Publisher::is_heard);
+            if !wanted || tapped.is_none() {
+                (tapped, lost) = (wanted.then(|| self.source.tap(self.shows_sent()).ok()).flatten(), 0);
+            }
+            let Some(tapped) = &tapped else {
+                std::thread::sleep(LOOK);
+                self.publish(&[]);
+                continue;
+            };
+            let frame = tapped.next_within(LOOK);
+            let mut messages = Vec::new();
+            if self.publisher.is_some() && self.follow_program() {
+                messages.push(events::config_change(self.source.device));
+            }
+            let Some(frame) = frame else {
+                self.publish(&messages);
+                continue;
+            };
+            let mut lines = Vec::new();
+            if tapped.lost() != lost {
+                let count = tapped.lost() - lost;
+                lines.push(Line::info(format!("{count} packets came too fast and are not in this log")).of_switch());
+                lost = tapped.lost();
+            }
+            self.frame(&frame, &mut lines, &mut messages);
+            self.publish(&messages);
+            if !self.write(&lines) {
+                tracing::error!("the log of packets cannot be written any more");
+                self.out = None;
+                if self.publisher.is_none() {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Whether frames that are sent are told: what is done says where frames go, so that is for their bytes.
+    pub(super) fn shows_sent(&self) -> bool {
+        self.out.is_some() && self.bytes > 0
+    }
+
+    fn frame(&mut self, frame: &TappedFrame, lines: &mut Vec<Line>, messages: &mut Vec<Vec<u8>>) {
+        self.data(frame, lines);
+        if frame.sent || !(self.steps || self.publisher.is_some()) {
+            return;
+        }
+        let story = self.packet(frame);
+        if self.steps {
+            lines.extend(story.lines);
+        }
+        let subject = self.subject(frame);
+        messages.extend(story.events.iter().map(|event| event.message(subject)));
+        self.count += 1;
+    }
+
+    fn subject(&self, frame: &TappedFrame) -> Subject {
+        match self.publisher {
+            Some(_) => {
+                let signature = events::signature(&frame.data);
+                Subject { device: self.source.device, signature, packet: self.count }
+            }
+            None => Subject::default(),
+        }
+    }
+
+    fn publish(&mut self, messages: &[Vec<u8>]) {
+        if let Some(publisher) = &mut self.publisher {
+            publisher.publish(messages, Instant::now());
+        }
+    }
+
+    /// False if that is not possible.
+    fn write(&mut self, lines: &[Line]) -> bool {
+        let Some(out) = &mut self.out else { return true };
+        let text: String = lines.iter().map(|line| line.text(self.count.saturating_sub(1))).collect();
+        // Names in it do not steer a terminal.
+        let text = crate::output::visible(&text);
+        out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_ok()
+    }
+
+    fn data(&self, frame: &TappedFrame, lines: &mut Vec<Line>) {
+        if self.bytes > 0 {
+            let what = if frame.sent { "Sending" } else { "Received" };
+            let shown = &frame.data[..frame.data.len().min(self.bytes)];
+            let hex: String = shown.iter().map(|byte| format!("{byte:02x}")).collect();
+            let text = format!("{what} packet of length {} on port {}: {hex}", frame.length, frame.port);
+            lines.push(Line::info(text).of_switch());
+        }
+    }
+
+    fn packet(&mut self, frame: &TappedFrame) -> Story {
+        self.follow_program();
+        let nothing = |why: &str| {
+            let received = Line::debug(format!("Processing packet received on port {}", frame.port));
+            let dropped = Line::debug(format!("Dropping packet: {why}"));
+            Story { lines: vec![received, dropped], events: Vec::new() }
+        };
+        let Some((pipeline, Some(Traced { tracer, narrator }))) = &mut self.program else {
+            return nothing("no program runs");
+        };
+        let runs = match tracer.runs(frame.port, &frame.data) {
+            Ok(runs) => runs,
+            Err(why) => return nothing(&why),
+        };
+        let handles = self.source.handles.get();
+        let handle_of = |table: &str, entry: &TableEntry| handles?.handle_of(table, &entry.key, entry.priority);
+        let (_, sources) = tracer.program();
+        narrator.tell(&Told {
+            runs: &runs,
+            sources,
+            replication: pipeline.replication(),
+            handle_of: &handle_of,
+            port: frame.port,
+        })
+    }
+
+    /// Makes a tracer if another program runs than before; true if one did before.
+    fn follow_program(&mut self) -> bool {
+        let Some(pipeline) = self.source.switch.pipeline_of(self.source.device) else {
+            return self.program.take().is_some();
+        };
+        if self.program.as_ref().is_some_and(|(traced, _)| Arc::ptr_eq(traced, &pipeline)) {
+            return false;
+        }
+        let made = self.trace(&pipeline);
+        let traced = made.map_err(|why| tracing::warn!("packets of this program are not told: {why}")).ok();
+        self.program.replace((pipeline, traced)).is_some()
+    }
+
+    fn trace(&self, pipeline: &Arc<Pipeline>) -> Result<Traced, String> {
+        let Source { switch, handle, compiler, options, device, .. } = &self.source;
+        let config = handle.with(|control| control.running_config(*device)).ok().flatten();
+        let config = config.ok_or("no program runs")?;
+        let program = (config.name.as_str(), config.device_config.as_slice());
+        let filter = PacketFilter::compile("")?;
+        let tracer = Tracer::new((&**compiler, options), Arc::clone(pipeline), program, "", filter, switch.now_us())?;
+        // A description is made only for ids of events.
+        let is_json = frontend::form::text(program.1).is_ok_and(|text| text.trim_start().starts_with('{'));
+        let json = (is_json || self.publisher.is_some())
+            .then(|| config::json(compiler, options, program.0, program.1).ok())
+            .flatten()
+            .and_then(|json| serde_json::from_str(&json).ok());
+        let (program, _) = tracer.program();
+        let drop_port = program.drop_port.unwrap_or(u64::from(DROP_PORT));
+        let narrator = Narrator::new(program, Numbers::new(json.as_ref(), program), drop_port);
+        Ok(Traced { tracer, narrator })
+    }
+}

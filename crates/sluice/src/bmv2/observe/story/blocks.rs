@@ -1,0 +1,273 @@
+//! What is told of parts of bmv2: where they begin and end, the parser with its checksums, the deparser with its own, and copies.
+
+use super::super::events::EventKind;
+use super::super::line::Line;
+use super::super::numbers::Kind;
+use super::{Checking, DEPARSER, PARSER, Part, Run, plain, plain_hex};
+use interp::trace::{Event, TraceStep, Use};
+use ir::Intrinsic;
+
+/// From one part to the next.
+impl Run<'_> {
+    pub(super) fn enter(&mut self, stage: &str) {
+        self.end_checksum();
+        let Some(part) = self.narrator.parts.get(stage).copied() else { return };
+        match (self.open, part) {
+            // Parts of the one that is open.
+            (Some(Part::Parser), Part::Verify) => return self.end_states(),
+            (Some(Part::Compute), Part::Deparser) => {
+                self.open = Some(Part::Deparser);
+                return;
+            }
+            _ => self.close(),
+        }
+        match part {
+            Part::Parser => {
+                self.event(EventKind::ParserStart, vec![self.id(Kind::Parser, PARSER)]);
+                self.debug(format!("Parser '{PARSER}': start"));
+            }
+            Part::Pipeline(name) => {
+                self.event(EventKind::PipelineStart, vec![self.id(Kind::Pipeline, name)]);
+                self.debug(format!("Pipeline '{name}': start"));
+            }
+            Part::Compute | Part::Deparser => {
+                self.event(EventKind::DeparserStart, vec![self.id(Kind::Deparser, DEPARSER)]);
+                self.debug(format!("Deparser '{DEPARSER}': start"));
+            }
+            Part::IngressEnd => self.ingress_end(),
+            Part::EgressEnd => self.egress_end(),
+            Part::DeparseEnd => {
+                if self.wanted.value(Intrinsic::RecirculateFlag) != 0 {
+                    self.debug("Recirculating packet".to_string());
+                }
+            }
+            Part::Verify => {}
+        }
+        self.open = Some(part);
+        if matches!(part, Part::IngressEnd | Part::EgressEnd | Part::DeparseEnd) {
+            self.wanted.ended = Some(part);
+        } else {
+            self.wanted.ended = None;
+        }
+    }
+
+    /// Ends the part that is open.
+    pub(super) fn close(&mut self) {
+        self.end_checksum();
+        match self.open.take() {
+            Some(Part::Parser) => {
+                self.end_states();
+                self.event(EventKind::ParserDone, vec![self.id(Kind::Parser, PARSER)]);
+                self.debug(format!("Parser '{PARSER}': end"));
+            }
+            Some(Part::Pipeline(name)) => {
+                self.event(EventKind::PipelineDone, vec![self.id(Kind::Pipeline, name)]);
+                self.debug(format!("Pipeline '{name}': end"));
+            }
+            Some(Part::Compute | Part::Deparser) => {
+                self.event(EventKind::DeparserDone, vec![self.id(Kind::Deparser, DEPARSER)]);
+                self.debug(format!("Deparser '{DEPARSER}': end"));
+            }
+            _ => {}
+        }
+    }
+
+    fn ingress_end(&mut self) {
+        self.wanted.goes_on = false;
+        self.clones("ingress");
+        if self.wanted.value(Intrinsic::ResubmitFlag) != 0 {
+            return self.debug("Resubmitting packet".to_string());
+        }
+        let group = self.wanted.value(Intrinsic::MulticastGroup);
+        if group != 0 {
+            self.debug("Multicast requested for packet".to_string());
+            return self.replicate(group as u32);
+        }
+        let port = self.wanted.value(Intrinsic::EgressSpec);
+        self.debug(format!("Egress port is {port}"));
+        if port == self.narrator.drop_port {
+            return self.debug("Dropping packet at the end of ingress".to_string());
+        }
+        self.wanted.goes_on = true;
+    }
+
+    fn egress_end(&mut self) {
+        self.clones("egress");
+        if self.wanted.value(Intrinsic::EgressSpec) == self.narrator.drop_port {
+            self.debug("Dropping packet at the end of egress".to_string());
+        }
+    }
+
+    fn clones(&mut self, at: &str) {
+        if self.wanted.value(Intrinsic::CloneFlag) == 0 {
+            return;
+        }
+        self.debug(format!("Cloning packet at {at}"));
+        let session = self.wanted.value(Intrinsic::CloneSession) as u32;
+        let Some(session) = self.told.replication.session(session) else { return };
+        for replica in &session.replicas {
+            self.debug(format!("Cloning packet to egress port {}", replica.port));
+        }
+    }
+
+    fn replicate(&mut self, group: u32) {
+        let group_of = self.told.replication.group(group);
+        let replicas = group_of.as_deref().map_or(&[][..], Vec::as_slice);
+        if group_of.is_none() {
+            let text = format!("Replication requested for mgid {group}, which is not known to the PRE");
+            return self.line(Line::warning(text).of_switch());
+        }
+        let text = format!("number of packets replicated : {} for MGID: {group}", replicas.len());
+        self.line(Line::debug(text).of_switch());
+        for replica in replicas {
+            self.debug(format!("Replicating packet on port {}", replica.port));
+        }
+    }
+}
+
+/// Checksums.
+impl Run<'_> {
+    pub(super) fn checksum_step(&mut self, event: &Event) {
+        self.note(event);
+        let Some(checking) = &mut self.checking else { return };
+        match event {
+            Event::Extern { what: Use::Hash { .. }, .. } => checking.computed = true,
+            Event::Verified { computed, actual } => checking.verified = Some((computed.clone(), actual.clone())),
+            Event::Condition { on: Some(on), value: false, .. }
+                if [".isValid()", ".$valid"].iter().any(|test| on.ends_with(test)) =>
+            {
+                checking.target_is_invalid = true;
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn end_checksum(&mut self) {
+        let Some(Checking { name, update, computed, target_is_invalid, verified }) = self.checking.take() else {
+            return;
+        };
+        if update {
+            return match computed {
+                true => {
+                    self.event(EventKind::ChecksumUpdate, vec![self.id(Kind::Checksum, &name)]);
+                    self.debug(format!("Updating checksum '{name}'"));
+                }
+                false => self.trace(format!("Skipping checksum '{name}' update because condition not met")),
+            };
+        }
+        let Some((computed, actual)) = verified else {
+            let why = if target_is_invalid { "target field invalid" } else { "condition not met" };
+            return self.trace(format!("Skipping checksum '{name}' verification because {why}"));
+        };
+        let right = computed == actual;
+        let [computed, actual] = [&computed, &actual].map(|value| format!("{:#x}", value.to_biguint()));
+        self.debug(format!("Checksum '{name}': computed {computed} - actual {actual}"));
+        self.debug(format!("Verified checksum '{name}': {}", if right { "passed" } else { "failed" }));
+        if !right {
+            self.error(format!("Checksum '{name}' is not correct"));
+        }
+    }
+}
+
+/// Parser and deparser.
+impl Run<'_> {
+    pub(super) fn parser_step(&mut self, step: &TraceStep) {
+        match &step.event {
+            Event::State(name) => {
+                self.end_state();
+                self.state = Some(name.clone());
+                self.chose = false;
+                self.debug(format!("Parser '{PARSER}' entering state '{name}'"));
+            }
+            // Where a stack of headers goes on is no choice of the program's.
+            Event::Select { on, .. } if on.contains('$') => {}
+            Event::Select { value, .. } => {
+                self.chose = true;
+                let state = self.state.clone().unwrap_or_default();
+                self.debug(format!("Parser state '{state}': key is {}", plain_hex(value)));
+            }
+            // Others are checks that the compiler has made.
+            Event::Condition { to, .. } if !to.is_empty() => self.chose = true,
+            Event::Extract { header, offset, fields } => {
+                let bits: u64 = fields.iter().map(|(_, value)| u64::from(value.width())).sum();
+                self.parsed_bits = offset * 8 + bits;
+                self.extract(header);
+            }
+            Event::Advance { bits } => {
+                self.parsed_bits += bits;
+                self.debug(format!("Advancing by {} bytes", bits / 8));
+            }
+            Event::HasBits { there: false, .. } => self.exception("PacketTooShort"),
+            Event::Change { slot, new, .. } => {
+                self.note(&step.event);
+                if self.narrator.intrinsics.get(slot) == Some(&Intrinsic::ParserError) {
+                    let error = self.narrator.errors.get(new.to_u64().unwrap_or(0) as usize).cloned();
+                    if let Some(error) = error.filter(|_| new.is_true()) {
+                        self.exception(&error);
+                    }
+                } else if self.narrator.metadata.contains(slot) {
+                    let value = plain_hex(new);
+                    self.debug(format!("Parser set: setting field '{slot}' from expression, new value is {value}"));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn extract(&mut self, header: &str) {
+        let header = plain(header);
+        let name = self.instance(header);
+        let id = self.id(Kind::Header, &name);
+        self.event(EventKind::ParserExtract, vec![id]);
+        let stack = name.split_once('[').and_then(|(stack, _)| self.narrator.numbers.find(Kind::Stack, stack));
+        self.debug(match stack {
+            Some(stack) => format!("Extracting to header stack {stack}, next header is {id}"),
+            None if self.narrator.variable.contains(header) => {
+                format!("Extracting variable-sized header '{name}'")
+            }
+            None => format!("Extracting header '{name}'"),
+        });
+    }
+
+    /// A header's name in bmv2: without that of the struct that it is in.
+    fn instance(&self, header: &str) -> String {
+        match header.split_once('.') {
+            Some((_, name)) if self.narrator.numbers.find(Kind::Header, header).is_none() => name.to_string(),
+            _ => header.to_string(),
+        }
+    }
+
+    /// The parser's error; one is told.
+    fn exception(&mut self, error: &str) {
+        if !self.failed {
+            self.failed = true;
+            self.error(format!("Exception while parsing: {error}"));
+        }
+    }
+
+    fn end_state(&mut self) {
+        let Some(state) = self.state.take() else { return };
+        if self.failed {
+            return;
+        }
+        if !self.chose {
+            self.debug(format!("Parser state '{state}' has no switch, going to default next state"));
+        }
+        self.trace(format!("Bytes parsed: {}", self.parsed_bits / 8));
+    }
+
+    fn end_states(&mut self) {
+        self.end_state();
+        self.parsed_bits = 0;
+        self.failed = false;
+    }
+
+    pub(super) fn deparser_step(&mut self, event: &Event) {
+        self.note(event);
+        if let Event::Emit { header, .. } = event {
+            let name = self.instance(plain(header));
+            self.event(EventKind::DeparserEmit, vec![self.id(Kind::Header, &name)]);
+            self.debug(format!("Deparsing header '{name}'"));
+        }
+    }
+}

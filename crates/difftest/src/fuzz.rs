@@ -196,6 +196,8 @@ impl Bench {
             load(&subject.optimised, EngineKind::Interpreter),
             load(&subject.optimised, EngineKind::Machine),
             load(&subject.optimised, EngineKind::Staged),
+            load(&subject.optimised, EngineKind::Mir),
+            load(&subject.optimised, EngineKind::MirInterpreter),
         ];
         Some(Bench { subject, engines })
     }

@@ -97,7 +97,7 @@ pub use interpreter::{DEPTH_MAX, Host, NoHost, run};
 pub use lexer::ParseError;
 pub use liveness::{Liveness, ValueSet};
 pub use loops::{Loop, Loops};
-pub use memory::{Fault, Memory};
+pub use memory::{Fault, Memory, Storage};
 pub use op::*;
 pub use parse::parse;
 pub use print::{print, print_function, print_instruction};

@@ -17,10 +17,12 @@ use crate::calls::CALLS;
 use crate::executor::Executor;
 use crate::pipeline::{Backend, EngineKind};
 use crate::state::{FastState, FastWorker};
+use crate::switches::CodeOptions;
 use crate::tiers::log_text;
+use abi::RuntimeCalls;
 use abi::packet::{Batch, PipelineFn};
 use abi::state::{DigestMessage, PipelineState};
-use abi::{Bindings, RuntimeCalls};
+use abi::table::LookupFn;
 use base::ids::TableId;
 use codegen::Code;
 use host::ProcessHost;
@@ -35,7 +37,8 @@ use std::time::{Duration, Instant};
 /// What a program was lowered to, with what that runs on.
 struct Shared {
     lowered: Lowered,
-    bindings: Bindings,
+    /// By [`mir::TableId`]: the engine's function, and the address of what it takes.
+    lookups: Vec<(LookupFn, usize)>,
     record_words: usize,
     /// None for the interpreter.
     code: Option<Code>,
@@ -54,30 +57,39 @@ const RUNTIME: &RuntimeCalls = &CALLS;
 
 impl MirMachine {
     /// Makes the state of a verified program for `workers` workers, and lowers it. The reason if that is not possible.
-    pub(crate) fn new(program: &Arc<Program>, engine: EngineKind, workers: usize) -> Result<MirMachine, String> {
+    pub(crate) fn new(
+        program: &Arc<Program>,
+        engine: EngineKind,
+        workers: usize,
+        options: &CodeOptions,
+    ) -> Result<MirMachine, String> {
+        let lowering = match options.jit.memory_slots {
+            jit::MemorySlots::EveryOther => lowering::Options { definitions_max: 0 },
+            _ => lowering::Options::default(),
+        };
         let mut times = Vec::new();
         let mut start = Instant::now();
         let mut note = |what| times.push((what, std::mem::replace(&mut start, Instant::now()).elapsed()));
         let fast = Arc::new(FastState::new(Arc::clone(program), workers).map_err(|e| e.to_string())?);
         note("tables and state");
         let bindings = fast.bindings();
-        let mut lowered = lowering::lower(program, &bindings, RUNTIME).map_err(|e| e.to_string())?;
+        let mut lowered = lowering::lower(program, &bindings, RUNTIME, &lowering).map_err(|e| e.to_string())?;
         note("lowering");
         if let Some(complaint) = mir::verify(&lowered.module).first() {
             return Err(format!("the compiler made wrong machine-level IR (please report this): {complaint}"));
         }
-        let code = match engine {
-            EngineKind::MirInterpreter => None,
-            _ => {
-                mir::passes::optimise(&mut lowered.module, &[]);
-                note("passes of machine-level IR");
-                Some(codegen::compile(&lowered.module, &codegen::Options::default()).map_err(|e| e.to_string())?)
-            }
-        };
-        note("code: Cranelift");
+        let mut code = None;
+        if engine != EngineKind::MirInterpreter {
+            mir::passes::optimise(&mut lowered.module, &[]);
+            note("passes of machine-level IR");
+            let options = codegen::Options::default();
+            code = Some(codegen::compile(&lowered.module, &options).map_err(|e| e.to_string())?);
+            note("code: Cranelift");
+        }
         let record_words = RecordLayout::new(program).words();
+        let lookups = bindings.tables.iter().map(|table| (table.lookup, table.handle.expose_provenance())).collect();
         let state: Arc<dyn PipelineState> = Arc::clone(&fast) as _;
-        Ok(MirMachine { shared: Arc::new(Shared { lowered, bindings, record_words, code }), fast, state, times })
+        Ok(MirMachine { shared: Arc::new(Shared { lowered, lookups, record_words, code }), fast, state, times })
     }
 
     /// How long the phases of [`MirMachine::new`] took, in order.
@@ -89,7 +101,8 @@ impl MirMachine {
 /// The text form of a verified program's module, behind all passes or as lowered. The reason if there is none.
 pub(crate) fn text(program: &Arc<Program>, with_passes: bool) -> Result<String, String> {
     let fast = FastState::new(Arc::clone(program), 1).map_err(|e| e.to_string())?;
-    let mut lowered = lowering::lower(program, &fast.bindings(), RUNTIME).map_err(|e| e.to_string())?;
+    let mut lowered =
+        lowering::lower(program, &fast.bindings(), RUNTIME, &Default::default()).map_err(|e| e.to_string())?;
     if with_passes {
         mir::passes::optimise(&mut lowered.module, &[]);
     }
@@ -155,11 +168,11 @@ impl Run {
 
     /// Runs a batch through the interpreter.
     fn interpreted(&mut self, function: FunctionId, batch: &mut Batch) {
-        let Shared { lowered, bindings, record_words, .. } = &*self.shared;
+        let Shared { lowered, lookups, record_words, .. } = &*self.shared;
         let (ctx, batch): (_, *mut Batch) = (self.worker.ctx(), batch);
         // SAFETY: a batch of the engine, which nobody else uses now; the memory knows it for this call.
         unsafe { self.memory.know(ctx, batch, *record_words) };
-        let mut host = ProcessHost { calls: &lowered.calls, tables: &bindings.tables };
+        let mut host = ProcessHost { calls: &lowered.calls, lookups };
         let args = [ctx.expose_provenance(), batch.expose_provenance()].map(|address| address as u128);
         let result = mir::run(&lowered.module, function, &args, &mut self.memory, &mut host, u64::MAX);
         if let Err(fault) = result {

@@ -242,7 +242,7 @@ fn load_now(
     let backend: Box<dyn Backend> = match engine {
         EngineKind::Interpreter => Box::new(Oracle::new(Arc::clone(&program), false)),
         EngineKind::Mir | EngineKind::MirInterpreter => {
-            let machine = MirMachine::new(&program, engine, workers).map_err(refuse)?;
+            let machine = MirMachine::new(&program, engine, workers, options).map_err(refuse)?;
             times.extend(machine.load_times());
             Box::new(machine)
         }

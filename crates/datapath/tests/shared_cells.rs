@@ -252,13 +252,8 @@ fn play(program: &Arc<ir::Program>, engine: EngineKind) -> (Arc<Pipeline>, u64) 
     (pipeline, sent)
 }
 
-const ENGINES: [EngineKind; 5] = [
-    EngineKind::Machine,
-    EngineKind::Staged,
-    EngineKind::Interpreter,
-    EngineKind::Mir,
-    EngineKind::MirInterpreter,
-];
+const ENGINES: [EngineKind; 5] =
+    [EngineKind::Machine, EngineKind::Staged, EngineKind::Interpreter, EngineKind::Mir, EngineKind::MirInterpreter];
 
 #[test]
 fn nothing_is_lost_between_two_registers() {

@@ -175,7 +175,7 @@ fn examples() -> Vec<PathBuf> {
 struct Bench {
     subject: Subject,
     /// Raw IR interpreted, optimised IR interpreted, machine code.
-    engines: [Local; 4],
+    engines: [Local; 6],
 }
 
 impl Bench {

@@ -181,8 +181,7 @@ impl Lowering<'_> {
     pub fn call_wide(&mut self, op: BinOp, width: u32, x: &[Value], y: &[Value]) -> Val {
         let (a, b) = (self.buffer_with(Buffer::Left, x), self.buffer_with(Buffer::Right, y));
         let base = self.buffer(Buffer::Result, 8 * words_of(width));
-        let (op_number, bits) =
-            (self.constant(Type::I32, op as u32 as u128), self.constant(Type::I32, width.into()));
+        let (op_number, bits) = (self.constant(Type::I32, op as u32 as u128), self.constant(Type::I32, width.into()));
         let id = self.calls.wide_bin();
         self.call(id, vec![op_number, bits, base, a, b]);
         let result = if op.is_comparison() { 1 } else { width };

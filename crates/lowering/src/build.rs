@@ -45,6 +45,15 @@ impl At {
     }
 }
 
+/// What entries of a program share.
+pub(crate) struct Shared<'a> {
+    pub program: &'a Program,
+    pub bindings: &'a Bindings,
+    pub headers: &'a [HeaderLayout],
+    pub calls: &'a mut Calls,
+    pub sites: &'a mut Vec<Site>,
+}
+
 /// An entry point that is being lowered.
 pub(crate) struct Lowering<'a> {
     pub program: &'a Program,

@@ -8,14 +8,12 @@
 //! entries take every slot from the packet's record; the replication engine has put them there.
 
 use crate::Error;
-use crate::build::{At, Lowering, Vars};
+use crate::build::{At, Lowering, Shared, Vars};
 use crate::deparse::Deparser;
-use crate::header::HeaderLayout;
 use crate::registers::Locks;
-use crate::runtime::Calls;
 use crate::ssa::Ssa;
 use crate::value::{Place, Val, const_words};
-use abi::{Batch, Bindings, FateCode, PacketDesc};
+use abi::{Batch, FateCode, PacketDesc};
 use ir::layout::{RecordLayout, words_of};
 use ir::{
     BlockId, Cfg, EntryKind, EntryPoint, Fate, Intrinsic, Operand, Program, ReplicationPoint, SlotId, Stage, StageKind,
@@ -55,22 +53,14 @@ fn touched(program: &Program, entry: &EntryPoint) -> Vec<bool> {
 }
 
 impl<'a> Lowering<'a> {
-    #[allow(clippy::too_many_arguments, reason = "what is shared by entries, and what is not")]
-    pub fn new(
-        program: &'a Program,
-        bindings: &'a Bindings,
-        headers: &'a [HeaderLayout],
-        entry: &'a EntryPoint,
-        calls: &'a mut Calls,
-        sites: &'a mut Vec<crate::Site>,
-        in_memory: bool,
-    ) -> Lowering<'a> {
+    /// Slots are in memory if there is no number of definitions that making values of them may take.
+    pub fn new(shared: Shared<'a>, entry: &'a EntryPoint, definitions_max: Option<usize>) -> Lowering<'a> {
+        let Shared { program, bindings, headers, calls, sites } = shared;
         let mut function = Function::new(entry.kind.name(), &[Type::I64, Type::I64], None);
         let (start, batch) = (function.entry(), function.params()[1]);
-        let mut ssa = Ssa::new();
+        let mut ssa = Ssa::new(definitions_max);
         let mut var = || ssa.declare(Type::I64);
-        let vars =
-            Vars { data: var(), len: var(), cursor: var(), truncate: var(), emitted: var(), rounds: var() };
+        let vars = Vars { data: var(), len: var(), cursor: var(), truncate: var(), emitted: var(), rounds: var() };
         let frame = function.add_slot(0, 16);
         let mut lowering = Lowering {
             program,
@@ -80,7 +70,7 @@ impl<'a> Lowering<'a> {
             calls,
             sites,
             record: RecordLayout::new(program),
-            in_memory,
+            in_memory: definitions_max.is_none(),
             ctx: function.params()[0],
             now_us: batch,
             packet: batch,

@@ -91,9 +91,8 @@ fn layout(program: &Program, header: &Header) -> Result<HeaderLayout, Error> {
     let segments = match varbit {
         Some(varbit) if is_odd => vec![Segment::Odd(before, varbit, after)],
         _ => {
-            let fixed = |fields: Vec<FieldAt>| {
-                (!fields.is_empty()).then(|| Segment::Fixed(bits_of(&fields) / 8, fields))
-            };
+            let fixed =
+                |fields: Vec<FieldAt>| (!fields.is_empty()).then(|| Segment::Fixed(bits_of(&fields) / 8, fields));
             fixed(before).into_iter().chain(varbit.map(Segment::Var)).chain(fixed(after)).collect()
         }
     };

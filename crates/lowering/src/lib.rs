@@ -41,7 +41,7 @@ pub use runtime::Call;
 
 use abi::{Bindings, RuntimeCalls};
 use base::Span;
-use build::Lowering;
+use build::{Lowering, Shared};
 use ir::{EntryKind, Program};
 use mir::{FunctionId, Module};
 use runtime::Calls;
@@ -54,6 +54,19 @@ pub const INSTRUCTIONS_MAX: usize = 1 << 22;
 pub const DEFINITIONS_MAX: usize = 1 << 20;
 /// The widest slot.
 pub const SLOT_WIDTH_MAX: u32 = 1 << 16;
+
+/// How to lower.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Options {
+    /// [`DEFINITIONS_MAX`], or another number; with 0 all slots are in memory.
+    pub definitions_max: usize,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { definitions_max: DEFINITIONS_MAX }
+    }
+}
 
 /// Why a program was not lowered.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -119,7 +132,12 @@ pub struct Lowered {
 ///
 /// [`Error::Unsupported`] names the operation, [`Error::Limit`] the bound, and [`Error::Binding`] the object whose binding
 /// does not fit.
-pub fn lower(program: &Program, bindings: &Bindings, runtime: &RuntimeCalls) -> Result<Lowered, Error> {
+pub fn lower(
+    program: &Program,
+    bindings: &Bindings,
+    runtime: &RuntimeCalls,
+    options: &Options,
+) -> Result<Lowered, Error> {
     if let Some(slot) = program.slots.iter().find(|slot| slot.width > SLOT_WIDTH_MAX) {
         let (what, found) = (format!("bits of `{}`", slot.name), slot.width.into());
         return Err(Error::Limit { what, found, max: SLOT_WIDTH_MAX.into() });
@@ -128,17 +146,30 @@ pub fn lower(program: &Program, bindings: &Bindings, runtime: &RuntimeCalls) -> 
     let mut calls = Calls::new(runtime);
     let mut module = Module::default();
     module.tables = tables::declare(program, bindings);
+    if let Some(table) = module.tables.iter().find(|table| table.words > mir::KEY_WORDS_MAX) {
+        let (what, found) = (format!("words of a key of table `{}`", table.name), table.words.into());
+        return Err(Error::Limit { what, found, max: mir::KEY_WORDS_MAX.into() });
+    }
     let (mut entries, mut sites) = (Vec::new(), Vec::new());
     for entry in &program.entries {
-        let function = [false, true].into_iter().find_map(|in_memory| {
-            let mut lowering = Lowering::new(program, bindings, &headers, entry, &mut calls, &mut sites, in_memory);
-            match lowering.entry() {
-                // Once more, with slots in memory.
-                Ok(()) if lowering.ssa.is_over_budget() && !in_memory => None,
-                result => Some(result.and_then(|()| lowering.finish())),
-            }
-        });
-        module.functions.push(function.expect("the second attempt has no such budget")?);
+        let mut attempt = |definitions_max| {
+            let shared = Shared { program, bindings, headers: &headers, calls: &mut calls, sites: &mut sites };
+            let mut lowering = Lowering::new(shared, entry, definitions_max);
+            lowering.entry()?;
+            Ok(match lowering.ssa.is_over_budget() {
+                true => None,
+                false => Some(lowering.finish()?),
+            })
+        };
+        let mut function = None;
+        if options.definitions_max > 0 {
+            function = attempt(Some(options.definitions_max))?;
+        }
+        let function = match function {
+            Some(function) => Some(function),
+            None => attempt(None)?,
+        };
+        module.functions.push(function.expect("with slots in memory there is no such budget"));
         entries.push((entry.kind, FunctionId(module.functions.len() as u32 - 1)));
     }
     let (runtime, calls) = calls.into_parts();

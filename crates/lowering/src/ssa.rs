@@ -7,7 +7,7 @@
 //! are parameters only where a variable is read behind a join. Those that are always one value are left to `mir`'s pass
 //! `parameters`.
 //!
-//! **Bound.** The number of definitions is limited by [`crate::DEFINITIONS_MAX`]; beyond it, reads give any value of the
+//! **Bound.** The number of definitions is limited ([`crate::Options::definitions_max`]); beyond it, reads give any value of the
 //! type, and the caller starts anew with slots in memory.
 
 use mir::{Block, Function, Type, Value};
@@ -27,19 +27,21 @@ pub(crate) struct Ssa {
     is_sealed: Vec<bool>,
     /// Parameters whose arguments are to be looked up, in the order in which blocks got them.
     waiting: VecDeque<(Block, usize, Var)>,
+    definitions_max: usize,
     /// Any value, for reads beyond the budget.
     over: Option<[Value; 2]>,
 }
 
 impl Ssa {
-    /// No variables yet.
-    pub fn new() -> Ssa {
+    /// No variables yet; `definitions_max` bounds the definitions, if anything does.
+    pub fn new(definitions_max: Option<usize>) -> Ssa {
         Ssa {
             types: Vec::new(),
             definitions: HashMap::new(),
             predecessors: Vec::new(),
             is_sealed: Vec::new(),
             waiting: VecDeque::new(),
+            definitions_max: definitions_max.unwrap_or(usize::MAX),
             over: None,
         }
     }
@@ -83,7 +85,7 @@ impl Ssa {
 
     /// The value of a variable at the end, so far, of a block.
     pub fn read(&mut self, function: &mut Function, block: Block, var: Var) -> Value {
-        if self.definitions.len() > crate::DEFINITIONS_MAX {
+        if self.definitions.len() > self.definitions_max {
             let ty = self.types[var.0 as usize];
             let any = *self.over.get_or_insert_with(|| anything(function));
             return any[usize::from(ty == Type::I128)];
@@ -120,7 +122,9 @@ impl Ssa {
             for from in from {
                 let value = self.read(function, from, var);
                 let edges = function.block_mut(from).terminator.edges_mut();
-                edges.filter(|edge| edge.block == block && edge.args.len() == at).for_each(|edge| edge.args.push(value));
+                edges
+                    .filter(|edge| edge.block == block && edge.args.len() == at)
+                    .for_each(|edge| edge.args.push(value));
             }
         }
     }

@@ -77,7 +77,9 @@ impl Lowering<'_> {
                 let at = self.frame_at(offset);
                 self.load_val(Region::Stack, width, at)
             }
-            None => unreachable!("slot `{}` has a place in an entry that touches it", self.program.slots[slot.index()].name),
+            None => {
+                unreachable!("slot `{}` has a place in an entry that touches it", self.program.slots[slot.index()].name)
+            }
         }
     }
 

@@ -1,7 +1,7 @@
 //! What lowered code calls, for the interpreter: the same functions that compiled code calls.
 
 use crate::calls::CALLS;
-use abi::TableBinding;
+use abi::table::LookupFn;
 use lowering::Call;
 use mir::{Fault, Host, RuntimeId, TableId};
 
@@ -12,7 +12,7 @@ pub(super) struct ProcessHost<'a> {
     /// By [`RuntimeId`].
     pub calls: &'a [Call],
     /// By [`TableId`].
-    pub tables: &'a [TableBinding],
+    pub lookups: &'a [(LookupFn, usize)],
 }
 
 fn at<T>(address: u64) -> *mut T {
@@ -68,8 +68,8 @@ impl Host<ProcessMemory> for ProcessHost<'_> {
     }
 
     fn lookup(&mut self, _: &mut ProcessMemory, table: TableId, key: &[u64]) -> Result<u64, Fault> {
-        let table = &self.tables[table.index()];
+        let (lookup, handle) = self.lookups[table.index()];
         // SAFETY: the key has the words of the table's layout; the handle lives as long as the state.
-        Ok(result(unsafe { (table.lookup)(table.handle, key.as_ptr().cast()) }))
+        Ok(result(unsafe { lookup(at(handle as u64), key.as_ptr().cast()) }))
     }
 }

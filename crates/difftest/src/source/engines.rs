@@ -31,6 +31,8 @@ enum Runs {
     MachineInMemory,
     /// Machine-level IR, compiled or interpreted.
     Lowered(EngineKind),
+    /// The same with all slots in memory.
+    LoweredInMemory,
     /// Machine code for two workers, which locks registers' cells; one of them runs.
     Shared(EngineKind),
 }
@@ -69,6 +71,7 @@ pub fn compare(
         list.push(("compiled mir for two workers".into(), Arc::clone(&optimised), Runs::Shared(EngineKind::Mir)));
     }
     list.push(("compiled mir".into(), Arc::clone(&optimised), Runs::Lowered(EngineKind::Mir)));
+    list.push(("compiled mir with slots in memory".into(), Arc::clone(&optimised), Runs::LoweredInMemory));
     list.push(("interpreted mir".into(), Arc::clone(raw), Runs::Lowered(EngineKind::MirInterpreter)));
     list.push((RECOMPILED[0].into(), Arc::clone(&optimised), Runs::Machine(jit::Without::default())));
     list.push((RECOMPILED[1].into(), Arc::clone(&optimised), Runs::Staged));
@@ -165,6 +168,10 @@ fn run(
                 EngineKind::Machine
             }
             Runs::Staged => EngineKind::Staged,
+            Runs::LoweredInMemory => {
+                options.memory_slots = jit::MemorySlots::EveryOther;
+                EngineKind::Mir
+            }
             Runs::Lowered(kind) | Runs::Shared(kind) => kind,
         };
         let loaded =

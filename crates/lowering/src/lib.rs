@@ -144,8 +144,7 @@ pub fn lower(
     }
     let headers = header::layouts(program)?;
     let mut calls = Calls::new(runtime);
-    let mut module = Module::default();
-    module.tables = tables::declare(program, bindings);
+    let mut module = Module { tables: tables::declare(program, bindings), ..Module::default() };
     if let Some(table) = module.tables.iter().find(|table| table.words > mir::KEY_WORDS_MAX) {
         let (what, found) = (format!("words of a key of table `{}`", table.name), table.words.into());
         return Err(Error::Limit { what, found, max: mir::KEY_WORDS_MAX.into() });

@@ -156,3 +156,33 @@ impl Storage for ProcessMemory {
         self.slots.truncate(slots);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::UnsafeCell;
+
+    #[test]
+    fn accesses_name_the_region_that_they_are_in() {
+        let (frame, other) = (UnsafeCell::new([7u8; 64]), UnsafeCell::new(5u64));
+        let mut batch = Batch::new();
+        batch.count = 1;
+        (batch.packets[0].data, batch.packets[0].len) = (frame.get().cast(), 60);
+        let batch: *mut Batch = &mut batch;
+        let mut memory = ProcessMemory::new();
+        // SAFETY: the descriptor has the frame's bytes, and no record.
+        unsafe { memory.know(ptr::null(), batch, 0) };
+        let at = frame.get().expose_provenance() as u64;
+        assert_eq!(memory.load(Region::Frame.into(), at + 59, 1), Ok(7));
+        assert!(memory.load(Region::Frame.into(), at + 59, 2).is_err(), "beyond the frame");
+        assert!(memory.load(Region::State.into(), at, 1).is_err(), "another region");
+        let slot = memory.push(8, 8).expect("room");
+        assert_eq!(memory.store(Region::Stack.into(), slot, 8, 9), Ok(()));
+        assert!(memory.load(Region::Stack.into(), slot + 8, 1).is_err(), "beyond the slot");
+        let at = other.get().expose_provenance() as u64;
+        assert_eq!(memory.change(Region::State.into(), at, 8, &|old| old + 1), Ok(5));
+        assert_eq!(memory.load(Region::Table.into(), at, 8), Ok(6));
+        assert!(memory.load(Region::Record.into(), at, 8).is_err(), "no record");
+        assert!(memory.store(Region::Entry.into(), at, 8, 0).is_err(), "entries never change");
+    }
+}

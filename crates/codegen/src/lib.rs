@@ -65,11 +65,26 @@ impl Default for Options {
 ///
 /// [`Error::Machine`] on machines that Cranelift does not know.
 pub fn compile(module: &mir::Module, options: &Options) -> Result<Code, Error> {
+    compile_listed(module, options, None)
+}
+
+/// The assembly of a module's functions as Cranelift writes it, by function.
+///
+/// # Errors
+///
+/// As [`compile`].
+pub fn assembly(module: &mir::Module, options: &Options) -> Result<Vec<String>, Error> {
+    let mut texts = Vec::new();
+    compile_listed(module, options, Some(&mut texts))?;
+    Ok(texts)
+}
+
+fn compile_listed(module: &mir::Module, options: &Options, texts: Option<&mut Vec<String>>) -> Result<Code, Error> {
     let [thorough, linear] =
         [("speed", "backtracking"), ("none", "single_pass")].map(|effort| machine(effort, options.verify));
     let (thorough, linear) = (thorough?, linear?);
     let mut code = JITModule::new(JITBuilder::with_isa(thorough, cranelift_module::default_libcall_names()));
-    match define_all(module, &mut code, &linear, options) {
+    match define_all(module, &mut code, &linear, options, texts) {
         Ok(functions) => Ok(Code::new(code, &functions)),
         Err(error) => {
             code::discard(code);
@@ -133,6 +148,7 @@ fn define_all(
     code: &mut JITModule,
     linear: &OwnedTargetIsa,
     options: &Options,
+    mut texts: Option<&mut Vec<String>>,
 ) -> Result<Vec<FuncId>, Error> {
     let mut ids = Vec::new();
     for (number, function) in module.functions.iter().enumerate() {
@@ -147,11 +163,15 @@ fn define_all(
         let frontend = code.isa().frontend_config();
         let builder = FunctionBuilder::new(&mut context.func, &mut builder_context);
         lower::function(module, function, &ids, code, builder, frontend);
+        context.set_disasm(texts.is_some());
         let mut control = ControlPlane::default();
         let thorough = function.instructions() <= options.thorough_instructions_max;
         let isa = if thorough { code.isa() } else { &**linear };
         context.compile(isa, &mut control).map_err(|e| Error::Codegen(format!("{}: {:?}", function.name, e.inner)))?;
         let compiled = context.compiled_code().expect("just compiled");
+        if let Some(texts) = &mut texts {
+            texts.push(compiled.vcode.clone().unwrap_or_default());
+        }
         let alignment = u64::from(compiled.buffer.alignment);
         let relocs = compiled.buffer.relocs().iter();
         let relocs: Vec<ModuleReloc> =

@@ -18,7 +18,7 @@ impl Lowering<'_, '_> {
             Op::Compare(condition, a, b) => self.compare(*condition, *a, *b),
             Op::Select(condition, a, b) => {
                 let (condition, a, b) = (self.get(*condition), self.get(*a), self.get(*b));
-                self.b.ins().select(condition, a, b)
+                self.select(condition, a, b)
             }
             Op::Cast(op, a) => self.cast(*op, self.function.type_of(*a), ty, *a),
             Op::Pack(parts) => self.pack(parts, ty),
@@ -87,6 +87,18 @@ impl Lowering<'_, '_> {
                 self.b.ins().iconst(type_of(ty), number as u64 as i64)
             }
         }
+    }
+
+    /// One of two integers. Those of 128 bits by halves: Cranelift makes a comparison and a selection of the same values a
+    /// minimum or maximum, which the back ends do not have for them.
+    fn select(&mut self, condition: Value, a: Value, b: Value) -> Value {
+        if self.b.func.dfg.value_type(a) != I128 {
+            return self.b.ins().select(condition, a, b);
+        }
+        let ((a_low, a_high), (b_low, b_high)) = (self.b.ins().isplit(a), self.b.ins().isplit(b));
+        let low = self.b.ins().select(condition, a_low, b_low);
+        let high = self.b.ins().select(condition, a_high, b_high);
+        self.b.ins().iconcat(low, high)
     }
 
     fn unary(&mut self, op: Unary, ty: Type, a: mir::Value) -> Value {

@@ -108,6 +108,20 @@ fn seeds(default: u64) -> std::ops::Range<u64> {
     0..more.unwrap_or(default)
 }
 
+/// Cranelift makes a minimum of a comparison and a selection of the same values, which the back ends do not have for 128 bits.
+#[test]
+fn the_smaller_of_two_integers_of_128_bits() {
+    let text = "function @f -> i64 any {\nb0(v0: i64, v1: i64, v2: i64):\n  v3 = pack.i128 v1:64 at 64, v2:64 at 0\n  \
+                v4 = pack.i128 v2:64 at 64, v1:64 at 0\n  v5 = ult v3, v4\n  v6 = select.i128 v5, v3, v4\n  \
+                v7 = trunc.i64 v6\n  return v7\n}\n";
+    let module = mir::parse(text).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(mir::verify(&module), []);
+    let code = compile(&module, &Options::default()).expect("it compiles");
+    for (numbers, low) in [([1, 2], 2), ([2, 1], 2), ([7, 7], 7)] {
+        assert_eq!(run(&code, FunctionId(0), numbers, &mut arena(0)), low, "{numbers:?}");
+    }
+}
+
 #[test]
 fn as_generated() {
     for seed in seeds(400) {

@@ -7,7 +7,8 @@
 //! | `queues` | packets that wait in queues of ports |
 //! | [`engine`] | batches and replication: clone, multicast, resubmit, recirculate |
 //! | [`executor`] | what runs a batch: machine code or the interpreter |
-//! | [`machine`] | machine code as a backend |
+//! | [`tiers`] | machine code as a backend |
+//! | `lowered` | machine-level IR as a backend, compiled or interpreted |
 //! | [`state`], [`calls`] | the state and the runtime of machine code |
 //! | [`oracle`] | the interpreter as a backend |
 //! | [`pipeline`] | a loaded program with its state |
@@ -32,6 +33,7 @@ pub mod executor;
 mod flow_cache;
 mod hold;
 pub mod local;
+mod lowered;
 pub mod memory;
 pub mod oracle;
 pub mod pipeline;
@@ -53,7 +55,7 @@ pub use hold::Held;
 pub use local::{Local, Sent};
 pub use pipeline::{
     ActionInfo, Backend, CodeInfo, EngineKind, Limit, PhaseInfo, Pipeline, PipelineError, Spot, check_code, listing,
-    load, load_bridge, load_keeping, load_with, updates_registers,
+    load, load_bridge, load_keeping, load_with, mir_text, updates_registers,
 };
 pub use state::Keep;
 pub use switch::{LinkInfo, NewPort, PortOf, QueueInfo, Switch, SwitchConfig, SwitchError};

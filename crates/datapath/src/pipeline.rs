@@ -11,6 +11,7 @@
 use crate::drops::DropCounters;
 use crate::executor::Executor;
 use crate::flow_cache::FlowCache;
+use crate::lowered::{self, MirMachine};
 use crate::memory;
 use crate::oracle::Oracle;
 use crate::replication::Replication;
@@ -147,6 +148,10 @@ pub enum EngineKind {
     Staged,
     /// The interpreter on its naive tables.
     Interpreter,
+    /// Machine code of machine-level IR (`lowering`, `mir`, `codegen`) on the fast tables, without knowledge of their contents.
+    Mir,
+    /// The interpreter of machine-level IR on the same memory.
+    MirInterpreter,
 }
 
 /// Why a program cannot run.
@@ -232,9 +237,15 @@ fn load_now(
         return Err(refuse(format!("it calls `{symbol}`, which this switch does not have")));
     }
     let fast = |(old, keep): (&'_ Pipeline, _)| old.backend.fast().cloned().map(|fast| (fast, keep));
-    let kept = old.filter(|(old, _)| engine != EngineKind::Interpreter && old.workers() == workers).and_then(fast);
+    let may_keep = matches!(engine, EngineKind::Machine | EngineKind::Staged);
+    let kept = old.filter(|(old, _)| may_keep && old.workers() == workers).and_then(fast);
     let backend: Box<dyn Backend> = match engine {
         EngineKind::Interpreter => Box::new(Oracle::new(Arc::clone(&program), false)),
+        EngineKind::Mir | EngineKind::MirInterpreter => {
+            let machine = MirMachine::new(&program, engine, workers, options).map_err(refuse)?;
+            times.extend(machine.load_times());
+            Box::new(machine)
+        }
         EngineKind::Machine | EngineKind::Staged => {
             let mut staged = options.clone();
             staged.jit.strategy = jit::Strategy::Staged;
@@ -249,6 +260,10 @@ fn load_now(
         }
     };
     let mut pipeline = Pipeline { load_times: times, ..Pipeline::new(program, backend, workers) };
+    if matches!(engine, EngineKind::Mir | EngineKind::MirInterpreter) {
+        // These are for comparing, so that all packets go through them.
+        pipeline.cache = None;
+    }
     if let (true, Some((old, _))) = (kept.is_some(), old) {
         pipeline.shares = true;
         if let (Some(turn), Some(old)) = (&mut pipeline.turn, &old.turn) {
@@ -277,6 +292,16 @@ pub fn listing(program: &Arc<Program>, options: &jit::Options) -> Result<Vec<jit
         return Err(refuse(format!("the compiler made wrong IR (please report this): {}", first.message)));
     }
     Machine::listing(program, options).map_err(|e| refuse(e.to_string()))
+}
+
+/// The text form of what a program's entries are lowered to, behind all passes of machine-level IR or before them. As for
+/// [`check_code`], the program need not be one that can be loaded.
+pub fn mir_text(program: &Arc<Program>, with_passes: bool) -> Result<String, PipelineError> {
+    let refuse = |reason: String| PipelineError { program: program.name.clone(), reason, limit: None };
+    if let Some(first) = ir::verify(program).first() {
+        return Err(refuse(format!("the compiler made wrong IR (please report this): {}", first.message)));
+    }
+    lowered::text(program, with_passes).map_err(refuse)
 }
 
 /// A loaded program.

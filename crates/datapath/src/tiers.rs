@@ -226,26 +226,33 @@ impl Backend for Machine {
 }
 
 impl Machine {
-    /// A log line's text: each `{}` of the site's format replaced by an argument.
+    /// A log line's text.
     fn log_text(&self, site: u32, words: &[u64]) -> String {
         let Some(site) = self.code.sites().get(site as usize) else {
             return format!("a line of unknown site {site}");
         };
-        let SiteKind::Log { arg_widths } = &site.kind else {
-            return format!("assertion failed: {}", site.text);
+        let widths = match &site.kind {
+            SiteKind::Log { arg_widths } => Some(arg_widths.as_slice()),
+            SiteKind::Assert => None,
         };
-        let mut parts = site.text.split("{}");
-        let mut text = parts.next().unwrap_or_default().to_string();
-        let mut rest = words;
-        for (part, width) in parts.zip(arg_widths) {
-            let (value, behind) = rest.split_at(rest.len().min(ir::layout::words_of(*width) as usize));
-            rest = behind;
-            let bytes: Vec<u8> = value.iter().rev().flat_map(|w| w.to_be_bytes()).collect();
-            let value = base::Bits::from_bytes_be(*width, &bytes);
-            text += &format!("{}{part}", value.to_biguint());
-        }
-        text
+        log_text(&site.text, widths, words)
     }
+}
+
+/// A log line's text: each `{}` of the format replaced by an argument of these widths; or a failed assertion's.
+pub(crate) fn log_text(text: &str, widths: Option<&[u32]>, words: &[u64]) -> String {
+    let Some(widths) = widths else { return format!("assertion failed: {text}") };
+    let mut parts = text.split("{}");
+    let mut text = parts.next().unwrap_or_default().to_string();
+    let mut rest = words;
+    for (part, width) in parts.zip(widths) {
+        let (value, behind) = rest.split_at(rest.len().min(ir::layout::words_of(*width) as usize));
+        rest = behind;
+        let bytes: Vec<u8> = value.iter().rev().flat_map(|w| w.to_be_bytes()).collect();
+        let value = base::Bits::from_bytes_be(*width, &bytes);
+        text += &format!("{}{part}", value.to_biguint());
+    }
+    text
 }
 
 struct Run {

@@ -169,7 +169,8 @@ fn multicast(engine: EngineKind, replicas: u32, packets: usize, buffers: usize, 
     (copies, WORK_MAX - engine.work_left())
 }
 
-const ENGINES: [EngineKind; 3] = [EngineKind::Interpreter, EngineKind::Machine, EngineKind::Staged];
+const ENGINES: [EngineKind; 5] =
+    [EngineKind::Interpreter, EngineKind::Machine, EngineKind::Staged, EngineKind::Mir, EngineKind::MirInterpreter];
 
 /// 64 frames to a group of 10,000 held a worker for seconds: copies were made before anybody asked whether they may be.
 #[test]

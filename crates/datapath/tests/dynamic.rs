@@ -130,6 +130,8 @@ fn engines() -> Vec<Engine> {
         ("jit", &optimised, EngineKind::Machine, Without::default()),
         ("jit without all", &raw, EngineKind::Machine, Without::all()),
         ("staged", &optimised, EngineKind::Staged, Without::default()),
+        ("mir", &optimised, EngineKind::Mir, Without::default()),
+        ("mir-interp", &raw, EngineKind::MirInterpreter, Without::default()),
     ];
     let engine = |(name, program, kind, without): (&'static str, &Arc<ir::Program>, EngineKind, Without)| {
         let pipeline =

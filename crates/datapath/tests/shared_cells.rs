@@ -20,7 +20,11 @@ const FULL: u64 = 1 << 30;
 
 /// Batches of a worker: enough for packets to meet.
 fn batches(engine: EngineKind) -> usize {
-    if engine == EngineKind::Interpreter { 400 } else { 20_000 }
+    match engine {
+        EngineKind::Interpreter => 400,
+        EngineKind::MirInterpreter => 1000,
+        _ => 20_000,
+    }
 }
 
 /// Packets of all workers.
@@ -248,7 +252,8 @@ fn play(program: &Arc<ir::Program>, engine: EngineKind) -> (Arc<Pipeline>, u64) 
     (pipeline, sent)
 }
 
-const ENGINES: [EngineKind; 3] = [EngineKind::Machine, EngineKind::Staged, EngineKind::Interpreter];
+const ENGINES: [EngineKind; 5] =
+    [EngineKind::Machine, EngineKind::Staged, EngineKind::Interpreter, EngineKind::Mir, EngineKind::MirInterpreter];
 
 #[test]
 fn nothing_is_lost_between_two_registers() {

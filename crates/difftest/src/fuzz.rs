@@ -175,7 +175,7 @@ fn examples() -> Vec<PathBuf> {
 struct Bench {
     subject: Subject,
     /// Raw IR interpreted, optimised IR interpreted, machine code.
-    engines: [Local; 4],
+    engines: [Local; 6],
 }
 
 impl Bench {
@@ -196,6 +196,8 @@ impl Bench {
             load(&subject.optimised, EngineKind::Interpreter),
             load(&subject.optimised, EngineKind::Machine),
             load(&subject.optimised, EngineKind::Staged),
+            load(&subject.optimised, EngineKind::Mir),
+            load(&subject.optimised, EngineKind::MirInterpreter),
         ];
         Some(Bench { subject, engines })
     }
@@ -261,18 +263,28 @@ pub fn packets(bytes: &[u8]) {
             let port = batch[0].0;
             let frames: Vec<&[u8]> = batch.iter().map(|(_, frame)| *frame).collect();
             let mut run = |local: &mut Local| local.receive_batch(port, &frames).expect("frames fit in buffers");
-            let [raw, optimised, machine, staged] = bench.engines.each_mut().map(&mut run);
-            for (engine, sent) in [("optimised", &optimised), ("machine code", &machine), ("staged", &staged)] {
+            let [raw, optimised, machine, staged, mir, mir_interpreter] = bench.engines.each_mut().map(&mut run);
+            let others = [
+                ("optimised", &optimised),
+                ("machine code", &machine),
+                ("staged", &staged),
+                ("compiled mir", &mir),
+                ("interpreted mir", &mir_interpreter),
+            ];
+            for (engine, sent) in others {
                 assert_eq!(
                     raw, *sent,
                     "{name}: raw IR on the left, {engine} on the right, frames {frames:02x?} on {port}"
                 );
             }
         }
-        let [raw, optimised, machine, staged] = bench.engines.each_ref().map(crate::round::visible_state);
+        let [raw, optimised, machine, staged, mir, mir_interpreter] =
+            bench.engines.each_ref().map(crate::round::visible_state);
         assert_eq!(raw, optimised, "{name}: state of raw IR and of optimised IR");
         assert_eq!(raw, machine, "{name}: state of raw IR and of machine code");
         assert_eq!(raw, staged, "{name}: state of raw IR and of staged machine code");
+        assert_eq!(raw, mir, "{name}: state of raw IR and of compiled machine-level IR");
+        assert_eq!(raw, mir_interpreter, "{name}: state of raw IR and of interpreted machine-level IR");
     });
 }
 

@@ -72,6 +72,8 @@ fn one_round(subject: &Subject, seed: u64, totals: &mut Totals) -> Result<Option
         load("interp", &subject.optimised, EngineKind::Interpreter)?,
         load("jit", &subject.optimised, EngineKind::Machine)?,
         load("staged", &subject.optimised, EngineKind::Staged)?,
+        load("mir", &subject.optimised, EngineKind::Mir)?,
+        load("mir-interp", &subject.optimised, EngineKind::MirInterpreter)?,
         load(RECOMPILED, &subject.optimised, EngineKind::Machine)?,
         load(CACHED, &subject.optimised, EngineKind::Machine)?,
     ];

@@ -24,6 +24,8 @@ fn run(program: &Path, lines: &[Line]) -> Vec<(String, Outcome)> {
         ("interp", &optimised, EngineKind::Interpreter),
         ("jit", &optimised, EngineKind::Machine),
         ("staged", &optimised, EngineKind::Staged),
+        ("mir", &optimised, EngineKind::Mir),
+        ("mir-interp", &raw, EngineKind::MirInterpreter),
     ];
     let run = |(name, ir, kind): (&str, &Arc<ir::Program>, EngineKind)| {
         let pipeline = datapath::load_with(Arc::clone(ir), kind, 1, &Without::default().code()).expect("it loads");

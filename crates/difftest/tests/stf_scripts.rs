@@ -43,6 +43,8 @@ fn run(script: &Path, verbose: bool) -> Vec<String> {
         ("jit", &optimised, EngineKind::Machine, Without::default()),
         ("jit without all", &raw, EngineKind::Machine, Without::all()),
         ("staged", &optimised, EngineKind::Staged, Without::default()),
+        ("mir", &optimised, EngineKind::Mir, Without::default()),
+        ("mir-interp", &raw, EngineKind::MirInterpreter, Without::default()),
     ];
     let mut wrong = Vec::new();
     let mut outcomes: Vec<Outcome> = Vec::new();

@@ -8,7 +8,7 @@
 
 use crate::function::{Builder, Function, Module, Runtime, Table};
 use crate::interpreter::Host;
-use crate::memory::{Fault, Memory};
+use crate::memory::{Fault, Memory, Storage};
 use crate::op::{Access, Address, Atomic, Binary, Callee, Cast, Condition, Edge, Op, Part, Terminator, Unary};
 use crate::types::{
     Block, ByteOrder, Effects, FunctionId, Region, Regions, RuntimeId, Slot, TableId, Type, Value, low_bits,

@@ -1,32 +1,32 @@
 //! Runs functions instruction by instruction: what a module means, and the oracle for passes and compiled code.
 //!
-//! Memory is [`Memory`]; what is outside of the module, runtime functions and tables, is a [`Host`]. Other threads are
-//! not there: atomic operations are a load and a store. A module that is run has passed the verifier.
+//! Memory is a [`Storage`]: [`Memory`], which checks all accesses and knows no other threads, or that of a process. What is
+//! outside of the module, runtime functions and tables, is a [`Host`]. A module that is run has passed the verifier.
 
 use crate::compute;
 use crate::function::{Function, Module};
-use crate::memory::{Fault, Memory};
+use crate::memory::{Fault, Memory, Storage};
 use crate::op::{Access, Address, Callee, Edge, Op, Terminator};
-use crate::types::{Block, ByteOrder, FunctionId, Region, Regions, RuntimeId, TableId, Type, Value, low_bits};
+use crate::types::{Block, ByteOrder, FunctionId, Region, RuntimeId, TableId, Type, Value, low_bits};
 
 /// Most active functions.
 pub const DEPTH_MAX: usize = 64;
 
-/// What is outside of a module.
-pub trait Host {
+/// What is outside of a module that runs on a memory.
+pub trait Host<M = Memory> {
     /// Calls a function of the runtime; its result, or anything if it has none.
     ///
     /// # Errors
     ///
     /// Any [`Fault`] ends the run.
-    fn call(&mut self, memory: &mut Memory, id: RuntimeId, args: &[u64]) -> Result<u64, Fault>;
+    fn call(&mut self, memory: &mut M, id: RuntimeId, args: &[u64]) -> Result<u64, Fault>;
 
     /// The entry that a table has for a key, or 0.
     ///
     /// # Errors
     ///
     /// Any [`Fault`] ends the run.
-    fn lookup(&mut self, memory: &mut Memory, table: TableId, key: &[u64]) -> Result<u64, Fault>;
+    fn lookup(&mut self, memory: &mut M, table: TableId, key: &[u64]) -> Result<u64, Fault>;
 }
 
 /// A host without functions and tables.
@@ -79,17 +79,17 @@ struct Frame<'m> {
 /// # Errors
 ///
 /// Why the run ended early.
-pub fn run(
+pub fn run<M: Storage>(
     module: &Module,
     function: FunctionId,
     args: &[u128],
-    memory: &mut Memory,
-    host: &mut dyn Host,
+    memory: &mut M,
+    host: &mut dyn Host<M>,
     fuel: u64,
 ) -> Result<Option<u128>, Fault> {
     let mut fuel = fuel;
     let args = args.iter().map(|arg| Datum::Integer(*arg)).collect();
-    let mut frames = vec![Frame::new(&module.functions[function.index()], args, memory)];
+    let mut frames = vec![Frame::new(&module.functions[function.index()], args, memory)?];
     loop {
         let frame = frames.last_mut().expect("one until the first returns");
         let data = frame.function.block(frame.block);
@@ -113,7 +113,7 @@ pub fn run(
                 return Err(Fault::Depth(DEPTH_MAX));
             }
             // The caller goes on behind the call when this one returns.
-            frames.push(Frame::new(&module.functions[id.index()], args, memory));
+            frames.push(Frame::new(&module.functions[id.index()], args, memory)?);
             continue;
         }
         let ty = inst.result.map_or(Type::I64, |result| frame.function.type_of(result));
@@ -126,14 +126,14 @@ pub fn run(
 }
 
 impl<'m> Frame<'m> {
-    fn new(function: &'m Function, args: Vec<Datum>, memory: &mut Memory) -> Frame<'m> {
+    fn new(function: &'m Function, args: Vec<Datum>, memory: &mut impl Storage) -> Result<Frame<'m>, Fault> {
         let below = memory.slots();
-        let slots = function.slots.iter().map(|slot| memory.push(slot.bytes, slot.align)).collect();
+        let slots = function.slots.iter().map(|slot| memory.push(slot.bytes, slot.align)).collect::<Result<_, _>>()?;
         let mut values = vec![Datum::Integer(0); function.values.len()];
         for (param, arg) in function.params().iter().zip(args) {
             values[param.index()] = arg;
         }
-        Frame { function, values, slots, below, block: function.entry(), next: 0 }
+        Ok(Frame { function, values, slots, below, block: function.entry(), next: 0 })
     }
 
     fn get(&self, value: Value) -> u128 {
@@ -152,7 +152,13 @@ impl<'m> Frame<'m> {
         self.function.type_of(value)
     }
 
-    fn operation(&mut self, op: &Op, ty: Type, memory: &mut Memory, host: &mut dyn Host) -> Result<Datum, Fault> {
+    fn operation<M: Storage>(
+        &mut self,
+        op: &Op,
+        ty: Type,
+        memory: &mut M,
+        host: &mut dyn Host<M>,
+    ) -> Result<Datum, Fault> {
         Ok(Datum::Integer(match op {
             Op::Const(number) => *number,
             Op::Unary(op, a) => compute::unary(*op, ty, self.get(*a)),
@@ -175,21 +181,23 @@ impl<'m> Frame<'m> {
             }
             Op::Atomic(op, regions, address, value) => {
                 let operand = self.get(*value);
-                self.change(memory, *regions, address, ty, |old| compute::atomic(*op, ty, old, operand))?
+                let change = |old| compute::atomic(*op, ty, old, operand);
+                memory.change(*regions, self.address(address), ty.bits() / 8, &change)?
             }
             Op::CompareExchange(regions, address, expected, new) => {
                 let (expected, new) = (self.get(*expected), self.get(*new));
-                self.change(memory, *regions, address, ty, |old| if old == expected { new } else { old })?
+                let change = |old| if old == expected { new } else { old };
+                memory.change(*regions, self.address(address), ty.bits() / 8, &change)?
             }
             Op::Release(regions, address, value) => {
-                let bytes = self.type_of(*value).bits() / 8;
-                memory.store(*regions, self.address(address), bytes, self.get(*value))?;
+                let (bytes, number) = (self.type_of(*value).bits() / 8, self.get(*value));
+                memory.change(*regions, self.address(address), bytes, &|_| number)?;
                 0
             }
             Op::Count(address, value) => {
                 let operand = self.get(*value);
                 let add = |old| compute::binary(crate::op::Binary::Add, Type::I64, old, operand);
-                self.change(memory, Region::Counter.into(), address, Type::I64, add)?
+                memory.change(Region::Counter.into(), self.address(address), 8, &add)?
             }
             Op::ProbeIssue(table, words) => {
                 return Ok(Datum::Probe(*table, words.iter().map(|word| self.word(*word)).collect()));
@@ -205,21 +213,6 @@ impl<'m> Frame<'m> {
             // `run` does calls of functions.
             Op::Call(Callee::Function(_), _) | Op::Prefetch(..) | Op::Phase(_) => 0,
         }))
-    }
-
-    /// Changes an integer in memory; its old value.
-    fn change(
-        &self,
-        memory: &mut Memory,
-        regions: Regions,
-        address: &Address,
-        ty: Type,
-        change: impl FnOnce(u128) -> u128,
-    ) -> Result<u128, Fault> {
-        let (address, bytes) = (self.address(address), ty.bits() / 8);
-        let old = memory.load(regions, address, bytes)?;
-        memory.store(regions, address, bytes, change(old))?;
-        Ok(old)
     }
 
     fn follow(&mut self, edge: &Edge) {

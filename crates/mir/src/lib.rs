@@ -15,55 +15,108 @@
 //! # From P4 to machine code
 //!
 //! ```text
-//! action send(bit<16> port) { meta.egress = port; hdr.ipv4.ttl = hdr.ipv4.ttl - 1; }
-//! apply { if (hdr.ipv4.ttl > 1) routes.apply(); }                  routes: key hdr.ipv4.dst, action send
+//! action send(bit<9> port) { std.egress_spec = port; hdr.ipv4.ttl = hdr.ipv4.ttl - 1; }
+//! table routes { key = { hdr.ipv4.dst: lpm; } actions = { send; drop; } default_action = drop(); }
+//! apply { if (hdr.ipv4.ttl > 1) routes.apply(); }
 //! ```
 //!
-//! The frame begins at `v0`, the descriptor at `v1`. A lookup has two halves, so that a batch can do something else while
-//! memory answers: `issue` hashes the key and asks for the memory, `take` gives the entry. Where packets wait for one
-//! another is a `phase`. An entry's parameter is a load from the region `entry`.
+//! Crate `lowering` makes this of it, block by block and without a decision. The context is `v0`; `v40`, `v41` and `v42` are the
+//! time to live, the address and whether the header is valid. A lookup has two halves, so that a batch can do something
+//! else while memory answers: `issue` hashes the key and asks for the memory, `take` gives the entry, or 0. An entry's
+//! parameter is a load from the region `entry`.
 //!
 //! ```text
-//! b0(v0: i64, v1: i64):                                   b0(v0: i64, v1: i64):
-//!   v2 = load.i8 be1 frame v0+22                            v2 = load.i8 be1 frame v0+22
-//!   v3 = const.i8 1                                         v3 = const.i8 1
-//!   v4 = ugt v2, v3                                         v4 = ugt v2, v3
-//!   branch v4, b1, b4 weight 0                              branch v4, b1, b3 weight 0
-//! b1:                                                     b1:
-//!   v5 = load.i32 be4 frame v0+30                           v5 = load.i32 be4 frame v0+30
-//!   v6 = pack.i64 v5:32 at 0                                v6 = zext.i64 v5
-//!   v7 = issue @routes v6                                   v7 = issue @routes v6
-//!   phase 1                                                 phase 1
-//!   v8 = take v7                          optimise          v8 = take v7
-//!   v9 = const.i64 0                         =>             v9 = const.i64 0
-//!   v10 = ne v8, v9                                         v10 = ne v8, v9
-//!   branch v10, b2, b3 weight 0                             branch v10, b2, b3 weight 0
-//! b2:                                                     b2:
-//!   v11 = load.i32 le2 entry v8+1                           v11 = load.i32 le2 entry v8+1
-//!   store le4 descriptor v1+20, v11                         store le4 descriptor v1+20, v11
-//!   v12 = load.i8 be1 frame v0+22                           v12 = sub.i8 v2, v3
-//!   v13 = sub.i8 v12, v3                                    store be1 frame v0+22, v12
-//!   store be1 frame v0+22, v13                              jump b3
-//!   jump b3                                               b3:
-//! b3: …                                                     return
+//! b10:
+//!   v49 = const.i64 1
+//!   v50 = ult v49, v40
+//!   v51 = zext.i64 v50
+//!   v52 = const.i64 0
+//!   v53 = ne v51, v52
+//!   branch v53, b12, b11
+//! b11:
+//!   jump b15(v43, v44, v42, v45, v40, v46, v41, v47, v48)
+//! b12:
+//!   v54 = const.i64 0x1000
+//!   v55 = load.i64 le8 table v54+8
+//!   v56 = const.i64 0
+//!   v57 = pack.i64 v41:32 at 0
+//!   v58 = issue @In.routes v57
+//!   v59 = take v58
+//!   v60 = ne v59, v56
+//!   v61 = zext.i64 v60
+//!   v62 = select.i64 v60, v59, v55
+//!   v63 = load.i64 le8 context v0+8
+//!   v64 = const.i64 1
+//!   v65 = sub.i64 v64, v61
+//!   count v63, v61
+//!   count v63+8, v65
+//!   v66 = load.i64 le1 entry v62
+//!   switch v66, 0: b14, else b13
+//! b13:
+//!   v67 = const.i64 511
+//!   jump b15(v67, v44, v42, v45, v40, v46, v41, v47, v48)
+//! b14:
+//!   v68 = load.i64 le2 entry v62+1
+//!   v69 = const.i64 0
+//!   v70 = const.i64 1
+//!   v71 = sub.i64 v40, v70
+//!   v72 = const.i64 255
+//!   v73 = and.i64 v71, v72
+//!   v74 = ne v42, v69
+//!   v75 = select.i64 v74, v73, v40
+//!   jump b15(v68, v44, v42, v45, v75, v46, v41, v47, v48)
 //! ```
 //!
-//! The time to live is loaded once: what lies between the two loads writes to the descriptor, not to the frame. Crate
-//! `codegen` makes machine code of the right side, instruction by instruction (x86-64, without what saves registers):
+//! The passes leave this. Block parameters that are always one value are gone, constants are shared, the comparison
+//! decides at once:
 //!
 //! ```text
-//! movzx rbx, byte [rdi+0x16]        v2                call  rax                    v8: the table's engine
-//! cmp   bl, 1                       v4                test  rax, rax               v10
-//! jbe   b3                                            je    b3
-//! mov   eax, [rdi+0x1e]             v5                movzx eax, word [rax+1]      v11
-//! bswap eax                                           mov   [r15+0x14], eax
-//! mov   [rsp], rax                  v7: the key       sub   bl, 1                  v12
-//! movabs rdi, handle                                  mov   [r13+0x16], bl
-//! movabs rax, lookup                                  b3: ret
+//!   v28 = const.i64 1
+//!   v29 = ugt v22, v28
+//!   branch v29, b6, b9(v12, v22)
+//! b6:
+//!   v30 = const.i64 0x1000
+//!   v31 = load.i64 le8 table v30+8
+//!   v32 = pack.i64 v23:32 at 0
+//!   v33 = issue @In.routes v32
+//!   v34 = take v33
+//!   v35 = ne v34, v12
+//!   v36 = zext.i64 v35
+//!   v37 = select.i64 v35, v34, v31
+//!   v38 = load.i64 le8 context v0+8
+//!   v39 = sub.i64 v28, v36
+//!   count v38, v36
+//!   count v38+8, v39
+//!   v40 = load.i64 le1 entry v37
+//!   switch v40, 0: b8, else b7
+//! b7:
+//!   v41 = const.i64 511
+//!   jump b9(v41, v22)
+//! b8:
+//!   v42 = load.i64 le2 entry v37+1
+//!   v43 = sub.i64 v22, v28
+//!   v44 = const.i64 255
+//!   v45 = and.i64 v43, v44
+//!   v46 = ne v24, v12
+//!   v47 = select.i64 v46, v45, v22
+//!   jump b9(v42, v47)
 //! ```
 //!
-//! A pass that knows how the table is looked up would have put its hash, its prefetch and its compares in the place of
-//! `issue` and `take`; without one, `take` is a call.
+//! Crate `codegen` makes machine code of it, instruction by instruction. The action's is (x86-64):
+//!
+//! ```text
+//!   movzwq 1(%r12), %rdx
+//!   movq %rbx, %rax
+//!   subq $0x1, %rax
+//!   andq $0xff, %rax
+//!   movq %r13, %r15
+//!   testq %r15, %r15
+//!   cmovneq %rax, %rbx
+//! ```
+//!
+//! A pass that knows how the table is looked up puts its hash, its prefetch and its compares in the place of `issue` and
+//! `take`; without one, `take` is a call. `crates/lowering/tests/page.rs` holds this page against what the compiler makes;
+//! `sluice check X.p4 --emit mir` prints it for any program.
 //!
 //! # Files
 //!
@@ -97,7 +150,7 @@ pub use interpreter::{DEPTH_MAX, Host, NoHost, run};
 pub use lexer::ParseError;
 pub use liveness::{Liveness, ValueSet};
 pub use loops::{Loop, Loops};
-pub use memory::{Fault, Memory};
+pub use memory::{Fault, Memory, Storage};
 pub use op::*;
 pub use parse::parse;
 pub use print::{print, print_function, print_instruction};

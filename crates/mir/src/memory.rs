@@ -2,6 +2,8 @@
 //!
 //! Every access is checked: it lies within one piece, in a region that it names, and does not write what never changes.
 //! So a wrong region, which would make passes and compiled code go wrong silently, is found where it is declared.
+//!
+//! [`Storage`] is what the interpreter asks of a memory, so that it can also run on the memory of a process.
 
 use crate::types::{Region, Regions};
 use std::collections::BTreeMap;
@@ -38,6 +40,53 @@ pub enum Fault {
     /// The host cannot do what it was asked for.
     #[error("{0}")]
     Host(String),
+}
+
+/// What a module runs on.
+pub trait Storage {
+    /// An integer of up to 16 bytes, least significant byte first.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault::Memory`] if the bytes are not in one of the regions.
+    fn load(&mut self, regions: Regions, address: u64, bytes: u32) -> Result<u128, Fault>;
+
+    /// Writes the lowest bytes of an integer, least significant byte first.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault::Memory`] if the bytes are not in one of the regions, or never change.
+    fn store(&mut self, regions: Regions, address: u64, bytes: u32, value: u128) -> Result<(), Fault>;
+
+    /// Replaces an integer of up to 8 bytes in one step; the old one.
+    ///
+    /// # Errors
+    ///
+    /// As [`Storage::store`].
+    fn change(
+        &mut self,
+        regions: Regions,
+        address: u64,
+        bytes: u32,
+        change: &dyn Fn(u128) -> u128,
+    ) -> Result<u128, Fault> {
+        let old = self.load(regions, address, bytes)?;
+        self.store(regions, address, bytes, change(old))?;
+        Ok(old)
+    }
+
+    /// Makes a stack slot; its address.
+    ///
+    /// # Errors
+    ///
+    /// A fault if there is no room.
+    fn push(&mut self, bytes: u32, align: u32) -> Result<u64, Fault>;
+
+    /// Stack slots there are.
+    fn slots(&self) -> usize;
+
+    /// Takes stack slots away until so many are left.
+    fn pop(&mut self, slots: usize);
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -98,29 +147,20 @@ impl Memory {
         found.copy_from_slice(bytes);
         Ok(())
     }
+}
 
-    /// An integer of up to 16 bytes, least significant byte first.
-    ///
-    /// # Errors
-    ///
-    /// As [`Memory::read`].
-    pub fn load(&mut self, regions: Regions, address: u64, bytes: u32) -> Result<u128, Fault> {
+impl Storage for Memory {
+    fn load(&mut self, regions: Regions, address: u64, bytes: u32) -> Result<u128, Fault> {
         let mut number = [0; 16];
         number[..bytes as usize].copy_from_slice(self.read(regions, address, bytes.into())?);
         Ok(u128::from_le_bytes(number))
     }
 
-    /// Writes the lowest bytes of an integer, least significant byte first.
-    ///
-    /// # Errors
-    ///
-    /// As [`Memory::write`].
-    pub fn store(&mut self, regions: Regions, address: u64, bytes: u32, value: u128) -> Result<(), Fault> {
+    fn store(&mut self, regions: Regions, address: u64, bytes: u32, value: u128) -> Result<(), Fault> {
         self.write(regions, address, &value.to_le_bytes()[..bytes as usize])
     }
 
-    /// Makes a stack slot; its address.
-    pub(crate) fn push(&mut self, bytes: u32, align: u32) -> u64 {
+    fn push(&mut self, bytes: u32, align: u32) -> Result<u64, Fault> {
         let end = match self.stack.last() {
             Some(last) => last + self.pieces[last].bytes.len() as u64 + GAP,
             None => STACK,
@@ -128,16 +168,14 @@ impl Memory {
         let address = end.next_multiple_of(u64::from(align.max(1)));
         self.stack.push(address);
         self.add(address, Region::Stack, vec![UNDEFINED; bytes as usize]);
-        address
+        Ok(address)
     }
 
-    /// Stack slots there are.
-    pub(crate) fn slots(&self) -> usize {
+    fn slots(&self) -> usize {
         self.stack.len()
     }
 
-    /// Takes stack slots away until so many are left.
-    pub(crate) fn pop(&mut self, slots: usize) {
+    fn pop(&mut self, slots: usize) {
         for address in self.stack.drain(slots..) {
             self.pieces.remove(&address);
         }

@@ -22,7 +22,7 @@ pub const STACK_BYTES_MAX: u32 = 1 << 20;
 /// Most parameters of a function of the runtime.
 pub const RUNTIME_PARAMS_MAX: usize = 6;
 /// Most words of a table's key.
-pub const KEY_WORDS_MAX: u32 = 64;
+pub const KEY_WORDS_MAX: u32 = 4096;
 
 /// What is wrong, and where.
 #[derive(Clone, PartialEq, Eq, Debug)]

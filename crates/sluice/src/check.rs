@@ -39,10 +39,10 @@ pub struct Args {
     #[arg(long)]
     loadable: bool,
     /// How diagnostics are printed.
-    #[arg(long, value_enum, default_value = "text", conflicts_with_all = ["ir", "raw_ir", "ir_after", "state", "stages", "clif", "asm"])]
+    #[arg(long, value_enum, default_value = "text", conflicts_with_all = ["ir", "raw_ir", "ir_after", "state", "stages", "emit", "clif", "asm"])]
     format: Format,
     /// The same as --format json.
-    #[arg(long, conflicts_with_all = ["format", "ir", "raw_ir", "ir_after", "state", "stages", "clif", "asm"])]
+    #[arg(long, conflicts_with_all = ["format", "ir", "raw_ir", "ir_after", "state", "stages", "emit", "clif", "asm"])]
     json: bool,
 }
 

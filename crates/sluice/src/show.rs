@@ -1,4 +1,4 @@
-//! What the compiler made of a program, for `sluice check --ir-after`, `--state`, `--stages`, `--clif` and `--asm`.
+//! What the compiler made of a program, for `sluice check --ir-after`, `--state`, `--stages`, `--emit`, `--clif` and `--asm`.
 //!
 //! All of it goes to stdout, after whatever else was asked for. Comments in listings name the part of the program (table,
 //! action, parser state, stage) and show the line of the source.
@@ -30,6 +30,18 @@ pub struct ShowArgs {
     /// Print each entry's machine code, with the program's parts and lines as comments.
     #[arg(long)]
     pub asm: bool,
+    /// Print another form of the program.
+    #[arg(long, value_enum)]
+    pub emit: Option<Emit>,
+}
+
+/// `--emit`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub enum Emit {
+    /// Machine-level IR behind its passes, for empty tables; addresses are those of this run.
+    Mir,
+    /// Machine-level IR as lowered, before any pass.
+    RawMir,
 }
 
 /// What somebody may have meant who wrote a name that is not there.
@@ -73,6 +85,9 @@ impl ShowArgs {
 
     /// The code.
     pub fn show_code(&self, program: &Arc<Program>, options: &jit::Options, sources: &SourceMap) -> Result<()> {
+        if let Some(emit) = self.emit {
+            print!("{}", datapath::mir_text(program, emit == Emit::Mir)?);
+        }
         if !self.stages && !self.clif && !self.asm {
             return Ok(());
         }

@@ -24,7 +24,7 @@ pub struct Args {
     /// The script.
     #[arg(value_name = "X.stf")]
     script: PathBuf,
-    /// What runs the packets: the interpreter on optimised IR, on raw IR, machine code, or all three compared.
+    /// What runs the packets: the interpreter on optimised IR, on raw IR, machine code, or all of them compared.
     #[arg(long, value_enum, default_value = "jit")]
     engine: Engine,
     /// Print what `register_read` and the like read, and every frame that is sent.
@@ -45,6 +45,10 @@ enum Engine {
     Jit,
     /// Machine code, staged at every table.
     Staged,
+    /// Machine code of machine-level IR.
+    Mir,
+    /// The interpreter of machine-level IR.
+    MirInterp,
     /// All of them, compared with each other.
     All,
 }
@@ -74,6 +78,8 @@ pub fn main(args: &Args) -> Result<ExitCode> {
         ("interp", &optimised, EngineKind::Interpreter),
         ("jit", &optimised, EngineKind::Machine),
         ("staged", &optimised, EngineKind::Staged),
+        ("mir", &optimised, EngineKind::Mir),
+        ("mir-interp", &optimised, EngineKind::MirInterpreter),
     ];
     let wanted = |name: &str| match args.engine {
         Engine::All => true,
@@ -81,6 +87,8 @@ pub fn main(args: &Args) -> Result<ExitCode> {
         Engine::Interp => name == "interp",
         Engine::Jit => name == "jit",
         Engine::Staged => name == "staged",
+        Engine::Mir => name == "mir",
+        Engine::MirInterp => name == "mir-interp",
     };
 
     let code = args.program.compile.code()?;

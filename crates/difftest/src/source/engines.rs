@@ -29,6 +29,10 @@ enum Runs {
     Staged,
     /// Machine code with every other slot in memory: what is done to the code of large programs, here to any.
     MachineInMemory,
+    /// Machine-level IR, compiled or interpreted.
+    Lowered(EngineKind),
+    /// The same with all slots in memory.
+    LoweredInMemory,
     /// Machine code for two workers, which locks registers' cells; one of them runs.
     Shared(EngineKind),
 }
@@ -64,7 +68,11 @@ pub fn compare(
     if datapath::updates_registers(raw) {
         list.push(("machine code for two workers".into(), Arc::clone(&optimised), Runs::Shared(EngineKind::Machine)));
         list.push(("staged for two workers".into(), Arc::clone(&optimised), Runs::Shared(EngineKind::Staged)));
+        list.push(("compiled mir for two workers".into(), Arc::clone(&optimised), Runs::Shared(EngineKind::Mir)));
     }
+    list.push(("compiled mir".into(), Arc::clone(&optimised), Runs::Lowered(EngineKind::Mir)));
+    list.push(("compiled mir with slots in memory".into(), Arc::clone(&optimised), Runs::LoweredInMemory));
+    list.push(("interpreted mir".into(), Arc::clone(raw), Runs::Lowered(EngineKind::MirInterpreter)));
     list.push((RECOMPILED[0].into(), Arc::clone(&optimised), Runs::Machine(jit::Without::default())));
     list.push((RECOMPILED[1].into(), Arc::clone(&optimised), Runs::Staged));
     list.push(("machine code with slots in memory".into(), Arc::clone(&optimised), Runs::MachineInMemory));
@@ -160,7 +168,11 @@ fn run(
                 EngineKind::Machine
             }
             Runs::Staged => EngineKind::Staged,
-            Runs::Shared(kind) => kind,
+            Runs::LoweredInMemory => {
+                options.memory_slots = jit::MemorySlots::EveryOther;
+                EngineKind::Mir
+            }
+            Runs::Lowered(kind) | Runs::Shared(kind) => kind,
         };
         let loaded =
             guard(&format!("loading, {name}"), || datapath::load_with(program, kind, workers, &options.into()))?;

@@ -1,0 +1,257 @@
+//! The deparser: emitted headers and payload become one frame.
+//!
+//! A deparser without branches remembers what it emits. When it ends, room is made in front of the payload, and all headers
+//! are stored at their places: their fields are values, so nothing is read from the frame any more. A deparser with
+//! branches stores to a buffer as it goes, which is copied in front of the payload at the end.
+//!
+//! The buffer holds all that the deparser can emit, up to [`ir::EMITTED_BYTES_MAX`]. A packet whose headers do not fit has
+//! no room, like one that outgrows its packet buffer.
+
+use crate::Error;
+use crate::build::{At, Buffer, Lowering};
+use crate::header::{HeaderLayout, Segment};
+use crate::strings::Piece;
+use abi::{FateCode, PacketDesc};
+use ir::{Cfg, HeaderId, Op, Operand, SlotId, Stage, StageKind};
+use mir::{Binary, Condition, Region, Regions, Value};
+use std::mem::offset_of;
+
+/// What is to be emitted of a segment.
+pub(crate) enum Emission {
+    /// Bytes, and their string.
+    Fixed(u32, Vec<Piece>),
+    /// A varbit's words, and how many bytes.
+    Var(Vec<Value>, Value),
+    /// Pieces, of which one counts with so many bits.
+    Odd(Vec<Piece>, (u32, SlotId)),
+}
+
+/// A header that is emitted if it is valid.
+pub(crate) struct Emitted {
+    /// Whether it is, as a word.
+    valid: Value,
+    segments: Vec<Emission>,
+    /// Its bytes if it is valid, else 0.
+    bytes: Value,
+}
+
+/// The deparser stage at hand.
+#[derive(Default)]
+pub(crate) struct Deparser {
+    /// Whether it has no branches, so that headers are remembered.
+    is_straight: bool,
+    emitted: Vec<Emitted>,
+    /// Whether it may emit more than allowed.
+    may_overflow: bool,
+    /// Bytes of the buffer, if it has one.
+    buffer_bytes: u32,
+    truncates: bool,
+}
+
+impl Deparser {
+    /// A stage, whose headers have these layouts.
+    fn new(stage: &Stage, headers: &[HeaderLayout]) -> Deparser {
+        let cfg = Cfg::new(stage);
+        let ops = || cfg.rpo.iter().flat_map(|block| &stage.blocks[block.index()].insts).map(|inst| &inst.op);
+        let bytes = |op: &Op| match op {
+            Op::Emit { header } => u64::from(headers[header.index()].max_bytes),
+            _ => 0,
+        };
+        let most: u64 = ops().map(bytes).sum();
+        let may_overflow = cfg.loop_heads().contains(&true) || most > ir::EMITTED_BYTES_MAX.into();
+        let longest = ops().map(bytes).max().unwrap_or(0);
+        let buffer_bytes = if may_overflow { u64::from(ir::EMITTED_BYTES_MAX) + longest } else { most };
+        Deparser {
+            is_straight: cfg.succs.iter().all(|succs| succs.len() <= 1) && !may_overflow,
+            emitted: Vec::new(),
+            may_overflow,
+            buffer_bytes: buffer_bytes as u32,
+            truncates: ops().any(|op| matches!(op, Op::Truncate { .. })),
+        }
+    }
+}
+
+impl Lowering<'_> {
+    pub fn enter_deparser(&mut self, stage: &Stage) {
+        self.deparser = Deparser::new(stage, self.headers);
+        let (zero, uncut) = (self.word(0), self.word(u64::MAX));
+        self.write_var(self.vars.emitted, zero);
+        self.write_var(self.vars.truncate, uncut);
+    }
+
+    pub fn truncate(&mut self, bytes: &Operand) {
+        let bytes = self.read_saturated(bytes);
+        self.write_var(self.vars.truncate, bytes);
+    }
+
+    pub fn emit(&mut self, header: HeaderId) -> Result<(), Error> {
+        let valid = self.read_flag(self.headers[header.index()].valid);
+        if self.deparser.is_straight {
+            let emitted = self.emitted_header(header, valid)?;
+            self.deparser.emitted.push(emitted);
+            return Ok(());
+        }
+        let truth = self.truth(valid);
+        self.if_true(truth, |l| {
+            let emitted = l.emitted_header(header, valid)?;
+            let before = l.read_var(l.vars.emitted);
+            let behind = l.add(before, emitted.bytes);
+            if l.deparser.may_overflow {
+                l.refuse_above(behind);
+            }
+            let buffer = l.buffer(Buffer::Emitted, l.deparser.buffer_bytes);
+            let to = l.add(buffer, before);
+            l.store_header(Region::Stack.into(), &emitted, to);
+            l.write_var(l.vars.emitted, behind);
+            Ok(())
+        })
+    }
+
+    /// A header's values as they are now.
+    fn emitted_header(&mut self, header: HeaderId, valid: Value) -> Result<Emitted, Error> {
+        let layout = &self.headers[header.index()];
+        let mut bytes = self.word(layout.fixed_bytes.into());
+        let mut segments = Vec::new();
+        for segment in &layout.segments {
+            segments.push(match segment {
+                Segment::Fixed(bytes, fields) => {
+                    let operands: Vec<Operand> = fields.iter().map(|field| field.slot.into()).collect();
+                    Emission::Fixed(*bytes, self.pieces(&operands))
+                }
+                Segment::Var(varbit) => {
+                    // Lengths are whole bytes, but a program may manage that they are not.
+                    let (bits, most) = (self.read_flag(varbit.length), self.word(varbit.width.into()));
+                    let bits = self.min(bits, most);
+                    let up = self.add_imm(bits, 7);
+                    let var_bytes = self.shr(up, 3);
+                    bytes = self.add(bytes, var_bytes);
+                    Emission::Var(self.read_words(&varbit.slot.into()), var_bytes)
+                }
+                Segment::Odd(before, varbit, after) => {
+                    let fields = before.iter().map(|f| f.slot).chain([varbit.slot]).chain(after.iter().map(|f| f.slot));
+                    let operands: Vec<Operand> = fields.map(Into::into).collect();
+                    let (bits, most) = (self.read_flag(varbit.length), self.word(varbit.width.into()));
+                    let bits = self.min(bits, most);
+                    let bits = self.add_imm(bits, u64::from(8 * layout.fixed_bytes) + 7);
+                    bytes = self.shr(bits, 3);
+                    Emission::Odd(self.pieces(&operands), (before.len() as u32, varbit.length))
+                }
+            });
+        }
+        let (truth, zero) = (self.truth(valid), self.word(0));
+        let bytes = self.select(truth, bytes, zero);
+        Ok(Emitted { valid, segments, bytes })
+    }
+
+    /// Stores a header at an address.
+    fn store_header(&mut self, regions: Regions, emitted: &Emitted, to: Value) {
+        let mut at = At { base: to, offset: 0 };
+        for segment in &emitted.segments {
+            match segment {
+                Emission::Fixed(bytes, pieces) => {
+                    self.store_pieces(regions, pieces, at);
+                    at = at.plus(*bytes);
+                }
+                Emission::Var(words, bytes) => {
+                    let to = self.add_imm(at.base, at.offset.into());
+                    self.store_varbit(regions, words, *bytes, to);
+                    at = At { base: self.add(at.base, *bytes), ..at };
+                }
+                Emission::Odd(pieces, varbit) => {
+                    let (from, _) = self.store_varbits(pieces, &[*varbit]);
+                    self.copy_from_buffer(from, regions, at.base, emitted.bytes);
+                }
+            }
+        }
+    }
+
+    /// Gives up on packets for which so many bytes are emitted that there is no room.
+    fn refuse_above(&mut self, total: Value) {
+        let over = self.compare_imm(Condition::Ugt, total, ir::EMITTED_BYTES_MAX.into());
+        self.leave_if(over, |l| l.finish_packet(FateCode::NoRoom, 0));
+    }
+
+    /// Ends a stage: of a deparser, joins headers and payload.
+    pub fn leave_stage(&mut self, kind: StageKind) -> Result<(), Error> {
+        if kind != StageKind::Deparser {
+            return Ok(());
+        }
+        let emitted = std::mem::take(&mut self.deparser.emitted);
+        let mut total = self.read_var(self.vars.emitted);
+        for header in &emitted {
+            total = self.add(total, header.bytes);
+        }
+        let (data, grow) = self.make_room(total);
+        if self.deparser.is_straight {
+            let mut to = data;
+            for header in &emitted {
+                let truth = self.truth(header.valid);
+                self.if_true(truth, |l| {
+                    l.store_header(Region::Frame.into(), header, to);
+                    Ok(())
+                })?;
+                to = self.add(to, header.bytes);
+            }
+        } else {
+            let buffer = self.buffer(Buffer::Emitted, self.deparser.buffer_bytes);
+            self.copy_from_buffer(buffer, Region::Frame.into(), data, total);
+        }
+        self.deparser.emitted = emitted;
+        self.move_start(data, grow, total);
+        if self.deparser.truncates {
+            self.cut();
+        }
+        Ok(())
+    }
+
+    /// Makes sure that `total` bytes fit before the payload. The frame's new first byte, and by how much the frame grows.
+    fn make_room(&mut self, total: Value) -> (Value, Value) {
+        let cursor = self.read_var(self.vars.cursor);
+        let grow = self.sub(total, cursor);
+        let headroom = self.load_desc(offset_of!(PacketDesc, headroom), 4);
+        let is_short = self.compare(Condition::Sgt, grow, headroom);
+        let (make, enough) = (self.new_block(), self.new_block());
+        self.end(mir::Terminator::Branch(is_short, mir::Edge::cold(make), mir::Edge::new(enough, Vec::new())));
+        self.switch_to(make);
+        let (need, id) = (self.half(grow), self.calls.make_headroom());
+        let done = self.call(id, vec![self.ctx, self.packet, need]).expect("the call has a result");
+        let refused = self.compare_imm(Condition::Eq, done, 0);
+        self.leave_if(refused, |l| l.finish_packet(FateCode::NoRoom, 0));
+        let data = self.load_desc(offset_of!(PacketDesc, data), 8);
+        self.write_var(self.vars.data, data);
+        self.jump(enough, Vec::new());
+        self.switch_to(enough);
+        let old = self.read_var(self.vars.data);
+        (self.sub(old, grow), grow)
+    }
+
+    /// Makes `data` the frame's first byte, behind which `total` bytes have been emitted.
+    fn move_start(&mut self, data: Value, grow: Value, total: Value) {
+        let len = self.read_var(self.vars.len);
+        let len = self.add(len, grow);
+        let headroom = self.load_desc(offset_of!(PacketDesc, headroom), 4);
+        let headroom = self.sub(headroom, grow);
+        self.store_desc(offset_of!(PacketDesc, data), 8, data);
+        self.store_desc(offset_of!(PacketDesc, len), 4, len);
+        self.store_desc(offset_of!(PacketDesc, headroom), 4, headroom);
+        self.write_var(self.vars.data, data);
+        self.write_var(self.vars.len, len);
+        self.write_var(self.vars.cursor, total);
+    }
+
+    /// Cuts the frame.
+    fn cut(&mut self) {
+        let (len, most) = (self.read_var(self.vars.len), self.read_var(self.vars.truncate));
+        let short = self.min(len, most);
+        let cut = self.sub(len, short);
+        let tailroom = self.load_desc(offset_of!(PacketDesc, tailroom), 4);
+        let tailroom = self.bin(Binary::Add, tailroom, cut);
+        self.store_desc(offset_of!(PacketDesc, len), 4, short);
+        self.store_desc(offset_of!(PacketDesc, tailroom), 4, tailroom);
+        self.write_var(self.vars.len, short);
+        // The emitted headers may be cut too; what is left of them is all that counts as consumed.
+        let cursor = self.read_var(self.vars.cursor);
+        let cursor = self.min(cursor, short);
+        self.write_var(self.vars.cursor, cursor);
+    }
+}

@@ -1,0 +1,361 @@
+//! An entry point as one function: the packet loop, stages, terminators and fates.
+//!
+//! `fn(ctx, batch)` goes through the batch's descriptors. For each packet all stages of the entry follow one another in the
+//! same body. Blocks are lowered in reverse postorder, so that all edges but those back to loop heads are there ahead of
+//! the block that they lead to.
+//!
+//! At [`EntryKind::Ingress`] slots are zero but for the intrinsics, which the descriptor and the batch have. All other
+//! entries take every slot from the packet's record; the replication engine has put them there.
+
+use crate::Error;
+use crate::build::{At, Lowering, Shared, Vars};
+use crate::deparse::Deparser;
+use crate::registers::Locks;
+use crate::ssa::Ssa;
+use crate::value::{Place, Val, const_words};
+use abi::{Batch, FateCode, PacketDesc};
+use ir::layout::{RecordLayout, words_of};
+use ir::{
+    BlockId, Cfg, EntryKind, EntryPoint, Fate, Intrinsic, Operand, Program, ReplicationPoint, SlotId, Stage, StageKind,
+    Terminator,
+};
+use mir::{Block, Condition, Edge, Function, Region, Type, Value};
+use std::collections::HashMap;
+use std::mem::offset_of;
+
+/// The number of a replication point in descriptors.
+fn point_number(point: ReplicationPoint) -> u32 {
+    match point {
+        ReplicationPoint::IngressEnd => 0,
+        ReplicationPoint::EgressEnd => 1,
+        ReplicationPoint::DeparseEnd => 2,
+        ReplicationPoint::FrameEnd => 3,
+    }
+}
+
+/// The slots that an entry touches; all of them if a record gets them.
+fn touched(program: &Program, entry: &EntryPoint) -> Vec<bool> {
+    let mut touched = vec![false; program.slots.len()];
+    let mut touch = |slot: SlotId| touched[slot.index()] = true;
+    let mut fills_record = false;
+    for block in entry.stages.iter().flat_map(|stage| &program.stages[stage.index()].blocks) {
+        for inst in &block.insts {
+            inst.op.for_each_use(program, &mut touch);
+            inst.op.for_each_def(program, &mut touch);
+            if let ir::Op::Emit { header } | ir::Op::SetValid { header } = &inst.op {
+                ir::flow::for_each_header_slot(program, *header, &mut touch);
+            }
+        }
+        block.term.operand().and_then(Operand::slot).into_iter().for_each(&mut touch);
+        fills_record |= matches!(block.term, Terminator::Finish(Fate::Replicate(_)));
+    }
+    if fills_record { vec![true; touched.len()] } else { touched }
+}
+
+impl<'a> Lowering<'a> {
+    /// Slots are in memory if there is no number of definitions that making values of them may take.
+    pub fn new(shared: Shared<'a>, entry: &'a EntryPoint, definitions_max: Option<usize>) -> Lowering<'a> {
+        let Shared { program, bindings, headers, calls, sites } = shared;
+        let mut function = Function::new(entry.kind.name(), &[Type::I64, Type::I64], None);
+        let (start, batch) = (function.entry(), function.params()[1]);
+        let mut ssa = Ssa::new(definitions_max);
+        let mut var = || ssa.declare(Type::I64);
+        let vars = Vars { data: var(), len: var(), cursor: var(), truncate: var(), emitted: var(), rounds: var() };
+        let frame = function.add_slot(0, 16);
+        let mut lowering = Lowering {
+            program,
+            bindings,
+            headers,
+            entry,
+            calls,
+            sites,
+            record: RecordLayout::new(program),
+            in_memory: definitions_max.is_none(),
+            ctx: function.params()[0],
+            now_us: batch,
+            packet: batch,
+            entry_len: batch,
+            function,
+            ssa,
+            vars,
+            places: vec![None; program.slots.len()],
+            block: start,
+            constants: HashMap::new(),
+            next_packet: start,
+            spot: (0, Stage::START, 0),
+            span: base::Span::default(),
+            frame,
+            buffers: [None; 5],
+            locks: Locks::default(),
+            deparser: Deparser::default(),
+        };
+        lowering.place_slots();
+        lowering
+    }
+
+    /// Makes variables of slots, or gives them room in the frame.
+    fn place_slots(&mut self) {
+        let mut bytes = 0;
+        for (i, _) in touched(self.program, self.entry).into_iter().enumerate().filter(|(_, touched)| *touched) {
+            let width = self.program.slots[i].width;
+            self.places[i] = Some(match Self::class(width) {
+                Some(ty) if !self.in_memory => Place::Var(self.ssa.declare(ty)),
+                _ => {
+                    let at = bytes;
+                    bytes += 8 * words_of(width).max(1);
+                    Place::Memory(at)
+                }
+            });
+        }
+        self.function.slots[self.frame.index()].bytes = bytes;
+    }
+
+    /// The whole function.
+    pub fn entry(&mut self) -> Result<(), Error> {
+        let (program, entry, bindings) = (self.program, self.entry, self.bindings);
+        self.locks = Locks::new(program, entry, bindings, || self.ssa.declare(Type::I64))?;
+        let batch = self.function.params()[1];
+        self.ssa.seal(self.block);
+        let count = self.load_le(Region::Descriptor, 4, batch, offset_of!(Batch, count) as u32);
+        self.now_us = self.load_le(Region::Descriptor, 8, batch, offset_of!(Batch, now_us) as u32);
+        let first = self.add_imm(batch, offset_of!(Batch, packets) as u64);
+        let bytes = self.bin_imm(mir::Binary::Mul, count, size_of::<PacketDesc>() as u128);
+        let end = self.add(first, bytes);
+        let [head, exit, next_packet] = [(); 3].map(|()| self.new_block());
+        self.next_packet = next_packet;
+        self.packet = self.function.add_param(head, Type::I64);
+        let none = self.compare(Condition::Eq, first, end);
+        self.end(mir::Terminator::Branch(none, Edge::cold(exit), Edge::new(head, vec![first])));
+
+        self.switch_to_open(head);
+        self.start_packet();
+        self.stages()?;
+
+        self.switch_to(next_packet);
+        let next = self.add_imm(self.packet, size_of::<PacketDesc>() as u64);
+        let over = self.compare(Condition::Eq, next, end);
+        self.end(mir::Terminator::Branch(over, Edge::new(exit, Vec::new()), Edge::new(head, vec![next])));
+        self.ssa.seal(head);
+        self.switch_to(exit);
+        self.end(mir::Terminator::Return(None));
+        self.ssa.finish(&mut self.function);
+        Ok(())
+    }
+
+    /// The function, if it keeps the limits.
+    pub fn finish(self) -> Result<Function, Error> {
+        let name = self.entry.kind.name();
+        let check = |what: &str, found: u64, max: u64| match found <= max {
+            true => Ok(()),
+            false => Err(Error::Limit { what: format!("{what} of entry `{name}`"), found, max }),
+        };
+        let bytes = self.function.slots.iter().map(|slot| u64::from(slot.bytes)).sum();
+        check("stack bytes", bytes, crate::STACK_BYTES_MAX.into())?;
+        check("instructions", self.function.instructions() as u64, crate::INSTRUCTIONS_MAX as u64)?;
+        Ok(self.function)
+    }
+
+    /// Sets everything as it is when a packet enters.
+    fn start_packet(&mut self) {
+        let data = self.load_desc(offset_of!(PacketDesc, data), 8);
+        let len = self.load_desc(offset_of!(PacketDesc, len), 4);
+        let zero = self.word(0);
+        let cursor = match self.entry.kind {
+            EntryKind::Ingress => zero,
+            _ => self.load_desc(offset_of!(PacketDesc, consumed), 4),
+        };
+        self.entry_len = len;
+        let Vars { data: data_var, len: len_var, cursor: cursor_var, truncate, emitted, rounds } = self.vars;
+        for (var, value) in
+            [(data_var, data), (len_var, len), (cursor_var, cursor), (truncate, zero), (emitted, zero), (rounds, zero)]
+        {
+            self.write_var(var, value);
+        }
+        self.hold_nothing();
+        let record = match self.entry.kind {
+            EntryKind::Ingress => None,
+            _ => Some(self.load_desc(offset_of!(PacketDesc, record), 8)),
+        };
+        for slot in (0..self.places.len()).map(SlotId::from_index) {
+            if self.places[slot.index()].is_none() {
+                continue;
+            }
+            let width = self.program.width(slot);
+            let val = match record {
+                Some(base) => {
+                    let offset = 8 * self.record.offset(slot) as u32;
+                    self.load_val(Region::Record, width, At { base, offset })
+                }
+                None => self.zero_val(width),
+            };
+            self.write_slot(slot, &val);
+        }
+        if self.entry.kind == EntryKind::Ingress {
+            self.set_intrinsics();
+        }
+    }
+
+    /// The intrinsics of a packet from a port.
+    fn set_intrinsics(&mut self) {
+        for &(which, slot) in &self.program.intrinsics {
+            let value = match which {
+                _ if self.places[slot.index()].is_none() => continue,
+                Intrinsic::IngressPort => self.load_desc(offset_of!(PacketDesc, ingress_port), 4),
+                Intrinsic::PacketLength => self.entry_len,
+                Intrinsic::IngressTimestamp => self.load_desc(offset_of!(PacketDesc, timestamp_us), 8),
+                Intrinsic::InstanceType => self.word(self.program.instance_types.normal),
+                _ => continue,
+            };
+            self.write_number(slot, value);
+        }
+    }
+
+    fn stages(&mut self) -> Result<(), Error> {
+        let entry = self.entry;
+        let mut first = self.new_block();
+        self.jump(first, Vec::new());
+        for (position, stage) in entry.stages.iter().enumerate() {
+            let stage = &self.program.stages[stage.index()];
+            self.switch_to(first);
+            match self.stage(position, stage)? {
+                Some(next) => first = next,
+                None => break,
+            }
+        }
+        Ok(())
+    }
+
+    /// A stage; the block that the next one begins with, if packets come to one.
+    fn stage(&mut self, position: usize, stage: &Stage) -> Result<Option<Block>, Error> {
+        match stage.kind {
+            StageKind::Parser => {
+                let zero = self.word(0);
+                self.write_var(self.vars.cursor, zero);
+            }
+            StageKind::Deparser => self.enter_deparser(stage),
+            StageKind::Control => {}
+        }
+        let cfg = Cfg::new(stage);
+        let heads = cfg.loop_heads();
+        let blocks: HashMap<BlockId, Block> = cfg.rpo.iter().map(|block| (*block, self.new_block())).collect();
+        self.jump(blocks[&Stage::START], Vec::new());
+        // Where packets come together that go on with the next stage.
+        let mut end = None;
+        for &id in &cfg.rpo {
+            let code = &stage.blocks[id.index()];
+            match heads[id.index()] {
+                true => self.switch_to_open(blocks[&id]),
+                false => self.switch_to(blocks[&id]),
+            }
+            self.spot = (position, id, 0);
+            if heads[id.index()] {
+                self.bound_loop();
+            }
+            self.release_at_start();
+            for (i, inst) in code.insts.iter().enumerate() {
+                (self.spot, self.span) = ((position, id, i), inst.span);
+                self.op(inst)?;
+            }
+            self.terminator(stage.kind, &code.term, &blocks, &mut end)?;
+        }
+        for &id in cfg.rpo.iter().filter(|id| heads[id.index()]) {
+            self.ssa.seal(blocks[&id]);
+        }
+        let Some(end) = end else { return Ok(None) };
+        self.switch_to(end);
+        self.leave_stage(stage.kind)?;
+        let next = self.new_block();
+        self.jump(next, Vec::new());
+        Ok(Some(next))
+    }
+
+    /// Gives up on a packet that goes round and round: no program may hold a worker for ever.
+    fn bound_loop(&mut self) {
+        let rounds = self.read_var(self.vars.rounds);
+        let rounds = self.add_imm(rounds, 1);
+        self.write_var(self.vars.rounds, rounds);
+        let over = self.compare_imm(Condition::Ugt, rounds, ir::LOOP_ROUNDS_MAX);
+        self.leave_if(over, |l| l.finish_packet(FateCode::Endless, 0));
+    }
+
+    fn terminator(
+        &mut self,
+        kind: StageKind,
+        term: &Terminator,
+        blocks: &HashMap<BlockId, Block>,
+        end: &mut Option<Block>,
+    ) -> Result<(), Error> {
+        match term {
+            Terminator::Jump(to) => self.jump(blocks[to], Vec::new()),
+            Terminator::Branch { cond, then, other } => {
+                let cond = self.read_word(cond);
+                let truth = self.truth(cond);
+                self.branch(truth, blocks[then], blocks[other]);
+            }
+            Terminator::Switch { on, cases, default } => {
+                let cases: Vec<_> = cases.iter().map(|(value, to)| (value, blocks[to])).collect();
+                self.switch(on, &cases, blocks[default]);
+            }
+            Terminator::Next => {
+                let end = match *end {
+                    Some(end) => end,
+                    None => *end.insert(self.new_block()),
+                };
+                self.jump(end, Vec::new());
+            }
+            Terminator::Finish(Fate::Drop(reason)) => self.finish_packet(FateCode::Drop, *reason),
+            Terminator::Finish(Fate::Send(port)) => {
+                let port = self.read_word(port);
+                self.leave_stage(kind)?;
+                self.store_desc(offset_of!(PacketDesc, egress_port), 4, port);
+                self.finish_packet(FateCode::Send, 0);
+            }
+            Terminator::Finish(Fate::Replicate(point)) => {
+                self.leave_stage(kind)?;
+                self.fill_record();
+                self.finish_packet(FateCode::Replicate, point_number(*point));
+            }
+        }
+        Ok(())
+    }
+
+    fn switch(&mut self, on: &Operand, cases: &[(&base::Bits, Block)], default: Block) {
+        let val = self.read(on);
+        if let Val::Word(word) = val {
+            let edge = |(value, to): &(&base::Bits, Block)| (const_words(value)[0], Edge::new(*to, Vec::new()));
+            let cases = cases.iter().map(edge).collect();
+            return self.end(mir::Terminator::Switch(word, cases, Edge::new(default, Vec::new())));
+        }
+        let words = self.words_of_val(&val);
+        for (value, to) in cases {
+            let value: Vec<Value> = const_words(value).into_iter().map(|word| self.word(word)).collect();
+            let difference = self.difference(&words, &value);
+            let same = self.compare_imm(Condition::Eq, difference, 0);
+            let other = self.new_block();
+            self.branch(same, *to, other);
+            self.switch_to(other);
+        }
+        self.jump(default, Vec::new());
+    }
+
+    /// Writes the fate and goes on with the next packet.
+    pub fn finish_packet(&mut self, fate: FateCode, arg: u32) {
+        self.release_at_end();
+        let cursor = self.read_var(self.vars.cursor);
+        let (fate, arg) = (self.word(u64::from(fate as u32)), self.word(arg.into()));
+        self.store_desc(offset_of!(PacketDesc, consumed), 4, cursor);
+        self.store_desc(offset_of!(PacketDesc, fate), 4, fate);
+        self.store_desc(offset_of!(PacketDesc, fate_arg), 4, arg);
+        self.jump(self.next_packet, Vec::new());
+    }
+
+    /// Puts all slots into the record.
+    fn fill_record(&mut self) {
+        let base = self.load_desc(offset_of!(PacketDesc, record), 8);
+        for slot in (0..self.places.len()).map(SlotId::from_index) {
+            let val = self.read_slot(slot);
+            let offset = 8 * self.record.offset(slot) as u32;
+            self.store_val(Region::Record, &val, At { base, offset });
+        }
+    }
+}

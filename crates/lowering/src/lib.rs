@@ -1,0 +1,177 @@
+//! Optimised IR to machine-level IR.
+//!
+//! [`lower`] makes one function of each entry point, `fn(ctx, batch)`, which takes all packets of a batch to their fates. The
+//! contract with the runtime is crate `abi`, the same as that of `jit`. What an operation means is in `ir::op`; what it
+//! becomes here is straightforward: a header is loaded where it is extracted, a table is looked up by `issue` and `take`,
+//! a deparser writes all that it emits, a record gets every slot. Everything better is a pass of `mir`.
+//!
+//! - `entry`: the packet loop, stages, terminators, fates, records; `ops`: the list of all operations.
+//! - `ssa` makes values of slots; `build` appends instructions; `value` is how slots of any width are values.
+//! - `arith`, `parse`, `deparse`, `tables`, `dynamic`, `externs`, `registers`, `hashes`, `messages`: operations by kind;
+//!   `header` and `strings`: fields and bit strings in memory.
+//! - `runtime`: the functions that the code calls, with their effects.
+//!
+//! The program must have passed `ir::verify`. Bounds of the packet are checked by the program's own `HasBits`.
+//!
+//! **Limits.** A function's stack slots are bounded by [`STACK_BYTES_MAX`], its instructions by [`INSTRUCTIONS_MAX`]. Slots
+//! become values as long as that takes at most [`DEFINITIONS_MAX`] definitions; an entry that needs more keeps all its
+//! slots in memory, so that the function's size is proportional to the entry's.
+//!
+//! Tests: `tests/`; `crates/difftest` and `crates/datapath` run the engines `mir` and `mir-interp` against all others.
+
+mod arith;
+mod build;
+mod deparse;
+mod dynamic;
+mod entry;
+mod externs;
+mod hashes;
+mod header;
+mod messages;
+mod ops;
+mod parse;
+mod registers;
+mod runtime;
+mod ssa;
+mod strings;
+mod tables;
+mod value;
+
+pub use runtime::Call;
+
+use abi::{Bindings, RuntimeCalls};
+use base::Span;
+use build::{Lowering, Shared};
+use ir::{EntryKind, Program};
+use mir::{FunctionId, Module};
+use runtime::Calls;
+
+/// Most bytes of a function's stack slots.
+pub const STACK_BYTES_MAX: u32 = 512 * 1024;
+/// Most instructions of a function.
+pub const INSTRUCTIONS_MAX: usize = 1 << 22;
+/// Definitions of slots, one for each block that has its own, up to which an entry's slots are values.
+pub const DEFINITIONS_MAX: usize = 1 << 20;
+/// The widest slot.
+pub const SLOT_WIDTH_MAX: u32 = 1 << 16;
+
+/// How to lower.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Options {
+    /// [`DEFINITIONS_MAX`], or another number; with 0 all slots are in memory.
+    pub definitions_max: usize,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { definitions_max: DEFINITIONS_MAX }
+    }
+}
+
+/// Why a program was not lowered.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Error {
+    /// The program needs something that there is no lowering for.
+    #[error("not supported by the compiler: {0}")]
+    Unsupported(String),
+    /// A stated bound is exceeded.
+    #[error("{what}: {found}, at most {max}")]
+    Limit {
+        /// Of what.
+        what: String,
+        /// How much there is.
+        found: u64,
+        /// How much there may be.
+        max: u64,
+    },
+    /// The bindings do not fit the program.
+    #[error("the pipeline's state does not fit the program: {0}")]
+    Binding(String),
+}
+
+/// What a log or assertion site is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum SiteKind {
+    /// `Op::Log`: the arguments' widths; each takes `ceil(width / 64)` words of the call.
+    Log {
+        /// Bits of each argument.
+        arg_widths: Vec<u32>,
+    },
+    /// `Op::Assert`.
+    Assert,
+}
+
+/// A log or assertion site; the runtime's calls give its index.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Site {
+    /// What it is.
+    pub kind: SiteKind,
+    /// The format string with `{}` per argument, or the assertion's text.
+    pub text: String,
+    /// Where it stands in the source.
+    pub span: Span,
+}
+
+/// A lowered program.
+#[derive(Clone, Debug)]
+pub struct Lowered {
+    /// One function for each entry point. Addresses of the bindings are constants in it.
+    pub module: Module,
+    /// What [`mir::RuntimeId`]s stand for, by id.
+    pub calls: Vec<Call>,
+    /// The functions of the entry points.
+    pub entries: Vec<(EntryKind, FunctionId)>,
+    /// Log and assertion sites.
+    pub sites: Vec<Site>,
+}
+
+/// Lowers all entry points of a verified program. The addresses in `bindings` and `runtime` become part of the module, and must
+/// be those of the state that it runs on.
+///
+/// # Errors
+///
+/// [`Error::Unsupported`] names the operation, [`Error::Limit`] the bound, and [`Error::Binding`] the object whose binding
+/// does not fit.
+pub fn lower(
+    program: &Program,
+    bindings: &Bindings,
+    runtime: &RuntimeCalls,
+    options: &Options,
+) -> Result<Lowered, Error> {
+    if let Some(slot) = program.slots.iter().find(|slot| slot.width > SLOT_WIDTH_MAX) {
+        let (what, found) = (format!("bits of `{}`", slot.name), slot.width.into());
+        return Err(Error::Limit { what, found, max: SLOT_WIDTH_MAX.into() });
+    }
+    let headers = header::layouts(program)?;
+    let mut calls = Calls::new(runtime);
+    let mut module = Module { tables: tables::declare(program, bindings), ..Module::default() };
+    if let Some(table) = module.tables.iter().find(|table| table.words > mir::KEY_WORDS_MAX) {
+        let (what, found) = (format!("words of a key of table `{}`", table.name), table.words.into());
+        return Err(Error::Limit { what, found, max: mir::KEY_WORDS_MAX.into() });
+    }
+    let (mut entries, mut sites) = (Vec::new(), Vec::new());
+    for entry in &program.entries {
+        let mut attempt = |definitions_max| {
+            let shared = Shared { program, bindings, headers: &headers, calls: &mut calls, sites: &mut sites };
+            let mut lowering = Lowering::new(shared, entry, definitions_max);
+            lowering.entry()?;
+            Ok(match lowering.ssa.is_over_budget() {
+                true => None,
+                false => Some(lowering.finish()?),
+            })
+        };
+        let mut function = None;
+        if options.definitions_max > 0 {
+            function = attempt(Some(options.definitions_max))?;
+        }
+        let function = match function {
+            Some(function) => Some(function),
+            None => attempt(None)?,
+        };
+        module.functions.push(function.expect("with slots in memory there is no such budget"));
+        entries.push((entry.kind, FunctionId(module.functions.len() as u32 - 1)));
+    }
+    let (runtime, calls) = calls.into_parts();
+    module.runtime = runtime;
+    Ok(Lowered { module, calls, entries, sites })
+}

@@ -1,0 +1,188 @@
+//! Registers, and the locks of their cells for programs that several workers run: `ir::atomicity` says which there are and
+//! when packets acquire them.
+//!
+//! A packet's locks are variables: the address of the lock that it holds, or 0. It releases them where no access of a locked
+//! register can follow any more, or with its fate. Acquiring is one compare-and-exchange; who does not get the lock waits
+//! in a call.
+
+use crate::Error;
+use crate::build::{At, Lowering};
+use crate::ssa::Var;
+use abi::{Bindings, ExternBinding, register_cell_bytes, register_stride_bytes};
+use ir::{Acquire, Acquisitions, BlockId, Cfg, EntryPoint, ExternId, Operand, Program, SlotId};
+use mir::{Access, Address, Binary, Condition, Op, Region, Type, Value};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The locks of an entry.
+#[derive(Default)]
+pub(crate) struct Locks {
+    acquisitions: Acquisitions,
+    /// By rank.
+    held: BTreeMap<u32, Var>,
+    /// Blocks of stages that follow those from which accesses can be reached, and from which none can.
+    last: BTreeSet<(usize, BlockId)>,
+}
+
+/// The rank of the locks of a register's cells, if they have locks.
+fn lock_rank(bindings: &Bindings, register: ExternId) -> Option<u32> {
+    match bindings.externs.get(register.index()) {
+        Some(&ExternBinding::Register { lock_rank, .. }) => lock_rank,
+        _ => None,
+    }
+}
+
+impl Locks {
+    /// Those of an entry; `declare` makes a variable.
+    pub fn new(
+        program: &Program,
+        entry: &EntryPoint,
+        bindings: &Bindings,
+        mut declare: impl FnMut() -> Var,
+    ) -> Result<Locks, Error> {
+        let rank = |register| lock_rank(bindings, register);
+        let ranks: Vec<u32> = (0..program.externs.len()).filter_map(|i| rank(ExternId::from_index(i))).collect();
+        if ranks.is_empty() {
+            return Ok(Locks::default());
+        }
+        let acquisitions = Acquisitions::new(program, entry, &rank).map_err(|register| {
+            let name = &program.externs[register.index()].name;
+            Error::Binding(format!("register `{name}` would be locked out of order"))
+        })?;
+        if acquisitions.is_empty() {
+            return Ok(Locks::default());
+        }
+        let held = ranks.into_iter().collect::<BTreeSet<u32>>().into_iter().map(|rank| (rank, declare())).collect();
+        let mut last = BTreeSet::new();
+        for (position, stage) in entry.stages.iter().enumerate() {
+            let stage = &program.stages[stage.index()];
+            let cfg = Cfg::new(stage);
+            for &block in cfg.rpo.iter().filter(|block| acquisitions.is_growing(position, **block)) {
+                let followers = cfg.succs[block.index()].iter().map(|to| (position, *to));
+                let next = matches!(stage.blocks[block.index()].term, ir::Terminator::Next);
+                last.extend(followers.chain(next.then_some((position + 1, ir::Stage::START))));
+            }
+        }
+        last.retain(|(position, block)| !acquisitions.is_growing(*position, *block));
+        Ok(Locks { acquisitions, held, last })
+    }
+}
+
+impl Lowering<'_> {
+    /// Packets begin: they hold nothing.
+    pub fn hold_nothing(&mut self) {
+        for var in self.locks.held.values().copied().collect::<Vec<Var>>() {
+            let none = self.word(0);
+            self.write_var(var, none);
+        }
+    }
+
+    /// Before an access of a register: waits for the lock of the cell at `cell`, unless the packet holds it.
+    fn acquire(&mut self, register: ExternId, cell: Value, width: u32) -> Result<(), Error> {
+        let (position, block, inst) = self.spot;
+        let Some(acquire) = self.locks.acquisitions.at(position, block, inst) else { return Ok(()) };
+        let rank = lock_rank(self.bindings, register);
+        let Some(&held) = rank.and_then(|rank| self.locks.held.get(&rank)) else { return Ok(()) };
+        match acquire {
+            Acquire::Held => {}
+            Acquire::Always => self.take_lock(held, cell, width),
+            Acquire::IfFree => {
+                let lock = self.read_var(held);
+                let is_free = self.compare_imm(Condition::Eq, lock, 0);
+                self.if_true(is_free, |l| {
+                    l.take_lock(held, cell, width);
+                    Ok(())
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    fn take_lock(&mut self, held: Var, cell: Value, width: u32) {
+        let at = self.add_imm(cell, register_cell_bytes(width).into());
+        let [attempt, wait, taken] = [(); 3].map(|()| self.new_block());
+        self.jump(attempt, Vec::new());
+        self.switch_to_open(attempt);
+        let (free, locked) = (self.constant(Type::I8, 0), self.constant(Type::I8, 1));
+        let exchange = Op::CompareExchange(Region::State.into(), Address { base: at, offset: 0 }, free, locked);
+        let before = self.value(Type::I8, exchange);
+        let is_held = self.compare_imm(Condition::Ne, before, 0);
+        self.end(mir::Terminator::Branch(is_held, mir::Edge::cold(wait), mir::Edge::new(taken, Vec::new())));
+        self.switch_to(wait);
+        let id = self.calls.wait_for_lock();
+        self.call(id, vec![self.ctx, at]);
+        self.jump(attempt, Vec::new());
+        self.ssa.seal(attempt);
+        self.switch_to(taken);
+        self.write_var(held, at);
+    }
+
+    /// At the start of a block: releases what the packet holds, if it comes from an access and to no more of them.
+    pub fn release_at_start(&mut self) {
+        if self.locks.last.contains(&(self.spot.0, self.spot.1)) {
+            self.release();
+        }
+    }
+
+    /// With the packet's fate: releases what it holds, unless that was done at the start of a block.
+    pub fn release_at_end(&mut self) {
+        if self.locks.acquisitions.is_growing(self.spot.0, self.spot.1) {
+            self.release();
+        }
+    }
+
+    fn release(&mut self) {
+        for var in self.locks.held.values().copied().collect::<Vec<Var>>() {
+            let held = self.read_var(var);
+            let (free, next) = (self.new_block(), self.new_block());
+            let truth = self.truth(held);
+            self.branch(truth, free, next);
+            self.switch_to(free);
+            let zero = self.constant(Type::I8, 0);
+            self.effect(Op::Release(Region::State.into(), Address { base: held, offset: 0 }, zero));
+            self.jump(next, Vec::new());
+            self.switch_to(next);
+            let none = self.word(0);
+            self.write_var(var, none);
+        }
+    }
+
+    /// The cell's address, whether there is one, and the register's width.
+    fn register_cell(&mut self, register: ExternId, index: &Operand) -> Result<(Value, Value, u32), Error> {
+        let ExternBinding::Register { cells, size, width, lock_rank, .. } = self.extern_binding(register)? else {
+            return Err(self.wrong_binding(register));
+        };
+        let index = self.read_saturated(index);
+        let inside = self.compare_imm(Condition::Ult, index, size);
+        let stride = register_stride_bytes(width, lock_rank.is_some());
+        let offset = self.bin_imm(Binary::Mul, index, stride.into());
+        let cells = self.word(cells as u64);
+        Ok((self.add(cells, offset), inside, width))
+    }
+
+    pub fn register_read(&mut self, register: ExternId, dst: SlotId, index: &Operand) -> Result<(), Error> {
+        let (cell, inside, width) = self.register_cell(register, index)?;
+        let zeros = vec![self.word(0); width.div_ceil(64) as usize];
+        let words = self.values_if(inside, zeros, |l| {
+            l.acquire(register, cell, width)?;
+            let bytes = register_cell_bytes(width);
+            let piece = bytes.min(8);
+            let word = |offset| l.load(Access::little(Region::State, piece as u8), At { base: cell, offset });
+            Ok((0..bytes).step_by(8).map(word).collect())
+        })?;
+        self.write_words(dst, words);
+        Ok(())
+    }
+
+    pub fn register_write(&mut self, register: ExternId, index: &Operand, src: &Operand) -> Result<(), Error> {
+        let (cell, inside, width) = self.register_cell(register, index)?;
+        let words = self.read_words(src);
+        self.if_true(inside, |l| {
+            l.acquire(register, cell, width)?;
+            let piece = register_cell_bytes(width).min(8) as u8;
+            for (i, word) in words.iter().enumerate() {
+                l.store_le(Region::State, piece, cell, 8 * i as u32, *word);
+            }
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,168 @@
+//! The functions that the code calls: those of `abi::RuntimeCalls` and those of tables' engines, with what each may do to
+//! memory.
+
+use abi::RuntimeCalls;
+use abi::table::{AddEntryFn, SelectFn, SetExpireFn};
+use mir::{Effects, Region, Regions, Runtime, RuntimeId, Type};
+use std::collections::HashMap;
+
+/// What a function of the runtime is, for those who call it otherwise than by its address.
+#[derive(Clone, Copy, Debug)]
+pub enum Call {
+    /// [`RuntimeCalls::meter`].
+    Meter,
+    /// [`RuntimeCalls::hash`].
+    Hash,
+    /// [`RuntimeCalls::random`].
+    Random,
+    /// [`RuntimeCalls::digest`].
+    Digest,
+    /// [`RuntimeCalls::log`].
+    Log,
+    /// [`RuntimeCalls::assert_failed`].
+    AssertFailed,
+    /// [`RuntimeCalls::wide_bin`].
+    WideBin,
+    /// [`RuntimeCalls::make_headroom`].
+    MakeHeadroom,
+    /// [`RuntimeCalls::wait_for_lock`].
+    WaitForLock,
+    /// Chooses a member of a group.
+    Select(SelectFn),
+    /// Adds or changes an entry.
+    AddEntry(AddEntryFn),
+    /// Gives an entry another expire time.
+    SetExpire(SetExpireFn),
+    /// What nobody has.
+    Unresolved,
+}
+
+/// The functions that were called so far.
+pub(crate) struct Calls {
+    table: RuntimeCalls,
+    runtime: Vec<Runtime>,
+    calls: Vec<Call>,
+    by_name: HashMap<String, RuntimeId>,
+}
+
+const WORD: Type = Type::I64;
+const HALF: Type = Type::I32;
+
+fn effects(reads: Regions, writes: Regions) -> Effects {
+    Effects { reads, writes, ends: false }
+}
+
+/// What the runtime keeps to itself, for functions that read it and change it.
+fn state(reads: Regions) -> Effects {
+    effects(reads | Region::State | Region::Context, Region::State.into())
+}
+
+impl Calls {
+    pub fn new(table: &RuntimeCalls) -> Calls {
+        Calls { table: *table, runtime: Vec::new(), calls: Vec::new(), by_name: HashMap::new() }
+    }
+
+    pub fn into_parts(self) -> (Vec<Runtime>, Vec<Call>) {
+        (self.runtime, self.calls)
+    }
+
+    /// The type of a function's result.
+    pub fn result(&self, id: RuntimeId) -> Option<Type> {
+        self.runtime[id.index()].result
+    }
+
+    fn get(
+        &mut self,
+        name: &str,
+        call: Call,
+        address: usize,
+        params: &[Type],
+        result: Option<Type>,
+        effects: Effects,
+    ) -> RuntimeId {
+        if let Some(id) = self.by_name.get(name) {
+            return *id;
+        }
+        let id = RuntimeId(self.runtime.len() as u32);
+        let (params, address) = (params.to_vec(), address as u64);
+        self.runtime.push(Runtime { name: name.to_string(), params, result, effects, address });
+        self.calls.push(call);
+        self.by_name.insert(name.to_string(), id);
+        id
+    }
+
+    pub fn meter(&mut self) -> RuntimeId {
+        let (params, address) = ([WORD, HALF, WORD, HALF, HALF], self.table.meter as usize);
+        self.get("meter", Call::Meter, address, &params, Some(HALF), state(Regions::NONE))
+    }
+
+    pub fn hash(&mut self) -> RuntimeId {
+        let (params, address) = ([WORD, HALF, WORD, HALF, WORD, HALF], self.table.hash as usize);
+        self.get("hash", Call::Hash, address, &params, Some(WORD), state(Region::Stack | Region::Frame))
+    }
+
+    pub fn random(&mut self) -> RuntimeId {
+        let address = self.table.random as usize;
+        self.get("random", Call::Random, address, &[WORD; 3], Some(WORD), state(Regions::NONE))
+    }
+
+    pub fn digest(&mut self) -> RuntimeId {
+        let (params, address) = ([WORD, WORD, HALF, WORD, HALF], self.table.digest as usize);
+        self.get("digest", Call::Digest, address, &params, None, state(Region::Stack.into()))
+    }
+
+    pub fn log(&mut self) -> RuntimeId {
+        let (params, address) = ([WORD, WORD, HALF, WORD, HALF], self.table.log as usize);
+        self.get("log", Call::Log, address, &params, None, state(Region::Stack.into()))
+    }
+
+    pub fn assert_failed(&mut self) -> RuntimeId {
+        let (params, address) = ([WORD, WORD, HALF], self.table.assert_failed as usize);
+        self.get("assert_failed", Call::AssertFailed, address, &params, None, state(Regions::NONE))
+    }
+
+    pub fn wide_bin(&mut self) -> RuntimeId {
+        let (params, address) = ([HALF, HALF, WORD, WORD, WORD], self.table.wide_bin as usize);
+        let stack = Regions::from(Region::Stack);
+        self.get("wide_bin", Call::WideBin, address, &params, None, effects(stack, stack))
+    }
+
+    pub fn make_headroom(&mut self) -> RuntimeId {
+        let (params, address) = ([WORD, WORD, HALF], self.table.make_headroom as usize);
+        let packet = Region::Frame | Region::Descriptor;
+        self.get("make_headroom", Call::MakeHeadroom, address, &params, Some(Type::I8), effects(packet, packet))
+    }
+
+    pub fn wait_for_lock(&mut self) -> RuntimeId {
+        let address = self.table.wait_for_lock as usize;
+        self.get("wait_for_lock", Call::WaitForLock, address, &[WORD; 2], None, state(Regions::NONE))
+    }
+
+    pub fn select(&mut self, table: &str, select: SelectFn) -> RuntimeId {
+        let effects = effects(Region::Table | Region::State | Region::Entry, Regions::NONE);
+        let name = format!("select {table}");
+        self.get(&name, Call::Select(select), select as usize, &[WORD; 2], Some(WORD), effects)
+    }
+
+    /// `verb` tells what the function does with entries that are there.
+    pub fn add_entry(&mut self, verb: &str, table: &str, add: AddEntryFn) -> RuntimeId {
+        let params = [WORD, WORD, WORD, HALF, HALF, WORD];
+        let table_state = Region::Table | Region::State;
+        // An entry that makes room for the new one has counts, which are cleared.
+        let effects = effects(table_state | Region::Stack | Region::Entry, table_state | Region::Counter);
+        let name = format!("{verb} {table}");
+        self.get(&name, Call::AddEntry(add), add as usize, &params, Some(HALF), effects)
+    }
+
+    pub fn set_expire(&mut self, table: &str, set: SetExpireFn) -> RuntimeId {
+        let (params, name) = ([WORD, WORD, HALF, WORD], format!("expire {table}"));
+        self.get(&name, Call::SetExpire(set), set as usize, &params, None, state(Region::Entry.into()))
+    }
+
+    /// What a program calls and nobody has: takes the context, the arguments' words and how many, and where the results'
+    /// words go and how many.
+    pub fn unresolved(&mut self, callee: &str) -> RuntimeId {
+        let (params, name) = ([WORD, WORD, HALF, WORD, HALF], format!("unresolved {callee}"));
+        self.get(&name, Call::Unresolved, 0, &params, None, Effects::ANY)
+    }
+}

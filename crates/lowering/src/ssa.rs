@@ -1,0 +1,142 @@
+//! Values of variables: SSA construction on the fly.
+//!
+//! Braun et al.: "Simple and efficient construction of static single assignment form", CC 2013. A block remembers the last
+//! value of each variable that it assigns. A read that finds none goes to the predecessors: through the only one at once,
+//! and where there are several, or where some are still to come (the block is not *sealed*), a block parameter stands for
+//! the value. Its arguments are looked up when all blocks are there, which may make parameters of other blocks. So there
+//! are parameters only where a variable is read behind a join. Those that are always one value are left to `mir`'s pass
+//! `parameters`.
+//!
+//! **Bound.** The number of definitions is limited ([`crate::Options::definitions_max`]); beyond it, reads give any value of the
+//! type, and the caller starts anew with slots in memory.
+
+use mir::{Block, Function, Type, Value};
+use std::collections::{HashMap, VecDeque};
+
+/// A variable.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Var(pub u32);
+
+/// Variables and their definitions.
+pub(crate) struct Ssa {
+    types: Vec<Type>,
+    /// The last value of a variable in a block.
+    definitions: HashMap<(Block, Var), Value>,
+    /// By block: where edges come from, each edge once.
+    predecessors: Vec<Vec<Block>>,
+    is_sealed: Vec<bool>,
+    /// Parameters whose arguments are to be looked up, in the order in which blocks got them.
+    waiting: VecDeque<(Block, usize, Var)>,
+    definitions_max: usize,
+    /// Any value, for reads beyond the budget.
+    over: Option<[Value; 2]>,
+}
+
+impl Ssa {
+    /// No variables yet; `definitions_max` bounds the definitions, if anything does.
+    pub fn new(definitions_max: Option<usize>) -> Ssa {
+        Ssa {
+            types: Vec::new(),
+            definitions: HashMap::new(),
+            predecessors: Vec::new(),
+            is_sealed: Vec::new(),
+            waiting: VecDeque::new(),
+            definitions_max: definitions_max.unwrap_or(usize::MAX),
+            over: None,
+        }
+    }
+
+    /// A new variable, which must be written before it is read on every path.
+    pub fn declare(&mut self, ty: Type) -> Var {
+        self.types.push(ty);
+        Var(self.types.len() as u32 - 1)
+    }
+
+    /// Whether there were more definitions than allowed; then the function is wrong.
+    pub fn is_over_budget(&self) -> bool {
+        self.over.is_some()
+    }
+
+    fn grow(&mut self, block: Block) {
+        if self.predecessors.len() <= block.index() {
+            self.predecessors.resize(block.index() + 1, Vec::new());
+            self.is_sealed.resize(block.index() + 1, false);
+        }
+    }
+
+    /// Notes an edge.
+    pub fn edge(&mut self, from: Block, to: Block) {
+        self.grow(from);
+        self.grow(to);
+        debug_assert!(!self.is_sealed[to.index()], "{to} has all its predecessors");
+        self.predecessors[to.index()].push(from);
+    }
+
+    /// All edges to the block are there.
+    pub fn seal(&mut self, block: Block) {
+        self.grow(block);
+        self.is_sealed[block.index()] = true;
+    }
+
+    /// Gives a variable a value from here on.
+    pub fn write(&mut self, block: Block, var: Var, value: Value) {
+        self.definitions.insert((block, var), value);
+    }
+
+    /// The value of a variable at the end, so far, of a block.
+    pub fn read(&mut self, function: &mut Function, block: Block, var: Var) -> Value {
+        if self.definitions.len() > self.definitions_max {
+            let ty = self.types[var.0 as usize];
+            let any = *self.over.get_or_insert_with(|| anything(function));
+            return any[usize::from(ty == Type::I128)];
+        }
+        let mut passed = Vec::new();
+        let mut at = block;
+        let value = loop {
+            if let Some(value) = self.definitions.get(&(at, var)) {
+                break *value;
+            }
+            self.grow(at);
+            passed.push(at);
+            match self.predecessors[at.index()][..] {
+                [only] if self.is_sealed[at.index()] => at = only,
+                _ => break self.parameter(function, at, var),
+            }
+        };
+        passed.into_iter().for_each(|block| _ = self.definitions.insert((block, var), value));
+        value
+    }
+
+    fn parameter(&mut self, function: &mut Function, block: Block, var: Var) -> Value {
+        let value = function.add_param(block, self.types[var.0 as usize]);
+        self.waiting.push_back((block, function.block(block).params.len() - 1, var));
+        value
+    }
+
+    /// Looks up the arguments of all parameters. All blocks have their terminators.
+    pub fn finish(&mut self, function: &mut Function) {
+        self.is_sealed.fill(true);
+        while let Some((block, at, var)) = self.waiting.pop_front() {
+            let mut from = self.predecessors[block.index()].clone();
+            from.dedup();
+            for from in from {
+                let value = self.read(function, from, var);
+                let edges = function.block_mut(from).terminator.edges_mut();
+                edges
+                    .filter(|edge| edge.block == block && edge.args.len() == at)
+                    .for_each(|edge| edge.args.push(value));
+            }
+        }
+    }
+}
+
+/// Values of both types in the entry block.
+fn anything(function: &mut Function) -> [Value; 2] {
+    let entry = function.entry();
+    [Type::I64, Type::I128].map(|ty| {
+        let value = function.add_value(ty);
+        let inst = mir::Instruction { op: mir::Op::Const(0), result: Some(value), place: None };
+        function.block_mut(entry).insts.insert(0, inst);
+        value
+    })
+}

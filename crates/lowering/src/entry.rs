@@ -304,18 +304,23 @@ impl<'a> Lowering<'a> {
                 self.jump(end, Vec::new());
             }
             Terminator::Finish(Fate::Drop(reason)) => self.finish_packet(FateCode::Drop, *reason),
-            Terminator::Finish(Fate::Send(port)) => {
-                let port = self.read_word(port);
-                self.leave_stage(kind)?;
-                self.store_desc(offset_of!(PacketDesc, egress_port), 4, port);
-                self.finish_packet(FateCode::Send, 0);
-            }
+            Terminator::Finish(Fate::Send(to)) => self.leave_for(FateCode::Send, to, kind)?,
+            Terminator::Finish(Fate::Multicast(group)) => self.leave_for(FateCode::Multicast, group, kind)?,
             Terminator::Finish(Fate::Replicate(point)) => {
                 self.leave_stage(kind)?;
                 self.fill_record();
                 self.finish_packet(FateCode::Replicate, point_number(*point));
             }
         }
+        Ok(())
+    }
+
+    /// The packet leaves for a port or group.
+    fn leave_for(&mut self, fate: FateCode, to: &Operand, kind: StageKind) -> Result<(), Error> {
+        let to = self.read_word(to);
+        self.leave_stage(kind)?;
+        self.store_desc(offset_of!(PacketDesc, egress_port), 4, to);
+        self.finish_packet(fate, 0);
         Ok(())
     }
 

@@ -113,7 +113,7 @@ enum Item {
     /// OpenFlow tables.
     OpenFlow(&'static openflow::OpenFlow),
     /// The same under attack.
-    Attack,
+    Attack(&'static unrest::Attack),
     /// Cycles by part.
     Parts,
     /// A program by each way through its code.
@@ -181,7 +181,7 @@ impl Item {
         all.extend(examples::ALL.iter().map(Item::Examples));
         all.extend(cached::ALL.iter().map(Item::Cached));
         all.extend(openflow::ALL.iter().map(Item::OpenFlow));
-        all.push(Item::Attack);
+        all.extend(unrest::ATTACKS.iter().map(Item::Attack));
         let revalidation = "200,000 OpenFlow megaflows after a change that they all depend on";
         all.push(Item::Updates("openflow-revalidation", revalidation, unrest::revalidation));
         all.push(Item::Parts);
@@ -212,7 +212,7 @@ impl Item {
             Item::Examples(row) => row.name,
             Item::Cached(row) => row.name,
             Item::OpenFlow(row) => row.name,
-            Item::Attack => "openflow-attack",
+            Item::Attack(attack) => attack.name,
             Item::Parts => "parts",
             Item::Updates(name, ..) => name,
             Item::Growth(growth) => growth.name,
@@ -230,7 +230,7 @@ impl Item {
             Item::Examples(row) => row.title(),
             Item::Cached(row) => row.title.to_string(),
             Item::OpenFlow(row) => row.title.to_string(),
-            Item::Attack => "OpenFlow access list, tuple space explosion by 1 % of the packets".to_string(),
+            Item::Attack(attack) => attack.title.to_string(),
             Item::Parts => "parts of l2l3acl, 1k entries, 64 flows".to_string(),
             Item::Passes(name) => format!("optimisations, each alone and left out: {}", passes_work(name).title),
             Item::Strategies(name) => format!("strategies: {}", work_of("strategies-", name).title),
@@ -280,7 +280,7 @@ impl Item {
             Item::Examples(row) => examples::run(row, settings)?,
             Item::Cached(row) => cached::run(row, settings)?,
             Item::OpenFlow(row) => openflow::run(row, settings)?,
-            Item::Attack => unrest::attack(&title, settings)?,
+            Item::Attack(attack) => unrest::attack(attack, settings)?,
             Item::Parts => parts::run(&title, &of(1000, 64), settings)?,
             Item::Strategies(name) => {
                 rows::strategies(&title, &(work_of("strategies-", name).workload)(args.quick), settings)?

@@ -170,6 +170,17 @@ impl Tables<'_> {
         Ok(matching)
     }
 
+    /// What a flow has in common with others under masks of sources, destinations and ports.
+    pub(crate) fn five_tuple(&self, about: Tuple, (src, dst, sport, dport): (u32, u32, u16, u16)) -> Result<Match> {
+        let names = if about.protocol == 6 { ["tcp_src", "tcp_dst"] } else { ["udp_src", "udp_dst"] };
+        let mut matching = self.exact(&[("eth_type", IPV4), ("ip_proto", about.protocol.into())])?;
+        self.add_term(&mut matching, "ipv4_src", about.src.into(), src.into())?;
+        self.add_term(&mut matching, "ipv4_dst", about.dst.into(), dst.into())?;
+        self.add_term(&mut matching, names[0], about.sport.into(), sport.into())?;
+        self.add_term(&mut matching, names[1], about.dport.into(), dport.into())?;
+        Ok(matching)
+    }
+
     fn set(&self, name: &str, value: u128) -> Result<Action> {
         let fields = self.0.fields();
         let field = fields.named(name).with_context(|| format!("there is no field `{name}`"))?;
@@ -470,13 +481,17 @@ pub(crate) fn tuples(flows: usize) -> Frames {
     let mut w = Writer::default();
     let mut frames = Frames::with_room(flows, 64);
     for flow in 0..flows as u64 {
-        let Tuple { src, dst, protocol, sport, dport } = tuple(flow);
-        w.clear().ethernet(0x0200_0000_0001, 0x0200_0000_0002).ipv4(src, dst, protocol, 64, 30);
-        w.be::<2>(sport.into()).be::<2>(dport.into());
-        w.pad(64);
+        write_tuple(&mut w, tuple(flow));
         frames.push(1, &w.0);
     }
     frames
+}
+
+/// A frame of a flow.
+pub(crate) fn write_tuple(w: &mut Writer, Tuple { src, dst, protocol, sport, dport }: Tuple) {
+    w.clear().ethernet(0x0200_0000_0001, 0x0200_0000_0002).ipv4(src, dst, protocol, 64, 30);
+    w.be::<2>(sport.into()).be::<2>(dport.into());
+    w.pad(64);
 }
 
 /// Tables and, of each, masks and rules for a mask.
@@ -505,15 +520,10 @@ fn ternary_flows(tables: &Tables<'_>) -> Result<()> {
         let send = |port: u32| if table == last { vec![output(port)] } else { Vec::new() };
         tables.add((table, 0), Match::any(), send(2), next)?;
         let mut random = Random::stream(9, table.into());
-        for (i, (src, dst, sport, dport)) in masks(table).into_iter().enumerate() {
+        for (i, mask) in masks(table).into_iter().enumerate() {
             for k in 0..TERNARY.2 {
                 let about = tuple(random.below(200_000));
-                let names = if about.protocol == 6 { ["tcp_src", "tcp_dst"] } else { ["udp_src", "udp_dst"] };
-                let mut matching = tables.exact(&[("eth_type", IPV4), ("ip_proto", about.protocol.into())])?;
-                tables.add_term(&mut matching, "ipv4_src", about.src.into(), src.into())?;
-                tables.add_term(&mut matching, "ipv4_dst", about.dst.into(), dst.into())?;
-                tables.add_term(&mut matching, names[0], about.sport.into(), sport.into())?;
-                tables.add_term(&mut matching, names[1], about.dport.into(), dport.into())?;
+                let matching = tables.five_tuple(about, mask)?;
                 let number = 1 + i * TERNARY.2 + k;
                 let mut actions = vec![tables.set(&format!("reg{}", table % 8), number as u128)?];
                 actions.extend(send(3 + number as u32 % 8));

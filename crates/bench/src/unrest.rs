@@ -2,20 +2,24 @@
 //!
 //! *Attack* is tuple space explosion (Csikor et al., "Tuple Space Explosion: A Denial-of-Service Attack Against a Software Packet
 //! Classifier", CoNEXT 2019; CVE-2019-25076): an access list admits by one field each of three, and one burst in a hundred has packets
-//! that differ from the admitted values at another bit of each, so that each wants a megaflow with a mask of its own.
+//! that differ from the admitted values at another bit of each, so that each wants a megaflow with a mask of its own. The other attack
+//! is random: a longer access list of many prefixes, and each hostile packet is of another flow.
 //!
-//! *Revalidation* is what a change costs that all megaflows depend on, while packets run and the worker revalidates between batches.
+//! *Revalidation* is what a change costs that all megaflows depend on, while packets run and the worker revalidates between batches: one
+//! that is about none of their packets, and one that all of them match, under the flows that decide.
 
 use crate::engine;
 use crate::frames::{Frames, Writer};
 use crate::measure::{Ratio, Series};
-use crate::openflow::{IPV4, Switch, Tables, compared, cycles, first, output, switch};
+use crate::openflow::{self, IPV4, Switch, Tables, compared, cycles, first, output, switch};
 use crate::report::{Figure, Figures};
 use crate::rows::{Bar, Row, Settings, with_lock};
 use crate::updates::rounds;
+use ::openflow::Match;
 use anyhow::{Context, Result, ensure};
+use bridge::processor::CacheStats;
 use datapath::{CacheUse, EngineKind};
-use openflow::Match;
+use random::Random;
 use std::time::{Duration, Instant};
 
 /// Flows of those who do no harm.
@@ -38,6 +42,58 @@ const REVALIDATION_MS: (f64, f64) = (500.0, 1.0);
 /// It has failed after so long.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// An attack.
+pub struct Attack {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// What it is, for people.
+    pub title: &'static str,
+    fill: fn(&Tables<'_>) -> Result<()>,
+    /// Packets of those who do no harm, by flow.
+    harmless: fn(&mut Writer, u32),
+    /// Hostile packets, by number.
+    hostile: fn(&mut Writer, u32),
+}
+
+/// All attacks.
+pub const ATTACKS: &[Attack] = &[
+    Attack {
+        name: "openflow-attack",
+        title: "OpenFlow access list, tuple space explosion by 1 % of the packets",
+        fill: access_list,
+        harmless: |w, flow| tcp(w, [0x0a00_0200 + flow, 20_000 + flow, 80]),
+        hostile: |w, number| {
+            let at = [number % 32, number / 32 % 16, number / 512];
+            tcp(w, std::array::from_fn(|i| ADMITTED[i] ^ 1 << at[i]));
+        },
+    },
+    Attack {
+        name: "openflow-attack-random",
+        title: "OpenFlow access list of 20 masks, 1 % of the packets of random flows",
+        fill: long_access_list,
+        harmless: |w, flow| five_tuple(w, flow.into()),
+        hostile: |w, number| five_tuple(w, u64::from(number) + (1 << 32)),
+    },
+];
+
+/// A table as those of the rows `openflow-15-ternary`; each rule sends.
+fn long_access_list(tables: &Tables<'_>) -> Result<()> {
+    tables.add((0, 0), Match::any(), vec![output(2)], None)?;
+    let mut random = Random::stream(11, 0);
+    for (i, mask) in openflow::masks(0).into_iter().enumerate() {
+        for k in 0..openflow::TERNARY.2 {
+            let about = openflow::tuple(random.below(200_000));
+            let priority = (1 + i * openflow::TERNARY.2 + k) as u16;
+            tables.add((0, priority), tables.five_tuple(about, mask)?, vec![output(3 + priority as u32 % 8)], None)?;
+        }
+    }
+    Ok(())
+}
+
+fn five_tuple(w: &mut Writer, flow: u64) {
+    openflow::write_tuple(w, openflow::tuple(flow));
+}
+
 fn access_list(tables: &Tables<'_>) -> Result<()> {
     let [src, sport, dport] = ADMITTED.map(u128::from);
     let tcp = [("eth_type", IPV4), ("ip_proto", 6)];
@@ -54,25 +110,21 @@ fn tcp(w: &mut Writer, [src, sport, dport]: [u32; 3]) {
 }
 
 /// Those who do no harm, in batches; with the attacker's, one batch in a hundred is hostile.
-fn traffic(is_attacked: bool, settings: &Settings) -> Frames {
+fn traffic(attack: &Attack, is_attacked: bool, settings: &Settings) -> Frames {
     let mut w = Writer::default();
-    let mut hostile = Vec::new();
-    for bits in 0..WIDTHS.iter().product::<u32>() {
-        let at = [bits % 32, bits / 32 % 16, bits / 512];
-        hostile.push(std::array::from_fn(|i| ADMITTED[i] ^ 1 << at[i]));
-    }
+    let hostile: Vec<u32> = (0..WIDTHS.iter().product::<u32>()).collect();
     let mut frames = Frames::default();
     let mut flow = 0;
     let count = if settings.quick { 4 * settings.batch } else { hostile.len() };
     for burst in hostile[..count].chunks(settings.batch) {
         for _ in 0..BURSTS * settings.batch {
             flow = (flow + 1) % FLOWS;
-            tcp(&mut w, [0x0a00_0200 + flow, 20_000 + flow, 80]);
+            (attack.harmless)(&mut w, flow);
             frames.push(PORTS[0], &w.0);
         }
-        for fields in burst {
+        for number in burst {
             if is_attacked {
-                tcp(&mut w, *fields);
+                (attack.hostile)(&mut w, *number);
             }
             frames.push(PORTS[usize::from(is_attacked)], &w.0);
         }
@@ -81,11 +133,12 @@ fn traffic(is_attacked: bool, settings: &Settings) -> Frames {
 }
 
 /// Throughput under attack beside throughput without.
-pub fn attack(title: &str, settings: &Settings) -> Result<Row> {
-    let frames = [false, true].map(|is_attacked| traffic(is_attacked, settings));
+pub fn attack(attack: &Attack, settings: &Settings) -> Result<Row> {
+    let title = attack.title;
+    let frames = [false, true].map(|is_attacked| traffic(attack, is_attacked, settings));
     let few = first(&frames[1], 400 * settings.batch);
-    let (clean, fates) = compared(title, CacheUse::Auto, &access_list, &[&few], settings)?;
-    let (attacked, _) = compared(title, CacheUse::Auto, &access_list, &[&few], settings)?;
+    let (clean, fates) = compared(title, CacheUse::Auto, &attack.fill, &[&few], settings)?;
+    let (attacked, _) = compared(title, CacheUse::Auto, &attack.fill, &[&few], settings)?;
     let mut subjects = [clean.subject, attacked.subject];
     [subjects[0].name, subjects[1].name] = ["clean", "attacked"];
     let series = engine::timed_each(&mut subjects, frames.each_ref(), settings)?;
@@ -116,15 +169,34 @@ fn pairs(tables: &Tables<'_>, count: [u32; 2]) -> Result<()> {
     Ok(())
 }
 
-/// A change that is about none of the packets, but that all megaflows depend on.
-fn change(switch: &Switch, number: u32) -> Result<()> {
+/// A change of a table that all megaflows depend on: about none of their packets, or about all of them, but of a lower priority than what
+/// they match. Which it is, is not known before they are translated again.
+fn change(switch: &Switch, number: u32, is_about_all: bool) -> Result<()> {
     let mut matching = Match::any();
     let fields = switch.bridge.fields();
     let id = fields.named("ipv4_dst").context("there is no field `ipv4_dst`")?;
     let eth_type = fields.named("eth_type").context("there is no field `eth_type`")?;
     matching.add(eth_type, IPV4, 0xffff);
+    if is_about_all {
+        return Tables(&switch.bridge).add_match((1, 0), matching);
+    }
     matching.add(id, (0xc000_0000 | number).into(), u32::MAX.into());
     Tables(&switch.bridge).add_match((1, 1), matching)
+}
+
+/// Processor time of this thread: without the time in which others ran.
+fn worked() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+fn worked_since(before: Duration) -> Duration {
+    worked().saturating_sub(before)
+}
+
+/// Megaflows that were looked at after a change.
+fn looked_at(stats: CacheStats) -> u64 {
+    stats.revalidations + stats.confirmations
 }
 
 /// Milliseconds until all megaflows are revalidated after one change, and the longest time that a batch took meanwhile.
@@ -144,6 +216,7 @@ pub fn revalidation(title: &str, settings: &Settings) -> Result<Figures> {
     }
     let mut switch = switch("OpenFlow", EngineKind::Machine, CacheUse::Always, &fill, settings)?;
     let batch = settings.batch;
+    let wanted = u64::from(count[0]) * u64::from(count[1]);
     let play = |switch: &mut Switch, frames: &Frames| {
         let (mut at, mut longest) = (0, Duration::ZERO);
         while at < frames.len() {
@@ -152,8 +225,22 @@ pub fn revalidation(title: &str, settings: &Settings) -> Result<Figures> {
         }
         longest
     };
-    let wanted = u64::from(count[0]) * u64::from(count[1]);
-    let (mut times, mut longest, mut calm) = (Vec::new(), Vec::new(), Vec::new());
+    let settle = |switch: &mut Switch, since: u64| -> Result<(Duration, [Duration; 2])> {
+        let (begin, mut longest) = (Instant::now(), [Duration::ZERO; 2]);
+        // An entry is looked at when it is its turn, or when it is hit.
+        while looked_at(switch.stats(&running, batch)) < since + wanted {
+            let mut at = 0;
+            while at < running.len() {
+                let worked = worked();
+                let (played, took) = switch.subject.play(&running, at, batch);
+                (at, longest) = (at + played, [longest[0].max(took), longest[1].max(worked_since(worked))]);
+            }
+            ensure!(begin.elapsed() < PATIENCE, "{title}: not done after {PATIENCE:?}");
+        }
+        Ok((begin.elapsed(), longest))
+    };
+    let mut calm = Vec::new();
+    let mut measured: [[Vec<f64>; 3]; 2] = Default::default();
     with_lock(settings, || -> Result<()> {
         for round in 0..rounds(settings) {
             play(&mut switch, &frames);
@@ -163,28 +250,27 @@ pub fn revalidation(title: &str, settings: &Settings) -> Result<Figures> {
             while begin.elapsed() < Duration::from_millis(if settings.quick { 1 } else { 300 }) {
                 without = without.max(play(&mut switch, &running));
             }
-            change(&switch, round as u32)?;
-            let (begin, mut with) = (Instant::now(), Duration::ZERO);
-            // An entry is looked at when it is its turn, or when it is hit.
-            while switch.stats(&running, batch).revalidations < before.revalidations + wanted {
-                with = with.max(play(&mut switch, &running));
-                ensure!(begin.elapsed() < PATIENCE, "{title}: not done after {PATIENCE:?}");
+            for (is_about_all, into) in [false, true].into_iter().zip(&mut measured) {
+                let since = looked_at(switch.stats(&running, batch));
+                change(&switch, round as u32, is_about_all)?;
+                let (time, [batch, worked]) = settle(&mut switch, since)?;
+                for (into, time) in into.iter_mut().zip([time, batch, worked]) {
+                    into.push(time.as_secs_f64() * 1e3);
+                }
             }
-            times.push(begin.elapsed().as_secs_f64() * 1e3);
-            longest.push(with.as_secs_f64() * 1e3);
             calm.push(without.as_secs_f64() * 1e3);
         }
         Ok(())
     })??;
     let figure = |name: &str, values, bar| Figure { name: name.to_string(), unit: " ms", values, bar, at_most: true };
     let bar = |bar: f64| (!settings.quick).then_some(bar);
-    Ok(Figures {
-        name: "openflow-revalidation".to_string(),
-        title: title.to_string(),
-        figures: vec![
-            figure("all megaflows revalidated", times, bar(REVALIDATION_MS.0)),
-            figure("longest batch meanwhile, work between batches included", longest, bar(REVALIDATION_MS.1)),
-            figure("longest batch before", calm, None),
-        ],
-    })
+    let mut figures = Vec::new();
+    for (what, [times, batches, worked]) in ["about no packet", "about all packets"].into_iter().zip(measured) {
+        figures.push(figure(&format!("a change {what}: all megaflows revalidated"), times, bar(REVALIDATION_MS.0)));
+        let name = "longest batch meanwhile, work between batches included";
+        figures.push(figure(&format!("{what}: {name}"), batches, bar(REVALIDATION_MS.1)));
+        figures.push(figure(&format!("{what}: processor time of the longest batch"), worked, bar(REVALIDATION_MS.1)));
+    }
+    figures.push(figure("longest batch before", calm, None));
+    Ok(Figures { name: "openflow-revalidation".to_string(), title: title.to_string(), figures })
 }

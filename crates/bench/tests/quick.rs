@@ -50,8 +50,11 @@ fn every_row_of_openflow_compares_and_runs() {
 
 #[test]
 fn tables_are_attacked_and_revalidated() {
-    let attacked = unrest::attack("attack", &settings()).unwrap_or_else(|e| panic!("{e:#}"));
-    assert!(attacked.fates[0] > 0 && attacked.fates[1] > 0, "hostile packets are dropped, no others: {attacked:?}");
+    for attack in unrest::ATTACKS {
+        let attacked = unrest::attack(attack, &settings()).unwrap_or_else(|e| panic!("{e:#}"));
+        let are_dropped = attack.name == "openflow-attack";
+        assert!(attacked.fates[0] > 0 && (attacked.fates[1] > 0) == are_dropped, "only hostile packets: {attacked:?}");
+    }
     let revalidated = unrest::revalidation("revalidation", &settings()).unwrap_or_else(|e| panic!("{e:#}"));
     assert!(revalidated.figures.iter().all(|figure| figure.values.iter().all(|ms| *ms > 0.0)), "{revalidated:?}");
 }

@@ -19,6 +19,7 @@ use crate::flow_mod::{Origin, Plan};
 use crate::host::Host;
 use crate::key::Layout;
 use crate::ports::config;
+use crate::recent::Recent;
 use crate::references::Index;
 use crate::tables::{Miss, Tables};
 use crate::view::{Overlay, View};
@@ -70,7 +71,7 @@ pub struct Bridge {
     state: Mutex<State>,
     endpoints: RwLock<BTreeMap<u64, Arc<Endpoint>>>,
     next_endpoint: AtomicU64,
-    generation: Arc<AtomicU64>,
+    recent: Arc<Recent>,
     /// Ports whose table misses send no packet-ins.
     quiet: ArcSwap<HashSet<u32>>,
     shortened: Mutex<Vec<Weak<Flow>>>,
@@ -108,7 +109,7 @@ impl Bridge {
     pub fn new(program: &ir::Program, host: Arc<dyn Host>, options: BridgeOptions) -> Result<Bridge, String> {
         let layout = Arc::new(Layout::new(program)?);
         let tables = Tables::new(&layout);
-        let generation = tables.shared_generation();
+        let recent = Arc::clone(tables.recent());
         let started_us = host.now_us();
         Ok(Bridge {
             host,
@@ -118,7 +119,7 @@ impl Bridge {
             state: Mutex::default(),
             endpoints: RwLock::default(),
             next_endpoint: AtomicU64::new(1),
-            generation,
+            recent,
             quiet: ArcSwap::default(),
             shortened: Mutex::default(),
             keeper: OnceLock::new(),
@@ -139,7 +140,12 @@ impl Bridge {
 
     /// Advances with every change of tables, groups, meters and ports ([`Tables::global_generation`], without a lock).
     pub fn generation(&self) -> u64 {
-        self.generation.load(Ordering::Acquire)
+        self.recent.generation()
+    }
+
+    /// The last changes.
+    pub(crate) fn recent(&self) -> &Arc<Recent> {
+        &self.recent
     }
 
     /// The switch around it.

@@ -7,6 +7,10 @@
 //! The *front* maps the hash of all bits that any mask has to a megaflow. It is a hint: the megaflow's own mask and key are compared.
 //! With few masks it would cost more than it saves and is left out.
 //!
+//! **Many masks.** Traffic can be made to need as many masks as there are (tuple space explosion; Csikor et al., CoNEXT 2019). A mask is
+//! worth a search if, of the packets that get there, more than one in [`Cache::set_gain`] hits. Masks are in the order of their hits, and
+//! a lookup ends at the first one that is not. Now and then it tries one of the others, in turn, whose hits count accordingly.
+//!
 //! **Bounds.** Entries are limited by number and by memory; the number adapts so that a sweep over all of them, which finds idle
 //! and outdated ones, takes about a second. A new entry that finds no room evicts the least useful one of a sample.
 //!
@@ -14,12 +18,14 @@
 //!
 //! Tests: `cache/tests.rs`.
 
+pub mod admission;
 #[cfg(test)]
 mod tests;
 pub mod worth;
 
 use crate::effects::{Effect, Effects};
 use crate::key::{Layout, mix};
+use crate::recent::{Seen, Subject, Words};
 use crate::translate::{Dependence, Translation};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -28,7 +34,7 @@ use std::sync::Arc;
 const ENTRIES: std::ops::RangeInclusive<usize> = 1024..=1 << 18;
 /// Bytes of entries at most.
 const BYTES_MAX: usize = 128 << 20;
-/// Masks at most: an entry of one more makes room by the least used mask's entries.
+/// Masks at most: an entry of one more makes room by the entries of the mask with the fewest packets.
 const MASKS_MAX: usize = 512;
 /// Masks that are tried without the front.
 const MASKS_WITHOUT_FRONT: usize = 2;
@@ -38,9 +44,22 @@ const FRONT: usize = 8192;
 const SAMPLE: usize = 8;
 /// Lookups between two sortings of the masks.
 const SORT_INTERVAL: u64 = 4096;
+/// Masks that are always searched.
+const SEARCHED_MIN: usize = 1;
+/// One search of so many tries a mask that is not worth it.
+const TRIED_INTERVAL: u64 = 4;
 
 /// No entry.
 const NONE: u32 = u32::MAX;
+
+/// The generations of everything that megaflows depend on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Generation {
+    /// Of tables, groups, meters and ports.
+    pub tables: u64,
+    /// Of addresses for `NORMAL`.
+    pub stations: u64,
+}
 
 /// Which bits of a record and of the frame's length are compared.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -66,7 +85,11 @@ pub struct Entry {
     /// Until when that is right.
     pub dependences: Box<[(Dependence, u64)]>,
     /// The generation of everything at which it was right for the last time.
-    pub generation: u64,
+    pub generation: Generation,
+    /// Words that say nothing about what lookups found.
+    pub written: Words,
+    /// Whether flows were found otherwise than by lookups of its packets.
+    pub finds_flows: bool,
     /// Not added to flows yet.
     pub packets: u64,
     /// Not added to flows yet.
@@ -95,7 +118,10 @@ struct Masked {
     /// First entries by hash.
     heads: HashMap<u64, u32, std::hash::BuildHasherDefault<crate::classifier::Keep>>,
     entries: usize,
+    /// Of searches.
     hits: u64,
+    /// Packets of its megaflows, also those that were found without a search.
+    packets: u64,
 }
 
 /// A lookup's answer.
@@ -128,9 +154,18 @@ pub struct Cache {
     by_mask: HashMap<Arc<Mask>, u32>,
     /// Masks, the most hit one first.
     order: Vec<u32>,
-    /// All bits of all masks.
+    /// How many of them are searched.
+    searched: usize,
+    /// The one of the others that was tried last.
+    tried: usize,
+    /// Searches, halved with each sorting.
+    searches: u64,
+    /// See [`Cache::set_gain`].
+    gain: u64,
+    /// All bits of all masks, maybe also of some that are gone.
     union: Vec<(u32, u64)>,
     union_length: u32,
+    is_union_wide: bool,
     /// Upper halves of hashes and entries.
     front: Vec<(u32, u32)>,
     limit: usize,
@@ -152,8 +187,13 @@ impl Cache {
             masks: Vec::new(),
             by_mask: HashMap::new(),
             order: Vec::new(),
+            searched: usize::MAX,
+            tried: 0,
+            searches: 0,
+            gain: u64::MAX,
             union: Vec::new(),
             union_length: 0,
+            is_union_wide: false,
             front: vec![(0, NONE); FRONT],
             // Sweeps that take too long lower it.
             limit: *ENTRIES.end(),
@@ -209,6 +249,28 @@ impl Cache {
         Some(entry)
     }
 
+    /// Whether changes since an entry was right were about no packet of it, as far as the last ones tell. It is right at `generation`
+    /// then, up to which these were followed.
+    pub(crate) fn confirm(&mut self, at: u32, seen: &Seen, generation: Generation) -> bool {
+        let Some(entry) = self.slots.get_mut(at as usize).and_then(Option::as_mut) else { return false };
+        let Some(masked) = &self.masks[entry.mask as usize] else { return false };
+        let uses_stations = || entry.dependences.iter().any(|(on, _)| *on == Dependence::Stations);
+        if entry.finds_flows || (entry.generation.stations != generation.stations && uses_stations()) {
+            return false;
+        }
+        let subject = Subject {
+            words: &masked.mask.words,
+            key: &entry.key,
+            written: entry.written,
+            dependences: &entry.dependences,
+        };
+        let is_right = !seen.concerns(entry.generation.tables, &subject);
+        if is_right {
+            entry.generation = generation;
+        }
+        is_right
+    }
+
     /// The mask of an entry.
     pub fn mask_of(&self, at: u32) -> Option<&Arc<Mask>> {
         Some(&self.masks[self.get(at)?.mask as usize].as_ref()?.mask)
@@ -223,9 +285,8 @@ impl Cache {
         if self.order.len() <= MASKS_WITHOUT_FRONT {
             return self.search(packet).map(|entry| Hit { entry, is_exact: false });
         }
-        let hash = hash(self.seed, &self.union, self.union_length, packet);
-        let pair = (hash as usize & (FRONT / 2 - 1)) * 2;
-        let tag = (hash >> 32) as u32;
+        let hash = self.hash(packet);
+        let (pair, tag) = front_place(hash);
         for slot in [pair, pair + 1] {
             let (other, at) = self.front[slot];
             if other == tag && at != NONE && self.is_for(at, packet) {
@@ -233,9 +294,27 @@ impl Cache {
             }
         }
         let entry = self.search(packet)?;
+        self.put_in_front(hash, entry);
+        Some(Hit { entry, is_exact: false })
+    }
+
+    fn put_in_front(&mut self, hash: u64, entry: u32) {
+        let (pair, tag) = front_place(hash);
         self.front[pair + 1] = self.front[pair];
         self.front[pair] = (tag, entry);
-        Some(Hit { entry, is_exact: false })
+    }
+
+    /// The hash of all bits of a packet that any mask has.
+    pub fn hash(&self, packet: Packet<'_>) -> u64 {
+        hash(self.seed, &self.union, self.union_length, packet)
+    }
+
+    /// What a hit saves, in searches of a mask. At first it is without bound: all masks are searched.
+    pub fn set_gain(&mut self, gain: u64) {
+        self.gain = gain;
+        if gain == u64::MAX {
+            self.searched = usize::MAX;
+        }
     }
 
     /// Whether an entry is this packet's.
@@ -246,23 +325,50 @@ impl Cache {
     }
 
     fn search(&mut self, packet: Packet<'_>) -> Option<u32> {
-        for mask in &self.order {
-            let Some(masked) = &mut self.masks[*mask as usize] else { continue };
-            let hash = hash(self.seed, &masked.mask.words, masked.mask.length, packet);
-            let mut at = masked.heads.get(&hash).copied().unwrap_or(NONE);
-            while let Some(entry) = self.slots.get(at as usize).and_then(Option::as_ref) {
-                if is_same(entry, &masked.mask, packet) {
-                    masked.hits += 1;
-                    return Some(at);
-                }
-                at = entry.next;
+        self.searches += 1;
+        let searched = self.searched.min(self.order.len());
+        for at in 0..searched {
+            if let Some(entry) = self.search_mask(at, packet, 1) {
+                return Some(entry);
             }
+        }
+        let others = self.order.len() - searched;
+        if others == 0 || !self.searches.is_multiple_of(TRIED_INTERVAL) {
+            return None;
+        }
+        self.tried = (self.tried + 1) % others;
+        self.search_mask(searched + self.tried, packet, others as u64 * TRIED_INTERVAL)
+    }
+
+    /// Searches one mask, by its place in the order. A hit counts for so many.
+    fn search_mask(&mut self, at: usize, packet: Packet<'_>, hits: u64) -> Option<u32> {
+        let masked = self.masks[self.order[at] as usize].as_mut()?;
+        let hash = hash(self.seed, &masked.mask.words, masked.mask.length, packet);
+        let mut at = masked.heads.get(&hash).copied().unwrap_or(NONE);
+        while let Some(entry) = self.slots.get(at as usize).and_then(Option::as_ref) {
+            if is_same(entry, &masked.mask, packet) {
+                masked.hits += hits;
+                return Some(at);
+            }
+            at = entry.next;
         }
         None
     }
 
+    /// The entry of a packet that [`Cache::lookup`] did not find, whatever its mask. The next lookup finds it.
+    pub fn search_others(&mut self, packet: Packet<'_>) -> Option<Hit> {
+        let entry =
+            (self.searched.min(self.order.len())..self.order.len()).find_map(|at| self.search_mask(at, packet, 1))?;
+        self.put_in_front(self.hash(packet), entry);
+        Some(Hit { entry, is_exact: false })
+    }
+
     /// Notes hits.
-    pub fn touch(entry: &mut Entry, packets: u64, bytes: u64, now_us: u64) {
+    pub fn touch(&mut self, at: u32, packets: u64, bytes: u64, now_us: u64) {
+        let Some(entry) = self.slots.get_mut(at as usize).and_then(Option::as_mut) else { return };
+        if let Some(masked) = &mut self.masks[entry.mask as usize] {
+            masked.packets += packets;
+        }
         entry.packets += packets;
         entry.bytes += bytes;
         entry.used_us = entry.used_us.max(now_us);
@@ -292,7 +398,7 @@ impl Cache {
         &mut self,
         packet: Packet<'_>,
         translation: Translation,
-        generation: u64,
+        generation: Generation,
         now_us: u64,
         gone: &mut dyn FnMut(Entry),
     ) -> u32 {
@@ -319,6 +425,8 @@ impl Cache {
             effects: translation.effects,
             dependences: translation.dependences.into(),
             generation,
+            written: translation.written,
+            finds_flows: translation.finds_flows,
             packets: 0,
             bytes: 0,
             settled: (0, 0),
@@ -341,6 +449,9 @@ impl Cache {
         };
         masked.heads.insert(hash, slot);
         self.slots[slot as usize] = Some(entry);
+        if self.searched < self.order.len() {
+            self.put_in_front(self.hash(packet), slot);
+        }
         slot
     }
 
@@ -442,12 +553,10 @@ impl Cache {
             return *at;
         }
         if self.order.len() >= MASKS_MAX {
-            self.sort();
-            if let Some(least) = self.order.last().copied() {
-                for at in 0..self.slots.len() as u32 {
-                    if self.get(at).is_some_and(|entry| entry.mask == least)
-                        && let Some(entry) = self.remove(at)
-                    {
+            let packets = |at: &u32| self.masks[*at as usize].as_ref().map_or(0, |masked| masked.packets);
+            if let Some(least) = self.order.iter().copied().min_by_key(packets) {
+                for at in self.entries_of(least) {
+                    if let Some(entry) = self.remove(at) {
                         self.evictions += 1;
                         gone(entry);
                     }
@@ -455,7 +564,7 @@ impl Cache {
             }
         }
         let mask = Arc::new(mask);
-        let masked = Masked { mask: Arc::clone(&mask), heads: HashMap::default(), entries: 0, hits: 0 };
+        let masked = Masked { mask: Arc::clone(&mask), heads: HashMap::default(), entries: 0, hits: 0, packets: 0 };
         let at = match self.masks.iter().position(Option::is_none) {
             Some(at) => {
                 self.masks[at] = Some(masked);
@@ -466,41 +575,95 @@ impl Cache {
                 self.masks.len() as u32 - 1
             }
         };
+        self.take_in(&mask);
         self.by_mask.insert(mask, at);
         self.order.push(at);
-        self.unite();
         at
+    }
+
+    /// All entries with a mask.
+    fn entries_of(&self, mask: u32) -> Vec<u32> {
+        let mut entries = Vec::new();
+        for head in self.masks[mask as usize].iter().flat_map(|masked| masked.heads.values()) {
+            let mut at = *head;
+            while let Some(entry) = self.get(at) {
+                entries.push(at);
+                at = entry.next;
+            }
+        }
+        entries
     }
 
     fn drop_mask(&mut self, at: u32) {
         if let Some(masked) = self.masks[at as usize].take() {
             self.by_mask.remove(&masked.mask);
         }
-        self.order.retain(|other| *other != at);
-        self.unite();
+        if let Some(place) = self.order.iter().position(|other| *other == at) {
+            self.order.remove(place);
+            if self.searched != usize::MAX && place < self.searched {
+                self.searched -= 1;
+            }
+        }
+        self.is_union_wide = true;
     }
 
-    /// All bits of all masks anew; the front's hashes are others then.
-    fn unite(&mut self) {
-        let mut union: std::collections::BTreeMap<u32, u64> = std::collections::BTreeMap::new();
-        let mut length = 0;
-        for masked in self.masks.iter().flatten() {
-            masked.mask.words.iter().for_each(|(word, mask)| *union.entry(*word).or_insert(0) |= mask);
-            length |= masked.mask.length;
+    /// Takes a mask's bits into those of all; the front's hashes are others if there are more then.
+    fn take_in(&mut self, mask: &Mask) {
+        let mut is_new = mask.length & !self.union_length != 0;
+        self.union_length |= mask.length;
+        for (word, bits) in &mask.words {
+            match self.union.binary_search_by_key(word, |(word, _)| *word) {
+                Ok(at) => {
+                    is_new |= bits & !self.union[at].1 != 0;
+                    self.union[at].1 |= bits;
+                }
+                Err(at) => {
+                    self.union.insert(at, (*word, *bits));
+                    is_new = true;
+                }
+            }
         }
-        let union: Vec<(u32, u64)> = union.into_iter().collect();
-        if union != self.union || length != self.union_length {
-            (self.union, self.union_length) = (union, length);
+        if is_new {
             self.front.fill((0, NONE));
         }
+    }
+
+    /// The bits of all masks anew, without those that are gone.
+    fn unite(&mut self) {
+        let before = (std::mem::take(&mut self.union), std::mem::take(&mut self.union_length));
+        let masks: Vec<Arc<Mask>> = self.masks.iter().flatten().map(|masked| Arc::clone(&masked.mask)).collect();
+        let front = std::mem::take(&mut self.front);
+        masks.iter().for_each(|mask| self.take_in(mask));
+        self.front = front;
+        if before != (self.union.clone(), self.union_length) {
+            self.front.fill((0, NONE));
+        }
+        self.is_union_wide = false;
     }
 
     fn sort(&mut self) {
         let masks = &self.masks;
         let hits = |at: &u32| masks[*at as usize].as_ref().map_or(0, |masked| masked.hits);
         self.order.sort_by_key(|at| std::cmp::Reverse(hits(at)));
-        self.masks.iter_mut().flatten().for_each(|masked| masked.hits /= 2);
+        if self.gain != u64::MAX {
+            let is_worth = |at: &u32| hits(at).saturating_mul(self.gain) > self.searches;
+            let worth = self.order.iter().take_while(|at| is_worth(at)).count();
+            self.searched = worth.max(SEARCHED_MIN.min(self.order.len()));
+        }
+        self.searches /= 2;
+        self.masks.iter_mut().flatten().for_each(|masked| {
+            masked.hits /= 2;
+            masked.packets /= 2;
+        });
+        if self.is_union_wide {
+            self.unite();
+        }
     }
+}
+
+/// A hash's pair of slots of the front, and what is kept of it there.
+fn front_place(hash: u64) -> (usize, u32) {
+    ((hash as usize & (FRONT / 2 - 1)) * 2, (hash >> 32) as u32)
 }
 
 fn hash(seed: u64, words: &[(u32, u64)], length: u32, packet: Packet<'_>) -> u64 {

@@ -26,9 +26,8 @@ mod tests;
 mod trie;
 
 use crate::flow::Flow;
-use crate::key::{Consulted, Layout, WordTerm};
+use crate::key::{CONJ_ID, Consulted, Layout, WordTerm};
 use growing::Growing;
-use openflow::field::{OxmNumber, class};
 use openflow::{Action, FieldId, Match};
 use std::collections::hash_map::RandomState;
 use std::collections::{BTreeMap, HashMap};
@@ -36,6 +35,17 @@ use std::sync::Arc;
 pub(crate) use subtable::Keep;
 use subtable::{Rule, Subtable};
 use trie::Tries;
+
+/// What [`Classifier::find_plain`] finds.
+#[derive(Clone, Copy, Debug)]
+pub enum Found<'a> {
+    /// No flow.
+    None,
+    /// The flow.
+    Flow(&'a Arc<Flow>),
+    /// A conjunction may decide: [`Classifier::lookup`] says.
+    Conjunction,
+}
 
 /// Flows of a table.
 #[derive(Debug)]
@@ -54,9 +64,6 @@ pub struct Classifier {
     len: usize,
     conj_id: Option<FieldId>,
 }
-
-/// The number of `conj_id`.
-const CONJ_ID: OxmNumber = OxmNumber { class: class::NXM_1, field: 37, experimenter: 0 };
 
 impl Classifier {
     /// No flows.
@@ -239,6 +246,28 @@ impl Classifier {
             }
         }
         best
+    }
+
+    /// The flow that a record matches, as [`Classifier::lookup`] finds it, without a word about what decided: no stages, and no tries, a
+    /// walk through one of which takes as long as ruling out tens of subtables.
+    pub fn find_plain(&self, record: &[u64]) -> Found<'_> {
+        let mut best: Option<&Arc<Flow>> = None;
+        for (priority, at) in &self.order {
+            if best.is_some_and(|best| best.priority >= *priority) {
+                break;
+            }
+            let Some(subtable) = &self.subtables[*at] else { continue };
+            // The first one is of the highest priority.
+            let Some(rule) = subtable.find_plain(record).first() else { continue };
+            if best.is_some_and(|best| best.priority >= rule.flow.priority) {
+                continue;
+            }
+            if rule.is_conjunction {
+                return Found::Conjunction;
+            }
+            best = Some(&rule.flow);
+        }
+        best.map_or(Found::None, Found::Flow)
     }
 
     fn subtable_of(&self, terms: &[WordTerm]) -> Option<usize> {

@@ -26,7 +26,10 @@ impl Usage {
     pub fn add(&self, packets: u64, bytes: u64, now_us: u64) {
         self.packets.fetch_add(packets, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.used_us.fetch_max(now_us, Ordering::Relaxed);
+        // Mostly it is so already.
+        if self.used_us.load(Ordering::Relaxed) < now_us {
+            self.used_us.fetch_max(now_us, Ordering::Relaxed);
+        }
     }
 
     /// Packets and bytes.

@@ -10,10 +10,10 @@
 //! right as long as that megaflow is; its packets are counted there. Only megaflows are taken whose packets leave by one port or none,
 //! changed by writes and header actions; all others are left to [`crate::effects`].
 //!
-//! **Worth.** A trace takes as long as thousands of lookups, so traces get [`TRACE_SHARE`] of the time at most, and a megaflow is traced
-//! when it is hit for the second time. A front that hardly knows a packet is not asked for a while, as `cache::worth` does it.
+//! **Worth.** A trace takes as long as thousands of lookups, so a megaflow is traced when it is hit for the second time, and traces take
+//! no more time than their share (`cache::admission`; of all time, if the cache is used whatever it costs). A front that hardly knows a packet is not asked for a while, as `cache::worth` does it.
 
-use crate::cache::Entry;
+use crate::cache::{Entry, Generation};
 use crate::effects::Effect;
 use crate::key::{Layout, Part};
 use abi::flows::{Received, Verdict};
@@ -44,7 +44,7 @@ pub(crate) struct Known {
     pub entry: u32,
     pub serial: u64,
     /// The generation of everything at which it was right for the last time.
-    pub generation: u64,
+    pub generation: Generation,
     /// Not added to the megaflow yet.
     pub packets: u64,
     pub bytes: u64,
@@ -109,6 +109,11 @@ impl Front {
         })
     }
 
+    /// Whether a lookup leaves out masks that do not pay.
+    pub(crate) fn set_thrifty(&mut self, is_thrifty: bool) {
+        self.cache.set_thrifty(is_thrifty);
+    }
+
     /// Whether it is worth asking.
     pub(crate) fn is_worth(&mut self, now_us: u64) -> bool {
         if now_us < self.off_until_us {
@@ -139,7 +144,7 @@ impl Front {
         frames: &mut [Received<'_>],
         port: u32,
         now_us: u64,
-        generation: u64,
+        generation: Generation,
         check: &mut dyn FnMut(&mut Known) -> State,
     ) {
         let mut hits = [NONE; BATCH_MAX];
@@ -196,35 +201,36 @@ impl Front {
         self.dirty.clear();
     }
 
-    /// Whether there is time for a trace.
-    fn has_time(&mut self, now_us: u64) -> bool {
+    /// Whether there is time for a trace, if nobody else counts it.
+    pub(crate) fn has_time(&mut self, now_us: u64) -> bool {
         let passed = Duration::from_micros(now_us.saturating_sub(self.counted_us) / TRACE_SHARE);
         self.counted_us = now_us;
         self.time = (self.time + passed).min(TRACE_TIME_MAX);
         !self.time.is_zero()
     }
 
-    /// Makes a frame of a megaflow known. `mask` is the megaflow's. What makes room goes to `gone`.
+    /// Makes a frame of a megaflow known; how long that took. `mask` is the megaflow's. What makes room goes to `gone`.
     pub(crate) fn learn(
         &mut self,
         (frame, port): (&[u8], u32),
         mask: &crate::cache::Mask,
         (at, entry): (u32, &mut Entry),
-        generation: u64,
+        generation: Generation,
         now_us: u64,
         gone: &mut dyn FnMut(Known),
-    ) {
-        if entry.is_untraceable || !self.has_time(now_us) {
-            return;
-        }
+    ) -> Duration {
         let begin = Instant::now();
+        // Its mask may be one that lookups leave out.
+        let buffer = Frame { buffer: frame, offset: 0, len: frame.len(), port };
+        if !entry.frames.is_empty() && self.cache.find(buffer) != NONE {
+            return self.took(begin.elapsed());
+        }
         self.traces += 1;
         let made = self.trace(frame, port, mask, &entry.effects.list);
-        self.time = self.time.saturating_sub(begin.elapsed());
         let Ok((pattern, rewrite, verdict)) = made else {
             self.failures += 1;
             entry.is_untraceable = true;
-            return;
+            return self.took(begin.elapsed());
         };
         let known =
             Known { entry: at, serial: entry.serial, generation, packets: 0, bytes: 0, used_us: now_us, verdict };
@@ -235,6 +241,12 @@ impl Front {
             }
             entry.frames.push(handle);
         }
+        self.took(begin.elapsed())
+    }
+
+    fn took(&mut self, time: Duration) -> Duration {
+        self.time = self.time.saturating_sub(time);
+        time
     }
 
     /// Forgets the frames of a megaflow that ends or becomes another; what was counted has been given out.

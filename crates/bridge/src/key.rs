@@ -7,13 +7,17 @@
 //! how much they vary: metadata, L2, L3, L4. The order follows from prerequisites: a field that needs nothing is L2, one that needs
 //! such a field is L3, and so on. Metadata fields are marked by the program.
 
+use crate::recent::Words;
 use ir::layout::{RecordLayout, words_of};
 use ir::{EntryKind, Fate, Intrinsic, Operand, Program, Terminator};
 use openflow::action::Subfield;
-use openflow::field::{Field, OxmNumber, Prerequisite};
+use openflow::field::{Field, OxmNumber, Prerequisite, class};
 use openflow::{FieldId, Fields, Match};
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
+
+/// The number of `conj_id`.
+pub const CONJ_ID: OxmNumber = OxmNumber { class: class::NXM_1, field: 37, experimenter: 0 };
 
 /// Stages of a lookup: metadata, L2, L3, L4.
 pub const STAGES: usize = 4;
@@ -167,6 +171,7 @@ pub struct Layout {
     /// By word: the first stage of a field in it.
     word_stages: Vec<u8>,
     in_port: Place,
+    made_up: Words,
     /// By word: whether it says something about the packet as it leaves.
     is_visible: Vec<bool>,
     /// Metadata fields that share no bits with earlier ones.
@@ -249,6 +254,10 @@ impl Layout {
             }
             (None, None) => return Err("the program has no `in_port` field (OXM number 0)".to_string()),
         };
+        let mut made_up = Words::default();
+        if let Some(field) = fields.numbered(CONJ_ID) {
+            places[usize::from(field.0)].parts.iter().for_each(|part| made_up.add(part.word));
+        }
         let flag = |slot: Option<ir::SlotId>| {
             slot.map(|slot| Part { word: record.offset(slot) as u32, shift: 0, width: 1, at: 0 })
         };
@@ -260,6 +269,7 @@ impl Layout {
             stages,
             word_stages,
             in_port,
+            made_up,
             is_visible,
             reported,
             reparse: flag(openflow.reparse),
@@ -298,6 +308,11 @@ impl Layout {
     /// Where the input port is.
     pub fn in_port(&self) -> &Place {
         &self.in_port
+    }
+
+    /// Words that lookups compare with other values than the record's: those of `conj_id`.
+    pub fn made_up(&self) -> Words {
+        self.made_up
     }
 
     /// The bit that says that the frame must be parsed anew.
@@ -363,16 +378,27 @@ impl Layout {
     /// Whether a field is there: all of its prerequisites hold, and theirs.
     pub fn is_present(&self, record: &[u64], field: FieldId, consulted: &mut Consulted) -> bool {
         // Prerequisites may be cyclic in a wrong program.
-        self.is_present_within(record, field, consulted, self.places.len())
+        self.is_there_within(record, field, &mut |word, mask| consulted.add(word, mask), self.places.len())
     }
 
-    fn is_present_within(&self, record: &[u64], field: FieldId, consulted: &mut Consulted, depth: usize) -> bool {
+    /// The same, if nobody asks what decided.
+    pub fn is_there(&self, record: &[u64], field: FieldId) -> bool {
+        self.is_there_within(record, field, &mut |_, _| {}, self.places.len())
+    }
+
+    fn is_there_within(
+        &self,
+        record: &[u64],
+        field: FieldId,
+        consult: &mut impl FnMut(u32, u64),
+        depth: usize,
+    ) -> bool {
         self.fields.get(field).prerequisites.iter().all(|needs| {
             let place = self.place(needs.field);
-            place.spread(0, needs.mask, |word, mask, _| consulted.add(word, mask));
+            place.spread(0, needs.mask, |word, mask, _| consult(word, mask));
             needs.values.contains(&(place.read(record) & needs.mask))
                 && depth > 0
-                && self.is_present_within(record, needs.field, consulted, depth - 1)
+                && self.is_there_within(record, needs.field, consult, depth - 1)
         })
     }
 

@@ -5,9 +5,13 @@
 //!            │
 //! process ─▶ cache ─┬─ hit, still right ─────────────────────────────────▶ effects
 //!                   ├─ hit, something changed ─┬─ not what it depends on ──▶ effects
-//!                   │                          └─ translate anew ──────────▶ effects
-//!                   └─ miss ─▶ translate ─▶ insert ───────────────────────▶ effects
+//!                   │                          └─ as a miss
+//!                   └─ miss ─┬─ admitted ─▶ translate ─▶ insert ───────────▶ effects
+//!                            └─ not admitted ─▶ plain translation ─▶ sent
 //! ```
+//!
+//! Which misses are admitted, and how much time is spent on that, is `crate::cache::admission`'s; all are if the cache is to be used
+//! whatever it costs. The rest takes the plain translation (`crate::plain`), or `translate` if that gives up.
 //!
 //! A megaflow is compared with the one generation of everything first, then with those of what it depends on. So no packet sees an
 //! outdated megaflow, however many there are, and a change of a table costs packets of other tables a comparison. [`Processor::idle`]
@@ -24,8 +28,9 @@ mod tests;
 pub use show::{Megaflow, Wanted};
 
 use crate::bridge::Bridge;
+use crate::cache::admission::Admission;
 use crate::cache::worth::Worth;
-use crate::cache::{Cache, Entry, Packet};
+use crate::cache::{Cache, Entry, Generation, Packet};
 use crate::controllers::PacketInEvent;
 use crate::effects::{Effects, Runner, add_counts};
 use crate::flow::Flow;
@@ -33,6 +38,8 @@ use crate::front::{Front, Known, State};
 use crate::key::Layout;
 use crate::normal::Stations;
 use crate::pending::{Begin, Pending};
+use crate::plain::Plain;
+use crate::recent::{Recent, Seen};
 use crate::tables::Tables;
 use crate::translate::{Control, Shared, Subject, Translation, translate};
 use crate::vm::Vm;
@@ -52,6 +59,16 @@ const IDLE_US: u64 = 10_000_000;
 const RENEW_US: u64 = 1_000_000;
 /// Entries that one call of `idle` looks at.
 const SWEEP: usize = 64;
+/// What a search of a mask takes, ns: 40 cycles.
+const MASK_NS: f64 = 16.0;
+/// What a miss takes, ns, before one was timed, and at most: a worker that was interrupted says nothing.
+const PLAIN_NS: f64 = 1000.0;
+/// See [`PLAIN_NS`].
+const PLAIN_NS_MAX: f64 = 100_000.0;
+/// One miss of so many is timed.
+const TIMED_INTERVAL: u32 = 64;
+/// A new time's share of the average is one of so many parts.
+const PLAIN_SHARE: f64 = 16.0;
 /// Time that one call of `idle` may take for translations.
 const IDLE_TIME: Duration = Duration::from_micros(50);
 
@@ -64,8 +81,8 @@ impl Control for Bridge {
         Bridge::tables(self)
     }
 
-    fn generation(&self) -> u64 {
-        Bridge::generation(self)
+    fn recent(&self) -> &Arc<Recent> {
+        Bridge::recent(self)
     }
 
     fn learn(&self, request: &FlowMod) -> Result<(), Error> {
@@ -114,6 +131,8 @@ pub struct CacheStats {
     pub evictions: u64,
     /// Megaflows that were translated again.
     pub revalidations: u64,
+    /// Megaflows that were looked at after changes, which were not about them.
+    pub confirmations: u64,
     /// Packet-ins whose frames were lost on their way.
     pub captures_lost: u64,
     /// Kinds of frames that are known.
@@ -149,6 +168,7 @@ published!(
     limit,
     evictions,
     revalidations,
+    confirmations,
     captures_lost,
     frames,
     traces,
@@ -292,6 +312,12 @@ impl Pipeline {
             cache: Cache::new(&layout),
             front: Front::new(&self.program, &layout),
             worth: Worth::default(),
+            recent: Arc::clone(self.shared.control.recent()),
+            seen: Seen::new(self.shared.control.recent().generation()),
+            admission: Admission::default(),
+            plain: Plain::new(&layout),
+            plain_ns: PLAIN_NS,
+            misses_timed: 0,
             dirty: Vec::new(),
             flushed_us: 0,
             emptied: self.flush.load(Ordering::Acquire),
@@ -308,6 +334,20 @@ impl FlowTables for Pipeline {
     fn processor(&self, worker: usize) -> Box<dyn FlowProcessor> {
         Box::new(self.worker(worker))
     }
+}
+
+/// A batch on its way.
+struct Pass<'t, 'o> {
+    control: &'t dyn Control,
+    /// The tables, as long as nothing is called that locks them.
+    tables: Option<RwLockReadGuard<'t, Tables>>,
+    generation: Generation,
+    now_us: u64,
+    outputs: &'o mut dyn Outputs,
+    /// Whatever the cache costs is spent.
+    is_unbounded: bool,
+    /// Of the time, what was for the cache.
+    spent: Duration,
 }
 
 /// Where the sweep over all entries is.
@@ -329,6 +369,14 @@ pub struct Processor {
     cache: Cache,
     front: Option<Front>,
     worth: Worth,
+    /// The last changes of tables, and what is known of them here.
+    recent: Arc<Recent>,
+    seen: Seen,
+    admission: Admission,
+    plain: Plain,
+    /// What a miss takes, as a moving average of samples, ns.
+    plain_ns: f64,
+    misses_timed: u32,
     /// Entries with counts that have not been added.
     dirty: Vec<u32>,
     flushed_us: u64,
@@ -347,36 +395,40 @@ impl std::fmt::Debug for Processor {
 }
 
 impl Processor {
-    /// The generation of everything that a megaflow can depend on. Both only grow, so the sum says whether one has.
-    fn generation(&self) -> u64 {
-        self.shared.control.generation().wrapping_add(self.shared.stations.generation())
+    /// The generations of everything that a megaflow can depend on; changes up to there are known to `seen` then.
+    fn generation(&mut self) -> Generation {
+        let generation = Generation { tables: self.recent.generation(), stations: self.shared.stations.generation() };
+        self.seen.follow(&self.recent, generation.tables);
+        generation
     }
 
     /// Takes one packet through the cache. The generation is renewed when the tables may have changed meanwhile.
-    fn through_cache(
-        &mut self,
-        packet: usize,
-        arrival: &mut Arrival<'_>,
-        generation: &mut u64,
-        now_us: u64,
-        outputs: &mut dyn Outputs,
-    ) {
+    fn through_cache(&mut self, packet: usize, arrival: &mut Arrival<'_>, pass: &mut Pass<'_, '_>) {
         let key = Packet { record: &*arrival.record, bytes: arrival.bytes, start: arrival.start };
-        if let Some(hit) = self.cache.lookup(key) {
-            let is_right = match self.cache.get_mut(hit.entry) {
-                Some(entry) if entry.generation == *generation => true,
-                Some(entry) => is_unchanged(&self.shared, entry, *generation),
-                None => false,
-            };
+        let mut hit = self.cache.lookup(key);
+        let mut is_admitted = pass.is_unbounded;
+        if hit.is_none() && !is_admitted {
+            is_admitted = self.admission.admits(self.cache.hash(key));
+            hit = if is_admitted { self.cache.search_others(key) } else { None };
+        }
+        if let Some(hit) = hit {
+            let mut is_right = self.cache.get(hit.entry).is_some_and(|entry| entry.generation == pass.generation);
+            if !is_right {
+                is_right = self.cache.confirm(hit.entry, &self.seen, pass.generation) || {
+                    pass.tables = None;
+                    is_unchanged(&self.shared, &mut self.cache, hit.entry, pass.generation)
+                };
+                self.stats.confirmations += u64::from(is_right);
+            }
             if is_right {
                 if let Some(entry) = self.cache.get_mut(hit.entry)
-                    && self.runner.run(&entry.effects, packet, arrival, now_us, outputs).is_ok()
+                    && self.runner.run(&entry.effects, packet, arrival, pass.now_us, pass.outputs).is_ok()
                 {
                     if entry.packets == 0 {
                         self.dirty.push(hit.entry);
                     }
-                    Cache::touch(entry, 1, u64::from(arrival.bytes), now_us);
-                    self.make_known(hit.entry, arrival, *generation, now_us);
+                    self.cache.touch(hit.entry, 1, u64::from(arrival.bytes), pass.now_us);
+                    self.make_known(hit.entry, arrival, pass);
                     if hit.is_exact {
                         self.stats.exact_hits += 1;
                     } else {
@@ -386,39 +438,76 @@ impl Processor {
                 }
                 // Its TTL is over: others of this megaflow are as they were.
                 self.stats.misses += 1;
-                self.translate(packet, arrival, now_us, outputs);
-                *generation = self.generation();
+                self.translate(packet, arrival, pass);
+                pass.generation = self.generation();
                 return;
             }
             self.stats.revalidations += 1;
+            is_admitted |= self.admission.has_time();
+            self.fold();
+            pass.tables = None;
             if let Some(entry) = self.cache.remove(hit.entry) {
                 settle(&self.shared, &mut self.front, entry);
             }
         }
         self.stats.misses += 1;
+        if is_admitted {
+            self.learn(packet, arrival, pass);
+        } else {
+            self.translate_plain(packet, arrival, pass);
+        }
+    }
+
+    /// Translates a packet and keeps what that comes to.
+    fn learn(&mut self, packet: usize, arrival: &mut Arrival<'_>, pass: &mut Pass<'_, '_>) {
+        let begin = Instant::now();
+        self.fold();
         let before = self.generation();
         let record: Vec<u64> = arrival.record.to_vec();
-        let translation = self.translate(packet, arrival, now_us, outputs);
+        let translation = self.translate(packet, arrival, pass);
         if let Some(translation) = translation.filter(|translation| translation.is_repeatable) {
             let key = Packet { record: &record, bytes: arrival.bytes, start: arrival.start };
             let (shared, front) = (&self.shared, &mut self.front);
-            self.cache.insert(key, translation, before, now_us, &mut |gone| settle(shared, front, gone));
+            self.cache.insert(key, translation, before, pass.now_us, &mut |gone| settle(shared, front, gone));
         }
-        *generation = self.generation();
+        pass.generation = self.generation();
+        pass.spent += begin.elapsed();
+    }
+
+    /// Takes one packet through the tables for its own sake.
+    fn translate_plain(&mut self, packet: usize, arrival: &mut Arrival<'_>, pass: &mut Pass<'_, '_>) {
+        self.misses_timed = self.misses_timed.wrapping_add(1);
+        let begin = self.misses_timed.is_multiple_of(TIMED_INTERVAL).then(Instant::now);
+        let tables = pass.tables.get_or_insert_with(|| pass.control.tables());
+        if !self.plain.run(tables, packet, arrival, pass.now_us, pass.outputs) {
+            self.translate(packet, arrival, pass);
+            pass.generation = self.generation();
+        }
+        if let Some(begin) = begin {
+            let ns = begin.elapsed().as_nanos() as f64;
+            self.plain_ns += (ns.min(PLAIN_NS_MAX) - self.plain_ns) / PLAIN_SHARE;
+        }
     }
 
     /// Makes the frames of a megaflow known.
-    fn make_known(&mut self, at: u32, arrival: &Arrival<'_>, generation: u64, now_us: u64) {
+    fn make_known(&mut self, at: u32, arrival: &Arrival<'_>, pass: &mut Pass<'_, '_>) {
         let Some(front) = &mut self.front else { return };
-        if arrival.start != 0 || arrival.frame.is_empty() {
+        if arrival.start != 0 || arrival.frame.is_empty() || self.cache.get(at).is_none_or(|entry| entry.is_untraceable)
+        {
             return;
         }
-        let Some(mask) = self.cache.mask_of(at).cloned() else { return };
-        // What makes room was counted before: see `process`.
+        let has_time = if pass.is_unbounded { front.has_time(pass.now_us) } else { self.admission.has_time() };
+        if !has_time {
+            return;
+        }
+        pass.tables = None;
+        // What makes room is counted before.
+        self.fold();
+        let (Some(front), Some(mask)) = (&mut self.front, self.cache.mask_of(at).cloned()) else { return };
         let mut gone = |known: Known| debug_assert!(known.packets == 0, "counts are lost");
         if let Some(entry) = self.cache.get_mut(at) {
             let frame = (arrival.frame, arrival.port);
-            front.learn(frame, &mask, (at, entry), generation, now_us, &mut gone);
+            pass.spent += front.learn(frame, &mask, (at, entry), pass.generation, pass.now_us, &mut gone);
         }
     }
 
@@ -434,18 +523,14 @@ impl Processor {
             if entry.packets == 0 {
                 dirty.push(known.entry);
             }
-            Cache::touch(entry, known.packets, known.bytes, known.used_us);
+            cache.touch(known.entry, known.packets, known.bytes, known.used_us);
         });
     }
 
     /// Takes one packet through the tables. `None` if its translation is for nobody else.
-    fn translate(
-        &mut self,
-        packet: usize,
-        arrival: &mut Arrival<'_>,
-        now_us: u64,
-        outputs: &mut dyn Outputs,
-    ) -> Option<Translation> {
+    fn translate(&mut self, packet: usize, arrival: &mut Arrival<'_>, pass: &mut Pass<'_, '_>) -> Option<Translation> {
+        pass.tables = None;
+        let (now_us, outputs) = (pass.now_us, &mut *pass.outputs);
         let subject = Subject { record: &*arrival.record, bytes: arrival.bytes, start: arrival.start, now_us };
         let translation = translate(&self.shared, subject);
         let bytes = arrival.bytes;
@@ -559,10 +644,16 @@ impl Processor {
             let Some(entry) = self.cache.get_mut(at) else { continue };
             Cache::age(entry);
             let is_idle = now_us.saturating_sub(entry.used_us) >= IDLE_US;
+            let is_outdated = entry.generation != generation;
             if is_idle {
                 self.end(at);
-            } else if entry.generation != generation && !is_unchanged(&self.shared, entry, generation) {
-                self.revalidate(at, generation, now_us);
+            } else if is_outdated {
+                let is_right = self.cache.confirm(at, &self.seen, generation)
+                    || is_unchanged(&self.shared, &mut self.cache, at, generation);
+                self.stats.confirmations += u64::from(is_right);
+                if !is_right {
+                    self.revalidate(at, generation, now_us);
+                }
             }
             if begin.elapsed() >= IDLE_TIME {
                 break;
@@ -579,7 +670,7 @@ impl Processor {
     }
 
     /// Translates an entry again. If it decides by bits that the entry does not have, or learns, packets do that themselves.
-    fn revalidate(&mut self, at: u32, generation: u64, now_us: u64) {
+    fn revalidate(&mut self, at: u32, generation: Generation, now_us: u64) {
         self.stats.revalidations += 1;
         self.fold();
         let learns = self.cache.get(at).is_none_or(|e| !e.effects.learned.is_empty() || !e.effects.stations.is_empty());
@@ -604,13 +695,15 @@ impl Processor {
             add_lookups(&tables, &before, entry.packets);
             Cache::settle(entry);
             entry.dependences = translation.dependences.into();
+            (entry.written, entry.finds_flows) = (translation.written, translation.finds_flows);
             entry.generation = generation;
         }
     }
 }
 
 /// Whether nothing that an entry depends on has changed. It is right at `generation` then.
-fn is_unchanged(shared: &Shared, entry: &mut Entry, generation: u64) -> bool {
+fn is_unchanged(shared: &Shared, cache: &mut Cache, at: u32, generation: Generation) -> bool {
+    let Some(entry) = cache.get_mut(at) else { return false };
     let tables = shared.control.tables();
     let is_same = entry.dependences.iter().all(|(on, was)| on.generation(&tables, &shared.stations) == *was);
     if is_same {
@@ -642,30 +735,31 @@ fn add_lookups(tables: &Tables, effects: &Effects, packets: u64) {
 impl FrameCache for Processor {
     fn is_used(&mut self, now_us: u64) -> bool {
         let use_ = self.pipeline.as_ref().map_or(CacheUse::Auto, |pipeline| pipeline.cache_use());
-        let is_on = match use_ {
-            CacheUse::Never => false,
-            CacheUse::Auto => !self.worth.is_off(),
-            CacheUse::Always => true,
-        };
-        is_on && self.front.as_mut().is_some_and(|front| front.is_worth(now_us))
+        let Some(front) = self.front.as_mut().filter(|_| use_ != CacheUse::Never) else { return false };
+        front.set_thrifty(use_ == CacheUse::Auto);
+        front.is_worth(now_us)
     }
 
     fn decide(&mut self, frames: &mut [Received<'_>], port: u32, now_us: u64) {
         let generation = self.generation();
-        let (shared, cache, dirty) = (&self.shared, &mut self.cache, &mut self.dirty);
+        let (shared, cache, dirty, seen) = (&self.shared, &mut self.cache, &mut self.dirty, &self.seen);
         let Some(front) = &mut self.front else { return };
+        let confirmations = &mut self.stats.confirmations;
         front.decide(frames, port, now_us, generation, &mut |known| {
-            let Some(entry) = cache.get_mut(known.entry).filter(|entry| entry.serial == known.serial) else {
+            let at = known.entry;
+            let Some(entry) = cache.get(at).filter(|entry| entry.serial == known.serial) else {
                 debug_assert!(known.packets == 0, "counts are lost");
                 return State::Gone;
             };
-            if entry.generation == generation || is_unchanged(shared, entry, generation) {
+            let is_current = entry.generation == generation;
+            if is_current || cache.confirm(at, seen, generation) || is_unchanged(shared, cache, at, generation) {
+                *confirmations += u64::from(!is_current);
                 known.generation = generation;
                 return State::Right;
             }
             if known.packets > 0 {
                 dirty.push(known.entry);
-                Cache::touch(entry, known.packets, known.bytes, known.used_us);
+                cache.touch(known.entry, known.packets, known.bytes, known.used_us);
                 known.packets = 0;
             }
             State::Gone
@@ -681,19 +775,31 @@ impl FlowProcessor for Processor {
     fn process(&mut self, batch: &mut [Arrival<'_>], now_us: u64, outputs: &mut dyn Outputs) {
         self.shared.control.pending().tick(now_us);
         let use_ = self.pipeline.as_ref().map_or(CacheUse::Auto, |pipeline| pipeline.cache_use());
-        let is_used = self.worth.is_used(use_, now_us);
+        let is_used = self.worth.is_used(use_);
         let begin = Instant::now();
-        let mut generation = self.generation();
-        self.fold();
+        let control = Arc::clone(&self.shared.control);
+        let is_unbounded = use_ == CacheUse::Always;
+        self.cache.set_gain(if is_unbounded { u64::MAX } else { (self.plain_ns / MASK_NS) as u64 });
+        let generation = self.generation();
+        let spent = Duration::ZERO;
+        let mut pass = Pass { control: &*control, tables: None, generation, now_us, outputs, is_unbounded, spent };
         for (packet, arrival) in batch.iter_mut().enumerate() {
             if is_used {
-                self.through_cache(packet, arrival, &mut generation, now_us, outputs);
+                self.through_cache(packet, arrival, &mut pass);
             } else {
                 self.stats.bypassed += 1;
-                self.translate(packet, arrival, now_us, outputs);
+                self.translate_plain(packet, arrival, &mut pass);
             }
         }
-        self.worth.took(batch.len(), begin.elapsed(), is_used, now_us);
+        if !self.plain.is_settled() {
+            self.plain.settle(pass.tables.get_or_insert_with(|| control.tables()));
+        }
+        let spent = pass.spent;
+        drop(pass);
+        let took = begin.elapsed();
+        self.admission.spend(spent);
+        self.admission.earn(took.saturating_sub(spent));
+        self.worth.took(batch.len(), took.saturating_sub(spent), is_used);
         self.keep_up(now_us);
     }
 

@@ -1,18 +1,20 @@
 //! What packets read: flow tables, groups, meters, ports.
 //!
 //! One writer at a time (`crate::bridge` holds a lock for that) changes it through the methods of this file, each of which
-//! advances the generation of what it touches and the one of all. Workers read under a read lock and compare generations to
-//! find out which cached decisions to make anew.
+//! advances the generation of what it touches and the one of all, and says which packets it is about (`crate::recent`). Workers read
+//! under a read lock and compare generations to find out which cached decisions to make anew.
 
 use crate::classifier::Classifier;
 use crate::flow::{Flow, Group, Meter};
 use crate::key::Layout;
 use crate::ports::Ports;
+use crate::recent::{Extent, Recent};
+use crate::translate::Dependence;
 use openflow::Match;
 use openflow::message::Port;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 
 /// How much a bridge holds. Beyond, requests are refused with the error of the object in question.
 pub mod limit {
@@ -123,7 +125,7 @@ pub struct Tables {
     groups_generation: u64,
     meters_generation: u64,
     ports_generation: u64,
-    generation: Arc<AtomicU64>,
+    recent: Arc<Recent>,
 }
 
 impl Tables {
@@ -147,7 +149,7 @@ impl Tables {
             groups_generation: 1,
             meters_generation: 1,
             ports_generation: 1,
-            generation: Arc::new(AtomicU64::new(1)),
+            recent: Arc::default(),
         }
     }
 
@@ -226,32 +228,38 @@ impl Tables {
 
     /// Advances with every change of anything. Read without a lock by [`crate::Bridge::generation`].
     pub fn global_generation(&self) -> u64 {
-        self.generation.load(Ordering::Acquire)
+        self.recent.generation()
     }
 
-    pub(crate) fn shared_generation(&self) -> Arc<AtomicU64> {
-        Arc::clone(&self.generation)
+    pub(crate) fn recent(&self) -> &Arc<Recent> {
+        &self.recent
     }
 
-    fn advance(&self) {
-        self.generation.fetch_add(1, Ordering::Release);
+    /// A flow of this match has come, gone, or become another.
+    fn advance_flow(&self, table: u8, matching: &Match) {
+        let extent = self.layout.terms(matching).map(|terms| Extent::flow(table, terms));
+        self.recent.publish(extent.unwrap_or_else(Extent::nothing));
+    }
+
+    fn advance(&self, of: Dependence) {
+        self.recent.publish(Extent::all(of));
     }
 
     /// Adds a flow in the place of one with the same match and priority, which is given back.
     pub(crate) fn insert_flow(&mut self, flow: Arc<Flow>) -> Option<Arc<Flow>> {
         let table = &mut self.tables[usize::from(flow.table)];
         table.generation += 1;
-        let old = table.flows.insert(flow);
-        self.advance();
+        let old = table.flows.insert(Arc::clone(&flow));
+        self.advance_flow(flow.table, &flow.matching);
         old
     }
 
     /// Removes a flow.
     pub(crate) fn remove_flow(&mut self, table: u8, matching: &Match, priority: u16) -> Option<Arc<Flow>> {
-        let table = &mut self.tables[usize::from(table)];
-        table.generation += 1;
-        let old = table.flows.remove(matching, priority);
-        self.advance();
+        let of = &mut self.tables[usize::from(table)];
+        of.generation += 1;
+        let old = of.flows.remove(matching, priority);
+        self.advance_flow(table, matching);
         old
     }
 
@@ -262,7 +270,7 @@ impl Tables {
             Some(group) => self.groups.insert(id, group),
             None => self.groups.remove(&id),
         };
-        self.advance();
+        self.advance(Dependence::Groups);
         old
     }
 
@@ -273,7 +281,7 @@ impl Tables {
             Some(meter) => self.meters.insert(id, meter),
             None => self.meters.remove(&id),
         };
-        self.advance();
+        self.advance(Dependence::Meters);
         old
     }
 
@@ -281,16 +289,16 @@ impl Tables {
     pub(crate) fn replace_port(&mut self, number: u32, port: Option<Port>) -> Option<Port> {
         self.ports_generation += 1;
         let old = self.ports.replace(number, port);
-        self.advance();
+        self.advance(Dependence::Ports);
         old
     }
 
     /// Changes a table's settings; gives the old ones.
     pub(crate) fn replace_settings(&mut self, table: u8, settings: TableSettings) -> TableSettings {
-        let table = &mut self.tables[usize::from(table)];
-        table.generation += 1;
-        let old = std::mem::replace(&mut table.settings, settings);
-        self.advance();
+        let of = &mut self.tables[usize::from(table)];
+        of.generation += 1;
+        let old = std::mem::replace(&mut of.settings, settings);
+        self.advance(Dependence::Table(table));
         old
     }
 
@@ -298,7 +306,7 @@ impl Tables {
         if self.miss != miss {
             self.miss = miss;
             self.ports_generation += 1;
-            self.advance();
+            self.advance(Dependence::Ports);
         }
     }
 
@@ -306,7 +314,7 @@ impl Tables {
         if self.fragments != fragments {
             self.fragments = fragments;
             self.ports_generation += 1;
-            self.advance();
+            self.advance(Dependence::Ports);
         }
     }
 }

@@ -6,6 +6,7 @@ use crate::host::{Host, NotInjected};
 use crate::key::Layout;
 use crate::pending::Pending;
 use crate::processor::Processor;
+use crate::recent::Recent;
 use crate::tables::Tables;
 use crate::translate::Control;
 use abi::flows::{Arrival, FlowProcessor, Output, Outputs};
@@ -194,7 +195,7 @@ pub struct TestBridge {
     layout: Arc<Layout>,
     tables: RwLock<Tables>,
     pending: Pending,
-    generation: Arc<AtomicU64>,
+    recent: Arc<Recent>,
     /// Packets for controllers.
     pub packet_ins: Mutex<Vec<PacketInEvent>>,
     /// Flows learned.
@@ -210,7 +211,7 @@ impl TestBridge {
             tables.replace_port(number, Some(Port { number, ..Port::default() }));
         }
         Arc::new(TestBridge {
-            generation: tables.shared_generation(),
+            recent: Arc::clone(tables.recent()),
             tables: RwLock::new(tables),
             pending: Pending::default(),
             packet_ins: Mutex::default(),
@@ -313,8 +314,8 @@ impl Control for TestBridge {
         self.tables.read().unwrap()
     }
 
-    fn generation(&self) -> u64 {
-        self.generation.load(Ordering::Acquire)
+    fn recent(&self) -> &Arc<Recent> {
+        &self.recent
     }
 
     fn learn(&self, request: &FlowMod) -> Result<(), openflow::Error> {

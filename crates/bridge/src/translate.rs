@@ -32,6 +32,7 @@ use crate::flow::{Flow, Usage};
 use crate::key::{Consulted, Layout, WordTerm};
 use crate::normal::{Station, Stations};
 use crate::pending::{Begin, Pending};
+use crate::recent::{Recent, Words};
 use crate::tables::{Miss, Tables};
 use crate::vm::Vm;
 use frames::{Frame, Frozen, List, Place, Same, in_order};
@@ -55,8 +56,8 @@ pub trait Control: Send + Sync {
     fn layout(&self) -> &Arc<Layout>;
     /// Tables, groups, meters, ports.
     fn tables(&self) -> RwLockReadGuard<'_, Tables>;
-    /// Advances with every change of them.
-    fn generation(&self) -> u64;
+    /// Their last changes, and a generation that advances with each.
+    fn recent(&self) -> &Arc<Recent>;
     /// Adds a flow that packets have made.
     ///
     /// # Errors
@@ -124,6 +125,10 @@ pub struct Translation {
     pub is_repeatable: bool,
     /// Whether it would have learned flows or addresses, if it had been for a packet.
     pub would_learn: bool,
+    /// Whether flows were found or counted otherwise than by lookups of the packet.
+    pub finds_flows: bool,
+    /// Words that were written, or made up for a lookup. Of all others, lookups have seen what is in the record as parsed.
+    pub written: Words,
     /// Why the packet is dropped, if that is no flow's will.
     pub error: Option<String>,
 }
@@ -171,6 +176,7 @@ pub struct Translator<'a> {
     /// Whether flows and addresses are learned.
     learns: bool,
     would_learn: bool,
+    finds_flows: bool,
     trace: Option<Vec<String>>,
 }
 
@@ -219,6 +225,7 @@ impl<'a> Translator<'a> {
             scratch: Consulted::new(layout.words()),
             learns,
             would_learn: false,
+            finds_flows: false,
             trace: None,
         }
     }
@@ -242,6 +249,8 @@ impl<'a> Translator<'a> {
         let effects = self.finish();
         let translation = Translation {
             effects,
+            finds_flows: self.finds_flows,
+            written: self.state.written.with(self.layout.made_up()),
             consulted: self.state.consulted,
             length: self.length,
             dependences: self.dependences,
@@ -256,8 +265,8 @@ impl<'a> Translator<'a> {
     fn begin(&mut self) -> bool {
         if self.subject.start == 0 {
             // All flows differ by port; and `in_port` is never an output unless a flow says so.
-            let in_port = self.layout.in_port().clone();
-            self.state.consult_place(&in_port, u128::MAX);
+            let in_port = self.layout.in_port();
+            self.state.consult_place(in_port, u128::MAX);
             if self.receives() {
                 self.search(0, None, true, Place::default());
             }
@@ -270,8 +279,8 @@ impl<'a> Translator<'a> {
             }
             Some(Begin::PacketOut { actions, in_port, fields }) => {
                 self.set_metadata(&[], &fields);
-                let place = self.layout.in_port().clone();
-                self.state.write(&place, u128::from(in_port), u128::MAX);
+                let place = self.layout.in_port();
+                self.state.write(place, u128::from(in_port), u128::MAX);
                 let place = Place { reason: crate::controllers::packet_in_reason::PACKET_OUT, ..Place::default() };
                 self.frames.push(Frame::Actions { list: List::Owned(actions), at: 0, place });
                 false
@@ -289,7 +298,7 @@ impl<'a> Translator<'a> {
 
     fn set_metadata(&mut self, words: &[WordTerm], fields: &Match) {
         words.iter().for_each(|term| self.state.write_word(term.word, term.mask, term.value));
-        let layout = Arc::clone(self.layout);
+        let layout = self.layout;
         for term in fields.terms().iter().filter(|term| layout.is_metadata(term.field)) {
             self.state.write(layout.place(term.field), term.value, term.mask);
         }
@@ -413,8 +422,8 @@ impl<'a> Translator<'a> {
         }
         self.depend(Dependence::Table(table));
         let pretended = in_port.map(|port| {
-            let place = self.layout.in_port().clone();
-            self.state.pretend(&place, u128::from(port))
+            let place = self.layout.in_port();
+            self.state.pretend(place, u128::from(port))
         });
         self.scratch.clear();
         let Some(tables) = &self.tables else { return };
@@ -512,7 +521,7 @@ impl<'a> Translator<'a> {
     fn keep_rest(&mut self, program: Option<(u32, u64)>) -> Option<(u64, Arc<Frozen>)> {
         let copy = self.frames.iter().rposition(|frame| matches!(frame, Frame::Restore(_)));
         let frames = self.frames.split_off(copy.map_or(0, |at| at + 1));
-        let layout = Arc::clone(self.layout);
+        let layout = self.layout;
         let mut metadata: Vec<WordTerm> = Vec::new();
         for place in layout.metadata().map(|id| layout.place(id)).chain([layout.in_port()]) {
             self.state.consult_place(place, u128::MAX);

@@ -18,7 +18,7 @@
 //!
 //! **Hostile senders.** Hashes are keyed ([`hash`]). A lookup probes at most [`table::PROBES_MAX`] buckets of a mask. A sender who makes
 //! many masks (tuple space explosion, CVE-2019-25076) pays for them with misses of its own: frames of established megaflows are found by
-//! the front.
+//! the front. A search is bounded by what masks are worth, if the owner wants that ([`Cache::set_thrifty`]).
 //!
 //! One thread owns a cache. Tests: `cache/tests.rs`, against a plain list.
 

@@ -13,6 +13,8 @@ fn translation(layout: &Layout, words: &[(u32, u64)], length: u32) -> Translatio
         dependences: Vec::new(),
         is_repeatable: true,
         would_learn: false,
+        finds_flows: false,
+        written: Words::default(),
         error: None,
     }
 }
@@ -54,7 +56,13 @@ fn lookups_agree_with_a_list_after_every_change() {
                 None => {
                     assert!(!model.iter().any(|entry| is_right(&model, entry.0, packet)), "seed {seed}, step {step}");
                     let (words, length) = random.pick(&masks).clone();
-                    let at = cache.insert(packet, translation(&layout, &words, length), 0, 0, &mut |_| {});
+                    let at = cache.insert(
+                        packet,
+                        translation(&layout, &words, length),
+                        Generation::default(),
+                        0,
+                        &mut |_| {},
+                    );
                     model.push((at, words, length, record.clone(), packet.bytes, packet.start));
                 }
             }
@@ -88,12 +96,12 @@ fn entries_and_masks_are_bounded_and_useful_ones_stay() {
         Packet { record, bytes: 0, start: 0 }
     }
     let word = [(0, u64::MAX)];
-    let at = cache.insert(packet(&useful), translation(&layout, &word, 0), 0, 0, &mut |_| {});
+    let at = cache.insert(packet(&useful), translation(&layout, &word, 0), Generation::default(), 0, &mut |_| {});
     let mut evicted = 0;
     for i in 0..5000 {
-        Cache::touch(cache.get_mut(at).expect("it is the most useful one"), 1, 64, i);
+        cache.touch(at, 1, 64, i);
         let record = record(i);
-        cache.insert(packet(&record), translation(&layout, &word, 0), 0, i, &mut |_| evicted += 1);
+        cache.insert(packet(&record), translation(&layout, &word, 0), Generation::default(), i, &mut |_| evicted += 1);
         assert!(cache.len() <= *ENTRIES.start());
     }
     assert_eq!(evicted + cache.len(), 5001);
@@ -102,7 +110,50 @@ fn entries_and_masks_are_bounded_and_useful_ones_stay() {
     for i in 0..2 * MASKS_MAX as u64 {
         let record = record(i);
         let words = [(0, 1 << (i % 64)), (1, i / 64 + 1)];
-        cache.insert(packet(&record), translation(&layout, &words, 0), 0, i, &mut |_| {});
+        cache.insert(packet(&record), translation(&layout, &words, 0), Generation::default(), i, &mut |_| {});
         assert!(cache.masks() <= MASKS_MAX);
     }
+}
+
+#[test]
+fn masks_that_do_not_pay_are_left_out_and_come_back_when_they_do() {
+    let layout = Layout::new(&program()).unwrap();
+    let mut cache = Cache::new(&layout);
+    cache.set_gain(20);
+    let record = |values: [u64; 2]| {
+        let mut record = vec![0; layout.words()];
+        record[..2].copy_from_slice(&values);
+        record
+    };
+    // 200 masks, each of one megaflow.
+    let of = |i: u64| record([1 << (i % 50), i / 50 + 1]);
+    for i in 0..200 {
+        let words = [(0, 1 << (i % 50)), (1, i / 50 + 1)];
+        let (record, made) = (of(i), translation(&layout, &words, 0));
+        cache.insert(Packet { record: &record, bytes: 0, start: 0 }, made, Generation::default(), 0, &mut |_| {});
+    }
+    let mut random = Random::new(2);
+    let mut look = |cache: &mut Cache, i: u64| {
+        let mut record = of(i);
+        // No mask has this bit, so other packets of a megaflow differ in nothing that is compared.
+        record[2] = random.next_u64();
+        cache.lookup(Packet { record: &record, bytes: 0, start: 0 }).is_some()
+    };
+    let nothing = record([1 << 60, 1 << 60]);
+    for i in 0..3 * SORT_INTERVAL {
+        assert!(cache.lookup(Packet { record: &nothing, bytes: i as u32, start: 1 + i }).is_none());
+    }
+    assert_eq!(cache.searched, SEARCHED_MIN, "nothing is ever found");
+    let found = (0..200).filter(|i| look(&mut cache, *i)).count();
+    assert!(found <= 200);
+    cache.front.fill((0, NONE));
+    let missed = Packet { record: &of(150), bytes: 0, start: 0 };
+    assert!(cache.search_others(missed).is_some() && cache.lookup(missed).is_some_and(|hit| hit.is_exact));
+    // Now one mask is asked for all the time.
+    for i in 0..4 * SORT_INTERVAL {
+        cache.front.fill((0, NONE));
+        look(&mut cache, if i % 2 == 0 { 150 } else { 199 });
+    }
+    cache.front.fill((0, NONE));
+    assert!((0..100).all(|_| look(&mut cache, 150) && look(&mut cache, 199)), "both masks are among the first");
 }

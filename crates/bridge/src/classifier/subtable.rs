@@ -53,6 +53,46 @@ struct Stage {
     hashes: ByHash<u32>,
 }
 
+/// Counts of entries by a hash that is quickly made, a sum of products: most records without a flow find none, and so does a search of
+/// many subtables. A count that is full stays.
+#[derive(Debug)]
+struct Filter {
+    counts: Box<[u8; Filter::SLOTS]>,
+    /// By word of the mask. They depend on the seed, so that nobody outside can choose values of one hash.
+    factors: Box<[u64]>,
+}
+
+impl Filter {
+    const SLOTS: usize = 512;
+
+    fn new(words: usize, seed: u64) -> Filter {
+        let factors = (0..words as u64).map(|i| mix(seed, i) | 1).collect();
+        Filter { counts: Box::new([0; Filter::SLOTS]), factors }
+    }
+
+    #[inline]
+    fn slot(&self, values: impl Iterator<Item = u64>) -> usize {
+        let sum = values.zip(&self.factors).fold(0u64, |sum, (value, factor)| {
+            // Both halves of a value reach the upper bits.
+            let (low, high) = (value.wrapping_mul(*factor), (value >> 32).wrapping_mul(factor.rotate_left(32)));
+            sum.wrapping_add(low).wrapping_add(high)
+        });
+        (sum >> 55) as usize
+    }
+
+    fn add(&mut self, values: &[u64]) {
+        let count = &mut self.counts[self.slot(values.iter().copied())];
+        *count = count.saturating_add(1);
+    }
+
+    fn remove(&mut self, values: &[u64]) {
+        let count = &mut self.counts[self.slot(values.iter().copied())];
+        if *count != u8::MAX {
+            *count -= 1;
+        }
+    }
+}
+
 /// Flows with one mask.
 #[derive(Debug)]
 pub struct Subtable {
@@ -61,6 +101,7 @@ pub struct Subtable {
     stages: Vec<Stage>,
     prefixes: Vec<Prefix>,
     entries: ByHash<Vec<Entry>>,
+    filter: Filter,
     /// How many flows have each priority.
     priorities: BTreeMap<u16, usize>,
     seed: u64,
@@ -80,6 +121,7 @@ impl Subtable {
             }
         }
         Subtable {
+            filter: Filter::new(mask.len(), layout.seed()),
             mask,
             stages,
             prefixes,
@@ -138,6 +180,7 @@ impl Subtable {
             entry.rules.insert(at, rule);
         } else {
             entries.push(Entry { values: values.clone(), rules: vec![rule] });
+            self.filter.add(&values);
             let hashes: Vec<u64> = self.hashes(&values).collect();
             let last = self.stages.len().saturating_sub(1);
             for (stage, hash) in self.stages[..last].iter_mut().zip(hashes) {
@@ -157,6 +200,7 @@ impl Subtable {
         let rules = &mut entries[at].rules;
         let old = rules.remove(rules.iter().position(|rule| rule.flow.priority == priority)?);
         if rules.is_empty() {
+            self.filter.remove(&values);
             entries.swap_remove(at);
             if entries.is_empty() {
                 self.entries.remove(&hash);
@@ -229,6 +273,23 @@ impl Subtable {
         self.entries.values().flatten().filter(|entry| agrees(entry)).find_map(found)
     }
 
+    /// The flows that a record matches, the highest priority first.
+    #[inline]
+    pub fn find_plain(&self, record: &[u64]) -> &[Rule] {
+        let values = self.mask.iter().map(|(word, mask)| record[*word as usize] & mask);
+        if self.filter.counts[self.filter.slot(values)] == 0 {
+            return &[];
+        }
+        let hash = self.mask.iter().fold(self.seed, |hash, (word, mask)| mix(hash, record[*word as usize] & mask));
+        let Some(entries) = self.entries.get(&hash) else { return &[] };
+        entries.iter().find(|entry| self.is_same(entry, record)).map_or(&[], |entry| &entry.rules)
+    }
+
+    fn is_same(&self, entry: &Entry, record: &[u64]) -> bool {
+        let mut pairs = self.mask.iter().zip(&entry.values);
+        pairs.all(|((word, mask), value)| record[*word as usize] & mask == *value)
+    }
+
     /// The flows that a record matches, the highest priority first. Adds the bits that decided.
     pub fn lookup(
         &self,
@@ -253,10 +314,6 @@ impl Subtable {
                 return None;
             }
         }
-        let is_same = |entry: &&Entry| {
-            let mut pairs = self.mask.iter().zip(&entry.values);
-            pairs.all(|((word, mask), value)| record[*word as usize] & mask == *value)
-        };
-        self.entries.get(&hash)?.iter().find(is_same).map(|entry| entry.rules.as_slice())
+        self.entries.get(&hash)?.iter().find(|entry| self.is_same(entry, record)).map(|entry| entry.rules.as_slice())
     }
 }

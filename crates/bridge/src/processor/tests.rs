@@ -325,7 +325,8 @@ fn change(random: &mut Random, pair: &Pair) {
     }
 }
 
-fn round(seed: u64, changes: usize, packets: usize) -> CacheStats {
+/// What the cache has done, and how many packets of the bridge without one took the plain translation.
+fn round(seed: u64, changes: usize, packets: usize) -> (CacheStats, u64) {
     let mut random = Random::new(seed);
     let mut pair = Pair::new();
     for _ in 0..20 {
@@ -369,21 +370,89 @@ fn round(seed: u64, changes: usize, packets: usize) -> CacheStats {
         pair.compare_counts(now_us);
         change(&mut random, &pair);
     }
-    pair.processors[0].stats
+    (pair.processors[0].stats, pair.processors[1].plain.packets)
 }
 
 #[test]
 fn the_cache_makes_no_difference() {
-    let mut sum = CacheStats::default();
+    let (mut sum, mut plain) = (CacheStats::default(), 0);
     let rounds = std::env::var("SLUICE_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(60);
     for seed in 0..rounds {
-        let stats = round(seed, 12, 60);
+        let (stats, taken) = round(seed, 12, 60);
+        plain += taken;
+        sum.confirmations += stats.confirmations;
         sum.exact_hits += stats.exact_hits;
         sum.megaflow_hits += stats.megaflow_hits;
         sum.misses += stats.misses;
         sum.revalidations += stats.revalidations;
     }
     assert!(sum.exact_hits > 1000 && sum.megaflow_hits > 5000 && sum.revalidations > 500, "{sum:?}");
+    assert!(sum.confirmations > 100 && plain > 1000, "{sum:?}, {plain} plain translations");
+}
+
+/// A bridge whose table 0 sends by `eth_type` and `tcp_dst`, and a worker.
+fn by_port(use_: CacheUse) -> (ir::Program, Arc<TestBridge>, Processor) {
+    let program = program();
+    let bridge = TestBridge::new(&program);
+    let to = |port| vec![Action::Output { port, max_len: 0 }];
+    bridge.add(0, 1, bridge.matching(&[("eth_type", 0x800), ("ip_proto", 6), ("tcp_dst", 80)]), to(2));
+    let pipeline = Pipeline::new(Arc::clone(&bridge) as Arc<dyn Control>, &program).unwrap();
+    pipeline.set_use(use_);
+    let processor = pipeline.worker(0);
+    (program, bridge, processor)
+}
+
+#[test]
+fn packets_that_do_not_come_again_make_no_megaflows_once_time_is_short() {
+    let (program, bridge, mut processor) = by_port(CacheUse::Auto);
+    let send = |processor: &mut Processor, dst: u128| {
+        let record = bridge.record(
+            &program,
+            &[("in_port", 1), ("eth_type", 0x800), ("ip_proto", 6), ("ipv4_dst", dst), ("tcp_dst", 80)],
+        );
+        pass(processor, &program, bridge.layout(), (&record, 100), 0, 1)
+    };
+    // Which destination it is has to decide something.
+    bridge.add(0, 2, bridge.matching(&[("eth_type", 0x800), ("ipv4_dst", 1)]), Vec::new());
+    let sent = |left: &[Left]| matches!(left, [Left::Port(2, ..)]);
+    // It compares all bits of the destination, and so does the doorkeeper from then on.
+    assert!(sent(&send(&mut processor, 0)) && processor.cache.len() == 1, "there is time at first");
+    for time in [Duration::from_micros(1500), Duration::from_secs(1000)] {
+        processor.admission.spend(time);
+        let before = (processor.cache.len(), processor.plain.packets);
+        assert!((1..30).all(|bit| sent(&send(&mut processor, 1 << bit))));
+        assert_eq!((processor.cache.len(), processor.plain.packets), (before.0, before.1 + 29));
+    }
+    processor.admission = crate::cache::admission::Admission::default();
+    processor.admission.spend(Duration::from_micros(1100));
+    (0..2).for_each(|_| assert!(sent(&send(&mut processor, 1 << 20))));
+    assert_eq!(processor.cache.len(), 2, "the second packet is learned");
+    assert!(send(&mut processor, 1).iter().all(|left| !matches!(left, Left::Port(..))));
+}
+
+#[test]
+fn changes_of_other_packets_flows_leave_megaflows_alone() {
+    let (program, bridge, mut processor) = by_port(CacheUse::Always);
+    let fields = [("in_port", 1), ("eth_type", 0x800), ("ip_proto", 6), ("tcp_dst", 80)];
+    let record = bridge.record(&program, &fields);
+    let send = |processor: &mut Processor| pass(processor, &program, bridge.layout(), (&record, 100), 0, 1);
+    (0..2).for_each(|_| drop(send(&mut processor)));
+    for port in 0..10_000 {
+        bridge.add(
+            0,
+            5,
+            bridge.matching(&[("eth_type", 0x800), ("ip_proto", 6), ("tcp_dst", 1000 + port)]),
+            Vec::new(),
+        );
+        if port % 3000 == 0 {
+            assert!(matches!(send(&mut processor)[..], [Left::Port(2, ..)]));
+        }
+    }
+    assert_eq!((processor.stats.misses, processor.stats.revalidations), (1, 0));
+    (1..4).for_each(|i| processor.idle(i * FLUSH_US));
+    assert_eq!((processor.stats.confirmations, processor.stats.revalidations), (5, 0), "four packets and the sweep");
+    bridge.add(0, 6, bridge.matching(&[("eth_type", 0x800)]), vec![Action::Output { port: 3, max_len: 0 }]);
+    assert!(matches!(send(&mut processor)[..], [Left::Port(3, ..)]), "a change of its own");
 }
 
 #[test]

@@ -148,7 +148,7 @@ impl Translator<'_> {
     /// Writes a field if it is there, as Open vSwitch does.
     fn set_field(&mut self, field: FieldId, value: u128, mask: u128) {
         if self.is_present(field) {
-            let layout = Arc::clone(self.layout);
+            let layout = self.layout;
             self.state.write(layout.place(field), value & mask, mask);
         }
     }
@@ -230,7 +230,7 @@ impl Translator<'_> {
             && let Some(dscp) = self.layout.fields().basic(8)
             && self.is_present(dscp)
         {
-            let layout = Arc::clone(self.layout);
+            let layout = self.layout;
             self.state.blur(layout.place(dscp));
         }
         self.state.effects.push(Effect::Meter { meter, skip: u32::MAX });
@@ -250,7 +250,7 @@ impl Translator<'_> {
         if !self.is_present(field) {
             return;
         }
-        let layout = Arc::clone(self.layout);
+        let layout = self.layout;
         self.state.consult_place(layout.place(field), FIN_RST);
         let is_end = layout.place(field).read(&self.state.record) & FIN_RST != 0;
         let (true, true, Some(flow)) = (is_end, self.learns, &place.flow) else { return };

@@ -23,6 +23,7 @@ impl Translator<'_> {
     /// Learns a flow.
     pub(super) fn learn(&mut self, learn: &Learn) {
         self.would_learn = true;
+        self.finds_flows = true;
         let request = self.request(learn);
         self.note(|| {
             format!("learns in table {}: {}", learn.table, crate::trace::matching(self.layout, &request.matching))

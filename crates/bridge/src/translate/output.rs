@@ -25,13 +25,13 @@ const FRAG_DROP: u16 = 1;
 impl Translator<'_> {
     fn basic(&mut self, number: u8) -> Option<u128> {
         let field = self.layout.fields().basic(number)?;
-        let layout = Arc::clone(self.layout);
+        let layout = self.layout;
         Some(self.state.read(layout.place(field)))
     }
 
     fn in_port(&mut self) -> u32 {
-        let place = self.layout.in_port().clone();
-        self.state.read(&place) as u32
+        let place = self.layout.in_port();
+        self.state.read(place) as u32
     }
 
     /// Whether the port takes packets, and the bridge fragments.
@@ -46,7 +46,7 @@ impl Translator<'_> {
         if fragments & FRAG_DROP != 0
             && let Some(field) = self.layout.fields().numbered(number)
         {
-            let layout = Arc::clone(self.layout);
+            let layout = self.layout;
             self.state.consult_place(layout.place(field), 1);
             if layout.place(field).read(&self.state.record) & 1 != 0 {
                 self.note(|| "fragments are dropped".to_string());
@@ -228,7 +228,7 @@ impl Translator<'_> {
         if !self.is_present(field) {
             return None;
         }
-        let layout = Arc::clone(self.layout);
+        let layout = self.layout;
         Some(self.state.read(layout.place(field)))
     }
 }

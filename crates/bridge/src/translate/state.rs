@@ -7,6 +7,7 @@
 
 use crate::effects::Effect;
 use crate::key::{Consulted, Layout, Part, Place};
+use crate::recent::Words;
 use crate::vm::Vm;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -36,6 +37,8 @@ pub struct State {
     /// What was consulted of the record as parsed.
     pub consulted: Consulted,
     journal: Vec<Undo>,
+    /// Words that were changed, whether or not they are now.
+    pub written: Words,
     /// Visible words that are changed.
     changed: usize,
     /// What it does.
@@ -56,6 +59,7 @@ impl State {
             sources: vec![None; words],
             consulted: Consulted::new(words),
             journal: Vec::new(),
+            written: Words::default(),
             changed: 0,
             effects: Vec::new(),
         }
@@ -114,6 +118,7 @@ impl State {
 
     /// Before a change of a word.
     fn note(&mut self, word: u32) -> bool {
+        self.written.add(word);
         let at = word as usize;
         let (value, constant, derived) = (self.record[at], self.constant[at], self.derived[at]);
         self.journal.push(Undo { word, value, constant, derived, sources: self.sources[at].clone() });

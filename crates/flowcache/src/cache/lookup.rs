@@ -55,6 +55,21 @@ impl<T> Cache<T> {
         self.lookup_by(|i| frames[i], hits);
     }
 
+    /// Whether lookups leave out masks in which hardly a frame is found: so a sender who makes many masks does not slow down the frames
+    /// that the front does not know. A frame of a megaflow may then be a miss until [`Cache::find`] or a few lookups have found it.
+    pub fn set_thrifty(&mut self, is_thrifty: bool) {
+        self.masks.set_thrifty(is_thrifty);
+    }
+
+    /// The megaflow of a frame, whatever its mask, or [`NONE`]. The front knows it from then on.
+    pub fn find(&mut self, frame: Frame<'_>) -> u32 {
+        let searched = self.masks.search_all();
+        let mut hits = [NONE];
+        self.lookup(&[frame], &mut hits);
+        self.masks.search_only(searched);
+        hits[0]
+    }
+
     /// The same for as many frames as hits, which need not lie in an array: `frame` says what the i-th is.
     #[inline]
     pub fn lookup_by<'a>(&mut self, frame: impl Fn(usize) -> Frame<'a>, hits: &mut [u32]) {
@@ -117,12 +132,13 @@ impl<T> Cache<T> {
     #[cold]
     fn search_all(&mut self, mut todo: Todo, hits: &mut [u32]) {
         let before = todo.clone();
-        for at in 0..self.masks.len() {
+        let (searched, other) = self.masks.next_search(todo.len);
+        for at in (0..searched).chain(other) {
             if todo.len == 0 {
                 break;
             }
             self.statistics.probes += todo.len as u64;
-            self.search(self.masks.order()[at], &mut todo, hits);
+            self.search(at, &mut todo, hits);
         }
         self.statistics.misses += todo.len as u64;
         for i in before.iter() {
@@ -133,9 +149,10 @@ impl<T> Cache<T> {
         self.masks.sort();
     }
 
-    /// Searches one of several masks for the frames that have no hit yet.
+    /// Searches one of several masks, by its place in the order, for the frames that have no hit yet.
     #[inline]
-    fn search(&mut self, mask: u8, todo: &mut Todo, hits: &mut [u32]) {
+    fn search(&mut self, at: usize, todo: &mut Todo, hits: &mut [u32]) {
+        let mask = self.masks.order()[at];
         let (bits, table) = (self.masks.get(mask), self.masks.table(mask));
         let rows = &mut *self.rows;
         let mut candidates = Todo::NONE;

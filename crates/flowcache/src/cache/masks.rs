@@ -109,17 +109,44 @@ pub(super) struct Masks {
     masks: Vec<Mask>,
     /// Numbers of masks in use, those with most hits first.
     order: Vec<u8>,
+    /// Whether those that do not pay are left out.
+    is_thrifty: bool,
+    /// How many of them are searched.
+    searched: usize,
+    /// The one of the others that was searched last.
+    tried: usize,
+    /// Searches until one of the others is tried.
+    until_tried: u32,
+    /// Frames that were searched for, halved from time to time.
+    searches: u32,
     union: Bits,
-    /// Hits until the order is made anew.
+    /// Frames that are searched for until the order is made anew.
     until_sorted: u32,
 }
 
-/// Hits between two orders.
+/// Frames that are searched for between two orders.
 const SORT_EVERY: u32 = 1024;
+/// A mask is searched as long as at least one frame in so many has a hit there. The pipeline takes about as long as searching so many
+/// masks; chosen for a short one, to which a miss would cost the most.
+const WORTH: u32 = 64;
+/// Masks that are always searched.
+const SEARCHED_MIN: usize = 1;
+/// One search of so many tries a mask that is not worth it.
+const TRIED_INTERVAL: u32 = 4;
 
 impl Masks {
     pub(super) fn new() -> Masks {
-        Masks { masks: Vec::new(), order: Vec::new(), union: Bits::new(&[[0; 2]; PAIRS]), until_sorted: SORT_EVERY }
+        Masks {
+            masks: Vec::new(),
+            order: Vec::new(),
+            is_thrifty: false,
+            searched: usize::MAX,
+            tried: 0,
+            until_tried: 0,
+            searches: 0,
+            union: Bits::new(&[[0; 2]; PAIRS]),
+            until_sorted: SORT_EVERY,
+        }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -128,6 +155,24 @@ impl Masks {
 
     pub(super) fn is_full(&self) -> bool {
         self.order.len() == MASKS_MAX
+    }
+
+    /// Sets whether masks are left out that do not pay; whether they were.
+    pub(super) fn set_thrifty(&mut self, is_thrifty: bool) -> bool {
+        if !is_thrifty {
+            self.searched = usize::MAX;
+        }
+        std::mem::replace(&mut self.is_thrifty, is_thrifty)
+    }
+
+    /// Has the next search go through all masks; how many it was before, for [`Masks::search_only`].
+    pub(super) fn search_all(&mut self) -> usize {
+        std::mem::replace(&mut self.searched, usize::MAX)
+    }
+
+    /// Undoes [`Masks::search_all`].
+    pub(super) fn search_only(&mut self, searched: usize) {
+        self.searched = searched;
     }
 
     /// Numbers in the order of a search.
@@ -182,8 +227,28 @@ impl Masks {
         let unused = &mut self.masks[usize::from(mask)];
         unused.is_used = false;
         unused.table = Table::new();
-        self.order.retain(|m| *m != mask);
+        if let Some(at) = self.order.iter().position(|m| *m == mask) {
+            self.order.remove(at);
+            if self.searched != usize::MAX && at < self.searched {
+                self.searched -= 1;
+            }
+        }
         self.unite()
+    }
+
+    /// The places of the masks that are searched for so many frames that the front does not know, and that of one of the others: of
+    /// each in turn, now and then, for whether it would pay.
+    pub(super) fn next_search(&mut self, frames: usize) -> (usize, Option<usize>) {
+        self.searches = self.searches.saturating_add(frames as u32);
+        self.until_sorted = self.until_sorted.saturating_sub(frames as u32);
+        let searched = self.searched.min(self.order.len());
+        let others = self.order.len() - searched;
+        self.until_tried = self.until_tried.checked_sub(1).unwrap_or(TRIED_INTERVAL - 1);
+        if others == 0 || self.until_tried != 0 {
+            return (searched, None);
+        }
+        self.tried = (self.tried + 1) % others;
+        (searched, Some(searched + self.tried))
     }
 
     /// The mask with the fewest megaflows, and of these the one with the fewest hits.
@@ -196,9 +261,11 @@ impl Masks {
 
     /// Counts hits of a mask, and orders the masks by them now and then.
     pub(super) fn count_hits(&mut self, mask: u8, hits: u32) {
+        let others = self.order.len() - self.searched.min(self.order.len());
+        // One that is tried for all others stands for as many tries.
+        let is_tried = others != 0 && self.order.get(self.searched + self.tried) == Some(&mask);
         let counted = &mut self.masks[usize::from(mask)];
-        counted.hits = counted.hits.saturating_add(hits);
-        self.until_sorted = self.until_sorted.saturating_sub(hits);
+        counted.hits = counted.hits.saturating_add(if is_tried { hits * others as u32 * TRIED_INTERVAL } else { hits });
     }
 
     /// Orders the masks by hits if it is time.
@@ -209,6 +276,15 @@ impl Masks {
         self.until_sorted = SORT_EVERY;
         let masks = &mut self.masks;
         self.order.sort_by_key(|m| std::cmp::Reverse(masks[usize::from(*m)].hits));
+        if !self.is_thrifty {
+            self.searches /= 2;
+            masks.iter_mut().for_each(|mask| mask.hits /= 2);
+            return;
+        }
+        let is_worth = |m: &&u8| masks[usize::from(**m)].hits.saturating_mul(WORTH) > self.searches;
+        let worth = self.order.iter().take_while(is_worth).count();
+        self.searched = worth.max(SEARCHED_MIN.min(self.order.len()));
+        self.searches /= 2;
         for mask in masks {
             mask.hits /= 2;
         }

@@ -233,6 +233,48 @@ fn a_thousand_masks_of_a_hostile_sender() {
 }
 
 #[test]
+fn a_thrifty_search_leaves_out_masks_that_do_not_pay() {
+    let mut cache = Cache::new(1, 10_000);
+    cache.set_thrifty(true);
+    let of =
+        |n: u64| pattern(&[&[0xff][..], &(n + 1).to_be_bytes()].concat(), &[&[2][..], &(n + 1).to_be_bytes()].concat());
+    let handles: Vec<u32> =
+        (0..MASKS_MAX as u64).map(|n| cache.insert(0, &of(n), nothing(), n, drop).expect("there is room")).collect();
+    let misses: Vec<_> = (0..64).map(|i| (0, vec![1, i, 0, 0, 0, 0, 0, 0, 0, 0])).collect();
+    (0..200).for_each(|_| drop(lookup(&mut cache, &misses)));
+    let before = cache.statistics();
+    assert!(lookup(&mut cache, &misses).iter().all(|hit| *hit == NONE));
+    let probes = cache.statistics().probes - before.probes;
+    assert!(probes <= 64 * 5, "{probes} probes for 64 frames, with {} masks", cache.masks());
+    // A megaflow of one of the others is found by the patient search, then by the front, and if it is asked for often, by all.
+    let frame = |n: u64, rest: u64| [&[2][..], &(n + 1).to_be_bytes(), &rest.to_be_bytes()].concat();
+    let (some, mut rest) = (40, 0);
+    let one = frame(some, 0);
+    assert_eq!(cache.find(Frame { buffer: &one, offset: 0, len: one.len(), port: 0 }), handles[some as usize]);
+    assert_eq!(lookup(&mut cache, &[(0, one)]), [handles[some as usize]]);
+    let mut hits = 0;
+    for _ in 0..400 {
+        // Of other frames each time, so that the front does not know them.
+        let frames: Vec<_> = (0..64)
+            .map(|_| {
+                (
+                    0,
+                    frame(some, {
+                        rest += 1;
+                        rest
+                    }),
+                )
+            })
+            .collect();
+        cache.front.clear();
+        let found = lookup(&mut cache, &frames);
+        assert!(found.iter().all(|hit| *hit == NONE || *hit == handles[some as usize]));
+        hits = found.iter().filter(|hit| **hit != NONE).count();
+    }
+    assert_eq!(hits, 64, "its mask has come to be searched");
+}
+
+#[test]
 fn equal_bits_and_many_lengths() {
     let mut cache = Cache::new(5, 10_000);
     let mut model = Model::default();

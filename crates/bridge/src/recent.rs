@@ -1,0 +1,362 @@
+//! Recent changes of what packets read: which megaflows a change is *not* about.
+//!
+//! A megaflow depends on tables as a whole, but a change of a flow is about the packets that match it. If the flow wants another value
+//! of a bit that the megaflow compares, no packet of the megaflow matches it: the megaflow is as right as before. So a busy controller
+//! does not make workers translate again what it does not touch, and to find that out takes no lock.
+//!
+//! ```text
+//! writer ─▶ Recent: a ring of the last changes ─▶ Seen, one per worker: the same, and what blocks of changes have in common
+//! ```
+//!
+//! **Blocks.** 16 changes in a row are a block, as are 16 blocks: the tables that they change, and the bits in which all of their flows
+//! agree. A thousand routes of one network are ruled out by a few comparisons.
+//!
+//! **Ruled out is** what differs in a bit of a word that the translation has not written, whatever came of that. The caller names these
+//! words, and those that lookups make up (`conj_id`). Translations that count or find flows by other means are not asked about
+//! ([`crate::translate::Translation::finds_flows`]).
+//!
+//! **Order.** A change is in the ring before the generation of its number is published, so a worker that has seen a generation finds all
+//! changes up to it, but for those that later ones have overwritten: it is told so, and megaflows from before are compared table by table.
+//!
+//! Tests: below, and `processor/tests.rs`.
+
+use crate::key::WordTerm;
+use crate::translate::Dependence;
+use arc_swap::ArcSwapOption;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Changes that are kept: as many as a fast controller makes in some hundredths of a second.
+const CHANGES: usize = 8192;
+/// Changes of a block, and blocks of a larger one.
+const FAN: u64 = 16;
+/// Levels of blocks.
+const LEVELS: usize = 2;
+/// Comparisons at most until a change is taken to be about a megaflow: some microseconds, less than a translation.
+const COMPARISONS_MAX: usize = 256;
+
+/// What one or several changes are about.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Extent {
+    /// Tables, a bit each.
+    tables: [u64; 4],
+    /// Other things, a bit each.
+    others: u8,
+    /// Bits that all flows match, by word. There are none if it is about all packets.
+    terms: Vec<WordTerm>,
+    is_empty: bool,
+}
+
+impl Extent {
+    /// About no packet.
+    pub(crate) fn nothing() -> Extent {
+        Extent { is_empty: true, ..Extent::default() }
+    }
+
+    /// About packets that match these terms in a table.
+    pub(crate) fn flow(table: u8, terms: Vec<WordTerm>) -> Extent {
+        let mut extent = Extent { terms, ..Extent::default() };
+        extent.tables[usize::from(table / 64)] |= 1 << (table % 64);
+        extent
+    }
+
+    /// About all packets that depend on this.
+    pub(crate) fn all(of: Dependence) -> Extent {
+        match of {
+            Dependence::Table(table) => Extent::flow(table, Vec::new()),
+            other => Extent { others: bit(other), ..Extent::default() },
+        }
+    }
+
+    fn add(&mut self, other: &Extent) {
+        if other.is_empty {
+            return;
+        }
+        if self.is_empty {
+            return self.clone_from(other);
+        }
+        self.tables.iter_mut().zip(other.tables).for_each(|(all, more)| *all |= more);
+        self.others |= other.others;
+        self.terms.retain_mut(|term| {
+            let with = other.terms.iter().find(|with| with.word == term.word);
+            term.mask &= with.map_or(0, |with| with.mask & !(term.value ^ with.value));
+            term.value &= term.mask;
+            term.mask != 0
+        });
+    }
+
+    fn has(&self, on: Dependence) -> bool {
+        match on {
+            Dependence::Table(table) => self.tables[usize::from(table / 64)] >> (table % 64) & 1 == 1,
+            other => self.others & bit(other) != 0,
+        }
+    }
+
+    /// Whether it may be about packets of a megaflow.
+    fn concerns(&self, of: &Subject<'_>) -> bool {
+        if self.is_empty || !of.dependences.iter().any(|(on, _)| self.has(*on)) {
+            return false;
+        }
+        let differs = |term: &WordTerm| {
+            let at = of.words.binary_search_by_key(&term.word, |(word, _)| *word);
+            at.is_ok_and(|at| (of.key[at] ^ term.value) & of.words[at].1 & term.mask != 0 && !of.written.has(term.word))
+        };
+        !self.terms.iter().any(differs)
+    }
+}
+
+fn bit(of: Dependence) -> u8 {
+    match of {
+        Dependence::Table(_) => 0,
+        Dependence::Groups => 1,
+        Dependence::Meters => 2,
+        Dependence::Ports => 4,
+        Dependence::Stations => 8,
+    }
+}
+
+/// Words, and maybe more of them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Words(u128);
+
+impl Words {
+    /// This one as well.
+    pub fn add(&mut self, word: u32) {
+        self.0 |= 1 << (word % 128);
+    }
+
+    /// Those of both.
+    pub fn with(self, other: Words) -> Words {
+        Words(self.0 | other.0)
+    }
+
+    fn has(self, word: u32) -> bool {
+        self.0 >> (word % 128) & 1 == 1
+    }
+}
+
+/// What a megaflow compares and depends on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Subject<'a> {
+    /// Words, in order, and the bits of each.
+    pub words: &'a [(u32, u64)],
+    /// What they are.
+    pub key: &'a [u64],
+    /// Words that say nothing about what lookups found.
+    pub written: Words,
+    pub dependences: &'a [(Dependence, u64)],
+}
+
+/// A change and its number.
+type Numbered = Arc<(u64, Extent)>;
+
+/// The last changes, by number, and how many there were.
+#[derive(Debug)]
+pub struct Recent {
+    generation: AtomicU64,
+    ring: Box<[ArcSwapOption<(u64, Extent)>]>,
+}
+
+impl Default for Recent {
+    fn default() -> Recent {
+        Recent { generation: AtomicU64::new(1), ring: (0..CHANGES).map(|_| ArcSwapOption::empty()).collect() }
+    }
+}
+
+impl Recent {
+    /// The number of the last change.
+    pub fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// A change has been made. To be called by the one writer there is.
+    pub(crate) fn publish(&self, extent: Extent) {
+        let number = self.generation.load(Ordering::Relaxed) + 1;
+        self.ring[number as usize % CHANGES].store(Some(Arc::new((number, extent))));
+        self.generation.store(number, Ordering::Release);
+    }
+
+    fn get(&self, number: u64) -> Option<Numbered> {
+        self.ring[number as usize % CHANGES].load_full().filter(|change| change.0 == number)
+    }
+}
+
+/// The last changes, as a worker knows them.
+#[derive(Debug)]
+pub(crate) struct Seen {
+    /// All from here on are known ...
+    from: u64,
+    /// ... up to here.
+    to: u64,
+    changes: Box<[Option<Numbered>]>,
+    /// By level, from the smallest blocks on.
+    blocks: [Vec<Extent>; LEVELS],
+}
+
+impl Seen {
+    /// Nothing but that there were so many.
+    pub(crate) fn new(generation: u64) -> Seen {
+        let blocks = std::array::from_fn(|level| vec![Extent::nothing(); CHANGES / FAN.pow(level as u32 + 1) as usize]);
+        Seen { from: generation + 1, to: generation, changes: vec![None; CHANGES].into(), blocks }
+    }
+
+    /// Takes in what came up to a generation.
+    #[inline]
+    pub(crate) fn follow(&mut self, recent: &Recent, generation: u64) {
+        if generation != self.to {
+            self.take_in(recent, generation);
+        }
+    }
+
+    #[cold]
+    fn take_in(&mut self, recent: &Recent, generation: u64) {
+        let first = (self.to + 1).max((generation + 1).saturating_sub(CHANGES as u64));
+        if first != self.to + 1 {
+            self.from = first;
+        }
+        for number in first..=generation {
+            let change = recent.get(number);
+            if change.is_none() {
+                self.from = number + 1;
+            }
+            for (level, blocks) in self.blocks.iter_mut().enumerate() {
+                let size = FAN.pow(level as u32 + 1);
+                let count = blocks.len() as u64;
+                let block = &mut blocks[(number / size % count) as usize];
+                if number.is_multiple_of(size) {
+                    *block = Extent::nothing();
+                }
+                if let Some(change) = &change {
+                    block.add(&change.1);
+                }
+            }
+            self.changes[number as usize % CHANGES] = change;
+        }
+        self.to = generation;
+    }
+
+    /// Whether a change later than `since` may be about packets of a megaflow, as far as changes were followed.
+    pub(crate) fn concerns(&self, since: u64, of: &Subject<'_>) -> bool {
+        let oldest = self.from.max((self.to + 1).saturating_sub(CHANGES as u64));
+        if since + 1 < oldest {
+            return true;
+        }
+        let mut number = since + 1;
+        for _ in 0..COMPARISONS_MAX {
+            if number > self.to {
+                return false;
+            }
+            let block = (0..LEVELS).rev().find_map(|level| {
+                let size = FAN.pow(level as u32 + 1);
+                let is_whole = number.is_multiple_of(size) && number + size - 1 <= self.to;
+                let blocks = &self.blocks[level];
+                let is_out = is_whole && !blocks[(number / size % blocks.len() as u64) as usize].concerns(of);
+                is_out.then_some(size)
+            });
+            let is_out = |change: &Numbered| !change.1.concerns(of);
+            number += match block {
+                Some(size) => size,
+                None if self.changes[number as usize % CHANGES].as_ref().is_some_and(is_out) => 1,
+                None => return true,
+            };
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use random::Random;
+
+    fn term(word: u32, mask: u64, value: u64) -> WordTerm {
+        WordTerm { word, mask, value: value & mask }
+    }
+
+    /// Whether a packet with these words is a flow's.
+    fn matches(terms: &[WordTerm], record: &[u64]) -> bool {
+        terms.iter().all(|term| record[term.word as usize] & term.mask == term.value)
+    }
+
+    #[test]
+    fn no_change_is_ruled_out_that_is_about_a_packet() {
+        let mut random = Random::new(4);
+        let (mut ruled_out, mut about) = (0, 0);
+        for _ in 0..200 {
+            let recent = Recent::default();
+            let mut seen = Seen::new(recent.generation());
+            let mut all: Vec<(u8, Vec<WordTerm>)> = Vec::new();
+            let network = random.next_u64();
+            for _ in 0..random.range(1, 700) {
+                let table = random.below(2) as u8;
+                let terms = match random.below(20) {
+                    0 => vec![term(random.below(3) as u32, random.next_u64(), random.next_u64())],
+                    _ => vec![term(0, u64::MAX, network & !0xff | random.below(256)), term(1, 0xf, random.next_u64())],
+                };
+                recent.publish(Extent::flow(table, terms.clone()));
+                all.push((table, terms));
+                if random.one_in(30) {
+                    seen.follow(&recent, recent.generation());
+                }
+            }
+            seen.follow(&recent, recent.generation());
+            let begin = recent.generation() - all.len() as u64;
+            for _ in 0..30 {
+                let near = if random.one_in(2) { network } else { random.next_u64() };
+                let record = [near ^ random.below(4), random.next_u64(), random.next_u64()];
+                let words = [(0, random.next_u64() | random.next_u64()), (1, random.next_u64())];
+                let key = words.map(|(word, mask)| record[word as usize] & mask);
+                let mut written = Words::default();
+                if random.one_in(3) {
+                    written.add(0);
+                }
+                let table = random.below(2) as u8;
+                let dependences = [(Dependence::Ports, 1), (Dependence::Table(table), 1)];
+                let since = begin + random.below(all.len() as u64);
+                let subject = Subject { words: &words, key: &key, written, dependences: &dependences };
+                // Lookups of the table may have seen any value of a written word.
+                let mut found = record;
+                let is_about = all[(since - begin) as usize..].iter().any(|(of, terms)| {
+                    if written.has(0) {
+                        found[0] = terms.iter().find(|term| term.word == 0).map_or(0, |term| term.value);
+                    }
+                    *of == table && matches(terms, &found)
+                });
+                let concerns = seen.concerns(since, &subject);
+                assert!(concerns || !is_about, "a change that matters is ruled out");
+                ruled_out += usize::from(!concerns);
+                about += usize::from(is_about);
+            }
+        }
+        assert!(ruled_out > 1000 && about > 100, "{ruled_out} ruled out, {about} that matter");
+    }
+
+    #[test]
+    fn changes_that_were_overwritten_are_about_everything() {
+        let recent = Recent::default();
+        let mut seen = Seen::new(recent.generation());
+        let far = || Extent::flow(3, vec![term(0, u64::MAX, 5)]);
+        let subject = Subject {
+            words: &[(0, 0xff)],
+            key: &[1],
+            written: Words::default(),
+            dependences: &[(Dependence::Table(3), 1)],
+        };
+        recent.publish(far());
+        seen.follow(&recent, recent.generation());
+        assert!(!seen.concerns(1, &subject), "its destination is another");
+        let other = Subject { dependences: &[(Dependence::Table(4), 1)], key: &[5], ..subject };
+        assert!(!seen.concerns(1, &other), "its tables are others");
+        (0..CHANGES).for_each(|_| recent.publish(far()));
+        seen.follow(&recent, recent.generation());
+        assert!(seen.concerns(1, &subject), "nobody knows the first one any more");
+        assert!(!seen.concerns(2, &subject), "a few comparisons tell");
+        recent.publish(Extent::all(Dependence::Groups));
+        seen.follow(&recent, recent.generation());
+        assert!(!seen.concerns(3, &subject));
+        recent.publish(Extent::all(Dependence::Table(3)));
+        seen.follow(&recent, recent.generation());
+        assert!(seen.concerns(recent.generation() - 1, &subject));
+        assert!(!seen.concerns(recent.generation(), &subject));
+    }
+}

@@ -6,7 +6,7 @@
 //! blocks; then checksums that are updated, then those that are verified. Sub-controls stand before the control that has them.
 //! The copies of an action are one calculation here, with the name of the first.
 //!
-//! Checksums are counted in the same order, by themselves: `cksum`, `cksum_0`, …
+//! Checksums are counted by themselves, those that are updated first: `cksum`, `cksum_0`, …
 //!
 //! Deliberately not here: names that a program's own identifiers take from p4c.
 //!
@@ -16,7 +16,7 @@ use crate::visit::{self, Node};
 use ir::{Calculated, Calculation, CalculationId};
 use sema::typed::{ActionId, Block, Call, Callee, Control, InstanceId, InstanceOf};
 use sema::{TypedProgram, Value};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// The calculations of a program, by the calls that they stand for.
 #[derive(Default)]
@@ -31,7 +31,7 @@ pub(super) struct Calculations {
 impl Calculations {
     /// Of a program whose package has these controls.
     pub fn new(program: &TypedProgram, pipelines: [InstanceId; 2], [compute, verify]: [InstanceId; 2]) -> Calculations {
-        let mut walk = Walk { program, found: Calculations::default(), names: 0 };
+        let mut walk = Walk { program, found: Calculations::default(), names: 0, checksums: Vec::new() };
         let mut pipelines = pipelines.map(|id| (declared(program, id), id));
         pipelines.sort();
         let users = Users::new(program);
@@ -40,11 +40,22 @@ impl Calculations {
         }
         pipelines.iter().for_each(|(_, id)| walk.control(&users, *id));
         [compute, verify].into_iter().for_each(|id| walk.control(&users, id));
-        // Functions of the program; p4c has a copy for each call.
-        for function in &program.functions {
+        // Functions of the program; p4c has a copy for each call, so those that nobody calls have no checksum.
+        let called = called(program);
+        for (i, function) in program.functions.iter().enumerate() {
+            let before = walk.checksums.len();
             walk.calls(&function.body, 1, None);
+            if !called.contains(&i) {
+                walk.checksums.truncate(before);
+            }
         }
-        walk.found
+        let Walk { mut found, mut checksums, .. } = walk;
+        checksums.sort_by_key(|(_, update)| !update);
+        for (at, _) in checksums {
+            let number = found.checksums.len() as u32;
+            found.checksums.entry(at).or_insert_with(|| numbered("cksum", number));
+        }
+        found
     }
 
     /// The calculation that a call is, within an instance.
@@ -56,7 +67,9 @@ impl Calculations {
 
     /// The name of the checksum that a call is, within an instance.
     pub fn checksum(&self, call: &Call, within: Option<InstanceId>) -> Option<&str> {
-        self.checksums.get(&(std::ptr::from_ref(call).addr(), within)).map(String::as_str)
+        let address = std::ptr::from_ref(call).addr();
+        let found = self.checksums.get(&(address, within)).or_else(|| self.checksums.get(&(address, None)));
+        found.map(String::as_str)
     }
 }
 
@@ -65,6 +78,21 @@ fn declared(program: &TypedProgram, id: InstanceId) -> usize {
         InstanceOf::Control(control) => control.index(),
         _ => usize::MAX,
     }
+}
+
+/// Functions that something calls.
+fn called(program: &TypedProgram) -> HashSet<usize> {
+    let mut called = HashSet::new();
+    let controls = program.controls.iter().map(|control| &control.body);
+    let actions = program.actions.iter().map(|action| &action.body);
+    for body in controls.chain(actions).chain(program.functions.iter().map(|function| &function.body)) {
+        visit::block(body, &mut |node| {
+            if let Node::Call(Call { callee: Callee::Function(function), .. }) = node {
+                called.insert(function.index());
+            }
+        });
+    }
+    called
 }
 
 /// How many copies of an action p4c makes.
@@ -76,7 +104,7 @@ impl Users {
         for table in &program.tables {
             table.actions.iter().for_each(|listed| *users.entry(listed.action).or_default() += 1);
         }
-        let mut direct = std::collections::HashSet::new();
+        let mut direct = HashSet::new();
         let bodies = program.controls.iter().map(|control| &control.body);
         for body in bodies.chain(program.actions.iter().map(|action| &action.body)) {
             visit::block(body, &mut |node| {
@@ -95,6 +123,8 @@ struct Walk<'a> {
     found: Calculations,
     /// Names given so far.
     names: u32,
+    /// Calls that are checksums, and whether they update.
+    checksums: Vec<((usize, Option<InstanceId>), bool)>,
 }
 
 impl Walk<'_> {
@@ -118,20 +148,21 @@ impl Walk<'_> {
 
     fn calls(&mut self, body: &Block, copies: u32, within: Option<InstanceId>) {
         let program = self.program;
-        let mut calls: Vec<(&Call, Option<Calculated>, bool)> = Vec::new();
+        let mut calls: Vec<(&Call, Option<Calculated>, &str)> = Vec::new();
         visit::block(body, &mut |node| {
             if let Node::Call(call) = node
                 && let Callee::ExternFunction(function) = &call.callee
-                && let Some(at) = algorithm_argument(&program.extern_functions[function.index()].name)
+                && let name = &*program.extern_functions[function.index()].name
+                && let Some(at) = algorithm_argument(name)
             {
-                calls.push((call, custom(program, call, at), at == CHECKSUM_ALGORITHM));
+                calls.push((call, custom(program, call, at), name));
             }
         });
-        for (call, custom, is_checksum) in &calls {
+        for (call, custom, name) in &calls {
             let at = (std::ptr::from_ref::<Call>(call).addr(), within);
-            if *is_checksum {
-                let number = self.found.checksums.len() as u32;
-                self.found.checksums.entry(at).or_insert_with(|| numbered("cksum", number));
+            let update = name.starts_with("update_checksum");
+            if update || name.starts_with("verify_checksum") {
+                self.checksums.push((at, update));
             }
             if let Some(function) = *custom {
                 let id = CalculationId::from_index(self.found.list.len());
@@ -144,15 +175,12 @@ impl Walk<'_> {
     }
 }
 
-/// The algorithm's place among the arguments of checksums.
-const CHECKSUM_ALGORITHM: usize = 3;
-
 /// Which argument of an extern function is its algorithm.
 fn algorithm_argument(function: &str) -> Option<usize> {
     match function {
         "hash" => Some(1),
         "verify_checksum" | "update_checksum" | "verify_checksum_with_payload" | "update_checksum_with_payload" => {
-            Some(CHECKSUM_ALGORITHM)
+            Some(3)
         }
         _ => None,
     }

@@ -184,6 +184,8 @@ impl Item {
         all.extend(unrest::ATTACKS.iter().map(Item::Attack));
         let revalidation = "200,000 OpenFlow megaflows after a change that they all depend on";
         all.push(Item::Updates("openflow-revalidation", revalidation, unrest::revalidation));
+        let flow_mods = "OpenFlow flow mods by the hundred thousand while packets run";
+        all.push(Item::Updates("openflow-flow-mods", flow_mods, unrest::flow_mods));
         all.push(Item::Parts);
         let large = ["strategies-l2l3acl-1k", "strategies-l2l3acl-100k", "strategies-l2l3acl-1m", "strategies-l2-100k"];
         all.extend(large.map(Item::Strategies));

@@ -16,10 +16,11 @@ use crate::report::{Figure, Figures};
 use crate::rows::{Bar, Row, Settings, with_lock};
 use crate::updates::rounds;
 use ::openflow::Match;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use bridge::processor::CacheStats;
 use datapath::{CacheUse, EngineKind};
 use random::Random;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Flows of those who do no harm.
@@ -39,6 +40,10 @@ const LEFT: f64 = 0.95;
 const PAIRS: [u32; 2] = [500, 400];
 /// A revalidation, ms, and the longest time that a packet waits for it, ms.
 const REVALIDATION_MS: (f64, f64) = (500.0, 1.0);
+/// Flow mods of a round, how many a second there are to be, and what is to be left of the throughput.
+const FLOW_MODS: u32 = 200_000;
+const FLOW_MODS_RATE: f64 = 100_000.0;
+const THROUGHPUT_LEFT: f64 = 0.9;
 /// It has failed after so long.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -273,4 +278,60 @@ pub fn revalidation(title: &str, settings: &Settings) -> Result<Figures> {
     }
     figures.push(figure("longest batch before", calm, None));
     Ok(Figures { name: "openflow-revalidation".to_string(), title: title.to_string(), figures })
+}
+
+/// Flow mods a second, and what is left of the throughput meanwhile, without sockets: a thread adds flows to the table that all packets
+/// go through, about other destinations.
+pub fn flow_mods(title: &str, settings: &Settings) -> Result<Figures> {
+    let count = if settings.quick { 1000 } else { FLOW_MODS };
+    let fill = |tables: &Tables<'_>| tables.add((0, 1), tables.exact(&[("in_port", 1)])?, vec![output(2)], None);
+    let frames = openflow::tuples(FLOWS as usize);
+    let mut switch = switch("OpenFlow", EngineKind::Machine, CacheUse::Auto, &fill, settings)?;
+    let batch = settings.batch;
+    let mut play = |goes_on: &dyn Fn(Duration) -> bool| {
+        let (begin, before, mut packets) = (Instant::now(), worked(), 0);
+        while goes_on(begin.elapsed()) {
+            let mut at = 0;
+            while at < frames.len() {
+                at += switch.subject.play(&frames, at, batch).0;
+            }
+            packets += frames.len();
+        }
+        (packets as f64 / begin.elapsed().as_secs_f64(), packets as f64 / worked_since(before).as_secs_f64())
+    };
+    let calm_for = Duration::from_millis(if settings.quick { 1 } else { 300 });
+    let (mut rates, mut left, mut left_of_time) = (Vec::new(), Vec::new(), Vec::new());
+    with_lock(settings, || -> Result<()> {
+        for round in 0..rounds(settings) as u32 {
+            let calm = play(&|passed| passed < calm_for);
+            let bridge = Arc::clone(&switch.bridge);
+            let writer = std::thread::spawn(move || -> Result<f64> {
+                let (tables, begin) = (Tables(&bridge), Instant::now());
+                for i in 0..count {
+                    let destination = 0x0b00_0000 + (round * count + i) % (1 << 24);
+                    let terms = [("eth_type", IPV4), ("ipv4_dst", destination.into())];
+                    tables.add((0, 10), tables.exact(&terms)?, vec![output(2)], None)?;
+                }
+                Ok(f64::from(count) / begin.elapsed().as_secs_f64())
+            });
+            let busy = play(&|_| !writer.is_finished());
+            rates.push(writer.join().map_err(|_| anyhow!("the writer has panicked"))??);
+            left.push(busy.0 / calm.0);
+            left_of_time.push(busy.1 / calm.1);
+        }
+        Ok(())
+    })??;
+    let figure = |name: &str, values, bar: f64, unit| {
+        let bar = (!settings.quick).then_some(bar);
+        Figure { name: name.to_string(), unit, values, bar, at_most: false }
+    };
+    Ok(Figures {
+        name: "openflow-flow-mods".to_string(),
+        title: title.to_string(),
+        figures: vec![
+            figure("flow mods a second", rates, FLOW_MODS_RATE, ""),
+            figure("throughput meanwhile / before", left, THROUGHPUT_LEFT, ""),
+            figure("the same of the worker's processor time", left_of_time, THROUGHPUT_LEFT, ""),
+        ],
+    })
 }

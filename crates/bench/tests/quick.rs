@@ -56,6 +56,8 @@ fn tables_are_attacked_and_revalidated() {
         assert!(attacked.fates[0] > 0 && (attacked.fates[1] > 0) == are_dropped, "only hostile packets: {attacked:?}");
     }
     let revalidated = unrest::revalidation("revalidation", &settings()).unwrap_or_else(|e| panic!("{e:#}"));
+    let changed = unrest::flow_mods("flow mods", &settings()).unwrap_or_else(|e| panic!("{e:#}"));
+    assert!(changed.figures.iter().all(|figure| figure.values.iter().all(|value| *value > 0.0)), "{changed:?}");
     assert!(revalidated.figures.iter().all(|figure| figure.values.iter().all(|ms| *ms > 0.0)), "{revalidated:?}");
 }
 

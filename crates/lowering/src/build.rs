@@ -2,11 +2,13 @@
 //!
 //! All numbers but those of 65 to 128 bits are `i64`; bits above their width are zero.
 
+use crate::emission::Deparser;
+use crate::error::Error;
 use crate::header::HeaderLayout;
+use crate::locks::Locks;
 use crate::runtime::Calls;
-use crate::ssa::{Ssa, Var};
-use crate::value::Place;
-use crate::{Error, Site};
+use crate::site::Site;
+use crate::ssa::{Place, Ssa, Var};
 use abi::Bindings;
 use ir::layout::RecordLayout;
 use ir::{EntryPoint, Program};
@@ -90,8 +92,8 @@ pub(crate) struct Lowering<'a> {
     pub frame: Slot,
     /// Buffers for keys, hashed data and messages; for wide values; for emitted headers.
     pub buffers: [Option<Slot>; 5],
-    pub locks: crate::registers::Locks,
-    pub deparser: crate::deparse::Deparser,
+    pub locks: Locks,
+    pub deparser: Deparser,
 }
 
 /// Which of [`Lowering::buffers`].

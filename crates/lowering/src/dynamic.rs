@@ -1,7 +1,7 @@
 //! Tables that packets write (PNA, `add_entry`, `set_entry_expire_time`, `restart_expire_timer`).
 
-use crate::Error;
 use crate::build::{At, Buffer, Lowering};
+use crate::error::Error;
 use crate::value::Val;
 use abi::entry::TICK_SHIFT;
 use abi::{DynamicBinding, TableBinding};

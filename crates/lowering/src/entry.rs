@@ -7,12 +7,12 @@
 //! At [`EntryKind::Ingress`] slots are zero but for the intrinsics, which the descriptor and the batch have. All other
 //! entries take every slot from the packet's record; the replication engine has put them there.
 
-use crate::Error;
 use crate::build::{At, Lowering, Shared, Vars};
-use crate::deparse::Deparser;
-use crate::registers::Locks;
-use crate::ssa::Ssa;
-use crate::value::{Place, Val, const_words};
+use crate::emission::Deparser;
+use crate::error::Error;
+use crate::locks::Locks;
+use crate::ssa::{Place, Ssa};
+use crate::value::{Val, const_words};
 use abi::{Batch, FateCode, PacketDesc};
 use ir::layout::{RecordLayout, words_of};
 use ir::{

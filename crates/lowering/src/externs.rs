@@ -1,7 +1,7 @@
 //! Counters and meters.
 
-use crate::Error;
 use crate::build::{At, Lowering};
+use crate::error::Error;
 use crate::value::Val;
 use abi::{ExternBinding, WorkerCtx};
 use ir::{CounterUnit, ExternId, ExternKind, Operand, SlotId};

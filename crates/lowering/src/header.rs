@@ -3,7 +3,7 @@
 //! A header has fixed segments, whose fields have constant bit offsets, and at most one varbit. Where a varbit does not
 //! begin at a byte, the whole header is one segment ([`Segment::Odd`]), read and written as one wide number.
 
-use crate::Error;
+use crate::error::Error;
 use ir::{Field, Header, Program, SlotId};
 
 /// A field of a fixed segment.

@@ -7,9 +7,9 @@
 //!
 //! - `entry`: the packet loop, stages, terminators, fates, records; `ops`: the list of all operations.
 //! - `ssa` makes values of slots; `build` appends instructions; `value` is how slots of any width are values.
-//! - `arith`, `parse`, `deparse`, `tables`, `dynamic`, `externs`, `registers`, `hashes`, `messages`: operations by kind;
-//!   `header` and `strings`: fields and bit strings in memory.
-//! - `runtime`: the functions that the code calls, with their effects.
+//! - `arith`, `parse`, `deparse`, `tables`, `dynamic`, `externs`, `registers`, `locks`, `hashes`, `messages`: operations by kind;
+//!   `header`, `emission` and `strings`: fields and bit strings in memory.
+//! - `runtime`: the functions that the code calls, with their effects; `site`: log lines and assertions; `error`.
 //!
 //! The program must have passed `ir::verify`. Bounds of the packet are checked by the program's own `HasBits`.
 //!
@@ -23,24 +23,29 @@ mod arith;
 mod build;
 mod deparse;
 mod dynamic;
+mod emission;
 mod entry;
+mod error;
 mod externs;
 mod hashes;
 mod header;
+mod locks;
 mod messages;
 mod ops;
 mod parse;
 mod registers;
 mod runtime;
+mod site;
 mod ssa;
 mod strings;
 mod tables;
 mod value;
 
+pub use error::Error;
 pub use runtime::Call;
+pub use site::{Site, SiteKind};
 
 use abi::{Bindings, RuntimeCalls};
-use base::Span;
 use build::{Lowering, Shared};
 use ir::{EntryKind, Program};
 use mir::{FunctionId, Module};
@@ -66,50 +71,6 @@ impl Default for Options {
     fn default() -> Options {
         Options { definitions_max: DEFINITIONS_MAX }
     }
-}
-
-/// Why a program was not lowered.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum Error {
-    /// The program needs something that there is no lowering for.
-    #[error("not supported by the compiler: {0}")]
-    Unsupported(String),
-    /// A stated bound is exceeded.
-    #[error("{what}: {found}, at most {max}")]
-    Limit {
-        /// Of what.
-        what: String,
-        /// How much there is.
-        found: u64,
-        /// How much there may be.
-        max: u64,
-    },
-    /// The bindings do not fit the program.
-    #[error("the pipeline's state does not fit the program: {0}")]
-    Binding(String),
-}
-
-/// What a log or assertion site is.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum SiteKind {
-    /// `Op::Log`: the arguments' widths; each takes `ceil(width / 64)` words of the call.
-    Log {
-        /// Bits of each argument.
-        arg_widths: Vec<u32>,
-    },
-    /// `Op::Assert`.
-    Assert,
-}
-
-/// A log or assertion site; the runtime's calls give its index.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Site {
-    /// What it is.
-    pub kind: SiteKind,
-    /// The format string with `{}` per argument, or the assertion's text.
-    pub text: String,
-    /// Where it stands in the source.
-    pub span: Span,
 }
 
 /// A lowered program.

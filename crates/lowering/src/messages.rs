@@ -1,7 +1,7 @@
 //! Digests, log lines, assertions, and calls of what nobody has: words in a buffer, handed to a function.
 
 use crate::build::{At, Buffer, Lowering};
-use crate::{Site, SiteKind};
+use crate::site::{Site, SiteKind};
 use ir::layout::words_of;
 use ir::{ExternId, Operand, SlotId};
 use mir::{Condition, Region, Type, Value};

@@ -1,7 +1,7 @@
 //! Operations: what each of them becomes, in the sibling files or here.
 
-use crate::Error;
 use crate::build::Lowering;
+use crate::error::Error;
 use crate::value::Val;
 use ir::flow::for_each_header_slot;
 use ir::{Inst, Op};

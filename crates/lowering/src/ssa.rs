@@ -17,6 +17,14 @@ use std::collections::{HashMap, VecDeque};
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Var(pub u32);
 
+/// Where a slot is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Place {
+    Var(Var),
+    /// So many bytes behind the beginning of the function's frame.
+    Memory(u32),
+}
+
 /// Variables and their definitions.
 pub(crate) struct Ssa {
     types: Vec<Type>,

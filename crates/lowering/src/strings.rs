@@ -1,18 +1,12 @@
 //! Bit strings in memory, in network order: fields of headers, data of hashes.
 
 use crate::build::{At, Buffer, Lowering, part};
+use crate::emission::Piece;
 use crate::header::FieldAt;
 use crate::value::Val;
 use ir::layout::words_of;
 use ir::{BinOp, Operand, SlotId};
 use mir::{Access, Binary, Region, Regions, Type, Value};
-
-/// A part of a bit string: a value as words, and its width.
-#[derive(Clone, Debug)]
-pub(crate) struct Piece {
-    pub words: Vec<Value>,
-    pub width: u32,
-}
 
 impl Lowering<'_> {
     /// Loads a field of a segment at `at`.

@@ -3,8 +3,8 @@
 //! A lookup is `issue` with the words of the key's layout and `take` at once behind it; whatever lies between is put there
 //! by passes. A miss takes the default entry, which has the same layout. A group without members counts as a miss.
 
-use crate::Error;
 use crate::build::{At, Lowering, part};
+use crate::error::Error;
 use crate::value::Val;
 use abi::entry::param_bytes;
 use abi::{Bindings, EntryLayout, KeyLayout, TableBinding, TableHandle, WorkerCtx};

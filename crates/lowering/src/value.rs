@@ -9,7 +9,7 @@
 //! Bits above the width are zero.
 
 use crate::build::{At, Buffer, Lowering, part};
-use crate::ssa::Var;
+use crate::ssa::Place;
 use base::Bits;
 use ir::layout::words_of;
 use ir::{Operand, SlotId};
@@ -24,14 +24,6 @@ pub(crate) enum Val {
     Pair(Value),
     /// Wider.
     Words(Vec<Value>),
-}
-
-/// Where a slot is.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Place {
-    Var(Var),
-    /// So many bytes behind the beginning of the function's frame.
-    Memory(u32),
 }
 
 /// All ones up to a width of at most 64.

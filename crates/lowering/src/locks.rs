@@ -1,0 +1,62 @@
+//! The locks of register cells, for programs that several workers run: `ir::atomicity` says which there are and when packets
+//! acquire them. A packet releases them where no access of a locked register can follow any more, or with its fate.
+
+use crate::error::Error;
+use crate::ssa::Var;
+use abi::{Bindings, ExternBinding};
+use ir::{Acquisitions, BlockId, Cfg, EntryPoint, ExternId, Program};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The locks of an entry.
+#[derive(Default)]
+pub(crate) struct Locks {
+    pub acquisitions: Acquisitions,
+    /// By rank.
+    pub held: BTreeMap<u32, Var>,
+    /// Blocks of stages that follow those from which accesses can be reached, and from which none can.
+    pub last: BTreeSet<(usize, BlockId)>,
+}
+
+/// The rank of the locks of a register's cells, if they have locks.
+pub(crate) fn lock_rank(bindings: &Bindings, register: ExternId) -> Option<u32> {
+    match bindings.externs.get(register.index()) {
+        Some(&ExternBinding::Register { lock_rank, .. }) => lock_rank,
+        _ => None,
+    }
+}
+
+impl Locks {
+    /// Those of an entry; `declare` makes a variable.
+    pub fn new(
+        program: &Program,
+        entry: &EntryPoint,
+        bindings: &Bindings,
+        mut declare: impl FnMut() -> Var,
+    ) -> Result<Locks, Error> {
+        let rank = |register| lock_rank(bindings, register);
+        let ranks: Vec<u32> = (0..program.externs.len()).filter_map(|i| rank(ExternId::from_index(i))).collect();
+        if ranks.is_empty() {
+            return Ok(Locks::default());
+        }
+        let acquisitions = Acquisitions::new(program, entry, &rank).map_err(|register| {
+            let name = &program.externs[register.index()].name;
+            Error::Binding(format!("register `{name}` would be locked out of order"))
+        })?;
+        if acquisitions.is_empty() {
+            return Ok(Locks::default());
+        }
+        let held = ranks.into_iter().collect::<BTreeSet<u32>>().into_iter().map(|rank| (rank, declare())).collect();
+        let mut last = BTreeSet::new();
+        for (position, stage) in entry.stages.iter().enumerate() {
+            let stage = &program.stages[stage.index()];
+            let cfg = Cfg::new(stage);
+            for &block in cfg.rpo.iter().filter(|block| acquisitions.is_growing(position, **block)) {
+                let followers = cfg.succs[block.index()].iter().map(|to| (position, *to));
+                let next = matches!(stage.blocks[block.index()].term, ir::Terminator::Next);
+                last.extend(followers.chain(next.then_some((position + 1, ir::Stage::START))));
+            }
+        }
+        last.retain(|(position, block)| !acquisitions.is_growing(*position, *block));
+        Ok(Locks { acquisitions, held, last })
+    }
+}

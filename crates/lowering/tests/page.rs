@@ -84,6 +84,8 @@ fn its_example_is_what_the_compiler_makes() {
     let before = ingress(&lowered.module);
     mir::passes::optimise(&mut lowered.module, &[]);
     let after = ingress(&lowered.module);
+    let printed = mir::print(&lowered.module);
+    assert_eq!(mir::parse(&printed).map(|module| mir::print(&module)), Ok(printed), "what is printed is read");
     let texts = texts();
     let [p4, as_lowered, optimised, machine] = &texts[..] else { panic!("{} texts", texts.len()) };
     for line in p4.lines() {

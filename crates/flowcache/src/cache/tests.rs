@@ -236,8 +236,9 @@ fn a_thousand_masks_of_a_hostile_sender() {
 fn a_thrifty_search_leaves_out_masks_that_do_not_pay() {
     let mut cache = Cache::new(1, 10_000);
     cache.set_thrifty(true);
+    // The second byte tells them apart.
     let of =
-        |n: u64| pattern(&[&[0xff][..], &(n + 1).to_be_bytes()].concat(), &[&[2][..], &(n + 1).to_be_bytes()].concat());
+        |n: u64| pattern(&[&[0xff; 2][..], &(n + 1).to_be_bytes()].concat(), &[&[2, n as u8][..], &[0; 8]].concat());
     let handles: Vec<u32> =
         (0..MASKS_MAX as u64).map(|n| cache.insert(0, &of(n), nothing(), n, drop).expect("there is room")).collect();
     let misses: Vec<_> = (0..64).map(|i| (0, vec![1, i, 0, 0, 0, 0, 0, 0, 0, 0])).collect();
@@ -247,7 +248,7 @@ fn a_thrifty_search_leaves_out_masks_that_do_not_pay() {
     let probes = cache.statistics().probes - before.probes;
     assert!(probes <= 64 * 5, "{probes} probes for 64 frames, with {} masks", cache.masks());
     // A megaflow of one of the others is found by the patient search, then by the front, and if it is asked for often, by all.
-    let frame = |n: u64, rest: u64| [&[2][..], &(n + 1).to_be_bytes(), &rest.to_be_bytes()].concat();
+    let frame = |n: u64, rest: u64| [&[2, n as u8][..], &[0; 8], &rest.to_be_bytes()].concat();
     let (some, mut rest) = (40, 0);
     let one = frame(some, 0);
     assert_eq!(cache.find(Frame { buffer: &one, offset: 0, len: one.len(), port: 0 }), handles[some as usize]);

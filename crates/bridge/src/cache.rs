@@ -24,8 +24,8 @@ mod tests;
 pub mod worth;
 
 use crate::effects::{Effect, Effects};
-use crate::key::{Layout, mix};
-use crate::recent::{Seen, Subject, Words};
+use crate::key::{Layout, Words, mix};
+use crate::recent::{Seen, Subject};
 use crate::translate::{Dependence, Translation};
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -7,7 +7,6 @@
 //! how much they vary: metadata, L2, L3, L4. The order follows from prerequisites: a field that needs nothing is L2, one that needs
 //! such a field is L3, and so on. Metadata fields are marked by the program.
 
-use crate::recent::Words;
 use ir::layout::{RecordLayout, words_of};
 use ir::{EntryKind, Fate, Intrinsic, Operand, Program, Terminator};
 use openflow::action::Subfield;
@@ -100,6 +99,27 @@ impl Place {
             })
         });
         Place { parts: parts.collect(), width: bits }
+    }
+}
+
+/// Words, and maybe more of them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Words(u128);
+
+impl Words {
+    /// This one as well.
+    pub fn add(&mut self, word: u32) {
+        self.0 |= 1 << (word % 128);
+    }
+
+    /// Those of both.
+    pub fn with(self, other: Words) -> Words {
+        Words(self.0 | other.0)
+    }
+
+    /// Whether it may be one of them.
+    pub fn has(self, word: u32) -> bool {
+        self.0 >> (word % 128) & 1 == 1
     }
 }
 

@@ -20,7 +20,7 @@
 //!
 //! Tests: below, and `processor/tests.rs`.
 
-use crate::key::WordTerm;
+use crate::key::{WordTerm, Words};
 use crate::translate::Dependence;
 use arc_swap::ArcSwapOption;
 use std::sync::Arc;
@@ -112,26 +112,6 @@ fn bit(of: Dependence) -> u8 {
         Dependence::Meters => 2,
         Dependence::Ports => 4,
         Dependence::Stations => 8,
-    }
-}
-
-/// Words, and maybe more of them.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Words(u128);
-
-impl Words {
-    /// This one as well.
-    pub fn add(&mut self, word: u32) {
-        self.0 |= 1 << (word % 128);
-    }
-
-    /// Those of both.
-    pub fn with(self, other: Words) -> Words {
-        Words(self.0 | other.0)
-    }
-
-    fn has(self, word: u32) -> bool {
-        self.0 >> (word % 128) & 1 == 1
     }
 }
 

@@ -29,10 +29,10 @@ mod tests;
 
 use crate::effects::{Effect, Effects, Learned};
 use crate::flow::{Flow, Usage};
-use crate::key::{Consulted, Layout, WordTerm};
+use crate::key::{Consulted, Layout, WordTerm, Words};
 use crate::normal::{Station, Stations};
 use crate::pending::{Begin, Pending};
-use crate::recent::{Recent, Words};
+use crate::recent::Recent;
 use crate::tables::{Miss, Tables};
 use crate::vm::Vm;
 use frames::{Frame, Frozen, List, Place, Same, in_order};

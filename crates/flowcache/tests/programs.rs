@@ -129,7 +129,9 @@ impl Switch {
             interp::Fate::Drop(_) => return Outcome::Dropped,
             interp::Fate::Send(port) => return Outcome::Sent(port as u32, first.packet),
             interp::Fate::Replicate(ReplicationPoint::IngressEnd) => {}
-            interp::Fate::Replicate(_) | interp::Fate::Endless | interp::Fate::NoRoom => return Outcome::Lost,
+            interp::Fate::Multicast(_) | interp::Fate::Replicate(_) | interp::Fate::Endless | interp::Fate::NoRoom => {
+                return Outcome::Lost;
+            }
         }
         let get = |which| program.intrinsic(which).map_or(0, |slot| interp.layout().get_word(&record, slot));
         if get(Intrinsic::CloneFlag) != 0 {
@@ -155,7 +157,9 @@ impl Switch {
         match second.fate {
             interp::Fate::Drop(_) => Outcome::Dropped,
             interp::Fate::Send(port) => Outcome::Sent(port as u32, second.packet),
-            interp::Fate::Replicate(_) | interp::Fate::Endless | interp::Fate::NoRoom => Outcome::Lost,
+            interp::Fate::Multicast(_) | interp::Fate::Replicate(_) | interp::Fate::Endless | interp::Fate::NoRoom => {
+                Outcome::Lost
+            }
         }
     }
 

@@ -6,8 +6,7 @@
 //! Changes are kept in a journal, so that copies of a packet (clones, buckets) cost what they change.
 
 use crate::effects::Effect;
-use crate::key::{Consulted, Layout, Part, Place};
-use crate::recent::Words;
+use crate::key::{Consulted, Layout, Part, Place, Words};
 use crate::vm::Vm;
 use std::rc::Rc;
 use std::sync::Arc;

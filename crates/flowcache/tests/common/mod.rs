@@ -106,7 +106,9 @@ impl Subject {
             interp::Fate::Drop(_) => return Outcome::Dropped,
             interp::Fate::Send(port) => return Outcome::Sent(port as u32, parsed.packet),
             interp::Fate::Replicate(ReplicationPoint::IngressEnd) => {}
-            interp::Fate::Replicate(_) | interp::Fate::Endless | interp::Fate::NoRoom => return Outcome::Lost,
+            interp::Fate::Multicast(_) | interp::Fate::Replicate(_) | interp::Fate::Endless | interp::Fate::NoRoom => {
+                return Outcome::Lost;
+            }
         }
         let (mut at, mut saved) = (0, Vec::new());
         while let Some(command) = script.commands.get(at) {
@@ -161,7 +163,9 @@ impl Subject {
         match sent.fate {
             interp::Fate::Drop(_) => Outcome::Dropped,
             interp::Fate::Send(port) => Outcome::Sent(port as u32, sent.packet),
-            interp::Fate::Replicate(_) | interp::Fate::Endless | interp::Fate::NoRoom => Outcome::Lost,
+            interp::Fate::Multicast(_) | interp::Fate::Replicate(_) | interp::Fate::Endless | interp::Fate::NoRoom => {
+                Outcome::Lost
+            }
         }
     }
 

@@ -251,6 +251,7 @@ impl Both {
             let fate = match desc.fate {
                 f if f == FateCode::Drop as u32 => Fate::Drop(desc.fate_arg),
                 f if f == FateCode::Send as u32 => Fate::Send(desc.egress_port.into()),
+                f if f == FateCode::Multicast as u32 => Fate::Multicast(desc.egress_port.into()),
                 f if f == FateCode::Replicate as u32 => Fate::Replicate(match desc.fate_arg {
                     0 => ReplicationPoint::IngressEnd,
                     1 => ReplicationPoint::EgressEnd,

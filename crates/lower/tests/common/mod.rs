@@ -138,6 +138,7 @@ pub fn run(interp: &Interp, packet: &str) -> String {
             format!("{port}: {}", frame.join(" "))
         }
         Fate::Drop(reason) => format!("drop: {}", interp.program().drops[reason as usize]),
+        Fate::Multicast(group) => format!("group {group}"),
         Fate::Replicate(point) => format!("{point:?}"),
         Fate::Endless => "endless".to_string(),
         Fate::NoRoom => "no room".to_string(),

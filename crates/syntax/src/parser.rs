@@ -72,6 +72,7 @@ pub fn parse(tokens: &[Token]) -> (Program, Vec<Diagnostic>) {
         else_ifs: 0,
         height: 0,
         greater_ends: false,
+        braces: 0,
         types_are_values: false,
         in_state: false,
     };
@@ -105,6 +106,8 @@ struct Parser<'t> {
     height: u32,
     /// Within `bit<...>`: `>` closes and is no operator.
     greater_ends: bool,
+    /// Expressions `{ ... }` around the current one.
+    braces: u32,
     /// Within an unstructured annotation, where types count as expressions (`@p4runtime_translation("", bit<32>)`).
     types_are_values: bool,
     /// Within a parser state, where fewer statements are allowed.
@@ -194,7 +197,7 @@ impl<'t> Parser<'t> {
             Diagnostic::error(codes::UNCLOSED, self.span(), format!("expected `{}`, found {found}", kind.text()))
                 .note(open, "to close this");
         self.report(self.with_hint(diag));
-        // `if (a {` and `f(a;` are read on as if it were there.
+        // `if (a {`, `f(a;` and `{ f(a }` are read on as if it were there.
         let block_follows = || {
             let before =
                 self.tokens.iter().position(|t| t.span == open).and_then(|i| self.tokens.get(i.checked_sub(1)?));
@@ -204,6 +207,7 @@ impl<'t> Parser<'t> {
         };
         match self.kind() {
             TokenKind::Semi if kind == TokenKind::RParen => return Ok(self.prev_span()),
+            TokenKind::RBrace if kind == TokenKind::RParen && self.braces > 0 => return Ok(self.prev_span()),
             TokenKind::LBrace if kind == TokenKind::RParen && block_follows() => return Ok(self.prev_span()),
             _ => {}
         }

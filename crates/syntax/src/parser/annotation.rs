@@ -140,6 +140,7 @@ impl Parser<'_> {
             else_ifs: 0,
             height: 0,
             greater_ends: false,
+            braces: 0,
             types_are_values: true,
             in_state: false,
         };

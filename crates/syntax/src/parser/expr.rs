@@ -304,11 +304,13 @@ impl Parser<'_> {
     fn braces(&mut self) -> Parse<Expr> {
         let open = self.expect(TokenKind::LBrace)?;
         let outer = std::mem::replace(&mut self.greater_ends, false);
+        self.braces += 1;
         let kind = if self.kind().is_name() && self.ahead(1).kind == TokenKind::Eq {
             self.key_values(TokenKind::RBrace).map(|(fields, dots)| ExprKind::Record { fields, dots })
         } else {
             self.expr_list(TokenKind::RBrace).map(ExprKind::List)
         };
+        self.braces -= 1;
         self.greater_ends = outer;
         let kind = kind?;
         self.expect_close(TokenKind::RBrace, open)?;

@@ -25,8 +25,8 @@ pub mod worth;
 
 use crate::effects::{Effect, Effects};
 use crate::key::{Layout, Words, mix};
-use crate::recent::{Seen, Subject};
-use crate::translate::{Dependence, Translation};
+use crate::recent::{Dependence, Seen, Subject};
+use crate::translate::Translation;
 use std::collections::HashMap;
 use std::sync::Arc;
 

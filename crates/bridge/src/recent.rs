@@ -21,7 +21,6 @@
 //! Tests: below, and `processor/tests.rs`.
 
 use crate::key::{WordTerm, Words};
-use crate::translate::Dependence;
 use arc_swap::ArcSwapOption;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -34,6 +33,21 @@ const FAN: u64 = 16;
 const LEVELS: usize = 2;
 /// Comparisons at most until a change is taken to be about a megaflow: some microseconds, less than a translation.
 const COMPARISONS_MAX: usize = 256;
+
+/// Something whose change makes a translation anew.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Dependence {
+    /// A table's flows.
+    Table(u8),
+    /// Groups.
+    Groups,
+    /// Meters.
+    Meters,
+    /// Ports and settings of the bridge.
+    Ports,
+    /// Addresses for `NORMAL`.
+    Stations,
+}
 
 /// What one or several changes are about.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

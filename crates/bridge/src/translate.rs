@@ -32,7 +32,7 @@ use crate::flow::{Flow, Usage};
 use crate::key::{Consulted, Layout, WordTerm, Words};
 use crate::normal::{Station, Stations};
 use crate::pending::{Begin, Pending};
-use crate::recent::Recent;
+use crate::recent::{Dependence, Recent};
 use crate::tables::{Miss, Tables};
 use crate::vm::Vm;
 use frames::{Frame, Frozen, List, Place, Same, in_order};
@@ -80,21 +80,6 @@ pub struct Shared {
     pub vm: Arc<Vm>,
     /// Addresses for `NORMAL`.
     pub stations: Arc<Stations>,
-}
-
-/// Something whose change makes a translation anew.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Dependence {
-    /// A table's flows.
-    Table(u8),
-    /// Groups.
-    Groups,
-    /// Meters.
-    Meters,
-    /// Ports and settings of the bridge.
-    Ports,
-    /// Addresses for `NORMAL`.
-    Stations,
 }
 
 impl Dependence {

@@ -1,9 +1,10 @@
 //! What single actions do.
 
+use super::Translator;
 use super::frames::{Frame, List, Place};
-use super::{Dependence, Translator};
 use crate::controllers::packet_in_reason;
 use crate::effects::Effect;
+use crate::recent::Dependence;
 use openflow::action::{Controller, HeaderAction, Subfield, port};
 use openflow::message::BandKind;
 use openflow::{Action, FieldId};

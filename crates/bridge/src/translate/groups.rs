@@ -2,9 +2,10 @@
 
 use super::frames::{Frame, Place, Same, of_bucket};
 use super::hash::{hash_words, highest_weight};
-use super::{DEPTH_MAX, Dependence, Translator};
+use super::{DEPTH_MAX, Translator};
 use crate::controllers::packet_in_reason;
 use crate::flow::Group;
+use crate::recent::Dependence;
 use openflow::action::{BundleAlgorithm, HashFields, Subfield, port};
 use openflow::message::GroupKind;
 use std::sync::Arc;

@@ -3,10 +3,11 @@
 //! The flow is there at once: a later search of the same packet finds it. A packet that would make a flow which is there already
 //! changes nothing, so tables change only when something new is learned; the flow's idle time begins anew with every packet.
 
+use super::Translator;
 use super::actions::wide_port;
-use super::{Dependence, Translator};
 use crate::effects::Learned;
 use crate::flow::Flow;
+use crate::recent::Dependence;
 use openflow::action::{Learn, LearnSpec, NO_BUFFER, Source, Subfield, port};
 use openflow::message::{FlowCommand, FlowMod, GROUP_ANY, Timeouts, flow_flag};
 use openflow::{Action, FieldId, Instructions, Match};

@@ -1,12 +1,13 @@
 //! Where packets go: ports, controllers, and the learning switch.
 
+use super::Translator;
 use super::frames::Place;
-use super::{Dependence, Translator};
 use crate::controllers::packet_in_reason;
 use crate::effects::{Effect, PacketInfo};
 use crate::normal::is_multicast;
 use crate::pending::Pending;
 use crate::ports::config;
+use crate::recent::Dependence;
 use openflow::FieldId;
 use openflow::action::{Controller, port};
 use std::sync::Arc;

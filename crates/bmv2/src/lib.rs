@@ -63,7 +63,7 @@ pub fn is_program(json: &str) -> bool {
     ["\"header_types\"", "\"pipelines\"", "\"parsers\"", "\"__meta__\""].iter().any(|key| json.contains(key))
 }
 
-/// The path of what follows behind a text that is the beginning of a JSON text.
+/// The JSON path of the value that would come next behind an incomplete JSON text.
 pub fn path_behind(text: &str) -> String {
     read::path_of(text, text.len())
 }

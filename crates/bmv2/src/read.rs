@@ -141,7 +141,7 @@ impl<'de> Visitor<'de> for Values {
     }
 }
 
-/// The path of what is at a byte of a text, which need be JSON only up to there.
+/// The JSON path of the value at a byte offset. The text before it must be valid JSON; the rest is not read.
 pub(crate) fn path_of(text: &str, at: usize) -> String {
     enum Open {
         /// The name, and whether it is one that is to come.

@@ -401,7 +401,7 @@ impl Layout {
         self.is_there_within(record, field, &mut |word, mask| consulted.add(word, mask), self.places.len())
     }
 
-    /// The same, if nobody asks what decided.
+    /// The same without noting the bits that were consulted.
     pub fn is_there(&self, record: &[u64], field: FieldId) -> bool {
         self.is_there_within(record, field, &mut |_, _| {}, self.places.len())
     }

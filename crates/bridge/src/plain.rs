@@ -20,7 +20,7 @@ use openflow::{Action, FieldId};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Tables that a packet goes through at most; more are left to [`crate::translate`].
+/// Tables that a packet goes through at most, so that the result needs no allocation; more are left to [`crate::translate`].
 const TABLES_MAX: usize = 32;
 
 /// The plain translations of a worker.

@@ -1,4 +1,4 @@
-//! Recent changes of what packets read: which megaflows a change is *not* about.
+//! A log of recent changes of flows, by which megaflows are found that a change cannot affect.
 //!
 //! A megaflow depends on tables as a whole, but a change of a flow is about the packets that match it. If the flow wants another value
 //! of a bit that the megaflow compares, no packet of the megaflow matches it: the megaflow is as right as before. So a busy controller

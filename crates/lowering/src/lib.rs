@@ -51,9 +51,9 @@ use ir::{EntryKind, Program};
 use mir::{FunctionId, Module};
 use runtime::Calls;
 
-/// Most bytes of a function's stack slots.
+/// Most bytes of a function's stack slots: a small part of the 2 MB that a thread's stack has.
 pub const STACK_BYTES_MAX: u32 = 512 * 1024;
-/// Most instructions of a function.
+/// Most instructions of a function, which bounds the compiler's memory.
 pub const INSTRUCTIONS_MAX: usize = 1 << 22;
 /// Definitions of slots, one for each block that has its own, up to which an entry's slots are values.
 pub const DEFINITIONS_MAX: usize = 1 << 20;

@@ -34,8 +34,8 @@
 use base::Span;
 use base::ids::{BlockId, SlotId, StageId};
 use ir::{
-    BinOp, Block, EntryKind, Fate, HashAlgorithm, Inst, Intrinsic, Op, Operand, Program, ReplicationPoint, Slot,
-    SlotKind, Stage, Terminator,
+    BinOp, Block, EntryKind, Fate, Inst, Intrinsic, Op, Operand, Program, ReplicationPoint, Slot, SlotKind, Stage,
+    Terminator,
 };
 
 /// What the replication engine gives each copy, or takes from it.
@@ -114,21 +114,10 @@ fn is_alike(program: &Program, stage: StageId, group: SlotId) -> bool {
 /// Whether an operation has no other effect than on the packet, and depends on nothing else.
 fn changes_only_the_packet(op: &Op) -> bool {
     match op {
-        Op::Mov { .. }
-        | Op::Bin { .. }
-        | Op::Un { .. }
-        | Op::Cast { .. }
-        | Op::Concat { .. }
-        | Op::Slice { .. }
-        | Op::SetSlice { .. }
-        | Op::Select { .. }
-        | Op::SetValid { .. }
-        | Op::SetInvalid { .. }
-        | Op::Emit { .. }
-        | Op::Truncate { .. }
-        | Op::Mark(_) => true,
-        Op::Hash { algorithm, .. } => *algorithm != HashAlgorithm::Random,
-        _ => false,
+        Op::Emit { .. } | Op::Truncate { .. } | Op::Mark(_) => true,
+        // What others write may have changed by the time of a copy's own pass.
+        Op::RegisterRead { .. } => false,
+        op => op.is_removable(),
     }
 }
 

@@ -149,7 +149,7 @@ fn masks_that_do_not_pay_are_left_out_and_come_back_when_they_do() {
     cache.front.fill((0, NONE));
     let missed = Packet { record: &of(150), bytes: 0, start: 0 };
     assert!(cache.search_others(missed).is_some() && cache.lookup(missed).is_some_and(|hit| hit.is_exact));
-    // Now one mask is asked for all the time.
+    // From here on all packets hit megaflows of one mask.
     for i in 0..4 * SORT_INTERVAL {
         cache.front.fill((0, NONE));
         look(&mut cache, if i % 2 == 0 { 150 } else { 199 });

@@ -5,7 +5,7 @@
 //! Times per packet are compared, as moving averages over batches of each kind, and whoever has lost [`LOSSES_MAX`] comparisons in a row
 //! gives way to the other.
 //!
-//! Only packets behind the front are asked about: those that the front knows are no argument for or against it. What learning costs is
+//! Only packets that miss the front are measured; hits of the front cost the same whether this cache is on or off. What learning costs is
 //! bounded by its share (`cache::admission`) and left out here.
 
 use abi::flows::CacheUse;

@@ -359,9 +359,10 @@ def test_restart_under_traffic_has_a_flow_for_each_packet():
         net.args += ["--state", str(net.directory / "state"), "--admin", str(net.directory / "a")]
         net.start()
         flows = [f"table=1,priority=9,udp,tp_dst={port},actions=output:2" for port in range(2000)]
+        # Hosts solicit IPv6 routers on their own, at any time.
         net.reset(*flows, "priority=1,in_port=1,actions=goto_table:1", "priority=1,in_port=2,actions=output:1",
                   "table=1,priority=1,arp,actions=output:2", "table=1,priority=1,ip,actions=output:2",
-                  "table=1,priority=0,cookie=0xbad,actions=output:2")
+                  "table=1,priority=1,ipv6,actions=output:2", "table=1,priority=0,cookie=0xbad,actions=output:2")
         assert net.ping(1, 2) == 3
         before = sorted(net.flows())
         flood = net.begin(1, "ping", "-n", "-i", "0.005", "-W", "1", "10.0.0.2")

@@ -1,6 +1,10 @@
-"""Where a worker's cycles go through ports: receive, program and send, of one or several builds of Sluice in turn.
+"""Where a worker's cycles go through ports: receive, program and send, of one or several builds of Sluice in turn, and of VPP.
 
-    python3 bench/ports/cycles.py [--work l2,l3router-1k,l3router-100k] [--link vhost|memif] [--sluice NEW,OLD] [--rounds N] [--seconds S]
+    python3 bench/ports/cycles.py [--work l2,l3router-1k,l3router-100k] [--link vhost|memif] [--sluice NEW,OLD] [--vpp BUILD] [--rounds N]
+    [--seconds S]
+
+VPP is of a build folder (v25.10: `cmake -G Ninja -DCMAKE_BUILD_TYPE=release -DVPP_PLUGINS=memif,vhost ../src`, then `ninja`). In `l2` it
+connects its two interfaces and looks at no frame; in `l3router-…` it has the same routes and neighbours.
 
 Cycles are of the time stamp counter, by the worker's own counters (`sluice stats --json`), and include the generator's warm-up. A packet
 is counted when it is received. Each round takes a short measurement of each build, so that what else the machine does hits all alike.
@@ -81,10 +85,14 @@ def measure_work(work: Workload, folder: Path, arguments: argparse.Namespace) ->
     """Rounds of one workload, and a line for each build."""
     binaries = arguments.sluice.split(",")
     kinds = links.KINDS[arguments.link]
-    made = [
+    made: list[middles.Middle] = [
         Counted(folder, kinds, path, work.program, work.entries, f"sluice {place}", grpc=f"127.0.0.1:{FIRST_PORT + place}")
         for place, path in enumerate(binaries)
     ]
+    names = list(binaries)
+    if arguments.vpp and work.vpp:
+        made.append(middles.Vpp(folder, kinds, arguments.vpp, work.vpp))
+        names.append("vpp")
     size = arguments.size - 4
     files = []
     for i, data in enumerate(work.frames(size)):
@@ -106,12 +114,12 @@ def measure_work(work: Workload, folder: Path, arguments: argparse.Namespace) ->
                     if turn:
                         its.append(result["answers"] | distance | {"mpps": result["mpps"]})
     print(f"\n{work.title}; {arguments.link}; {arguments.size} bytes, both ways; TSC cycles per packet: median (spread)")
-    for path, its in zip(binaries, readings):
+    for path, its in zip(names, readings):
         show(path, its)
-    for path, its in list(zip(binaries, readings))[1:]:
+    for path, its in list(zip(names, readings))[1:]:
         ratios = [new["total"] / old["total"] for new, old in zip(readings[0], its)]
         spread = f"{min(ratios):.2f}..{max(ratios):.2f}"
-        print(f"  {binaries[0]} by {path}, of each round: {statistics.median(ratios):.2f} ({spread})", flush=True)
+        print(f"  {names[0]} by {path}, of each round: {statistics.median(ratios):.2f} ({spread})", flush=True)
 
 
 def main() -> None:
@@ -119,6 +127,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sluice", default=str(ROOT / "target/release/sluice"), help="binaries to compare, with commas between them")
     parser.add_argument("--portgen", default=str(ROOT / "target/release/portgen"))
+    parser.add_argument("--vpp", help="a build folder of VPP")
     parser.add_argument("--work", default="l2,l3router-1k,l3router-100k", help=f"of {', '.join(WORKLOADS)}")
     parser.add_argument("--link", default="vhost", choices=list(links.KINDS), help="the kind of ports")
     parser.add_argument("--size", type=int, default=64, help="bytes of a frame on the wire")

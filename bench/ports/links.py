@@ -52,6 +52,10 @@ class Link:
         """Columns of an interface."""
         return ["type=dpdkvhostuser"]
 
+    def vpp(self, i: int) -> tuple[list[str], str]:
+        """Commands that make an interface, and its name."""
+        return [f"create vhost-user socket {self.path(i)} server"], f"VirtualEthernet0/0/{i}"
+
     def ovs_name(self, i: int) -> str:
         """The interface's name."""
         return str(i)
@@ -76,6 +80,11 @@ class Memif(Link):
 
     def testpmd(self, i: int) -> str:
         return f"net_memif{i},role=server,id=0,socket={self.path(i)},socket-abstract=no,rsize=10"
+
+    def vpp(self, i: int) -> tuple[list[str], str]:
+        socket = i + 1
+        made = [f"create memif socket id {socket} filename {self.path(i)}", f"create interface memif id 0 socket-id {socket} master"]
+        return made, f"memif{socket}/0"
 
     def ovs(self, i: int) -> list[str]:
         return ["type=dpdk", f"options:dpdk-devargs={self.testpmd(i)}"]

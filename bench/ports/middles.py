@@ -1,4 +1,4 @@
-"""What stands between the generator's two ports: dpdk-testpmd, OVS-DPDK, Sluice.
+"""What stands between the generator's two ports: dpdk-testpmd, OVS-DPDK, VPP, Sluice.
 
 Each is started once, on sockets of its own, and stopped in the sense of SIGSTOP while another one is measured; so tables are
 loaded once and a round is short. Its forwarding thread has CPU 0 for itself and real-time priority; all its other threads
@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import signal
+import statistics
 import subprocess
 import time
 from pathlib import Path
@@ -25,6 +26,10 @@ WORKER_NICE = -20
 OTHER_NICE = -15
 GENERATOR_NICE = -10
 START_SECONDS_MAX = 120
+#: Of the most packets between two readings of VPP's counters, how many must have come for a reading to count.
+FULL = 0.8
+#: How many of its polls there must be for a packet for a poll to cost what an empty one does.
+SPARSE = 10
 HERE = Path(__file__).resolve().parent
 
 
@@ -323,6 +328,104 @@ class Ovs(Middle):
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
                 continue
+
+
+class Vpp(Middle):
+    """VPP with one worker; `build` is the folder of a build with the plugins memif and vhost.
+
+    Its worker counts cycles of the time stamp counter for each node of its graph, those of polls that find nothing with the others. Such polls are
+    no work, so what they cost is taken off: as many as no other node was called for, each at what a poll costs while hardly anything is sent.
+    """
+
+    name = "vpp"
+    worker = "vpp_wk_"
+    #: Of a line of `show runtime`: node, calls, vectors, cycles a vector, or a call where there was no vector.
+    NODE = re.compile(r"^\s*(\S+)\s+(?:active|polling|interrupt wait|any wait)\s+(\d+)\s+(\d+)\s+\d+\s+(\S+)\s+\S+\s*$", re.MULTILINE)
+
+    #: Nodes that receive.
+    INPUTS = ("vhost-user-input", "memif-input")
+
+    def __init__(self, folder: Path, link: type[Link], build: str, commands: list[str]):
+        super().__init__(folder, link)
+        self.build, self.commands = Path(build), commands
+        self.reader: subprocess.Popen | None = None
+        #: Cycles of polls that found next to nothing.
+        self.idle: list[float] = []
+
+    def ctl(self, *words: str) -> str:
+        """What the running VPP answers."""
+        command = ["taskset", "-c", str(OTHER_CPU), str(self.build / "bin/vppctl"), "-s", f"{self.folder}/cli", *words]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        if done.returncode != 0:
+            raise Failed(f"vppctl {' '.join(words)}: {done.stderr[-1000:]}")
+        return done.stdout
+
+    def launch(self) -> None:
+        ports = [self.link.vpp(i) for i in range(2)]
+        names = [name for _, name in ports]
+        lines = [line for commands, _ in ports for line in commands]
+        lines += [f"set interface state {name} up" for name in names] + [f"set interface rx-mode {name} polling" for name in names]
+        lines += [line.format(*names) for line in self.commands]
+        # Asked for last: the others are done once it is there.
+        lines += ["loopback create-interface instance 9"]
+        (self.folder / "start").write_text("\n".join(lines) + "\n")
+        plugins = next(self.build.glob("**/vpp_plugins"))
+        (self.folder / "config").write_text(
+            f"unix {{ nodaemon cli-listen {self.folder}/cli runtime-dir {self.folder} startup-config {self.folder}/start }}\n"
+            f"cpu {{ main-core {OTHER_CPU} corelist-workers {WORKER_CPU} }}\nplugins {{ path {plugins} }}\n"
+            "buffers { buffers-per-numa 32768 }\nmemory { main-heap-size 2G main-heap-page-size 4k }\n"
+        )
+        self.spawn([str(self.build / "bin/vpp"), "-c", str(self.folder / "config")])
+        self.wait_for("its command line", (self.folder / "cli").exists)
+        self.wait_for("its sockets", self.link.ready)
+        self.wait_for("its configuration", lambda: "loop9" in self.ctl("show", "interface"))
+        self.settle()
+        self.pause()
+
+    def resume(self) -> None:
+        super().resume()
+        ctl = f"{self.build}/bin/vppctl -s {self.folder}/cli"
+        # The generator leaves no time to threads of lower priority.
+        command = ["taskset", "-c", str(OTHER_CPU), "chrt", "-f", str(OTHER_PRIORITY)]
+        command += ["sh", "-c", f"while {ctl} show runtime && {ctl} clear runtime; do sleep 0.1; done"]
+        with (self.folder / "readings").open("w") as readings:
+            self.reader = subprocess.Popen(command, stdout=readings, stderr=subprocess.DEVNULL)
+
+    def pause(self) -> None:
+        if self.reader:
+            self.reader.kill()
+            self.reader.wait()
+            self.reader = None
+        super().pause()
+
+    def answers(self) -> dict[str, float]:
+        """Cycles for a packet, as receiving, what is between, and sending: of the readings in which most packets came."""
+        readings = [self.nodes(text) for text in (self.folder / "readings").read_text().split(f"Thread 1 {self.worker}")[1:]]
+        received = [nodes["receive"] for nodes in readings]
+        sparse = [reading for reading in received if reading[1] > SPARSE * reading[2]]
+        self.idle += [each * packets / polls if packets else each for _, polls, packets, each in sparse]
+        most = max((packets for _, _, packets, _ in received), default=0)
+        if not most:
+            raise Failed(f"{self.name} has not told what its nodes did while packets came")
+        taken = [self.cycles(nodes, statistics.median(self.idle or [0.0])) for nodes in readings if nodes["receive"][2] >= FULL * most]
+        return {name: statistics.median(reading[name] for reading in taken) for name in taken[0]}
+
+    def nodes(self, runtime: str) -> dict[str, tuple[str, int, int, float]]:
+        """Node, calls, vectors and cycles of each by name; the node that receives is `receive`."""
+        found = {name: (name, int(calls), int(vectors), float(each)) for name, calls, vectors, each in self.NODE.findall(runtime)}
+        receive = next((found.pop(name) for name in self.INPUTS if name in found), ("", 0, 0, 0.0))
+        return found | {"receive": receive}
+
+    @staticmethod
+    def cycles(nodes: dict[str, tuple[str, int, int, float]], idle: float) -> dict[str, float]:
+        """For a packet."""
+        _, polls, packets, each = nodes["receive"]
+        others = [node for name, node in nodes.items() if name != "receive" and node[2]]
+        bursts = min(polls, max((calls for name, calls, _, _ in others if not name.endswith(("-tx", "-output"))), default=polls))
+        cycles = {"receive": max(0.0, each - (polls - bursts) * idle / packets), "pipeline": 0.0, "send": 0.0}
+        for name, _, vectors, each in others:
+            cycles["send" if name.endswith(("-tx", "-output")) else "pipeline"] += each * vectors / packets
+        return cycles | {"total": sum(cycles.values()), "burst": packets / max(1, bursts)}
 
 
 def missing() -> list[str]:

@@ -27,3 +27,5 @@ class Workload:
     ovs: list[str] = field(default_factory=list)
     #: Most megaflows that OVS may have. It is sent this traffic before the first round until it makes no more.
     megaflows_max: int = 5_000_000
+    #: The same for VPP, as its commands; `{0}` and `{1}` are its interfaces.
+    vpp: list[str] = field(default_factory=list)

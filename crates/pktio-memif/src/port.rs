@@ -215,7 +215,7 @@ pub(crate) struct PortQueue<O> {
     /// The generation of `ends`.
     seen: u32,
     ends: Option<Ends>,
-    /// Whether something was sent since the last look whether the peer sleeps.
+    /// Whether a look is due at whether the peer sleeps, since something was sent.
     has_sent: bool,
     /// Keeps the port open.
     _owner: Arc<O>,
@@ -260,8 +260,7 @@ impl<O: Send + Sync> Queue for PortQueue<O> {
         if self.has_sent
             && let Some(sender) = &mut ends.sender
         {
-            self.has_sent = false;
-            sender.with(Transmitter::check);
+            self.has_sent = sender.with(Transmitter::look);
         }
         let Some(receiver) = &mut ends.receiver else { return 0 };
         let before = out.len();
@@ -317,7 +316,7 @@ impl<O: Send + Sync> Queue for PortQueue<O> {
         files.push(self.port.queues[self.index].bell.file());
         let Some(ends) = &mut self.ends else { return Wake::File };
         if let Some(sender) = &mut ends.sender {
-            sender.with(Transmitter::check);
+            sender.with(Transmitter::last_look);
         }
         let Some(receiver) = &ends.receiver else { return Wake::File };
         let Some(watch) = &receiver.watch else { return Wake::Poll };

@@ -3,10 +3,11 @@
 use crate::layout::{Layout, Made};
 use crate::memory::Memory;
 use crate::receive::{Fault, Receiver};
-use crate::ring::{DESCRIPTOR_BYTES, Descriptor, HEADER_BYTES, NEXT, Ring};
+use crate::ring::{DESCRIPTOR_BYTES, Descriptor, HEADER_BYTES, MASK_INTERRUPTS, NEXT, Ring};
 use crate::transmit::{Stop, Transmitter};
 use pktio::{HeapPool, Packet, Pool, PoolRef, PortStats};
 use proptest::prelude::*;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use shared_memory::{Doorbell, Notifier, Quota};
 use std::os::fd::OwnedFd;
@@ -284,4 +285,44 @@ fn without_buffers_frames_wait_in_the_ring() {
     assert_eq!(out.len(), 8);
     assert!(received.iter().zip(&sent).all(|(a, b)| a[..] == *b.data()));
     assert_eq!(stats.rx_dropped + stats.rx_errors, 0);
+}
+
+/// What the peer wishes after the first look, as one does that saw the ring empty and goes to sleep, is seen at the next: packets that are
+/// the last for now do not stay in the ring.
+#[test]
+fn a_wish_for_interrupts_that_comes_late_is_seen() {
+    let notifier = Notifier::new("test", 1).expect("a thread");
+    let event = Arc::new(eventfd(0, EventfdFlags::NONBLOCK).expect("an eventfd"));
+    notifier.set(0, Some(Arc::clone(&event)));
+    let pair = pair(6, 2048);
+    let layout = Layout { to_server: 1, to_client: 1, log2: 6, buffer_bytes: 2048 };
+    let ring = || Ring::new(&pair.peer, 0, layout.ring_at(1), 6).expect("it lies in the region");
+    let mut sender = Transmitter::of_server(ring(), notifier.doorbell(0));
+    let send = |sender: &mut Transmitter| {
+        let packet = frame(&*pair.pool, 60, 1);
+        let sent = sender.send(&[packet], FRAME_MAX, &mut PortStats::default()).expect("an honest peer");
+        assert_eq!(sent, (1, Stop::Done));
+    };
+    let is_woken = || {
+        let mut files = [PollFd::new(&event, PollFlags::IN)];
+        poll(&mut files, Some(&Timespec { tv_sec: 30, tv_nsec: 0 })).expect("a file to wait for") == 1
+    };
+    // Nobody sleeps: two looks, and no more.
+    send(&mut sender);
+    assert!(sender.look() && !sender.look() && !sender.look());
+    // Sending begins again.
+    send(&mut sender);
+    assert!(sender.look());
+    send(&mut sender);
+    assert!(sender.look());
+    ring().set_flags(0);
+    assert!(!sender.look());
+    assert!(is_woken());
+    // Before the worker sleeps itself, it looks for the last time.
+    ring().set_flags(MASK_INTERRUPTS);
+    rustix::io::read(&event, &mut [0; 8]).expect("it was called");
+    send(&mut sender);
+    ring().set_flags(0);
+    sender.last_look();
+    assert!(is_woken() && !sender.look());
 }

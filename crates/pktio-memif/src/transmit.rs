@@ -17,9 +17,12 @@ use pktio::{Packet, PortStats};
 use shared_memory::{Doorbell, copy, prefetch_to_write};
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
+use std::sync::atomic::{Ordering, fence};
 
 /// Frames that are written together.
 const BURST: usize = 64;
+/// Looks at whether the peer wants interrupts, after the one at sending: one without a fence, and one behind it.
+const LOOKS: u8 = 2;
 
 /// What came of a burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,19 +45,19 @@ pub(crate) struct Transmitter {
     /// Ours, if we are the client.
     buffers: Option<Buffers>,
     doorbell: Doorbell,
-    /// Whether the peer may have asked for interrupts since it was last looked whether it has.
-    check: bool,
+    /// How many looks are due at whether the peer has asked for interrupts.
+    looks: u8,
 }
 
 impl Transmitter {
     /// The server's end of a ring.
     pub(crate) fn of_server(ring: Ring, doorbell: Doorbell) -> Transmitter {
-        Transmitter { ring, at: 0, free: 0, buffers: None, doorbell, check: false }
+        Transmitter { ring, at: 0, free: 0, buffers: None, doorbell, looks: 0 }
     }
 
     /// The client's, with the buffers that we fill.
     pub(crate) fn of_client(ring: Ring, buffers: Buffers, doorbell: Doorbell) -> Transmitter {
-        Transmitter { ring, at: 0, free: 0, buffers: Some(buffers), doorbell, check: false }
+        Transmitter { ring, at: 0, free: 0, buffers: Some(buffers), doorbell, looks: 0 }
     }
 
     /// Publishes that nothing was sent yet; to be called once the client has made its rings.
@@ -104,16 +107,31 @@ impl Transmitter {
         Ok((sent, stop))
     }
 
-    /// Rings for the peer if it has asked for interrupts since something was sent. The answer to the question at sending can
-    /// be too old: a fence there would wait for all that was written.
+    /// Rings for the peer if it has asked for interrupts since something was sent. Says whether another look is due.
+    ///
+    /// The peer writes its wish and then looks at the index; we have written the index and look at its wish, behind a fence. A
+    /// fence at sending would wait for all that was written, so it is left to the second look, and a ring that sends at each
+    /// poll never comes to that: the next sending begins again.
     #[inline]
-    pub(crate) fn check(&mut self) {
-        if self.check {
-            self.check = false;
-            if self.ring.wants_interrupts() {
-                self.doorbell.ring();
-            }
+    pub(crate) fn look(&mut self) -> bool {
+        if self.looks == 0 {
+            return false;
         }
+        self.looks -= 1;
+        if self.looks == 0 {
+            fence(Ordering::SeqCst);
+        }
+        if self.ring.wants_interrupts() {
+            self.looks = 0;
+            self.doorbell.ring();
+        }
+        self.looks != 0
+    }
+
+    /// All looks that are due, at once.
+    pub(crate) fn last_look(&mut self) {
+        self.looks = self.looks.min(1);
+        self.look();
     }
 
     #[inline]
@@ -122,8 +140,9 @@ impl Transmitter {
             Some(_) => self.ring.set_head(self.at),
             None => self.ring.set_tail(self.at),
         }
-        self.check = !self.ring.wants_interrupts();
-        if !self.check {
+        let wants = self.ring.wants_interrupts();
+        self.looks = if wants { 0 } else { LOOKS };
+        if wants {
             self.doorbell.ring();
         }
     }

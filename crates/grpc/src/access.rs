@@ -19,6 +19,7 @@
 
 use crate::peer::{Origin, Peer};
 use std::collections::BTreeSet;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 use tokio::sync::watch;
@@ -226,12 +227,13 @@ impl Rule {
 
 fn read(file: &Path) -> Result<Vec<Rule>, AccessError> {
     let unreadable = |cause| AccessError::Unreadable { file: file.to_path_buf(), cause };
-    let bytes = std::fs::metadata(file).map_err(unreadable)?.len();
-    if bytes > FILE_BYTES_MAX {
-        let problem = format!("the file has {bytes} bytes; the limit is {FILE_BYTES_MAX}");
+    let mut text = String::new();
+    let from = std::fs::File::open(file).map_err(unreadable)?;
+    // A device has no length that could be asked for.
+    if from.take(FILE_BYTES_MAX + 1).read_to_string(&mut text).map_err(unreadable)? as u64 > FILE_BYTES_MAX {
+        let problem = format!("the file is longer than {FILE_BYTES_MAX} bytes, which is the limit");
         return Err(AccessError::Bad { file: file.to_path_buf(), line: 1, problem });
     }
-    let text = std::fs::read_to_string(file).map_err(unreadable)?;
     parse(&text).map_err(|(line, problem)| AccessError::Bad { file: file.to_path_buf(), line, problem })
 }
 

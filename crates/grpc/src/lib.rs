@@ -17,7 +17,6 @@ mod handle;
 mod listen;
 pub mod metrics;
 pub mod peer;
-mod places;
 mod reads;
 pub mod rpcs;
 mod sender;

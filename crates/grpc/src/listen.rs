@@ -9,24 +9,23 @@
 //! ```
 //!
 //! Whoever connects and says nothing holds a descriptor for [`ConnectionLimits::handshake`] and no longer, and no place. Places are
-//! shared fairly: see `places`. When the process has no descriptors left, a spare one is given up to take the next connection and close
+//! shared fairly: see crate `places`. When the process has no descriptors left, a spare one is given up to take the next connection and close
 //! it, so that clients are told and the loop does not spin. Errors of `accept` never end the loop.
 //!
 //! RFC 9113, 3.4 (connection preface). Threads: the runtime's. Tests: `tests/limits.rs`, `tests/py/test_access.py`.
 
 use crate::peer::{Origin, Peer, names_of};
-pub use crate::places::ConnectionLimits;
-use crate::places::{Activity, Place, Places};
 use crate::tls::Tls;
+use places::{Activity, Limits, Place, Places, Seldom};
 use std::fs::File;
 use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::{TcpListener, UnixListener};
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio::time::Sleep;
 use tonic::transport::server::Connected;
 
@@ -39,8 +38,44 @@ const TAKEN_MAX: u64 = 64 << 10;
 /// How long `accept` rests after an error, at first and at most.
 const REST: Duration = Duration::from_millis(20);
 const REST_MAX: Duration = Duration::from_secs(1);
-/// How often the log says that connections are refused.
-const SAID_EVERY: Duration = Duration::from_secs(10);
+
+/// Limits of a listener's connections.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ConnectionLimits {
+    /// Open connections.
+    pub connections_max: usize,
+    /// Open connections of one address (of one network of 64 bits of IPv6), or of one user of the Unix socket.
+    pub per_peer_max: usize,
+    /// Handshakes under way, besides.
+    pub handshakes_max: usize,
+    /// From `accept` to the first bytes of HTTP/2 (or the whole head of an HTTP/1 request), TLS included.
+    pub handshake: Duration,
+    /// How long a peer may leave what is sent to it waiting.
+    pub stalled: Duration,
+    /// How long nothing may be called on a connection; an open stream is a call. It is noticed after twice the time at the latest.
+    pub idle: Duration,
+}
+
+impl Default for ConnectionLimits {
+    /// A descriptor each; a process has 1,024 of them unless told otherwise.
+    fn default() -> ConnectionLimits {
+        ConnectionLimits {
+            connections_max: 256,
+            per_peer_max: 128,
+            handshakes_max: 64,
+            handshake: Duration::from_secs(10),
+            stalled: Duration::from_secs(60),
+            idle: Duration::from_secs(300),
+        }
+    }
+}
+
+impl ConnectionLimits {
+    fn places(&self) -> Arc<Places> {
+        let ConnectionLimits { connections_max, per_peer_max, handshakes_max, .. } = *self;
+        Places::new(Limits { connections: connections_max, per_peer: per_peer_max, handshakes: handshakes_max })
+    }
+}
 
 trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
@@ -90,6 +125,8 @@ pub(crate) struct Connection {
     evicted: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
     /// When to look next whether something is called.
     look: Pin<Box<Sleep>>,
+    /// How long nothing may be called.
+    idle: Duration,
     place: Place,
 }
 
@@ -101,7 +138,7 @@ pub(crate) async fn accept_all(
     protocol: Protocol,
     to: mpsc::Sender<io::Result<Connection>>,
 ) {
-    let places = Places::new(limits);
+    let places = limits.places();
     let mut spare = File::open("/dev/null").ok();
     let (mut rest, mut failed) = (REST, Seldom::default());
     let refused: Arc<Mutex<Seldom>> = Arc::default();
@@ -132,12 +169,14 @@ pub(crate) async fn accept_all(
             say(&refused, why);
             continue;
         }
-        let handshake = places.begin(origin.key());
+        let cut = Arc::new(Notify::new());
+        let told = Arc::clone(&cut);
+        let handshake = places.begin(origin.key(), move || told.notify_one());
         let (tls, to, places, refused) = (tls.clone(), to.clone(), Arc::clone(&places), Arc::clone(&refused));
         tokio::spawn(async move {
             let begun = tokio::select! {
                 begun = tokio::time::timeout(limits.handshake, begin(io, origin, tls, protocol)) => begun,
-                () = handshake.cut() => {
+                () = cut.notified() => {
                     return tracing::debug!(%origin, "a handshake is cut off: too many are under way");
                 }
             };
@@ -149,8 +188,13 @@ pub(crate) async fn accept_all(
                 }
             };
             drop(handshake);
-            match places.take(origin.key()) {
-                Ok(place) => _ = to.send(Ok(Connection::new(io, ahead, peer, protocol, place, limits))).await,
+            let evicted = Arc::new(Notify::new());
+            let told = Arc::clone(&evicted);
+            match places.take(origin.key(), move || told.notify_one()) {
+                Ok(place) => {
+                    let place = (place, evicted);
+                    _ = to.send(Ok(Connection::new(io, ahead, peer, protocol, place, limits))).await;
+                }
                 Err(why) => say(&refused, why),
             }
         });
@@ -206,11 +250,10 @@ impl Connection {
         ahead: &'static [u8],
         peer: Peer,
         protocol: Protocol,
-        place: Place,
+        (place, told): (Place, Arc<Notify>),
         limits: ConnectionLimits,
     ) -> Connection {
-        let activity = Arc::clone(place.activity());
-        let evicted: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(async move { activity.evicted().await });
+        let evicted: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(async move { told.notified().await });
         let look = Box::pin(tokio::time::sleep(limits.idle));
         Connection {
             io,
@@ -221,6 +264,7 @@ impl Connection {
             protocol,
             evicted: Some(evicted),
             look,
+            idle: limits.idle,
             place,
         }
     }
@@ -235,7 +279,7 @@ impl Connection {
         }
         loop {
             ready!(self.look.as_mut().poll(cx));
-            let (idle, most) = (self.place.activity().idle(), self.place.idle_max());
+            let (idle, most) = (self.place.activity().idle(), self.idle);
             if idle >= most {
                 tracing::debug!(peer = %self.peer, "a connection on which nothing was called for {most:?} is closed");
                 return Poll::Ready(io::Error::new(io::ErrorKind::TimedOut, "nothing was called for too long"));
@@ -322,36 +366,5 @@ impl Connected for Connection {
 
     fn connect_info(&self) -> Link {
         Link { peer: self.peer.clone(), activity: Arc::clone(self.place.activity()) }
-    }
-}
-
-/// Something that may happen often, and is said seldom.
-#[derive(Default)]
-struct Seldom {
-    last: Option<Instant>,
-    count: u64,
-}
-
-impl Seldom {
-    fn say(&mut self, how: impl FnOnce(u64)) {
-        self.count += 1;
-        if self.last.is_none_or(|last| last.elapsed() >= SAID_EVERY) {
-            self.last = Some(Instant::now());
-            how(std::mem::take(&mut self.count));
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use crate::peer::Origin;
-
-    #[test]
-    fn one_network_of_ipv6_is_one_peer() {
-        let key = |text: &str| Origin::Tcp(text.parse().unwrap()).key();
-        assert_eq!(key("[2001:db8::1]:5"), key("[2001:db8::ffff:2]:6"));
-        assert_ne!(key("[2001:db8::1]:5"), key("[2001:db8:0:1::1]:5"));
-        assert_eq!(key("[::ffff:192.0.2.1]:5"), key("192.0.2.1:6"));
-        assert_ne!(key("192.0.2.1:5"), key("192.0.2.2:5"));
     }
 }

@@ -1,17 +1,9 @@
 //! Who is at the other end of a connection.
 
+pub use places::PeerKey;
 use std::fmt;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-
-/// What limits per peer are counted by: whoever has one address, one network of 64 bits of IPv6, or one user id is one peer.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub enum PeerKey {
-    /// By TCP.
-    Address(IpAddr),
-    /// By the Unix socket.
-    User(u32),
-}
 
 /// Where a connection comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,13 +25,7 @@ impl Origin {
     /// What its limits are counted by.
     pub fn key(&self) -> PeerKey {
         match self {
-            Origin::Tcp(address) => PeerKey::Address(match address.ip().to_canonical() {
-                IpAddr::V6(ip) if !ip.is_loopback() => {
-                    let [a, b, c, d, ..] = ip.segments();
-                    IpAddr::V6(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0))
-                }
-                ip => ip,
-            }),
+            Origin::Tcp(address) => PeerKey::of_address(address.ip()),
             Origin::Unix { uid, .. } => PeerKey::User(*uid),
         }
     }

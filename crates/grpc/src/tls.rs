@@ -9,6 +9,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{ClientConfig, RootCertStore, ServerConfig, crypto};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::{PoisonError, RwLock};
@@ -179,8 +180,18 @@ fn authorities(file: &Path, whose: &str) -> Result<(Vec<u8>, RootCertStore), Tls
     Ok((pem, roots))
 }
 
+/// Of a certificate's or key's file: an authority's list of hundreds.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
 fn read(file: &Path) -> Result<Vec<u8>, TlsError> {
-    std::fs::read(file).map_err(|cause| TlsError::Unreadable { file: file.to_path_buf(), cause })
+    let unreadable = |cause| TlsError::Unreadable { file: file.to_path_buf(), cause };
+    let mut all = Vec::new();
+    let from = std::fs::File::open(file).map_err(unreadable)?;
+    if from.take(FILE_BYTES_MAX + 1).read_to_end(&mut all).map_err(unreadable)? as u64 > FILE_BYTES_MAX {
+        let why = format!("it is longer than {FILE_BYTES_MAX} bytes");
+        return Err(unreadable(std::io::Error::new(std::io::ErrorKind::FileTooLarge, why)));
+    }
+    Ok(all)
 }
 
 /// A file's text and the certificates in it, of which there is at least one.

@@ -75,7 +75,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let packets = args.packets.as_ref().context("--packets says which frames")?;
-    let text = std::fs::read_to_string(packets).with_context(|| format!("cannot read {}", packets.display()))?;
+    let text = crate::files::text(packets)?;
     let lines = match stf::parse(&text) {
         Ok(lines) => lines,
         Err(errors) => {

@@ -15,7 +15,7 @@ use grpc::client::{Client, ClientError, Primary};
 use messages::p4::v1 as pb;
 use pb::update::Type as UpdateType;
 use serde_json::json;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -225,12 +225,7 @@ fn made(names: &Names, step: &Step) -> Option<String> {
 }
 
 fn read_file(file: &Path) -> Result<String> {
-    if file == Path::new("-") {
-        let mut text = String::new();
-        std::io::stdin().read_to_string(&mut text).context("cannot read standard input")?;
-        return Ok(text);
-    }
-    std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))
+    crate::files::text(file)
 }
 
 /// Why a load was refused.

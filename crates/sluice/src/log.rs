@@ -19,34 +19,16 @@ const VARIABLE: &str = "SLUICE_LOG";
 const DEFAULT: &str = "info";
 /// What a filter may say, from the least to the most.
 pub const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
-/// The crates that a level without a target is for.
-const OURS: [&str; 25] = [
-    "sluice",
-    "grpc",
-    "control",
-    "datapath",
-    "store",
-    "tables",
-    "pktio",
-    "pktio_dpdk",
-    "pktio_vhost",
-    "pktio_memif",
-    "pktio_kernel",
-    "shared_memory",
-    "heartbeat",
-    "lsp",
-    "frontend",
-    "syntax",
-    "sema",
-    "lower",
-    "opt",
-    "jit",
-    "interp",
-    "ir",
-    "abi",
-    "stf",
-    "base",
-];
+/// What this program is made of: packages with `name` and `version`, and those of others with `source`.
+const LOCK: &str = include_str!("../../../Cargo.lock");
+
+/// The crates that it is made of, and whether they are our own.
+fn crates() -> impl Iterator<Item = (String, bool)> {
+    LOCK.split("[[package]]").skip(1).filter_map(|package| {
+        let name = package.lines().find_map(|line| line.strip_prefix("name = \"")?.strip_suffix('"'))?;
+        Some((name.replace('-', "_"), !package.contains("\nsource = ")))
+    })
+}
 
 static IN_FORCE: OnceLock<Handle<EnvFilter, Registry>> = OnceLock::new();
 static NOW: Mutex<String> = Mutex::new(String::new());
@@ -138,12 +120,16 @@ fn directives(filter: &str) -> Result<String, String> {
                 if matches!(level, "off" | "error") {
                     all[0] = level.to_string();
                 }
-                all.extend(OURS.iter().map(|ours| format!("{ours}={level}")));
+                all.extend(crates().filter(|(_, is_ours)| *is_ours).map(|(ours, _)| format!("{ours}={level}")));
             }
             Some((target, text)) => {
                 let name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | ':' | '-');
-                let level = level(text).filter(|_| !target.is_empty() && target.chars().all(name));
-                all.push(format!("{target}={}", level.ok_or_else(|| wrong(part))?));
+                let level = level(text).filter(|_| target.chars().all(name)).ok_or_else(|| wrong(part))?;
+                let of = target.split("::").next().unwrap_or(target);
+                if !crates().any(|(known, _)| known == of) {
+                    return Err(format!("`{part}`: this program has no crate `{of}`; {}", wrong(part)));
+                }
+                all.push(format!("{target}={level}"));
             }
         }
     }
@@ -158,7 +144,11 @@ mod tests {
     fn a_level_is_for_our_crates_and_others_warn() {
         let all = directives("info").unwrap();
         assert!(
-            all.starts_with("warn,sluice=info,") && all.contains(",jit=info") && !all.contains("cranelift"),
+            all.starts_with("warn,")
+                && ["sluice", "jit", "bridge", "thrift_service"]
+                    .iter()
+                    .all(|ours| all.contains(&format!(",{ours}=info")))
+                && !all.contains("cranelift"),
             "{all}"
         );
         assert!(directives("warn,control=debug").unwrap().ends_with(",control=debug"));
@@ -168,7 +158,9 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused_with_what_is_right() {
-        for wrong in ["nonsense", "control=loud", "=info", "info,,warn", "a b=info", "[span]=info"] {
+        for wrong in
+            ["nonsense", "control=loud", "=info", "info,,warn", "a b=info", "[span]=info", "blah=debug", "info=info"]
+        {
             let why = directives(wrong).unwrap_err();
             assert!(why.contains("is not what can be logged") && why.contains("warn,control=debug"), "{wrong}: {why}");
         }

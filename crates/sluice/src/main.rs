@@ -42,6 +42,7 @@ mod devices;
 mod diff;
 mod entity;
 mod explain;
+mod files;
 mod generate;
 mod json;
 mod listen;

@@ -6,19 +6,23 @@
 //! chosen at its end.
 //!
 //! A subscriber that does not read loses messages, as with nanomsg: [`BACKLOG_BYTES_MAX`] wait for it, and messages leave whole or not
-//! at all. At most [`SUBSCRIBERS_MAX`] are connected; who does not greet within [`PATIENCE`] is not.
+//! at all. At most [`SUBSCRIBERS_MAX`] are connected; a further one gets the place of one of the peer that has most (`places`). Who does
+//! not greet within [`PATIENCE`] has none.
 //!
 //! Threads: one, which calls [`Publisher::publish`] again and again; nothing blocks. Tests: below, `tests/py/test_thrift.py`.
 //!
 //! Sources: the scalability protocols' mappings, sp-tcp-mapping-01 and sp-ipc-mapping-01, and sp-publish-subscribe-01.
 
 use crate::unix_socket::{self, SocketFile};
+use places::{Limits, PeerKey, Place, Places, Seldom};
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Subscribers at a time.
@@ -27,8 +31,13 @@ const SUBSCRIBERS_MAX: usize = 32;
 const BACKLOG_BYTES_MAX: usize = 1 << 20;
 /// How long a greeting may take.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Subscribers that are accepted at a time.
+const ACCEPTED_MAX: usize = 64;
 /// How often new subscribers are looked for.
 const LOOK: Duration = Duration::from_millis(50);
+
+/// One peer may have all places: it gives some to others when these come.
+const LIMITS: Limits = Limits { connections: SUBSCRIBERS_MAX, per_peer: usize::MAX, handshakes: 0 };
 
 const GREETING: [u8; 8] = [0, b'S', b'P', 0, 0, PUBLISHER, 0, 0];
 const SUBSCRIBER_GREETING: [u8; 8] = [0, b'S', b'P', 0, 0, SUBSCRIBER, 0, 0];
@@ -100,6 +109,9 @@ struct Subscriber {
     greeted: usize,
     /// What it has not taken yet.
     backlog: Vec<u8>,
+    place: Place,
+    /// Its place is another's.
+    is_cut: Arc<AtomicBool>,
 }
 
 /// The publisher; dropping it closes the socket.
@@ -107,6 +119,8 @@ pub struct Publisher {
     listener: Listener,
     subscribers: Vec<Subscriber>,
     looked: Option<Instant>,
+    places: Arc<Places>,
+    refused: Seldom,
 }
 
 impl Publisher {
@@ -127,7 +141,13 @@ impl Publisher {
                 Listener::Local(listener, file)
             }
         };
-        Ok(Publisher { listener, subscribers: Vec::new(), looked: None })
+        Ok(Publisher {
+            listener,
+            subscribers: Vec::new(),
+            looked: None,
+            places: Places::new(LIMITS),
+            refused: Seldom::default(),
+        })
     }
 
     /// Whether anybody listens.
@@ -148,22 +168,34 @@ impl Publisher {
     }
 
     fn accept(&mut self, now: Instant) {
-        while self.subscribers.len() < SUBSCRIBERS_MAX {
-            let stream = match &self.listener {
-                Listener::Local(listener, _) => listener
-                    .accept()
-                    .and_then(|(stream, _)| stream.set_nonblocking(true).map(|()| Stream::Local(stream))),
-                Listener::Tcp(listener) => {
-                    listener.accept().and_then(|(stream, _)| stream.set_nonblocking(true).map(|()| Stream::Tcp(stream)))
-                }
+        for _ in 0..ACCEPTED_MAX {
+            let accepted = match &self.listener {
+                Listener::Local(listener, _) => listener.accept().and_then(|(stream, _)| {
+                    stream.set_nonblocking(true)?;
+                    let user = rustix::net::sockopt::socket_peercred(&stream)?.uid.as_raw();
+                    Ok((Stream::Local(stream), PeerKey::User(user)))
+                }),
+                Listener::Tcp(listener) => listener.accept().and_then(|(stream, peer)| {
+                    stream.set_nonblocking(true)?;
+                    Ok((Stream::Tcp(stream), PeerKey::of_address(peer.ip())))
+                }),
             };
-            match stream {
-                Ok(stream) => {
-                    self.subscribers.push(Subscriber { stream, since: now, greeted: 0, backlog: GREETING.to_vec() });
-                }
-                Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
+            let (stream, key) = match accepted {
+                Ok(accepted) => accepted,
+                Err(error) if error.kind() == ErrorKind::ConnectionAborted => continue,
                 // Nobody comes, or there are no descriptors: later.
                 Err(_) => return,
+            };
+            let is_cut = Arc::new(AtomicBool::new(false));
+            let told = Arc::clone(&is_cut);
+            match self.places.take(key, move || told.store(true, Ordering::Relaxed)) {
+                Ok(place) => {
+                    let (greeted, backlog) = (0, GREETING.to_vec());
+                    self.subscribers.push(Subscriber { stream, since: now, greeted, backlog, place, is_cut });
+                }
+                Err(why) => {
+                    self.refused.say(|times| tracing::warn!("a subscriber is refused: {why} ({times} refused)"));
+                }
             }
         }
     }
@@ -172,7 +204,7 @@ impl Publisher {
 impl Subscriber {
     /// Takes its greeting, sends what there is; false when the connection is over.
     fn go_on(&mut self, messages: &[Vec<u8>], now: Instant) -> bool {
-        if !self.listen(now) {
+        if self.is_cut.load(Ordering::Relaxed) || !self.listen(now) {
             return false;
         }
         if self.greeted == GREETING.len() {
@@ -200,6 +232,10 @@ impl Subscriber {
             Ok(count) => {
                 let expected = SUBSCRIBER_GREETING.get(self.greeted..self.greeted + count);
                 self.greeted += count;
+                if self.greeted == GREETING.len() {
+                    // In use for as long as it listens.
+                    self.place.activity().stay();
+                }
                 expected == Some(&came[..count])
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
@@ -289,6 +325,21 @@ mod tests {
                 Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset),
             }
         }
+    }
+
+    #[test]
+    fn who_holds_all_places_and_says_nothing_keeps_nobody_out() {
+        let (_folder, path, mut publisher) = publisher();
+        let now = Instant::now();
+        let _silent: Vec<UnixStream> =
+            (0..SUBSCRIBERS_MAX).map(|_| UnixStream::connect(&path).expect("it listens")).collect();
+        publisher.publish(&[], now);
+        assert_eq!(publisher.subscribers.len(), SUBSCRIBERS_MAX);
+        let mut stream = subscribe(&path, &mut publisher, now + LOOK);
+        publisher.publish(&[b"abc".to_vec()], now + 2 * LOOK);
+        let mut came = [0; 12];
+        stream.read_exact(&mut came).expect("a message");
+        assert_eq!(publisher.subscribers.len(), SUBSCRIBERS_MAX);
     }
 
     #[test]

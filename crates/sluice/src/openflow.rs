@@ -10,6 +10,7 @@
 
 mod address;
 mod admin;
+mod door;
 mod host;
 mod kept;
 mod programs;
@@ -166,7 +167,7 @@ impl Wanted {
         place: Option<Place>,
     ) -> Result<Option<Running>> {
         let text = match &self.path {
-            Some(path) => std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?,
+            Some(path) => crate::files::bytes(path)?,
             None => bridge::PROTOCOLS.as_bytes().to_vec(),
         };
         let output = match &self.path {

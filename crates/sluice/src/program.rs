@@ -7,7 +7,7 @@ use crate::changes::refuse;
 use crate::complete;
 use crate::output::{JsonArgs, Rows, word};
 use crate::stats::ServerArgs;
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use clap_complete::ArgValueCompleter;
 use grpc::client::ClientError;
 use messages::sluice::v1 as pb;
@@ -216,7 +216,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
 
 fn load(args: &LoadArgs) -> Result<ExitCode> {
     let file = args.file.display().to_string();
-    let object = std::fs::read(&args.file).with_context(|| format!("cannot read {file}"))?;
+    let object = crate::files::bytes(&args.file)?;
     let load = Load { id: args.id, object, name: args.name.clone(), file: file.clone(), keep_maps: args.keep_maps };
     let answer = match ask(&args.bridge, Command::Load(load))? {
         Ok(answer) => answer,

@@ -13,7 +13,6 @@ use clap_complete::ArgValueCompleter;
 use grpc::admin::AdminStats;
 use grpc::client::ClientError;
 use messages::sluice::v1 as pb;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use traffic::{Config, Ecn, Kind, Level, Limit, Node, Policy, Rate, Red, Shaper, Size};
@@ -183,13 +182,7 @@ pub fn parse_at_start(text: &str) -> Result<(u32, PathBuf), String> {
 
 /// Reads a file, `-` for standard input; the second error is what is wrong in it.
 pub fn read(file: &Path) -> Result<Result<Config, String>> {
-    let text = if file == Path::new("-") {
-        let mut text = String::new();
-        std::io::stdin().read_to_string(&mut text).context("standard input")?;
-        text
-    } else {
-        std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?
-    };
+    let text = crate::files::text(file)?;
     let config = queues::parse(&text).and_then(|config| match config.check(None) {
         Ok(()) => Ok(config),
         Err(problems) => Err(queues::problems(&problems)),

@@ -606,7 +606,7 @@ fn parse_idle(text: &str) -> Result<Idle, String> {
 
 /// Applies a file of set-up lines; bad lines are all reported on stderr, and the answer is false.
 pub fn apply_entries(file: &Path, pipeline: &Pipeline, replication: &Replication) -> Result<bool> {
-    let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+    let text = crate::files::text(file)?;
     let target = stf::Target { program: pipeline.program(), state: pipeline.state().as_ref(), replication };
     let Err(errors) = stf::setup::apply_all(&text, target) else { return Ok(true) };
     for error in errors {

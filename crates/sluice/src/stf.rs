@@ -62,8 +62,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
         report.failures.push(json!({ "engine": null, "line": null, "message": "the program does not compile" }));
         return Ok(report.finish());
     };
-    let text =
-        std::fs::read_to_string(&args.script).with_context(|| format!("cannot read {}", args.script.display()))?;
+    let text = crate::files::text(&args.script)?;
     let lines = match stf::parse(&text) {
         Ok(lines) => lines,
         Err(errors) => {

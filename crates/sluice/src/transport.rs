@@ -14,6 +14,7 @@ use grpc::audit::Audit;
 use grpc::metrics::{MetricsOptions, MetricsServer, MetricsSource};
 use grpc::tls::Tls;
 use grpc::{ConnectionLimits, Handle, ServeOptions, Server};
+use std::io::Read as _;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -291,11 +292,11 @@ fn serve_metrics(wanted: ReadMetrics, source: MetricsSource) -> Result<MetricsSe
 
 fn read_token(file: &Path) -> Result<String> {
     let shown = file.display();
-    let bytes = std::fs::metadata(file).with_context(|| format!("--metrics-token-file: cannot read {shown}"))?.len();
-    if bytes > TOKEN_BYTES_MAX {
-        bail!("--metrics-token-file: {shown} has {bytes} bytes; a token has {TOKEN_BYTES_MAX} at most");
+    let mut text = String::new();
+    let read = std::fs::File::open(file).and_then(|file| file.take(TOKEN_BYTES_MAX + 1).read_to_string(&mut text));
+    if read.with_context(|| format!("--metrics-token-file: cannot read {shown}"))? as u64 > TOKEN_BYTES_MAX {
+        bail!("--metrics-token-file: {shown} is longer than {TOKEN_BYTES_MAX} bytes, the limit of a token");
     }
-    let text = std::fs::read_to_string(file).with_context(|| format!("--metrics-token-file: cannot read {shown}"))?;
     let token = text.trim();
     if token.is_empty() || !token.bytes().all(|b| b.is_ascii_graphic()) {
         bail!("--metrics-token-file: {shown} holds no token: one line of printable ASCII without blanks");

@@ -368,8 +368,11 @@ pub fn restore(from: &Path, into: &Path) -> Result<Report, OpenError> {
     }
 }
 
+/// Of a line of a dump: a config with its program as text and as a descriptor, and more.
+const LINE_BYTES_MAX: u64 = 1 << 30;
+
 struct Lines<R> {
-    from: std::io::Lines<R>,
+    from: R,
     peeked: Option<String>,
     number: u64,
 }
@@ -378,7 +381,13 @@ impl<R: BufRead> Lines<R> {
     /// The next line that begins with a word, without the word; `None` if the next line begins with another.
     fn after(&mut self, word: &str) -> Result<Option<String>, String> {
         if self.peeked.is_none() {
-            self.peeked = self.from.next().transpose().map_err(|e| e.to_string())?;
+            let mut line = String::new();
+            let read = (&mut self.from).take(LINE_BYTES_MAX + 1).read_line(&mut line).map_err(|e| e.to_string())?;
+            if read as u64 > LINE_BYTES_MAX {
+                return Err(format!("line {} is longer than {LINE_BYTES_MAX} bytes", self.number + 1));
+            }
+            let text = line.strip_suffix('\n').unwrap_or(&line);
+            self.peeked = (read != 0).then(|| text.strip_suffix('\r').unwrap_or(text).to_string());
         }
         let rest = self.peeked.as_deref().and_then(|line| line.strip_prefix(word)?.strip_prefix(' '));
         let rest = rest.map(str::to_string);
@@ -391,7 +400,7 @@ impl<R: BufRead> Lines<R> {
 }
 
 fn restore_dump(from: impl BufRead, into: &Path) -> Result<(), String> {
-    let mut lines = Lines { from: from.lines(), peeked: None, number: 0 };
+    let mut lines = Lines { from, peeked: None, number: 0 };
     if lines.after("#")?.is_none_or(|rest| format!("# {rest}") != DUMP_LINE) {
         return Err(format!("this is no dump: its first line is not `{DUMP_LINE}`"));
     }

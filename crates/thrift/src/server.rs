@@ -4,9 +4,10 @@
 //!   accept ──▶ a place among CONNECTIONS_MAX ──▶ thread: wait for a call ─▶ read it ─▶ Services::run ─▶ answer ─▶ wait ...
 //! ```
 //!
-//! A client may stay silent between calls for as long as it likes, as a command line at its prompt does; when all places are taken, the
-//! connection that has been silent longest gives its place to a new one. A call that has begun must come whole within [`PATIENCE`], and its
-//! answer must be taken within the same. What is no call ends the connection. Memory: a message and an answer for each connection.
+//! A client may stay silent between calls for as long as it likes, as a command line at its prompt does. When all places are taken, a
+//! connection gives its place to a new one: of the peer with most of them, the one whose last call is longest ago (`places`). A call counts
+//! once it has come whole, so half calls keep no place. It must come whole within [`PATIENCE`], and its answer must be taken within the
+//! same. What is no call ends the connection. Memory: a message and an answer for each connection.
 //!
 //! Tests: below, `tests/py/test_thrift.py`.
 
@@ -14,11 +15,13 @@ use crate::handles::HandleLookup;
 use crate::notices::Ageing;
 use crate::service::{Services, logged};
 use crate::wire::{self, Outcome};
-use std::collections::BTreeMap;
+use heartbeat::Heartbeat;
+use places::{Activity, Limits, PeerKey, Places};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -29,50 +32,16 @@ pub const PATIENCE: Duration = Duration::from_secs(20);
 /// The pause after a connection could not be accepted.
 const AGAIN: Duration = Duration::from_millis(50);
 
-/// The connections that are open.
-#[derive(Default)]
-struct Connections {
-    open: Mutex<BTreeMap<u64, Connection>>,
-}
-
-struct Connection {
-    stream: TcpStream,
-    /// Since when it is silent; `None` during a call.
-    silent_since: Option<Instant>,
-}
-
-impl Connections {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Connection>> {
-        // The map is whole before anything can panic.
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Takes a connection in; at the limit that of the client that is silent longest ends. False if none is silent.
-    fn admit(&self, number: u64, stream: TcpStream, most: usize) -> bool {
-        let mut open = self.lock();
-        if open.len() >= most {
-            let silent = open.iter().filter_map(|(number, connection)| Some((connection.silent_since?, *number)));
-            let Some((_, longest)) = silent.min() else { return false };
-            if let Some(gone) = open.remove(&longest) {
-                let _ = gone.stream.shutdown(Shutdown::Both);
-            }
-        }
-        open.insert(number, Connection { stream, silent_since: Some(Instant::now()) });
-        true
-    }
-
-    fn set_silent(&self, number: u64, since: Option<Instant>) {
-        if let Some(connection) = self.lock().get_mut(&number) {
-            connection.silent_since = since;
-        }
-    }
-}
+/// How often the thread that accepts looks whether the server is to end.
+const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+/// How long a round of it takes at most.
+const ROUND_MAX: Duration = Duration::from_secs(10);
 
 /// The server; dropping it closes the socket and all connections.
 pub struct Server {
     address: SocketAddr,
     stop: Arc<AtomicBool>,
-    connections: Arc<Connections>,
+    places: Arc<Places>,
     accepting: Option<JoinHandle<()>>,
     services: Arc<Services>,
 }
@@ -102,89 +71,78 @@ impl Server {
         limits: (usize, Duration),
     ) -> io::Result<Server> {
         let address = listener.local_addr()?;
-        let (stop, connections): (Arc<AtomicBool>, Arc<Connections>) = Default::default();
-        let (told, of, to) = (Arc::clone(&stop), Arc::clone(&connections), Arc::clone(&services));
-        let accept = move || accept(&listener, &to, &of, &told, limits);
+        listener.set_nonblocking(true)?;
+        let (most, patience) = limits;
+        // One peer may have all of them: it gives some to others when these come.
+        let places = Places::new(Limits { connections: most, per_peer: usize::MAX, handshakes: 0 });
+        let stop: Arc<AtomicBool> = Arc::default();
+        let (told, of, to) = (Arc::clone(&stop), Arc::clone(&places), Arc::clone(&services));
+        let accept = move || accept(&listener, &to, &of, &told, patience);
         let accepting = std::thread::Builder::new().name("thrift".to_string()).spawn(accept)?;
-        Ok(Server { address, stop, connections, accepting: Some(accepting), services })
+        Ok(Server { address, stop, places, accepting: Some(accepting), services })
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::SeqCst);
-        // One more connection wakes the thread that accepts.
-        let mut to = self.address;
-        if to.ip().is_unspecified() {
-            to.set_ip(match to {
-                SocketAddr::V4(_) => std::net::Ipv4Addr::LOCALHOST.into(),
-                SocketAddr::V6(_) => std::net::Ipv6Addr::LOCALHOST.into(),
-            });
-        }
-        let woken = TcpStream::connect_timeout(&to, Duration::from_secs(1)).is_ok();
-        if let Some(thread) = self.accepting.take().filter(|_| woken) {
+        if let Some(thread) = self.accepting.take() {
+            // One that panicked has said so already.
             let _ = thread.join();
         }
-        for connection in self.connections.lock().values() {
-            let _ = connection.stream.shutdown(Shutdown::Both);
-        }
+        self.places.cut_all();
     }
 }
 
 fn accept(
     listener: &TcpListener,
     services: &Arc<Services>,
-    connections: &Arc<Connections>,
+    places: &Arc<Places>,
     stop: &AtomicBool,
-    (most, patience): (usize, Duration),
+    patience: Duration,
 ) {
-    for number in 0.. {
-        let accepted = listener.accept();
-        if stop.load(Ordering::SeqCst) {
-            return;
-        }
-        let (stream, peer) = match accepted {
+    let heart = Heartbeat::new("thrift", ROUND_MAX);
+    while !stop.load(Ordering::SeqCst) {
+        heart.beat();
+        let _ = poll(&mut [PollFd::new(listener, PollFlags::IN)], Some(&LOOK));
+        let accepted = listener.accept().and_then(|(stream, peer)| {
+            stream.set_nonblocking(false)?;
+            Ok((stream.try_clone()?, stream, peer))
+        });
+        let (ours, stream, peer) = match accepted {
             Ok(accepted) => accepted,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
             Err(error) => {
-                tracing::warn!("thrift: a connection could not be accepted: {error}");
+                if services.complaints.allow() {
+                    tracing::warn!("thrift: a connection could not be accepted: {error}");
+                }
                 std::thread::sleep(AGAIN);
                 continue;
             }
         };
-        let Ok(ours) = stream.try_clone() else { continue };
-        if !connections.admit(number, ours, most) {
-            if services.complaints.allow() {
-                tracing::warn!(%peer, "thrift: refused, {most} connections are in the middle of calls, which is the limit");
+        let cut = move || drop(ours.shutdown(Shutdown::Both));
+        let place = match places.take(PeerKey::of_address(peer.ip()), cut) {
+            Ok(place) => place,
+            Err(why) => {
+                if services.complaints.allow() {
+                    tracing::warn!(%peer, "thrift: refused: {why}, all in the middle of calls");
+                }
+                continue;
             }
-            continue;
-        }
-        let (services, of) = (Arc::clone(services), Arc::clone(connections));
+        };
+        let of = Arc::clone(services);
         let serve = move || {
-            let _place = Place { connections: &of, number };
-            if let Err(error) = serve(&stream, peer, number, &services, &of, patience)
-                && services.complaints.allow()
+            // Its place is given back also when a call panics.
+            if let Err(error) = serve(&stream, peer, place.activity(), &of, patience)
+                && of.complaints.allow()
             {
                 tracing::warn!(%peer, "thrift: the connection ends: {}", logged(&error));
             }
         };
-        if let Err(error) = std::thread::Builder::new().name("thrift-client".to_string()).spawn(serve) {
+        if let Err(error) = std::thread::Builder::new().name("thrift-client".to_string()).spawn(serve)
+            && services.complaints.allow()
+        {
             tracing::warn!(%peer, "thrift: no thread for a connection: {error}");
-            connections.lock().remove(&number);
-        }
-    }
-}
-
-/// A place among the connections, given back also when a call panics.
-struct Place<'a> {
-    connections: &'a Connections,
-    number: u64,
-}
-
-impl Drop for Place<'_> {
-    fn drop(&mut self) {
-        // The other half of the socket is closed with it.
-        if let Some(connection) = self.connections.lock().remove(&self.number) {
-            let _ = connection.stream.shutdown(Shutdown::Both);
         }
     }
 }
@@ -194,6 +152,9 @@ struct Timed<'a> {
     stream: &'a TcpStream,
     until: Option<Instant>,
 }
+
+/// Of a connection that has ended too early.
+const CUT_OFF: &str = "it has closed in the middle of a call";
 
 fn late() -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, "a call that had begun did not come whole in time")
@@ -216,9 +177,8 @@ impl Read for Timed<'_> {
 fn serve(
     stream: &TcpStream,
     peer: SocketAddr,
-    number: u64,
+    activity: &Arc<Activity>,
     services: &Services,
-    connections: &Connections,
     patience: Duration,
 ) -> Result<(), String> {
     let set = stream.set_nodelay(true).and_then(|()| stream.set_write_timeout(Some(patience)));
@@ -233,20 +193,22 @@ fn serve(
             Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ok(()),
             Err(error) => return Err(error.to_string()),
         }
-        connections.set_silent(number, None);
         incoming.get_mut().until = Some(Instant::now() + patience);
         let call = wire::read_call(&mut incoming).map_err(|error| match error {
             thrift::Error::Protocol(error) => error.message,
+            thrift::Error::Transport(error) if error.kind == thrift::TransportErrorKind::EndOfFile => {
+                CUT_OFF.to_string()
+            }
             thrift::Error::Transport(error) => error.message,
             other => other.to_string(),
         })?;
+        let _busy = activity.call();
         let outcome = services.run(&call, peer);
         if !call.oneway {
             let method = call.name.split_once(':').map_or(call.name.as_str(), |(_, method)| method);
             let answer = encoded(method, call.sequence, outcome)?;
             write_whole(stream, &answer, Instant::now() + patience)?;
         }
-        connections.set_silent(number, Some(Instant::now()));
     }
 }
 

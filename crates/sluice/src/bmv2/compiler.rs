@@ -267,7 +267,7 @@ fn p4info_bytes(compiled: &Compiled, format: Format) -> Result<Vec<u8>> {
 
 fn preprocess(wanted: &Wanted) -> Result<ExitCode> {
     let path = &wanted.program;
-    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let text = crate::files::text(path)?;
     let source = syntax::SourceInput { name: path.display().to_string(), text: text.into() };
     let options = wanted.compile.options()?;
     let options = syntax::Options { include_dirs: options.include_dirs, defines: options.defines };

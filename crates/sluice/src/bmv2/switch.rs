@@ -264,7 +264,7 @@ const STATE_OF_BMV2: &str = "06062016_";
 
 /// Whether a file can be what `serialize_state` wrote here.
 fn check_state(file: &str) -> Result<()> {
-    let text = std::fs::read_to_string(file).with_context(|| format!("--restore-state: cannot read {file}"))?;
+    let text = crate::files::text(Path::new(file)).context("--restore-state")?;
     ensure!(
         !text.starts_with(STATE_OF_BMV2),
         "--restore-state: {file} is bmv2's own, in the order of its memory; what `serialize_state` of simple_switch_CLI writes of this \

@@ -1,6 +1,7 @@
 //! Connections of a bridge: a thread for each, one for each listener and each controller that is dialled, and one that keeps time.
 
 use super::address::{Active, Passive};
+use super::door::{Cut, Door, Event, Guest};
 use super::host::SwitchHost;
 use super::standalone::Standalone;
 use super::stream::{Stream, Tls};
@@ -8,13 +9,15 @@ use crate::unix_socket::{self, SocketFile};
 use anyhow::{Context, Result};
 use bridge::{Bridge, Connection, ConnectionOptions, Host};
 use grpc::tls::peers::PeerTls;
+use heartbeat::Heartbeat;
+use places::PeerKey;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use std::io::ErrorKind;
-use std::net::{TcpListener, TcpStream, ToSocketAddrs};
+use std::net::{Shutdown, TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -22,8 +25,10 @@ use std::time::{Duration, Instant};
 /// The owner and the group may use a bridge's sockets.
 const MODE: u32 = 0o660;
 
-/// Connections that a listener has at the same time.
-const CONNECTIONS_MAX: usize = 64;
+/// How long a listener's round takes at most.
+const ACCEPT_ROUND_MAX: Duration = Duration::from_secs(10);
+/// The same of the thread that keeps time, which waits for the tables while a controller's request is planned.
+const TIME_ROUND_MAX: Duration = Duration::from_secs(60);
 /// How often flows' timeouts and ports are looked at.
 const TICK: Duration = Duration::from_millis(50);
 /// How long a connection waits for its socket before it looks at the time.
@@ -58,6 +63,7 @@ pub struct Peers {
 pub struct Server {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
+    dialling: Vec<Dialling>,
     /// Unix sockets, which are removed at the end.
     sockets: Vec<SocketFile>,
     tls: Option<Arc<PeerTls>>,
@@ -75,6 +81,26 @@ struct Shared {
     accepted: Mutex<Vec<JoinHandle<()>>>,
 }
 
+/// A thread that dials a controller, and whether it waits for an answer or for a name just now.
+type Dialling = (JoinHandle<()>, Arc<AtomicBool>);
+
+/// What a listener has accepted.
+struct Accepted {
+    stream: Box<dyn Stream>,
+    peer: String,
+    key: PeerKey,
+    cut: Cut,
+}
+
+/// Over TCP.
+fn accepted(listener: &TcpListener) -> std::io::Result<(TcpStream, std::net::SocketAddr, Cut)> {
+    let (stream, peer) = listener.accept()?;
+    stream.set_nonblocking(true)?;
+    stream.set_nodelay(true)?;
+    let other = stream.try_clone()?;
+    Ok((stream, peer, Arc::new(move || drop(other.shutdown(Shutdown::Both)))))
+}
+
 enum Listener {
     Tcp(TcpListener),
     Tls(TcpListener, Arc<PeerTls>),
@@ -89,25 +115,26 @@ impl Listener {
         }
     }
 
-    fn accept(&self) -> std::io::Result<(Box<dyn Stream>, String)> {
+    fn accept(&self) -> std::io::Result<Accepted> {
         match self {
             Listener::Tcp(listener) => {
-                let (stream, peer) = listener.accept()?;
-                stream.set_nonblocking(true)?;
-                stream.set_nodelay(true)?;
-                Ok((Box::new(stream), format!("tcp:{peer}")))
+                let (stream, peer, cut) = accepted(listener)?;
+                let key = PeerKey::of_address(peer.ip());
+                Ok(Accepted { stream: Box::new(stream), peer: format!("tcp:{peer}"), key, cut })
             }
             Listener::Tls(listener, config) => {
-                let (stream, peer) = listener.accept()?;
-                stream.set_nonblocking(true)?;
-                stream.set_nodelay(true)?;
+                let (stream, peer, cut) = accepted(listener)?;
                 let tls = config.answers().map_err(std::io::Error::other)?;
-                Ok((Box::new(Tls::new(stream, tls, Arc::clone(config))), format!("ssl:{peer}")))
+                let stream = Box::new(Tls::new(stream, tls, Arc::clone(config)));
+                Ok(Accepted { stream, peer: format!("ssl:{peer}"), key: PeerKey::of_address(peer.ip()), cut })
             }
             Listener::Unix(listener) => {
                 let (stream, _) = listener.accept()?;
                 stream.set_nonblocking(true)?;
-                Ok((Box::new(stream), "unix".to_string()))
+                let user = rustix::net::sockopt::socket_peercred(&stream)?.uid.as_raw();
+                let other = stream.try_clone()?;
+                let cut: Cut = Arc::new(move || drop(other.shutdown(Shutdown::Both)));
+                Ok(Accepted { stream: Box::new(stream), peer: "unix".to_string(), key: PeerKey::User(user), cut })
             }
         }
     }
@@ -132,7 +159,8 @@ impl Server {
             standalone,
             accepted: Mutex::default(),
         });
-        let mut server = Server { shared, threads: Vec::new(), sockets: Vec::new(), tls: peers.tls.clone() };
+        let (threads, dialling, sockets) = (Vec::new(), Vec::new(), Vec::new());
+        let mut server = Server { shared, threads, dialling, sockets, tls: peers.tls.clone() };
         if let Some(path) = &peers.management {
             let (listener, file) = unix_socket::listen(path, MODE)?;
             server.sockets.push(file);
@@ -163,7 +191,10 @@ impl Server {
         }
         for active in peers.active {
             let tls = peers.tls.clone();
-            server.spawn("openflow-dial", move |shared| shared.dial(&active, tls.as_ref()))?;
+            let waits = Arc::new(AtomicBool::new(false));
+            let told = Arc::clone(&waits);
+            server.spawn("openflow-dial", move |shared| shared.dial(&active, tls.as_ref(), &told))?;
+            server.dialling.extend(server.threads.pop().map(|thread| (thread, waits)));
         }
         let waits = is_restored && peers.is_standalone && has_controllers;
         server.spawn("openflow-time", move |shared| shared.keep_time(waits))?;
@@ -198,9 +229,12 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.shared.stop.store(true, Ordering::Relaxed);
+        self.shared.stop.store(true, Ordering::SeqCst);
         let accepted = std::mem::take(&mut *self.shared.accepted.lock().unwrap_or_else(PoisonError::into_inner));
-        for thread in self.threads.drain(..).chain(accepted) {
+        // One that waits for a silent host or name server ends by itself when that is over.
+        let dialling =
+            self.dialling.drain(..).filter(|(_, waits)| !waits.load(Ordering::SeqCst)).map(|(thread, _)| thread);
+        for thread in self.threads.drain(..).chain(accepted).chain(dialling) {
             // One that panicked has said so already.
             let _ = thread.join();
         }
@@ -216,14 +250,16 @@ fn wait(files: &mut [PollFd<'_>], time: Duration) {
 
 impl Shared {
     fn stops(&self) -> bool {
-        self.stop.load(Ordering::Relaxed)
+        self.stop.load(Ordering::SeqCst)
     }
 
     /// If `waits`, the switch stands in for controllers that do not come.
     fn keep_time(&self, waits: bool) {
+        let heart = Heartbeat::new("openflow-time", TIME_ROUND_MAX);
         let mut rounds = 0u32;
         let mut until = waits.then(|| Instant::now() + STANDS_IN);
         while !self.stops() {
+            heart.beat();
             if until.take_if(|until| Instant::now() >= *until).is_some() {
                 let connected = self.connected.lock().unwrap_or_else(PoisonError::into_inner);
                 if *connected == 0 {
@@ -241,52 +277,63 @@ impl Shared {
     }
 
     fn accept(self: &Arc<Shared>, listener: &Listener, is_management: bool, uri: &str) {
-        let count = Arc::new(AtomicUsize::new(0));
+        let heart = Heartbeat::new(format!("openflow-listen {uri}"), ACCEPT_ROUND_MAX);
+        let door = Door::new(uri);
         while !self.stops() {
+            heart.beat();
             wait(&mut [PollFd::from_borrowed_fd(listener.fd(), PollFlags::IN)], WAIT);
-            let (stream, peer) = match listener.accept() {
+            let Accepted { stream, peer, key, cut } = match listener.accept() {
                 Ok(accepted) => accepted,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => continue,
                 Err(error) => {
-                    tracing::warn!("{uri}: {error}");
+                    door.say(Event::Refused, &format!("a connection could not be accepted: {error}"));
                     std::thread::sleep(WAIT);
                     continue;
                 }
             };
-            if count.load(Ordering::Relaxed) >= CONNECTIONS_MAX {
-                tracing::warn!("{uri}: {CONNECTIONS_MAX} connections are open already; another one is closed");
-                continue;
-            }
-            count.fetch_add(1, Ordering::Relaxed);
-            let (shared, counted) = (Arc::clone(self), Arc::clone(&count));
-            let body = move || {
-                let mut stream = stream;
-                match stream.begin(&|| shared.stops()) {
-                    Ok(()) => shared.talk(stream, &peer, is_management),
-                    Err(error) => tracing::warn!("{peer}: {error}"),
+            let guest = match door.let_in(key, cut) {
+                Ok(guest) => guest,
+                Err(why) => {
+                    door.say(Event::Refused, &format!("{peer} is refused: {why}"));
+                    continue;
                 }
-                counted.fetch_sub(1, Ordering::Relaxed);
             };
+            let shared = Arc::clone(self);
+            let body = move || shared.receive(stream, &peer, is_management, guest);
             match std::thread::Builder::new().name("openflow".to_string()).spawn(body) {
                 Ok(thread) => {
                     let mut accepted = self.accepted.lock().unwrap_or_else(PoisonError::into_inner);
                     accepted.retain(|thread| !thread.is_finished());
                     accepted.push(thread);
                 }
-                Err(error) => {
-                    count.fetch_sub(1, Ordering::Relaxed);
-                    tracing::warn!("{uri}: no thread for a connection: {error}");
-                }
+                Err(error) => door.say(Event::Refused, &format!("no thread for a connection: {error}")),
             }
         }
     }
 
-    /// Dials a controller again and again.
-    fn dial(self: &Arc<Shared>, active: &Active, tls: Option<&Arc<PeerTls>>) {
+    /// Serves a connection that a listener has accepted.
+    fn receive(&self, mut stream: Box<dyn Stream>, peer: &str, is_management: bool, mut guest: Guest) {
+        if let Err(error) = stream.begin(&|| self.stops()) {
+            return guest.say(Event::Failed, &format!("{peer}: {error}"));
+        }
+        if let Some(why) = self.talk(stream, peer, is_management, Some(&mut guest)) {
+            guest.say(Event::Ended, &format!("{peer}: {why}"));
+        }
+    }
+
+    /// Dials a controller again and again. `waits` while it waits for somebody else.
+    fn dial(self: &Arc<Shared>, active: &Active, tls: Option<&Arc<PeerTls>>, waits: &AtomicBool) {
         let mut again = AGAIN[0];
         let mut last = String::new();
         while !self.stops() {
-            let dialled = dial(active, tls).and_then(|mut stream| {
+            waits.store(true, Ordering::SeqCst);
+            // The end of the switch waits for this thread, or knows that it waits itself and touches nothing after that.
+            let dialled = if self.stops() { break } else { dial(active, tls) };
+            if self.stops() {
+                break;
+            }
+            waits.store(false, Ordering::SeqCst);
+            let dialled = dialled.and_then(|mut stream| {
                 stream.begin(&|| self.stops())?;
                 Ok(stream)
             });
@@ -295,7 +342,9 @@ impl Shared {
                     tracing::info!("connected to {active}");
                     last.clear();
                     let begin = Instant::now();
-                    self.talk(stream, &active.to_string(), false);
+                    if let Some(why) = self.talk(stream, &active.to_string(), false, None) {
+                        tracing::info!("{active}: {why}");
+                    }
                     if begin.elapsed() > AGAIN[1] {
                         again = AGAIN[0];
                     }
@@ -334,11 +383,17 @@ impl Shared {
         }
     }
 
-    /// Serves a connection to its end.
-    fn talk(&self, mut stream: Box<dyn Stream>, uri: &str, is_management: bool) {
+    /// Serves a connection to its end; says why that came, if not by the other side's wish.
+    fn talk(
+        &self,
+        mut stream: Box<dyn Stream>,
+        uri: &str,
+        is_management: bool,
+        mut guest: Option<&mut Guest>,
+    ) -> Option<String> {
         let waker = match eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK) {
             Ok(file) => Arc::new(file),
-            Err(error) => return tracing::warn!("{uri}: no descriptor for a connection: {error}"),
+            Err(error) => return Some(format!("no descriptor for a connection: {error}")),
         };
         let options =
             ConnectionOptions { is_service: is_management, uri: uri.to_string(), ..ConnectionOptions::default() };
@@ -351,6 +406,13 @@ impl Shared {
                 break Ok(());
             }
             connection.poll(self.host.now_us());
+            if let Some(guest) = &mut guest {
+                let is_late = guest.is_late();
+                let seated = if connection.version().is_some() { guest.sit_down() } else { Ok(()) };
+                if let Err(why) = if is_late { Err("it has not said OFPT_HELLO in time".to_string()) } else { seated } {
+                    break Err(std::io::Error::other(why));
+                }
+            }
             if !is_counted && !is_management && connection.version().is_some() {
                 self.count_connected(true);
                 is_counted = true;
@@ -369,14 +431,8 @@ impl Shared {
         if is_counted {
             self.count_connected(false);
         }
-        if let Some(reason) = connection.close_reason() {
-            tracing::info!("{uri}: closed: {reason}");
-        }
-        if let Err(error) = ended
-            && error.kind() != ErrorKind::UnexpectedEof
-        {
-            tracing::info!("{uri}: {error}");
-        }
+        let failed = ended.err().filter(|error| error.kind() != ErrorKind::UnexpectedEof);
+        connection.close_reason().map(|reason| format!("closed: {reason}")).or(failed.map(|error| error.to_string()))
     }
 }
 

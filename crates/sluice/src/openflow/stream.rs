@@ -1,5 +1,6 @@
 //! Byte streams of OpenFlow connections: sockets, and TLS over them. None of them blocks.
 
+use super::door::HANDSHAKE_MAX;
 use grpc::tls::peers::{Connection, PeerTls};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{ErrorKind, Read, Write};
@@ -7,10 +8,8 @@ use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-/// How long a TLS handshake may take.
-const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 /// Bytes that TLS holds back for the socket.
 const WAITING_MAX: usize = 256 << 10;
 

@@ -17,7 +17,7 @@ use stf::{Line, ScriptError, Setup, Target};
 
 /// Carries a file out; bad lines are all reported on stderr, and the answer is false.
 pub fn entries(file: &Path, device: u64, handle: &Handle, pipeline: &Pipeline) -> Result<bool> {
-    let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+    let text = crate::files::text(file)?;
     let errors = match stf::parse(&text) {
         Ok(lines) => handle.with(|control| carry_out(&lines, device, control, pipeline))?,
         Err(errors) => errors,

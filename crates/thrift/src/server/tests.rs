@@ -2,6 +2,7 @@ use super::*;
 use crate::switch::{Port, QueueSetting, Record, Switch};
 use control::Control;
 use control::schema::Schema;
+use std::sync::Mutex;
 
 /// A switch without a program.
 #[derive(Default)]
@@ -222,8 +223,7 @@ fn the_longest_silent_connection_gives_its_place() {
     // An answer is there a moment before its connection counts as silent.
     let ask = |client: &TcpStream| {
         let bytes = ask(client, ELAPSED, &[]);
-        let is_silent = |connection: &Connection| connection.silent_since.is_some();
-        while !server.connections.lock().values().all(is_silent) {
+        while server.places.in_use() != 0 {
             std::thread::yield_now();
         }
         bytes
@@ -238,6 +238,20 @@ fn the_longest_silent_connection_gives_its_place() {
     second.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     assert_eq!((&second).read(&mut [0; 1]).unwrap(), 0);
     assert!(!ask(&first).is_empty());
+}
+
+/// Whoever begins calls and does not end them has no place for that.
+#[test]
+fn half_calls_keep_nobody_out() {
+    let (server, _) = start(4, PATIENCE);
+    for _ in 0..3 {
+        let half: Vec<TcpStream> = (0..8).map(|_| TcpStream::connect(server.address()).unwrap()).collect();
+        for mut stream in &half {
+            // It may have lost its place already.
+            let _ = stream.write_all(&call(ELAPSED, &[])[..1]);
+        }
+        assert!(!ask(&TcpStream::connect(server.address()).unwrap(), ELAPSED, &[]).is_empty());
+    }
 }
 
 #[test]

@@ -6,76 +6,72 @@
 //!   that has most connections, and of these the one that has called nothing for longest. If all are in use, it gets the newest of the
 //!   peer that has most, if that has more than the newcomer then has (max-min fairness). So however many places some peers hold,
 //!   another one gets as many as each of them.
-//! - A connection on which nothing was called for [`ConnectionLimits::idle`] is closed; an open stream is a call.
 //!
-//! Threads: any; one short lock. Tests: below, `tests/limits.rs`.
+//! Who loses a place is told by the function that came with it, which must not block: it is called under the lock.
+//!
+//! Threads: any; one short lock. Tests: below.
 
-use crate::peer::PeerKey;
+mod peer;
+mod seldom;
+
+pub use peer::PeerKey;
+pub use seldom::Seldom;
+
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use tokio::sync::Notify;
 
-/// Limits of a listener's connections.
+/// How many of them a listener has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ConnectionLimits {
+pub struct Limits {
     /// Open connections.
-    pub connections_max: usize,
-    /// Open connections of one address (of one network of 64 bits of IPv6), or of one user of the Unix socket.
-    pub per_peer_max: usize,
+    pub connections: usize,
+    /// Open connections of one peer.
+    pub per_peer: usize,
     /// Handshakes under way, besides.
-    pub handshakes_max: usize,
-    /// From `accept` to the first bytes of HTTP/2 (or the whole head of an HTTP/1 request), TLS included.
-    pub handshake: Duration,
-    /// How long a peer may leave what is sent to it waiting.
-    pub stalled: Duration,
-    /// How long nothing may be called on a connection. It is noticed after twice the time at the latest.
-    pub idle: Duration,
+    pub handshakes: usize,
 }
 
-impl Default for ConnectionLimits {
-    /// A descriptor each; a process has 1,024 of them unless told otherwise.
-    fn default() -> ConnectionLimits {
-        ConnectionLimits {
-            connections_max: 256,
-            per_peer_max: 128,
-            handshakes_max: 64,
-            handshake: Duration::from_secs(10),
-            stalled: Duration::from_secs(60),
-            idle: Duration::from_secs(300),
-        }
-    }
-}
+/// Tells whoever has a place that it is another's.
+type Cut = Box<dyn Fn() + Send + Sync>;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What is called on a connection.
-#[derive(Debug)]
-pub(crate) struct Activity {
+pub struct Activity {
     calls: AtomicUsize,
     /// When something was called last.
     since: Mutex<Instant>,
-    evicted: Notify,
+    cut: Cut,
 }
 
 impl Activity {
-    fn new() -> Arc<Activity> {
-        Arc::new(Activity { calls: AtomicUsize::new(0), since: Mutex::new(Instant::now()), evicted: Notify::new() })
+    fn new(cut: Cut) -> Arc<Activity> {
+        Arc::new(Activity { calls: AtomicUsize::new(0), since: Mutex::new(Instant::now()), cut })
     }
 
     /// A call, until the result is dropped.
-    pub(crate) fn call(self: &Arc<Activity>) -> Busy {
+    pub fn call(self: &Arc<Activity>) -> Busy {
         self.calls.fetch_add(1, Ordering::AcqRel);
         Busy(Arc::clone(self))
     }
 
+    /// A call that ends with the connection.
+    pub fn stay(&self) {
+        self.calls.fetch_add(1, Ordering::AcqRel);
+    }
+
     /// Something was called just now.
-    pub(crate) fn touch(&self) {
+    pub fn touch(&self) {
         *lock(&self.since) = Instant::now();
+    }
+
+    fn is_in_use(&self) -> bool {
+        self.calls.load(Ordering::Acquire) != 0
     }
 
     /// When something was called last.
@@ -84,22 +80,13 @@ impl Activity {
     }
 
     /// How long nothing has been called.
-    pub(crate) fn idle(&self) -> Duration {
-        match self.calls.load(Ordering::Acquire) {
-            0 => lock(&self.since).elapsed(),
-            _ => Duration::ZERO,
-        }
-    }
-
-    /// When another connection has got the place.
-    pub(crate) async fn evicted(&self) {
-        self.evicted.notified().await;
+    pub fn idle(&self) -> Duration {
+        if self.is_in_use() { Duration::ZERO } else { lock(&self.since).elapsed() }
     }
 }
 
 /// A call of a connection.
-#[derive(Debug)]
-pub(crate) struct Busy(Arc<Activity>);
+pub struct Busy(Arc<Activity>);
 
 impl Drop for Busy {
     fn drop(&mut self) {
@@ -109,31 +96,27 @@ impl Drop for Busy {
 }
 
 /// See the file.
-#[derive(Debug)]
-pub(crate) struct Places {
-    limits: ConnectionLimits,
+pub struct Places {
+    limits: Limits,
     taken: Mutex<Taken>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Taken {
     last: u64,
     /// By their numbers, so the oldest comes first.
-    handshakes: BTreeMap<u64, (PeerKey, Arc<Notify>)>,
+    handshakes: BTreeMap<u64, (PeerKey, Cut)>,
     connections: BTreeMap<u64, (PeerKey, Arc<Activity>)>,
 }
 
 /// A handshake under way, until this is dropped.
-#[derive(Debug)]
-pub(crate) struct Handshake {
+pub struct Handshake {
     places: Arc<Places>,
     number: u64,
-    cut: Arc<Notify>,
 }
 
 /// A connection's place, until this is dropped.
-#[derive(Debug)]
-pub(crate) struct Place {
+pub struct Place {
     places: Arc<Places>,
     number: u64,
     activity: Arc<Activity>,
@@ -147,47 +130,64 @@ fn counts<'a, T: 'a>(of: impl Iterator<Item = &'a (PeerKey, T)>) -> HashMap<Peer
 }
 
 impl Places {
-    pub(crate) fn new(limits: ConnectionLimits) -> Arc<Places> {
+    /// For a listener.
+    pub fn new(limits: Limits) -> Arc<Places> {
         Arc::new(Places { limits, taken: Mutex::default() })
     }
 
     /// A handshake begins; another one may end for it.
-    pub(crate) fn begin(self: &Arc<Places>, key: PeerKey) -> Handshake {
+    pub fn begin(self: &Arc<Places>, key: PeerKey, cut: impl Fn() + Send + Sync + 'static) -> Handshake {
         let mut taken = lock(&self.taken);
-        while taken.handshakes.len() >= self.limits.handshakes_max.max(1) {
+        while taken.handshakes.len() >= self.limits.handshakes.max(1) {
             let counts = counts(taken.handshakes.values());
             let most =
                 taken.handshakes.iter().max_by_key(|(number, (key, _))| (counts[key], std::cmp::Reverse(**number)));
             let Some(number) = most.map(|(number, _)| *number) else { break };
             if let Some((_, cut)) = taken.handshakes.remove(&number) {
-                cut.notify_one();
+                cut();
             }
         }
         taken.last += 1;
-        let (number, cut) = (taken.last, Arc::new(Notify::new()));
-        taken.handshakes.insert(number, (key, Arc::clone(&cut)));
-        Handshake { places: Arc::clone(self), number, cut }
+        let number = taken.last;
+        taken.handshakes.insert(number, (key, Box::new(cut)));
+        Handshake { places: Arc::clone(self), number }
     }
 
     /// Whether a peer may have one more connection, to be asked before its handshake.
-    pub(crate) fn check(&self, key: &PeerKey) -> Result<(), String> {
-        lock(&self.taken).check(key, self.limits.per_peer_max)
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn check(&self, key: &PeerKey) -> Result<(), String> {
+        lock(&self.taken).check(key, self.limits.per_peer)
     }
 
-    /// A place for a connection, or why there is none.
-    pub(crate) fn take(self: &Arc<Places>, key: PeerKey) -> Result<Place, String> {
+    /// A place for a connection.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn take(self: &Arc<Places>, key: PeerKey, cut: impl Fn() + Send + Sync + 'static) -> Result<Place, String> {
         let mut taken = lock(&self.taken);
-        let ConnectionLimits { connections_max, per_peer_max, .. } = self.limits;
+        let Limits { connections: connections_max, per_peer: per_peer_max, .. } = self.limits;
         taken.check(&key, per_peer_max)?;
         if taken.connections.len() >= connections_max {
             let evicted = taken.to_evict(&key).and_then(|number| taken.connections.remove(&number));
             let (_, activity) = evicted.ok_or_else(|| format!("{connections_max} connections are open"))?;
-            activity.evicted.notify_one();
+            (activity.cut)();
         }
         taken.last += 1;
-        let (number, activity) = (taken.last, Activity::new());
+        let (number, activity) = (taken.last, Activity::new(Box::new(cut)));
         taken.connections.insert(number, (key, Arc::clone(&activity)));
         Ok(Place { places: Arc::clone(self), number, activity })
+    }
+
+    /// Connections on which something is called just now.
+    pub fn in_use(&self) -> usize {
+        lock(&self.taken).connections.values().filter(|(_, activity)| activity.is_in_use()).count()
+    }
+
+    /// Tells all connections that they are over.
+    pub fn cut_all(&self) {
+        lock(&self.taken).connections.values().for_each(|(_, activity)| (activity.cut)());
     }
 }
 
@@ -202,7 +202,7 @@ impl Taken {
     /// The connection whose place a newcomer gets.
     fn to_evict(&self, newcomer: &PeerKey) -> Option<u64> {
         let counts = counts(self.connections.values());
-        let idle = self.connections.iter().filter(|(_, (_, activity))| activity.calls.load(Ordering::Acquire) == 0);
+        let idle = self.connections.iter().filter(|(_, (_, activity))| !activity.is_in_use());
         // By the time of the last call, not by how long ago that is: time goes on between two comparisons.
         let idle = idle.max_by_key(|(_, (key, activity))| (counts[key], Reverse(activity.since())));
         let has = counts.get(newcomer).copied().unwrap_or(0) + 1;
@@ -214,13 +214,6 @@ impl Taken {
     }
 }
 
-impl Handshake {
-    /// When another one has got the place.
-    pub(crate) async fn cut(&self) {
-        self.cut.notified().await;
-    }
-}
-
 impl Drop for Handshake {
     fn drop(&mut self) {
         lock(&self.places.taken).handshakes.remove(&self.number);
@@ -228,13 +221,9 @@ impl Drop for Handshake {
 }
 
 impl Place {
-    pub(crate) fn activity(&self) -> &Arc<Activity> {
+    /// What is called on it.
+    pub fn activity(&self) -> &Arc<Activity> {
         &self.activity
-    }
-
-    /// How long nothing may be called.
-    pub(crate) fn idle_max(&self) -> Duration {
-        self.places.limits.idle
     }
 }
 
@@ -248,22 +237,30 @@ impl Drop for Place {
 mod tests {
     use super::*;
 
-    fn places(connections_max: usize, per_peer_max: usize) -> Arc<Places> {
-        Places::new(ConnectionLimits { connections_max, per_peer_max, handshakes_max: 4, ..Default::default() })
+    fn places(connections: usize, per_peer: usize) -> Arc<Places> {
+        Places::new(Limits { connections, per_peer, handshakes: 4 })
     }
 
-    fn is_told(notify: &Notify) -> bool {
-        let told = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-        told.block_on(async { tokio::time::timeout(Duration::ZERO, notify.notified()).await.is_ok() })
+    /// A user's connection, and how often it was told that its place is another's.
+    fn take(places: &Arc<Places>, user: u32) -> Result<(Place, Arc<AtomicUsize>), String> {
+        let told = Arc::new(AtomicUsize::new(0));
+        let of = Arc::clone(&told);
+        let place = places.take(PeerKey::User(user), move || {
+            of.fetch_add(1, Ordering::Relaxed);
+        })?;
+        Ok((place, told))
+    }
+
+    fn is_told(told: &AtomicUsize) -> bool {
+        told.load(Ordering::Relaxed) == 1
     }
 
     #[test]
     fn places_are_counted_by_peer_and_given_back() {
         let places = places(3, 2);
-        let (a, b) = (PeerKey::User(1), PeerKey::User(2));
-        let held = [places.take(a.clone()).unwrap(), places.take(a.clone()).unwrap()];
-        assert_eq!(places.take(a.clone()).unwrap_err(), "2 connections of this peer are open");
-        let third = places.take(b).unwrap();
+        let held = [take(&places, 1).unwrap(), take(&places, 1).unwrap()];
+        assert_eq!(take(&places, 1).err().as_deref(), Some("2 connections of this peer are open"));
+        let third = take(&places, 2).unwrap();
         drop((held, third));
         assert!(lock(&places.taken).connections.is_empty());
     }
@@ -272,9 +269,9 @@ mod tests {
     fn peers_that_hold_all_places_with_calls_give_some_to_another_one_and_no_more_than_their_share() {
         let places = places(8, 4);
         let hold = |user| {
-            let place = places.take(PeerKey::User(user)).unwrap();
+            let (place, told) = take(&places, user).unwrap();
             let busy = place.activity().call();
-            (place, busy)
+            (place, busy, told)
         };
         let mut held: Vec<_> = [1, 1, 1, 1, 2, 2, 2, 2].map(hold).into();
         for _ in 0..2 {
@@ -283,29 +280,38 @@ mod tests {
         let of = |user| lock(&places.taken).connections.values().filter(|(key, _)| *key == PeerKey::User(user)).count();
         assert_eq!((of(1), of(2), of(3)), (3, 3, 2));
         // A third would have as many as they: nobody has to give one.
-        assert_eq!(places.take(PeerKey::User(3)).unwrap_err(), "8 connections are open");
-        assert_eq!(held.iter().filter(|(place, _)| is_told(&place.activity().evicted)).count(), 2);
+        assert_eq!(take(&places, 3).err().as_deref(), Some("8 connections are open"));
+        assert_eq!(held.iter().filter(|(.., told)| is_told(told)).count(), 2);
     }
 
     #[test]
     fn connections_without_calls_give_their_places_first() {
         let places = places(3, 3);
-        let kept = places.take(PeerKey::User(1)).unwrap();
+        let (kept, told) = take(&places, 1).unwrap();
         let _busy = kept.activity().call();
-        let (idle, newer) = (places.take(PeerKey::User(2)).unwrap(), places.take(PeerKey::User(3)).unwrap());
-        newer.activity().touch();
-        let _new = places.take(PeerKey::User(4)).unwrap();
-        assert!(is_told(&idle.activity().evicted) && !is_told(&newer.activity().evicted));
-        assert!(!is_told(&kept.activity().evicted));
+        let (idle, newer) = (take(&places, 2).unwrap(), take(&places, 3).unwrap());
+        newer.0.activity().touch();
+        let _new = take(&places, 4).unwrap();
+        assert!(is_told(&idle.1) && !is_told(&newer.1) && !is_told(&told));
     }
 
     #[test]
     fn the_oldest_handshake_of_who_has_most_is_cut_off_for_a_new_one() {
         let places = places(8, 8);
-        let flood: Vec<Handshake> = (0..3).map(|_| places.begin(PeerKey::User(1))).collect();
-        let other = places.begin(PeerKey::User(2));
-        let _new = places.begin(PeerKey::User(3));
-        assert!(is_told(&flood[0].cut) && !is_told(&flood[1].cut) && !is_told(&other.cut));
+        let begin = |user| {
+            let told = Arc::new(AtomicUsize::new(0));
+            let of = Arc::clone(&told);
+            (
+                places.begin(PeerKey::User(user), move || {
+                    of.fetch_add(1, Ordering::Relaxed);
+                }),
+                told,
+            )
+        };
+        let flood: Vec<_> = (0..3).map(|_| begin(1)).collect();
+        let other = begin(2);
+        let _new = begin(3);
+        assert!(is_told(&flood[0].1) && !is_told(&flood[1].1) && !is_told(&other.1));
         drop((flood, other));
         assert_eq!(lock(&places.taken).handshakes.len(), 1);
     }

@@ -22,6 +22,7 @@ mod headers;
 mod parser;
 
 use crate::codes;
+use crate::headers::CORE_ERRORS;
 use crate::model::{Field, Model};
 use crate::places::Spans;
 use base::diag::Diagnostic;
@@ -85,8 +86,13 @@ struct Lowered {
 fn lower_with(m: &Model, spans: &Spans, name: &str, loose: &[bool]) -> (Lowered, Followed) {
     let mut b = Builder::new(name);
     b.set_budget(lower::SIZE_LIMIT);
-    for error in &m.errors {
-        b.error(error);
+    for (value, error) in m.errors.iter().enumerate() {
+        // 0 is no error in the IR; in JSON another value may be that, which a packet without error has then.
+        b.error(match value {
+            0 => CORE_ERRORS[0],
+            _ if error == CORE_ERRORS[0] => "no error",
+            _ => error,
+        });
     }
     let mut cx = Cx::new(m, spans, b, loose);
     cx.switch.drop_port = m.drop_port.unwrap_or(cx.switch.drop_port);

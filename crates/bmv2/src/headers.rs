@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 /// Most bits of a header: those of the widest value.
 const HEADER_BITS_MAX: u64 = lower::WIDTH_LIMIT as u64;
-/// Largest value of an error. p4c numbers errors from 0; the list of them is as long as the largest value, so a
+/// Largest value of an error. p4c numbers errors from 0, and did from 1; the list of them is as long as the largest value, so a
 /// value of four billions must not make one.
 const ERROR_MAX: u32 = 4096;
 
@@ -217,9 +217,6 @@ impl Reader {
             if errors.iter().flatten().any(|e| e == text) || errors[index].is_some() {
                 return pair.fail(codes::TWICE, format!("another error has the name or value of `{text}`"));
             }
-            if (text == CORE_ERRORS[0]) != (index == 0) {
-                return pair.fail(codes::UNSUPPORTED, "`NoError`, and nothing else, has value 0");
-            }
             errors[index] = Some(text.to_string());
         }
         for core in CORE_ERRORS {
@@ -227,12 +224,8 @@ impl Reader {
                 errors.push(Some(core.to_string()));
             }
         }
-        // `NoError` is listed first where nothing else is.
         let name = |(i, e): (usize, Option<String>)| e.unwrap_or_else(|| format!("error {i}"));
         self.m.errors = errors.into_iter().enumerate().map(name).collect();
-        if self.m.errors.first().is_some_and(|e| e != CORE_ERRORS[0]) {
-            return root.need("errors")?.fail(codes::UNSUPPORTED, "`NoError` has value 0");
-        }
         Ok(())
     }
 

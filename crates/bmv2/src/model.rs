@@ -197,7 +197,8 @@ pub(crate) enum ParserOp {
     },
     /// A number of bits.
     Advance(Expr),
-    Primitive(Call),
+    /// A primitive, and its name.
+    Primitive(String, Call),
 }
 
 #[derive(Debug)]

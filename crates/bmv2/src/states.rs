@@ -256,7 +256,7 @@ impl Reader {
             }
             "primitive" => {
                 let [call] = params.tuple()?;
-                ParserOp::Primitive(self.call(&call, 0)?)
+                ParserOp::Primitive(call.need("op")?.text()?.to_string(), self.call(&call, 0)?)
             }
             other => return name.fail(codes::UNSUPPORTED, format!("there is no parser operation `{other}`")),
         })

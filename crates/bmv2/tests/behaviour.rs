@@ -156,6 +156,29 @@ fn a_full_stack_ends_the_parser_with_its_error() {
 }
 
 #[test]
+fn what_is_no_error_has_the_value_of_the_json() {
+    let mut program = doing(json!([
+        assign(field("h", "b"), expr("&", field("standard_metadata", "parser_error"), hex("0xff"))),
+        to_port(1)
+    ]));
+    let ops = program["parsers"][0]["parse_states"][0]["parser_ops"].as_array_mut().unwrap();
+    ops.push(json!({"op": "verify", "parameters": [expr("!=", field("h", "a"), hex("0xff")), hex("0x5")]}));
+    ops.push(json!({"op": "verify", "parameters": [expr("!=", field("h", "a"), hex("0xfe")), hex("0x0")]}));
+    // As p4c wrote it once, and where the program has errors before those of core.p4.
+    for first in [json!(["NoError", 1]), json!(["First", 0])] {
+        let mut errors = vec![first.clone(), json!(["PacketTooShort", 2]), json!(["Mine", 5])];
+        if first[1] == 0 {
+            errors.push(json!(["NoError", 1]));
+        }
+        program["errors"] = json!(errors);
+        run(
+            &program,
+            "packet 0 04000000\nexpect 1 04010000\npacket 0 ff000000\nexpect 1 ff050000\npacket 0 fe000000\nexpect 1 fe000000",
+        );
+    }
+}
+
+#[test]
 fn verify_lookahead_and_advance() {
     let mut program = doing(json!([
         assign(field("m", "n"), field("standard_metadata", "parser_error")),

@@ -55,6 +55,14 @@ pub enum Event {
     Condition { on: Option<String>, value: bool, to: String },
     /// All parts of a condition were evaluated; its name.
     Decision { name: String, holds: bool },
+    /// A primitive of an action begins.
+    Statement,
+    /// A table that always runs one action is applied.
+    Direct { table: String, action: String },
+    /// The control ends here, by an `exit` statement.
+    Exit,
+    /// An index of a header stack is out of range.
+    OutOfRange { stack: String, size: u64 },
     /// A `select` or `switch`: what was looked at, its value, and where it went on if that has a name.
     Select { on: String, value: Bits, to: String },
     /// Where it went on, by a decision that cannot be told or without one.
@@ -148,6 +156,10 @@ impl fmt::Display for Event {
                 goes_on(f, to)
             }
             Event::Decision { name, holds } => write!(f, "{name} is {holds}"),
+            Event::Statement => f.write_str("statement"),
+            Event::Direct { table, action } => write!(f, "apply {table} () -> {action}()"),
+            Event::Exit => f.write_str("exit"),
+            Event::OutOfRange { stack, size } => write!(f, "index of {stack} is out of range: it has {size} elements"),
             Event::Select { on, value, to } => {
                 write!(f, "{on} is {}", number(value))?;
                 goes_on(f, to)
@@ -287,8 +299,8 @@ impl Trace {
             if heading.take().is_some_and(|stage| step.event == Event::Block(stage.clone())) {
                 continue;
             }
-            // Its parts were told.
-            if matches!(step.event, Event::Decision { .. }) {
+            // What they consist of is told.
+            if matches!(step.event, Event::Decision { .. } | Event::Statement | Event::Direct { .. }) {
                 continue;
             }
             let Some(text) = step.text(sources, form) else { continue };

@@ -333,6 +333,24 @@ pub enum Mark {
         /// Whether it holds.
         holds: bool,
     },
+    /// A primitive of an action begins; its place is the instruction's.
+    Statement,
+    /// A table that always runs one action is applied; it became a call of the action.
+    Direct {
+        /// The table's name.
+        table: String,
+        /// The action's name.
+        action: String,
+    },
+    /// An `exit` statement was reached; the rest of the control is not run.
+    Exit,
+    /// An index of a header stack is out of range.
+    OutOfRange {
+        /// The stack's name.
+        stack: String,
+        /// How many elements it has.
+        size: u64,
+    },
 }
 
 /// Where the replication engine takes over.

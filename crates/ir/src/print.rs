@@ -335,6 +335,10 @@ pub fn op_text(program: &Program, op: &Op) -> String {
         Op::Mark(Mark::Decision { name, holds }) => format!("mark {holds} {}", quote(name)),
         Op::Mark(Mark::Checksum { name, update: true }) => format!("mark update {}", quote(name)),
         Op::Mark(Mark::Checksum { name, update: false }) => format!("mark verify {}", quote(name)),
+        Op::Mark(Mark::Statement) => "mark statement".to_string(),
+        Op::Mark(Mark::Direct { table, action }) => format!("mark direct {} {}", quote(table), quote(action)),
+        Op::Mark(Mark::Exit) => "mark exit".to_string(),
+        Op::Mark(Mark::OutOfRange { stack, size }) => format!("mark out_of_range {} {size}", quote(stack)),
     }
 }
 

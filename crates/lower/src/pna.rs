@@ -5,7 +5,8 @@
 //! Ingress              start  mp  begin  [pre]  mc  verdict  md  md.emit  end
 //! Reingress     again  start  mp  begin  [pre]  mc  verdict  md  md.emit  end
 //! CloneIngress                                                            copy
-//! Deparse                                                                 end
+//! Deparse                                                                 end | rest
+//! Egress                                                                  leave
 //! ```
 //!
 //! - `start`: the direction, from `PNA_HOST_PORT` of the include file. `again`: `pass` is one more, at most 7.
@@ -13,6 +14,8 @@
 //! - `verdict`: a packet that is dropped and asks for no copies and no recirculation ends here.
 //! - `end`: a copy for each mirror slot, of the packet as deparsed, one after the other; then recirculation, else dropped or
 //!   sent. `copy`: out of the session's port.
+//! - In a program that assigns `class_of_service`, packets wait in the queues of their ports as deparsed: `end` hands the frame over,
+//!   `rest` is like it and lets the packet wait, and `leave` sends it when its turn has come. Copies have their session's class.
 //!
 //! A recirculated packet keeps the user metadata, which the parser gets as `inout`. A parser error drops nothing. The pre
 //! control sees what the main parser found: if its types are those of the main control, the same variables.
@@ -110,8 +113,9 @@ pub(crate) fn lower(cx: &mut Lowerer<'_>, main: &Instance) {
         refuse_decryption(cx, f, &blocks, pre);
     }
     let stages = Stages { mp, pre, mc, md, md_emit };
-    let glue = Glue { fields: f, mirrors: shared.borrow().mirrors.clone(), recirculate: shared.borrow().recirculate };
-    glue.write(cx, stages);
+    let class = f.out.slots().first().copied().filter(|class| cx.assigns_other_than(mc, *class, 0));
+    let (mirrors, recirculate) = (shared.borrow().mirrors.clone(), shared.borrow().recirculate);
+    Glue { fields: f, mirrors, recirculate, class }.write(cx, stages);
 }
 
 /// The blocks that `main` was made from.
@@ -282,6 +286,19 @@ struct Glue<'f> {
     mirrors: BTreeMap<u64, (SlotId, SlotId)>,
     /// Whether the packet is recirculated, if anything asks for it.
     recirculate: Option<SlotId>,
+    /// The class of service, if the program chooses it.
+    class: Option<SlotId>,
+}
+
+/// How a packet leaves at the end.
+#[derive(Clone, Copy)]
+enum Leave {
+    /// It is sent.
+    Send,
+    /// Its frame is finished; it goes on at `rest`.
+    Finish,
+    /// It waits in a queue of its port.
+    Wait,
 }
 
 impl Glue<'_> {
@@ -303,7 +320,8 @@ impl Glue<'_> {
             let reason = cx.b.drop_reason(MAIN_DROP);
             cx.finish_if(ends, Fate::Drop(reason));
         });
-        let end = cx.glue_stage("end", |cx| self.end(cx));
+        let leave = if self.class.is_some() { Leave::Finish } else { Leave::Send };
+        let end = cx.glue_stage("end", |cx| self.end(cx, leave));
         let tail = [Some(s.mp), Some(begin), s.pre, Some(s.mc), Some(verdict), Some(s.md), Some(s.md_emit), Some(end)];
         let chain = |first: &[StageId]| -> Vec<StageId> {
             first.iter().copied().chain(tail.iter().copied().flatten()).collect()
@@ -321,21 +339,35 @@ impl Glue<'_> {
             let kept = [vec![f.pass], f.meta.slots()].concat();
             cx.b.program_mut().field_lists = vec![(RECIRCULATED, kept)];
         }
-        if !self.mirrors.is_empty() {
-            let copy_to = cx.b.metadata("$copy_to", PORT_WIDTH);
-            cx.b.intrinsic(Intrinsic::EgressPort, copy_to);
-            let copy = cx.glue_stage("copy", |cx| cx.b.fate(Fate::Send(copy_to.into())));
-            cx.b.entry(EntryKind::CloneIngress, &[copy]);
-            cx.b.entry(EntryKind::Deparse, &[end]);
+        if self.mirrors.is_empty() && self.class.is_none() {
+            return;
         }
+        let leave_by = cx.b.metadata("$copy_to", PORT_WIDTH);
+        cx.b.intrinsic(Intrinsic::EgressPort, leave_by);
+        let leave = |cx: &mut Lowerer<'_>| cx.b.fate(Fate::Send(leave_by.into()));
+        if !self.mirrors.is_empty() {
+            let copy = cx.glue_stage("copy", leave);
+            cx.b.entry(EntryKind::CloneIngress, &[copy]);
+        }
+        let rest = match self.class {
+            None => end,
+            Some(class) => {
+                cx.b.intrinsic(Intrinsic::ClassOfService, class);
+                cx.b.intrinsic(Intrinsic::EgressSpec, f.to);
+                cx.b.program_mut().queues = true;
+                let leave = cx.glue_stage("leave", leave);
+                cx.b.entry(EntryKind::Egress, &[leave]);
+                cx.glue_stage("rest", |cx| self.end(cx, Leave::Wait))
+            }
+        };
+        cx.b.entry(EntryKind::Deparse, &[rest]);
     }
 
-    fn end(&self, cx: &mut Lowerer<'_>) {
+    fn end(&self, cx: &mut Lowerer<'_>, leave: Leave) {
         let f = self.fields;
         if !self.mirrors.is_empty() {
-            let (flag, session) = (cx.b.metadata("$clone_flag", 1), cx.b.metadata("$clone_session", 32));
-            cx.b.intrinsic(Intrinsic::CloneFlag, flag);
-            cx.b.intrinsic(Intrinsic::CloneSession, session);
+            let flag = request(cx, Intrinsic::CloneFlag, "$clone_flag", 1);
+            let session = request(cx, Intrinsic::CloneSession, "$clone_session", 32);
             for (asked, number) in self.mirrors.values() {
                 let other = cx.split((*asked).into());
                 cx.b.set(*asked, 0);
@@ -347,8 +379,7 @@ impl Glue<'_> {
             }
         }
         if let Some(flag) = self.recirculate {
-            let list = cx.b.metadata("$recirculate_list", 16);
-            cx.b.intrinsic(Intrinsic::RecirculateFieldList, list);
+            let list = request(cx, Intrinsic::RecirculateFieldList, "$recirculate_list", 16);
             let other = cx.split(flag.into());
             cx.b.set(list, RECIRCULATED.into());
             cx.b.fate(Fate::Replicate(ReplicationPoint::DeparseEnd));
@@ -356,8 +387,22 @@ impl Glue<'_> {
         }
         let reason = cx.b.drop_reason(MAIN_DROP);
         cx.finish_if(f.drop.into(), Fate::Drop(reason));
-        cx.b.fate(Fate::Send(f.to.into()));
+        cx.b.fate(match leave {
+            Leave::Send => Fate::Send(f.to.into()),
+            Leave::Finish => Fate::Replicate(ReplicationPoint::FrameEnd),
+            Leave::Wait => Fate::Replicate(ReplicationPoint::IngressEnd),
+        });
     }
+}
+
+/// The variable by which the program asks the runtime for something.
+fn request(cx: &mut Lowerer<'_>, which: Intrinsic, name: &str, width: u32) -> SlotId {
+    if let Some(slot) = cx.b.program().intrinsic(which) {
+        return slot;
+    }
+    let slot = cx.b.metadata(name, width);
+    cx.b.intrinsic(which, slot);
+    slot
 }
 
 /// One bit: whether a port is a host's.

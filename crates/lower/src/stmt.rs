@@ -10,7 +10,7 @@ use crate::context::{Facts, LoopTarget, Lowerer};
 use crate::path::{BitRange, Place};
 use crate::tree::Tree;
 use crate::visit::is_pure;
-use ir::{BinOp, Op, Operand};
+use ir::{BinOp, Mark, Op, Operand};
 use sema::consteval::is_signed;
 use sema::typed::{BinaryOp, Block, Expr, ExprKind, ForCollection, LocalId, Stmt, StmtKind, ValueCase};
 use std::collections::HashSet;
@@ -62,7 +62,10 @@ impl Lowerer<'_> {
             },
             StmtKind::Return(value) => self.return_statement(value.as_ref(), stmt),
             StmtKind::Exit => match self.exit {
-                Some(exit) => self.to(exit),
+                Some(exit) => {
+                    self.mark(Mark::Exit);
+                    self.to(exit);
+                }
                 None => self.refuse(codes::MISPLACED, stmt.span, "`exit` has no meaning here"),
             },
         }

@@ -25,6 +25,21 @@ PNA_NIC(P(), R(), C(), D()) main;\n"
 }
 
 #[test]
+fn packets_of_a_program_that_chooses_a_class_wait_as_deparsed() {
+    let main = "send_to_port(i.input_port); o.class_of_service = (ClassOfService_t) 2;";
+    let queued = lower(&program("", main, ""));
+    assert!(queued.queues);
+    expect![[r#"
+        entry ingress (start, P, begin, R, C, verdict, D, D.emit, end)
+        entry egress (leave)
+        entry deparse (rest)
+    "#]]
+    .assert_eq(&entries_text(&queued));
+    let zero = "send_to_port(i.input_port); o.class_of_service = (ClassOfService_t) 0;";
+    assert!(!lower(&program("", zero, "")).queues);
+}
+
+#[test]
 fn what_a_program_does_not_use_has_no_entry() {
     let plain = lower(&program("", "send_to_port(i.input_port);", ""));
     expect![[r#"

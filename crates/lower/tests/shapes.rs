@@ -219,6 +219,7 @@ fn a_table_is_applied_and_its_actions_run_behind_a_switch() {
               jump b3
             b2 stop:
               mark action "I.stop"
+              mark exit
               jump b4
             b3:
               branch %1, b5, b6

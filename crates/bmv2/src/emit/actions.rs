@@ -3,12 +3,20 @@
 use super::{Cx, Role};
 use crate::model::{Action, Call, Expr, Primitive, Target};
 use base::Bits;
-use ir::{BinOp, BlockId, Fate, Intrinsic, Op, Operand, SlotId};
+use ir::{BinOp, BlockId, Fate, Intrinsic, Mark, Op, Operand, SlotId};
 use lower::simple_switch::ASSERT_DROP;
 
+/// Where a packet goes on that was told to exit.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Exit {
+    pub to: BlockId,
+    /// Whether nodes follow the action, which are not run then.
+    pub interrupts: bool,
+}
+
 impl Cx<'_> {
-    /// Lowers an action's body; `exit` is where a packet goes on that was told to exit.
-    pub(super) fn body(&mut self, action: &Action, exit: Option<BlockId>) {
+    /// Lowers an action's body.
+    pub(super) fn body(&mut self, action: &Action, exit: Exit) {
         let calls = &action.calls;
         let jumps = calls.iter().any(|c| matches!(c.primitive, Primitive::Jump(_) | Primitive::JumpIfZero(..)));
         let exits = calls.iter().any(|c| matches!(c.primitive, Primitive::Exit));
@@ -33,6 +41,7 @@ impl Cx<'_> {
                 continue;
             }
             self.b.set_span(self.spans.of(call.place));
+            self.b.emit(Op::Mark(Mark::Statement));
             match &call.primitive {
                 Primitive::Jump(to) => {
                     if let Some(block) = blocks[*to] {
@@ -59,15 +68,21 @@ impl Cx<'_> {
         if let Some(Some(block)) = blocks.last() {
             self.land(*block);
         }
-        if let (true, Some(exit)) = (exits, exit) {
-            match flag {
-                Some(flag) => {
-                    let go_on = self.b.block("");
-                    self.b.branch(flag, exit, go_on);
-                    self.b.switch_to(go_on);
-                }
-                None => self.b.jump(exit),
-            }
+        if !exits {
+            return;
+        }
+        let go_on = flag.map(|flag| {
+            let (leave, go_on) = (self.b.block(""), self.b.block(""));
+            self.b.branch(flag, leave, go_on);
+            self.b.switch_to(leave);
+            go_on
+        });
+        if exit.interrupts {
+            self.b.emit(Op::Mark(Mark::Exit));
+        }
+        self.b.jump(exit.to);
+        if let Some(go_on) = go_on {
+            self.b.switch_to(go_on);
         }
     }
 

@@ -3,6 +3,7 @@
 //! Digests of learn lists are sent at the end of ingress, with the values that fields have then; of several
 //! requests the last one counts.
 
+use super::actions::Exit;
 use super::{Cx, Role};
 use crate::model::{BinaryOp, Expr, Next, Node, Pipeline, Table, UnaryOp};
 use base::Bits;
@@ -260,21 +261,23 @@ impl Cx<'_> {
                 Node::Action { action, next } => {
                     let action = &m.actions[*action];
                     self.b.emit(Op::Mark(Mark::Action(action.name.clone())));
-                    self.body(action, Some(end));
+                    self.body(action, Exit { to: end, interrupts: next.is_some() });
                     self.b.fall_through(target(*next));
                 }
                 Node::Table(table) if table.hidden => {
                     let action = &m.actions[table.actions[0]];
                     self.b.set_span(self.spans.of(table.place));
-                    self.b.emit(Op::Mark(Mark::Action(action.name.clone())));
+                    let (name, of) = (table.name.clone(), action.name.clone());
+                    self.b.emit(Op::Mark(Mark::Direct { table: name, action: of.clone() }));
+                    self.b.emit(Op::Mark(Mark::Action(of)));
                     let args = table.default.as_ref().map(|(_, args)| args.clone()).unwrap_or_default();
                     self.locals = args.into_iter().map(Operand::Const).collect();
-                    self.body(action, Some(end));
-                    self.locals.clear();
                     let next = match &table.next {
                         Next::HitMiss(_, miss) => *miss,
                         Next::Actions(next, _) => next[0],
                     };
+                    self.body(action, Exit { to: end, interrupts: next.is_some() });
+                    self.locals.clear();
                     self.b.fall_through(target(next));
                 }
                 Node::Table(table) => self.apply((role == Role::Egress, i), table, end, &target),
@@ -402,7 +405,11 @@ impl Cx<'_> {
                 locals.push(dst.into());
             }
             self.locals = locals;
-            self.body(action, Some(end));
+            let interrupts = match &table.next {
+                Next::Actions(next, _) => next[i].is_some(),
+                Next::HitMiss(hit, miss) => hit.is_some() || miss.is_some(),
+            };
+            self.body(action, Exit { to: end, interrupts });
             self.locals.clear();
             self.b.fall_through(after(i));
             self.b.set_span(self.spans.of(table.place));

@@ -9,7 +9,7 @@ use super::arithmetic::Value;
 use super::{Cx, Role};
 use crate::model::{Expr, Field, StackRef};
 use base::Bits;
-use ir::{BinOp, FieldWidth, HeaderId, Op, Operand, SlotId, SlotKind, StageKind};
+use ir::{BinOp, FieldWidth, HeaderId, Mark, Op, Operand, SlotId, SlotKind, StageKind};
 use lower::simple_switch::PacketHeader;
 
 /// Where a field is.
@@ -335,16 +335,44 @@ impl Cx<'_> {
         match header {
             HeaderRef::Known(header) => f(self, *header),
             HeaderRef::Indexed(headers, index) => {
-                let done = self.b.block("");
+                let (done, beyond) = (self.b.block(""), self.b.block(""));
                 let blocks: Vec<_> = headers.iter().map(|_| self.b.block("")).collect();
                 let cases = blocks.iter().enumerate().map(|(i, b)| (Bits::new(32, i as u128), *b)).collect();
-                self.b.switch(index.clone(), cases, done);
+                self.b.switch(index.clone(), cases, beyond);
+                self.b.switch_to(beyond);
+                self.mark_beyond(headers);
+                self.b.jump(done);
                 for (block, header) in blocks.into_iter().zip(headers) {
                     self.b.switch_to(block);
                     f(self, *header);
                     self.b.fall_through(done);
                 }
                 self.b.switch_to(done);
+            }
+        }
+    }
+
+    /// Tells traces that the index of a stack is out of range.
+    fn mark_beyond(&mut self, headers: &[usize]) {
+        let m = self.m;
+        let has = |elements: &[usize]| headers.first().is_some_and(|first| elements.contains(first));
+        let stack = m.stacks.iter().find(|s| has(&s.elements)).map(|s| &s.name);
+        let of_unions = m.union_stacks.iter().find(|s| s.elements.iter().any(|u| has(&m.unions[*u].members)));
+        if let Some(stack) = stack.or(of_unions.map(|s| &s.name)) {
+            self.b.emit(Op::Mark(Mark::OutOfRange { stack: stack.clone(), size: headers.len() as u64 }));
+        }
+    }
+
+    /// Tells traces whether an index of a stack that is read is out of range.
+    fn check_index(&mut self, headers: &[usize], index: &Operand) {
+        let size = headers.len() as u64;
+        match index {
+            Operand::Const(c) if c.to_u64().is_some_and(|i| i < size) => {}
+            Operand::Const(_) => self.mark_beyond(headers),
+            Operand::Slot(_) => {
+                let last = Operand::new_const(32, u128::from(size.saturating_sub(1)));
+                let beyond = self.b.bin(BinOp::Ult, last, index.clone());
+                self.when(beyond, |cx| cx.mark_beyond(headers));
             }
         }
     }
@@ -389,6 +417,7 @@ impl Cx<'_> {
             HeaderRef::Indexed(headers, index) => {
                 let Some(first) = headers.first() else { return Value::unsigned(Operand::new_const(1, 0)) };
                 let signed = self.m.header_type(*first).fields[field].signed;
+                self.check_index(headers, index);
                 let values = headers.iter().map(|h| self.headers[*h].fields[field].slot.into()).collect();
                 Value { operand: self.choose(index, values), signed }
             }
@@ -400,6 +429,7 @@ impl Cx<'_> {
         match header {
             HeaderRef::Known(header) => self.headers[*header].valid(),
             HeaderRef::Indexed(headers, index) => {
+                self.check_index(headers, index);
                 let values = headers.iter().map(|h| self.headers[*h].valid()).collect();
                 self.choose(index, values)
             }

@@ -1,9 +1,10 @@
 //! The parser: a block for each state, a check before whatever needs bits of the packet.
 //!
 //! An exception (no bits left, a stack that is full, `verify`) ends the parser; what was extracted before stays. It sets
-//! `parser_error`.
+//! `parser_error`, which has the value of `NoError` otherwise: 0, or 1 in what p4c wrote at first.
 
 use super::{Cx, Role};
+use crate::headers::CORE_ERRORS;
 use crate::model::{Expr, ExtractTo, KeyPart, ParserOp, ParserValue, State, TransitionOn};
 use base::Bits;
 use ir::{BinOp, BlockId, Mark, Op, Operand, StageKind};
@@ -19,6 +20,10 @@ impl Cx<'_> {
         let end = self.b.block("accept");
         let blocks: Vec<BlockId> = m.states.iter().map(|s| self.b.block(s.name.clone())).collect();
         let target = |state: Option<usize>| state.map_or(end, |s| blocks[s]);
+        let none = m.errors.iter().position(|error| error == CORE_ERRORS[0]).unwrap_or(0);
+        if let (1.., Some(slot)) = (none, self.standard("parser_error")) {
+            self.b.set(slot, none as u128);
+        }
         self.b.jump(target(m.first_state));
         for (state, block) in m.states.iter().zip(&blocks) {
             self.b.switch_to(*block);
@@ -99,7 +104,12 @@ impl Cx<'_> {
                 self.require_bits(bits.clone());
                 self.b.emit(Op::Advance { bits });
             }
-            ParserOp::Primitive(call) => self.call(call),
+            ParserOp::Primitive(name, call) => {
+                self.b.emit(Op::Mark(Mark::Action(name.clone())));
+                self.b.set_span(self.spans.of(call.place));
+                self.b.emit(Op::Mark(Mark::Statement));
+                self.call(call);
+            }
         }
     }
 

@@ -76,7 +76,10 @@ impl Records {
             Some(Place { at: start as u32, more: (end - start - 1) as u32, mask })
         };
         let is_read = |which: &Intrinsic| {
-            READ_AGAIN.contains(which) || program.intrinsic(*which).is_some_and(|slot| read.contains(slot.index()))
+            READ_AGAIN.contains(which)
+                // A clone has the class of its session.
+                || (program.queues && *which == Intrinsic::ClassOfService)
+                || program.intrinsic(*which).is_some_and(|slot| read.contains(slot.index()))
         };
         let words = layout.words().max(1);
         let nowhere = Place { at: words as u32, more: 0, mask: 0 };

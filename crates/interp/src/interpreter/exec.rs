@@ -115,13 +115,19 @@ impl Machine<'_> {
                 }
             }
             Op::Mark(mark) => {
-                (self.checks, self.verifies) = (matches!(mark, Mark::Checksum { update: false, .. }), false);
+                if !matches!(mark, Mark::Statement | Mark::OutOfRange { .. }) {
+                    (self.checks, self.verifies) = (matches!(mark, Mark::Checksum { update: false, .. }), false);
+                }
                 self.note(span, |_| match mark {
                     Mark::State(name) => Event::State(name.clone()),
                     Mark::Block(name) => Event::Block(name.clone()),
                     Mark::Action(name) => Event::Action(name.clone()),
                     Mark::Checksum { name, update } => Event::Checksum { name: name.clone(), update: *update },
                     Mark::Decision { name, holds } => Event::Decision { name: name.clone(), holds: *holds },
+                    Mark::Statement => Event::Statement,
+                    Mark::Direct { table, action } => Event::Direct { table: table.clone(), action: action.clone() },
+                    Mark::Exit => Event::Exit,
+                    Mark::OutOfRange { stack, size } => Event::OutOfRange { stack: stack.clone(), size: *size },
                 });
             }
             Op::Count { .. }

@@ -205,15 +205,19 @@ fn effect(c: &mut Cursor<'_>) -> Result<Op> {
             c.punct("->")?;
             Op::Unresolved { callee, args, results: c.list(Cursor::slot)? }
         }
-        "mark" => Op::Mark(match c.word("`state`, `block`, `action`, `update`, `verify`, `true` or `false`")? {
+        "mark" => Op::Mark(match c.word("a mark")? {
             "state" => Mark::State(c.quoted()?),
             "block" => Mark::Block(c.quoted()?),
             "action" => Mark::Action(c.quoted()?),
             word @ ("update" | "verify") => Mark::Checksum { update: word == "update", name: c.quoted()? },
             word @ ("true" | "false") => Mark::Decision { holds: word == "true", name: c.quoted()? },
+            "statement" => Mark::Statement,
+            "direct" => Mark::Direct { table: c.quoted()?, action: c.quoted()? },
+            "exit" => Mark::Exit,
+            "out_of_range" => Mark::OutOfRange { stack: c.quoted()?, size: c.number()? },
             _ => {
                 c.at -= 1;
-                return c.expected("`state`, `block`, `action`, `update`, `verify`, `true` or `false`");
+                return c.expected("a mark");
             }
         }),
         _ => {

@@ -142,6 +142,11 @@ const TARGET_SPECS: &[Spec<Opt>] = &[
         "programs are always replaced; roles (`sluice run --roles`) say who may",
     ),
     refused(&["--dp-grpc-server-addr"], Takes::Value, "packets come from interfaces"),
+    refused(
+        &["--load-modules"],
+        Takes::Value,
+        "extern functions of C++ modules are bmv2's own; nothing loads code into a program here",
+    ),
     ignored(
         &["--max-mc-groups", "--max-l1-entries", "--max-l2-entries"],
         Takes::Value,
@@ -465,6 +470,7 @@ mod tests {
             ("a.json -- --cpu-port 0", "--cpu-port: 0"),
             ("a.json -- --grpc-server-addr nonsense", "--grpc-server-addr: `nonsense` is no ADDRESS:PORT"),
             ("a.json -- --dp-grpc-server-addr x", "--dp-grpc-server-addr is not supported"),
+            ("a.json -- --load-modules=x.so", "--load-modules is not supported: extern functions of C++ modules"),
         ] {
             let error = run_line(Tool::SimpleSwitchGrpc, line).unwrap_err().to_string();
             assert!(error.starts_with(said), "{line}: {error}");

@@ -71,6 +71,7 @@ fn decision(event: &Event) -> Option<String> {
         Event::Extern { .. } | Event::Log(_) => return None,
         // What they lead to is told by other steps.
         Event::Checksum { .. } | Event::Verified { .. } | Event::Decision { .. } => return None,
+        Event::Statement | Event::Direct { .. } | Event::Exit | Event::OutOfRange { .. } => return None,
     })
 }
 

@@ -9,8 +9,8 @@
 //! What bmv2 does behind the parser and before the deparser is part of them there: checksums. What it does between the pipelines is told
 //! where the glue's stages begin (`ingress_end`, `egress_end`, `deparse_end` of `lower::simple_switch`).
 //!
-//! Copies have numbers in the order in which they are run here, which is not always that of bmv2. Not told: the hidden tables that
-//! p4c makes of statements outside of actions, and `exit`.
+//! Copies have numbers in the order in which they are run here, which is not always that of bmv2. The tables that p4c makes of
+//! statements outside of actions are told of its JSON; source has the statements only.
 //!
 //! `blocks.rs` tells parts of bmv2 and what is between them, `pipeline.rs` what happens in a pipeline.
 //!
@@ -73,8 +73,10 @@ pub struct Narrator {
     variable: HashSet<String>,
     metadata: HashSet<String>,
     errors: Vec<String>,
-    /// Whether the program says itself what its conditions come to.
-    decides: bool,
+    /// Whether the program says itself what its conditions come to and where its statements begin, as JSON does.
+    says: bool,
+    /// Actions that say that they begin; those without statements do not.
+    marked: HashSet<String>,
     numbers: Numbers,
 }
 
@@ -88,7 +90,9 @@ impl Narrator {
             ExternKind::Register { size, .. } => Some((e.name.clone(), ("register", *size))),
             _ => None,
         };
-        let mut insts = program.stages.iter().flat_map(|stage| &stage.blocks).flat_map(|block| &block.insts);
+        let insts = || program.stages.iter().flat_map(|stage| &stage.blocks).flat_map(|block| &block.insts);
+        let marks = || insts().filter_map(|inst| if let Op::Mark(mark) = &inst.op { Some(mark) } else { None });
+        let action = |mark: &Mark| if let Mark::Action(name) = mark { Some(name.clone()) } else { None };
         let variable = program.headers.iter().filter(|h| h.fields.iter().any(|f| f.varbit_length.is_some()));
         let headers: HashSet<&str> = program.headers.iter().map(|h| plain(&h.name)).collect();
         let of_header = |name: &str| name.rsplit_once('.').is_some_and(|(header, _)| headers.contains(header));
@@ -102,7 +106,8 @@ impl Narrator {
             variable: variable.map(|h| plain(&h.name).to_string()).collect(),
             metadata: metadata.map(|slot| slot.name.clone()).collect(),
             errors: program.errors.clone(),
-            decides: insts.any(|inst| matches!(inst.op, Op::Mark(Mark::Decision { .. }))),
+            says: marks().any(|mark| matches!(mark, Mark::Decision { .. } | Mark::Statement)),
+            marked: marks().filter_map(action).collect(),
             numbers,
         }
     }

@@ -197,12 +197,18 @@ impl Run<'_> {
                 self.parsed_bits += bits;
                 self.debug(format!("Advancing by {} bytes", bits / 8));
             }
+            Event::Action(name) => {
+                self.debug(format!("Executing method {name}"));
+                self.trace(format!("Action {name}"));
+            }
+            Event::Statement => self.statement(step.span),
             Event::HasBits { there: false, .. } => self.exception("PacketTooShort"),
             Event::Change { slot, new, .. } => {
                 self.note(&step.event);
                 if self.narrator.intrinsics.get(slot) == Some(&Intrinsic::ParserError) {
                     let error = self.narrator.errors.get(new.to_u64().unwrap_or(0) as usize).cloned();
-                    if let Some(error) = error.filter(|_| new.is_true()) {
+                    // In JSON, what is no error may have another value than 0.
+                    if let Some(error) = error.filter(|error| !["NoError", "no error"].contains(&error.as_str())) {
                         self.exception(&error);
                     }
                 } else if self.narrator.metadata.contains(slot) {

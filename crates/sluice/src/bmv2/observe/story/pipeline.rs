@@ -15,7 +15,17 @@ impl Run<'_> {
         self.note(&step.event);
         match &step.event {
             Event::Change { .. } | Event::Valid { .. } => self.primitive(step.span),
-            Event::Condition { value, .. } if !self.narrator.decides => self.condition(step.span, *value),
+            Event::Condition { value, .. } if !self.narrator.says => self.condition(step.span, *value),
+            Event::Statement => self.statement(step.span),
+            Event::Exit => {
+                self.primitive(step.span);
+                self.debug("Packet is marked for exit, interrupting pipeline".to_string());
+            }
+            Event::OutOfRange { stack, size } => {
+                let at =
+                    format!("Attempted to access header stack '{stack}' with size {size} at an out-of-bounds index.");
+                self.error(format!("{at}  It reads as zeros, and is not written."));
+            }
             Event::Decision { name, holds } => {
                 let id = self.id(Kind::Condition, name);
                 self.event(EventKind::ConditionEval, vec![id, i32::from(*holds)]);
@@ -30,12 +40,16 @@ impl Run<'_> {
                 self.look_up(table, keys, entry.as_deref(), matched.as_deref(), *member);
                 let args: String = args.iter().map(|(_, value)| format!("{},", short_hex(value))).collect();
                 self.debug(format!("Action entry is {action} - {args}"));
+                if !self.narrator.marked.contains(action) {
+                    self.action(Span::NONE, action);
+                }
             }
-            Event::Action(name) => {
-                let id = self.narrator.numbers.action(&self.table, name);
-                self.event(EventKind::ActionExecute, vec![id]);
-                let place = self.place(step.span);
-                self.trace(format!("{place}Action {name}"));
+            Event::Action(name) => self.action(step.span, name),
+            Event::Direct { table, action } => {
+                self.table.clone_from(table);
+                self.statement = None;
+                self.look_up(table, &[], None, None, None);
+                self.debug(format!("Action entry is {action} - "));
             }
             Event::Extern { name, what } => {
                 self.primitive(step.span);
@@ -50,9 +64,25 @@ impl Run<'_> {
         }
     }
 
+    /// An action begins.
+    fn action(&mut self, span: Span, name: &str) {
+        let id = self.narrator.numbers.action(&self.table, name);
+        self.event(EventKind::ActionExecute, vec![id]);
+        let place = self.place(span);
+        self.trace(format!("{place}Action {name}"));
+    }
+
+    pub(super) fn statement(&mut self, span: Span) {
+        let text = match self.source(span) {
+            Some((place, text)) => format!("{place} Primitive {text}"),
+            None => "Primitive (no source info)".to_string(),
+        };
+        self.trace(text);
+    }
+
     /// One statement may change several slots.
     fn primitive(&mut self, span: Span) {
-        if self.statement.replace(span) == Some(span) {
+        if self.narrator.says || self.statement.replace(span) == Some(span) {
             return;
         }
         if let Some((place, text)) = self.source(span) {

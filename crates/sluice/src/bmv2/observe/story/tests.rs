@@ -1,4 +1,7 @@
-//! Each kind of line, from programs that do each kind of thing; the programs' lines in bmv2 are those of its source.
+//! Each kind of line, from programs that do each kind of thing; the programs' lines in bmv2 are those of its source. `json.rs`: programs in
+//! bmv2's JSON.
+
+mod json;
 
 use super::*;
 use crate::bmv2::observe::numbers::Numbers;
@@ -74,6 +77,7 @@ control I(inout headers hdr, inout meta_t m, inout standard_metadata_t sm) {
             log_msg("kind {}", { hdr.h.kind });
         }
         if (hdr.h.kind == 11) { drop(); }
+        if (hdr.h.kind == 13) { exit; }
     }
 }
 control E(inout headers hdr, inout meta_t m, inout standard_metadata_t sm) {
@@ -316,6 +320,15 @@ fn statements_are_primitives_also_if_they_change_nothing() {
 }
 
 #[test]
+fn exits() {
+    let mut bench = bench(None);
+    let statement = format!("T {} Primitive exit", place("exit;"));
+    let marked = "D Packet is marked for exit, interrupting pipeline";
+    bench.check(&[13, 0x42, 0, 0], &[&statement, marked, "D Pipeline 'ingress': end", "D Egress port is 8"]);
+    assert!(!bench.lines(&[0, 0x42, 0, 0]).iter().any(|line| line == marked));
+}
+
+#[test]
 fn copies() {
     let mut bench = bench(None);
     bench.check(
@@ -379,66 +392,6 @@ fn copies_have_numbers() {
     let story = bench.story(&[4, 4, 0, 0]);
     assert!(text(&story, "out of port 3").contains(" [3.0] "), "the packet itself");
     assert!(text(&story, "out of port 4").contains(" [3.1] "), "the clone");
-}
-
-#[test]
-fn programs_in_json() {
-    let mut json: serde_json::Value =
-        serde_json::from_str(include_str!("../../../../../difftest/src/fuzz/small.json")).unwrap();
-    let ingress = &mut json["pipelines"][0];
-    ingress["conditionals"][0]["true_next"] = "t".into();
-    ingress["conditionals"][0]["id"] = 7.into();
-    ingress["conditionals"][0]["source_info"] = serde_json::json!({
-        "filename": "small.p4", "line": 12, "column": 8, "source_fragment": "hdr.h.isValid()",
-    });
-    ingress["tables"][0]["next_tables"] = serde_json::json!({ "set": null, "nop": null });
-    ingress["init_table"] = "cond".into();
-    let text = json.to_string();
-    let compiled = frontend::compile(Input::Text { name: "small.json", text: &text }, &options(), Until::Ir).unwrap();
-    let program = Arc::new(compiled.optimised.expect("the program is right"));
-    let pipeline = Arc::new(datapath::load(program, EngineKind::Machine, 1).expect("it runs"));
-    let filter = PacketFilter::compile("").unwrap();
-    let compiler = Compiler::in_process();
-    let tracer =
-        Tracer::new((&*compiler, &options()), Arc::clone(&pipeline), ("small.json", text.as_bytes()), "", filter, 17);
-    let tracer = tracer.expect("it can be traced");
-    let narrator = Narrator::new(tracer.program().0, Numbers::new(Some(&json), tracer.program().0), 511);
-    let mut bench = Bench { pipeline, tracer, narrator };
-    bench.check(
-        &[1, 2, 0xfe, 0xfd, 5, 6, 7, 8],
-        &[
-            "D Extracting header 'h'",
-            "D Parser state 'start': key is 01",
-            "T Bytes parsed: 4",
-            "D Parser 'parser' entering state 'more'",
-            "D Extracting to header stack 0, next header is 2",
-            "D Parser state 'more' has no switch, going to default next state",
-            "T Bytes parsed: 8",
-            "D Checksum 'ck': computed 0xfefd - actual 0xfefd",
-            "D Verified checksum 'ck': passed",
-            "D Parser 'parser': end",
-            "D Pipeline 'ingress': start",
-            "T small.p4(12) Condition \"hdr.h.isValid()\" (cond) is true",
-            "D Looking up key:\n* k                   : 01\n",
-            "D Table 't': miss",
-            "D Action entry is nop - ",
-            "D Dropping packet at the end of ingress",
-        ],
-    );
-    let lines = bench.lines(&[1, 2, 0xfe, 0xfd, 5, 6, 7, 8]);
-    assert!(!lines.iter().any(|line| line.contains('$') || line.contains("Parser set")), "{}", lines.join("\n"));
-    assert_eq!(lines.iter().filter(|line| line.contains("Condition")).count(), 1);
-    let events = bench.story(&[1, 2, 0xfe, 0xfd, 5, 6, 7, 8]).events;
-    assert!(events.iter().any(|e| e.kind == EventKind::ConditionEval && e.numbers == [7, 1]));
-    assert!(events.iter().any(|e| e.kind == EventKind::ParserExtract && e.numbers == [2]));
-    // A header that is not there has no checksum.
-    bench.check(
-        &[1],
-        &[
-            "E Exception while parsing: PacketTooShort",
-            "T Skipping checksum 'ck' verification because target field invalid",
-        ],
-    );
 }
 
 #[test]

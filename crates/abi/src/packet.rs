@@ -54,6 +54,18 @@ pub enum FateCode {
     Endless = 5,
     /// To all ports of the multicast group in `egress_port`, as it is.
     Multicast = 6,
+    /// Back to ingress: goes on at `Reingress`, as it is. The record holds what that entry reads.
+    Again = 7,
+    /// Went back too often, or no work was left for it. Written by the replication engine.
+    OverLimit = 8,
+}
+
+impl FateCode {
+    /// Whether a packet with this fate is for the replication engine.
+    #[inline(always)]
+    pub const fn is_request(fate: u32) -> bool {
+        fate == FateCode::Replicate as u32 || fate == FateCode::Multicast as u32 || fate == FateCode::Again as u32
+    }
 }
 
 /// Packets that are worked on together.

@@ -42,7 +42,7 @@ fn outcomes(track: &mut Track, subject: &mut Subject, frames: &Frames, at: usize
         let (fate, port) = (track.work.packets[k].fate, track.work.packets[k].egress_port);
         out.push(match fate {
             f if f == FateCode::Drop as u32 => Outcome::Dropped,
-            f if f == FateCode::Replicate as u32 || f == FateCode::Multicast as u32 => Outcome::Replicated,
+            f if FateCode::is_request(f) => Outcome::Replicated,
             f if f == FateCode::Send as u32 => match track.bytes(k) {
                 Some(bytes) => Outcome::Sent(port, bytes.to_vec()),
                 None => Outcome::Strange(f),

@@ -51,6 +51,11 @@ impl Sink for Buffers {
         self.dropped.push(packet);
     }
 
+    fn drop_all(&mut self, reason: DropReason, packets: &mut Vec<Packet>) {
+        self.drops.count_many(reason, packets.len() as u64);
+        self.dropped.append(packets);
+    }
+
     fn lost_copies(&mut self, reason: DropReason, count: u64) {
         self.drops.count_many(reason, count);
     }

@@ -41,6 +41,8 @@
 //! | --- | --- |
 //! | `engine/waves` | what waits, and how it goes through its entries in batches |
 //! | `engine/queued` | packets that wait in a queue of their port |
+//! | `engine/again` | packets that go back to ingress |
+//! | `engine/clones` | batches of which every packet is sent to a port and cloned |
 //! | `engine/records` | records of packets on their way |
 //! | `engine/lookups` | groups and sessions, as this worker knows them |
 //! | `engine/copies` | copies of frames |
@@ -50,6 +52,8 @@
 //! `tests/waves.rs`, `tests/stf/v1model/limits.stf`, `replication.stf`.
 #![allow(unsafe_code)]
 
+mod again;
+mod clones;
 mod copies;
 mod flows;
 mod lookups;
@@ -97,6 +101,10 @@ pub trait Sink {
     }
     /// Takes a packet that is dropped.
     fn drop(&mut self, reason: DropReason, packet: Packet);
+    /// Takes a whole batch that is dropped; `packets` is empty afterwards.
+    fn drop_all(&mut self, reason: DropReason, packets: &mut Vec<Packet>) {
+        packets.drain(..).for_each(|packet| self.drop(reason, packet));
+    }
     /// Counts copies that were not made.
     fn lost_copies(&mut self, reason: DropReason, count: u64);
     /// Takes a packet that is to wait in a queue of its port; one that has no queues gives it back.
@@ -131,11 +139,15 @@ pub struct Engine {
     /// Whether the program reads how many packets wait; and how many do behind the one that runs, if so.
     shows_depth: bool,
     behind: u64,
+    /// Whether batches may be taken on as [`clones`] does.
+    may_be_mirrored: bool,
     /// Whether packets wait in queues of their ports, those that have some.
     queues: bool,
     /// Whether packets go on from queues now; then by which ports each one's ancestor came.
     is_resuming: bool,
     origins: [u32; BATCH_MAX],
+    /// How often each packet of the received batch has gone back to ingress.
+    passes: [u8; BATCH_MAX],
     /// At most as many packets as this ask for copies now, one after the other.
     askers: usize,
     /// Units that are left for the burst, without those that are set aside for packets on their way; and these, by family.
@@ -195,9 +207,11 @@ impl Engine {
             is_by_kind: false,
             shows_depth,
             behind: 0,
+            may_be_mirrored: !shows_depth && clones::may_be_mirrored(&program),
             queues: program.queues,
             is_resuming: false,
             origins: [0; BATCH_MAX],
+            passes: [0; BATCH_MAX],
             askers: 0,
             work_left: WORK_MAX,
             shares: [0; BATCH_MAX],
@@ -295,31 +309,122 @@ impl Engine {
         if differ == 0 {
             return sink.send_all(to, packets);
         }
-        self.sort_out(exec, packets, port, now_us, sink);
+        self.sort_out(exec, packets, Burst { port, now_us }, sink);
     }
 
     /// Takes each packet of the batch where its descriptor says.
-    fn sort_out<S: Sink>(
-        &mut self,
-        exec: &mut dyn Executor,
-        packets: &mut Vec<Packet>,
-        port: u32,
-        now_us: u64,
-        sink: &mut S,
-    ) {
-        let asking = self.batch.packets[..packets.len()].iter().filter(|desc| asks(desc)).count();
+    fn sort_out<S: Sink>(&mut self, exec: &mut dyn Executor, packets: &mut Vec<Packet>, burst: Burst, sink: &mut S) {
+        let seen = self.survey(packets.len());
+        if seen.asking != 0 {
+            return self.sort_out_requests(exec, packets, seen, burst, sink);
+        }
         if self.flows.is_some() {
-            return self.decide(exec, packets, Burst { port, now_us }, sink);
+            return self.decide(exec, packets, burst, sink);
         }
-        if asking != 0 {
-            return self.take_on(exec, packets, asking, Burst { port, now_us }, sink);
+        self.send_or_drop(packets, sink);
+    }
+
+    /// What the batch's packets have come to.
+    #[inline(always)]
+    fn survey(&self, count: usize) -> Survey {
+        let port = self.batch.packets[0].egress_port;
+        let mut seen = Survey { fates: 0, asking: 0, ports_differ: 0 };
+        for desc in &self.batch.packets[..count] {
+            let fate = 1u32 << (desc.fate & 31);
+            seen.fates |= fate;
+            seen.asking += u32::from(fate & REQUESTS != 0);
+            seen.ports_differ |= desc.egress_port ^ port;
         }
+        seen
+    }
+
+    /// Takes packets of the batch where their descriptors say: none asks for anything.
+    #[inline(always)]
+    fn send_or_drop<S: Sink>(&mut self, packets: &mut Vec<Packet>, sink: &mut S) {
         for (packet, desc) in packets.drain(..).zip(&self.batch.packets) {
             match fate(desc) {
                 Ended::Drop(reason) => sink.drop(reason, packet),
-                Ended::Send(to) | Ended::Replicate(to) | Ended::Multicast(to) => sink.send(to, packet),
+                Ended::Send(to) => sink.send(to, packet),
+                Ended::Replicate(_) | Ended::Multicast(_) | Ended::Again => unreachable!("it asks for something"),
             }
         }
+    }
+
+    /// The same where some ask for something.
+    #[inline(never)]
+    fn sort_out_requests<S: Sink>(
+        &mut self,
+        exec: &mut dyn Executor,
+        packets: &mut Vec<Packet>,
+        mut seen: Survey,
+        burst: Burst,
+        sink: &mut S,
+    ) {
+        let count = packets.len();
+        // A program that reads how many packets wait sees each by itself.
+        let goes_again = seen.fates & (1 << FateCode::Again as u32) != 0 && !self.shows_depth;
+        if goes_again {
+            self.go_again(exec, packets);
+            seen = self.survey(count);
+        }
+        self.lookups.renew();
+        if !(seen.fates.is_power_of_two() && self.end_alike(packets, seen, sink)) {
+            let asking = seen.asking as usize;
+            if self.flows.is_some() {
+                self.decide(exec, packets, burst, sink);
+            } else if asking == 0 {
+                self.send_or_drop(packets, sink);
+            } else if asking < count || !self.may_be_mirrored || !self.mirror(exec, packets, burst, sink) {
+                self.take_on(exec, packets, asking, burst, sink);
+            }
+        }
+        if goes_again {
+            self.passes = [0; BATCH_MAX];
+        }
+    }
+
+    /// Ends a batch whose packets have the same fate and for which no more is to be done than for one of them; whether it is one.
+    #[inline(always)]
+    fn end_alike<S: Sink>(&mut self, packets: &mut Vec<Packet>, seen: Survey, sink: &mut S) -> bool {
+        if seen.ports_differ != 0 {
+            return false;
+        }
+        match fate(&self.batch.packets[0]) {
+            Ended::Send(to) => sink.send_all(to, packets),
+            Ended::Multicast(group) => match self.lookups.group(group) {
+                Some(group @ Targets { count: 1.., .. }) => return self.flood(packets, group, sink),
+                _ => sink.drop_all(DropReason::Runtime(RuntimeDrop::NoSuchGroup), packets),
+            },
+            Ended::Drop(_) | Ended::Replicate(_) | Ended::Again => return false,
+        }
+        true
+    }
+
+    /// Sends all packets of a batch to a group, if there is work for it; whether there is.
+    #[inline(always)]
+    fn flood<S: Sink>(&mut self, packets: &mut Vec<Packet>, group: Targets, sink: &mut S) -> bool {
+        let copies = group.count - 1;
+        let longest = packets.iter().map(Packet::len).max().unwrap_or(0);
+        let cost = (copies * packets.len()) as u64 * u64::from(units(longest + self.records.bytes()));
+        if cost > u64::from(self.work_left) {
+            return false;
+        }
+        let count = packets.len();
+        for (i, packet) in packets.drain(..).enumerate() {
+            if copies > 0 {
+                self.work_left -= copies as u32 * units(packet.len() + self.records.bytes());
+                self.copies.prepare(&packet, copies, count - i);
+                for k in 0..copies {
+                    match self.copies.copy(&packet) {
+                        Some(copy) => sink.send(group.replica(k).port, copy),
+                        None => sink.lost_copies(DropReason::Runtime(RuntimeDrop::NoBuffer), 1),
+                    }
+                }
+            }
+            sink.send(group.replica(copies).port, packet);
+        }
+        self.copies.end();
+        true
     }
 
     /// The same where some packets are handed to the engine: takes these to their ends, as many at a time as make up batches.
@@ -331,7 +436,6 @@ impl Engine {
         burst: Burst,
         sink: &mut S,
     ) {
-        self.lookups.renew();
         // A packet that could not ask for as many units need not be looked at before its turn.
         let members_max = 2 * self.lookups.members_max() as u32;
         let mut received = std::mem::take(&mut self.received);
@@ -353,16 +457,18 @@ impl Engine {
                         self.send(*raw, to, i as u8, received.is_empty(), sink);
                     }
                     Ended::Drop(reason) => sink.drop(reason, owned(raw)),
+                    Ended::Again => unreachable!("it asks for something"),
                 }
                 continue;
             }
-            let (point, consumed) = (desc.fate_arg, desc.consumed);
+            let (point, goes_again) = (desc.fate_arg, desc.fate == FateCode::Again as u32);
             let group = (desc.fate == FateCode::Multicast as u32).then_some(desc.egress_port);
-            let record = self.records.received(i);
+            let from = Descent::received(self.records.received(i), desc.consumed, self.passes[i], i);
             let each = units(usize::from(raw.len) + record_bytes);
             if members_max.saturating_mul(each) > share
                 && i > first
-                && self.asks_more(record, point, group, each, share)
+                && !goes_again
+                && self.asks_more(from.record, point, group, each, share)
             {
                 self.finish(exec, &mut received, first..i, burst, sink);
                 first = i;
@@ -373,10 +479,12 @@ impl Engine {
             (self.askers, asking) = (asking, asking - 1);
             let before = self.next.items.len();
             // Most ask for copies and nothing else.
-            if let Some(group) = group {
+            if goes_again {
+                self.reenter(raw, from, sink);
+            } else if let Some(group) = group {
                 self.send_to_group(raw, group, i as u8, received.is_empty(), sink);
-            } else if point != 0 || !self.only_multicasts(raw, record, consumed, i, burst, sink) {
-                self.take_in(raw, record, consumed, i, point, burst, &mut received, sink);
+            } else if point != 0 || !self.only_multicasts(raw, from, burst, sink) {
+                self.take_in(raw, from, point, burst, &mut received, sink);
             }
             let waiting = self.next.items.len();
             // The next one may ask for as many.
@@ -393,40 +501,28 @@ impl Engine {
 
     /// Takes on a received packet that asks for copies and nothing else; whether it is one.
     #[inline(always)]
-    fn only_multicasts<S: Sink>(
-        &mut self,
-        raw: &RawPacket,
-        record: Record,
-        consumed: u32,
-        place: usize,
-        burst: Burst,
-        sink: &mut S,
-    ) -> bool {
-        let asked = self.records.of(record);
+    fn only_multicasts<S: Sink>(&mut self, raw: &RawPacket, from: Descent, burst: Burst, sink: &mut S) -> bool {
+        let asked = self.records.of(from.record);
         let others = [Intrinsic::CloneFlag, Intrinsic::DropFlag, Intrinsic::ResubmitFlag];
         let group = asked.get(Intrinsic::MulticastGroup) as u32;
         let only = group != 0 && others.iter().all(|other| asked.get(*other) == 0);
         if only {
-            self.multicast(raw, Descent::received(record, consumed, place), group, burst, sink);
+            self.multicast(raw, from, group, burst, sink);
         }
         only
     }
 
     /// Takes on any received packet that asks for something.
     #[inline(never)]
-    #[allow(clippy::too_many_arguments)]
     fn take_in<S: Sink>(
         &mut self,
         raw: &RawPacket,
-        record: Record,
-        consumed: u32,
-        place: usize,
+        from: Descent,
         point: u32,
         burst: Burst,
         received: &mut Vec<Item>,
         sink: &mut S,
     ) {
-        let from = Descent::received(record, consumed, place);
         if self.replicate(raw, from, point, burst, sink) {
             received.push(Item::deparses(raw, from));
         }
@@ -636,32 +732,6 @@ impl Engine {
         }
     }
 
-    /// Sends the packet itself back to ingress.
-    #[inline(never)]
-    fn again<S: Sink>(
-        &mut self,
-        raw: &RawPacket,
-        from: Descent,
-        list: u64,
-        instance_type: u64,
-        burst: Burst,
-        sink: &mut S,
-    ) {
-        // The packet itself goes on; only its record is made anew.
-        let units = units(self.records.bytes());
-        let share = &mut self.shares[usize::from(from.family)];
-        if u32::from(from.passes) >= PASS_LIMIT || *share < units {
-            return sink.drop(DropReason::Runtime(RuntimeDrop::ReplicationLimit), owned(raw));
-        }
-        *share -= units;
-        let origin = self.origin(burst, from.family);
-        self.records.preserve(from.record, list);
-        let to = self.records.of(from.record);
-        to.set(Intrinsic::InstanceType, instance_type);
-        ingress_intrinsics(to, raw.len.into(), origin, burst);
-        self.enqueue(raw, Descent { entry: EntryKind::Reingress, consumed: 0, passes: from.passes + 1, ..from });
-    }
-
     /// As many of so many copies as there are units for, which are taken; the others are counted as lost. Takes their buffers.
     #[inline]
     fn affordable<S: Sink>(&mut self, copies: usize, raw: &RawPacket, family: u8, sink: &mut S) -> usize {
@@ -700,11 +770,11 @@ fn ingress_intrinsics(to: Intrinsics, length: usize, port: u32, burst: Burst) {
 }
 
 #[inline(always)]
-fn egress_intrinsics(to: Intrinsics, replica: Replica, burst: Burst) {
+fn egress_intrinsics(to: Intrinsics, replica: Replica, now_us: u64) {
     to.set(Intrinsic::EgressPort, u64::from(replica.port));
     to.set(Intrinsic::EgressRid, u64::from(replica.instance));
-    to.set(Intrinsic::EgressTimestamp, burst.now_us);
-    to.set(Intrinsic::EnqueueTimestamp, burst.now_us);
+    to.set(Intrinsic::EgressTimestamp, now_us);
+    to.set(Intrinsic::EnqueueTimestamp, now_us);
 }
 
 /// The name of the program's counter for packets whose egress port says drop; architectures with a drop port have it.
@@ -715,17 +785,32 @@ fn units(bytes: usize) -> u32 {
     1 + (bytes / UNIT_BYTES) as u32
 }
 
+/// What packets of a batch have come to.
+#[derive(Clone, Copy)]
+struct Survey {
+    /// A bit for each [`FateCode`].
+    fates: u32,
+    /// How many are for the engine.
+    asking: u32,
+    /// Not 0 if the descriptors name more than one port or group.
+    ports_differ: u32,
+}
+
+/// The fates of packets that are for the engine.
+const REQUESTS: u32 = 1 << FateCode::Replicate as u32 | 1 << FateCode::Multicast as u32 | 1 << FateCode::Again as u32;
+
 enum Ended {
     Send(u32),
     Drop(DropReason),
     Replicate(u32),
     Multicast(u32),
+    Again,
 }
 
 /// Whether a packet is for the replication engine.
 #[inline(always)]
 fn asks(desc: &PacketDesc) -> bool {
-    desc.fate == FateCode::Replicate as u32 || desc.fate == FateCode::Multicast as u32
+    FateCode::is_request(desc.fate)
 }
 
 #[inline]
@@ -736,6 +821,10 @@ fn fate(desc: &PacketDesc) -> Ended {
         Ended::Replicate(desc.fate_arg)
     } else if desc.fate == FateCode::Multicast as u32 {
         Ended::Multicast(desc.egress_port)
+    } else if desc.fate == FateCode::Again as u32 {
+        Ended::Again
+    } else if desc.fate == FateCode::OverLimit as u32 {
+        Ended::Drop(DropReason::Runtime(RuntimeDrop::ReplicationLimit))
     } else if desc.fate == FateCode::NoRoom as u32 {
         Ended::Drop(DropReason::Runtime(RuntimeDrop::NoRoom))
     } else if desc.fate == FateCode::Endless as u32 {

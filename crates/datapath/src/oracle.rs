@@ -7,10 +7,10 @@ use crate::executor::Executor;
 use crate::pipeline::Backend;
 use abi::packet::{Batch, FateCode, PacketDesc};
 use abi::state::{DigestMessage, PipelineState};
-use base::ids::TableId;
+use base::ids::{SlotId, TableId};
 use interp::{Fate, Host, Interp, SeededHost, Trace};
-use ir::{EntryKind, Intrinsic, Program, ReplicationPoint};
-use std::collections::VecDeque;
+use ir::{AtReingress, EntryKind, Intrinsic, Program, ReplicationPoint};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Most digest messages, log lines and traces that wait to be taken; more are dropped.
@@ -208,6 +208,11 @@ impl Run {
         let mut trace = self.tracing.then(Trace::default);
         let outcome = self.interp.run(entry, frame, desc.consumed, &mut self.scratch, &mut self.host, trace.as_mut());
         record.copy_from_slice(&self.scratch);
+        if let Fate::Again { why, list } = outcome.fate {
+            let length = outcome.packet.len() as u64;
+            record.fill(0);
+            self.begin_again(self.interp.program().at_reingress(why, list), record, desc, length);
+        }
         desc.consumed = outcome.consumed;
         (desc.fate, desc.fate_arg) = match outcome.fate {
             Fate::Drop(reason) => (FateCode::Drop as u32, reason),
@@ -220,6 +225,7 @@ impl Run {
                 (FateCode::Multicast as u32, 0)
             }
             Fate::Replicate(point) => (FateCode::Replicate as u32, point_code(point)),
+            Fate::Again { .. } => (FateCode::Again as u32, 0),
             Fate::Endless => (FateCode::Endless as u32, 0),
             Fate::NoRoom => (FateCode::NoRoom as u32, 0),
         };
@@ -237,6 +243,26 @@ impl Run {
             && output.traces.len() < OUTPUT_MAX
         {
             output.traces.push((entry, trace));
+        }
+    }
+}
+
+impl Run {
+    /// Writes the record of a packet that goes back to ingress.
+    fn begin_again(&self, slots: BTreeMap<SlotId, AtReingress>, record: &mut [u64], desc: &PacketDesc, length: u64) {
+        let layout = self.interp.layout();
+        for (slot, value) in slots {
+            let number = match value {
+                AtReingress::Kept => {
+                    layout.set(record, slot, &layout.get(&self.scratch, slot));
+                    continue;
+                }
+                AtReingress::IngressPort => desc.ingress_port.into(),
+                AtReingress::Timestamp => desc.timestamp_us,
+                AtReingress::Length => length,
+                AtReingress::Number(number) => number,
+            };
+            layout.set_word(record, slot, number);
         }
     }
 }

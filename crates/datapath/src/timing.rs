@@ -99,7 +99,7 @@ pub fn run(
             for desc in &work.packets[..size] {
                 match desc.fate {
                     f if f == FateCode::Send as u32 => fates[0] += 1,
-                    f if f == FateCode::Replicate as u32 || f == FateCode::Multicast as u32 => fates[2] += 1,
+                    f if FateCode::is_request(f) => fates[2] += 1,
                     _ => fates[1] += 1,
                 }
             }

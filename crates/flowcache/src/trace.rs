@@ -185,6 +185,7 @@ impl Tracer {
             Ended::Drop(reason) => return Ok((Fate::Drop(Some(reason)), Rewrite::default(), None)),
             Ended::Send(port) => return Ok((Fate::Send(port), run.rewrite(u32::MAX), None)),
             Ended::Multicast => return Err(Untraceable("it is sent to a multicast group".to_string())),
+            Ended::Again => return Err(Untraceable("it goes back to ingress".to_string())),
             Ended::Replicate(ReplicationPoint::IngressEnd) => decide(run)?,
             Ended::Replicate(point) => return Err(Untraceable(format!("it is handed over at {point:?}"))),
         };
@@ -200,6 +201,7 @@ impl Tracer {
                     Ended::Drop(reason) => Ok((Fate::Drop(Some(reason)), Rewrite::default(), Some(value))),
                     Ended::Send(port) => Ok((Fate::Send(port), run.rewrite(max_len), Some(value))),
                     Ended::Multicast => Err(Untraceable("it is sent to a multicast group".to_string())),
+                    Ended::Again => Err(Untraceable("it goes back to ingress".to_string())),
                     Ended::Replicate(point) => Err(Untraceable(format!("it is handed over at {point:?}"))),
                 }
             }

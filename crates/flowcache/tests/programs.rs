@@ -129,7 +129,11 @@ impl Switch {
             interp::Fate::Drop(_) => return Outcome::Dropped,
             interp::Fate::Send(port) => return Outcome::Sent(port as u32, first.packet),
             interp::Fate::Replicate(ReplicationPoint::IngressEnd) => {}
-            interp::Fate::Multicast(_) | interp::Fate::Replicate(_) | interp::Fate::Endless | interp::Fate::NoRoom => {
+            interp::Fate::Multicast(_)
+            | interp::Fate::Replicate(_)
+            | interp::Fate::Again { .. }
+            | interp::Fate::Endless
+            | interp::Fate::NoRoom => {
                 return Outcome::Lost;
             }
         }
@@ -157,9 +161,11 @@ impl Switch {
         match second.fate {
             interp::Fate::Drop(_) => Outcome::Dropped,
             interp::Fate::Send(port) => Outcome::Sent(port as u32, second.packet),
-            interp::Fate::Multicast(_) | interp::Fate::Replicate(_) | interp::Fate::Endless | interp::Fate::NoRoom => {
-                Outcome::Lost
-            }
+            interp::Fate::Multicast(_)
+            | interp::Fate::Replicate(_)
+            | interp::Fate::Again { .. }
+            | interp::Fate::Endless
+            | interp::Fate::NoRoom => Outcome::Lost,
         }
     }
 

@@ -34,6 +34,13 @@ pub enum Fate {
     Multicast(u64),
     /// Handed to the replication engine; all slots are in the record.
     Replicate(ReplicationPoint),
+    /// Back to ingress; the slots of the field list are in the record, and whatever was in the others.
+    Again {
+        /// Why.
+        why: ir::Again,
+        /// The field list.
+        list: Option<u64>,
+    },
     /// Given up after [`ir::LOOP_ROUNDS_MAX`] rounds of loops.
     Endless,
     /// More headers were emitted than [`ir::EMITTED_BYTES_MAX`].
@@ -304,6 +311,7 @@ impl Machine<'_> {
             Terminator::Finish(ir::Fate::Send(port)) => Fate::Send(self.number(port)),
             Terminator::Finish(ir::Fate::Multicast(group)) => Fate::Multicast(self.number(group)),
             Terminator::Finish(ir::Fate::Replicate(point)) => Fate::Replicate(*point),
+            Terminator::Finish(ir::Fate::Again { why, list }) => Fate::Again { why: *why, list: *list },
         };
         self.note(span, |m| {
             Event::Fate(match fate {

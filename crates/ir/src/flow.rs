@@ -382,7 +382,9 @@ impl Terminator {
             Terminator::Branch { cond: o, .. }
             | Terminator::Switch { on: o, .. }
             | Terminator::Finish(Fate::Send(o) | Fate::Multicast(o)) => Some(o),
-            Terminator::Jump(_) | Terminator::Next | Terminator::Finish(Fate::Drop(_) | Fate::Replicate(_)) => None,
+            Terminator::Jump(_)
+            | Terminator::Next
+            | Terminator::Finish(Fate::Drop(_) | Fate::Replicate(_) | Fate::Again { .. }) => None,
         }
     }
 
@@ -392,7 +394,9 @@ impl Terminator {
             Terminator::Branch { cond: o, .. }
             | Terminator::Switch { on: o, .. }
             | Terminator::Finish(Fate::Send(o) | Fate::Multicast(o)) => Some(o),
-            Terminator::Jump(_) | Terminator::Next | Terminator::Finish(Fate::Drop(_) | Fate::Replicate(_)) => None,
+            Terminator::Jump(_)
+            | Terminator::Next
+            | Terminator::Finish(Fate::Drop(_) | Fate::Replicate(_) | Fate::Again { .. }) => None,
         }
     }
 }

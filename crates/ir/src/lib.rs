@@ -22,7 +22,9 @@ pub use base::ids::{ActionId, BlockId, CalculationId, ExternId, HeaderId, SlotId
 pub use bitset::BitSet;
 pub use builder::{Builder, FieldWidth};
 pub use flow::Cfg;
-pub use op::{BinOp, CastKind, Fate, HashAlgorithm, Inst, Mark, Op, Operand, ReplicationPoint, Terminator, UnOp};
+pub use op::{
+    Again, BinOp, CastKind, Fate, HashAlgorithm, Inst, Mark, Op, Operand, ReplicationPoint, Terminator, UnOp,
+};
 pub use parse::parse;
 pub use print::print;
 pub use program::*;

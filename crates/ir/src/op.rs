@@ -368,6 +368,28 @@ pub enum ReplicationPoint {
     FrameEnd,
 }
 
+/// Why a packet goes back to ingress.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Again {
+    /// At the end of ingress, as received.
+    Resubmitted,
+    /// As deparsed.
+    Recirculated,
+}
+
+impl Again {
+    /// All reasons.
+    pub const ALL: [Again; 2] = [Again::Resubmitted, Again::Recirculated];
+
+    /// The word of the text form.
+    pub fn name(self) -> &'static str {
+        match self {
+            Again::Resubmitted => "resubmitted",
+            Again::Recirculated => "recirculated",
+        }
+    }
+}
+
 /// How a packet leaves the pipeline.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Fate {
@@ -379,6 +401,15 @@ pub enum Fate {
     Multicast(Operand),
     /// Handed to the replication engine.
     Replicate(ReplicationPoint),
+    /// Goes on at `Reingress`, as it is. The executor writes the record: what [`Program::at_reingress`] says, zeros elsewhere.
+    ///
+    /// [`Program::at_reingress`]: crate::Program::at_reingress
+    Again {
+        /// Why.
+        why: Again,
+        /// The field list that is kept; `None` for no slot.
+        list: Option<u64>,
+    },
 }
 
 /// How a block ends.

@@ -361,6 +361,8 @@ pub fn terminator_text(program: &Program, term: &Terminator) -> String {
         Terminator::Finish(Fate::Send(port)) => format!("send {}", arg(port)),
         Terminator::Finish(Fate::Multicast(group)) => format!("multicast {}", arg(group)),
         Terminator::Finish(Fate::Replicate(point)) => format!("replicate {}", point.name()),
+        Terminator::Finish(Fate::Again { why, list: None }) => format!("again {}", why.name()),
+        Terminator::Finish(Fate::Again { why, list: Some(list) }) => format!("again {}, {list}", why.name()),
     }
 }
 

@@ -12,10 +12,11 @@
 //! check and a header copy is a copy of slots. Stacks exist only as names and groups: lowering turns `next`, `last`,
 //! `push_front`, `pop_front` and dynamic indices into plain operations on their elements and a `nextIndex` slot.
 
-use crate::op::{Inst, Op, Terminator};
+use crate::op::{Again, Inst, Op, Terminator};
 use base::Span;
 use base::entry::{ActionCall, MatchKind, TableEntry};
 use base::ids::{ActionId, BlockId, ExternId, HeaderId, SlotId, StageId, TableId};
+use std::collections::BTreeMap;
 
 /// Most times that one packet may enter the heads of loops ([`crate::Cfg::loop_heads`]) in one run of an entry, on every engine: then
 /// it is given up as endless. A loop of a few operations is cut after a tenth of a millisecond.
@@ -477,6 +478,21 @@ impl EntryKind {
     }
 }
 
+/// What a slot has when a packet goes on at [`EntryKind::Reingress`]; numbers are cut to its width.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AtReingress {
+    /// What it had before.
+    Kept,
+    /// The port by which the packet came.
+    IngressPort,
+    /// The time of the batch that it came in.
+    Timestamp,
+    /// The frame's bytes.
+    Length,
+    /// This number.
+    Number(u64),
+}
+
 /// The stages of one way in.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EntryPoint {
@@ -598,6 +614,28 @@ impl Program {
     /// The slots a field list keeps; empty when there is none of that index.
     pub fn field_list(&self, index: u64) -> &[SlotId] {
         self.field_lists.iter().find(|(i, _)| *i == index).map_or(&[], |(_, s)| s)
+    }
+
+    /// The slots that are not zero when a packet goes on at [`EntryKind::Reingress`], and what is in them: what it had there if
+    /// they are in the field list, and, list or not, what the switch knows of it.
+    pub fn at_reingress(&self, why: Again, list: Option<u64>) -> BTreeMap<SlotId, AtReingress> {
+        let kept = list.map_or(&[][..], |list| self.field_list(list));
+        let mut all: BTreeMap<SlotId, AtReingress> = kept.iter().map(|slot| (*slot, AtReingress::Kept)).collect();
+        let instance_type = match why {
+            Again::Resubmitted => self.instance_types.resubmit,
+            Again::Recirculated => self.instance_types.recirculate,
+        };
+        for (which, slot) in &self.intrinsics {
+            let value = match which {
+                Intrinsic::IngressPort => AtReingress::IngressPort,
+                Intrinsic::IngressTimestamp => AtReingress::Timestamp,
+                Intrinsic::PacketLength => AtReingress::Length,
+                Intrinsic::InstanceType => AtReingress::Number(instance_type),
+                _ => continue,
+            };
+            all.insert(*slot, value);
+        }
+        all
     }
 
     /// A table by its control-plane name.

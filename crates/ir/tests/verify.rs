@@ -69,8 +69,8 @@ fn widths_are_exact() {
         "branch m1, b1, b2",
         "branch m8, b1, b2",
         expect![[r#"
-        E0728 stage `D`, block b0: `branch m8, b1, b2`: the condition has 8 bits, not 1
-    "#]],
+            E0728 stage `glue`, block b0: `branch m8, b1, b2`: the condition has 8 bits, not 1
+        "#]],
     );
     check(
         "slot m16: 16 metadata",
@@ -228,8 +228,8 @@ fn operations_stand_where_they_belong() {
         "  replicate ingress_end",
         "  emit hdr.eth\n  replicate ingress_end",
         expect![[r#"
-        E0727 stage `glue`, block b0: `emit hdr.eth`: may stand in a deparser only, not in a control
-    "#]],
+            E0727 stage `glue`, block b4: `emit hdr.eth`: may stand in a deparser only, not in a control
+        "#]],
     );
     check(
         "  truncate m32",
@@ -374,6 +374,13 @@ fn match_fields_are_bits_of_slots_and_can_be_told_apart() {
         "actions D, C.t",
         expect![[r#"
         E0732 the header actions are stage `D`, which is no control
+    "#]],
+    );
+    check(
+        "again resubmitted, 1",
+        "again resubmitted, 7",
+        expect![[r#"
+        E0726 stage `glue`, block b1: `again resubmitted, 7`: there is no field list 7
     "#]],
     );
     check(

@@ -60,6 +60,10 @@ pub(crate) struct ProgramFacts {
     pub spilled_before_deparse: BitSet,
     pub spilled_after_deparse: BitSet,
     pub spilled_after_frame: BitSet,
+    /// Slots that a record must hold when a packet goes back to ingress, some of them zeros.
+    pub read_again: BitSet,
+    /// The slots of field lists, by their numbers, and of none.
+    lists: Vec<(Option<u64>, BitSet)>,
 }
 
 impl ProgramFacts {
@@ -110,9 +114,17 @@ impl ProgramFacts {
             all_fields: BitSet::full(fields),
             spilled_before_deparse: empty.clone(),
             spilled_after_deparse: empty.clone(),
-            spilled_after_frame: empty,
+            spilled_after_frame: empty.clone(),
+            read_again: empty.clone(),
+            lists: vec![(None, empty)],
         };
+        for (number, slots) in &program.field_lists {
+            let mut list = BitSet::new(program.slots.len());
+            slots.iter().for_each(|slot| list.insert(slot.index()));
+            facts.lists.push((Some(*number), list));
+        }
         facts.find_spilled(program);
+        facts.read_again = facts.find_read_again(program);
         Ok(facts)
     }
 
@@ -142,6 +154,15 @@ impl ProgramFacts {
                 return;
             }
         }
+    }
+
+    /// What the entry `Reingress` reads of records; all that any may read if this program does not have it, since other code has.
+    fn find_read_again(&self, program: &Program) -> BitSet {
+        let Some(entry) = program.entry(EntryKind::Reingress) else { return self.spilled_after_deparse.clone() };
+        let mut read = BitSet::new(program.slots.len());
+        let live = Graph::new(program, entry).live_at_start(program, self);
+        live.iter().filter(|slot| self.spilled_after_deparse.contains(*slot)).for_each(|slot| read.insert(slot));
+        read
     }
 
     /// As these facts, where some fields are loaded when their header is extracted.
@@ -183,6 +204,18 @@ impl ProgramFacts {
         all.union(&self.spilled_after_deparse);
         all.union(&self.spilled_after_frame);
         all.iter().map(SlotId::from_index).collect()
+    }
+
+    /// The slots that code must have the values of where packets end, because other entries read them.
+    pub fn handed_over(&self, fate: &Fate) -> Option<&BitSet> {
+        match fate {
+            Fate::Replicate(point) => Some(self.spilled(*point)),
+            Fate::Again { list, .. } => {
+                let lists = &self.lists;
+                lists.iter().find(|(number, _)| number == list).map(|(_, slots)| slots)
+            }
+            Fate::Drop(_) | Fate::Send(_) | Fate::Multicast(_) => None,
+        }
     }
 
     /// The slots a replication point spills.
@@ -331,8 +364,8 @@ impl Graph {
             });
             let block = self.block(program, n);
             match &block.term {
-                Terminator::Finish(Fate::Replicate(point)) => {
-                    set.union(facts.spilled(*point));
+                Terminator::Finish(fate @ (Fate::Replicate(_) | Fate::Again { .. })) => {
+                    facts.handed_over(fate).into_iter().for_each(|slots| _ = set.union(slots));
                 }
                 term => term.operand().and_then(|o| o.slot()).into_iter().for_each(|s| set.insert(s.index())),
             }
@@ -723,11 +756,11 @@ impl Flow {
                 self.layout_may_change |= self.step(program, facts, position, op, &mut at) != LayoutChange::None;
             }
             match &block.term {
-                Terminator::Finish(Fate::Replicate(point)) => {
+                Terminator::Finish(fate @ (Fate::Replicate(_) | Fate::Again { .. })) => {
                     if self.deparser(position).is_some() {
                         self.leave_stage(position, &mut at, facts);
                     }
-                    for s in facts.spilled(*point).iter() {
+                    for s in facts.handed_over(fate).into_iter().flat_map(BitSet::iter) {
                         if self.is_dirty(facts, &at, SlotId::from_index(s)) {
                             self.needed.insert(s);
                         }

@@ -61,6 +61,7 @@ mod prefetch;
 mod prefilter;
 mod prefixes;
 mod probe;
+mod record;
 mod reloads;
 mod rules;
 mod stage;

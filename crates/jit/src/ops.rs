@@ -4,7 +4,6 @@
 
 use crate::Error;
 use crate::flow::LayoutChange;
-use crate::packet::At;
 use crate::placement::Where;
 use crate::translate::Translator;
 use crate::value::Val;
@@ -13,7 +12,7 @@ use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I32, I64};
 use cranelift_codegen::ir::{self as clif, InstBuilder, Value};
 use cranelift_frontend::Switch;
-use ir::{Fate, HeaderId, Inst, Op, Operand, ReplicationPoint, SlotId, SlotKind, Terminator};
+use ir::{Fate, Inst, Op, Operand, ReplicationPoint, SlotId, SlotKind, Terminator};
 use std::mem::offset_of;
 
 /// Flags that one is put together of are asked one by one down to this depth.
@@ -232,6 +231,11 @@ impl Translator<'_, '_> {
                         },
                     );
                 }
+                Fate::Again { why, list } => {
+                    self.leave_stage();
+                    self.spill_again(*why, *list);
+                    self.finish(FateCode::Again, 0);
+                }
             },
         }
         Ok(())
@@ -423,59 +427,5 @@ impl Translator<'_, '_> {
         let same = self.b.ins().icmp(IntCC::Equal, asked, value);
         self.b.ins().brif(same, next, &[], default, &[]);
         Some(left)
-    }
-
-    /// Fills the record: what the point spills from registers, clean header fields from the packet, zeros elsewhere.
-    pub fn spill(&mut self, point: ReplicationPoint) {
-        let spilled = self.facts.spilled(point);
-        let packet = self.packet_again();
-        let packet = std::mem::replace(&mut self.packet, packet);
-        let record = self.b.ins().load(I64, self.flags.origin, self.packet, offset_of!(PacketDesc, record) as i32);
-        let zero = self.iconst(0);
-        // Fields of headers with varbits have no variable while they are clean; see below.
-        let in_packet = |t: &Self, slot: SlotId| {
-            t.facts.lazy_field(slot).is_none() && !t.flow.is_dirty(t.facts, &t.facts_now, slot)
-        };
-        for s in 0..self.program.slots.len() {
-            let slot = SlotId::from_index(s);
-            let words = if !spilled.contains(s) || in_packet(self, slot) {
-                vec![zero; self.program.width(slot).div_ceil(64) as usize]
-            } else {
-                let val = match self.read_origin(slot) {
-                    Some(word) => Val::Word(word),
-                    None => self.read_slot(slot),
-                };
-                self.words_of_val(&val)
-            };
-            self.store_words(self.flags.desc, &words, record, 8 * self.record.offset(slot) as u32);
-        }
-        for h in 0..self.program.headers.len() {
-            let fields = &self.program.headers[h].fields;
-            if !fields.iter().any(|f| spilled.contains(f.slot.index()) && in_packet(self, f.slot)) {
-                continue;
-            }
-            let header = HeaderId::from_index(h);
-            let valid = self.read_flag(self.facts.headers[h].valid);
-            let (load, done) = (self.b.create_block(), self.b.create_block());
-            self.b.ins().brif(valid, load, &[], done, &[]);
-            self.b.seal_block(load);
-            self.b.switch_to_block(load);
-            let at: At = self.extracted_at(header);
-            let var_bytes = self.facts.headers[h].var.map(|(_, length)| {
-                let bits = self.read_word(&Operand::Slot(length));
-                self.b.ins().ushr_imm_u(bits, 3)
-            });
-            self.load_header(header, at, var_bytes, &mut |t, slot, load| {
-                if spilled.contains(slot.index()) && in_packet(t, slot) {
-                    let val = load(t);
-                    let words = t.words_of_val(&val);
-                    t.store_words(t.flags.desc, &words, record, 8 * t.record.offset(slot) as u32);
-                }
-            });
-            self.b.ins().jump(done, &[]);
-            self.b.seal_block(done);
-            self.b.switch_to_block(done);
-        }
-        self.packet = packet;
     }
 }

@@ -219,8 +219,9 @@ impl<'a> Survey<'a> {
             flow.step(program, facts, node.position, &inst.op, &mut at);
         }
         match &block.term {
-            Terminator::Finish(Fate::Replicate(point)) => {
-                facts.spilled(*point).iter().for_each(|s| self.read(&at, SlotId::from_index(s)));
+            Terminator::Finish(fate @ (Fate::Replicate(_) | Fate::Again { .. })) => {
+                let slots = facts.handed_over(fate).into_iter().flat_map(BitSet::iter);
+                slots.for_each(|s| self.read(&at, SlotId::from_index(s)));
             }
             term => term.operand().and_then(|o| o.slot()).into_iter().for_each(|s| self.read(&at, s)),
         }

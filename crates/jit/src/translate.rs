@@ -649,7 +649,7 @@ impl<'a> Translator<'a, '_> {
     }
 
     /// One that packets do not share.
-    fn intrinsic_at_ingress(&mut self, which: Intrinsic) -> Value {
+    pub fn intrinsic_at_ingress(&mut self, which: Intrinsic) -> Value {
         match which {
             Intrinsic::IngressPort => {
                 let offset = offset_of!(PacketDesc, ingress_port) as i32;

@@ -16,8 +16,8 @@ use crate::value::{Val, const_words};
 use abi::{Batch, FateCode, PacketDesc};
 use ir::layout::{RecordLayout, words_of};
 use ir::{
-    BlockId, Cfg, EntryKind, EntryPoint, Fate, Intrinsic, Operand, Program, ReplicationPoint, SlotId, Stage, StageKind,
-    Terminator,
+    Again, AtReingress, BlockId, Cfg, EntryKind, EntryPoint, Fate, Intrinsic, Operand, Program, ReplicationPoint,
+    SlotId, Stage, StageKind, Terminator,
 };
 use mir::{Block, Condition, Edge, Function, Region, Type, Value};
 use std::collections::HashMap;
@@ -47,7 +47,7 @@ fn touched(program: &Program, entry: &EntryPoint) -> Vec<bool> {
             }
         }
         block.term.operand().and_then(Operand::slot).into_iter().for_each(&mut touch);
-        fills_record |= matches!(block.term, Terminator::Finish(Fate::Replicate(_)));
+        fills_record |= matches!(block.term, Terminator::Finish(Fate::Replicate(_) | Fate::Again { .. }));
     }
     if fills_record { vec![true; touched.len()] } else { touched }
 }
@@ -311,6 +311,12 @@ impl<'a> Lowering<'a> {
                 self.fill_record();
                 self.finish_packet(FateCode::Replicate, point_number(*point));
             }
+            Terminator::Finish(Fate::Again { why, list }) => {
+                self.leave_stage(kind)?;
+                self.begin_again(*why, *list);
+                self.fill_record();
+                self.finish_packet(FateCode::Again, 0);
+            }
         }
         Ok(())
     }
@@ -352,6 +358,22 @@ impl<'a> Lowering<'a> {
         self.store_desc(offset_of!(PacketDesc, fate), 4, fate);
         self.store_desc(offset_of!(PacketDesc, fate_arg), 4, arg);
         self.jump(self.next_packet, Vec::new());
+    }
+
+    /// Gives all slots what they have when the packet goes on at `Reingress`.
+    fn begin_again(&mut self, why: Again, list: Option<u64>) {
+        let values = self.program.at_reingress(why, list);
+        for slot in (0..self.places.len()).map(SlotId::from_index) {
+            let number = match values.get(&slot) {
+                Some(AtReingress::Kept) => continue,
+                None => self.word(0),
+                Some(AtReingress::IngressPort) => self.load_desc(offset_of!(PacketDesc, ingress_port), 4),
+                Some(AtReingress::Timestamp) => self.load_desc(offset_of!(PacketDesc, timestamp_us), 8),
+                Some(AtReingress::Length) => self.load_desc(offset_of!(PacketDesc, len), 4),
+                Some(AtReingress::Number(number)) => self.word(*number),
+            };
+            self.write_number(slot, number);
+        }
     }
 
     /// Puts all slots into the record.

@@ -5,6 +5,7 @@
 //! before and after; slots are (by `compact_slots`), so records do not. [`assume`] makes of a program one for tables as
 //! they are at a moment.
 
+mod again;
 mod alone;
 mod assume;
 mod coalesce;

@@ -2,7 +2,8 @@
 //!
 //! A slot is live where some path on reads it before writing it. Paths on lead through later stages, and through the
 //! replication engine: a packet handed over at a point needs what the entries behind that point read, the intrinsics
-//! (the engine reads them), and the preserved slots of field lists. A packet that is sent or dropped needs nothing.
+//! (the engine reads them), and the preserved slots of field lists. One that goes back to ingress by itself needs its field list.
+//! A packet that is sent or dropped needs nothing.
 //!
 //! Only slots that some block reads before it writes them can be live between blocks; the others get no bit. Blocks' sets
 //! share what they have in common ([`ir::bitset`]); the work is a few sweeps over blocks in post-order.
@@ -75,6 +76,10 @@ impl Liveness {
         let mut handed: Vec<Vec<NodeId>> = vec![Vec::new(); n];
         for &node in &self.graph.rpo {
             let Some(block) = self.graph.block(program, node) else { continue };
+            if let Terminator::Finish(Fate::Again { list: Some(list), .. }) = &block.term {
+                let kept = program.field_list(*list).iter().filter_map(|slot| self.number[slot.index()]);
+                kept.for_each(|i| self.live_out[node].insert(i as usize));
+            }
             let set = &mut reads[node];
             *set = BitSet::new(bound);
             let mut defs = Vec::new();

@@ -143,14 +143,20 @@ fn ask_no_more(program: &mut Program, stage: StageId, group: SlotId) -> bool {
 }
 
 /// Adds a block that ends so.
-fn push(program: &mut Program, stage: StageId, term: Terminator, span: Span) -> BlockId {
+pub(crate) fn push(program: &mut Program, stage: StageId, term: Terminator, span: Span) -> BlockId {
     let blocks = &mut program.stages[stage.index()].blocks;
     blocks.push(Block { label: String::new(), insts: Vec::new(), term, span });
     BlockId::from_index(blocks.len() - 1)
 }
 
 /// Adds a block that goes to one of two, by whether a slot is other than zero.
-fn ask(program: &mut Program, stage: StageId, slot: SlotId, (then, other): (BlockId, BlockId), span: Span) -> BlockId {
+pub(crate) fn ask(
+    program: &mut Program,
+    stage: StageId,
+    slot: SlotId,
+    (then, other): (BlockId, BlockId),
+    span: Span,
+) -> BlockId {
     let block = push(program, stage, Terminator::Next, span);
     let cond = is_set(program, stage, block, slot, span);
     program.stages[stage.index()].blocks[block.index()].term = Terminator::Branch { cond, then, other };

@@ -10,7 +10,7 @@
 //! Tests: `tests/files.rs` (each pass alone), `tests/properties.rs` (behaviour is kept).
 
 use crate::{
-    coalesce, compact_slots, const_prop, dead_code, multicast_frames, narrow_lookaheads, parser_room, simplify,
+    again, coalesce, compact_slots, const_prop, dead_code, multicast_frames, narrow_lookaheads, parser_room, simplify,
     simplify_cfg, strip_marks,
 };
 use ir::Program;
@@ -41,6 +41,12 @@ const PASSES: &[Pass] = &[
         about: "remove the marks that traces are made of",
         phase: Phase::First,
         run: strip_marks::run,
+    },
+    Pass {
+        name: "again",
+        about: "write what a resubmitted or recirculated packet keeps at once into its record",
+        phase: Phase::First,
+        run: again::run,
     },
     Pass {
         name: "multicast_frames",

@@ -155,6 +155,8 @@ impl Engine {
                 Ended::Drop(reason) => sink.drop(reason, packet),
                 Ended::Send(port) => sink.send(port, packet),
                 Ended::Multicast(group) => self.send_to_group(&packet.into_raw(), group, i as u8, true, sink),
+                // No program for which flows decide asks for that; the processor would have to know of it.
+                Ended::Again => sink.drop(DropReason::Runtime(RuntimeDrop::ReplicationLimit), packet),
                 Ended::Replicate(_) => {
                     let (consumed, record) = (desc.consumed, self.records.received(i));
                     flows.arrivals.push(Parsed { raw: packet.into_raw(), record, consumed, start, passes });

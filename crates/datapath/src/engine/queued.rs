@@ -64,7 +64,7 @@ impl Engine {
         burst: Burst,
         sink: &mut S,
     ) {
-        egress_intrinsics(self.records.of(descent.record), replica, burst);
+        egress_intrinsics(self.records.of(descent.record), replica, burst.now_us);
         if self.queues {
             return self.wait(raw, descent, replica.port, burst, sink);
         }

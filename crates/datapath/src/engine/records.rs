@@ -232,15 +232,35 @@ impl Records {
         new
     }
 
-    /// A new one with zeros but for the slots of a field list.
-    pub(super) fn preserved(&mut self, of: Record, list: u64) -> Record {
+    /// A new one with zeros.
+    #[inline]
+    pub(super) fn zeroed(&mut self) -> Record {
         let new = self.take_one();
         self.words_mut(new).fill(0);
+        new
+    }
+
+    /// Copies the slots of a field list.
+    #[inline(always)]
+    pub(super) fn copy_list(&mut self, from: Record, to: Record, list: u64) {
+        if !self.lists.is_empty() {
+            self.copy_listed(from, to, list);
+        }
+    }
+
+    #[inline(never)]
+    fn copy_listed(&mut self, from: Record, to: Record, list: u64) {
         if let Some(at) = self.list(list) {
             let list = std::mem::take(&mut self.lists[at].1);
-            self.copy_ranges(of, new, &list);
+            self.copy_ranges(from, to, &list);
             self.lists[at].1 = list;
         }
+    }
+
+    /// A new one with zeros but for the slots of a field list.
+    pub(super) fn preserved(&mut self, of: Record, list: u64) -> Record {
+        let new = self.zeroed();
+        self.copy_list(of, new, list);
         new
     }
 

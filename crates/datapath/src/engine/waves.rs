@@ -69,14 +69,14 @@ const _: () = assert!(size_of::<Item>() == 64);
 impl Descent {
     /// A packet of the received batch.
     #[inline(always)]
-    pub(super) fn received(record: Record, consumed: u32, place: usize) -> Descent {
+    pub(super) fn received(record: Record, consumed: u32, passes: u8, place: usize) -> Descent {
         Descent {
             record,
             consumed,
             truncate: 0,
             place: place as u32,
             family: place as u8,
-            passes: 0,
+            passes,
             entry: EntryKind::Ingress,
             state: State::Waits,
         }
@@ -84,6 +84,38 @@ impl Descent {
 }
 
 impl Item {
+    /// A packet that waits for `descent.entry`.
+    #[inline(always)]
+    pub(super) fn waits(raw: &RawPacket, descent: Descent) -> Item {
+        Item { raw: *raw, descent, port: 0, number: 0 }
+    }
+
+    /// The received packet that it descends from, by its place.
+    #[inline(always)]
+    pub(super) fn family(&self) -> u8 {
+        self.descent.family
+    }
+
+    /// It is through, and leaves as its descriptor says.
+    #[inline(always)]
+    pub(super) fn is_through(&mut self, desc: &PacketDesc) {
+        (self.raw.offset, self.raw.len) = (desc.headroom as u16, desc.len as u16);
+        (self.port, self.descent.state) = (desc.egress_port, State::Leaves);
+    }
+
+    /// The packet and its port if it is through, to be taken out once.
+    #[inline(always)]
+    pub(super) fn leaving(&self) -> Option<(Packet, u32)> {
+        if self.descent.state != State::Leaves {
+            return None;
+        }
+        let mut packet = owned(&self.raw);
+        if self.descent.truncate != 0 {
+            packet.truncate(self.descent.truncate as usize);
+        }
+        Some((packet, self.port))
+    }
+
     /// A received packet that is through egress.
     pub(super) fn deparses(raw: &RawPacket, descent: Descent) -> Item {
         Item { raw: *raw, descent: Descent { entry: EntryKind::Deparse, ..descent }, port: 0, number: 0 }
@@ -112,14 +144,14 @@ pub(super) fn borrowed(raw: &RawPacket) -> ManuallyDrop<Packet> {
 }
 
 /// Which items of a wave run together.
-trait Places: Copy {
+pub(super) trait Places: Copy {
     fn count(self) -> usize;
     fn at(self, k: usize) -> usize;
 }
 
 /// These many from here on.
 #[derive(Clone, Copy)]
-struct Row(usize, usize);
+pub(super) struct Row(pub usize, pub usize);
 
 impl Places for Row {
     #[inline(always)]
@@ -166,7 +198,7 @@ pub(super) struct Leaving {
 /// Packets that wait until those of earlier families have left.
 #[derive(Default)]
 pub(super) struct Held {
-    items: Vec<Leaving>,
+    pub items: Vec<Leaving>,
     is_unsorted: bool,
     order: Vec<u32>,
 }
@@ -358,6 +390,10 @@ impl Engine {
                 let (family, may_pass) = (item.descent.family, !self.is_by_kind);
                 self.send_to_group(&raw, group, family, may_pass, sink);
             }
+            Ended::Again => {
+                self.reenter(&raw, Descent { place, ..item.descent }, sink);
+                item.descent.state = State::Gone;
+            }
             Ended::Replicate(point) => {
                 let deparses = self.replicate(&raw, Descent { place, ..item.descent }, point, burst, sink);
                 item.descent.state = if deparses { State::Waits } else { State::Gone };
@@ -368,6 +404,21 @@ impl Engine {
             }
         }
         false
+    }
+
+    /// Takes one on that has run as the `k`th and does not leave, where no program goes through the deparser apart; what it asks for
+    /// waits behind what its family has asked for.
+    pub(super) fn go_on_from<S: Sink>(&mut self, item: &mut Item, k: usize, burst: Burst, sink: &mut S) {
+        let deparses = self.go_on(item, k, item.descent.family.into(), burst, sink);
+        debug_assert!(!deparses, "the program has no entry for it");
+    }
+
+    /// Makes a packet that is through, if it is, leave behind what is held.
+    pub(super) fn hold<S: Sink>(&mut self, item: &mut Item, sink: &mut S) {
+        if item.descent.state == State::Leaves {
+            item.descent.state = State::Gone;
+            self.leave(item.raw, item.port, &item.descent, sink);
+        }
     }
 
     /// Takes those through the deparser that are through egress, of the received packets or of a wave's; then all leave, in order, that can.
@@ -411,7 +462,14 @@ impl Engine {
 
     /// Runs packets, at most a batch.
     #[inline]
-    fn call<P: Places>(&mut self, exec: &mut dyn Executor, entry: EntryKind, items: &[Item], places: P, burst: Burst) {
+    pub(super) fn call<P: Places>(
+        &mut self,
+        exec: &mut dyn Executor,
+        entry: EntryKind,
+        items: &[Item],
+        places: P,
+        burst: Burst,
+    ) {
         self.further.count = places.count() as u32;
         self.further.now_us = burst.now_us;
         for (k, desc) in self.further.packets.iter_mut().take(places.count()).enumerate() {

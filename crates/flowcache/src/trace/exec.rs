@@ -17,6 +17,7 @@ pub(super) enum Ended {
     Send(u32),
     Multicast,
     Replicate(ReplicationPoint),
+    Again,
 }
 
 /// Instructions between two looks for a failure are those of a block; loops have at least one.
@@ -85,6 +86,7 @@ impl Run<'_> {
             Terminator::Finish(Fate::Send(port)) => Some(Ended::Send(self.number(port) as u32)),
             Terminator::Finish(Fate::Multicast(_)) => Some(Ended::Multicast),
             Terminator::Finish(Fate::Replicate(point)) => Some(Ended::Replicate(*point)),
+            Terminator::Finish(Fate::Again { .. }) => Some(Ended::Again),
         })
     }
 

@@ -106,7 +106,11 @@ impl Subject {
             interp::Fate::Drop(_) => return Outcome::Dropped,
             interp::Fate::Send(port) => return Outcome::Sent(port as u32, parsed.packet),
             interp::Fate::Replicate(ReplicationPoint::IngressEnd) => {}
-            interp::Fate::Multicast(_) | interp::Fate::Replicate(_) | interp::Fate::Endless | interp::Fate::NoRoom => {
+            interp::Fate::Multicast(_)
+            | interp::Fate::Replicate(_)
+            | interp::Fate::Again { .. }
+            | interp::Fate::Endless
+            | interp::Fate::NoRoom => {
                 return Outcome::Lost;
             }
         }
@@ -163,9 +167,11 @@ impl Subject {
         match sent.fate {
             interp::Fate::Drop(_) => Outcome::Dropped,
             interp::Fate::Send(port) => Outcome::Sent(port as u32, sent.packet),
-            interp::Fate::Multicast(_) | interp::Fate::Replicate(_) | interp::Fate::Endless | interp::Fate::NoRoom => {
-                Outcome::Lost
-            }
+            interp::Fate::Multicast(_)
+            | interp::Fate::Replicate(_)
+            | interp::Fate::Again { .. }
+            | interp::Fate::Endless
+            | interp::Fate::NoRoom => Outcome::Lost,
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::lex::{Line, Tok};
 use super::{Cursor, Reader, Result, Space};
-use crate::op::{Fate, HashAlgorithm, Inst, Mark, Op, Operand, Terminator};
+use crate::op::{Again, Fate, HashAlgorithm, Inst, Mark, Op, Operand, Terminator};
 use crate::print::{BIN_OPS, CALCULATION, CASTS, HASHES, POINTS, UN_OPS};
 use crate::program::{Block, Stage, StageKind};
 use base::Span;
@@ -153,6 +153,11 @@ fn terminator(c: &mut Cursor<'_>) -> Result<Option<Terminator>> {
         "send" => Terminator::Finish(Fate::Send(c.operand()?)),
         "multicast" => Terminator::Finish(Fate::Multicast(c.operand()?)),
         "replicate" => Terminator::Finish(Fate::Replicate(c.one_of(POINTS, "a replication point")?)),
+        "again" => {
+            let why = c.one_of(&Again::ALL.map(|why| (why, why.name())), "why a packet goes back to ingress")?;
+            let list = if c.eat_punct(",") { Some(c.number()?) } else { None };
+            Terminator::Finish(Fate::Again { why, list })
+        }
         _ => {
             c.at -= 1;
             return Ok(None);

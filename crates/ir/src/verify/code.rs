@@ -357,6 +357,12 @@ fn terminator(p: &Program, stage: &Stage, term: &Terminator) -> Check {
                 if seen.insert(value) { Ok(()) } else { Err(("E0729", format!("case {value} is there twice"))) }
             })
         }
+        Terminator::Finish(Fate::Again { list, .. }) => match list {
+            Some(list) if !p.field_lists.iter().any(|(number, _)| number == list) => {
+                Err(("E0726", format!("there is no field list {list}")))
+            }
+            _ => Ok(()),
+        },
         Terminator::Finish(Fate::Drop(reason)) => in_range("drop reason", *reason as usize, p.drops.len()),
         Terminator::Finish(Fate::Send(port)) => at_most("the port", port.width(p), 64),
         Terminator::Finish(Fate::Multicast(group)) => at_most("the group", group.width(p), 32),

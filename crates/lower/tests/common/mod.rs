@@ -140,6 +140,7 @@ pub fn run(interp: &Interp, packet: &str) -> String {
         Fate::Drop(reason) => format!("drop: {}", interp.program().drops[reason as usize]),
         Fate::Multicast(group) => format!("group {group}"),
         Fate::Replicate(point) => format!("{point:?}"),
+        Fate::Again { why, list } => format!("{why:?}, {list:?}"),
         Fate::Endless => "endless".to_string(),
         Fate::NoRoom => "no room".to_string(),
     }

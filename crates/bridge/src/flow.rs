@@ -3,6 +3,7 @@
 //! All are immutable but for counts and times, which workers add to. A change of a flow's instructions makes a new [`Flow`] that
 //! shares the old one's [`Usage`].
 
+use crate::memory::Charge;
 use openflow::message::{Band, GroupKind, Selection, Timeouts};
 use openflow::{Bucket, Instructions, Match};
 use std::sync::Arc;
@@ -76,6 +77,8 @@ pub struct Flow {
     pub modified_us: i64,
     /// What went through it; shared with the flows that it has replaced.
     pub usage: Arc<Usage>,
+    /// Its part of the bridge's memory.
+    pub(crate) charge: Charge,
 }
 
 /// A group.
@@ -93,6 +96,8 @@ pub struct Group {
     pub created_us: u64,
     /// What went through it.
     pub usage: Arc<Usage>,
+    /// Its part of the bridge's memory.
+    pub(crate) charge: Charge,
 }
 
 /// A meter.
@@ -108,6 +113,8 @@ pub struct Meter {
     pub created_us: u64,
     /// What went through it.
     pub usage: Arc<Usage>,
+    /// Its part of the bridge's memory.
+    pub(crate) charge: Charge,
 }
 
 /// A meter's band.

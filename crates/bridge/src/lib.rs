@@ -25,6 +25,7 @@ mod groups;
 pub mod host;
 pub mod keep;
 pub mod key;
+mod memory;
 mod meters;
 mod monitor;
 pub mod normal;

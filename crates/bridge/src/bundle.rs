@@ -5,11 +5,11 @@
 
 use crate::bridge::{Bridge, Step};
 use crate::change::Change;
-use crate::connection::Waiting;
 use crate::flow_mod::Origin;
 use crate::host::NotInjected;
 use crate::memory::{Charge, Memory};
 use crate::tables::limit;
+use crate::waiting::Waiting;
 use openflow::message::{Framed, PacketOut};
 use openflow::{Error, ErrorKind, Message};
 use std::collections::HashMap;

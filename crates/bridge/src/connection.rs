@@ -12,24 +12,23 @@
 //! | `connection` | the state machine: hello, framing, probes, answers in parts |
 //! | `connection/requests` | what each message does |
 //! | `connection/events` | asynchronous messages |
-//! | `connection/waiting` | packets that workers have no room for |
+//! | `waiting` | packets that workers have no room for |
 //!
 //! Sources: OpenFlow 1.3.5, 6.3 and 7.5.1.
 
 mod events;
 mod requests;
-mod waiting;
 
 use crate::bridge::Bridge;
 use crate::bundle::Bundles;
 use crate::controllers::Endpoint;
 use crate::memory::Charge;
 use crate::stats::Answer;
+use crate::waiting::Waiting;
 use openflow::message::{Framed, Reply};
 use openflow::wire::{self, Formats, HEADER};
 use openflow::{Error, ErrorKind, Message, Version};
 use std::sync::Arc;
-pub(crate) use waiting::Waiting;
 
 /// Bytes that wait to be sent before requests have to wait.
 pub const OUTPUT_MAX: usize = 1 << 20;

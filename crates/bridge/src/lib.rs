@@ -45,6 +45,7 @@ pub mod trace;
 pub mod translate;
 mod view;
 pub mod vm;
+mod waiting;
 
 pub use bridge::{Bridge, BridgeOptions};
 pub use connection::{Connection, ConnectionOptions};

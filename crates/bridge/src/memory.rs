@@ -14,24 +14,17 @@
 //!
 //! Tests: `tests/memory.rs`.
 
-use crate::flow::{Flow, Group, Meter, MeterBand, Usage};
-use crate::tables::limit;
-use openflow::{Bucket, Error, ErrorKind, memory as heap};
+use openflow::{Error, ErrorKind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Two counts before an [`Arc`]'s value.
-const ARC: usize = 16;
-/// A flow's part of the indices of its table, of cookies and of timeouts, and of what the allocator adds. Measured: see
-/// `tests/memory_measured.rs`.
-const FLOW_INDEX: usize = 384;
-/// The same for each field that it matches: a word of the key, a node of a trie.
-const TERM_INDEX: usize = 32;
+/// Bytes of messages in the bundles of all connections, unless [`crate::Bridge::limit_memory`] says otherwise.
+const BUNDLE_BYTES: u64 = 1 << 30;
+/// Bytes of what waits to be sent to all connections; likewise.
+const QUEUE_BYTES: u64 = 1 << 30;
 /// A mask that no other flow of its table has: a hash table with its filter.
 pub(crate) const SUBTABLE: u64 = 2048;
-/// A group's or meter's part of indices.
-const INDEX: usize = 128;
 /// Refusals are logged at most so often.
 const LOG_EVERY: Duration = Duration::from_secs(10);
 
@@ -139,8 +132,8 @@ impl Default for Memory {
     fn default() -> Memory {
         Memory {
             state: Pool::new(u64::MAX),
-            bundles: Pool::new(limit::BUNDLE_BYTES),
-            queues: Pool::new(limit::QUEUE_BYTES),
+            bundles: Pool::new(BUNDLE_BYTES),
+            queues: Pool::new(QUEUE_BYTES),
             logged: Mutex::default(),
         }
     }
@@ -172,33 +165,6 @@ impl Memory {
             *logged = Some(Instant::now());
             tracing::warn!("OpenFlow: refused: {why}");
         }
-    }
-}
-
-impl Flow {
-    /// Bytes that it takes in its table.
-    pub(crate) fn bytes(&self) -> u64 {
-        let own = size_of::<Flow>() + size_of::<Usage>() + 2 * ARC + FLOW_INDEX;
-        let terms = self.matching.heap_bytes() + self.matching.terms().len() * TERM_INDEX;
-        (own + terms + heap::instructions(&self.instructions)) as u64
-    }
-}
-
-impl Group {
-    /// Bytes that it takes.
-    pub(crate) fn bytes(&self) -> u64 {
-        let own = size_of::<Group>() + size_of::<Usage>() + 2 * ARC + INDEX + heap::selection(&self.selection);
-        let bucket = size_of::<(Bucket, Arc<Usage>)>() + size_of::<Usage>() + ARC;
-        let actions = self.buckets.iter().map(|(bucket, _)| heap::actions(&bucket.actions));
-        (own + self.buckets.len() * bucket + actions.sum::<usize>()) as u64
-    }
-}
-
-impl Meter {
-    /// Bytes that it takes.
-    pub(crate) fn bytes(&self) -> u64 {
-        let own = size_of::<Meter>() + size_of::<Usage>() + 2 * ARC + INDEX;
-        (own + self.bands.len() * (size_of::<MeterBand>() + size_of::<Usage>() + ARC)) as u64
     }
 }
 

@@ -37,17 +37,12 @@ pub mod limit {
     pub const MONITORS: usize = 256;
     /// Open bundles of a connection.
     pub const BUNDLES: usize = 64;
-    /// Bytes of messages in the bundles of all connections, unless [`crate::Bridge::limit_memory`] says otherwise; of a connection, what
-    /// the others leave free.
-    pub const BUNDLE_BYTES: u64 = 1 << 30;
     /// Packet-ins that wait for a connection to take them.
     pub const PACKET_INS: usize = 1024;
     /// Bytes of frames in them.
     pub const PACKET_IN_BYTES: usize = 4 << 20;
     /// Other messages that wait for a connection; one that takes none beyond this is closed.
     pub const EVENTS: usize = 1 << 20;
-    /// Bytes of what waits to be sent to all connections; likewise.
-    pub const QUEUE_BYTES: u64 = 1 << 30;
 }
 
 /// `OFPTC_` bits (1.4).

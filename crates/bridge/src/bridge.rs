@@ -18,6 +18,7 @@ use crate::flow::Flow;
 use crate::flow_mod::{Origin, Plan};
 use crate::host::Host;
 use crate::key::Layout;
+use crate::memory::Memory;
 use crate::ports::config;
 use crate::recent::Recent;
 use crate::references::Index;
@@ -72,6 +73,7 @@ pub struct Bridge {
     endpoints: RwLock<BTreeMap<u64, Arc<Endpoint>>>,
     next_endpoint: AtomicU64,
     recent: Arc<Recent>,
+    pub(crate) memory: Arc<Memory>,
     /// Ports whose table misses send no packet-ins.
     quiet: ArcSwap<HashSet<u32>>,
     shortened: Mutex<Vec<Weak<Flow>>>,
@@ -110,6 +112,7 @@ impl Bridge {
         let layout = Arc::new(Layout::new(program)?);
         let tables = Tables::new(&layout);
         let recent = Arc::clone(tables.recent());
+        let memory = Arc::clone(tables.memory());
         let started_us = host.now_us();
         Ok(Bridge {
             host,
@@ -120,6 +123,7 @@ impl Bridge {
             endpoints: RwLock::default(),
             next_endpoint: AtomicU64::new(1),
             recent,
+            memory,
             quiet: ArcSwap::default(),
             shortened: Mutex::default(),
             keeper: OnceLock::new(),
@@ -178,7 +182,7 @@ impl Bridge {
     }
 
     pub(crate) fn plan<'a>(&'a self, tables: View<'a>, state: &'a State, now_us: u64) -> Plan<'a> {
-        Plan { tables, index: &state.index, admit: &self.admit, now_us }
+        Plan { tables, index: &state.index, admit: &self.admit, memory: &self.memory, now_us }
     }
 
     /// Adds, changes or removes flows.
@@ -497,7 +501,7 @@ impl Bridge {
     /// Begins a connection.
     pub(crate) fn attach(&self, is_service: bool, uri: String) -> Arc<Endpoint> {
         let id = self.next_endpoint.fetch_add(1, Ordering::Relaxed);
-        let endpoint = Arc::new(Endpoint::new(id, is_service, uri));
+        let endpoint = Arc::new(Endpoint::new(id, is_service, uri, &self.memory.queues));
         let mut endpoints = self.endpoints.write().unwrap_or_else(PoisonError::into_inner);
         endpoints.insert(id, Arc::clone(&endpoint));
         endpoint

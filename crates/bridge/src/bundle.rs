@@ -7,10 +7,13 @@ use crate::bridge::{Bridge, Step};
 use crate::change::Change;
 use crate::flow_mod::Origin;
 use crate::host::NotInjected;
+use crate::memory::{Charge, Memory};
 use crate::tables::limit;
+use crate::waiting::Waiting;
 use openflow::message::{Framed, PacketOut};
 use openflow::{Error, ErrorKind, Message};
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
+use std::sync::Arc;
 
 /// Bundles end when nothing was added for so long (Open vSwitch's `bundle-idle-timeout`).
 pub const IDLE_US: u64 = 10_000_000;
@@ -32,17 +35,19 @@ struct Bundle {
     flags: u16,
     is_closed: bool,
     messages: Vec<Kept>,
-    bytes: usize,
+    charge: Charge,
     used_us: u64,
     /// The number and first bytes of the message that opened it.
     opened: (u32, Vec<u8>),
 }
 
 /// The bundles of a connection.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Bundles {
     all: HashMap<u32, Bundle>,
-    bytes: usize,
+    /// What all of them take.
+    bytes: u64,
+    memory: Arc<Memory>,
 }
 
 /// A message that made a commit fail: its number, its first bytes, why.
@@ -53,6 +58,11 @@ fn refuse<T>(kind: ErrorKind, why: impl Into<String>) -> Result<T, Error> {
 }
 
 impl Bundles {
+    /// None.
+    pub fn new(memory: &Arc<Memory>) -> Bundles {
+        Bundles { all: HashMap::new(), bytes: 0, memory: Arc::clone(memory) }
+    }
+
     /// Begins a bundle.
     pub fn open(&mut self, id: u32, flags: u16, request: (u32, &[u8]), now_us: u64) -> Result<(), Error> {
         if self.remove(id).is_some() {
@@ -65,7 +75,14 @@ impl Bundles {
             return refuse(ErrorKind::BfcOutOfBundles, format!("a connection has at most {} bundles", limit::BUNDLES));
         }
         let opened = (request.0, head(request.1));
-        let bundle = Bundle { flags, is_closed: false, messages: Vec::new(), bytes: 0, used_us: now_us, opened };
+        let bundle = Bundle {
+            flags,
+            is_closed: false,
+            messages: Vec::new(),
+            charge: Charge::nothing(&self.memory.bundles),
+            used_us: now_us,
+            opened,
+        };
         self.all.insert(id, bundle);
         Ok(())
     }
@@ -113,25 +130,36 @@ impl Bundles {
         if !self.all.contains_key(&id) {
             self.open(id, flags, (outer_xid, request), now_us)?;
         }
-        if self.bytes + request.len() > limit::BUNDLE_BYTES {
-            return refuse(ErrorKind::BfcMsgTooMany, format!("bundles hold at most {} bytes", limit::BUNDLE_BYTES));
-        }
+        let (own, bytes) = (self.bytes, bytes_of(&framed));
         let bundle = self.usable(id, flags)?;
+        if !bundle.charge.grow(bytes, own) {
+            return Err(self.no_memory());
+        }
         bundle.messages.push(Kept { framed, head: head(request) });
-        bundle.bytes += request.len();
         bundle.used_us = now_us;
-        self.bytes += request.len();
+        self.bytes += bytes;
         Ok(())
     }
 
-    /// Does all of a bundle or nothing. Its packets are for the caller to send.
+    fn no_memory(&self) -> Error {
+        let (pool, own) = (&self.memory.bundles, self.bytes >> 20);
+        let (used, max) = (pool.used() >> 20, pool.max() >> 20);
+        let why = format!(
+            "a bundle's message: the bundles of this connection take {own} MB of memory, those of all {used} MB of {max} MB, and none takes \
+             more than the others leave free; commit what there is, or start the switch with a larger --state-memory"
+        );
+        self.memory.log(&why);
+        Error::new(ErrorKind::BfcMsgTooMany, why)
+    }
+
+    /// Does all of a bundle or nothing. Its packets are for the caller to send, with the memory that they take.
     pub fn commit(
         &mut self,
         bridge: &Bridge,
         connection: u64,
         id: u32,
         flags: u16,
-        packet_outs: &mut VecDeque<PacketOut>,
+        waiting: &mut Waiting,
     ) -> (Result<(), Error>, Option<Failed>) {
         let Some(bundle) = self.remove(id) else {
             return (refuse(ErrorKind::BfcBadId, format!("there is no bundle {id}")), None);
@@ -153,10 +181,11 @@ impl Bundles {
                                 tracing::warn!("port {}: {why}", request.port);
                             }
                         }
-                        Message::PacketOut(packet) => packet_outs.push_back(packet),
+                        Message::PacketOut(packet) => waiting.packet_outs.push_back(packet),
                         _ => {}
                     }
                 }
+                waiting.charge = bundle.charge;
                 (Ok(()), None)
             }
             Err((at, error)) => {
@@ -191,9 +220,14 @@ impl Bundles {
 
     fn remove(&mut self, id: u32) -> Option<Bundle> {
         let bundle = self.all.remove(&id)?;
-        self.bytes -= bundle.bytes;
+        self.bytes -= bundle.charge.bytes();
         Some(bundle)
     }
+}
+
+/// Bytes that a message takes in a bundle. Its vector may have twice the room that it needs.
+fn bytes_of(framed: &Framed) -> u64 {
+    (2 * size_of::<Kept>() + ERROR_DATA + openflow::memory::message(&framed.message)) as u64
 }
 
 fn step(message: &Message, origin: Origin) -> Step<'_> {

@@ -27,6 +27,7 @@ mod trie;
 
 use crate::flow::Flow;
 use crate::key::{CONJ_ID, Consulted, Layout, WordTerm};
+use crate::memory::{Charge, Pool, SUBTABLE};
 use growing::Growing;
 use openflow::{Action, FieldId, Match};
 use std::collections::hash_map::RandomState;
@@ -63,6 +64,8 @@ pub struct Classifier {
     cookies: Growing<u64, u32, RandomState>,
     len: usize,
     conj_id: Option<FieldId>,
+    /// What subtables count towards.
+    memory: Option<Arc<Pool>>,
 }
 
 impl Classifier {
@@ -79,7 +82,13 @@ impl Classifier {
             len: 0,
             conj_id: layout.fields().numbered(CONJ_ID),
             layout: Arc::clone(layout),
+            memory: None,
         }
+    }
+
+    /// No flows; subtables count towards a pool. Flows count for themselves.
+    pub(crate) fn charging(layout: &Arc<Layout>, memory: &Arc<Pool>) -> Classifier {
+        Classifier { memory: Some(Arc::clone(memory)), ..Classifier::new(layout) }
     }
 
     /// Adds a flow in the place of one with the same match and priority, which is given back.
@@ -280,7 +289,8 @@ impl Classifier {
             return *at;
         }
         let prefixes = self.tries.acquire(&self.layout, &mask);
-        let subtable = Some(Subtable::new(&self.layout, &mask, prefixes));
+        let charge = self.memory.as_ref().map_or_else(Charge::default, |memory| memory.charge_anyway(SUBTABLE));
+        let subtable = Some(Subtable::new(&self.layout, &mask, prefixes, charge));
         let at = match self.free.pop() {
             Some(at) => {
                 self.subtables[at] = subtable;

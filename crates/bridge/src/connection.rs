@@ -12,23 +12,23 @@
 //! | `connection` | the state machine: hello, framing, probes, answers in parts |
 //! | `connection/requests` | what each message does |
 //! | `connection/events` | asynchronous messages |
-//! | `connection/waiting` | packets that workers have no room for |
+//! | `waiting` | packets that workers have no room for |
 //!
 //! Sources: OpenFlow 1.3.5, 6.3 and 7.5.1.
 
 mod events;
 mod requests;
-mod waiting;
 
 use crate::bridge::Bridge;
 use crate::bundle::Bundles;
 use crate::controllers::Endpoint;
+use crate::memory::Charge;
 use crate::stats::Answer;
+use crate::waiting::Waiting;
 use openflow::message::{Framed, Reply};
 use openflow::wire::{self, Formats, HEADER};
 use openflow::{Error, ErrorKind, Message, Version};
 use std::sync::Arc;
-use waiting::Waiting;
 
 /// Bytes that wait to be sent before requests have to wait.
 pub const OUTPUT_MAX: usize = 1 << 20;
@@ -77,6 +77,8 @@ struct Ongoing {
     answer: Answer,
     /// The first bytes of the request, for an error.
     head: Vec<u8>,
+    /// The memory that the answer takes.
+    _charge: Charge,
 }
 
 /// A controller's or management connection.
@@ -110,6 +112,7 @@ impl Connection {
     pub fn new(bridge: Arc<Bridge>, options: ConnectionOptions) -> Connection {
         let endpoint = bridge.attach(options.is_service, options.uri.clone());
         let now_us = bridge.host().now_us();
+        let bundles = Bundles::new(&bridge.memory);
         let mut connection = Connection {
             bridge,
             endpoint,
@@ -118,7 +121,7 @@ impl Connection {
             formats: Formats::default(),
             input: Vec::new(),
             output: Vec::new(),
-            bundles: Bundles::default(),
+            bundles,
             ongoing: None,
             waiting: Waiting::default(),
             unkept: Vec::new(),
@@ -242,7 +245,7 @@ impl Connection {
             self.input = Vec::new();
             self.ongoing = None;
             self.waiting = Waiting::default();
-            self.bundles = Bundles::default();
+            self.bundles = Bundles::new(&self.bridge.memory);
         }
     }
 
@@ -344,10 +347,22 @@ impl Connection {
     }
 
     /// Answers a multipart request, in parts as there is room.
-    fn answer(&mut self, xid: u32, request: &[u8], answer: Answer) {
+    fn answer(&mut self, version: Version, xid: u32, request: &[u8], answer: Answer) -> Result<(), Error> {
+        let mut charge = Charge::nothing(&self.bridge.memory.queues);
+        if !charge.grow(answer.bytes(), self.endpoint.queued_bytes()) {
+            let why = "an answer: too much waits to be sent to controllers";
+            self.bridge.memory.log(why);
+            // OpenFlow 1.0 has no error for it.
+            let kind = match version {
+                Version::V10 => ErrorKind::BrcEperm,
+                _ => ErrorKind::BrcMultipartBufferOverflow,
+            };
+            return Err(Error::new(kind, why));
+        }
         let formats = wire::reply_formats(request, &self.formats);
         let head = request[..request.len().min(ERROR_DATA)].to_vec();
-        self.ongoing = Some(Ongoing { xid, formats, answer, head });
+        self.ongoing = Some(Ongoing { xid, formats, answer, head, _charge: charge });
+        Ok(())
     }
 
     fn go_on(&mut self) {

@@ -2,9 +2,11 @@
 //!
 //! Workers and other connections put events into an [`Endpoint`]'s queue; the connection takes them out when there is room
 //! (`crate::connection`). Packet-ins beyond a bound are dropped and counted. Other events are never dropped silently: a
-//! connection that takes none beyond a bound is closed.
+//! connection that takes none beyond a bound is closed. Bounds are numbers of messages, and bytes: of all connections together, and of
+//! one as much as the others leave free (`crate::memory`).
 
 use crate::flow::Flow;
+use crate::memory::{Charge, Pool};
 use crate::tables::limit;
 use openflow::message::{AsyncConfig, FlowMonitor, PacketIn, RemovedReason, Role, UpdateEvent};
 use openflow::{Message, Version};
@@ -67,6 +69,23 @@ pub(crate) enum Event {
     Message(Box<Message>),
 }
 
+impl Event {
+    /// Bytes that it takes while it waits. A flow counts fully: it may be gone from its table.
+    fn bytes(&self) -> u64 {
+        // The queue may have twice the room that it needs.
+        let own = 2 * size_of::<Event>();
+        let shared = match self {
+            Event::PacketIn(packet) => {
+                (size_of::<PacketInEvent>() + openflow::memory::packet_in(&packet.packet)) as u64
+            }
+            Event::FlowRemoved { flow, .. } | Event::Update(Update::Full { flow, .. }) => flow.charge.bytes(),
+            Event::Update(_) => 0,
+            Event::Message(message) => (size_of::<Message>() + openflow::memory::message(message)) as u64,
+        };
+        own as u64 + shared
+    }
+}
+
 /// A kind of asynchronous message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
@@ -108,13 +127,15 @@ pub(crate) struct Endpoint {
     packet_ins_dropped: AtomicU64,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Queue {
     events: VecDeque<Event>,
     packet_ins: VecDeque<Arc<PacketInEvent>>,
     packet_in_bytes: usize,
     updates: usize,
     is_overrun: bool,
+    /// What all of it takes.
+    charge: Charge,
 }
 
 /// Bytes of a missed packet that controllers get unless they say otherwise (`OFP_DEFAULT_MISS_SEND_LEN`).
@@ -123,7 +144,7 @@ const MISS_SEND_LEN: u16 = 128;
 const UPDATES_MAX: usize = 4096;
 
 impl Endpoint {
-    pub fn new(id: u64, is_service: bool, uri: String) -> Endpoint {
+    pub fn new(id: u64, is_service: bool, uri: String, memory: &Arc<Pool>) -> Endpoint {
         let status = Status {
             version: None,
             role: Role::Equal,
@@ -134,12 +155,20 @@ impl Endpoint {
             monitors: BTreeMap::new(),
             paused_us: None,
         };
+        let queue = Queue {
+            events: VecDeque::new(),
+            packet_ins: VecDeque::new(),
+            packet_in_bytes: 0,
+            updates: 0,
+            is_overrun: false,
+            charge: Charge::nothing(memory),
+        };
         Endpoint {
             id,
             is_service,
             uri,
             status: Mutex::new(status),
-            queue: Mutex::default(),
+            queue: Mutex::new(queue),
             packet_ins_dropped: AtomicU64::new(0),
         }
     }
@@ -157,10 +186,17 @@ impl Endpoint {
     pub fn push(&self, event: Event) -> bool {
         let mut queue = self.queue();
         let was_empty = queue.events.is_empty() && queue.packet_ins.is_empty();
+        if queue.is_overrun {
+            return false;
+        }
+        let cost = event.bytes();
+        let own = queue.charge.bytes();
         match event {
             Event::PacketIn(packet) => {
                 let bytes = packet.packet.frame.len() + packet.packet.userdata.len();
-                if queue.packet_ins.len() >= limit::PACKET_INS || queue.packet_in_bytes + bytes > limit::PACKET_IN_BYTES
+                if queue.packet_ins.len() >= limit::PACKET_INS
+                    || queue.packet_in_bytes + bytes > limit::PACKET_IN_BYTES
+                    || !queue.charge.grow(cost, own)
                 {
                     self.packet_ins_dropped.fetch_add(1, Ordering::Relaxed);
                     return false;
@@ -168,14 +204,16 @@ impl Endpoint {
                 queue.packet_in_bytes += bytes;
                 queue.packet_ins.push_back(packet);
             }
-            event if queue.events.len() < limit::EVENTS => {
+            event if queue.events.len() < limit::EVENTS && queue.charge.grow(cost, own) => {
                 queue.updates += usize::from(matches!(event, Event::Update(_)));
                 queue.events.push_back(event);
             }
             _ => {
                 queue.is_overrun = true;
-                queue.events.clear();
-                queue.updates = 0;
+                queue.events = VecDeque::new();
+                queue.packet_ins = VecDeque::new();
+                (queue.updates, queue.packet_in_bytes) = (0, 0);
+                queue.charge.shrink(own);
             }
         }
         was_empty
@@ -186,11 +224,19 @@ impl Endpoint {
         let mut queue = self.queue();
         if let Some(event) = queue.events.pop_front() {
             queue.updates -= usize::from(matches!(event, Event::Update(_)));
+            queue.charge.shrink(event.bytes());
             return Some(event);
         }
         let packet = queue.packet_ins.pop_front()?;
         queue.packet_in_bytes -= packet.packet.frame.len() + packet.packet.userdata.len();
-        Some(Event::PacketIn(packet))
+        let event = Event::PacketIn(packet);
+        queue.charge.shrink(event.bytes());
+        Some(event)
+    }
+
+    /// Bytes that wait.
+    pub fn queued_bytes(&self) -> u64 {
+        self.queue().charge.bytes()
     }
 
     /// Whether nothing waits.

@@ -396,7 +396,8 @@ mod tests {
         let usage = || Arc::new(Usage::new(0));
         let band = Band { kind, rate, burst };
         let bucket = std::sync::Mutex::new((0, 0));
-        Meter { id: 1, flags, bands: vec![MeterBand { band, bucket, usage: usage() }], created_us: 0, usage: usage() }
+        let bands = vec![MeterBand { band, bucket, usage: usage() }];
+        Meter { id: 1, flags, bands, created_us: 0, usage: usage(), charge: Default::default() }
     }
 
     #[test]

@@ -142,6 +142,7 @@ mod tests {
                 created_us: now_us,
                 modified_us: now_us,
                 usage: Arc::new(Usage::new(now_us.cast_unsigned())),
+                charge: Default::default(),
             });
             tables.insert_flow(Arc::clone(&flow));
             timers.add(&flow);

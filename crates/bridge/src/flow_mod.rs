@@ -12,6 +12,7 @@
 use crate::admit::Admit;
 use crate::change::{Cause, FlowChange};
 use crate::flow::{Flow, Usage};
+use crate::memory::{Charge, Memory};
 use crate::references::{Index, goes_through, outputs_to};
 use crate::tables::{Tables, limit, table_config};
 use crate::view::View;
@@ -45,11 +46,15 @@ const KEPT_FLAGS: u16 = flow_flag::SEND_FLOW_REM | flow_flag::NO_PKT_COUNTS | fl
 /// All flags there are.
 const ALL_FLAGS: u16 = KEPT_FLAGS | flow_flag::CHECK_OVERLAP | flow_flag::RESET_COUNTS;
 
+/// Flows that are evicted for one: more than the longest flow takes the room of.
+const VICTIMS_MAX: usize = 1024;
+
 /// What a flow mod meets.
 pub(crate) struct Plan<'a> {
     pub tables: View<'a>,
     pub index: &'a Index,
     pub admit: &'a Admit,
+    pub memory: &'a Memory,
     pub now_us: u64,
 }
 
@@ -111,7 +116,9 @@ impl Plan<'_> {
         let number = if request.table == ALL_TABLES { 0 } else { request.table };
         self.admit.flow(&self.tables, &request.instructions, &request.matching, number)?;
         let old = self.tables.find(number, &request.matching, request.priority);
-        let mut changes = Vec::new();
+        let mut evicted = Vec::new();
+        let evicts = old.is_none() && self.tables.settings(number).config & table_config::EVICTION != 0;
+        let mut victims = evicts.then(|| self.index.victims(number)).into_iter().flatten();
         if old.is_none() {
             if request.flags & flow_flag::CHECK_OVERLAP != 0
                 && self.tables.has_overlap(number, &request.matching, request.priority)
@@ -120,12 +127,11 @@ impl Plan<'_> {
             }
             let (len, settings) = (self.tables.len(number), self.tables.settings(number));
             if len >= settings.max_flows() || self.index.flows >= limit::FLOWS {
-                let victim = self.index.victim(number).filter(|_| settings.config & table_config::EVICTION != 0);
-                let Some(victim) = victim else {
+                let Some(victim) = victims.next() else {
                     let why = format!("table {number} has {len} flows, all tables {}", self.index.flows);
                     return Err(Error::new(ErrorKind::FmfcTableFull, why));
                 };
-                changes.push(FlowChange::removal(victim, RemovedReason::Eviction));
+                evicted.push(victim);
             }
         }
         let resets = request.flags & flow_flag::RESET_COUNTS != 0 || origin.version == Version::V10;
@@ -136,7 +142,7 @@ impl Plan<'_> {
                 && old.timeouts == request.timeouts
                 && old.cookie == request.cookie
         });
-        let new = Flow {
+        let mut new = Flow {
             table: number,
             matching: request.matching.clone(),
             priority: request.priority,
@@ -149,9 +155,35 @@ impl Plan<'_> {
             created_us: renewed.map_or(self.now_us.cast_signed(), |flow| flow.created_us),
             modified_us: self.now_us.cast_signed(),
             usage: self.usage(old.filter(|_| !resets)),
+            charge: Charge::default(),
         };
+        new.charge = self.charge(&new, &mut evicted, &mut victims)?;
+        let removal = |victim| FlowChange::removal(victim, RemovedReason::Eviction);
+        let mut changes: Vec<FlowChange> = evicted.into_iter().map(removal).collect();
         changes.push(FlowChange { old: old.cloned(), new: Some(Arc::new(new)), cause: Cause::Add });
         Ok(changes)
+    }
+
+    /// Memory for a flow, in the place of victims' if need be.
+    fn charge<'a>(
+        &self,
+        new: &Flow,
+        evicted: &mut Vec<&'a Arc<Flow>>,
+        victims: &mut dyn Iterator<Item = &'a Arc<Flow>>,
+    ) -> Result<Charge, Error> {
+        let (pool, bytes) = (&self.memory.state, new.bytes());
+        let mut freed = evicted.iter().map(|flow| flow.charge.bytes()).sum();
+        while !pool.fits(bytes, freed) {
+            let victim = victims.next().filter(|_| evicted.len() < VICTIMS_MAX);
+            let victim = victim.ok_or_else(|| self.no_memory(new.table))?;
+            freed += victim.charge.bytes();
+            evicted.push(victim);
+        }
+        pool.charge(bytes, freed).ok_or_else(|| self.no_memory(new.table))
+    }
+
+    fn no_memory(&self, table: u8) -> Error {
+        self.memory.refuse(ErrorKind::FmfcTableFull, &format!("a flow of table {table}"))
     }
 
     fn usage(&self, of: Option<&Arc<Flow>>) -> Arc<Usage> {
@@ -178,7 +210,7 @@ impl Plan<'_> {
                 self.admit.flow(&self.tables, &request.instructions, &request.matching, old.table)?;
                 admitted = Some(old.table);
             }
-            let new = Flow {
+            let mut new = Flow {
                 table: old.table,
                 matching: old.matching.clone(),
                 priority: old.priority,
@@ -191,7 +223,10 @@ impl Plan<'_> {
                 created_us: old.created_us,
                 modified_us: self.now_us.cast_signed(),
                 usage: self.usage(Some(old).filter(|_| !resets)),
+                charge: Charge::default(),
             };
+            // Both are there until the change is done.
+            new.charge = self.memory.state.charge(new.bytes(), 0).ok_or_else(|| self.no_memory(old.table))?;
             changes.push(FlowChange { old: Some(Arc::clone(old)), new: Some(Arc::new(new)), cause: Cause::Modify });
         }
         Ok(changes)

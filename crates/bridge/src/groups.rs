@@ -6,6 +6,7 @@
 use crate::change::Change;
 use crate::flow::{Group, Usage};
 use crate::flow_mod::Plan;
+use crate::memory::Charge;
 use crate::references::{each_next_group, goes_through_any};
 use crate::tables::limit;
 use openflow::message::{GROUP_ALL, GROUP_MAX, GroupCommand, GroupKind, GroupMod, RemovedReason, Selection, bucket};
@@ -89,16 +90,19 @@ impl Plan<'_> {
             let known = known.find(|(other, _)| other.id == bucket.id && other.actions == bucket.actions);
             known.map_or_else(|| Arc::new(Usage::new(self.now_us)), |(_, usage)| Arc::clone(usage))
         };
-        let new = Group {
+        let mut new = Group {
             id,
             kind,
             buckets: buckets.iter().map(|bucket| (bucket.clone(), usage(bucket))).collect(),
             selection: selection.clone(),
             created_us: old.map_or(self.now_us, |old| old.created_us),
             usage: old.map_or_else(|| Arc::new(Usage::new(self.now_us)), |old| Arc::clone(&old.usage)),
+            charge: Charge::default(),
         };
         self.check_chain(&new)?;
         self.check_buckets(kind, buckets)?;
+        let charge = self.memory.state.charge(new.bytes(), 0);
+        new.charge = charge.ok_or_else(|| self.memory.refuse(ErrorKind::GmfcOutOfGroups, &format!("group {id}")))?;
         Ok(vec![Change::Group { id, old: old.cloned(), new: Some(Arc::new(new)) }])
     }
 

@@ -25,6 +25,7 @@ mod groups;
 pub mod host;
 pub mod keep;
 pub mod key;
+mod memory;
 mod meters;
 mod monitor;
 pub mod normal;
@@ -44,6 +45,7 @@ pub mod trace;
 pub mod translate;
 mod view;
 pub mod vm;
+mod waiting;
 
 pub use bridge::{Bridge, BridgeOptions};
 pub use connection::{Connection, ConnectionOptions};

@@ -3,6 +3,7 @@
 use crate::change::Change;
 use crate::flow::{Meter, MeterBand, Usage};
 use crate::flow_mod::Plan;
+use crate::memory::Charge;
 use crate::references::uses_meter;
 use crate::tables::limit;
 use openflow::message::{BandKind, MeterCommand, MeterMod, RemovedReason, meter, meter_flag};
@@ -33,13 +34,17 @@ impl Plan<'_> {
                 check(request)?;
                 let band =
                     |band| MeterBand { band, bucket: Mutex::new((0, 0)), usage: Arc::new(Usage::new(self.now_us)) };
-                let new = Meter {
+                let mut new = Meter {
                     id,
                     flags: request.flags,
                     bands: request.bands.iter().copied().map(band).collect(),
                     created_us: old.map_or(self.now_us, |old| old.created_us),
                     usage: old.map_or_else(|| Arc::new(Usage::new(self.now_us)), |old| Arc::clone(&old.usage)),
+                    charge: Charge::default(),
                 };
+                let charge = self.memory.state.charge(new.bytes(), 0);
+                let refused = || self.memory.refuse(ErrorKind::MmfcOutOfMeters, &format!("meter {id}"));
+                new.charge = charge.ok_or_else(refused)?;
                 Ok(vec![Change::Meter { id, old: old.cloned(), new: Some(Arc::new(new)) }])
             }
             MeterCommand::Delete => {

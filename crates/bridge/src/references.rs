@@ -229,9 +229,9 @@ impl Index {
             flows.map(|flows| flows.filter_map(|flow| Some((eviction(flow)?, Arc::clone(flow)))).collect());
     }
 
-    /// The flow to evict.
-    pub fn victim(&self, table: u8) -> Option<&Arc<Flow>> {
-        self.evictable[usize::from(table)].as_ref()?.values().next()
+    /// The flows to evict, one after the other.
+    pub fn victims(&self, table: u8) -> impl Iterator<Item = &Arc<Flow>> {
+        self.evictable[usize::from(table)].iter().flat_map(BTreeMap::values)
     }
 }
 

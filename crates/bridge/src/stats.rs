@@ -46,6 +46,19 @@ pub(crate) enum Answer {
 const PART: usize = 64;
 
 impl Answer {
+    /// Bytes that it takes until it is given, beside what it points to.
+    pub fn bytes(&self) -> u64 {
+        let bytes = match self {
+            Answer::Flows { flows, .. } => flows.capacity() * size_of::<Arc<Flow>>(),
+            Answer::Monitored(flows) => flows.capacity() * size_of::<(Arc<Flow>, bool)>(),
+            Answer::Groups(groups) | Answer::GroupDescs(groups) => groups.capacity() * size_of::<Arc<Group>>(),
+            Answer::Meters(meters) | Answer::MeterConfigs(meters) => meters.capacity() * size_of::<Arc<Meter>>(),
+            // At most as long as there are ports or tables.
+            Answer::Whole(_) | Answer::TableFeatures(_) => 0,
+        };
+        bytes as u64
+    }
+
     /// The next part, and whether more follow.
     pub fn part(&mut self, bridge: &Bridge, version: Version) -> (Reply, bool) {
         fn take<T>(of: &mut Vec<T>) -> (Vec<T>, bool) {

@@ -7,6 +7,7 @@
 use crate::classifier::Classifier;
 use crate::flow::{Flow, Group, Meter};
 use crate::key::Layout;
+use crate::memory::Memory;
 use crate::ports::Ports;
 use crate::recent::Dependence;
 use crate::recent::{Extent, Recent};
@@ -36,8 +37,6 @@ pub mod limit {
     pub const MONITORS: usize = 256;
     /// Open bundles of a connection.
     pub const BUNDLES: usize = 64;
-    /// Bytes of messages in the bundles of a connection.
-    pub const BUNDLE_BYTES: usize = 256 << 20;
     /// Packet-ins that wait for a connection to take them.
     pub const PACKET_INS: usize = 1024;
     /// Bytes of frames in them.
@@ -126,13 +125,15 @@ pub struct Tables {
     meters_generation: u64,
     ports_generation: u64,
     recent: Arc<Recent>,
+    memory: Arc<Memory>,
 }
 
 impl Tables {
     /// Empty tables for flows of these fields.
     pub fn new(layout: &Arc<Layout>) -> Tables {
+        let memory = Arc::new(Memory::default());
         let table = |_| Table {
-            flows: Classifier::new(layout),
+            flows: Classifier::charging(layout, &memory.state),
             settings: TableSettings::default(),
             lookups: AtomicU64::new(0),
             matches: AtomicU64::new(0),
@@ -150,6 +151,7 @@ impl Tables {
             meters_generation: 1,
             ports_generation: 1,
             recent: Arc::default(),
+            memory,
         }
     }
 
@@ -229,6 +231,11 @@ impl Tables {
     /// Advances with every change of anything. Read without a lock by [`crate::Bridge::generation`].
     pub fn global_generation(&self) -> u64 {
         self.recent.generation()
+    }
+
+    /// What all of it may take.
+    pub(crate) fn memory(&self) -> &Arc<Memory> {
+        &self.memory
     }
 
     pub(crate) fn recent(&self) -> &Arc<Recent> {

@@ -246,6 +246,7 @@ impl TestBridge {
             created_us: 0,
             modified_us: 0,
             usage,
+            charge: Default::default(),
         })
     }
 
@@ -335,6 +336,7 @@ impl Control for TestBridge {
             created_us: 0,
             modified_us: 0,
             usage,
+            charge: Default::default(),
         });
         Ok(())
     }

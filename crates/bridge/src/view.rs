@@ -57,7 +57,8 @@ impl Overlay {
 
     fn add_flow(&mut self, change: &FlowChange, tables: &Tables) {
         let Some(table) = change.new.as_ref().or(change.old.as_ref()).map(|flow| flow.table) else { return };
-        let new = || Flows { added: Classifier::new(tables.layout()), gone: HashSet::new() };
+        let new =
+            || Flows { added: Classifier::charging(tables.layout(), &tables.memory().state), gone: HashSet::new() };
         let flows = self.flows.entry(table).or_insert_with(new);
         if let Some(old) = &change.old {
             let is_added =

@@ -27,6 +27,7 @@ pub mod check;
 pub mod error;
 pub mod field;
 pub mod matching;
+pub mod memory;
 pub mod message;
 #[cfg(test)]
 mod testing;

@@ -43,6 +43,11 @@ impl Match {
         &self.terms
     }
 
+    /// Bytes that it has on the heap.
+    pub fn heap_bytes(&self) -> usize {
+        self.terms.capacity() * size_of::<Term>()
+    }
+
     /// The same with each field behind those that it needs (OpenFlow 1.3.5, 7.2.3.6).
     pub fn ordered_terms(&self, fields: &Fields) -> Vec<Term> {
         // A field that needs itself, by others, is not declared by any sound program; it must not hang the switch either.

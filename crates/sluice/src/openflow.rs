@@ -89,6 +89,8 @@ pub struct Wanted {
     peers: Peers,
     datapath: Option<u64>,
     cache: CacheUse,
+    /// What flows, groups and meters may take.
+    state_bytes: u64,
 }
 
 impl OpenFlowArgs {
@@ -97,11 +99,11 @@ impl OpenFlowArgs {
         self.cache.unwrap_or(CacheUse::Never)
     }
 
-    /// What is asked for, if a bridge is.
+    /// What is asked for, if a bridge is. `state_bytes` are those of `--state-memory`.
     ///
     /// # Errors
     /// If a controller's target is wrong, or open to other machines without `--insecure`; if a certificate or key cannot be used.
-    pub fn wanted(&self, insecure: bool) -> Result<Option<Wanted>> {
+    pub fn wanted(&self, insecure: bool, state_bytes: u64) -> Result<Option<Wanted>> {
         let Some(path) = &self.openflow else { return Ok(None) };
         let (mut active, mut passive) = (Vec::new(), Vec::new());
         for target in &self.controllers {
@@ -139,6 +141,7 @@ impl OpenFlowArgs {
             },
             datapath: self.datapath_id,
             cache: self.cache.unwrap_or(CacheUse::Auto),
+            state_bytes,
         }))
     }
 }
@@ -206,6 +209,8 @@ impl Wanted {
         flows.set_use(self.cache);
         let config = ForwardingConfig { device_config: text, name: name.clone(), ..ForwardingConfig::default() };
         let begun = place.map(|place| kept::begin(place, device, config, &bridge, &programs)).transpose()?;
+        // What was kept is back, whatever it takes.
+        bridge.limit_memory(self.state_bytes);
         let admin = Admin {
             device,
             switch: Arc::clone(switch),

@@ -177,7 +177,7 @@ fn run(args: &Args) -> Result<End> {
     if let Some(port) = args.bindings.iter().flat_map(|(ports, _)| ports).find(|port| !numbers.contains(port)) {
         bail!("--bind: there is no port {port}; -i {port}@DEVICE opens one");
     }
-    let mut wanted_bridge = args.openflow.wanted(args.transport.insecure())?;
+    let mut wanted_bridge = args.openflow.wanted(args.transport.insecure(), args.limits.state_bytes())?;
     if wanted_bridge.is_some() && args.entries.is_some() {
         bail!("--entries are a P4 program's tables; a bridge gets its flows from `ovs-ofctl` or a controller");
     }

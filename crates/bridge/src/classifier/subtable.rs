@@ -4,6 +4,7 @@ use super::growing::Growing;
 use super::trie::{Answers, Prefix, Tries};
 use crate::flow::Flow;
 use crate::key::{Consulted, Layout, STAGES, WordTerm, mix};
+use crate::memory::Charge;
 use std::collections::BTreeMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
@@ -105,11 +106,13 @@ pub struct Subtable {
     /// How many flows have each priority.
     priorities: BTreeMap<u16, usize>,
     seed: u64,
+    /// Its part of the bridge's memory.
+    _charge: Charge,
 }
 
 impl Subtable {
     /// No flows of this mask.
-    pub fn new(layout: &Layout, mask: &[(u32, u64)], prefixes: Vec<Prefix>) -> Subtable {
+    pub fn new(layout: &Layout, mask: &[(u32, u64)], prefixes: Vec<Prefix>, charge: Charge) -> Subtable {
         let mut mask: Box<[(u32, u64)]> = mask.into();
         mask.sort_by_key(|(word, _)| (layout.word_stage(*word), *word));
         let mut stages: Vec<Stage> = Vec::with_capacity(STAGES);
@@ -128,6 +131,7 @@ impl Subtable {
             entries: ByHash::default(),
             priorities: BTreeMap::new(),
             seed: layout.seed(),
+            _charge: charge,
         }
     }
 

@@ -21,6 +21,7 @@ fn flow(matching: Match, priority: u16, apply: Vec<Action>) -> Arc<Flow> {
         created_us: 0,
         modified_us: 0,
         usage: Arc::new(Usage::new(0)),
+        charge: Default::default(),
     })
 }
 

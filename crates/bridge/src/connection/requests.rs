@@ -98,7 +98,7 @@ impl Connection {
                 let answer = self.bridge.multipart(&self.endpoint, request, version)?;
                 // While the disk fails, too: clients ask for something before they change anything.
                 let _ = self.wait_kept();
-                self.answer(xid, bytes, answer);
+                self.answer(version, xid, bytes, answer)?;
             }
             Message::RoleRequest(request) => {
                 let reply = self.bridge.role(&self.endpoint, &request)?;
@@ -254,7 +254,7 @@ impl Connection {
             }
             BundleControl::CommitRequest => {
                 let (result, failed) =
-                    self.bundles.commit(&self.bridge, self.endpoint.id, id, flags, &mut self.waiting.packet_outs);
+                    self.bundles.commit(&self.bridge, self.endpoint.id, id, flags, &mut self.waiting);
                 self.waiting.send(&self.bridge);
                 if let Some((xid, head, error)) = failed {
                     tracing::debug!("{}: in bundle {id}: {error}", self.options.uri);

@@ -270,7 +270,8 @@ fn random_group(random: &mut Random, bridge: &TestBridge, id: u32) -> Arc<Group>
             (Bucket { id: number, weight: 1 + number as u16, watch_port, watch_group, actions }, Arc::default())
         })
         .collect();
-    Arc::new(Group { id, kind, buckets, selection: Selection::default(), created_us: 0, usage: Arc::default() })
+    let (selection, usage) = (Selection::default(), Arc::default());
+    Arc::new(Group { id, kind, buckets, selection, created_us: 0, usage, charge: Default::default() })
 }
 
 fn change(random: &mut Random, pair: &Pair) {
@@ -309,6 +310,7 @@ fn change(random: &mut Random, pair: &Pair) {
                     selection: group.selection.clone(),
                     created_us: i as u64,
                     usage: Arc::default(),
+                    charge: Default::default(),
                 };
                 bridge.write().replace_group(id, Some(Arc::new(own)));
             }
@@ -337,7 +339,7 @@ fn round(seed: u64, changes: usize, packets: usize) -> (CacheStats, u64) {
             let band = Band { kind, rate: 200, burst: 2 };
             let bands = vec![MeterBand { band, bucket: Mutex::new((0, 0)), usage: Arc::default() }];
             let flags = meter_flag::PKTPS | meter_flag::BURST;
-            let meter = Meter { id, flags, bands, created_us: 0, usage: Arc::default() };
+            let meter = Meter { id, flags, bands, created_us: 0, usage: Arc::default(), charge: Default::default() };
             bridge.write().replace_meter(id, Some(Arc::new(meter)));
         });
     }

@@ -82,7 +82,9 @@ impl Bench {
             (bucket, Arc::default())
         });
         let (buckets, selection) = (buckets.collect(), Selection::default());
-        let group = Arc::new(Group { id, kind, buckets, selection, created_us: 0, usage: Arc::default() });
+        let usage = Arc::default();
+        let charge = Default::default();
+        let group = Arc::new(Group { id, kind, buckets, selection, created_us: 0, usage, charge });
         self.bridge.write().replace_group(id, Some(Arc::clone(&group)));
         group
     }

@@ -28,8 +28,8 @@ pub struct LimitArgs {
     /// Seconds that compiling a program may take, and as many that making machine code of it may take.
     #[arg(long, value_name = "SECONDS", default_value_t = TIME_S_DEFAULT, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     compile_time: u64,
-    /// Megabytes that counters, meters and registers of all programs may take, and that the switch may have in use when an entry is added;
-    /// half of the memory by default.
+    /// Megabytes that counters, meters and registers of all programs may take, that the switch may have in use when an entry is added, and
+    /// that flows, groups and meters of a bridge may take; half of the memory by default.
     #[arg(long, value_name = "MB", value_parser = clap::value_parser!(u64).range(1..=1 << 30))]
     state_memory: Option<u64>,
 }

@@ -5,17 +5,20 @@
 
 use crate::bridge::Bridge;
 use crate::host::NotInjected;
+use crate::memory::Charge;
 use openflow::message::PacketOut;
 use std::collections::VecDeque;
 
 /// A packet that was paused: its frame, port and number among [`Bridge::pending`].
-pub(super) type Resumed = (Vec<u8>, u32, u64);
+pub(crate) type Resumed = (Vec<u8>, u32, u64);
 
 /// What waits. A request adds to one of the two, when both are empty.
 #[derive(Debug, Default)]
-pub(super) struct Waiting {
+pub(crate) struct Waiting {
     /// Packet-outs that were admitted.
     pub packet_outs: VecDeque<PacketOut>,
+    /// The memory that they take, if they were a bundle's.
+    pub charge: Charge,
     /// A packet that goes on.
     pub resumed: Option<Resumed>,
 }
@@ -34,6 +37,7 @@ impl Waiting {
                 return false;
             }
         }
+        self.charge = Charge::default();
         if let Some(resumed) = self.resumed.take()
             && let Err(why) = self.resume(bridge, resumed)
         {

@@ -1,0 +1,192 @@
+//! How much memory controllers may make a bridge take.
+//!
+//! Three pools, each with a bound in bytes of what is decoded ([`openflow::memory`]):
+//!
+//! - *state*: flows, groups and meters, and the indices of flows. A thing counts for as long as anything holds it: also while a bundle
+//!   that replaces it is not done, or a reader has not been told of it.
+//! - *bundles*: messages of bundles that are open, of all connections.
+//! - *queues*: what waits to be sent to connections, all together.
+//!
+//! Of the last two a connection may take as much as the others leave free (dynamic thresholds: Choudhury and Hahne, "Dynamic Queue
+//! Length Thresholds for Shared-Memory Packet Switches", 1998): one alone gets half, and there is always something left for the next.
+//!
+//! A [`Charge`] is in the thing that it is for and ends with it, so nothing is counted that is gone, whatever path it went.
+//!
+//! Tests: `tests/memory.rs`.
+
+use openflow::{Error, ErrorKind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Bytes of messages in the bundles of all connections, unless [`crate::Bridge::limit_memory`] says otherwise.
+const BUNDLE_BYTES: u64 = 1 << 30;
+/// Bytes of what waits to be sent to all connections; likewise.
+const QUEUE_BYTES: u64 = 1 << 30;
+/// A mask that no other flow of its table has: a hash table with its filter.
+pub(crate) const SUBTABLE: u64 = 2048;
+/// Refusals are logged at most so often.
+const LOG_EVERY: Duration = Duration::from_secs(10);
+
+/// A bound, and what is taken of it. In bytes.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    max: AtomicU64,
+    used: AtomicU64,
+}
+
+impl Pool {
+    fn new(max: u64) -> Arc<Pool> {
+        Arc::new(Pool { max: AtomicU64::new(max), used: AtomicU64::new(0) })
+    }
+
+    /// Bytes that may be taken.
+    pub fn max(&self) -> u64 {
+        self.max.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that are taken.
+    pub fn used(&self) -> u64 {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    /// Whether so many more bytes fit, once `freed` are given back.
+    pub fn fits(&self, bytes: u64, freed: u64) -> bool {
+        self.used().saturating_sub(freed).saturating_add(bytes) <= self.max()
+    }
+
+    /// Takes bytes that fit once `freed` are given back.
+    pub fn charge(self: &Arc<Pool>, bytes: u64, freed: u64) -> Option<Charge> {
+        let max = self.max();
+        let with = |used: u64| (used.saturating_sub(freed).saturating_add(bytes) <= max).then_some(used + bytes);
+        self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, with).ok()?;
+        Some(Charge { pool: Some(Arc::clone(self)), bytes })
+    }
+
+    /// Takes bytes, over the bound if need be: what follows is refused then.
+    pub fn charge_anyway(self: &Arc<Pool>, bytes: u64) -> Charge {
+        self.used.fetch_add(bytes, Ordering::Relaxed);
+        Charge { pool: Some(Arc::clone(self)), bytes }
+    }
+}
+
+/// A part of a pool, until it is dropped.
+#[derive(Debug, Default)]
+pub(crate) struct Charge {
+    pool: Option<Arc<Pool>>,
+    bytes: u64,
+}
+
+impl Charge {
+    /// None of a pool yet.
+    pub fn nothing(pool: &Arc<Pool>) -> Charge {
+        Charge { pool: Some(Arc::clone(pool)), bytes: 0 }
+    }
+
+    /// How much it is.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Takes more, if its owner, who has `own` bytes of the pool, has no more than is free then.
+    #[must_use]
+    pub fn grow(&mut self, bytes: u64, own: u64) -> bool {
+        let Some(pool) = &self.pool else { return true };
+        let max = pool.max();
+        let with = |used: u64| {
+            let free = max.saturating_sub(used);
+            (own.saturating_add(bytes) <= free).then(|| used + bytes)
+        };
+        let is_taken = pool.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, with).is_ok();
+        self.bytes += if is_taken { bytes } else { 0 };
+        is_taken
+    }
+
+    /// Gives a part back.
+    pub fn shrink(&mut self, bytes: u64) {
+        let bytes = bytes.min(self.bytes);
+        self.bytes -= bytes;
+        if let Some(pool) = &self.pool {
+            pool.used.fetch_sub(bytes, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.shrink(self.bytes);
+    }
+}
+
+/// The pools of a bridge.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    pub state: Arc<Pool>,
+    pub bundles: Arc<Pool>,
+    pub queues: Arc<Pool>,
+    /// When a refusal was logged last.
+    logged: Mutex<Option<Instant>>,
+}
+
+impl Default for Memory {
+    fn default() -> Memory {
+        Memory {
+            state: Pool::new(u64::MAX),
+            bundles: Pool::new(BUNDLE_BYTES),
+            queues: Pool::new(QUEUE_BYTES),
+            logged: Mutex::default(),
+        }
+    }
+}
+
+impl Memory {
+    /// Sets the bound of state; a quarter of it is that of bundles, and another one that of queues. What there is stays.
+    pub fn limit(&self, bytes: u64) {
+        self.state.max.store(bytes, Ordering::Relaxed);
+        self.bundles.max.store(bytes / 4, Ordering::Relaxed);
+        self.queues.max.store(bytes / 4, Ordering::Relaxed);
+    }
+
+    /// The error for what does not fit, which is also logged now and then.
+    pub fn refuse(&self, kind: ErrorKind, what: &str) -> Error {
+        let (used, max) = (self.state.used() >> 20, self.state.max() >> 20);
+        let why = format!(
+            "{what}: flows, groups and meters take {used} MB of memory, and {max} MB is the most; delete some, or start the switch with a \
+             larger --state-memory"
+        );
+        self.log(&why);
+        Error::new(kind, why)
+    }
+
+    /// Says that something was refused, unless that was said a moment ago.
+    pub fn log(&self, why: &str) {
+        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
+        if logged.is_none_or(|at| at.elapsed() >= LOG_EVERY) {
+            *logged = Some(Instant::now());
+            tracing::warn!("OpenFlow: refused: {why}");
+        }
+    }
+}
+
+impl crate::Bridge {
+    /// Bounds the memory of flows, groups and meters; that of bundles, and of messages that wait for connections, to a quarter each. In
+    /// bytes. What there is already stays.
+    pub fn limit_memory(&self, bytes: u64) {
+        self.memory.limit(bytes);
+    }
+
+    /// Bytes that flows, groups and meters take.
+    pub fn state_bytes(&self) -> u64 {
+        self.memory.state.used()
+    }
+
+    /// Bytes that the bundles of all connections take.
+    pub fn bundle_bytes(&self) -> u64 {
+        self.memory.bundles.used()
+    }
+
+    /// Bytes of what waits to be sent to connections.
+    pub fn queue_bytes(&self) -> u64 {
+        self.memory.queues.used()
+    }
+}

@@ -1,0 +1,96 @@
+//! Bytes on the heap of what is decoded: several times as many as on the wire, so bounds on memory count these.
+//!
+//! Vectors count with their capacity. What is shared (`Arc`) and what the allocator adds is not counted.
+
+use crate::action::{Action, Bucket, Instructions};
+use crate::message::{FlowMod, GroupMod, Message, PacketIn, PacketOut, Selection};
+use std::mem::size_of;
+
+fn vec_bytes<T>(vec: &Vec<T>) -> usize {
+    vec.capacity() * size_of::<T>()
+}
+
+/// Of a list of actions, those inside of others included.
+#[allow(clippy::ptr_arg, reason = "its capacity counts")]
+pub fn actions(list: &Vec<Action>) -> usize {
+    let inner = |action: &Action| match action {
+        Action::Controller(controller) => vec_bytes(&controller.userdata),
+        Action::DecTtlControllers(ids) => vec_bytes(ids),
+        Action::Learn(learn) => size_of_val(&**learn) + vec_bytes(&learn.specs),
+        Action::Bundle { members, .. } => vec_bytes(members),
+        Action::Note(bytes) => vec_bytes(bytes),
+        Action::Clone(inner) | Action::WriteActions(inner) => actions(inner),
+        _ => 0,
+    };
+    vec_bytes(list) + list.iter().map(inner).sum::<usize>()
+}
+
+/// Of a flow's instructions.
+pub fn instructions(of: &Instructions) -> usize {
+    actions(&of.apply) + actions(&of.write)
+}
+
+/// Of how a group chooses.
+pub fn selection(of: &Selection) -> usize {
+    of.method.capacity() + vec_bytes(&of.fields)
+}
+
+#[allow(clippy::ptr_arg, reason = "its capacity counts")]
+fn buckets(of: &Vec<Bucket>) -> usize {
+    vec_bytes(of) + of.iter().map(|bucket| actions(&bucket.actions)).sum::<usize>()
+}
+
+fn flow_mod(of: &FlowMod) -> usize {
+    of.matching.heap_bytes() + instructions(&of.instructions)
+}
+
+fn group_mod(of: &GroupMod) -> usize {
+    buckets(&of.buckets) + selection(&of.selection)
+}
+
+fn packet_out(of: &PacketOut) -> usize {
+    of.fields.heap_bytes() + actions(&of.actions) + vec_bytes(&of.frame)
+}
+
+/// Of a packet for a controller.
+pub fn packet_in(of: &PacketIn) -> usize {
+    let continuation = of.continuation.as_ref().map_or(0, vec_bytes);
+    of.fields.heap_bytes() + vec_bytes(&of.frame) + vec_bytes(&of.userdata) + continuation
+}
+
+/// Of a message that a switch keeps: one of a bundle, or an asynchronous one. Others are answered at once and count 0.
+pub fn message(of: &Message) -> usize {
+    match of {
+        Message::FlowMod(request) => flow_mod(request),
+        Message::GroupMod(request) => group_mod(request),
+        Message::MeterMod(request) => vec_bytes(&request.bands),
+        Message::PacketOut(packet) => packet_out(packet),
+        Message::PacketIn(packet) | Message::Resume(packet) => size_of_val(&**packet) + packet_in(packet),
+        Message::BundleAdd { message: inner, .. } | Message::Requestforward(inner) => {
+            size_of_val(&**inner) + message(&inner.message)
+        }
+        Message::FlowRemoved(removed) => removed.matching.heap_bytes(),
+        Message::PortStatus { port, .. } => port.name.capacity(),
+        Message::ControllerStatus(status) => status.uri.capacity(),
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::Framed;
+    use crate::{Match, Version};
+
+    #[test]
+    fn what_is_inside_counts() {
+        let note = vec![Action::Note(vec![0; 1000])];
+        let of_note = actions(&note);
+        assert!(of_note >= 1000 + size_of::<Action>());
+        assert_eq!(actions(&vec![Action::Clone(note.clone())]), size_of::<Action>() + of_note);
+        let packet = PacketOut { buffer: 0, fields: Match::any(), in_port: 0, actions: note, frame: vec![0; 60] };
+        let inner = Framed { version: Version::V14, xid: 0, message: Message::PacketOut(packet) };
+        let outer = Message::BundleAdd { bundle: 0, flags: 0, message: Box::new(inner) };
+        assert_eq!(message(&outer), size_of::<Framed>() + of_note + 60);
+    }
+}

@@ -6,18 +6,35 @@ use std::time::{Duration, Instant};
 const EVERY: Duration = Duration::from_secs(10);
 
 /// Something that may happen often, and is said seldom.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Seldom {
-    last: Option<Instant>,
+    lines: u32,
+    begin: Option<Instant>,
+    said: u32,
     count: u64,
 }
 
+impl Default for Seldom {
+    /// A line at a time.
+    fn default() -> Seldom {
+        Seldom::lines(1)
+    }
+}
+
 impl Seldom {
-    /// It has happened. `how` is called at most once in ten seconds, with how often it has happened since.
+    /// Said so many times in ten seconds at most.
+    pub fn lines(lines: u32) -> Seldom {
+        Seldom { lines, begin: None, said: 0, count: 0 }
+    }
+
+    /// It has happened. `how` is called with how often since the last time, unless it was said often enough.
     pub fn say(&mut self, how: impl FnOnce(u64)) {
         self.count += 1;
-        if self.last.is_none_or(|last| last.elapsed() >= EVERY) {
-            self.last = Some(Instant::now());
+        if self.begin.is_none_or(|begin| begin.elapsed() >= EVERY) {
+            (self.begin, self.said) = (Some(Instant::now()), 0);
+        }
+        if self.said < self.lines {
+            self.said += 1;
             how(std::mem::take(&mut self.count));
         }
     }
@@ -35,8 +52,17 @@ mod tests {
         }
         assert_eq!(said[0], 1);
         assert!(said.len() < 100, "{said:?}");
-        seldom.last = None;
+        seldom.begin = None;
         seldom.say(|times| said.push(times));
         assert_eq!(said.iter().sum::<u64>(), 1001);
+    }
+
+    #[test]
+    fn the_first_few_are_told_one_by_one() {
+        let (mut seldom, mut said) = (Seldom::lines(3), Vec::new());
+        for _ in 0..3 {
+            seldom.say(|times| said.push(times));
+        }
+        assert_eq!(said, [1, 1, 1]);
     }
 }

@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 
 /// Connections of a listener, of one peer, and handshakes under way.
 const LIMITS: Limits = Limits { connections: 64, per_peer: 32, handshakes: 32 };
+/// Of each kind of event, lines of the log in ten seconds.
+const LINES: u32 = 8;
 /// How long a handshake may take, TLS and OFPT_HELLO together.
 pub const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 
@@ -48,7 +50,8 @@ pub struct Guest {
 impl Door {
     /// Of a listener that is called so.
     pub fn new(uri: &str) -> Arc<Door> {
-        Arc::new(Door { uri: uri.to_string(), places: Places::new(LIMITS), said: Mutex::default() })
+        let said = Mutex::new(std::array::from_fn(|_| Seldom::lines(LINES)));
+        Arc::new(Door { uri: uri.to_string(), places: Places::new(LIMITS), said })
     }
 
     /// Says what has happened, if that was not said just now.

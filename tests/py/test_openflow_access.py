@@ -3,11 +3,12 @@
 Run: cargo build -p sluice && pytest tests/py/test_openflow_access.py
 """
 
-import ctypes
-import os
+import contextlib
 import re
 import shutil
 import socket
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -19,8 +20,6 @@ pytestmark = pytest.mark.skipif(not shutil.which("ovs-ofctl"), reason="ovs-ofctl
 
 #: OFPT_HELLO, and OFPT_ECHO_REQUEST with its answer, of OpenFlow 1.3.
 HELLO, ECHO, ECHOED = bytes([4, 0, 0, 8, 0, 0, 0, 1]), bytes([4, 2, 0, 8, 0, 0, 0, 9]), bytes([4, 3, 0, 8, 0, 0, 0, 9])
-#: ptrace(2).
-SEIZE, INTERRUPT, DETACH = 0x4206, 0x4207, 17
 
 
 def started(daemon, tmp_path, *args):
@@ -74,22 +73,41 @@ def test_silent_connections_keep_nobody_out_and_fill_no_log(daemon, tmp_path):
         stream.close()
 
 
+#: Stops threads for as long as it lives.
+STOPPER = """
+import ctypes, sys
+libc = ctypes.CDLL(None)
+libc.ptrace.argtypes = [ctypes.c_long] * 4
+for task in map(int, sys.argv[1:]):
+    # PTRACE_SEIZE, PTRACE_INTERRUPT.
+    assert libc.ptrace(0x4206, task, 0, 0) == 0 and libc.ptrace(0x4207, task, 0, 0) == 0
+print("stopped", flush=True)
+sys.stdin.read()
+"""
+
+
 def test_a_stopped_thread_is_named(daemon, tmp_path):
-    """A thread that accepts is stopped for good: the log names it, and that it goes on."""
+    """A thread that accepts is stopped for a time: the log names it, and that it goes on."""
     switch, _ = started(daemon, tmp_path, "--controller", "ptcp:0:127.0.0.1")
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.ptrace.argtypes = [ctypes.c_long] * 4
+
     def listening():
-        tasks = Path(f"/proc/{switch.process.pid}/task").iterdir()
-        return [int(task.name) for task in tasks if (task / "comm").read_text().startswith("openflow-listen")]
+        found = []
+        for task in Path(f"/proc/{switch.process.pid}/task").iterdir():
+            # Others may end meanwhile.
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                if (task / "comm").read_text().startswith("openflow-listen"):
+                    found.append(task.name)
+        return found
 
     # For the management socket, and for controllers; a thread has its name a moment after it has begun.
     tasks = until(lambda: listening() if len(listening()) == 2 else None, "both threads are there")
-    for task in tasks:
-        assert libc.ptrace(SEIZE, task, 0, 0) == 0 and libc.ptrace(INTERRUPT, task, 0, 0) == 0, os.strerror(ctypes.get_errno())
-    until(lambda: "openflow-listen ptcp:" in switch.output and "the watchdog is not fed" in switch.output, "it is named")
-    for task in tasks:
-        libc.ptrace(DETACH, task, 0, 0)
+    stopper = subprocess.Popen([sys.executable, "-c", STOPPER, *tasks], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        assert stopper.stdout.readline() == "stopped\n"
+        until(lambda: re.search(r"openflow-listen ptcp:\S+ makes no progress .* the watchdog is not fed", switch.output), "it is named")
+    finally:
+        stopper.kill()
+        stopper.communicate()
     until(lambda: re.search(r"openflow-listen ptcp:\S+ goes on", switch.output), "it goes on")
 
 

@@ -162,6 +162,8 @@ fn frame(rng: &mut Random, passes: u64, number: usize) -> Vec<u8> {
     frame
 }
 
+type Counts = Vec<(String, u64)>;
+
 /// Counters, and drops by reason.
 fn counted(local: &Local) -> Vec<(String, u64)> {
     let pipeline = local.pipeline();
@@ -192,7 +194,7 @@ fn packets_go_back_alike_on_every_engine_and_without_the_pass() {
         let (count, passes) = [(1, 4), (3, 3), (8, 3), (31, 1), (64, 1)][round % 5];
         let frames: Vec<Vec<u8>> = (0..count).map(|i| frame(&mut rng, passes, i)).collect();
         let frames: Vec<&[u8]> = frames.iter().map(Vec::as_slice).collect();
-        let mut first: Option<(Vec<Sent>, Vec<(String, u64)>)> = None;
+        let mut first: Option<(Vec<Sent>, Counts)> = None;
         for (name, local) in &mut engines {
             let sent = local.receive_batch(1, &frames).expect("they fit");
             let counts = counted(local);
@@ -250,7 +252,7 @@ fn a_batch_of_which_all_are_cloned_leaves_as_others_do() {
             let mut frames: Vec<Vec<u8>> = (0..[1, 2, 17, 32][round % 4])
                 .map(|i| {
                     let mut frame = frame(&mut rng, 0, i);
-                    let port = 0x20 | (rng.below(0x200) as u16 & (4 | flags | rng.below(2) as u16 * 0x10));
+                    let port = 0x20 | (rng.below(0x200) as u16 & (4 | flags | (rng.below(2) as u16 * 0x10)));
                     frame[3] = 3;
                     frame[6..8].copy_from_slice(&port.to_be_bytes());
                     frame

@@ -58,6 +58,9 @@ fn whole() -> Whole {
     Whole { files, content }
 }
 
+/// Files beyond this are not made longer, since each time doubles one.
+const REPEATED_BYTES_MAX: usize = 1 << 20;
+
 fn damage(files: &mut Vec<(String, Vec<u8>)>, how: &[u8]) {
     let &[what, high, low, value] = how else { return };
     if files.is_empty() {
@@ -72,7 +75,7 @@ fn damage(files: &mut Vec<(String, Vec<u8>)>, how: &[u8]) {
         3 => bytes.truncate(at),
         4 => _ = files.remove(file),
         5 => bytes[at..].fill(value),
-        6 => bytes.extend_from_within(at..),
+        6 if bytes.len() < REPEATED_BYTES_MAX => bytes.extend_from_within(at..),
         7 => {
             let other = files[usize::from(value) % files.len()].1.clone();
             files[file].1 = other;

@@ -269,7 +269,7 @@ const STATE_OF_BMV2: &str = "06062016_";
 
 /// Whether a file can be what `serialize_state` wrote here.
 fn check_state(file: &str) -> Result<()> {
-    let text = crate::files::text(Path::new(file)).context("--restore-state")?;
+    let text = crate::files::text(Path::new(file)).map_err(|error| anyhow::anyhow!("--restore-state: {error:#}"))?;
     ensure!(
         !text.starts_with(STATE_OF_BMV2),
         "--restore-state: {file} is bmv2's own, in the order of its memory; what `serialize_state` of simple_switch_CLI writes of this \

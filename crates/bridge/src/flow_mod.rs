@@ -46,7 +46,8 @@ const KEPT_FLAGS: u16 = flow_flag::SEND_FLOW_REM | flow_flag::NO_PKT_COUNTS | fl
 /// All flags there are.
 const ALL_FLAGS: u16 = KEPT_FLAGS | flow_flag::CHECK_OVERLAP | flow_flag::RESET_COUNTS;
 
-/// Flows that are evicted for one: more than the longest flow takes the room of.
+/// Flows that are evicted to make room for a new one. A flow mod has 64 KB at most, a flow 600 bytes at least, so this many always
+/// make enough room for it unless others hold them.
 const VICTIMS_MAX: usize = 1024;
 
 /// What a flow mod meets.

@@ -1,6 +1,6 @@
 //! How much memory controllers may make a bridge take.
 //!
-//! Three pools, each with a bound in bytes of what is decoded ([`openflow::memory`]):
+//! There are three pools. Each counts the bytes that decoded messages take in memory ([`openflow::memory`]), and has a limit:
 //!
 //! - *state*: flows, groups and meters, and the indices of flows. A thing counts for as long as anything holds it: also while a bundle
 //!   that replaces it is not done, or a reader has not been told of it.
@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 /// Bytes of messages in the bundles of all connections, unless [`crate::Bridge::limit_memory`] says otherwise.
 const BUNDLE_BYTES: u64 = 1 << 30;
-/// Bytes of what waits to be sent to all connections; likewise.
+/// The limit for messages that wait to be sent, of all connections together, unless `--state-memory` sets it.
 const QUEUE_BYTES: u64 = 1 << 30;
 /// A mask that no other flow of its table has: a hash table with its filter.
 pub(crate) const SUBTABLE: u64 = 2048;
@@ -140,7 +140,7 @@ impl Default for Memory {
 }
 
 impl Memory {
-    /// Sets the bound of state; a quarter of it is that of bundles, and another one that of queues. What there is stays.
+    /// Sets the limit of state to `bytes`, and those of bundles and of queues to a quarter each. Nothing is removed if more is in use.
     pub fn limit(&self, bytes: u64) {
         self.state.max.store(bytes, Ordering::Relaxed);
         self.bundles.max.store(bytes / 4, Ordering::Relaxed);
@@ -169,8 +169,8 @@ impl Memory {
 }
 
 impl crate::Bridge {
-    /// Bounds the memory of flows, groups and meters; that of bundles, and of messages that wait for connections, to a quarter each. In
-    /// bytes. What there is already stays.
+    /// Limits the memory of flows, groups and meters to `bytes`, and that of bundles and of messages that wait to be sent to a quarter
+    /// of that each. Nothing is removed if more is in use.
     pub fn limit_memory(&self, bytes: u64) {
         self.memory.limit(bytes);
     }
@@ -185,7 +185,7 @@ impl crate::Bridge {
         self.memory.bundles.used()
     }
 
-    /// Bytes of what waits to be sent to connections.
+    /// Bytes of messages that wait to be sent to connections.
     pub fn queue_bytes(&self) -> u64 {
         self.memory.queues.used()
     }

@@ -236,7 +236,8 @@ fn a_batch_that_goes_back_in_part_leaves_in_order() {
     assert_eq!(counted(together), counted(alone));
 }
 
-/// Packets that are all sent to a port and cloned go another way than a batch in which one is not; no packet sees that.
+/// A batch whose packets are all sent to a port and cloned takes a path of its own (`engine/clones.rs`). Its output is that of the
+/// general path, which the same packets take when one of the batch is not cloned.
 #[test]
 fn a_batch_of_which_all_are_cloned_leaves_as_others_do() {
     let mut rng = Random::stream(5, 22);

@@ -58,7 +58,7 @@ fn whole() -> Whole {
     Whole { files, content }
 }
 
-/// Files beyond this are not made longer, since each time doubles one.
+/// Files beyond this are not made longer: each time doubles one at most, and an input has dozens of times. The files are shorter at first.
 const REPEATED_BYTES_MAX: usize = 1 << 20;
 
 fn damage(files: &mut Vec<(String, Vec<u8>)>, how: &[u8]) {

@@ -26,7 +26,7 @@ use tokio::sync::watch;
 
 /// Lines of a file.
 const RULES_MAX: usize = 4096;
-/// Bytes of a file.
+/// Bytes of a file: [`RULES_MAX`] lines of 256 bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 /// How the default role of P4Runtime is called in a file.
 const DEFAULT_ROLE: &str = "default";

@@ -401,7 +401,8 @@ pub enum Fate {
     Multicast(Operand),
     /// Handed to the replication engine.
     Replicate(ReplicationPoint),
-    /// Goes on at `Reingress`, as it is. The executor writes the record: what [`Program::at_reingress`] says, zeros elsewhere.
+    /// The packet runs through the entry `Reingress` next, with its bytes unchanged. Generated code initialises the packet's record for
+    /// that: slots get the values that [`Program::at_reingress`] lists, all others are zero.
     ///
     /// [`Program::at_reingress`]: crate::Program::at_reingress
     Again {

@@ -28,7 +28,8 @@ use crate::multicast_frames::{ask, push};
 use base::{Bits, Span};
 use ir::{Again, BlockId, EntryKind, Fate, Intrinsic, Operand, Program, ReplicationPoint, StageId, Terminator};
 
-/// Each list is a block at each place.
+/// Field lists for which a request is specialised. Each list becomes a block at each request, so code grows with their product; a program
+/// with more keeps the general request.
 const LISTS_MAX: usize = 16;
 
 /// What the engine does of a packet's requests at the end of ingress before it resubmits it, or instead.

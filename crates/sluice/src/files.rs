@@ -7,9 +7,9 @@ use std::fs::File;
 use std::io::{Error, ErrorKind, Read};
 use std::path::Path;
 
-/// Of a file of entries, packets or a script: ten million lines and more.
+/// Of a file of entries, packets or a script: room for forty million lines of 100 bytes.
 const TEXT_BYTES_MAX: u64 = 4 << 30;
-/// Of anything else.
+/// Of anything else: objects of BPF programs and P4 sources, which have a few megabytes at most.
 const OBJECT_BYTES_MAX: u64 = 64 << 20;
 /// How much is read before what has come is looked at.
 const PIECE: u64 = 1 << 20;

@@ -31,8 +31,8 @@ const SUBSCRIBERS_MAX: usize = 32;
 const BACKLOG_BYTES_MAX: usize = 1 << 20;
 /// How long a greeting may take.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Subscribers that are accepted at a time.
-const ACCEPTED_MAX: usize = 64;
+/// Connections that are accepted in one round, so that a flood of them does not delay messages; twice the places there are.
+const ACCEPTED_MAX: usize = 2 * SUBSCRIBERS_MAX;
 /// How often new subscribers are looked for.
 const LOOK: Duration = Duration::from_millis(50);
 

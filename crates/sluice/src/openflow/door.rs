@@ -9,11 +9,12 @@ use places::{Handshake, Limits, PeerKey, Place, Places, Seldom};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Connections of a listener, of one peer, and handshakes under way.
+/// Connections of a listener, of one peer, and handshakes under way. Each has a thread and two descriptors, of which a process has 1,024
+/// unless told otherwise. One peer has half of the places at most; handshakes take milliseconds, so a few of them at a time are enough.
 const LIMITS: Limits = Limits { connections: 64, per_peer: 32, handshakes: 32 };
 /// Of each kind of event, lines of the log in ten seconds.
 const LINES: u32 = 8;
-/// How long a handshake may take, TLS and OFPT_HELLO together.
+/// How long a handshake may take, TLS and OFPT_HELLO together: as gRPC's (`grpc::ConnectionLimits`).
 pub const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 
 /// Of a listener.

@@ -25,9 +25,10 @@ use std::time::{Duration, Instant};
 /// The owner and the group may use a bridge's sockets.
 const MODE: u32 = 0o660;
 
-/// How long a listener's round takes at most.
+/// How long a listener's round takes at most, which is [`WAIT`] unless its thread stands still; as other threads' limits.
 const ACCEPT_ROUND_MAX: Duration = Duration::from_secs(10);
-/// The same of the thread that keeps time, which waits for the tables while a controller's request is planned.
+/// The same of the thread that keeps time. It waits for the tables while a bundle is planned, up to 19 s with 100,000 flows and
+/// 1,000 overlap checks; a controller must not restart the switch by that.
 const TIME_ROUND_MAX: Duration = Duration::from_secs(60);
 /// How often flows' timeouts and ports are looked at.
 const TICK: Duration = Duration::from_millis(50);

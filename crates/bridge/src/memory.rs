@@ -15,9 +15,9 @@
 //! Tests: `tests/memory.rs`.
 
 use openflow::{Error, ErrorKind};
+use places::Seldom;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
 
 /// Bytes of messages in the bundles of all connections, unless [`crate::Bridge::limit_memory`] says otherwise.
 const BUNDLE_BYTES: u64 = 1 << 30;
@@ -25,8 +25,6 @@ const BUNDLE_BYTES: u64 = 1 << 30;
 const QUEUE_BYTES: u64 = 1 << 30;
 /// A mask that no other flow of its table has: a hash table with its filter.
 pub(crate) const SUBTABLE: u64 = 2048;
-/// Refusals are logged at most so often.
-const LOG_EVERY: Duration = Duration::from_secs(10);
 
 /// A bound, and what is taken of it. In bytes.
 #[derive(Debug)]
@@ -124,8 +122,8 @@ pub(crate) struct Memory {
     pub state: Arc<Pool>,
     pub bundles: Arc<Pool>,
     pub queues: Arc<Pool>,
-    /// When a refusal was logged last.
-    logged: Mutex<Option<Instant>>,
+    /// Refusals.
+    refused: Mutex<Seldom>,
 }
 
 impl Default for Memory {
@@ -134,7 +132,7 @@ impl Default for Memory {
             state: Pool::new(u64::MAX),
             bundles: Pool::new(BUNDLE_BYTES),
             queues: Pool::new(QUEUE_BYTES),
-            logged: Mutex::default(),
+            refused: Mutex::default(),
         }
     }
 }
@@ -160,11 +158,8 @@ impl Memory {
 
     /// Says that something was refused, unless that was said a moment ago.
     pub fn log(&self, why: &str) {
-        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
-        if logged.is_none_or(|at| at.elapsed() >= LOG_EVERY) {
-            *logged = Some(Instant::now());
-            tracing::warn!("OpenFlow: refused: {why}");
-        }
+        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        refused.say(|times| tracing::warn!("OpenFlow: refused: {why} ({times} refused)"));
     }
 }
 

@@ -18,16 +18,14 @@
 //! Threads: any; the rules are replaced as a whole. Tests: below, `tests/py/test_access.py` with certificates.
 
 use crate::peer::{Origin, Peer};
+use crate::tls::read_bounded;
 use std::collections::BTreeSet;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 use tokio::sync::watch;
 
 /// Lines of a file.
 const RULES_MAX: usize = 4096;
-/// Bytes of a file: [`RULES_MAX`] lines of 256 bytes.
-const FILE_BYTES_MAX: u64 = 1 << 20;
 /// How the default role of P4Runtime is called in a file.
 const DEFAULT_ROLE: &str = "default";
 
@@ -227,13 +225,8 @@ impl Rule {
 
 fn read(file: &Path) -> Result<Vec<Rule>, AccessError> {
     let unreadable = |cause| AccessError::Unreadable { file: file.to_path_buf(), cause };
-    let mut text = String::new();
-    let from = std::fs::File::open(file).map_err(unreadable)?;
-    // A device has no length that could be asked for.
-    if from.take(FILE_BYTES_MAX + 1).read_to_string(&mut text).map_err(unreadable)? as u64 > FILE_BYTES_MAX {
-        let problem = format!("the file is longer than {FILE_BYTES_MAX} bytes, which is the limit");
-        return Err(AccessError::Bad { file: file.to_path_buf(), line: 1, problem });
-    }
+    let not_text = |error| std::io::Error::new(std::io::ErrorKind::InvalidData, error);
+    let text = read_bounded(file).and_then(|bytes| String::from_utf8(bytes).map_err(not_text)).map_err(unreadable)?;
     parse(&text).map_err(|(line, problem)| AccessError::Bad { file: file.to_path_buf(), line, problem })
 }
 

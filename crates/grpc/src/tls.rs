@@ -180,18 +180,22 @@ fn authorities(file: &Path, whose: &str) -> Result<(Vec<u8>, RootCertStore), Tls
     Ok((pem, roots))
 }
 
-/// Of a certificate's or key's file: an authority's list of hundreds.
+/// Of a certificate's, key's or roles' file: hundreds of certificates, or thousands of lines.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-fn read(file: &Path) -> Result<Vec<u8>, TlsError> {
-    let unreadable = |cause| TlsError::Unreadable { file: file.to_path_buf(), cause };
+/// Bytes of a file that has [`FILE_BYTES_MAX`] at most. A device, which has no length that could be asked for, is read no further.
+pub(crate) fn read_bounded(file: &Path) -> std::io::Result<Vec<u8>> {
     let mut all = Vec::new();
-    let from = std::fs::File::open(file).map_err(unreadable)?;
-    if from.take(FILE_BYTES_MAX + 1).read_to_end(&mut all).map_err(unreadable)? as u64 > FILE_BYTES_MAX {
-        let why = format!("it is longer than {FILE_BYTES_MAX} bytes");
-        return Err(unreadable(std::io::Error::new(std::io::ErrorKind::FileTooLarge, why)));
+    std::fs::File::open(file)?.take(FILE_BYTES_MAX + 1).read_to_end(&mut all)?;
+    if all.len() as u64 > FILE_BYTES_MAX {
+        let why = format!("it is longer than {FILE_BYTES_MAX} bytes, which is the limit");
+        return Err(std::io::Error::new(std::io::ErrorKind::FileTooLarge, why));
     }
     Ok(all)
+}
+
+fn read(file: &Path) -> Result<Vec<u8>, TlsError> {
+    read_bounded(file).map_err(|cause| TlsError::Unreadable { file: file.to_path_buf(), cause })
 }
 
 /// A file's text and the certificates in it, of which there is at least one.

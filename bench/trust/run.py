@@ -318,8 +318,9 @@ class Loaded:
 
     The machine itself loses packets. It is a virtual one; its host takes the processor away, or answers a missing page of the host's, for longer
     than a ring of 4,096 packets lasts (a millisecond), and for minutes its memory is slower than when the no-loss rate was searched. Part of that is
-    told by the kernel as time of others (see `apart`), most is not. So every turn with writes is followed by one without, as long, at the same rate,
-    in the kind of code that most packets of it met: whatever the machine does hits both alike. Only what turns with writes lose more often is the
+    told by the kernel as time of others (see `apart`), most is not, and it happens more often while both processors are busy. So every turn with
+    writes is followed by one without, as long, at the same rate, in the kind of code that most packets of it met, while another switch in another
+    process is written in the same way on the other processor: whatever the machine does hits both alike. Only what turns with writes lose more often is the
     switch's. A row passes if they lose nothing, or if, in pairs of turns, the one with writes is not the one that lost more packets so often that
     chance would do so in less than `CHANCE` of all runs (sign test, one-sided). Both sides are in the result.
     """

@@ -129,8 +129,8 @@ impl MapSpec {
         Ok(())
     }
 
-    /// Bytes that the map's entries take.
-    pub(crate) fn bytes(&self) -> u64 {
+    /// Bytes that the map's entries take, all of which are allocated when the map is made.
+    pub fn bytes(&self) -> u64 {
         let words = (self.value_size as usize).div_ceil(WORD) + (self.key_size as usize).div_ceil(WORD) + 2;
         u64::from(self.slots()) * (words * WORD) as u64
     }

@@ -96,6 +96,18 @@ impl Object {
         Reader::new(&file).read()
     }
 
+    /// An object that no file describes: functions by name, all in section `xdp`, and maps, which instructions name by
+    /// [`encoding::PSEUDO_MAP`](crate::encoding::PSEUDO_MAP) and their number. The instructions are as untrusted as those of a file.
+    pub fn assembled(functions: &[(&str, &[Instruction])], maps: Vec<MapSpec>) -> Object {
+        let (mut code, mut placed) = (Vec::new(), Vec::new());
+        for (name, instructions) in functions.iter().filter(|(_, instructions)| !instructions.is_empty()) {
+            placed.push(Function { name: name.to_string(), section: 0, start: code.len(), len: instructions.len() });
+            code.extend_from_slice(instructions);
+        }
+        let section = Section { name: "xdp".to_string(), code, relocations: BTreeMap::new() };
+        Object { sections: vec![section], functions: placed, maps }
+    }
+
     /// The programs of the object.
     pub fn programs(&self) -> Vec<ProgramName> {
         let has_sections = self.sections.iter().any(|section| section.name != SHARED_SECTION);

@@ -141,6 +141,8 @@ pub struct Engine {
     behind: u64,
     /// Whether batches may be taken on as [`clones`] does.
     may_be_mirrored: bool,
+    /// Whether clones need not go through their entry.
+    sends_clones_at_once: bool,
     /// Whether packets wait in queues of their ports, those that have some.
     queues: bool,
     /// Whether packets go on from queues now; then by which ports each one's ancestor came.
@@ -208,6 +210,7 @@ impl Engine {
             shows_depth,
             behind: 0,
             may_be_mirrored: !shows_depth && clones::may_be_mirrored(&program),
+            sends_clones_at_once: program.sends_at_once(EntryKind::CloneIngress),
             queues: program.queues,
             is_resuming: false,
             origins: [0; BATCH_MAX],

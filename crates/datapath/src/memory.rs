@@ -14,8 +14,8 @@
 mod budget;
 mod process;
 
-pub(crate) use budget::{Reservation, entry_fits};
-pub use budget::{half_of_memory, limit_cells, limit_entries};
+pub(crate) use budget::entry_fits;
+pub use budget::{Reservation, half_of_memory, limit_cells, limit_entries};
 pub use process::{give_back, resident_bytes};
 
 use libmimalloc_sys::{mi_option_set, mi_option_t};

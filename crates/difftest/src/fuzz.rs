@@ -16,6 +16,7 @@
 //! | `vhost` | a vhost-user front end's messages, or a ring's memory (`pktio_vhost::fuzz`) | nothing but the guest's memory is touched, with bounded work |
 //! | `memif` | what a memif peer writes and says (`pktio_memif::fuzz`) | bursts end, and touch nothing but the peer's memory |
 //! | `openflow` | which version and formats, then what an OpenFlow controller sends | messages are refused, or written as they were read; a bridge's answers can be read, and are bounded |
+//! | `bpf` | a BPF object file, or instructions | they are refused with a reason, or run alike on interpreter and machine code, within their memory |
 //! | `thrift` | what a thrift client sends (`thrift_service::fuzz`) | calls are read within bounds or refused, and written as they were read |
 //!
 //! A body panics when what must hold does not. The same bytes do the same every time, whatever ran before in the process.
@@ -41,7 +42,7 @@ use stf::{Setup, Target};
 pub type Body = fn(&[u8]);
 
 /// The targets.
-pub const TARGETS: [(&str, Body); 15] = [
+pub const TARGETS: [(&str, Body); 16] = [
     ("p4_source", p4_source),
     ("bmv2_json", bmv2_json),
     ("ir_text", ir_text),
@@ -57,6 +58,7 @@ pub const TARGETS: [(&str, Body); 15] = [
     ("memif", memif),
     ("thrift", thrift),
     ("openflow", crate::controller::fuzz),
+    ("bpf", crate::bpf_objects::fuzz),
 ];
 
 /// Every word and sign of the language.
@@ -435,6 +437,8 @@ pub fn seeds() -> Vec<(&'static str, String, Vec<u8>)> {
     all.extend(peers.map(|(i, bytes)| ("memif", i.to_string(), bytes)));
     let controllers = crate::controller::seeds().into_iter().enumerate();
     all.extend(controllers.map(|(i, bytes)| ("openflow", i.to_string(), bytes)));
+    let programs = crate::bpf_objects::seeds().into_iter().enumerate();
+    all.extend(programs.map(|(i, bytes)| ("bpf", i.to_string(), bytes)));
     let calls = thrift_service::fuzz::seeds().into_iter().enumerate();
     all.extend(calls.map(|(i, bytes)| ("thrift", i.to_string(), bytes)));
     let filters = FILTER_SEEDS.iter().enumerate();

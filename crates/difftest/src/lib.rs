@@ -13,11 +13,12 @@
 //!
 //! [`source`] does it with generated programs too. [`fuzz`] holds what the fuzz targets run, [`mangle`] breaks any
 //! program and has it compiled. [`p4rt`] asks the control plane what a controller might, [`controller`]
-//! a bridge what an OpenFlow controller might.
+//! a bridge what an OpenFlow controller might, [`bpf_objects`] has BPF programs verified and run.
 //!
 //! Tests: `tests/every_program.rs` (a million packets over all programs of the tree), `tests/generated.rs` (generated
 //! programs).
 
+pub mod bpf_objects;
 pub mod controller;
 pub mod fuzz;
 pub mod generate;

@@ -12,7 +12,7 @@
 //! check and a header copy is a copy of slots. Stacks exist only as names and groups: lowering turns `next`, `last`,
 //! `push_front`, `pop_front` and dynamic indices into plain operations on their elements and a `nextIndex` slot.
 
-use crate::op::{Again, Inst, Op, Terminator};
+use crate::op::{Again, Fate, Inst, Op, Operand, Terminator};
 use base::Span;
 use base::entry::{ActionCall, MatchKind, TableEntry};
 use base::ids::{ActionId, BlockId, ExternId, HeaderId, SlotId, StageId, TableId};
@@ -609,6 +609,15 @@ impl Program {
     /// The stages of a way in.
     pub fn entry(&self, kind: EntryKind) -> Option<&EntryPoint> {
         self.entries.iter().find(|e| e.kind == kind)
+    }
+
+    /// Whether packets that enter in a way are sent as they are to the port that the replication engine has set, and nothing else.
+    pub fn sends_at_once(&self, kind: EntryKind) -> bool {
+        let stages = self.entry(kind).map_or(&[][..], |entry| &entry.stages);
+        let [stage] = stages else { return false };
+        let [block] = &self.stages[stage.index()].blocks[..] else { return false };
+        let port = self.intrinsic(Intrinsic::EgressPort).map(Operand::Slot);
+        block.insts.is_empty() && matches!(&block.term, Terminator::Finish(Fate::Send(to)) if Some(to) == port.as_ref())
     }
 
     /// The slots a field list keeps; empty when there is none of that index.

@@ -11,7 +11,7 @@
 
 use crate::{
     again, coalesce, compact_slots, const_prop, dead_code, multicast_frames, narrow_lookaheads, parser_room, simplify,
-    simplify_cfg, strip_marks,
+    simplify_cfg, strip_marks, unchanged_clones,
 };
 use ir::Program;
 use std::collections::HashSet;
@@ -91,6 +91,12 @@ const PASSES: &[Pass] = &[
         about: "give variables that are copies of each other one slot",
         phase: Phase::Loop,
         run: coalesce::run,
+    },
+    Pass {
+        name: "unchanged_clones",
+        about: "send clones at once whose frame comes out as it went in",
+        phase: Phase::Last,
+        run: unchanged_clones::run,
     },
     Pass {
         name: "compact_slots",

@@ -2,7 +2,8 @@
 //!
 //! It is what [`waves`](super::waves) would do with them, without the detour of a queue: first all clones go through their entry, then all
 //! received packets go through egress where they are, in their descriptors. Per family that is the order of the waves, and each
-//! leaves behind its clones. What asks for more on its way goes on in waves.
+//! leaves behind its clones. What asks for more on its way goes on in waves. Clones that are sent at once
+//! ([`Program::sends_at_once`]) are copies of bytes: they have no record and no entry to go through.
 
 use super::waves::{Burst, Descent, Item, Row};
 use super::{Ended, Engine, Sink, Targets, apply, asks, egress_intrinsics, fate, ingress_intrinsics, units};
@@ -10,7 +11,7 @@ use crate::executor::Executor;
 use crate::replication::Replica;
 use abi::packet::{BATCH_MAX, FateCode};
 use ir::{EntryKind, Intrinsic, Program};
-use pktio::Packet;
+use pktio::{Packet, RawPacket};
 
 /// What all packets of a batch ask for.
 #[derive(Clone, Copy)]
@@ -46,12 +47,16 @@ impl Engine {
         self.work_left -= share * count as u32;
         self.shares[..count].fill(share);
         let mut clones = std::mem::take(&mut self.wave);
-        self.clone_all(packets, request, &mut clones, burst, sink);
         // They leave with the packet that they are of.
         self.is_by_kind = true;
-        for first in (0..clones.len()).step_by(BATCH_MAX) {
-            let end = clones.len().min(first + BATCH_MAX);
-            self.run_clones(exec, &mut clones[first..end], burst, sink);
+        if self.sends_clones_at_once {
+            self.copy_all(packets, request.session, &mut clones, sink);
+        } else {
+            self.clone_all(packets, request, &mut clones, burst, sink);
+            for first in (0..clones.len()).step_by(BATCH_MAX) {
+                let end = clones.len().min(first + BATCH_MAX);
+                self.run_clones(exec, &mut clones[first..end], burst, sink);
+            }
         }
         self.run_egress(exec, packets);
         let is_through = self.batch.packets[..count].iter().all(|desc| !asks(desc));
@@ -68,7 +73,31 @@ impl Engine {
         true
     }
 
-    /// Makes the clones of all packets.
+    /// Makes the clones of all packets, which leave as they are.
+    fn copy_all<S: Sink>(&mut self, packets: &[Packet], session: Targets, clones: &mut Vec<Item>, sink: &mut S) {
+        let (cuts, truncate) = self.lengths(session);
+        for (place, packet) in packets.iter().enumerate() {
+            let raw = packet.raw();
+            self.askers = packets.len() - place;
+            let received = Descent::received(self.records.received(place), 0, self.passes[place], place);
+            let from = Descent { truncate, ..received };
+            for i in 0..self.affordable(session.count, raw, from.family, sink) {
+                let Some(copy) = self.duplicate(raw, sink) else { continue };
+                clones.push(Item::leaves(&cut(copy, cuts), session.replica(i).port, from));
+            }
+        }
+    }
+
+    /// To how many bytes a session's copies are cut when they are made, and when they are sent (0: not at all).
+    fn lengths(&self, session: Targets) -> (u16, u32) {
+        match session.length {
+            0 => (u16::MAX, 0),
+            bytes if self.program.cuts_clones_first => (bytes.min(u16::MAX.into()) as u16, 0),
+            bytes => (u16::MAX, bytes),
+        }
+    }
+
+    /// Makes the clones of all packets, which wait for their entry.
     fn clone_all<S: Sink>(
         &mut self,
         packets: &[Packet],
@@ -78,11 +107,7 @@ impl Engine {
         sink: &mut S,
     ) {
         let Request { session, list } = request;
-        let (cuts, truncate) = match session.length {
-            0 => (u16::MAX, 0),
-            bytes if self.program.cuts_clones_first => (bytes.min(u16::MAX.into()) as u16, 0),
-            bytes => (u16::MAX, bytes),
-        };
+        let (cuts, truncate) = self.lengths(session);
         // All have the same but for the frame's length, the copy's port and what the list keeps.
         let template = self.records.zeroed();
         let common = self.records.of(template);
@@ -101,11 +126,7 @@ impl Engine {
             };
             for i in 0..self.affordable(session.count, raw, from.family, sink) {
                 let Some(copy) = self.duplicate(raw, sink) else { continue };
-                let copy = match cuts < copy.len {
-                    // What is cut is no large frame any more.
-                    true => copy.with_window(copy.offset, cuts).with_segment(0),
-                    false => copy,
-                };
+                let copy = cut(copy, cuts);
                 let to = self.records.copy(template);
                 self.records.copy_list(record, to, list);
                 let slots = self.records.of(to);
@@ -210,5 +231,15 @@ impl Engine {
         }
         let session = self.session(first).filter(|session| session.count > 0)?;
         Some(Request { session, list: common[2] })
+    }
+}
+
+/// A copy of at most so many bytes.
+#[inline(always)]
+fn cut(copy: RawPacket, bytes: u16) -> RawPacket {
+    match bytes < copy.len {
+        // What is cut is no large frame any more.
+        true => copy.with_window(copy.offset, bytes).with_segment(0),
+        false => copy,
     }
 }

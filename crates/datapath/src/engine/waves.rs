@@ -90,6 +90,12 @@ impl Item {
         Item { raw: *raw, descent, port: 0, number: 0 }
     }
 
+    /// A packet that is through and leaves by a port.
+    #[inline(always)]
+    pub(super) fn leaves(raw: &RawPacket, port: u32, descent: Descent) -> Item {
+        Item { raw: *raw, descent: Descent { state: State::Leaves, ..descent }, port, number: 0 }
+    }
+
     /// The received packet that it descends from, by its place.
     #[inline(always)]
     pub(super) fn family(&self) -> u8 {

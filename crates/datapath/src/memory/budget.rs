@@ -60,13 +60,16 @@ fn own_bytes() -> u64 {
     resident.saturating_sub(shared)
 }
 
-/// Cells' part of the bound, for as long as they live.
+/// The part of the bound on cells that some of them take, or memory of another kind that packets touch, for as long as they live.
 #[derive(Debug)]
-pub(crate) struct Reservation(u64);
+pub struct Reservation(u64);
 
 impl Reservation {
-    /// For so many bytes; the bound if they are more than is left.
-    pub(crate) fn new(bytes: u64) -> Result<Reservation, u64> {
+    /// For so many bytes.
+    ///
+    /// # Errors
+    /// The bound in bytes, if they are more than is left.
+    pub fn new(bytes: u64) -> Result<Reservation, u64> {
         let max = CELLS_MAX.load(Ordering::Relaxed);
         let with = |cells: u64| cells.checked_add(bytes).filter(|sum| *sum <= max);
         CELLS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, with).map_err(|_| max)?;

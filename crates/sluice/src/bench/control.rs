@@ -19,7 +19,7 @@ use messages::p4::v1 as pb;
 use pb::update::Type;
 use prost::bytes::Bytes;
 use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -49,8 +49,8 @@ pub struct ControlArgs {
     /// Another client reads the table that is written so many times a second, with its direct counters, with `--packets`.
     #[arg(long, value_name = "N", requires = "control", value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub(super) polls: Option<u64>,
-    /// Writes for so many seconds, and then nothing for as long, again and again, with `--packets`: what is lost without writes is the
-    /// machine's.
+    /// Writes for so many seconds, and then the same to a switch without packets, again and again, with `--packets`: what is lost then is
+    /// the machine's.
     #[arg(long, value_name = "SECONDS", requires = "control", value_parser = super::turns::seconds)]
     pub(super) turns: Option<Duration>,
     /// What is done with the entries, in order.
@@ -102,19 +102,20 @@ pub(super) enum Phase {
 }
 
 /// A switch that was started here; it ends with this value.
-struct Started {
+pub(super) struct Started {
     child: Child,
-    address: String,
+    pub(super) address: String,
 }
 
 impl Started {
-    fn new(args: &Args) -> Result<Started> {
+    /// Starts one for the program, without ports, which keeps its state in a directory if there is one.
+    pub(super) fn new(args: &Args, state: Option<&Path>) -> Result<Started> {
         let mut command = Command::new(std::env::current_exe().context("cannot find this program")?);
         command.arg("run").arg(&args.program.program).args(["--grpc", "127.0.0.1:0"]);
         let compile = &args.program.compile;
         compile.include_dirs.iter().for_each(|dir| _ = command.args(["-I", dir]));
         compile.defines.iter().for_each(|(name, value)| _ = command.args(["-D", &format!("{name}={value}")]));
-        if let Some(dir) = &args.control.state {
+        if let Some(dir) = state {
             command.arg("--state").arg(dir);
         }
         let mut child = command.stdout(Stdio::piped()).stdin(Stdio::null()).spawn().context("cannot start a switch")?;
@@ -152,7 +153,7 @@ pub(super) fn write_head() -> pb::WriteRequest {
 pub fn run(args: &Args) -> Result<()> {
     let control = &args.control;
     ensure!(!control.fill.is_empty(), "--control needs a table to write: --fill TABLE=N");
-    let started = if control.switch.is_some() { None } else { Some(Started::new(args)?) };
+    let started = if control.switch.is_some() { None } else { Some(Started::new(args, control.state.as_deref())?) };
     let address = started.as_ref().map(|s| &s.address).or(control.switch.as_ref()).context("there is an address")?;
     let process = Process(started.as_ref().map(|s| s.child.id()).or(control.pid));
     let client = Client::connect(address)?;

@@ -21,7 +21,7 @@
 //! client) to another.
 
 use super::Args;
-use super::control::{DEVICE, ELECTION_ID, Phase, Taken, go, read_request, write_head};
+use super::control::{DEVICE, ELECTION_ID, Phase, Started, Taken, go, read_request, write_head};
 use super::fill::Entries;
 use super::gaps::{Cause, Gaps, Machine, Sum};
 use super::paced::{CodeNow, Paced, PacedHandle, Passed};
@@ -33,7 +33,7 @@ use control::Control;
 use control::forwarding::ForwardingConfig;
 use datapath::{EngineKind, Idle, Pipeline, Specialise, Switch, SwitchConfig};
 use grpc::Handle;
-use grpc::client::Client;
+use grpc::client::{Client, ClientError};
 use pktio::HeapPool;
 use prost::bytes::Bytes;
 use rustix::thread::{CpuSet, sched_setaffinity};
@@ -353,13 +353,14 @@ impl Bench<'_> {
         Ok((passed, self.load.gaps(), counted, done))
     }
 
-    /// A phase in turns with and without writes ([`super::turns`]).
+    /// A phase in turns with writes and with the same ones to another switch ([`super::turns`]).
     fn in_turns(
         &self,
         rate: u64,
         length: Duration,
         requests: &[Bytes],
         write: impl Fn(&[Bytes]) -> Result<Taken>,
+        write_elsewhere: impl Fn(&[Bytes]) -> Result<Taken>,
     ) -> Result<(Taken, Pairs)> {
         let control = &self.args.control;
         let (mut left, mut taken, mut pairs) = (requests, Taken::default(), Pairs::default());
@@ -367,13 +368,14 @@ impl Bench<'_> {
         loop {
             let (some, rest) = left.split_at(pace.next(left.len()));
             self.specialise(Specialise::Auto);
-            let (passed, gaps, machine, took) = self.turn(rate, || {
+            let (passed, gaps, machine, (took, length)) = self.turn(rate, || {
+                let begin = Instant::now();
                 let took = write(some)?;
                 let answered = Instant::now();
                 while !is_specialised(&self.running) && answered.elapsed() < SETTLED {
                     std::thread::sleep(Duration::from_millis(10));
                 }
-                Ok(took)
+                Ok((took, begin.elapsed()))
             })?;
             let in_generic = gaps.of(Cause::Generic).packets > gaps.of(Cause::Specialised).packets;
             let with = (passed, gaps, machine);
@@ -381,7 +383,9 @@ impl Bench<'_> {
                 self.specialise(Specialise::Off);
             }
             let (passed, gaps, machine, ()) = self.turn(rate, || {
-                std::thread::sleep(took.time);
+                let begin = Instant::now();
+                write_elsewhere(some)?;
+                std::thread::sleep(length.saturating_sub(begin.elapsed()));
                 Ok(())
             })?;
             pairs.add(with, (passed, gaps, machine));
@@ -411,19 +415,28 @@ impl Bench<'_> {
         causes.add(none[..2].to_vec(), time_row(&gaps, machine.as_ref()));
         table.add(none.to_vec(), packets(&passed, &gaps));
         let mut uneven = (0, 0);
+        // What turns without writes are spent with.
+        let other = control.turns.map(|_| Started::new(self.args, None)).transpose()?;
+        let connect =
+            |switch: &Started| Ok::<_, ClientError>((switch.address.clone(), Client::connect(&switch.address)?));
+        let there = other.as_ref().map(connect).transpose()?;
+        let _primary_there =
+            there.as_ref().map(|(_, client)| client.become_primary(DEVICE, ELECTION_ID)).transpose()?;
         for fill in &control.fill {
             let entries = Entries::new(&info, fill)?;
             for phase in &control.phases {
                 let requests = phase.requests(&entries, &write_head(), control.updates);
-                let write = |some: &[Bytes]| {
-                    polled(control.polls, address, &entries, || go(control, &client, &entries, some, *phase))
+                let write_to = |client: &Client, address: &str, some: &[Bytes]| {
+                    polled(control.polls, address, &entries, || go(control, client, &entries, some, *phase))
                 };
+                let write = |some: &[Bytes]| write_to(&client, address, some);
                 let name = format!("{phase:?}").to_lowercase();
                 let mut taken;
                 let mut sides = Vec::new();
-                if let Some(length) = control.turns {
+                if let Some((length, (address, client))) = control.turns.zip(there.as_ref()) {
+                    let elsewhere = |some: &[Bytes]| write_to(client, address, some);
                     let pairs;
-                    (taken, pairs) = self.in_turns(rate, length, &requests, write)?;
+                    (taken, pairs) = self.in_turns(rate, length, &requests, write, elsewhere)?;
                     uneven = (uneven.0 + pairs.more, uneven.1 + pairs.fewer);
                     for (side, with) in
                         [(pairs.with, name.clone()), (pairs.without, format!("beside {name}, no writes"))]

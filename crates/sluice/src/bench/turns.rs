@@ -1,4 +1,4 @@
-//! `sluice bench --control --packets FILE --turns SECONDS`: writes, and then as long none, again and again.
+//! `sluice bench --control --packets FILE --turns SECONDS`: writes, and then as long the same writes to another switch, again and again.
 //!
 //! A virtual machine stands still now and then, for longer than a ring lasts, and becomes slower for minutes: whoever shares its
 //! processors or memory does that, and no counter of the guest says so. What it costs is seen in the same run. Packets come at one rate in both kinds of turns,
@@ -6,8 +6,10 @@
 //!
 //! - A turn with writes begins with the first request, with the compiler at work, and ends when the last is answered and code
 //!   for the tables as they are runs, or [`SETTLED`] has passed without: what is compiled and published because of the writes is part of it.
-//! - A turn without is as long as the writes before it took. If most packets of these met code for any tables, it begins with such code and
-//!   without a compiler, so that its worker has as little time to spare; otherwise nothing changes but that nobody writes.
+//! - A turn without is as long. In it the same requests go to a switch without packets, in a process of its own on the processors of everything
+//!   but the worker: a machine of which both processors and the memory are busy is given less of its host than one that is half idle.
+//!   If most packets of the turn before met code for any tables, it begins with such code and without a compiler, so that its worker has
+//!   as little time to spare; otherwise nothing changes but whose tables are written.
 //!
 //! A turn has lost if a packet was lost that was not lost beside other programs ([`super::gaps`]). Two turns that follow one another
 //! are a pair. If writes do no harm, the turn that loses more is as often the one with as the one without writes (the sign test).

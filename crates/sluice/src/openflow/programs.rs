@@ -6,8 +6,9 @@
 
 use abi::flows::Frame;
 use arc_swap::ArcSwap;
-use bpf::{Abort, Map, Maps, Object, Options, Program, ProgramName, Verdict};
+use bpf::{Abort, Map, MapSpec, Maps, Object, Options, Program, ProgramName, Verdict};
 use bridge::processor::ProgramRunner;
+use datapath::memory::Reservation;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -53,6 +54,8 @@ pub struct Loaded {
     /// The object file's content.
     pub object: Arc<[u8]>,
     set: Arc<Mutex<Entries>>,
+    /// For its maps, with which another program may go on.
+    memory: Arc<Reservation>,
 }
 
 impl Loaded {
@@ -167,7 +170,8 @@ impl Programs {
     /// on with that one's maps.
     ///
     /// # Errors
-    /// If the object or the program is refused: the instruction, the register and the reason.
+    /// If the object or the program is refused: the instruction, the register and the reason; or if its maps do not fit into
+    /// `--state-memory`.
     pub fn load(&self, id: u32, object: &[u8], name: &str, file: &str, keep_maps: bool) -> Result<bool, String> {
         let _turn = self.hold();
         let all = self.loaded.load_full();
@@ -178,15 +182,18 @@ impl Programs {
         let content: Arc<[u8]> = object.into();
         let object = Object::read(object).map_err(|error| error.to_string())?;
         let name = chosen(&object, name)?;
-        let maps = match old.filter(|_| keep_maps) {
-            Some(old) => kept(&object, &old.program.maps())?,
-            None => Maps::new(&object).map_err(|error| error.to_string())?,
+        let (maps, memory) = match old.filter(|_| keep_maps) {
+            Some(old) => (kept(&object, &old.program.maps())?, Arc::clone(&old.memory)),
+            None => {
+                let memory = reserve(&object)?;
+                (Maps::new(&object).map_err(|error| error.to_string())?, Arc::new(memory))
+            }
         };
         let program = Program::load_with(&object, &name.function, &maps, Options::default());
         let program = program.map_err(|error| error.to_string())?;
         let set = old.filter(|_| keep_maps).map_or_else(Arc::default, |old| Arc::clone(&old.set));
         let (file, counts) = (file.to_string(), Counts::default());
-        let loaded = Arc::new(Loaded { program, name, file, counts, object: content, set });
+        let loaded = Arc::new(Loaded { program, name, file, counts, object: content, set, memory });
         let replaced = old.is_some();
         let mut new = (*all).clone();
         new.insert(id, Arc::clone(&loaded));
@@ -308,6 +315,18 @@ fn chosen(object: &Object, name: &str) -> Result<ProgramName, String> {
         [] => Err(format!("there is no program `{name}`; there are {}", list(&programs))),
         several => Err(format!("section `{name}` has several programs: name one of {}", list(several))),
     }
+}
+
+/// Memory for all maps of an object.
+fn reserve(object: &Object) -> Result<Reservation, String> {
+    let bytes = object.maps().iter().map(MapSpec::bytes).sum();
+    Reservation::new(bytes).map_err(|max| {
+        let [mb, max_mb] = [bytes, max].map(|bytes| bytes.div_ceil(1 << 20));
+        format!(
+            "its maps take {mb} MB, and all maps and cells of programs may take {max_mb} MB (--state-memory): lower `max_entries`, \
+             or unload a program"
+        )
+    })
 }
 
 /// The maps of a program for one that takes its place.

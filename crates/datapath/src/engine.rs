@@ -141,8 +141,9 @@ pub struct Engine {
     behind: u64,
     /// Whether batches may be taken on as [`clones`] does.
     may_be_mirrored: bool,
-    /// Whether clones need not go through their entry.
+    /// Whether clones need not go through their entry, and packets behind ingress not through egress.
     sends_clones_at_once: bool,
+    sends_at_once: bool,
     /// Whether packets wait in queues of their ports, those that have some.
     queues: bool,
     /// Whether packets go on from queues now; then by which ports each one's ancestor came.
@@ -211,6 +212,7 @@ impl Engine {
             behind: 0,
             may_be_mirrored: !shows_depth && clones::may_be_mirrored(&program),
             sends_clones_at_once: program.sends_at_once(EntryKind::CloneIngress),
+            sends_at_once: program.sends_at_once(EntryKind::Egress),
             queues: program.queues,
             is_resuming: false,
             origins: [0; BATCH_MAX],

@@ -1,4 +1,4 @@
-//! Mirrors: clones whose frame comes out as it went in (`opt`'s `unchanged_clones`), which the engine sends without a record. The program
+//! Mirrors: clones whose frame comes out as it went in (`opt`'s `unchanged_frames`), which the engine sends without a record. The program
 //! as lowered, on the interpreter, says what comes out.
 
 use datapath::replication::{CloneSession, Replica};
@@ -67,7 +67,7 @@ fn programs(egress: &str) -> [Arc<ir::Program>; 3] {
         (compiled.raw.expect("it has a main"), compiled.optimised.expect("it has a main"))
     };
     let (raw, with) = compile(&[]);
-    [raw, with, compile(&["unchanged_clones"]).1].map(Arc::new)
+    [raw, with, compile(&["unchanged_frames"]).1].map(Arc::new)
 }
 
 fn engines(egress: &str) -> Vec<(&'static str, Local)> {
@@ -155,8 +155,10 @@ fn compare(egress: &str) {
 #[test]
 fn clones_that_nothing_changes_leave_alike_on_every_engine() {
     let [raw, with, without] = programs("");
-    let at_once = [raw, with, without].map(|program| program.sends_at_once(EntryKind::CloneIngress));
-    assert_eq!(at_once, [false, true, false], "the premise of this test");
+    for kind in [EntryKind::CloneIngress, EntryKind::Egress] {
+        let at_once = [&raw, &with, &without].map(|program| program.sends_at_once(kind));
+        assert_eq!(at_once, [false, true, false], "the premise of this test: {kind:?}");
+    }
     compare("");
 }
 
@@ -171,7 +173,8 @@ fn clones_that_egress_changes_are_changed() {
         "hdr.ethernet.src = (bit<48>)std.egress_port;",
     ] {
         let [_, with, _] = programs(egress);
-        assert!(!with.sends_at_once(EntryKind::CloneIngress), "{egress}");
+        let kinds = [EntryKind::CloneIngress, EntryKind::Egress];
+        assert!(!kinds.iter().any(|kind| with.sends_at_once(*kind)), "{egress}");
         compare(egress);
     }
 }

@@ -23,7 +23,7 @@ mod simplify;
 mod simplify_cfg;
 mod ssa;
 mod strip_marks;
-mod unchanged_clones;
+mod unchanged_frames;
 
 pub use alone::ingress_alone;
 pub use assume::{Assumed, assume};

@@ -11,7 +11,7 @@
 
 use crate::{
     again, coalesce, compact_slots, const_prop, dead_code, multicast_frames, narrow_lookaheads, parser_room, simplify,
-    simplify_cfg, strip_marks, unchanged_clones,
+    simplify_cfg, strip_marks, unchanged_frames,
 };
 use ir::Program;
 use std::collections::HashSet;
@@ -93,10 +93,10 @@ const PASSES: &[Pass] = &[
         run: coalesce::run,
     },
     Pass {
-        name: "unchanged_clones",
-        about: "send clones at once whose frame comes out as it went in",
+        name: "unchanged_frames",
+        about: "send clones and packets behind ingress at once whose frame comes out as it went in",
         phase: Phase::Last,
-        run: unchanged_clones::run,
+        run: unchanged_frames::run,
     },
     Pass {
         name: "compact_slots",

@@ -5,8 +5,9 @@
 //! leaves behind its clones. What asks for more on its way goes on in waves. Clones that are sent at once
 //! ([`Program::sends_at_once`]) are copies of bytes: they have no record and no entry to go through.
 
-use super::waves::{Burst, Descent, Item, Row};
+use super::waves::{Burst, Descent, Item, Row, owned};
 use super::{Ended, Engine, Sink, Targets, apply, asks, egress_intrinsics, fate, ingress_intrinsics, units};
+use crate::drops::{DropReason, RuntimeDrop};
 use crate::executor::Executor;
 use crate::replication::Replica;
 use abi::packet::{BATCH_MAX, FateCode};
@@ -44,6 +45,10 @@ impl Engine {
         if cost > u64::from(share) || replicas > BATCH_MAX {
             return false;
         }
+        if self.sends_clones_at_once && self.sends_at_once {
+            self.send_with_copies(packets, request.session, sink);
+            return true;
+        }
         self.work_left -= share * count as u32;
         self.shares[..count].fill(share);
         let mut clones = std::mem::take(&mut self.wave);
@@ -71,6 +76,27 @@ impl Engine {
         self.finish(exec, &mut Vec::new(), 0..count, burst, sink);
         self.copies.end();
         true
+    }
+
+    /// Sends each packet behind its clones, where nothing changes either. There is work for them.
+    fn send_with_copies<S: Sink>(&mut self, packets: &mut Vec<Packet>, session: Targets, sink: &mut S) {
+        let (count, replicas) = (packets.len(), session.count);
+        let (cuts, truncate) = self.lengths(session);
+        let bytes = if truncate == 0 { cuts } else { truncate.min(u16::MAX.into()) as u16 };
+        for (place, packet) in packets.drain(..).enumerate() {
+            self.work_left -= replicas as u32 * units(packet.len() + self.records.bytes());
+            self.copies.prepare(&packet, replicas, count - place);
+            for i in 0..replicas {
+                match self.copies.copy(&packet) {
+                    Some(copy) => sink.send(session.replica(i).port, owned(&cut(copy.into_raw(), bytes))),
+                    None => sink.lost_copies(DropReason::Runtime(RuntimeDrop::NoBuffer), 1),
+                }
+            }
+            let to = self.records.received(place);
+            let to = self.records.of(to).get(Intrinsic::EgressSpec) as u32;
+            sink.send(to, packet);
+        }
+        self.copies.end();
     }
 
     /// Makes the clones of all packets, which leave as they are.

@@ -1,13 +1,17 @@
-//! Clones whose frame comes out as it went in: neither parser nor egress nor deparser runs for them.
+//! Frames that come out as they went in: neither parser nor egress nor deparser runs for their copies.
 //!
-//! Needs: a well-formed program. Guarantees: same behaviour, but for time. Where all paths of the entry of clones send the frame,
-//! unchanged, to the port that the replication engine has chosen, the entry becomes one block that sends it there. The engine sees
-//! such an entry ([`Program::sends_at_once`]) and makes no record for these clones.
+//! Needs: a well-formed program. Guarantees: same behaviour, but for time. Where all paths through an entry send the frame, unchanged, to
+//! the port that the replication engine has chosen, the entry becomes one block that sends it there. The engine sees such entries
+//! ([`Program::sends_at_once`]). Clones need no record then, and records of packets on their way to egress hold no headers.
+//!
+//! - `CloneIngress`: a path begins and ends in the entry.
+//! - `Egress`: a path begins in the entry that hands the packet over (`replicate ingress_end`), which may look up tables, count and so on,
+//!   and ends in egress.
 //!
 //! A path leaves a frame unchanged if it emits the headers that it has extracted, each once and in this order, as they were
 //! extracted. The paths are followed with the list of headers extracted so far and with the constants that are known, which say how many
-//! elements a header stack has by then; an entry that needs more than [`STEPS_MAX`] steps stays as it is. The entry must not do anything
-//! else that can be seen:
+//! elements a header stack has by then; an entry that needs more than [`STEPS_MAX`] steps stays as it is. The entry that is replaced must
+//! not do anything else that can be seen:
 //!
 //! - It changes no table, counter, register, random number or message, and reads none of them but registers.
 //! - It writes no field of a header but by extracting it, and nothing that the engine has set or reads afterwards.
@@ -27,30 +31,51 @@
 //! }
 //! ```
 //!
-//! Tests: `tests/files/unchanged_clones.ir`, `tests/properties.rs`, the scripts of `tests/stf` on all engines, `datapath`'s
+//! Tests: `tests/files/unchanged_frames.ir`, `tests/properties.rs`, the scripts of `tests/stf` on all engines, `datapath`'s
 //! `tests/clones.rs`.
 
 use base::ids::{BlockId, HeaderId, SlotId, StageId};
 use base::{Bits, Span};
 use ir::flow::for_each_header_slot;
-use ir::{Block, EntryKind, EntryPoint, Fate, Intrinsic, Op, Operand, Program, SlotKind, Stage, StageKind, Terminator};
+use ir::{
+    Block, EntryKind, Fate, Intrinsic, Op, Operand, Program, ReplicationPoint, SlotKind, Stage, StageKind, Terminator,
+};
 use std::collections::{BTreeMap, HashSet};
 
 /// Blocks that are looked at, once for each list of headers with which they are reached. It bounds the time of the pass: a parser with
 /// hundreds of states has fewer, unless it is made so that its paths multiply.
-const STEPS_MAX: usize = 1 << 14;
+const STEPS_MAX: usize = 1 << 12;
 
-/// What the entry may write although the engine knows it: nobody reads it once the packet is sent.
+/// What an entry may write although the engine knows it: nobody reads it once the packet is sent.
 const ENDS_HERE: &[Intrinsic] = &[Intrinsic::ParserError];
 
 /// Runs the pass; whether anything changed.
 pub(crate) fn run(program: &mut Program) -> bool {
-    let kind = EntryKind::CloneIngress;
     let Some(port) = program.intrinsic(Intrinsic::EgressPort) else { return false };
-    let Some(entry) = program.entry(kind) else { return false };
-    if program.sends_at_once(kind) || !Walk::new(program, entry, port).is_unchanged() {
-        return false;
+    let mut changed = false;
+    for kind in [EntryKind::CloneIngress, EntryKind::Egress] {
+        let Some(entry) = program.entry(kind) else { continue };
+        let last = &entry.stages[..];
+        let before: Vec<&[StageId]> = match kind {
+            EntryKind::CloneIngress => vec![&[]],
+            _ => program.entries.iter().filter(|entry| entry.kind != kind).map(|entry| &entry.stages[..]).collect(),
+        };
+        let is_unchanged = |before: &[StageId]| Walk::new(program, port, before, last).is_unchanged();
+        // A program with an entry for the deparser has it run behind egress.
+        if program.sends_at_once(kind)
+            || program.entry(EntryKind::Deparse).is_some()
+            || !before.into_iter().all(is_unchanged)
+        {
+            continue;
+        }
+        send_at_once(program, kind, port);
+        changed = true;
     }
+    changed
+}
+
+/// Replaces an entry.
+fn send_at_once(program: &mut Program, kind: EntryKind, port: SlotId) {
     let block = Block {
         label: String::new(),
         insts: Vec::new(),
@@ -62,13 +87,13 @@ pub(crate) fn run(program: &mut Program) -> bool {
     let stage = StageId::from_index(program.stages.len() - 1);
     let entry = program.entries.iter_mut().find(|entry| entry.kind == kind).expect("it was found before");
     entry.stages = vec![stage];
-    true
 }
 
 /// A block on a path.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Step {
-    /// The position of its stage in the entry.
+    /// Whether it is in the entry that hands packets over, and the position of its stage in the entry.
+    is_before: bool,
     at: usize,
     block: BlockId,
     /// The headers that were extracted on the way there, and how many of them were emitted.
@@ -80,34 +105,55 @@ struct Step {
 
 struct Walk<'a> {
     program: &'a Program,
-    entry: &'a EntryPoint,
     port: SlotId,
-    /// Slots that the entry must not write, unless it extracts a header.
+    /// Stages of the entry that hands packets over, none if there is none; and those of the one behind it.
+    before: &'a [StageId],
+    last: &'a [StageId],
+    /// Slots of headers, which no operation may write that does not extract them.
+    headers: HashSet<SlotId>,
+    /// Slots that the last entry must not write, besides.
     kept: HashSet<SlotId>,
     /// Slots that are zero at first.
     zero: HashSet<SlotId>,
 }
 
 impl<'a> Walk<'a> {
-    fn new(program: &'a Program, entry: &'a EntryPoint, port: SlotId) -> Self {
-        let known = program.intrinsics.iter().filter(|(which, _)| !ENDS_HERE.contains(which)).map(|(_, slot)| *slot);
-        let headers = (0..program.headers.len()).map(HeaderId::from_index);
-        let kept: HashSet<SlotId> = known.chain(headers.flat_map(|header| slots(program, header))).collect();
+    fn new(program: &'a Program, port: SlotId, before: &'a [StageId], last: &'a [StageId]) -> Self {
+        let known = program.intrinsics.iter().filter(|(which, _)| !ENDS_HERE.contains(which));
+        let all = (0..program.headers.len()).map(HeaderId::from_index);
+        let headers: HashSet<SlotId> = all.flat_map(|header| slots(program, header)).collect();
         let set = program.intrinsics.iter().map(|(_, slot)| slot);
         let set: HashSet<&SlotId> = set.chain(program.field_lists.iter().flat_map(|(_, slots)| slots)).collect();
         let is_zero = |slot: &SlotId| {
-            program.slots[slot.index()].kind != SlotKind::Temp && !kept.contains(slot) && !set.contains(slot)
+            program.slots[slot.index()].kind != SlotKind::Temp && !headers.contains(slot) && !set.contains(slot)
         };
         let zero = (0..program.slots.len()).map(SlotId::from_index).filter(is_zero).collect();
-        Walk { program, entry, port, kept, zero }
+        let kept = known.map(|(_, slot)| *slot).collect();
+        Walk { program, port, before, last, headers, kept, zero }
     }
 
-    /// Whether every path sends the frame as it came.
+    /// Whether every path through both entries sends the frame as it came.
     fn is_unchanged(&self) -> bool {
-        if !self.have_slots_of_their_own() {
+        // Paths are followed only where there is nothing that would change a frame on any.
+        let stages = self.before.iter().map(|stage| (stage, true)).chain(self.last.iter().map(|stage| (stage, false)));
+        let mut blocks = stages.flat_map(|(stage, is_before)| {
+            self.program.stages[stage.index()].blocks.iter().map(move |block| (block, is_before))
+        });
+        let may_all_be_there = blocks.all(|(block, is_before)| {
+            let ops = block.insts.iter().map(|inst| &inst.op);
+            ops.into_iter().all(|op| self.may_be_there(op, is_before))
+        });
+        if !may_all_be_there || !self.have_slots_of_their_own() {
             return false;
         }
-        let first = Step { at: 0, block: Stage::START, extracted: vec![], emitted: 0, values: BTreeMap::new() };
+        let first = Step {
+            is_before: !self.before.is_empty(),
+            at: 0,
+            block: Stage::START,
+            extracted: vec![],
+            emitted: 0,
+            values: BTreeMap::new(),
+        };
         let mut waiting = vec![first];
         let mut seen: HashSet<Step> = waiting.iter().cloned().collect();
         while let Some(step) = waiting.pop() {
@@ -129,17 +175,18 @@ impl<'a> Walk<'a> {
 
     /// Where paths go from a block; `None` if one changes the frame or does something else.
     fn follow(&self, mut step: Step) -> Option<Vec<Step>> {
-        let stage = &self.program.stages[self.entry.stages.get(step.at)?.index()];
+        let stages = if step.is_before { self.before } else { self.last };
+        let stage = &self.program.stages[stages.get(step.at)?.index()];
         let Block { insts, term, .. } = &stage.blocks[step.block.index()];
         for inst in insts {
-            let Step { extracted, emitted, values, .. } = &mut step;
+            let Step { is_before, extracted, emitted, values, .. } = &mut step;
             match &inst.op {
                 Op::Extract { header, .. } if !extracted.contains(header) && *emitted == 0 => extracted.push(*header),
                 Op::Emit { header } if extracted.get(*emitted) == Some(header) => *emitted += 1,
                 // It is invalid.
                 Op::Emit { header } if !extracted.contains(header) => {}
-                Op::Mark(_) => {}
-                op if op.is_removable() && !self.writes_what_is_kept(op) => self.write(op, values),
+                Op::Extract { .. } | Op::Emit { .. } => return None,
+                op if self.may_be_there(op, *is_before) => self.write(op, values),
                 _ => return None,
             }
         }
@@ -159,10 +206,17 @@ impl<'a> Walk<'a> {
                 None => Some(cases.iter().map(|(_, block)| to(*block)).chain([to(*default)]).collect()),
             },
             Terminator::Next => Some(vec![Step { at: step.at + 1, block: Stage::START, ..step }]),
-            Terminator::Finish(Fate::Send(Operand::Slot(port))) => {
+            Terminator::Finish(Fate::Send(Operand::Slot(port))) if !step.is_before => {
                 (*port == self.port && step.emitted == step.extracted.len()).then(Vec::new)
             }
-            Terminator::Finish(_) => None,
+            Terminator::Finish(Fate::Replicate(ReplicationPoint::IngressEnd)) if step.is_before => {
+                // The engine sets what it knows.
+                step.values.retain(|slot, _| !self.program.intrinsics.iter().any(|(_, known)| known == slot));
+                let first = Step { is_before: false, at: 0, block: Stage::START, ..step };
+                (first.emitted == 0).then(|| vec![first])
+            }
+            // It does not come to the last entry.
+            Terminator::Finish(_) => step.is_before.then(Vec::new),
         }
     }
 
@@ -185,10 +239,19 @@ impl<'a> Walk<'a> {
         });
     }
 
-    fn writes_what_is_kept(&self, op: &Op) -> bool {
+    /// Whether an operation changes no frame and, in the last entry, nothing else that can be seen.
+    fn may_be_there(&self, op: &Op, is_before: bool) -> bool {
+        match op {
+            Op::Extract { .. } | Op::Emit { .. } | Op::Mark(_) => return true,
+            Op::Advance { .. } | Op::Truncate { .. } | Op::Unresolved { .. } => return false,
+            op if !is_before && !op.is_removable() => return false,
+            _ => {}
+        }
         let mut writes = false;
-        op.for_each_def(self.program, |slot| writes |= self.kept.contains(&slot));
-        writes
+        op.for_each_def(self.program, |slot| {
+            writes |= self.headers.contains(&slot) || (!is_before && self.kept.contains(&slot));
+        });
+        !writes
     }
 }
 

@@ -43,7 +43,7 @@ impl Pair {
         let (with, without) = (got.next().unwrap(), got.next().unwrap());
         if with != without {
             for (pipeline, start) in self.pipelines.iter().zip(start) {
-                let subject = Subject { record, bytes, start, now_us };
+                let subject = Subject { record, bytes, start, now_us, work: crate::testing::WORK };
                 eprintln!("{}", crate::trace::trace(pipeline.shared(), subject).join("\n"));
             }
         }

@@ -138,14 +138,16 @@ pub struct Frozen {
 /// The actions of a set, in the order in which they are done (OpenFlow 1.5.1, 5.6): of each kind the last one, but for fields; a
 /// group in the place of an output.
 pub fn in_order(set: &[Action]) -> Vec<Action> {
-    let mut ordered: Vec<(u8, &Action)> = Vec::new();
-    for action in set {
-        let Some((rank, is_single)) = rank(action) else { continue };
-        if is_single {
-            ordered.retain(|(other, _)| *other != rank);
-        }
-        ordered.push((rank, action));
+    let ranked = set.iter().filter_map(|action| Some((rank(action)?, action)));
+    let mut last = [None; OUTPUT as usize + 1];
+    for (at, ((rank, _), _)) in ranked.clone().enumerate() {
+        last[usize::from(rank)] = Some(at);
     }
+    let is_kept = |at: usize, rank: u8, is_single: bool| !is_single || last[usize::from(rank)] == Some(at);
+    let mut ordered: Vec<(u8, &Action)> = ranked
+        .enumerate()
+        .filter_map(|(at, ((rank, is_single), action))| is_kept(at, rank, is_single).then_some((rank, action)))
+        .collect();
     ordered.sort_by_key(|(rank, _)| *rank);
     if ordered.iter().any(|(rank, _)| *rank == GROUP) {
         ordered.retain(|(rank, _)| *rank != OUTPUT);

@@ -70,7 +70,7 @@ impl Bench {
     /// The mask of a packet's megaflow.
     fn mask(&self, fields: &[(&str, u128)]) -> String {
         let record = self.record(fields);
-        let subject = Subject { record: &record, bytes: 100, start: 0, now_us: 0 };
+        let subject = Subject { record: &record, bytes: 100, start: 0, now_us: 0, work: crate::testing::WORK };
         crate::trace::mask(self.bridge.layout(), &translate(self.pipeline.shared(), subject).consulted)
     }
 

@@ -20,6 +20,7 @@
 //! Tests: `classifier/tests.rs`, against a linear scan, with every bit flipped that was not consulted.
 
 mod growing;
+mod overlap;
 mod subtable;
 #[cfg(test)]
 mod tests;
@@ -172,15 +173,19 @@ impl Classifier {
         self.subtables.iter().flatten().flat_map(Subtable::iter).chain(self.impossible.values())
     }
 
-    /// A flow of this priority that `is_meant` and that a packet may match which this match fits as well.
+    /// A flow of this priority that `is_meant` and that a packet may match which this match fits as well. Adds to `visits` how many
+    /// flows and subtables are looked at.
     pub fn overlapping(
         &self,
         matching: &Match,
         priority: u16,
         is_meant: &dyn Fn(&Arc<Flow>) -> bool,
+        visits: &mut u64,
     ) -> Option<&Arc<Flow>> {
         let terms = self.layout.terms(matching)?;
-        self.subtables.iter().flatten().find_map(|subtable| subtable.overlapping(&terms, priority, is_meant))
+        let memory = self.memory.as_ref();
+        let mut subtables = self.subtables.iter().flatten();
+        subtables.find_map(|subtable| subtable.overlapping(&terms, priority, is_meant, memory, visits))
     }
 
     /// How many flows have this cookie.

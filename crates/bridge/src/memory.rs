@@ -81,6 +81,11 @@ impl Charge {
         Charge { pool: Some(Arc::clone(pool)), bytes: 0 }
     }
 
+    /// A part of no pool, where nothing is counted.
+    pub fn uncounted(bytes: u64) -> Charge {
+        Charge { pool: None, bytes }
+    }
+
     /// How much it is.
     pub fn bytes(&self) -> u64 {
         self.bytes

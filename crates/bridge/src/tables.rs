@@ -35,6 +35,8 @@ pub mod limit {
     pub const BANDS: usize = 8;
     /// Flow monitors of a connection.
     pub const MONITORS: usize = 256;
+    /// Flows that a bundle's requests may look at, all together: other requests wait meanwhile, for about a second.
+    pub const BUNDLE_VISITS: u64 = 4 * FLOWS as u64;
     /// Open bundles of a connection.
     pub const BUNDLES: usize = 64;
     /// Packet-ins that wait for a connection to take them.

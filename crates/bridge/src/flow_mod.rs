@@ -14,7 +14,7 @@ use crate::change::{Cause, FlowChange};
 use crate::flow::{Flow, Usage};
 use crate::memory::{Charge, Memory};
 use crate::references::{Index, goes_through, outputs_to};
-use crate::tables::{Tables, limit, table_config};
+use crate::tables::{Spot, Tables, limit, table_config};
 use crate::view::{View, Visits};
 use openflow::message::{FlowCommand, FlowFilter, FlowMod, RemovedReason, flow_flag};
 use openflow::{Error, ErrorKind, Match, Version};
@@ -260,21 +260,18 @@ impl Plan<'_> {
     }
 }
 
+/// Whether a request for statistics is about a flow.
+pub(crate) fn is_selected(flow: &Flow, filter: &FlowFilter) -> bool {
+    (flow.cookie ^ filter.cookie) & filter.cookie_mask == 0
+        && (filter.matching == Match::any() || flow.matching.is_within(&filter.matching))
+        && outputs_to(&flow.instructions, filter.out_port)
+        && goes_through(&flow.instructions, filter.out_group)
+}
+
 /// The flows that a request for statistics is about.
-pub(crate) fn select(tables: &Tables, filter: &FlowFilter) -> Vec<Arc<Flow>> {
-    let any = Match::any();
-    let asks_match = filter.matching != any;
-    let is_selected = |flow: &Flow| {
-        (flow.cookie ^ filter.cookie) & filter.cookie_mask == 0
-            && (!asks_match || flow.matching.is_within(&filter.matching))
-            && outputs_to(&flow.instructions, filter.out_port)
-            && goes_through(&flow.instructions, filter.out_group)
-    };
-    let mut found = Vec::new();
-    for (number, table) in tables.iter() {
-        if filter.table == ALL_TABLES || filter.table == number {
-            found.extend(table.flows.iter().filter(|flow| is_selected(flow)).cloned());
-        }
-    }
-    found
+pub(crate) fn select<'a>(tables: &'a Tables, filter: &'a FlowFilter) -> impl Iterator<Item = (Spot, &'a Arc<Flow>)> {
+    let asked = tables.iter().filter(|(number, _)| filter.table == ALL_TABLES || filter.table == *number);
+    let flows = asked.flat_map(|(number, table)| table.flows.handles().map(move |found| (number, found)));
+    let selected = flows.filter(|(_, (_, flow))| is_selected(flow, filter));
+    selected.map(|(table, (handle, flow))| (Spot { handle, table }, flow))
 }

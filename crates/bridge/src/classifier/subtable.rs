@@ -157,6 +157,23 @@ impl Subtable {
         self.entries.values().flatten().flat_map(|entry| &entry.rules).map(|rule| &rule.flow)
     }
 
+    /// Its flows, each with the hash of its values.
+    pub fn hashes_of_flows(&self) -> impl Iterator<Item = (u64, &Arc<Flow>)> {
+        self.entries.values().flatten().flat_map(|entry| {
+            let hash = self.hash(&entry.values);
+            entry.rules.iter().map(move |rule| (hash, &rule.flow))
+        })
+    }
+
+    /// The flows of a hash and a priority.
+    pub fn of_hash(&self, hash: u64, priority: u16) -> impl Iterator<Item = &Arc<Flow>> {
+        let rules = self.entries.get(&hash).into_iter().flatten().filter_map(move |entry| {
+            let at = entry.rules.partition_point(|rule| rule.flow.priority > priority);
+            entry.rules.get(at).filter(|rule| rule.flow.priority == priority)
+        });
+        rules.map(|rule| &rule.flow)
+    }
+
     fn values(&self, terms: &[WordTerm]) -> Box<[u64]> {
         let value = |(word, _): &(u32, u64)| terms.iter().find(|term| term.word == *word).map_or(0, |term| term.value);
         self.mask.iter().map(value).collect()

@@ -133,13 +133,13 @@ impl Bridge {
             endpoints: RwLock::default(),
             next_endpoint: AtomicU64::new(1),
             recent,
-            memory,
             quiet: ArcSwap::default(),
             shortened: Mutex::default(),
             keeper: OnceLock::new(),
             absent: Mutex::default(),
             started_us,
-            pending: crate::pending::Pending::default(),
+            pending: crate::pending::Pending::charging(&memory),
+            memory,
         })
     }
 

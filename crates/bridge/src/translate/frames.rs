@@ -4,7 +4,7 @@
 //! it ([`Frozen`]), which goes on with a packet that was parsed anew or let go on by a controller.
 
 use crate::flow::{Flow, Group};
-use openflow::{Action, Bucket};
+use openflow::{Action, Bucket, memory as heap};
 use std::sync::Arc;
 
 /// Compared by identity.
@@ -133,6 +133,22 @@ pub struct Frozen {
     pub program: Option<(u32, u64)>,
     /// The port by which the packet came, for the program.
     pub in_port: u32,
+}
+
+impl Frozen {
+    /// Bytes that it takes, without the flows and groups that it goes through: these count as long as they are held.
+    pub fn bytes(&self) -> u64 {
+        fn of_vec<T>(vec: &Vec<T>) -> usize {
+            vec.capacity() * size_of::<T>()
+        }
+        let of_frame = |frame: &Frame| match frame {
+            Frame::Actions { list: List::Owned(actions), .. } => heap::slice(actions),
+            Frame::Restore(saved) => size_of::<Saved>() + of_vec(&saved.stack) + heap::actions(&saved.set),
+            Frame::Actions { .. } | Frame::Rest { .. } | Frame::Buckets { .. } => 0,
+        };
+        let own = size_of::<Frozen>() + of_vec(&self.metadata) + of_vec(&self.stack) + heap::actions(&self.set);
+        (own + of_vec(&self.frames) + self.frames.iter().map(of_frame).sum::<usize>()) as u64
+    }
 }
 
 /// The actions of a set, in the order in which they are done (OpenFlow 1.5.1, 5.6): of each kind the last one, but for fields; a

@@ -246,8 +246,11 @@ fn normal_learns_and_floods() {
 fn packet_outs_begin_with_their_actions() {
     let mut bench = Bench::new();
     bench.bridge.add(0, 1, Match::any(), vec![output(3)]);
-    let start =
-        bench.bridge.pending().insert(vec![output(2), output(port::TABLE), output(port::CONTROLLER)], 4, Match::any());
+    let start = bench
+        .bridge
+        .pending()
+        .insert(vec![output(2), output(port::TABLE), output(port::CONTROLLER)], 4, Match::any())
+        .unwrap();
     let left = bench.send_from(&[], start);
     assert!(matches!(&left[..], [Left::Port(2, ..), Left::Port(3, ..), Left::Capture(_)]), "{left:?}");
     let event = bench.bridge.packet_ins.lock().unwrap()[0].clone();

@@ -171,11 +171,12 @@ fn a_bundle_that_looks_at_too_many_flows_is_refused_and_others_go_on() {
     let scan = flow_mod(FlowCommand::Modify, of(FLOWS), 1, output(2));
     let add = flow_mod(FlowCommand::Add, of(FLOWS + 1), 1, output(1));
     let scans = (limit::BUNDLE_VISITS / u64::from(FLOWS)) as usize;
-    let mut requests = vec![scan.clone(); scans + 1];
-    requests[0] = add.clone();
-    assert_eq!(commit(&requests), [control(BundleControl::CommitReply)], "as many as may be");
-    requests.insert(1, flow_mod(FlowCommand::DeleteStrict, of(FLOWS + 1), 1, Instructions::default()));
-    requests.extend([scan, add]);
+    let mut requests = vec![scan.clone(); scans / 4];
+    requests.push(add.clone());
+    assert_eq!(commit(&requests), [control(BundleControl::CommitReply)], "not too many");
+    requests = vec![flow_mod(FlowCommand::DeleteStrict, of(FLOWS + 1), 1, Instructions::default())];
+    requests.resize(scans + 2, scan);
+    requests.push(add);
     assert_eq!(kinds(&commit(&requests)), [ErrorKind::BfcTimeout, ErrorKind::BfcMsgFailed]);
     assert_eq!(bridge.tables().table(0).flows.len(), FLOWS as usize + 1, "nothing of it was done");
 }
@@ -209,4 +210,8 @@ fn a_bundle_with_overlap_checks_among_many_flows_is_within_its_work() {
     }
     assert_eq!(controller.ask(control(BundleControl::CommitRequest)), [control(BundleControl::CommitReply)]);
     assert_eq!(bridge.tables().table(0).flows.len(), (FLOWS + checks) as usize);
+    // What the checks were made with counts as memory, and ends with the flows.
+    let delete = flow_mod(FlowCommand::Delete, Match::any(), 0, Instructions::default());
+    bridge.flow_mod(&delete, &by(V)).unwrap();
+    assert_eq!(bridge.state_bytes(), 0);
 }

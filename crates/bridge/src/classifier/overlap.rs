@@ -4,8 +4,10 @@
 //! subtable's mask, the same for all flows with that mask. So a subtable keeps, for the parts that were asked for last, an ordered
 //! set of hashes of its flows' values there: those that can agree are found without a look at the others.
 //!
-//! An index is built when a part is asked for ([`Indices::find`]) and follows changes of the subtable until it was not asked for
-//! during as many changes as it took flows to build it. So following costs no more than building, and what is not asked for ends.
+//! An index is built when a part is asked for ([`Indices::find`]) and follows changes of the subtable. It ends after as many changes as
+//! it has flows without a check that uses it, so following costs no more than building did.
+//!
+//! Packets wait while flows change, so an index that has ended is freed with the changes that follow, a few flows with each.
 //!
 //! A hash only names candidates: the subtable compares their values. Readers share the indices under a lock of their own.
 //!
@@ -20,11 +22,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 const INDICES_MAX: usize = 4;
 /// Flows of a subtable for which there is an index.
 pub(super) const FLOWS_MIN: usize = if cfg!(test) { 4 } else { 256 };
+/// Flows of an index that has ended that a change frees.
+const FREED: usize = 8;
 /// Bytes of a flow in an index, with the set's nodes half full.
 const FLOW_BYTES: u64 = 48;
 
 /// Flows by their values under a part of the mask.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Index {
     /// The part, word by word.
     part: Box<[u64]>,
@@ -32,6 +36,7 @@ struct Index {
     flows: BTreeSet<(u64, u64)>,
     /// Changes since it was asked for.
     unused: usize,
+    has_ended: bool,
     charge: Charge,
 }
 
@@ -60,10 +65,17 @@ impl Index {
         (hash_of(seed, flow.values, &self.part, flow.priority), flow.hash)
     }
 
-    /// Whether it is worth following one more change.
-    fn follows(&mut self) -> bool {
+    /// Follows a change, or frees a part of what has ended; whether anything is left.
+    fn follow(&mut self, change: impl FnOnce(&mut Index)) -> bool {
+        if self.has_ended {
+            (0..FREED).for_each(|_| _ = self.flows.pop_first());
+            return !self.flows.is_empty();
+        }
+        change(self);
         self.unused += 1;
-        self.unused <= self.flows.len().max(FLOWS_MIN)
+        let has_room = self.flows.len() as u64 * FLOW_BYTES <= self.charge.bytes();
+        self.has_ended = self.unused > self.flows.len().max(FLOWS_MIN) || !has_room;
+        true
     }
 }
 
@@ -72,9 +84,10 @@ impl Indices {
     pub fn insert(&mut self, seed: u64, flow: Known<'_>) {
         let all = self.all.get_mut().unwrap_or_else(PoisonError::into_inner);
         all.retain_mut(|index| {
-            let key = index.key(seed, &flow);
-            index.flows.insert(key);
-            index.follows() && index.flows.len() as u64 * FLOW_BYTES <= index.charge.bytes()
+            index.follow(|index| {
+                let key = index.key(seed, &flow);
+                index.flows.insert(key);
+            })
         });
     }
 
@@ -82,11 +95,12 @@ impl Indices {
     pub fn remove<'a, I: Iterator<Item = Known<'a>>>(&mut self, seed: u64, flow: Known<'_>, others: impl Fn() -> I) {
         let all = self.all.get_mut().unwrap_or_else(PoisonError::into_inner);
         all.retain_mut(|index| {
-            let key = index.key(seed, &flow);
-            if others().all(|other| index.key(seed, &other) != key) {
-                index.flows.remove(&key);
-            }
-            index.follows()
+            index.follow(|index| {
+                let key = index.key(seed, &flow);
+                if others().all(|other| index.key(seed, &other) != key) {
+                    index.flows.remove(&key);
+                }
+            })
         });
     }
 
@@ -102,14 +116,13 @@ impl Indices {
         mut try_one: impl FnMut(u64) -> Option<T>,
     ) -> Option<Option<T>> {
         let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
-        match all.iter().position(|index| *index.part == *part) {
+        match all.iter().position(|index| !index.has_ended && *index.part == *part) {
             Some(at) => {
                 let index = all.remove(at);
                 all.push(index);
             }
             None => {
-                let mut index =
-                    Index { part: part.into(), flows: BTreeSet::new(), unused: 0, charge: Charge::default() };
+                let mut index = Index { part: part.into(), ..Index::default() };
                 index.flows = flows.map(|flow| index.key(seed, &flow)).collect();
                 *visits += index.flows.len() as u64;
                 // It may become half as large again.

@@ -8,7 +8,7 @@
 //! added. What is not used ends after [`AGE_US`]. Packet-outs and rests do not take each other's room.
 
 use crate::memory::{Charge, Memory};
-use crate::translate::frames::Frozen;
+use crate::translate::frames::{Frame, Frozen, List, Same};
 use openflow::{Action, Match, memory as heap};
 use std::collections::hash_map::{self, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -63,7 +63,7 @@ impl Begin {
 struct Inner {
     next: u64,
     all: HashMap<u64, Entry>,
-    /// Frozen translations by the hash of their metadata.
+    /// Frozen translations by a hash.
     frozen: HashMap<u64, Vec<u64>>,
     /// How many these are.
     rests: usize,
@@ -80,7 +80,21 @@ pub struct Pending {
 fn hash_of(frozen: &Frozen) -> u64 {
     let mut hasher = DefaultHasher::new();
     frozen.metadata.hash(&mut hasher);
-    frozen.frames.len().hash(&mut hasher);
+    (frozen.queue, frozen.program, frozen.in_port, frozen.is_set_done, &frozen.stack).hash(&mut hasher);
+    (frozen.set.len(), frozen.frames.len()).hash(&mut hasher);
+    // What is compared by identity is hashed by address, lists of actions by their length.
+    fn address<T>(of: &Same<T>) -> usize {
+        Arc::as_ptr(&of.0) as usize
+    }
+    for frame in &frozen.frames {
+        match frame {
+            Frame::Actions { list: List::Flow(flow), at, .. } => (0, address(flow), *at).hash(&mut hasher),
+            Frame::Actions { list: List::Owned(actions), at, .. } => (1, actions.len(), *at).hash(&mut hasher),
+            Frame::Rest { flow, .. } => (2, address(flow), 0).hash(&mut hasher),
+            Frame::Buckets { group, next, .. } => (3, address(group), *next).hash(&mut hasher),
+            Frame::Restore(_) => 4.hash(&mut hasher),
+        }
+    }
     hasher.finish()
 }
 
@@ -229,6 +243,7 @@ impl Pending {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::translate::frames::Place;
 
     #[test]
     fn packet_outs_happen_once() {
@@ -321,18 +336,26 @@ mod tests {
     }
 
     #[test]
+    fn rests_that_differ_in_little_are_not_compared_with_each_other() {
+        let pending = Pending::default();
+        let list = List::Owned(Arc::from(vec![Action::Exit; 100]));
+        for at in 0..100 {
+            let frame = Frame::Actions { list: list.clone(), at, place: Place::default() };
+            pending.freeze(Frozen { frames: vec![frame], ..Frozen::default() }).unwrap();
+        }
+        let inner = pending.lock();
+        assert_eq!(inner.frozen.len(), 100, "each has a hash of its own");
+    }
+
+    #[test]
     fn rests_leave_numbers_for_packet_outs() {
         let pending = Pending::default();
         let rest = |queue| pending.freeze(Frozen { queue, ..Frozen::default() });
-        // By hashes of their metadata, of which all have the same: so they are made of different ones.
-        let other = |i: u64| {
-            let metadata = vec![crate::key::WordTerm { word: 0, mask: u64::MAX, value: i }];
-            pending.freeze(Frozen { metadata, ..Frozen::default() })
-        };
-        assert!((0..ENTRIES_MAX as u64 / 2).all(|i| other(i).is_some()));
-        assert!(rest(7).is_none());
+        let half = ENTRIES_MAX as u32 / 2;
+        assert!((0..half).all(|queue| rest(queue).is_some()));
+        assert!(rest(half).is_none());
         assert!(pending.insert(Vec::new(), 0, Match::any()).is_some());
         pending.tick(AGE_US);
-        assert!(rest(7).is_some());
+        assert!(rest(half).is_some());
     }
 }

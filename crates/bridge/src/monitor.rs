@@ -10,7 +10,6 @@ use crate::controllers::{Endpoint, Event, Kind, Status, Update};
 use crate::flow::Flow;
 use crate::flow_mod::{ALL_TABLES, Origin};
 use crate::references::{goes_through, outputs_to};
-use crate::stats::Answer;
 use crate::tables::{Spot, TableSettings, limit, table_config};
 use openflow::message::{FlowMonitor, MonitorCommand, RemovedReason, UpdateEvent, flow_flag, monitor_flag};
 use openflow::{Error, ErrorKind, Message, Version};
@@ -154,8 +153,12 @@ impl Bridge {
         self.push(endpoint, Event::Update(Update::Paused(false)));
     }
 
-    /// Begins, changes or ends flow monitors; gives the flows that there are, for those that ask for them.
-    pub(crate) fn monitor(&self, endpoint: &Endpoint, requests: &[FlowMonitor]) -> Result<Answer, Error> {
+    /// Begins, changes or ends flow monitors; gives the flows that there are, and the monitors that ask for them.
+    pub(crate) fn monitor(
+        &self,
+        endpoint: &Endpoint,
+        requests: &[FlowMonitor],
+    ) -> Result<(Vec<Spot>, Vec<FlowMonitor>), Error> {
         let known = monitor_flag::INITIAL
             | monitor_flag::ADD
             | monitor_flag::REMOVED
@@ -215,7 +218,7 @@ impl Bridge {
             }
             flows.shrink_to_fit();
         }
-        Ok(Answer::Monitored { flows, monitors: begun })
+        Ok((flows, begun))
     }
 
     /// Sets which vacancy event a table has next, as its settings change.

@@ -251,7 +251,10 @@ impl Bridge {
             }
             Request::MeterConfig { meter } => Answer::MeterConfigs(self.meters(meter)?),
             Request::MeterFeatures => Answer::Whole(Reply::MeterFeatures(features::meter_features())),
-            Request::FlowMonitor(monitors) => self.monitor(endpoint, &monitors)?,
+            Request::FlowMonitor(monitors) => {
+                let (flows, monitors) = self.monitor(endpoint, &monitors)?;
+                Answer::Monitored { flows, monitors }
+            }
             Request::BundleFeatures { .. } => Answer::Whole(Reply::BundleFeatures { capabilities: 0b11 }),
             Request::ControllerStatus => Answer::Whole(Reply::ControllerStatus(self.controller_status())),
             Request::Experimenter { experimenter, kind } => {

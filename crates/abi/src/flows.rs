@@ -4,6 +4,10 @@
 //! and writes slots there and says, by [`Outputs`], where the packet goes. Each output is a copy of the packet with the record as
 //! it is at that moment; the engine takes it through the program's `Egress` entry, which writes headers back and deparses.
 //!
+//! **Work.** What packets of a received burst cause may cost so many *steps*: an action, a bucket of a group, a bit of an effect list. The
+//! engine keeps the account ([`Outputs::work_left`]); a processor asks before it does the work, and refuses packets for which nothing
+//! is left ([`Outputs::refuse`]).
+//!
 //! Single-threaded: one processor per worker.
 
 /// A packet to be decided about.
@@ -44,6 +48,12 @@ pub trait Outputs {
     fn again(&mut self, output: Output, record: &[u64], start: u64, rewrites: bool);
     /// Nothing follows for this packet, and no output was its last: the buffer is given back. `is_dropped` if there was no output.
     fn end(&mut self, packet: usize, is_dropped: bool);
+    /// Steps that may still be done for the packet. More than that must not be done.
+    fn work_left(&self, packet: usize) -> u32;
+    /// So many steps are about to be done for it, or have been; at most what is left.
+    fn spend(&mut self, packet: usize, steps: u32);
+    /// Drops the packet, of which no output was the last: there is no work left for it.
+    fn refuse(&mut self, packet: usize);
 }
 
 /// When a flow cache is used.

@@ -22,8 +22,8 @@ use crate::memory::Memory;
 use crate::ports::config;
 use crate::recent::Recent;
 use crate::references::Index;
-use crate::tables::{Miss, Tables};
-use crate::view::{Overlay, View};
+use crate::tables::{Miss, Tables, limit};
+use crate::view::{Overlay, View, Visits};
 use arc_swap::ArcSwap;
 use openflow::message::{Desc, FlowMod, GroupMod, MeterMod, Port, PortReason, RemovedReason, Role};
 use openflow::{Error, ErrorKind, Fields, Message};
@@ -95,6 +95,16 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Others' requests wait while a bundle is planned.
+fn too_long(visits: u64) -> Error {
+    let why = format!(
+        "the messages of the bundle before this one have looked at {visits} flows, more than the {} that a bundle may while other \
+         requests wait; commit fewer non-strict changes or overlap checks at once",
+        limit::BUNDLE_VISITS
+    );
+    Error::new(ErrorKind::BfcTimeout, why)
+}
+
 /// Takes planned changes into the overlay and the index.
 fn take_in(changes: &[Change], tables: &Tables, overlay: &mut Overlay, index: &mut Index) {
     for change in changes {
@@ -123,13 +133,13 @@ impl Bridge {
             endpoints: RwLock::default(),
             next_endpoint: AtomicU64::new(1),
             recent,
-            memory,
             quiet: ArcSwap::default(),
             shortened: Mutex::default(),
             keeper: OnceLock::new(),
             absent: Mutex::default(),
             started_us,
-            pending: crate::pending::Pending::default(),
+            pending: crate::pending::Pending::charging(&memory),
+            memory,
         })
     }
 
@@ -181,8 +191,8 @@ impl Bridge {
         lock(&self.state)
     }
 
-    pub(crate) fn plan<'a>(&'a self, tables: View<'a>, state: &'a State, now_us: u64) -> Plan<'a> {
-        Plan { tables, index: &state.index, admit: &self.admit, memory: &self.memory, now_us }
+    pub(crate) fn plan<'a>(&'a self, tables: View<'a>, state: &'a State, visits: &'a Visits, now_us: u64) -> Plan<'a> {
+        Plan { tables, index: &state.index, admit: &self.admit, memory: &self.memory, visits, now_us }
     }
 
     /// Adds, changes or removes flows.
@@ -256,7 +266,7 @@ impl Bridge {
         let now_us = self.host.now_us();
         let mut changes = {
             let tables = self.tables();
-            plan(&self.plan(View::of(&tables), state, now_us))?
+            plan(&self.plan(View::of(&tables), state, &Visits::default(), now_us))?
         };
         let mut kept = self.to_keep(&changes)?;
         self.apply(state, &changes);
@@ -265,7 +275,7 @@ impl Bridge {
             if orphans.is_empty() {
                 break;
             }
-            let more = self.plan(View::of(&self.tables()), state, now_us).remove_learned(&orphans);
+            let more = self.plan(View::of(&self.tables()), state, &Visits::default(), now_us).remove_learned(&orphans);
             let more: Vec<Change> = more.into_iter().map(Change::Flow).collect();
             kept.extend(self.to_keep(&more).unwrap_or_default());
             self.apply(state, &more);
@@ -297,13 +307,17 @@ impl Bridge {
         let mut kept = Vec::new();
         let mut state = self.state();
         let now_us = self.host.now_us();
-        let mut overlay = Overlay::default();
+        let (mut overlay, visits) = (Overlay::default(), Visits::default());
         {
             // Packets read the tables meanwhile; only the holder of the state lock changes them.
             let tables = self.tables();
             let mut failure = None;
             for (i, (origin, step)) in steps.enumerate() {
-                let planned = step(&self.plan(View::with(&tables, &overlay), &state, now_us));
+                if visits.get() > limit::BUNDLE_VISITS {
+                    failure = Some((i, too_long(visits.get())));
+                    break;
+                }
+                let planned = step(&self.plan(View::with(&tables, &overlay), &state, &visits, now_us));
                 let mut changes = match planned.and_then(|changes| Ok((self.to_keep(&changes)?, changes))) {
                     Ok((mut to_keep, changes)) => {
                         kept.append(&mut to_keep);
@@ -320,7 +334,7 @@ impl Bridge {
                     if orphans.is_empty() {
                         break;
                     }
-                    let plan = self.plan(View::with(&tables, &overlay), &state, now_us);
+                    let plan = self.plan(View::with(&tables, &overlay), &state, &visits, now_us);
                     let more: Vec<Change> = plan.remove_learned(&orphans).into_iter().map(Change::Flow).collect();
                     kept.extend(self.to_keep(&more).unwrap_or_default());
                     take_in(&more, &tables, &mut overlay, &mut state.index);
@@ -438,7 +452,7 @@ impl Bridge {
             ended.iter().map(|(flow, reason)| Change::Flow(FlowChange::removal(flow, *reason))).collect();
         self.apply(&mut state, &changes);
         let orphans = state.index.take_orphans();
-        let more = self.plan(View::of(&self.tables()), &state, now_us).remove_learned(&orphans);
+        let more = self.plan(View::of(&self.tables()), &state, &Visits::default(), now_us).remove_learned(&orphans);
         let more: Vec<Change> = more.into_iter().map(Change::Flow).collect();
         self.apply(&mut state, &more);
         self.keep_removals(&changes);

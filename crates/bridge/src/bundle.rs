@@ -264,6 +264,7 @@ impl Bridge {
     /// Sends a packet that [`crate::flow_mod::Plan::packet_out`] has admitted; gives it back while too many wait.
     pub(crate) fn packet_out(&self, packet: PacketOut) -> Result<(), PacketOut> {
         let start = self.pending.insert(packet.actions.clone(), packet.in_port, packet.fields.clone());
+        let Some(start) = start else { return Err(packet) };
         match self.host.inject(packet.frame, packet.in_port, start) {
             Ok(()) => Ok(()),
             Err(NotInjected::Busy(frame)) => {

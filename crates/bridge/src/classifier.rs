@@ -20,6 +20,7 @@
 //! Tests: `classifier/tests.rs`, against a linear scan, with every bit flipped that was not consulted.
 
 mod growing;
+mod overlap;
 mod subtable;
 #[cfg(test)]
 mod tests;
@@ -32,6 +33,7 @@ use growing::Growing;
 use openflow::{Action, FieldId, Match};
 use std::collections::hash_map::RandomState;
 use std::collections::{BTreeMap, HashMap};
+use std::hash::BuildHasher;
 use std::sync::Arc;
 pub(crate) use subtable::Keep;
 use subtable::{Rule, Subtable};
@@ -48,6 +50,71 @@ pub enum Found<'a> {
     Conjunction,
 }
 
+/// Where a flow is, without holding it: finds the flow that is there later, which is the same one or has its match and priority, but
+/// for chance.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Handle {
+    hash: u64,
+    subtable: u32,
+    priority: u16,
+}
+
+/// No subtable: of a flow whose match contradicts itself.
+const IMPOSSIBLE: u32 = u32::MAX;
+
+/// Flows whose match contradicts itself, by the hash of match and priority.
+#[derive(Debug, Default)]
+struct Impossible {
+    hasher: RandomState,
+    flows: HashMap<u64, Vec<Arc<Flow>>>,
+}
+
+impl Impossible {
+    fn hash(&self, matching: &Match, priority: u16) -> u64 {
+        self.hasher.hash_one((matching, priority))
+    }
+
+    fn insert(&mut self, flow: Arc<Flow>) -> Option<Arc<Flow>> {
+        let flows = self.flows.entry(self.hasher.hash_one((&flow.matching, flow.priority))).or_default();
+        let is_same = |old: &&mut Arc<Flow>| (&old.matching, old.priority) == (&flow.matching, flow.priority);
+        match flows.iter_mut().find(is_same) {
+            Some(old) => Some(std::mem::replace(old, flow)),
+            None => {
+                flows.push(flow);
+                None
+            }
+        }
+    }
+
+    fn remove(&mut self, matching: &Match, priority: u16) -> Option<Arc<Flow>> {
+        let hash = self.hash(matching, priority);
+        let flows = self.flows.get_mut(&hash)?;
+        let at = flows.iter().position(|flow| (&flow.matching, flow.priority) == (matching, priority))?;
+        let old = flows.swap_remove(at);
+        if flows.is_empty() {
+            self.flows.remove(&hash);
+        }
+        Some(old)
+    }
+
+    fn find(&self, matching: &Match, priority: u16) -> Option<&Arc<Flow>> {
+        let is_same = |flow: &&Arc<Flow>| (&flow.matching, flow.priority) == (matching, priority);
+        self.of_hash(self.hash(matching, priority)).find(is_same)
+    }
+
+    fn of_hash(&self, hash: u64) -> impl Iterator<Item = &Arc<Flow>> {
+        self.flows.get(&hash).into_iter().flatten()
+    }
+
+    fn hashes(&self) -> impl Iterator<Item = (u64, &Arc<Flow>)> {
+        self.flows.iter().flat_map(|(hash, flows)| flows.iter().map(|flow| (*hash, flow)))
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &Arc<Flow>> {
+        self.flows.values().flatten()
+    }
+}
+
 /// Flows of a table.
 #[derive(Debug)]
 pub struct Classifier {
@@ -59,7 +126,7 @@ pub struct Classifier {
     order: Vec<(u16, usize)>,
     tries: Tries,
     /// Flows whose match contradicts itself.
-    impossible: HashMap<(Match, u16), Arc<Flow>>,
+    impossible: Impossible,
     /// How many flows have each cookie.
     cookies: Growing<u64, u32, RandomState>,
     len: usize,
@@ -77,7 +144,7 @@ impl Classifier {
             by_mask: HashMap::new(),
             order: Vec::new(),
             tries: Tries::default(),
-            impossible: HashMap::new(),
+            impossible: Impossible::default(),
             cookies: Growing::default(),
             len: 0,
             conj_id: layout.fields().numbered(CONJ_ID),
@@ -111,7 +178,7 @@ impl Classifier {
 
     fn put(&mut self, flow: Arc<Flow>) -> Option<Arc<Flow>> {
         let Some(terms) = self.layout.terms(&flow.matching) else {
-            let old = self.impossible.insert((flow.matching.clone(), flow.priority), flow);
+            let old = self.impossible.insert(flow);
             self.len += usize::from(old.is_none());
             return old;
         };
@@ -139,7 +206,7 @@ impl Classifier {
 
     fn take(&mut self, matching: &Match, priority: u16) -> Option<Arc<Flow>> {
         let Some(terms) = self.layout.terms(matching) else {
-            let old = self.impossible.remove(&(matching.clone(), priority));
+            let old = self.impossible.remove(matching, priority);
             self.len -= usize::from(old.is_some());
             return old;
         };
@@ -163,24 +230,50 @@ impl Classifier {
     pub fn find(&self, matching: &Match, priority: u16) -> Option<&Arc<Flow>> {
         match self.layout.terms(matching) {
             Some(terms) => self.subtables[self.subtable_of(&terms)?].as_ref()?.find(&terms, priority),
-            None => self.impossible.get(&(matching.clone(), priority)),
+            None => self.impossible.find(matching, priority),
         }
     }
 
     /// All flows, in no order.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Flow>> {
-        self.subtables.iter().flatten().flat_map(Subtable::iter).chain(self.impossible.values())
+        self.subtables.iter().flatten().flat_map(Subtable::iter).chain(self.impossible.iter())
     }
 
-    /// A flow of this priority that `is_meant` and that a packet may match which this match fits as well.
+    /// All flows in no order, with what finds them again.
+    pub(crate) fn handles(&self) -> impl Iterator<Item = (Handle, &Arc<Flow>)> {
+        let subtables =
+            self.subtables.iter().enumerate().filter_map(|(at, subtable)| Some((at as u32, subtable.as_ref()?)));
+        let possible = subtables.flat_map(|(at, subtable)| subtable.hashes_of_flows().map(move |of| (at, of)));
+        let impossible = self.impossible.hashes().map(|of| (IMPOSSIBLE, of));
+        possible
+            .chain(impossible)
+            .map(|(subtable, (hash, flow))| (Handle { hash, subtable, priority: flow.priority }, flow))
+    }
+
+    /// What is now where a flow was: mostly one flow or none.
+    pub(crate) fn at(&self, handle: Handle) -> Vec<&Arc<Flow>> {
+        match handle.subtable {
+            IMPOSSIBLE => self.impossible.of_hash(handle.hash).collect(),
+            at => {
+                let subtable = self.subtables.get(at as usize).and_then(Option::as_ref);
+                subtable.map_or_else(Vec::new, |subtable| subtable.of_hash(handle.hash, handle.priority).collect())
+            }
+        }
+    }
+
+    /// A flow of this priority that `is_meant` and that a packet may match which this match fits as well. Adds to `visits` how many
+    /// flows and subtables are looked at.
     pub fn overlapping(
         &self,
         matching: &Match,
         priority: u16,
         is_meant: &dyn Fn(&Arc<Flow>) -> bool,
+        visits: &mut u64,
     ) -> Option<&Arc<Flow>> {
         let terms = self.layout.terms(matching)?;
-        self.subtables.iter().flatten().find_map(|subtable| subtable.overlapping(&terms, priority, is_meant))
+        let memory = self.memory.as_ref();
+        let mut subtables = self.subtables.iter().flatten();
+        subtables.find_map(|subtable| subtable.overlapping(&terms, priority, is_meant, memory, visits))
     }
 
     /// How many flows have this cookie.

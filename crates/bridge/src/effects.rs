@@ -108,7 +108,12 @@ pub struct Effects {
     pub tried: Box<[u32]>,
     /// Whether anything leaves.
     pub has_outputs: bool,
+    /// Steps that running the list takes, without copies of the packet.
+    pub steps: u32,
 }
+
+/// Steps of a list that are its packet's own: they cost no more than what else is done for a packet, so they are not asked for.
+const FREE_STEPS: u32 = 64;
 
 /// Packets on their way to controllers: from the output until the engine hands over the frame.
 #[derive(Debug, Default)]
@@ -184,7 +189,8 @@ impl Runner {
         }
     }
 
-    /// Runs a list on a packet. The record is as it was if the packet's TTL is over, and nothing has left then.
+    /// Runs a list on a packet, if its burst has work left for that. The record is as it was if the packet's TTL is over, and nothing
+    /// has left then.
     ///
     /// # Errors
     /// If a TTL is over.
@@ -196,6 +202,14 @@ impl Runner {
         now_us: u64,
         outputs: &mut dyn Outputs,
     ) -> Result<(), TtlOver> {
+        if effects.steps > FREE_STEPS {
+            let steps = effects.steps - FREE_STEPS;
+            if outputs.work_left(packet) < steps {
+                outputs.refuse(packet);
+                return Ok(());
+            }
+            outputs.spend(packet, steps);
+        }
         self.saved.clear();
         match effects.ttl {
             TtlCheck::None => {}

@@ -14,8 +14,8 @@ use crate::change::{Cause, FlowChange};
 use crate::flow::{Flow, Usage};
 use crate::memory::{Charge, Memory};
 use crate::references::{Index, goes_through, outputs_to};
-use crate::tables::{Tables, limit, table_config};
-use crate::view::View;
+use crate::tables::{Spot, Tables, limit, table_config};
+use crate::view::{View, Visits};
 use openflow::message::{FlowCommand, FlowFilter, FlowMod, RemovedReason, flow_flag};
 use openflow::{Error, ErrorKind, Match, Version};
 use std::sync::Arc;
@@ -56,6 +56,7 @@ pub(crate) struct Plan<'a> {
     pub index: &'a Index,
     pub admit: &'a Admit,
     pub memory: &'a Memory,
+    pub visits: &'a Visits,
     pub now_us: u64,
 }
 
@@ -93,6 +94,12 @@ impl Plan<'_> {
         }
     }
 
+    /// All flows of a table, which count as visits.
+    fn flows(&self, table: u8) -> impl Iterator<Item = &Arc<Flow>> {
+        self.visits.add(self.tables.len(table) as u64);
+        self.tables.flows(table)
+    }
+
     /// The flows that a modification or deletion is about, by table, match, priority and cookie.
     fn find(&self, request: &FlowMod) -> Vec<&Arc<Flow>> {
         let is_strict = matches!(request.command, FlowCommand::ModifyStrict | FlowCommand::DeleteStrict);
@@ -106,7 +113,7 @@ impl Plan<'_> {
                 let flow = self.tables.find(number, &request.matching, request.priority);
                 found.extend(flow.filter(|flow| has_cookie(flow)));
             } else {
-                let flows = self.tables.flows(number);
+                let flows = self.flows(number);
                 found.extend(flows.filter(|flow| has_cookie(flow) && flow.matching.is_within(&request.matching)));
             }
         }
@@ -122,7 +129,7 @@ impl Plan<'_> {
         let mut victims = evicts.then(|| self.index.victims(number)).into_iter().flatten();
         if old.is_none() {
             if request.flags & flow_flag::CHECK_OVERLAP != 0
-                && self.tables.has_overlap(number, &request.matching, request.priority)
+                && self.tables.has_overlap(number, &request.matching, request.priority, self.visits)
             {
                 return Err(Error::new(ErrorKind::FmfcOverlap, "another flow of this priority overlaps"));
             }
@@ -235,7 +242,7 @@ impl Plan<'_> {
 
     /// The removal of all flows that `is_gone` names.
     pub fn remove(&self, reason: RemovedReason, is_gone: &dyn Fn(&Flow) -> bool) -> Vec<FlowChange> {
-        let flows = (0..limit::TABLES).flat_map(|number| self.tables.flows(number));
+        let flows = (0..limit::TABLES).flat_map(|number| self.flows(number));
         flows.filter(|flow| is_gone(flow)).map(|flow| FlowChange::removal(flow, reason)).collect()
     }
 
@@ -246,28 +253,25 @@ impl Plan<'_> {
             if self.tables.with_cookie(*table, *cookie) == 0 {
                 continue;
             }
-            let flows = self.tables.flows(*table).filter(|flow| flow.cookie == *cookie);
+            let flows = self.flows(*table).filter(|flow| flow.cookie == *cookie);
             changes.extend(flows.map(|flow| FlowChange::removal(flow, RemovedReason::Delete)));
         }
         changes
     }
 }
 
+/// Whether a request for statistics is about a flow.
+pub(crate) fn is_selected(flow: &Flow, filter: &FlowFilter) -> bool {
+    (flow.cookie ^ filter.cookie) & filter.cookie_mask == 0
+        && (filter.matching == Match::any() || flow.matching.is_within(&filter.matching))
+        && outputs_to(&flow.instructions, filter.out_port)
+        && goes_through(&flow.instructions, filter.out_group)
+}
+
 /// The flows that a request for statistics is about.
-pub(crate) fn select(tables: &Tables, filter: &FlowFilter) -> Vec<Arc<Flow>> {
-    let any = Match::any();
-    let asks_match = filter.matching != any;
-    let is_selected = |flow: &Flow| {
-        (flow.cookie ^ filter.cookie) & filter.cookie_mask == 0
-            && (!asks_match || flow.matching.is_within(&filter.matching))
-            && outputs_to(&flow.instructions, filter.out_port)
-            && goes_through(&flow.instructions, filter.out_group)
-    };
-    let mut found = Vec::new();
-    for (number, table) in tables.iter() {
-        if filter.table == ALL_TABLES || filter.table == number {
-            found.extend(table.flows.iter().filter(|flow| is_selected(flow)).cloned());
-        }
-    }
-    found
+pub(crate) fn select<'a>(tables: &'a Tables, filter: &'a FlowFilter) -> impl Iterator<Item = (Spot, &'a Arc<Flow>)> {
+    let asked = tables.iter().filter(|(number, _)| filter.table == ALL_TABLES || filter.table == *number);
+    let flows = asked.flat_map(|(number, table)| table.flows.handles().map(move |found| (number, found)));
+    let selected = flows.filter(|(_, (_, flow))| is_selected(flow, filter));
+    selected.map(|(table, (handle, flow))| (Spot { handle, table }, flow))
 }

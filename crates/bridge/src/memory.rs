@@ -1,13 +1,15 @@
 //! How much memory controllers may make a bridge take.
 //!
-//! There are three pools. Each counts the bytes that decoded messages take in memory ([`openflow::memory`]), and has a limit:
+//! There are five pools. Each counts the bytes that decoded messages take in memory ([`openflow::memory`]), and has a limit:
 //!
 //! - *state*: flows, groups and meters, and the indices of flows. A thing counts for as long as anything holds it: also while a bundle
 //!   that replaces it is not done, or a reader has not been told of it.
 //! - *bundles*: messages of bundles that are open, of all connections.
 //! - *queues*: what waits to be sent to connections, all together.
+//! - *rests*: what is left to be done with packets that are parsed anew or that a controller lets go on (`pending`).
+//! - *packet-outs*: what is to be done with packets of controllers that workers have not taken.
 //!
-//! Of the last two a connection may take as much as the others leave free (dynamic thresholds: Choudhury and Hahne, "Dynamic Queue
+//! Of bundles and queues a connection may take as much as the others leave free (dynamic thresholds: Choudhury and Hahne, "Dynamic Queue
 //! Length Thresholds for Shared-Memory Packet Switches", 1998): one alone gets half, and there is always something left for the next.
 //!
 //! A [`Charge`] is in the thing that it is for and ends with it, so nothing is counted that is gone, whatever path it went.
@@ -23,6 +25,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 const BUNDLE_BYTES: u64 = 1 << 30;
 /// The limit for messages that wait to be sent, of all connections together, unless `--state-memory` sets it.
 const QUEUE_BYTES: u64 = 1 << 30;
+/// The limits for rests of translations and for packet-outs, unless `--state-memory` sets them.
+const PENDING_BYTES: u64 = 1 << 28;
 /// A mask that no other flow of its table has: a hash table with its filter.
 pub(crate) const SUBTABLE: u64 = 2048;
 
@@ -81,6 +85,11 @@ impl Charge {
         Charge { pool: Some(Arc::clone(pool)), bytes: 0 }
     }
 
+    /// A part of no pool, where nothing is counted.
+    pub fn uncounted(bytes: u64) -> Charge {
+        Charge { pool: None, bytes }
+    }
+
     /// How much it is.
     pub fn bytes(&self) -> u64 {
         self.bytes
@@ -122,6 +131,8 @@ pub(crate) struct Memory {
     pub state: Arc<Pool>,
     pub bundles: Arc<Pool>,
     pub queues: Arc<Pool>,
+    pub rests: Arc<Pool>,
+    pub packet_outs: Arc<Pool>,
     /// Refusals.
     refused: Mutex<Seldom>,
 }
@@ -132,17 +143,22 @@ impl Default for Memory {
             state: Pool::new(u64::MAX),
             bundles: Pool::new(BUNDLE_BYTES),
             queues: Pool::new(QUEUE_BYTES),
+            rests: Pool::new(PENDING_BYTES),
+            packet_outs: Pool::new(PENDING_BYTES),
             refused: Mutex::default(),
         }
     }
 }
 
 impl Memory {
-    /// Sets the limit of state to `bytes`, and those of bundles and of queues to a quarter each. Nothing is removed if more is in use.
+    /// Sets the limit of state to `bytes`, those of bundles and of queues to a quarter each, those of rests and packet-outs to a
+    /// sixteenth. Nothing is removed if more is in use.
     pub fn limit(&self, bytes: u64) {
         self.state.max.store(bytes, Ordering::Relaxed);
         self.bundles.max.store(bytes / 4, Ordering::Relaxed);
         self.queues.max.store(bytes / 4, Ordering::Relaxed);
+        self.rests.max.store(bytes / 16, Ordering::Relaxed);
+        self.packet_outs.max.store(bytes / 16, Ordering::Relaxed);
     }
 
     /// The error for what does not fit, which is also logged now and then.
@@ -164,8 +180,8 @@ impl Memory {
 }
 
 impl crate::Bridge {
-    /// Limits the memory of flows, groups and meters to `bytes`, and that of bundles and of messages that wait to be sent to a quarter
-    /// of that each. Nothing is removed if more is in use.
+    /// Limits the memory of flows, groups and meters to `bytes`, that of bundles and of messages that wait to be sent to a quarter of
+    /// that each, and that of packets that wait to be translated further to a sixteenth. Nothing is removed if more is in use.
     pub fn limit_memory(&self, bytes: u64) {
         self.memory.limit(bytes);
     }
@@ -178,6 +194,16 @@ impl crate::Bridge {
     /// Bytes that the bundles of all connections take.
     pub fn bundle_bytes(&self) -> u64 {
         self.memory.bundles.used()
+    }
+
+    /// Bytes of what is left to be done with packets that are parsed anew or wait for a controller.
+    pub fn rest_bytes(&self) -> u64 {
+        self.memory.rests.used()
+    }
+
+    /// Bytes of packet-outs' actions that workers have not taken.
+    pub fn packet_out_bytes(&self) -> u64 {
+        self.memory.packet_outs.used()
     }
 
     /// Bytes of messages that wait to be sent to connections.

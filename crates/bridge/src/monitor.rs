@@ -10,7 +10,7 @@ use crate::controllers::{Endpoint, Event, Kind, Status, Update};
 use crate::flow::Flow;
 use crate::flow_mod::{ALL_TABLES, Origin};
 use crate::references::{goes_through, outputs_to};
-use crate::tables::{TableSettings, limit, table_config};
+use crate::tables::{Spot, TableSettings, limit, table_config};
 use openflow::message::{FlowMonitor, MonitorCommand, RemovedReason, UpdateEvent, flow_flag, monitor_flag};
 use openflow::{Error, ErrorKind, Message, Version};
 use std::sync::Arc;
@@ -37,6 +37,12 @@ fn watches(monitor: &FlowMonitor, flow: &Flow, before: Option<&Flow>) -> bool {
         && outputs
         && goes_through(&flow.instructions, monitor.out_group)
         && flow.matching.is_within(&monitor.matching)
+}
+
+/// Whether monitors that begin show a flow, and then whether with what it does.
+pub(crate) fn shows(begun: &[FlowMonitor], flow: &Flow) -> Option<bool> {
+    let by = begun.iter().filter(|monitor| watches(monitor, flow, None)).fold(0, |all, monitor| all | monitor.flags);
+    (by != 0).then_some(by & monitor_flag::INSTRUCTIONS != 0)
 }
 
 /// The flags of a connection's monitors that want to know of such a change; 0 for none.
@@ -147,13 +153,12 @@ impl Bridge {
         self.push(endpoint, Event::Update(Update::Paused(false)));
     }
 
-    /// Begins, changes or ends flow monitors; gives the flows that there are, for those that ask for them, and whether with
-    /// instructions.
+    /// Begins, changes or ends flow monitors; gives the flows that there are, and the monitors that ask for them.
     pub(crate) fn monitor(
         &self,
         endpoint: &Endpoint,
         requests: &[FlowMonitor],
-    ) -> Result<Vec<(Arc<Flow>, bool)>, Error> {
+    ) -> Result<(Vec<Spot>, Vec<FlowMonitor>), Error> {
         let known = monitor_flag::INITIAL
             | monitor_flag::ADD
             | monitor_flag::REMOVED
@@ -164,7 +169,7 @@ impl Bridge {
         let _state = self.state();
         let mut status = endpoint.status();
         let mut monitors = status.monitors.clone();
-        let mut begun: Vec<&FlowMonitor> = Vec::new();
+        let mut begun: Vec<FlowMonitor> = Vec::new();
         for request in requests {
             let exists = monitors.contains_key(&request.id);
             match request.command {
@@ -198,24 +203,22 @@ impl Bridge {
                     }
                     monitors.insert(request.id, request.clone());
                     if request.flags & monitor_flag::INITIAL != 0 {
-                        begun.push(request);
+                        begun.push(request.clone());
                     }
                 }
             }
         }
         status.monitors = monitors;
         drop(status);
-        if begun.is_empty() {
-            return Ok(Vec::new());
+        let mut flows = Vec::new();
+        if !begun.is_empty() {
+            for (number, table) in self.tables().iter() {
+                let shown = table.flows.handles().filter(|(_, flow)| shows(&begun, flow).is_some());
+                flows.extend(shown.map(|(handle, _)| Spot { handle, table: number }));
+            }
+            flows.shrink_to_fit();
         }
-        let tables = self.tables();
-        let flows = tables.iter().flat_map(|(_, table)| table.flows.iter());
-        let initial = |flow: &Arc<Flow>| {
-            let by =
-                begun.iter().filter(|monitor| watches(monitor, flow, None)).fold(0, |all, monitor| all | monitor.flags);
-            (by != 0).then(|| (Arc::clone(flow), by & monitor_flag::INSTRUCTIONS != 0))
-        };
-        Ok(flows.filter_map(initial).collect())
+        Ok((flows, begun))
     }
 
     /// Sets which vacancy event a table has next, as its settings change.

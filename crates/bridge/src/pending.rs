@@ -4,10 +4,12 @@
 //! have numbers, by which packets begin (`abi::flows::Arrival::start`). The rest of a translation is the same for all packets of a
 //! megaflow, so equal ones share a number, and it stays as long as a cached megaflow names it.
 //!
-//! Bounded: beyond [`ENTRIES_MAX`] nothing is added, and what is not used ends after [`AGE_US`].
+//! Bounded in number ([`ENTRIES_MAX`], of which rests of translations take half) and in bytes (`crate::memory`): beyond, nothing is
+//! added. What is not used ends after [`AGE_US`]. Packet-outs and rests do not take each other's room.
 
-use crate::translate::frames::Frozen;
-use openflow::{Action, Match};
+use crate::memory::{Charge, Memory};
+use crate::translate::frames::{Frame, Frozen, List, Same};
+use openflow::{Action, Match, memory as heap};
 use std::collections::hash_map::{self, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,6 +19,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub const ENTRIES_MAX: usize = 1 << 16;
 /// Unused ones end after so long.
 pub const AGE_US: u64 = 30_000_000;
+/// Bytes of an entry beside what it holds: in the tables, with the allocator's overhead.
+const ENTRY_BYTES: u64 = 192;
 
 /// Where a packet begins.
 #[derive(Clone, Debug)]
@@ -40,14 +44,29 @@ pub enum Begin {
 struct Entry {
     begin: Begin,
     used_us: u64,
+    _charge: Charge,
+}
+
+impl Begin {
+    /// Bytes that it takes in the table, which holds a resumed packet's rest in another place.
+    fn bytes(&self) -> u64 {
+        let own = match self {
+            Begin::PacketOut { actions, fields, .. } => (heap::slice(actions) + fields.heap_bytes()) as u64,
+            Begin::Frozen(frozen) => frozen.bytes(),
+            Begin::Resumed(_, fields) => fields.heap_bytes() as u64,
+        };
+        own + ENTRY_BYTES
+    }
 }
 
 #[derive(Debug, Default)]
 struct Inner {
     next: u64,
     all: HashMap<u64, Entry>,
-    /// Frozen translations by the hash of their metadata.
+    /// Frozen translations by a hash.
     frozen: HashMap<u64, Vec<u64>>,
+    /// How many these are.
+    rests: usize,
 }
 
 /// Where packets begin.
@@ -55,25 +74,47 @@ struct Inner {
 pub struct Pending {
     inner: Mutex<Inner>,
     now_us: AtomicU64,
+    memory: Arc<Memory>,
 }
 
 fn hash_of(frozen: &Frozen) -> u64 {
     let mut hasher = DefaultHasher::new();
     frozen.metadata.hash(&mut hasher);
-    frozen.frames.len().hash(&mut hasher);
+    (frozen.queue, frozen.program, frozen.in_port, frozen.is_set_done, &frozen.stack).hash(&mut hasher);
+    (frozen.set.len(), frozen.frames.len()).hash(&mut hasher);
+    // What is compared by identity is hashed by address, lists of actions by their length.
+    fn address<T>(of: &Same<T>) -> usize {
+        Arc::as_ptr(&of.0) as usize
+    }
+    for frame in &frozen.frames {
+        match frame {
+            Frame::Actions { list: List::Flow(flow), at, .. } => (0, address(flow), *at).hash(&mut hasher),
+            Frame::Actions { list: List::Owned(actions), at, .. } => (1, actions.len(), *at).hash(&mut hasher),
+            Frame::Rest { flow, .. } => (2, address(flow), 0).hash(&mut hasher),
+            Frame::Buckets { group, next, .. } => (3, address(group), *next).hash(&mut hasher),
+            Frame::Restore(_) => 4.hash(&mut hasher),
+        }
+    }
     hasher.finish()
 }
 
 impl Inner {
-    fn add(&mut self, begin: Begin, now_us: u64) -> Option<u64> {
+    fn add(&mut self, begin: Begin, memory: &Memory, now_us: u64) -> Option<u64> {
         if self.all.len() >= ENTRIES_MAX {
             self.expire(now_us);
         }
-        if self.all.len() >= ENTRIES_MAX {
+        let is_rest = matches!(begin, Begin::Frozen(_));
+        let has_number = self.all.len() < ENTRIES_MAX && !(is_rest && self.rests >= ENTRIES_MAX / 2);
+        let (pool, bytes) = (if is_rest { &memory.rests } else { &memory.packet_outs }, begin.bytes());
+        // One that is alone has room, however long it is.
+        let charge = || pool.charge(bytes, 0).or_else(|| (pool.used() == 0).then(|| pool.charge_anyway(bytes)));
+        let Some(charge) = has_number.then(charge).flatten() else {
+            memory.log("packets that wait to be translated, or to be parsed anew: they are too many or too long");
             return None;
-        }
+        };
         self.next += 1;
-        self.all.insert(self.next, Entry { begin, used_us: now_us });
+        self.rests += usize::from(is_rest);
+        self.all.insert(self.next, Entry { begin, used_us: now_us, _charge: charge });
         Some(self.next)
     }
 
@@ -83,7 +124,12 @@ impl Inner {
             Begin::Frozen(frozen) => Arc::strong_count(frozen) > 1,
             _ => false,
         };
-        self.all.retain(|_, entry| is_used(entry) || entry.used_us + AGE_US > now_us);
+        let rests = &mut self.rests;
+        self.all.retain(|_, entry| {
+            let stays = is_used(entry) || entry.used_us + AGE_US > now_us;
+            *rests -= usize::from(!stays && matches!(entry.begin, Begin::Frozen(_)));
+            stays
+        });
         let all = &self.all;
         self.frozen.retain(|_, ids| {
             ids.retain(|id| all.contains_key(id));
@@ -93,6 +139,11 @@ impl Inner {
 }
 
 impl Pending {
+    /// One whose entries count towards the memory of a bridge.
+    pub(crate) fn charging(memory: &Arc<Memory>) -> Pending {
+        Pending { memory: Arc::clone(memory), ..Pending::default() }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -110,10 +161,10 @@ impl Pending {
         self.now_us.load(Ordering::Relaxed)
     }
 
-    /// A packet-out: its packet begins with these actions. If there is no room, the number is one that ends packets.
-    pub fn insert(&self, actions: Vec<Action>, in_port: u32, fields: Match) -> u64 {
+    /// A packet-out: its packet begins with these actions. `None` if there is no room.
+    pub fn insert(&self, actions: Vec<Action>, in_port: u32, fields: Match) -> Option<u64> {
         let begin = Begin::PacketOut { actions: actions.into(), in_port, fields };
-        self.lock().add(begin, self.now_us()).unwrap_or(u64::MAX)
+        self.lock().add(begin, &self.memory, self.now_us())
     }
 
     /// The number of the rest of a translation.
@@ -132,7 +183,7 @@ impl Pending {
             }
         }
         let frozen = Arc::new(frozen);
-        let id = inner.add(Begin::Frozen(Arc::clone(&frozen)), now_us)?;
+        let id = inner.add(Begin::Frozen(Arc::clone(&frozen)), &self.memory, now_us)?;
         inner.frozen.entry(hash).or_default().push(id);
         Some((id, frozen))
     }
@@ -175,7 +226,7 @@ impl Pending {
         let Begin::Frozen(frozen) = &entry.begin else { return None };
         entry.used_us = now_us;
         let begin = Begin::Resumed(Arc::clone(frozen), fields.clone());
-        inner.add(begin, now_us)
+        inner.add(begin, &self.memory, now_us)
     }
 
     /// How many numbers there are.
@@ -192,11 +243,12 @@ impl Pending {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::translate::frames::Place;
 
     #[test]
     fn packet_outs_happen_once() {
         let pending = Pending::default();
-        let start = pending.insert(vec![Action::Exit], 3, Match::any());
+        let start = pending.insert(vec![Action::Exit], 3, Match::any()).unwrap();
         assert!(matches!(pending.take(start), Some(Begin::PacketOut { in_port: 3, .. })));
         assert!(pending.take(start).is_none());
     }
@@ -232,7 +284,7 @@ mod tests {
     fn what_nothing_takes_is_forgotten() {
         let pending = Pending::default();
         let (rest, held) = pending.freeze(Frozen::default()).unwrap();
-        let packet_out = pending.insert(vec![Action::Exit], 3, Match::any());
+        let packet_out = pending.insert(vec![Action::Exit], 3, Match::any()).unwrap();
         let resumed = pending.resume(&Pending::continuation(rest), &Match::any()).unwrap();
         for start in [packet_out, resumed, rest, u64::MAX] {
             pending.forget(start);
@@ -247,10 +299,63 @@ mod tests {
     fn numbers_are_bounded() {
         let pending = Pending::default();
         for _ in 0..ENTRIES_MAX {
-            assert_ne!(pending.insert(Vec::new(), 0, Match::any()), u64::MAX);
+            assert!(pending.insert(Vec::new(), 0, Match::any()).is_some());
         }
-        assert_eq!(pending.insert(Vec::new(), 0, Match::any()), u64::MAX);
+        assert!(pending.insert(Vec::new(), 0, Match::any()).is_none());
         pending.tick(AGE_US);
-        assert_ne!(pending.insert(Vec::new(), 0, Match::any()), u64::MAX);
+        assert!(pending.insert(Vec::new(), 0, Match::any()).is_some());
+    }
+
+    #[test]
+    fn rests_and_packet_outs_are_bounded_in_bytes_and_do_not_take_each_others_room() {
+        const LIMIT: u64 = 1 << 20;
+        let memory = Arc::new(Memory::default());
+        memory.limit(16 * LIMIT);
+        let pending = Pending::charging(&memory);
+        let actions = || vec![Action::Output { port: 1, max_len: 0 }; 1000];
+        let rest = |queue| Frozen { queue, set: actions(), ..Frozen::default() };
+        let rests = (0..).take_while(|queue| pending.freeze(rest(*queue)).is_some()).count() as u64;
+        let least = 1000 * size_of::<Action>() as u64;
+        assert!(rests > 0 && rests * least <= LIMIT && (rests + 2) * least > LIMIT, "{rests} rests");
+        assert!(memory.rests.used() <= LIMIT);
+        assert!(pending.freeze(rest(0)).is_some(), "one that is there takes no more");
+        let packets: Vec<u64> = (0..).map_while(|_| pending.insert(actions(), 1, Match::any())).collect();
+        assert!((packets.len() as u64 + 2) * least > LIMIT && memory.packet_outs.used() <= LIMIT);
+        // What ends, in one way or another, gives its room back.
+        pending.forget(packets[0]);
+        assert!(pending.insert(actions(), 1, Match::any()).is_some());
+        assert!(pending.take(packets[1]).is_some());
+        assert!(pending.insert(actions(), 1, Match::any()).is_some());
+        pending.tick(AGE_US);
+        assert!(pending.is_empty());
+        assert_eq!((memory.rests.used(), memory.packet_outs.used()), (0, 0));
+        // A limit below one that is alone does not shut it out.
+        memory.limit(16);
+        assert!(pending.insert(actions(), 1, Match::any()).is_some() && pending.freeze(rest(0)).is_some());
+        assert!(pending.insert(actions(), 1, Match::any()).is_none() && pending.freeze(rest(1)).is_none());
+    }
+
+    #[test]
+    fn rests_that_differ_in_little_are_not_compared_with_each_other() {
+        let pending = Pending::default();
+        let list = List::Owned(Arc::from(vec![Action::Exit; 100]));
+        for at in 0..100 {
+            let frame = Frame::Actions { list: list.clone(), at, place: Place::default() };
+            pending.freeze(Frozen { frames: vec![frame], ..Frozen::default() }).unwrap();
+        }
+        let inner = pending.lock();
+        assert_eq!(inner.frozen.len(), 100, "each has a hash of its own");
+    }
+
+    #[test]
+    fn rests_leave_numbers_for_packet_outs() {
+        let pending = Pending::default();
+        let rest = |queue| pending.freeze(Frozen { queue, ..Frozen::default() });
+        let half = ENTRIES_MAX as u32 / 2;
+        assert!((0..half).all(|queue| rest(queue).is_some()));
+        assert!(rest(half).is_none());
+        assert!(pending.insert(Vec::new(), 0, Match::any()).is_some());
+        pending.tick(AGE_US);
+        assert!(rest(half).is_some());
     }
 }

@@ -23,6 +23,9 @@ use std::sync::atomic::Ordering;
 /// Tables that a packet goes through at most, so that the result needs no allocation; more are left to [`crate::translate`].
 const TABLES_MAX: usize = 32;
 
+/// Searches and actions of a plain translation at most. [`crate::translate`] asks the burst's budget for more.
+const STEPS_MAX: usize = 256;
+
 /// The plain translations of a worker.
 #[derive(Debug, Default)]
 pub(crate) struct Plain {
@@ -60,14 +63,15 @@ impl Plain {
         self.undo.clear();
         let mut path: [Option<&Arc<Flow>>; TABLES_MAX] = [None; TABLES_MAX];
         let mut is_modified = false;
-        let (mut table, mut len) = (0, 0);
+        let (mut table, mut len, mut steps) = (0, 0, 0);
         let last = loop {
             let flow = match tables.table(table).flows.find_plain(arrival.record) {
                 Found::Flow(flow) => flow,
                 Found::None if tables.miss() == Miss::Drop => break None,
                 _ => return self.give_up(arrival),
             };
-            if len == TABLES_MAX {
+            steps += 1 + flow.instructions.apply.len();
+            if len == TABLES_MAX || steps > STEPS_MAX {
                 return self.give_up(arrival);
             }
             (path[len], len) = (Some(flow), len + 1);

@@ -69,6 +69,8 @@ const PLAIN_NS_MAX: f64 = 100_000.0;
 const TIMED_INTERVAL: u32 = 64;
 /// A new time's share of the average is one of so many parts.
 const PLAIN_SHARE: f64 = 16.0;
+/// Steps of a translation between batches; a megaflow that needs more ends, and is made again by its packets if at all.
+const IDLE_WORK: u32 = 16_384;
 /// Time that one call of `idle` may take for translations.
 const IDLE_TIME: Duration = Duration::from_micros(50);
 
@@ -531,10 +533,16 @@ impl Processor {
     fn translate(&mut self, packet: usize, arrival: &mut Arrival<'_>, pass: &mut Pass<'_, '_>) -> Option<Translation> {
         pass.tables = None;
         let (now_us, outputs) = (pass.now_us, &mut *pass.outputs);
-        let subject = Subject { record: &*arrival.record, bytes: arrival.bytes, start: arrival.start, now_us };
+        let work = outputs.work_left(packet);
+        let subject = Subject { record: &*arrival.record, bytes: arrival.bytes, start: arrival.start, now_us, work };
         let translation = translate(&self.shared, subject);
+        outputs.spend(packet, translation.work);
         let bytes = arrival.bytes;
-        let is_over = self.runner.run(&translation.effects, packet, arrival, now_us, outputs).is_err();
+        let is_refused = translation.is_too_much;
+        if is_refused {
+            outputs.refuse(packet);
+        }
+        let is_over = !is_refused && self.runner.run(&translation.effects, packet, arrival, now_us, outputs).is_err();
         if is_over {
             // The TTL of this very packet was looked at, so this cannot be. Nothing has left yet.
             debug_assert!(false, "a translation is not its packet's");
@@ -544,7 +552,7 @@ impl Processor {
         let tables = self.shared.control.tables();
         add_lookups(&tables, &translation.effects, 1);
         drop(tables);
-        (!is_over).then_some(translation)
+        (!is_over && !is_refused).then_some(translation)
     }
 
     /// Adds counts that were held back.
@@ -679,7 +687,7 @@ impl Processor {
         if start != 0 && !matches!(self.shared.control.pending().take(start), Some(Begin::Frozen(_))) {
             return self.end(at);
         }
-        let subject = Subject { record: &record, bytes, start, now_us };
+        let subject = Subject { record: &record, bytes, start, now_us, work: IDLE_WORK };
         let translation = crate::translate::dry(&self.shared, subject);
         if translation.would_learn || !translation.is_repeatable || !self.cache.covers(at, &translation) {
             return self.end(at);

@@ -1,18 +1,22 @@
 //! Answers to multipart requests (OpenFlow 1.3.5, 7.3.5; 1.4.1, 7.3.5; 1.5.1, 7.3.5).
 //!
-//! What may be long is an [`Answer`] of shared pointers, which the connection turns into messages as fast as they are read.
+//! What may be long is an [`Answer`], which the connection turns into messages as fast as they are read. It says where flows, groups
+//! and meters are and holds none of them: what is replaced or deleted before its turn is shown as it is then, or not at all, and a
+//! connection that reads slowly keeps nothing alive.
 
 use crate::bridge::Bridge;
 use crate::controllers::Endpoint;
 use crate::expiry::{timeouts, used_us};
 use crate::features;
 use crate::flow::{Flow, Group, Meter, Usage};
-use crate::flow_mod::{ALL_TABLES, select};
-use crate::tables::{Tables, limit, table_config};
+use crate::flow_mod::{ALL_TABLES, is_selected, select};
+use crate::monitor::shows;
+use crate::tables::{Spot, Tables, limit, table_config};
 use openflow::action::port;
 use openflow::message::{
-    ControllerStatus, Counts, FlowEntry, FlowFilter, FlowUpdate, GROUP_ALL, GroupDesc, GroupStats, MeterCommand,
-    MeterMod, MeterStats, PortStats, Queue, QueueStats, RemovedReason, Reply, Request, TableStats, UpdateEvent, meter,
+    ControllerStatus, Counts, FlowEntry, FlowFilter, FlowMonitor, FlowUpdate, GROUP_ALL, GroupDesc, GroupStats,
+    MeterCommand, MeterMod, MeterStats, PortStats, Queue, QueueStats, RemovedReason, Reply, Request, TableStats,
+    UpdateEvent, meter,
 };
 use openflow::{Error, ErrorKind, Instructions, Version};
 use std::sync::Arc;
@@ -26,33 +30,39 @@ const QUEUE_ALL: u32 = u32::MAX;
 pub(crate) enum Answer {
     /// All of it.
     Whole(Reply),
-    /// Flows; without what they do if `is_brief`.
-    Flows { flows: Vec<Arc<Flow>>, is_brief: bool },
-    /// Flows that a monitor finds, each with or without what it does.
-    Monitored(Vec<(Arc<Flow>, bool)>),
+    /// Flows that a filter selects; without what they do if `is_brief`.
+    Flows { flows: Vec<Spot>, filter: Box<FlowFilter>, is_brief: bool },
+    /// Flows that monitors find.
+    Monitored { flows: Vec<Spot>, monitors: Vec<FlowMonitor> },
     /// What tables can do, from this one on.
     TableFeatures(u8),
     /// Groups, with what went through them.
-    Groups(Vec<Arc<Group>>),
+    Groups(Vec<u32>),
     /// Groups, with what they do.
-    GroupDescs(Vec<Arc<Group>>),
+    GroupDescs(Vec<u32>),
     /// Meters, with what went through them.
-    Meters(Vec<Arc<Meter>>),
+    Meters(Vec<u32>),
     /// Meters, with what they do.
-    MeterConfigs(Vec<Arc<Meter>>),
+    MeterConfigs(Vec<u32>),
 }
 
 /// Flows, groups or meters of a part.
 const PART: usize = 64;
 
 impl Answer {
-    /// Bytes that it takes until it is given, beside what it points to.
+    /// Bytes that it takes until it is given.
     pub fn bytes(&self) -> u64 {
         let bytes = match self {
-            Answer::Flows { flows, .. } => flows.capacity() * size_of::<Arc<Flow>>(),
-            Answer::Monitored(flows) => flows.capacity() * size_of::<(Arc<Flow>, bool)>(),
-            Answer::Groups(groups) | Answer::GroupDescs(groups) => groups.capacity() * size_of::<Arc<Group>>(),
-            Answer::Meters(meters) | Answer::MeterConfigs(meters) => meters.capacity() * size_of::<Arc<Meter>>(),
+            Answer::Flows { flows, filter, .. } => {
+                flows.capacity() * size_of::<Spot>() + size_of::<FlowFilter>() + filter.matching.heap_bytes()
+            }
+            Answer::Monitored { flows, monitors } => {
+                let matches: usize = monitors.iter().map(|monitor| monitor.matching.heap_bytes()).sum();
+                flows.capacity() * size_of::<Spot>() + monitors.capacity() * size_of::<FlowMonitor>() + matches
+            }
+            Answer::Groups(ids) | Answer::GroupDescs(ids) | Answer::Meters(ids) | Answer::MeterConfigs(ids) => {
+                ids.capacity() * size_of::<u32>()
+            }
             // At most as long as there are ports or tables.
             Answer::Whole(_) | Answer::TableFeatures(_) => 0,
         };
@@ -69,19 +79,21 @@ impl Answer {
         let now_us = bridge.host.now_us();
         match self {
             Answer::Whole(reply) => (std::mem::replace(reply, Reply::Flow(Vec::new())), false),
-            Answer::Flows { flows, is_brief } => {
+            Answer::Flows { flows, filter, is_brief } => {
                 let (part, more) = take(flows);
-                let entries = part.iter().rev().map(|flow| flow_entry(flow, now_us, !*is_brief)).collect();
+                let found = flows_at(bridge, &part);
+                let found = found.iter().filter(|flow| is_selected(flow, filter));
+                let entries = found.map(|flow| flow_entry(flow, now_us, !*is_brief)).collect();
                 (if *is_brief { Reply::FlowStats(entries) } else { Reply::Flow(entries) }, more)
             }
-            Answer::Monitored(flows) => {
+            Answer::Monitored { flows, monitors } => {
                 let (part, more) = take(flows);
-                let full = |(flow, has_instructions): &(Arc<Flow>, bool)| FlowUpdate::Full {
-                    event: UpdateEvent::Initial,
-                    reason: RemovedReason::IdleTimeout,
-                    flow: flow_entry(flow, now_us, *has_instructions),
+                let full = |flow: &Arc<Flow>| {
+                    let has_instructions = shows(monitors, flow)?;
+                    let flow = flow_entry(flow, now_us, has_instructions);
+                    Some(FlowUpdate::Full { event: UpdateEvent::Initial, reason: RemovedReason::IdleTimeout, flow })
                 };
-                (Reply::FlowMonitor(part.iter().rev().map(full).collect()), more)
+                (Reply::FlowMonitor(flows_at(bridge, &part).iter().filter_map(full).collect()), more)
             }
             Answer::TableFeatures(next) => {
                 let table = *next;
@@ -93,6 +105,7 @@ impl Answer {
             }
             Answer::Groups(groups) => {
                 let (part, more) = take(groups);
+                let groups = groups_of(bridge, &part);
                 let state = bridge.state();
                 let stats = |group: &Arc<Group>| GroupStats {
                     group: group.id,
@@ -101,20 +114,22 @@ impl Answer {
                     duration: since(group.created_us, now_us),
                     buckets: group.buckets.iter().map(|(_, usage)| counts(usage)).collect(),
                 };
-                (Reply::Group(part.iter().rev().map(stats).collect()), more)
+                (Reply::Group(groups.iter().map(stats).collect()), more)
             }
             Answer::GroupDescs(groups) => {
                 let (part, more) = take(groups);
+                let groups = groups_of(bridge, &part);
                 let desc = |group: &Arc<Group>| GroupDesc {
                     group: group.id,
                     kind: group.kind,
                     buckets: group.buckets.iter().map(|(bucket, _)| bucket.clone()).collect(),
                     selection: group.selection.clone(),
                 };
-                (Reply::GroupDesc(part.iter().rev().map(desc).collect()), more)
+                (Reply::GroupDesc(groups.iter().map(desc).collect()), more)
             }
             Answer::Meters(meters) => {
                 let (part, more) = take(meters);
+                let meters = meters_of(bridge, &part);
                 let state = bridge.state();
                 let stats = |meter: &Arc<Meter>| MeterStats {
                     meter: meter.id,
@@ -123,20 +138,37 @@ impl Answer {
                     duration: since(meter.created_us, now_us),
                     bands: meter.bands.iter().map(|band| counts(&band.usage)).collect(),
                 };
-                (Reply::Meter(part.iter().rev().map(stats).collect()), more)
+                (Reply::Meter(meters.iter().map(stats).collect()), more)
             }
             Answer::MeterConfigs(meters) => {
                 let (part, more) = take(meters);
+                let meters = meters_of(bridge, &part);
                 let config = |meter: &Arc<Meter>| MeterMod {
                     command: MeterCommand::Add,
                     flags: meter.flags,
                     meter: meter.id,
                     bands: meter.bands.iter().map(|band| band.band).collect(),
                 };
-                (Reply::MeterConfig(part.iter().rev().map(config).collect()), more)
+                (Reply::MeterConfig(meters.iter().map(config).collect()), more)
             }
         }
     }
+}
+
+/// What is now at the places of a part, which are in reverse order. The tables are not locked while messages are made of it.
+fn flows_at(bridge: &Bridge, part: &[Spot]) -> Vec<Arc<Flow>> {
+    let tables = bridge.tables();
+    part.iter().rev().flat_map(|spot| tables.at(*spot)).cloned().collect()
+}
+
+fn groups_of(bridge: &Bridge, part: &[u32]) -> Vec<Arc<Group>> {
+    let tables = bridge.tables();
+    part.iter().rev().filter_map(|id| tables.group(*id)).cloned().collect()
+}
+
+fn meters_of(bridge: &Bridge, part: &[u32]) -> Vec<Arc<Meter>> {
+    let tables = bridge.tables();
+    part.iter().rev().filter_map(|id| tables.meter(*id)).cloned().collect()
 }
 
 /// Seconds and nanoseconds from one time to another.
@@ -172,17 +204,17 @@ impl Bridge {
     pub(crate) fn multipart(&self, endpoint: &Endpoint, request: Request, version: Version) -> Result<Answer, Error> {
         Ok(match request {
             Request::Desc => Answer::Whole(Reply::Desc(self.options.desc.clone())),
-            Request::Flow(filter) => Answer::Flows { flows: self.select(&filter)?, is_brief: false },
-            Request::FlowStats(filter) => Answer::Flows { flows: self.select(&filter)?, is_brief: true },
+            Request::Flow(filter) => self.flows_of(filter, false)?,
+            Request::FlowStats(filter) => self.flows_of(filter, true)?,
             Request::Aggregate(filter) => {
-                let mut sum = Counts::default();
-                let flows = self.select(&filter)?;
-                for flow in &flows {
+                let (mut counts, mut flows) = (Counts::default(), 0u32);
+                self.select(&filter, |_, flow| {
                     let (packets, bytes) = flow.usage.counts();
-                    sum.packets = sum.packets.wrapping_add(packets);
-                    sum.bytes = sum.bytes.wrapping_add(bytes);
-                }
-                Answer::Whole(Reply::Aggregate { counts: sum, flows: u32::try_from(flows.len()).unwrap_or(u32::MAX) })
+                    counts.packets = counts.packets.wrapping_add(packets);
+                    counts.bytes = counts.bytes.wrapping_add(bytes);
+                    flows = flows.saturating_add(1);
+                })?;
+                Answer::Whole(Reply::Aggregate { counts, flows })
             }
             Request::Table => {
                 self.host.sync_counts();
@@ -219,7 +251,10 @@ impl Bridge {
             }
             Request::MeterConfig { meter } => Answer::MeterConfigs(self.meters(meter)?),
             Request::MeterFeatures => Answer::Whole(Reply::MeterFeatures(features::meter_features())),
-            Request::FlowMonitor(monitors) => Answer::Monitored(self.monitor(endpoint, &monitors)?),
+            Request::FlowMonitor(monitors) => {
+                let (flows, monitors) = self.monitor(endpoint, &monitors)?;
+                Answer::Monitored { flows, monitors }
+            }
             Request::BundleFeatures { .. } => Answer::Whole(Reply::BundleFeatures { capabilities: 0b11 }),
             Request::ControllerStatus => Answer::Whole(Reply::ControllerStatus(self.controller_status())),
             Request::Experimenter { experimenter, kind } => {
@@ -229,17 +264,25 @@ impl Bridge {
         })
     }
 
-    fn select(&self, filter: &FlowFilter) -> Result<Vec<Arc<Flow>>, Error> {
+    fn flows_of(&self, filter: FlowFilter, is_brief: bool) -> Result<Answer, Error> {
+        let mut flows = Vec::new();
+        self.select(&filter, |spot, _| flows.push(spot))?;
+        // Parts are taken from the end.
+        flows.reverse();
+        flows.shrink_to_fit();
+        Ok(Answer::Flows { flows, filter: Box::new(filter), is_brief })
+    }
+
+    fn select(&self, filter: &FlowFilter, mut take: impl FnMut(Spot, &Flow)) -> Result<(), Error> {
         if filter.table != ALL_TABLES && filter.table >= limit::TABLES {
             return Err(Error::new(ErrorKind::BrcBadTableId, format!("there is no table {}", filter.table)));
         }
         self.host.sync_counts();
         // See `bridge` for why.
         let _state = self.state();
-        let mut found = select(&self.tables(), filter);
-        // Parts are taken from the end.
-        found.reverse();
-        Ok(found)
+        let tables = self.tables();
+        select(&tables, filter).for_each(|(spot, flow)| take(spot, flow));
+        Ok(())
     }
 
     /// The ports that a request names.
@@ -282,22 +325,22 @@ impl Bridge {
         Ok(())
     }
 
-    fn groups(&self, id: u32) -> Vec<Arc<Group>> {
+    fn groups(&self, id: u32) -> Vec<u32> {
         let tables = self.tables();
-        let mut groups: Vec<Arc<Group>> = match id {
-            GROUP_ALL => tables.groups().cloned().collect(),
-            id => tables.group(id).cloned().into_iter().collect(),
+        let mut groups: Vec<u32> = match id {
+            GROUP_ALL => tables.groups().map(|group| group.id).collect(),
+            id => tables.group(id).map(|group| group.id).into_iter().collect(),
         };
-        groups.sort_unstable_by_key(|group| std::cmp::Reverse(group.id));
+        groups.sort_unstable_by_key(|id| std::cmp::Reverse(*id));
         groups
     }
 
-    fn meters(&self, id: u32) -> Result<Vec<Arc<Meter>>, Error> {
+    fn meters(&self, id: u32) -> Result<Vec<u32>, Error> {
         let tables = self.tables();
-        let mut meters: Vec<Arc<Meter>> = match id {
-            meter::ALL => tables.meters().cloned().collect(),
+        let mut meters: Vec<u32> = match id {
+            meter::ALL => tables.meters().map(|meter| meter.id).collect(),
             id => match tables.meter(id) {
-                Some(meter) => vec![Arc::clone(meter)],
+                Some(meter) => vec![meter.id],
                 None => return Err(Error::new(ErrorKind::MmfcUnknownMeter, format!("there is no meter {id}"))),
             },
         };

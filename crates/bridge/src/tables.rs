@@ -4,7 +4,7 @@
 //! advances the generation of what it touches and the one of all, and says which packets it is about (`crate::recent`). Workers read
 //! under a read lock and compare generations to find out which cached decisions to make anew.
 
-use crate::classifier::Classifier;
+use crate::classifier::{Classifier, Handle};
 use crate::flow::{Flow, Group, Meter};
 use crate::key::Layout;
 use crate::memory::Memory;
@@ -35,6 +35,8 @@ pub mod limit {
     pub const BANDS: usize = 8;
     /// Flow monitors of a connection.
     pub const MONITORS: usize = 256;
+    /// Flows that a bundle's requests may look at, all together: other requests wait meanwhile, for about a second.
+    pub const BUNDLE_VISITS: u64 = 4 * FLOWS as u64;
     /// Open bundles of a connection.
     pub const BUNDLES: usize = 64;
     /// Packet-ins that wait for a connection to take them.
@@ -53,6 +55,13 @@ pub mod table_config {
     pub const VACANCY_EVENTS: u32 = 1 << 3;
     /// All that are done.
     pub const ALL: u32 = EVICTION | VACANCY_EVENTS;
+}
+
+/// Where a flow is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Spot {
+    pub handle: Handle,
+    pub table: u8,
 }
 
 /// What becomes of packets that no flow of a table matches.
@@ -171,6 +180,11 @@ impl Tables {
     /// All tables, by number.
     pub fn iter(&self) -> impl Iterator<Item = (u8, &Table)> {
         (0..).zip(&self.tables)
+    }
+
+    /// What is now where a flow was.
+    pub(crate) fn at(&self, spot: Spot) -> Vec<&Arc<Flow>> {
+        self.table(spot.table).flows.at(spot.handle)
     }
 
     /// A group.

@@ -409,6 +409,7 @@ pub struct Collected {
     /// By packet.
     pub left: Vec<Left>,
     ended: bool,
+    spent: u32,
 }
 
 impl Collected {
@@ -440,7 +441,22 @@ impl Outputs for Collected {
             self.left.push(Left::Dropped);
         }
     }
+
+    fn work_left(&self, _: usize) -> u32 {
+        WORK - self.spent
+    }
+
+    fn spend(&mut self, _: usize, steps: u32) {
+        self.spent += steps;
+    }
+
+    fn refuse(&mut self, packet: usize) {
+        self.end(packet, true);
+    }
 }
+
+/// Steps that a packet may cost in tests: as many as one that is alone in its burst.
+pub const WORK: u32 = 65_536;
 
 /// Takes a packet through a processor as the engine does, passes behind `again` included. Records of what is sent unchanged are
 /// the received one's.

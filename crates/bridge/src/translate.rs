@@ -12,6 +12,9 @@
 //! **Limits** (as Open vSwitch has them): [`DEPTH_MAX`] searches of earlier tables within each other, [`SEARCHES_MAX`] searches,
 //! [`EFFECTS_MAX`] effects, [`STEPS_MAX`] actions. A packet that reaches one is dropped.
 //!
+//! **Work** (`abi::flows`): a translation asks for the steps of each search, action and bucket before it does them, and for as many
+//! more as lists are copied. It ends when [`Subject::work`] is used up.
+//!
 //! The tables are read-locked while a translation runs, but for `learn`: that changes them and goes on with what they are then.
 //!
 //! Tests: `translate/tests.rs`; with the cache, `cache/tests.rs`.
@@ -39,6 +42,7 @@ use frames::{Frame, Frozen, List, Place, Same, in_order};
 use openflow::message::FlowMod;
 use openflow::{Action, Error, Match};
 use state::State;
+use std::collections::HashMap;
 use std::sync::{Arc, RwLockReadGuard};
 
 /// Searches of tables that are not further on, within each other.
@@ -49,6 +53,31 @@ pub const SEARCHES_MAX: u32 = 4096;
 pub const EFFECTS_MAX: usize = 16384;
 /// Actions.
 pub const STEPS_MAX: u32 = 1 << 18;
+
+/// Steps of a search of a table.
+const SEARCH_STEPS: usize = 4;
+/// Steps of a header action.
+const HEADER_STEPS: usize = 4;
+/// Steps of learning a flow.
+const LEARN_STEPS: usize = 64;
+/// As many usages are searched one by one.
+const MANY_USAGES: usize = 32;
+
+/// Steps for a list that is copied or gone through.
+fn copied(len: usize) -> usize {
+    len.div_ceil(4)
+}
+
+/// Steps of an action, without those of what it leads to.
+fn steps_of(action: &Action) -> usize {
+    match action {
+        Action::Header { .. } | Action::DecTtlControllers(_) => HEADER_STEPS,
+        Action::Learn(_) => LEARN_STEPS,
+        Action::Clone(actions) | Action::WriteActions(actions) => 1 + copied(actions.len()),
+        Action::Bundle { members, .. } => 1 + members.len(),
+        _ => 1,
+    }
+}
 
 /// What a translation needs of the bridge.
 pub trait Control: Send + Sync {
@@ -116,6 +145,10 @@ pub struct Translation {
     pub written: Words,
     /// Why the packet is dropped, if that is no flow's will.
     pub error: Option<String>,
+    /// Steps that were done for it.
+    pub work: u32,
+    /// Whether it needs more than it may do.
+    pub is_too_much: bool,
 }
 
 /// A packet to be translated.
@@ -129,6 +162,8 @@ pub struct Subject<'a> {
     pub start: u64,
     /// The time.
     pub now_us: u64,
+    /// Steps that may be done for it.
+    pub work: u32,
 }
 
 /// A translation in progress.
@@ -147,12 +182,17 @@ pub struct Translator<'a> {
     queue: u32,
     searches: u32,
     steps: u32,
+    /// Steps that may still be done, in all.
+    work_left: u32,
+    is_too_much: bool,
     length: u32,
     error: Option<String>,
     /// Whether it fails for want of room.
     is_transient: bool,
     dependences: Vec<(Dependence, u64)>,
     usages: Vec<(Arc<Usage>, u32)>,
+    /// Where a usage is in `usages`, by address, once there are many.
+    usage_places: HashMap<usize, usize>,
     counts: Vec<(u8, u32, u32)>,
     stations: Vec<Arc<Station>>,
     learned: Vec<Learned>,
@@ -199,11 +239,14 @@ impl<'a> Translator<'a> {
             queue: 0,
             searches: 0,
             steps: 0,
+            work_left: subject.work,
+            is_too_much: false,
             length: 0,
             error: None,
             is_transient: false,
             dependences: Vec::new(),
             usages: Vec::new(),
+            usage_places: HashMap::new(),
             counts: Vec::new(),
             stations: Vec::new(),
             learned: Vec::new(),
@@ -242,6 +285,8 @@ impl<'a> Translator<'a> {
             is_repeatable,
             would_learn: self.would_learn,
             error: self.error,
+            work: self.subject.work - self.work_left,
+            is_too_much: self.is_too_much,
         };
         (translation, trace)
     }
@@ -290,6 +335,9 @@ impl<'a> Translator<'a> {
     }
 
     fn thaw(&mut self, frozen: &Frozen, fields: &Match) {
+        if !self.work_on(frozen.frames.len() + copied(frozen.stack.len() + frozen.set.len())) {
+            return;
+        }
         self.set_metadata(&frozen.metadata, fields);
         self.frames.clone_from(&frozen.frames);
         self.stack.clone_from(&frozen.stack);
@@ -306,7 +354,7 @@ impl<'a> Translator<'a> {
                     return;
                 }
                 self.is_set_done = true;
-                if !self.set.is_empty() {
+                if !self.set.is_empty() && self.work_on(copied(self.set.len())) {
                     self.note(|| "action set".to_string());
                     let reason = crate::controllers::packet_in_reason::ACTION_SET;
                     let list = List::Owned(in_order(&self.set).into());
@@ -326,6 +374,8 @@ impl<'a> Translator<'a> {
                 }
                 Frame::Restore(_) => {
                     if let Some(Frame::Restore(saved)) = self.frames.pop() {
+                        // Effects of the copy are looked at.
+                        self.work_on(copied(self.state.effects.len().saturating_sub(saved.effects)));
                         self.state.restore(saved.journal, saved.effects);
                         (self.stack, self.set, self.queue) = (saved.stack, saved.set, saved.queue);
                         (self.needs_reparse, self.is_set_done) = (saved.needs_reparse, saved.is_set_done);
@@ -368,13 +418,31 @@ impl<'a> Translator<'a> {
             if self.steps > STEPS_MAX {
                 return self.fail("it has too many actions");
             }
-            self.action(action, place);
+            if self.work_on(steps_of(action)) {
+                self.action(action, place);
+            }
         }
+    }
+
+    /// Takes steps that are about to be done, if there are so many left; otherwise the translation ends.
+    pub(crate) fn work_on(&mut self, steps: usize) -> bool {
+        let steps = u32::try_from(steps).unwrap_or(u32::MAX);
+        let is_left = steps <= self.work_left;
+        if is_left {
+            self.work_left -= steps;
+        } else {
+            (self.work_left, self.is_too_much, self.is_transient) = (0, true, true);
+            self.fail("no work is left for it");
+        }
+        is_left
     }
 
     /// A flow's instructions behind its actions.
     fn do_rest(&mut self, flow: Same<Flow>, is_written: bool, depth: u16) {
         let instructions = &flow.0.instructions;
+        if !self.work_on(1 + copied(instructions.write.len())) {
+            return;
+        }
         if !is_written {
             if instructions.clear {
                 self.set.clear();
@@ -401,6 +469,9 @@ impl<'a> Translator<'a> {
         self.searches += 1;
         if depth > DEPTH_MAX || self.searches > SEARCHES_MAX {
             return self.fail("too many tables are searched");
+        }
+        if !self.work_on(SEARCH_STEPS) {
+            return;
         }
         if table >= crate::tables::limit::TABLES {
             return;
@@ -471,9 +542,23 @@ impl<'a> Translator<'a> {
     }
 
     fn count(&mut self, usage: &Arc<Usage>) {
-        match self.usages.iter_mut().find(|(other, _)| Arc::ptr_eq(other, usage)) {
-            Some((_, times)) => *times += 1,
-            None => self.usages.push((Arc::clone(usage), 1)),
+        let address = |usage: &Arc<Usage>| Arc::as_ptr(usage) as usize;
+        if self.usages.len() == MANY_USAGES {
+            let places = self.usages.iter().enumerate().map(|(at, (usage, _))| (address(usage), at));
+            self.usage_places = places.collect();
+        }
+        let at = match self.usages.len() {
+            ..MANY_USAGES => self.usages.iter().position(|(other, _)| Arc::ptr_eq(other, usage)),
+            _ => self.usage_places.get(&address(usage)).copied(),
+        };
+        match at {
+            Some(at) => self.usages[at].1 += 1,
+            None => {
+                if self.usages.len() >= MANY_USAGES {
+                    self.usage_places.insert(address(usage), self.usages.len());
+                }
+                self.usages.push((Arc::clone(usage), 1));
+            }
         }
     }
 
@@ -490,6 +575,9 @@ impl<'a> Translator<'a> {
 
     /// Does what follows on a copy of the packet.
     fn copy(&mut self) {
+        if !self.work_on(1 + copied(self.stack.len() + self.set.len())) {
+            return;
+        }
         let (journal, effects) = self.state.mark();
         self.frames.push(Frame::Restore(Box::new(frames::Saved {
             journal,

@@ -9,6 +9,7 @@ use crate::references::Index;
 use crate::tables::{TableSettings, Tables, table_config};
 use openflow::Match;
 use openflow::message::Port;
+use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -31,6 +32,22 @@ struct Flows {
     added: Classifier,
     /// Addresses of flows in the table that are replaced or removed. The table holds them, so no other flow has these addresses.
     gone: HashSet<usize>,
+}
+
+/// Flows and subtables that were looked at to plan requests.
+#[derive(Debug, Default)]
+pub(crate) struct Visits(Cell<u64>);
+
+impl Visits {
+    /// So many more.
+    pub fn add(&self, visits: u64) {
+        self.0.set(self.0.get().saturating_add(visits));
+    }
+
+    /// All of them.
+    pub fn get(&self) -> u64 {
+        self.0.get()
+    }
 }
 
 fn address(flow: &Arc<Flow>) -> usize {
@@ -126,14 +143,15 @@ impl<'a> View<'a> {
     }
 
     /// Whether a packet may match this and a flow of the same priority.
-    pub fn has_overlap(&self, table: u8, matching: &Match, priority: u16) -> bool {
+    pub fn has_overlap(&self, table: u8, matching: &Match, priority: u16, visits: &Visits) -> bool {
         let flows = &self.tables.table(table).flows;
-        let Some(changed) = self.changed(table) else {
-            return flows.overlapping(matching, priority, &|_| true).is_some();
-        };
-        let is_there = |flow: &Arc<Flow>| !changed.gone.contains(&address(flow));
-        flows.overlapping(matching, priority, &is_there).is_some()
-            || changed.added.overlapping(matching, priority, &|_| true).is_some()
+        let changed = self.changed(table);
+        let is_there = |flow: &Arc<Flow>| changed.is_none_or(|changed| !changed.gone.contains(&address(flow)));
+        let mut looked_at = 0;
+        let overlaps = flows.overlapping(matching, priority, &is_there, &mut looked_at).is_some()
+            || changed.is_some_and(|of| of.added.overlapping(matching, priority, &|_| true, &mut looked_at).is_some());
+        visits.add(looked_at);
+        overlaps
     }
 
     /// A table's settings.

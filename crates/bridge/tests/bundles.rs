@@ -2,13 +2,14 @@
 
 mod common;
 
+use bridge::tables::limit;
 use common::{Controller, bridge, by, flow_mod, flows, output};
 use openflow::message::{Band, BandKind, meter_flag};
 use openflow::message::{
     BundleControl, FlowCommand, FlowMod, Framed, GroupCommand, GroupKind, GroupMod, MeterCommand, MeterMod, Selection,
     flow_flag,
 };
-use openflow::{Action, Bucket, Instructions, Match, Message, Version};
+use openflow::{Action, Bucket, ErrorKind, FieldId, Instructions, Match, Message, Version};
 use random::Random;
 use std::sync::Arc;
 
@@ -134,4 +135,83 @@ fn random_bundles_do_what_their_messages_do_or_nothing() {
         assert!(!has_groups || flows.all(|flow| !flow.instructions.apply.iter().any(is_group)), "seed {seed}");
     }
     assert!(done > 200 && undone > 200, "{done} done, {undone} undone");
+}
+
+#[test]
+fn a_bundle_that_looks_at_too_many_flows_is_refused_and_others_go_on() {
+    const FLOWS: u32 = 1 << 16;
+    let (bridge, _) = bridge();
+    let reg0 = bridge.fields().named("reg0").unwrap();
+    let of = |value: u32| {
+        let mut matching = Match::any();
+        matching.add(reg0, u128::from(value), 0xffff_ffff);
+        matching
+    };
+    for value in 0..FLOWS {
+        bridge.flow_mod(&flow_mod(FlowCommand::Add, of(value), 1, output(1)), &by(V)).unwrap();
+    }
+    let mut controller = Controller::new(&bridge, V);
+    let control = |kind| Message::BundleControl { bundle: 1, kind, flags: 0 };
+    let mut commit = |requests: &[FlowMod]| {
+        controller.ask(control(BundleControl::OpenRequest));
+        for request in requests {
+            let framed = Framed { version: V, xid: 7, message: Message::FlowMod(request.clone()) };
+            controller.ask(Message::BundleAdd { bundle: 1, flags: 0, message: Box::new(framed) });
+        }
+        controller.ask(control(BundleControl::CommitRequest))
+    };
+    let kinds = |answers: &[Message]| -> Vec<ErrorKind> {
+        let kind = |answer: &Message| match answer {
+            Message::Error { kind, .. } => Some(*kind),
+            _ => None,
+        };
+        answers.iter().filter_map(kind).collect()
+    };
+    // Each looks at all flows and changes none.
+    let scan = flow_mod(FlowCommand::Modify, of(FLOWS), 1, output(2));
+    let add = flow_mod(FlowCommand::Add, of(FLOWS + 1), 1, output(1));
+    let scans = (limit::BUNDLE_VISITS / u64::from(FLOWS)) as usize;
+    let mut requests = vec![scan.clone(); scans / 4];
+    requests.push(add.clone());
+    assert_eq!(commit(&requests), [control(BundleControl::CommitReply)], "not too many");
+    requests = vec![flow_mod(FlowCommand::DeleteStrict, of(FLOWS + 1), 1, Instructions::default())];
+    requests.resize(scans + 2, scan);
+    requests.push(add);
+    assert_eq!(kinds(&commit(&requests)), [ErrorKind::BfcTimeout, ErrorKind::BfcMsgFailed]);
+    assert_eq!(bridge.tables().table(0).flows.len(), FLOWS as usize + 1, "nothing of it was done");
+}
+
+#[test]
+fn a_bundle_with_overlap_checks_among_many_flows_is_within_its_work() {
+    const FLOWS: u32 = 1 << 16;
+    let (bridge, _) = bridge();
+    let [reg0, src, dst] = ["reg0", "eth_src", "eth_dst"].map(|name| bridge.fields().named(name).unwrap());
+    let of = |terms: &[(FieldId, u32)]| {
+        let mut matching = Match::any();
+        for (field, value) in terms {
+            matching.add(*field, u128::from(*value), bridge.fields().get(*field).full());
+        }
+        matching
+    };
+    for value in 0..FLOWS {
+        let request = flow_mod(FlowCommand::Add, of(&[(dst, value), (src, value % 100)]), 1, output(1));
+        bridge.flow_mod(&request, &by(V)).unwrap();
+    }
+    let mut controller = Controller::new(&bridge, V);
+    let control = |kind| Message::BundleControl { bundle: 1, kind, flags: 0 };
+    controller.ask(control(BundleControl::OpenRequest));
+    // One by one they would look at all flows; so many are more than a bundle may look at.
+    let checks = 2 * (limit::BUNDLE_VISITS / u64::from(FLOWS)) as u32;
+    for value in 0..checks {
+        let mut request = flow_mod(FlowCommand::Add, of(&[(reg0, value), (src, 100 + value)]), 1, output(1));
+        request.flags |= flow_flag::CHECK_OVERLAP;
+        let framed = Framed { version: V, xid: 7, message: Message::FlowMod(request) };
+        controller.ask(Message::BundleAdd { bundle: 1, flags: 0, message: Box::new(framed) });
+    }
+    assert_eq!(controller.ask(control(BundleControl::CommitRequest)), [control(BundleControl::CommitReply)]);
+    assert_eq!(bridge.tables().table(0).flows.len(), (FLOWS + checks) as usize);
+    // What the checks were made with counts as memory, and ends with the flows.
+    let delete = flow_mod(FlowCommand::Delete, Match::any(), 0, Instructions::default());
+    bridge.flow_mod(&delete, &by(V)).unwrap();
+    assert_eq!(bridge.state_bytes(), 0);
 }

@@ -5,7 +5,7 @@ mod common;
 use common::{Controller, bridge, by, flow_mod, flows, output, told};
 use openflow::message::{
     AsyncConfig, Band, BandKind, BundleControl, FlowCommand, FlowFilter, FlowMod, Framed, GROUP_ALL, GroupCommand,
-    GroupKind, GroupMod, MeterCommand, MeterMod, PacketIn, Request, Selection, meter, meter_flag,
+    GroupKind, GroupMod, MeterCommand, MeterMod, PacketIn, Reply, Request, Selection, meter, meter_flag,
 };
 use openflow::{Action, Bucket, ErrorKind, Instructions, Match, Message, Version};
 
@@ -288,4 +288,96 @@ fn answers_that_are_not_read_count() {
     };
     assert!(!is_error(&answers[0]) && is_error(answers.last().unwrap()));
     assert_eq!(bridge.queue_bytes(), 0);
+}
+
+/// Whoever reads slowly keeps nothing of what others replace or delete: neither counted nor in memory.
+#[test]
+fn a_long_answer_that_is_read_slowly_holds_no_flow_group_or_meter() {
+    const FLOWS: u32 = 300;
+    let (bridge, _) = bridge();
+    let by = by(V15);
+    let all = FlowFilter {
+        table: 0xff,
+        out_port: openflow::action::port::ANY,
+        out_group: u32::MAX,
+        cookie: 0,
+        cookie_mask: 0,
+        matching: Match::any(),
+    };
+    let fill = || {
+        (0..FLOWS).for_each(|number| bridge.flow_mod(&add(&bridge, number, long()), &by).unwrap());
+        (0..100).for_each(|number| bridge.group_mod(&group(GroupCommand::Add, number, 1000), &by).unwrap());
+        (0..100).for_each(|number| bridge.meter_mod(&meter(MeterCommand::Add, number + 1), &by).unwrap());
+    };
+    fill();
+    let requests = [
+        Request::Flow(all),
+        Request::Group { group: GROUP_ALL },
+        Request::GroupDesc { group: GROUP_ALL },
+        Request::MeterConfig { meter: meter::ALL },
+    ];
+    let mut readers: Vec<Controller> = requests.iter().map(|_| Controller::new(&bridge, V15)).collect();
+    for (reader, request) in readers.iter_mut().zip(requests) {
+        // The first part is in the connection's output, and nothing is read.
+        reader.send(7, Message::Multipart(request));
+    }
+    let held: Vec<_> = {
+        let tables = bridge.tables();
+        tables.table(0).flows.iter().map(std::sync::Arc::downgrade).collect()
+    };
+    bridge.flow_mod(&flow_mod(FlowCommand::Modify, Match::any(), 0, output(2)), &by).unwrap();
+    assert!(held.iter().all(|flow| flow.strong_count() == 0), "replaced flows are gone");
+    bridge.flow_mod(&delete_all(), &by).unwrap();
+    bridge.group_mod(&group(GroupCommand::Delete, GROUP_ALL, 0), &by).unwrap();
+    bridge.meter_mod(&meter(MeterCommand::Delete, meter::ALL), &by).unwrap();
+    assert_eq!(bridge.state_bytes(), 0, "nothing of what was deleted counts");
+    for reader in &mut readers {
+        let answers = reader.read();
+        assert!(
+            !answers.is_empty()
+                && answers.iter().all(|answer| matches!(answer.message, Message::MultipartReply { .. }))
+        );
+    }
+    assert_eq!(bridge.queue_bytes(), 0);
+}
+
+#[test]
+fn a_long_answer_shows_each_flow_that_stays_once_and_replaced_ones_as_they_are() {
+    const FLOWS: u32 = 20_000;
+    let (bridge, _) = bridge();
+    let by = by(V13);
+    let cookie = |number: u32, cookie: u64| FlowMod { cookie, ..add(&bridge, number, output(1)) };
+    (0..FLOWS).for_each(|number| bridge.flow_mod(&cookie(number, number.into()), &by).unwrap());
+    let filter = FlowFilter {
+        table: 0,
+        out_port: openflow::action::port::ANY,
+        out_group: u32::MAX,
+        cookie: 0,
+        cookie_mask: 0,
+        matching: Match::any(),
+    };
+    let mut reader = Controller::new(&bridge, V13);
+    reader.send(7, Message::Multipart(Request::Flow(filter)));
+    // Odd ones are replaced, some are deleted, others come.
+    (1..FLOWS).step_by(2).for_each(|number| bridge.flow_mod(&cookie(number, u64::MAX), &by).unwrap());
+    let deletes =
+        (0..FLOWS).step_by(10).map(|number| FlowMod { command: FlowCommand::DeleteStrict, ..cookie(number, 0) });
+    deletes.for_each(|request| bridge.flow_mod(&request, &by).unwrap());
+    (FLOWS..2 * FLOWS).for_each(|number| bridge.flow_mod(&cookie(number, number.into()), &by).unwrap());
+    let mut seen = vec![0; FLOWS as usize];
+    let (mut new, mut old) = (0, 0);
+    for answer in reader.read() {
+        let Message::MultipartReply { reply: Reply::Flow(entries), .. } = answer.message else { panic!("{answer:?}") };
+        for entry in entries {
+            let number = entry.matching.terms()[0].value as usize;
+            seen[number] += 1;
+            new += u32::from(entry.cookie == u64::MAX);
+            old += u32::from(number % 2 == 1 && entry.cookie != u64::MAX);
+        }
+    }
+    for (number, times) in seen.iter().enumerate() {
+        let stays = number % 10 != 0;
+        assert!(*times == 1 || !stays && *times == 0, "flow {number} is shown {times} times");
+    }
+    assert!(new > 0 && old > 0, "{new} as they are, {old} were shown before they were replaced");
 }

@@ -42,11 +42,13 @@ pub enum RuntimeDrop {
     SharedBufferFull,
     /// The flow tables of the bridge send it nowhere.
     FlowTables,
+    /// The burst has used up the work that flow tables may cost.
+    FlowWork,
 }
 
 impl RuntimeDrop {
     /// All of them, in counter order.
-    pub const ALL: [RuntimeDrop; 17] = [
+    pub const ALL: [RuntimeDrop; 18] = [
         RuntimeDrop::NoRoom,
         RuntimeDrop::Endless,
         RuntimeDrop::NoBuffer,
@@ -64,6 +66,7 @@ impl RuntimeDrop {
         RuntimeDrop::QueueEarly,
         RuntimeDrop::SharedBufferFull,
         RuntimeDrop::FlowTables,
+        RuntimeDrop::FlowWork,
     ];
 
     /// The name that `sluice stats` prints.
@@ -86,6 +89,7 @@ impl RuntimeDrop {
             RuntimeDrop::QueueEarly => "queue early drop",
             RuntimeDrop::SharedBufferFull => "shared buffer full",
             RuntimeDrop::FlowTables => "flow tables",
+            RuntimeDrop::FlowWork => "flow work limit",
         }
     }
 }

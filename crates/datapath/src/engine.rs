@@ -75,6 +75,7 @@ use records::{Intrinsics, Record, Records};
 use std::sync::Arc;
 use waves::{Burst, Descent, Held, Item, Waiting, borrowed, owned};
 
+pub use flows::{KEPT_UNITS, OWN_STEPS, UNIT_STEPS};
 pub use queued::{Arrival, Departure, Passage};
 
 /// Units of work that what one received burst asks for may cost. A unit is a quarter of a microsecond with small frames and

@@ -4,6 +4,7 @@
 use bridge::processor::Pipeline;
 use bridge::translate::Control;
 use bridge::{Bridge, BridgeOptions, Host, Origin};
+use datapath::engine::{KEPT_UNITS, OWN_STEPS, UNIT_STEPS, WORK_MAX};
 use datapath::{CacheUse, CodeOptions, EngineKind, Local, Sent, load_bridge};
 use frontend::{Input, Until};
 use openflow::action::{HeaderAction, Subfield, port};
@@ -446,4 +447,107 @@ fn packets_that_come_after_their_megaflow_has_ended_are_counted() {
     let tables = engine.bridge.tables();
     let counts = tables.table(0).flows.iter().next().expect("the flow").usage.counts();
     assert_eq!(counts, (12, 12 * 60));
+}
+
+/// A frame for one of a few receivers.
+fn frame_to(last: u8) -> Vec<u8> {
+    let mut frame = vec![2, 0, 0, 0, 0, last, 2, 0, 0, 0, 1, 0, 0x12, 0x34];
+    frame.extend([0; 50]);
+    frame
+}
+
+/// Has frames for a receiver do actions.
+fn add_flow(bridge: &Bridge, last: u8, apply: Vec<Action>) {
+    let id = bridge.fields().named("eth_dst").expect("it is declared");
+    let mut matching = Match::any();
+    matching.add(id, 0x0200_0000_0000 + u128::from(last), bridge.fields().get(id).full());
+    let request = FlowMod {
+        command: FlowCommand::Add,
+        table: 0,
+        matching,
+        priority: 1,
+        cookie: 0,
+        cookie_mask: 0,
+        timeouts: Timeouts::default(),
+        buffer: u32::MAX,
+        out_port: port::ANY,
+        out_group: GROUP_ANY,
+        flags: 0,
+        importance: 0,
+        instructions: Instructions { apply, ..Instructions::default() },
+    };
+    bridge.flow_mod(&request, &Origin::SWITCH).expect("it can be added");
+}
+
+/// A group that sends copies to ports in turn.
+fn add_flood(bridge: &Bridge, group: u32, outputs: u32) {
+    let to = |id: u32| vec![Action::Output { port: 2 + id % (PORTS - 1), max_len: 0 }];
+    let bucket = |id| Bucket { id, weight: 0, watch_port: None, watch_group: None, actions: to(id) };
+    let request = GroupMod {
+        command: GroupCommand::Add,
+        group,
+        kind: GroupKind::All,
+        buckets: (0..outputs).map(bucket).collect(),
+        selection: Selection::default(),
+    };
+    bridge.group_mod(&request, &Origin::SWITCH).expect("a new group");
+}
+
+#[test]
+fn a_burst_to_a_group_of_many_outputs_costs_no_more_than_it_may_and_leaves_others_their_copies() {
+    const BURST: u32 = 64;
+    let program = program();
+    for cache in [CacheUse::Never, CacheUse::Always] {
+        let mut engine = Engine::new(&program, "compiled", EngineKind::Machine, cache);
+        add_flood(&engine.bridge, 1, 2000);
+        add_flood(&engine.bridge, 2, KEPT_UNITS);
+        add_flow(&engine.bridge, 1, vec![Action::Group(1)]);
+        add_flow(&engine.bridge, 2, vec![Action::Group(2)]);
+        add_flow(&engine.bridge, 3, vec![Action::Output { port: 3, max_len: 0 }]);
+        let [many, few, one] = [1, 2, 3].map(frame_to);
+        // All but the last two go to the large group.
+        let mut burst = vec![many.as_slice(); BURST as usize];
+        burst[BURST as usize - 2] = &few;
+        burst[BURST as usize - 1] = &one;
+        let sent = engine.local.receive_batch(1, &burst).expect("they are short");
+        let of = |frame: &[u8]| sent.iter().filter(|sent| sent.bytes == frame).count() as u32;
+        assert_eq!((of(&few), of(&one)), (KEPT_UNITS, 1), "{cache:?}: others' packets leave, all of them");
+        let copies = of(&many);
+        assert!((2000..=WORK_MAX).contains(&copies), "{cache:?}: {copies}, the first packet has all of its copies");
+        // Every bucket that a packet goes through counts it, if it is translated for that or not.
+        engine.counts();
+        let buckets: u64 = {
+            let tables = engine.bridge.tables();
+            let group = tables.group(1).expect("it was added");
+            group.buckets.iter().map(|(_, usage)| usage.counts().0).sum()
+        };
+        if cache == CacheUse::Never {
+            let steps = u64::from(BURST * OWN_STEPS + WORK_MAX * UNIT_STEPS);
+            assert!(buckets > 2000 && buckets * 4 < steps, "{buckets} buckets, each of four steps at least");
+        }
+        let pipeline = engine.local.pipeline();
+        let drops = pipeline.drops(0).read(pipeline.program());
+        let dropped = |name: &str| drops.iter().find(|(of, _)| of == name).expect("it is a reason").1;
+        let refused = dropped("flow work limit");
+        assert!(refused > 0 && refused < u64::from(BURST), "{cache:?}: {refused} packets without work left for them");
+        // The next burst has a budget of its own.
+        let sent = engine.local.receive_batch(1, &[&many]).expect("it is short");
+        assert_eq!(sent.len(), 2000, "{cache:?}");
+    }
+}
+
+#[test]
+fn a_large_group_that_is_alone_in_its_burst_gets_most_of_its_copies_and_an_ordinary_one_all() {
+    let program = program();
+    let mut engine = Engine::new(&program, "compiled", EngineKind::Machine, CacheUse::Never);
+    add_flood(&engine.bridge, 1, 4096);
+    add_flood(&engine.bridge, 2, 64);
+    add_flow(&engine.bridge, 1, vec![Action::Group(1)]);
+    add_flow(&engine.bridge, 2, vec![Action::Group(2)]);
+    let [many, few] = [1, 2].map(frame_to);
+    let sent = engine.local.receive_batch(1, &[&many]).expect("it is short").len();
+    assert!((2048..4096).contains(&sent), "{sent}");
+    // As many ports as packets in the burst.
+    let sent = engine.local.receive_batch(1, &[few.as_slice(); 64]).expect("they are short").len();
+    assert_eq!(sent, 64 * 64);
 }

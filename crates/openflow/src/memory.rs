@@ -13,6 +13,11 @@ fn vec_bytes<T>(vec: &Vec<T>) -> usize {
 /// Of a list of actions, those inside of others included.
 #[allow(clippy::ptr_arg, reason = "its capacity counts")]
 pub fn actions(list: &Vec<Action>) -> usize {
+    vec_bytes(list) - size_of_val(list.as_slice()) + slice(list)
+}
+
+/// Of actions in memory of their own, these included.
+pub fn slice(list: &[Action]) -> usize {
     let inner = |action: &Action| match action {
         Action::Controller(controller) => vec_bytes(&controller.userdata),
         Action::DecTtlControllers(ids) => vec_bytes(ids),
@@ -22,7 +27,7 @@ pub fn actions(list: &Vec<Action>) -> usize {
         Action::Clone(inner) | Action::WriteActions(inner) => actions(inner),
         _ => 0,
     };
-    vec_bytes(list) + list.iter().map(inner).sum::<usize>()
+    size_of_val(list) + list.iter().map(inner).sum::<usize>()
 }
 
 /// Of a flow's instructions.

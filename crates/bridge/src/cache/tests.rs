@@ -7,6 +7,8 @@ fn translation(layout: &Layout, words: &[(u32, u64)], length: u32) -> Translatio
     let mut consulted = Consulted::new(layout.words());
     words.iter().for_each(|(word, mask)| consulted.add(*word, *mask));
     Translation {
+        work: 0,
+        is_too_much: false,
         effects: Effects::default(),
         consulted,
         length,

@@ -1,10 +1,11 @@
 //! Flows with one mask.
 
 use super::growing::Growing;
+use super::overlap::{FLOWS_MIN, Indices, Known};
 use super::trie::{Answers, Prefix, Tries};
 use crate::flow::Flow;
 use crate::key::{Consulted, Layout, STAGES, WordTerm, mix};
-use crate::memory::Charge;
+use crate::memory::{Charge, Pool};
 use std::collections::BTreeMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
@@ -105,7 +106,11 @@ pub struct Subtable {
     filter: Filter,
     /// How many flows have each priority.
     priorities: BTreeMap<u16, usize>,
+    /// How many flows there are.
+    len: usize,
     seed: u64,
+    /// For overlap checks.
+    indices: Indices,
     /// Its part of the bridge's memory.
     _charge: Charge,
 }
@@ -130,7 +135,9 @@ impl Subtable {
             prefixes,
             entries: ByHash::default(),
             priorities: BTreeMap::new(),
+            len: 0,
             seed: layout.seed(),
+            indices: Indices::default(),
             _charge: charge,
         }
     }
@@ -148,6 +155,23 @@ impl Subtable {
     /// Its flows.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Flow>> {
         self.entries.values().flatten().flat_map(|entry| &entry.rules).map(|rule| &rule.flow)
+    }
+
+    /// Its flows, each with the hash of its values.
+    pub fn hashes_of_flows(&self) -> impl Iterator<Item = (u64, &Arc<Flow>)> {
+        self.entries.values().flatten().flat_map(|entry| {
+            let hash = self.hash(&entry.values);
+            entry.rules.iter().map(move |rule| (hash, &rule.flow))
+        })
+    }
+
+    /// The flows of a hash and a priority.
+    pub fn of_hash(&self, hash: u64, priority: u16) -> impl Iterator<Item = &Arc<Flow>> {
+        let rules = self.entries.get(&hash).into_iter().flatten().filter_map(move |entry| {
+            let at = entry.rules.partition_point(|rule| rule.flow.priority > priority);
+            entry.rules.get(at).filter(|rule| rule.flow.priority == priority)
+        });
+        rules.map(|rule| &rule.flow)
     }
 
     fn values(&self, terms: &[WordTerm]) -> Box<[u64]> {
@@ -192,6 +216,8 @@ impl Subtable {
             }
         }
         *self.priorities.entry(priority).or_insert(0) += 1;
+        self.len += 1;
+        self.indices.insert(self.seed, Known { values: &values, priority, hash });
         None
     }
 
@@ -226,6 +252,10 @@ impl Subtable {
                 self.priorities.remove(&priority);
             }
         }
+        self.len -= 1;
+        let entries = &self.entries;
+        let others = || entries.get(&hash).into_iter().flatten().flat_map(|entry| known_of(entry, hash));
+        self.indices.remove(self.seed, Known { values: &values, priority, hash }, others);
         Some(old.flow)
     }
 
@@ -237,13 +267,17 @@ impl Subtable {
     }
 
     /// A flow of this priority that a packet may match which these terms match, and that `is_meant`. A hash says so if the terms have
-    /// all bits of the mask, or all bits of its first stages and no flow has these; else all flows are compared.
+    /// all bits of the mask, or all bits of its first stages and no flow has these; else an index of the flows does ([`super::overlap`]),
+    /// if there are many. Adds to `visits` how many flows are looked at.
     pub fn overlapping(
         &self,
         terms: &[WordTerm],
         priority: u16,
         is_meant: &dyn Fn(&Arc<Flow>) -> bool,
+        memory: Option<&Arc<Pool>>,
+        visits: &mut u64,
     ) -> Option<&Arc<Flow>> {
+        *visits += 1;
         if !self.priorities.contains_key(&priority) {
             return None;
         }
@@ -271,9 +305,20 @@ impl Subtable {
             }
         }
         let found = |entry| of_priority(entry).map(|at| &entry.rules[at].flow);
+        let of_hash = |hash: u64| self.entries.get(&hash)?.iter().filter(|entry| agrees(entry)).find_map(found);
         if from == self.mask.len() {
-            return self.entries.get(&hash)?.iter().filter(|entry| agrees(entry)).find_map(found);
+            return of_hash(hash);
         }
+        if self.len >= FLOWS_MIN {
+            let (part, wanted): (Vec<u64>, Vec<u64>) = common.iter().copied().unzip();
+            let flows = self.entries.values().flatten().flat_map(|entry| known_of(entry, self.hash(&entry.values)));
+            if let Some(found) =
+                self.indices.find((self.seed, &part, &wanted, priority), memory, flows, visits, of_hash)
+            {
+                return found;
+            }
+        }
+        *visits += self.len as u64;
         self.entries.values().flatten().filter(|entry| agrees(entry)).find_map(found)
     }
 
@@ -320,4 +365,9 @@ impl Subtable {
         }
         self.entries.get(&hash)?.iter().find(|entry| self.is_same(entry, record)).map(|entry| entry.rules.as_slice())
     }
+}
+
+/// The flows of an entry, as indices know them.
+fn known_of(entry: &Entry, hash: u64) -> impl Iterator<Item = Known<'_>> {
+    entry.rules.iter().map(move |rule| Known { values: &entry.values, priority: rule.flow.priority, hash })
 }

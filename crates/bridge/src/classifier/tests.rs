@@ -129,9 +129,10 @@ fn check_overlaps(classifier: &Classifier, flows: &[Arc<Flow>], matching: &Match
                 .all(|term| same(term.word).is_none_or(|same| (same.value ^ term.value) & same.mask & term.mask == 0))
     };
     let expected: Vec<&Arc<Flow>> = flows.iter().filter(overlaps).collect();
-    assert_eq!(classifier.overlapping(matching, priority, &|_| true).is_some(), !expected.is_empty(), "{matching:?}");
+    let found = classifier.overlapping(matching, priority, &|_| true, &mut 0);
+    assert_eq!(found.is_some(), !expected.is_empty(), "{matching:?}");
     for meant in expected {
-        let found = classifier.overlapping(matching, priority, &|flow| Arc::ptr_eq(flow, meant));
+        let found = classifier.overlapping(matching, priority, &|flow| Arc::ptr_eq(flow, meant), &mut 0);
         assert!(found.is_some_and(|flow| Arc::ptr_eq(flow, meant)));
     }
 }
@@ -253,4 +254,78 @@ fn a_stage_without_a_match_ends_the_subtable() {
     let mut consulted = Consulted::new(layout.words());
     assert!(classifier.lookup(&vec![0; layout.words()], &mut consulted).is_none());
     assert_eq!(consulted.iter().count(), 1, "ports are not consulted where the metadata differ");
+}
+
+/// A match of fields with values and masks, by name.
+fn of_terms(layout: &Layout, terms: &[(&str, u128, u128)]) -> Match {
+    let mut matching = Match::any();
+    for (name, value, mask) in terms {
+        let id = layout.fields().named(name).expect("the test's program has it");
+        matching.add(id, *value, mask & layout.fields().get(id).full());
+    }
+    matching
+}
+
+#[test]
+fn overlaps_of_few_masks_agree_with_a_scan_while_flows_come_and_go() {
+    let layout = Arc::new(Layout::new(&program()).unwrap());
+    for seed in 0..20 {
+        let mut random = Random::new(seed);
+        let shape = |random: &mut Random| {
+            let (dst, src, port) = (random.below(6).into(), random.below(4).into(), random.below(4).into());
+            match random.below(5) {
+                0 => of_terms(&layout, &[("ipv4_dst", dst, u128::MAX), ("tcp_dst", port, u128::MAX)]),
+                1 => of_terms(&layout, &[("ipv4_dst", dst, !1), ("ipv4_src", src, u128::MAX)]),
+                2 => of_terms(&layout, &[("ipv4_src", src, 3), ("tcp_dst", port, 2)]),
+                3 => of_terms(&layout, &[("tcp_dst", port, u128::MAX), ("ipv4_dst", dst, 6)]),
+                _ => of_terms(&layout, &[("ipv4_src", src, u128::MAX)]),
+            }
+        };
+        let mut classifier = Classifier::new(&layout);
+        let mut flows: Vec<Arc<Flow>> = Vec::new();
+        for step in 0..400 {
+            if !flows.is_empty() && random.below(60) < flows.len() as u64 {
+                let gone = flows.swap_remove(random.index(flows.len()));
+                classifier.remove(&gone.matching, gone.priority).expect("a flow that was inserted");
+            } else {
+                let new = flow(shape(&mut random), random.below(2) as u16, Vec::new());
+                if let Some(old) = classifier.insert(Arc::clone(&new)) {
+                    flows.retain(|flow| !Arc::ptr_eq(flow, &old));
+                }
+                flows.push(new);
+            }
+            // Indices end while nothing is checked, and are made anew.
+            let checks = if step % 100 < 60 { random.below(3) } else { 0 };
+            for _ in 0..checks {
+                check_overlaps(&classifier, &flows, &shape(&mut random), random.below(2) as u16);
+            }
+        }
+    }
+}
+
+#[test]
+fn overlap_checks_among_many_flows_of_a_mask_look_at_few_of_them() {
+    const FLOWS: u128 = 20_000;
+    const CHECKS: u64 = 1000;
+    let layout = Arc::new(Layout::new(&program()).unwrap());
+    let mut classifier = Classifier::new(&layout);
+    for i in 0..FLOWS {
+        let matching = of_terms(&layout, &[("ipv4_dst", i, u128::MAX), ("tcp_dst", i % 100, u128::MAX)]);
+        classifier.insert(flow(matching, 5, Vec::new()));
+    }
+    // Each check and the flow that it was for, as in a bundle: of another mask, of which a field is that of the many.
+    let mut visits = 0;
+    for i in 0..CHECKS {
+        let port = 100 + u128::from(i);
+        let matching = of_terms(&layout, &[("ipv4_src", i.into(), u128::MAX), ("tcp_dst", port, u128::MAX)]);
+        assert!(classifier.overlapping(&matching, 5, &|_| true, &mut visits).is_none());
+        classifier.insert(flow(matching, 5, Vec::new()));
+    }
+    assert!(visits <= FLOWS as u64 + 5 * CHECKS, "{visits} flows are looked at");
+    // An overlap is found at once, by the same index.
+    let before = visits;
+    let matching = of_terms(&layout, &[("ipv4_src", 77, u128::MAX), ("tcp_dst", 50, u128::MAX)]);
+    let found = classifier.overlapping(&matching, 5, &|_| true, &mut visits).expect("200 flows have this port");
+    assert_eq!(layout.terms(&found.matching).map(|terms| terms.len()), Some(2));
+    assert!(visits - before <= 4, "{} flows are looked at", visits - before);
 }

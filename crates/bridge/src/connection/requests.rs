@@ -68,7 +68,9 @@ impl Connection {
                 {
                     let state = self.bridge.state();
                     let tables = self.bridge.tables();
-                    self.bridge.plan(crate::view::View::of(&tables), &state, 0).packet_out(&packet)?;
+                    self.bridge
+                        .plan(crate::view::View::of(&tables), &state, &crate::view::Visits::default(), 0)
+                        .packet_out(&packet)?;
                 }
                 self.waiting.packet_outs.push_back(packet);
                 self.waiting.send(&self.bridge);

@@ -43,7 +43,7 @@ impl Pair {
         let (with, without) = (got.next().unwrap(), got.next().unwrap());
         if with != without {
             for (pipeline, start) in self.pipelines.iter().zip(start) {
-                let subject = Subject { record, bytes, start, now_us };
+                let subject = Subject { record, bytes, start, now_us, work: crate::testing::WORK };
                 eprintln!("{}", crate::trace::trace(pipeline.shared(), subject).join("\n"));
             }
         }
@@ -359,7 +359,7 @@ fn round(seed: u64, changes: usize, packets: usize) -> (CacheStats, u64) {
             }
             let start = if random.one_in(20) {
                 let actions = random_actions(&mut random, &pair.bridges[0], 0, 1);
-                pair.bridges.each_ref().map(|bridge| bridge.pending().insert(actions.clone(), 2, Match::any()))
+                pair.bridges.each_ref().map(|bridge| bridge.pending().insert(actions.clone(), 2, Match::any()).unwrap())
             } else {
                 [0, 0]
             };

@@ -48,7 +48,15 @@ impl Translator<'_> {
                 _ => {}
             }
         }
+        let weight = |effect: &Effect| match effect {
+            Effect::Run { .. } => super::HEADER_STEPS,
+            Effect::Nothing => 0,
+            _ => 1,
+        };
+        let tried_again = if ttl == TtlCheck::Dry { tried_to } else { 0 };
+        let steps: usize = list.iter().chain(&list[..tried_again]).map(weight).sum();
         Effects {
+            steps: u32::try_from(steps).unwrap_or(u32::MAX),
             list: list.into(),
             usages: std::mem::take(&mut self.usages).into(),
             tables: std::mem::take(&mut self.counts).into(),

@@ -4,7 +4,7 @@
 //! it ([`Frozen`]), which goes on with a packet that was parsed anew or let go on by a controller.
 
 use crate::flow::{Flow, Group};
-use openflow::{Action, Bucket};
+use openflow::{Action, Bucket, memory as heap};
 use std::sync::Arc;
 
 /// Compared by identity.
@@ -135,17 +135,35 @@ pub struct Frozen {
     pub in_port: u32,
 }
 
+impl Frozen {
+    /// Bytes that it takes, without the flows and groups that it goes through: these count as long as they are held.
+    pub fn bytes(&self) -> u64 {
+        fn of_vec<T>(vec: &Vec<T>) -> usize {
+            vec.capacity() * size_of::<T>()
+        }
+        let of_frame = |frame: &Frame| match frame {
+            Frame::Actions { list: List::Owned(actions), .. } => heap::slice(actions),
+            Frame::Restore(saved) => size_of::<Saved>() + of_vec(&saved.stack) + heap::actions(&saved.set),
+            Frame::Actions { .. } | Frame::Rest { .. } | Frame::Buckets { .. } => 0,
+        };
+        let own = size_of::<Frozen>() + of_vec(&self.metadata) + of_vec(&self.stack) + heap::actions(&self.set);
+        (own + of_vec(&self.frames) + self.frames.iter().map(of_frame).sum::<usize>()) as u64
+    }
+}
+
 /// The actions of a set, in the order in which they are done (OpenFlow 1.5.1, 5.6): of each kind the last one, but for fields; a
 /// group in the place of an output.
 pub fn in_order(set: &[Action]) -> Vec<Action> {
-    let mut ordered: Vec<(u8, &Action)> = Vec::new();
-    for action in set {
-        let Some((rank, is_single)) = rank(action) else { continue };
-        if is_single {
-            ordered.retain(|(other, _)| *other != rank);
-        }
-        ordered.push((rank, action));
+    let ranked = set.iter().filter_map(|action| Some((rank(action)?, action)));
+    let mut last = [None; OUTPUT as usize + 1];
+    for (at, ((rank, _), _)) in ranked.clone().enumerate() {
+        last[usize::from(rank)] = Some(at);
     }
+    let is_kept = |at: usize, rank: u8, is_single: bool| !is_single || last[usize::from(rank)] == Some(at);
+    let mut ordered: Vec<(u8, &Action)> = ranked
+        .enumerate()
+        .filter_map(|(at, ((rank, is_single), action))| is_kept(at, rank, is_single).then_some((rank, action)))
+        .collect();
     ordered.sort_by_key(|(rank, _)| *rank);
     if ordered.iter().any(|(rank, _)| *rank == GROUP) {
         ordered.retain(|(rank, _)| *rank != OUTPUT);

@@ -2,7 +2,7 @@
 
 use super::frames::{Frame, Place, Same, of_bucket};
 use super::hash::{hash_words, highest_weight};
-use super::{DEPTH_MAX, Translator};
+use super::{DEPTH_MAX, Translator, copied};
 use crate::controllers::packet_in_reason;
 use crate::flow::Group;
 use crate::recent::Dependence;
@@ -44,6 +44,9 @@ impl Translator<'_> {
     /// Does a bucket's actions on a copy of the packet.
     pub(super) fn do_bucket(&mut self, group: &Arc<Group>, at: usize, place: &Place) {
         let (bucket, usage) = &group.buckets[at];
+        if !self.work_on(1 + copied(bucket.actions.len())) {
+            return;
+        }
         self.note(|| format!("bucket {}", bucket.id));
         self.count(usage);
         self.copy();
@@ -52,6 +55,9 @@ impl Translator<'_> {
 
     /// Whether a bucket is live: what it watches is. One that watches nothing always is.
     fn is_live(&mut self, group: &Group, at: usize, depth: u16) -> bool {
+        if !self.work_on(1) {
+            return false;
+        }
         let bucket = &group.buckets[at].0;
         let watched_port = bucket.watch_port.filter(|watched| *watched != port::ANY);
         let watched_group = bucket.watch_group.filter(|watched| *watched != openflow::message::GROUP_ANY);

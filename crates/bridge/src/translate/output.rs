@@ -109,6 +109,9 @@ impl Translator<'_> {
     }
 
     fn send(&mut self, to: u32, max_len: u32, queue: u32) {
+        if !self.work_on(1) {
+            return;
+        }
         self.depend(Dependence::Ports);
         let Some(tables) = &self.tables else { return };
         let Some(port) = tables.ports().get(to) else {

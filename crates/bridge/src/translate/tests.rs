@@ -70,7 +70,7 @@ impl Bench {
     /// The mask of a packet's megaflow.
     fn mask(&self, fields: &[(&str, u128)]) -> String {
         let record = self.record(fields);
-        let subject = Subject { record: &record, bytes: 100, start: 0, now_us: 0 };
+        let subject = Subject { record: &record, bytes: 100, start: 0, now_us: 0, work: crate::testing::WORK };
         crate::trace::mask(self.bridge.layout(), &translate(self.pipeline.shared(), subject).consulted)
     }
 
@@ -246,8 +246,11 @@ fn normal_learns_and_floods() {
 fn packet_outs_begin_with_their_actions() {
     let mut bench = Bench::new();
     bench.bridge.add(0, 1, Match::any(), vec![output(3)]);
-    let start =
-        bench.bridge.pending().insert(vec![output(2), output(port::TABLE), output(port::CONTROLLER)], 4, Match::any());
+    let start = bench
+        .bridge
+        .pending()
+        .insert(vec![output(2), output(port::TABLE), output(port::CONTROLLER)], 4, Match::any())
+        .unwrap();
     let left = bench.send_from(&[], start);
     assert!(matches!(&left[..], [Left::Port(2, ..), Left::Port(3, ..), Left::Capture(_)]), "{left:?}");
     let event = bench.bridge.packet_ins.lock().unwrap()[0].clone();

@@ -11,7 +11,13 @@
 //! ```
 //!
 //! Packets leave in the order of the received ones, and each one's outputs in the processor's order; passes through `Egress` go in
-//! batches. Copies and further passes cost units of work as the replication engine's do ([`super`]).
+//! batches.
+//!
+//! **Bound:** copies and further passes cost units of work as the replication engine's do ([`super`]), and so do the processor's steps:
+//! [`OWN_STEPS`] are free for each received packet, in all its passes, and [`UNIT_STEPS`] more cost a unit. Passes of copies have no
+//! free steps. A packet leaves [`KEPT_UNITS`] for each one behind it in its batch, so one that asks for much does not use up what
+//! ordinary ones need. Packets for which nothing is left are dropped and counted as [`RuntimeDrop::FlowWork`], copies as
+//! [`RuntimeDrop::ReplicationLimit`].
 #![allow(unsafe_code)]
 
 use super::copies::Copies;
@@ -25,6 +31,15 @@ use abi::packet::{BATCH_MAX, FateCode};
 use ir::{EntryKind, Intrinsic};
 use pktio::{Packet, RawPacket, ticks};
 use std::mem::MaybeUninit;
+
+/// Steps of a flow processor that a received packet may cost before it is charged: about 50 microseconds.
+pub const OWN_STEPS: u32 = 1024;
+
+/// Steps of a flow processor for a unit of work.
+pub const UNIT_STEPS: u32 = 16;
+
+/// Units that a packet leaves for each one behind it: a quarter of a burst's, if that is full.
+pub const KEPT_UNITS: u32 = super::WORK_MAX / 4 / BATCH_MAX as u32;
 
 /// The processor of a worker, and packets on their way.
 pub(super) struct Flows {
@@ -46,6 +61,8 @@ struct Parsed {
     consumed: u32,
     start: u64,
     passes: u32,
+    /// Free steps that are left for it.
+    steps: u32,
 }
 
 /// What a processor wants to be done with a frame.
@@ -72,6 +89,7 @@ struct Leaving {
     consumed: u32,
     max_len: u32,
     passes: u32,
+    steps: u32,
     wish: Wish,
 }
 
@@ -80,7 +98,11 @@ struct Again {
     raw: RawPacket,
     start: u64,
     passes: u32,
+    steps: u32,
 }
+
+/// Where a packet begins, how often it has been parsed anew, and its free steps.
+type Beginning = (u64, u32, u32);
 
 impl Flows {
     fn new(processor: Box<dyn FlowProcessor>) -> Flows {
@@ -126,7 +148,7 @@ impl Engine {
     ) {
         let Some(mut flows) = self.flows.take() else { return };
         let start = std::mem::take(&mut flows.start);
-        self.take_parsed(&mut flows, packets.drain(..).map(|packet| (packet, start, 0)), sink);
+        self.take_parsed(&mut flows, packets.drain(..).map(|packet| (packet, (start, 0, OWN_STEPS))), sink);
         loop {
             self.ask(&mut flows, burst, sink);
             self.write_back(exec, &mut flows, burst, sink);
@@ -145,11 +167,11 @@ impl Engine {
     fn take_parsed<S: Sink>(
         &mut self,
         flows: &mut Flows,
-        packets: impl Iterator<Item = (Packet, u64, u32)>,
+        packets: impl Iterator<Item = (Packet, Beginning)>,
         sink: &mut S,
     ) {
         flows.arrivals.clear();
-        for (i, (packet, start, passes)) in packets.enumerate() {
+        for (i, (packet, (start, passes, steps))) in packets.enumerate() {
             let desc = &self.batch.packets[i];
             match fate(desc) {
                 Ended::Drop(reason) => sink.drop(reason, packet),
@@ -159,7 +181,7 @@ impl Engine {
                 Ended::Again => sink.drop(DropReason::Runtime(RuntimeDrop::ReplicationLimit), packet),
                 Ended::Replicate(_) => {
                     let (consumed, record) = (desc.consumed, self.records.received(i));
-                    flows.arrivals.push(Parsed { raw: packet.into_raw(), record, consumed, start, passes });
+                    flows.arrivals.push(Parsed { raw: packet.into_raw(), record, consumed, start, passes, steps });
                 }
             }
         }
@@ -182,7 +204,7 @@ impl Engine {
         }
         let count = flows.arrivals.len();
         let mut outputs = Collector {
-            received: &flows.arrivals,
+            received: &mut flows.arrivals,
             records: &mut self.records,
             copies: &mut self.copies,
             work_left: &mut self.work_left,
@@ -235,7 +257,7 @@ impl Engine {
 
     /// Does what the processor wished, in order.
     fn take_leave<S: Sink>(&mut self, flows: &mut Flows, sink: &mut S) {
-        for Leaving { raw, max_len, passes, wish, .. } in flows.leaving.drain(..) {
+        for Leaving { raw, max_len, passes, steps, wish, .. } in flows.leaving.drain(..) {
             if let Wish::Nothing = wish {
                 continue;
             }
@@ -257,7 +279,7 @@ impl Engine {
                         sink.drop(DropReason::Runtime(RuntimeDrop::FlowTables), packet);
                         continue;
                     }
-                    flows.again.push(Again { raw: packet.into_raw(), start, passes: passes + 1 });
+                    flows.again.push(Again { raw: packet.into_raw(), start, passes: passes + 1, steps });
                 }
                 Wish::Nothing => {}
             }
@@ -274,7 +296,7 @@ impl Engine {
         sink: &mut S,
     ) {
         let count = flows.again.len().min(BATCH_MAX);
-        let mut begins = [(0, 0); BATCH_MAX];
+        let mut begins = [(0, 0, 0); BATCH_MAX];
         self.batch.count = count as u32;
         self.batch.now_us = burst.now_us;
         for (i, again) in flows.again.drain(..count).enumerate() {
@@ -287,15 +309,14 @@ impl Engine {
             desc.ingress_port = burst.port;
             desc.consumed = 0;
             desc.timestamp_us = burst.now_us;
-            begins[i] = (again.start, again.passes);
+            begins[i] = (again.start, again.passes, again.steps);
             packets.push(packet);
         }
         exec.run(EntryKind::Ingress, &mut self.batch);
         for (packet, desc) in packets.iter_mut().zip(&self.batch.packets) {
             apply(desc, packet);
         }
-        let parsed = packets.drain(..).zip(begins).map(|(packet, (start, passes))| (packet, start, passes));
-        self.take_parsed(flows, parsed, sink);
+        self.take_parsed(flows, packets.drain(..).zip(begins), sink);
     }
 }
 
@@ -458,7 +479,7 @@ const _: () = assert!(BATCH_MAX <= u64::BITS as usize);
 
 /// Takes down what the processor says.
 struct Collector<'a, S: Sink> {
-    received: &'a [Parsed],
+    received: &'a mut [Parsed],
     records: &'a mut Records,
     copies: &'a mut Copies,
     work_left: &'a mut u32,
@@ -481,15 +502,21 @@ impl<S: Sink> Collector<'_, S> {
         is_there
     }
 
+    /// Units that the packet may cost: those behind it keep some.
+    fn units_left(&self, packet: usize) -> u32 {
+        let behind = self.received.len().saturating_sub(packet + 1) as u32;
+        self.work_left.saturating_sub(behind * KEPT_UNITS)
+    }
+
     fn push(&mut self, output: Output, words: &[u64], wish: Wish) {
         if !self.is_there(output.packet, output.is_last) {
             return;
         }
-        let Parsed { raw, record, consumed, passes, .. } = self.received[output.packet];
-        let mut leaving = Leaving { raw, record, consumed, max_len: output.max_len, passes, wish };
+        let Parsed { raw, record, consumed, passes, steps, .. } = self.received[output.packet];
+        let mut leaving = Leaving { raw, record, consumed, max_len: output.max_len, passes, steps, wish };
         if !output.is_last {
             let cost = units(usize::from(raw.len) + if output.is_modified { self.records.bytes() } else { 0 });
-            if *self.work_left < cost {
+            if self.units_left(output.packet) < cost {
                 return self.sink.lost_copies(DropReason::Runtime(RuntimeDrop::ReplicationLimit), 1);
             }
             *self.work_left -= cost;
@@ -497,7 +524,7 @@ impl<S: Sink> Collector<'_, S> {
             let Some(copy) = self.copies.copy(&borrowed(&raw)) else {
                 return self.sink.lost_copies(DropReason::Runtime(RuntimeDrop::NoBuffer), 1);
             };
-            leaving.raw = copy.into_raw();
+            (leaving.raw, leaving.steps) = (copy.into_raw(), 0);
             if output.is_modified {
                 leaving.record = self.records.holding(words);
             }
@@ -529,6 +556,24 @@ impl<S: Sink> Outputs for Collector<'_, S> {
         let packet = owned(&self.received[packet].raw);
         if is_dropped {
             self.sink.drop(DropReason::Runtime(RuntimeDrop::FlowTables), packet);
+        }
+    }
+
+    fn work_left(&self, packet: usize) -> u32 {
+        self.received.get(packet).map_or(0, |of| of.steps + self.units_left(packet) * UNIT_STEPS)
+    }
+
+    fn spend(&mut self, packet: usize, steps: u32) {
+        debug_assert!(steps <= self.work_left(packet), "a processor does more than it may");
+        let Some(of) = self.received.get_mut(packet) else { return };
+        let own = of.steps.min(steps);
+        of.steps -= own;
+        *self.work_left = self.work_left.saturating_sub((steps - own).div_ceil(UNIT_STEPS));
+    }
+
+    fn refuse(&mut self, packet: usize) {
+        if self.is_there(packet, true) {
+            self.sink.drop(DropReason::Runtime(RuntimeDrop::FlowWork), owned(&self.received[packet].raw));
         }
     }
 }

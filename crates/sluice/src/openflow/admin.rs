@@ -279,7 +279,8 @@ impl Admin {
         let (shared, now_us) = (self.flows.shared(), self.switch.now_us());
         let one = |megaflow: Megaflow| {
             let Megaflow { ref record, length, start, .. } = megaflow;
-            let (translation, path) = trace::path(shared, Subject { record, bytes: length, start, now_us });
+            let (translation, path) =
+                trace::path(shared, Subject { record, bytes: length, start, now_us, work: u32::MAX });
             pb::cache_response::Megaflow {
                 worker: megaflow.worker as u32,
                 r#match: trace::megaflow(self.bridge.layout(), &megaflow),

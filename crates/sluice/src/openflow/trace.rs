@@ -78,7 +78,8 @@ impl FlowProcessor for Processor {
         self.now_us = now_us;
         for (packet, arrival) in batch.iter_mut().enumerate() {
             let of = (arrival.record.to_vec(), arrival.bytes, arrival.start);
-            let subject = Subject { record: &of.0, bytes: of.1, start: of.2, now_us };
+            let work = outputs.work_left(packet);
+            let subject = Subject { record: &of.0, bytes: of.1, start: of.2, now_us, work };
             let (mut translation, lines) = trace::path(&self.shared, subject);
             let mut words: Vec<(u32, u64)> = translation.consulted.iter().collect();
             words.sort_unstable();

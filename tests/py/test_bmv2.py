@@ -376,6 +376,26 @@ def test_the_log_says_what_a_clone_goes_to(tools, tmp_path, network):
         switch.stop()
 
 
+@needs_root
+@pytest.mark.parametrize("tool", ["simple_switch", "simple_switch_grpc"])
+def test_switches_in_namespaces_of_their_own_have_the_same_ports(tools, tmp_path, tool):
+    started = []
+    try:
+        for number in [0, 1]:
+            command = f"ip link set lo up && exec {tools / tool} --no-p4 --device-id {number}"
+            log = open(tmp_path / f"{number}.out", "w")  # noqa: SIM115
+            process = subprocess.Popen(
+                ["unshare", "--net", "sh", "-c", command], stdout=log, stderr=subprocess.STDOUT, cwd=ROOT
+            )
+            started.append(process)
+            said = wait_for((tmp_path / f"{number}.out").read_text, "thrift on 127.0.0.1:9090")
+            assert ("do not find this switch" in said) == (number == 1), said
+    finally:
+        for process in started:
+            process.terminate()
+        assert [process.wait(timeout=PATIENCE_S) for process in started] == [0, 0]
+
+
 KEPT = ROOT / "tests/stf/bmv2/kept.p4"
 # A field is read behind setInvalid: what bmv2 sends, and what P4 without it.
 ASKED, IN_BMV2, IN_P4 = "010000 1122 ff", "011100ff", "010000ff"

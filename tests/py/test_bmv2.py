@@ -333,6 +333,69 @@ def test_simple_switch_runs_the_program_of_its_command_line(tools, tmp_path, net
         switch.stop()
 
 
+CLONES = """
+#include <core.p4>
+#include <v1model.p4>
+struct headers_t { }
+struct meta_t { }
+parser P(packet_in p, out headers_t h, inout meta_t m, inout standard_metadata_t s) { state start { transition accept; } }
+control V(inout headers_t h, inout meta_t m) { apply { } }
+control I(inout headers_t h, inout meta_t m, inout standard_metadata_t s) {
+    apply { clone(CloneType.I2E, 5); mark_to_drop(s); }
+}
+control E(inout headers_t h, inout meta_t m, inout standard_metadata_t s) { apply { } }
+control C(inout headers_t h, inout meta_t m) { apply { } }
+control D(packet_out p, in headers_t h) { apply { } }
+V1Switch(P(), V(), I(), E(), C(), D()) main;
+"""
+
+
+@needs_root
+def test_the_log_says_what_a_clone_goes_to(tools, tmp_path, network):
+    program = tmp_path / "clones.p4"
+    program.write_text(CLONES)
+    socket = os.environ["SLUICE_RUNTIME_DIR"] + "/admin-9096.sock"
+    line = f"-i 1@s1-eth1 -i 2@s1-eth2 {program} --log-console --thrift-port 9096"
+    switch = Bmv2([*network, str(tools / "simple_switch"), *line.split()], socket)
+    cli = [*network, str(VENV / "simple_switch_CLI"), "--thrift-port", "9096"]
+    frame = ipv4(9).hex()
+    try:
+        for commands, said in [
+            (["mc_mgrp_create 7", "mc_node_create 3 2", "mc_node_associate 7 0", "mirroring_add_mc 5 7"], "MGID 7"),
+            (["mirroring_delete 5", "mirroring_add 5 2"], "egress port 2"),
+        ]:
+            assert f"Cloning packet to {said}" not in switch.output()
+            told = "\n".join(commands) + "\n"
+            subprocess.run(cli, input=told, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
+            run(*network, sys.executable, "-c", EXCHANGE, frame, frame)
+            wait_for(switch.output, f"Cloning packet to {said}")
+        output = switch.output()
+        assert output.count("number of packets replicated : 1 for MGID: 7") == 1, output
+        assert output.count("Replicating packet on port 2") == 1, output
+    finally:
+        switch.stop()
+
+
+@needs_root
+@pytest.mark.parametrize("tool", ["simple_switch", "simple_switch_grpc"])
+def test_switches_in_namespaces_of_their_own_have_the_same_ports(tools, tmp_path, tool):
+    started = []
+    try:
+        for number in [0, 1]:
+            command = f"ip link set lo up && exec {tools / tool} --no-p4 --device-id {number}"
+            log = open(tmp_path / f"{number}.out", "w")  # noqa: SIM115
+            process = subprocess.Popen(
+                ["unshare", "--net", "sh", "-c", command], stdout=log, stderr=subprocess.STDOUT, cwd=ROOT
+            )
+            started.append(process)
+            said = wait_for((tmp_path / f"{number}.out").read_text, "thrift on 127.0.0.1:9090")
+            assert ("do not find this switch" in said) == (number == 1), said
+    finally:
+        for process in started:
+            process.terminate()
+        assert [process.wait(timeout=PATIENCE_S) for process in started] == [0, 0]
+
+
 KEPT = ROOT / "tests/stf/bmv2/kept.p4"
 # A field is read behind setInvalid: what bmv2 sends, and what P4 without it.
 ASKED, IN_BMV2, IN_P4 = "010000 1122 ff", "011100ff", "010000ff"

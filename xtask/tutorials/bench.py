@@ -221,9 +221,3 @@ def copy(checkout: Path, work: Path, *parts: str) -> None:
         elif source.exists():
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(source, target)
-
-
-def hide_tmp(work: Path) -> None:
-    """Scripts write below /tmp: they get one of their own, unless the work is done there."""
-    if not work.resolve().is_relative_to("/tmp"):
-        subprocess.run(["mount", "-t", "tmpfs", "tmpfs", "/tmp"], check=True)

@@ -4,6 +4,8 @@
 """
 
 import importlib
+import os
+import shutil
 import subprocess
 import sys
 import traceback
@@ -12,6 +14,7 @@ from pathlib import Path
 import pexpect
 
 import bench
+from own_tmp import hide_tmp
 
 
 def main() -> int:
@@ -23,7 +26,7 @@ def main() -> int:
         print("\n".join(names))
         return 0
     work, exercise = Path(rest[0]), rest[1]
-    bench.hide_tmp(work)
+    hide_tmp(work, [checkout, *needed()])
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
     # /sys shows the interfaces of the namespace that it was mounted in.
     subprocess.run(["mount", "-t", "sysfs", "sysfs", "/sys"], check=True)
@@ -37,6 +40,13 @@ def main() -> int:
         at.check(f"runs to its end ({type(error).__name__})", False, traceback.format_exc())
     print(at.result())
     return 0
+
+
+def needed() -> list[Path]:
+    """What exercises use besides the checkout: these programs, Python's packages and modules, and what is run as bmv2."""
+    modules = [Path(path) for path in os.environ.get("PYTHONPATH", "").split(":") if path]
+    tools = [Path(tool) for tool in [shutil.which("simple_switch"), shutil.which("sudo")] if tool]
+    return [Path(__file__).parent, Path(sys.prefix), *modules, *tools]
 
 
 if __name__ == "__main__":

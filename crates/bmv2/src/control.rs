@@ -50,6 +50,7 @@ impl Reader {
             }
         }
         let mut nodes = Vec::new();
+        let (mut conditionals, mut action_calls) = (Names::default(), Names::default());
         for (kind, node) in &objects {
             nodes.push(match *kind {
                 "tables" => {
@@ -57,6 +58,7 @@ impl Reader {
                     Node::Table(Box::new(self.table(node, &names)?))
                 }
                 "conditionals" => {
+                    conditionals.add_id("conditional", node, nodes.len())?;
                     if node.get("true_next").is_none() && node.get("false_next").is_none() {
                         // Both end the pipeline.
                         self.condition(&node.need("expression")?)?;
@@ -70,6 +72,7 @@ impl Reader {
                     }
                 }
                 _ => {
+                    action_calls.add_id("action call", node, nodes.len())?;
                     let id = node.need("action_id")?;
                     let action = self.actions.with_id("action", &id)?;
                     if !self.m.actions[action].params.is_empty() {

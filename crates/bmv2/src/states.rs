@@ -18,10 +18,12 @@ const LOOKAHEAD_BITS_MAX: u32 = 1 << 16;
 /// The one object that simple_switch uses of those listed.
 pub(crate) fn sole<'a>(root: &At<'a>, list: &str, name: &str) -> Read<Option<At<'a>>> {
     let objects = root.need(list)?.list()?;
-    for object in &objects {
-        if object.name()? == name {
-            return Ok(Some(object.clone()));
-        }
+    let mut names = Names::default();
+    for (i, object) in objects.iter().enumerate() {
+        names.add(list.trim_end_matches('s'), object, i)?;
+    }
+    if let Some(index) = names.get(name) {
+        return Ok(objects.get(index).cloned());
     }
     match objects.first() {
         None => Ok(None),

@@ -271,6 +271,48 @@ fn every_value_replaced_or_removed_ends_in_a_program_or_a_message() {
 }
 
 #[test]
+fn objects_with_the_id_of_another_are_refused() {
+    let program = everything();
+    let mut all = Vec::new();
+    pointers(&program, String::new(), &mut all);
+    let mut lists = 0;
+    for pointer in &all {
+        let Some(Value::Array(list)) = program.pointer(pointer) else { continue };
+        let Some(first) = list.first().filter(|first| first.get("id").is_some()) else { continue };
+        lists += 1;
+        let mut another = first.clone();
+        another["name"] = json!("another");
+        let mut changed = program.clone();
+        changed.pointer_mut(pointer).unwrap().as_array_mut().unwrap().push(another);
+        let mut path = String::new();
+        for step in pointer.split('/').skip(1) {
+            path += &match step.parse::<usize>() {
+                Ok(index) => format!("[{index}]"),
+                Err(_) if path.is_empty() => step.to_string(),
+                Err(_) => format!(".{step}"),
+            };
+        }
+        refused(&changed, codes::TWICE, &format!("{path}[{}].id: there is another", list.len()));
+    }
+    assert_eq!(lists, 23);
+}
+
+#[test]
+fn a_second_parser_or_pipeline_of_one_name_is_refused() {
+    for (list, what) in
+        [("parsers", "parser `parser`"), ("deparsers", "deparser `deparser`"), ("pipelines", "pipeline `ingress`")]
+    {
+        let mut program = everything();
+        let objects = program[list].as_array_mut().unwrap();
+        let mut another = objects[0].clone();
+        another["id"] = json!(7);
+        objects.push(another);
+        let at = objects.len() - 1;
+        refused(&program, codes::TWICE, &format!("{list}[{at}]: there is another {what}"));
+    }
+}
+
+#[test]
 fn deep_nesting_is_bounded() {
     let nested = |depth: usize| {
         let mut text = r#"{"type": "field", "value": ["h", "a"]}"#.to_string();

@@ -71,6 +71,8 @@ pub struct Match {
     pub matched: Option<TableEntry>,
     /// The member whose action it is, and the group that it was chosen from, for traces.
     pub member: Option<(u32, Option<u32>)>,
+    /// Whether an entry, or the default, led to a group without members, for traces.
+    pub empty_group: bool,
 }
 
 /// The call that an entry leads to, with what [`Match::member`] says.
@@ -158,10 +160,12 @@ impl State {
             (installed.serial, installed.entry.clone())
         });
         let found_entry = found.is_some();
-        if let Some((entry, matched)) = found
-            && let Some((action, member)) = self.resolve(content, table, &matched.action, selector)
-        {
-            return Match { hit: true, action, entry, matched: Some(matched), member };
+        let mut empty_group = false;
+        if let Some((entry, matched)) = found {
+            if let Some((action, member)) = self.resolve(content, table, &matched.action, selector) {
+                return Match { hit: true, action, entry, matched: Some(matched), member, empty_group };
+            }
+            empty_group = matches!(matched.action, EntryAction::Group(_));
         }
         let default = content.tables[table.index()].default.clone();
         // A group that is the default action has the program's own default behind it: for when it has no member, and
@@ -170,9 +174,12 @@ impl State {
         let by_group = matches!(default, EntryAction::Group(_));
         let (action, member) = match by_group && found_entry {
             true => own(),
-            false => self.resolve(content, table, &default, selector).unwrap_or_else(own),
+            false => self.resolve(content, table, &default, selector).unwrap_or_else(|| {
+                empty_group |= by_group;
+                own()
+            }),
         };
-        Match { hit: false, action, entry: 0, matched: None, member }
+        Match { hit: false, action, entry: 0, matched: None, member, empty_group }
     }
 
     /// The call an entry leads to; `None` for a group without members, unless the selector says what it runs, and for a member that is

@@ -77,6 +77,8 @@ pub enum Event {
         matched: Option<Box<TableEntry>>,
         /// The member that ran, and the group that it was chosen from.
         member: Option<(u32, Option<u32>)>,
+        /// Whether the entry, or the default, led to a group without members.
+        empty_group: bool,
         action: String,
         args: Vec<(String, Bits)>,
     },
@@ -165,9 +167,10 @@ impl fmt::Display for Event {
                 goes_on(f, to)
             }
             Event::To(to) => write!(f, "to {to}"),
-            Event::Apply { table, keys, entry, member, action, args, .. } => {
+            Event::Apply { table, keys, entry, member, empty_group, action, args, .. } => {
                 let found = match entry {
                     Some(entry) => format!("hit {entry}"),
+                    None if *empty_group => "miss (a group without members)".to_string(),
                     None => "miss".to_string(),
                 };
                 write!(f, "apply {table} ({}): {found} -> ", assignments(keys))?;

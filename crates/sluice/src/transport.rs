@@ -33,6 +33,9 @@ pub struct TransportArgs {
     /// /run/sluice/admin.sock, with the port in its name if that is not 9559.
     #[arg(long, value_name = "PATH")]
     admin: Option<String>,
+    /// Go on without that socket if another switch has it.
+    #[arg(long, hide = true)]
+    admin_if_free: bool,
     /// Listen without TLS where other machines can connect.
     #[arg(long)]
     insecure: bool,
@@ -190,10 +193,18 @@ impl TransportArgs {
             if !wants_socket {
                 return Ok(None);
             }
-            local::bind(self.admin.as_deref().map(Path::new), address).map(Some).map_err(|error| {
-                refused = Some(error);
-                std::io::Error::other("the admin socket cannot be made")
-            })
+            match local::bind(self.admin.as_deref().map(Path::new), address) {
+                Ok(socket) => Ok(Some(socket)),
+                Err(error) if self.admin_if_free => {
+                    let why = error.root_cause();
+                    tracing::warn!("commands of Sluice do not find this switch by its socket: {why}");
+                    Ok(None)
+                }
+                Err(error) => {
+                    refused = Some(error);
+                    Err(std::io::Error::other("the admin socket cannot be made"))
+                }
+            }
         };
         let server = grpc::serve_on(wanted, socket, Arc::clone(handle), options);
         if let Some(error) = refused {

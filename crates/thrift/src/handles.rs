@@ -10,6 +10,7 @@
 //!
 //! Tests: below.
 
+use crate::multicast::Mirrored;
 use crate::service::Services;
 use crate::tables;
 use base::entry::KeyMatch;
@@ -127,6 +128,11 @@ impl HandleLookup {
     /// answered, which may take long.
     pub fn handle_of(&self, table: &str, key: &[KeyMatch], priority: i32) -> Option<i32> {
         self.services.try_with(|on| tables::handle_of(on, table, key, priority))?
+    }
+
+    /// What a session mirrors to. `None` for those that other clients made, and while a client's call is answered.
+    pub fn mirrored(&self, session: u32) -> Option<Mirrored> {
+        self.services.try_with(|on| on.mirrored_here(session))?
     }
 }
 

@@ -32,6 +32,7 @@ pub mod wire;
 
 pub use handles::HandleLookup;
 pub use learning::Learning;
+pub use multicast::Mirrored;
 pub use notices::{Ageing, PortNotices};
 pub use server::Server;
 pub use switch::{Port, QueueSetting, Record, Switch};

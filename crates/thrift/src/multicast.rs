@@ -42,6 +42,17 @@ pub(crate) struct Replication {
     lags: BTreeMap<u32, BTreeSet<u32>>,
     /// Sessions that mirror to a group, with the port that they mirror to besides.
     mirrors: BTreeMap<u32, (u32, Option<u32>)>,
+    /// Those that mirror to a port alone.
+    to_ports: BTreeMap<u32, u32>,
+}
+
+/// What a session mirrors to: a multicast group, a port, or both.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Mirrored {
+    /// The group.
+    pub group: Option<u32>,
+    /// The port.
+    pub port: Option<u32>,
 }
 
 #[derive(Clone, Default, Debug)]
@@ -182,10 +193,12 @@ impl Context<'_> {
         };
         let now: BTreeMap<u32, Vec<(u32, u32)>> = found.into_iter().filter_map(group).collect();
         self.state.replication.follow(&now);
-        if !self.state.replication.mirrors.is_empty() {
+        let of = &self.state.replication;
+        if !of.mirrors.is_empty() || !of.to_ports.is_empty() {
             // Another client, or another program, may have removed some.
             let there: BTreeSet<u32> = self.sessions()?.iter().map(|session| session.session_id).collect();
             self.state.replication.mirrors.retain(|session, _| there.contains(session));
+            self.state.replication.to_ports.retain(|session, _| there.contains(session));
         }
         Ok(self.state.replication.clone())
     }
@@ -448,8 +461,8 @@ impl Context<'_> {
 
     /// The program begins anew, without groups; sessions that mirror to one mirror to nothing.
     pub(crate) fn forget_replication(&mut self) -> Answer<()> {
-        let mirrors = std::mem::take(&mut self.state.replication.mirrors);
-        self.state.replication = Replication { mirrors, ..Replication::default() };
+        let Replication { mirrors, to_ports, .. } = std::mem::take(&mut self.state.replication);
+        self.state.replication = Replication { mirrors, to_ports, ..Replication::default() };
         let of = &self.state.replication;
         let updates =
             of.mirrors.iter().map(|(session, (group, port))| self.session_update(of, *session, Some(*group), *port));
@@ -483,10 +496,13 @@ impl Context<'_> {
         let mut next = self.replication()?;
         let update = self.session_update(&next, id, group, port)?;
         self.write_all(vec![update]).map_err(|error| Fault::said(error.message))?;
-        match group {
-            Some(group) => next.mirrors.insert(id, (group, port)),
-            None => next.mirrors.remove(&id),
-        };
+        next.mirrors.remove(&id);
+        next.to_ports.remove(&id);
+        if let Some(group) = group {
+            next.mirrors.insert(id, (group, port));
+        } else if let Some(port) = port {
+            next.to_ports.insert(id, port);
+        }
         self.state.replication = next;
         Ok(())
     }
@@ -500,7 +516,15 @@ impl Context<'_> {
             Err(error) => return Err(Fault::said(error.message)),
         };
         self.state.replication.mirrors.remove(&id);
+        self.state.replication.to_ports.remove(&id);
         Ok(there_was)
+    }
+
+    /// What a session that was made here mirrors to.
+    pub(crate) fn mirrored_here(&self, id: u32) -> Option<Mirrored> {
+        let of = &self.state.replication;
+        let to_group = of.mirrors.get(&id).map(|(group, port)| Mirrored { group: Some(*group), port: *port });
+        to_group.or_else(|| of.to_ports.get(&id).map(|port| Mirrored { group: None, port: Some(*port) }))
     }
 
     /// The port and group of a session.

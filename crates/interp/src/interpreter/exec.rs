@@ -288,7 +288,7 @@ impl Machine<'_> {
     fn apply(&mut self, span: Span, table: TableId, keys: &[Operand], selector: &[Operand], dst: [SlotId; 4]) {
         let keys: Vec<Bits> = keys.iter().map(|o| self.value(o)).collect();
         let selector: Vec<Bits> = selector.iter().map(|o| self.value(o)).collect();
-        let Match { hit, action, entry, matched, member } = self.state.lookup(table, &keys, &selector);
+        let Match { hit, action, entry, matched, member, empty_group } = self.state.lookup(table, &keys, &selector);
         self.note(span, |m| {
             let table = &m.program.tables[table.index()];
             let call = &m.program.actions[table.actions[action.action as usize].action.index()];
@@ -306,6 +306,7 @@ impl Machine<'_> {
                 entry: told,
                 matched: matched.map(Box::new),
                 member,
+                empty_group,
                 action: call.name.clone(),
                 args: call.params.iter().map(|(name, _)| name.clone()).zip(action.args.iter().cloned()).collect(),
             }

@@ -78,7 +78,12 @@ impl<'a> Checker<'a> {
                 .note(place.span, format!("the {} `{path}` of `{block}` is declared here", place.noun))
                 .help(format!("it is known within `{block}` only, below its declaration"));
         } else if let Some(file) = library_of(&key) {
-            d = d.help(format!("{file} declares it: #include <{file}>"));
+            d = d.help(match self.architecture() {
+                Some(other) if other != file && packages_of(file).next().is_some() => {
+                    format!("{file} declares it, but this program is for the architecture of {other}")
+                }
+                _ => format!("{file} declares it: #include <{file}>"),
+            });
         } else {
             d = d.help("nothing of this name is declared in the program or in the files that it includes");
         }
@@ -161,6 +166,15 @@ impl<'a> Checker<'a> {
         }
     }
 
+    /// The file of the architecture that the program includes.
+    fn architecture(&self) -> Option<&'static str> {
+        let declared = |package: &str| {
+            let is_it = |d: &ast::Decl| matches!(d.kind, ast::DeclKind::PackageType(_)) && &*d.name.text == package;
+            self.ast.decls.iter().any(is_it)
+        };
+        crate::EMBEDDED.iter().copied().find(|file| packages_of(file).any(declared))
+    }
+
     /// Where else than in scope a name is declared: around the use, below it in the same file, or in a block.
     fn declared_at(&mut self, name: &str, used: Span) -> Vec<Place> {
         let ast = self.ast;
@@ -213,6 +227,12 @@ fn library_of(name: &str) -> Option<&'static str> {
         return None;
     }
     crate::EMBEDDED.iter().copied().find(|file| crate::embedded(file).is_some_and(declares))
+}
+
+/// The packages that a library file declares, which only files of architectures do.
+fn packages_of(file: &str) -> impl Iterator<Item = &'static str> {
+    let lines = crate::embedded(file).unwrap_or_default().lines();
+    lines.filter_map(|line| line.strip_prefix("package ")?.split(['<', '(']).next())
 }
 
 #[cfg(test)]

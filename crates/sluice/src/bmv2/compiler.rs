@@ -40,7 +40,7 @@ const INTERNAL: &str = "it shows the inside of p4c; `sluice check --help` lists 
 /// The options of both programs.
 const SPECS: &[Spec<Opt>] = &[
     set(&["--help", "-h"], Takes::Nothing, Opt::Help, "Print this"),
-    set(&["--version"], Takes::Nothing, Opt::Version, "Print the version"),
+    set(&["--version", "-V"], Takes::Nothing, Opt::Version, "Print the version"),
     set(&["-o", "--output"], Takes::Value, Opt::Output, "The JSON file; of p4c, the folder for it"),
     set(&["--p4v", "--std"], Takes::Value, Opt::Standard, "The language: 16 or p4-16"),
     set(&["-b", "--target"], Takes::Value, Opt::Target, "The target: bmv2"),
@@ -70,7 +70,12 @@ const SPECS: &[Spec<Opt>] = &[
     set(&["--Werror"], Takes::Optional, Opt::Deny, "Take a warning for an error, by its code, or all"),
     set(&["--Wdisable"], Takes::Optional, Opt::Silence, "Do not report a warning, by its code, or all"),
     ignored(&["--Wwarn", "--Winfo"], Takes::Optional, "warnings are reported as they are"),
-    ignored(&["-O", "-O0", "-O1", "-O2", "-O3", "-g", "-v", "-c", "-S"], Takes::Nothing, ""),
+    ignored(
+        &["-O", "-O0", "-O1", "-O2", "-O3", "-g", "-v", "--debug", "-c", "--compile", "-S", "-e"],
+        Takes::Nothing,
+        "",
+    ),
+    ignored(&["-Xassembler", "-Xlinker"], Takes::Value, "there is neither assembler nor linker"),
     ignored(
         &["--ndebug", "--nocpp", "--emit-externs", "--loopsUnroll", "--parser-inline-opt", "--doNotEmitIncludes"],
         Takes::Nothing,
@@ -85,6 +90,13 @@ const SPECS: &[Spec<Opt>] = &[
     refused(&["-M", "-MD", "-MG", "-MP"], Takes::Nothing, DEPENDENCIES),
     refused(&["-MF", "-MT", "-MQ"], Takes::Value, DEPENDENCIES),
     refused(&["--disable-annotations"], Takes::Optional, "annotations mean what they say"),
+    refused(&["-###", "--test-only"], Takes::Nothing, "no other program is called that could be shown"),
+    refused(
+        &["--help-pragmas", "--help-targets"],
+        Takes::Nothing,
+        "docs/p4-coverage.md lists annotations; the target is bmv2",
+    ),
+    refused(&["--toJson"], Takes::Value, INTERNAL),
     refused(&["--pp", "--toJSON", "--fromJSON", "--dump", "--top4", "--metrics"], Takes::Value, INTERNAL),
     refused(&["--excludeFrontendPasses", "--excludeMidendPasses"], Takes::Value, INTERNAL),
     refused(&["--listFrontendPasses", "--listMidendPasses", "--testJson"], Takes::Nothing, INTERNAL),
@@ -114,7 +126,7 @@ struct Wanted {
 
 /// Runs it.
 pub fn main(tool: Tool, args: Vec<String>) -> Result<ExitCode> {
-    let given = read(SPECS, args)?;
+    let given = read(SPECS, handed_on(args))?;
     if given.has(Opt::Help) {
         println!(
             "Usage: {} [OPTION]... X.p4\nP4_16 to bmv2's JSON and P4Info, by Sluice\n\n{}",
@@ -131,6 +143,18 @@ pub fn main(tool: Tool, args: Vec<String>) -> Result<ExitCode> {
         eprintln!("{}: {note}", tool.name());
     }
     compile(&wanted(tool, &given)?)
+}
+
+/// What p4c hands on: `-Xp4c ARG` to the compiler, `-Xpreprocessor ARG` to the preprocessor, which are the same program here.
+fn handed_on(args: Vec<String>) -> Vec<String> {
+    let of_p4c =
+        |arg: &str| ["-Xp4c", "-Xpreprocessor"].iter().find_map(|name| arg.strip_prefix(name)).map(str::to_string);
+    let handed = |arg: String| match of_p4c(&arg).as_deref() {
+        Some("") => None,
+        Some(rest) => rest.strip_prefix('=').map(str::to_string).or(Some(arg)),
+        None => Some(arg),
+    };
+    args.into_iter().filter_map(handed).collect()
 }
 
 fn wanted(tool: Tool, given: &Given<Opt>) -> Result<Wanted> {
@@ -291,7 +315,7 @@ mod tests {
     use super::*;
 
     fn wanted_of(tool: Tool, line: &str) -> Result<Wanted> {
-        wanted(tool, &read(SPECS, line.split_whitespace().map(ToString::to_string).collect())?)
+        wanted(tool, &read(SPECS, handed_on(line.split_whitespace().map(ToString::to_string).collect()))?)
     }
 
     #[test]
@@ -314,6 +338,18 @@ mod tests {
         assert_eq!(wanted.compile.include_dirs, ["inc"]);
         assert_eq!(wanted_of(Tool::P4c, "x.p4").unwrap().output.as_deref(), Some(Path::new("./x.json")));
         assert_eq!(wanted_of(Tool::P4c, "x.p4_16.p4").unwrap().output.as_deref(), Some(Path::new("./x.p4_16.json")));
+    }
+
+    #[test]
+    fn the_drivers_own_options() {
+        let wanted = wanted_of(Tool::P4c, "-Xp4c --Wdisable -Xp4c=-DA=1 -Xpreprocessor -DB=2 --debug -c x.p4").unwrap();
+        assert!(!wanted.compile.silent.is_empty());
+        assert_eq!(wanted.compile.defines, [("A", "1"), ("B", "2")].map(|(name, value)| (name.into(), value.into())));
+        let args = ["-Xlinker", "-s", "x.p4"].map(ToString::to_string).to_vec();
+        let given = read(SPECS, handed_on(args)).unwrap();
+        assert_eq!(given.notes, ["-Xlinker changes nothing: there is neither assembler nor linker"]);
+        let error = wanted_of(Tool::P4c, "-### x.p4").unwrap_err().to_string();
+        assert!(error.starts_with("-### is not supported"), "{error}");
     }
 
     #[test]

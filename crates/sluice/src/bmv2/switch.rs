@@ -222,6 +222,8 @@ fn translate(tool: Tool, given: &Given<Opt>, target: &Given<Opt>) -> Result<Vec<
     add("--bmv2", "");
     // Many switches of one emulated network share a machine, and most of them wait.
     add("--idle", "interrupt");
+    // Switches in network namespaces of their own may have the same ports; bmv2 has no such socket.
+    add("--admin-if-free", "");
     let device = number(given, Opt::DeviceId, "--device-id")?.unwrap_or(0u64);
     add("--device-id", &device.to_string());
     // Controllers of simple_switch_grpc have digests by P4Runtime.
@@ -255,7 +257,7 @@ fn translate(tool: Tool, given: &Given<Opt>, target: &Given<Opt>) -> Result<Vec<
         add("--priority-queues", &queues.to_string());
     }
     observe(given, &mut add)?;
-    let ports = given.all(Opt::Interface).flat_map(|port| ["-i".to_string(), port.to_string()]);
+    let ports = given.all(Opt::Interface).map(|port| format!("-i={port}"));
     let mut line: Vec<String> = ports.collect();
     line.append(&mut run);
     if !given.has(Opt::NoP4) {
@@ -387,7 +389,7 @@ mod tests {
                     --log-console --thrift-port 9093 -- --grpc-server-addr 0.0.0.0:50053 --cpu-port 255";
         assert_eq!(
             run_line(Tool::SimpleSwitchGrpc, line).unwrap(),
-            "-i 1@s1-eth1 -i 2@s1-eth2 --bmv2 --idle=interrupt --device-id=3 --thrift=127.0.0.1:9093 --grpc=0.0.0.0:50053 --insecure \
+            "-i=1@s1-eth1 -i=2@s1-eth2 --bmv2 --idle=interrupt --admin-if-free --device-id=3 --thrift=127.0.0.1:9093 --grpc=0.0.0.0:50053 --insecure \
              --cpu-port=255 --pcap=/tmp --packet-events=ipc:///tmp/bm-0-log.ipc --packet-log=- build/basic.json"
         );
     }
@@ -396,7 +398,7 @@ mod tests {
     fn what_is_not_said_is_safe() {
         assert_eq!(
             run_line(Tool::SimpleSwitchGrpc, "--no-p4").unwrap(),
-            "--bmv2 --idle=interrupt --device-id=0 --thrift=127.0.0.1:9090 --grpc=127.0.0.1:9559 --insecure"
+            "--bmv2 --idle=interrupt --admin-if-free --device-id=0 --thrift=127.0.0.1:9090 --grpc=127.0.0.1:9559 --insecure"
         );
         let plain = run_line(Tool::SimpleSwitch, "--thrift-port=9191 x.json --pcap -- --enable-swap").unwrap();
         assert!(plain.contains("--grpc=none") && plain.contains("admin-9191.sock"), "{plain}");

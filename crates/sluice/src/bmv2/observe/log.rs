@@ -169,12 +169,14 @@ impl PacketLog {
         };
         let handles = self.source.handles.get();
         let handle_of = |table: &str, entry: &TableEntry| handles?.handle_of(table, &entry.key, entry.priority);
+        let mirrored = |session| handles?.mirrored(session);
         let (_, sources) = tracer.program();
         narrator.tell(&Told {
             runs: &runs,
             sources,
             replication: pipeline.replication(),
             handle_of: &handle_of,
+            mirrored: &mirrored,
             port: frame.port,
         })
     }

@@ -31,6 +31,7 @@ use ir::program::ExternKind;
 use ir::{EntryKind, Intrinsic, Mark, Op, Program, SlotKind, StageKind};
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
+use thrift_service::Mirrored;
 
 /// Told of one packet.
 #[derive(Default)]
@@ -43,6 +44,9 @@ pub struct Story {
 
 /// The handle of a table's entry, if it has one.
 pub type HandleOf<'a> = &'a dyn Fn(&str, &TableEntry) -> Option<i32>;
+
+/// What a session mirrors to that thrift made; `None` for others.
+pub type MirroredOf<'a> = &'a dyn Fn(u32) -> Option<Mirrored>;
 
 /// What a stage is in bmv2.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -169,6 +173,7 @@ pub struct Told<'a> {
     pub sources: &'a SourceMap,
     pub replication: &'a Replication,
     pub handle_of: HandleOf<'a>,
+    pub mirrored: MirroredOf<'a>,
     /// The port that it came by.
     pub port: u32,
 }

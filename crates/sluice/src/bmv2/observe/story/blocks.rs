@@ -4,8 +4,12 @@ use super::super::events::EventKind;
 use super::super::line::Line;
 use super::super::numbers::Kind;
 use super::{Checking, DEPARSER, PARSER, Part, Run, plain, plain_hex};
+use datapath::replication::Replica;
 use interp::trace::{Event, TraceStep, Use};
 use ir::Intrinsic;
+
+/// bmv2 gives a clone session of P4Runtime a multicast group of its own, whose id is this and the session's.
+const P4RUNTIME_GROUPS: u32 = 1 << 15;
 
 /// From one part to the next.
 impl Run<'_> {
@@ -81,7 +85,8 @@ impl Run<'_> {
         let group = self.wanted.value(Intrinsic::MulticastGroup);
         if group != 0 {
             self.debug("Multicast requested for packet".to_string());
-            return self.replicate(group as u32);
+            let replicas = self.told.replication.group(group as u32);
+            return self.copies(group as u32, replicas.as_deref().map(Vec::as_slice));
         }
         let port = self.wanted.value(Intrinsic::EgressSpec);
         self.debug(format!("Egress port is {port}"));
@@ -103,20 +108,28 @@ impl Run<'_> {
             return;
         }
         self.debug(format!("Cloning packet at {at}"));
-        let session = self.wanted.value(Intrinsic::CloneSession) as u32;
-        let Some(session) = self.told.replication.session(session) else { return };
-        for replica in &session.replicas {
-            self.debug(format!("Cloning packet to egress port {}", replica.port));
+        let id = self.wanted.value(Intrinsic::CloneSession) as u32;
+        let Some(session) = self.told.replication.session(id) else { return };
+        let Some(mirrored) = (self.told.mirrored)(id) else {
+            let group = P4RUNTIME_GROUPS + id;
+            self.debug(format!("Cloning packet to MGID {group}"));
+            return self.copies(group, Some(&session.replicas));
+        };
+        if let Some(group) = mirrored.group {
+            self.debug(format!("Cloning packet to MGID {group}"));
+            let replicas = self.told.replication.group(group);
+            self.copies(group, replicas.as_deref().map(Vec::as_slice));
+        }
+        if let Some(port) = mirrored.port {
+            self.debug(format!("Cloning packet to egress port {port}"));
         }
     }
 
-    fn replicate(&mut self, group: u32) {
-        let group_of = self.told.replication.group(group);
-        let replicas = group_of.as_deref().map_or(&[][..], Vec::as_slice);
-        if group_of.is_none() {
+    fn copies(&mut self, group: u32, replicas: Option<&[Replica]>) {
+        let Some(replicas) = replicas else {
             let text = format!("Replication requested for mgid {group}, which is not known to the PRE");
             return self.line(Line::warning(text).of_switch());
-        }
+        };
         let text = format!("number of packets replicated : {} for MGID: {group}", replicas.len());
         self.line(Line::debug(text).of_switch());
         for replica in replicas {
@@ -212,7 +225,7 @@ impl Run<'_> {
                         self.exception(&error);
                     }
                 } else if self.narrator.metadata.contains(slot) {
-                    let value = plain_hex(new);
+                    let value = new.to_biguint();
                     self.debug(format!("Parser set: setting field '{slot}' from expression, new value is {value}"));
                 }
             }

@@ -34,10 +34,17 @@ impl Run<'_> {
                 let text = if text.is_empty() { name } else { &text };
                 self.trace(format!("{place}Condition \"{text}\" ({name}) is {holds}"));
             }
-            Event::Apply { table, keys, entry, matched, member, action, args } => {
+            Event::Apply { table, keys, entry, matched, member, empty_group, action, args } => {
                 self.table.clone_from(table);
                 self.statement = None;
-                self.look_up(table, keys, entry.as_deref(), matched.as_deref(), *member);
+                self.apply(table, keys);
+                if let Some((member, Some(group))) = member {
+                    self.debug(format!("Choosing member {member} from group {group}"));
+                }
+                if *empty_group {
+                    self.error(format!("Lookup in table '{table}' yielded empty group"));
+                }
+                self.found(table, keys, entry.as_deref(), matched.as_deref());
                 let args: String = args.iter().map(|(_, value)| format!("{},", short_hex(value))).collect();
                 self.debug(format!("Action entry is {action} - {args}"));
                 if !self.narrator.marked.contains(action) {
@@ -48,7 +55,8 @@ impl Run<'_> {
             Event::Direct { table, action } => {
                 self.table.clone_from(table);
                 self.statement = None;
-                self.look_up(table, &[], None, None, None);
+                self.apply(table, &[]);
+                self.found(table, &[], None, None);
                 self.debug(format!("Action entry is {action} - "));
             }
             Event::Extern { name, what } => {
@@ -115,22 +123,17 @@ impl Run<'_> {
         self.trace(format!("{place}Condition \"{text}\" (node_{id}) is {value}"));
     }
 
-    fn look_up(
-        &mut self,
-        table: &str,
-        keys: &[(String, Bits)],
-        entry: Option<&str>,
-        matched: Option<&TableEntry>,
-        member: Option<(u32, Option<u32>)>,
-    ) {
+    /// A table is applied.
+    fn apply(&mut self, table: &str, keys: &[(String, Bits)]) {
         self.trace(format!("Applying table '{table}'"));
-        let width = keys.iter().map(|(name, _)| name.len()).max().unwrap_or(0).max(NAME_WIDTH);
+        let width = name_width(keys);
         let keys_text: String =
             keys.iter().map(|(name, value)| format!("* {name:<width$}: {}\n", plain_hex(value))).collect();
         self.debug(format!("Looking up key:\n{keys_text}"));
-        if let Some((member, Some(group))) = member {
-            self.debug(format!("Choosing member {member} from group {group}"));
-        }
+    }
+
+    /// Whether it was a hit, and with which entry.
+    fn found(&mut self, table: &str, keys: &[(String, Bits)], entry: Option<&str>, matched: Option<&TableEntry>) {
         let id = self.id(Kind::Table, table);
         let Some(matched) = matched else {
             self.event(EventKind::TableMiss, vec![id]);
@@ -142,6 +145,7 @@ impl Run<'_> {
             return self.debug(format!("Table '{table}': hit with entry {}", entry.unwrap_or_default()));
         };
         self.debug(format!("Table '{table}': hit with handle {handle}"));
+        let width = name_width(keys);
         let mut dump = format!("Dumping entry {handle}\nMatch key:\n");
         for ((name, _), key) in keys.iter().zip(&matched.key) {
             dump += &format!("* {name:<width$}: {}\n", key_text(key));
@@ -203,6 +207,10 @@ impl Run<'_> {
 
 /// The least width of the names of keys.
 const NAME_WIDTH: usize = 20;
+
+fn name_width(keys: &[(String, Bits)]) -> usize {
+    keys.iter().map(|(name, _)| name.len()).max().unwrap_or(0).max(NAME_WIDTH)
+}
 
 /// A part of an entry's key: its type in ten columns, and its values.
 fn key_text(key: &KeyMatch) -> String {

@@ -119,6 +119,8 @@ fn running() -> Arc<Pipeline> {
         state.insert(table, &entry).unwrap();
     };
     insert("I.spread", vec![KeyMatch::Exact(Bits::new(8, 5))], 0, EntryAction::Group(2));
+    state.group_insert(selector, 3, &[], 0).unwrap();
+    insert("I.spread", vec![KeyMatch::Exact(Bits::new(8, 6))], 0, EntryAction::Group(3));
     let plain = program.table_named("I.plain").unwrap();
     let call =
         ActionCall { action: action(&program.tables[plain.index()].actions, "I.send"), args: vec![Bits::new(9, 8)] };
@@ -136,6 +138,8 @@ struct Bench {
     pipeline: Arc<Pipeline>,
     tracer: Tracer,
     narrator: Narrator,
+    /// What session 7 mirrors to, if thrift made it.
+    mirrored: Option<Mirrored>,
 }
 
 fn bench(json: Option<&serde_json::Value>) -> Bench {
@@ -147,7 +151,7 @@ fn bench(json: Option<&serde_json::Value>) -> Bench {
     let tracer = Tracer::new(compile, Arc::clone(&pipeline), program, "", filter, 17).expect("it can be traced");
     let (program, _) = tracer.program();
     let narrator = Narrator::new(program, Numbers::new(json, program), 511);
-    Bench { pipeline, tracer, narrator }
+    Bench { pipeline, tracer, narrator, mirrored: Some(Mirrored { group: None, port: Some(4) }) }
 }
 
 impl Bench {
@@ -156,7 +160,8 @@ impl Bench {
         let (_, sources) = self.tracer.program();
         let handle_of = |table: &str, _: &TableEntry| (table == "I.plain").then_some(12);
         let replication = self.pipeline.replication();
-        self.narrator.tell(&Told { runs: &runs, sources, replication, handle_of: &handle_of, port: 1 })
+        let (handle_of, mirrored) = (&handle_of, &|session| self.mirrored.filter(|_| session == 7));
+        self.narrator.tell(&Told { runs: &runs, sources, replication, handle_of, mirrored, port: 1 })
     }
 
     fn lines(&mut self, frame: &[u8]) -> Vec<String> {
@@ -237,6 +242,7 @@ fn parsers() {
     bench.check(
         &[20, 0, 0, 0, 7],
         &[
+            "D Parser set: setting field 'm.seen' from expression, new value is 20",
             "D Parser state 'start': key is 14",
             "D Parser 'parser' entering state 'labels'",
             "D Extracting header 'l[0]'",
@@ -280,6 +286,19 @@ fn tables_and_conditions() {
             "D Action entry is I.send - 6,",
         ],
     );
+    let of_an_empty_group = bench.lines(&[8, 6, 0, 0]);
+    bench.check(
+        &[8, 6, 0, 0],
+        &[
+            "T Applying table 'I.spread'",
+            "D Looking up key:\n* hdr.h.key           : 06\n",
+            "E Lookup in table 'I.spread' yielded empty group",
+            "D Table 'I.spread': miss",
+            "D Action entry is NoAction - ",
+        ],
+    );
+    assert_eq!(of_an_empty_group.iter().filter(|line| line.starts_with('E')).count(), 1);
+    assert!(!bench.lines(&[8, 7, 0, 0]).iter().any(|line| line.starts_with('E')));
 }
 
 #[test]
@@ -326,6 +345,40 @@ fn exits() {
     let marked = "D Packet is marked for exit, interrupting pipeline";
     bench.check(&[13, 0x42, 0, 0], &[&statement, marked, "D Pipeline 'ingress': end", "D Egress port is 8"]);
     assert!(!bench.lines(&[0, 0x42, 0, 0]).iter().any(|line| line == marked));
+}
+
+#[test]
+fn clones_to_groups() {
+    let mut bench = bench(None);
+    let begin = "D Cloning packet at ingress";
+    // Thrift's, to a group and a port.
+    bench.mirrored = Some(Mirrored { group: Some(9), port: Some(4) });
+    let group = [
+        "D Cloning packet to MGID 9",
+        "D number of packets replicated : 2 for MGID: 9",
+        "D Replicating packet on port 5",
+        "D Replicating packet on port 6",
+    ];
+    bench.check(
+        &[4, 4, 0, 0],
+        &[&[begin], &group[..], &["D Cloning packet to egress port 4", "D Egress port is 3"]].concat(),
+    );
+    // To a group alone, and to one that is not there.
+    bench.mirrored = Some(Mirrored { group: Some(9), port: None });
+    assert!(!bench.lines(&[4, 4, 0, 0]).iter().any(|line| line.contains("Cloning packet to egress port")));
+    bench.mirrored = Some(Mirrored { group: Some(8), port: None });
+    let missing = "W Replication requested for mgid 8, which is not known to the PRE";
+    bench.check(&[9, 0x42, 0, 0], &["D Cloning packet at egress", "D Cloning packet to MGID 8", missing]);
+    // P4Runtime's.
+    bench.mirrored = None;
+    let own = [
+        begin,
+        "D Cloning packet to MGID 32775",
+        "D number of packets replicated : 1 for MGID: 32775",
+        "D Replicating packet on port 4",
+        "D Egress port is 3",
+    ];
+    bench.check(&[4, 4, 0, 0], &own);
 }
 
 #[test]

@@ -20,7 +20,7 @@ fn bench_of(json: &Value) -> Bench {
         Tracer::new((&*compiler, &options()), Arc::clone(&pipeline), ("small.json", text.as_bytes()), "", filter, 17);
     let tracer = tracer.expect("it can be traced");
     let narrator = Narrator::new(tracer.program().0, Numbers::new(Some(json), tracer.program().0), 511);
-    Bench { pipeline, tracer, narrator }
+    Bench { pipeline, tracer, narrator, mirrored: None }
 }
 
 fn field(header: &str, name: &str) -> Value {

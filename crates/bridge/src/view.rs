@@ -148,7 +148,9 @@ impl<'a> View<'a> {
         let changed = self.changed(table);
         let is_there = |flow: &Arc<Flow>| changed.is_none_or(|changed| !changed.gone.contains(&address(flow)));
         let mut looked_at = 0;
-        let overlaps = flows.overlapping(matching, priority, &is_there, &mut looked_at).is_some()
+        // Of a table whose flows have all been deleted none needs to be looked at.
+        let some_are_left = changed.is_none_or(|changed| changed.gone.len() < flows.len());
+        let overlaps = (some_are_left && flows.overlapping(matching, priority, &is_there, &mut looked_at).is_some())
             || changed.is_some_and(|of| of.added.overlapping(matching, priority, &|_| true, &mut looked_at).is_some());
         visits.add(looked_at);
         overlaps

@@ -145,6 +145,8 @@ pub struct Engine {
     /// Whether clones need not go through their entry, and packets behind ingress not through egress.
     sends_clones_at_once: bool,
     sends_at_once: bool,
+    /// The bits of the number of a port that programs can tell.
+    port_mask: u32,
     /// Whether packets wait in queues of their ports, those that have some.
     queues: bool,
     /// Whether packets go on from queues now; then by which ports each one's ancestor came.
@@ -178,6 +180,12 @@ fn slots_read(program: &Program) -> BitSet {
         }
     }
     read
+}
+
+/// A mask of as many bits as a program's port of egress has.
+fn port_mask(program: &Program) -> u32 {
+    let width = program.intrinsic(Intrinsic::EgressPort).map_or(u32::BITS, |slot| program.width(slot));
+    u32::MAX.checked_shr(u32::BITS.saturating_sub(width)).unwrap_or(0)
 }
 
 impl Engine {
@@ -214,6 +222,7 @@ impl Engine {
             may_be_mirrored: !shows_depth && clones::may_be_mirrored(&program),
             sends_clones_at_once: program.sends_at_once(EntryKind::CloneIngress),
             sends_at_once: program.sends_at_once(EntryKind::Egress),
+            port_mask: port_mask(&program),
             queues: program.queues,
             is_resuming: false,
             origins: [0; BATCH_MAX],
@@ -422,12 +431,12 @@ impl Engine {
                 self.copies.prepare(&packet, copies, count - i);
                 for k in 0..copies {
                     match self.copies.copy(&packet) {
-                        Some(copy) => sink.send(group.replica(k).port, copy),
+                        Some(copy) => sink.send(group.replica(k).port & self.port_mask, copy),
                         None => sink.lost_copies(DropReason::Runtime(RuntimeDrop::NoBuffer), 1),
                     }
                 }
             }
-            sink.send(group.replica(copies).port, packet);
+            sink.send(group.replica(copies).port & self.port_mask, packet);
         }
         self.copies.end();
         true
@@ -558,10 +567,10 @@ impl Engine {
         if count > 1 {
             for i in 0..self.affordable(count - 1, raw, family, sink) {
                 let Some(copy) = self.duplicate(raw, sink) else { continue };
-                self.send(copy, group.replica(i).port, family, may_pass, sink);
+                self.send(copy, group.replica(i).port & self.port_mask, family, may_pass, sink);
             }
         }
-        self.send(*raw, group.replica(count - 1).port, family, may_pass, sink);
+        self.send(*raw, group.replica(count - 1).port & self.port_mask, family, may_pass, sink);
     }
 
     /// Whether a received packet, which may be sent to a group, asks for more than so many units at once.

@@ -78,7 +78,9 @@ fn engines(egress: &str) -> Vec<(&'static str, Local)> {
             pipeline.recompile(Specialise::Contents).expect("it compiles");
         }
         let local = Local::new(Arc::new(pipeline));
-        let replicas = |ports: &[u32]| ports.iter().map(|port| Replica { port: *port, instance: port % 3 }).collect();
+        // Programs know nine bits of a port.
+        let replicas =
+            |ports: &[u32]| ports.iter().map(|port| Replica { port: 512 + *port, instance: port % 3 }).collect();
         local.replication().group_insert(1, replicas(&[20, 21])).expect("a new group");
         // There is no session 3.
         let sessions = [CloneSession { replicas: replicas(&[30]), ..CloneSession::default() }, {
@@ -177,4 +179,13 @@ fn clones_that_egress_changes_are_changed() {
         assert!(!kinds.iter().any(|kind| with.sends_at_once(*kind)), "{egress}");
         compare(egress);
     }
+}
+
+/// A loop that ends only because it is cut off drops its packet.
+#[test]
+fn clones_that_may_go_round_for_ever_go_through_egress() {
+    let egress =
+        "for (bit<48> i = hdr.ethernet.src; i != hdr.ethernet.dst; i = i + 0x10000000000) { if (i == 7) { break; } }";
+    let [_, with, _] = programs(egress);
+    assert!(!with.sends_at_once(EntryKind::CloneIngress) && !with.sends_at_once(EntryKind::Egress));
 }

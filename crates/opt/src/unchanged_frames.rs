@@ -15,6 +15,8 @@
 //!
 //! - It changes no table, counter, register, random number or message, and reads none of them but registers.
 //! - It writes no field of a header but by extracting it, and nothing that the engine has set or reads afterwards.
+//! - Its paths end: a loop that extracts nothing might be cut off ([`ir::LOOP_ROUNDS_MAX`]). They emit no more than there may be room for
+//!   ([`ir::EMITTED_BYTES_MAX`]).
 //!
 //! ```text
 //! entry clone_ingress (P, D, deparse_end)       entry clone_ingress (clone_ingress.unchanged)
@@ -38,9 +40,10 @@ use base::ids::{BlockId, HeaderId, SlotId, StageId};
 use base::{Bits, Span};
 use ir::flow::for_each_header_slot;
 use ir::{
-    Block, EntryKind, Fate, Intrinsic, Op, Operand, Program, ReplicationPoint, SlotKind, Stage, StageKind, Terminator,
+    Block, EMITTED_BYTES_MAX, EntryKind, Fate, Intrinsic, Op, Operand, Program, ReplicationPoint, SlotKind, Stage,
+    StageKind, Terminator,
 };
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// Blocks that are looked at, once for each list of headers with which they are reached. It bounds the time of the pass: a parser with
 /// hundreds of states has fewer, unless it is made so that its paths multiply.
@@ -52,6 +55,10 @@ const ENDS_HERE: &[Intrinsic] = &[Intrinsic::ParserError];
 /// Runs the pass; whether anything changed.
 pub(crate) fn run(program: &mut Program) -> bool {
     let Some(port) = program.intrinsic(Intrinsic::EgressPort) else { return false };
+    // A flow processor changes packets between ingress and egress.
+    if program.openflow.is_some() {
+        return false;
+    }
     let mut changed = false;
     for kind in [EntryKind::CloneIngress, EntryKind::Egress] {
         let Some(entry) = program.entry(kind) else { continue };
@@ -115,6 +122,8 @@ struct Walk<'a> {
     kept: HashSet<SlotId>,
     /// Slots that are zero at first.
     zero: HashSet<SlotId>,
+    /// Slots on which it depends where paths go.
+    asked: HashSet<SlotId>,
 }
 
 impl<'a> Walk<'a> {
@@ -129,17 +138,41 @@ impl<'a> Walk<'a> {
         };
         let zero = (0..program.slots.len()).map(SlotId::from_index).filter(is_zero).collect();
         let kept = known.map(|(_, slot)| *slot).collect();
-        Walk { program, port, before, last, headers, kept, zero }
+        let mut walk = Walk { program, port, before, last, headers, kept, zero, asked: HashSet::new() };
+        walk.asked = walk.asked();
+        walk
+    }
+
+    /// All blocks, and whether each is in the entry that hands packets over.
+    fn blocks(&self) -> impl Iterator<Item = (&'a Block, bool)> {
+        let program = self.program;
+        let stages = self.before.iter().map(|stage| (stage, true)).chain(self.last.iter().map(|stage| (stage, false)));
+        stages.flat_map(move |(stage, is_before)| {
+            program.stages[stage.index()].blocks.iter().map(move |block| (block, is_before))
+        })
+    }
+
+    /// Slots that terminators read, and those from which these are computed.
+    fn asked(&self) -> HashSet<SlotId> {
+        let ends = self.blocks().filter_map(|(block, _)| block.term.operand().and_then(Operand::slot));
+        let mut asked: HashSet<SlotId> = ends.collect();
+        loop {
+            let before = asked.len();
+            for inst in self.blocks().flat_map(|(block, _)| &block.insts) {
+                if inst.op.arithmetic_dst().is_some_and(|dst| asked.contains(&dst)) {
+                    inst.op.for_each_use(self.program, |slot| _ = asked.insert(slot));
+                }
+            }
+            if asked.len() == before {
+                return asked;
+            }
+        }
     }
 
     /// Whether every path through both entries sends the frame as it came.
     fn is_unchanged(&self) -> bool {
         // Paths are followed only where there is nothing that would change a frame on any.
-        let stages = self.before.iter().map(|stage| (stage, true)).chain(self.last.iter().map(|stage| (stage, false)));
-        let mut blocks = stages.flat_map(|(stage, is_before)| {
-            self.program.stages[stage.index()].blocks.iter().map(move |block| (block, is_before))
-        });
-        let may_all_be_there = blocks.all(|(block, is_before)| {
+        let may_all_be_there = self.blocks().all(|(block, is_before)| {
             let ops = block.insts.iter().map(|inst| &inst.op);
             ops.into_iter().all(|op| self.may_be_there(op, is_before))
         });
@@ -154,16 +187,29 @@ impl<'a> Walk<'a> {
             emitted: 0,
             values: BTreeMap::new(),
         };
-        let mut waiting = vec![first];
-        let mut seen: HashSet<Step> = waiting.iter().cloned().collect();
-        while let Some(step) = waiting.pop() {
-            let Some(next) = self.follow(step) else { return false };
-            waiting.extend(next.into_iter().filter(|step| seen.insert(step.clone())));
-            if seen.len() > STEPS_MAX {
+        let mut numbers: HashMap<Step, usize> = HashMap::from([(first.clone(), 0)]);
+        let mut waiting = vec![(first, 0)];
+        // By step of the last entry, the steps that follow.
+        let mut next: Vec<Vec<usize>> = vec![Vec::new()];
+        while let Some((step, number)) = waiting.pop() {
+            let is_last = !step.is_before;
+            let Some(following) = self.follow(step) else { return false };
+            for step in following {
+                let new = numbers.len();
+                let to = *numbers.entry(step.clone()).or_insert(new);
+                if to == new {
+                    next.push(Vec::new());
+                    waiting.push((step, new));
+                }
+                if is_last {
+                    next[number].push(to);
+                }
+            }
+            if numbers.len() > STEPS_MAX {
                 return false;
             }
         }
-        true
+        has_no_circle(&next)
     }
 
     /// Whether no slot belongs to two headers, and none of a header's survives a clone: what is emitted is then what was extracted.
@@ -207,7 +253,8 @@ impl<'a> Walk<'a> {
             },
             Terminator::Next => Some(vec![Step { at: step.at + 1, block: Stage::START, ..step }]),
             Terminator::Finish(Fate::Send(Operand::Slot(port))) if !step.is_before => {
-                (*port == self.port && step.emitted == step.extracted.len()).then(Vec::new)
+                let is_whole = step.emitted == step.extracted.len() && self.has_room(&step.extracted);
+                (*port == self.port && is_whole).then(Vec::new)
             }
             Terminator::Finish(Fate::Replicate(ReplicationPoint::IngressEnd)) if step.is_before => {
                 // The engine sets what it knows.
@@ -234,9 +281,17 @@ impl<'a> Walk<'a> {
     fn write(&self, op: &Op, values: &mut BTreeMap<SlotId, Option<Bits>>) {
         let value = op.dst().and_then(|dst| op.evaluate(self.program.width(dst), |a| self.value(a, values)));
         op.for_each_def(self.program, |slot| match (&value, self.zero.contains(&slot)) {
+            _ if !self.asked.contains(&slot) => {}
             (None, false) => _ = values.remove(&slot),
             (known, _) => _ = values.insert(slot, known.clone()),
         });
+    }
+
+    /// Whether a deparser may emit so many headers.
+    fn has_room(&self, headers: &[HeaderId]) -> bool {
+        let fields = headers.iter().flat_map(|header| &self.program.headers[header.index()].fields);
+        let bits: u64 = fields.map(|field| u64::from(self.program.width(field.slot))).sum();
+        bits.div_ceil(8) <= EMITTED_BYTES_MAX.into()
     }
 
     /// Whether an operation changes no frame and, in the last entry, nothing else that can be seen.
@@ -253,6 +308,24 @@ impl<'a> Walk<'a> {
         });
         !writes
     }
+}
+
+/// Whether no way along these edges comes back to where it began.
+fn has_no_circle(next: &[Vec<usize>]) -> bool {
+    let mut into = vec![0; next.len()];
+    next.iter().flatten().for_each(|to| into[*to] += 1);
+    let mut free: Vec<usize> = (0..next.len()).filter(|number| into[*number] == 0).collect();
+    let mut ended = 0;
+    while let Some(number) = free.pop() {
+        ended += 1;
+        for to in &next[number] {
+            into[*to] -= 1;
+            if into[*to] == 0 {
+                free.push(*to);
+            }
+        }
+    }
+    ended == next.len()
 }
 
 /// All slots of a header.

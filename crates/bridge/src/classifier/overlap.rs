@@ -106,12 +106,12 @@ impl Indices {
 
     /// Hashes of the values of flows of a priority that may agree with these values under a part of the mask, in which `wanted` has its
     /// bits; `try_one` says whether to end with one. Counts flows that are looked at as `visits`. `None` if there is no memory for an
-    /// index, which `flows` would have.
+    /// index, which `flows` would have, `count` at most.
     pub fn find<'a, T>(
         &self,
         (seed, part, wanted, priority): (u64, &[u64], &[u64], u16),
         memory: Option<&Arc<Pool>>,
-        flows: impl Iterator<Item = Known<'a>>,
+        (count, flows): (usize, impl Iterator<Item = Known<'a>>),
         visits: &mut u64,
         mut try_one: impl FnMut(u64) -> Option<T>,
     ) -> Option<Option<T>> {
@@ -122,15 +122,15 @@ impl Indices {
                 all.push(index);
             }
             None => {
-                let mut index = Index { part: part.into(), ..Index::default() };
-                index.flows = flows.map(|flow| index.key(seed, &flow)).collect();
-                *visits += index.flows.len() as u64;
                 // It may become half as large again.
-                let bytes = (index.flows.len() as u64).saturating_mul(FLOW_BYTES) / 2 * 3;
-                index.charge = match memory {
+                let bytes = (count as u64).saturating_mul(FLOW_BYTES) / 2 * 3;
+                let charge = match memory {
                     Some(memory) => memory.charge(bytes, 0)?,
                     None => Charge::uncounted(bytes),
                 };
+                let mut index = Index { part: part.into(), charge, ..Index::default() };
+                index.flows = flows.map(|flow| index.key(seed, &flow)).collect();
+                *visits += index.flows.len() as u64;
                 if all.len() >= INDICES_MAX {
                     all.remove(0);
                 }

@@ -313,7 +313,7 @@ impl Subtable {
             let (part, wanted): (Vec<u64>, Vec<u64>) = common.iter().copied().unzip();
             let flows = self.entries.values().flatten().flat_map(|entry| known_of(entry, self.hash(&entry.values)));
             if let Some(found) =
-                self.indices.find((self.seed, &part, &wanted, priority), memory, flows, visits, of_hash)
+                self.indices.find((self.seed, &part, &wanted, priority), memory, (self.len, flows), visits, of_hash)
             {
                 return found;
             }

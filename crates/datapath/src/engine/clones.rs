@@ -88,12 +88,15 @@ impl Engine {
             self.copies.prepare(&packet, replicas, count - place);
             for i in 0..replicas {
                 match self.copies.copy(&packet) {
-                    Some(copy) => sink.send(session.replica(i).port, owned(&cut(copy.into_raw(), bytes))),
+                    Some(copy) => {
+                        let to = session.replica(i).port & self.port_mask;
+                        sink.send(to, owned(&cut(copy.into_raw(), bytes)));
+                    }
                     None => sink.lost_copies(DropReason::Runtime(RuntimeDrop::NoBuffer), 1),
                 }
             }
             let to = self.records.received(place);
-            let to = self.records.of(to).get(Intrinsic::EgressSpec) as u32;
+            let to = self.records.of(to).get(Intrinsic::EgressSpec) as u32 & self.port_mask;
             sink.send(to, packet);
         }
         self.copies.end();
@@ -109,7 +112,8 @@ impl Engine {
             let from = Descent { truncate, ..received };
             for i in 0..self.affordable(session.count, raw, from.family, sink) {
                 let Some(copy) = self.duplicate(raw, sink) else { continue };
-                clones.push(Item::leaves(&cut(copy, cuts), session.replica(i).port, from));
+                let to = session.replica(i).port & self.port_mask;
+                clones.push(Item::leaves(&cut(copy, cuts), to, from));
             }
         }
     }

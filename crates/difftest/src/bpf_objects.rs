@@ -156,7 +156,8 @@ pub fn seeds() -> Vec<Vec<u8>> {
         (
             [
                 &packet[..],
-                &[one(0x71, 1, 7, 0, 0), one(0x57, 1, 0, 0, 7), one(0x0f, 7, 1, 0, 0), one(0x71, 0, 7, 0, 0)],
+                &[one(0x7a, 10, 0, -8, 16), one(0x71, 1, 7, 0, 0), one(0x57, 1, 0, 0, 7)],
+                &[copy(2, 10), one(0x0f, 2, 1, 0, 0), one(0x71, 0, 2, -8, 0)],
                 &end,
             ]
             .concat(),
@@ -177,10 +178,11 @@ pub fn seeds() -> Vec<Vec<u8>> {
         let then = [one(0x79, 1, 0, 0, 0), add(1, 1), one(0x7b, 0, 1, 0, 0), one(0xdb, 0, 1, 0, 0)];
         programs.push(([&key[..], &map(number), &[call(1)], &found(&then), &end].concat(), vec![]));
         programs.push(([&key[..], &value, &map(number), &[call(2)], &end].concat(), vec![]));
-        programs.push((
-            [&key[..], &value, &map(number), &[call(2)], &key[..], &map(number), &[call(3)], &end].concat(),
-            vec![],
-        ));
+        // Entries of arrays cannot be deleted.
+        if MAPS[number as usize].1 != MapKind::Array {
+            let change = [&key[..], &value, &map(number), &[call(2)], &key[..], &map(number), &[call(3)]].concat();
+            programs.push(([&change[..], &end].concat(), vec![]));
+        }
     }
     let encode = |(main, function): (Vec<Instruction>, Vec<Instruction>)| {
         let instructions = [&main[..], &function].concat();

@@ -321,8 +321,8 @@ def test_a_refused_program_shows_the_instruction_and_the_reason(bridge, tmp_path
 def test_maps_of_all_programs_share_the_memory_for_state(daemon, tmp_path):
     switch = daemon("--openflow", "--mgmt", str(tmp_path / "mgmt"), "--state-memory", "100", "-i", "1@memory")
     cli = Cli(switch.address)
-    # 1.5 million entries of 24 bytes each: key, value, and what the map keeps of it.
-    large = compiled(tmp_path, "large", COUNT.replace("max_entries, 8", "max_entries, 1500000"), MARK=1, RESULT="XDP_PASS")
+    # Two million entries of 32 bytes each: key, value, and what the map keeps of it.
+    large = compiled(tmp_path, "large", COUNT.replace("max_entries, 8", "max_entries, 2000000"), MARK=1, RESULT="XDP_PASS")
     cli.sluice("program", "load", "1", large)
     refused = cli.sluice("program", "load", "2", large, code=1)
     assert "--state-memory" in refused and "100 MB" in refused, refused

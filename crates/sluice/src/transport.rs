@@ -195,7 +195,7 @@ impl TransportArgs {
             }
             match local::bind(self.admin.as_deref().map(Path::new), address) {
                 Ok(socket) => Ok(Some(socket)),
-                Err(error) if self.admin_if_free && self.admin.is_none() => {
+                Err(error) if self.admin_if_free => {
                     let why = error.root_cause();
                     tracing::warn!("commands of Sluice do not find this switch by its socket: {why}");
                     Ok(None)

@@ -196,7 +196,7 @@ impl crate::Bridge {
         self.memory.bundles.used()
     }
 
-    /// Bytes of what is left to be done with packets that are parsed anew or wait for a controller.
+    /// Bytes of stored translations, which packets resume after they were parsed again or a controller has released them.
     pub fn rest_bytes(&self) -> u64 {
         self.memory.rests.used()
     }

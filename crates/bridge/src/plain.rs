@@ -23,7 +23,8 @@ use std::sync::atomic::Ordering;
 /// Tables that a packet goes through at most, so that the result needs no allocation; more are left to [`crate::translate`].
 const TABLES_MAX: usize = 32;
 
-/// Searches and actions of a plain translation at most. [`crate::translate`] asks the burst's budget for more.
+/// Searches and actions of a plain translation at most: within the steps that are free for each packet, so it needs no account. For more,
+/// [`crate::translate`] asks the burst's budget.
 const STEPS_MAX: usize = 256;
 
 /// The plain translations of a worker.

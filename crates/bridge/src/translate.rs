@@ -60,7 +60,7 @@ const SEARCH_STEPS: usize = 4;
 const HEADER_STEPS: usize = 4;
 /// Steps of learning a flow.
 const LEARN_STEPS: usize = 64;
-/// As many usages are searched one by one.
+/// Up to so many usages are searched one by one; more are found by hash, so that the time of a path stays linear.
 const MANY_USAGES: usize = 32;
 
 /// Steps for a list that is copied or gone through.
@@ -68,7 +68,7 @@ fn copied(len: usize) -> usize {
     len.div_ceil(4)
 }
 
-/// Steps of an action, without those of what it leads to.
+/// Steps that an action itself costs; the buckets, tables and effects that it leads to are paid for separately.
 fn steps_of(action: &Action) -> usize {
     match action {
         Action::Header { .. } | Action::DecTtlControllers(_) => HEADER_STEPS,

@@ -290,7 +290,7 @@ fn answers_that_are_not_read_count() {
     assert_eq!(bridge.queue_bytes(), 0);
 }
 
-/// Whoever reads slowly keeps nothing of what others replace or delete: neither counted nor in memory.
+/// A controller that reads an answer slowly does not keep replaced or deleted flows in memory, and they are not counted.
 #[test]
 fn a_long_answer_that_is_read_slowly_holds_no_flow_group_or_meter() {
     const FLOWS: u32 = 300;

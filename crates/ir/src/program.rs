@@ -611,7 +611,7 @@ impl Program {
         self.entries.iter().find(|e| e.kind == kind)
     }
 
-    /// Whether packets that enter in a way are sent as they are to the port that the replication engine has set, and nothing else.
+    /// Whether an entry consists of `send egress_port` alone: the frame leaves unchanged by the port that the replication engine has set.
     pub fn sends_at_once(&self, kind: EntryKind) -> bool {
         let stages = self.entry(kind).map_or(&[][..], |entry| &entry.stages);
         let [stage] = stages else { return false };

@@ -106,7 +106,7 @@ struct Step {
     /// The headers that were extracted on the way there, and how many of them were emitted.
     extracted: Vec<HeaderId>,
     emitted: usize,
-    /// What is known of slots that were written on the way there; `None` of those of which nothing is.
+    /// Constant values of slots that were written on the way there; `None` for a slot whose value is not known.
     values: BTreeMap<SlotId, Option<Bits>>,
 }
 

@@ -4,8 +4,8 @@
 //! subtable's mask, the same for all flows with that mask. So a subtable keeps, for the parts that were asked for last, an ordered
 //! set of hashes of its flows' values there: those that can agree are found without a look at the others.
 //!
-//! An index is built when a part is asked for ([`Indices::find`]) and follows changes of the subtable. It ends after as many changes as
-//! it has flows without a check that uses it, so following costs no more than building did.
+//! An overlap check builds the index of its part if there is none ([`Indices::find`]), and each flow that comes or goes updates the
+//! indices. An index that no check has used during as many changes as it has flows is dropped, so updates cost no more than building did.
 //!
 //! Packets wait while flows change, so an index that has ended is freed with the changes that follow, a few flows with each.
 //!
@@ -18,9 +18,10 @@ use crate::memory::{Charge, Pool};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Indices of a subtable at most; the one that was asked for longest ago makes room.
+/// Indices of a subtable at most; the least recently used one makes room. Each takes [`FLOW_BYTES`] a flow and is updated by every change,
+/// so this bounds what a controller can make a flow cost.
 const INDICES_MAX: usize = 4;
-/// Flows of a subtable for which there is an index.
+/// Flows of a subtable for which there is an index. Smaller ones are scanned, which looks at no more than this many. Tests have few flows.
 pub(super) const FLOWS_MIN: usize = if cfg!(test) { 4 } else { 256 };
 /// Flows of an index that has ended that a change frees.
 const FREED: usize = 8;
@@ -65,7 +66,7 @@ impl Index {
         (hash_of(seed, flow.values, &self.part, flow.priority), flow.hash)
     }
 
-    /// Follows a change, or frees a part of what has ended; whether anything is left.
+    /// Updates the index for a changed flow or, if it is no longer used, frees some of it. False once nothing is left.
     fn follow(&mut self, change: impl FnOnce(&mut Index)) -> bool {
         if self.has_ended {
             (0..FREED).for_each(|_| _ = self.flows.pop_first());

@@ -2,8 +2,8 @@
 //!
 //! It is what [`waves`](super::waves) would do with them, without the detour of a queue: first all clones go through their entry, then all
 //! received packets go through egress where they are, in their descriptors. Per family that is the order of the waves, and each
-//! leaves behind its clones. What asks for more on its way goes on in waves. Clones that are sent at once
-//! ([`Program::sends_at_once`]) are copies of bytes: they have no record and no entry to go through.
+//! leaves behind its clones. Packets that make further requests go on in waves. Where the clones' entry only sends
+//! ([`Program::sends_at_once`]), clones are copies of bytes, without a record, and no code runs for them.
 
 use super::waves::{Burst, Descent, Item, Row, owned};
 use super::{Ended, Engine, Sink, Targets, apply, asks, egress_intrinsics, fate, ingress_intrinsics, units};

@@ -104,9 +104,10 @@ class Management:
             data += more
         return data
 
-    def flow_mod(self, command, actions, in_port=None):
+    def flow_mod(self, command, actions, in_port=None, eth_type=None):
         """Changes a flow of table 0, and waits for the answer."""
-        oxm = b"" if in_port is None else struct.pack("!IHHI", 0x80000004, 0, 0, 0)[:4] + struct.pack("!I", in_port)
+        oxm = b"" if in_port is None else struct.pack("!II", 0x80000004, in_port)
+        oxm += b"" if eth_type is None else struct.pack("!IH", 0x80000A02, eth_type)
         match = struct.pack("!HH", 1, 4 + len(oxm)) + oxm
         match += bytes(-len(match) % 8)
         instructions = struct.pack("!HHI", 4, 8 + len(actions), 0) + actions if actions else b""

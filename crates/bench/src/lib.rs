@@ -15,6 +15,7 @@
 //! | [`cached`] | P4 tables and their flow cache, beside the same without |
 //! | [`openflow`] | OpenFlow tables and their flow cache, beside compiled P4 |
 //! | [`unrest`] | OpenFlow tables that change, and hostile packets |
+//! | [`changes`] | `l2l3acl` while one entry changes again and again |
 //! | [`passes`] | each pass alone, and left out |
 //! | [`updates`] | inserting, memory, compiling again |
 //! | [`report`] | terminal, CSV, SVG; [`plot`] draws bars, [`sheet`] reads what was written |
@@ -27,6 +28,7 @@
 //! The C sources are in `bench/reference/`; `build.rs` compiles them. Tests: `tests/quick.rs`.
 
 pub mod cached;
+pub mod changes;
 pub mod compare;
 pub mod copies;
 pub mod engine;

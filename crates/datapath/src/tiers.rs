@@ -32,7 +32,7 @@ use std::time::{Duration, Instant};
 use tuner::Tuner;
 
 /// Entries of a table with ternary or optional fields up to which they may be part of the code.
-const RULES_MAX: u64 = jit::PREFILTERED_RULES_MAX as u64;
+const RULES_MAX: u64 = tables::prefilter::RULES_MAX as u64;
 /// The same if the key is so wide that they would be compared one by one.
 const WIDE_RULES_MAX: u64 = 16;
 /// The same for a table with an lpm field.

@@ -1,5 +1,6 @@
 //! Ternary tables of up to 127 rules as part of compiled code, and larger ones that are asked only if a rule may match, against the
-//! interpreter: keys of odd widths, rules that overlap, rules for everything, and changes in between.
+//! interpreter: keys of odd widths, rules that overlap, rules for everything, and changes in between; and prefilters that stay part of the
+//! code while rules change.
 
 mod common;
 
@@ -180,4 +181,69 @@ fn rules_about_one_network_are_those_of_the_table_however_many_there_are() {
             engines.check(&frame, &format!("{wanted} rules, packet {i}"));
         }
     }
+}
+
+/// Code with a prefilter of the rules stays in use while rules come, change and go, and does what the interpreter does: until its prefilter
+/// passes nearly everything, and behind that.
+#[test]
+fn a_prefilter_stays_right_and_in_use_while_rules_change() {
+    let fields = [(32, "ternary"), (16, "ternary")];
+    let mut random = Random::new(11);
+    let mut engines = Engines::new(&program(&fields));
+    let mut there: Vec<TableEntry> = Vec::new();
+    let new = |random: &mut Random, about: u64, priority: i32| {
+        let mask = Bits::ones(32).shl([0, 8, 16, 20][random.below(4) as usize]);
+        let from = Bits::new(32, u128::from(about << 24 | random.below(1 << 24))).and(&mask);
+        let to = Bits::new(16, u128::from(random.below(1 << 16)));
+        let to_mask = if random.below(8) == 0 { Bits::zero(16) } else { Bits::ones(16) };
+        let key =
+            vec![KeyMatch::Ternary { value: from, mask }, KeyMatch::Ternary { value: to.and(&to_mask), mask: to_mask }];
+        let args = vec![Bits::new(9, u128::from(1 + random.below(200)))];
+        let action = EntryAction::Call(ActionCall { action: random.below(2) as u32, args });
+        TableEntry { key, priority, action, idle_timeout_ns: 0 }
+    };
+    for priority in 1..=100 {
+        let rule = new(&mut random, 10, priority);
+        engines.each(|state| state.insert(ACL, &rule).expect("there is room"));
+        there.push(rule);
+    }
+    engines.recompile(Specialise::Constants);
+    let compiled = engines.pipeline("compiled again").code_info().expect("machine code").compiled;
+    for number in 0..1500 {
+        let at = random.below(there.len() as u64) as usize;
+        match number % 3 {
+            0 => {
+                // About the same network at first, later about any.
+                let about = if number < 600 { 10 } else { random.below(256) };
+                let rule = new(&mut random, about, 101 + number);
+                engines.each(|state| state.insert(ACL, &rule).expect("there is room"));
+                there.push(rule);
+            }
+            1 => {
+                let old = there.swap_remove(at);
+                engines.each(|state| state.delete(ACL, &old.key, old.priority).expect("it is there"));
+            }
+            _ => {
+                let changed = new(&mut random, 10, 0).action;
+                there[at].action = changed;
+                engines.each(|state| state.modify(ACL, &there[at]).expect("it is there"));
+            }
+        }
+        for i in 0..3 {
+            let mut source = Bits::new(32, u128::from(random.below(1 << 32)));
+            let mut port = Bits::new(16, u128::from(random.below(1 << 16)));
+            let about = if i == 0 { there.last() } else { there.get(at) };
+            if let Some(TableEntry { key, .. }) = about.filter(|_| i < 2)
+                && let [KeyMatch::Ternary { value: from, mask }, KeyMatch::Ternary { value: to, mask: to_mask }] =
+                    &key[..]
+            {
+                source = source.and(&mask.not()).or(from);
+                port = port.and(&to_mask.not()).or(to);
+            }
+            let frame = source.resize_u(48).shl(16).or(&port.resize_u(48)).to_bytes_be();
+            engines.check(&frame, &format!("change {number}, packet {i}"));
+        }
+    }
+    let info = engines.pipeline("compiled again").code_info().expect("machine code");
+    assert!(info.specialised && info.compiled == compiled, "no change of a rule has ended it: {info:?}");
 }

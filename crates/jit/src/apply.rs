@@ -280,15 +280,17 @@ impl Translator<'_, '_> {
         }
     }
 
-    /// The lookup in a table whose entries are part of the code; false if they are not.
+    /// The lookup in a table of which its entries, or a prefilter, are part of the code; false if neither is.
     fn apply_rules(&mut self, table: TableId, binding: &TableBinding, keys: &[Operand], slots: ApplySlots) -> bool {
-        let rules = self.shape(table).and_then(|shape| shape.rules.as_ref()).map(Vec::len);
+        let Some(shape) = self.shape(table).filter(|_| self.options.has(Optimisation::InlineTables)) else {
+            return false;
+        };
         let most = match binding.engine {
             EngineKind::DirectIndex => DIRECT_RULES_MAX,
             EngineKind::ExactInline | EngineKind::Prefixes => EXACT_RULES_MAX,
             EngineKind::Empty | EngineKind::Opaque => usize::MAX,
         };
-        if rules.is_none_or(|rules| rules > most) || !self.options.has(Optimisation::InlineTables) {
+        if shape.rules.as_ref().map_or(shape.prefilter.is_none(), |rules| rules.len() > most) {
             return false;
         }
         let apart = self.ends_with(slots);

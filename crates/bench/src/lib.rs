@@ -16,6 +16,7 @@
 //! | [`openflow`] | OpenFlow tables and their flow cache, beside compiled P4 |
 //! | [`unrest`] | OpenFlow tables that change, and hostile packets |
 //! | [`changes`] | `l2l3acl` while one entry changes again and again |
+//! | [`kinds`] | kinds of tables that the other rows have none of |
 //! | [`passes`] | each pass alone, and left out |
 //! | [`updates`] | inserting, memory, compiling again |
 //! | [`report`] | terminal, CSV, SVG; [`plot`] draws bars, [`sheet`] reads what was written |
@@ -37,6 +38,7 @@ pub mod examples;
 pub mod frames;
 pub mod generated;
 pub mod growth;
+pub mod kinds;
 pub mod learn;
 pub mod measure;
 pub mod openflow;

@@ -247,3 +247,68 @@ fn a_prefilter_stays_right_and_in_use_while_rules_change() {
     let info = engines.pipeline("compiled again").code_info().expect("machine code");
     assert!(info.specialised && info.compiled == compiled, "no change of a rule has ended it: {info:?}");
 }
+
+/// Exact keys of more than two words, which buckets do not hold, have a hash of their own in the code.
+#[test]
+fn wide_keys_in_the_code_are_those_of_the_table() {
+    let shapes: [&[(u32, &str)]; 4] = [
+        &[(128, "exact"), (32, "exact")],
+        &[(128, "exact"), (128, "exact")],
+        &[(32, "exact"), (128, "exact"), (128, "exact")],
+        &[(13, "exact"), (100, "exact"), (119, "exact"), (200, "exact")],
+    ];
+    for (seed, fields) in shapes.into_iter().enumerate() {
+        let mut random = Random::new(20 + seed as u64);
+        let mut engines = Engines::new(&program(fields));
+        let mut there: Vec<TableEntry> = Vec::new();
+        for wanted in [1, 3, 4, 9, 40, 300, 33] {
+            while there.len() > wanted {
+                let old = there.swap_remove(random.below(there.len() as u64) as usize);
+                engines.each(|state| state.delete(ACL, &old.key, 0).expect("it is there"));
+            }
+            while there.len() < wanted {
+                // Some differ in the last bits alone.
+                let width = |width: u32| Bits::new(width, u128::from(random.below(1 << 12))).shl(u64::from(width / 3));
+                let mut key: Vec<Bits> = fields.iter().map(|(bits, _)| *bits).map(width).collect();
+                if let (true, Some(other)) = (random.below(2) == 0, there.first()) {
+                    let last = key.pop().expect("there are fields");
+                    key = other.key[..key.len()].iter().map(value_of).chain([last]).collect();
+                }
+                let key: Vec<KeyMatch> = key.into_iter().map(KeyMatch::Exact).collect();
+                let args = vec![Bits::new(9, u128::from(1 + random.below(200)))];
+                let action = EntryAction::Call(ActionCall { action: random.below(2) as u32, args });
+                if !there.iter().any(|e| e.key == key) {
+                    let new = TableEntry { key, priority: 0, action, idle_timeout_ns: 0 };
+                    engines.each(|state| state.insert(ACL, &new).expect("there is room"));
+                    there.push(new);
+                }
+            }
+            engines.recompile(Specialise::Contents);
+            for i in 0..90 {
+                let of = &there[random.below(there.len() as u64) as usize].key;
+                let mut key: Vec<Bits> = of.iter().map(value_of).collect();
+                if i % 3 == 0 {
+                    // One bit is another.
+                    let field = random.below(key.len() as u64) as usize;
+                    let bit = random.below(u64::from(key[field].width()));
+                    key[field] = key[field].xor(&Bits::new(key[field].width(), 1).shl(bit));
+                }
+                let bits: u32 = fields.iter().map(|(width, _)| width).sum();
+                let whole = bits.next_multiple_of(8);
+                let frame = key
+                    .iter()
+                    .fold(Bits::zero(whole), |all, field| all.shl(u64::from(field.width())).or(&field.resize_u(whole)));
+                let frame = frame.to_bytes_be();
+                assert!(i % 3 == 0 || !engines.sent(&frame).is_empty(), "an entry is about it");
+                engines.check(&frame, &format!("{fields:?}, {wanted} entries, packet {i}"));
+            }
+        }
+    }
+}
+
+fn value_of(key: &KeyMatch) -> Bits {
+    match key {
+        KeyMatch::Exact(value) => value.clone(),
+        other => panic!("{other:?} is not exact"),
+    }
+}

@@ -164,7 +164,7 @@ fn entries_max(table: &ir::Table, engine: EngineKind, may_be_joined: bool) -> u6
         if bits <= 8 * jit::COLUMNS_MAX { super::RULES_MAX } else { super::WIDE_RULES_MAX }
     } else if has(MatchKind::Lpm) {
         super::PREFIXES_MAX
-    } else if engine == EngineKind::ExactInline {
+    } else if matches!(engine, EngineKind::ExactInline | EngineKind::Opaque) {
         super::KEYED_MAX
     } else if may_be_joined && engine == EngineKind::DirectIndex && table.keys.len() == 1 {
         super::POSITIONS_MAX

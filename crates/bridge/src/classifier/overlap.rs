@@ -22,11 +22,13 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Indices of a subtable at most. Each takes [`FLOW_BYTES`] a flow and is updated by every change, so this bounds what a controller can
-/// make a flow cost.
+/// make a flow cost: each adds 2 to 9 us to a new flow's 8 us among 100,000, so four make it at most four times as long
+/// (`examples/overlap_costs.rs`, on a busy machine, as the figures below).
 pub(super) const INDICES_MAX: usize = 4;
-/// Flows of a subtable for which there is an index. Smaller ones are scanned. Tests have few flows.
+/// Flows of a subtable for which there is an index. A check by an index takes 1.4 to 2 us, in which 100 to 200 flows are scanned at 9
+/// to 15 ns. Tests have few flows.
 pub(super) const FLOWS_MIN: usize = if cfg!(test) { 4 } else { 256 };
-/// Scans that cost as much as building an index.
+/// Scans that cost as much as building an index: 4 to 8 of 100,000 and of 1,000,000 flows. Of few flows they are more, and cheap.
 pub(super) const BUILD_SCANS: usize = 8;
 /// Parts without an index of which it is known how often they were asked for.
 const CANDIDATES_MAX: usize = 4 * INDICES_MAX;

@@ -101,7 +101,6 @@ def test_where_it_cannot_listen_is_said(tools, tmp_path):  # noqa: F811
     for address, why in [
         ("/tmp/x", "--nanolog: `/tmp/x` is neither ipc://PATH nor tcp://ADDR:PORT"),
         (f"ipc://{tmp_path}/none/x.ipc", f"cannot listen at ipc://{tmp_path}/none/x.ipc"),
-        ("tcp://0.0.0.0:5999", "other machines can connect there"),
     ]:
         line = [str(tools / "simple_switch"), str(out), "--nanolog", address, "--thrift-port", "9097"]
         told = subprocess.run(line, capture_output=True, text=True, timeout=PATIENCE_S, check=False)

@@ -51,6 +51,8 @@ pub struct Options {
     json: Option<PathBuf>,
     /// Of the suite `generated`: `SCRIPTS=ROOT`, folders.
     generated: Vec<String>,
+    /// Another build than the release build of this tree, with `mangle` beside it.
+    sluice: Option<PathBuf>,
 }
 
 const ENGINES: [&str; 4] = ["raw", "interp", "jit", "all"];
@@ -60,14 +62,15 @@ const OF_THE_CHECKOUT: usize = 6;
 
 impl Options {
     /// Reads `DIR [--engine E,F] [--suite A,B] [--cuts N] [--mutants N] [--seed N] [--p4test PATH] [--generated SCRIPTS=ROOT]
-    /// [--json DIR]`.
+    /// [--json DIR] [--sluice PATH]`.
     pub fn parse(args: &[&str]) -> Result<Options> {
         let mut dir = None;
         let (mut engines, mut suites) = (
             ENGINES.map(String::from).to_vec(),
             SUITES[..OF_THE_CHECKOUT].iter().map(|s| s.to_string()).collect::<Vec<_>>(),
         );
-        let (mut cuts, mut mutants, mut seed, mut p4test, mut generated, mut json) = (64, 16, 1, None, vec![], None);
+        let (mut cuts, mut mutants, mut seed, mut generated) = (64, 16, 1, vec![]);
+        let (mut p4test, mut json, mut sluice) = (None, None, None);
         let mut args = args.iter();
         while let Some(arg) = args.next() {
             if !arg.starts_with('-') {
@@ -85,11 +88,12 @@ impl Options {
                 "--generated" => generated.push(value.to_string()),
                 "--json" => json = Some(PathBuf::from(value)),
                 "--p4test" => p4test = Some(PathBuf::from(value)),
+                "--sluice" => sluice = Some(PathBuf::from(value)),
                 flag => bail!("p4c-corpus has no option {flag}"),
             }
         }
         let dir = dir.context("p4c-corpus needs the folder of a checkout of p4lang/p4c")?;
-        Ok(Options { dir, engines, suites, cuts, mutants, seed, p4test, generated, json })
+        Ok(Options { dir, engines, suites, cuts, mutants, seed, p4test, generated, json, sluice })
     }
 }
 
@@ -103,7 +107,7 @@ fn list(value: &str, known: &[&str]) -> Result<Vec<String>> {
 
 /// What every suite needs.
 struct Corpus {
-    /// The release build of the command.
+    /// The command.
     sluice: PathBuf,
     /// `testdata/p4_16_samples`, absolute.
     samples: PathBuf,
@@ -120,12 +124,11 @@ pub fn run(options: Options) -> Result<ExitCode> {
     let testdata = options.dir.join("testdata").canonicalize().unwrap_or_default();
     let samples = testdata.join("p4_16_samples");
     ensure!(samples.is_dir(), "{} is no checkout of p4lang/p4c", options.dir.display());
-    let status = Command::new(env!("CARGO"))
-        .args(["build", "--release", "--quiet", "--bin", "sluice", "--bin", "mangle"])
-        .status()?;
-    ensure!(status.success(), "sluice does not build");
     let target = target_dir();
-    let sluice = target.join("release/sluice").canonicalize().context("the build left no target/release/sluice")?;
+    let sluice = match &options.sluice {
+        Some(sluice) => sluice.canonicalize().with_context(|| format!("there is no {}", sluice.display()))?,
+        None => build(&target)?,
+    };
     let includes = options.dir.join("p4include").canonicalize().context("the checkout has no p4include")?;
     let context = Corpus { sluice, samples, includes, testdata, engines: options.engines, p4test: options.p4test };
 
@@ -155,6 +158,15 @@ pub fn run(options: Options) -> Result<ExitCode> {
     report::write(&suites, &path)?;
     println!("\nevery case: {}", path.display());
     Ok(ExitCode::from(u8::from(suites.iter().any(Suite::missed))))
+}
+
+/// Builds the commands for release.
+fn build(target: &Path) -> Result<PathBuf> {
+    let status = Command::new(env!("CARGO"))
+        .args(["build", "--release", "--quiet", "--bin", "sluice", "--bin", "mangle"])
+        .status()?;
+    ensure!(status.success(), "sluice does not build");
+    target.join("release/sluice").canonicalize().context("the build left no target/release/sluice")
 }
 
 /// Where cargo builds.

@@ -31,7 +31,7 @@ cargo xtask COMMAND
                         compiles programs of growing size: no phase may be worse than n log n; so many times larger
   stopped [SECONDS]     stops workers at random instructions while tables change: every packet must have been right (60 seconds)
   p4c-corpus DIR [--suite SUITE,...] [--engine ENGINE,...] [--cuts N] [--mutants N] [--seed N] [--p4test PATH]
-             [--generated SCRIPTS=ROOT] [--json DIR]
+             [--generated SCRIPTS=ROOT] [--json DIR] [--sluice PATH]
                         holds Sluice against the checkout DIR of p4lang/p4c; 1 when a bar is missed
                         suites: accept, stf, refuse, programs, prefixes, mutants; engines of stf: raw, interp, jit,
                         all; prefixes of each file (64); mutations of each program (16) and their seed (1);

@@ -8,6 +8,8 @@
 use crate::entry::EntryHeader;
 use base::entry::ActionCall;
 use core::ffi::c_void;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 /// The shapes of tables, by id. A table that is not there is compiled as any.
 #[derive(Clone, Debug, Default)]
@@ -30,6 +32,33 @@ pub struct TableShape {
     pub rules: Option<Vec<Rule>>,
     /// What its lookups can give, if that may be assumed while keys change.
     pub answers: Option<Answers>,
+    /// Keys that surely match none of the entries that packets can match, but for a last one that accepts everything. Without
+    /// [`TableShape::rules`] it may be assumed while entries change.
+    pub prefilter: Option<Arc<Prefilter>>,
+}
+
+/// Tells keys that match no entry by a few of their bytes: those for which the words that these bytes select, one from each column,
+/// have no bit in common.
+///
+/// While a table's entries change, its writer sets the bits of an entry before lookups can find it, and clears none: so it stays right,
+/// and code reads it while it is written.
+#[derive(Debug)]
+pub struct Prefilter {
+    /// At least one.
+    pub columns: Vec<PrefilterColumn>,
+}
+
+/// A byte of the key, and what it says.
+#[derive(Debug)]
+pub struct PrefilterColumn {
+    /// The word of the key that has the byte, and which of the word's bytes it is, from the lowest.
+    pub word: usize,
+    /// As `word`.
+    pub byte: u32,
+    /// For each value of the byte, which groups of entries accept it, a bit each.
+    pub rows: Box<[AtomicU64; 256]>,
+    /// The bytes of keys that the prefilter was chosen for.
+    pub samples: Vec<u8>,
 }
 
 /// All that lookups in a table can give but its default entry, where many keys share few entries.

@@ -130,6 +130,8 @@ pub enum Is {
     Prefix(u128, u32),
     /// A value and its mask.
     Masked(u128, u128),
+    /// The least and the greatest value.
+    Range(u128, u128),
 }
 
 /// A table by the end of its name.
@@ -163,6 +165,7 @@ pub fn key(program: &Program, table: TableId, fields: &[(&str, Is)]) -> Result<V
             (Some(Is::Exact(v)), MatchKind::Ternary) => KeyMatch::Ternary { value: bits(v), mask: Bits::ones(k.width) },
             (Some(Is::Exact(v)), MatchKind::Range) => KeyMatch::Range { low: bits(v), high: bits(v) },
             (Some(Is::Prefix(v, len)), MatchKind::Lpm) => KeyMatch::Lpm { value: bits(v), prefix_len: len },
+            (Some(Is::Range(low, high)), _) => KeyMatch::Range { low: bits(low), high: bits(high) },
             (Some(Is::Masked(v, m)), _) => KeyMatch::Ternary { value: bits(v & m), mask: bits(m) },
             (_, MatchKind::Optional) => KeyMatch::Optional(None),
             (_, MatchKind::Lpm) => KeyMatch::Lpm { value: bits(0), prefix_len: 0 },

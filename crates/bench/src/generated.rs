@@ -84,6 +84,30 @@ pub fn addressed(keys: &str, size: usize) -> String {
     program("ethernet_t ethernet; ipv6_t ipv6;", "", parser, &ingress, "packet.emit(hdr);")
 }
 
+/// One table `t` with the action `forward`, by ranges of both TCP ports.
+pub fn ranges(size: usize) -> String {
+    let ingress = format!(
+        "    action forward(bit<9> port) {{ std.egress_spec = port; }}
+    table t {{
+        key = {{ hdr.tcp.srcPort: range @name(\"from\"); hdr.tcp.dstPort: range @name(\"to\"); }}
+        actions = {{ forward; drop; }} default_action = drop(); size = {size};
+    }}
+    apply {{ t.apply(); }}\n"
+    );
+    program("ethernet_t ethernet; ipv4_t ipv4; tcp_t tcp;", "", TUPLE, &ingress, "packet.emit(hdr);")
+}
+
+/// Parses MPLS labels up to the bottom of the stack, of which there may be `n`, pops the first and emits the others.
+pub fn stack(n: usize) -> String {
+    let parser = "    state start { packet.extract(hdr.ethernet); transition labels; }
+    state labels {
+        packet.extract(hdr.mpls.next);
+        transition select(hdr.mpls.last.bos) { 0: labels; default: accept; }
+    }\n";
+    let ingress = "    apply { hdr.mpls.pop_front(1); std.egress_spec = 1; }\n";
+    program(&format!("ethernet_t ethernet; mpls_t[{n}] mpls;"), "", parser, ingress, "packet.emit(hdr);")
+}
+
 /// `n` exact tables `t0`, `t1`, ... on the destination address; each adds a number.
 pub fn tables(n: usize) -> String {
     let mut ingress = String::new();

@@ -15,6 +15,8 @@
 //! | [`cached`] | P4 tables and their flow cache, beside the same without |
 //! | [`openflow`] | OpenFlow tables and their flow cache, beside compiled P4 |
 //! | [`unrest`] | OpenFlow tables that change, and hostile packets |
+//! | [`changes`] | `l2l3acl` while one entry changes again and again |
+//! | [`kinds`] | kinds of tables that the other rows have none of |
 //! | [`passes`] | each pass alone, and left out |
 //! | [`updates`] | inserting, memory, compiling again |
 //! | [`report`] | terminal, CSV, SVG; [`plot`] draws bars, [`sheet`] reads what was written |
@@ -27,6 +29,7 @@
 //! The C sources are in `bench/reference/`; `build.rs` compiles them. Tests: `tests/quick.rs`.
 
 pub mod cached;
+pub mod changes;
 pub mod compare;
 pub mod copies;
 pub mod engine;
@@ -35,6 +38,7 @@ pub mod examples;
 pub mod frames;
 pub mod generated;
 pub mod growth;
+pub mod kinds;
 pub mod learn;
 pub mod measure;
 pub mod openflow;

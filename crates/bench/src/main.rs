@@ -6,7 +6,9 @@ use bench::report::{Figures, Report, Run};
 use bench::rows::{self, Settings, WORKS, Work};
 use bench::subject::Options;
 use bench::workload::{Flows, Workload, heavy_hitter, l2l3acl, pins, stateful_firewall};
-use bench::{cached, copies, examples, growth, openflow, parts, passes, ports, unrest, updates, workers};
+use bench::{
+    cached, changes, copies, examples, growth, kinds, openflow, parts, passes, ports, unrest, updates, workers,
+};
 use clap::{Parser, Subcommand};
 use datapath::{Specialise, Without};
 use std::path::PathBuf;
@@ -200,6 +202,10 @@ impl Item {
         all.push(Item::Updates("learn", learn, bench::learn::learn));
         let recompile = "Compiling l2l3acl again after a table has grown, while packets run";
         all.push(Item::Updates("recompile", recompile, updates::recompile));
+        all.push(Item::Updates("kinds", "Kinds of tables that the other rows have none of", kinds::kinds));
+        all.push(Item::Updates("changes-rule", "l2l3acl while a rule goes and comes", changes::rule));
+        all.push(Item::Updates("changes-route", "l2l3acl while a route changes its next hop", changes::route));
+        all.push(Item::Updates("changes-station", "l2l3acl while a station moves", changes::station));
         all.extend(growth::ALL.iter().map(Item::Growth));
         all
     }

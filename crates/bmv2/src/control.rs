@@ -127,11 +127,18 @@ impl Reader {
         for key in object.list_of("key")? {
             keys.push(self.key(&key)?);
         }
-        let kind = object.get("match_type");
-        if let Some(kind) = &kind {
-            match kind.text()? {
-                "exact" | "lpm" | "ternary" | "range" | "optional" => {}
-                other => return kind.fail(codes::UNSUPPORTED, format!("match type `{other}` is not supported")),
+        if let Some(kind) = object.get("match_type") {
+            let strength = |kind: &str| ["exact", "lpm", "ternary", "range"].iter().position(|k| *k == kind);
+            let text = kind.text()?;
+            let Some(most) = strength(if text == "optional" { "ternary" } else { text }) else {
+                return kind.fail(codes::UNSUPPORTED, format!("match type `{text}` is not supported"));
+            };
+            let of_key =
+                |key: &Key| strength(if key.kind == MatchKind::Optional { "ternary" } else { key.kind.name() });
+            if let Some(key) = keys.iter().find(|key| of_key(key) > Some(most)) {
+                let message =
+                    format!("a table of match type `{text}` has the `{}` key `{}`", key.kind.name(), key.name);
+                return kind.fail(codes::CONTRADICTION, message);
             }
         }
         if keys.iter().filter(|k| k.kind == MatchKind::Lpm).count() > 1 {
@@ -141,7 +148,10 @@ impl Reader {
         let next = table_next(object, &actions, &action_names, names)?;
         let ty = object.get("type").map_or(Ok("simple"), |t| t.text())?;
         let profile = match ty {
-            "simple" => None,
+            "simple" => match object.get("action_profile") {
+                Some(at) => return at.fail(codes::CONTRADICTION, "a table of type `simple` has no action profile"),
+                None => None,
+            },
             "indirect" | "indirect_ws" => {
                 let at = match object.get("action_profile") {
                     Some(at) => at,
@@ -270,6 +280,9 @@ impl Reader {
                     let action = self.actions.with_id("action", &id)?;
                     actions.push(action);
                 }
+                if let Some(names) = object.get("actions") {
+                    self.are_named(&actions, &names)?;
+                }
                 ids
             }
             None => {
@@ -294,6 +307,22 @@ impl Reader {
             return list.fail(codes::RANGE, "a table without actions");
         }
         Ok((actions, names))
+    }
+
+    /// Refuses other names than those of the actions.
+    fn are_named(&self, actions: &[usize], names: &At<'_>) -> Read<()> {
+        let list = names.list()?;
+        if list.len() != actions.len() {
+            let message = format!("{} names for the {} actions of `action_ids`", list.len(), actions.len());
+            return names.fail(codes::CONTRADICTION, message);
+        }
+        for (name, action) in list.iter().zip(actions) {
+            let other = &self.m.actions[*action].name;
+            if name.text()? != other {
+                return name.fail(codes::CONTRADICTION, format!("`action_ids` has action `{other}` here"));
+            }
+        }
+        Ok(())
     }
 
     /// The arguments of an action.

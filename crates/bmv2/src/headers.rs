@@ -4,7 +4,7 @@ use crate::codes;
 use crate::model::{Field, FieldType, Header, HeaderType, Stack, Union, UnionStack};
 use crate::names::{Names, Reader};
 use crate::read::{At, Read};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// Most bits of a header: those of the widest value.
 const HEADER_BITS_MAX: u64 = lower::WIDTH_LIMIT as u64;
@@ -126,6 +126,7 @@ impl Reader {
     }
 
     pub fn stacks(&mut self, root: &At<'_>) -> Read<()> {
+        let mut in_stacks = HashSet::new();
         for object in root.list_of("header_stacks")? {
             let index = self.m.stacks.len();
             self.stacks.add("header stack", &object, index)?;
@@ -135,6 +136,10 @@ impl Reader {
                 let header = self.headers.with_id("header", &id)?;
                 if self.m.headers[header].ty != ty || self.m.headers[header].metadata {
                     return id.fail(codes::CONTRADICTION, "the header is not of the stack's type");
+                }
+                if !in_stacks.insert(header) {
+                    let name = &self.m.headers[header].name;
+                    return id.fail(codes::TWICE, format!("header `{name}` is in a stack already"));
                 }
                 elements.push(header);
             }
@@ -258,6 +263,12 @@ impl Reader {
                 return root.need("headers")?.fail(codes::CONTRADICTION, message);
             }
             self.m.well_known.insert(short.to_string(), field);
+        }
+        let width = |name: &str| self.m.field(self.m.well_known[name]).width;
+        let (spec, port) = (width("egress_spec"), width("egress_port"));
+        if spec != port {
+            let message = format!("`standard_metadata.egress_spec` has {spec} bits and `egress_port` {port}");
+            return root.need("headers")?.fail(codes::CONTRADICTION, message);
         }
         Ok(())
     }

@@ -99,7 +99,7 @@ fn the_program_with_everything_is_accepted() {
 
 #[test]
 fn messages_name_the_path() {
-    let cases: [(&str, Value, &str); 25] = [
+    let cases: [(&str, Value, &str); 29] = [
         ("/__meta__/version/1", json!(99), codes::OTHER_FORMAT),
         ("/__meta__/version", json!([3, 0]), codes::OTHER_FORMAT),
         ("/headers/1/header_type", json!("none"), codes::UNKNOWN),
@@ -120,7 +120,11 @@ fn messages_name_the_path() {
         ("/pipelines/0/tables/0/key/0/target", json!(["h", "z"]), codes::UNKNOWN),
         ("/pipelines/0/tables/0/key/0/target", json!(7), codes::SHAPE),
         ("/pipelines/0/tables/0/match_type", json!("regex"), codes::UNSUPPORTED),
+        ("/pipelines/0/tables/0/match_type", json!("lpm"), codes::CONTRADICTION),
         ("/pipelines/0/tables/0/action_ids/1", json!(77), codes::UNKNOWN),
+        ("/pipelines/0/tables/0/actions/0", json!("nop"), codes::CONTRADICTION),
+        ("/pipelines/0/tables/0/actions", json!(["act"]), codes::CONTRADICTION),
+        ("/header_stacks/0/header_ids/1", json!(3), codes::TWICE),
         ("/pipelines/0/tables/0/entries/0/match_key/0/key", json!("0x12345"), codes::RANGE),
         ("/pipelines/0/tables/0/default_entry/action_data", json!(["0x1"]), codes::CONTRADICTION),
         ("/pipelines/0/conditionals/0/true_next", json!("nowhere"), codes::UNKNOWN),
@@ -144,6 +148,17 @@ fn messages_name_the_path() {
         }
         refused(&program, code, &path);
     }
+}
+
+#[test]
+fn fields_and_tables_that_contradict_one_another_are_refused() {
+    let mut program = everything();
+    program["header_types"][0]["fields"][1][1] = json!(7);
+    program["header_types"][0]["fields"][9][1] = json!(7);
+    refused(&program, codes::CONTRADICTION, "headers: `standard_metadata.egress_spec` has 7 bits");
+    let mut program = everything();
+    program["pipelines"][0]["tables"][0]["action_profile"] = json!("ap");
+    refused(&program, codes::CONTRADICTION, "pipelines[0].tables[0].action_profile: a table of type `simple`");
 }
 
 #[test]

@@ -32,12 +32,12 @@ use std::time::{Duration, Instant};
 use tuner::Tuner;
 
 /// Entries of a table with ternary or optional fields up to which they may be part of the code.
-const RULES_MAX: u64 = jit::PREFILTERED_RULES_MAX as u64;
+const RULES_MAX: u64 = tables::prefilter::RULES_MAX as u64;
 /// The same if the key is so wide that they would be compared one by one.
 const WIDE_RULES_MAX: u64 = 16;
 /// The same for a table with an lpm field.
 const PREFIXES_MAX: u64 = 10;
-/// The same for a table of exact fields whose engine is probed in its buckets.
+/// The same for a table of exact fields whose engine hashes keys.
 const KEYED_MAX: u64 = jit::KEYED_MAX as u64;
 /// The same where the one field is the position in an array and may be what routes say: what they lead to lies in their rows
 /// (`jit`'s `join.rs`) up to there.

@@ -1,5 +1,6 @@
 //! Ternary tables of up to 127 rules as part of compiled code, and larger ones that are asked only if a rule may match, against the
-//! interpreter: keys of odd widths, rules that overlap, rules for everything, and changes in between.
+//! interpreter: keys of odd widths, rules that overlap, rules for everything, and changes in between; and prefilters that stay part of the
+//! code while rules change.
 
 mod common;
 
@@ -179,5 +180,135 @@ fn rules_about_one_network_are_those_of_the_table_however_many_there_are() {
             let frame = source.resize_u(48).shl(16).or(&port.resize_u(48)).to_bytes_be();
             engines.check(&frame, &format!("{wanted} rules, packet {i}"));
         }
+    }
+}
+
+/// Code with a prefilter of the rules stays in use while rules come, change and go, and does what the interpreter does: until its prefilter
+/// passes nearly everything, and behind that.
+#[test]
+fn a_prefilter_stays_right_and_in_use_while_rules_change() {
+    let fields = [(32, "ternary"), (16, "ternary")];
+    let mut random = Random::new(11);
+    let mut engines = Engines::new(&program(&fields));
+    let mut there: Vec<TableEntry> = Vec::new();
+    let new = |random: &mut Random, about: u64, priority: i32| {
+        let mask = Bits::ones(32).shl([0, 8, 16, 20][random.below(4) as usize]);
+        let from = Bits::new(32, u128::from(about << 24 | random.below(1 << 24))).and(&mask);
+        let to = Bits::new(16, u128::from(random.below(1 << 16)));
+        let to_mask = if random.below(8) == 0 { Bits::zero(16) } else { Bits::ones(16) };
+        let key =
+            vec![KeyMatch::Ternary { value: from, mask }, KeyMatch::Ternary { value: to.and(&to_mask), mask: to_mask }];
+        let args = vec![Bits::new(9, u128::from(1 + random.below(200)))];
+        let action = EntryAction::Call(ActionCall { action: random.below(2) as u32, args });
+        TableEntry { key, priority, action, idle_timeout_ns: 0 }
+    };
+    for priority in 1..=100 {
+        let rule = new(&mut random, 10, priority);
+        engines.each(|state| state.insert(ACL, &rule).expect("there is room"));
+        there.push(rule);
+    }
+    engines.recompile(Specialise::Constants);
+    let compiled = engines.pipeline("compiled again").code_info().expect("machine code").compiled;
+    for number in 0..1500 {
+        let at = random.below(there.len() as u64) as usize;
+        match number % 3 {
+            0 => {
+                // About the same network at first, later about any.
+                let about = if number < 600 { 10 } else { random.below(256) };
+                let rule = new(&mut random, about, 101 + number);
+                engines.each(|state| state.insert(ACL, &rule).expect("there is room"));
+                there.push(rule);
+            }
+            1 => {
+                let old = there.swap_remove(at);
+                engines.each(|state| state.delete(ACL, &old.key, old.priority).expect("it is there"));
+            }
+            _ => {
+                let changed = new(&mut random, 10, 0).action;
+                there[at].action = changed;
+                engines.each(|state| state.modify(ACL, &there[at]).expect("it is there"));
+            }
+        }
+        for i in 0..3 {
+            let mut source = Bits::new(32, u128::from(random.below(1 << 32)));
+            let mut port = Bits::new(16, u128::from(random.below(1 << 16)));
+            let about = if i == 0 { there.last() } else { there.get(at) };
+            if let Some(TableEntry { key, .. }) = about.filter(|_| i < 2)
+                && let [KeyMatch::Ternary { value: from, mask }, KeyMatch::Ternary { value: to, mask: to_mask }] =
+                    &key[..]
+            {
+                source = source.and(&mask.not()).or(from);
+                port = port.and(&to_mask.not()).or(to);
+            }
+            let frame = source.resize_u(48).shl(16).or(&port.resize_u(48)).to_bytes_be();
+            engines.check(&frame, &format!("change {number}, packet {i}"));
+        }
+    }
+    let info = engines.pipeline("compiled again").code_info().expect("machine code");
+    assert!(info.specialised && info.compiled == compiled, "no change of a rule has ended it: {info:?}");
+}
+
+/// Exact keys of more than two words, which buckets do not hold, have a hash of their own in the code.
+#[test]
+fn wide_keys_in_the_code_are_those_of_the_table() {
+    let shapes: [&[(u32, &str)]; 4] = [
+        &[(128, "exact"), (32, "exact")],
+        &[(128, "exact"), (128, "exact")],
+        &[(32, "exact"), (128, "exact"), (128, "exact")],
+        &[(13, "exact"), (100, "exact"), (119, "exact"), (200, "exact")],
+    ];
+    for (seed, fields) in shapes.into_iter().enumerate() {
+        let mut random = Random::new(20 + seed as u64);
+        let mut engines = Engines::new(&program(fields));
+        let mut there: Vec<TableEntry> = Vec::new();
+        for wanted in [1, 3, 4, 9, 40, 300, 33] {
+            while there.len() > wanted {
+                let old = there.swap_remove(random.below(there.len() as u64) as usize);
+                engines.each(|state| state.delete(ACL, &old.key, 0).expect("it is there"));
+            }
+            while there.len() < wanted {
+                // Some differ in the last bits alone.
+                let width = |width: u32| Bits::new(width, u128::from(random.below(1 << 12))).shl(u64::from(width / 3));
+                let mut key: Vec<Bits> = fields.iter().map(|(bits, _)| *bits).map(width).collect();
+                if let (true, Some(other)) = (random.below(2) == 0, there.first()) {
+                    let last = key.pop().expect("there are fields");
+                    key = other.key[..key.len()].iter().map(value_of).chain([last]).collect();
+                }
+                let key: Vec<KeyMatch> = key.into_iter().map(KeyMatch::Exact).collect();
+                let args = vec![Bits::new(9, u128::from(1 + random.below(200)))];
+                let action = EntryAction::Call(ActionCall { action: random.below(2) as u32, args });
+                if !there.iter().any(|e| e.key == key) {
+                    let new = TableEntry { key, priority: 0, action, idle_timeout_ns: 0 };
+                    engines.each(|state| state.insert(ACL, &new).expect("there is room"));
+                    there.push(new);
+                }
+            }
+            engines.recompile(Specialise::Contents);
+            for i in 0..90 {
+                let of = &there[random.below(there.len() as u64) as usize].key;
+                let mut key: Vec<Bits> = of.iter().map(value_of).collect();
+                if i % 3 == 0 {
+                    // One bit is another.
+                    let field = random.below(key.len() as u64) as usize;
+                    let bit = random.below(u64::from(key[field].width()));
+                    key[field] = key[field].xor(&Bits::new(key[field].width(), 1).shl(bit));
+                }
+                let bits: u32 = fields.iter().map(|(width, _)| width).sum();
+                let whole = bits.next_multiple_of(8);
+                let frame = key
+                    .iter()
+                    .fold(Bits::zero(whole), |all, field| all.shl(u64::from(field.width())).or(&field.resize_u(whole)));
+                let frame = frame.to_bytes_be();
+                assert!(i % 3 == 0 || !engines.sent(&frame).is_empty(), "an entry is about it");
+                engines.check(&frame, &format!("{fields:?}, {wanted} entries, packet {i}"));
+            }
+        }
+    }
+}
+
+fn value_of(key: &KeyMatch) -> Bits {
+    match key {
+        KeyMatch::Exact(value) => value.clone(),
+        other => panic!("{other:?} is not exact"),
     }
 }

@@ -237,7 +237,8 @@ impl Machine<'_> {
             *told = None;
         }
         let slot = &self.program.slots[dst.index()];
-        if slot.kind == SlotKind::Temp || old == self.slots[dst.index()] {
+        let unchanged = old == self.slots[dst.index()];
+        if slot.kind == SlotKind::Temp || (unchanged && matches!(slot.kind, SlotKind::Valid(_))) {
             return;
         }
         self.note(span, |m| {

@@ -82,7 +82,7 @@ pub enum Event {
         action: String,
         args: Vec<(String, Bits)>,
     },
-    /// A variable or field changed.
+    /// A variable or field was written, perhaps with the value that it had, which is not shown.
     Change { slot: String, old: Bits, new: Bits },
     /// A header became valid or invalid.
     Valid { header: String, valid: bool },
@@ -304,6 +304,9 @@ impl Trace {
             }
             // What they consist of is told.
             if matches!(step.event, Event::Decision { .. } | Event::Statement | Event::Direct { .. }) {
+                continue;
+            }
+            if matches!(&step.event, Event::Change { old, new, .. } if old == new) {
                 continue;
             }
             let Some(text) = step.text(sources, form) else { continue };

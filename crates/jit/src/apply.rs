@@ -13,6 +13,7 @@ use crate::translate::Translator;
 use crate::value::Val;
 use crate::{Error, Optimisation};
 use abi::{EngineKind, EntryShape, KeyLayout, TableBinding, TableHandle};
+use base::entry::MatchKind;
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::I64;
 use cranelift_codegen::ir::{Block, InstBuilder, Value};
@@ -280,15 +281,18 @@ impl Translator<'_, '_> {
         }
     }
 
-    /// The lookup in a table whose entries are part of the code; false if they are not.
+    /// The lookup in a table of which its entries, or a prefilter, are part of the code; false if neither is.
     fn apply_rules(&mut self, table: TableId, binding: &TableBinding, keys: &[Operand], slots: ApplySlots) -> bool {
-        let rules = self.shape(table).and_then(|shape| shape.rules.as_ref()).map(Vec::len);
+        let Some(shape) = self.shape(table).filter(|_| self.options.has(Optimisation::InlineTables)) else {
+            return false;
+        };
         let most = match binding.engine {
             EngineKind::DirectIndex => DIRECT_RULES_MAX,
             EngineKind::ExactInline | EngineKind::Prefixes => EXACT_RULES_MAX,
+            EngineKind::Opaque if self.is_exact(table) => EXACT_RULES_MAX,
             EngineKind::Empty | EngineKind::Opaque => usize::MAX,
         };
-        if rules.is_none_or(|rules| rules > most) || !self.options.has(Optimisation::InlineTables) {
+        if shape.rules.as_ref().map_or(shape.prefilter.is_none(), |rules| rules.len() > most) {
             return false;
         }
         let apart = self.ends_with(slots);
@@ -342,7 +346,10 @@ impl Translator<'_, '_> {
         }
         Ok(match binding.engine {
             EngineKind::Empty => Found::Never,
-            EngineKind::ExactInline | EngineKind::DirectIndex if let Some(keyed) = self.keyed(table, binding) => {
+            EngineKind::ExactInline | EngineKind::DirectIndex | EngineKind::Opaque
+                if self.is_exact(table)
+                    && let Some(keyed) = self.keyed(table, binding) =>
+            {
                 let words = self.key_words(&binding.key, keys);
                 let miss = self.b.create_block();
                 let entry = self.find_keyed(&keyed, &words, miss);
@@ -357,6 +364,11 @@ impl Translator<'_, '_> {
             }
             _ => Found::Pointer(self.lookup_by_call(binding, keys)),
         })
+    }
+
+    /// Whether all key fields of a table are exact.
+    fn is_exact(&self, table: TableId) -> bool {
+        self.program.tables[table.index()].keys.iter().all(|key| key.kind == MatchKind::Exact)
     }
 
     /// The same through `TableBinding::lookup`.

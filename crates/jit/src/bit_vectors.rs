@@ -26,6 +26,7 @@ use ir::{Operand, TableId};
 use std::cell::RefCell;
 use std::mem::offset_of;
 use std::sync::Arc;
+use tables::columns::{Column, ROWS, accepted, byte_of, columns};
 
 /// Bytes of the key that rules may look at.
 pub const COLUMNS_MAX: usize = 32;
@@ -35,16 +36,6 @@ pub const RULES_MAX: usize = 127;
 const GROUPED_RULES_MAX: usize = 1024;
 /// How many bits random keys may have in common, on average, for groups of rules to be worth a try.
 const COMMON_MAX: f64 = 0.5;
-/// Values of a byte.
-pub(crate) const ROWS: usize = 256;
-
-/// A byte of the key that some rule looks at.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Column {
-    pub word: usize,
-    pub byte: u32,
-}
-
 /// Which rules accept what, and their entries.
 #[derive(Debug)]
 pub(crate) struct BitVectors {
@@ -78,26 +69,6 @@ pub(crate) struct KeyParts {
 
 /// The matrices of code that is being made, by table.
 pub(crate) type AllBitVectors = RefCell<Vec<(TableId, Arc<BitVectors>)>>;
-
-/// The columns of rules.
-pub(crate) fn columns(rules: &[&Rule]) -> Vec<Column> {
-    let mut asked = vec![0; rules.first().map_or(0, |rule| rule.mask.len())];
-    rules.iter().for_each(|rule| asked.iter_mut().zip(&rule.mask).for_each(|(asked, mask)| *asked |= mask));
-    let all = (0..asked.len()).flat_map(|word| (0..8).map(move |byte| Column { word, byte }));
-    all.filter(|c| byte_of(asked[c.word], c.byte) != 0).collect()
-}
-
-pub(crate) fn byte_of(word: u64, byte: u32) -> u64 {
-    word >> (8 * byte) & 0xff
-}
-
-/// The values of a byte that are `wanted` in the bits of a mask.
-pub(crate) fn accepted(mask: u64, wanted: u64) -> impl Iterator<Item = usize> {
-    let free = !mask & 0xff;
-    // All subsets of the free bits, from all of them down to none.
-    let subset = move |rest: &u64| rest.checked_sub(1).map(|less| less & free);
-    std::iter::successors(Some(free), subset).map(move |rest| (wanted | rest) as usize)
-}
 
 /// About how many instructions it takes to look such rules up here; `None` if it cannot be done.
 pub(crate) fn cost(rules: &[&Rule]) -> Option<usize> {

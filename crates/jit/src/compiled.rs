@@ -13,9 +13,8 @@ use crate::join::Line;
 use crate::keyed::Keyed;
 use crate::listing::Listing;
 use crate::places::{CodePlace, Place};
-use crate::prefilter::Prefilter;
 use crate::stage::report::Stages;
-use abi::PipelineFn;
+use abi::{PipelineFn, Prefilter};
 use base::Span;
 use cranelift_jit::JITModule;
 use ir::{EntryKind, SlotId};
@@ -29,7 +28,7 @@ pub struct CompiledPipeline {
     entries: Vec<CompiledEntry>,
     sites: Vec<Site>,
     recorded: Vec<SlotId>,
-    _data: CodeData,
+    data: CodeData,
     timing: Timing,
 }
 
@@ -39,7 +38,7 @@ pub(crate) struct CodeData {
     pub _addresses: Addresses,
     pub _bit_vectors: Vec<Arc<BitVectors>>,
     pub _keyed: Vec<Arc<Keyed>>,
-    pub _prefilters: Vec<Arc<Prefilter>>,
+    pub prefilters: Vec<Arc<Prefilter>>,
     pub _rows: Vec<Box<[Line]>>,
 }
 
@@ -155,7 +154,12 @@ impl CompiledPipeline {
                 },
             )
             .collect();
-        CompiledPipeline { module: Some(module), entries, sites, recorded, _data: data, timing }
+        CompiledPipeline { module: Some(module), entries, sites, recorded, data, timing }
+    }
+
+    /// The prefilters that the code asks.
+    pub fn prefilters(&self) -> &[Arc<Prefilter>] {
+        &self.data.prefilters
     }
 
     fn find(&self, kind: EntryKind) -> Option<&CompiledEntry> {

@@ -48,6 +48,10 @@ struct KnownLayout {
 /// Most bytes of headers that are moved through registers.
 const MOVED_BYTES_MAX: u32 = 128;
 
+/// Most headers whose places are kept in registers or on the stack from where the frame's length is known to where they are stored.
+/// Register allocation takes time for each value in each block that it lives through.
+const PLACES_MAX: usize = 64;
+
 /// Whether a header has to be moved, as far as that is known when code is made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Moves {
@@ -199,7 +203,7 @@ impl Translator<'_, '_> {
                 self.b.seal_block(move_them);
                 self.b.seal_block(in_place);
                 self.b.switch_to_block(in_place);
-                self.store_in_place(&emitted);
+                self.store_in_place(&emitted, data);
                 self.b.ins().jump(done, &[]);
                 self.b.switch_to_block(move_them);
             }
@@ -214,7 +218,7 @@ impl Translator<'_, '_> {
                 self.copy_buffer(buffer, data, total);
             }
         } else {
-            self.store_in_place(&emitted);
+            self.store_in_place(&emitted, data);
         }
         self.b.ins().jump(done, &[]);
         self.b.seal_block(done);
@@ -303,10 +307,27 @@ impl Translator<'_, '_> {
         self.flow.is_extracted[header.index()] && fields.iter().any(|f| is_clean(f.slot))
     }
 
-    /// Stores modified bytes of headers that stand where they are to stand or have no others.
-    fn store_in_place(&mut self, emitted: &[Emitted]) {
+    /// Stores modified bytes of headers that stand where they are to stand or have no others; the frame begins at `data`.
+    fn store_in_place(&mut self, emitted: &[Emitted], data: Value) {
+        if emitted.len() > PLACES_MAX {
+            return self.store_one_after_another(emitted, data);
+        }
         for &Emitted { header, to, .. } in emitted {
             self.if_valid(header, |t| t.store_modified(header, At { base: to, offset: 0 }, true));
+        }
+    }
+
+    /// The same, with each header's place found from the one before.
+    fn store_one_after_another(&mut self, emitted: &[Emitted], data: Value) {
+        self.b.def_var(self.vars.emitted, data);
+        for &Emitted { header, .. } in emitted {
+            self.if_valid(header, |t| {
+                let to = t.b.use_var(t.vars.emitted);
+                t.store_modified(header, At { base: to, offset: 0 }, true);
+                let size = t.emitted_size(header);
+                let next = t.b.ins().iadd(to, size);
+                t.b.def_var(t.vars.emitted, next);
+            });
         }
     }
 

@@ -7,7 +7,7 @@
 //! of rows: Tarjan, Yao, "Storing a sparse table", CACM 1979). One key is compared, with no loop and nothing behind it:
 //!
 //! ```text
-//! h     = key0 * multiplier0 + key1 * multiplier1       modulo 2^64; one word, one product
+//! h     = key0 * multiplier0 + key1 * multiplier1 + …   modulo 2^64; a product for each word
 //! row   = rows[h >> (64 - row bits)]                    an address; of some tens of keys there is one row, a constant
 //! place = row + (the bits of h below, times the size of a place)
 //! hit if place.key == key, and then place.entry is the entry, or what there is of it if that has room
@@ -48,15 +48,15 @@ const ONE_ROW_MAX: usize = 32;
 /// Places for each key of those that lie close together, at most; up to [`CLOSE_MIN`] there may be always.
 const CLOSE: u64 = 4;
 const CLOSE_MIN: u64 = 512;
-/// Words of the longest keys.
-const KEY_WORDS_MAX: usize = 2;
+/// Words of the longest keys: place and key are a cache line each, and a hash of more words takes as long as a call.
+const KEY_WORDS_MAX: usize = 8;
 /// How many hashes are tried.
 const TRIES: u64 = 200;
 
-/// What is searched for a key: its words and the entry. Half of a cache line at most, and aligned to its size.
+/// Words of places, so aligned that a place, whose size is a power of two, is on one cache line if it is no larger.
 #[derive(Clone, Copy, Debug)]
-#[repr(C, align(32))]
-struct Places([u64; 4]);
+#[repr(C, align(64))]
+struct Places([u64; 8]);
 
 /// Where the entries of some keys are found.
 #[derive(Debug)]
@@ -82,7 +82,7 @@ pub(crate) struct Close {
 #[derive(Debug)]
 pub(crate) struct Hashed {
     multipliers: [u64; KEY_WORDS_MAX],
-    /// Words of a key that count, 1 or 2.
+    /// Words of a key, at least one.
     words: usize,
     /// Whether places have the entries themselves, not where they lie.
     has_entries: bool,
@@ -91,7 +91,7 @@ pub(crate) struct Hashed {
     place_bits: u32,
     /// Addresses of rows in `places`; empty if there is one.
     rows: Box<[u64]>,
-    /// Places of two or four words: key, entry, nothing.
+    /// Places of [`place_words`]: key, entry, nothing.
     places: Box<[Places]>,
 }
 
@@ -149,8 +149,21 @@ pub(crate) fn copy_to(entry: &EntryShape, layout: &EntryLayout, bytes: &mut [u8]
     Some(size)
 }
 
+/// A key, with zeros behind its words.
+type KeyWords = [u64; KEY_WORDS_MAX];
 /// The words of an entry's copy.
 type EntryWords = [u64; KEY_WORDS_MAX];
+
+/// Words of the place of a key of so many: with the entry's address, or as much of the entry as there is room for.
+fn place_words(words: usize) -> usize {
+    (words + 1).next_power_of_two()
+}
+
+fn padded(words: &[u64]) -> [u64; KEY_WORDS_MAX] {
+    let mut all = [0; KEY_WORDS_MAX];
+    all[..words.len()].copy_from_slice(words);
+    all
+}
 
 /// The same in so many words, if they suffice.
 fn words_of(entry: &EntryShape, layout: &EntryLayout, max: usize) -> Option<EntryWords> {
@@ -179,7 +192,7 @@ impl Close {
         });
         let (own_words, entries) = match own {
             Some(own) => own,
-            None => (0, rules.iter().map(|rule| [rule.entry.entry as u64, 0]).collect()),
+            None => (0, rules.iter().map(|rule| padded(&[rule.entry.entry as u64])).collect()),
         };
         let size = own_words.max(1);
         let mut words = vec![0; count as usize * size];
@@ -196,7 +209,7 @@ impl Hashed {
         if rules.is_empty() || rules.len() > KEYED_MAX || !(1..=KEY_WORDS_MAX).contains(&words) {
             return None;
         }
-        let keys: Vec<[u64; 2]> = rules.iter().map(|r| [r.value[0], if words > 1 { r.value[1] } else { 0 }]).collect();
+        let keys: Vec<KeyWords> = rules.iter().map(|rule| padded(&rule.value[..words])).collect();
         let one_row = keys.len() <= ONE_ROW_MAX;
         // Of `n` keys in two to a row, `n` pairs share one; they fit into a row of as many places once in e tries.
         let row_bits = if one_row { 0 } else { keys.len().div_ceil(2).next_power_of_two().ilog2() };
@@ -204,7 +217,8 @@ impl Hashed {
             true => (keys.len() * keys.len() / 2).max(4).next_power_of_two().ilog2(),
             false => row_bits + 1,
         };
-        let entries: Option<Vec<_>> = rules.iter().map(|rule| words_of(&rule.entry, layout, words)).collect();
+        let room = place_words(words) - words;
+        let entries: Option<Vec<_>> = rules.iter().map(|rule| words_of(&rule.entry, layout, room)).collect();
         let mut random = 1;
         (0..TRIES).find_map(|_| {
             let multipliers = [(); KEY_WORDS_MAX].map(|()| next_random(&mut random) | 1);
@@ -223,9 +237,9 @@ impl Hashed {
         })
     }
 
-    fn hash(&self, key: [u64; 2]) -> u64 {
-        let second = if self.words > 1 { key[1].wrapping_mul(self.multipliers[1]) } else { 0 };
-        key[0].wrapping_mul(self.multipliers[0]).wrapping_add(second)
+    fn hash(&self, key: KeyWords) -> u64 {
+        let products = key.iter().zip(self.multipliers).take(self.words).map(|(word, by)| word.wrapping_mul(by));
+        products.fold(0, u64::wrapping_add)
     }
 
     fn row_of(&self, hash: u64) -> usize {
@@ -237,7 +251,7 @@ impl Hashed {
     }
 
     /// Whether two keys have the same place in the same row: what most hashes that are tried fail at.
-    fn collide(&self, keys: &[[u64; 2]]) -> bool {
+    fn collide(&self, keys: &[KeyWords]) -> bool {
         let mut taken = vec![0u64; (1usize << (self.row_bits + self.place_bits)).div_ceil(64)];
         keys.iter().any(|key| {
             let hash = self.hash(*key);
@@ -250,7 +264,7 @@ impl Hashed {
     }
 
     /// Where each row begins, so that no two keys have the same place; `None` if two of a row do in any case.
-    fn displacements(&self, keys: &[[u64; 2]]) -> Option<Homes> {
+    fn displacements(&self, keys: &[KeyWords]) -> Option<Homes> {
         if self.collide(keys) {
             return None;
         }
@@ -281,43 +295,38 @@ impl Hashed {
         Some(Homes { rows: at, places: taken.len() })
     }
 
-    /// 64-bit words of a place.
-    fn place_words(&self) -> usize {
-        2 * self.words
-    }
-
     fn place_bytes(&self) -> u32 {
-        8 * self.place_words() as u32
+        8 * place_words(self.words) as u32
     }
 
     fn fill(
         &mut self,
         rules: &[Rule],
         entries: Option<&[EntryWords]>,
-        keys: &[[u64; 2]],
+        keys: &[KeyWords],
         rows: &[usize],
         places: usize,
     ) {
-        let size = self.place_words();
-        let mut words = vec![0u64; (places * size).next_multiple_of(4)];
+        let size = place_words(self.words);
+        let mut words = vec![0u64; (places * size).next_multiple_of(8)];
         // A key of no entry is not found where it does not belong: zero, and at its own place another one.
-        let place_of = |key: [u64; 2]| {
+        let place_of = |key: KeyWords| {
             let hash = self.hash(key);
             rows[self.row_of(hash)] + self.place_in_row(hash)
         };
-        let home = place_of([0, 0]);
-        let other = (1..).find(|k| place_of([*k, 0]) != home).expect("not all keys have the same place");
+        let home = place_of(padded(&[0]));
+        let other = (1..).find(|k| place_of(padded(&[*k])) != home).expect("not all keys have the same place");
         words[home * size] = other;
         for (i, (rule, key)) in rules.iter().zip(keys).enumerate() {
             let at = place_of(*key) * size;
             let (of_key, of_entry) = words[at..at + size].split_at_mut(self.words);
             of_key.copy_from_slice(&key[..self.words]);
             match entries {
-                Some(entries) => of_entry.copy_from_slice(&entries[i][..self.words]),
+                Some(entries) => of_entry.copy_from_slice(&entries[i][..size - self.words]),
                 None => of_entry[0] = rule.entry.entry as u64,
             }
         }
-        self.places = words.chunks_exact(4).map(|w| Places([w[0], w[1], w[2], w[3]])).collect();
+        self.places = words.chunks_exact(8).map(|w| Places(w.try_into().expect("eight words"))).collect();
         let first = self.places.as_ptr() as u64;
         if self.row_bits > 0 {
             self.rows = rows.iter().map(|row| first + u64::from(self.place_bytes()) * *row as u64).collect();
@@ -336,7 +345,8 @@ impl Translator<'_, '_> {
     pub fn keyed(&mut self, table: TableId, binding: &TableBinding) -> Option<Arc<Keyed>> {
         let words = match binding.engine {
             EngineKind::DirectIndex => 1,
-            _ => binding.exact?.key_bytes.div_ceil(8) as usize,
+            EngineKind::ExactInline => binding.exact?.key_bytes.div_ceil(8) as usize,
+            _ => binding.key.bytes as usize / 8,
         };
         let rules = self.shape(table)?.rules.as_ref()?;
         let known = self.keyed.borrow().iter().find(|(t, _)| *t == table).map(|(_, keyed)| keyed.clone());
@@ -405,15 +415,31 @@ impl Translator<'_, '_> {
         entry
     }
 
+    /// Whether part of a key, all parts of which have as many words, is at its place in memory.
+    fn is_at(&mut self, (part, words): (usize, &[Value]), at: Value, flags: MemFlagsData) -> Value {
+        let stored = |t: &mut Self, i: usize| t.b.ins().load(I64, flags, at, 8 * (part * words.len() + i) as i32);
+        if let [word] = words {
+            let stored = stored(self, 0);
+            return self.b.ins().icmp(IntCC::Equal, *word, stored);
+        }
+        let differences = words.iter().enumerate().map(|(i, word)| {
+            let stored = stored(self, i);
+            self.b.ins().bxor(*word, stored)
+        });
+        let differences: Vec<Value> = differences.collect();
+        let any = differences.into_iter().reduce(|a, b| self.b.ins().bor(a, b)).expect("a key has a word");
+        self.icmp_imm(IntCC::Equal, any, 0)
+    }
+
     fn find_hashed(&mut self, keyed: &Hashed, key: &[Value], miss: Block) -> Value {
         let product = |t: &mut Self, i: usize| {
             let multiplier = t.iconst(keyed.multipliers[i]);
             t.b.ins().imul(key[i], multiplier)
         };
         let mut hash = product(self, 0);
-        if keyed.words > 1 {
-            let second = product(self, 1);
-            hash = self.b.ins().iadd(hash, second);
+        for i in 1..keyed.words {
+            let next = product(self, i);
+            hash = self.b.ins().iadd(hash, next);
         }
         // The place in the row, times the size of a place.
         let up = keyed.place_bytes().ilog2();
@@ -431,9 +457,10 @@ impl Translator<'_, '_> {
             self.iconst(keyed.places.as_ptr() as u64)
         };
         let at = self.b.ins().iadd(row, place);
-        for (i, word) in key.iter().enumerate().take(keyed.words) {
-            let stored = self.b.ins().load(I64, flags, at, 8 * i as i32);
-            let same = self.b.ins().icmp(IntCC::Equal, *word, stored);
+        // A branch for each of two words; one for all of more.
+        let parts = if keyed.words > 2 { 1 } else { keyed.words };
+        for part in key[..keyed.words].chunks(keyed.words / parts).enumerate() {
+            let same = self.is_at(part, at, flags);
             let next = self.b.create_block();
             self.b.ins().brif(same, next, &[], miss, &[]);
             self.b.seal_block(next);
@@ -452,9 +479,9 @@ mod tests {
     use base::Bits;
     use base::entry::ActionCall;
 
-    fn rule(key: [u64; 2], number: usize) -> Rule {
+    fn rule(key: &[u64], number: usize) -> Rule {
         let entry = EntryShape { entry: std::ptr::without_provenance(8 * (number + 1)), call: None };
-        Rule { mask: vec![u64::MAX; 2], value: key.to_vec(), entry }
+        Rule { mask: vec![u64::MAX; key.len()], value: key.to_vec(), entry }
     }
 
     /// A layout whose entries have no room for more than where they lie.
@@ -468,7 +495,7 @@ mod tests {
     }
 
     /// As `rule`, with what an entry of `short` has.
-    fn short_rule(key: [u64; 2], number: usize) -> Rule {
+    fn short_rule(key: &[u64], number: usize) -> Rule {
         let call = ActionCall { action: 1, args: vec![Bits::new(48, 0x0200_0000_0000 + number as u128)] };
         let mut rule = rule(key, number);
         rule.entry.call = Some(call);
@@ -480,7 +507,7 @@ mod tests {
     }
 
     /// What code that reads the places finds: an address, or the first word of a copy.
-    fn find(keyed: &Keyed, key: [u64; 2]) -> Option<u64> {
+    fn find(keyed: &Keyed, key: &[u64]) -> Option<u64> {
         let keyed = match keyed {
             Keyed::Close(close) => {
                 let position = key[0].wrapping_sub(close.first) as usize;
@@ -489,11 +516,11 @@ mod tests {
             }
             Keyed::Hashed(hashed) => hashed,
         };
-        let hash = keyed.hash(key);
+        let hash = keyed.hash(padded(&key[..keyed.words]));
         let first = keyed.places.as_ptr() as u64;
         let row = if keyed.row_bits > 0 { keyed.rows[keyed.row_of(hash)] } else { first };
-        let at = (row - first) as usize / 8 + keyed.place_in_row(hash) * keyed.place_words();
-        let word = |i: usize| keyed.places[i / 4].0[i % 4];
+        let at = (row - first) as usize / 8 + keyed.place_in_row(hash) * place_words(keyed.words);
+        let word = |i: usize| keyed.places[i / 8].0[i % 8];
         let same = (0..keyed.words).all(|i| word(at + i) == key[i]);
         same.then(|| word(at + keyed.words))
     }
@@ -501,32 +528,32 @@ mod tests {
     #[test]
     fn each_key_has_its_place_and_no_other_key_is_found() {
         let mut random = 7;
-        for words in [1, 2] {
+        for words in 1..=KEY_WORDS_MAX {
             for count in [1, 2, 4, 9, 32, 33, 100, 1000, KEYED_MAX] {
-                let draw = |random: &mut u64, i: u64| match i % 3 {
-                    // Addresses one after the other, ports in the higher bits, anything.
-                    0 => [0x0000_0200_0000_0000 + i, i / 7],
-                    1 => [(i << 48) | 0x0200_0000_0001, 3],
-                    _ => [next_random(random), next_random(random) >> 40],
+                let draw = |random: &mut u64, i: u64| {
+                    let mut key = match i % 3 {
+                        // Addresses one after the other, ports in the higher bits, anything.
+                        0 => vec![0x0000_0200_0000_0000 + i, i / 7],
+                        1 => vec![(i << 48) | 0x0200_0000_0001, 3],
+                        _ => vec![next_random(random), next_random(random) >> 40],
+                    };
+                    // Of longer keys the last words differ, too, or only those.
+                    key.resize(words, i % 2 * i);
+                    key
                 };
-                let mut keys: Vec<[u64; 2]> = (0..count as u64).map(|i| draw(&mut random, i)).collect();
-                if words == 1 {
-                    keys.iter_mut().for_each(|k| k[1] = 0);
-                }
+                let mut keys: Vec<Vec<u64>> = (0..count as u64).map(|i| draw(&mut random, i)).collect();
                 keys.sort_unstable();
                 keys.dedup();
-                let rules: Vec<Rule> = keys.iter().enumerate().map(|(i, k)| rule(*k, i)).collect();
+                let rules: Vec<Rule> = keys.iter().enumerate().map(|(i, k)| rule(k, i)).collect();
                 let keyed = Keyed::new(&rules, words, &elsewhere()).expect("a hash is found");
                 for (i, key) in keys.iter().enumerate() {
-                    assert_eq!(find(&keyed, *key), Some(8 * (i as u64 + 1)), "{count} keys, {key:x?}");
+                    assert_eq!(find(&keyed, key), Some(8 * (i as u64 + 1)), "{count} keys, {key:x?}");
                 }
-                let others = (0..3000).map(|i| draw(&mut random, 1_000_000 + i)).chain([[0, 0], [1, 0], [0, 1]]);
-                for mut key in others {
-                    if words == 1 {
-                        key[1] = 0;
-                    }
+                let mut few = [vec![0; words], vec![0; words]];
+                few[1][words - 1] = 1;
+                for key in (0..3000).map(|i| draw(&mut random, 1_000_000 + i)).chain(few) {
                     if keys.binary_search(&key).is_err() {
-                        assert_eq!(find(&keyed, key), None, "{count} keys, {key:x?}");
+                        assert_eq!(find(&keyed, &key), None, "{count} keys, {key:x?}");
                     }
                 }
             }
@@ -536,32 +563,32 @@ mod tests {
     #[test]
     fn keys_that_lie_close_together_are_positions() {
         for (first, step, is_close) in [(0, 1, true), (1000, 3, true), (u64::MAX - 2999, 3, true), (1, 50, false)] {
-            let rules: Vec<Rule> = (0..1000).map(|i| rule([first + step * i, 0], i as usize)).collect();
+            let rules: Vec<Rule> = (0..1000).map(|i| rule(&[first + step * i], i as usize)).collect();
             let keyed = Keyed::new(&rules, 1, &elsewhere()).expect("there is a way");
             assert_eq!(matches!(keyed, Keyed::Close(..)), is_close);
             for i in 0..1000 {
-                assert_eq!(find(&keyed, [first + step * i, 0]), Some(8 * (i + 1)));
+                assert_eq!(find(&keyed, &[first + step * i]), Some(8 * (i + 1)));
             }
             for other in [first.wrapping_sub(1), first.wrapping_add(1000 * step), u64::MAX / 2] {
-                assert_eq!(find(&keyed, [other, 0]), None);
+                assert_eq!(find(&keyed, &[other]), None);
             }
         }
     }
 
     #[test]
     fn short_entries_are_in_their_places() {
-        for (words, step) in [(1, 1), (1, 1 << 20), (2, 1)] {
-            let key = |i: u64| [5 + step * i, if words > 1 { i } else { 0 }];
-            let rules: Vec<Rule> = (0..300).map(|i| short_rule(key(i), i as usize)).collect();
+        for (words, step) in [(1, 1), (1, 1 << 20), (2, 1), (3, 1), (5, 1), (8, 1)] {
+            let key = |i: u64| if words > 1 { vec![i; words] } else { vec![5 + step * i] };
+            let rules: Vec<Rule> = (0..300).map(|i| short_rule(&key(i), i as usize)).collect();
             let keyed = Keyed::new(&rules, words, &short()).expect("there is a way");
             for i in 0..300 {
-                assert_eq!(find(&keyed, key(i)), Some(short_entry(i as usize)), "{words} words, key {i}");
+                assert_eq!(find(&keyed, &key(i)), Some(short_entry(i as usize)), "{words} words, key {i}");
             }
-            assert_eq!(find(&keyed, key(300)), None);
+            assert_eq!(find(&keyed, &key(300)), None);
             // Readers write into these.
             let timed = EntryLayout { last_hit: Some(-8), ..short() };
             let keyed = Keyed::new(&rules, words, &timed).expect("there is a way");
-            assert_eq!(find(&keyed, key(7)), Some(64));
+            assert_eq!(find(&keyed, &key(7)), Some(64));
         }
     }
 
@@ -587,8 +614,8 @@ mod tests {
 
     #[test]
     fn too_many_keys_or_words_are_refused() {
-        let rules: Vec<Rule> = (0..=KEYED_MAX).map(|i| rule([i as u64, 0], i)).collect();
+        let rules: Vec<Rule> = (0..=KEYED_MAX).map(|i| rule(&[i as u64; 9], i)).collect();
         assert!(Keyed::new(&rules, 1, &elsewhere()).is_none() && Keyed::new(&[], 1, &elsewhere()).is_none());
-        assert!(Keyed::new(&rules[..5], 3, &elsewhere()).is_none());
+        assert!(Keyed::new(&rules[..5], 9, &elsewhere()).is_none());
     }
 }

@@ -82,7 +82,6 @@ pub use keyed::KEYED_MAX;
 pub use listing::Listing;
 pub use optimisation::{Optimisation, Without};
 pub use places::{CodePlace, LOOP, Place};
-pub use prefilter::PREFILTERED_RULES_MAX;
 pub use stage::report::{Phase, Stages, Whole};
 
 use abi::{Bindings, RuntimeCalls, Shapes};
@@ -102,7 +101,6 @@ use ir::layout::RecordLayout;
 use ir::{EntryKind, Program, SlotId};
 use join::Joins;
 use keyed::KeyedTables;
-use prefilter::Prefilters;
 use stage::plan::Plan;
 use std::time::{Duration, Instant};
 use translate::Shared;
@@ -450,7 +448,6 @@ fn generate_as(
     let addresses = Addresses::new(bindings, calls, options);
     let bit_vectors = AllBitVectors::default();
     let keyed = KeyedTables::default();
-    let prefilters = Prefilters::default();
     let joins = Joins::new(program);
     let symbols = Symbols::declare(program, &mut module)?;
     let cold_calls = ColdCalls::declare(&mut module)?;
@@ -501,7 +498,6 @@ fn generate_as(
             addresses: &addresses,
             bit_vectors: &bit_vectors,
             keyed: &keyed,
-            prefilters: &prefilters,
             joins: &joins,
             symbols: &symbols,
             cold_calls: &cold_calls,
@@ -577,13 +573,12 @@ fn generate_as(
     })?;
     let bit_vectors = bit_vectors.into_inner().into_iter().map(|(_, bit_vectors)| bit_vectors).collect();
     let keyed = keyed.into_inner().into_iter().filter_map(|(_, keyed)| keyed).collect();
-    let prefilters = prefilters.into_inner().into_iter().filter_map(|(_, prefilter)| prefilter).collect();
     let data = CodeData {
         _zeros: zeros,
         _addresses: addresses,
         _bit_vectors: bit_vectors,
         _keyed: keyed,
-        _prefilters: prefilters,
+        prefilters: shapes.tables.iter().filter_map(|shape| shape.prefilter.clone()).collect(),
         _rows: joins.into_memory(),
     };
     Ok(Generated { module, functions, sites, recorded: facts.recorded(), data, timing })

@@ -11,10 +11,9 @@
 //! Tests: `crates/datapath/tests/recompile.rs`, against the interpreter, with entries that change.
 
 use crate::bit_vectors::KeyParts;
-use crate::prefilter::Prefilter;
 use crate::translate::Translator;
 use crate::{Optimisation, bit_vectors};
-use abi::{EngineKind, EntryShape, Rule, TableBinding, TableShape};
+use abi::{EngineKind, EntryShape, Prefilter, Rule, TableBinding, TableShape};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::I64;
 use cranelift_codegen::ir::{Block, InstBuilder, Value};
@@ -60,7 +59,8 @@ impl Translator<'_, '_> {
         self.shapes.tables.get(table.index()).filter(|_| self.options.has(Optimisation::BakedAddresses))
     }
 
-    /// Compares the key with all entries of a table; `None` if they are not known. `apart`: two paths need not meet.
+    /// Compares the key with all entries of a table, or those keys that pass its prefilter; `None` if nothing is known of its entries.
+    /// `apart`: two paths need not meet.
     pub fn select_entry(
         &mut self,
         table: TableId,
@@ -69,16 +69,12 @@ impl Translator<'_, '_> {
         apart: bool,
     ) -> Option<Selected> {
         let shapes = self.shapes;
-        let shape = shapes.tables.get(table.index())?;
-        let (rules, default) = shape.possible()?;
-        // The rules before the last entry.
-        let others = &rules[..rules.len() - usize::from(default.is_none())];
-        if binding.engine == EngineKind::Opaque
-            && let Some(prefilter) = self.prefilter(table, others)
-        {
-            return self.select_through_prefilter(table, &prefilter, binding, keys, apart);
+        match &shapes.tables.get(table.index())?.prefilter {
+            Some(prefilter) if binding.engine == EngineKind::Opaque => {
+                Some(self.select_through_prefilter(table, prefilter, binding, keys, apart))
+            }
+            _ => self.select_any(table, binding, keys, apart),
         }
-        self.select_any(table, binding, keys, apart)
     }
 
     /// [`Self::select_entry`] for keys that a prefilter may keep back.
@@ -89,10 +85,13 @@ impl Translator<'_, '_> {
         binding: &TableBinding,
         keys: &[Operand],
         apart: bool,
-    ) -> Option<Selected> {
-        let shapes = self.shapes;
-        let (rules, default) = shapes.tables.get(table.index())?.possible()?;
-        let last = default.or(rules.last().map(|rule| &rule.entry))?;
+    ) -> Selected {
+        let shape = &self.shapes.tables[table.index()];
+        // Where the entries change, the default entry is what a miss finds.
+        let (last, is_hit) = match shape.possible() {
+            Some((rules, None)) => (&rules.last().expect("one accepts everything").entry, true),
+            _ => (&shape.default, false),
+        };
         let key = self.key_parts(&binding.key, keys);
         let passes = self.passes_prefilter(prefilter, &key);
         let look = |t: &mut Self| match t.select_any(table, binding, keys, false) {
@@ -106,7 +105,7 @@ impl Translator<'_, '_> {
                 Selected { hit, counted: Counted::ByHit, entry, action: None, elsewhere: None }
             }
         };
-        Some(self.select_if(table, passes, (true, apart), (last, default.is_none()), look))
+        self.select_if(table, passes, (true, apart), (last, is_hit), look)
     }
 
     /// What `look` selects if a condition holds, and otherwise an entry, with whether that is a hit. Where the two paths may go on

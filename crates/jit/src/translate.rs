@@ -28,7 +28,6 @@ use crate::paths::Known;
 use crate::paths::value_at_ingress;
 use crate::placement::{Placement, Where};
 use crate::places::Places;
-use crate::prefilter::Prefilters;
 use crate::stage::Waiting;
 use crate::stage::header_places::HeaderPlaces;
 use crate::stage::plan::{Plan, Spot};
@@ -134,7 +133,6 @@ pub(crate) struct Shared<'a> {
     pub addresses: &'a Addresses,
     pub bit_vectors: &'a AllBitVectors,
     pub keyed: &'a KeyedTables,
-    pub prefilters: &'a Prefilters,
     pub joins: &'a Joins,
     pub symbols: &'a Symbols,
     pub cold_calls: &'a ColdCalls,
@@ -171,7 +169,6 @@ pub(crate) struct Translator<'a, 'f> {
     pub addresses: &'a Addresses,
     pub bit_vectors: &'a AllBitVectors,
     pub keyed: &'a KeyedTables,
-    pub prefilters: &'a Prefilters,
     /// Tables that are looked up in others' rows, and which values come from these.
     pub joins: &'a Joins,
     pub joined: JoinedValues,
@@ -314,7 +311,6 @@ pub(crate) fn translate(
         bases: Vec::new(),
         bit_vectors: shared.bit_vectors,
         keyed: shared.keyed,
-        prefilters: shared.prefilters,
         joins: shared.joins,
         joined: JoinedValues::default(),
         symbols: shared.symbols,

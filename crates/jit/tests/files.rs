@@ -116,13 +116,17 @@ fn shapes(case: &Case, program: &Program, tables: &mut [tables::Table]) -> abi::
     let known: Vec<&str> = known.split(", ").collect();
     let is_known = |what: &str, table: &str| known.contains(&format!("{what} of {table}").as_str());
     let shape = |(table, of): (&mut tables::Table, &ir::Table)| {
-        let entries_max = if is_known("entries", &of.name) { of.entries.len() as u64 } else { 0 };
-        table.shape(Some(tables::Wanted { entries_max, answers: is_known("contents", &of.name) }))
+        let entries_max = is_known("entries", &of.name).then_some(of.entries.len() as u64);
+        let answers = is_known("contents", &of.name);
+        let prefilter = entries_max.is_some() || is_known("prefilter", &of.name);
+        table.shape(Some(tables::Wanted { entries_max, answers, prefilter }))
     };
     let shapes: Vec<abi::TableShape> = tables.iter_mut().zip(&program.tables).map(shape).collect();
-    let told = shapes
-        .iter()
-        .map(|s| usize::from(s.rules.as_ref().is_some_and(|r| !r.is_empty())) + usize::from(s.answers.is_some()));
+    let told = shapes.iter().map(|s| {
+        let rules = s.rules.as_ref().is_some_and(|r| !r.is_empty());
+        let prefilter = s.rules.is_none() && s.prefilter.is_some();
+        usize::from(rules) + usize::from(s.answers.is_some()) + usize::from(prefilter)
+    });
     assert_eq!(told.sum::<usize>(), known.len(), "{}: {known:?}", case.name);
     abi::Shapes { tables: shapes }
 }

@@ -7,14 +7,15 @@
 //!   simple_switch_grpc            sluice bmv2-grpc
 //! ```
 //!
-//! `options.rs` reads command lines as these programs do. An option that means nothing here is accepted with a note or refused by
-//! name; none is passed over silently. `observe.rs` writes pcap files and the log of packets, `config.rs` describes a running program to
-//! tools.
+//! `options.rs` reads command lines as these programs do, `names.rs` gives messages the names of their options. An option that means
+//! nothing here is accepted with a note or refused by name; none is passed over silently. `observe.rs` writes pcap files and the log of
+//! packets, `config.rs` describes a running program to tools.
 //!
 //! Docs: `docs/bmv2-tools.md`. Tests: in the files; with unmodified tools, `tests/py/test_bmv2.py`.
 
 pub mod compiler;
 pub mod config;
+pub mod names;
 pub mod observe;
 pub mod options;
 pub mod switch;

@@ -5,13 +5,13 @@
 //!
 //! Threads: those of the services, one call at a time. Tests: `tests/py/test_thrift.py`.
 
-use crate::bmv2::config;
+use crate::bmv2::{config, names};
 use crate::compiler::Compiler;
 use crate::devices::Devices;
 use crate::nanomsg::{Address, Publisher};
 use crate::transport::{Listeners, TransportArgs, socket_address};
 use abi::state::{DigestMessage, HashParameters};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use control::Control;
 use control::entity::{CalculationEntry, Entity, TableEntry};
 use control::forwarding::ForwardingConfig;
@@ -118,34 +118,29 @@ pub struct Parts<'a> {
     pub events: Option<String>,
 }
 
+/// What is wrong with an address of notifications.
+const OPEN_TO_READERS: &str = "other machines can connect there, and everybody can read what is sent";
+
 impl ThriftArgs {
     /// Where it is asked for, and allowed.
     pub fn check(&self, transport: &TransportArgs) -> Result<Option<(&'static str, SocketAddr)>> {
-        if let Some(Address::Tcp(address)) = &self.notifications
-            && !address.ip().to_canonical().is_loopback()
-            && !transport.insecure()
-        {
-            bail!(
-                "--notifications {address}: other machines can connect there, and everybody can read what is sent; --insecure does it all \
-                 the same"
-            );
+        if let Some(address) = self.open_notifications() {
+            let option = names::option("--notifications");
+            ensure!(transport.insecure(), "{option} {address}: {OPEN_TO_READERS}; --insecure does it all the same");
         }
         let (option, address) = match (&self.thrift, self.thrift_port) {
-            (Some(address), _) => ("--thrift", socket_address("--thrift", address)?),
+            (Some(address), _) => (names::option("--thrift"), socket_address(names::option("--thrift"), address)?),
             (None, Some(port)) => ("--thrift-port", SocketAddr::from(([127, 0, 0, 1], port))),
             (None, None) if self.notifications.is_some() => {
                 bail!("--notifications: messages are acknowledged by thrift, which --thrift or --thrift-port serves")
             }
             (None, None) => return Ok(None),
         };
-        if !address.ip().to_canonical().is_loopback() {
-            if !transport.insecure() {
-                bail!(
-                    "{option} {address}: other machines can connect there, and thrift has no TLS: everybody can read and change what is \
-                     sent; --insecure does it all the same"
-                );
-            }
-            tracing::warn!("{option} {address} is open to other machines without TLS (--insecure)");
+        if !address.ip().to_canonical().is_loopback() && !transport.insecure() {
+            bail!(
+                "{option} {address}: other machines can connect there, and thrift has no TLS: everybody can read and change what is sent; \
+                 --insecure does it all the same"
+            );
         }
         if transport.wants_certificates() && !transport.insecure() {
             bail!(
@@ -156,6 +151,14 @@ impl ThriftArgs {
         Ok(Some((option, address)))
     }
 
+    /// Where other machines can connect to be notified.
+    fn open_notifications(&self) -> Option<&SocketAddr> {
+        match &self.notifications {
+            Some(Address::Tcp(address)) if !address.ip().to_canonical().is_loopback() => Some(address),
+            _ => None,
+        }
+    }
+
     /// Listens, if it is asked for.
     pub fn serve(
         &self,
@@ -164,6 +167,13 @@ impl ThriftArgs {
         listeners: &Listeners,
     ) -> Result<(Option<Server>, Option<Learners>)> {
         let Some((option, address)) = self.check(transport)? else { return Ok((None, None)) };
+        let insecure = names::insecure();
+        if !address.ip().to_canonical().is_loopback() {
+            tracing::warn!("{option} {address} is open to other machines without TLS ({insecure})");
+        }
+        if let Some(address) = self.open_notifications() {
+            tracing::warn!("{} {address}: {OPEN_TO_READERS} ({insecure})", names::option("--notifications"));
+        }
         let mut learners = self.notifications.as_ref().and_then(|address| learners(address, parts.device));
         let service = Service {
             switch: Arc::clone(parts.switch),

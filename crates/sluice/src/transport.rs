@@ -6,6 +6,7 @@
 //!
 //! Tests: `tests/py/test_tls.py`, `tests/py/test_access.py`.
 
+use crate::bmv2::names;
 use crate::local;
 use anyhow::{Context, Result, bail};
 use grpc::access::Access;
@@ -119,7 +120,7 @@ impl TransportArgs {
         };
         let grpc = match self.grpc.as_str() {
             "none" => None,
-            address => Some(socket_address("--grpc", address)?),
+            address => Some(socket_address(names::option("--grpc"), address)?),
         };
         if let Some(address) = grpc {
             self.check_private("--grpc", address, tls.is_some())?;
@@ -211,8 +212,10 @@ impl TransportArgs {
             return Err(error);
         }
         let server = server.with_context(|| {
+            let without = if names::are_bmv2s() { "simple_switch" } else { "--grpc none" };
+            let option = names::option("--grpc");
             format!(
-                "cannot serve P4Runtime on {} (--grpc chooses another address, --grpc none does without)",
+                "cannot serve P4Runtime on {} ({option} chooses another address, {without} does without)",
                 self.grpc
             )
         })?;
@@ -227,7 +230,7 @@ impl TransportArgs {
     }
 
     /// Refuses to listen in clear text where other machines can connect, unless told to.
-    fn check_private(&self, option: &str, address: SocketAddr, has_tls: bool) -> Result<()> {
+    fn check_private(&self, option: &'static str, address: SocketAddr, has_tls: bool) -> Result<()> {
         if has_tls || address.ip().to_canonical().is_loopback() {
             return Ok(());
         }
@@ -238,7 +241,8 @@ impl TransportArgs {
                  {cert} serves with TLS, --insecure does without"
             );
         }
-        tracing::warn!("{option} {address} is open to other machines without TLS (--insecure)");
+        let (option, insecure) = (names::option(option), names::insecure());
+        tracing::warn!("{option} {address} is open to other machines without TLS ({insecure})");
         Ok(())
     }
 

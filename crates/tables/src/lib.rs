@@ -6,6 +6,7 @@
 //!
 //! - [`direct`], [`exact`], [`lpm`], [`ternary`]: the engines; each file's first lines say how readers run while it
 //!   changes.
+//! - [`prefilter`]: which keys match no rule, told by few of their bytes ([`columns`]).
 //! - [`selector`]: groups of weighted members.
 //! - [`entry`], [`key`]: how entries and keys lie in memory; [`region`]: large arrays, in huge pages.
 //! - [`workload`]: contents of realistic shape, for measurements.
@@ -22,6 +23,8 @@ mod bytes;
 #[cfg(not(loom))]
 mod cells;
 #[cfg(not(loom))]
+pub mod columns;
+#[cfg(not(loom))]
 pub mod direct;
 #[cfg(not(loom))]
 mod engine;
@@ -33,6 +36,8 @@ mod index;
 pub mod key;
 #[cfg(not(loom))]
 pub mod lpm;
+#[cfg(not(loom))]
+pub mod prefilter;
 #[cfg(not(loom))]
 mod recorded;
 #[cfg(not(loom))]

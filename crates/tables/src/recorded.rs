@@ -16,6 +16,7 @@
 use crate::engine::{Engine, Rank, Writing};
 use crate::entry::{EntryMemory, EntryWriter, Runs, Source, Tag};
 use crate::key::KeyShape;
+use crate::prefilter;
 use crate::reclaim::{Assumption, Domain, Limbo, Unacknowledged};
 use crate::records::{Record, Records};
 use crate::shared::SharedEntries;
@@ -24,11 +25,11 @@ use crate::table::{Assumed, SpecError, TableSpec, await_indices, default_tag, in
 use crate::{selector, strategy};
 use abi::state::{ReadEntry, StateError};
 use abi::table::{LookupBatchFn, LookupFn};
-use abi::{Answers, EngineKind, EntryHeader, EntryParts, EntryShape, Rule, TableBinding, TableHandle};
+use abi::{Answers, EngineKind, EntryHeader, EntryParts, EntryShape, Prefilter, Rule, TableBinding, TableHandle};
 use base::entry::{ActionCall, EntryAction, KeyMatch, MatchKind, TableEntry};
 use std::ptr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::{Arc, Weak};
 
 /// Positions that a step of a walk looks at, at most.
 const WALK_POSITIONS: u64 = 1 << 16;
@@ -59,6 +60,8 @@ pub(crate) struct RecordedTable {
     free: Vec<u32>,
     limbo: Limbo<Retired>,
     len: u64,
+    /// What code asks while entries change.
+    prefilters: Vec<Weak<Prefilter>>,
     /// The packed key of the current call.
     scratch: Vec<u64>,
 }
@@ -109,6 +112,7 @@ impl RecordedTable {
             free: Vec::new(),
             limbo: Limbo::default(),
             len: 0,
+            prefilters: Vec::new(),
             scratch,
         })
     }
@@ -174,6 +178,27 @@ impl RecordedTable {
         }
         ranked.sort_by_key(|(rank, seq, _)| (std::cmp::Reverse(*rank), *seq));
         ranked.into_iter().map(|(_, _, rule)| rule).collect()
+    }
+
+    /// What keeps keys back that match no entry, and goes on to do so while entries change; `None` if no few bytes tell.
+    pub(crate) fn prefilter(&mut self) -> Option<Arc<Prefilter>> {
+        if self.len > prefilter::RULES_MAX as u64 || self.engine_kind() != EngineKind::Opaque {
+            return None;
+        }
+        let rules = self.rules();
+        let new = Arc::new(prefilter::of(&rules.iter().collect::<Vec<_>>())?);
+        self.prefilters.retain(|prefilter| prefilter.strong_count() > 0);
+        self.prefilters.push(Arc::downgrade(&new));
+        Some(new)
+    }
+
+    /// The entry of the key in `scratch` is about to be added.
+    fn cover(&mut self) {
+        let words = self.shape.words();
+        let (value, mask) = self.scratch.split_at(words);
+        let all = vec![u64::MAX; if mask.is_empty() { words } else { 0 }];
+        let mask = if mask.is_empty() { &all } else { mask };
+        self.prefilters.iter().filter_map(Weak::upgrade).for_each(|p| prefilter::cover(&p, mask, value));
     }
 
     /// How many contents entries have, and how often there was a new one; for tables whose code may know them all.
@@ -243,6 +268,7 @@ impl RecordedTable {
         self.await_readers(runs, assumed)?;
         let index = self.take_index(assumed)?;
         prepare(index);
+        self.cover();
         let pointer = self.make(runs, self.tag(index, now_us));
         let record = Record {
             entry: pointer,

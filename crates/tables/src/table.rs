@@ -18,11 +18,12 @@ use crate::entry::{Runs, Tag};
 use crate::exact::dynamic::{DynamicSpec, DynamicTable};
 use crate::exact::store::ExactTable;
 use crate::key::KeyShape;
+use crate::prefilter;
 use crate::reclaim::{Assumption, Domain, Unacknowledged};
 use crate::recorded::RecordedTable;
 use crate::strategy;
 use abi::state::{DynamicCounts, Phase, ReadEntry, StateError};
-use abi::{TableBinding, TableShape};
+use abi::{EngineKind, TableBinding, TableShape};
 use base::entry::{ActionCall, EntryAction, KeyMatch, MatchKind, TableEntry};
 use std::fmt;
 use std::ptr;
@@ -59,9 +60,11 @@ pub struct TableSpec {
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted {
     /// All of them, if there are at most so many.
-    pub entries_max: u64,
+    pub entries_max: Option<u64>,
     /// The contents that they share, if these are few.
     pub answers: bool,
+    /// Which keys match none of them ([`crate::prefilter`]), if few bytes tell.
+    pub prefilter: bool,
 }
 
 /// Why there can be no such table.
@@ -463,14 +466,15 @@ impl Table {
 
     /// What the table is like now, for code that is compiled for it as it is, as long as the domain's
     /// [generation](Domain::generation), read before this call, lasts. Of what is wanted its entries too, if no field is a range and no group decides: until one
-    /// of them changes. If there are [few contents](Table::contents), these too: until there is a new one.
+    /// of them changes. If there are [few contents](Table::contents), these too: until there is a new one. A prefilter without entries
+    /// stays right while they change.
     pub fn shape(&mut self, wanted: Option<Wanted>) -> TableShape {
         let has_range = self.spec.keys.iter().any(|(_, kind)| *kind == MatchKind::Range);
         // What packets write is never told: it would have to be invalidated by a packet.
         let may_tell = !has_range && !self.spec.selector && !self.is_dynamic();
         let wanted = wanted.filter(|_| may_tell);
-        let rules =
-            wanted.is_some_and(|wanted| self.len() <= wanted.entries_max).then(|| each!(&self.kind, t => t.rules()));
+        let entries_max = wanted.and_then(|wanted| wanted.entries_max);
+        let rules = entries_max.is_some_and(|max| self.len() <= max).then(|| each!(&self.kind, t => t.rules()));
         self.assumed.default_action.tell(&self.domain);
         if rules.is_some() {
             self.assumed.entries.tell(&self.domain);
@@ -485,7 +489,17 @@ impl Table {
         let (words, default) = each!(&self.kind, t => (t.snapshot_words(), t.default_shape()));
         // SAFETY: the handle is this table's.
         let snapshot = unsafe { (*self.binding().handle).snapshot.load(Ordering::Relaxed) };
-        TableShape { snapshot, words, default, rules, answers }
+        let mut shape = TableShape { snapshot, words, default, rules, answers, prefilter: None };
+        if wanted.is_some_and(|wanted| wanted.prefilter) && self.engine() == EngineKind::Opaque {
+            shape.prefilter = match (shape.possible(), &mut self.kind) {
+                (Some((rules, default)), _) => {
+                    prefilter::of(&rules[..rules.len() - usize::from(default.is_none())]).map(Arc::new)
+                }
+                (None, Kind::Recorded(t)) => t.prefilter(),
+                (None, _) => None,
+            };
+        }
+        shape
     }
 
     /// Something is about to change that may leave more to be freed.

@@ -32,6 +32,7 @@ pub const SHAPES: &[Shape] = &[
     shape("parser branches", 25, 16, parser_branches),
     shape("headers", 12, 16, headers),
     shape("header copies", 6, 16, header_copies),
+    shape("added headers", 250, 4, added_headers),
     shape("stack", 8, 4, stack),
     shape("straight line", 250, 16, straight_line),
     shape("ifs in a row", 50, 16, ifs_in_a_row),
@@ -231,6 +232,18 @@ fn header_copies(n: usize) -> Parts {
         headers: repeat(n, same),
         states: repeat(n, state),
         apply: repeat(n, copy),
+        emits: repeat(n, |i| format!("        p.emit(h.h{i});")),
+        ..Parts::default()
+    }
+}
+
+/// Headers that are not extracted, so that the deparser finds out at run time which there are.
+fn added_headers(n: usize) -> Parts {
+    let add = |i: usize| format!("        if (m.{} == {i}) {{ h.h{i}.setValid(); }}", name(i));
+    Parts {
+        types: "header one_t { bit<8> v; }\n".into(),
+        headers: repeat(n, |i| format!("    one_t h{i};")),
+        apply: repeat(n, add),
         emits: repeat(n, |i| format!("        p.emit(h.h{i});")),
         ..Parts::default()
     }

@@ -129,14 +129,15 @@ const TABLES: &[&str] = &[
     "t22.a22", "t23.a23", "t24.a24", "t25.a25", "t26.a26", "t27.a27", "t28.a28", "t29.a29", "t30.a30", "t31.a31",
 ];
 
-/// `n` exact tables, each with the same 1,000 addresses.
-pub fn tables(n: usize) -> Workload {
+/// `n` exact tables, each with the same 1,000 addresses, which flows ask for in turn.
+pub fn tables(n: usize, flows: usize) -> Workload {
     const ENTRIES: u64 = 1000;
     let n = n.clamp(1, TABLES.len());
-    let mut frames = Frames::with_room(ENTRIES as usize, 64);
+    let mut frames = Frames::with_room(flows, 64);
     let mut w = Writer::default();
-    for i in sequence(Flows::Uniform(ENTRIES as usize), &mut Random::stream(SEED, 1)) {
-        w.clear().ethernet(address(i.into()), 0x0200_0000_0001).be::<2>(0x88b5).pad(64);
+    for i in sequence(Flows::Uniform(flows), &mut Random::stream(SEED, 1)) {
+        let station = address(u64::from(i) % ENTRIES);
+        w.clear().ethernet(station, 0x0200_0000_0000 | u64::from(i)).be::<2>(0x88b5).pad(64);
         frames.push(1, &w.0);
     }
     let entries = move |emit: &mut dyn FnMut(&Entry)| {

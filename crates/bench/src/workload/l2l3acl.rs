@@ -32,14 +32,17 @@ pub const KINDS: &[&str] = &[
 ];
 const ASSIGN: u32 = 0;
 const ADMIT: u32 = 1;
-const SEEN: u32 = 2;
+/// A station's address, learned at a port.
+pub const SEEN: u32 = 2;
 const ROUTABLE: u32 = 3;
-const ROUTE: u32 = 4;
+/// A route with its next hop.
+pub const ROUTE: u32 = 4;
 const REWRITE: u32 = 6;
 const FORWARD: u32 = 7;
 const SWITCH_DROP: u32 = 8;
 const PERMIT: u32 = 9;
-const DENY: u32 = 10;
+/// A rule of the access list that denies.
+pub const DENY: u32 = 10;
 const TAGGED: u32 = 11;
 
 /// Ports with untagged frames, and those with tagged ones.

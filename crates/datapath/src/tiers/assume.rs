@@ -65,7 +65,7 @@ mod tests {
     fn table(rules: Vec<(u64, EntryShape)>, default: EntryShape) -> TableShape {
         let rule = |(mask, entry)| Rule { mask: vec![mask], value: vec![0], entry };
         let rules = Some(rules.into_iter().map(rule).collect());
-        TableShape { snapshot: std::ptr::null(), words: Vec::new(), default, rules, answers: None }
+        TableShape { snapshot: std::ptr::null(), words: Vec::new(), default, rules, answers: None, prefilter: None }
     }
 
     fn key() -> KeyLayout {

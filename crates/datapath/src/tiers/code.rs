@@ -53,7 +53,7 @@ pub(super) type Entries = [Option<PipelineFn>; EntryKind::ALL.len()];
 pub enum Specialise {
     /// Nothing: generic code runs.
     Off,
-    /// Addresses, sizes and default entries of tables.
+    /// Addresses, sizes and default entries of tables, and prefilters: what lasts while entries change.
     Constants,
     /// Also the entries of tiny tables, each time.
     Contents,
@@ -164,7 +164,7 @@ fn entries_max(table: &ir::Table, engine: EngineKind, may_be_joined: bool) -> u6
         if bits <= 8 * jit::COLUMNS_MAX { super::RULES_MAX } else { super::WIDE_RULES_MAX }
     } else if has(MatchKind::Lpm) {
         super::PREFIXES_MAX
-    } else if engine == EngineKind::ExactInline {
+    } else if matches!(engine, EngineKind::ExactInline | EngineKind::Opaque) {
         super::KEYED_MAX
     } else if may_be_joined && engine == EngineKind::DirectIndex && table.keys.len() == 1 {
         super::POSITIONS_MAX
@@ -194,8 +194,9 @@ impl Code {
         let tables = program.tables.iter().zip(&bindings.tables);
         let joins = jit::heads(&program).into_iter().zip(jit::joined(&program));
         let wanted = tables.zip(joins).map(|((table, binding), (is_head, may_be_joined))| Wanted {
-            entries_max: entries_max(table, binding.engine, may_be_joined),
+            entries_max: Some(entries_max(table, binding.engine, may_be_joined)),
             answers: is_head,
+            prefilter: binding.engine == EngineKind::Opaque,
         });
         Ok(Code {
             wanted: wanted.collect(),
@@ -233,7 +234,7 @@ impl Code {
             return None;
         }
         match activity.contents {
-            _ if activity.len <= wanted.entries_max => Some(activity.changes),
+            _ if wanted.entries_max.is_some_and(|max| activity.len <= max) => Some(activity.changes),
             Some((_, changes)) if wanted.answers => Some(changes),
             _ => None,
         }
@@ -264,7 +265,12 @@ impl Code {
         let mut retired = self.retired.lock().unwrap_or_else(PoisonError::into_inner);
         let start = Instant::now();
         let with_contents = matches!(mode, Specialise::Contents | Specialise::Auto);
-        let wanted = |table: TableId| (with_contents && contents(table)).then(|| self.wanted[table.index()]);
+        let wanted = |table: TableId| {
+            let all = self.wanted[table.index()];
+            // What stays right while entries change.
+            let lasting = Wanted { entries_max: None, answers: false, ..all };
+            Some(if with_contents && contents(table) { all } else { lasting })
+        };
         let (generation, shapes) = match mode {
             Specialise::Off => (None, Shapes::default()),
             _ => {
@@ -405,6 +411,12 @@ impl Code {
     /// Whether quick code is not the best there is: then it is made with less effort still, since it does not stay.
     pub(super) fn could_be_better(&self) -> bool {
         self.options.has_hot_paths()
+    }
+
+    /// Whether a table has changed so much that code with another prefilter would be better.
+    pub(super) fn is_worn(&self) -> bool {
+        let is_worn = |special: &Arc<Special>| special.code.prefilters().iter().any(|p| tables::prefilter::is_worn(p));
+        self.special.load().as_ref().is_some_and(is_worn)
     }
 
     /// Frees code that no worker holds any more.

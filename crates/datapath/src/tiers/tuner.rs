@@ -5,7 +5,7 @@
 //! doubled each time code was invalidated soon after it was made, up to [`WAIT_MAX`], and forgotten when code has lasted;
 //! the entries of a table that changes while they are part of the code are left out until it has been quiet for longer.
 //! So a table that changes all the time costs a bounded share of one core, and packets run code for any tables or code without
-//! its entries.
+//! its entries, which may know a prefilter of them (`tables::prefilter`).
 //!
 //! Code for any tables is made anew, as *baseline* code, after the first code for the tables as they are or when that does not come
 //! for [`BASELINE_REST`], and when other tables are
@@ -104,6 +104,13 @@ impl Policy {
         wanted
     }
 
+    /// Other code may be better than what was compiled, which is right all the same.
+    fn could_be_better(&mut self, now: Duration) {
+        if std::mem::take(&mut self.holds) {
+            self.wait = next_wait(self.wait, now.saturating_sub(self.last_compiled.unwrap_or_default()));
+        }
+    }
+
     /// Looks at the tables at a time; the tables whose entries should be part of new code, if some should be made. Of tables whose entries
     /// may be, `known` says how often changed what code would know of them.
     fn look(
@@ -116,6 +123,11 @@ impl Policy {
     ) -> Option<BTreeSet<TableId>> {
         if self.mode == Specialise::Off {
             return None;
+        }
+        let large = too_large(activity, registers);
+        if large != self.large {
+            // Another strategy may be better.
+            self.could_be_better(now);
         }
         let tables = self.tables.get_or_insert_with(|| {
             self.last_invalidated = now;
@@ -130,12 +142,6 @@ impl Policy {
                 let lived = now.saturating_sub(self.last_compiled.unwrap_or_default());
                 self.wait = next_wait(self.wait, lived);
             }
-        }
-        let large = too_large(activity, registers);
-        if self.holds && large != self.large {
-            // Another strategy may be better; the code is right all the same.
-            self.holds = false;
-            self.wait = next_wait(self.wait, now.saturating_sub(self.last_compiled.unwrap_or_default()));
         }
         let mut contents = BTreeSet::new();
         for (i, (table, new)) in tables.iter_mut().zip(activity).enumerate() {
@@ -227,6 +233,9 @@ fn run(code: &Code, mode: Specialise, stop: &AtomicBool) {
         if code.take_watch_change() {
             policy.holds = false;
             policy.baseline = None;
+        }
+        if code.is_worn() {
+            policy.could_be_better(start.elapsed());
         }
         let generation = code.fast.generation();
         let (tables, registers) = (code.fast.activity(), code.fast.registers_are_large());

@@ -120,6 +120,11 @@ impl Engines {
         Engines { pipelines, locals }
     }
 
+    /// One of them by its name.
+    pub fn pipeline(&self, name: &str) -> &Pipeline {
+        self.pipelines.iter().find(|(n, _)| *n == name).map(|(_, p)| p).expect("it is there")
+    }
+
     /// Changes the state of each.
     pub fn each(&self, change: impl Fn(&dyn abi::PipelineState)) {
         self.pipelines.iter().for_each(|(_, p)| change(p.state().as_ref()));
@@ -127,10 +132,9 @@ impl Engines {
 
     /// Compiles the code of three engines again, of one of them only what is made first.
     pub fn recompile(&self, mode: Specialise) {
-        let named = |name| self.pipelines.iter().find(|(n, _)| *n == name).map(|(_, p)| p).expect("it is there");
-        named("compiled again").recompile(mode).expect("it compiles");
-        named("staged, compiled again").recompile(mode).expect("it compiles");
-        named("compiled quickly").recompile_quick(mode).expect("it compiles");
+        self.pipeline("compiled again").recompile(mode).expect("it compiles");
+        self.pipeline("staged, compiled again").recompile(mode).expect("it compiles");
+        self.pipeline("compiled quickly").recompile_quick(mode).expect("it compiles");
     }
 
     /// Gives each engine's packet copies, groups and sessions.

@@ -23,9 +23,10 @@ mod numbers;
 mod pcap;
 mod story;
 
+use super::names;
 use crate::compiler::Compiler;
 use crate::nanomsg::{Address, Publisher};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, ensure};
 use datapath::Switch;
 use datapath::tap::TapConfig;
 use grpc::Handle;
@@ -143,11 +144,10 @@ impl ObserveArgs {
     pub fn check(&self, insecure: bool) -> Result<()> {
         if let Some(Address::Tcp(address)) = &self.packet_events
             && !address.ip().to_canonical().is_loopback()
-            && !insecure
         {
-            bail!(
-                "the event stream at {address}: other machines can connect there, and everybody can read which packets pass; --insecure does it all the same"
-            );
+            let what = "other machines can connect there, and everybody can read which packets pass";
+            ensure!(insecure, "the event stream at {address}: {what}; --insecure does it all the same");
+            tracing::warn!("the event stream at {address}: {what} ({})", names::insecure());
         }
         Ok(())
     }

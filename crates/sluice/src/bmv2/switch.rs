@@ -1,11 +1,12 @@
 //! `simple_switch` and `simple_switch_grpc`: their options become those of `sluice run`.
 //!
 //! Where bmv2 listens on all addresses without being told to, this listens on 127.0.0.1: `--grpc-server-addr 0.0.0.0:50051` says
-//! it, as Mininet's scripts do, and then it is done, without TLS (`--insecure` of `sluice run`). `simple_switch` has no P4Runtime. The
-//! port of thrift names a switch among those of one machine, so its admin socket is named by it where P4Runtime's port does not.
+//! it, as Mininet's scripts do, and then it is done, without TLS (`--insecure` of `sluice run`), for nanomsg too. `simple_switch` has no
+//! P4Runtime. The port of thrift names a switch among those of one machine, so its admin socket is named by it where P4Runtime's port
+//! does not.
 
-use super::Tool;
 use super::options::{Given, Spec, Takes, help, ignored, read, refused, set};
+use super::{Tool, names};
 use crate::local;
 use crate::nanomsg::Address;
 use anyhow::{Context, Result, bail, ensure};
@@ -182,7 +183,9 @@ pub fn main(tool: Tool, args: Vec<String>) -> Result<ExitCode> {
     if let Some(folder) = pcap_folder(&given) {
         ensure!(Path::new(folder).is_dir(), "--pcap: there is no folder {folder}");
     }
-    crate::run_with(&translate(tool, &given, &target)?)
+    let line = translate(tool, &given, &target)?;
+    names::use_those_of(tool);
+    crate::run_with(&line)
 }
 
 /// The folder of `--pcap` may also stand behind it, if it is one.
@@ -220,6 +223,9 @@ fn translate(tool: Tool, given: &Given<Opt>, target: &Given<Opt>) -> Result<Vec<
         }
     }
     add("--bmv2", "");
+    // Addresses of other machines that a command line names are served: scripts for bmv2 know nothing else. Thrift, which knows no
+    // certificates, is open on this machine only, also where P4Runtime asks for them.
+    add("--insecure", "");
     // Many switches of one emulated network share a machine, and most of them wait.
     add("--idle", "interrupt");
     // Switches in network namespaces of their own may have the same ports; bmv2 has no such socket.
@@ -295,7 +301,7 @@ fn grpc(tool: Tool, target: &Given<Opt>, thrift: u16, add: &mut impl FnMut(&str,
     let address = target.last(Opt::Grpc).unwrap_or(local::ADDRESS);
     let is_port = |(_, port): (&str, &str)| port.parse::<u16>().is_ok();
     ensure!(
-        address.starts_with("unix:") || address.rsplit_once(':').is_some_and(is_port),
+        !address.starts_with("unix:") && address.rsplit_once(':').is_some_and(is_port),
         "--grpc-server-addr: `{address}` is no ADDRESS:PORT"
     );
     add("--grpc", address);
@@ -304,8 +310,6 @@ fn grpc(tool: Tool, target: &Given<Opt>, thrift: u16, add: &mut impl FnMut(&str,
         let given =
             [Opt::GrpcCert, Opt::GrpcKey, Opt::GrpcCa, Opt::GrpcClients].iter().any(|option| target.has(*option));
         ensure!(!given, "options of TLS need --grpc-server-ssl");
-        // What is asked for is done: scripts for bmv2 know nothing else.
-        add("--insecure", "");
         return Ok(());
     }
     ensure!(
@@ -316,10 +320,6 @@ fn grpc(tool: Tool, target: &Given<Opt>, thrift: u16, add: &mut impl FnMut(&str,
         target.has(Opt::GrpcCa) == target.has(Opt::GrpcClients),
         "--grpc-server-cacert and --grpc-server-with-client-auth belong together: clients are let in by a certificate or without"
     );
-    if target.has(Opt::GrpcClients) {
-        // Thrift knows no certificates, in bmv2 neither: on this machine it is open beside them.
-        add("--insecure", "");
-    }
     for (option, name) in files {
         if let Some(file) = target.last(option) {
             add(name, file);
@@ -389,7 +389,7 @@ mod tests {
                     --log-console --thrift-port 9093 -- --grpc-server-addr 0.0.0.0:50053 --cpu-port 255";
         assert_eq!(
             run_line(Tool::SimpleSwitchGrpc, line).unwrap(),
-            "-i=1@s1-eth1 -i=2@s1-eth2 --bmv2 --idle=interrupt --admin-if-free --device-id=3 --thrift=127.0.0.1:9093 --grpc=0.0.0.0:50053 --insecure \
+            "-i=1@s1-eth1 -i=2@s1-eth2 --bmv2 --insecure --idle=interrupt --admin-if-free --device-id=3 --thrift=127.0.0.1:9093 --grpc=0.0.0.0:50053 \
              --cpu-port=255 --pcap=/tmp --packet-events=ipc:///tmp/bm-0-log.ipc --packet-log=- build/basic.json"
         );
     }
@@ -398,7 +398,7 @@ mod tests {
     fn what_is_not_said_is_safe() {
         assert_eq!(
             run_line(Tool::SimpleSwitchGrpc, "--no-p4").unwrap(),
-            "--bmv2 --idle=interrupt --admin-if-free --device-id=0 --thrift=127.0.0.1:9090 --grpc=127.0.0.1:9559 --insecure"
+            "--bmv2 --insecure --idle=interrupt --admin-if-free --device-id=0 --thrift=127.0.0.1:9090 --grpc=127.0.0.1:9559"
         );
         let plain = run_line(Tool::SimpleSwitch, "--thrift-port=9191 x.json --pcap -- --enable-swap").unwrap();
         assert!(plain.contains("--grpc=none") && plain.contains("admin-9191.sock"), "{plain}");
@@ -415,7 +415,7 @@ mod tests {
         assert!(line.ends_with("--grpc=127.0.0.1:9559 --tls-cert=c --tls-key=k"), "{line}");
         let mutual =
             run_line(Tool::SimpleSwitchGrpc, &format!("{ssl} --grpc-server-cacert a --grpc-server-with-client-auth"));
-        assert!(mutual.unwrap().ends_with("--insecure --tls-cert=c --tls-key=k --tls-client-ca=a"));
+        assert!(mutual.unwrap().ends_with("--tls-cert=c --tls-key=k --tls-client-ca=a"));
         for (line, said) in [
             ("--no-p4 -- --grpc-server-ssl", "--grpc-server-ssl needs"),
             ("--no-p4 -- --grpc-server-cert c", "options of TLS need"),
@@ -471,6 +471,7 @@ mod tests {
             ("a.json -- --drop-port 512", "--drop-port: a port has 9 bits"),
             ("a.json -- --cpu-port 0", "--cpu-port: 0"),
             ("a.json -- --grpc-server-addr nonsense", "--grpc-server-addr: `nonsense` is no ADDRESS:PORT"),
+            ("a.json -- --grpc-server-addr unix:/x:1", "--grpc-server-addr: `unix:/x:1` is no ADDRESS:PORT"),
             ("a.json -- --dp-grpc-server-addr x", "--dp-grpc-server-addr is not supported"),
             ("a.json -- --load-modules=x.so", "--load-modules is not supported: extern functions of C++ modules"),
         ] {

@@ -593,7 +593,15 @@ impl ExactTable {
     /// A free slot for a key with this hash, not before the bucket `from`. Waits for readers, and copies everything, when
     /// it must; then slots known before are not in the array any more.
     fn slot_for(&mut self, hash: u64, from: Option<u32>) -> At {
-        if let Some(at) = self.array.reserve(hash, from) {
+        let mut place = self.array.reserve(hash, from);
+        let nearest = from.or_else(|| self.array.path(hash).next());
+        if place.map(|at| at.bucket) != nearest && !self.limbo.is_empty() {
+            // Slots nearby may be free by now. Otherwise a key that changes often would move along its path, and at the path's end wait for
+            // readers at each change.
+            self.collect();
+            place = self.array.reserve(hash, from);
+        }
+        if let Some(at) = place {
             return at;
         }
         let start = Instant::now();

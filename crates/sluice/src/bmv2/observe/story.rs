@@ -12,12 +12,14 @@
 //! Copies have numbers in the order in which they are run here, which is not always that of bmv2. The tables that p4c makes of
 //! statements outside of actions are told of its JSON; source has the statements only.
 //!
-//! `blocks.rs` tells parts of bmv2 and what is between them, `pipeline.rs` what happens in a pipeline.
+//! `blocks.rs` tells parts of bmv2 and what is between them, `sets.rs` where values that parsers assign come from, `pipeline.rs` what
+//! happens in a pipeline.
 //!
 //! Tests: `tests.rs` beside this; `tests/py/test_bmv2.py`.
 
 mod blocks;
 mod pipeline;
+mod sets;
 
 use super::conditions::Whole;
 use super::events::{Event as Message, EventKind};
@@ -28,7 +30,8 @@ use base::{Bits, SourceMap, Span};
 use datapath::replication::Replication;
 use interp::trace::{Event, TraceStep};
 use ir::program::ExternKind;
-use ir::{EntryKind, Intrinsic, Mark, Op, Program, SlotKind, StageKind};
+use ir::{EntryKind, Intrinsic, Mark, Op, Program, StageKind};
+use sets::Sets;
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use thrift_service::Mirrored;
@@ -73,9 +76,10 @@ pub struct Narrator {
     intrinsics: HashMap<String, Intrinsic>,
     /// Cells of counters, meters and registers, by name.
     sizes: HashMap<String, (&'static str, u64)>,
-    /// Headers that have a field of variable length, and names of metadata.
+    headers: HashSet<String>,
+    /// Headers that have a field of variable length.
     variable: HashSet<String>,
-    metadata: HashSet<String>,
+    sets: Sets,
     errors: Vec<String>,
     /// Whether the program says itself what its conditions come to and where its statements begin, as JSON does.
     says: bool,
@@ -98,17 +102,14 @@ impl Narrator {
         let marks = || insts().filter_map(|inst| if let Op::Mark(mark) = &inst.op { Some(mark) } else { None });
         let action = |mark: &Mark| if let Mark::Action(name) = mark { Some(name.clone()) } else { None };
         let variable = program.headers.iter().filter(|h| h.fields.iter().any(|f| f.varbit_length.is_some()));
-        let headers: HashSet<&str> = program.headers.iter().map(|h| plain(&h.name)).collect();
-        let of_header = |name: &str| name.rsplit_once('.').is_some_and(|(header, _)| headers.contains(header));
-        let is_metadata = |slot: &&ir::Slot| slot.kind == SlotKind::Metadata && !slot.name.contains('$');
-        let metadata = program.slots.iter().filter(is_metadata).filter(|slot| !of_header(&slot.name));
         Narrator {
             parts: parts(program),
             drop_port,
             intrinsics: program.intrinsics.iter().map(intrinsic).collect(),
             sizes: program.externs.iter().filter_map(size).collect(),
+            headers: program.headers.iter().map(|h| plain(&h.name).to_string()).collect(),
             variable: variable.map(|h| plain(&h.name).to_string()).collect(),
-            metadata: metadata.map(|slot| slot.name.clone()).collect(),
+            sets: Sets::new(program),
             errors: program.errors.clone(),
             says: marks().any(|mark| matches!(mark, Mark::Decision { .. } | Mark::Statement)),
             marked: marks().filter_map(action).collect(),
@@ -292,6 +293,8 @@ struct Run<'a> {
     /// The parser's state, whether it chose where to go, and bits that were parsed.
     state: Option<String>,
     chose: bool,
+    /// Which of its assignments was told last.
+    set: Option<(Span, usize)>,
     parsed_bits: u64,
     failed: bool,
     /// The statement and table that were told last.
@@ -313,6 +316,7 @@ impl<'a> Run<'a> {
             checking: None,
             state: None,
             chose: false,
+            set: None,
             parsed_bits: 0,
             failed: false,
             statement: None,

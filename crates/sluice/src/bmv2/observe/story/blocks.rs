@@ -3,6 +3,7 @@
 use super::super::events::EventKind;
 use super::super::line::Line;
 use super::super::numbers::Kind;
+use super::sets::Source;
 use super::{Checking, DEPARSER, PARSER, Part, Run, plain, plain_hex};
 use datapath::replication::Replica;
 use interp::trace::{Event, TraceStep, Use};
@@ -190,6 +191,7 @@ impl Run<'_> {
                 self.end_state();
                 self.state = Some(name.clone());
                 self.chose = false;
+                self.set = None;
                 self.debug(format!("Parser '{PARSER}' entering state '{name}'"));
             }
             // Where a stack of headers goes on is no choice of the program's.
@@ -224,9 +226,17 @@ impl Run<'_> {
                     if let Some(error) = error.filter(|error| !["NoError", "no error"].contains(&error.as_str())) {
                         self.exception(&error);
                     }
-                } else if self.narrator.metadata.contains(slot) {
-                    let value = new.to_biguint();
-                    self.debug(format!("Parser set: setting field '{slot}' from expression, new value is {value}"));
+                } else if let Some(from) = self.narrator.sets.source(&mut self.set, step.span, slot, new) {
+                    let (field, value) = (self.field(slot), new.to_biguint());
+                    let what = match from {
+                        Source::Constant => format!("to {value}"),
+                        Source::Field(name) => format!("from field '{}' ({value})", self.field(&name)),
+                        Source::Lookahead { offset, width } => {
+                            format!("from lookahead ({offset}, {width}), new value is {value}")
+                        }
+                        Source::Expression => format!("from expression, new value is {value}"),
+                    };
+                    self.debug(format!("Parser set: setting field '{field}' {what}"));
                 }
             }
             _ => {}
@@ -253,6 +263,16 @@ impl Run<'_> {
         match header.split_once('.') {
             Some((_, name)) if self.narrator.numbers.find(Kind::Header, header).is_none() => name.to_string(),
             _ => header.to_string(),
+        }
+    }
+
+    /// A field's name in bmv2.
+    fn field(&self, slot: &str) -> String {
+        match slot.rsplit_once('.') {
+            Some((header, field)) if self.narrator.headers.contains(header) => {
+                format!("{}.{field}", self.instance(header))
+            }
+            _ => slot.to_string(),
         }
     }
 

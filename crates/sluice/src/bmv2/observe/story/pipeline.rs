@@ -14,6 +14,8 @@ impl Run<'_> {
     pub(super) fn pipeline_step(&mut self, step: &TraceStep) {
         self.note(&step.event);
         match &step.event {
+            // A variable that is declared without a value is zero in the IR.
+            Event::Change { old, new, .. } if old == new && !self.assigns(step.span) => {}
             Event::Change { .. } | Event::Valid { .. } => self.primitive(step.span),
             Event::Condition { value, .. } if !self.narrator.says => self.condition(step.span, *value),
             Event::Statement => self.statement(step.span),
@@ -86,6 +88,11 @@ impl Run<'_> {
             None => "Primitive (no source info)".to_string(),
         };
         self.trace(text);
+    }
+
+    /// Whether a statement of the source is an assignment.
+    fn assigns(&self, span: Span) -> bool {
+        self.told.sources.text(span).is_some_and(|text| text.contains('='))
     }
 
     /// One statement may change several slots.

@@ -32,10 +32,17 @@ parser P(packet_in b, out headers hdr, inout meta_t m, inout standard_metadata_t
     state start {
         b.extract(hdr.h);
         m.seen = hdr.h.kind;
-        transition select(hdr.h.kind) { 20: labels; 21: options; default: accept; }
+        transition select(hdr.h.kind) { 20: labels; 21: options; 22: sets; default: accept; }
     }
     state labels { b.extract(hdr.l.next); transition accept; }
     state options { b.extract(hdr.o, 16); b.advance(8); transition accept; }
+    state sets {
+        m.kept = 0;
+        m.hash = b.lookahead<bit<16>>();
+        m.draw = (bit<32>) hdr.h.sum;
+        hdr.h.key = m.seen;
+        transition accept;
+    }
 }
 control V(inout headers hdr, inout meta_t m) {
     apply {
@@ -78,6 +85,7 @@ control I(inout headers hdr, inout meta_t m, inout standard_metadata_t sm) {
         }
         if (hdr.h.kind == 11) { drop(); }
         if (hdr.h.kind == 13) { exit; }
+        if (hdr.h.kind == 14) { bit<8> same; m.kept = 0; same = m.kept; m.seen = same; }
     }
 }
 control E(inout headers hdr, inout meta_t m, inout standard_metadata_t sm) {
@@ -242,7 +250,7 @@ fn parsers() {
     bench.check(
         &[20, 0, 0, 0, 7],
         &[
-            "D Parser set: setting field 'm.seen' from expression, new value is 20",
+            "D Parser set: setting field 'm.seen' from field 'h.kind' (20)",
             "D Parser state 'start': key is 14",
             "D Parser 'parser' entering state 'labels'",
             "D Extracting header 'l[0]'",
@@ -253,6 +261,17 @@ fn parsers() {
     bench.check(
         &[21, 0, 0, 0, 1, 2, 3],
         &["D Extracting variable-sized header 'o'", "D Advancing by 1 bytes", "T Bytes parsed: 7"],
+    );
+    bench.check(
+        &[22, 0, 0, 3, 1, 2],
+        &[
+            "D Parser 'parser' entering state 'sets'",
+            // It was 0 before.
+            "D Parser set: setting field 'm.kept' to 0",
+            "D Parser set: setting field 'm.hash' from lookahead (0, 16), new value is 258",
+            "D Parser set: setting field 'm.draw' from expression, new value is 3",
+            "D Parser set: setting field 'h.key' from field 'm.seen' (22)",
+        ],
     );
     bench.check(&[1, 2], &["E Exception while parsing: PacketTooShort", "D Parser 'parser': end"]);
     assert!(bench.lines(&[1, 2]).iter().filter(|line| line.contains("Exception")).count() == 1);
@@ -336,6 +355,13 @@ fn statements_are_primitives_also_if_they_change_nothing() {
         let lines = bench.lines(if text.starts_with("mark") { &[11, 0x42, 0, 0] } else { &[0, 0x42, 0, 0] });
         assert!(lines.contains(&wanted), "{wanted}\n{}", lines.join("\n"));
     }
+    let at = place("m.kept = 0; same");
+    bench.check(
+        &[14, 0x42, 0, 0],
+        &[&format!("T {at} Primitive m.kept = 0"), &format!("T {at} Primitive m.seen = same")],
+    );
+    // A declaration is none.
+    assert!(!bench.lines(&[14, 0x42, 0, 0]).iter().any(|line| line.contains("bit<8> same")));
 }
 
 #[test]

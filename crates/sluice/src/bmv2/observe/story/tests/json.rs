@@ -103,6 +103,32 @@ fn programs_in_json() {
 }
 
 #[test]
+fn what_parsers_set() {
+    let mut json = small();
+    let set = |name: &str, value: Value| json!({ "op": "set", "parameters": [field("h", name), value] });
+    let sum = json!({ "type": "expression", "value": {
+        "type": "expression", "value": { "op": "+", "left": field("h", "a"), "right": hex("0x1") },
+    }});
+    let ops = [
+        set("a", json!({ "type": "lookahead", "value": [8, 8] })),
+        set("a", hex("0x9")),
+        set("b", field("h", "a")),
+        set("b", sum),
+    ];
+    json["parsers"][0]["parse_states"][0]["parser_ops"].as_array_mut().unwrap().extend(ops);
+    bench_of(&json).check(
+        &[2, 2, 0xfe, 0xfd, 5, 6],
+        &[
+            "D Extracting header 'h'",
+            "D Parser set: setting field 'h.a' from lookahead (8, 8), new value is 6",
+            "D Parser set: setting field 'h.a' to 9",
+            "D Parser set: setting field 'h.b' from field 'h.a' (9)",
+            "D Parser set: setting field 'h.b' from expression, new value is 10",
+        ],
+    );
+}
+
+#[test]
 fn tables_of_statements() {
     let one = call("assign", json!([field("h", "b"), hex("0x7")]), 20, "hdr.h.b = 7");
     let mut same = one.clone();

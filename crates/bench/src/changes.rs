@@ -1,0 +1,198 @@
+//! `l2l3acl` while one entry changes again and again: a rule that is taken out and put back, a route whose next hop fails over, a station
+//! that moves between two ports.
+//!
+//! What is held against a bar is the median batch: at the lower of the [`RATES`] beside the batch of tables that stand still, and at each
+//! rate beside the batch of code for any tables, which meets the same changes. Another thread makes the changes, and the one that does
+//! so in a switch makes code.
+
+use crate::compare;
+use crate::entry::{Entry, Kinds};
+use crate::measure::Track;
+use crate::report::{Figure, Figures};
+use crate::rows::{Settings, with_lock};
+use crate::subject::{self, Subject};
+use crate::updates::rounds;
+use crate::workload::{Workload, l2l3acl};
+use abi::state::PipelineState;
+use anyhow::{Context, Result, anyhow, ensure};
+use base::entry::TableEntry;
+use base::ids::TableId;
+use datapath::{Pipeline, Specialise};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Changes a second that a controller makes, and that a flood of them makes.
+const RATES: [u32; 2] = [100, 10_000];
+/// The median batch at the lower rate beside the settled one, and at both beside code for any tables.
+const BEARABLE: f64 = 1.3;
+const NO_WORSE: f64 = 1.0;
+/// How long packets run for one reading, and how long code must have stayed the same before tables count as settled.
+const READING: Duration = Duration::from_secs(2);
+const SETTLED: Duration = Duration::from_millis(300);
+/// It does not settle after so long.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// One entry in two forms.
+struct Change {
+    table: TableId,
+    forms: [TableEntry; 2],
+    /// Whether it is taken out and put back, in place of being changed.
+    goes: bool,
+}
+
+impl Change {
+    /// The first entry of a kind; `change` makes its other form.
+    fn of(workload: &Workload, program: &ir::Program, kind: u32, change: fn(&mut Entry), goes: bool) -> Result<Change> {
+        let kinds = Kinds::new(program, workload.kinds)?;
+        let mut first = None;
+        (workload.entries)(&mut |entry| {
+            if entry.kind == kind && first.is_none() {
+                first = Some(*entry);
+            }
+        });
+        let first = first.context("there is no entry of this kind")?;
+        let mut other = first;
+        change(&mut other);
+        let (table, form) = kinds.table_entry(&first);
+        Ok(Change { table, forms: [form, kinds.table_entry(&other).1], goes })
+    }
+
+    /// Makes change number `number`.
+    fn make(&self, state: &dyn PipelineState, number: u64) -> Result<()> {
+        let is_other = number.is_multiple_of(2);
+        let form = &self.forms[usize::from(is_other)];
+        let done = match (self.goes, is_other) {
+            (true, true) => state.delete(self.table, &form.key, form.priority).map(drop),
+            (true, false) => state.insert(self.table, form),
+            (false, _) => state.modify(self.table, form),
+        };
+        done.map_err(|error| anyhow!("{form:?} is refused: {error:?}"))
+    }
+
+    /// Makes changes at a rate until it is told to stop, and the entry is as it was; how many a second.
+    fn again(&self, state: &dyn PipelineState, rate: u32, stop: &AtomicBool) -> Result<f64> {
+        let begin = Instant::now();
+        let mut number = 0u64;
+        while !(stop.load(Ordering::Relaxed) && number.is_multiple_of(2)) {
+            self.make(state, number)?;
+            number += 1;
+            let due = Duration::from_secs_f64(number as f64 / f64::from(rate));
+            std::thread::sleep(due.saturating_sub(begin.elapsed()));
+        }
+        Ok(number as f64 / begin.elapsed().as_secs_f64())
+    }
+}
+
+/// The median batch's cycles for a packet in a reading.
+fn median(subject: &mut Subject, workload: &Workload, settings: &Settings) -> f64 {
+    let mut track = Track::new(settings.batch);
+    let (begin, mut at, mut batches) = (Instant::now(), 0, Vec::new());
+    let reading = if settings.quick { Duration::from_millis(20) } else { READING };
+    while begin.elapsed() < reading {
+        let count = track.fill(&workload.frames, at, subject.record_words);
+        at = (at + count) % workload.frames.len();
+        batches.push(track.run(subject) as f64 / count as f64);
+    }
+    subject.executor.idle();
+    let middle = batches.len() / 2;
+    *batches.select_nth_unstable_by(middle, f64::total_cmp).1
+}
+
+/// The same beside changes at a rate, and how many a second were made.
+fn changing(
+    (pipeline, subject): (&Pipeline, &mut Subject),
+    change: &Change,
+    rate: u32,
+    workload: &Workload,
+    settings: &Settings,
+) -> Result<(f64, f64)> {
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| change.again(pipeline.state().as_ref(), rate, &stop));
+        let median = median(subject, workload, settings);
+        stop.store(true, Ordering::Relaxed);
+        let made = writer.join().map_err(|_| anyhow!("the writer has panicked"))??;
+        Ok((median, made))
+    })
+}
+
+/// Returns when the code has stayed what it is.
+fn settle(pipeline: &Pipeline) -> Result<()> {
+    let begin = Instant::now();
+    let (mut last, mut since) = (None, Instant::now());
+    while last.is_none() || since.elapsed() < SETTLED {
+        let code = pipeline.code_info().context("there is machine code")?;
+        let now = code.specialised.then_some(code.compiled);
+        if now != last {
+            (last, since) = (now, Instant::now());
+        }
+        ensure!(begin.elapsed() < PATIENCE, "no code for the tables as they are within {PATIENCE:?}: {code:?}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(())
+}
+
+fn measured(title: &str, name: &str, kind: u32, other: fn(&mut Entry), goes: bool, s: &Settings) -> Result<Figures> {
+    let workload = l2l3acl::workload(l2l3acl::Size::of(if s.quick { 300 } else { 1000 }, 64));
+    let load = |mode| subject::load(&workload, &subject::Options { specialise: mode, ..s.options.clone() }, 1);
+    let pipelines = [load(s.options.specialise)?, load(Specialise::Off)?];
+    let [code, any] = [0, 1].map(|i| subject::of_pipeline(["code for the tables", "for any"][i], &pipelines[i], 0));
+    let mut subjects = [subject::interpreter(&workload, &s.options)?, code, any];
+    let change = Change::of(&workload, pipelines[0].program(), kind, other, goes)?;
+    let mut settled = Vec::new();
+    let mut by_rate: [[Vec<f64>; 4]; 2] = Default::default();
+    with_lock(s, || -> Result<()> {
+        for _ in 0..rounds(s) {
+            // From the start, so that each round begins with a policy that knows nothing of the changes.
+            pipelines[0].specialise(s.options.specialise);
+            settle(&pipelines[0])?;
+            compare::all(&mut subjects, &workload.frames, s.batch)?;
+            let calm = median(&mut subjects[1], &workload, s);
+            settled.push(calm);
+            for (rate, into) in RATES.into_iter().zip(&mut by_rate) {
+                let mut beside =
+                    |i: usize| changing((&pipelines[i], &mut subjects[1 + i]), &change, rate, &workload, s);
+                let ((median, made), (general, _)) = (beside(0)?, beside(1)?);
+                // The entry is what it was.
+                compare::all(&mut subjects, &workload.frames, s.batch)?;
+                let values = [made, median, median / calm, median / general];
+                into.iter_mut().zip(values).for_each(|(into, value)| into.push(value));
+            }
+            pipelines[0].specialise(Specialise::Off);
+        }
+        Ok(())
+    })??;
+    let figure = |name: String, unit, values, bar: Option<f64>| {
+        let bar = bar.filter(|_| !s.quick);
+        Figure { name, unit, values, bar, at_most: true }
+    };
+    let mut figures = vec![figure("nothing changes: median batch".to_string(), " cycles a packet", settled, None)];
+    for (rate, [made, median, calm, general]) in RATES.into_iter().zip(by_rate) {
+        let bearable = (rate == RATES[0]).then_some(BEARABLE);
+        figures.push(figure(format!("{rate} changes a second wanted, made"), "", made, None));
+        figures.push(figure(format!("{rate} a second: median batch"), " cycles a packet", median, None));
+        figures.push(figure(format!("{rate} a second: median batch / nothing changes"), "", calm, bearable));
+        figures.push(figure(
+            format!("{rate} a second: median batch / code for any tables"),
+            "",
+            general,
+            Some(NO_WORSE),
+        ));
+    }
+    Ok(Figures { name: name.to_string(), title: title.to_string(), figures })
+}
+
+/// A rule of the access list is taken out and put back.
+pub fn rule(title: &str, settings: &Settings) -> Result<Figures> {
+    measured(title, "changes-rule", l2l3acl::DENY, |_| {}, true, settings)
+}
+
+/// A route changes between two next hops.
+pub fn route(title: &str, settings: &Settings) -> Result<Figures> {
+    measured(title, "changes-route", l2l3acl::ROUTE, |entry| entry.args[0] ^= 1, false, settings)
+}
+
+/// A station moves between two ports.
+pub fn station(title: &str, settings: &Settings) -> Result<Figures> {
+    measured(title, "changes-station", l2l3acl::SEEN, |entry| entry.args[0] = entry.args[0] % 8 + 1, false, settings)
+}

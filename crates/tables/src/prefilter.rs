@@ -1,0 +1,255 @@
+//! Keys that surely match none of a table's rules, told by few of their bytes ([`abi::Prefilter`]).
+//!
+//! Most packets that an access list is asked about match none of its rules, and often one byte says so: rules are about
+//! certain networks, hosts or ports. Of the bytes that rules look at, those are chosen that tell most, up to
+//! [`BYTES_MAX`]; for each of their values a word says which rules accept it, a bit for each group of rules (aggregated bit vectors:
+//! Baboescu, Varghese, "Scalable packet classification", SIGCOMM 2001). Keys whose words have no bit in common go to the default entry at
+//! once; for the others the table is looked up.
+//!
+//! What tells most is estimated with sample keys that are like the rules where all rules are alike, and of any bytes elsewhere: a list
+//! about hosts of one network is mostly asked about that network. If no few bytes keep such keys back, it is estimated with keys of any
+//! bytes. Where packets are not like that, a prefilter costs some instructions and a branch that is always taken the same way; there is
+//! one only where at most one key in [`PASS_MAX`] would pass.
+//!
+//! **While rules change** a prefilter stays in use: [`cover`] sets the bits of a rule before lookups can find it. A rule that goes leaves
+//! its bits. So it passes more and more keys, until it [`is_worn`] and code with another one is made.
+//!
+//! Tests: below; `tests/properties.rs`; `crates/datapath/tests/rules.rs` and `recompile.rs`, against the interpreter.
+
+use crate::columns::{Column, ROWS, accepted, byte_of, columns};
+use abi::{Prefilter, PrefilterColumn, Rule};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Most bytes that are looked at.
+const BYTES_MAX: usize = 3;
+/// Most rules.
+pub const RULES_MAX: usize = 16_384;
+/// Rules are alike in a byte if they have at most so many values there, and half as many as they are.
+const ALIKE_MAX: usize = 4;
+/// A prefilter passes at most one key of any bytes in so many.
+const PASS_MAX: f64 = 4.0;
+/// Another byte is looked at if it keeps back so large a part of what passed.
+const WORTHWHILE: f64 = 0.5;
+/// Keys that are tried to estimate what passes.
+const SAMPLES: usize = 1024;
+
+/// A word whose high bits depend on all of this one's (Fibonacci hashing).
+fn mixed(word: u64) -> u64 {
+    word.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+/// For each column a row for each value of the byte: the groups of rules that accept it.
+fn rows(rules: &[&Rule], columns: &[Column]) -> Vec<[u64; ROWS]> {
+    let mut rows = vec![[0; ROWS]; columns.len()];
+    // What is the same for all values.
+    let mut all = vec![0; columns.len()];
+    for (i, rule) in rules.iter().enumerate() {
+        let bit = 1 << (i * 64 / rules.len());
+        for ((column, rows), all) in columns.iter().zip(&mut rows).zip(&mut all) {
+            let of = |words: &[u64]| byte_of(words[column.word], column.byte);
+            match (of(&rule.mask), of(&rule.value)) {
+                (0, _) => *all |= bit,
+                (0xff, wanted) => rows[wanted as usize] |= bit,
+                (mask, wanted) => accepted(mask, wanted).for_each(|value| rows[value] |= bit),
+            }
+        }
+    }
+    for (rows, all) in rows.iter_mut().zip(all) {
+        rows.iter_mut().for_each(|row| *row |= all);
+    }
+    rows
+}
+
+/// A prefilter for these rules; `None` if a few bytes do not tell enough.
+pub fn of(rules: &[&Rule]) -> Option<Prefilter> {
+    if rules.is_empty() || rules.len() > RULES_MAX || rules.iter().any(|rule| rule.accepts_all()) {
+        return None;
+    }
+    // Rules that are like each other share a bit.
+    let mut sorted = rules.to_vec();
+    sorted.sort_by_key(|rule| (&rule.mask, &rule.value));
+    let columns = columns(rules);
+    let rows = rows(&sorted, &columns);
+    let all: Vec<(Column, [u64; ROWS])> = columns.into_iter().zip(rows).collect();
+    choose(all.clone(), &near(rules, &all)).or_else(|| choose(all, &|_, _| None))
+}
+
+/// A prefilter of some of these columns with their rows. `near` says what byte a sample has in a column, if it is not any.
+fn choose(mut left: Vec<(Column, [u64; ROWS])>, near: &Near<'_>) -> Option<Prefilter> {
+    let mut chosen = Vec::new();
+    // What the keys that are tried have in common with the bytes so far.
+    let mut common = vec![u64::MAX; SAMPLES];
+    let mut passing = 1.0;
+    while chosen.len() < BYTES_MAX && !left.is_empty() {
+        let value_of = |sample: usize, column: &Column| {
+            near(sample, *column).unwrap_or_else(|| {
+                let seed = (sample as u64 + 1) << 16 | (column.word as u64) << 8 | u64::from(column.byte);
+                (mixed(seed) >> 56) as usize
+            })
+        };
+        let pass = |(column, rows): &(Column, [u64; ROWS])| {
+            common.iter().enumerate().filter(|(s, bits)| **bits & rows[value_of(*s, column)] != 0).count()
+        };
+        let best = (0..left.len()).min_by_key(|i| pass(&left[*i]))?;
+        let part = pass(&left[best]) as f64 / SAMPLES as f64;
+        if part > WORTHWHILE * passing {
+            break;
+        }
+        let (column, rows) = left.swap_remove(best);
+        let samples: Vec<u8> = (0..SAMPLES).map(|s| value_of(s, &column) as u8).collect();
+        common.iter_mut().zip(&samples).for_each(|(bits, value)| *bits &= rows[usize::from(*value)]);
+        let rows = Box::new(rows.map(AtomicU64::new));
+        chosen.push(PrefilterColumn { word: column.word, byte: column.byte, rows, samples });
+        passing = part;
+        if passing * PASS_MAX * PASS_MAX <= 1.0 {
+            break;
+        }
+    }
+    (passing * PASS_MAX <= 1.0).then_some(Prefilter { columns: chosen })
+}
+
+/// From here on keys that a rule accepts pass. A rule that is like others shares their bit.
+pub fn cover(prefilter: &Prefilter, mask: &[u64], value: &[u64]) {
+    let of = |column: &PrefilterColumn| {
+        let byte = |words: &[u64]| byte_of(words[column.word], column.byte);
+        accepted(byte(mask), byte(value))
+    };
+    let row = |column: &PrefilterColumn, value: usize| column.rows[value].load(Ordering::Relaxed);
+    // The groups that accept, of each column, all that the rule accepts.
+    let covered: Vec<u64> =
+        prefilter.columns.iter().map(|c| of(c).fold(u64::MAX, |bits, value| bits & row(c, value))).collect();
+    if covered.iter().fold(u64::MAX, |all, bits| all & bits) != 0 {
+        return;
+    }
+    // The group that has most of it; of several, another one for other rules.
+    let turn = mixed(mask.iter().chain(value).fold(0, |hash, word| mixed(hash ^ word))) >> 58;
+    let has = |bit: u64| covered.iter().filter(|bits| **bits >> bit & 1 != 0).count();
+    let bit = (0..64).map(|i| (i + turn) % 64).max_by_key(|bit| has(*bit)).unwrap_or(0);
+    for (column, _) in prefilter.columns.iter().zip(&covered).filter(|(_, bits)| **bits >> bit & 1 == 0) {
+        of(column).for_each(|value| {
+            column.rows[value].fetch_or(1 << bit, Ordering::Release);
+        });
+    }
+}
+
+/// Whether so many keys pass that nobody would make such a prefilter.
+pub fn is_worn(prefilter: &Prefilter) -> bool {
+    let row = |c: &PrefilterColumn, sample: usize| c.rows[usize::from(c.samples[sample])].load(Ordering::Relaxed);
+    let passes = |sample: &usize| prefilter.columns.iter().fold(u64::MAX, |bits, c| bits & row(c, *sample)) != 0;
+    (0..SAMPLES).filter(passes).count() as f64 * PASS_MAX > SAMPLES as f64
+}
+
+/// The byte that a sample has in a column, if it is not any.
+type Near<'a> = dyn Fn(usize, Column) -> Option<usize> + 'a;
+
+/// Samples that are like one of the rules in the columns in which rules are alike.
+fn near<'a>(rules: &'a [&Rule], all: &[(Column, [u64; ROWS])]) -> Box<Near<'a>> {
+    let of = |words: &[u64], column: Column| byte_of(words[column.word], column.byte) as usize;
+    let is_alike = |column: Column| {
+        let (mut count, mut values) = (0, Vec::new());
+        for rule in rules.iter().filter(|rule| of(&rule.mask, column) == 0xff) {
+            let value = of(&rule.value, column);
+            if !values.contains(&value) {
+                values.push(value);
+            }
+            if values.len() > ALIKE_MAX {
+                return false;
+            }
+            count += 1;
+        }
+        count > 0 && 2 * values.len() <= count
+    };
+    let alike: Vec<Column> = all.iter().map(|(column, _)| *column).filter(|column| is_alike(*column)).collect();
+    Box::new(move |sample, column| {
+        let rule = rules[sample * 7919 % rules.len()];
+        (of(&rule.mask, column) == 0xff && alike.contains(&column)).then(|| of(&rule.value, column))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use abi::EntryShape;
+    use random::Random;
+
+    fn rule(mask: u64, value: u64) -> Rule {
+        Rule { mask: vec![mask], value: vec![value & mask], entry: EntryShape { entry: std::ptr::null(), call: None } }
+    }
+
+    fn passes(prefilter: &Prefilter, key: u64) -> bool {
+        let row = |c: &PrefilterColumn| c.rows[byte_of(key, c.byte) as usize].load(Ordering::Relaxed);
+        prefilter.columns.iter().fold(u64::MAX, |common, c| common & row(c)) != 0
+    }
+
+    #[test]
+    fn what_meets_a_rule_passes_and_most_else_does_not() {
+        let mut random = Random::new(3);
+        for count in [1, 5, 64, 100, 1000, 5000] {
+            // One network, hosts in it, and any ports.
+            let masks = [0xff00_0000_0000_0000, 0xffff_ff00_0000_0000, 0xffff_ffff_0000_ffff];
+            let rules: Vec<Rule> =
+                (0..count).map(|i| rule(masks[i % 3], 0x0a00_0000_0000_0000 | random.next_u64() >> 8)).collect();
+            let rules: Vec<&Rule> = rules.iter().collect();
+            let prefilter = of(&rules).expect("one byte tells");
+            let mut passed = 0;
+            for i in 0..4000 {
+                let any = random.next_u64();
+                let near = rules[i % rules.len()];
+                let key = if i % 2 == 0 { any } else { (any & !near.mask[0]) | near.value[0] };
+                let meets = rules.iter().any(|r| key & r.mask[0] == r.value[0]);
+                assert!(!meets || passes(&prefilter, key), "{count} rules, {key:x}");
+                passed += u32::from(i % 2 == 0 && passes(&prefilter, key));
+            }
+            assert!(passed < 500, "{passed} of 2000 keys of any bytes pass with {count} rules");
+        }
+    }
+
+    /// Of hosts and networks of 100.64.0.0/10, with a port each.
+    #[test]
+    fn keys_of_the_network_that_all_rules_are_about_are_kept_back_too() {
+        let mut random = Random::new(5);
+        for count in [5, 100] {
+            let masks = [0xffff_ffff_0000_ffff, 0xffff_ff00_0000_0000, 0xffff_0000_0000_ffff];
+            let network = |random: &mut Random| 0x6440_0000_0000_0000 | random.next_u64() >> 10;
+            let rules: Vec<Rule> = (0..count).map(|i| rule(masks[i % 3], network(&mut random))).collect();
+            let rules: Vec<&Rule> = rules.iter().collect();
+            let prefilter = of(&rules).expect("few bytes tell");
+            let passed = (0..2000).filter(|_| passes(&prefilter, network(&mut random))).count();
+            assert!(passed < 500, "{passed} of 2000 keys of the network pass with {count} rules");
+        }
+    }
+
+    #[test]
+    fn rules_that_accept_most_keys_have_none() {
+        assert!(of(&[&rule(0x80, 0), &rule(0x80, 0x80)]).is_none());
+        assert!(of(&[&rule(0xff, 7), &rule(0, 0)]).is_none());
+        assert!(of(&[]).is_none());
+    }
+
+    #[test]
+    fn a_rule_that_comes_later_passes_at_once_and_the_same_rule_again_costs_nothing() {
+        let mut random = Random::new(7);
+        let masks = [0xff00_0000_0000_0000, 0xffff_ff00_0000_0000, 0xfff8_0000_0000_ffff, 0xffff];
+        let mut draw = |i: usize| rule(masks[i % 3], 0x0a00_0000_0000_0000 | random.next_u64() >> 8);
+        let rules: Vec<Rule> = (0..100).map(&mut draw).collect();
+        let prefilter = of(&rules.iter().collect::<Vec<_>>()).expect("one byte tells");
+        let bits = || -> u32 {
+            let rows = prefilter.columns.iter().flat_map(|c| c.rows.iter());
+            rows.map(|row| row.load(Ordering::Relaxed).count_ones()).sum()
+        };
+        let before = bits();
+        rules.iter().for_each(|r| cover(&prefilter, &r.mask, &r.value));
+        assert_eq!(bits(), before, "they are covered");
+        assert!(!is_worn(&prefilter));
+        let mut random = Random::new(8);
+        for i in 0..3000 {
+            let new = rule(masks[i % 4], random.next_u64());
+            cover(&prefilter, &new.mask, &new.value);
+            for _ in 0..4 {
+                let key = (random.next_u64() & !new.mask[0]) | new.value[0];
+                assert!(passes(&prefilter, key), "rule {i}, {key:x}");
+            }
+        }
+        assert!(is_worn(&prefilter), "3,000 rules about anything");
+    }
+}

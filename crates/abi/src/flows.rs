@@ -155,7 +155,8 @@ pub trait FlowProcessor: Send {
     /// Takes a frame that [`Outputs::capture`] asked for.
     fn capture(&mut self, token: u64, frame: &[u8]);
     /// Works on the bytes of a frame between two passes, and may change its length within the room at both ends. `None` drops it.
-    fn rewrite(&mut self, start: u64, frame: &mut Frame<'_>) -> Option<()>;
+    /// What that costs is taken from `steps` ([`Outputs::spend`]); if they do not suffice, none are left, and the frame is dropped.
+    fn rewrite(&mut self, start: u64, frame: &mut Frame<'_>, steps: &mut u32) -> Option<()>;
     /// Called between batches, also when there are none.
     fn idle(&mut self, now_us: u64);
 }

@@ -9,12 +9,12 @@
 
 use crate::helper::Helper;
 use crate::map::{KEY_BYTES_MAX, Map};
-use crate::run::{self, Abort, Frame, Verdict, Window, errno};
+use crate::run::{self, Abort, Frame, Verdict, Window, cost, errno};
 use crate::verified::Verified;
 use codegen::Code;
 use mir::FunctionId;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 
 /// Bytes that a helper copies without allocating.
 const COPIED_BYTES: usize = KEY_BYTES_MAX as usize;
@@ -44,7 +44,7 @@ pub(crate) struct Run<'p> {
     pub(crate) data_end: u64,
     pub(crate) argument: u64,
     pub(crate) now_ns: u64,
-    /// Instructions that may still be taken.
+    /// Instructions that may still be taken. A helper that costs more does nothing, and leaves it negative.
     pub(crate) budget: i64,
     pub(crate) port: u32,
     /// Why the run ends at once, or 0.
@@ -58,6 +58,12 @@ pub(crate) struct Run<'p> {
 }
 
 impl Run<'_> {
+    /// Takes what a helper costs from the budget; false if that is too little.
+    fn pays(&mut self, cost: i64) -> bool {
+        self.budget -= cost;
+        self.budget >= 0
+    }
+
     /// Says where the packet is.
     fn place(&mut self) {
         let buffer = self.buffer.expose_provenance() as u64;
@@ -92,7 +98,7 @@ impl Compiled {
         Compiled { _code: code, entry }
     }
 
-    /// Runs the code of `program` on a packet.
+    /// Runs the code of `program` on a packet, with so many instructions; leaves how many are left.
     pub(crate) fn run(
         &self,
         program: &Verified,
@@ -100,6 +106,7 @@ impl Compiled {
         port: u32,
         argument: u64,
         now_ns: u64,
+        budget: &mut i64,
     ) -> Verdict {
         let Some(window) = Window::of(frame) else { return Verdict::Aborted(Abort::Frame) };
         let mut run = Run {
@@ -107,7 +114,7 @@ impl Compiled {
             data_end: 0,
             argument,
             now_ns,
-            budget: program.budget,
+            budget: *budget,
             port,
             aborted: 0,
             traced: 0,
@@ -122,6 +129,7 @@ impl Compiled {
         // is exclusively borrowed through `frame`, and `run` outlives the call.
         let result = unsafe { (self.entry)(&raw mut run, context, 0, 0, 0, 0) };
         (frame.offset, frame.len) = (run.window.offset, run.window.len);
+        *budget = run.budget;
         match run.aborted {
             0 => Verdict::of(result, run.redirect),
             aborted => Verdict::Aborted(abort_of(aborted)),
@@ -137,9 +145,20 @@ impl Compiled {
 unsafe fn with_bytes<T>(address: u64, len: usize, f: impl FnOnce(&[u8]) -> T) -> T {
     let memory: *mut u8 = std::ptr::with_exposed_provenance_mut(address as usize);
     let copy = |bytes: &mut [u8]| {
-        for (i, byte) in bytes.iter_mut().enumerate() {
-            // SAFETY: the caller says that `len` bytes are readable. They are read atomically because of other threads.
-            *byte = unsafe { AtomicU8::from_ptr(memory.add(i)) }.load(Relaxed);
+        let before = memory.align_offset(8).min(len);
+        let (first, rest) = bytes.split_at_mut(before);
+        let (words, last) = rest.as_chunks_mut::<8>();
+        let (words_at, last_at) = (before, before + 8 * words.len());
+        // SAFETY: the caller says that `len` bytes are readable. They are read atomically because of other threads, and as words
+        // where they are aligned: maps keep values in words.
+        unsafe {
+            let byte = |at: usize| AtomicU8::from_ptr(memory.add(at)).load(Relaxed);
+            first.iter_mut().enumerate().for_each(|(i, to)| *to = byte(i));
+            for (i, to) in words.iter_mut().enumerate() {
+                let word = memory.add(words_at + 8 * i).cast::<u64>();
+                *to = AtomicU64::from_ptr(word).load(Relaxed).to_ne_bytes();
+            }
+            last.iter_mut().enumerate().for_each(|(i, to)| *to = byte(last_at + i));
         }
     };
     match len {
@@ -189,6 +208,9 @@ unsafe extern "C" fn map_lookup(run: *mut Run<'_>, map: u64, key: u64, _: u64, _
     // SAFETY: code calls helpers with its run, and keys have the map's size.
     unsafe {
         let (_, map) = run_and_map(run, map);
+        if !(*run).pays(cost::lookup(map)) {
+            return 0;
+        }
         let slot = with_bytes(key, map.spec().key_size as usize, |key| map.find(key));
         let values = map.value_words().as_ptr().expose_provenance();
         slot.map_or(0, |slot| (values + slot as usize * map.value_stride()) as u64)
@@ -199,6 +221,9 @@ unsafe extern "C" fn map_update(run: *mut Run<'_>, map: u64, key: u64, value: u6
     // SAFETY: code calls helpers with its run, and keys and values have the map's sizes.
     unsafe {
         let (_, map) = run_and_map(run, map);
+        if !(*run).pays(cost::update(map)) {
+            return 0;
+        }
         let (key_size, value_size) = (map.spec().key_size as usize, map.spec().value_size as usize);
         let update = |key: &[u8]| with_bytes(value, value_size, |value| run::map_update(map, key, value, flags));
         with_bytes(key, key_size, update) as u64
@@ -209,6 +234,9 @@ unsafe extern "C" fn map_delete(run: *mut Run<'_>, map: u64, key: u64, _: u64, _
     // SAFETY: code calls helpers with its run, and keys have the map's size.
     unsafe {
         let (_, map) = run_and_map(run, map);
+        if !(*run).pays(cost::delete(map)) {
+            return 0;
+        }
         with_bytes(key, map.spec().key_size as usize, |key| run::map_delete(map, key)) as u64
     }
 }
@@ -221,6 +249,9 @@ unsafe extern "C" fn time(run: *mut Run<'_>, _: u64, _: u64, _: u64, _: u64, _: 
 unsafe extern "C" fn trace(run: *mut Run<'_>, format: u64, len: u64, a: u64, b: u64, c: u64) -> u64 {
     // SAFETY: code calls helpers with its run, and the format has `len` bytes.
     unsafe {
+        if !(*run).pays(cost::trace(len)) {
+            return 0;
+        }
         let (program, count) = ((*run).program, (*run).traced as usize);
         with_bytes(format, len as usize, |format| program.log.print(format, &[a, b, c][..count.min(3)])) as u64
     }
@@ -228,24 +259,29 @@ unsafe extern "C" fn trace(run: *mut Run<'_>, format: u64, len: u64, a: u64, b: 
 
 unsafe extern "C" fn random(run: *mut Run<'_>, _: u64, _: u64, _: u64, _: u64, _: u64) -> u64 {
     // SAFETY: code calls helpers with its run.
-    unsafe { (*run).program }.random.next()
+    let run = unsafe { &mut *run };
+    if run.pays(cost::OTHER) { run.program.random.next() } else { 0 }
 }
 
 unsafe extern "C" fn redirect(run: *mut Run<'_>, port: u64, flags: u64, _: u64, _: u64, _: u64) -> u64 {
     // SAFETY: code calls helpers with its run.
-    run::redirect(port, flags, unsafe { &mut (*run).redirect })
+    let run = unsafe { &mut *run };
+    if run.pays(cost::OTHER) { run::redirect(port, flags, &mut run.redirect) } else { 0 }
 }
 
 unsafe extern "C" fn checksum_difference(
-    _: *mut Run<'_>,
+    run: *mut Run<'_>,
     from: u64,
     from_len: u64,
     to: u64,
     to_len: u64,
     seed: u64,
 ) -> u64 {
-    // SAFETY: both have as many bytes as their lengths say.
+    // SAFETY: code calls helpers with its run, and both have as many bytes as their lengths say.
     unsafe {
+        if !(*run).pays(cost::checksum(from_len, to_len)) {
+            return 0;
+        }
         let sum = |from: &[u8]| with_bytes(to, to_len as usize, |to| run::checksum_difference(from, to, seed));
         with_bytes(from, from_len as usize, sum) as u64
     }
@@ -254,6 +290,9 @@ unsafe extern "C" fn checksum_difference(
 unsafe extern "C" fn adjust_head(run: *mut Run<'_>, _: u64, delta: u64, _: u64, _: u64, _: u64) -> u64 {
     // SAFETY: code calls helpers with its run.
     let run = unsafe { &mut *run };
+    if !run.pays(cost::adjust(delta)) {
+        return 0;
+    }
     let new = run.window.adjust_head(delta);
     run.clear(new)
 }
@@ -261,6 +300,9 @@ unsafe extern "C" fn adjust_head(run: *mut Run<'_>, _: u64, delta: u64, _: u64, 
 unsafe extern "C" fn adjust_tail(run: *mut Run<'_>, _: u64, delta: u64, _: u64, _: u64, _: u64) -> u64 {
     // SAFETY: code calls helpers with its run.
     let run = unsafe { &mut *run };
+    if !run.pays(cost::adjust(delta)) {
+        return 0;
+    }
     let new = run.window.adjust_tail(delta);
     run.clear(new)
 }

@@ -7,7 +7,7 @@ use crate::alu;
 use crate::context::Field;
 use crate::helper::Helper;
 use crate::instruction::{Atomic, Constant, FRAME_POINTER, Op, Operand, REGISTERS, Size};
-use crate::run::{self, Abort, Frame, Verdict, Window, errno};
+use crate::run::{self, Abort, Frame, Verdict, Window, cost, errno};
 use crate::verified::Verified;
 use crate::verifier::{DEPTH_MAX, Role, STACK_BYTES};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -47,8 +47,15 @@ struct Interpreter<'p, 'f, 'b> {
     now_ns: u64,
 }
 
-/// Runs a program on a packet.
-pub(crate) fn run(program: &Verified, frame: &mut Frame<'_>, port: u32, argument: u64, now_ns: u64) -> Verdict {
+/// Runs a program on a packet, with so many instructions; leaves how many are left.
+pub(crate) fn run(
+    program: &Verified,
+    frame: &mut Frame<'_>,
+    port: u32,
+    argument: u64,
+    now_ns: u64,
+    budget: &mut i64,
+) -> Verdict {
     let Some(window) = Window::of(frame) else { return Verdict::Aborted(Abort::Frame) };
     let mut interpreter = Interpreter {
         program,
@@ -58,7 +65,7 @@ pub(crate) fn run(program: &Verified, frame: &mut Frame<'_>, port: u32, argument
         stack: [0; DEPTH_MAX * STACK_BYTES as usize],
         callers: Vec::new(),
         redirect: None,
-        budget: program.budget,
+        budget: *budget,
         port,
         argument,
         now_ns,
@@ -67,6 +74,7 @@ pub(crate) fn run(program: &Verified, frame: &mut Frame<'_>, port: u32, argument
     interpreter.registers[FRAME_POINTER] = frame_pointer(0);
     let verdict = interpreter.run().unwrap_or(Verdict::Aborted(Abort::Fault));
     let window = interpreter.window;
+    *budget = interpreter.budget;
     (frame.offset, frame.len) = (window.offset, window.len);
     verdict
 }
@@ -135,7 +143,12 @@ impl<'p> Interpreter<'p, '_, '_> {
                     }
                 }
                 Op::Call { helper } => {
-                    let result = self.call(number, Helper::of(helper).ok_or(Fault)?)?;
+                    let helper = Helper::of(helper).ok_or(Fault)?;
+                    self.budget -= self.cost(helper)?;
+                    if self.budget < 0 {
+                        return Ok(Verdict::Aborted(Abort::Budget));
+                    }
+                    let result = self.call(number, helper)?;
                     self.set(0, result);
                 }
                 Op::CallLocal { to } => {
@@ -282,6 +295,21 @@ impl<'p> Interpreter<'p, '_, '_> {
     fn bytes(&self, address: u64, len: u64) -> Result<Vec<u8>, Fault> {
         let at = |i| self.load(address.wrapping_add(i), Size::B1).map(|byte| byte as u8);
         (0..len).map(at).collect()
+    }
+
+    /// What a call costs, in instructions.
+    fn cost(&self, helper: Helper) -> Result<i64, Fault> {
+        let [_, a, b, _, d, ..] = self.registers;
+        let map = || self.program.maps.get(a as usize).map(|map| &**map).ok_or(Fault);
+        Ok(match helper {
+            Helper::MapLookup => cost::lookup(map()?),
+            Helper::MapUpdate => cost::update(map()?),
+            Helper::MapDelete => cost::delete(map()?),
+            Helper::Trace => cost::trace(b),
+            Helper::ChecksumDifference => cost::checksum(b, d),
+            Helper::AdjustHead | Helper::AdjustTail => cost::adjust(b),
+            Helper::Time | Helper::Random | Helper::Redirect => cost::OTHER,
+        })
     }
 
     fn call(&mut self, number: usize, helper: Helper) -> Result<u64, Fault> {

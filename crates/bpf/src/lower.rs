@@ -28,6 +28,7 @@ use crate::code::{ABORTED_BUDGET, ABORTED_FAULT, Run, helper_address};
 use crate::context::Field;
 use crate::helper::Helper;
 use crate::instruction::{self as bpf, Alu, Constant, FRAME_POINTER, Operand, REGISTERS};
+use crate::run::cost;
 use crate::verified::Verified;
 use crate::verifier::{Role, STACK_BYTES, live};
 use mir::{
@@ -70,14 +71,15 @@ fn effects(helper: Helper) -> Effects {
         // A lookup notes that the entry was used.
         Helper::MapLookup => (memory | state, state),
         Helper::MapUpdate | Helper::MapDelete => (memory | state, state | Region::Value),
-        Helper::Time => (run, Regions::NONE),
-        Helper::Trace => (memory | run, state),
+        Helper::Time => (Regions::NONE, Regions::NONE),
+        Helper::Trace => (memory, state),
         Helper::Random => (state, state),
-        Helper::Redirect => (Regions::NONE, run),
+        Helper::Redirect => (Regions::NONE, Regions::NONE),
         Helper::ChecksumDifference => (memory, Regions::NONE),
-        Helper::AdjustHead | Helper::AdjustTail => (run, run | Region::Frame),
+        Helper::AdjustHead | Helper::AdjustTail => (Regions::NONE, Region::Frame.into()),
     };
-    Effects { reads, writes, ends: false }
+    // All take their costs from the run's budget.
+    Effects { reads: reads | run, writes: writes | run, ends: false }
 }
 
 struct Lowering<'p> {
@@ -250,6 +252,11 @@ impl<'p> Lowering<'p> {
         let cost = self.constant(Type::I64, instructions as u64);
         let left = self.build().binary(Binary::Sub, budget, cost);
         self.store_run(offset_of!(Run<'static>, budget), 8, left);
+        self.abort_if_exceeded(left);
+    }
+
+    /// Ends the run if this is what is left of its budget, and it is too little.
+    fn abort_if_exceeded(&mut self, left: Value) {
         let (zero, reason) = (self.zero, self.constant(Type::I32, ABORTED_BUDGET.into()));
         let exceeded = self.build().compare(Condition::Slt, left, zero);
         self.abort_if(exceeded, reason);
@@ -447,11 +454,14 @@ impl<'p> Lowering<'p> {
             arguments += usize::from(count);
         }
         if helper == Helper::Time {
+            self.charge(cost::OTHER);
             let now = self.load_run(Type::I64, offset_of!(Run<'static>, now_ns));
             return self.set(0, now);
         }
         let number = Helper::ALL.iter().position(|other| *other == helper).expect("one of all");
         self.call_with(Callee::Runtime(RuntimeId(number as u32)), arguments);
+        let left = self.load_run(Type::I64, offset_of!(Run<'static>, budget));
+        self.abort_if_exceeded(left);
     }
 
     fn call_local(&mut self, to: usize) {

@@ -331,6 +331,15 @@ impl Map {
         }
     }
 
+    /// Most hashes that a lookup searches for.
+    pub(crate) fn hashes(&self) -> u32 {
+        match &self.index {
+            Index::Array => 0,
+            Index::Hash(_) => 1,
+            Index::Prefixes(hash, counts) => hash.len().clamp(1, counts.len() as u32),
+        }
+    }
+
     /// Whether the map is a section of constants, which nobody changes.
     pub(crate) fn is_constant(&self) -> bool {
         self.spec.read_only && self.spec.initial.is_some()

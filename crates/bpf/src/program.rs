@@ -7,7 +7,7 @@ use crate::instruction::{Op, decode};
 use crate::interpreter;
 use crate::map::{Map, MapSpec};
 use crate::object::Object;
-use crate::run::{Frame, Log, Random, Verdict};
+use crate::run::{Abort, Frame, Log, Random, Verdict};
 use crate::verified::Verified;
 use crate::verifier::{refused, verify};
 use std::collections::hash_map::RandomState;
@@ -48,7 +48,8 @@ impl Maps {
 /// How to load a program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Options {
-    /// Instructions that a run may take, counted when an iteration of a loop ends; a run that takes more is aborted.
+    /// Instructions that a run may take, counted when an iteration of a loop ends and at calls, where helpers count as the
+    /// instructions that would take as long; a run that takes more is aborted.
     pub budget: u32,
     /// Where the sequence of `get_prandom_u32` begins; by default somewhere else for each program.
     pub seed: Option<u64>,
@@ -101,10 +102,28 @@ impl Program {
 
     /// Runs the program on a packet. `argument` is what the action passes, `now_ns` what `ktime_get_ns` gives.
     pub fn run(&self, frame: &mut Frame<'_>, port: u32, argument: u64, now_ns: u64) -> Verdict {
-        match &self.compiled {
-            Some(compiled) => compiled.run(&self.verified, frame, port, argument, now_ns),
-            None => self.interpret(frame, port, argument, now_ns),
+        self.run_in(frame, port, argument, now_ns, &mut { i64::MAX })
+    }
+
+    /// The same with so many instructions at most, of which it leaves what it has not taken: less than nothing if they were too few.
+    /// Then the verdict is [`Abort::Budget`](crate::Abort::Budget), and the packet may be half done. Calls of helpers count as the
+    /// instructions that would take as long.
+    pub fn run_in(&self, frame: &mut Frame<'_>, port: u32, argument: u64, now_ns: u64, left: &mut i64) -> Verdict {
+        let own = self.verified.budget;
+        // What it takes without a loop or a call is paid here; a loop's iteration is when it ends.
+        let most = left.saturating_sub(self.verified.len_of(0));
+        if most < 0 {
+            *left = most;
+            return Verdict::Aborted(Abort::Budget);
         }
+        let mut budget = own.min(most);
+        let granted = budget;
+        let verdict = match &self.compiled {
+            Some(compiled) => compiled.run(&self.verified, frame, port, argument, now_ns, &mut budget),
+            None => interpreter::run(&self.verified, frame, port, argument, now_ns, &mut budget),
+        };
+        *left = most - (granted - budget);
+        verdict
     }
 
     /// Whether [`Program::run`] runs machine code.
@@ -114,7 +133,7 @@ impl Program {
 
     /// As [`Program::run`], by the interpreter.
     pub fn interpret(&self, frame: &mut Frame<'_>, port: u32, argument: u64, now_ns: u64) -> Verdict {
-        interpreter::run(&self.verified, frame, port, argument, now_ns)
+        interpreter::run(&self.verified, frame, port, argument, now_ns, &mut { self.verified.budget })
     }
 
     /// The maps of the program.

@@ -145,8 +145,54 @@ pub(crate) fn map_delete(map: &Map, key: &[u8]) -> i64 {
     }
 }
 
-/// Most bytes of each part that one `csum_diff` sums, as in Linux: a call costs one instruction of the budget.
+/// Most bytes of each part that one `csum_diff` sums, as in Linux.
 const CHECKSUM_BYTES_MAX: usize = 512;
+
+/// What calls of helpers take of a run's budget, in instructions that take as long. Paid before anything is done.
+pub(crate) mod cost {
+    use crate::map::Map;
+
+    /// `map_lookup_elem`: a hash of the key, for each length of prefixes, and cells that may be in no cache.
+    pub(crate) fn lookup(map: &Map) -> i64 {
+        match map.hashes() {
+            0 => 16,
+            hashes => i64::from(hashes) * (128 + i64::from(map.spec().key_size) / 4),
+        }
+    }
+
+    /// `map_update_elem`: the same with a mutex, and the value is copied twice.
+    pub(crate) fn update(map: &Map) -> i64 {
+        512 + i64::from(map.spec().key_size) / 4 + i64::from(map.spec().value_size) / 4
+    }
+
+    /// `map_delete_elem`.
+    pub(crate) fn delete(map: &Map) -> i64 {
+        512 + i64::from(map.spec().key_size) / 4
+    }
+
+    /// `trace_printk`: a line is made and kept.
+    pub(crate) fn trace(len: u64) -> i64 {
+        2048 + bytes(len)
+    }
+
+    /// `csum_diff`.
+    pub(crate) fn checksum(from: u64, to: u64) -> i64 {
+        64 + bytes(from) + bytes(to)
+    }
+
+    /// `xdp_adjust_head`, `xdp_adjust_tail`: new bytes are cleared.
+    pub(crate) fn adjust(delta: u64) -> i64 {
+        64 + bytes(u64::from((delta as i32).unsigned_abs()))
+    }
+
+    /// The others.
+    pub(crate) const OTHER: i64 = 8;
+
+    /// Of lengths that helpers refuse not more than the budget.
+    fn bytes(len: u64) -> i64 {
+        (len.min(1 << 20) / 4) as i64
+    }
+}
 
 /// `csum_diff`: a sum of 32-bit words in one's complement, which the program folds to 16 bits (RFC 1071, RFC 1624).
 pub(crate) fn checksum_difference(from: &[u8], to: &[u8], seed: u64) -> i64 {

@@ -83,6 +83,8 @@ pub struct Bridge {
     started_us: u64,
     /// Packets that wait for the pipeline to ask what is to be done with them.
     pub pending: crate::pending::Pending,
+    /// Connections whose packets wait for workers.
+    pub(crate) turns: crate::turns::Turns,
 }
 
 impl std::fmt::Debug for Bridge {
@@ -139,6 +141,7 @@ impl Bridge {
             absent: Mutex::default(),
             started_us,
             pending: crate::pending::Pending::charging(&memory),
+            turns: crate::turns::Turns::default(),
             memory,
         })
     }

@@ -260,16 +260,24 @@ impl crate::flow_mod::Plan<'_> {
     }
 }
 
+/// Why a packet waits.
+pub(crate) enum Held {
+    /// Workers have no room for packets.
+    Busy,
+    /// The connection's packets that workers have not begun with take all of its share of the memory.
+    Share,
+}
+
 impl Bridge {
-    /// Sends a packet that [`crate::flow_mod::Plan::packet_out`] has admitted; gives it back while too many wait.
-    pub(crate) fn packet_out(&self, packet: PacketOut) -> Result<(), PacketOut> {
-        let start = self.pending.insert(packet.actions.clone(), packet.in_port, packet.fields.clone());
-        let Some(start) = start else { return Err(packet) };
+    /// Sends a connection's packet that [`crate::flow_mod::Plan::packet_out`] has admitted; gives it back while too many wait.
+    pub(crate) fn packet_out(&self, from: u64, packet: PacketOut) -> Result<(), (PacketOut, Held)> {
+        let start = self.pending.insert(from, packet.actions.clone(), packet.in_port, packet.fields.clone());
+        let Some(start) = start else { return Err((packet, Held::Share)) };
         match self.host.inject(packet.frame, packet.in_port, start) {
             Ok(()) => Ok(()),
             Err(NotInjected::Busy(frame)) => {
                 self.pending.forget(start);
-                Err(PacketOut { frame, ..packet })
+                Err((PacketOut { frame, ..packet }, Held::Busy))
             }
             Err(NotInjected::Failed(why)) => {
                 self.pending.forget(start);

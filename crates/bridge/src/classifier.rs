@@ -276,6 +276,11 @@ impl Classifier {
         subtables.find_map(|subtable| subtable.overlapping(&terms, priority, is_meant, memory, visits))
     }
 
+    /// Frees what makes overlap checks quick, and the memory that it takes. The next checks are slower.
+    pub fn give_up_indices(&self) {
+        self.subtables.iter().flatten().for_each(Subtable::give_up_indices);
+    }
+
     /// How many flows have this cookie.
     pub fn with_cookie(&self, cookie: u64) -> usize {
         self.cookies.get(&cookie).map_or(0, |count| *count as usize)

@@ -12,7 +12,7 @@
 //! | `connection` | the state machine: hello, framing, probes, answers in parts |
 //! | `connection/requests` | what each message does |
 //! | `connection/events` | asynchronous messages |
-//! | `waiting` | packets that workers have no room for |
+//! | `waiting`, `turns` | packets that workers have no room for; whose are next |
 //!
 //! Sources: OpenFlow 1.3.5, 6.3 and 7.5.1.
 
@@ -244,7 +244,7 @@ impl Connection {
             self.phase = Phase::Closed(why.to_owned());
             self.input = Vec::new();
             self.ongoing = None;
-            self.waiting = Waiting::default();
+            self.waiting.end(&self.bridge, self.endpoint.id);
             self.bundles = Bundles::new(&self.bridge.memory);
         }
     }
@@ -262,7 +262,7 @@ impl Connection {
                 self.go_on();
                 continue;
             }
-            if !self.waiting.send(&self.bridge) {
+            if !self.waiting.send(&self.bridge, self.endpoint.id) {
                 // It is this side that does not read, so silence says nothing.
                 self.taken();
                 break;
@@ -288,6 +288,10 @@ impl Connection {
             }
         }
         self.input.drain(..at.min(self.input.len()));
+        if self.waiting.is_empty() {
+            // Not after each packet: it may send as many as its turn allows.
+            self.waiting.leave(&self.bridge, self.endpoint.id);
+        }
         if self.input.is_empty() && self.input.capacity() > OUTPUT_MAX {
             self.input = Vec::new();
         }
@@ -450,6 +454,7 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
+        self.waiting.end(&self.bridge, self.endpoint.id);
         self.bridge.detach(self.endpoint.id);
     }
 }

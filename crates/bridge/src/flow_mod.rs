@@ -181,6 +181,10 @@ impl Plan<'_> {
     ) -> Result<Charge, Error> {
         let (pool, bytes) = (&self.memory.state, new.bytes());
         let mut freed = evicted.iter().map(|flow| flow.charge.bytes()).sum();
+        if !pool.fits(bytes, freed) {
+            // Rather than a flow.
+            self.tables.give_up_indices();
+        }
         while !pool.fits(bytes, freed) {
             let victim = victims.next().filter(|_| evicted.len() < VICTIMS_MAX);
             let victim = victim.ok_or_else(|| self.no_memory(new.table))?;
@@ -234,7 +238,8 @@ impl Plan<'_> {
                 charge: Charge::default(),
             };
             // Both are there until the change is done.
-            new.charge = self.memory.state.charge(new.bytes(), 0).ok_or_else(|| self.no_memory(old.table))?;
+            new.charge =
+                self.tables.charge(&self.memory.state, new.bytes(), 0).ok_or_else(|| self.no_memory(old.table))?;
             changes.push(FlowChange { old: Some(Arc::clone(old)), new: Some(Arc::new(new)), cause: Cause::Modify });
         }
         Ok(changes)

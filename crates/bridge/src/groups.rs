@@ -101,7 +101,7 @@ impl Plan<'_> {
         };
         self.check_chain(&new)?;
         self.check_buckets(kind, buckets)?;
-        let charge = self.memory.state.charge(new.bytes(), 0);
+        let charge = self.tables.charge(&self.memory.state, new.bytes(), 0);
         new.charge = charge.ok_or_else(|| self.memory.refuse(ErrorKind::GmfcOutOfGroups, &format!("group {id}")))?;
         Ok(vec![Change::Group { id, old: old.cloned(), new: Some(Arc::new(new)) }])
     }

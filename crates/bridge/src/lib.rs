@@ -43,6 +43,7 @@ pub mod tables;
 mod testing;
 pub mod trace;
 pub mod translate;
+mod turns;
 mod view;
 pub mod vm;
 mod waiting;

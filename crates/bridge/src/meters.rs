@@ -42,7 +42,7 @@ impl Plan<'_> {
                     usage: old.map_or_else(|| Arc::new(Usage::new(self.now_us)), |old| Arc::clone(&old.usage)),
                     charge: Charge::default(),
                 };
-                let charge = self.memory.state.charge(new.bytes(), 0);
+                let charge = self.tables.charge(&self.memory.state, new.bytes(), 0);
                 let refused = || self.memory.refuse(ErrorKind::MmfcOutOfMeters, &format!("meter {id}"));
                 new.charge = charge.ok_or_else(refused)?;
                 Ok(vec![Change::Meter { id, old: old.cloned(), new: Some(Arc::new(new)) }])

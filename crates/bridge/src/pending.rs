@@ -5,7 +5,9 @@
 //! megaflow, so equal ones share a number, and it stays as long as a cached megaflow names it.
 //!
 //! Bounded in number ([`ENTRIES_MAX`], of which rests of translations take half) and in bytes (`crate::memory`): beyond, nothing is
-//! added. What is not used ends after [`AGE_US`]. Packet-outs and rests do not take each other's room.
+//! added. What is not used ends after [`AGE_US`]. Packet-outs and rests do not take each other's room. Of both bounds, a connection's
+//! packet-outs take no more than what is left free for others (dynamic thresholds, see `crate::memory`): one connection alone has
+//! half, and there is always something left for the next.
 
 use crate::memory::{Charge, Memory};
 use crate::translate::frames::{Frame, Frozen, List, Same};
@@ -43,8 +45,17 @@ pub enum Begin {
 #[derive(Debug)]
 struct Entry {
     begin: Begin,
+    /// The connection, of what happens once.
+    from: Option<u64>,
     used_us: u64,
-    _charge: Charge,
+    charge: Charge,
+}
+
+/// What a connection's packets take.
+#[derive(Debug, Default)]
+struct Share {
+    entries: usize,
+    bytes: u64,
 }
 
 impl Begin {
@@ -67,6 +78,8 @@ struct Inner {
     frozen: HashMap<u64, Vec<u64>>,
     /// How many these are.
     rests: usize,
+    /// Of connections that have some.
+    shares: HashMap<u64, Share>,
 }
 
 /// Where packets begin.
@@ -99,23 +112,61 @@ fn hash_of(frozen: &Frozen) -> u64 {
 }
 
 impl Inner {
-    fn add(&mut self, begin: Begin, memory: &Memory, now_us: u64) -> Option<u64> {
+    /// Adds an entry: of a connection, or the rest of a translation.
+    fn add(&mut self, begin: Begin, from: Option<u64>, memory: &Memory, now_us: u64) -> Option<u64> {
         if self.all.len() >= ENTRIES_MAX {
             self.expire(now_us);
         }
-        let is_rest = matches!(begin, Begin::Frozen(_));
-        let has_number = self.all.len() < ENTRIES_MAX && !(is_rest && self.rests >= ENTRIES_MAX / 2);
-        let (pool, bytes) = (if is_rest { &memory.rests } else { &memory.packet_outs }, begin.bytes());
-        // One that is alone has room, however long it is.
-        let charge = || pool.charge(bytes, 0).or_else(|| (pool.used() == 0).then(|| pool.charge_anyway(bytes)));
+        let own = from.and_then(|from| self.shares.get(&from));
+        let (entries, own_bytes) = own.map_or((0, 0), |own| (own.entries, own.bytes));
+        let free = ENTRIES_MAX.saturating_sub(self.all.len());
+        let has_number = match from {
+            Some(_) => entries < free,
+            None => free > 0 && self.rests < ENTRIES_MAX / 2,
+        };
+        let (pool, bytes) = (if from.is_none() { &memory.rests } else { &memory.packet_outs }, begin.bytes());
+        let charge = || {
+            let mut charge = Charge::nothing(pool);
+            // One that is alone has room, however long it is.
+            let has_room = charge.grow(bytes, own_bytes);
+            if has_room { Some(charge) } else { (pool.used() == 0).then(|| pool.charge_anyway(bytes)) }
+        };
         let Some(charge) = has_number.then(charge).flatten() else {
             memory.log("packets that wait to be translated, or to be parsed anew: they are too many or too long");
             return None;
         };
         self.next += 1;
-        self.rests += usize::from(is_rest);
-        self.all.insert(self.next, Entry { begin, used_us: now_us, _charge: charge });
+        match from {
+            Some(from) => {
+                let share = self.shares.entry(from).or_default();
+                (share.entries, share.bytes) = (share.entries + 1, share.bytes + bytes);
+            }
+            None => self.rests += 1,
+        }
+        self.all.insert(self.next, Entry { begin, from, used_us: now_us, charge });
         Some(self.next)
+    }
+
+    /// An entry has ended.
+    fn give_back(shares: &mut HashMap<u64, Share>, rests: &mut usize, entry: &Entry) {
+        let Some(from) = entry.from else {
+            *rests -= 1;
+            return;
+        };
+        if let hash_map::Entry::Occupied(mut share) = shares.entry(from) {
+            let Share { entries, bytes } = share.get_mut();
+            (*entries, *bytes) = (*entries - 1, bytes.saturating_sub(entry.charge.bytes()));
+            if *entries == 0 {
+                share.remove();
+            }
+        }
+    }
+
+    /// Removes what happens once.
+    fn remove(&mut self, start: u64) -> Option<Begin> {
+        let entry = self.all.remove(&start)?;
+        Inner::give_back(&mut self.shares, &mut self.rests, &entry);
+        Some(entry.begin)
     }
 
     fn expire(&mut self, now_us: u64) {
@@ -124,10 +175,12 @@ impl Inner {
             Begin::Frozen(frozen) => Arc::strong_count(frozen) > 1,
             _ => false,
         };
-        let rests = &mut self.rests;
+        let (shares, rests) = (&mut self.shares, &mut self.rests);
         self.all.retain(|_, entry| {
             let stays = is_used(entry) || entry.used_us + AGE_US > now_us;
-            *rests -= usize::from(!stays && matches!(entry.begin, Begin::Frozen(_)));
+            if !stays {
+                Inner::give_back(shares, rests, entry);
+            }
             stays
         });
         let all = &self.all;
@@ -161,10 +214,10 @@ impl Pending {
         self.now_us.load(Ordering::Relaxed)
     }
 
-    /// A packet-out: its packet begins with these actions. `None` if there is no room.
-    pub fn insert(&self, actions: Vec<Action>, in_port: u32, fields: Match) -> Option<u64> {
+    /// A packet-out of a connection: its packet begins with these actions. `None` if there is no room.
+    pub fn insert(&self, from: u64, actions: Vec<Action>, in_port: u32, fields: Match) -> Option<u64> {
         let begin = Begin::PacketOut { actions: actions.into(), in_port, fields };
-        self.lock().add(begin, &self.memory, self.now_us())
+        self.lock().add(begin, Some(from), &self.memory, self.now_us())
     }
 
     /// The number of the rest of a translation.
@@ -183,7 +236,7 @@ impl Pending {
             }
         }
         let frozen = Arc::new(frozen);
-        let id = inner.add(Begin::Frozen(Arc::clone(&frozen)), &self.memory, now_us)?;
+        let id = inner.add(Begin::Frozen(Arc::clone(&frozen)), None, &self.memory, now_us)?;
         inner.frozen.entry(hash).or_default().push(id);
         Some((id, frozen))
     }
@@ -197,17 +250,15 @@ impl Pending {
             entry.used_us = now_us;
             return Some(entry.begin.clone());
         }
-        inner.all.remove(&start).map(|entry| entry.begin)
+        inner.remove(start)
     }
 
     /// Ends a number that no packet will begin with: of a packet-out or a resumed packet that nothing has taken. Rests of
     /// translations stay, for other packets.
     pub fn forget(&self, start: u64) {
         let mut inner = self.lock();
-        if let hash_map::Entry::Occupied(entry) = inner.all.entry(start)
-            && !matches!(entry.get().begin, Begin::Frozen(_))
-        {
-            entry.remove();
+        if inner.all.get(&start).is_some_and(|entry| entry.from.is_some()) {
+            inner.remove(start);
         }
     }
 
@@ -216,9 +267,9 @@ impl Pending {
         start.to_be_bytes().to_vec()
     }
 
-    /// A number for a packet that a controller lets go on, with metadata that it may have changed. `None` if the continuation is
-    /// unknown or has ended.
-    pub fn resume(&self, continuation: &[u8], fields: &Match) -> Option<u64> {
+    /// A number for a packet that a connection lets go on, with metadata that it may have changed. `None` if the continuation is
+    /// unknown or has ended, or there is no room.
+    pub fn resume(&self, from: u64, continuation: &[u8], fields: &Match) -> Option<u64> {
         let start = u64::from_be_bytes(continuation.try_into().ok()?);
         let now_us = self.now_us();
         let mut inner = self.lock();
@@ -226,7 +277,7 @@ impl Pending {
         let Begin::Frozen(frozen) = &entry.begin else { return None };
         entry.used_us = now_us;
         let begin = Begin::Resumed(Arc::clone(frozen), fields.clone());
-        inner.add(begin, &self.memory, now_us)
+        inner.add(begin, Some(from), &self.memory, now_us)
     }
 
     /// How many numbers there are.
@@ -248,7 +299,7 @@ mod tests {
     #[test]
     fn packet_outs_happen_once() {
         let pending = Pending::default();
-        let start = pending.insert(vec![Action::Exit], 3, Match::any()).unwrap();
+        let start = pending.insert(1, vec![Action::Exit], 3, Match::any()).unwrap();
         assert!(matches!(pending.take(start), Some(Begin::PacketOut { in_port: 3, .. })));
         assert!(pending.take(start).is_none());
     }
@@ -274,18 +325,18 @@ mod tests {
     fn continuations_resume_and_others_do_not() {
         let pending = Pending::default();
         let (start, _) = pending.freeze(Frozen::default()).unwrap();
-        let resumed = pending.resume(&Pending::continuation(start), &Match::any()).unwrap();
+        let resumed = pending.resume(1, &Pending::continuation(start), &Match::any()).unwrap();
         assert!(matches!(pending.take(resumed), Some(Begin::Resumed(..))));
-        assert!(pending.resume(&Pending::continuation(77), &Match::any()).is_none());
-        assert!(pending.resume(b"x", &Match::any()).is_none());
+        assert!(pending.resume(1, &Pending::continuation(77), &Match::any()).is_none());
+        assert!(pending.resume(1, b"x", &Match::any()).is_none());
     }
 
     #[test]
     fn what_nothing_takes_is_forgotten() {
         let pending = Pending::default();
         let (rest, held) = pending.freeze(Frozen::default()).unwrap();
-        let packet_out = pending.insert(vec![Action::Exit], 3, Match::any()).unwrap();
-        let resumed = pending.resume(&Pending::continuation(rest), &Match::any()).unwrap();
+        let packet_out = pending.insert(1, vec![Action::Exit], 3, Match::any()).unwrap();
+        let resumed = pending.resume(1, &Pending::continuation(rest), &Match::any()).unwrap();
         for start in [packet_out, resumed, rest, u64::MAX] {
             pending.forget(start);
         }
@@ -298,12 +349,14 @@ mod tests {
     #[test]
     fn numbers_are_bounded() {
         let pending = Pending::default();
-        for _ in 0..ENTRIES_MAX {
-            assert!(pending.insert(Vec::new(), 0, Match::any()).is_some());
+        let adds = |from| pending.insert(from, Vec::new(), 0, Match::any()).is_some();
+        for from in 1..8 {
+            let added = (0..ENTRIES_MAX).take_while(|_| adds(from)).count();
+            assert_eq!(added, ENTRIES_MAX >> from, "half of what the others leave");
         }
-        assert!(pending.insert(Vec::new(), 0, Match::any()).is_none());
+        assert!((8..).take_while(|from| adds(*from)).count() <= ENTRIES_MAX >> 7);
         pending.tick(AGE_US);
-        assert!(pending.insert(Vec::new(), 0, Match::any()).is_some());
+        assert!(pending.is_empty() && pending.lock().shares.is_empty() && adds(1));
     }
 
     #[test]
@@ -319,20 +372,23 @@ mod tests {
         assert!(rests > 0 && rests * least <= LIMIT && (rests + 2) * least > LIMIT, "{rests} rests");
         assert!(memory.rests.used() <= LIMIT);
         assert!(pending.freeze(rest(0)).is_some(), "one that is there takes no more");
-        let packets: Vec<u64> = (0..).map_while(|_| pending.insert(actions(), 1, Match::any())).collect();
-        assert!((packets.len() as u64 + 2) * least > LIMIT && memory.packet_outs.used() <= LIMIT);
+        let insert = |from| pending.insert(from, actions(), 1, Match::any());
+        let packets: Vec<u64> = (0..).map_while(|_| insert(1)).collect();
+        assert!((packets.len() as u64 + 2) * least > LIMIT / 2 && memory.packet_outs.used() <= LIMIT / 2 + least);
+        let others = (0..).map_while(|_| insert(2)).count() as u64;
+        assert!((others + 2) * least > LIMIT / 4, "a controller that floods leaves room for another one: {others}");
         // What ends, in one way or another, gives its room back.
         pending.forget(packets[0]);
-        assert!(pending.insert(actions(), 1, Match::any()).is_some());
-        assert!(pending.take(packets[1]).is_some());
-        assert!(pending.insert(actions(), 1, Match::any()).is_some());
+        assert!(pending.take(packets[1]).is_some() && insert(1).is_none() && insert(2).is_some());
+        packets.iter().for_each(|packet| pending.forget(*packet));
+        assert!(insert(1).is_some());
         pending.tick(AGE_US);
         assert!(pending.is_empty());
         assert_eq!((memory.rests.used(), memory.packet_outs.used()), (0, 0));
         // A limit below one that is alone does not shut it out.
         memory.limit(16);
-        assert!(pending.insert(actions(), 1, Match::any()).is_some() && pending.freeze(rest(0)).is_some());
-        assert!(pending.insert(actions(), 1, Match::any()).is_none() && pending.freeze(rest(1)).is_none());
+        assert!(insert(1).is_some() && pending.freeze(rest(0)).is_some());
+        assert!(insert(1).is_none() && pending.freeze(rest(1)).is_none());
     }
 
     #[test]
@@ -354,7 +410,7 @@ mod tests {
         let half = ENTRIES_MAX as u32 / 2;
         assert!((0..half).all(|queue| rest(queue).is_some()));
         assert!(rest(half).is_none());
-        assert!(pending.insert(Vec::new(), 0, Match::any()).is_some());
+        assert!(pending.insert(1, Vec::new(), 0, Match::any()).is_some());
         pending.tick(AGE_US);
         assert!(rest(half).is_some());
     }

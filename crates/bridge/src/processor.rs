@@ -106,8 +106,9 @@ impl Control for Bridge {
 
 /// Programs that actions run on frames.
 pub trait ProgramRunner: Send + Sync {
-    /// Runs one on a packet that came by a port. `None` drops the packet, also if there is no such program.
-    fn run(&self, id: u32, argument: u64, in_port: u32, frame: &mut Frame<'_>) -> Option<()>;
+    /// Runs one on a packet that came by a port, and takes what that costs from `steps`. `None` drops the packet, also if there is no
+    /// such program; if the steps did not suffice, none are left.
+    fn run(&self, id: u32, argument: u64, in_port: u32, frame: &mut Frame<'_>, steps: &mut u32) -> Option<()>;
 }
 
 /// A worker's cache in numbers.
@@ -835,11 +836,11 @@ impl FlowProcessor for Processor {
         });
     }
 
-    fn rewrite(&mut self, start: u64, frame: &mut Frame<'_>) -> Option<()> {
+    fn rewrite(&mut self, start: u64, frame: &mut Frame<'_>, steps: &mut u32) -> Option<()> {
         let Some(Begin::Frozen(frozen)) = self.shared.control.pending().take(start) else { return None };
         let (id, argument) = frozen.program?;
         let programs = self.pipeline.as_ref()?.programs.read().unwrap_or_else(PoisonError::into_inner).clone()?;
-        programs.run(id, argument, frozen.in_port, frame)
+        programs.run(id, argument, frozen.in_port, frame, steps)
     }
 
     fn idle(&mut self, now_us: u64) {

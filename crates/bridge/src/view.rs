@@ -5,8 +5,9 @@
 use crate::change::{Change, FlowChange};
 use crate::classifier::Classifier;
 use crate::flow::{Flow, Group, Meter};
+use crate::memory::{Charge, Pool};
 use crate::references::Index;
-use crate::tables::{TableSettings, Tables, table_config};
+use crate::tables::{TableSettings, Tables, limit, table_config};
 use openflow::Match;
 use openflow::message::Port;
 use std::cell::Cell;
@@ -154,6 +155,20 @@ impl<'a> View<'a> {
             || changed.is_some_and(|of| of.added.overlapping(matching, priority, &|_| true, &mut looked_at).is_some());
         visits.add(looked_at);
         overlaps
+    }
+
+    /// Memory of `pool` for bytes, once `freed` are given back; indices for overlap checks are given up if it is short.
+    pub fn charge(&self, pool: &Arc<Pool>, bytes: u64, freed: u64) -> Option<Charge> {
+        pool.charge(bytes, freed).or_else(|| {
+            self.give_up_indices();
+            pool.charge(bytes, freed)
+        })
+    }
+
+    /// Frees the indices for overlap checks of all tables.
+    pub fn give_up_indices(&self) {
+        self.tables.iter().for_each(|(_, table)| table.flows.give_up_indices());
+        (0..limit::TABLES).filter_map(|table| self.changed(table)).for_each(|of| of.added.give_up_indices());
     }
 
     /// A table's settings.

@@ -381,3 +381,32 @@ fn a_long_answer_shows_each_flow_that_stays_once_and_replaced_ones_as_they_are()
     }
     assert!(new > 0 && old > 0, "{new} as they are, {old} were shown before they were replaced");
 }
+
+/// The finding: a flow was refused, or others were evicted, while indices that only make checks quick had the memory.
+#[test]
+fn indices_of_overlap_checks_are_given_up_before_a_flow_is_refused() {
+    let by = by(V13);
+    let fill = |checks: u32| {
+        let (bridge, _) = bridge();
+        bridge.limit_memory(MB);
+        let add = |number: u32| {
+            let matching = common::matching(&bridge, &[("eth_src", number.into()), ("eth_dst", 1)]);
+            flow_mod(FlowCommand::Add, matching, 1, output(1))
+        };
+        (0..500).for_each(|number| bridge.flow_mod(&add(number), &by).unwrap());
+        let before = bridge.state_bytes();
+        let matching = common::matching(&bridge, &[("eth_dst", 1)]);
+        let mut checked = flow_mod(FlowCommand::Add, matching, 1, output(1));
+        checked.flags |= openflow::message::flow_flag::CHECK_OVERLAP;
+        for _ in 0..checks {
+            assert_eq!(bridge.flow_mod(&checked, &by).unwrap_err().kind, ErrorKind::FmfcOverlap);
+        }
+        let indices = bridge.state_bytes() - before;
+        let (more, _) = until_refused(|number| bridge.flow_mod(&add(500 + number), &by));
+        assert!(bridge.state_bytes() <= MB);
+        (indices, more)
+    };
+    let ((none, most), (some, with_indices)) = (fill(0), fill(100));
+    assert!(none == 0 && some > 500 * 48, "{some} bytes of indices");
+    assert_eq!(with_indices, most, "all of the memory is for flows");
+}

@@ -2,6 +2,7 @@
 
 use abi::flows::{Arrival, FlowProcessor, FlowTables, Frame, Output, Outputs};
 use base::ids::SlotId;
+use datapath::engine::{KEPT_UNITS, OWN_STEPS, UNIT_STEPS, WORK_MAX};
 use datapath::{CodeOptions, EngineKind, Local, Sent, load, load_bridge};
 use ir::{EntryKind, Fate, FieldWidth, Intrinsic, Op, Operand, Program, ReplicationPoint, SlotKind, StageKind};
 use std::sync::{Arc, Mutex};
@@ -55,6 +56,10 @@ struct Asked {
     captured: Captured,
 }
 
+/// A mark of frames on which much work is done, and how much.
+const GREEDY: u8 = 98;
+const GREEDY_STEPS: u32 = OWN_STEPS + 192 * UNIT_STEPS;
+
 struct Tables {
     how: usize,
     mark: usize,
@@ -101,8 +106,13 @@ impl FlowProcessor for Asked {
         self.captured.lock().expect("no test panics with it").push((token, frame.to_vec()));
     }
 
-    fn rewrite(&mut self, start: u64, frame: &mut Frame<'_>) -> Option<()> {
+    fn rewrite(&mut self, start: u64, frame: &mut Frame<'_>, steps: &mut u32) -> Option<()> {
         assert_eq!(start, 6);
+        if frame.buffer[frame.offset + 1] == GREEDY {
+            let can_pay = *steps >= GREEDY_STEPS;
+            *steps = steps.saturating_sub(GREEDY_STEPS) * u32::from(can_pay);
+            return can_pay.then_some(());
+        }
         if frame.buffer[frame.offset + 1] == 99 {
             return None;
         }
@@ -151,5 +161,35 @@ fn packets_go_where_the_processor_says() {
         let drops = pipeline.drops(0).read(pipeline.program());
         let dropped = drops.iter().find(|(name, _)| name == "flow tables").expect("it is a reason").1;
         assert_eq!(dropped, 3);
+    }
+}
+
+/// The finding: a pass cost one unit, whatever was done with the frame's bytes.
+#[test]
+fn work_on_frames_bytes_is_paid_from_the_bursts_budget_and_leaves_some_for_others() {
+    let (program, how, mark) = program();
+    let layout = ir::layout::RecordLayout::new(&program);
+    let program = Arc::new(program);
+    for engine in [EngineKind::Interpreter, EngineKind::Machine] {
+        let (how, mark) = (layout.offset(how), layout.offset(mark));
+        let tables = Tables { how, mark, captured: Captured::default() };
+        let options = CodeOptions::default();
+        let pipeline = load_bridge(Arc::clone(&program), engine, 1, &options, Arc::new(tables)).expect("it is small");
+        let pipeline = Arc::new(pipeline);
+        let mut local = Local::new(Arc::clone(&pipeline));
+        let greedy: &[u8] = &[5, GREEDY, 8];
+        let mut burst = vec![greedy; 63];
+        burst.push(&[5, 1, 8]);
+        let out = local.receive_batch(4, &burst).expect("they are short");
+        let done = out.iter().filter(|sent| sent.bytes[0] == 5).count();
+        // Each costs 192 units, and one for its pass.
+        let most = WORK_MAX as usize / 193;
+        let least = (WORK_MAX - 64 * KEPT_UNITS) as usize / 193;
+        assert!((least..=most).contains(&done), "{engine:?}: {done} of {least} to {most}");
+        assert_eq!(out.last(), Some(&sent(9, &[200, 7, 5, 1, 8])), "the last one has its work done");
+        let drops = pipeline.drops(0).read(pipeline.program());
+        let dropped = drops.iter().find(|(name, _)| name == "flow work limit").expect("it is a reason").1;
+        assert_eq!(dropped as usize, 63 - done);
+        assert_eq!(local.receive_batch(4, &[greedy]).expect("it is short").len(), 1, "the next burst has its own");
     }
 }

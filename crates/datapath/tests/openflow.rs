@@ -547,7 +547,17 @@ fn a_large_group_that_is_alone_in_its_burst_gets_most_of_its_copies_and_an_ordin
     let [many, few] = [1, 2].map(frame_to);
     let sent = engine.local.receive_batch(1, &[&many]).expect("it is short").len();
     assert!((2048..4096).contains(&sent), "{sent}");
+    // Its path is paid from the same units as its copies: what that takes of these is missing, and counted.
+    let lost = |engine: &Engine| {
+        let pipeline = engine.local.pipeline();
+        let drops = pipeline.drops(0).read(pipeline.program());
+        drops.iter().find(|(of, _)| of == "replication limit").expect("it is a reason").1 as usize
+    };
+    assert_eq!(sent + lost(&engine), 4096);
+    // Four steps for a bucket at most, of which those that are free and what is left of a unit cost nothing.
+    assert!(lost(&engine) <= (4 * 4096 - OWN_STEPS as usize).div_ceil(UNIT_STEPS as usize) + 8, "{}", lost(&engine));
+    let before = lost(&engine);
     // As many ports as packets in the burst.
     let sent = engine.local.receive_batch(1, &[few.as_slice(); 64]).expect("they are short").len();
-    assert_eq!(sent, 64 * 64);
+    assert_eq!((sent, lost(&engine)), (64 * 64, before));
 }

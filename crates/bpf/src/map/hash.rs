@@ -22,6 +22,8 @@ const NONE: u32 = u32::MAX;
 const STRIPES_MAX: usize = 1024;
 /// Times that a reader searches before it takes the mutex.
 const ATTEMPTS: u32 = 16;
+/// Used entries that the hand of the clock passes at a time: so an eviction costs a packet no more in a large table.
+const PASSED_MAX: u32 = 64;
 /// Slots that are read under the mutex at a time.
 const DUMPED: u32 = 64;
 
@@ -215,18 +217,19 @@ impl HashIndex {
         found.is_some()
     }
 
-    /// Removes an entry that was not used since the hand passed it.
+    /// Removes an entry that was not used since the hand passed it, or the last of [`PASSED_MAX`] that were.
     fn evict(&self, writer: &mut Writer) {
         let slots = self.next.len() as u32;
-        // After one turn no slot is marked, unless readers mark them meanwhile; then any will do.
-        for step in 0..=2 * slots {
+        let mut passed = 0;
+        for _ in 0..2 * slots {
             let slot = writer.hand;
             writer.hand = (slot + 1) % slots;
             let place = slot as usize;
             if !self.live[place].load(Relaxed) {
                 continue;
             }
-            if self.used[place].swap(false, Relaxed) && step < 2 * slots {
+            if self.used[place].swap(false, Relaxed) && passed < PASSED_MAX {
+                passed += 1;
                 continue;
             }
             let mut buffer = [0; KEY_BYTES_MAX as usize];
@@ -236,6 +239,12 @@ impl HashIndex {
             self.unlink(writer, chain, slot);
             return;
         }
+    }
+
+    /// Entries that were used since the hand passed them.
+    #[cfg(test)]
+    pub(super) fn marked(&self) -> usize {
+        self.used.iter().filter(|used| used.load(Relaxed)).count()
     }
 
     /// Calls a function with the slot and key of every entry.

@@ -161,3 +161,21 @@ fn readers_and_writers() {
         }
     }
 }
+
+/// The finding: when all entries of a large map had been used, one packet's update cleared all of their marks.
+#[test]
+fn an_eviction_passes_a_bounded_number_of_entries() {
+    const ENTRIES: u32 = 10_000;
+    let map = map(MapKind::LruHash, 4, 4, ENTRIES);
+    let Index::Hash(hash) = &map.index else { panic!("it is one") };
+    for key in 0..ENTRIES {
+        map.try_update(&key.to_ne_bytes(), &[0; 4], Update::Any).expect("there is room");
+        assert!(map.find(&key.to_ne_bytes()).is_some());
+    }
+    for key in ENTRIES..ENTRIES + 500 {
+        let before = hash.marked();
+        map.try_update(&key.to_ne_bytes(), &[0; 4], Update::Any).expect("another one goes");
+        assert!(before - hash.marked() <= 65, "{before} marks, and {}", hash.marked());
+        assert_eq!(map.len(), ENTRIES);
+    }
+}

@@ -4,8 +4,11 @@
 //! subtable's mask, the same for all flows with that mask. So a subtable keeps, for the parts that were asked for last, an ordered
 //! set of hashes of its flows' values there: those that can agree are found without a look at the others.
 //!
-//! An overlap check builds the index of its part if there is none ([`Indices::find`]), and each flow that comes or goes updates the
+//! An index is built once its part was asked for as often as building costs scans ([`BUILD_SCANS`]), and takes another one's place
+//! after twice as many, so checks cost at most twice what scans would, in whatever order parts are asked for (the rent-or-buy
+//! argument: Karlin, Manasse, Rudolph and Sleator, "Competitive Snoopy Caching", 1988). Each flow that comes or goes updates the
 //! indices. An index that no check has used during as many changes as it has flows is dropped, so updates cost no more than building did.
+//! So are all of them when there is no memory for something else ([`Indices::give_up`]).
 //!
 //! Packets wait while flows change, so an index that has ended is freed with the changes that follow, a few flows with each.
 //!
@@ -15,14 +18,20 @@
 
 use crate::key::mix;
 use crate::memory::{Charge, Pool};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Indices of a subtable at most; the least recently used one makes room. Each takes [`FLOW_BYTES`] a flow and is updated by every change,
-/// so this bounds what a controller can make a flow cost.
-const INDICES_MAX: usize = 4;
-/// Flows of a subtable for which there is an index. Smaller ones are scanned, which looks at no more than this many. Tests have few flows.
+/// Indices of a subtable at most. Each takes [`FLOW_BYTES`] a flow and is updated by every change, so this bounds what a controller can
+/// make a flow cost: each adds 2 to 9 us to a new flow's 8 us among 100,000, so four make it at most four times as long
+/// (`examples/overlap_costs.rs`, on a busy machine, as the figures below).
+pub(super) const INDICES_MAX: usize = 4;
+/// Flows of a subtable for which there is an index. A check by an index takes 1.4 to 2 us, in which 100 to 200 flows are scanned at 9
+/// to 15 ns. Tests have few flows.
 pub(super) const FLOWS_MIN: usize = if cfg!(test) { 4 } else { 256 };
+/// Scans that cost as much as building an index: 4 to 8 of 100,000 and of 1,000,000 flows. Of few flows they are more, and cheap.
+pub(super) const BUILD_SCANS: usize = 8;
+/// Parts without an index of which it is known how often they were asked for.
+const CANDIDATES_MAX: usize = 4 * INDICES_MAX;
 /// Flows of an index that has ended that a change frees.
 const FREED: usize = 8;
 /// Bytes of a flow in an index, with the set's nodes half full.
@@ -35,18 +44,32 @@ struct Index {
     part: Box<[u64]>,
     /// Of each flow, the hash of its values under the part with its priority, and the hash of its values.
     flows: BTreeSet<(u64, u64)>,
+    /// How often it was asked for, up to [`BUILD_SCANS`].
+    uses: usize,
     /// Changes since it was asked for.
     unused: usize,
     has_ended: bool,
     charge: Charge,
 }
 
+/// A part without an index.
+#[derive(Debug)]
+struct Candidate {
+    part: Box<[u64]>,
+    asked: usize,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    /// The one that was asked for last is the last.
+    all: Vec<Index>,
+    /// Likewise.
+    candidates: VecDeque<Candidate>,
+}
+
 /// Indices of a subtable.
 #[derive(Debug, Default)]
-pub(super) struct Indices {
-    /// The one that was asked for last is the last.
-    all: Mutex<Vec<Index>>,
-}
+pub(super) struct Indices(Mutex<Inner>);
 
 /// A flow as an index knows it.
 #[derive(Clone, Copy)]
@@ -80,10 +103,40 @@ impl Index {
     }
 }
 
+impl Inner {
+    /// Counts that a part without an index is asked for, and says whether it is to have one now. Makes place for it.
+    fn is_worth_building(&mut self, part: &[u64]) -> bool {
+        let known = self.candidates.iter().position(|candidate| *candidate.part == *part);
+        let known = known.and_then(|at| self.candidates.remove(at));
+        let mut candidate = known.unwrap_or_else(|| Candidate { part: part.into(), asked: 0 });
+        candidate.asked += 1;
+        let asked = candidate.asked;
+        self.candidates.push_back(candidate);
+        if self.candidates.len() > CANDIDATES_MAX {
+            self.candidates.pop_front();
+        }
+        if asked <= BUILD_SCANS {
+            return false;
+        }
+        if self.all.len() >= INDICES_MAX {
+            let worth = |index: &Index| if index.has_ended { 0 } else { index.uses };
+            let least = self.all.iter().enumerate().min_by_key(|(_, index)| worth(index));
+            let Some((at, _)) = least.filter(|(_, index)| asked > BUILD_SCANS + worth(index)) else { return false };
+            self.all.remove(at);
+        }
+        true
+    }
+}
+
 impl Indices {
+    /// Frees all indices. They are built anew when they have proved useful again.
+    pub fn give_up(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Inner::default();
+    }
+
     /// A flow has come.
     pub fn insert(&mut self, seed: u64, flow: Known<'_>) {
-        let all = self.all.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let Inner { all, .. } = self.0.get_mut().unwrap_or_else(PoisonError::into_inner);
         all.retain_mut(|index| {
             index.follow(|index| {
                 let key = index.key(seed, &flow);
@@ -94,7 +147,7 @@ impl Indices {
 
     /// A flow has gone. `others` are the flows that the subtable still has with this hash.
     pub fn remove<'a, I: Iterator<Item = Known<'a>>>(&mut self, seed: u64, flow: Known<'_>, others: impl Fn() -> I) {
-        let all = self.all.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let Inner { all, .. } = self.0.get_mut().unwrap_or_else(PoisonError::into_inner);
         all.retain_mut(|index| {
             index.follow(|index| {
                 let key = index.key(seed, &flow);
@@ -106,8 +159,8 @@ impl Indices {
     }
 
     /// Hashes of the values of flows of a priority that may agree with these values under a part of the mask, in which `wanted` has its
-    /// bits; `try_one` says whether to end with one. Counts flows that are looked at as `visits`. `None` if there is no memory for an
-    /// index, which `flows` would have, `count` at most.
+    /// bits; `try_one` says whether to end with one. Counts flows that are looked at as `visits`. `None` if there is no
+    /// index, which `flows` would have, `count` at most: since building one does not pay yet, or there is no memory for it.
     pub fn find<'a, T>(
         &self,
         (seed, part, wanted, priority): (u64, &[u64], &[u64], u16),
@@ -116,8 +169,13 @@ impl Indices {
         visits: &mut u64,
         mut try_one: impl FnMut(u64) -> Option<T>,
     ) -> Option<Option<T>> {
-        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
-        match all.iter().position(|index| !index.has_ended && *index.part == *part) {
+        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = inner.all.iter().position(|index| !index.has_ended && *index.part == *part);
+        if found.is_none() && !inner.is_worth_building(part) {
+            return None;
+        }
+        let Inner { all, candidates } = &mut *inner;
+        match found {
             Some(at) => {
                 let index = all.remove(at);
                 all.push(index);
@@ -131,15 +189,13 @@ impl Indices {
                 };
                 let mut index = Index { part: part.into(), charge, ..Index::default() };
                 index.flows = flows.map(|flow| index.key(seed, &flow)).collect();
-                *visits += index.flows.len() as u64;
-                if all.len() >= INDICES_MAX {
-                    all.remove(0);
-                }
+                *visits += (BUILD_SCANS * index.flows.len()) as u64;
+                candidates.retain(|candidate| *candidate.part != *part);
                 all.push(index);
             }
         }
         let index = all.last_mut()?;
-        index.unused = 0;
+        (index.unused, index.uses) = (0, (index.uses + 1).min(BUILD_SCANS));
         let key = hash_of(seed, wanted, part, priority);
         let mut candidates = index.flows.range((key, 0)..=(key, u64::MAX));
         Some(candidates.find_map(|(_, hash)| {

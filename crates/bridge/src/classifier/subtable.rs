@@ -322,6 +322,11 @@ impl Subtable {
         self.entries.values().flatten().filter(|entry| agrees(entry)).find_map(found)
     }
 
+    /// Frees the indices for overlap checks.
+    pub fn give_up_indices(&self) {
+        self.indices.give_up();
+    }
+
     /// The flows that a record matches, the highest priority first.
     #[inline]
     pub fn find_plain(&self, record: &[u64]) -> &[Rule] {

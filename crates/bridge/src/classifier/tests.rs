@@ -321,11 +321,46 @@ fn overlap_checks_among_many_flows_of_a_mask_look_at_few_of_them() {
         assert!(classifier.overlapping(&matching, 5, &|_| true, &mut visits).is_none());
         classifier.insert(flow(matching, 5, Vec::new()));
     }
-    assert!(visits <= FLOWS as u64 + 5 * CHECKS, "{visits} flows are looked at");
+    // As many scans as building costs, then building.
+    let most = 2 * overlap::BUILD_SCANS as u64 * FLOWS as u64 + 5 * CHECKS;
+    assert!(visits <= most, "{visits} flows are looked at, {most} at most");
     // An overlap is found at once, by the same index.
     let before = visits;
     let matching = of_terms(&layout, &[("ipv4_src", 77, u128::MAX), ("tcp_dst", 50, u128::MAX)]);
     let found = classifier.overlapping(&matching, 5, &|_| true, &mut visits).expect("200 flows have this port");
     assert_eq!(layout.terms(&found.matching).map(|terms| terms.len()), Some(2));
     assert!(visits - before <= 4, "{} flows are looked at", visits - before);
+}
+
+/// The finding: one mask more than there are indices, in turn, and each check built an index anew.
+#[test]
+fn masks_in_turn_cost_no_more_than_twice_as_many_scans_as_they_lack_indices() {
+    const FLOWS: u128 = 2000;
+    const ROUNDS: u64 = 500;
+    let layout = Arc::new(Layout::new(&program()).unwrap());
+    let mut classifier = Classifier::new(&layout);
+    for i in 0..FLOWS {
+        let matching = of_terms(&layout, &[("ipv4_dst", i, u128::MAX), ("tcp_dst", i % 100, u128::MAX)]);
+        classifier.insert(flow(matching, 5, Vec::new()));
+    }
+    let ask = |parts: u128| {
+        let mut visits = 0;
+        for _ in 0..ROUNDS {
+            for part in 1..=parts {
+                // Bits that no flow has, so the answer is no.
+                let bits = u128::from(u16::MAX) - part;
+                let matching = of_terms(&layout, &[("tcp_dst", bits, bits)]);
+                assert!(classifier.overlapping(&matching, 5, &|_| true, &mut visits).is_none());
+            }
+        }
+        visits / FLOWS as u64
+    };
+    let (indices, scans) = (overlap::INDICES_MAX as u64, overlap::BUILD_SCANS as u64);
+    let enough = ask(indices.into());
+    assert!(enough <= 2 * scans * indices + 2, "{enough} scans");
+    // One part has no index at a time. Of its checks one in so many builds one, which costs as much as half of them.
+    let (one_more, lacking) = (ask(u128::from(indices) + 1), ROUNDS);
+    assert!(one_more <= 2 * lacking, "{one_more} scans");
+    // Without an index, all of these would be scans.
+    assert!(one_more >= ROUNDS / 2);
 }

@@ -73,16 +73,16 @@ impl Connection {
                         .packet_out(&packet)?;
                 }
                 self.waiting.packet_outs.push_back(packet);
-                self.waiting.send(&self.bridge);
+                self.waiting.send(&self.bridge, self.endpoint.id);
             }
             Message::Resume(packet) => {
                 let continuation = packet.continuation.unwrap_or_default();
-                let start = self.bridge.pending.resume(&continuation, &packet.fields);
+                let start = self.bridge.pending.resume(self.endpoint.id, &continuation, &packet.fields);
                 let start =
                     start.ok_or_else(|| Error::new(ErrorKind::NxrStale, "the packet does not wait any more"))?;
                 let in_port = self.bridge.fields().named("in_port").and_then(|field| packet.fields.term(field));
                 let in_port = in_port.map_or(0, |term| term.value as u32);
-                let resumed = self.waiting.resume(&self.bridge, (packet.frame, in_port, start));
+                let resumed = self.waiting.resume(&self.bridge, self.endpoint.id, (packet.frame, in_port, start));
                 resumed.map_err(|why| Error::new(ErrorKind::NxrStale, why))?;
             }
             Message::FlowMod(request) => self.bridge.flow_mod(&request, &origin)?,
@@ -257,7 +257,7 @@ impl Connection {
             BundleControl::CommitRequest => {
                 let (result, failed) =
                     self.bundles.commit(&self.bridge, self.endpoint.id, id, flags, &mut self.waiting);
-                self.waiting.send(&self.bridge);
+                self.waiting.send(&self.bridge, self.endpoint.id);
                 if let Some((xid, head, error)) = failed {
                     tracing::debug!("{}: in bundle {id}: {error}", self.options.uri);
                     self.send_error(xid, error.kind, &head);

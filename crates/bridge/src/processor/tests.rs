@@ -359,7 +359,9 @@ fn round(seed: u64, changes: usize, packets: usize) -> (CacheStats, u64) {
             }
             let start = if random.one_in(20) {
                 let actions = random_actions(&mut random, &pair.bridges[0], 0, 1);
-                pair.bridges.each_ref().map(|bridge| bridge.pending().insert(actions.clone(), 2, Match::any()).unwrap())
+                pair.bridges
+                    .each_ref()
+                    .map(|bridge| bridge.pending().insert(1, actions.clone(), 2, Match::any()).unwrap())
             } else {
                 [0, 0]
             };

@@ -249,7 +249,7 @@ fn packet_outs_begin_with_their_actions() {
     let start = bench
         .bridge
         .pending()
-        .insert(vec![output(2), output(port::TABLE), output(port::CONTROLLER)], 4, Match::any())
+        .insert(1, vec![output(2), output(port::TABLE), output(port::CONTROLLER)], 4, Match::any())
         .unwrap();
     let left = bench.send_from(&[], start);
     assert!(matches!(&left[..], [Left::Port(2, ..), Left::Port(3, ..), Left::Capture(_)]), "{left:?}");
@@ -274,7 +274,7 @@ fn a_paused_packet_goes_on_when_it_is_let_go() {
     assert_eq!(bench.ports(&[]), [0]);
     let event = bench.bridge.packet_ins.lock().unwrap()[0].clone();
     assert_eq!(event.packet.fields.term(bench.bridge.field("reg0")), None, "told as a part of xreg0");
-    let start = bench.bridge.pending().resume(&event.packet.continuation.unwrap(), &with).unwrap();
+    let start = bench.bridge.pending().resume(1, &event.packet.continuation.unwrap(), &with).unwrap();
     let left = bench.send_from(&[], start);
     assert!(matches!(&left[..], [Left::Port(2, ..), Left::Port(3, ..)]), "{left:?}");
 }

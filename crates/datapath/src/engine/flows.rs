@@ -15,9 +15,9 @@
 //!
 //! **Bound:** copies and further passes cost units of work as the replication engine's do ([`super`]), and so do the processor's steps:
 //! [`OWN_STEPS`] are free for each received packet, in all its passes, and [`UNIT_STEPS`] more cost a unit. Passes of copies have no
-//! free steps. A packet leaves [`KEPT_UNITS`] for each one behind it in its batch, so one that asks for much does not use up what
-//! ordinary ones need. Packets for which nothing is left are dropped and counted as [`RuntimeDrop::FlowWork`], copies as
-//! [`RuntimeDrop::ReplicationLimit`].
+//! free steps. What a processor does with a frame's bytes ([`FlowProcessor::rewrite`]) costs steps likewise. A packet leaves
+//! [`KEPT_UNITS`] for each one behind it in its batch, so one that asks for much does not use up what ordinary ones need. Packets for
+//! which nothing is left are dropped and counted as [`RuntimeDrop::FlowWork`], copies as [`RuntimeDrop::ReplicationLimit`].
 #![allow(unsafe_code)]
 
 use super::copies::Copies;
@@ -257,7 +257,8 @@ impl Engine {
 
     /// Does what the processor wished, in order.
     fn take_leave<S: Sink>(&mut self, flows: &mut Flows, sink: &mut S) {
-        for Leaving { raw, max_len, passes, steps, wish, .. } in flows.leaving.drain(..) {
+        let mut all = flows.leaving.drain(..);
+        while let Some(Leaving { raw, max_len, passes, mut steps, wish, .. }) = all.next() {
             if let Wish::Nothing = wish {
                 continue;
             }
@@ -275,9 +276,21 @@ impl Engine {
                         continue;
                     }
                     self.work_left -= 1;
-                    if rewrites && rewrite(flows.processor.as_mut(), start, &mut packet).is_none() {
-                        sink.drop(DropReason::Runtime(RuntimeDrop::FlowTables), packet);
-                        continue;
+                    if rewrites {
+                        // As for the processor's steps: those behind keep some.
+                        let units = self.work_left.saturating_sub(all.len() as u32 * KEPT_UNITS);
+                        let most = steps + units * UNIT_STEPS;
+                        let mut left = most;
+                        let done = rewrite(flows.processor.as_mut(), start, &mut packet, &mut left);
+                        let cost = most - left.min(most);
+                        let own = steps.min(cost);
+                        steps -= own;
+                        self.work_left = self.work_left.saturating_sub((cost - own).div_ceil(UNIT_STEPS));
+                        if done.is_none() {
+                            let reason = if left == 0 { RuntimeDrop::FlowWork } else { RuntimeDrop::FlowTables };
+                            sink.drop(DropReason::Runtime(reason), packet);
+                            continue;
+                        }
                     }
                     flows.again.push(Again { raw: packet.into_raw(), start, passes: passes + 1, steps });
                 }
@@ -459,13 +472,13 @@ fn adjust(packet: &mut Packet, offset: usize, len: usize) {
     }
 }
 
-/// Lets the processor work on a frame's bytes.
-fn rewrite(processor: &mut dyn FlowProcessor, start: u64, packet: &mut Packet) -> Option<()> {
+/// Lets the processor work on a frame's bytes, for so many steps.
+fn rewrite(processor: &mut dyn FlowProcessor, start: u64, packet: &mut Packet, steps: &mut u32) -> Option<()> {
     let (headroom, len, capacity) = (packet.headroom(), packet.len(), packet.capacity());
     // SAFETY: the buffer of a packet, which is ours alone, begins `headroom` bytes before its data and has `capacity` bytes.
     let buffer = unsafe { std::slice::from_raw_parts_mut(packet.data_mut_ptr().sub(headroom), capacity) };
     let mut frame = Frame { buffer, offset: headroom, len };
-    processor.rewrite(start, &mut frame)?;
+    processor.rewrite(start, &mut frame, steps)?;
     let (offset, len) = (frame.offset, frame.len);
     if len == 0 || offset.checked_add(len)? > capacity {
         return None;

@@ -19,6 +19,12 @@ const PROGRAMS_MAX: usize = 256;
 /// Map entries of a program that the operator has set, and that are kept: each is also in memory, so their number is bounded.
 const SET_MAX: usize = 1 << 16;
 
+/// Instructions of machine code that take as long as a step through flow tables, some 50 nanoseconds, with a margin for memory that
+/// is in no cache; calls of helpers count as instructions ([`Program::run_in`]).
+const STEP_INSTRUCTIONS: i64 = 64;
+/// Instructions of the interpreter for a step, where there is no machine code.
+const STEP_INTERPRETED: i64 = 8;
+
 /// Entries of a map that are copied for a trace, so that one request holds bounded memory.
 const COPIED_MAX: u32 = 1 << 16;
 
@@ -101,7 +107,7 @@ impl Default for Programs {
 }
 
 impl ProgramRunner for Programs {
-    fn run(&self, id: u32, argument: u64, in_port: u32, frame: &mut Frame<'_>) -> Option<()> {
+    fn run(&self, id: u32, argument: u64, in_port: u32, frame: &mut Frame<'_>, steps: &mut u32) -> Option<()> {
         let all = self.loaded.load();
         let Some(loaded) = all.get(&id) else {
             self.unknown.fetch_add(1, Ordering::Relaxed);
@@ -109,12 +115,18 @@ impl ProgramRunner for Programs {
         };
         let now_ns = self.started.elapsed().as_nanos() as u64;
         let mut packet = bpf::Frame { buffer: &mut *frame.buffer, offset: frame.offset, len: frame.len };
-        let verdict = loaded.program.run(&mut packet, in_port, argument, now_ns);
+        let step = if loaded.program.is_compiled() { STEP_INSTRUCTIONS } else { STEP_INTERPRETED };
+        let mut left = i64::from(*steps) * step;
+        let verdict = loaded.program.run_in(&mut packet, in_port, argument, now_ns, &mut left);
+        // What is begun counts.
+        *steps = (left.max(0) / step) as u32;
         let (offset, len) = (packet.offset, packet.len);
         (frame.offset, frame.len) = (offset, len);
         let Counts { passed, transmitted, dropped, aborted, redirected } = &loaded.counts;
         let count = |counter: &AtomicU64| _ = counter.fetch_add(1, Ordering::Relaxed);
         match verdict {
+            // The packet counts as one that the burst had no work for, if it is that and not the program's own bound.
+            Verdict::Aborted(Abort::Budget) if left < 0 => *steps = 0,
             Verdict::Pass => count(passed),
             Verdict::Transmit => {
                 count(passed);
@@ -350,15 +362,45 @@ fn kept(object: &Object, maps: &Maps) -> Result<Maps, String> {
 }
 
 #[cfg(test)]
+#[path = "../../../bpf/tests/support/mod.rs"]
+mod test_objects;
+
+#[cfg(test)]
 mod tests {
+    use super::test_objects as support;
     use super::*;
+    use support::assembler::{add, call, data, exit, j, mov};
+
+    /// The finding: a pass of a packet cost the same whatever its program did, and several programs of a flow ran for all packets
+    /// of a burst while other ports waited.
+    #[test]
+    fn a_run_takes_its_cost_from_the_bursts_steps() {
+        // 1,000 checksums of 64 bytes.
+        let checksum = [mov(1, 0), mov(2, 0), data(3, "globals", 0), mov(4, 64), mov(5, 0), call(28)];
+        let rest = [add(6, 1), j(bpf::Condition::Lt, 6, 1000, -9), mov(0, 2), exit()];
+        let code = [&[mov(6, 0)][..], &checksum, &rest].concat();
+        let programs = Programs::default();
+        programs.load(3, &support::bytes(&code, &[], &[]), "", "a.o", false).expect("a good program");
+        let mut buffer = [0; 64];
+        let mut run = |steps: u32| {
+            let (mut frame, mut left) = (Frame { buffer: &mut buffer, offset: 0, len: 64 }, steps);
+            (programs.run(3, 0, 1, &mut frame, &mut left), left)
+        };
+        let (done, left) = run(100_000);
+        let cost = 100_000 - left;
+        assert!(done.is_some() && (1000..5000).contains(&cost) || !cfg!(target_arch = "x86_64"), "{cost} steps");
+        assert_eq!(run(cost).0, Some(()));
+        assert_eq!([0, 1, cost / 2].map(&mut run), [(None, 0); 3]);
+        let counts = &programs.get(3).expect("it is there").counts;
+        assert_eq!((counts.passed.load(Ordering::Relaxed), counts.aborted.load(Ordering::Relaxed)), (2, 0));
+    }
 
     #[test]
     fn a_packet_of_no_program_is_dropped_and_counted_and_junk_is_no_object() {
         let programs = Programs::default();
         let mut buffer = [0; 64];
         let mut frame = Frame { buffer: &mut buffer, offset: 0, len: 64 };
-        assert_eq!(programs.run(3, 0, 1, &mut frame), None);
+        assert_eq!(programs.run(3, 0, 1, &mut frame, &mut 100), None);
         assert_eq!(programs.unknown(), 1);
         assert!(programs.load(3, b"\x7fELF", "", "a.o", false).unwrap_err().contains("not a BPF object file"));
         assert!(programs.get(3).unwrap_err().contains("there is no program 3"));

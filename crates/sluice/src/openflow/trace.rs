@@ -107,7 +107,7 @@ impl FlowProcessor for Processor {
         self.say(format!("to controllers of id {}: {bytes} of {} bytes", what.controller, frame.len()));
     }
 
-    fn rewrite(&mut self, start: u64, frame: &mut Frame<'_>) -> Option<()> {
+    fn rewrite(&mut self, start: u64, frame: &mut Frame<'_>, _: &mut u32) -> Option<()> {
         let Some(Begin::Frozen(frozen)) = self.shared.control.pending().take(start) else { return None };
         let (id, argument) = frozen.program?;
         match self.programs.run_apart(id, argument, frozen.in_port, self.now_us, frame) {

@@ -1,6 +1,6 @@
 //! What tables are like at one moment, for code that is compiled for them as they are.
 //!
-//! All of it is copied, so that nothing that a writer frees meanwhile is read. Addresses in it may be put into code, but
+//! All of it is copied, but for prefilters, which are shared, so that nothing that a writer frees meanwhile is read. Addresses in it may be put into code, but
 //! that code may run only in batches that begin before any of it is changed: whoever takes shapes also takes the number
 //! that `tables` changes *before* it changes any of it, and compares the two at the start of each batch
 //! (`tables::reclaim`, "Assumptions of code").
@@ -32,8 +32,8 @@ pub struct TableShape {
     pub rules: Option<Vec<Rule>>,
     /// What its lookups can give, if that may be assumed while keys change.
     pub answers: Option<Answers>,
-    /// Keys that surely match none of the entries that packets can match, but for a last one that accepts everything. Without
-    /// [`TableShape::rules`] it may be assumed while entries change.
+    /// Keys that surely match none of the entries, if few bytes tell them. With [`TableShape::rules`], but for a last one that accepts
+    /// everything; without, none at all, and it may be assumed while entries change.
     pub prefilter: Option<Arc<Prefilter>>,
 }
 
@@ -51,9 +51,9 @@ pub struct Prefilter {
 /// A byte of the key, and what it says.
 #[derive(Debug)]
 pub struct PrefilterColumn {
-    /// The word of the key that has the byte, and which of the word's bytes it is, from the lowest.
+    /// The word of the key that has the byte.
     pub word: usize,
-    /// As `word`.
+    /// Which of the word's bytes it is, from the lowest.
     pub byte: u32,
     /// For each value of the byte, which groups of entries accept it, a bit each.
     pub rows: Box<[AtomicU64; 256]>,

@@ -2,8 +2,8 @@
 //! that moves between two ports.
 //!
 //! What is held against a bar is the median batch: at the lower of the [`RATES`] beside the batch of tables that stand still, and at each
-//! rate beside the batch of code for any tables, which meets the same changes. Another thread makes the changes, and the one that does
-//! so in a switch makes code.
+//! rate beside the batch of code for any tables, which meets the same changes. Changes are made by another thread. Code is made by the
+//! pipeline's own thread, as in a switch.
 
 use crate::compare;
 use crate::entry::{Entry, Kinds};
@@ -41,20 +41,20 @@ struct Change {
 }
 
 impl Change {
-    /// The first entry of a kind; `change` makes its other form.
-    fn of(workload: &Workload, program: &ir::Program, kind: u32, change: fn(&mut Entry), goes: bool) -> Result<Change> {
+    /// An entry and its other form.
+    fn of(workload: &Workload, program: &ir::Program, which: &Which) -> Result<Change> {
         let kinds = Kinds::new(program, workload.kinds)?;
         let mut first = None;
         (workload.entries)(&mut |entry| {
-            if entry.kind == kind && first.is_none() {
+            if entry.kind == which.kind && first.is_none() {
                 first = Some(*entry);
             }
         });
         let first = first.context("there is no entry of this kind")?;
         let mut other = first;
-        change(&mut other);
+        (which.other)(&mut other);
         let (table, form) = kinds.table_entry(&first);
-        Ok(Change { table, forms: [form, kinds.table_entry(&other).1], goes })
+        Ok(Change { table, forms: [form, kinds.table_entry(&other).1], goes: which.goes })
     }
 
     /// Makes change number `number`.
@@ -132,13 +132,21 @@ fn settle(pipeline: &Pipeline) -> Result<()> {
     Ok(())
 }
 
-fn measured(title: &str, name: &str, kind: u32, other: fn(&mut Entry), goes: bool, s: &Settings) -> Result<Figures> {
-    let workload = l2l3acl::workload(l2l3acl::Size::of(if s.quick { 300 } else { 1000 }, 64));
+/// Which entry changes: the first of a kind, and how.
+struct Which {
+    kind: u32,
+    other: fn(&mut Entry),
+    goes: bool,
+}
+
+fn measured(title: &str, name: &str, rules: usize, which: &Which, s: &Settings) -> Result<Figures> {
+    let (size, rules) = if s.quick { (300, 30) } else { (1000, rules) };
+    let workload = l2l3acl::workload(l2l3acl::Size { rules, ..l2l3acl::Size::of(size, 64) });
     let load = |mode| subject::load(&workload, &subject::Options { specialise: mode, ..s.options.clone() }, 1);
     let pipelines = [load(s.options.specialise)?, load(Specialise::Off)?];
     let [code, any] = [0, 1].map(|i| subject::of_pipeline(["code for the tables", "for any"][i], &pipelines[i], 0));
     let mut subjects = [subject::interpreter(&workload, &s.options)?, code, any];
-    let change = Change::of(&workload, pipelines[0].program(), kind, other, goes)?;
+    let change = Change::of(&workload, pipelines[0].program(), which)?;
     let mut settled = Vec::new();
     let mut by_rate: [[Vec<f64>; 4]; 2] = Default::default();
     with_lock(s, || -> Result<()> {
@@ -182,17 +190,26 @@ fn measured(title: &str, name: &str, kind: u32, other: fn(&mut Entry), goes: boo
     Ok(Figures { name: name.to_string(), title: title.to_string(), figures })
 }
 
-/// A rule of the access list is taken out and put back.
+const RULE: Which = Which { kind: l2l3acl::DENY, other: |_| {}, goes: true };
+
+/// A rule of an access list of 100 is taken out and put back.
 pub fn rule(title: &str, settings: &Settings) -> Result<Figures> {
-    measured(title, "changes-rule", l2l3acl::DENY, |_| {}, true, settings)
+    measured(title, "changes-rule", 100, &RULE, settings)
+}
+
+/// A rule of an access list of 5,000 is taken out and put back.
+pub fn rule_of_many(title: &str, settings: &Settings) -> Result<Figures> {
+    measured(title, "changes-rule-5k", 5000, &RULE, settings)
 }
 
 /// A route changes between two next hops.
 pub fn route(title: &str, settings: &Settings) -> Result<Figures> {
-    measured(title, "changes-route", l2l3acl::ROUTE, |entry| entry.args[0] ^= 1, false, settings)
+    let which = Which { kind: l2l3acl::ROUTE, other: |entry| entry.args[0] ^= 1, goes: false };
+    measured(title, "changes-route", 100, &which, settings)
 }
 
 /// A station moves between two ports.
 pub fn station(title: &str, settings: &Settings) -> Result<Figures> {
-    measured(title, "changes-station", l2l3acl::SEEN, |entry| entry.args[0] = entry.args[0] % 8 + 1, false, settings)
+    let which = Which { kind: l2l3acl::SEEN, other: |entry| entry.args[0] = entry.args[0] % 8 + 1, goes: false };
+    measured(title, "changes-station", 100, &which, settings)
 }

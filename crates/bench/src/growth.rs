@@ -189,7 +189,9 @@ pub const ALL: &[Growth] = &[
         title: "Exact tables with 1k entries in a row",
         x: "tables",
         log: false,
-        tasks: |quick| tasks_of(if quick { &[1, 4] } else { &[1, 2, 4, 8, 16, 24, 32] }, "Sluice", |n| generated::tables(n, 1000)),
+        tasks: |quick| {
+            tasks_of(if quick { &[1, 4] } else { &[1, 2, 4, 8, 16, 24, 32] }, "Sluice", |n| generated::tables(n, 1000))
+        },
     },
     Growth {
         name: "growth-parse",

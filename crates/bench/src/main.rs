@@ -204,6 +204,8 @@ impl Item {
         all.push(Item::Updates("recompile", recompile, updates::recompile));
         all.push(Item::Updates("kinds", "Kinds of tables that the other rows have none of", kinds::kinds));
         all.push(Item::Updates("changes-rule", "l2l3acl while a rule goes and comes", changes::rule));
+        let of_many = "l2l3acl while a rule of 5,000 goes and comes";
+        all.push(Item::Updates("changes-rule-5k", of_many, changes::rule_of_many));
         all.push(Item::Updates("changes-route", "l2l3acl while a route changes its next hop", changes::route));
         all.push(Item::Updates("changes-station", "l2l3acl while a station moves", changes::station));
         all.extend(growth::ALL.iter().map(Item::Growth));

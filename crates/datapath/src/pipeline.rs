@@ -132,6 +132,8 @@ pub struct CodeInfo {
     pub code_bytes: u64,
     /// Tables whose entries are part of the code.
     pub contents: Vec<String>,
+    /// Of how many other tables it has a prefilter.
+    pub prefilters: usize,
     /// How often code could not be compiled for the tables as they were; then other code goes on running.
     pub failed: u64,
     /// Why the last such compilation failed, if none has succeeded since.

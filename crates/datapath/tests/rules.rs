@@ -208,7 +208,8 @@ fn a_prefilter_stays_right_and_in_use_while_rules_change() {
         there.push(rule);
     }
     engines.recompile(Specialise::Constants);
-    let compiled = engines.pipeline("compiled again").code_info().expect("machine code").compiled;
+    let first = engines.pipeline("compiled again").code_info().expect("machine code");
+    assert_eq!(first.prefilters, 1);
     for number in 0..1500 {
         let at = random.below(there.len() as u64) as usize;
         match number % 3 {
@@ -245,7 +246,34 @@ fn a_prefilter_stays_right_and_in_use_while_rules_change() {
         }
     }
     let info = engines.pipeline("compiled again").code_info().expect("machine code");
-    assert!(info.specialised && info.compiled == compiled, "no change of a rule has ended it: {info:?}");
+    assert!(info.specialised && info.compiled == first.compiled, "no change of a rule has ended it: {info:?}");
+}
+
+/// Rules about anything wear a prefilter of rules about one network; the thread that makes code replaces it, once they are gone.
+#[test]
+fn a_worn_prefilter_is_replaced() {
+    let pipeline = datapath::load(program(&[(32, "ternary")]), datapath::EngineKind::Machine, 1).expect("it loads");
+    let rule = |value: u64, priority: i32| {
+        let key = vec![KeyMatch::Ternary { value: Bits::new(32, value.into()), mask: Bits::ones(32) }];
+        let action = EntryAction::Call(ActionCall { action: 0, args: vec![Bits::new(9, 7)] });
+        TableEntry { key, priority, action, idle_timeout_ns: 0 }
+    };
+    let state = pipeline.state();
+    (0..100).for_each(|i| state.insert(ACL, &rule(10 << 24 | i, 1)).expect("there is room"));
+    // What lasts while entries change, so that nothing but wear makes code again.
+    pipeline.specialise(Specialise::Constants);
+    let info = || pipeline.code_info().expect("machine code");
+    // Quick code is followed by better code at once.
+    common::wait_for("code with a prefilter", || info().prefilters == 1 && info().compiled % 2 == 0);
+    let before = info().compiled;
+    let mut random = Random::new(31);
+    let about_anything: Vec<TableEntry> = (0..3000).map(|_| rule(random.below(1 << 32), 2)).collect();
+    for rule in &about_anything {
+        // Some are drawn twice.
+        let _ = state.insert(ACL, rule);
+        let _ = state.delete(ACL, &rule.key, rule.priority);
+    }
+    common::wait_for("code with another prefilter", || info().compiled > before && info().prefilters == 1);
 }
 
 /// Exact keys of more than two words, which buckets do not hold, have a hash of their own in the code.
@@ -261,6 +289,7 @@ fn wide_keys_in_the_code_are_those_of_the_table() {
         let mut random = Random::new(20 + seed as u64);
         let mut engines = Engines::new(&program(fields));
         let mut there: Vec<TableEntry> = Vec::new();
+        // From a few that are compared to many.
         for wanted in [1, 3, 4, 9, 40, 300, 33] {
             while there.len() > wanted {
                 let old = there.swap_remove(random.below(there.len() as u64) as usize);

@@ -6,6 +6,7 @@
 //! A group without members counts as a miss: the default action runs. If that is a group too, it is the action behind it
 //! (`tables::Runs::GroupOr`).
 
+use crate::keyed::KEY_WORDS_MAX;
 use crate::packet::At;
 use crate::probe::is_inlined;
 use crate::rules::{Elsewhere, Selected};
@@ -289,7 +290,7 @@ impl Translator<'_, '_> {
         let most = match binding.engine {
             EngineKind::DirectIndex => DIRECT_RULES_MAX,
             EngineKind::ExactInline | EngineKind::Prefixes => EXACT_RULES_MAX,
-            EngineKind::Opaque if self.is_exact(table) => EXACT_RULES_MAX,
+            EngineKind::Opaque if self.may_be_keyed(table, binding) => EXACT_RULES_MAX,
             EngineKind::Empty | EngineKind::Opaque => usize::MAX,
         };
         if shape.rules.as_ref().map_or(shape.prefilter.is_none(), |rules| rules.len() > most) {
@@ -347,7 +348,7 @@ impl Translator<'_, '_> {
         Ok(match binding.engine {
             EngineKind::Empty => Found::Never,
             EngineKind::ExactInline | EngineKind::DirectIndex | EngineKind::Opaque
-                if self.is_exact(table)
+                if self.may_be_keyed(table, binding)
                     && let Some(keyed) = self.keyed(table, binding) =>
             {
                 let words = self.key_words(&binding.key, keys);
@@ -366,9 +367,10 @@ impl Translator<'_, '_> {
         })
     }
 
-    /// Whether all key fields of a table are exact.
-    fn is_exact(&self, table: TableId) -> bool {
-        self.program.tables[table.index()].keys.iter().all(|key| key.kind == MatchKind::Exact)
+    /// Whether a table is one of exact keys that are not too long for a perfect hash.
+    fn may_be_keyed(&self, table: TableId, binding: &TableBinding) -> bool {
+        let keys = &self.program.tables[table.index()].keys;
+        keys.iter().all(|key| key.kind == MatchKind::Exact) && binding.key.bytes as usize <= 8 * KEY_WORDS_MAX
     }
 
     /// The same through `TableBinding::lookup`.

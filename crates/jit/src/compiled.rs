@@ -28,7 +28,7 @@ pub struct CompiledPipeline {
     entries: Vec<CompiledEntry>,
     sites: Vec<Site>,
     recorded: Vec<SlotId>,
-    data: CodeData,
+    _data: CodeData,
     timing: Timing,
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct CodeData {
     pub _addresses: Addresses,
     pub _bit_vectors: Vec<Arc<BitVectors>>,
     pub _keyed: Vec<Arc<Keyed>>,
-    pub prefilters: Vec<Arc<Prefilter>>,
+    pub _prefilters: Vec<Arc<Prefilter>>,
     pub _rows: Vec<Box<[Line]>>,
 }
 
@@ -154,12 +154,7 @@ impl CompiledPipeline {
                 },
             )
             .collect();
-        CompiledPipeline { module: Some(module), entries, sites, recorded, data, timing }
-    }
-
-    /// The prefilters that the code asks.
-    pub fn prefilters(&self) -> &[Arc<Prefilter>] {
-        &self.data.prefilters
+        CompiledPipeline { module: Some(module), entries, sites, recorded, _data: data, timing }
     }
 
     fn find(&self, kind: EntryKind) -> Option<&CompiledEntry> {

@@ -78,7 +78,7 @@ pub use bit_vectors::COLUMNS_MAX;
 pub use compiled::{CompiledPipeline, Site, SiteKind, Timing};
 pub use hot::HOT_PATHS;
 pub use join::{heads, joined};
-pub use keyed::KEYED_MAX;
+pub use keyed::{KEY_WORDS_MAX, KEYED_MAX};
 pub use listing::Listing;
 pub use optimisation::{Optimisation, Without};
 pub use places::{CodePlace, LOOP, Place};
@@ -578,7 +578,7 @@ fn generate_as(
         _addresses: addresses,
         _bit_vectors: bit_vectors,
         _keyed: keyed,
-        prefilters: shapes.tables.iter().filter_map(|shape| shape.prefilter.clone()).collect(),
+        _prefilters: shapes.tables.iter().filter_map(|shape| shape.prefilter.clone()).collect(),
         _rows: joins.into_memory(),
     };
     Ok(Generated { module, functions, sites, recorded: facts.recorded(), data, timing })

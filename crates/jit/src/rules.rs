@@ -6,7 +6,8 @@
 //! parameters of the entry that was selected. Where that would be more instructions, bit vectors say which entries accept
 //! which bytes of the key ([`crate::bit_vectors`]).
 //!
-//! The code is right for as long as the entries are those of the `abi::TableShape`; who runs it looks after that.
+//! The code is right for as long as the entries are those of the `abi::TableShape`; who runs it looks after that. Where only a prefilter
+//! of them is known ([`crate::prefilter`]), which stays right while they change, the keys that pass are looked up in the table.
 //!
 //! Tests: `crates/datapath/tests/recompile.rs`, against the interpreter, with entries that change.
 

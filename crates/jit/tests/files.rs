@@ -118,14 +118,14 @@ fn shapes(case: &Case, program: &Program, tables: &mut [tables::Table]) -> abi::
     let shape = |(table, of): (&mut tables::Table, &ir::Table)| {
         let entries_max = is_known("entries", &of.name).then_some(of.entries.len() as u64);
         let answers = is_known("contents", &of.name);
-        let prefilter = entries_max.is_some() || is_known("prefilter", &of.name);
-        table.shape(Some(tables::Wanted { entries_max, answers, prefilter }))
+        let mut shape = table.shape(Some(tables::Wanted { entries_max, answers, prefilter: false }));
+        shape.prefilter = tables::prefilter::of_known(&shape);
+        shape
     };
     let shapes: Vec<abi::TableShape> = tables.iter_mut().zip(&program.tables).map(shape).collect();
     let told = shapes.iter().map(|s| {
         let rules = s.rules.as_ref().is_some_and(|r| !r.is_empty());
-        let prefilter = s.rules.is_none() && s.prefilter.is_some();
-        usize::from(rules) + usize::from(s.answers.is_some()) + usize::from(prefilter)
+        usize::from(rules) + usize::from(s.answers.is_some())
     });
     assert_eq!(told.sum::<usize>(), known.len(), "{}: {known:?}", case.name);
     abi::Shapes { tables: shapes }

@@ -13,13 +13,13 @@
 //! `tests/pair.rs`.
 
 use crate::layout::{Layout, Made};
-use crate::memory::{Memory, REGIONS_MAX};
+use crate::memory::{Memory, REGIONS_MAX, reach};
 use crate::port::{Ends, Link, Port, Sender, lock};
 use crate::receive::Receiver;
 use crate::ring::{MASK_INTERRUPTS, RING_LOG2_MAX, Ring};
 use crate::transmit::Transmitter;
 use crate::wire::{AddRegion, AddRing, Hello, Init, MODE_ETHERNET, Message, RING_CLIENT_TO_SERVER, VERSION};
-use shared_memory::{PeerFile, Watch};
+use shared_memory::{MapError, PeerFile, Watch, is_huge};
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
@@ -94,16 +94,17 @@ impl Building {
         if self.mapped > MAPPED_BYTES_MAX {
             return Err(format!("regions are larger than {} GiB together", MAPPED_BYTES_MAX >> 30));
         }
-        self.memory.add(&file, bytes, &self.port.quota).map_err(|error| format!("region {index}: {error}"))?;
+        let wrong = |error: MapError| format!("region {index}: {error}");
         let most = self.port.memory_bytes;
-        if self.memory.ordinary_bytes() > most {
+        let ordinary = if is_huge(&file).map_err(wrong)? { 0 } else { reach(bytes) };
+        if self.memory.ordinary_bytes().saturating_add(ordinary) > most {
             return Err(format!(
                 "regions on ordinary pages are larger than {} MB together, which the port's option memory= raises; huge \
                  pages do not count",
                 most >> 20
             ));
         }
-        Ok(())
+        self.memory.add(&file, bytes, &self.port.quota).map_err(wrong)
     }
 
     pub(crate) fn add_ring(&mut self, ring: AddRing, event: Option<PeerFile>) -> Result<(), String> {

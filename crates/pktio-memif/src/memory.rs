@@ -17,6 +17,11 @@ pub(crate) const REGIONS_MAX: usize = 64;
 /// Descriptors reach so far into a region; what lies beyond is not mapped.
 const REGION_REACH_BYTES: u64 = 1 << 32;
 
+/// How many of a region's bytes are mapped.
+pub(crate) fn reach(bytes: u64) -> u64 {
+    bytes.min(REGION_REACH_BYTES)
+}
+
 /// Regions of one client.
 #[derive(Default)]
 pub(crate) struct Memory {
@@ -33,7 +38,7 @@ unsafe impl Sync for Memory {}
 impl Memory {
     /// Maps the next region: the first `bytes` bytes of a file, as far as descriptors reach.
     pub(crate) fn add(&mut self, file: impl AsFd, bytes: u64, quota: &Quota) -> Result<(), MapError> {
-        let mapping = Mapping::new(file, 0, bytes.min(REGION_REACH_BYTES) as usize, quota)?;
+        let mapping = Mapping::new(file, 0, reach(bytes) as usize, quota)?;
         self.places.push((mapping.all().as_ptr(), mapping.len() as u64));
         self.mappings.push(mapping);
         Ok(())

@@ -326,3 +326,23 @@ fn a_wish_for_interrupts_that_comes_late_is_seen() {
     sender.last_look();
     assert!(is_woken() && !sender.look());
 }
+
+/// The finding: peers that kept their files had the switch pay for one after another, in both roles.
+#[test]
+fn a_region_that_there_is_no_memory_for_is_refused() {
+    let group = shared_memory::Group { name: "/sluice".into(), limit: 64 << 20, used: 32 << 20 };
+    let reading = shared_memory::Reading { groups: vec![group], ..Default::default() };
+    let room = shared_memory::Room::new(move || reading.clone());
+    let quota = Quota::in_room(4, &room).expect("few are there");
+    let layout = |buffer_bytes| Layout { to_server: 1, to_client: 1, log2: 10, buffer_bytes };
+    let refused = layout(65_472).make(&quota).err().expect("128 MB are too much").to_string();
+    assert!(refused.contains("/sluice") && refused.contains("MemoryMax="), "{refused}");
+    let made = layout(2048).make(&quota).expect("it fits");
+    let refused = Memory::default().add(&made.file, 4 << 20, &quota).err();
+    assert!(refused.is_none(), "{refused:?}");
+    let mut theirs = Memory::default();
+    let file = rustix::fs::memfd_create("region", rustix::fs::MemfdFlags::CLOEXEC).expect("a memfd");
+    rustix::fs::ftruncate(&file, 64 << 20).expect("it grows");
+    let refused = theirs.add(&file, 64 << 20, &quota).expect_err("it is too much").to_string();
+    assert!(refused.contains("pay 64 MB"), "{refused}");
+}

@@ -6,7 +6,7 @@
 //! Threads: made by the service thread, read by workers through `Arc`. Tests: below.
 
 use crate::message::{REGIONS_MAX, Region};
-use shared_memory::{MapError, Mapping, Quota, Slice};
+use shared_memory::{MapError, Mapping, Quota, Slice, is_huge};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -23,15 +23,19 @@ pub(crate) struct Allowed {
     /// Mappings of a port, of two tables and two logs: the old ones may be in use when the new ones are made.
     quota: Quota,
     /// Bytes of a table on ordinary pages. The kernel makes those when they are touched first, and charges them to whoever
-    /// does it, for as long as the front end keeps its file: a sparse file would be paid by the switch.
+    /// does it, for as long as the front end keeps its file: a sparse file would be paid by the switch. Whether there is memory
+    /// for them is asked besides, by [`Quota`].
     bytes_max: u64,
 }
 
 impl Allowed {
     pub(crate) fn new(bytes_max: u64) -> Result<Allowed, MapError> {
-        Ok(Allowed { quota: Quota::new(2 * (REGIONS_MAX + 1))?, bytes_max })
+        Ok(Allowed { quota: Quota::new(MAPPINGS_MAX)?, bytes_max })
     }
 }
+
+/// Two tables and two logs.
+const MAPPINGS_MAX: usize = 2 * (REGIONS_MAX + 1);
 
 /// A mapped region.
 #[derive(Debug)]
@@ -97,12 +101,17 @@ impl Memory {
             return Err(BadRegion::Overlaps);
         }
         let len = usize::try_from(region.bytes).map_err(|_| BadRegion::Overflows)?;
+        if !is_huge(&file).map_err(BadRegion::Map)? {
+            let ordinary = self.regions.iter().filter(|mapped| !mapped.mapping.is_huge());
+            let bytes = ordinary.fold(region.bytes, |sum, mapped| sum.saturating_add(mapped.region.bytes));
+            if bytes > allowed.bytes_max {
+                return Err(BadRegion::TooMuch(allowed.bytes_max));
+            }
+        }
         let mapping = Mapping::new(file, region.offset, len, &allowed.quota).map_err(BadRegion::Map)?;
         let mut memory = self.clone();
         memory.regions.push(Arc::new(Mapped { region, mapping }));
-        let ordinary = memory.regions.iter().filter(|mapped| !mapped.mapping.is_huge());
-        let bytes = ordinary.fold(0u64, |sum, mapped| sum.saturating_add(mapped.region.bytes));
-        if bytes > allowed.bytes_max { Err(BadRegion::TooMuch(allowed.bytes_max)) } else { Ok(memory) }
+        Ok(memory)
     }
 
     /// The table without a region, which is named by its addresses and size.
@@ -283,6 +292,25 @@ pub(crate) mod tests {
         let all = half.with(region(2, 32 << 20), &file, &allowed).expect("it fits");
         assert!(all.with(region(3, 1), &file, &allowed).is_err(), "all regions together");
         assert!(all.without(region(1, 32 << 20)).unwrap().with(region(3, 1), &file, &allowed).is_ok());
+    }
+
+    /// The finding: what is mapped at a time was bounded, and one sparse file after another ended the switch.
+    #[test]
+    fn a_front_end_hears_that_there_is_no_memory_for_its_file() {
+        let group = shared_memory::Group { name: "/sluice".into(), limit: 256 << 20, used: 100 << 20 };
+        let reading = shared_memory::Reading { groups: vec![group], ..Default::default() };
+        let room = shared_memory::Room::new(move || reading.clone());
+        let quota = Quota::in_room(MAPPINGS_MAX, &room).unwrap();
+        let allowed = Allowed { quota, bytes_max: 1 << 30 };
+        let region = |number: u64, bytes| Region { guest: number << 40, bytes, user: number << 40, offset: 0 };
+        let file = memfd(1 << 30);
+        let one = Memory::default().with(region(1, 64 << 20), &file, &allowed).expect("it fits");
+        let refused = one.with(region(2, 128 << 20), &file, &allowed).expect_err("it is too much").to_string();
+        assert!(
+            refused.contains("pay 128 MB") && refused.contains("MemoryMax=") && refused.contains("huge"),
+            "{refused}"
+        );
+        assert!(one.with(region(2, 32 << 20), &file, &allowed).is_ok());
     }
 
     #[test]

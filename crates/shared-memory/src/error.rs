@@ -1,5 +1,6 @@
 //! Why memory is not mapped.
 
+use crate::room::Shortage;
 use std::io;
 
 /// Why a file was not mapped.
@@ -28,6 +29,9 @@ pub enum MapError {
     /// The quotas of all owners are more than a process can have.
     #[error("this process cannot guard more shared memory: it has as many ports with peers as it can serve")]
     TooMany,
+    /// There is no memory for pages that are not allocated yet, or that the peer may free and have allocated again.
+    #[error("{0}")]
+    NoRoom(#[from] Shortage),
     /// The kernel refused.
     #[error("the kernel refuses to map it: {0}")]
     System(#[from] io::Error),

@@ -17,6 +17,7 @@
 //! | `access` | prefetches, and the copy of short frames |
 //! | `guard` | the SIGBUS handler and its registry |
 //! | `quota` | [`Quota`]: how many mappings a port may have |
+//! | `room` | [`Room`]: whether there is memory for the pages of a peer's file |
 //! | `limit` | [`Limit`]: how often a peer may ask for something |
 //! | `pause` | [`Pause`]: how long a port is closed to peers that do damage |
 //! | `peer` | [`Peer`]: which process is at the other end of a socket |
@@ -25,7 +26,8 @@
 //!
 //! Threads: a mapping may be used from any thread; the last owner unmaps it.
 //! **Invariant:** all bytes of a mapping are hostile. What is read is a copy, and is checked after it was copied.
-//! Tests: `tests/damage.rs` (truncated files, in processes of their own), and below each file.
+//! Tests: `tests/damage.rs` (truncated files, in processes of their own), `tests/room.rs` (a control group with a limit), and
+//! below each file.
 #![deny(unsafe_op_in_unsafe_fn)]
 
 mod access;
@@ -41,6 +43,7 @@ mod pause;
 mod peer;
 mod quota;
 mod received;
+mod room;
 mod slice;
 
 pub use access::{copy, prefetch, prefetch_to_write};
@@ -49,10 +52,11 @@ pub use batch::Batch;
 pub use error::MapError;
 pub use guard::{is_guarding, verify};
 pub use limit::Limit;
-pub use mapping::Mapping;
+pub use mapping::{Mapping, is_huge};
 pub use notify::{Caller, Doorbell, Notifier, Watch, is_eventfd};
 pub use pause::Pause;
 pub use peer::Peer;
 pub use quota::Quota;
 pub use received::{Closer, FILES_MAX, PeerFile};
+pub use room::{Group, Place, Reading, Room, Shortage};
 pub use slice::{Plain, Slice};

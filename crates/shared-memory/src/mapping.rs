@@ -4,22 +4,26 @@
 //! no disk and for no other process (a FUSE file's server, say), and it is long enough. Mapped are whole pages of the size
 //! that the file has (hugetlbfs has large ones). What happens to the file later is `guard`'s affair.
 //!
-//! Whoever unmaps a file last, when it is closed everywhere, frees its pages: a second for some gigabytes, and a peer decides
-//! when that is. So mappings of more than [`QUICK_BYTES`] are unmapped on a thread of their quota's (`received`), and count
-//! there until they are.
+//! Ordinary pages, which are allocated when they are touched, need room (`room`). Huge ones of hugetlbfs are set aside for their
+//! owner beforehand.
+//!
+//! Whoever unmaps a file last, when it is closed everywhere, frees its pages, those of the whole file: a second for some
+//! gigabytes, and a peer decides when that is. So mappings are unmapped on a thread of their quota's (`received`), and count
+//! there until they are, unless their file is small and sealed against growing.
 //!
 //! Threads: any. Tests: below and `tests/damage.rs`.
 #![allow(unsafe_code)]
 
 use crate::error::MapError;
-use crate::file::{QUICK_BYTES, is_memory};
+use crate::file::{QUICK_BYTES, cannot_grow, is_memory};
 use crate::guard::{Refused, Registration};
 use crate::quota::{Quota, Taken};
 use crate::received::Closer;
+use crate::room::Admitted;
 use crate::slice::Slice;
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 
 /// Magic numbers of `statfs(2)`.
@@ -37,6 +41,10 @@ pub struct Mapping {
     /// Ends before the range is unmapped.
     registration: Option<Registration>,
     pages: Option<Pages>,
+    /// Of ordinary pages.
+    admitted: Option<Admitted>,
+    /// Whether unmapping it frees little, whatever its peer does.
+    is_quick: bool,
     closer: Closer,
 }
 
@@ -45,6 +53,8 @@ pub struct Mapping {
 struct Pages {
     at: NonNull<u8>,
     len: usize,
+    /// What was kept to measure it; closed afterwards.
+    file: Option<OwnedFd>,
     _taken: Taken,
 }
 
@@ -78,6 +88,8 @@ impl Mapping {
             .and_then(|bytes| bytes.checked_next_multiple_of(page))
             .filter(|bytes| isize::try_from(*bytes).is_ok())
             .ok_or(MapError::BadRange)?;
+        let is_huge = page > rustix::param::page_size();
+        let admitted = if is_huge { None } else { Some(quota.account().admit(file, from, mapped_len as u64)?) };
         let from = libc::off_t::try_from(from).map_err(|_| MapError::BadRange)?;
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_SHARED | libc::MAP_NORESERVE;
@@ -89,8 +101,10 @@ impl Mapping {
         let mapped_at = NonNull::new(at.cast::<u8>()).ok_or(MapError::BadRange)?;
         // SAFETY: `before` lies in what was mapped.
         let at = unsafe { mapped_at.add(before) };
-        let pages = Some(Pages { at: mapped_at, len: mapped_len, _taken: taken });
-        let mut mapping = Mapping { at, len, page, registration: None, pages, closer: quota.closer().clone() };
+        let pages = Some(Pages { at: mapped_at, len: mapped_len, file: None, _taken: taken });
+        let is_quick = size <= QUICK_BYTES as u64 && cannot_grow(file);
+        let closer = quota.closer().clone();
+        let mut mapping = Mapping { at, len, page, registration: None, pages, admitted, is_quick, closer };
         mapping.registration = Some(Registration::new(mapped_at.as_ptr() as usize, mapped_len, page).map_err(
             |refused| match refused {
                 Refused::Full => MapError::TooMany,
@@ -143,7 +157,9 @@ impl Mapping {
 impl Drop for Mapping {
     fn drop(&mut self) {
         self.registration = None;
-        if let Some(pages) = self.pages.take_if(|pages| pages.len > QUICK_BYTES) {
+        let Some(mut pages) = self.pages.take() else { return };
+        pages.file = self.admitted.take().and_then(|admitted| admitted.end());
+        if !self.is_quick {
             self.closer.unmap(pages);
         }
     }
@@ -154,6 +170,11 @@ impl Drop for Pages {
         // SAFETY: mapped by `Mapping::new`; no slice of it is left, since they borrow the mapping, which is gone.
         unsafe { libc::munmap(self.at.as_ptr().cast(), self.len) };
     }
+}
+
+/// Whether a file has huge pages, which are set aside beforehand (hugetlbfs).
+pub fn is_huge(file: impl AsFd) -> Result<bool, MapError> {
+    Ok(page_bytes(file.as_fd())? > rustix::param::page_size())
 }
 
 /// Bytes of a page of this file's mappings, a power of two, if it is a file in memory.

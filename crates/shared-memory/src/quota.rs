@@ -1,13 +1,14 @@
 //! How many mappings an owner (a port) may have at a time.
 //!
 //! A quota is reserved in the registry of mappings when its owner is made, and refused there and then if the registry is too
-//! small. So nobody who uses up his own quota takes anything of another's.
+//! small. So nobody who uses up his own quota takes anything of another's. Ordinary pages need [`Room`] besides.
 //!
 //! Threads: any. Tests: below.
 
 use crate::error::MapError;
 use crate::guard::SLOTS;
 use crate::received::Closer;
+use crate::room::{Account, Room};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -24,6 +25,7 @@ struct Share {
     used: AtomicUsize,
     /// Unmaps what is large, and nothing else: no mapping waits behind a file whose `close` does.
     closer: Closer,
+    account: Account,
 }
 
 /// One of a quota's mappings, given back on drop.
@@ -31,11 +33,21 @@ struct Share {
 pub(crate) struct Taken(Arc<Share>);
 
 impl Quota {
-    /// For `most` mappings at a time.
+    /// For `most` mappings at a time, in the memory of this process.
     pub fn new(most: usize) -> Result<Quota, MapError> {
+        Quota::in_room(most, &Room::of_process())
+    }
+
+    /// For `most` mappings at a time.
+    pub fn in_room(most: usize, room: &Arc<Room>) -> Result<Quota, MapError> {
         let reserve = |reserved: usize| reserved.checked_add(most).filter(|sum| *sum <= SLOTS);
         RESERVED.fetch_update(Ordering::AcqRel, Ordering::Acquire, reserve).map_err(|_| MapError::TooMany)?;
-        Ok(Quota(Arc::new(Share { most, used: AtomicUsize::new(0), closer: Closer::default() })))
+        let (used, closer, account) = (AtomicUsize::new(0), Closer::default(), room.account());
+        Ok(Quota(Arc::new(Share { most, used, closer, account })))
+    }
+
+    pub(crate) fn account(&self) -> &Account {
+        &self.0.account
     }
 
     pub(crate) fn closer(&self) -> &Closer {

@@ -235,6 +235,18 @@ mod tests {
         assert!(took < freeing / 8, "closing took {took:?}, freeing {freeing:?}");
     }
 
+    /// The finding: a small mapping of a large file was unmapped at once, which frees the whole file.
+    #[test]
+    fn a_small_part_of_huge_memory_is_not_freed_by_its_last_owner_either() {
+        let (file, whole) = (huge(), huge());
+        let freeing = cost(|| drop(whole));
+        let quota = Quota::new(1).expect("room");
+        let mapping = Mapping::new(&file, 0, 4096, &quota).expect("it is memory");
+        drop(file);
+        let took = cost(|| drop(mapping));
+        assert!(took < freeing / 8, "unmapping took {took:?}, freeing {freeing:?}");
+    }
+
     /// A front end may map its memory anew faster than the old one is unmapped.
     #[test]
     fn what_waits_to_be_unmapped_keeps_no_peer_from_mapping() {

@@ -11,13 +11,16 @@
 //! bytes. Where packets are not like that, a prefilter costs some instructions and a branch that is always taken the same way; there is
 //! one only where at most one key in [`PASS_MAX`] would pass.
 //!
-//! **While rules change** a prefilter stays in use: [`cover`] sets the bits of a rule before lookups can find it. A rule that goes leaves
-//! its bits. So it passes more and more keys, until it [`is_worn`] and code with another one is made.
+//! **While rules change** a prefilter stays in use: [`cover`] sets the bits of a rule before lookups can find it. Another action of a rule
+//! changes no bit, and a rule that is deleted leaves its bits. So a prefilter passes more and more keys, until it [`is_worn`] and code with
+//! another one is made. A table for which there is none when code is made, because a rule accepts every key, say, has none until code is
+//! made again.
 //!
-//! Tests: below; `tests/properties.rs`; `crates/datapath/tests/rules.rs` and `recompile.rs`, against the interpreter.
+//! Tests: below; `tests/stress.rs`; `crates/datapath/tests/rules.rs` and `recompile.rs`, against the interpreter.
 
 use crate::columns::{Column, ROWS, accepted, byte_of, columns};
-use abi::{Prefilter, PrefilterColumn, Rule};
+use abi::{Prefilter, PrefilterColumn, Rule, TableShape};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Most bytes that are looked at.
@@ -26,7 +29,7 @@ const BYTES_MAX: usize = 3;
 pub const RULES_MAX: usize = 16_384;
 /// Rules are alike in a byte if they have at most so many values there, and half as many as they are.
 const ALIKE_MAX: usize = 4;
-/// A prefilter passes at most one key of any bytes in so many.
+/// A prefilter passes at most one key in so many; of one in the square of that, another byte would keep back too little to be worth it.
 const PASS_MAX: f64 = 4.0;
 /// Another byte is looked at if it keeps back so large a part of what passed.
 const WORTHWHILE: f64 = 0.5;
@@ -72,6 +75,12 @@ pub fn of(rules: &[&Rule]) -> Option<Prefilter> {
     let rows = rows(&sorted, &columns);
     let all: Vec<(Column, [u64; ROWS])> = columns.into_iter().zip(rows).collect();
     choose(all.clone(), &near(rules, &all)).or_else(|| choose(all, &|_, _| None))
+}
+
+/// A prefilter for the entries of a table that are known; `None` if they are not, or a few bytes do not tell enough.
+pub fn of_known(shape: &TableShape) -> Option<Arc<Prefilter>> {
+    let (rules, default) = shape.possible()?;
+    of(&rules[..rules.len() - usize::from(default.is_none())]).map(Arc::new)
 }
 
 /// A prefilter of some of these columns with their rows. `near` says what byte a sample has in a column, if it is not any.

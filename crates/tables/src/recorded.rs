@@ -6,6 +6,7 @@
 //! - entry memory and the indices of tables with direct resources are reused only after every worker has been
 //!   quiescent, so a packet never counts for an entry that came after the one it matched;
 //! - the handle, which compiled code holds, stays at one address;
+//! - a prefilter that code asks passes an entry's keys before the engine has the entry;
 //! - in tables of prefixes whose entries are nothing but action and parameters, keys with the same share one entry
 //!   ([`crate::shared`]).
 //!
@@ -185,19 +186,17 @@ impl RecordedTable {
         if self.len > prefilter::RULES_MAX as u64 || self.engine_kind() != EngineKind::Opaque {
             return None;
         }
+        self.prefilters.retain(|prefilter| prefilter.strong_count() > 0);
         let rules = self.rules();
         let new = Arc::new(prefilter::of(&rules.iter().collect::<Vec<_>>())?);
-        self.prefilters.retain(|prefilter| prefilter.strong_count() > 0);
         self.prefilters.push(Arc::downgrade(&new));
         Some(new)
     }
 
     /// The entry of the key in `scratch` is about to be added.
     fn cover(&mut self) {
-        let words = self.shape.words();
-        let (value, mask) = self.scratch.split_at(words);
-        let all = vec![u64::MAX; if mask.is_empty() { words } else { 0 }];
-        let mask = if mask.is_empty() { &all } else { mask };
+        // Only engines that are called have prefilters, and their keys have masks.
+        let (value, mask) = self.scratch.split_at(self.shape.words());
         self.prefilters.iter().filter_map(Weak::upgrade).for_each(|p| prefilter::cover(&p, mask, value));
     }
 

@@ -18,12 +18,11 @@ use crate::entry::{Runs, Tag};
 use crate::exact::dynamic::{DynamicSpec, DynamicTable};
 use crate::exact::store::ExactTable;
 use crate::key::KeyShape;
-use crate::prefilter;
 use crate::reclaim::{Assumption, Domain, Unacknowledged};
 use crate::recorded::RecordedTable;
 use crate::strategy;
 use abi::state::{DynamicCounts, Phase, ReadEntry, StateError};
-use abi::{EngineKind, TableBinding, TableShape};
+use abi::{TableBinding, TableShape};
 use base::entry::{ActionCall, EntryAction, KeyMatch, MatchKind, TableEntry};
 use std::fmt;
 use std::ptr;
@@ -63,7 +62,7 @@ pub struct Wanted {
     pub entries_max: Option<u64>,
     /// The contents that they share, if these are few.
     pub answers: bool,
-    /// Which keys match none of them ([`crate::prefilter`]), if few bytes tell.
+    /// If they are not known, which keys match none of them ([`crate::prefilter`]), if few bytes tell.
     pub prefilter: bool,
 }
 
@@ -489,17 +488,11 @@ impl Table {
         let (words, default) = each!(&self.kind, t => (t.snapshot_words(), t.default_shape()));
         // SAFETY: the handle is this table's.
         let snapshot = unsafe { (*self.binding().handle).snapshot.load(Ordering::Relaxed) };
-        let mut shape = TableShape { snapshot, words, default, rules, answers, prefilter: None };
-        if wanted.is_some_and(|wanted| wanted.prefilter) && self.engine() == EngineKind::Opaque {
-            shape.prefilter = match (shape.possible(), &mut self.kind) {
-                (Some((rules, default)), _) => {
-                    prefilter::of(&rules[..rules.len() - usize::from(default.is_none())]).map(Arc::new)
-                }
-                (None, Kind::Recorded(t)) => t.prefilter(),
-                (None, _) => None,
-            };
-        }
-        shape
+        let prefilter = match &mut self.kind {
+            Kind::Recorded(t) if rules.is_none() && wanted.is_some_and(|wanted| wanted.prefilter) => t.prefilter(),
+            _ => None,
+        };
+        TableShape { snapshot, words, default, rules, answers, prefilter }
     }
 
     /// Something is about to change that may leave more to be freed.

@@ -494,8 +494,8 @@ fn told(change: &Change, domain: &Arc<Domain>) -> Table {
     table
 }
 
-/// The finding: at each change the key had moved along its path, at whose end a change waited for readers, and copied the array, which
-/// invalidates code, when a worker stood for 2 ms.
+/// A key that changes again and again stays near its home bucket. At the end of its path a change would wait for readers, and copy the
+/// array, which invalidates code, if a worker stood for 2 ms.
 #[test]
 fn an_entry_that_changes_again_and_again_invalidates_nothing() {
     let domain = Domain::new(1);
@@ -515,6 +515,50 @@ fn an_entry_that_changes_again_and_again_invalidates_nothing() {
     }
     (4000..4016).for_each(&mut change);
     assert_eq!(domain.generation(), generation);
+}
+
+/// A rule's keys pass a prefilter at the latest when lookups find the rule, whoever reads.
+#[test]
+fn prefilters_pass_what_lookups_find() {
+    let domain = Domain::new(1);
+    let mut table = table(&[(32, Ternary)], &[], &domain);
+    let rule = |value: u64| {
+        let key = KeyMatch::Ternary { value: Bits::new(32, value.into()), mask: Bits::ones(32) };
+        entry(vec![key], 1, value, 0)
+    };
+    (0..50).for_each(|i| insert(&mut table, &rule(10 << 24 | i)).expect("there is room"));
+    let shape = table.shape(Some(Wanted { entries_max: None, answers: false, prefilter: true }));
+    let prefilter = shape.prefilter.expect("its first byte tells");
+    let binding = table.binding();
+    let probe = Probe(binding.handle, binding.lookup, binding.lookup_batch);
+    let values: Vec<u64> = (0..2000u64).map(|i| u64::from((i as u32).wrapping_mul(K))).collect();
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let mut worker = domain.register().expect("a slot is free");
+        let (values, is_over) = (&values, &is_over);
+        scope.spawn(move || {
+            let probe = probe;
+            worker.online();
+            let mut found = 0;
+            while !is_over.load(Ordering::Acquire) || found == 0 {
+                for value in values {
+                    // SAFETY: the table outlives the readers, and its key is a word.
+                    let hit = unsafe { !(probe.1)(probe.0, value.to_le_bytes().as_ptr()).is_null() };
+                    let row = |c: &abi::PrefilterColumn| {
+                        c.rows[(value >> (8 * c.byte) & 0xff) as usize].load(Ordering::Relaxed)
+                    };
+                    let passes = prefilter.columns.iter().fold(u64::MAX, |bits, c| bits & row(c)) != 0;
+                    assert!(!hit || passes, "{value:x}");
+                    found += u32::from(hit);
+                }
+                worker.quiescent();
+            }
+        });
+        for value in values {
+            insert(&mut table, &rule(*value)).expect("there is room");
+        }
+        is_over.store(true, Ordering::Release);
+    });
 }
 
 /// Everything that readers and the control plane can see of a table.

@@ -31,7 +31,7 @@ use crate::pipeline::{CodeInfo, PhaseInfo, Spot};
 use crate::state::{Activity, FastState};
 use crate::switches::CodeOptions;
 use abi::packet::PipelineFn;
-use abi::{EngineKind, Shapes};
+use abi::{EngineKind, Prefilter, Shapes, TableBinding, TableShape};
 use arc_swap::ArcSwapOption;
 use base::entry::MatchKind;
 use base::ids::TableId;
@@ -79,6 +79,9 @@ pub(super) struct Special {
     generation: Option<u64>,
     /// Tables whose entries are part of it.
     contents: BTreeSet<TableId>,
+    /// Those that it asks while entries change, and whether somebody was told that one is worn.
+    prefilters: Vec<Arc<Prefilter>>,
+    told_worn: AtomicBool,
 }
 
 impl Special {
@@ -157,14 +160,16 @@ fn entries(code: &CompiledPipeline) -> Entries {
 }
 
 /// How many entries of a table may be part of the code.
-fn entries_max(table: &ir::Table, engine: EngineKind, may_be_joined: bool) -> u64 {
+fn entries_max(table: &ir::Table, binding: &TableBinding, may_be_joined: bool) -> u64 {
+    let engine = binding.engine;
+    let is_short = binding.key.bytes as usize <= 8 * jit::KEY_WORDS_MAX;
     let has = |kind| table.keys.iter().any(|k| k.kind == kind);
     if has(MatchKind::Ternary) || has(MatchKind::Optional) {
         let bits: usize = table.keys.iter().map(|k| (k.width as usize).next_multiple_of(8)).sum();
         if bits <= 8 * jit::COLUMNS_MAX { super::RULES_MAX } else { super::WIDE_RULES_MAX }
     } else if has(MatchKind::Lpm) {
         super::PREFIXES_MAX
-    } else if matches!(engine, EngineKind::ExactInline | EngineKind::Opaque) {
+    } else if engine == EngineKind::ExactInline || engine == EngineKind::Opaque && is_short {
         super::KEYED_MAX
     } else if may_be_joined && engine == EngineKind::DirectIndex && table.keys.len() == 1 {
         super::POSITIONS_MAX
@@ -194,9 +199,9 @@ impl Code {
         let tables = program.tables.iter().zip(&bindings.tables);
         let joins = jit::heads(&program).into_iter().zip(jit::joined(&program));
         let wanted = tables.zip(joins).map(|((table, binding), (is_head, may_be_joined))| Wanted {
-            entries_max: Some(entries_max(table, binding.engine, may_be_joined)),
+            entries_max: Some(entries_max(table, binding, may_be_joined)),
             answers: is_head,
-            prefilter: binding.engine == EngineKind::Opaque,
+            prefilter: binding.engine == EngineKind::Opaque && !table.keys.iter().all(|k| k.kind == MatchKind::Exact),
         });
         Ok(Code {
             wanted: wanted.collect(),
@@ -271,13 +276,17 @@ impl Code {
             let lasting = Wanted { entries_max: None, answers: false, ..all };
             Some(if with_contents && contents(table) { all } else { lasting })
         };
-        let (generation, shapes) = match mode {
+        let (generation, mut shapes) = match mode {
             Specialise::Off => (None, Shapes::default()),
             _ => {
                 let (generation, shapes) = self.fast.shapes(wanted);
                 (Some(generation), shapes)
             }
         };
+        // Of entries that are known it is made here, where no writer waits.
+        for (shape, _) in shapes.tables.iter_mut().zip(&self.wanted).filter(|(_, wanted)| wanted.prefilter) {
+            shape.prefilter = shape.prefilter.take().or_else(|| tables::prefilter::of_known(shape));
+        }
         let does_not_stay = effort == Effort::Quick && self.could_be_better();
         let options = if does_not_stay { quickest(&self.options) } else { self.options.clone() };
         let (program, options) = self.as_watched(options);
@@ -289,7 +298,8 @@ impl Code {
         };
         let program = alone.unwrap_or(program);
         let mut bindings = self.fast.bindings();
-        for (binding, _) in bindings.tables.iter_mut().zip(&shapes.tables).filter(|(_, shape)| shape.rules.is_some()) {
+        let is_known = |shape: &TableShape| shape.rules.is_some() || shape.prefilter.is_some();
+        for (binding, _) in bindings.tables.iter_mut().zip(&shapes.tables).filter(|(_, shape)| is_known(shape)) {
             // Lookups touch little of such a table: packets need not wait for it together.
             binding.footprint_bytes = 0;
         }
@@ -306,7 +316,9 @@ impl Code {
             let others = entries.iter_mut().zip(&self.generic_entries);
             others.for_each(|(entry, generic)| *entry = entry.or(*generic));
         }
-        let new = Special { entries, code, generation, contents };
+        let changing = shapes.tables.into_iter().filter(|shape| shape.rules.is_none());
+        let prefilters = changing.filter_map(|shape| shape.prefilter).collect();
+        let new = Special { entries, code, generation, contents, prefilters, told_worn: AtomicBool::new(false) };
         // Whoever sees the code also sees that it was compiled.
         let took = start.elapsed();
         self.last_ns.store(took.as_nanos() as u64, Ordering::Relaxed);
@@ -383,7 +395,14 @@ impl Code {
             failures.note(made.as_ref().map(|_| ()));
             made.ok()
         });
-        let new = made.map(|(code, entries)| Special { entries, code, generation: None, contents: BTreeSet::new() });
+        let new = made.map(|(code, entries)| Special {
+            entries,
+            code,
+            generation: None,
+            contents: BTreeSet::new(),
+            prefilters: Vec::new(),
+            told_worn: AtomicBool::new(false),
+        });
         retired.extend(self.baseline.swap(new.map(Arc::new)));
         self.published.fetch_add(1, Ordering::Release);
         retired.retain(|code| Arc::strong_count(code) > 1);
@@ -413,10 +432,13 @@ impl Code {
         self.options.has_hot_paths()
     }
 
-    /// Whether a table has changed so much that code with another prefilter would be better.
-    pub(super) fn is_worn(&self) -> bool {
-        let is_worn = |special: &Arc<Special>| special.code.prefilters().iter().any(|p| tables::prefilter::is_worn(p));
-        self.special.load().as_ref().is_some_and(is_worn)
+    /// Whether a table has changed so much that code with another prefilter would be better. It is told once of the same code, which may be
+    /// the best that can be made.
+    pub(super) fn take_worn(&self) -> bool {
+        let special = self.special.load();
+        let Some(special) = special.as_ref() else { return false };
+        special.prefilters.iter().any(|p| tables::prefilter::is_worn(p))
+            && !special.told_worn.swap(true, Ordering::Relaxed)
     }
 
     /// Frees code that no worker holds any more.
@@ -473,6 +495,7 @@ impl Code {
             compiled: self.compiled.load(Ordering::Relaxed),
             last: Duration::from_nanos(self.last_ns.load(Ordering::Relaxed)),
             code_bytes: code.code_size() as u64,
+            prefilters: running.as_ref().map_or(0, |special| special.prefilters.len()),
             contents: running.map_or_else(Vec::new, |s| s.contents.iter().map(name).collect()),
             failed: failures.count,
             error: failures.last,

@@ -55,6 +55,8 @@ struct Policy {
     /// `None` until the first look.
     tables: Option<Vec<Watched>>,
     wait: Duration,
+    /// How long code stays at least whose prefilter is worn.
+    worn_wait: Duration,
     generation: u64,
     last_invalidated: Duration,
     last_compiled: Option<Duration>,
@@ -76,6 +78,7 @@ impl Policy {
             mode,
             tables: None,
             wait: WAIT,
+            worn_wait: WAIT,
             generation: 0,
             last_invalidated: Duration::ZERO,
             last_compiled: None,
@@ -104,11 +107,21 @@ impl Policy {
         wanted
     }
 
-    /// Other code may be better than what was compiled, which is right all the same.
-    fn could_be_better(&mut self, now: Duration) {
-        if std::mem::take(&mut self.holds) {
-            self.wait = next_wait(self.wait, now.saturating_sub(self.last_compiled.unwrap_or_default()));
-        }
+    /// How long the code that was compiled last has been there.
+    fn lived(&self, now: Duration) -> Duration {
+        now.saturating_sub(self.last_compiled.unwrap_or_default())
+    }
+
+    /// Whether code with another prefilter may be made. It has a wait of its own: the code is right, and what invalidates code later need
+    /// not wait for this.
+    fn may_wear(&self, now: Duration) -> bool {
+        self.holds && self.lived(now) >= self.worn_wait
+    }
+
+    /// A prefilter of the code is worn.
+    fn wear(&mut self, now: Duration) {
+        self.worn_wait = next_wait(self.worn_wait, self.lived(now));
+        self.holds = false;
     }
 
     /// Looks at the tables at a time; the tables whose entries should be part of new code, if some should be made. Of tables whose entries
@@ -125,9 +138,9 @@ impl Policy {
             return None;
         }
         let large = too_large(activity, registers);
-        if large != self.large {
-            // Another strategy may be better.
-            self.could_be_better(now);
+        if large != self.large && std::mem::take(&mut self.holds) {
+            // Another strategy may be better; the code is right all the same.
+            self.wait = next_wait(self.wait, self.lived(now));
         }
         let tables = self.tables.get_or_insert_with(|| {
             self.last_invalidated = now;
@@ -234,8 +247,8 @@ fn run(code: &Code, mode: Specialise, stop: &AtomicBool) {
             policy.holds = false;
             policy.baseline = None;
         }
-        if code.is_worn() {
-            policy.could_be_better(start.elapsed());
+        if policy.may_wear(start.elapsed()) && code.take_worn() {
+            policy.wear(start.elapsed());
         }
         let generation = code.fast.generation();
         let (tables, registers) = (code.fast.activity(), code.fast.registers_are_large());
@@ -392,6 +405,29 @@ mod tests {
         policy.look(ms(40_010), 1020, &other, &[], |_, _| None);
         assert!(policy.wants_baseline(ms(40_010)), "it calls another function now");
         assert!(!policy.wants_baseline(ms(40_020)));
+    }
+
+    #[test]
+    fn worn_code_is_replaced_and_delays_nothing_else() {
+        let mut policy = Policy::new(Specialise::Auto);
+        let tables = [at(100, 100)];
+        let (mut replaced, mut now) = (0, 0);
+        // Worn as soon as it was made, for 20 s.
+        while now < 20_000 {
+            if policy.may_wear(ms(now)) {
+                policy.wear(ms(now));
+            }
+            if let Some(contents) = policy.look(ms(now), 1, &tables, &[], tiny) {
+                replaced += 1;
+                policy.compiled(ms(now), contents, 1);
+            }
+            now += 10;
+        }
+        assert!((4..20).contains(&replaced), "{replaced}");
+        assert!(policy.holds && policy.wait == WAIT && policy.worn_wait > WAIT);
+        // What is invalidated is made again as soon as ever.
+        assert_eq!(policy.look(ms(now), 2, &tables, &[], tiny), None);
+        assert!(policy.look(ms(now + 20), 2, &tables, &[], tiny).is_some());
     }
 
     #[test]

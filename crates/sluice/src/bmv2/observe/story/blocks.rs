@@ -5,6 +5,7 @@ use super::super::line::Line;
 use super::super::numbers::Kind;
 use super::sets::Source;
 use super::{Checking, DEPARSER, PARSER, Part, Run, plain, plain_hex};
+use base::{Bits, Span};
 use datapath::replication::Replica;
 use interp::trace::{Event, TraceStep, Use};
 use ir::Intrinsic;
@@ -226,7 +227,7 @@ impl Run<'_> {
                     if let Some(error) = error.filter(|error| !["NoError", "no error"].contains(&error.as_str())) {
                         self.exception(&error);
                     }
-                } else if let Some(from) = self.narrator.sets.source(&mut self.set, step.span, slot, new) {
+                } else if let Some(from) = self.source_of(step.span, slot, new) {
                     let (field, value) = (self.field(slot), new.to_biguint());
                     let what = match from {
                         Source::Constant => format!("to {value}"),
@@ -234,7 +235,7 @@ impl Run<'_> {
                         Source::Lookahead { offset, width } => {
                             format!("from lookahead ({offset}, {width}), new value is {value}")
                         }
-                        Source::Expression => format!("from expression, new value is {value}"),
+                        Source::Expression | Source::Extracted => format!("from expression, new value is {value}"),
                     };
                     self.debug(format!("Parser set: setting field '{field}' {what}"));
                 }
@@ -264,6 +265,12 @@ impl Run<'_> {
             Some((_, name)) if self.narrator.numbers.find(Kind::Header, header).is_none() => name.to_string(),
             _ => header.to_string(),
         }
+    }
+
+    /// Where the value comes from that the parser assigns.
+    fn source_of(&mut self, span: Span, slot: &str, value: &Bits) -> Option<Source> {
+        let state = self.state.as_deref().unwrap_or_default();
+        self.narrator.sets.source(&mut self.set, (state, span), slot, value)
     }
 
     /// A field's name in bmv2.

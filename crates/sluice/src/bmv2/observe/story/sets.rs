@@ -1,13 +1,13 @@
 //! Where the values come from that a parser assigns: what bmv2's lines `Parser set` say.
 //!
-//! An assignment is found by its place and its target, and by their order: JSON gives all operations of a state one place.
+//! An assignment is found by its state, its place and its target, and by their order: operations of JSON have no places of their own.
 //!
 //! Tests: `tests.rs` and `tests/json.rs` beside this.
 
 use base::ids::SlotId;
 use base::{Bits, Span};
-use ir::{Inst, Op, Operand, Program, Slot, SlotKind, StageKind};
-use std::collections::HashMap;
+use ir::{Block, Inst, Mark, Op, Operand, Program, Slot, SlotKind, Stage, StageKind};
+use std::collections::{BTreeSet, HashMap};
 
 /// Where an assigned value comes from.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -20,10 +20,12 @@ pub enum Source {
         width: u32,
     },
     Expression,
+    /// A header is received into another one: the copy is part of `extract`, which is told by itself.
+    Extracted,
 }
 
-/// All assignments of a program's parsers, by place.
-pub struct Sets(HashMap<Span, Vec<Set>>);
+/// All assignments of a program's parsers, by state and place, in order.
+pub struct Sets(HashMap<String, HashMap<Span, Vec<Set>>>);
 
 struct Set {
     target: String,
@@ -33,32 +35,62 @@ struct Set {
 
 impl Sets {
     pub fn new(program: &Program) -> Sets {
-        let mut sets: HashMap<Span, Vec<Set>> = HashMap::new();
-        let parsers = program.stages.iter().filter(|stage| stage.kind == StageKind::Parser);
-        for block in parsers.flat_map(|stage| &stage.blocks) {
-            let mut ahead = HashMap::new();
-            for inst in &block.insts {
-                if let Op::Lookahead { dst, offset } = inst.op {
-                    ahead.insert(dst, Source::Lookahead { offset, width: program.width(dst) });
-                }
-                if let Some(set) = set(program, inst, &ahead) {
-                    sets.entry(inst.span).or_default().push(set);
+        let mut sets: HashMap<String, HashMap<Span, Vec<Set>>> = HashMap::new();
+        for stage in program.stages.iter().filter(|stage| stage.kind == StageKind::Parser) {
+            let begins = |(index, block)| state_of(block).map(|name: &str| (index, name));
+            for (start, name) in [(0, "")].into_iter().chain(stage.blocks.iter().enumerate().filter_map(begins)) {
+                let of_state = sets.entry(name.to_string()).or_default();
+                let mut ahead = HashMap::new();
+                for inst in blocks_of(stage, start).iter().flat_map(|index| &stage.blocks[*index].insts) {
+                    if let Op::Lookahead { dst, offset } = inst.op {
+                        ahead.insert(dst, Source::Lookahead { offset, width: program.width(dst) });
+                    }
+                    if let Some(set) = set(program, inst, &ahead) {
+                        of_state.entry(inst.span).or_default().push(set);
+                    }
                 }
             }
         }
         Sets(sets)
     }
 
-    /// Where this value comes from; `None` if the program's parser does not assign the slot there. `at` is where the last one was found, and
-    /// is forgotten when a state begins.
-    pub fn source(&self, at: &mut Option<(Span, usize)>, span: Span, slot: &str, value: &Bits) -> Option<Source> {
-        let sets = self.0.get(&span)?;
+    /// Where this value comes from; `None` if no statement of the state assigns the slot there. `at` is where the last one was found, and is
+    /// forgotten when a state begins.
+    pub fn source(
+        &self,
+        at: &mut Option<(Span, usize)>,
+        (state, span): (&str, Span),
+        slot: &str,
+        value: &Bits,
+    ) -> Option<Source> {
+        let sets = self.0.get(state)?.get(&span)?;
         let begin = at.filter(|(last, _)| *last == span).map_or(0, |(_, index)| index + 1);
         let fits = |set: &Set| set.target == slot && set.constant.as_ref().is_none_or(|constant| constant == value);
         let found = begin + sets[begin..].iter().position(fits)?;
         *at = Some((span, found));
-        Some(sets[found].source.clone())
+        Some(sets[found].source.clone()).filter(|source| *source != Source::Extracted)
     }
+}
+
+/// The state that begins with a block.
+fn state_of(block: &Block) -> Option<&str> {
+    block
+        .insts
+        .iter()
+        .find_map(|inst| if let Op::Mark(Mark::State(name)) = &inst.op { Some(name.as_str()) } else { None })
+}
+
+/// The blocks that a state can reach before another one begins, in the order in which they were made.
+fn blocks_of(stage: &Stage, start: usize) -> BTreeSet<usize> {
+    let (mut found, mut waiting) = (BTreeSet::from([start]), vec![start]);
+    while let Some(index) = waiting.pop() {
+        stage.blocks[index].term.for_each_target(|to| {
+            if state_of(&stage.blocks[to.index()]).is_none() && found.insert(to.index()) {
+                waiting.push(to.index());
+            }
+        });
+    }
+    found
 }
 
 /// The assignment that an instruction is.
@@ -77,8 +109,7 @@ fn set(program: &Program, inst: &Inst, ahead: &HashMap<SlotId, Source>) -> Optio
         Some(Operand::Slot(from)) if slot(*from).kind == SlotKind::Temp => {
             ahead.get(from).cloned().unwrap_or(Source::Expression)
         }
-        // A header is received into another one: this copy is part of `extract`.
-        Some(Operand::Slot(from)) if slot(*from).name.contains('$') => return None,
+        Some(Operand::Slot(from)) if slot(*from).name.contains('$') => Source::Extracted,
         Some(Operand::Slot(from)) => Source::Field(slot(*from).name.clone()),
         None => ahead.get(&target).cloned().unwrap_or(Source::Expression),
     };
@@ -96,5 +127,5 @@ fn assigned(op: &Op, target: SlotId) -> Option<&Operand> {
 
 /// What the author of a program can assign by name.
 fn is_told(slot: &Slot) -> bool {
-    matches!(slot.kind, SlotKind::Metadata | SlotKind::Field(_)) && !slot.name.contains('$')
+    matches!(slot.kind, SlotKind::Metadata | SlotKind::Field(_) | SlotKind::HeaderPart) && !slot.name.contains('$')
 }

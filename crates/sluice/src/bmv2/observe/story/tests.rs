@@ -195,6 +195,7 @@ fn a_packet_from_end_to_end() {
         "D Parser 'parser': start",
         "D Parser 'parser' entering state 'start'",
         "D Extracting header 'h'",
+        "D Parser set: setting field 'm.seen' from field 'h.kind' (0)",
         "D Parser state 'start': key is 00",
         "T Bytes parsed: 4",
         "T Skipping checksum 'cksum_0' verification because condition not met",

@@ -111,19 +111,23 @@ fn what_parsers_set() {
     }});
     let ops = [
         set("a", json!({ "type": "lookahead", "value": [8, 8] })),
-        set("a", hex("0x9")),
+        set("a", hex("0x1")),
         set("b", field("h", "a")),
         set("b", sum),
     ];
     json["parsers"][0]["parse_states"][0]["parser_ops"].as_array_mut().unwrap().extend(ops);
+    let next = json["parsers"][0]["parse_states"][1]["parser_ops"].as_array_mut().unwrap();
+    next.push(set("b", json!({ "type": "lookahead", "value": [0, 8] })));
     bench_of(&json).check(
-        &[2, 2, 0xfe, 0xfd, 5, 6],
+        &[2, 2, 0xfe, 0xfd, 5, 6, 7, 8, 9],
         &[
             "D Extracting header 'h'",
             "D Parser set: setting field 'h.a' from lookahead (8, 8), new value is 6",
-            "D Parser set: setting field 'h.a' to 9",
-            "D Parser set: setting field 'h.b' from field 'h.a' (9)",
-            "D Parser set: setting field 'h.b' from expression, new value is 10",
+            "D Parser set: setting field 'h.a' to 1",
+            "D Parser set: setting field 'h.b' from field 'h.a' (1)",
+            "D Parser set: setting field 'h.b' from expression, new value is 2",
+            "D Parser 'parser' entering state 'more'",
+            "D Parser set: setting field 'h.b' from lookahead (0, 8), new value is 9",
         ],
     );
 }

@@ -1,6 +1,7 @@
 """The benchmark through ports: testpmd, OVS-DPDK and Sluice in turn on the same kind of ports, with the same traffic.
 
     python3 bench/ports/run.py                        all of the benchmark's third layer: SUITE below
+    python3 bench/ports/run.py qos [...]              queues of ports instead, beside tc and OVS: qos.py
     python3 bench/ports/run.py --work l2,... [--link vhost] [--sizes 64,imix] [--directions bi,uni] [--latency]
     [--rounds N] [--seconds S] [--csv FILE] [--plots FOLDER]
 
@@ -195,6 +196,10 @@ def machine(binary: str) -> list[str]:
 
 def main() -> None:
     """Measures and prints."""
+    if sys.argv[1:2] == ["qos"]:
+        import qos
+
+        return qos.main(sys.argv[2:])
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sluice", default=str(ROOT / "target/release/sluice"), help="binaries to compare, with commas between them")
     parser.add_argument("--portgen", default=str(ROOT / "target/release/portgen"))

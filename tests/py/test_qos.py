@@ -53,7 +53,7 @@ def test_queues_are_set_shown_and_cleared(prioritised):
     assert all(queue["limit"] == {"time": "5ms"} for queue in found["config"]["queues"])
     text = cli.sluice("qos", "show", "2")
     assert "port 2, memory: configured\n  strict priority, the most urgent first, at most 100Mbit, burst 64KB\n" in text
-    assert re.search(r"^2 +2( +0){9} +- +-$", text, re.M), text
+    assert re.search(r"^2 +2( +0){10} +- +-$", text, re.M), text
     assert not qos(cli, 1)["configured"], "another port's are its own"
     assert "default queue" in cli.sluice("qos", "clear", "2")
     assert not qos(cli, 2)["configured"]
@@ -203,6 +203,130 @@ def test_full_queues_refuse_and_say_why(tmp_path):
         assert running.stop() == 0, running.output
 
 
+def tenants(cli):
+    """What the switch says of its tenants, by name."""
+    return {tenant["name"]: tenant for tenant in json.loads(cli.sluice("qos", "show", "--json"))["tenants"]}
+
+
+def test_queues_of_two_ports_share_the_limit_of_their_tenant(tmp_path):
+    ins, empty, outs = (tmp_path / name for name in ["in.pcap", "empty.pcap", "out.pcap"])
+    capture(ins, [bytes([0]) + bytes(999)] * 300)
+    capture(empty, [])
+    running = Daemon(PRIORITIES, "-i", "1@memory", "-i", f"2@pcap:{empty},{outs}", "--metrics", "127.0.0.1:0")
+    try:
+        cli = Cli(running.address)
+        assert "there is no tenant `red`; there is none" in cli.sluice("qos", "set", "2", "--queues", "2", "--tenant", "red", code=1)
+        cli.sluice("qos", "tenant", "set", "red", "--packets", "20", "--bytes", "15KB", "--reserved", "5")
+        cli.sluice("qos", "set", "2", "--tenant", "red", "--rate", "10kbit")
+        cli.sluice("qos", "set", "1", "--queues", "2", "--tenant", "red")
+        cli.sluice("port", "add", f"3@pcap:{ins}")
+        deadline = time.monotonic() + PATIENCE_S
+        counted = lambda q: q["sent"]["packets"] + q["depth"]["packets"] + q["dropped"]["tenant"]["packets"]
+        while counted(queue := qos(cli, 2)["queues"][0]) < 300:
+            assert time.monotonic() < deadline, queue
+            time.sleep(0.05)
+        red = tenants(cli)["red"]
+        # 15 KB are 15 frames of 1,000 bytes.
+        assert red["highest"] == {"packets": 15, "bytes": 15_000} and red["members"] == ["port 1", "port 2"]
+        assert red["config"] == {"limit": {"packets": 20, "bytes": "15KB"}, "reserved": 5, "alpha": 1.0}
+        assert qos(cli, 2)["queues"][0]["dropped"]["tenant"]["packets"] == red["dropped"]["limit"]["packets"]
+        text = cli.sluice("qos", "show")
+        assert re.search(r"^red .* 20 packets, 15KB +5 +1 +port 1, port 2$", text, re.M), text
+        assert re.search(r"all queues together hold at most \d+ packets", text)
+        assert "all queues belong to tenant red" in cli.sluice("qos", "show", "2")
+        assert re.search(r"^red +\d+ +\d+ +15 ", cli.sluice("stats"), re.M)
+        assert "\ntenants\n" in cli.sluice("top", "--once", "--interval", "0.2")
+        found = dict(line.rsplit(" ", 1) for line in get(running.metrics) if line.startswith("sluice_tenant"))
+        assert int(found['sluice_tenant_dropped_packets_total{tenant="red",cause="limit"}']) >= 250
+        assert found['sluice_tenant_highest_bytes{tenant="red"}'] == "15000.0"
+        drops = {drop["reason"]: drop["packets"] for drop in json.loads(cli.sluice("stats", "--json"))["drops"]}
+        assert drops["tenant limit"] >= 250
+        assert "queues of port 1 belong to tenant `red`" in cli.sluice("qos", "tenant", "clear", "red", code=1)
+        cli.sluice("qos", "clear", "1")
+        cli.sluice("qos", "clear", "2")
+        cli.sluice("qos", "tenant", "clear", "red")
+        assert tenants(cli) == {}
+    finally:
+        assert running.stop() == 0, running.output
+
+
+def test_contradictory_tenants_are_named_and_change_nothing(cli, tmp_path):
+    file = tmp_path / "queues.json"
+    cli.sluice("qos", "tenant", "set", "red", "--packets", "20")
+    before = tenants(cli)
+
+    def refused(config, *words):
+        file.write_text(config if isinstance(config, str) else json.dumps(config))
+        return cli.sluice("qos", *words, str(file), code=1)
+
+    tenant = ["tenant", "set", "blue"]
+    for config, words, message in [
+        ({"limit": {"packets": 9}, "reserved": 10}, tenant, "queues.json: limit.packets: 9 is less than the 10 that are reserved"),
+        ({"limit": {"bytes": 100}, "reserved": 10}, tenant, "limit.bytes: 100B is less than 10 reserved frames of 60 bytes"),
+        ({"reserved": 100_000_000}, tenant, "tenant blue: reserved: 100000000; the shared buffer holds"),
+        ({"alpha": 0}, tenant, "alpha: 0 is not between 1/256 and 256"),
+        ({"limit": {"time": "5ms"}}, tenant, "limit.time: unknown field"),
+        ({}, ["tenant", "set", "a b"], "`a b` is no name of a tenant"),
+        ({"queues": [{}], "root": {"queue": 0}, "tenant": "green"}, ["set", "2"], "tenant: there is no tenant `green`; there is red"),
+        ({"queues": [{"tenant": "red"}], "root": {"queue": 0}, "tenant": "blue"}, ["set", "2"],
+         "queues[0].tenant: `red`, but the port belongs to `blue`: a queue has one tenant"),
+    ]:
+        assert message in refused(config, *words), (config, refused(config, *words))
+    assert "--packets: 1 is less than the 2" in cli.sluice("qos", *tenant, "--packets", "1", "--reserved", "2", code=1)
+    assert "there is no tenant `green`; there is red" in cli.sluice("qos", "tenant", "clear", "green", code=1)
+    assert "cannot be used with" in cli.sluice("qos", *tenant, str(file), "--packets", "1", code=2)
+    assert tenants(cli) == before and qos(cli, 2) is None
+
+
+def test_a_link_has_queues_and_keeps_them(tmp_path):
+    ins, empty, outs = (tmp_path / name for name in ["in.pcap", "empty.pcap", "out.pcap"])
+    low = [struct.pack(">BI", 0, n) + bytes(995) for n in range(100)]
+    high = [struct.pack(">BI", 5, n) + bytes(995) for n in range(20)]
+    capture(ins, low + high)
+    capture(empty, [])
+    limit, queues = tmp_path / "red.json", tmp_path / "link.json"
+    limit.write_text(json.dumps({"limit": {"packets": 500}}))
+    queues.write_text(json.dumps({"queues": [{}, {}], "tenant": "red",
+                                  "root": {"strict": [{"queue": 1}, {"queue": 0}], "shaper": {"rate": "1Mbit"}}}))
+    state = ["--state", str(tmp_path / "state")]
+    # Each device sends all by its port 2: of the first one that is a link.
+    start = [PRIORITIES, "-i", "1@memory", "-i", f"2@pcap:{empty},{outs}", "--device", f"2={PRIORITIES}", "--bind", "2=2",
+             "--chain", "1:2,2:1", "--qos", f"1:2={queues}", "--tenant", f"red={limit}", *state]
+    running = Daemon(*start)
+    try:
+        cli = Cli(running.address)
+        link = lambda: json.loads(cli.sluice("qos", "show", "1:2", "--json"))["links"][0]
+        assert link()["qos"]["configured"] and tenants(cli)["red"]["members"] == ["the link at port 2 of device 1"]
+        cli.sluice("port", "add", f"3@pcap:{ins}")
+        deadline = time.monotonic() + PATIENCE_S
+        while sum(queue["sent"]["packets"] for queue in link()["qos"]["queues"]) < 120:
+            assert time.monotonic() < deadline, link()
+            time.sleep(0.1)
+        text = cli.sluice("qos", "show", "1:2")
+        assert "link 1:2, to 2:1: configured\n  strict priority" in text and re.search(r"^1:2 +0 ", text, re.M), text
+        assert "no link begins at port 7 of device 1" in cli.sluice("qos", "show", "1:7", code=1)
+        assert "no link begins at port 7 of device 1" in cli.sluice("qos", "set", "1:7", "--queues", "2", code=1)
+        assert "there is no port 9" in cli.sluice("qos", "set", "9", "--queues", "2", code=1)
+        cli.sluice("qos", "set", "1:2", "--queues", "4", "--tenant", "red")
+        cli.sluice("qos", "tenant", "set", "red", "--packets", "77")
+        cli.sluice("qos", "tenant", "set", "blue", "--reserved", "3")
+        wanted = link()["qos"]["config"], [tenant["config"] for tenant in tenants(cli).values()]
+    finally:
+        assert running.stop() == 0, running.output
+    out = frames(outs)
+    assert [f for f in out if f[0] == 0] == low and [f for f in out if f[0] == 5] == high, "in order within a class"
+    last = max(at for at, frame in enumerate(out) if frame[0] == 5)
+    assert len(out) - 1 - last > 30, "urgent frames, which came last, have not waited for the others"
+    running = Daemon(*start)
+    try:
+        cli = Cli(running.address)
+        assert (link()["qos"]["config"], [tenant["config"] for tenant in tenants(cli).values()]) == wanted
+        cli.sluice("unchain", "1:2")
+        cli.sluice("qos", "tenant", "clear", "red")
+    finally:
+        assert running.stop() == 0, running.output
+
+
 def test_a_program_without_queues_shows_none_in_stats_top_and_metrics(daemon):
     running = daemon(PLAIN, *PORTS, "--metrics", "127.0.0.1:0")
     cli = Cli(running.address)
@@ -289,6 +413,12 @@ def test_wrong_queues_at_the_start_are_refused(tmp_path):
     assert "--qos: there is no port 7; -i 7@DEVICE opens one" in refused(good, "--qos", f"7={file}")
     assert "port 1 is given twice" in refused(good, "--qos", f"1={file}", "--qos", f"1={file}")
     assert "PORT=FILE.json" in refused(good, "--qos", str(file))
+    assert "no link begins at port 7 of device 1; --chain makes one" in refused(good, "--qos", f"1:7={file}")
+    assert "start.json: limit.packets: 1 is less" in refused('{"limit":{"packets":1},"reserved":2}', "--tenant", f"red={file}")
+    assert "red is given twice" in refused("{}", "--tenant", f"red={file}", "--tenant", f"red={file}")
+    assert "NAME=FILE.json" in refused("{}", "--tenant", str(file))
+    unknown = '{"queues":[{}],"root":{"queue":0},"tenant":"red"}'
+    assert "--qos: queues of port 1: tenant: there is no tenant `red`" in refused(unknown, "--qos", f"1={file}")
 
 
 def test_changes_are_in_the_audit_log(daemon, tmp_path):

@@ -40,6 +40,8 @@ pub enum RuntimeDrop {
     QueueEarly,
     /// The buffer that ports share has no room for the port's tenant.
     SharedBufferFull,
+    /// The tenant that the queue belongs to has reached its limit.
+    TenantLimit,
     /// The flow tables of the bridge send it nowhere.
     FlowTables,
     /// The burst has used up the work that flow tables may cost.
@@ -48,7 +50,7 @@ pub enum RuntimeDrop {
 
 impl RuntimeDrop {
     /// All of them, in counter order.
-    pub const ALL: [RuntimeDrop; 18] = [
+    pub const ALL: [RuntimeDrop; 19] = [
         RuntimeDrop::NoRoom,
         RuntimeDrop::Endless,
         RuntimeDrop::NoBuffer,
@@ -65,6 +67,7 @@ impl RuntimeDrop {
         RuntimeDrop::QueueFull,
         RuntimeDrop::QueueEarly,
         RuntimeDrop::SharedBufferFull,
+        RuntimeDrop::TenantLimit,
         RuntimeDrop::FlowTables,
         RuntimeDrop::FlowWork,
     ];
@@ -88,6 +91,7 @@ impl RuntimeDrop {
             RuntimeDrop::QueueFull => "queue full",
             RuntimeDrop::QueueEarly => "queue early drop",
             RuntimeDrop::SharedBufferFull => "shared buffer full",
+            RuntimeDrop::TenantLimit => "tenant limit",
             RuntimeDrop::FlowTables => "flow tables",
             RuntimeDrop::FlowWork => "flow work limit",
         }

@@ -58,7 +58,7 @@ pub use pipeline::{
     load, load_bridge, load_keeping, load_with, mir_text, updates_registers,
 };
 pub use state::Keep;
-pub use switch::{LinkInfo, NewPort, PortOf, QueueInfo, Switch, SwitchConfig, SwitchError};
+pub use switch::{LinkInfo, NewPort, PortOf, QueueInfo, QueuesOf, Switch, SwitchConfig, SwitchError, TenantInfo};
 pub use switches::{CodeOptions, Optimisation, Without, optimisations};
 pub use tables::reclaim::ACKNOWLEDGE_MAX;
 pub use tiers::Specialise;

@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use traffic::{
     Buffer, BufferConfig, CAPACITY_MAX, Config, Ecn, Policy, PortQueues, Problem, QueueStatistics, Reason, Refused,
-    Share, Size, TENANTS_MAX, Taken, Tenant,
+    Size, Taken, Tenant,
 };
 
 /// A packet in a queue.
@@ -31,6 +31,8 @@ pub(crate) struct Item {
     pub packet: Packet,
     /// Where it is to go on; `None` for a frame that is to be sent as it is.
     pub waits: Option<Waits>,
+    /// Over how many links it has come.
+    pub hops: u32,
 }
 
 /// How a packet goes on that waits before egress.
@@ -39,8 +41,6 @@ pub(crate) struct Waits {
     pub program: u64,
     pub record: Box<[u64]>,
     pub passage: Passage,
-    /// Over how many links it has come.
-    pub hops: u32,
 }
 
 /// A packet that a queue did not take, and why.
@@ -53,16 +53,15 @@ pub(crate) struct Lost {
 const CELL: Size = Size(1 << 16);
 
 /// What all ports share. Packets that wait in queues take half of the pool's buffers at most, so that a port which accepts no packets
-/// does not keep the buffers that others receive into. Each port is a tenant, and may have as many as are free: with one slow port
-/// that is half of them, with two a third each.
+/// does not keep the buffers that others receive into. Each port is a tenant, unless it belongs to another one, and may have as many
+/// as are free: with one slow port that is half of them, with two a third each.
 pub(crate) fn shared_buffer(pool_buffers: usize) -> Arc<Buffer> {
     let cells = (pool_buffers as u64 / 2).max(1);
-    let tenants = vec![Share::default(); TENANTS_MAX];
     let config = BufferConfig {
         capacity: Size(cells.saturating_mul(CELL.0).min(CAPACITY_MAX.0)),
         cell: CELL,
         alpha: 1.0,
-        tenants,
+        tenants: Vec::new(),
     };
     Buffer::new(&config).expect("nothing is reserved, and the capacity is within bounds")
 }
@@ -70,6 +69,8 @@ pub(crate) fn shared_buffer(pool_buffers: usize) -> Arc<Buffer> {
 /// The queues of one port.
 pub(crate) struct EgressQueues {
     state: Mutex<State>,
+    /// Whose queues are that belong to no other tenant.
+    own: Tenant,
     /// Packets that wait.
     waiting: AtomicUsize,
     /// The server's, which may be asleep.
@@ -90,11 +91,26 @@ struct State {
 const SPARES_MAX: usize = 64 * BATCH_MAX;
 
 impl EgressQueues {
-    /// Empty queues of a tenant of the shared buffer, whose packets the worker of a mailbox takes out.
-    pub(crate) fn new(config: &Config, tenant: Tenant, server: &Arc<Mailbox>) -> Result<EgressQueues, Vec<Problem>> {
-        let queues = PortQueues::with_tenant(config, tenant)?;
+    /// Empty queues, each of a tenant of the shared buffer, whose packets the worker of a mailbox takes out.
+    pub(crate) fn new(
+        config: &Config,
+        own: Tenant,
+        tenants: &[Tenant],
+        server: &Arc<Mailbox>,
+    ) -> Result<EgressQueues, Vec<Problem>> {
+        let queues = PortQueues::with_tenants(config, tenants)?;
         let state = State { queues, marks: marks(config), spares: Vec::new(), due_ns: None };
-        Ok(EgressQueues { state: Mutex::new(state), waiting: AtomicUsize::new(0), server: Arc::clone(server) })
+        Ok(EgressQueues { state: Mutex::new(state), own, waiting: AtomicUsize::new(0), server: Arc::clone(server) })
+    }
+
+    /// The tenant of queues that belong to no other.
+    pub(crate) fn own(&self) -> &Tenant {
+        &self.own
+    }
+
+    /// Nothing comes in and goes out until the result is dropped.
+    pub(crate) fn hold(&self) -> impl Drop + '_ {
+        self.lock()
     }
 
     /// The config.
@@ -132,7 +148,7 @@ impl EgressQueues {
             match state.queues.offer(item, bytes, class, is_capable, now_ns) {
                 Ok(_) if has_record => spares.extend(state.spares.pop()),
                 Ok(_) => {}
-                Err(Refused { item: Item { packet, waits }, reason, .. }) => {
+                Err(Refused { item: Item { packet, waits, .. }, reason, .. }) => {
                     spares.extend(waits.map(|waits| waits.record));
                     lost.push(Lost { packet, reason: dropped(reason) });
                 }
@@ -181,10 +197,15 @@ impl EgressQueues {
         state.queues.drain(now_ns)
     }
 
-    /// Goes by another config from now on; packets that it has no place for are returned.
-    pub(crate) fn reconfigure(&self, config: &Config, now_ns: u64) -> Result<Vec<Item>, Vec<Problem>> {
+    /// Goes by another config from now on, each queue as one of its tenant; packets that it has no place for are returned.
+    pub(crate) fn reconfigure(
+        &self,
+        config: &Config,
+        tenants: &[Tenant],
+        now_ns: u64,
+    ) -> Result<Vec<Item>, Vec<Problem>> {
         let mut state = self.lock();
-        let refused = state.queues.reconfigure(config, now_ns)?;
+        let refused = state.queues.reconfigure_with(config, tenants, now_ns)?;
         state.marks = marks(config);
         self.waiting.store(state.queues.len(), Ordering::Release);
         drop(state);
@@ -207,5 +228,6 @@ fn dropped(reason: Reason) -> RuntimeDrop {
         Reason::TailDrop | Reason::Time => RuntimeDrop::QueueFull,
         Reason::Red => RuntimeDrop::QueueEarly,
         Reason::Buffer => RuntimeDrop::SharedBufferFull,
+        Reason::Tenant => RuntimeDrop::TenantLimit,
     }
 }

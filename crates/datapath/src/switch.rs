@@ -27,7 +27,7 @@ mod devices;
 mod queues;
 
 pub use devices::{LinkInfo, PortOf};
-pub use queues::QueueInfo;
+pub use queues::{QueueInfo, QueuesOf, TenantInfo};
 
 /// Packets for the controller that may wait; more are dropped and counted.
 pub const EVENTS_MAX: usize = 4096;
@@ -121,16 +121,40 @@ pub enum SwitchError {
     #[error("no program is loaded")]
     NoProgram,
     /// A config that contradicts itself or the port.
-    #[error("queues of port {port}: {}", list_problems(.problems))]
+    #[error("queues of {of}: {}", list_problems(.problems))]
     BadQueues {
         /// Whose they would be.
-        port: u32,
+        of: QueuesOf,
         /// What is wrong.
         problems: Vec<traffic::Problem>,
     },
-    /// More ports with queues than the shared buffer has tenants.
-    #[error("{} ports have queues already, and no more can", traffic::TENANTS_MAX)]
+    /// More ports and links with queues than there may be.
+    #[error("{} ports and links have queues already, and no more can", traffic::TENANTS_MAX)]
     TooManyQueues,
+    /// A tenant's config that contradicts itself or what others have.
+    #[error("tenant `{name}`: {}", list_problems(.problems))]
+    BadTenant {
+        /// Its name.
+        name: String,
+        /// What is wrong.
+        problems: Vec<traffic::Problem>,
+    },
+    /// No tenant of this name.
+    #[error("there is no tenant `{name}`; there is {}", if .there.is_empty() { "none".to_string() } else { .there.join(", ") })]
+    NoSuchTenant {
+        /// What was asked for.
+        name: String,
+        /// What there is.
+        there: Vec<String>,
+    },
+    /// A tenant that queues belong to.
+    #[error("queues of {} belong to tenant `{name}`", list_members(.members))]
+    TenantInUse {
+        /// Its name.
+        name: String,
+        /// Whose queues.
+        members: Vec<QueuesOf>,
+    },
     /// Too many packet-outs wait.
     #[error("{INJECT_MAX} packets wait to be injected already")]
     Busy,
@@ -144,6 +168,11 @@ pub enum SwitchError {
 fn list_problems(problems: &[traffic::Problem]) -> String {
     let all: Vec<String> = problems.iter().map(ToString::to_string).collect();
     all.join("; ")
+}
+
+fn list_members(members: &[QueuesOf]) -> String {
+    let all: Vec<String> = members.iter().map(ToString::to_string).collect();
+    all.join(", ")
 }
 
 /// A port as `sluice stats` shows it.
@@ -230,7 +259,8 @@ pub struct Switch {
     pool: PoolRef,
     start: Instant,
     queues_default: traffic::Config,
-    buffer: Arc<traffic::Buffer>,
+    /// Of the buffer that all queues share. Locked behind `inner`.
+    tenants: Mutex<traffic::Tenants>,
 }
 
 /// A port to be added.
@@ -264,7 +294,7 @@ impl Switch {
             pool: Arc::clone(&pool),
             start,
             queues_default: config.queues,
-            buffer: shared_buffer(pool.limit()),
+            tenants: Mutex::new(traffic::Tenants::new(shared_buffer(pool.limit()))),
         };
         let mut threads = Vec::new();
         for index in 0..config.workers.max(1) {
@@ -388,7 +418,7 @@ impl Switch {
         let at = inner.ports.iter().position(|p| p.number == number).ok_or(SwitchError::NoSuchPort(number))?;
         let bound_to = inner.ports[at].bound_to;
         if inner.ports[at].queues.are_running() {
-            self.take_queues(bound_to, number, inner.ports[at].queues.server)?;
+            self.take_queues(PortOf { device: bound_to, port: number }, inner.ports[at].queues.server)?;
         }
         let basket = Basket::default();
         self.tell_all(|| Command::RemovePort(bound_to, number, Arc::clone(&basket)))?;

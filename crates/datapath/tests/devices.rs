@@ -9,11 +9,12 @@ use base::ids::TableId;
 use common::{by_first_bytes, frame, wait_for};
 use datapath::executor::Executor;
 use datapath::pipeline::Backend;
-use datapath::{EngineKind, Idle, Pipeline, PortOf, Sharing, Switch, SwitchConfig, SwitchError};
+use datapath::{EngineKind, Idle, Pipeline, PortOf, QueuesOf, Sharing, Switch, SwitchConfig, SwitchError};
 use ir::{EntryKind, Fate, Operand, Program, StageKind};
 use pktio::{HeapPool, MemoryDevice, MemoryHandle, PoolRef};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use traffic::{Config, Limit, Node, Queue, Rate, Shaper, Size};
 
 /// Sends all packets to one port.
 fn always(port: u32) -> Program {
@@ -173,6 +174,79 @@ fn circles_end() {
     let packets: Vec<u64> = bed.switch.links().iter().map(|link| link.packets).collect();
     assert_eq!(packets, [300 * 9, 300 * 8]);
     wait_for("buffers", || bed.all_buffers_are_back());
+}
+
+#[test]
+fn circles_of_links_with_queues_end_and_new_packets_are_not_dropped_with_old_ones() {
+    for workers in [1, 2] {
+        let bed = Bed::new(workers);
+        bed.switch.add_device(2).unwrap();
+        bed.run(1, by_first_bytes());
+        bed.run(2, by_first_bytes());
+        let (port, out) = (bed.port(1, 1), bed.port(2, 7));
+        bed.switch.link(at(1, 10), at(2, 10)).unwrap();
+        bed.switch.link(at(2, 10), at(1, 10)).unwrap();
+        bed.switch.link(at(1, 7), at(2, 1)).unwrap();
+        for from in [at(1, 10), at(2, 10), at(1, 7)] {
+            bed.switch.set_queues_of(QueuesOf::Link(from), Some(Config::fifo())).unwrap();
+        }
+        for i in 0..300 {
+            wait_for("room", || port.inject(&frame(10, i)));
+            wait_for("room", || port.inject(&frame(7, i)));
+        }
+        wait_for("drops", || bed.dropped(2, "too many links") + bed.dropped(1, "queue full") == 300);
+        assert_eq!(bed.dropped(1, "queue full"), 0);
+        assert_eq!(collect("others", &out, 300).len(), 300);
+        let packets: Vec<u64> = bed.switch.links().iter().map(|link| link.packets).collect();
+        assert_eq!(packets, [300 * 9, 300 * 8, 300]);
+        wait_for("buffers", || bed.all_buffers_are_back());
+    }
+}
+
+#[test]
+fn packets_wait_in_the_queues_of_a_link_as_in_a_ports() {
+    for workers in [1, 2] {
+        let bed = Bed::new(workers);
+        bed.switch.add_device(2).unwrap();
+        bed.run(1, by_first_bytes());
+        bed.run(2, by_first_bytes());
+        let (first, last) = (bed.port(1, 1), bed.port(2, 11));
+        let of = QueuesOf::Link(at(1, 11));
+        let error = bed.switch.set_queues_of(of, Some(Config::fifo())).unwrap_err().to_string();
+        assert_eq!(error, "no link begins at port 11 of device 1; there are no links");
+        bed.switch.link(at(1, 11), at(2, 1)).unwrap();
+        assert!(bed.switch.queues_of(of).unwrap().is_none());
+        // A frame in 48 seconds, after the first 25.
+        let mut slow = Config::new(vec![Queue::with_limit(Limit::packets(500))], Node::queue(0));
+        slow.root.shaper = Some(Shaper { rate: Rate(10), burst: Some(Size(1518)) });
+        bed.switch.set_queues_of(of, Some(slow.clone())).unwrap();
+        for i in 0..400 {
+            wait_for("room", || first.inject(&frame(11, i)));
+        }
+        let queue = || bed.switch.queues_of(of).unwrap().unwrap().statistics[0].clone();
+        wait_for("all of them", || queue().accepted.packets == 400);
+        assert!(queue().depth.packets > 350 && bed.switch.links()[0].packets < 50);
+        // At any rate: in order, and none is lost.
+        bed.switch.set_queues_of(of, Some(Config::fifo())).unwrap();
+        let got = collect("all of them", &last, 400);
+        assert!(got.iter().enumerate().all(|(i, bytes)| *bytes == frame(11, i as u32)), "in order");
+        assert_eq!((queue().sent.packets, bed.switch.links()[0].packets), (400, 400));
+        // What waits crosses when the queues go, and when the link goes.
+        for take_away in [false, true] {
+            bed.switch.set_queues_of(of, Some(slow.clone())).unwrap();
+            for i in 0..300 {
+                wait_for("room", || first.inject(&frame(11, i)));
+            }
+            wait_for("all of them", || first.pending() == 0 && queue().depth.packets >= 270);
+            match take_away {
+                false => bed.switch.set_queues_of(of, None).unwrap(),
+                true => bed.switch.unlink(at(1, 11)).unwrap(),
+            }
+            let got = collect("all of them", &last, 300);
+            assert!(got.iter().enumerate().all(|(i, bytes)| *bytes == frame(11, i as u32)), "in order");
+        }
+        wait_for("buffers", || bed.all_buffers_are_back());
+    }
 }
 
 #[test]

@@ -10,13 +10,13 @@ use common::{by_first_bytes, frame, wait_for};
 use datapath::drops::DropReason;
 use datapath::engine::{Arrival, Departure, Engine, Passage, Sink, WORK_MAX};
 use datapath::replication::{CloneSession, Replica, Replication};
-use datapath::{EngineKind, Idle, Pipeline, Specialise, Switch, SwitchConfig, SwitchError};
+use datapath::{EngineKind, Idle, Pipeline, PortOf, QueuesOf, Sharing, Specialise, Switch, SwitchConfig, SwitchError};
 use frontend::{Input, Until};
 use pktio::{HeapPool, MemoryDevice, MemoryHandle, Packet, Pool, PoolRef};
 use random::Random;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use traffic::{Config, Limit, PortQueues, Queue, Taken};
+use traffic::{Config, Limit, PortQueues, Queue, Rate, Shaper, Size, Taken};
 
 const PROGRAM: &str = r#"
 #include <core.p4>
@@ -402,6 +402,54 @@ fn a_full_port_keeps_packets_in_order_of_class_and_drops_only_what_finds_no_room
 }
 
 #[test]
+fn a_program_that_asks_for_queues_has_them_on_links_too() {
+    let bed = bed(1, by_first_bytes());
+    bed.switch.add_device(2).expect("a new id");
+    let forward = datapath::load(Arc::new(by_first_bytes()), EngineKind::Machine, 1).expect("it is small");
+    bed.switch.set_pipeline_of(2, Some(Arc::new(forward))).expect("workers answer");
+    let (device, out) = MemoryDevice::new("m9", Arc::clone(&bed.pool), 1);
+    bed.switch.add_port_to(2, 9, Box::new(device), Sharing::default()).expect("a new number");
+    let (from, to) = (PortOf { device: 1, port: 9 }, PortOf { device: 2, port: 1 });
+    bed.switch.link(from, to).expect("free ends");
+    let of = QueuesOf::Link(from);
+    assert!(bed.switch.queues_of(of).expect("it is there").is_none());
+    run(&bed.switch, Arc::unwrap_or_clone(program()));
+    assert!(!bed.switch.queues_of(of).expect("it is there").expect("the program asks for them").is_configured);
+    let mut config = of_packets(Config::strict(2), 200);
+    config.root.shaper = Some(Shaper { rate: Rate(10), burst: Some(Size(1518)) });
+    bed.switch.set_queues_of(of, Some(config.clone())).expect("a good config");
+    bed.inject(0, (0..100).map(|i| ask(9, 0, 0, i)));
+    wait_for("packets that wait", || {
+        let info = bed.switch.queues_of(of).expect("it is there").expect("it has queues");
+        info.statistics[0].accepted.packets == 100
+    });
+    let early = out.collect().len() as u32;
+    assert!(early < 40);
+    bed.inject(0, (0..50).map(|i| ask(9, 7, 0, 1000 + i)));
+    wait_for("urgent ones", || {
+        let info = bed.switch.queues_of(of).expect("it is there").expect("it has queues");
+        info.statistics[1].accepted.packets == 50
+    });
+    config.root.shaper = None;
+    bed.switch.set_queues_of(of, Some(config)).expect("a good config");
+    let mut got = Vec::new();
+    wait_for("the others", || {
+        got.extend(out.collect());
+        got.len() as u32 + early == 150
+    });
+    let numbers: Vec<u32> = got.iter().map(|frame| word(frame, 4)).collect();
+    assert!(numbers.into_iter().eq((1000..1050).chain(early..100)), "the urgent ones first");
+    assert_eq!(word(&got[49], BEFORE), 49, "egress sees the queue");
+    assert!(word(&got[49], WAITED) > 0);
+    // Another program, which asks for none.
+    bed.switch.set_queues_of(of, None).expect("it is there");
+    assert!(bed.switch.queues_of(of).expect("it is there").is_some());
+    run(&bed.switch, by_first_bytes());
+    assert!(bed.switch.queues_of(of).expect("it is there").is_none());
+    wait_for("all buffers", || bed.pool.available() == bed.pool.limit());
+}
+
+#[test]
 fn frames_of_any_program_wait_behind_the_deparser_where_a_port_has_queues() {
     for workers in [1, 2] {
         let bed = bed(workers, by_first_bytes());
@@ -509,7 +557,7 @@ fn a_port_out_of_service_drops_what_waits_and_contradictory_queues_are_refused()
     let mut bad = Config::strict(2);
     bad.queues.push(Queue::default());
     let error = bed.switch.set_queues(1, Some(bad)).unwrap_err();
-    assert!(matches!(&error, SwitchError::BadQueues { port: 1, .. }), "{error}");
+    assert!(matches!(&error, SwitchError::BadQueues { of: QueuesOf::Port(1), .. }), "{error}");
     assert_eq!(bed.switch.set_queues(8, None), Err(SwitchError::NoSuchPort(8)));
 }
 

@@ -264,7 +264,7 @@ fn one(stats: &AdminStats, device: &pb::Device) -> String {
         text += &format!("{role}\n");
     }
     let mine = |link: &&pb::Link| is_at(link.from, device.id) || is_at(link.to, device.id);
-    let mine: Vec<pb::Link> = stats.links.iter().filter(mine).copied().collect();
+    let mine: Vec<pb::Link> = stats.links.iter().filter(mine).cloned().collect();
     if !mine.is_empty() {
         text += &format!("\n{}\n", links(&mine).trim_fmt());
     }
@@ -320,7 +320,7 @@ mod tests {
                     ..Default::default()
                 },
             ],
-            links: vec![pb::Link { from: at(1, 10), to: at(2, 1), packets: 7, bytes: 420 }],
+            links: vec![pb::Link { from: at(1, 10), to: at(2, 1), packets: 7, bytes: 420, queues: None }],
             ..Default::default()
         };
         expect![[r#"

@@ -15,8 +15,9 @@
 //!
 //! Threads: the admin service's, one change at a time. Tests: `tests/py/test_devices.py`.
 
+mod queues;
+
 use crate::ports::{Opener, conflict};
-use crate::queues;
 use crate::state::State;
 use crate::target::{SwitchTarget, port_problem};
 use anyhow::{Context, Result, bail};
@@ -24,7 +25,7 @@ use control::Control;
 use control::control::Losses;
 use control::forwarding::ForwardingConfig;
 use control::reconcile::Report;
-use datapath::{NewPort, PortOf, Sharing, Switch, SwitchError};
+use datapath::{NewPort, PortOf, QueuesOf, Sharing, Switch};
 use grpc::Handle;
 use messages::sluice::v1 as pb;
 use pb::kept_wiring as kept;
@@ -33,7 +34,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use store::Wiring;
-use traffic::Config;
+use traffic::{Config, TenantConfig};
 
 /// Devices, ports and links as a command line says or a record keeps them.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -44,6 +45,10 @@ pub struct Wanted {
     pub bindings: BTreeMap<u32, u64>,
     /// From where to where.
     pub links: Vec<(PortOf, PortOf)>,
+    /// Queues that are configured for links, by where they begin.
+    pub link_queues: BTreeMap<PortOf, Config>,
+    /// By name.
+    pub tenants: BTreeMap<String, TenantConfig>,
     /// The first device was unloaded. It is made again where a port is nobody else's.
     pub without_first: bool,
     /// By number.
@@ -65,6 +70,13 @@ impl WantedPort {
     fn new(spec: PortSpec) -> WantedPort {
         WantedPort { spec, out_of_service: false, queues: None }
     }
+}
+
+/// What a command line says of queues and tenants.
+#[derive(Default)]
+pub struct Qos {
+    pub queues: Vec<(QueuesOf, Config)>,
+    pub tenants: Vec<(String, TenantConfig)>,
 }
 
 /// `sluice run --device ID[=X.p4]`.
@@ -145,11 +157,16 @@ impl Wanted {
             from_port: from.port,
             to_device_id: to.device,
             to_port: to.port,
+            queues: self.link_queues.get(from).map(crate::queues::to_text).unwrap_or_default(),
+        };
+        let tenant = |(name, config): (&String, &TenantConfig)| kept::Tenant {
+            name: name.clone(),
+            config: crate::queues::tenant_to_text(config),
         };
         let port = |port: &WantedPort| kept::Port {
             port: port.spec.to_string(),
             out_of_service: port.out_of_service,
-            queues: port.queues.as_ref().map(queues::to_text).unwrap_or_default(),
+            queues: port.queues.as_ref().map(crate::queues::to_text).unwrap_or_default(),
         };
         pb::KeptWiring {
             devices: self.devices.iter().copied().collect(),
@@ -158,27 +175,29 @@ impl Wanted {
             without_first: self.without_first,
             ports: self.ports.values().map(port).collect(),
             has_ports: true,
+            tenants: self.tenants.iter().map(tenant).collect(),
         }
     }
 
     fn from_record(record: pb::KeptWiring) -> Result<Wanted> {
         let port = |kept: kept::Port| -> Result<(u32, WantedPort)> {
             let spec = kept.port.parse::<PortSpec>().context("--state: a kept port")?;
-            let queues = Some(kept.queues).filter(|text| !text.is_empty()).map(|text| {
-                let config = queues::parse(&text)?;
-                config.check(None).map(|()| config.clone()).map_err(|problems| queues::problems(&problems))
-            });
-            let queues = queues.transpose().map_err(|why: String| {
-                anyhow::anyhow!("--state: the kept queues of port {}: {why} (--forget begins anew)", spec.number)
-            })?;
+            let queues = queues::kept_config(QueuesOf::Port(spec.number), &kept.queues)?;
             Ok((spec.number, WantedPort { spec, out_of_service: kept.out_of_service, queues }))
         };
         let end = |device, port| PortOf { device, port };
         let link = |l: kept::Link| (end(l.from_device_id, l.from_port), end(l.to_device_id, l.to_port));
+        let mut link_queues = BTreeMap::new();
+        for kept in &record.links {
+            let from = end(kept.from_device_id, kept.from_port);
+            link_queues.extend(queues::kept_config(QueuesOf::Link(from), &kept.queues)?.map(|config| (from, config)));
+        }
         Ok(Wanted {
             devices: record.devices.into_iter().collect(),
             bindings: record.bindings.into_iter().map(|b| (b.port, b.device_id)).collect(),
             links: record.links.into_iter().map(link).collect(),
+            link_queues,
+            tenants: record.tenants.into_iter().map(queues::kept_tenant).collect::<Result<_>>()?,
             without_first: record.without_first,
             ports: record.ports.into_iter().map(port).collect::<Result<_>>()?,
         })
@@ -190,21 +209,33 @@ impl Wanted {
         Wanted { ports: ports.iter().map(port).collect(), ..self }
     }
 
-    /// The same, with queues of ports that are there.
-    pub fn with_queues(mut self, queues: Vec<(u32, Config)>) -> Result<Wanted> {
-        for (number, config) in queues {
-            let Some(port) = self.ports.get_mut(&number) else {
-                bail!("--qos: there is no port {number}; -i {number}@DEVICE opens one");
+    /// The same, with tenants, and queues of ports and links that are there.
+    pub fn with_qos(mut self, start: Qos) -> Result<Wanted> {
+        for (of, config) in start.queues {
+            let before = match of {
+                QueuesOf::Port(number) => match self.ports.get_mut(&number) {
+                    Some(port) => port.queues.replace(config),
+                    None => bail!("--qos: there is no port {number}; -i {number}@DEVICE opens one"),
+                },
+                QueuesOf::Link(from) if self.links.iter().any(|(begin, _)| *begin == from) => {
+                    self.link_queues.insert(from, config)
+                }
+                QueuesOf::Link(from) => bail!("--qos: no link begins at {from}; --chain makes one"),
             };
-            if port.queues.replace(config).is_some() {
-                bail!("--qos: port {number} is given twice");
+            if before.is_some() {
+                bail!("--qos: {of} is given twice");
+            }
+        }
+        for (name, config) in start.tenants {
+            if self.tenants.insert(name.clone(), config).is_some() {
+                bail!("--tenant: {name} is given twice");
             }
         }
         Ok(self)
     }
 
     /// What the switch begins with: what is kept, unless the command line is another than at the last start. Then the command line
-    /// is in force, and devices and ports that were added while the switch ran stay.
+    /// is in force, and devices, ports and tenants that were added while the switch ran stay.
     pub fn decide(state: Option<&State>, command_line: &Wanted) -> Result<Wanted> {
         let Some(state) = state else { return Ok(command_line.clone()) };
         let kept = |which| -> Result<Option<(Wanted, bool)>> {
@@ -223,6 +254,9 @@ impl Wanted {
         }
         let devices = now.devices.union(&command_line.devices).copied().collect();
         let mut wanted = Wanted { devices, ..command_line.clone() };
+        for (name, tenant) in now.tenants.into_iter().filter(|(name, _)| !last.tenants.contains_key(name)) {
+            wanted.tenants.entry(name).or_insert(tenant);
+        }
         for (number, port) in now.ports.into_iter().filter(|(number, _)| !last.ports.contains_key(number)) {
             if conflict(&port.spec, wanted.ports.values().map(|port| &port.spec)).is_none() {
                 if let Some(device) = now.bindings.get(&number).filter(|device| wanted.devices.contains(device)) {
@@ -256,21 +290,13 @@ struct Known {
     bindings: BTreeMap<u32, u64>,
     /// All ports; those that could not be opened this time, too.
     ports: BTreeMap<u32, WantedPort>,
+    /// Queues of links.
+    link_queues: BTreeMap<PortOf, Config>,
+    tenants: BTreeMap<String, TenantConfig>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// What a switch says of queues that contradict themselves or the port, each setting on a line.
-fn told(error: SwitchError) -> String {
-    match error {
-        SwitchError::BadQueues { port, problems } => {
-            let line = |problem: &traffic::Problem| format!("queues of port {port}: {problem}");
-            problems.iter().map(line).collect::<Vec<_>>().join("\n")
-        }
-        error => error.to_string(),
-    }
 }
 
 /// Refuses while a controller is primary, unless forced to.
@@ -319,6 +345,8 @@ impl Devices {
             let mut known = lock(&self.known);
             known.bindings = wanted.bindings.clone();
             known.ports = wanted.ports.clone();
+            known.link_queues = wanted.link_queues.clone();
+            known.tenants = wanted.tenants.clone();
         }
         if let Some(state) = &self.state {
             let set = |which, wanted: &Wanted| state.store().set_wiring(which, &wanted.record());
@@ -359,13 +387,15 @@ impl Devices {
     fn now(&self) -> Wanted {
         let first = self.switch.first_device();
         let there = self.switch.devices();
-        let Known { bindings, ports, .. } = &*lock(&self.known);
+        let Known { bindings, ports, link_queues, tenants, .. } = &*lock(&self.known);
         Wanted {
             without_first: !there.contains(&first),
             devices: there.into_iter().filter(|id| *id != first).collect(),
             bindings: bindings.clone(),
             ports: ports.clone(),
             links: self.switch.links().into_iter().map(|link| (link.from, link.to)).collect(),
+            link_queues: link_queues.clone(),
+            tenants: tenants.clone(),
         }
     }
 
@@ -616,14 +646,14 @@ impl Devices {
         let device = self.bound_to(number).ok_or_else(no_port)?;
         let old = lock(&self.known).ports.get(&number).cloned().ok_or_else(no_port)?;
         let new = old.spec.with_options(options).map_err(|error| error.to_string())?;
-        let configured = self.configured_queues(number)?;
+        let configured = self.configured_queues(QueuesOf::Port(number))?;
         let reopen = |spec: &PortSpec| -> Result<Option<String>, String> {
             if self.bound_to(number).is_some() {
                 self.switch.remove_port(number).map_err(|error| error.to_string())?;
             }
             let note = self.open_port(spec, device)?;
             if let Some(config) = &configured {
-                self.switch.set_queues(number, Some(config.clone())).map_err(told)?;
+                self.switch.set_queues(number, Some(config.clone())).map_err(queues::told)?;
             }
             if old.out_of_service {
                 self.switch.set_in_service(number, false).map_err(|error| error.to_string())?;
@@ -643,74 +673,6 @@ impl Devices {
         });
         self.handle.with(|control| control.links_changed(device));
         done
-    }
-
-    /// Configures a port's queues, or removes what was configured. Returns what the operator should know of it.
-    pub fn set_queues(&self, number: u32, config: Option<Config>) -> Result<Option<String>, String> {
-        let _turn = lock(&self.turn);
-        self.configure_queues(number, config)
-    }
-
-    /// Changes the queues of several ports, of all or, if one is refused, of none.
-    pub fn change_queues(
-        &self,
-        ports: &[u32],
-        change: impl Fn(&mut Config) -> Result<(), String>,
-    ) -> Result<(), String> {
-        let _turn = lock(&self.turn);
-        let mut changed = Vec::new();
-        for number in ports {
-            let info = self.switch.queues(*number).map_err(told)?;
-            let before = info.as_ref().filter(|info| info.is_configured).map(|info| info.config.clone());
-            let mut config = info.map_or_else(|| self.switch.default_queues(), |info| info.config);
-            let done = change(&mut config).and_then(|()| self.configure_queues(*number, Some(config)).map(drop));
-            if let Err(why) = done {
-                let back = changed.into_iter().rev().filter_map(|(port, old)| self.configure_queues(port, old).err());
-                return Err([format!("port {number}: {why}")]
-                    .into_iter()
-                    .chain(back)
-                    .collect::<Vec<_>>()
-                    .join("; and "));
-            }
-            changed.push((*number, before));
-        }
-        Ok(())
-    }
-
-    fn configure_queues(&self, number: u32, config: Option<Config>) -> Result<Option<String>, String> {
-        let device = self.bound_to(number).ok_or_else(|| format!("there is no port {number}"))?;
-        let in_force = self.configured_queues(number)?;
-        let before = self.known_ports();
-        let back = |why: String| match self.switch.set_queues(number, in_force.clone()) {
-            Ok(()) => why,
-            Err(error) => format!("{why}; and {error}"),
-        };
-        self.switch.set_queues(number, config.clone()).map_err(|error| match error {
-            SwitchError::BadQueues { .. } => told(error),
-            error => back(told(error)),
-        })?;
-        if let Some(port) = lock(&self.known).ports.get_mut(&number) {
-            port.queues.clone_from(&config);
-        }
-        self.keep(&self.now()).map_err(|why| {
-            self.restore_known(before);
-            back(why)
-        })?;
-        let asks = self.switch.pipeline_of(device).map(|pipeline| pipeline.program().queues);
-        Ok(match config {
-            Some(config) => crate::qos::note(&config, device, asks),
-            None => asks.filter(|asks| *asks).map(|_| {
-                let count = self.switch.default_queues().queues.len();
-                let queues = if count == 1 { "queue".to_string() } else { format!("{count} queues") };
-                format!("the program of device {device} asks for queues, so the port has the default {queues}")
-            }),
-        })
-    }
-
-    /// The queues that are configured for a port, and in force.
-    fn configured_queues(&self, number: u32) -> Result<Option<Config>, String> {
-        let info = self.switch.queues(number).map_err(told)?;
-        Ok(info.filter(|info| info.is_configured).map(|info| info.config))
     }
 
     /// Takes a port into service or out of it.
@@ -737,15 +699,17 @@ impl Devices {
         self.switch.ports().iter().find(|port| port.number == number).map(|port| port.bound_to)
     }
 
-    /// Ports and bindings, to go back to.
+    /// Ports, bindings, queues and tenants, to go back to.
     fn known_ports(&self) -> Known {
-        let known = lock(&self.known);
-        Known { names: BTreeMap::new(), bindings: known.bindings.clone(), ports: known.ports.clone() }
+        let Known { bindings, ports, link_queues, tenants, .. } = &*lock(&self.known);
+        let (bindings, ports) = (bindings.clone(), ports.clone());
+        Known { names: BTreeMap::new(), bindings, ports, link_queues: link_queues.clone(), tenants: tenants.clone() }
     }
 
     fn restore_known(&self, before: Known) {
         let mut known = lock(&self.known);
-        (known.bindings, known.ports) = (before.bindings, before.ports);
+        let names = std::mem::take(&mut known.names);
+        *known = Known { names, ..before };
     }
 
     /// Why a device's program cannot have a port.
@@ -790,9 +754,15 @@ impl Devices {
         if back {
             self.switch.unlink(to).map_err(|e| e.to_string())?;
         }
+        let gone = if back { vec![(from, to), (to, from)] } else { vec![(from, to)] };
+        let before = self.known_ports();
+        lock(&self.known).link_queues.retain(|begin, _| !gone.iter().any(|(from, _)| from == begin));
         self.keep(&self.now()).map_err(|why| {
-            let again =
-                self.switch.link(from, to).and_then(|()| if back { self.switch.link(to, from) } else { Ok(()) });
+            let again = gone.iter().try_for_each(|(from, to)| {
+                self.switch.link(*from, *to)?;
+                self.switch.set_queues_of(QueuesOf::Link(*from), before.link_queues.get(from).cloned())
+            });
+            self.restore_known(before);
             again.err().map_or(why.clone(), |error| format!("{why}; and {error}"))
         })?;
         self.links_changed(from, to);
@@ -835,12 +805,23 @@ mod tests {
         let wanted = says(&devices, &[(vec![3, 4], 2), (vec![5], 1)], &[(at(1, 10), at(2, 1))]).unwrap();
         assert_eq!(wanted.bindings, BTreeMap::from([(3, 2), (4, 2)]), "the first device's are not listed");
         let wanted = wanted.with_ports(&["7@veth0,mtu=9000".parse().unwrap(), "8@veth1".parse().unwrap()]);
-        let wanted = wanted.with_queues(vec![(7, Config::weighted(&[3, 1]))]).unwrap();
+        let start = |queues: Vec<(QueuesOf, Config)>, tenants: Vec<(String, TenantConfig)>| Qos { queues, tenants };
+        let (port, link) = (QueuesOf::Port, QueuesOf::Link(at(1, 10)));
+        let queues = vec![(port(7), Config::weighted(&[3, 1])), (link, Config::strict(2))];
+        let red = TenantConfig { reserved: 7, ..TenantConfig::default() };
+        let wanted = wanted.with_qos(start(queues, vec![("red".to_string(), red.clone())])).unwrap();
         assert_eq!(Wanted::from_record(wanted.record()).unwrap(), wanted);
-        let twice = wanted.clone().with_queues(vec![(7, Config::fifo())]).unwrap_err().to_string();
-        assert!(twice.contains("port 7 is given twice"), "{twice}");
-        let missing = wanted.clone().with_queues(vec![(9, Config::fifo())]).unwrap_err().to_string();
-        assert!(missing.contains("-i 9@DEVICE"), "{missing}");
+        let refused = |start| wanted.clone().with_qos(start).unwrap_err().to_string();
+        for (start, words) in [
+            (start(vec![(port(7), Config::fifo())], vec![]), "port 7 is given twice"),
+            (start(vec![(link, Config::fifo())], vec![]), "the link at port 10 of device 1 is given twice"),
+            (start(vec![(port(9), Config::fifo())], vec![]), "-i 9@DEVICE"),
+            (start(vec![(QueuesOf::Link(at(2, 1)), Config::fifo())], vec![]), "no link begins at port 1 of device 2"),
+            (start(vec![], vec![("red".to_string(), red)]), "red is given twice"),
+        ] {
+            let why = refused(start);
+            assert!(why.contains(words), "{why}");
+        }
         for (kept, problem) in [
             ("{", "line 1"),
             (r#"{"queues":[{}],"root":{"queue":0},"colour":1}"#, "unknown field `colour`"),
@@ -850,6 +831,21 @@ mod tests {
             record.ports[0].queues = kept.to_string();
             let refused = Wanted::from_record(record).unwrap_err().to_string();
             assert!(refused.contains("the kept queues of port 7") && refused.contains(problem), "{refused}");
+            let mut record = wanted.record();
+            record.links[0].queues = kept.to_string();
+            let refused = Wanted::from_record(record).unwrap_err().to_string();
+            assert!(
+                refused.contains("the kept queues of the link at port 10") && refused.contains(problem),
+                "{refused}"
+            );
+        }
+        for (kept, problem) in
+            [("{", "line 1"), (r#"{"limit":{"packets":6},"reserved":7}"#, "limit.packets: 6 is less")]
+        {
+            let mut record = wanted.record();
+            record.tenants[0].config = kept.to_string();
+            let refused = Wanted::from_record(record).unwrap_err().to_string();
+            assert!(refused.contains("the kept tenant red") && refused.contains(problem), "{refused}");
         }
         assert!(says(&[DeviceArg { id: 1, program: None }], &[], &[]).unwrap_err().contains("already"));
         assert!(says(&devices, &[(vec![3], 2), (vec![3], 1)], &[]).unwrap_err().contains("bound twice"));

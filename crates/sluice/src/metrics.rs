@@ -7,7 +7,7 @@
 //!
 //! Tests: at the end of the file.
 
-use crate::queues::dropped;
+use crate::queues::{Owner, dropped, owners};
 use grpc::admin::AdminStats;
 use messages::sluice::v1 as pb;
 use prometheus_client::collector::Collector;
@@ -90,7 +90,8 @@ impl Collector for Snapshot {
         let uptime = ConstGauge::new(stats.uptime_us as f64 / 1e6);
         family(e, "uptime_seconds", "Time since the start of the switch", [(vec![], uptime)])?;
         ports(e, &stats.ports)?;
-        queues(e, &stats.ports)?;
+        queues(e, stats)?;
+        tenants(e, &stats.tenants)?;
         tables(e, &stats.tables)?;
         if let Some(buffers) = &stats.buffers {
             family(e, "buffers", "Packet buffers that there are", gauges(vec![(vec![], buffers.total)]))?;
@@ -152,12 +153,40 @@ fn ports(e: &mut DescriptorEncoder<'_>, ports: &[pb::Port]) -> fmt::Result {
     family(e, "port_errors", "Packets that arrived broken", both(|c| c.errors))
 }
 
-fn queues(e: &mut DescriptorEncoder<'_>, ports: &[pb::Port]) -> fmt::Result {
-    let all: Vec<(Labels, &pb::QueueCounters)> = ports
-        .iter()
-        .flat_map(|p| p.queues.iter().flat_map(|queues| queues.queues.iter().enumerate()).map(move |queue| (p, queue)))
-        .map(|(p, (number, queue))| ([port(p), vec![("queue", number.to_string())]].concat(), queue))
-        .collect();
+fn tenants(e: &mut DescriptorEncoder<'_>, tenants: &[pb::Tenant]) -> fmt::Result {
+    let of = |value: fn(&pb::Tenant) -> Option<pb::Count>, number: fn(&pb::Count) -> u64| {
+        let each = |t: &pb::Tenant| (vec![("tenant", t.name.clone())], number(&value(t).unwrap_or_default()));
+        gauges(tenants.iter().map(each).collect::<Vec<_>>())
+    };
+    let (packets, bytes): (fn(&pb::Count) -> u64, fn(&pb::Count) -> u64) = (|count| count.packets, |count| count.bytes);
+    family(e, "tenant_depth_packets", "Packets that wait in the tenant's queues", of(|t| t.depth, packets))?;
+    family(e, "tenant_depth_bytes", "Bytes that wait in the tenant's queues", of(|t| t.depth, bytes))?;
+    family(e, "tenant_highest_packets", "The most packets that ever waited there", of(|t| t.highest, packets))?;
+    family(e, "tenant_highest_bytes", "The most bytes that ever waited there", of(|t| t.highest, bytes))?;
+    let dropped = |number: fn(&pb::Count) -> u64| {
+        let each = |t: &pb::Tenant| {
+            [("limit", t.dropped_limit), ("buffer", t.dropped_buffer)].map(|(cause, count)| {
+                let labels = vec![("tenant", t.name.clone()), ("cause", cause.to_string())];
+                (labels, number(&count.unwrap_or_default()))
+            })
+        };
+        counters(tenants.iter().flat_map(each).collect::<Vec<_>>())
+    };
+    let help = "Packets that were refused: the tenant's limit, the shared buffer";
+    family(e, "tenant_dropped_packets", help, dropped(packets))?;
+    family(e, "tenant_dropped_bytes", "Bytes that were refused", dropped(bytes))
+}
+
+fn queues(e: &mut DescriptorEncoder<'_>, stats: &AdminStats) -> fmt::Result {
+    let labels = |number: usize, of: &Owner<'_>| {
+        let [id, port] = [of.device_id.to_string(), of.port.to_string()];
+        let [device, kind] = [of.name.clone(), of.kind.to_string()];
+        vec![("device_id", id), ("port", port), ("device", device), ("kind", kind), ("queue", number.to_string())]
+    };
+    let mut all: Vec<(Labels, &pb::QueueCounters)> = Vec::new();
+    for of in owners(stats) {
+        all.extend(of.queues().map(|(number, queue)| (labels(number, &of), queue)));
+    }
     let of = |value: fn(&pb::QueueCounters) -> Option<pb::Count>| {
         let count = |(labels, queue): &(Labels, &pb::QueueCounters)| (labels.clone(), value(queue).unwrap_or_default());
         let (packets, bytes): (Vec<_>, Vec<_>) = all
@@ -185,7 +214,8 @@ fn queues(e: &mut DescriptorEncoder<'_>, ports: &[pb::Port]) -> fmt::Result {
         };
         counters(all.iter().flat_map(each).collect::<Vec<_>>())
     };
-    let help = "Packets that the queue refused: its limit (tail), its limit of time, RED, the shared buffer";
+    let help =
+        "Packets that the queue refused: its limit (tail), its limit of time, RED, the shared buffer, its tenant";
     family(e, "queue_dropped_packets", help, dropped(|count| count.packets))?;
     family(e, "queue_dropped_bytes", "Bytes that the queue refused", dropped(|count| count.bytes))?;
     let waits = all.iter().map(|(labels, queue)| (labels.clone(), Waits::of(queue)));
@@ -341,7 +371,10 @@ mod tests {
                 to: Some(pb::DevicePort { device_id: 2, port: 3 }),
                 packets: 8,
                 bytes: 480,
+                queues: crate::queues::tests::port(5).queues,
             }],
+            tenants: vec![crate::queues::tenant_of_tests(40)],
+            shared_packets: 0,
             watched: Some(pb::Watched {
                 actions: vec![pb::Action { device_id: 1, table: "I.t".into(), action: "I.a".into(), packets: 4 }],
                 parts: vec![pb::Part {
@@ -372,6 +405,10 @@ mod tests {
             r#"sluice_queue_wait_seconds_count{device_id="1",port="1",device="veth \"0\"",kind="af_packet",queue="0"} 100"#,
             r#"sluice_queue_wait_seconds_bucket{le="0.000002",device_id="1",port="1",device="veth \"0\"",kind="af_packet",queue="0"} 50"#,
             r#"sluice_queue_wait_seconds_bucket{le="+Inf",device_id="1",port="1",device="veth \"0\"",kind="af_packet",queue="0"} 100"#,
+            r#"sluice_queue_sent_packets_total{device_id="1",port="10",device="2:3",kind="link",queue="0"} 5"#,
+            r#"sluice_tenant_depth_packets{tenant="red"} 7.0"#,
+            r#"sluice_tenant_dropped_packets_total{tenant="red",cause="limit"} 40"#,
+            r#"sluice_tenant_dropped_bytes_total{tenant="red",cause="buffer"} 2000"#,
             r#"sluice_table_entries{device_id="1",table="I.t"} 3.0"#,
             r#"sluice_table_memory_bytes{device_id="1",table="I.t"} 4096.0"#,
             "sluice_buffers_in_use 300.0",

@@ -11,7 +11,7 @@ use crate::successor::Successors;
 use control::arbitration::RoleInfo;
 use control::reconcile::Report;
 use datapath::tap::{TapConfig, TappedFrame};
-use datapath::{PortOf, Switch};
+use datapath::{PortOf, QueuesOf, Switch};
 use grpc::Handle;
 use grpc::admin::{AdminStats, Operator, Stream};
 use messages::sluice::v1 as pb;
@@ -138,11 +138,22 @@ impl Operator for SwitchOperator {
     }
 
     fn qos(&self, request: pb::QosRequest) -> Result<pb::QosResponse, String> {
+        if let Some(tenant) = request.tenant {
+            let config = request.config.map(|text| crate::queues::parse_tenant(&text)).transpose()?;
+            let what = if config.is_none() { "removed" } else { "configured" };
+            self.devices.set_tenant(&tenant, config)?;
+            tracing::info!(tenant, "tenant {what} by the operator");
+            return Ok(pb::QosResponse::default());
+        }
         let config = request.config.map(|text| crate::queues::parse(&text)).transpose()?;
         let taken = config.is_none();
-        let note = self.devices.set_queues(request.port, config)?;
+        let of = match request.device_id {
+            Some(device) => QueuesOf::Link(PortOf { device, port: request.port }),
+            None => QueuesOf::Port(request.port),
+        };
+        let note = self.devices.set_queues(of, config)?;
         let what = if taken { "taken away" } else { "configured" };
-        tracing::info!(port = request.port, "queues {what} by the operator");
+        tracing::info!("queues of {of} {what} by the operator");
         Ok(pb::QosResponse { note: note.unwrap_or_default() })
     }
 

@@ -1,7 +1,11 @@
-//! `sluice qos`: queues of a running switch's ports, shown, given, changed and taken away while packets run. What the server does
-//! is in `devices.rs`, and what queues are in `traffic` and `docs/qos.md`.
+//! `sluice qos`: queues of a running switch's ports and links, shown, given, changed and taken away while packets run; and tenants
+//! (`qos/tenant.rs`). What the server does is in `devices/queues.rs`, and what queues are in `traffic` and `docs/qos.md`.
 //!
 //! Exit code 1 when the config is wrong or the switch refuses it, 2 when none answers. Tests: below, `tests/py/test_qos.py`.
+
+mod given;
+mod start;
+mod tenant;
 
 use crate::changes::refuse;
 use crate::complete;
@@ -10,10 +14,13 @@ use crate::queues;
 use crate::stats::{NO_ADMIN, ServerArgs};
 use anyhow::{Context, Result, bail};
 use clap_complete::ArgValueCompleter;
+use datapath::{PortOf, QueuesOf};
+use given::{parse_place, read};
 use grpc::admin::AdminStats;
 use grpc::client::ClientError;
 use messages::sluice::v1 as pb;
-use std::path::{Path, PathBuf};
+pub use start::StartArgs;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use traffic::{Config, Ecn, Kind, Level, Limit, Node, Policy, Rate, Red, Shaper, Size};
 
@@ -22,6 +29,7 @@ const EXAMPLES: &str = "Examples:
   sluice qos set 3 --weights 4,2,1,1                shares of four queues, of queue 0 first
   sluice qos set 3 --queues 2 --rate 100Mbit --limit 5ms
   sluice qos set 3 --red 30KB,90KB,ecn              one queue that marks, or drops at random, before it is full
+  sluice qos set 1:10 --rate 1Gbit                  the link that begins at port 10 of device 1
   sluice qos set 3 voice.json                       anything else: docs/qos.md; `sluice qos show 3 --json` has it as `config`";
 
 /// Arguments of `qos`.
@@ -35,18 +43,20 @@ pub struct Args {
 enum QosCommand {
     /// Show queues of ports: what waits, what was sent, dropped and marked, how long packets waited; of one port the config, too.
     Show(ShowArgs),
-    /// Give a port queues, or change them; what waits goes on waiting. With --state they come back after a restart.
+    /// Give a port or a link queues, or change them; what waits goes on waiting. With --state they come back after a restart.
     #[command(after_help = EXAMPLES)]
     Set(Box<SetArgs>),
     /// Take configured queues away: what waits is sent in order. A program that asks for queues keeps the default ones.
     Clear(ClearArgs),
+    /// Add, change and remove tenants: queues that have limits together, wherever they are.
+    Tenant(tenant::Args),
 }
 
 #[derive(clap::Args)]
 struct ShowArgs {
-    /// Only this one.
-    #[arg(value_name = "PORT", add = ArgValueCompleter::new(complete::ports))]
-    port: Option<u32>,
+    /// Only this one; a link is named as DEVICE:PORT.
+    #[arg(value_name = "PORT", value_parser = parse_place, add = ArgValueCompleter::new(complete::ports))]
+    port: Option<QueuesOf>,
     #[command(flatten)]
     server: ServerArgs,
     #[command(flatten)]
@@ -55,9 +65,9 @@ struct ShowArgs {
 
 #[derive(clap::Args)]
 struct SetArgs {
-    /// The port's number.
-    #[arg(value_name = "PORT", add = ArgValueCompleter::new(complete::ports))]
-    port: u32,
+    /// The port's number, or DEVICE:PORT where a link begins.
+    #[arg(value_name = "PORT", value_parser = parse_place, add = ArgValueCompleter::new(complete::ports))]
+    port: QueuesOf,
     /// The queues as JSON; - is standard input.
     #[arg(value_name = "FILE.json", conflicts_with_all = SHORT, required_unless_present_any = SHORT)]
     file: Option<PathBuf>,
@@ -70,7 +80,7 @@ struct SetArgs {
 }
 
 /// What may be said instead of a file.
-const SHORT: [&str; 6] = ["queues", "weights", "rate", "burst", "limit", "red"];
+const SHORT: [&str; 7] = ["queues", "weights", "rate", "burst", "limit", "red", "tenant"];
 
 #[derive(clap::Args, Default)]
 struct ShortArgs {
@@ -92,13 +102,16 @@ struct ShortArgs {
     /// Random early detection for each queue, with thresholds like --limit's; `ecn` marks frames that can be marked.
     #[arg(long, value_name = "MIN,MAX[,ecn]", value_parser = parse_red)]
     red: Option<Red>,
+    /// The tenant that all queues belong to.
+    #[arg(long, value_name = "NAME")]
+    tenant: Option<String>,
 }
 
 #[derive(clap::Args)]
 struct ClearArgs {
-    /// The port's number.
-    #[arg(value_name = "PORT", add = ArgValueCompleter::new(complete::ports))]
-    port: u32,
+    /// The port's number, or DEVICE:PORT where a link begins.
+    #[arg(value_name = "PORT", value_parser = parse_place, add = ArgValueCompleter::new(complete::ports))]
+    port: QueuesOf,
     #[command(flatten)]
     server: ServerArgs,
     #[command(flatten)]
@@ -143,6 +156,7 @@ impl ShortArgs {
             // The shaper of a port's only queue is the port's.
             config.root.shaper = Some(Shaper { rate, burst: self.burst });
         }
+        config.tenant.clone_from(&self.tenant);
         for queue in &mut config.queues {
             if let Some(limit) = self.limit {
                 queue.limit = match limit {
@@ -168,33 +182,17 @@ fn by_option(problem: &traffic::Problem) -> String {
         (".limit", "--limit"),
         (".policy.red", "--red"),
         (".weight", "--weights"),
+        ("tenant", "--tenant"),
     ];
     let option = options.iter().find(|(part, _)| path.contains(part)).map_or("", |(_, option)| option);
     if option.is_empty() { problem.to_string() } else { format!("{option}: {message}") }
-}
-
-/// `PORT=FILE.json` of `sluice run --qos`.
-pub fn parse_at_start(text: &str) -> Result<(u32, PathBuf), String> {
-    let wrong = || format!("`{text}` is not PORT=FILE.json, as 3=voice.json");
-    let (port, file) = text.split_once('=').ok_or_else(wrong)?;
-    Ok((port.parse().map_err(|_| wrong())?, PathBuf::from(file)))
-}
-
-/// Reads a file, `-` for standard input; the second error is what is wrong in it.
-pub fn read(file: &Path) -> Result<Result<Config, String>> {
-    let text = crate::files::text(file)?;
-    let config = queues::parse(&text).and_then(|config| match config.check(None) {
-        Ok(()) => Ok(config),
-        Err(problems) => Err(queues::problems(&problems)),
-    });
-    let name = if file == Path::new("-") { "standard input".to_string() } else { file.display().to_string() };
-    Ok(config.map_err(|why| why.lines().map(|line| format!("{name}: {line}")).collect::<Vec<_>>().join("\n")))
 }
 
 /// Runs `qos`.
 pub fn main(args: &Args) -> Result<ExitCode> {
     match &args.command {
         QosCommand::Show(args) => show(args),
+        QosCommand::Tenant(args) => tenant::main(args),
         QosCommand::Set(args) => {
             let config = match &args.file {
                 Some(file) => read(file)?,
@@ -217,65 +215,112 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     }
 }
 
-fn change(server: &ServerArgs, output: JsonArgs, port: u32, config: Option<String>) -> Result<ExitCode> {
-    match server.connect()?.qos(pb::QosRequest { port, config }) {
+fn change(server: &ServerArgs, output: JsonArgs, of: QueuesOf, config: Option<String>) -> Result<ExitCode> {
+    let (port, device_id) = match of {
+        QueuesOf::Port(port) => (port, None),
+        QueuesOf::Link(PortOf { device, port }) => (port, Some(device)),
+    };
+    let at = spell(of);
+    match server.connect()?.qos(pb::QosRequest { port, config, device_id, tenant: None }) {
         Ok(pb::QosResponse { note }) => {
             output.print(
-                || serde_json::json!({ "changed": [{ "port": port.to_string(), "note": note }] }),
-                || if note.is_empty() { String::new() } else { format!("port {port}: {note}\n") },
+                || serde_json::json!({ "changed": [{ "port": at, "note": note }] }),
+                || if note.is_empty() { String::new() } else { format!("{of}: {note}\n") },
             );
             Ok(ExitCode::SUCCESS)
         }
         Err(ClientError::Refused(reason)) => {
-            let which = if reason.contains(&format!("port {port}")) { String::new() } else { format!("port {port}: ") };
+            let which = if reason.contains(&format!("port {port}")) { String::new() } else { format!("{of}: ") };
             Ok(refuse([format!("{which}{reason}")]))
         }
-        Err(error) => bail!("port {port}: {error}"),
+        Err(error) => bail!("{of}: {error}"),
+    }
+}
+
+/// As on the command line.
+fn spell(of: QueuesOf) -> String {
+    match of {
+        QueuesOf::Port(port) => port.to_string(),
+        QueuesOf::Link(PortOf { device, port }) => format!("{device}:{port}"),
     }
 }
 
 fn show(args: &ShowArgs) -> Result<ExitCode> {
     let stats = args.server.connect()?.stats()?;
     let mut stats = stats.context(NO_ADMIN)?;
-    if let Some(number) = args.port {
-        stats.ports.retain(|port| port.number == number);
-        if stats.ports.is_empty() {
+    match args.port {
+        Some(QueuesOf::Port(number)) => {
+            stats.ports.retain(|port| port.number == number);
+            stats.links.clear();
+        }
+        Some(QueuesOf::Link(from)) => {
+            stats.links.retain(|link| link.from == Some(pb::DevicePort { device_id: from.device, port: from.port }));
+            stats.ports.clear();
+        }
+        None => {}
+    }
+    match args.port {
+        Some(QueuesOf::Port(number)) if stats.ports.is_empty() => {
             return Ok(refuse([format!("there is no port {number}")]));
         }
+        Some(QueuesOf::Link(from)) if stats.links.is_empty() => {
+            return Ok(refuse([format!("no link begins at {from}")]));
+        }
+        _ => {}
     }
-    let object = |port: &pb::Port| {
+    let port = |port: &pb::Port| {
         let qos = queues::to_json(port.queues.as_ref());
         serde_json::json!({ "number": port.number, "name": port.name, "qos": qos })
     };
+    let link = |link: &pb::Link| {
+        let end = |end: Option<pb::DevicePort>| end.map_or(String::new(), |e| format!("{}:{}", e.device_id, e.port));
+        serde_json::json!({ "from": end(link.from), "to": end(link.to), "qos": queues::to_json(link.queues.as_ref()) })
+    };
     args.output.print(
-        || serde_json::json!({ "ports": stats.ports.iter().map(object).collect::<Vec<_>>() }),
+        || {
+            serde_json::json!({
+                "ports": stats.ports.iter().map(port).collect::<Vec<_>>(),
+                "links": stats.links.iter().map(link).collect::<Vec<_>>(),
+                "tenants": queues::tenants_to_json(&stats), "shared_packets": stats.shared_packets,
+            })
+        },
         || text(&stats, args.port),
     );
     Ok(ExitCode::SUCCESS)
 }
 
-/// Counters, and of a single port the tree first.
-fn text(stats: &AdminStats, only: Option<u32>) -> String {
-    if stats.ports.iter().all(|port| port.queues.is_none()) {
-        let (which, example) =
-            only.map_or(("no port".to_string(), "PORT".to_string()), |n| (format!("port {n}"), n.to_string()));
-        let has = if only.is_some() { "has no queues" } else { "has queues" };
-        return format!("{which} {has}; `sluice qos set {example} --queues 4` gives it some\n");
-    }
+/// Counters, and of a single port or link the tree first.
+fn text(stats: &AdminStats, only: Option<QueuesOf>) -> String {
+    let owners: Vec<queues::Owner<'_>> = queues::owners(stats).collect();
     let mut text = String::new();
-    if let [pb::Port { number, name, queues: Some(queues), .. }] = &stats.ports[..]
-        && only.is_some()
-    {
-        let whose = if queues.configured { "configured" } else { "the default, which its program asks for" };
-        text += &format!("port {number}, {name}: {whose}\n");
-        match queues::parse(&queues.config) {
-            Ok(config) => queues::tree(&config).iter().for_each(|line| text += &format!("  {line}\n")),
-            // A newer switch may have settings that this command does not know.
-            Err(_) => text += &format!("  {}\n", queues.config),
+    if owners.is_empty() {
+        let (which, example) =
+            only.map_or(("no port".to_string(), "PORT".to_string()), |of| (of.to_string(), spell(of)));
+        let has = if only.is_some() { "has no queues" } else { "has queues" };
+        text = format!("{which} {has}; `sluice qos set {example} --queues 4` gives it some\n");
+    } else {
+        if let (Some(of), [owner]) = (only, &owners[..]) {
+            let queues = owner.queues;
+            let whose = if queues.configured { "configured" } else { "the default, which its program asks for" };
+            let (what, name) = match of {
+                QueuesOf::Port(_) => (of.to_string(), owner.name.clone()),
+                QueuesOf::Link(_) => (format!("link {}", owner.at), format!("to {}", owner.name)),
+            };
+            text += &format!("{what}, {name}: {whose}\n");
+            match queues::parse(&queues.config) {
+                Ok(config) => queues::tree(&config).iter().for_each(|line| text += &format!("  {line}\n")),
+                // A newer switch may have settings that this command does not know.
+                Err(_) => text += &format!("  {}\n", queues.config),
+            }
+            text.push('\n');
         }
-        text.push('\n');
+        text += &queues::rows(stats).trim_fmt();
     }
-    text + &queues::rows(stats).trim_fmt()
+    if only.is_none() && !stats.tenants.is_empty() {
+        text = format!("{}\n\n{}", text.trim_end(), queues::tenant_rows(stats).trim_fmt());
+        text += &format!("\n\nall queues together hold at most {} packets\n", stats.shared_packets);
+    }
+    text
 }
 
 /// What is worth saying of queues that a port was given.
@@ -319,6 +364,10 @@ mod tests {
                 "--rate 100Mbit --burst 64KB --limit 200",
                 r#"{"queues":[{"limit":{"packets":200}}],"root":{"queue":0,"shaper":{"rate":"100Mbit","burst":"64KB"}}}"#,
             ),
+            (
+                "--queues 2 --tenant red",
+                r#"{"queues":[{},{}],"root":{"strict":[{"queue":1},{"queue":0}]},"tenant":"red"}"#,
+            ),
             ("--limit 5ms", r#"{"queues":[{"limit":{"time":"5ms"}}],"root":{"queue":0}}"#),
             (
                 "--red 30KB,90KB,ecn --limit 100KB",
@@ -351,21 +400,23 @@ mod tests {
     }
 
     #[test]
-    fn at_the_start_a_port_is_named_with_a_file() {
-        assert_eq!(parse_at_start("3=a=b.json"), Ok((3, PathBuf::from("a=b.json"))));
-        assert!(parse_at_start("a.json").unwrap_err().contains("3=voice.json"));
-        assert!(parse_at_start("x=a.json").unwrap_err().contains("PORT=FILE.json"));
-    }
-
-    #[test]
     fn a_port_is_shown_with_its_tree_and_what_its_program_does_not_use_is_said() {
         let stats = AdminStats { ports: vec![queues::tests::port(100)], ..Default::default() };
-        let shown = text(&stats, Some(3));
+        let shown = text(&stats, Some(QueuesOf::Port(3)));
         assert!(shown.starts_with("port 3, veth3: configured\n  strict priority"), "{shown}");
         assert!(shown.contains("    queue 1, limit 1024 packets\n") && shown.contains("waited 50 %"), "{shown}");
-        assert!(!text(&stats, None).contains("strict"));
+        assert!(!text(&stats, None).contains("strict") && !shown.contains("tenant red"));
+        let link = QueuesOf::Link(PortOf { device: 1, port: 10 });
+        let end = |device_id, port| Some(pb::DevicePort { device_id, port });
+        let queues = stats.ports[0].queues.clone();
+        let links = vec![pb::Link { from: end(1, 10), to: end(2, 1), queues, ..Default::default() }];
+        let tenants = vec![queues::tenant_of_tests(1)];
+        let linked = AdminStats { links, tenants, shared_packets: 4096, ..Default::default() };
+        assert!(text(&linked, Some(link)).starts_with("link 1:10, to 2:1: configured\n  strict priority"));
+        let shown = text(&linked, None);
+        assert!(shown.contains("\ntenant ") && shown.contains("at most 4096 packets\n"), "{shown}");
         let none = AdminStats { ports: vec![pb::Port::default()], ..Default::default() };
-        assert!(text(&none, Some(0)).starts_with("port 0 has no queues; `sluice qos set 0"));
+        assert!(text(&none, Some(QueuesOf::Port(0))).starts_with("port 0 has no queues; `sluice qos set 0"));
         assert!(text(&none, None).starts_with("no port has queues; `sluice qos set PORT"));
 
         assert!(note(&Config::strict(2), 1, Some(false)).unwrap().contains("wait in queue 0"));

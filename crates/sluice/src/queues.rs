@@ -1,21 +1,25 @@
-//! Queues of ports as the switch tells them: their config as text, counters from the switch to messages, objects and rows.
+//! Queues of ports and links as the switch tells them: their config as text, counters from the switch to messages, objects and rows.
 //!
 //! `qos.rs` has the command, `devices.rs` what changes them, `stats.rs`, `top/view.rs` and `metrics.rs` show them. Tests: below.
 
+mod tenants;
 mod text;
 
 use crate::output::Rows;
-use datapath::Switch;
+use datapath::{QueuesOf, Switch};
 use grpc::admin::AdminStats;
 use messages::sluice::v1 as pb;
 use serde_json::{Value, json};
-pub use text::{parse, problems, to_text, tree};
+#[cfg(test)]
+pub use tenants::tests::tenant as tenant_of_tests;
+pub use tenants::{collect_tenants, tenant_rows, tenants_to_json};
+pub use text::{parse, parse_tenant, problems, tenant_to_text, to_text, tree};
 use traffic::QueueStatistics;
 
-/// What a port has of queues; `None` if it has none.
-pub fn collect(switch: &Switch, port: u32) -> Option<pb::PortQueues> {
-    // A port that was removed meanwhile has none.
-    let info = switch.queues(port).ok()??;
+/// What a port or a link has of queues; `None` if it has none.
+pub fn collect(switch: &Switch, of: QueuesOf) -> Option<pb::PortQueues> {
+    // One that was removed meanwhile has none.
+    let info = switch.queues_of(of).ok()??;
     Some(pb::PortQueues {
         config: to_text(&info.config),
         configured: info.is_configured,
@@ -34,6 +38,7 @@ fn counters(of: &QueueStatistics) -> pb::QueueCounters {
         dropped_time: count(of.dropped.time),
         dropped_red: count(of.dropped.red),
         dropped_buffer: count(of.dropped.buffer),
+        dropped_tenant: count(of.dropped.tenant),
         removed: count(of.removed),
         waited_ns: of.waited.sum_ns(),
         waited: of.waited.buckets().map(|(up_to_ns, packets)| pb::Waited { up_to_ns, packets }).collect(),
@@ -41,13 +46,14 @@ fn counters(of: &QueueStatistics) -> pb::QueueCounters {
 }
 
 /// Refused packets by cause.
-pub fn dropped(queue: &pb::QueueCounters) -> [(&'static str, pb::Count); 4] {
+pub fn dropped(queue: &pb::QueueCounters) -> [(&'static str, pb::Count); 5] {
     let count = |count: Option<pb::Count>| count.unwrap_or_default();
     [
         ("tail", count(queue.dropped_tail)),
         ("time", count(queue.dropped_time)),
         ("red", count(queue.dropped_red)),
         ("buffer", count(queue.dropped_buffer)),
+        ("tenant", count(queue.dropped_tenant)),
     ]
 }
 
@@ -112,7 +118,43 @@ pub fn to_json(queues: Option<&pb::PortQueues>) -> Value {
     })
 }
 
-/// A row for each queue of each port; none for ports without.
+/// What has queues, a port or a link.
+pub struct Owner<'a> {
+    pub device_id: u64,
+    pub port: u32,
+    /// `3`, or `1:10` for the link that begins there.
+    pub at: String,
+    /// What is behind it.
+    pub name: String,
+    pub kind: &'a str,
+    pub queues: &'a pb::PortQueues,
+}
+
+impl<'a> Owner<'a> {
+    /// Queues by number.
+    pub fn queues(&self) -> impl Iterator<Item = (usize, &'a pb::QueueCounters)> + use<'a> {
+        self.queues.queues.iter().enumerate()
+    }
+}
+
+/// All that have queues.
+pub fn owners(stats: &AdminStats) -> impl Iterator<Item = Owner<'_>> {
+    let ports = stats.ports.iter().filter_map(|port| {
+        let queues = port.queues.as_ref()?;
+        let (at, name) = (port.number.to_string(), port.name.clone());
+        Some(Owner { device_id: port.device_id, port: port.number, at, name, kind: &port.kind, queues })
+    });
+    let links = stats.links.iter().filter_map(|link| {
+        let queues = link.queues.as_ref()?;
+        let (from, to) = (link.from.unwrap_or_default(), link.to.unwrap_or_default());
+        let at = format!("{}:{}", from.device_id, from.port);
+        let name = format!("{}:{}", to.device_id, to.port);
+        Some(Owner { device_id: from.device_id, port: from.port, at, name, kind: "link", queues })
+    });
+    ports.chain(links)
+}
+
+/// A row for each queue of each port and link; none for those without.
 pub fn rows(stats: &AdminStats) -> Rows {
     let mut table = Rows::new(&[
         "port",
@@ -125,17 +167,17 @@ pub fn rows(stats: &AdminStats) -> Rows {
         "time drops",
         "RED drops",
         "buffer drops",
+        "tenant drops",
         "marked",
         "waited 50 %",
         "99 %",
     ]);
     table.align_right(1);
-    for port in &stats.ports {
-        let queues = port.queues.iter().flat_map(|queues| queues.queues.iter().enumerate());
-        for (number, q) in queues {
+    for owner in owners(stats) {
+        for (number, q) in owner.queues() {
             let depth = q.depth.unwrap_or_default();
             let packets = |count: Option<pb::Count>| count.unwrap_or_default().packets.to_string();
-            let mut row = vec![port.number.to_string(), number.to_string()];
+            let mut row = vec![owner.at.clone(), number.to_string()];
             row.extend([depth.packets, depth.bytes].map(|n| n.to_string()));
             row.extend([packets(q.highest), packets(q.sent)]);
             row.extend(dropped(q).map(|(_, count)| count.packets.to_string()));
@@ -174,11 +216,16 @@ pub mod tests {
 
     #[test]
     fn each_queue_has_a_row_and_an_object_and_ports_without_have_none() {
-        let stats = AdminStats { ports: vec![port(100), pb::Port::default()], ..Default::default() };
+        let end = |device_id, port| Some(pb::DevicePort { device_id, port });
+        let (from, to, queues) = (end(1, 10), end(2, 1), port(8).queues);
+        let links = vec![pb::Link { from, to, queues, ..Default::default() }, pb::Link::default()];
+        let stats = AdminStats { ports: vec![port(100), pb::Port::default()], links, ..Default::default() };
         expect![[r#"
-            port  queue  packets  bytes  highest  sent  tail drops  time drops  RED drops  buffer drops  marked  waited 50 %    99 %
-            3         0        7    700       90   100          20           0         50             0      10       1.0 us  1.2 ms
-            3         1        0      0        0     0           0           0          0             0       0            -       -"#]]
+            port  queue  packets  bytes  highest  sent  tail drops  time drops  RED drops  buffer drops  tenant drops  marked  waited 50 %    99 %
+            3         0        7    700       90   100          20           0         50             0             0      10       1.0 us  1.2 ms
+            3         1        0      0        0     0           0           0          0             0             0       0            -       -
+            1:10      0        7    700       90     8           1           0          4             0             0       0       1.0 us  1.2 ms
+            1:10      1        0      0        0     0           0           0          0             0             0       0            -       -"#]]
         .assert_eq(&rows(&stats).trim_fmt());
         let object = to_json(stats.ports[0].queues.as_ref());
         assert_eq!(object["config"]["root"]["strict"][0]["queue"], 1);

@@ -98,9 +98,8 @@ pub struct Args {
     /// A link: what the first device sends by the port enters the second one by its port, as in 1:10,2:1.
     #[arg(long = "chain", value_name = "ID:PORT,ID:PORT", value_parser = devices::parse_link)]
     links: Vec<(PortOf, PortOf)>,
-    /// Queues of a port, as JSON; `sluice qos` changes them while the switch runs.
-    #[arg(long = "qos", value_name = "PORT=FILE.json", value_parser = qos::parse_at_start)]
-    qos: Vec<(u32, PathBuf)>,
+    #[command(flatten)]
+    qos: qos::StartArgs,
     /// The port number that stands for the controller.
     #[arg(long, value_name = "PORT", default_value_t = 510)]
     cpu_port: u32,
@@ -167,12 +166,8 @@ fn run(args: &Args) -> Result<End> {
     let mut code = args.compile.code()?;
     code.jit.perf_map = args.perf_map;
     code.jit.time_max = Some(args.limits.limits().time);
-    let mut queues = Vec::new();
-    for (port, file) in &args.qos {
-        queues.push((*port, qos::read(file)?.map_err(|why| anyhow::anyhow!("--qos: {why}"))?));
-    }
     let command_line = Wanted::new(args.device_id, &args.devices, &args.bindings, &args.links)?;
-    let command_line = command_line.with_ports(&given).with_queues(queues)?;
+    let command_line = command_line.with_ports(&given).with_qos(args.qos.read()?)?;
     let numbers: Vec<u32> = given.iter().map(|s| s.number).collect();
     if let Some(port) = args.bindings.iter().flat_map(|(ports, _)| ports).find(|port| !numbers.contains(port)) {
         bail!("--bind: there is no port {port}; -i {port}@DEVICE opens one");
@@ -330,18 +325,7 @@ fn run(args: &Args) -> Result<End> {
         announce!("port {} is out of service", port.spec.number);
         switch.set_in_service(port.spec.number, false)?;
     }
-    for (number, config) in wanted.ports.iter().filter_map(|(number, port)| Some((*number, port.queues.clone()?))) {
-        if !numbers.contains(&number) {
-            continue;
-        }
-        let count = config.queues.len();
-        match switch.set_queues(number, Some(config)) {
-            Ok(()) => announce!("port {number} has {count} {}", if count == 1 { "queue" } else { "queues" }),
-            Err(error) if args.qos.iter().any(|(port, _)| *port == number) => return Err(error).context("--qos"),
-            // Its link may be slower than it was.
-            Err(error) => tracing::error!("{error}; the port has none, and `sluice qos` sets or clears them"),
-        }
-    }
+    args.qos.begin(&switch, &wanted, &numbers)?;
     if args.profile {
         switch.watch(Duration::MAX);
     }

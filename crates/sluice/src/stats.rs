@@ -136,7 +136,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
 /// All counters of a switch.
 pub fn collect(switch: &Switch) -> AdminStats {
     let port = |port: datapath::switch::PortInfo| {
-        let (s, queues) = (port.stats, queues::collect(switch, port.number));
+        let (s, queues) = (port.stats, queues::collect(switch, datapath::QueuesOf::Port(port.number)));
         let rx = pb::Counters { packets: s.rx_packets, bytes: s.rx_bytes, dropped: s.rx_dropped, errors: s.rx_errors };
         let tx = pb::Counters { packets: s.tx_packets, bytes: s.tx_bytes, dropped: s.tx_dropped, errors: 0 };
         pb::Port {
@@ -219,8 +219,13 @@ pub fn collect(switch: &Switch) -> AdminStats {
         }
     };
     let end = |at: datapath::PortOf| Some(pb::DevicePort { device_id: at.device, port: at.port });
-    let link =
-        |l: datapath::LinkInfo| pb::Link { from: end(l.from), to: end(l.to), packets: l.packets, bytes: l.bytes };
+    let link = |l: datapath::LinkInfo| pb::Link {
+        from: end(l.from),
+        to: end(l.to),
+        packets: l.packets,
+        bytes: l.bytes,
+        queues: queues::collect(switch, datapath::QueuesOf::Link(l.from)),
+    };
     let buffers = switch.buffers();
     AdminStats {
         uptime_us: switch.now_us(),
@@ -234,6 +239,8 @@ pub fn collect(switch: &Switch) -> AdminStats {
         code: switch.pipeline().and_then(|p| p.code_info()).map(code),
         watched: watched::collect(switch),
         buffers: Some(pb::Buffers { in_use: buffers.0 as u64, total: buffers.1 as u64 }),
+        tenants: queues::collect_tenants(switch),
+        shared_packets: switch.shared_packets(),
     }
 }
 
@@ -290,7 +297,12 @@ pub fn to_json(stats: &AdminStats) -> serde_json::Value {
         })
     };
     let end = |end: Option<pb::DevicePort>| end.map(|e| json!({ "device_id": e.device_id, "port": e.port }));
-    let link = |l: &pb::Link| json!({ "from": end(l.from), "to": end(l.to), "packets": l.packets, "bytes": l.bytes });
+    let link = |l: &pb::Link| {
+        json!({
+            "from": end(l.from), "to": end(l.to), "packets": l.packets, "bytes": l.bytes,
+            "qos": queues::to_json(l.queues.as_ref()),
+        })
+    };
     json!({
         "uptime_us": stats.uptime_us,
         "buffers": stats.buffers.as_ref().map(|b| json!({ "in_use": b.in_use, "total": b.total })),
@@ -299,6 +311,7 @@ pub fn to_json(stats: &AdminStats) -> serde_json::Value {
         "drops": stats.drops.iter().map(drop).collect::<Vec<_>>(),
         "devices": stats.devices.iter().map(device).collect::<Vec<_>>(),
         "links": stats.links.iter().map(link).collect::<Vec<_>>(),
+        "tenants": queues::tenants_to_json(stats), "shared_packets": stats.shared_packets,
         "workers": stats.workers.iter().map(worker).collect::<Vec<_>>(),
         "code": stats.code.as_ref().map(code),
         "watched": stats.watched.as_ref().map(watched::to_json),
@@ -383,8 +396,11 @@ fn render(stats: &AdminStats) -> String {
     }
     text += &section(&ports, "no ports");
 
-    if stats.ports.iter().any(|port| port.queues.is_some()) {
+    if queues::owners(stats).next().is_some() {
         text += &section(&queues::rows(stats), "");
+    }
+    if !stats.tenants.is_empty() {
+        text += &section(&queues::tenant_rows(stats), "");
     }
 
     if !stats.links.is_empty() {
@@ -620,7 +636,7 @@ mod tests {
             tables: vec![table(1), table(2)],
             drops: vec![pb::Drop { reason: "too many links".into(), packets: 4, device_id: 2 }],
             devices: vec![device(1, "staged"), device(2, "run to completion")],
-            links: vec![pb::Link { from: at(1, 10), to: at(2, 1), packets: 7, bytes: 420 }],
+            links: vec![pb::Link { from: at(1, 10), to: at(2, 1), packets: 7, bytes: 420, queues: None }],
             ..AdminStats::default()
         };
         expect![[r#"

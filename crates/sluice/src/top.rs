@@ -166,11 +166,12 @@ impl Screen {
             Layout::vertical([Constraint::Length(1), Constraint::Min(0), Constraint::Length(1)]).areas(frame.area());
         let state = if self.stopped { "  STOPPED" } else { "" };
         frame.render_widget(Line::from(format!("sluice {}  {}{state}", self.address, view.heading)).bold(), heading);
-        let [ports, tables, actions, parts, workers, drops, queues] = &view.sections;
-        let has_queues = !queues.rows.is_empty();
-        let wanted: u16 = view.sections.iter().filter(|s| has_queues || *s != queues).map(|s| height(s).min(9)).sum();
-        // Behind the ports, if one has some.
-        let behind_ports: &[&Section] = if has_queues { &[queues] } else { &[] };
+        let [ports, tables, actions, parts, workers, drops, queues, tenants] = &view.sections;
+        // Behind the ports, if there are some.
+        let behind_ports: Vec<&Section> = [queues, tenants].into_iter().filter(|s| !s.rows.is_empty()).collect();
+        let behind_ports = behind_ports.as_slice();
+        let always = [ports, tables, actions, parts, workers, drops];
+        let wanted: u16 = always.iter().chain(behind_ports).map(|s| height(s).min(9)).sum();
         let all = body.height >= wanted;
         if body.width >= WIDE {
             let [left, right] = Layout::horizontal([Constraint::Fill(1), Constraint::Fill(1)]).areas(body);

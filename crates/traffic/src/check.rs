@@ -8,7 +8,7 @@ use std::fmt;
 
 use crate::config::{
     BURST_MAX, CLASSES, Config, DEPTH_MAX, Kind, Limit, MTU_MAX, NODES_MAX, Node, PACKETS_MAX, Policy, QUEUES_MAX,
-    RATE_MAX, Red, WEIGHT_MAX,
+    RATE_MAX, Red, WEIGHT_MAX, check_name,
 };
 use crate::units::{Level, Rate, Size};
 
@@ -79,10 +79,20 @@ impl Check<'_> {
         if config.overhead > 1000 {
             self.problem("overhead", format!("{} bytes for each frame; at most 1000", config.overhead));
         }
+        if let Some(Err(message)) = config.tenant.as_deref().map(check_name) {
+            self.problem("tenant", message);
+        }
         for (number, queue) in config.queues.iter().enumerate().take(QUEUES_MAX) {
+            if let Some(Err(message)) = queue.tenant.as_deref().map(check_name) {
+                self.problem(format!("queues[{number}].tenant"), message);
+            }
             self.limit(&queue.limit, &format!("queues[{number}].limit"));
             if let Policy::Red(red) = &queue.policy {
                 self.red(red, &queue.limit, &format!("queues[{number}].policy.red"));
+            }
+            if let (Some(port), Some(own)) = (&config.tenant, &queue.tenant) {
+                let message = format!("`{own}`, but the port belongs to `{port}`: a queue has one tenant");
+                self.problem(format!("queues[{number}].tenant"), message);
             }
         }
     }

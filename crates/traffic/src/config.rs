@@ -36,6 +36,8 @@ pub const RATE_MAX: Rate = Rate(10_000_000_000_000);
 pub const WEIGHT_MAX: u32 = 65_535;
 /// Largest frame that may be configured: a segment that a guest left to the device, with its headers.
 pub const MTU_MAX: u32 = 1 << 17;
+/// The longest name of a tenant.
+pub const NAME_MAX: usize = 64;
 /// Packets of a queue if its config sets no limit: 16 bursts of 64. Full frames then wait 1.2 ms at 10 Gbit/s, small ones
 /// 0.07 ms, and a queue holds 1.5 MB at most. bmv2's 64 is one burst of a worker, which a port at its rate could not absorb.
 pub const DEFAULT_PACKETS: u32 = 1024;
@@ -58,6 +60,9 @@ pub struct Config {
     /// The largest frame in bytes, for quanta and checks. Larger ones are sent too.
     #[serde(default = "default_mtu")]
     pub mtu: u32,
+    /// The tenant that all queues belong to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<String>,
 }
 
 fn is_zero(value: &u32) -> bool {
@@ -66,6 +71,15 @@ fn is_zero(value: &u32) -> bool {
 
 fn default_mtu() -> u32 {
     1518
+}
+
+/// Whether a tenant can have this name: letters, digits, `.`, `_` and `-`.
+pub fn check_name(name: &str) -> Result<(), String> {
+    let is_good = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    if name.is_empty() || name.len() > NAME_MAX || !name.chars().all(is_good) {
+        return Err(format!("`{name}` is no name of a tenant: 1 to {NAME_MAX} letters, digits, `.`, `_`, `-`"));
+    }
+    Ok(())
 }
 
 /// One queue.
@@ -78,6 +92,9 @@ pub struct Queue {
     /// What happens before the limit is reached.
     #[serde(default)]
     pub policy: Policy,
+    /// The tenant that it belongs to, if the port belongs to none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<String>,
 }
 
 /// When a queue is full: as soon as one of these is reached. Without any, [`DEFAULT_PACKETS`].
@@ -354,7 +371,7 @@ impl Node {
 impl Config {
     /// The queues under this root; no class is mapped.
     pub fn new(queues: Vec<Queue>, root: Node) -> Config {
-        Config { queues, root, classes: BTreeMap::new(), overhead: 0, mtu: default_mtu() }
+        Config { queues, root, classes: BTreeMap::new(), overhead: 0, mtu: default_mtu(), tenant: None }
     }
 
     /// One queue for everything.
@@ -373,6 +390,12 @@ impl Config {
         let queues = vec![Queue::default(); weights.len()];
         let children = weights.iter().zip(0..).map(|(&weight, queue)| Node::queue(queue).with_weight(weight));
         Config::new(queues, Node::weighted(children.collect()))
+    }
+
+    /// The names of tenants that queues belong to.
+    pub fn tenants(&self) -> impl Iterator<Item = &str> {
+        let queues = self.queues.iter().filter_map(|queue| queue.tenant.as_deref());
+        self.tenant.as_deref().into_iter().chain(queues)
     }
 
     /// The node of a queue, to change its shaper, weight or minimum.
@@ -398,7 +421,7 @@ impl Config {
 impl Queue {
     /// A queue of this limit.
     pub fn with_limit(limit: Limit) -> Queue {
-        Queue { limit, policy: Policy::TailDrop }
+        Queue { limit, ..Queue::default() }
     }
 }
 

@@ -21,17 +21,19 @@ mod port;
 mod queue;
 mod red;
 mod statistics;
+mod tenants;
 mod tree;
 mod units;
 
-pub use buffer::{Buffer, BufferConfig, CAPACITY_MAX, Share, TENANTS_MAX, Tenant};
+pub use buffer::{Buffer, BufferConfig, CAPACITY_MAX, Share, TENANTS_MAX, Tenant, TenantStatistics};
 pub use check::Problem;
 pub use config::{
     BURST_MAX, CLASSES, Config, DEFAULT_PACKETS, DEPTH_MAX, Ecn, Kind, Limit, MTU_MAX, NODES_MAX, Node, PACKETS_MAX,
-    PacketShaper, Policy, QUEUES_MAX, Queue, RATE_MAX, Red, Shaper, WEIGHT_MAX,
+    PacketShaper, Policy, QUEUES_MAX, Queue, RATE_MAX, Red, Shaper, WEIGHT_MAX, check_name,
 };
 pub use histogram::Histogram;
 pub use port::{Offered, PortQueues, Refused, Taken};
 pub use red::probability as red_probability;
 pub use statistics::{Count, Dropped, QueueStatistics, Reason};
+pub use tenants::{TenantConfig, TenantLimit, Tenants};
 pub use units::{Level, Rate, Size, Span, UnitError};

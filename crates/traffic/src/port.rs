@@ -10,7 +10,7 @@ use crate::buffer::Tenant;
 use crate::check::Problem;
 use crate::clock::Clock;
 use crate::config::{CLASSES, Config};
-use crate::queue::{Entry, Queue};
+use crate::queue::{Entry, Queue, is_same};
 use crate::statistics::{QueueStatistics, Reason};
 use crate::tree::Tree;
 
@@ -22,7 +22,6 @@ pub struct PortQueues<T> {
     queues: Vec<Queue<T>>,
     tree: Tree,
     clock: Clock,
-    tenant: Option<Tenant>,
     packets: usize,
     bytes: u64,
 }
@@ -79,25 +78,31 @@ pub struct Taken<T> {
 impl<T> PortQueues<T> {
     /// Empty queues.
     pub fn new(config: &Config) -> Result<PortQueues<T>, Vec<Problem>> {
+        PortQueues::of_tenants(config, |_| None)
+    }
+
+    /// Empty queues whose bytes count against a shared buffer, as one tenant's.
+    pub fn with_tenant(config: &Config, tenant: Tenant) -> Result<PortQueues<T>, Vec<Problem>> {
+        PortQueues::of_tenants(config, |_| Some(tenant.clone()))
+    }
+
+    /// Empty queues, each of a tenant of a shared buffer.
+    pub fn with_tenants(config: &Config, tenants: &[Tenant]) -> Result<PortQueues<T>, Vec<Problem>> {
+        PortQueues::of_tenants(config, |queue| tenants.get(queue).cloned())
+    }
+
+    fn of_tenants(config: &Config, tenant: impl Fn(usize) -> Option<Tenant>) -> Result<PortQueues<T>, Vec<Problem>> {
         config.check(None)?;
-        let queues = config.queues.iter().zip(0..).map(|(queue, number)| Queue::new(queue, number, 0)).collect();
+        let queue = |(number, queue)| Queue::new(queue, number as u8, tenant(number), 0);
         Ok(PortQueues {
             classes: config.class_map(),
-            queues,
+            queues: config.queues.iter().enumerate().map(queue).collect(),
             tree: Tree::new(config, 0),
             clock: Clock::default(),
-            tenant: None,
             packets: 0,
             bytes: 0,
             config: config.clone(),
         })
-    }
-
-    /// Empty queues whose bytes count against a shared buffer.
-    pub fn with_tenant(config: &Config, tenant: Tenant) -> Result<PortQueues<T>, Vec<Problem>> {
-        let mut queues = PortQueues::new(config)?;
-        queues.tenant = Some(tenant);
-        Ok(queues)
     }
 
     /// The configuration.
@@ -142,12 +147,7 @@ impl<T> PortQueues<T> {
         let now = self.clock.advance(now);
         let number = self.queue_of(class);
         let queue = &mut self.queues[usize::from(number)];
-        let tenant = self.tenant.as_ref();
-        let admitted = queue.admit(bytes, ecn_capable, now).and_then(|mark| {
-            let granted = tenant.is_none_or(|tenant| tenant.reserve(tenant.cost(bytes)));
-            if granted { Ok(mark) } else { Err(Reason::Buffer) }
-        });
-        match admitted {
+        match queue.admit(bytes, ecn_capable, now) {
             Err(reason) => {
                 queue.refused(bytes, reason, now);
                 Err(Refused { item, queue: number, reason })
@@ -217,29 +217,47 @@ impl<T> PortQueues<T> {
     fn left(&mut self, bytes: u32) {
         self.packets -= 1;
         self.bytes -= u64::from(bytes);
-        if let Some(tenant) = &self.tenant {
-            tenant.give_back(tenant.cost(bytes));
-        }
     }
 
     /// Changes the configuration. Packets and counters of queues that still exist stay, even beyond a lower limit. Packets of
     /// other queues go to the new queue of their class, in the order of their arrival; those that find no room are returned.
-    /// Shapers at the same place of the tree keep their tokens. On a problem nothing changes.
+    /// Shapers at the same place of the tree keep their tokens. New queues belong to the first one's tenant. On a problem nothing
+    /// changes.
     pub fn reconfigure(&mut self, config: &Config, now: u64) -> Result<Vec<T>, Vec<Problem>> {
+        let tenants: Vec<Option<Tenant>> = self.queues.iter().map(|queue| queue.tenant().cloned()).collect();
+        self.change(config, |queue| tenants.get(queue).or(tenants.first()).cloned().flatten(), now)
+    }
+
+    /// The same, and each queue belongs to its tenant from now on. Packets that wait in a queue that goes over to another tenant are
+    /// that one's, even beyond its limit.
+    pub fn reconfigure_with(&mut self, config: &Config, tenants: &[Tenant], now: u64) -> Result<Vec<T>, Vec<Problem>> {
+        self.change(config, |queue| tenants.get(queue).cloned(), now)
+    }
+
+    fn change(
+        &mut self,
+        config: &Config,
+        tenant: impl Fn(usize) -> Option<Tenant>,
+        now: u64,
+    ) -> Result<Vec<T>, Vec<Problem>> {
         config.check(None)?;
         let now = self.clock.advance(now);
         let kept = config.queues.len().min(self.queues.len());
         let mut homeless = Vec::new();
         for queue in &mut self.queues[kept..] {
-            homeless.extend(std::iter::from_fn(|| queue.discard(now)));
+            let tenant = queue.tenant().cloned();
+            homeless.extend(std::iter::from_fn(|| Some((queue.discard(now)?, tenant.clone()))));
         }
         // Stable: packets of one queue and one moment stay in order.
-        homeless.sort_by_key(|entry| entry.enqueued_at);
+        homeless.sort_by_key(|(entry, _)| entry.enqueued_at);
         self.queues.truncate(kept);
         for (place, queue) in config.queues.iter().enumerate() {
             match self.queues.get_mut(place) {
-                Some(old) => old.configure(queue, place as u8, now),
-                None => self.queues.push(Queue::new(queue, place as u8, now)),
+                Some(old) => {
+                    old.configure(queue, place as u8, now);
+                    old.set_tenant(tenant(place));
+                }
+                None => self.queues.push(Queue::new(queue, place as u8, tenant(place), now)),
             }
         }
         let mut tree = Tree::new(config, now);
@@ -248,11 +266,15 @@ impl<T> PortQueues<T> {
         self.classes = config.class_map();
         self.config = config.clone();
         let mut refused = Vec::new();
-        for entry in homeless {
+        for (entry, old) in homeless {
             let number = self.queue_of(entry.class);
             let queue = &mut self.queues[usize::from(number)];
             // A packet that was let in once is not dropped early, but marked packets stay marked.
-            match queue.has_room(entry.bytes, now) {
+            let taken_over = queue.take_over(entry.bytes, old.as_ref(), now);
+            if let Some(old) = old.filter(|old| taken_over.is_err() || !is_same(Some(old), queue.tenant())) {
+                old.release(entry.bytes);
+            }
+            match taken_over {
                 Ok(()) => queue.push(entry),
                 Err(reason) => {
                     queue.refused(entry.bytes, reason, now);
@@ -275,6 +297,7 @@ impl<T> PortQueues<T> {
         let mut items = Vec::with_capacity(self.packets);
         for number in 0..self.queues.len() as u8 {
             while let Some(entry) = self.queues[usize::from(number)].discard(now) {
+                self.queues[usize::from(number)].release(entry.bytes);
                 self.left(entry.bytes);
                 items.push(entry.item);
             }
@@ -298,15 +321,15 @@ impl<T> PortQueues<T> {
         self.queues.get(usize::from(queue))?.red_average()
     }
 
-    /// The shared buffer's tenant.
-    pub fn tenant(&self) -> Option<&Tenant> {
-        self.tenant.as_ref()
+    /// The tenant of the shared buffer that a queue belongs to.
+    pub fn tenant(&self, queue: u8) -> Option<&Tenant> {
+        self.queues.get(usize::from(queue))?.tenant()
     }
 }
 
 impl<T> Drop for PortQueues<T> {
     fn drop(&mut self) {
-        if self.tenant.is_some() {
+        if self.queues.iter().any(|queue| queue.tenant().is_some()) {
             self.drain(0);
         }
     }

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use crate::buffer::Tenant;
 use crate::config::{Policy, Queue as QueueConfig};
 use crate::red::{self, Verdict};
 use crate::statistics::{QueueStatistics, Reason};
@@ -17,6 +18,8 @@ pub struct Queue<T> {
     bytes_max: u64,
     time_max: u64,
     red: Option<red::State>,
+    /// Whose bytes they are in the shared buffer.
+    tenant: Option<Tenant>,
     pub statistics: QueueStatistics,
 }
 
@@ -31,14 +34,23 @@ pub struct Entry<T> {
     pub mark: bool,
 }
 
+/// Whether both are the same tenant, or none.
+pub fn is_same(one: Option<&Tenant>, other: Option<&Tenant>) -> bool {
+    match (one, other) {
+        (Some(one), Some(other)) => one.is(other),
+        (one, other) => one.is_none() && other.is_none(),
+    }
+}
+
 impl<T> Queue<T> {
-    pub fn new(config: &QueueConfig, number: u8, now: u64) -> Queue<T> {
+    pub fn new(config: &QueueConfig, number: u8, tenant: Option<Tenant>, now: u64) -> Queue<T> {
         let mut queue = Queue {
             entries: VecDeque::with_capacity(ROOM),
             packets_max: 0,
             bytes_max: 0,
             time_max: 0,
             red: None,
+            tenant,
             statistics: QueueStatistics::default(),
         };
         queue.configure(config, number, now);
@@ -61,6 +73,27 @@ impl<T> Queue<T> {
             }
         };
         self.red = red;
+    }
+
+    /// The tenant.
+    pub fn tenant(&self) -> Option<&Tenant> {
+        self.tenant.as_ref()
+    }
+
+    /// Belongs to another tenant from now on: what waits is that one's, even beyond its limit.
+    pub fn set_tenant(&mut self, tenant: Option<Tenant>) {
+        if is_same(self.tenant(), tenant.as_ref()) {
+            return;
+        }
+        let old = std::mem::replace(&mut self.tenant, tenant);
+        for entry in &self.entries {
+            if let Some(new) = &self.tenant {
+                new.charge(entry.bytes);
+            }
+            if let Some(old) = &old {
+                old.release(entry.bytes);
+            }
+        }
     }
 
     pub fn len(&self) -> usize {
@@ -96,7 +129,7 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Whether a packet may come in: with or without a mark, or why not. Counts nothing.
+    /// Lets a packet in, with or without a mark, or says why not; it is to be pushed then.
     pub fn admit(&mut self, bytes: u32, ecn_capable: bool, now: u64) -> Result<bool, Reason> {
         let head_ns = self.head_waited(now);
         let verdict = match &mut self.red {
@@ -112,10 +145,20 @@ impl<T> Queue<T> {
             }
             return Err(reason);
         }
-        match verdict {
-            Verdict::Pass => Ok(false),
-            Verdict::Mark => Ok(true),
-            Verdict::Drop => Err(Reason::Red),
+        let mark = match verdict {
+            Verdict::Pass => false,
+            Verdict::Mark => true,
+            Verdict::Drop => return Err(Reason::Red),
+        };
+        self.tenant.as_ref().map_or(Ok(mark), |tenant| tenant.admit(bytes).map(|()| mark))
+    }
+
+    /// The same for a packet that has waited in another queue, of that tenant: whether it has room here.
+    pub fn take_over(&self, bytes: u32, from: Option<&Tenant>, now: u64) -> Result<(), Reason> {
+        self.has_room(bytes, now)?;
+        match &self.tenant {
+            Some(tenant) if !is_same(from, Some(tenant)) => tenant.admit(bytes),
+            _ => Ok(()),
         }
     }
 
@@ -146,12 +189,20 @@ impl<T> Queue<T> {
     /// The first packet, to be sent.
     pub fn pop(&mut self, now: u64) -> Option<Entry<T>> {
         let entry = self.remove(now)?;
+        self.release(entry.bytes);
         self.statistics.sent.add(entry.bytes);
         self.statistics.waited.record(now.saturating_sub(entry.enqueued_at));
         Some(entry)
     }
 
-    /// The first packet, not to be sent from here.
+    /// A packet's bytes are free again.
+    pub fn release(&self, bytes: u32) {
+        if let Some(tenant) = &self.tenant {
+            tenant.release(bytes);
+        }
+    }
+
+    /// The first packet, not to be sent from here. Its bytes are the tenant's until they are released.
     pub fn discard(&mut self, now: u64) -> Option<Entry<T>> {
         let entry = self.remove(now)?;
         self.statistics.removed.add(entry.bytes);

@@ -32,6 +32,8 @@ pub enum Reason {
     Red,
     /// The shared buffer has no room for the tenant.
     Buffer,
+    /// The tenant has reached its limit.
+    Tenant,
 }
 
 /// Refused packets by reason.
@@ -45,6 +47,8 @@ pub struct Dropped {
     pub red: Count,
     /// The shared buffer.
     pub buffer: Count,
+    /// The tenant's limit.
+    pub tenant: Count,
 }
 
 impl Dropped {
@@ -55,6 +59,7 @@ impl Dropped {
             Reason::Time => self.time,
             Reason::Red => self.red,
             Reason::Buffer => self.buffer,
+            Reason::Tenant => self.tenant,
         }
     }
 
@@ -65,12 +70,13 @@ impl Dropped {
             Reason::Time => &mut self.time,
             Reason::Red => &mut self.red,
             Reason::Buffer => &mut self.buffer,
+            Reason::Tenant => &mut self.tenant,
         }
     }
 
     /// All refused packets.
     pub fn total(&self) -> Count {
-        let all = [self.tail, self.time, self.red, self.buffer];
+        let all = [self.tail, self.time, self.red, self.buffer, self.tenant];
         Count { packets: all.iter().map(|c| c.packets).sum(), bytes: all.iter().map(|c| c.bytes).sum() }
     }
 }

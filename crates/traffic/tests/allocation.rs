@@ -12,7 +12,7 @@ static ALLOCATOR: PeakAlloc = PeakAlloc;
 #[test]
 fn offering_and_taking_do_not_allocate() {
     let red = Red { ecn: Ecn::Mark, weight: 0.1, ..Red::new(Level::Packets(10), Level::Packets(50)) };
-    let queues = vec![Queue { limit: Limit::packets(60), policy: Policy::Red(red) }; 8];
+    let queues = vec![Queue { limit: Limit::packets(60), policy: Policy::Red(red), ..Queue::default() }; 8];
     let leaf = |n: u8| match n % 3 {
         0 => Node::queue(n).with_shaper(Rate(300_000_000), Some(Size(3000))),
         1 => Node::queue(n).with_min_rate(Rate(50_000_000)),

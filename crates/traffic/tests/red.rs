@@ -4,7 +4,7 @@ use traffic::{Config, Ecn, Level, Limit, Node, Policy, PortQueues, Queue, Reason
 
 /// One queue with this policy.
 fn port(red: Red, limit: Limit) -> PortQueues<u32> {
-    let queue = Queue { limit, policy: Policy::Red(red) };
+    let queue = Queue { limit, policy: Policy::Red(red), ..Queue::default() };
     PortQueues::new(&Config::new(vec![queue], Node::queue(0))).unwrap()
 }
 
@@ -22,7 +22,7 @@ fn at_depth(mut red: Red, depth: u32, n: usize, capable: bool) -> (Vec<bool>, Po
     for i in 0..depth {
         port.offer(i, 1000, 0, capable, 0).unwrap();
     }
-    let queue = Queue { limit: Limit::packets(100_000), policy: Policy::Red(red) };
+    let queue = Queue { limit: Limit::packets(100_000), policy: Policy::Red(red), ..Queue::default() };
     assert!(port.reconfigure(&Config::new(vec![queue], Node::queue(0)), 0).unwrap().is_empty());
     for _ in 0..n {
         match port.offer(0, 1000, 0, capable, 0) {
@@ -161,7 +161,7 @@ fn a_tail_drop_begins_a_new_gap() {
     let red = Red { weight: 1.0, ..packets(10, 30) };
     let mut port = PortQueues::new(&Config::fifo()).unwrap();
     (0..20).for_each(|i| assert!(port.offer(i, 1000, 0, false, 0).is_ok()));
-    let queue = Queue { limit: Limit::bytes(22_000), policy: Policy::Red(red) };
+    let queue = Queue { limit: Limit::bytes(22_000), policy: Policy::Red(red), ..Queue::default() };
     port.reconfigure(&Config::new(vec![queue], Node::queue(0)), 0).unwrap();
     let mut hits = 0;
     for i in 0..90_000 {
@@ -179,7 +179,10 @@ fn a_tail_drop_begins_a_new_gap() {
 #[test]
 fn reconfiguring_does_not_restart_red() {
     let red = Red { weight: 0.2, ..packets(10, 30) };
-    let config = Config::new(vec![Queue { limit: Limit::packets(100), policy: Policy::Red(red) }], Node::queue(0));
+    let config = Config::new(
+        vec![Queue { limit: Limit::packets(100), policy: Policy::Red(red), ..Queue::default() }],
+        Node::queue(0),
+    );
     let hits = |reconfigures: bool| {
         let mut port = PortQueues::new(&config).unwrap();
         let mut hits = Vec::new();

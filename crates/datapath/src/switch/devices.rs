@@ -14,6 +14,7 @@
 //!
 //! Tests: `tests/devices.rs`.
 
+use super::queues::PortQueues;
 use super::{Inner, PICK_UP, Switch, SwitchError};
 use crate::drops::DropCounters;
 use crate::hold::Held;
@@ -63,8 +64,9 @@ pub(super) struct DeviceEntry {
 }
 
 pub(super) struct LinkEntry {
-    from: PortOf,
+    pub(super) from: PortOf,
     to: PortOf,
+    pub(super) queues: PortQueues,
     /// By worker.
     counters: Vec<Arc<LinkCounters>>,
 }
@@ -99,6 +101,11 @@ impl Inner {
     /// A device's running program.
     pub(super) fn pipeline(&self, device: u64) -> Option<&Arc<Pipeline>> {
         self.devices.get(&device)?.pipeline.as_ref()
+    }
+
+    /// All links, for messages.
+    pub(super) fn link_names(&self) -> Vec<String> {
+        self.links.iter().map(LinkEntry::name).collect()
     }
 
     fn device(&mut self, id: u64) -> Result<&mut DeviceEntry, SwitchError> {
@@ -308,16 +315,20 @@ impl Switch {
         if let Some(pipeline) = inner.pipeline(from.device) {
             pipeline.state().port_state(from.port, true);
         }
-        inner.links.push(LinkEntry { from, to, counters });
-        Ok(())
+        let server = inner.links.len() % self.workers();
+        inner.links.push(LinkEntry { from, to, queues: PortQueues::served_by(server), counters });
+        self.tidy_queues(&mut inner, from.device)
     }
 
     /// Removes the link that begins at a port, once no worker sends by it.
     pub fn unlink(&self, from: PortOf) -> Result<(), SwitchError> {
         let mut inner = self.lock();
         let Some(at) = inner.links.iter().position(|link| link.from == from) else {
-            return Err(SwitchError::NoSuchLink { from, links: inner.links.iter().map(LinkEntry::name).collect() });
+            return Err(SwitchError::NoSuchLink { from, links: inner.link_names() });
         };
+        if inner.links[at].queues.are_running() {
+            self.take_queues(from, inner.links[at].queues.server)?;
+        }
         let basket = Basket::default();
         self.tell_all(|| Command::RemovePort(from.device, from.port, Arc::clone(&basket)))?;
         inner.links.remove(at);

@@ -2,7 +2,7 @@
 //!
 //! After each round the server takes packets out whose turn it is, as many as the port takes, runs egress for those that wait
 //! before it, and sends them. A port that is full keeps its packets waiting: that is what makes a queue grow without a shaper.
-//! [`LEAVING_MAX`] packets at most are out of the queue and not yet in the port.
+//! [`LEAVING_MAX`] packets at most are out of the queue and not yet in the port. A link (`links.rs`) takes all whose turn it is.
 //!
 //! When another program takes over, packets that wait before egress go on through the program that they met at ingress. It is kept as
 //! long as packets wait, between [`KEPT_MIN_US`] and [`KEPT_MAX_US`]; at most [`EARLIER_MAX`] programs are. The new program does not
@@ -65,7 +65,7 @@ struct Stay {
 pub(super) struct Serving {
     taken: Vec<Taken<Item>>,
     departures: Vec<Departure>,
-    /// Of all departures: the program, and the most links over which one has come.
+    /// Of all departures: the program, and over how many links they and the frames before them have come.
     program: u64,
     hops: u32,
     records: Vec<Box<[u64]>>,
@@ -91,8 +91,8 @@ impl Egress {
         self.arrivals.is_empty()
     }
 
-    /// A packet is to wait before egress.
-    pub(super) fn wait(&mut self, packet: Packet, class: u8, record: &[u64], waits: Waits) {
+    /// A packet that has come over so many links is to wait before egress.
+    pub(super) fn wait(&mut self, packet: Packet, class: u8, record: &[u64], waits: Waits, hops: u32) {
         let memory = self.spares.pop().filter(|spare| spare.len() == record.len());
         let record = match memory {
             Some(mut memory) => {
@@ -101,24 +101,25 @@ impl Egress {
             }
             None => record.into(),
         };
-        self.arrivals.push((Item { packet, waits: Some(Waits { record, ..waits }) }, class));
+        self.arrivals.push((Item { packet, waits: Some(Waits { record, ..waits }), hops }, class));
     }
 
     /// A finished frame is to wait in a class of its own choice.
-    pub(super) fn wait_finished(&mut self, packet: Packet, class: u8) {
-        self.arrivals.push((Item { packet, waits: None }, class));
+    pub(super) fn wait_finished(&mut self, packet: Packet, class: u8, hops: u32) {
+        self.arrivals.push((Item { packet, waits: None, hops }, class));
     }
 
-    /// Offers what came in this burst to the queues: finished frames, and what waits before egress.
-    pub(super) fn offer(&mut self, frames: &mut Vec<Packet>, is_down: bool, now_us: u64, drops: &DropCounters) {
-        if is_down {
+    /// Offers what came in this burst to the queues: finished frames, which have come over so many links, and what waits before
+    /// egress. `None`: the port is down.
+    pub(super) fn offer(&mut self, frames: &mut Vec<Packet>, hops: Option<u32>, now_us: u64, drops: &DropCounters) {
+        let Some(hops) = hops else {
             let count = frames.len() + self.arrivals.len();
             drops.count_many(DropReason::Runtime(RuntimeDrop::PortDown), count as u64);
             free_bulk(frames);
             self.arrivals.clear();
             return;
-        }
-        let frames = frames.drain(..).map(|packet| (Item { packet, waits: None }, 0));
+        };
+        let frames = frames.drain(..).map(|packet| (Item { packet, waits: None, hops }, 0));
         let all = frames.chain(self.arrivals.drain(..));
         self.queues.offer(all, self.serves, nanoseconds(now_us), &mut self.lost, &mut self.spares);
         for Lost { reason, packet } in self.lost.drain(..) {
@@ -155,7 +156,7 @@ impl Egress {
         let mut frames = std::mem::take(&mut self.leaving);
         let mut others = self.arrivals.len();
         let waiting = if self.serves { self.queues.drain(nanoseconds(now_us)) } else { Vec::new() };
-        for Item { packet, waits } in waiting {
+        for Item { packet, waits, .. } in waiting {
             match waits {
                 None => frames.push(packet),
                 Some(_) => others += 1,
@@ -191,6 +192,11 @@ impl Worker {
             drops.count_many(DropReason::Runtime(RuntimeDrop::QueueFull), others as u64);
             ports.send_late(number, frames);
             ports.flush(drops, &self.taps, &mut self.shares, now_us, None);
+            if !self.devices.all[at].ports.crossing.is_empty() {
+                self.work_left = WORK_MAX;
+                let now = ticks();
+                self.cross(at, 0, now, now);
+            }
         }
     }
 
@@ -215,7 +221,7 @@ impl Worker {
         self.serving.next_us = None;
         let (mut any, mut in_programs) = (false, 0);
         for device in 0..self.devices.all.len() {
-            for port in 0..self.devices.all[device].ports.polled {
+            for port in 0..self.devices.all[device].ports.all.len() {
                 if self.devices.all[device].ports.all[port].egress.as_ref().is_some_and(|egress| egress.serves) {
                     any |= self.serve_port(device, port, now_us, &mut in_programs);
                 }
@@ -290,13 +296,14 @@ impl Worker {
     /// Takes one on, or has it wait for those behind it that go on through the same program.
     fn take_one(&mut self, device: usize, i: usize, item: Item, stay: Stay, now_us: u64) -> u64 {
         let Stay { depths, enqueued_us, mark } = stay;
-        let Item { mut packet, waits } = item;
+        let Item { mut packet, waits, hops } = item;
         let goes_with = |waits: &Waits| waits.program == self.serving.program;
         let is_full = self.serving.departures.len() == BATCH_MAX;
         let mut cycles = 0;
-        if is_full || !waits.as_ref().is_some_and(goes_with) {
+        if is_full || hops != self.serving.hops || !waits.as_ref().is_some_and(goes_with) {
             cycles = self.resume(device, i, now_us);
         }
+        self.serving.hops = hops;
         match waits {
             None => {
                 if mark {
@@ -304,9 +311,8 @@ impl Worker {
                 }
                 self.devices.all[device].ports.push(i, packet);
             }
-            Some(Waits { program, record, passage, hops }) => {
+            Some(Waits { program, record, passage }) => {
                 self.serving.program = program;
-                self.serving.hops = self.serving.hops.max(hops);
                 self.serving.departures.push(Departure { packet, record, passage, enqueued_us, depths });
             }
         }
@@ -317,6 +323,7 @@ impl Worker {
     fn resume(&mut self, device: usize, i: usize, now_us: u64) -> u64 {
         let Slot { ports, running, earlier, drops, .. } = &mut self.devices.all[device];
         let hops = std::mem::take(&mut self.serving.hops);
+        ports.hops = hops;
         let Serving { departures, records, program, .. } = &mut self.serving;
         let mut all = running.iter_mut().chain(earlier.iter_mut().map(|(running, _)| running));
         let (mut start, mut end) = (0, 0);
@@ -325,13 +332,11 @@ impl Worker {
                 start = ticks();
                 let drops = running.pipeline.drops(self.setup.index);
                 let cpu_port = running.engine.cpu_port().or(self.setup.cpu_port);
-                ports.hops = hops;
                 let mut sink = ports.sink(drops, cpu_port, &self.setup.events, *program);
                 running.engine.set_work(WORK_MAX);
                 running.engine.resume(running.executor.as_mut(), departures, records, now_us, &mut sink);
                 // An earlier program gets no packets but these.
                 running.executor.idle();
-                ports.hops = 0;
                 end = ticks();
                 ports.flush(drops, &self.taps, &mut self.shares, now_us, Some(i));
             }
@@ -342,6 +347,7 @@ impl Worker {
                 ports.flush(drops, &self.taps, &mut self.shares, now_us, Some(i));
             }
         }
+        ports.hops = 0;
         if let Some(egress) = ports.all[i].egress.as_ref().filter(|_| !self.serving.records.is_empty()) {
             egress.queues.give_back(&mut self.serving.records);
         }

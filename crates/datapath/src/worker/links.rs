@@ -11,9 +11,10 @@
 //! ```
 //!
 //! A burst and all that becomes of it goes to its end before the next one is received, so packets stay in order and nothing
-//! waits. **Bounds:** a packet crosses at most [`HOPS_MAX`] links, and all that descends from a received burst makes at most
-//! [`CROSSINGS_MAX`] crossings (devices in a circle that multicast would double them each time); the rest is dropped and counted
-//! as [`RuntimeDrop::LinkLimit`] of the device that it would have entered.
+//! waits; but if a link has queues (`egress.rs`), packets wait in them as a port's do, and cross when their turn has come, in the
+//! worker that takes them out. **Bounds:** a packet crosses at most [`HOPS_MAX`] links, and all that descends from a received burst,
+//! or one that was taken out of queues, makes at most [`CROSSINGS_MAX`] crossings (devices in a circle that multicast would double
+//! them each time); the rest is dropped and counted as [`RuntimeDrop::LinkLimit`] of the device that it would have entered.
 //!
 //! One worker, one thread; counters are read by anyone. Tests: `tests/devices.rs`.
 

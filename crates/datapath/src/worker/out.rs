@@ -110,7 +110,7 @@ fn next_burst(burst: usize, work: u32) -> usize {
 pub(super) struct Ports {
     /// Whose they are.
     pub device: u64,
-    /// Those that packets are received from, then the ends of links.
+    /// Those that packets are received from, then the beginnings of links.
     pub all: Vec<Port>,
     /// How many packets are received from.
     pub polled: usize,
@@ -241,11 +241,18 @@ impl Ports {
                     for tap in taps {
                         tap.copy(self.device, port.number, true, &port.out);
                     }
-                    egress.leave(&mut port.out);
+                    match &port.queue {
+                        PortQueue::Link(link) if !port.out.is_empty() => {
+                            let spare = self.spares.pop().unwrap_or_else(|| Vec::with_capacity(BATCH_MAX));
+                            self.crossing.push(link.cross(&mut port.out, spare));
+                        }
+                        _ => egress.leave(&mut port.out),
+                    }
                 }
                 // Also what is to wait there once more: clones, and packets that have gone back to ingress.
                 if served != Some(i) || !egress.is_untouched() {
-                    egress.offer(&mut port.out, matches!(port.queue, PortQueue::Down(_)), now_us, drops);
+                    let hops = (!matches!(port.queue, PortQueue::Down(_))).then_some(self.hops);
+                    egress.offer(&mut port.out, hops, now_us, drops);
                 }
                 continue;
             }
@@ -330,13 +337,13 @@ impl Sink for Out<'_> {
     }
 
     fn send_in_class(&mut self, port: u32, class: u8, packet: Packet) {
-        let Ports { all, index, touched, .. } = &mut *self.ports;
+        let Ports { all, index, touched, hops, .. } = &mut *self.ports;
         match index.get(port).map(|i| (i, &mut all[i])) {
             Some((i, Port { egress: Some(egress), out, .. })) => {
                 if out.is_empty() && egress.is_untouched() {
                     touched.push(i);
                 }
-                egress.wait_finished(packet, class);
+                egress.wait_finished(packet, class, *hops);
             }
             _ => self.send(port, packet),
         }
@@ -364,12 +371,8 @@ impl Sink for Out<'_> {
             touched.push(i);
         }
         let Arrival { packet, class, record, passage } = arrival;
-        egress.wait(
-            packet,
-            class,
-            record,
-            Waits { program: self.program, record: Box::default(), passage, hops: *hops },
-        );
+        let waits = Waits { program: self.program, record: Box::default(), passage };
+        egress.wait(packet, class, record, waits, *hops);
         Ok(())
     }
 }

@@ -2,13 +2,23 @@
 //!
 //! serde says in which line and column it stopped; a walk over the text up to there says which setting that is. Tests: below.
 
-use traffic::{Config, Ecn, Kind, Level, Limit, Node, Policy, Problem, Size};
+use serde::de::DeserializeOwned;
+use traffic::{Config, Ecn, Kind, Level, Limit, Node, Policy, Problem, Size, TenantConfig};
 
 /// Longest text. A config of 64 queues with every setting takes about ten thousand bytes; the rest is room for white space.
 pub const BYTES_MAX: usize = 256 << 10;
 
 /// Reads a config, which may contradict itself yet.
 pub fn parse(text: &str) -> Result<Config, String> {
+    read(text)
+}
+
+/// The same, of a tenant.
+pub fn parse_tenant(text: &str) -> Result<TenantConfig, String> {
+    read(text)
+}
+
+fn read<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     if text.len() > BYTES_MAX {
         return Err(format!("{} bytes; a config of queues has at most {BYTES_MAX}", text.len()));
     }
@@ -27,6 +37,11 @@ pub fn parse(text: &str) -> Result<Config, String> {
 
 /// The config as JSON in one line.
 pub fn to_text(config: &Config) -> String {
+    serde_json::to_string(config).unwrap_or_default()
+}
+
+/// The same, of a tenant.
+pub fn tenant_to_text(config: &TenantConfig) -> String {
     serde_json::to_string(config).unwrap_or_default()
 }
 
@@ -104,6 +119,9 @@ pub fn tree(config: &Config) -> Vec<String> {
         let classes: Vec<String> = config.classes.iter().map(|(class, queue)| format!("{class} to {queue}")).collect();
         lines.push(format!("classes to queues: {}", classes.join(", ")));
     }
+    if let Some(tenant) = &config.tenant {
+        lines.push(format!("all queues belong to tenant {tenant}"));
+    }
     if config.overhead > 0 {
         lines.push(format!("each frame counts {} bytes more", config.overhead));
     }
@@ -130,6 +148,7 @@ fn node(config: &Config, node_: &Node, depth: usize, is_weighted: bool, lines: &
         && let Some(queue) = config.queues.get(usize::from(number))
     {
         words.push(format!("limit {}", limit(&queue.limit)));
+        words.extend(queue.tenant.as_ref().map(|tenant| format!("of tenant {tenant}")));
         if let Policy::Red(red) = &queue.policy {
             let marks = match red.ecn {
                 Ecn::Off => "",
@@ -165,7 +184,7 @@ mod tests {
     use super::*;
 
     const GOOD: &str = r#"{
-        "queues": [ {}, { "limit": { "time": "5ms", "bytes": "64KB" } }, { "policy": { "red": { "min": "30KB", "max": "90KB", "ecn": "mark" } } } ],
+        "queues": [ {}, { "limit": { "time": "5ms", "bytes": "64KB" } }, { "policy": { "red": { "min": "30KB", "max": "90KB", "ecn": "mark" } }, "tenant": "red" } ],
         "root": { "shaper": { "rate": "1Gbit", "burst": "64KB" },
                   "strict": [ { "queue": 2, "shaper": { "rate": "100Mbit" } },
                               { "weighted": [ { "queue": 1, "weight": 3 }, { "queue": 0, "min_rate": "10Mbit" } ] } ] },
@@ -206,7 +225,7 @@ mod tests {
             lines,
             [
                 "strict priority, the most urgent first, at most 1Gbit, burst 64KB",
-                "  queue 2, at most 100Mbit, burst 12500B, limit 1024 packets, RED from 30KB to 90KB, marks ECN",
+                "  queue 2, at most 100Mbit, burst 12500B, limit 1024 packets, of tenant red, RED from 30KB to 90KB, marks ECN",
                 "  weighted round robin",
                 "    queue 1, weight 3, limit 64KB or 5ms",
                 "    queue 0, weight 1, at least 10Mbit, limit 1024 packets",

@@ -2,7 +2,7 @@
 //!
 //! Counters that went back (another switch, another program) count from zero. Tests: at the end of the file.
 
-use crate::queues::{dropped, quantile, since, spell};
+use crate::queues::{Owner, dropped, owners, quantile, since, spell};
 use crate::watched;
 use grpc::admin::AdminStats;
 use messages::sluice::v1 as pb;
@@ -93,12 +93,12 @@ pub struct View {
     pub heading: String,
     /// The time between the readings.
     pub seconds: f64,
-    /// Ports, tables, actions, parts of the program, workers, drops, queues.
-    pub sections: [Section; 7],
+    /// Ports, tables, actions, parts of the program, workers, drops, queues, tenants.
+    pub sections: [Section; 8],
 }
 
 /// What sections are called in objects.
-const NAMES: [&str; 7] = ["ports", "tables", "actions", "parts", "workers", "drops", "queues"];
+const NAMES: [&str; 8] = ["ports", "tables", "actions", "parts", "workers", "drops", "queues", "tenants"];
 
 impl View {
     /// What went on between two readings; where the cycles went since an older one, because samples have to be many.
@@ -127,13 +127,15 @@ impl View {
                 workers(before, now),
                 drops(before, now, &rate),
                 queues(before, now, &rate),
+                tenants(before, now, &rate),
             ],
         }
     }
 
-    /// As lines: that of queues only if a port has some.
+    /// As lines: those of queues and tenants only if there are some.
     pub fn text(&self) -> String {
-        let shown = self.sections.iter().filter(|section| section.title != "queues" || !section.rows.is_empty());
+        let is_shown = |s: &&Section| !s.rows.is_empty() || !matches!(s.title.as_str(), "queues" | "tenants");
+        let shown = self.sections.iter().filter(is_shown);
         let sections: Vec<String> = shown.map(|section| format!("\n{}", section.text())).collect();
         format!("{}\n{}", self.heading, sections.concat()).trim_end().to_string()
     }
@@ -205,10 +207,9 @@ fn ports(before: &AdminStats, now: &AdminStats, rate: &Rate) -> Section {
 }
 
 fn queues(before: &AdminStats, now: &AdminStats, rate: &Rate) -> Section {
-    let row = |(p, number, q): (&pb::Port, usize, &pb::QueueCounters)| {
+    let row = |(p, number, q): (&Owner<'_>, usize, &pb::QueueCounters)| {
         let of = |all: &AdminStats| {
-            let port = all.ports.iter().find(|b| b.number == p.number)?.queues.as_ref()?;
-            port.queues.get(number).cloned()
+            owners(all).find(|before| before.at == p.at).and_then(|before| before.queues.queues.get(number).cloned())
         };
         let was = of(before).unwrap_or_default();
         let count = |count: Option<pb::Count>| count.unwrap_or_default();
@@ -222,7 +223,7 @@ fn queues(before: &AdminStats, now: &AdminStats, rate: &Rate) -> Section {
         let waited = since(&q.waited, &was.waited);
         let waited = [0.5, 0.99].map(|fraction| quantile(&waited, fraction));
         let mut object = json!({
-            "device_id": p.device_id, "port": p.number, "name": p.name, "queue": number,
+            "device_id": p.device_id, "port": p.port, "name": p.name, "kind": p.kind, "queue": number,
             "depth_packets": depth.packets, "depth_bytes": depth.bytes, "sent_packets_per_second": packets,
             "sent_bits_per_second": bits, "marked_per_second": marked, "waited_ns_p50": waited[0], "waited_ns_p99": waited[1],
         });
@@ -235,7 +236,10 @@ fn queues(before: &AdminStats, now: &AdminStats, rate: &Rate) -> Section {
             .map(|(cause, rate)| format!("{} {}", short(*rate), if *cause == "red" { "RED" } else { *cause }))
             .collect();
         let causes = if causes.is_empty() { "0".to_string() } else { causes.join(", ") };
-        let queue = of_device(now, p.device_id, &format!("{} {}: {number}", p.number, p.name));
+        let queue = match p.kind {
+            "link" => format!("{} to {}: {number}", p.at, p.name),
+            _ => of_device(now, p.device_id, &format!("{} {}: {number}", p.at, p.name)),
+        };
         let numbers = [depth.packets as f64, depth.bytes as f64, packets, bits].map(short);
         let mut cells = vec![queue];
         cells.extend(numbers);
@@ -243,12 +247,29 @@ fn queues(before: &AdminStats, now: &AdminStats, rate: &Rate) -> Section {
         cells.extend(waited.map(spell));
         (cells, object)
     };
-    let each = |p| {
-        let queues = |p: &pb::Port| p.queues.as_ref().map_or(0, |queues| queues.queues.len());
-        (0..queues(p)).filter_map(move |number| Some((p, number, p.queues.as_ref()?.queues.get(number)?)))
-    };
+    let all: Vec<Owner<'_>> = owners(now).collect();
+    let each = |p| Owner::queues(p).map(move |(number, queue)| (p, number, queue));
     let header = ["port: queue", "packets", "bytes", "pkt/s", "bit/s", "drops/s", "marked/s", "waited 50 %", "99 %"];
-    Section::new("queues", &header, now.ports.iter().flat_map(each).map(row))
+    Section::new("queues", &header, all.iter().flat_map(each).map(row))
+}
+
+fn tenants(before: &AdminStats, now: &AdminStats, rate: &Rate) -> Section {
+    let row = |t: &pb::Tenant| {
+        let was = before.tenants.iter().find(|b| b.name == t.name).cloned().unwrap_or_default();
+        let packets = |count: Option<pb::Count>| count.unwrap_or_default().packets;
+        let depth = t.depth.unwrap_or_default();
+        let limit = rate.of(packets(was.dropped_limit), packets(t.dropped_limit));
+        let buffer = rate.of(packets(was.dropped_buffer), packets(t.dropped_buffer));
+        let object = json!({
+            "name": t.name, "depth_packets": depth.packets, "depth_bytes": depth.bytes,
+            "highest_packets": packets(t.highest), "dropped_limit_per_second": limit,
+            "dropped_buffer_per_second": buffer,
+        });
+        let numbers = [depth.packets as f64, depth.bytes as f64, packets(t.highest) as f64, limit, buffer].map(short);
+        ([t.name.clone()].into_iter().chain(numbers).collect(), object)
+    };
+    let header = ["tenant", "packets", "bytes", "highest", "limit drops/s", "buffer drops/s"];
+    Section::new("tenants", &header, now.tenants.iter().map(row))
 }
 
 fn tables(before: &AdminStats, now: &AdminStats, rate: &Rate, sort: Sort) -> Section {
@@ -463,6 +484,7 @@ mod tests {
         let reading = |seconds: u64, packets| AdminStats {
             uptime_us: seconds * 1_000_000,
             ports: vec![crate::queues::tests::port(packets)],
+            tenants: vec![crate::queues::tenant_of_tests(packets)],
             ..AdminStats::default()
         };
         let view = View::new(&reading(1, 0), &reading(1, 1000), &reading(3, 3000), Sort::Hits);
@@ -473,11 +495,18 @@ mod tests {
               3 veth3: 1         0      0      0        0                  0         0            -       -
         "#]]
         .assert_eq(&view.sections[6].text());
+        expect![[r#"
+            tenants
+              tenant  packets  bytes  highest  limit drops/s  buffer drops/s
+              red           7    700       90           1000             500
+        "#]]
+        .assert_eq(&view.sections[7].text());
+        assert_eq!(view.json()["tenants"][0]["dropped_limit_per_second"], 1000.0);
         let object = &view.json()["queues"][0];
         assert_eq!((&object["dropped_red_per_second"], &object["waited_ns_p50"]), (&500.0.into(), &1023.into()));
         assert!(view.text().contains("port: queue"));
         let without = View::new(&AdminStats::default(), &AdminStats::default(), &AdminStats::default(), Sort::Hits);
-        assert!(!without.text().contains("queue"));
+        assert!(!without.text().contains("queue") && !without.text().contains("tenant"));
         assert_eq!(without.json()["queues"], json!([]));
     }
 }

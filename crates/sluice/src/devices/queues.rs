@@ -1,0 +1,159 @@
+//! Queues of ports and links, and tenants, as the operator changes them and as they are kept.
+
+use super::{Devices, lock};
+use crate::queues;
+use anyhow::Result;
+use datapath::{PortOf, QueuesOf, SwitchError};
+use messages::sluice::v1::kept_wiring as kept;
+use traffic::{Config, Problem, TenantConfig};
+
+/// What a switch says of settings that contradict themselves or the port, each on a line.
+pub(super) fn told(error: SwitchError) -> String {
+    let lines = |of: String, problems: Vec<Problem>| {
+        problems.iter().map(|problem| format!("{of}: {problem}")).collect::<Vec<_>>().join("\n")
+    };
+    match error {
+        SwitchError::BadQueues { of, problems } => lines(format!("queues of {of}"), problems),
+        SwitchError::BadTenant { name, problems } => lines(format!("tenant {name}"), problems),
+        error => error.to_string(),
+    }
+}
+
+/// A kept config of queues; none is an empty text.
+pub(super) fn kept_config(of: QueuesOf, text: &str) -> Result<Option<Config>> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let config = queues::parse(text).and_then(|config| match config.check(None) {
+        Ok(()) => Ok(config),
+        Err(problems) => Err(queues::problems(&problems)),
+    });
+    let wrong = |why: String| anyhow::anyhow!("--state: the kept queues of {of}: {why} (--forget begins anew)");
+    config.map(Some).map_err(wrong)
+}
+
+/// A kept tenant.
+pub(super) fn kept_tenant(kept: kept::Tenant) -> Result<(String, TenantConfig)> {
+    let kept::Tenant { name, config } = kept;
+    let config = queues::parse_tenant(&config).and_then(|config| match config.check() {
+        Ok(()) => Ok(config),
+        Err(problems) => Err(queues::problems(&problems)),
+    });
+    let config =
+        config.map_err(|why| anyhow::anyhow!("--state: the kept tenant {name}: {why} (--forget begins anew)"))?;
+    Ok((name, config))
+}
+
+impl Devices {
+    /// Configures queues of a port or a link, or removes what was configured. Returns what the operator should know of it.
+    pub fn set_queues(&self, of: QueuesOf, config: Option<Config>) -> Result<Option<String>, String> {
+        let _turn = lock(&self.turn);
+        self.configure_queues(of, config)
+    }
+
+    /// Adds or changes a tenant, or removes one that no queue belongs to any more.
+    pub fn set_tenant(&self, name: &str, config: Option<TenantConfig>) -> Result<(), String> {
+        let _turn = lock(&self.turn);
+        let before = self.known_ports();
+        if config.is_none() {
+            // Ports that could not be opened this time are none of the switch's.
+            let belongs = before.ports.iter().find(|(_, port)| {
+                port.queues.as_ref().is_some_and(|config| config.tenants().any(|tenant| tenant == name))
+            });
+            if let Some((port, _)) = belongs {
+                return Err(format!("queues of port {port} belong to tenant `{name}`"));
+            }
+        }
+        self.switch.set_tenant(name, config.clone()).map_err(told)?;
+        {
+            let tenants = &mut lock(&self.known).tenants;
+            match config {
+                Some(config) => _ = tenants.insert(name.to_string(), config),
+                None => _ = tenants.remove(name),
+            }
+        }
+        self.keep(&self.now()).map_err(|why| {
+            let back = self.switch.set_tenant(name, before.tenants.get(name).cloned());
+            self.restore_known(before);
+            back.err().map_or(why.clone(), |error| format!("{why}; and {}", told(error)))
+        })
+    }
+
+    /// Changes the queues of several ports, of all or, if one is refused, of none.
+    pub fn change_queues(
+        &self,
+        ports: &[u32],
+        change: impl Fn(&mut Config) -> Result<(), String>,
+    ) -> Result<(), String> {
+        let _turn = lock(&self.turn);
+        let mut changed = Vec::new();
+        for number in ports {
+            let info = self.switch.queues(*number).map_err(told)?;
+            let before = info.as_ref().filter(|info| info.is_configured).map(|info| info.config.clone());
+            let mut config = info.map_or_else(|| self.switch.default_queues(), |info| info.config);
+            let done = change(&mut config)
+                .and_then(|()| self.configure_queues(QueuesOf::Port(*number), Some(config)).map(drop));
+            if let Err(why) = done {
+                let back = changed
+                    .into_iter()
+                    .rev()
+                    .filter_map(|(port, old)| self.configure_queues(QueuesOf::Port(port), old).err());
+                return Err([format!("port {number}: {why}")]
+                    .into_iter()
+                    .chain(back)
+                    .collect::<Vec<_>>()
+                    .join("; and "));
+            }
+            changed.push((*number, before));
+        }
+        Ok(())
+    }
+
+    fn configure_queues(&self, of: QueuesOf, config: Option<Config>) -> Result<Option<String>, String> {
+        let device = match of {
+            QueuesOf::Port(number) => self.bound_to(number).ok_or_else(|| format!("there is no port {number}"))?,
+            QueuesOf::Link(PortOf { device, .. }) => device,
+        };
+        let in_force = self.configured_queues(of)?;
+        let before = self.known_ports();
+        let back = |why: String| match self.switch.set_queues_of(of, in_force.clone()) {
+            Ok(()) => why,
+            Err(error) => format!("{why}; and {error}"),
+        };
+        self.switch.set_queues_of(of, config.clone()).map_err(|error| match error {
+            SwitchError::BadQueues { .. } => told(error),
+            error => back(told(error)),
+        })?;
+        {
+            let mut known = lock(&self.known);
+            match (of, &config) {
+                (QueuesOf::Port(number), config) => {
+                    if let Some(port) = known.ports.get_mut(&number) {
+                        port.queues.clone_from(config);
+                    }
+                }
+                (QueuesOf::Link(from), Some(config)) => _ = known.link_queues.insert(from, config.clone()),
+                (QueuesOf::Link(from), None) => _ = known.link_queues.remove(&from),
+            }
+        }
+        self.keep(&self.now()).map_err(|why| {
+            self.restore_known(before);
+            back(why)
+        })?;
+        let asks = self.switch.pipeline_of(device).map(|pipeline| pipeline.program().queues);
+        Ok(match config {
+            Some(config) => crate::qos::note(&config, device, asks),
+            None => asks.filter(|asks| *asks).map(|_| {
+                let count = self.switch.default_queues().queues.len();
+                let queues = if count == 1 { "queue".to_string() } else { format!("{count} queues") };
+                format!("the program of device {device} asks for queues, so {of} has the default {queues}")
+            }),
+        })
+    }
+
+    /// The queues that are configured for a port or a link, and in force.
+    pub(super) fn configured_queues(&self, of: QueuesOf) -> Result<Option<Config>, String> {
+        let info = self.switch.queues_of(of).map_err(told)?;
+        Ok(info.filter(|info| info.is_configured).map(|info| info.config))
+    }
+}

@@ -430,7 +430,13 @@ fn devices_ports_and_links_come_back() {
     let now = KeptWiring {
         devices: vec![2, u64::MAX],
         bindings: vec![kept_wiring::Binding { port: 3, device_id: 2 }],
-        links: vec![kept_wiring::Link { from_device_id: 1, from_port: 10, to_device_id: 2, to_port: 1 }],
+        links: vec![kept_wiring::Link {
+            from_device_id: 1,
+            from_port: 10,
+            to_device_id: 2,
+            to_port: 1,
+            queues: r#"{"queues":[{}],"root":{"queue":0}}"#.into(),
+        }],
         without_first: true,
         ports: vec![kept_wiring::Port {
             port: "3@veth3,mtu=9000".into(),
@@ -438,6 +444,7 @@ fn devices_ports_and_links_come_back() {
             queues: r#"{"queues":[{}],"root":{"queue":0}}"#.into(),
         }],
         has_ports: true,
+        tenants: vec![kept_wiring::Tenant { name: "a".into(), config: r#"{"packets":10}"#.into() }],
     };
     {
         let store = Store::open(dir.path()).unwrap();

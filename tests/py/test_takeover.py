@@ -11,6 +11,7 @@ import socket
 import subprocess
 import threading
 import time
+from pathlib import Path
 
 import grpc
 import pages
@@ -96,8 +97,20 @@ class Switch:
         command = [SLUICE, "restart", "--json", "--admin", self.admin]
         done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
         if done.returncode == 0:
-            self.pid = json.loads(done.stdout)["pid"]
+            # Not named if the connection broke before the answer, though a new process answers now.
+            self.pid = json.loads(done.stdout)["pid"] or self.found()
         return done
+
+    def found(self):
+        """The switch's process, by the address that no other has; the first one if it is gone."""
+        for folder in Path("/proc").glob("[0-9]*"):
+            try:
+                words = (folder / "cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if b"run" in words and self.address.encode() in words:
+                return int(folder.name)
+        return self.daemon.process.pid
 
     def output(self):
         """All that the processes have said, after the last has ended."""

@@ -290,12 +290,15 @@ pub fn flow_mods(title: &str, settings: &Settings) -> Result<Figures> {
     let batch = settings.batch;
     let mut play = |goes_on: &dyn Fn(Duration) -> bool| {
         let (begin, before, mut packets) = (Instant::now(), worked(), 0);
-        while goes_on(begin.elapsed()) {
+        loop {
             let mut at = 0;
             while at < frames.len() {
                 at += switch.subject.play(&frames, at, batch).0;
             }
             packets += frames.len();
+            if !goes_on(begin.elapsed()) {
+                break;
+            }
         }
         (packets as f64 / begin.elapsed().as_secs_f64(), packets as f64 / worked_since(before).as_secs_f64())
     };

@@ -158,7 +158,7 @@ fn tenants(e: &mut DescriptorEncoder<'_>, tenants: &[pb::Tenant]) -> fmt::Result
         let each = |t: &pb::Tenant| (vec![("tenant", t.name.clone())], number(&value(t).unwrap_or_default()));
         gauges(tenants.iter().map(each).collect::<Vec<_>>())
     };
-    let (packets, bytes): (fn(&pb::Count) -> u64, fn(&pb::Count) -> u64) = (|count| count.packets, |count| count.bytes);
+    let (packets, bytes) = (|count: &pb::Count| count.packets, |count: &pb::Count| count.bytes);
     family(e, "tenant_depth_packets", "Packets that wait in the tenant's queues", of(|t| t.depth, packets))?;
     family(e, "tenant_depth_bytes", "Bytes that wait in the tenant's queues", of(|t| t.depth, bytes))?;
     family(e, "tenant_highest_packets", "The most packets that ever waited there", of(|t| t.highest, packets))?;

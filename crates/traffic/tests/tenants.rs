@@ -67,7 +67,7 @@ struct Held {
 }
 
 impl Held {
-    fn from_pool(&self, terms: &TenantConfig) -> u64 {
+    fn taken_of_pool(&self, terms: &TenantConfig) -> u64 {
         self.packets.saturating_sub(terms.reserved.into())
     }
 
@@ -82,7 +82,7 @@ impl Held {
             return Err(Reason::Tenant);
         }
         let threshold = free.max(0) as u64 * CELL * (terms.alpha * 256.0) as u64 / 256;
-        let fits = free > 0 && (self.from_pool(terms) + 1) * CELL <= threshold;
+        let fits = free > 0 && (self.taken_of_pool(terms) + 1) * CELL <= threshold;
         if fits { Ok(()) } else { Err(Reason::Buffer) }
     }
 }
@@ -123,7 +123,7 @@ proptest! {
                 Step::Offer(port, class, bytes) => {
                     let tenant = belongs[port][usize::from(class)];
                     let reserved: u64 = config.iter().map(|terms| u64::from(terms.reserved)).sum();
-                    let used: u64 = held.iter().zip(&config).map(|(held, terms)| held.from_pool(terms)).sum();
+                    let used: u64 = held.iter().zip(&config).map(|(held, terms)| held.taken_of_pool(terms)).sum();
                     let free = (packets - reserved) as i64 - used as i64;
                     let expected = held[tenant].expected(bytes, &config[tenant], free);
                     let answer = ports[port].offer(bytes, bytes, class, false, now);

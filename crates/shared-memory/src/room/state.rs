@@ -131,7 +131,10 @@ impl State {
     pub(super) fn admit(&mut self, region: Region, reading: &Reading) -> Result<u64, Shortage> {
         self.settle(reading);
         // What it has cost as a former one is part of its bytes. Of any account: another port's guest may have moved here.
-        let was_former = self.accounts.values_mut().fold(false, |was, former| former.remove(&region) || was);
+        let mut was_former = false;
+        for former in self.accounts.values_mut() {
+            was_former |= former.remove(&region);
+        }
         if let Err(shortage) = self.check(&region, was_former, reading) {
             if was_former {
                 self.former(region.account).add(region);

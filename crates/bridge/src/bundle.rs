@@ -6,7 +6,6 @@
 use crate::bridge::{Bridge, Step};
 use crate::change::Change;
 use crate::flow_mod::Origin;
-use crate::host::NotInjected;
 use crate::memory::{Charge, Memory};
 use crate::tables::limit;
 use crate::waiting::Waiting;
@@ -257,33 +256,5 @@ impl crate::flow_mod::Plan<'_> {
             other => return refuse(ErrorKind::BrcBadPort, format!("a packet cannot have come by port {other:#x}")),
         }
         self.admit.list(&self.tables, &packet.actions)
-    }
-}
-
-/// Why a packet waits.
-pub(crate) enum Held {
-    /// Workers have no room for packets.
-    Busy,
-    /// The connection's packets that workers have not begun with take all of its share of the memory.
-    Share,
-}
-
-impl Bridge {
-    /// Sends a connection's packet that [`crate::flow_mod::Plan::packet_out`] has admitted; gives it back while too many wait.
-    pub(crate) fn packet_out(&self, from: u64, packet: PacketOut) -> Result<(), (PacketOut, Held)> {
-        let start = self.pending.insert(from, packet.actions.clone(), packet.in_port, packet.fields.clone());
-        let Some(start) = start else { return Err((packet, Held::Share)) };
-        match self.host.inject(packet.frame, packet.in_port, start) {
-            Ok(()) => Ok(()),
-            Err(NotInjected::Busy(frame)) => {
-                self.pending.forget(start);
-                Err((PacketOut { frame, ..packet }, Held::Busy))
-            }
-            Err(NotInjected::Failed(why)) => {
-                self.pending.forget(start);
-                tracing::debug!("packet-out: {why}");
-                Ok(())
-            }
-        }
     }
 }

@@ -5,7 +5,6 @@
 //! leaves to others (`pending`).
 
 use crate::bridge::Bridge;
-use crate::bundle::Held;
 use crate::host::NotInjected;
 use crate::memory::Charge;
 use openflow::memory as heap;
@@ -118,5 +117,33 @@ impl Waiting {
 fn wake(bridge: &Bridge, connection: Option<u64>) {
     if let Some(connection) = connection {
         bridge.host().wake(connection);
+    }
+}
+
+/// Why a packet waits.
+pub(crate) enum Held {
+    /// Workers have no room for packets.
+    Busy,
+    /// The connection's packets that workers have not begun with take all of its share of the memory.
+    Share,
+}
+
+impl Bridge {
+    /// Sends a connection's packet that [`crate::flow_mod::Plan::packet_out`] has admitted; gives it back while too many wait.
+    pub(crate) fn packet_out(&self, from: u64, packet: PacketOut) -> Result<(), (PacketOut, Held)> {
+        let start = self.pending.insert(from, packet.actions.clone(), packet.in_port, packet.fields.clone());
+        let Some(start) = start else { return Err((packet, Held::Share)) };
+        match self.host.inject(packet.frame, packet.in_port, start) {
+            Ok(()) => Ok(()),
+            Err(NotInjected::Busy(frame)) => {
+                self.pending.forget(start);
+                Err((PacketOut { frame, ..packet }, Held::Busy))
+            }
+            Err(NotInjected::Failed(why)) => {
+                self.pending.forget(start);
+                tracing::debug!("packet-out: {why}");
+                Ok(())
+            }
+        }
     }
 }

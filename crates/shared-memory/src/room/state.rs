@@ -1,7 +1,7 @@
 //! What a room has admitted, and the rule by which it admits more (`room` explains it). No system calls but `fstat`.
 
 use crate::file::{FileId, holes};
-use crate::room::Reading;
+use crate::room::reading::Reading;
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd, OwnedFd};
 

@@ -107,7 +107,7 @@ fn workload(
     }
 }
 
-/// A frame for each flow, of an entry each; all entries are asked for alike.
+/// A frame for each flow. Flow `i` matches entry `i` modulo `entries`, so all entries are matched equally often.
 fn frames(flows: usize, entries: usize, write: impl Fn(&mut Writer, usize, &mut Random)) -> Frames {
     let (mut rng, mut w) = (Random::stream(SEED, 1), Writer::default());
     let mut frames = Frames::with_room(flows, 80);

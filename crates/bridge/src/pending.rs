@@ -45,7 +45,7 @@ pub enum Begin {
 #[derive(Debug)]
 struct Entry {
     begin: Begin,
-    /// The connection, of what happens once.
+    /// The connection that sent or resumed the packet; `None` for what packets of ports left behind.
     from: Option<u64>,
     used_us: u64,
     charge: Charge,

@@ -1,11 +1,11 @@
 //! Whose packets go next while workers have no room for all: the connections that wait take turns.
 //!
 //! Deficit round robin (Shreedhar and Varghese, "Efficient Fair Queuing Using Deficit Round Robin", 1995), by connection: whose turn
-//! it is may send [`QUANTUM`] bytes more than it has sent; what it leaves of them is kept while it waits. So a connection waits for
-//! a quantum of each other one and for nothing else, however much these have to send. While nobody waits, nobody is asked.
+//! it is gets [`QUANTUM`] bytes of credit; credit that it does not use is kept while it waits. So a connection waits for one quantum of
+//! each other connection, however much these have to send. While no connection waits, all send at once.
 //!
-//! A connection is asked by its own thread. One that does not come within [`TURN_US`] loses its turn, so that a thread which stands
-//! still stops no others. Threads: any. Tests: below, `tests/packet_outs.rs`.
+//! Each connection takes its turn on its own thread. One that does not within [`TURN_US`] loses the turn, so a blocked thread does not
+//! block others. Threads: any. Tests: below, `tests/packet_outs.rs`.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};

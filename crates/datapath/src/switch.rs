@@ -142,9 +142,9 @@ pub enum SwitchError {
     /// No tenant of this name.
     #[error("there is no tenant `{name}`; there is {}", if .there.is_empty() { "none".to_string() } else { .there.join(", ") })]
     NoSuchTenant {
-        /// What was asked for.
+        /// The unknown name.
         name: String,
-        /// What there is.
+        /// The names of all tenants.
         there: Vec<String>,
     },
     /// A tenant that queues belong to.

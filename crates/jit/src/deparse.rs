@@ -49,7 +49,7 @@ struct KnownLayout {
 const MOVED_BYTES_MAX: u32 = 128;
 
 /// Most headers whose places are kept in registers or on the stack from where the frame's length is known to where they are stored.
-/// Register allocation takes time for each value in each block that it lives through.
+/// Register allocation takes time for each value in each block that it lives through, so more would be quadratic.
 const PLACES_MAX: usize = 64;
 
 /// Whether a header has to be moved, as far as that is known when code is made.

@@ -22,9 +22,9 @@ const LOG_BYTES_MAX: u64 = 64 << 20;
 pub(crate) struct Allowed {
     /// Mappings of a port, of two tables and two logs: the old ones may be in use when the new ones are made.
     quota: Quota,
-    /// Bytes of a table on ordinary pages. The kernel makes those when they are touched first, and charges them to whoever
-    /// does it, for as long as the front end keeps its file: a sparse file would be paid by the switch. Whether there is memory
-    /// for them is asked besides, by [`Quota`].
+    /// Bytes of a table on ordinary pages. The kernel allocates such a page when it is first touched, and charges it to whoever
+    /// touched it for as long as the front end keeps its file. So the switch would pay for a sparse file. [`Quota`] checks that there
+    /// is memory for the pages.
     bytes_max: u64,
 }
 
@@ -34,7 +34,7 @@ impl Allowed {
     }
 }
 
-/// Two tables and two logs.
+/// Two tables and two logs: the old ones may be in use when the new ones are mapped.
 const MAPPINGS_MAX: usize = 2 * (REGIONS_MAX + 1);
 
 /// A mapped region.

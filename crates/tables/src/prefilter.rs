@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Most bytes that are looked at.
 const BYTES_MAX: usize = 3;
-/// Most rules.
+/// Most rules. While rules change, a prefilter is made under the table's lock, so writers wait for it.
 pub const RULES_MAX: usize = 16_384;
 /// Rules are alike in a byte if they have at most so many values there, and half as many as they are.
 const ALIKE_MAX: usize = 4;

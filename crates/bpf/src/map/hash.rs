@@ -22,7 +22,8 @@ const NONE: u32 = u32::MAX;
 const STRIPES_MAX: usize = 1024;
 /// Times that a reader searches before it takes the mutex.
 const ATTEMPTS: u32 = 16;
-/// Used entries that the hand of the clock passes at a time: so an eviction costs a packet no more in a large table.
+/// Used entries that the clock's hand passes in one eviction at most. An eviction then costs the same in a table of any size; as many
+/// entries as a burst has packets.
 const PASSED_MAX: u32 = 64;
 /// Slots that are read under the mutex at a time.
 const DUMPED: u32 = 64;

@@ -4,9 +4,9 @@
 //! subtable's mask, the same for all flows with that mask. So a subtable keeps, for the parts that were asked for last, an ordered
 //! set of hashes of its flows' values there: those that can agree are found without a look at the others.
 //!
-//! An index is built once its part was asked for as often as building costs scans ([`BUILD_SCANS`]), and takes another one's place
-//! after twice as many, so checks cost at most twice what scans would, in whatever order parts are asked for (the rent-or-buy
-//! argument: Karlin, Manasse, Rudolph and Sleator, "Competitive Snoopy Caching", 1988). Each flow that comes or goes updates the
+//! Building an index costs as much as [`BUILD_SCANS`] scans. So one is built for a part of the mask after that many checks of the
+//! part, and replaces another index after twice as many. Whatever the order of checks, scans and building together cost at most twice
+//! what scans alone would (ski rental: Karlin, Manasse, Rudolph and Sleator, "Competitive Snoopy Caching", 1988). Each flow that comes or goes updates the
 //! indices. An index that no check has used during as many changes as it has flows is dropped, so updates cost no more than building did.
 //! So are all of them when there is no memory for something else ([`Indices::give_up`]).
 //!
@@ -30,7 +30,7 @@ pub(super) const INDICES_MAX: usize = 4;
 pub(super) const FLOWS_MIN: usize = if cfg!(test) { 4 } else { 256 };
 /// Scans that cost as much as building an index: 4 to 8 of 100,000 and of 1,000,000 flows. Of few flows they are more, and cheap.
 pub(super) const BUILD_SCANS: usize = 8;
-/// Parts without an index of which it is known how often they were asked for.
+/// Parts without an index whose checks are counted. A controller that checks more parts in turn has scans, as without indices.
 const CANDIDATES_MAX: usize = 4 * INDICES_MAX;
 /// Flows of an index that has ended that a change frees.
 const FREED: usize = 8;
@@ -104,7 +104,7 @@ impl Index {
 }
 
 impl Inner {
-    /// Counts that a part without an index is asked for, and says whether it is to have one now. Makes place for it.
+    /// Counts a check of a part that has no index. Returns whether an index is to be built now, and then has dropped one if there were too many.
     fn is_worth_building(&mut self, part: &[u64]) -> bool {
         let known = self.candidates.iter().position(|candidate| *candidate.part == *part);
         let known = known.and_then(|at| self.candidates.remove(at));

@@ -5,7 +5,8 @@ use crate::room::reading::Reading;
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd, OwnedFd};
 
-/// Former regions that an account tells apart; older ones only count.
+/// Former regions that an account remembers one by one; of older ones it keeps the sum of their bytes. A front end has at most 32 regions,
+/// so the last four front ends are recognised when they map the same memory again.
 const FORMER_MAX: usize = 128;
 
 /// Files that are kept open for an account, to measure their holes anew. Of other regions, the holes of when they were admitted

@@ -645,9 +645,9 @@ mod tests {
             device id  port  device  kind  link  rx packets  rx bytes  rx drops  rx errors  tx packets  tx bytes  tx drops
             2          3     veth3         down           0         0         0          0           0         0         0
 
-            port  queue  packets  bytes  highest  sent  tail drops  time drops  RED drops  buffer drops  marked  waited 50 %    99 %
-            3         0        7    700       90   100          20           0         50             0      10       1.0 us  1.2 ms
-            3         1        0      0        0     0           0           0          0             0       0            -       -
+            port  queue  packets  bytes  highest  sent  tail drops  time drops  RED drops  buffer drops  tenant drops  marked  waited 50 %    99 %
+            3         0        7    700       90   100          20           0         50             0             0      10       1.0 us  1.2 ms
+            3         1        0      0        0     0           0           0          0             0             0       0            -       -
 
             link from  to   packets  bytes
             1:10       2:1        7    420

@@ -95,7 +95,11 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     let mut traced: Option<Vec<(PacketFate, Option<String>)>> = None;
     for (name, program, kind) in engines.iter().filter(|(name, ..)| wanted(name)) {
         let pipeline = datapath::load_with(Arc::clone(program), *kind, 1, &code)?;
-        let mut outcome = stf::run_watched(&lines, &mut Local::new(Arc::new(pipeline)), &mut || {});
+        let mut local = Local::new(Arc::new(pipeline));
+        let mut outcome = stf::run_watched(&lines, &mut local, &mut || {});
+        if args.engine == Engine::All {
+            outcome.state = stf::dump_state(&local);
+        }
         if !outcome.missing.is_empty() {
             let traced = traced.get_or_insert_with(|| places(&lines, &raw, &compiled.sources));
             let same = outcome.fates.iter().zip(traced.iter());

@@ -12,6 +12,6 @@ pub mod run;
 pub mod script;
 pub mod setup;
 
-pub use run::{Outcome, PacketFate, run_script, run_watched};
+pub use run::{Outcome, PacketFate, dump_state, run_script, run_watched};
 pub use script::{Command, Line, ScriptError, parse};
 pub use setup::{Setup, TableChange, Target, table_change};

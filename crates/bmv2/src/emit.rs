@@ -161,7 +161,7 @@ struct Cx<'m> {
     registers: Vec<ExternId>,
     profiles: Vec<ExternId>,
     digests: Vec<ExternId>,
-    value_sets: Vec<TableId>,
+    value_sets: Vec<control::SetTables>,
     /// By pipeline and node.
     tables: HashMap<(bool, usize), control::TableIds>,
     /// Blocks that end the parser with an error.

@@ -234,6 +234,16 @@ impl Reader {
         Ok(())
     }
 
+    /// For a message: the other target that the names of headers tell.
+    fn made_for(&self) -> String {
+        let targets = [("psa_", "psa_switch", "PSA"), ("pna_", "pna_nic", "PNA")];
+        let found =
+            targets.iter().find(|(start, ..)| self.m.headers.iter().any(|h| h.metadata && h.name.starts_with(start)));
+        found.map_or(String::new(), |(_, target, architecture)| {
+            format!(": the JSON is for {target}, which is not supported; {architecture} programs run from P4 source")
+        })
+    }
+
     /// The fields that simple_switch knows: by alias, else by their own names.
     pub fn well_known(&mut self, root: &At<'_>) -> Read<()> {
         let mut aliases: HashMap<&str, Field> = HashMap::new();
@@ -252,7 +262,7 @@ impl Reader {
             };
             let Some(field) = aliases.get(name).copied().or_else(own) else {
                 if i < REQUIRED {
-                    let message = format!("there is no field `{name}`, which simple_switch needs");
+                    let message = format!("there is no field `{name}`, which simple_switch needs{}", self.made_for());
                     return root.need("headers")?.fail(codes::OTHER_FORMAT, message);
                 }
                 continue;

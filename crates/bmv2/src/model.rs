@@ -161,13 +161,15 @@ pub(crate) enum Expr {
     UnionElement(usize, Box<Expr>),
 }
 
-#[derive(Debug)]
+#[derive(Default, Debug)]
 pub(crate) struct ValueSet {
     pub name: String,
     pub width: u32,
     pub size: u64,
     /// Names and widths of the parts of a value, from where it is used.
     pub parts: Vec<(String, u32)>,
+    /// Masks, part by part, under which transitions compare members.
+    pub masks: Vec<Vec<Bits>>,
 }
 
 #[derive(Debug)]
@@ -241,7 +243,8 @@ pub(crate) struct Transition {
 pub(crate) enum TransitionOn {
     /// Value and mask for each part of the key.
     Value(Vec<(Bits, Option<Bits>)>),
-    Set(usize),
+    /// A value set, and which of its masks.
+    Set(usize, Option<usize>),
 }
 
 #[derive(Default, Debug)]

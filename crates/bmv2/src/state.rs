@@ -25,7 +25,8 @@ pub(crate) fn algorithm(value: &At<'_>) -> Read<HashAlgorithm> {
         // Nothing sets the parameters of these two.
         "crc8_custom" => HashAlgorithm::Crc8,
         "crc64_custom" => HashAlgorithm::Crc64,
-        "xxh64" => HashAlgorithm::Xxh64,
+        "xxh64" | "bmv2_hash" => HashAlgorithm::Xxh64,
+        "hash_ex" => HashAlgorithm::HashEx,
         name @ ("round_robin" | "round_robin_consistent") => {
             let message = format!(
                 "hash algorithm `{name}` is not supported: its values count packets, and are no hash of the data"

@@ -49,7 +49,7 @@ impl Reader {
             }
             let size = object.get("max_size").map(|s| s.number()).transpose()?;
             let size = size.filter(|s| *s > 0).map_or(VALUE_SET_SIZE, u64::from);
-            self.m.value_sets.push(ValueSet { name: object.name()?.to_string(), width, size, parts: Vec::new() });
+            self.m.value_sets.push(ValueSet { name: object.name()?.to_string(), width, size, ..ValueSet::default() });
         }
         Ok(())
     }
@@ -103,26 +103,8 @@ impl Reader {
                     transitions.push(Transition { on: TransitionOn::Value(on), next });
                 }
                 "parse_vset" => {
-                    let at = transition.need("value")?;
-                    let set = self.value_sets.named("value set", &at)?;
-                    let total: u64 = key.iter().map(|k| u64::from(k.width())).sum();
-                    let known = &mut self.m.value_sets[set];
-                    if total != u64::from(known.width) {
-                        let message = format!("a value set of {} bits with a key of {total}", known.width);
-                        return at.fail(codes::CONTRADICTION, message);
-                    }
-                    if let Some(mask) = transition.get("mask")
-                        && padded(&mask, &key)?.iter().any(|m| *m != Bits::ones(m.width()))
-                    {
-                        return mask.fail(codes::UNSUPPORTED, "a value set with a mask");
-                    }
-                    if known.parts.is_empty() {
-                        known.parts = match key.as_slice() {
-                            [sole] => vec![(known.name.clone(), sole.width())],
-                            parts => key_names.iter().cloned().zip(parts.iter().map(KeyPart::width)).collect(),
-                        };
-                    }
-                    transitions.push(Transition { on: TransitionOn::Set(set), next });
+                    let on = self.set_transition(&transition, &key, &key_names)?;
+                    transitions.push(Transition { on, next });
                 }
                 other => {
                     return transition
@@ -137,6 +119,40 @@ impl Reader {
         }
         let place = self.places.of(object)?;
         Ok(State { name: object.name()?.to_string(), place, ops, key, transitions, default })
+    }
+
+    /// A transition into a value set. The first one of a set says how its values are divided.
+    fn set_transition(&mut self, transition: &At<'_>, key: &[KeyPart], names: &[String]) -> Read<TransitionOn> {
+        let at = transition.need("value")?;
+        let set = self.value_sets.named("value set", &at)?;
+        let total: u64 = key.iter().map(|k| u64::from(k.width())).sum();
+        let known = &mut self.m.value_sets[set];
+        if total != u64::from(known.width) {
+            let message = format!("a value set of {} bits with a key of {total}", known.width);
+            return at.fail(codes::CONTRADICTION, message);
+        }
+        if known.parts.is_empty() {
+            known.parts = match key {
+                [sole] => vec![(known.name.clone(), sole.width())],
+                parts => names.iter().cloned().zip(parts.iter().map(KeyPart::width)).collect(),
+            };
+        }
+        let Some(mask) = transition.get("mask") else { return Ok(TransitionOn::Set(set, None)) };
+        let whole = set_mask(&mask, key, known.width)?;
+        if whole == Bits::ones(known.width) {
+            return Ok(TransitionOn::Set(set, None));
+        }
+        let mut below = known.width;
+        let part = |(_, width): &(String, u32)| {
+            below -= width;
+            whole.lshr(u64::from(below)).trunc(*width)
+        };
+        let masks: Vec<Bits> = known.parts.iter().map(part).collect();
+        let index = known.masks.iter().position(|m| *m == masks).unwrap_or(known.masks.len());
+        if index == known.masks.len() {
+            known.masks.push(masks);
+        }
+        Ok(TransitionOn::Set(set, Some(index)))
     }
 
     fn lookahead(&self, value: &At<'_>) -> Read<(u32, u32)> {
@@ -309,6 +325,21 @@ impl Reader {
 fn bytes(value: &At<'_>) -> Read<usize> {
     let text = value.text()?;
     Ok(text.strip_prefix("0x").unwrap_or(text).len().div_ceil(2))
+}
+
+/// The mask of a value set's values, of all their bits. Its parts are padded as those of other masks; bmv2 reads files where they are
+/// not, so without padding it is taken, too.
+fn set_mask(mask: &At<'_>, key: &[KeyPart], width: u32) -> Read<Bits> {
+    let given = bytes(mask)?;
+    let padded_bytes: usize = key.iter().map(|k| k.width().div_ceil(8) as usize).sum();
+    if given != padded_bytes && given == width.div_ceil(8) as usize {
+        let number = hex(mask)?;
+        if number >= BigInt::ZERO {
+            return Ok(Bits::from_bigint(width, &number));
+        }
+    }
+    let parts = padded(mask, key)?;
+    Ok(parts.into_iter().reduce(|high, low| high.concat(&low)).unwrap_or(Bits::zero(width)))
 }
 
 /// The parts of a value that is padded to whole bytes part by part.

@@ -420,6 +420,8 @@ fn hashes_have_the_values_of_bmv2() {
         ("crc8_custom", "0x72"),
         ("crc64_custom", "0xfab0e361b0000000"),
         ("xxh64", "0x11b1e7e8022e2809"),
+        ("bmv2_hash", "0x11b1e7e8022e2809"),
+        ("hash_ex", "0x32ad4c62"),
         ("toeplitz", "0x0"),
     ];
     for (algorithm, value) in expected {
@@ -429,6 +431,17 @@ fn hashes_have_the_values_of_bmv2() {
     let script = "set_toeplitz_key calc 6d5a56da255b0ec2\npacket 0 01 02 aabb\nexpect 1 01 02 aabb$\n\
                   expect_register r 0 0xb4304c7e";
     run(&hashing("toeplitz"), script);
+}
+
+#[test]
+fn a_script_on_one_engine_does_not_read_all_cells() {
+    let program = std::sync::Arc::new(accepted(&hashing("xor32")).program.unwrap());
+    let pipeline = datapath::load(program, datapath::EngineKind::Interpreter, 1).unwrap();
+    let lines = stf::parse("packet 0 01 02 aabb\nexpect_register r 0 0x0102aabb").unwrap();
+    let mut local = datapath::Local::new(std::sync::Arc::new(pipeline));
+    let outcome = stf::run_watched(&lines, &mut local, &mut || {});
+    assert_eq!((outcome.passed, outcome.state.len()), (1, 0));
+    assert_eq!(stf::dump_state(&local)["r"], ["0: 0x102aabb"]);
 }
 
 #[test]
@@ -546,6 +559,62 @@ fn value_sets_decide_where_the_parser_goes() {
     let compiled = accepted(&program);
     assert_eq!(compiled.p4info.unwrap().value_sets[0].size, 4);
     run(&program, "packet 0 01020304 aabb\nexpect 1 01020304 aabb");
+}
+
+/// A program whose parser extracts `g` behind `h` if the value set `pvs` has the key's value, under a mask.
+fn masked_set(bits: u32, key: Value, mask: Value) -> Value {
+    let mut program = doing(json!([to_port(1)]));
+    program["parse_vsets"] = json!([{"name": "pvs", "id": 0, "compressed_bitwidth": bits}]);
+    program["parsers"][0]["parse_states"] = json!([
+        {"name": "start", "id": 0, "parser_ops": [extract("h")], "transition_key": key,
+         "transitions": [{"type": "parse_vset", "value": "pvs", "mask": mask, "next_state": "more"},
+                         default(Value::Null)]},
+        {"name": "more", "id": 1, "parser_ops": [extract("g")], "transition_key": [],
+         "transitions": [default(Value::Null)]}
+    ]);
+    program["deparsers"][0]["order"] = json!(["g", "h"]);
+    program
+}
+
+#[test]
+fn members_of_value_sets_are_compared_under_the_transitions_mask() {
+    // Two members are one under the mask.
+    let one = masked_set(8, json!([field("h", "a")]), json!("0xf0"));
+    let script = "value_set pvs 0x12\nvalue_set pvs 0x13\npacket 0 1f020304 aabb\nexpect 1 aabb 1f020304\n\
+                  packet 0 22020304 aabb\nexpect 1 22020304 aabb";
+    run(&one, script);
+    assert_eq!(accepted(&one).p4info.unwrap().value_sets.len(), 1);
+    // Parts have masks of their own, with the padding of a part that is no whole bytes.
+    let key = json!([field("h", "a"), field("m", "bit")]);
+    run(&masked_set(9, key, json!("0x0f00")), "value_set pvs 0x12 1\npacket 0 f2020304 aabb\nexpect 1 aabb f2020304");
+    let key = json!([field("h", "a"), field("m", "bit")]);
+    run(&masked_set(9, key, json!("0x0f01")), "value_set pvs 0x12 1\npacket 0 f2020304 aabb\nexpect 1 f2020304 aabb");
+    // A mask that leaves no bit finds any member, and none in an empty set.
+    let any = masked_set(8, json!([field("h", "a")]), json!("0x00"));
+    run(&any, "packet 0 55020304 aabb\nexpect 1 55020304 aabb");
+    run(&any, "value_set pvs 1\npacket 0 55020304 aabb\nexpect 1 aabb 55020304");
+}
+
+#[test]
+fn a_value_set_has_other_masks_in_other_transitions() {
+    let mut program = masked_set(8, json!([field("h", "a")]), json!("0xf0"));
+    let states = program["parsers"][0]["parse_states"].as_array_mut().unwrap();
+    states[1]["transition_key"] = json!([field("g", "x")]);
+    states[1]["transitions"] = json!([
+        {"type": "parse_vset", "value": "pvs", "mask": "0x0f", "next_state": "last"},
+        {"type": "parse_vset", "value": "pvs", "mask": null, "next_state": null},
+        default(json!("drop"))
+    ]);
+    let next = |name: &str, id: u32, op: Value| {
+        json!({"name": name, "id": id, "parser_ops": [op], "transition_key": [],
+                                                        "transitions": [default(Value::Null)]})
+    };
+    let set = |value: &str| json!({"op": "set", "parameters": [field("h", "b"), hex(value)]});
+    states.push(next("last", 2, set("0x77")));
+    states.push(next("drop", 3, set("0x99")));
+    let script = "value_set pvs 0x12\npacket 0 1f020304 a2bb\nexpect 1 a2bb 1f770304\n\
+                  packet 0 1f020304 33bb\nexpect 1 33bb 1f990304";
+    run(&program, script);
 }
 
 #[test]

@@ -199,6 +199,14 @@ fn other_targets_and_externs_are_refused_by_name() {
     let mut program = everything();
     program["extern_instances"] = json!([{"name": "x", "id": 0, "type": "Cipher", "attribute_values": []}]);
     refused(&program, codes::UNSUPPORTED, "extern_instances[0].type: `x` is an instance of extern `Cipher`");
+    for (name, target) in [("psa_ingress_input_metadata", "psa_switch"), ("pna_main_input_metadata", "pna_nic")] {
+        let mut program = base();
+        program["headers"][0]["name"] = json!(name);
+        program["field_aliases"] = json!([]);
+        let message =
+            "headers: there is no field `standard_metadata.ingress_port`, which simple_switch needs: the JSON is for ";
+        refused(&program, codes::OTHER_FORMAT, &format!("{message}{target}"));
+    }
     let mut program = everything();
     program["headers"][0]["name"] = json!("other_metadata");
     let compiled = compile(&program);

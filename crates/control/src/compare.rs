@@ -258,6 +258,11 @@ fn ir_table<'a>(side: Side<'a>, name: &str) -> Option<&'a ir::Table> {
     side.program.table_named(name).map(|id| &side.program.tables[id.index()])
 }
 
+/// Whether members of a value set are in further tables, under masks.
+fn is_masked(side: Side<'_>, name: &str) -> bool {
+    side.program.table_named(name).is_some_and(|set| !side.program.masked_tables(set).is_empty())
+}
+
 fn action_name(info: &P4Info, id: u32) -> &str {
     info.actions.iter().find(|a| a.preamble.id == id).map_or("", |a| &a.preamble.name)
 }
@@ -506,6 +511,10 @@ fn value_set(old: Side<'_>, new: Side<'_>, was: &p4info::ValueSet, now: &p4info:
     d.copied(was.size != now.size, || format!("the size changes from {} to {}", was.size, now.size));
     match (ir_table(old, name), ir_table(new, name)) {
         (Some(a), Some(b)) => {
+            // Tables of members under masks are no objects of their own that could be kept.
+            d.copied([old, new].into_iter().any(|side| is_masked(side, name)), || {
+                "members count under masks".to_string()
+            });
             let shape = |t: &ir::Table| (t.keys.iter().map(|k| (k.width, k.kind)).collect::<Vec<_>>(), t.size);
             d.copied(d.copied.is_empty() && shape(a) != shape(b), || "it is laid out in another way".to_string());
         }

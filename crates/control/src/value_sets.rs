@@ -1,5 +1,6 @@
 //! Parser value sets (P4Runtime specification, "ValueSetEntry"): in the data plane a value set is a table whose only
-//! result is whether it was hit, so a member is an entry. A write replaces all members.
+//! result is whether it was hit, so a member is an entry. A write replaces all members, also those that other tables have
+//! under masks (`ir::masked_sets`).
 
 use crate::entity::{self, Entity, UpdateKind};
 use crate::error::{Error, Result};
@@ -8,6 +9,8 @@ use crate::matches;
 use crate::schema::present;
 use abi::state::Phase;
 use base::entry::{ActionCall, EntryAction, KeyMatch, MatchKind, TableEntry};
+use base::ids::TableId;
+use ir::masked_sets::masked_key;
 use p4info::ObjectKind;
 
 impl Forwarding {
@@ -33,25 +36,41 @@ impl Forwarding {
         // Members have no order; the tables that hold them want a priority where the kinds need one.
         let priority = i32::from(set.fields.iter().any(|f| f.kind.is_some_and(MatchKind::needs_priority)));
         let state = self.state();
-        let old: Vec<TableEntry> = state.entries(target).into_iter().map(|e| e.entry).collect();
+        let mut tables = vec![(target, keys)];
+        for (table, masks) in self.schema.program.masked_tables(target) {
+            let mut masked: Vec<Vec<KeyMatch>> = Vec::new();
+            for key in tables[0].1.iter().map(|key| masked_key(key, &masks)) {
+                if !masked.contains(&key) {
+                    masked.push(key);
+                }
+            }
+            tables.push((table, masked));
+        }
         let action = EntryAction::Call(ActionCall { action: 0, args: vec![] });
         let member = |key| TableEntry { key, priority, action: action.clone(), idle_timeout_ns: 0 };
-        let gone: Vec<&TableEntry> = old.iter().filter(|e| !keys.contains(&e.key)).collect();
-        let new: Vec<TableEntry> =
-            keys.into_iter().filter(|key| !old.iter().any(|e| e.key == *key)).map(member).collect();
-        let insert = |entry: &TableEntry| state.insert(target, entry);
-        let delete = |entry: &TableEntry| state.delete(target, &entry.key, entry.priority);
+        let mut changes: Vec<(TableId, UpdateKind, TableEntry)> = Vec::new();
+        for (table, keys) in tables {
+            let old: Vec<TableEntry> = state.entries(table).into_iter().map(|e| e.entry).collect();
+            let new: Vec<Vec<KeyMatch>> =
+                keys.iter().filter(|key| !old.iter().any(|e| e.key == **key)).cloned().collect();
+            let gone = old.into_iter().filter(|e| !keys.contains(&e.key));
+            changes.extend(gone.map(|entry| (table, UpdateKind::Delete, entry)));
+            changes.extend(new.into_iter().map(|key| (table, UpdateKind::Insert, member(key))));
+        }
+        let change = |(table, kind, entry): &(TableId, UpdateKind, TableEntry), undo: bool| match (*kind
+            == UpdateKind::Insert)
+            != undo
+        {
+            true => state.insert(*table, entry),
+            false => state.delete(*table, &entry.key, entry.priority),
+        };
         // All or nothing.
         let _batch = self.begin_phase(Phase::Atomic);
-        for (at, entry) in gone.iter().copied().chain(&new).enumerate() {
-            let done = if at < gone.len() { delete(entry) } else { insert(entry) };
-            let Err(error) = done else { continue };
+        for (at, next) in changes.iter().enumerate() {
+            let Err(error) = change(next, false) else { continue };
             let _taken_back = self.begin_phase(Phase::Undo);
-            for (at, entry) in
-                gone.iter().copied().chain(&new).enumerate().take(at).collect::<Vec<_>>().into_iter().rev()
-            {
-                let undone = if at < gone.len() { insert(entry) } else { delete(entry) };
-                undone.map_err(|e| {
+            for done in changes[..at].iter().rev() {
+                change(done, true).map_err(|e| {
                     let error = Error::from_state(e, &name);
                     Error::internal(format!("the members could not be put back: {error}"))
                 })?;

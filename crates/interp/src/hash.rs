@@ -73,6 +73,7 @@ pub fn hash_with(custom: &Parameters, algorithm: HashAlgorithm, data: &Bits, pay
         HashAlgorithm::Crc8 => Crc::<u8>::new(&CRC_8_SMBUS).checksum(&bytes).into(),
         HashAlgorithm::Crc64 => Crc::<u64>::new(&CRC64).checksum(&bytes),
         HashAlgorithm::Xxh64 => xxh64(&bytes),
+        HashAlgorithm::HashEx => hash_ex(&bytes).into(),
         HashAlgorithm::Identity => {
             let first = &bytes[..(data.width().div_ceil(8) as usize).min(8)];
             first.iter().fold(0, |value, byte| value << 8 | u64::from(*byte))
@@ -118,6 +119,17 @@ fn toeplitz(key: &[u8], bytes: &[u8]) -> u32 {
     let bit = |of: &[u8], at: usize| u32::from(of[at / 8 % of.len()] >> (7 - at % 8) & 1);
     let set = (0..bytes.len() * 8).filter(|at| bit(bytes, *at) == 1);
     set.fold(0, |hash, at| hash ^ (at..at + 32).fold(0, |window, i| window << 1 | bit(key, i)))
+}
+
+/// A 32-bit FNV hash whose offset basis is combined with each byte, sign-extended, before it is multiplied by the prime; then mixed.
+fn hash_ex(bytes: &[u8]) -> u32 {
+    let signed = |byte: u8| i32::from(byte.cast_signed()).cast_unsigned();
+    let mut hash = bytes.iter().fold(0x811c_9dc5u32, |hash, byte| (hash ^ signed(*byte)).wrapping_mul(0x0100_0193));
+    hash = hash.wrapping_add(hash << 13);
+    hash ^= hash >> 7;
+    hash = hash.wrapping_add(hash << 3);
+    hash ^= hash >> 17;
+    hash.wrapping_add(hash << 5)
 }
 
 /// XXH64 with seed 0, step by step as in the specification (Collet, "xxHash fast digest algorithm", 0.1.1).
@@ -213,6 +225,10 @@ mod tests {
         assert_eq!(of(HashAlgorithm::Crc64, b"123456789"), CRC64.check);
         assert_eq!(of(HashAlgorithm::Xxh64, b""), 0xef46_db37_51d8_e999);
         assert_eq!(of(HashAlgorithm::Xxh64, b"abc"), 0x44bc_2cf5_ad77_0999);
+        // Not published: what simple_switch gives on a machine whose characters are signed.
+        assert_eq!(of(HashAlgorithm::HashEx, b""), 0x5902_879e);
+        assert_eq!(of(HashAlgorithm::HashEx, b"123456789"), 0xaf67_fb84);
+        assert_eq!(of(HashAlgorithm::HashEx, &[0x80, 1, 0xff]), 0x1a00_1dee);
         assert_eq!(of(HashAlgorithm::Xor32, &[0x12, 0x34, 0x00, 0xff, 0x80]), 0x9234_00ff);
         assert_eq!(of(HashAlgorithm::Csum16, &[0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7]), 0x220d);
         assert_eq!(of(HashAlgorithm::Xor16, &[0x12, 0x34, 0x00, 0xff, 0x80]), 0x92cb);

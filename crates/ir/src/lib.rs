@@ -10,6 +10,7 @@ pub mod eval;
 pub mod flow;
 pub mod generate;
 pub mod layout;
+pub mod masked_sets;
 pub mod op;
 pub mod parse;
 pub mod print;

@@ -138,6 +138,8 @@ pub enum HashAlgorithm {
     Crc64,
     /// XXH64 with seed 0.
     Xxh64,
+    /// simple_switch's `hash_ex`: FNV-1 with the bytes as signed numbers, and final mixing.
+    HashEx,
     /// A hash that has a name, and so parameters of its own.
     Calculation(CalculationId),
 }
@@ -162,6 +164,7 @@ impl HashAlgorithm {
             HashAlgorithm::Crc8 => 10,
             HashAlgorithm::Crc64 => 11,
             HashAlgorithm::Xxh64 => 12,
+            HashAlgorithm::HashEx => 13,
             HashAlgorithm::Calculation(id) => HashAlgorithm::CALCULATIONS + id.0,
         }
     }

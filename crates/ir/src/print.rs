@@ -163,6 +163,7 @@ words! {
         HashAlgorithm::Csum16 => "csum16", HashAlgorithm::Xor16 => "xor16",
         HashAlgorithm::CrcCcitt => "crc_ccitt", HashAlgorithm::Xor32 => "xor32",
         HashAlgorithm::Crc8 => "crc8", HashAlgorithm::Crc64 => "crc64", HashAlgorithm::Xxh64 => "xxh64",
+        HashAlgorithm::HashEx => "hash_ex",
 }
 
 words! {

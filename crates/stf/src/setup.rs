@@ -15,6 +15,7 @@ use base::Bits;
 use base::entry::{ActionCall, CounterValue, EntryAction, GroupMember, KeyMatch, MatchKind, MeterConfig, TableEntry};
 use base::ids::{ActionId, ExternId, TableId};
 use datapath::replication::{CloneSession, Replica, Replication};
+use ir::masked_sets::masked_key;
 use ir::{ExternKind, Program, TableAction};
 use std::collections::BTreeMap;
 
@@ -134,6 +135,14 @@ impl Setup {
                     let action = EntryAction::Call(ActionCall { action: 0, args: Vec::new() });
                     let entry = TableEntry { key: key_of(t, &named)?, priority: 0, action, idle_timeout_ns: 0 };
                     state.insert(id, &entry).map_err(|e| state_error(&t.name, e))?;
+                    for (table, masks) in program.masked_tables(id) {
+                        match state.insert(table, &TableEntry { key: masked_key(&entry.key, &masks), ..entry.clone() })
+                        {
+                            // Two members may be one under a mask.
+                            Ok(()) | Err(StateError::Exists) => {}
+                            Err(error) => return Err(state_error(&t.name, error)),
+                        }
+                    }
                 }
                 done
             }

@@ -36,7 +36,7 @@ pub(super) fn hash_width(algorithm: HashAlgorithm, program: &ir::Program) -> u32
         HashAlgorithm::Calculation(id) => program.calculations[id.index()].function.width(),
         HashAlgorithm::Crc8 => 8,
         HashAlgorithm::CrcCcitt => 16,
-        HashAlgorithm::Crc32 | HashAlgorithm::Crc32Custom | HashAlgorithm::Xor32 => 32,
+        HashAlgorithm::Crc32 | HashAlgorithm::Crc32Custom | HashAlgorithm::Xor32 | HashAlgorithm::HashEx => 32,
         HashAlgorithm::Crc16 | HashAlgorithm::Crc16Custom | HashAlgorithm::Csum16 | HashAlgorithm::Xor16 => 16,
         HashAlgorithm::Identity | HashAlgorithm::Random | HashAlgorithm::Crc64 | HashAlgorithm::Xxh64 => 64,
     }

@@ -22,6 +22,13 @@ pub(super) struct TableIds {
     pub added_default: bool,
 }
 
+/// The tables of a value set: of its members, and of those under each mask.
+#[derive(Debug)]
+pub(super) struct SetTables {
+    pub whole: TableId,
+    pub masked: Vec<TableId>,
+}
+
 // Declarations.
 impl Cx<'_> {
     pub(super) fn declare_tables(&mut self) {
@@ -185,25 +192,34 @@ impl Cx<'_> {
                 false => set.parts.clone(),
             };
             let key = |(name, width): (String, u32)| ir::Key { name, width, kind: base::entry::MatchKind::Exact };
+            let keys: Vec<ir::Key> = parts.into_iter().map(key).collect();
             let action = self.b.action(Action { name: format!("{}.$member", set.name), params: Vec::new() });
-            let table = self.b.table(ir::Table {
-                name: set.name.clone(),
-                span: base::Span::NONE,
-                keys: parts.into_iter().map(key).collect(),
-                actions: vec![TableAction { action, default_only: false, table_only: false }],
-                default_action: ActionCall { action: 0, args: Vec::new() },
-                const_default: true,
-                entries: Vec::new(),
-                const_entries: false,
-                size: set.size,
-                implementation: None,
-                direct: Vec::new(),
-                idle_timeout: false,
-                value_set: true,
-                dynamic: None,
+            let whole = self.set_table(set.name.clone(), set.size, keys.clone(), action);
+            let masked = set.masks.iter().map(|masks| {
+                self.set_table(ir::masked_sets::masked_name(&set.name, masks), set.size, keys.clone(), action)
             });
-            self.value_sets.push(table);
+            let masked = masked.collect();
+            self.value_sets.push(SetTables { whole, masked });
         }
+    }
+
+    fn set_table(&mut self, name: String, size: u64, keys: Vec<ir::Key>, action: ir::ActionId) -> TableId {
+        self.b.table(ir::Table {
+            name,
+            span: base::Span::NONE,
+            keys,
+            actions: vec![TableAction { action, default_only: false, table_only: false }],
+            default_action: ActionCall { action: 0, args: Vec::new() },
+            const_default: true,
+            entries: Vec::new(),
+            const_entries: false,
+            size,
+            implementation: None,
+            direct: Vec::new(),
+            idle_timeout: false,
+            value_set: true,
+            dynamic: None,
+        })
     }
 }
 

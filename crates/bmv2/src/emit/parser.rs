@@ -328,9 +328,15 @@ impl Cx<'_> {
                     }
                     self.b.switch_to(other);
                 }
-                TransitionOn::Set(set) => {
-                    let keys = self.set_keys(*set, &parts);
-                    let table = self.value_sets[*set];
+                TransitionOn::Set(set, mask) => {
+                    let mut keys = self.set_keys(*set, &parts);
+                    let mut table = self.value_sets[*set].whole;
+                    if let Some(mask) = *mask {
+                        table = self.value_sets[*set].masked[mask];
+                        for (key, mask) in keys.iter_mut().zip(&self.m.value_sets[*set].masks[mask]) {
+                            *key = self.b.bin(BinOp::And, key.clone(), mask.clone()).into();
+                        }
+                    }
                     let [hit, action, entry, data] = [1, 32, 64, 64].map(|w| self.b.temp(w));
                     self.b.emit(Op::Apply { table, keys, selector: Vec::new(), hit, action, entry, data });
                     let other = self.b.block("");

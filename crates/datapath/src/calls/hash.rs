@@ -29,6 +29,7 @@ pub fn hash(algorithm: u32, data: &[u8], payload: &[u8]) -> Option<u64> {
     const CRC8: u32 = HashAlgorithm::Crc8.code();
     const CRC64: u32 = HashAlgorithm::Crc64.code();
     const XXH64: u32 = HashAlgorithm::Xxh64.code();
+    const HASH_EX: u32 = HashAlgorithm::HashEx.code();
     Some(match algorithm {
         CRC32 | CRC32_CUSTOM => (!crc32(crc32(u32::MAX, data), payload)).into(),
         CRC16 | CRC16_CUSTOM => crc16(crc16(0, data), payload).into(),
@@ -40,6 +41,7 @@ pub fn hash(algorithm: u32, data: &[u8], payload: &[u8]) -> Option<u64> {
         CRC8 => crc8(data, payload).into(),
         CRC64 => crc64(data, payload),
         XXH64 => xxh64(data, payload),
+        HASH_EX => hash_ex(data, payload).into(),
         _ => return None,
     })
 }
@@ -317,6 +319,20 @@ fn xxh64(data: &[u8], payload: &[u8]) -> u64 {
     hash.update(data);
     hash.update(payload);
     hash.digest()
+}
+
+/// simple_switch's `hash_ex`; bytes are signed there.
+fn hash_ex(data: &[u8], payload: &[u8]) -> u32 {
+    let mut hash: u32 = 2_166_136_261;
+    for byte in data.iter().chain(payload) {
+        let high = if byte & 0x80 != 0 { 0xffff_ff00 } else { 0 };
+        hash = (hash ^ (high | u32::from(*byte))).wrapping_mul(16_777_619);
+    }
+    hash = hash.wrapping_mul((1 << 13) + 1);
+    hash ^= hash >> 7;
+    hash = hash.wrapping_mul(9);
+    hash ^= hash >> 17;
+    hash.wrapping_mul(33)
 }
 
 /// The first eight bytes as a number.

@@ -11,7 +11,7 @@ use ir::{BinOp, Calculated, Calculation, HashAlgorithm, Program};
 use std::ptr;
 use std::sync::Arc;
 
-const ALGORITHMS: [HashAlgorithm; 12] = [
+const ALGORITHMS: [HashAlgorithm; 13] = [
     HashAlgorithm::Crc32,
     HashAlgorithm::Crc32Custom,
     HashAlgorithm::Crc16,
@@ -24,6 +24,7 @@ const ALGORITHMS: [HashAlgorithm; 12] = [
     HashAlgorithm::Crc8,
     HashAlgorithm::Crc64,
     HashAlgorithm::Xxh64,
+    HashAlgorithm::HashEx,
 ];
 
 /// A worker's context on a program with one digest of 9 and 100 bits.

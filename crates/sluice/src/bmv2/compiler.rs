@@ -42,7 +42,7 @@ const SPECS: &[Spec<Opt>] = &[
     set(&["--help", "-h"], Takes::Nothing, Opt::Help, "Print this"),
     set(&["--version", "-V"], Takes::Nothing, Opt::Version, "Print the version"),
     set(&["-o", "--output"], Takes::Value, Opt::Output, "The JSON file; of p4c, the folder for it"),
-    set(&["--p4v", "--std"], Takes::Value, Opt::Standard, "The language: 16 or p4-16"),
+    set(&["--p4v", "--std", "-x"], Takes::Value, Opt::Standard, "The language: 16 or p4-16"),
     set(&["-b", "--target"], Takes::Value, Opt::Target, "The target: bmv2"),
     set(
         &["-a", "--arch"],
@@ -89,17 +89,66 @@ const SPECS: &[Spec<Opt>] = &[
     ),
     refused(&["-M", "-MD", "-MG", "-MP"], Takes::Nothing, DEPENDENCIES),
     refused(&["-MF", "-MT", "-MQ"], Takes::Value, DEPENDENCIES),
-    refused(&["--disable-annotations"], Takes::Optional, "annotations mean what they say"),
+    refused(
+        &["--disable-annotations", "--disable-annotation", "--disable-pragmas", "--disable-pragma"],
+        Takes::Optional,
+        "annotations mean what they say",
+    ),
     refused(&["-###", "--test-only"], Takes::Nothing, "no other program is called that could be shown"),
     refused(
-        &["--help-pragmas", "--help-targets"],
+        &[
+            "--help-pragmas",
+            "--pragma-help",
+            "--pragmas-help",
+            "--help-annotations",
+            "--annotation-help",
+            "--annotations-help",
+        ],
         Takes::Nothing,
-        "docs/p4-coverage.md lists annotations; the target is bmv2",
+        "docs/p4-coverage.md lists annotations",
     ),
-    refused(&["--toJson"], Takes::Value, INTERNAL),
+    refused(
+        &["--help-targets", "--target-help", "--targets-help"],
+        Takes::Nothing,
+        "the target is bmv2; its architectures are v1model, psa and pna",
+    ),
+    refused(&["--toJson", "--fromJson"], Takes::Value, INTERNAL),
     refused(&["--pp", "--toJSON", "--fromJSON", "--dump", "--top4", "--metrics"], Takes::Value, INTERNAL),
     refused(&["--excludeFrontendPasses", "--excludeMidendPasses"], Takes::Value, INTERNAL),
     refused(&["--listFrontendPasses", "--listMidendPasses", "--testJson"], Takes::Nothing, INTERNAL),
+];
+
+const CODES: &str = "`sluice explain` lists codes of warnings, which begin with W";
+
+/// The names of p4c's warnings.
+const WARNINGS_OF_P4C: [&str; 27] = [
+    "branch",
+    "deprecated",
+    "duplicate",
+    "duplicate-priorities",
+    "entries-out-of-priority-order",
+    "expr",
+    "failed",
+    "ignore",
+    "ignore-prop",
+    "invalid",
+    "invalid-header",
+    "keys",
+    "mismatch",
+    "missing",
+    "multi-header-extract",
+    "ordering",
+    "overflow",
+    "parser-transition",
+    "shadow",
+    "type-inference",
+    "uninitialized",
+    "uninitialized-out-param",
+    "uninitialized-use",
+    "unknown",
+    "unreachable",
+    "unsupported",
+    "unused",
 ];
 
 /// A form of P4Info.
@@ -145,16 +194,25 @@ pub fn main(tool: Tool, args: Vec<String>) -> Result<ExitCode> {
     compile(&wanted(tool, &given)?)
 }
 
-/// What p4c hands on: `-Xp4c ARG` to the compiler, `-Xpreprocessor ARG` to the preprocessor, which are the same program here.
+/// What p4c hands on: `-Xp4c ARG` to the compiler, `-Xpreprocessor ARG` to the preprocessor, which are the same program here. Spaces
+/// divide ARG.
 fn handed_on(args: Vec<String>) -> Vec<String> {
-    let of_p4c =
-        |arg: &str| ["-Xp4c", "-Xpreprocessor"].iter().find_map(|name| arg.strip_prefix(name)).map(str::to_string);
-    let handed = |arg: String| match of_p4c(&arg).as_deref() {
-        Some("") => None,
-        Some(rest) => rest.strip_prefix('=').map(str::to_string).or(Some(arg)),
-        None => Some(arg),
-    };
-    args.into_iter().filter_map(handed).collect()
+    let mut all = Vec::new();
+    let mut is_handed = false;
+    for arg in args {
+        let rest = ["-Xp4c", "-Xpreprocessor"].iter().find_map(|name| arg.strip_prefix(name));
+        match rest.map(|rest| (rest, rest.strip_prefix('='))) {
+            Some(("", _)) => {
+                is_handed = true;
+                continue;
+            }
+            Some((_, Some(handed))) => all.extend(handed.split_whitespace().map(str::to_string)),
+            _ if is_handed => all.extend(arg.split_whitespace().map(str::to_string)),
+            _ => all.push(arg),
+        }
+        is_handed = false;
+    }
+    all
 }
 
 fn wanted(tool: Tool, given: &Given<Opt>) -> Result<Wanted> {
@@ -219,7 +277,10 @@ fn warnings<'a>(given: impl Iterator<Item = &'a str>) -> Result<Vec<String>> {
                 );
             }
             Some(entry) if entry.code.starts_with('W') => codes.push(entry.code.to_string()),
-            _ => bail!("there is no warning {name}: `sluice explain` lists codes of warnings, which begin with W"),
+            _ if WARNINGS_OF_P4C.contains(&name) => {
+                eprintln!("`{name}` is a warning of p4c, and changes nothing: {CODES}")
+            }
+            _ => bail!("there is no warning {name}: {CODES}"),
         }
     }
     Ok(codes)
@@ -350,6 +411,21 @@ mod tests {
         assert_eq!(given.notes, ["-Xlinker changes nothing: there is neither assembler nor linker"]);
         let error = wanted_of(Tool::P4c, "-### x.p4").unwrap_err().to_string();
         assert!(error.starts_with("-### is not supported"), "{error}");
+    }
+
+    #[test]
+    fn every_name_of_the_drivers_options_is_known() {
+        let wanted = wanted_of(Tool::P4c, "-x p4-16 --Wdisable=unused,W0503 --Werror=uninitialized-use x.p4").unwrap();
+        assert_eq!((wanted.compile.silent, wanted.compile.denied), (vec!["W0503".to_string()], vec![]));
+        for name in ["--annotation-help", "--pragmas-help", "--target-help", "--disable-pragma=x", "--fromJson=x"] {
+            let error = wanted_of(Tool::P4c, &format!("{name} x.p4")).unwrap_err().to_string();
+            assert!(error.contains(" is not supported: "), "{name}: {error}");
+        }
+        // p4c's driver divides what it hands on.
+        let args = ["-Xp4c=-DA=1 --p4runtime-files a.txt", "-Xp4c", "-D B=2 -I inc", "x.p4"].map(ToString::to_string);
+        let wanted = super::wanted(Tool::P4c, &read(SPECS, handed_on(args.to_vec())).unwrap()).unwrap();
+        assert_eq!(wanted.compile.defines, [("A", "1"), ("B", "2")].map(|(name, value)| (name.into(), value.into())));
+        assert_eq!(wanted.p4info, [(PathBuf::from("a.txt"), Format::Text)]);
     }
 
     #[test]

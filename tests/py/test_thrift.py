@@ -139,7 +139,7 @@ def test_every_match_kind(cli):
         ("table_add lpm_table route 10.1.2.3/16 => 300", "handle 0"),
         ("table_add lpm_table route 0.0.0.0/0 => 301", "handle 1"),
         ("table_add lpm_table route 10.1.2.3/33 => 301", refused("BAD_MATCH_KEY")),
-        ("table_dump lpm_table", re.compile(r"0a010000/16.*00000000/0", re.S)),
+        ("table_dump lpm_table", re.compile(r"0a010203/16.*00000000/0", re.S)),
         ("table_modify lpm_table route 1 => 302", ""),
         ("table_dump_entry lpm_table 1", "- 012e"),
         ("table_dump_entry lpm_table 0", "- 012c"),
@@ -154,6 +154,24 @@ def test_every_match_kind(cli):
         ("table_delete acl_table 2", ""),
         ("table_dump acl_table", re.compile("0x0\n.*0x1\n(?!.*0x2)", re.S)),
         ("table_num_entries acl_table", "2"),
+    )
+
+
+def test_prefixes_are_shown_as_they_were_given(cli):
+    cli.expect(
+        ("table_add lpm_table route 10.1.2.3/16 => 300", "handle 0"),
+        ("table_add lpm_table route 10.1.9.9/16 => 300", refused("DUPLICATE_ENTRY")),
+        ("table_dump lpm_table", "LPM       0a010203/16"),
+        ("table_dump_entry lpm_table 0", "LPM       0a010203/16"),
+        ("table_dump_entry_from_key lpm_table 10.1.7.7/16", "LPM       0a010203/16"),
+        ("table_modify lpm_table route 0 => 302", ""),
+        ("table_dump_entry lpm_table 0", re.compile("LPM       0a010203/16\n.*- 012e")),
+        ("table_delete lpm_table 0", ""),
+        ("table_add lpm_table route 10.1.0.0/16 => 300", "handle 16777216"),
+        ("table_dump_entry lpm_table 16777216", "LPM       0a010000/16"),
+        # In tables with masks those are applied, as in bmv2.
+        ("table_add acl_table answer 0x0affffff&&&0xff000000 10->20 0&&&0 => 9 10", "handle 0"),
+        ("table_dump_entry acl_table 0", "TERNARY   0a000000 &&& ff000000"),
     )
 
 
@@ -391,6 +409,40 @@ def test_value_sets(cli):
     )
 
 
+def test_members_of_value_sets_are_compared_under_masks(start, tmp_path):
+    program = json.loads((ROOT / "crates/difftest/src/fuzz/small.json").read_text())
+    program["parse_vsets"] = [{"name": "pvs", "id": 0, "compressed_bitwidth": 8}]
+    program["parsers"][0]["parse_states"][0]["transitions"][0] = {
+        "type": "parse_vset", "value": "pvs", "mask": "0xf0", "next_state": "more",
+    }
+    path = tmp_path / "masked.json"
+    path.write_text(json.dumps(program))
+    switch, cli = start(str(path), *PORTS)
+    shown = Cli(switch.address)
+
+    def goes_on(first):
+        steps = shown.sluice("trace", "--port", "1", "--packet", f"{first}000000 02000000")
+        return "state more" in steps.split("== parser")[1].split("\n== ")[0]
+
+    assert not goes_on("1f")
+    cli.expect(
+        ("pvs_add pvs 0x12", None),
+        ("pvs_add pvs 0x13", None),
+        ("pvs_get pvs", re.compile("^12\n13$")),
+        ("show_pvs", re.compile(r"^pvs +\[compressed bitwidth:8\]$")),
+    )
+    assert goes_on("1f") and not goes_on("2f")
+    # One of two members that are the same under the mask; and a new program keeps the other.
+    cli.expect(("pvs_remove pvs 0x12", None), ("pvs_get pvs", "13"))
+    assert goes_on("1f")
+    program["learn_lists"] = []
+    path.write_text(json.dumps(program, indent=1))
+    shown.sluice("load", str(path))
+    assert goes_on("1f") and not goes_on("2f")
+    cli.expect(("pvs_clear pvs", None), ("pvs_get pvs", None))
+    assert not goes_on("1f")
+
+
 def test_arrays(cli):
     cli.expect(
         ("counter_write MyIngress.seen 3 7 700", "has been updated"),
@@ -486,6 +538,37 @@ def test_a_change_of_several_groups_is_made_whole_or_not_at_all(start):
     assert (saved(), cli.one("mc_dump")) == (before, dump)
     cli.expect(("mc_set_lag_membership 0 3", ""))
     assert saved() == ["multicast 11 3:1", "multicast 12 1:1 3:1", "clone 101 3:1"]
+
+
+FLOODS = """
+#include <v1model.p4>
+struct none {}
+parser P(packet_in b, out none h, inout none m, inout standard_metadata_t s) { state start { transition accept; } }
+control C(inout none h, inout none m) { apply {} }
+control I(inout none h, inout none m, inout standard_metadata_t s) { apply { s.mcast_grp = 1; } }
+control E(inout none h, inout none m, inout standard_metadata_t s) { apply {} }
+control D(packet_out b, in none h) { apply {} }
+V1Switch(P(), C(), I(), E(), C(), D()) main;
+"""
+
+
+def test_ports_may_come_after_groups_that_name_them_as_in_bmv2(start, tmp_path):
+    (tmp_path / "floods.p4").write_text(FLOODS)
+    switch, cli = start(str(tmp_path / "floods.p4"), "--bmv2", *PORTS)
+    shown = Cli(switch.address)
+    sent = lambda: re.findall(r"^port (\d+): ", shown.sluice("trace", "--port", "1", "--packet", "00" * 60), re.M)  # noqa: E731
+    cli.expect(
+        ("mc_mgrp_create 1", ""),
+        ("mc_node_create 5 2 7", "handle 0"),
+        ("mc_node_associate 1 0", "Associating node 0"),
+        ("mc_dump", "-> (ports=[2, 7], lags=[])"),
+        ("mirroring_add 5 77", None),
+        ("mirroring_get 5", "port=77"),
+    )
+    assert sent() == ["2"]
+    shown.sluice("port", "add", "7@memory")
+    assert sent() == ["2", "7"]
+    assert "there is no port 511" in cli.fails("mirroring_add 6 511")
 
 
 def test_the_engine_without_aggregation_groups(cli):

@@ -142,6 +142,10 @@ pub trait Target: Send + Sync {
     }
     /// Numbers of all ports.
     fn ports(&self) -> Vec<u32>;
+    /// Whether entities may name ports that are not there, and get them when they come, up to this number.
+    fn ports_to_come(&self) -> Option<u32> {
+        None
+    }
     /// The port that stands for the controller.
     fn cpu_port(&self) -> Option<u32>;
     /// Bytes of the longest frame that can be sent through the program.

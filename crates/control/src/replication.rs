@@ -27,7 +27,7 @@ impl Forwarding {
         self.built.program.cpu_port.map(|port| port as u32).or_else(|| self.target.cpu_port())
     }
 
-    /// A port that exists, by the bytes that name it.
+    /// A port that exists or may be named before it does, by the bytes that name it.
     pub(crate) fn existing_port(&self, port: &[u8], name: &str) -> Result<u32> {
         let bits = bytes::parse(32, port, format!("{name}: the port")).map_err(|e| Error::invalid(e.message))?;
         let port = bits.to_u64().unwrap_or_default() as u32;
@@ -37,7 +37,8 @@ impl Forwarding {
         };
         let ports = self.target.ports();
         let is_recirculation = self.built.program.recirculation_port == Some(port.into());
-        if is_recirculation || ports.contains(&port) {
+        let may_come = self.target.ports_to_come().is_some_and(|most| port <= most);
+        if is_recirculation || may_come || ports.contains(&port) {
             return Ok(port);
         }
         let ports: Vec<String> = ports.iter().map(u32::to_string).collect();

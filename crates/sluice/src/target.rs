@@ -184,6 +184,11 @@ impl Target for SwitchTarget {
         there.into_iter().chain(announced).collect()
     }
 
+    /// bmv2 takes all numbers that ports may have.
+    fn ports_to_come(&self) -> Option<u32> {
+        self.options.bmv2.then_some(crate::bmv2::switch::DROP_PORT - 1)
+    }
+
     fn cpu_port(&self) -> Option<u32> {
         self.switch.cpu_port()
     }

@@ -40,6 +40,8 @@ pub(crate) enum NoEntry {
 struct Slot {
     version: u32,
     name: Option<Name>,
+    /// The value of the key's prefix as a client gave it, where it has bits behind the prefix: bmv2 shows it again.
+    given: Option<Box<[u8]>>,
 }
 
 /// The handles of a table.
@@ -86,6 +88,18 @@ impl Handles {
         (self.slots[number as usize].version << NUMBER_BITS | number) as i32
     }
 
+    /// Keeps the value that a client gave for the prefix of an entry that has a handle.
+    pub(crate) fn give(&mut self, handle: i32, value: Option<Vec<u8>>) {
+        if let Some(slot) = self.slots.get_mut(handle as usize & (NUMBERS_MAX - 1)) {
+            slot.given = value.map(Vec::into_boxed_slice);
+        }
+    }
+
+    /// The value that a client gave for the prefix of an entry, if it has bits that do not count.
+    pub(crate) fn given(&self, handle: i32) -> Option<&[u8]> {
+        self.slots.get(handle as usize & (NUMBERS_MAX - 1))?.given.as_deref()
+    }
+
     /// The entry that a handle stands for.
     pub(crate) fn name(&self, handle: i32) -> Result<Name, NoEntry> {
         let handle = u32::try_from(handle).map_err(|_| NoEntry::Invalid)?;
@@ -102,7 +116,7 @@ impl Handles {
     pub(crate) fn remove(&mut self, name: &[u8]) {
         let Some(number) = self.numbers.remove(name) else { return };
         let slot = &mut self.slots[number as usize];
-        slot.name = None;
+        (slot.name, slot.given) = (None, None);
         slot.version = (slot.version + 1) % VERSIONS;
         self.free.insert(number);
     }
@@ -164,6 +178,18 @@ mod tests {
             assert!(handle >= 0);
             handles.remove(b"x");
         }
+    }
+
+    #[test]
+    fn given_values_end_with_their_entries() {
+        let mut handles = Handles::default();
+        let handle = handles.of(b"a").unwrap();
+        assert_eq!(handles.given(handle), None);
+        handles.give(handle, Some(vec![10, 1]));
+        assert_eq!(handles.given(handle), Some(&[10, 1][..]));
+        handles.remove(b"a");
+        let again = handles.of(b"a").unwrap();
+        assert_eq!((handles.given(again), handles.given(77)), (None, None));
     }
 
     #[test]

@@ -322,8 +322,24 @@ impl Program {
         Some(key)
     }
 
-    /// A key that bytes identify as a client is sent it.
-    pub(crate) fn params(&self, table: &TableSchema, key: &[u8]) -> Option<Vec<Value>> {
+    /// The value of a key's prefix as a client sends it, in as many bytes as its field has, if bits behind the prefix are set. bmv2
+    /// keeps it in tables of prefixes and exact values; in others it masks all that it is given.
+    pub(crate) fn prefix_given(&self, table: &TableSchema, params: &[Value]) -> Option<Vec<u8>> {
+        let at = table
+            .fields
+            .iter()
+            .position(|field| field.kind == Some(MatchKind::Lpm))
+            .filter(|_| !table.needs_priority)?;
+        let (width, prefix) = (table.fields[at].value.width, params.get(at)?.field(3)?);
+        let (Some(Value::Bytes(value)), Some(Value::I32(length))) = (prefix.field(1), prefix.field(2)) else {
+            return None;
+        };
+        let value = bytes::parse(width, value, "").ok()?;
+        value.shl(u64::try_from(*length).ok()?).is_true().then(|| value.to_bytes_be())
+    }
+
+    /// A key that bytes identify as a client is sent it; `given` is the value of its prefix if that is another.
+    pub(crate) fn params(&self, table: &TableSchema, key: &[u8], given: Option<&[u8]>) -> Option<Vec<Value>> {
         let mut rest = key;
         let mut take = |bytes: usize| {
             let (first, others) = rest.split_at_checked(bytes)?;
@@ -344,7 +360,8 @@ impl Program {
                 MatchKind::Exact => of(EXACT, 2, vec![(1, Value::Bytes(first))]),
                 MatchKind::Lpm => {
                     let length = i32::from_be_bytes(take(4)?.try_into().ok()?);
-                    of(LPM, 3, vec![(1, Value::Bytes(first)), (2, Value::I32(length))])
+                    let value = given.map_or(first, <[u8]>::to_vec);
+                    of(LPM, 3, vec![(1, Value::Bytes(value)), (2, Value::I32(length))])
                 }
                 MatchKind::Ternary | MatchKind::Optional => {
                     of(TERNARY, 4, vec![(1, Value::Bytes(first)), (2, Value::Bytes(take(bytes)?))])

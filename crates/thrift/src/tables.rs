@@ -7,7 +7,7 @@
 
 use crate::arrays::{counter_value, meter_config, read_counter_value, read_rates};
 use crate::fault::{Answer, Fault, coded, table as code};
-use crate::handles::{Name, NoEntry};
+use crate::handles::{Handles, Name, NoEntry};
 use crate::profiles::{group_handle, group_id, member_handle, member_id};
 use crate::program::Program;
 use crate::service::{BATCH, Context};
@@ -76,7 +76,7 @@ impl Table {
     /// An entry by its name, without an action.
     fn entry(&self, name: &[u8]) -> Answer<TableEntry> {
         let (key, priority) = name.split_last_chunk::<PRIORITY_BYTES>().ok_or_else(|| self.lost())?;
-        let params = self.program.params(self.schema(), key).ok_or_else(|| self.lost())?;
+        let params = self.program.params(self.schema(), key, None).ok_or_else(|| self.lost())?;
         let key = self.program.key(self.schema(), &params, code::BAD_MATCH_KEY)?;
         let priority = i32::from_be_bytes(*priority);
         Ok(TableEntry { table_id: self.id, matches: key.matches, priority, ..TableEntry::default() })
@@ -104,9 +104,10 @@ impl Table {
     }
 
     /// `BmMtEntry`.
-    fn told(&self, handle: i32, entry: &TableEntry) -> Answer<Value> {
+    fn told(&self, handles: &Handles, handle: i32, entry: &TableEntry) -> Answer<Value> {
         let key = self.program.key_bytes(self.schema(), &entry.matches).ok_or_else(|| self.lost())?;
-        let params = self.program.params(self.schema(), &key).ok_or_else(|| self.lost())?;
+        let given = handles.given(handle);
+        let params = self.program.params(self.schema(), &key, given).ok_or_else(|| self.lost())?;
         let priority = if self.schema().needs_priority { PRIORITY_MAX - entry.priority } else { -1 };
         let mut fields = vec![
             (1, Value::List(params)),
@@ -306,9 +307,11 @@ impl Context<'_> {
         let options = 6 - i16::from(table.is_indirect());
         let entry = TableEntry { action: Some(action), ..self.key(table, 3, options)? };
         let name = table.name_of(&entry).ok_or_else(|| table.lost())?;
+        let given = table.program.prefix_given(table.schema(), self.list(3)?);
         self.make_room(table)?;
         self.write_entry(table, UpdateKind::Insert, entry)?;
-        let handle = self.handles(table.id).of(&name);
+        let handles = self.handles(table.id);
+        let handle = handles.of(&name).inspect(|handle| handles.give(*handle, given));
         let full = || Fault::said(format!("{}: the entry is added, but there is no handle left for it", table.label()));
         handle.map(|handle| Some(Value::I32(handle))).ok_or_else(full)
     }
@@ -600,7 +603,7 @@ pub(crate) fn entries(on: &mut Context<'_>) -> Answer<Option<Value>> {
         let handle = table.name_of(&entry).and_then(|name| handles.known(&name));
         let Some(handle) = handle else { return Ok(()) };
         let from = list.len_bytes();
-        list.push(&table.told(handle, &entry)?)?;
+        list.push(&table.told(&handles, handle, &entry)?)?;
         places.push((handle, from..list.len_bytes()));
         Ok(())
     });
@@ -615,7 +618,7 @@ pub(crate) fn entry(on: &mut Context<'_>) -> Answer<Option<Value>> {
     let table = on.table()?;
     let (_, entry) = on.by_handle(&table, 3)?;
     let handle = on.i32(3)?;
-    table.told(handle, &entry).map(Some)
+    table.told(on.handles(table.id), handle, &entry).map(Some)
 }
 
 pub(crate) fn entry_from_key(on: &mut Context<'_>) -> Answer<Option<Value>> {
@@ -640,7 +643,7 @@ pub(crate) fn entry_from_key(on: &mut Context<'_>) -> Answer<Option<Value>> {
     }
     let handle = on.handles(table.id).of(&name);
     let handle = handle.ok_or_else(|| Fault::said(format!("{}: there is no handle left", table.label())))?;
-    table.told(handle, &entry).map(Some)
+    table.told(on.handles(table.id), handle, &entry).map(Some)
 }
 
 /// The entry of a table that has counters.

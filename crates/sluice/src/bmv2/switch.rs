@@ -18,7 +18,7 @@ const THRIFT_PORT: u16 = 9090;
 /// What bmv2 writes behind the name of a log file, also if it ends so.
 const LOG_ENDING: &str = ".txt";
 /// The largest port of v1model's 9 bits, which means «drop» unless --drop-port says otherwise.
-pub(super) const DROP_PORT: u32 = 511;
+pub(crate) const DROP_PORT: u32 = 511;
 /// The newest version of bmv2's JSON that is read.
 const JSON_VERSION: &str = "2.24";
 

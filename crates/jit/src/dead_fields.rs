@@ -7,10 +7,11 @@
 //! What reads a field without an operation that names it: the end of a deparser, which writes all valid headers that it has
 //! emitted, and what becomes of the packet, unless it is dropped or sent.
 //!
-//! Tests: `tests/packets.rs` with all slots in memory; crate `difftest`.
+//! Tests: `tests/packets.rs`, `tests/stf/v1model/deep_stacks.stf`; crate `difftest`.
 
 use crate::flow::{Flow, Graph};
 use crate::placement::{Placement, Where};
+use crate::{Optimisation, Options};
 use ir::{BitSet, Fate, Op, Operand, Program, SlotId, SlotKind, StageKind, Terminator};
 
 /// Nodes times slots up to which they are looked for.
@@ -26,13 +27,14 @@ pub(crate) struct Dead {
 }
 
 /// By node, what is dead in it.
-pub(crate) fn find(program: &Program, flow: &Flow, placement: &Placement) -> Vec<Dead> {
+pub(crate) fn find(program: &Program, flow: &Flow, placement: &Placement, options: &Options) -> Vec<Dead> {
     let graph = &flow.graph;
     let is_candidate =
         |s: SlotId| matches!(program.slots[s.index()].kind, SlotKind::Field(_)) && placement.slot(s) == Where::Memory;
     let none = || vec![Dead { moves: BitSet::new(0), fields: BitSet::new(0) }; graph.nodes.len()];
     let any = (0..program.slots.len()).map(SlotId::from_index).any(is_candidate);
-    if !any || graph.nodes.len() * program.slots.len() > LOOKED_AT_MAX {
+    let is_wanted = any && options.has(Optimisation::DeadFields);
+    if !is_wanted || graph.nodes.len() * program.slots.len() > LOOKED_AT_MAX {
         return none();
     }
     let liveness = Liveness { program, graph, emitted: emitted(program, graph) };

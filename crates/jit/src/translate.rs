@@ -291,7 +291,7 @@ pub(crate) fn translate(
     let next_packet = b.create_block();
     let frame = b.create_sized_stack_slot(StackSlotData::new(StackSlotKind::ExplicitSlot, 0, 4));
     let placement = Placement::new(shared.program, shared.facts, flow, plan, shared.options);
-    let dead = dead_fields::find(shared.program, flow, &placement);
+    let dead = dead_fields::find(shared.program, flow, &placement, shared.options);
     let mut t = Translator {
         program: shared.program,
         facts: shared.facts,
@@ -798,7 +798,8 @@ impl<'a> Translator<'a, '_> {
 
     /// What an operation assigns is not what it was before. Moves with code have noted what it is now.
     fn forget(&mut self, op: &Op, is_done: bool) {
-        if !self.known_now.is_empty() && !(is_done && matches!(op, Op::Mov { .. })) {
+        let is_noted = is_done && matches!(op, Op::Mov { .. });
+        if !is_noted && !self.known_now.is_empty() {
             op.for_each_def(self.program, |slot| _ = self.known_now.remove(&slot));
         }
     }

@@ -4,6 +4,7 @@ Run: cargo build -p sluice && pytest tests/py/test_operations.py
 """
 
 import json
+import os
 import re
 import struct
 import subprocess
@@ -281,6 +282,43 @@ def test_state_that_could_use_up_the_memory_is_refused_and_the_switch_goes_on(da
     refused = switch.sluice("load", str(large), code=1)
     assert "`seen`" in refused and "2000 MB" in refused and "--state-memory" in refused
     assert len(switch.entries("ipv4_lpm")) == 1
+
+
+@pytest.fixture
+def group_in_a_group():
+    """A control group without a limit in one with a limit of 1 GB."""
+    own = dict(line.split(":", 2)[1:] for line in Path("/proc/self/cgroup").read_text().splitlines())
+    for controller, mount, limit in [("memory", "/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("", "/sys/fs/cgroup", "memory.max")]:
+        # A container's path may be one of outside.
+        for around in [Path(mount) / own.get(controller, "").lstrip("/"), Path(mount)]:
+            outer = around / f"sluice-test-{os.getpid()}"
+            inner = outer / "inner"
+            try:
+                if (around / "cgroup.procs").exists():
+                    outer.mkdir()
+                    (outer / limit).write_text(str(1 << 30))
+                    inner.mkdir()
+                    yield inner
+                    return
+            except OSError:
+                continue
+            finally:
+                for folder in [inner, outer]:
+                    if folder.exists():
+                        folder.rmdir()
+    pytest.skip("no control group with a limit on memory can be made here")
+
+
+def test_the_limit_of_a_group_around_the_switch_s_own_bounds_its_state(group_in_a_group, tmp_path):
+    program = tmp_path / "large.p4"
+    control = "control MyIngress("
+    text = (ROOT / ROUTER).read_text()
+    assert text.count(control) == 1
+    # 640 MB.
+    program.write_text(text.replace(control, "@name(\"seen\") register<bit<64>>(80 << 20) seen;\n" + control))
+    command = f"echo $$ > {group_in_a_group}/cgroup.procs && exec {SLUICE} run {program} -i 1@memory --grpc 127.0.0.1:0"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, cwd=tmp_path, timeout=PATIENCE_S)
+    assert done.returncode != 0 and "`seen`" in done.stderr and "may take 512 MB" in done.stderr, done.stderr
 
 
 def test_several_ports_are_changed_all_or_none(switch):

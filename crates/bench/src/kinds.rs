@@ -83,9 +83,21 @@ const KINDS: &[Kind] = &[
         entries: 1000,
     },
     Kind {
+        title: "a stack of 4 labels, of which packets have three: one is popped",
+        bar: 80.0,
+        workload: |_, f| stack(f, 4),
+        entries: 0,
+    },
+    Kind {
+        title: "a stack of 16 labels, of which packets have three: one is popped",
+        bar: 80.0,
+        workload: |_, f| stack(f, 16),
+        entries: 0,
+    },
+    Kind {
         title: "a stack of 128 labels, of which packets have three: one is popped",
         bar: 80.0,
-        workload: |_, f| stack(f),
+        workload: |_, f| stack(f, 128),
         entries: 0,
     },
 ];
@@ -189,13 +201,13 @@ fn ranges(entries: usize, flows: usize, span: u64) -> Workload {
 }
 
 /// Three MPLS labels.
-fn stack(flows: usize) -> Workload {
+fn stack(flows: usize, declared: usize) -> Workload {
     let frames = frames(flows, 0, |w, _, rng| {
         w.ethernet(0x0200_5e00_0001, 0x0200_0000_0001).be::<2>(0x8847);
         (0..3).for_each(|k| _ = w.be::<4>(rng.below(1 << 20) << 12 | u64::from(k == 2) << 8 | 64));
         w.pad(64);
     });
-    workload(programs::stack(128), frames, |_, _| Ok(()))
+    workload(programs::stack(declared), frames, |_, _| Ok(()))
 }
 
 /// Cycles for a packet, in each round.

@@ -17,6 +17,10 @@
 //! those that a packet matches have all clauses of a conjunction, at one priority above the best other flow, the packet is looked
 //! up again with `conj_id`.
 //!
+//! **Work.** Who may add flows may have as many subtables as there is memory for, and conjunctions that each need a lookup. So a lookup has a
+//! number of *visits*: subtables that it passes, and actions of conjunctive flows that it reads. It ends without an answer when they are
+//! used up.
+//!
 //! Tests: `classifier/tests.rs`, against a linear scan, with every bit flipped that was not consulted.
 
 mod growing;
@@ -46,8 +50,10 @@ pub enum Found<'a> {
     None,
     /// The flow.
     Flow(&'a Arc<Flow>),
-    /// A conjunction may decide: [`Classifier::lookup`] says.
+    /// A conjunction may decide: [`Classifier::lookup_within`] says.
     Conjunction,
+    /// There are too many subtables: likewise, for what that costs.
+    TooMuch,
 }
 
 /// Where a flow is, without holding it: finds the flow that is there later, which is the same one or has its match and priority, but
@@ -301,44 +307,61 @@ impl Classifier {
         self.order.len()
     }
 
-    /// The flow that a record matches: the one of the highest priority. Adds to `consulted` the bits that decided.
+    /// [`Classifier::lookup_within`] any number of visits.
+    #[cfg(test)]
+    fn lookup(&self, record: &[u64], consulted: &mut Consulted) -> Option<&Arc<Flow>> {
+        self.lookup_within(record, consulted, &mut { u32::MAX }).expect("nothing has so many subtables")
+    }
+
+    /// The flow that a record matches: the one of the highest priority. Adds to `consulted` the bits that decided. `None` if that takes more
+    /// than `visits`, of which the rest is left.
     ///
     /// Which of several flows of that priority it is, is not said (OpenFlow 1.3.5, 5.3); it depends on consulted bits only.
-    pub fn lookup(&self, record: &[u64], consulted: &mut Consulted) -> Option<&Arc<Flow>> {
+    pub fn lookup_within(
+        &self,
+        record: &[u64],
+        consulted: &mut Consulted,
+        visits: &mut u32,
+    ) -> Option<Option<&Arc<Flow>>> {
         let mut soft = Vec::new();
-        let hard = self.search(record, consulted, &mut soft);
+        let hard = self.search(record, consulted, &mut soft, visits)?;
         let above = hard.map(|flow| flow.priority);
         soft.retain(|flow: &&Arc<Flow>| above.is_none_or(|above| flow.priority > above));
-        let Some(conj_id) = self.conj_id.filter(|_| !soft.is_empty()) else { return hard };
+        let Some(conj_id) = self.conj_id.filter(|_| !soft.is_empty()) else { return Some(hard) };
+        let actions = soft.iter().map(|flow| flow.instructions.apply.len()).sum::<usize>();
+        *visits = visits.checked_sub(u32::try_from(actions).ok()?)?;
         let mut again = record.to_vec();
         for id in complete_conjunctions(&soft) {
             let place = self.layout.place(conj_id);
             place.write(&mut again, u128::from(id), u128::MAX);
             // Bits of `conj_id` are no bits of the packet in this lookup.
             let mut these = Consulted::new(record.len());
-            let found = self.search(&again, &mut these, &mut Vec::new());
+            let found = self.search(&again, &mut these, &mut Vec::new(), visits)?;
             place.spread(0, u128::MAX, |word, mask, _| these.remove(word, mask));
             these.iter().for_each(|(word, mask)| consulted.add(word, mask));
             if found.is_some() {
-                return found;
+                return Some(found);
             }
         }
-        hard
+        Some(hard)
     }
 
-    /// The best flow without conjunctions; puts those with conjunctions that match into `soft`, at least all of higher priority.
+    /// The best flow without conjunctions; puts those with conjunctions that match into `soft`, at least all of higher priority. `None` if
+    /// there are not so many visits.
     fn search<'a>(
         &'a self,
         record: &[u64],
         consulted: &mut Consulted,
         soft: &mut Vec<&'a Arc<Flow>>,
-    ) -> Option<&'a Arc<Flow>> {
+        visits: &mut u32,
+    ) -> Option<Option<&'a Arc<Flow>>> {
         let mut best: Option<&Arc<Flow>> = None;
         let mut answers = self.tries.begin();
         for (priority, at) in &self.order {
             if best.is_some_and(|best| best.priority >= *priority) {
                 break;
             }
+            *visits = visits.checked_sub(1)?;
             let Some(subtable) = &self.subtables[*at] else { continue };
             let Some(rules) = subtable.lookup(record, &self.tries, &mut answers, consulted) else { continue };
             for rule in rules {
@@ -352,17 +375,19 @@ impl Classifier {
                 soft.push(&rule.flow);
             }
         }
-        best
+        Some(best)
     }
 
-    /// The flow that a record matches, as [`Classifier::lookup`] finds it, without a word about what decided: no stages, and no tries, a
-    /// walk through one of which takes as long as ruling out tens of subtables.
-    pub fn find_plain(&self, record: &[u64]) -> Found<'_> {
+    /// The flow that a record matches, as [`Classifier::lookup_within`] finds it, without a word about what decided: no stages, and no tries, a
+    /// walk through one of which takes as long as ruling out tens of subtables. Takes those that it passes from `visits`.
+    pub fn find_plain(&self, record: &[u64], visits: &mut u32) -> Found<'_> {
         let mut best: Option<&Arc<Flow>> = None;
         for (priority, at) in &self.order {
             if best.is_some_and(|best| best.priority >= *priority) {
                 break;
             }
+            let Some(left) = visits.checked_sub(1) else { return Found::TooMuch };
+            *visits = left;
             let Some(subtable) = &self.subtables[*at] else { continue };
             // The first one is of the highest priority.
             let Some(rule) = subtable.find_plain(record).first() else { continue };

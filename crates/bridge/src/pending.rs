@@ -94,18 +94,18 @@ fn hash_of(frozen: &Frozen) -> u64 {
     let mut hasher = DefaultHasher::new();
     frozen.metadata.hash(&mut hasher);
     (frozen.queue, frozen.program, frozen.in_port, frozen.is_set_done, &frozen.stack).hash(&mut hasher);
-    (frozen.set.len(), frozen.frames.len()).hash(&mut hasher);
-    // What is compared by identity is hashed by address, lists of actions by their length.
+    (&frozen.set, frozen.frames.len()).hash(&mut hasher);
+    // What is compared by identity is hashed by address.
     fn address<T>(of: &Same<T>) -> usize {
         Arc::as_ptr(&of.0) as usize
     }
     for frame in &frozen.frames {
         match frame {
             Frame::Actions { list: List::Flow(flow), at, .. } => (0, address(flow), *at).hash(&mut hasher),
-            Frame::Actions { list: List::Owned(actions), at, .. } => (1, actions.len(), *at).hash(&mut hasher),
+            Frame::Actions { list: List::Owned(actions), at, .. } => (1, &**actions, *at).hash(&mut hasher),
             Frame::Rest { flow, .. } => (2, address(flow), 0).hash(&mut hasher),
             Frame::Buckets { group, next, .. } => (3, address(group), *next).hash(&mut hasher),
-            Frame::Restore(_) => 4.hash(&mut hasher),
+            Frame::Restore(saved) => (4, &saved.stack, &saved.set, saved.queue).hash(&mut hasher),
         }
     }
     hasher.finish()
@@ -294,7 +294,7 @@ impl Pending {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::translate::frames::Place;
+    use crate::translate::frames::{Place, Saved};
 
     #[test]
     fn packet_outs_happen_once() {
@@ -393,14 +393,26 @@ mod tests {
 
     #[test]
     fn rests_that_differ_in_little_are_not_compared_with_each_other() {
+        let set = |number: u32| vec![Action::SetQueue(number); 100];
+        let actions = |list, at| vec![Frame::Actions { list, at, place: Place::default() }];
+        let saved = |saved| vec![Frame::Restore(Box::new(saved))];
         let pending = Pending::default();
-        let list = List::Owned(Arc::from(vec![Action::Exit; 100]));
-        for at in 0..100 {
-            let frame = Frame::Actions { list: list.clone(), at, place: Place::default() };
-            pending.freeze(Frozen { frames: vec![frame], ..Frozen::default() }).unwrap();
+        let list = List::Owned(Arc::from(set(0)));
+        for number in 1..100 {
+            let others = List::Owned(Arc::from(set(number)));
+            let frames = [
+                actions(list.clone(), number as usize),
+                actions(others, 0),
+                saved(Saved { set: set(number), ..Saved::default() }),
+                saved(Saved { stack: vec![(number.into(), 32)], ..Saved::default() }),
+            ];
+            for frames in frames {
+                pending.freeze(Frozen { frames, ..Frozen::default() }).unwrap();
+            }
+            pending.freeze(Frozen { set: set(number), ..Frozen::default() }).unwrap();
         }
         let inner = pending.lock();
-        assert_eq!(inner.frozen.len(), 100, "each has a hash of its own");
+        assert_eq!(inner.frozen.len(), 5 * 99, "each has a hash of its own");
     }
 
     #[test]

@@ -27,6 +27,9 @@ const TABLES_MAX: usize = 32;
 /// [`crate::translate`] asks the burst's budget.
 const STEPS_MAX: usize = 256;
 
+/// Subtables that it passes at most, likewise: as many as twice [`STEPS_MAX`] stand for.
+const VISITS_MAX: u32 = 2 * STEPS_MAX as u32 * crate::translate::VISITS_PER_STEP;
+
 /// The plain translations of a worker.
 #[derive(Debug, Default)]
 pub(crate) struct Plain {
@@ -64,9 +67,9 @@ impl Plain {
         self.undo.clear();
         let mut path: [Option<&Arc<Flow>>; TABLES_MAX] = [None; TABLES_MAX];
         let mut is_modified = false;
-        let (mut table, mut len, mut steps) = (0, 0, 0);
+        let (mut table, mut len, mut steps, mut visits) = (0, 0, 0, VISITS_MAX);
         let last = loop {
-            let flow = match tables.table(table).flows.find_plain(arrival.record) {
+            let flow = match tables.table(table).flows.find_plain(arrival.record, &mut visits) {
                 Found::Flow(flow) => flow,
                 Found::None if tables.miss() == Miss::Drop => break None,
                 _ => return self.give_up(arrival),

@@ -54,12 +54,16 @@ pub const EFFECTS_MAX: usize = 16384;
 /// Actions.
 pub const STEPS_MAX: u32 = 1 << 18;
 
-/// Steps of a search of a table.
+/// Steps of a search of a table, and of the first [`VISITS_PER_STEP`] times as many subtables.
 const SEARCH_STEPS: usize = 4;
+/// Subtables that are passed in a step.
+pub(crate) const VISITS_PER_STEP: u32 = 4;
 /// Steps of a header action.
 const HEADER_STEPS: usize = 4;
 /// Steps of learning a flow.
 const LEARN_STEPS: usize = 64;
+/// Hashes of two words that take as long as a step.
+const HASHES_PER_STEP: usize = 8;
 /// Up to so many usages are searched one by one; more are found by hash, so that the time of a path stays linear.
 const MANY_USAGES: usize = 32;
 
@@ -75,6 +79,9 @@ fn steps_of(action: &Action) -> usize {
         Action::Learn(_) => LEARN_STEPS,
         Action::Clone(actions) | Action::WriteActions(actions) => 1 + copied(actions.len()),
         Action::Bundle { members, .. } => 1 + members.len(),
+        Action::Multipath { algorithm, max_link, argument, .. } => {
+            1 + hash::tries(*algorithm, u32::from(*max_link) + 1, *argument).div_ceil(HASHES_PER_STEP)
+        }
         _ => 1,
     }
 }
@@ -483,12 +490,21 @@ impl<'a> Translator<'a> {
         });
         self.scratch.clear();
         let Some(tables) = &self.tables else { return };
-        let found = tables.table(table).flows.lookup(&self.state.record, &mut self.scratch).cloned();
+        // The search may take what is left, and pays for it afterwards.
+        let most = (SEARCH_STEPS as u32).saturating_add(self.work_left).saturating_mul(VISITS_PER_STEP);
+        let mut visits = most;
+        let found = tables.table(table).flows.lookup_within(&self.state.record, &mut self.scratch, &mut visits);
+        let found = found.map(Option::<&Arc<Flow>>::cloned);
         let miss = tables.miss();
         self.state.consult_all(&self.scratch);
         if let Some(mark) = pretended {
             self.state.undo(mark);
         }
+        let steps = found.as_ref().map_or(usize::MAX, |_| (most - visits).div_ceil(VISITS_PER_STEP) as usize);
+        if !self.work_on(steps.saturating_sub(SEARCH_STEPS)) {
+            return;
+        }
+        let found = found.flatten();
         let counts = match self.counts.iter_mut().find(|(other, ..)| *other == table) {
             Some(counts) => counts,
             None => {

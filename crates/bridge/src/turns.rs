@@ -54,6 +54,17 @@ impl Ring {
     }
 }
 
+/// Whether a connection may send.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Answer {
+    /// Yes: no other one waits, and it is not noted as waiting either by this.
+    Alone,
+    /// Yes: it is its turn. It is among those that take turns until [`Turns::leave`].
+    Turn,
+    /// No, likewise.
+    Wait,
+}
+
 /// Connections that wait. Each call returns the connection whose turn has begun, which is to be woken.
 #[derive(Debug, Default)]
 pub(crate) struct Turns(Mutex<Ring>);
@@ -63,12 +74,12 @@ impl Turns {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a connection may send so many bytes now. If not it waits for its turn, until [`Turns::leave`].
-    pub fn ask(&self, connection: u64, bytes: u64, now_us: u64) -> (bool, Option<u64>) {
+    /// Whether a connection may send so many bytes now.
+    pub fn ask(&self, connection: u64, bytes: u64, now_us: u64) -> (Answer, Option<u64>) {
         let mut ring = self.lock();
         let is_alone = ring.waiting.iter().all(|turn| turn.connection == connection);
         if is_alone {
-            return (true, None);
+            return (Answer::Alone, None);
         }
         ring.join(connection, now_us);
         let mut woken = None;
@@ -76,10 +87,10 @@ impl Turns {
             woken = ring.next(now_us);
         }
         if ring.waiting[0].connection != connection {
-            return (false, woken);
+            return (Answer::Wait, woken);
         }
         ring.since_us = now_us;
-        if ring.waiting[0].credit >= bytes { (true, None) } else { (false, ring.next(now_us)) }
+        if ring.waiting[0].credit >= bytes { (Answer::Turn, None) } else { (Answer::Wait, ring.next(now_us)) }
     }
 
     /// It has sent so many bytes.
@@ -111,13 +122,13 @@ mod tests {
     #[test]
     fn each_sends_a_quantum_in_its_turn() {
         let turns = Turns::default();
-        assert_eq!(turns.ask(1, QUANTUM, 0), (true, None), "nobody waits");
+        assert_eq!(turns.ask(1, QUANTUM, 0), (Answer::Alone, None), "nobody waits");
         turns.wait(1, 0);
-        assert_eq!(turns.ask(1, QUANTUM, 0), (true, None));
-        assert_eq!(turns.ask(2, 100, 0), (false, None));
+        assert_eq!(turns.ask(1, QUANTUM, 0), (Answer::Alone, None));
+        assert_eq!(turns.ask(2, 100, 0), (Answer::Wait, None));
         let sends = |connection| {
             let sent = (0..1000).take_while(|_| {
-                let may = turns.ask(connection, 1000, 0).0;
+                let may = turns.ask(connection, 1000, 0).0 != Answer::Wait;
                 if may {
                     turns.sent(connection, 1000);
                 }
@@ -137,10 +148,10 @@ mod tests {
         turns.wait(1, 0);
         turns.wait(2, 0);
         let rounds = (1..).find(|_| {
-            if turns.ask(2, QUANTUM, 0).0 {
+            if turns.ask(2, QUANTUM, 0).0 == Answer::Turn {
                 turns.sent(2, QUANTUM);
             }
-            turns.ask(1, 3 * QUANTUM, 0).0
+            turns.ask(1, 3 * QUANTUM, 0).0 == Answer::Turn
         });
         assert!(rounds.is_some_and(|rounds| rounds <= 6), "{rounds:?}");
     }
@@ -149,11 +160,11 @@ mod tests {
     fn who_does_not_come_or_leaves_makes_place_for_the_next() {
         let turns = Turns::default();
         (1..4).for_each(|connection| turns.wait(connection, 0));
-        assert!(!turns.ask(2, 1, TURN_US).0);
-        assert!(turns.ask(2, 1, TURN_US + 1).0, "1 does not come");
+        assert_eq!(turns.ask(2, 1, TURN_US).0, Answer::Wait);
+        assert_eq!(turns.ask(2, 1, TURN_US + 1).0, Answer::Turn, "1 does not come");
         assert_eq!(turns.leave(2, 0), Some(3));
         assert_eq!(turns.leave(1, 0), None);
         assert_eq!(turns.leave(3, 0), None);
-        assert!(turns.ask(4, 1, 0).0);
+        assert_eq!(turns.ask(4, 1, 0).0, Answer::Alone);
     }
 }

@@ -7,6 +7,7 @@
 use crate::bridge::Bridge;
 use crate::host::NotInjected;
 use crate::memory::Charge;
+use crate::turns::Answer;
 use openflow::memory as heap;
 use openflow::message::PacketOut;
 use std::collections::VecDeque;
@@ -89,10 +90,10 @@ impl Waiting {
 
     /// Whether it may send so many bytes now.
     fn ask(&mut self, bridge: &Bridge, connection: u64, bytes: u64) -> bool {
-        let (may_send, woken) = bridge.turns.ask(connection, bytes, bridge.host().now_us());
-        self.takes_turns |= !may_send;
+        let (answer, woken) = bridge.turns.ask(connection, bytes, bridge.host().now_us());
+        self.takes_turns |= answer != Answer::Alone;
         wake(bridge, woken);
-        may_send
+        answer != Answer::Wait
     }
 
     fn wait(&mut self, bridge: &Bridge, connection: u64) {

@@ -77,6 +77,25 @@ fn a_turn_is_passed_on_at_once() {
     assert_eq!(injected(&host, 2), 10);
 }
 
+/// The finding: one that was given the turn of another, and had nothing more to send, stayed among those that take turns for ever, also
+/// after its end: each of its turns held the others up until it was over.
+#[test]
+fn who_has_taken_the_turn_of_another_leaves_no_place_behind() {
+    let (bridge, host) = bridge();
+    let mut first = waiting(&bridge, &host, &[3000]).remove(0);
+    // Its thread does not come for a while.
+    host.now_us.fetch_add(20_000, std::sync::atomic::Ordering::Relaxed);
+    *host.room.lock().unwrap() = None;
+    let mut second = Controller::new(&bridge, V13);
+    second.send(1, out(1));
+    assert_eq!(injected(&host, 1), 1, "it has the turn");
+    first.connection.poll(0);
+    assert_eq!(injected(&host, 0), 3000, "nobody else waits");
+    drop(second);
+    first.send(1, out(0));
+    assert_eq!(injected(&host, 0), 3001);
+}
+
 /// The finding: what nothing took used up the memory, and everybody waited until it was forgotten after 30 s.
 #[test]
 fn a_flood_that_no_worker_takes_leaves_memory_for_others() {

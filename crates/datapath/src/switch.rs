@@ -490,12 +490,8 @@ impl Switch {
         if self.pipeline_of(device).is_none() {
             return Err((SwitchError::NoProgram, frame));
         }
-        let mailbox = &self.mailboxes[0];
-        if mailbox.waiting() >= INJECT_MAX {
-            return Err((SwitchError::Busy, frame));
-        }
-        mailbox.post(Command::Inject(Injected { device, port, start, frame }));
-        Ok(())
+        let injected = Injected { device, port, start, frame };
+        self.mailboxes[0].inject(injected, INJECT_MAX).map_err(|Injected { frame, .. }| (SwitchError::Busy, frame))
     }
 
     /// Has flow processors do their own work ([`abi::flows::FlowProcessor::idle`]), and waits for that.

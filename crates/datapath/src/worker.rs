@@ -54,10 +54,10 @@ use heartbeat::Heartbeat;
 use idle::{Idler, Step, WAIT_MAX};
 use links::Crossing;
 use pktio::{Bell, Clock, Packet, PoolRef, Wake, free_bulk, ticks};
-use shares::Shares;
+use shares::{Shares, Turn};
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -111,6 +111,8 @@ pub(crate) struct Mailbox {
     /// Commands taken so far, for callers that wait until theirs had effect.
     taken: AtomicU64,
     posted: AtomicU64,
+    /// Frames of the control plane that have not run.
+    injected: AtomicUsize,
 }
 
 impl Default for Mailbox {
@@ -121,6 +123,7 @@ impl Default for Mailbox {
             commands: Mutex::default(),
             taken: AtomicU64::new(0),
             posted: AtomicU64::new(0),
+            injected: AtomicUsize::new(0),
         }
     }
 }
@@ -143,6 +146,16 @@ impl Mailbox {
             bell.ring();
         }
         number
+    }
+
+    /// Leaves a frame, or gives it back if so many wait.
+    pub(crate) fn inject(&self, injected: Injected, most: usize) -> Result<(), Injected> {
+        let one_more = |count: usize| (count < most).then_some(count + 1);
+        if self.injected.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_err() {
+            return Err(injected);
+        }
+        self.post(Command::Inject(injected));
+        Ok(())
     }
 
     /// Whether commands have come since the last call. A plain read as long as there are none: an exchange would wait
@@ -211,7 +224,9 @@ struct Worker {
     setup: WorkerSetup,
     clock: Clock,
     devices: Devices,
-    injected: Vec<Injected>,
+    /// Frames of the control plane, and the time that they have had, as if they were a port's.
+    injected: VecDeque<Injected>,
+    injecting: Turn,
     /// What goes over links; empty between received bursts.
     crossing: VecDeque<Crossing>,
     /// Empty most of the time.
@@ -242,7 +257,8 @@ impl Worker {
         Worker {
             clock: Clock::since(setup.start),
             devices: Devices::default(),
-            injected: Vec::new(),
+            injected: VecDeque::new(),
+            injecting: Turn::default(),
             crossing: VecDeque::new(),
             taps: Vec::new(),
             burst: Vec::with_capacity(BATCH_MAX),
@@ -331,7 +347,7 @@ impl Worker {
                     let now_us = self.clock.us_at(ticks());
                     self.devices.idle(now_us);
                 }
-                Command::Inject(injected) => self.injected.push(injected),
+                Command::Inject(injected) => self.injected.push_back(injected),
                 Command::Hold(gate) => {
                     self.devices.let_go();
                     gate.stand();
@@ -357,23 +373,38 @@ impl Worker {
         stop
     }
 
-    /// Runs control's packets.
+    /// Runs frames of the control plane: a burst of them, or fewer that cause as much work as a burst may, and when others have had as much
+    /// time.
     #[cold]
     fn inject(&mut self) {
-        for Injected { device, port, start, frame } in std::mem::take(&mut self.injected) {
-            let Some(at) = self.devices.position(device) else { continue };
-            match self.setup.pool.alloc_from(&frame) {
-                Some(packet) => {
-                    self.burst.push(packet);
-                    if let Some(running) = &mut self.devices.all[at].running {
-                        running.engine.begin_at(start);
-                    }
-                    let now = ticks();
-                    self.process(at, port, now);
-                }
-                None => self.devices.all[at].drops.count(DropReason::Runtime(RuntimeDrop::NoBuffer)),
+        if self.shares.passes_over(&self.injecting) {
+            return;
+        }
+        let start = ticks();
+        let mut work = 0;
+        for _ in 0..BATCH_MAX {
+            let Some(injected) = self.injected.pop_front() else { break };
+            self.setup.mailbox.injected.fetch_sub(1, Ordering::Relaxed);
+            self.inject_one(injected);
+            work += WORK_MAX - self.work_left;
+            if work >= WORK_MAX {
+                break;
             }
         }
+        self.shares.charge(&mut self.injecting, ticks().saturating_sub(start), !self.injected.is_empty());
+    }
+
+    fn inject_one(&mut self, Injected { device, port, start, frame }: Injected) {
+        self.work_left = WORK_MAX;
+        let Some(at) = self.devices.position(device) else { return };
+        let Some(packet) = self.setup.pool.alloc_from(&frame) else {
+            return self.devices.all[at].drops.count(DropReason::Runtime(RuntimeDrop::NoBuffer));
+        };
+        self.burst.push(packet);
+        if let Some(running) = &mut self.devices.all[at].running {
+            running.engine.begin_at(start);
+        }
+        self.process(at, port, ticks());
     }
 
     /// Takes a burst from a port through the program and out; whether there was one, or may be one that has to wait.

@@ -302,6 +302,63 @@ fn a_port_that_costs_much_time_does_not_have_a_turn_for_each_burst_of_the_others
     });
 }
 
+/// A queue that is looked at and never has a packet; how many packets another one was sent since the look before, at most.
+struct Between {
+    sent: Arc<AtomicU64>,
+    before: u64,
+    most: Arc<AtomicU64>,
+}
+
+impl Queue for Between {
+    fn rx(&mut self, _: &mut Vec<Packet>, _: usize) -> usize {
+        let sent = self.sent.load(Ordering::Relaxed);
+        self.most.fetch_max(sent - self.before, Ordering::Relaxed);
+        self.before = sent;
+        0
+    }
+
+    fn tx(&mut self, _: &mut Vec<Packet>) -> usize {
+        0
+    }
+}
+
+/// A queue that counts what it is sent.
+struct Counting(Arc<AtomicU64>);
+
+impl Queue for Counting {
+    fn rx(&mut self, _: &mut Vec<Packet>, _: usize) -> usize {
+        0
+    }
+
+    fn tx(&mut self, packets: &mut Vec<Packet>) -> usize {
+        self.0.fetch_add(packets.len() as u64, Ordering::Relaxed);
+        packets.drain(..).count()
+    }
+}
+
+/// The finding: all packet-outs that waited, 1,024, ran before a port was polled again, each with the work that a burst may cause.
+#[test]
+fn packet_outs_do_not_keep_ports_waiting_for_more_than_a_burst() {
+    let setup = setup(0, SwitchConfig::default());
+    let (sent, most) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let queues: [Box<dyn Queue>; 2] = [
+        Box::new(Between { sent: Arc::clone(&sent), before: 0, most: Arc::clone(&most) }),
+        Box::new(Counting(Arc::clone(&sent))),
+    ];
+    for (number, queue) in (1..).zip(queues) {
+        let device = SilentDevice { queue: Some(queue), pool: Arc::clone(&setup.pool) };
+        setup.switch.add_port(number, Box::new(device)).expect("a new number");
+    }
+    let held = setup.switch.hold().expect("workers answer");
+    let taken = (0..).take_while(|i| setup.switch.inject(1, frame(2, *i)).is_ok()).count() as u64;
+    assert_eq!(taken, 1024);
+    drop(held);
+    wait_for("all are sent", || sent.load(Ordering::Relaxed) == taken);
+    let most = most.load(Ordering::Relaxed);
+    assert!(most <= 64, "{most} packets between two looks at a port");
+    assert!(setup.switch.inject(1, frame(2, 0)).is_ok(), "there is room again");
+}
+
 /// A queue that takes a millisecond for each try to send to it, and no packet, as one whose buffers are in endless pieces.
 struct CostlyToSendTo(Arc<AtomicU64>);
 

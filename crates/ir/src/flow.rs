@@ -426,6 +426,28 @@ impl Cfg {
         heads
     }
 
+    /// By block: whether a path leads from it back to it. (Strongly connected components by Kosaraju's algorithm.)
+    pub fn blocks_in_loops(&self) -> Vec<bool> {
+        let mut in_loop = vec![false; self.rpo_index.len()];
+        let mut seen = vec![false; self.rpo_index.len()];
+        for &root in &self.rpo {
+            if std::mem::replace(&mut seen[root.index()], true) {
+                continue;
+            }
+            let mut component = vec![root];
+            let mut next = 0;
+            while let Some(&block) = component.get(next) {
+                next += 1;
+                let unseen = |from: &&BlockId| !std::mem::replace(&mut seen[from.index()], true);
+                component.extend(self.preds[block.index()].iter().filter(unseen));
+            }
+            if component.len() > 1 || self.succs[root.index()].contains(&root) {
+                component.iter().for_each(|block| in_loop[block.index()] = true);
+            }
+        }
+        in_loop
+    }
+
     /// The shape of a stage, whose block ids must be in range.
     pub fn new(stage: &Stage) -> Cfg {
         let n = stage.blocks.len();

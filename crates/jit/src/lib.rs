@@ -35,6 +35,7 @@ mod cold_calls;
 mod compiled;
 mod counts;
 mod csum;
+mod dead_fields;
 mod deparse;
 mod dynamic;
 mod edges;

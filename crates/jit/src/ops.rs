@@ -35,18 +35,22 @@ struct Agreed {
 
 // Operations and terminators.
 impl Translator<'_, '_> {
-    pub fn inst(&mut self, inst: &Inst) -> Result<(), Error> {
+    /// Whether there is code for it: what it assigns is where slots are read.
+    pub fn inst(&mut self, inst: &Inst) -> Result<bool, Error> {
         let op = &inst.op;
         self.locate(Some(op), inst.span);
         // An operation whose every result is unused, and that does nothing else, is left out. (Facts follow all the
         // same, so that they agree with what the analysis found.)
         let mut used = !op.is_removable() || matches!(op, Op::SetValid { .. } | Op::SetInvalid { .. });
         op.for_each_def(self.program, |s| used |= self.flow.needed.contains(s.index()));
+        let (node, place) = self.spot;
+        used &= !self.dead[node].moves.contains(place);
         used |= self.acquires();
         let (flow, program, facts, position) = (self.flow, self.program, self.facts, self.position);
         let validity = self.validity_changed_by(op);
         let before = validity.filter(|_| flow.layout_may_change).map(|slot| self.read_flag(slot));
-        if validity.is_some() && !matches!(op, Op::SetInvalid { .. }) {
+        let may_load = !matches!(op, Op::SetInvalid { .. }) && !self.dead[node].fields.contains(place);
+        if validity.is_some() && may_load {
             let mut after = self.facts_now.clone();
             flow.step(program, facts, position, op, &mut after);
             self.materialise(&flow.turning_dirty(program, facts, &self.facts_now, &after));
@@ -56,7 +60,7 @@ impl Translator<'_, '_> {
         }
         let change = flow.step(program, facts, position, op, &mut self.facts_now);
         self.note_layout_change(change, before);
-        Ok(())
+        Ok(used)
     }
 
     pub fn op(&mut self, inst: &Inst) -> Result<(), Error> {

@@ -22,6 +22,8 @@ pub enum Optimisation {
     WideStores,
     /// Slots live in registers. Without: each has a place of its own in memory (PVPP, reducing metadata access).
     RegisterSlots,
+    /// Fields in memory that nothing reads on a path are not moved. Without: all are.
+    DeadFields,
     /// Addresses of tables, registers and the runtime are constants in the code. Without: they are loaded from a list
     /// each time (PVPP, reducing pointer dereferences).
     BakedAddresses,
@@ -54,11 +56,12 @@ use Optimisation as O;
 
 impl Optimisation {
     /// All of them.
-    pub const ALL: [Optimisation; 16] = [
+    pub const ALL: [Optimisation; 17] = [
         O::EditMode,
         O::LazyFields,
         O::WideStores,
         O::RegisterSlots,
+        O::DeadFields,
         O::BakedAddresses,
         O::InlineTables,
         O::SplitPaths,
@@ -80,6 +83,7 @@ impl Optimisation {
             O::LazyFields => "lazy_fields",
             O::WideStores => "wide_stores",
             O::RegisterSlots => "register_slots",
+            O::DeadFields => "dead_fields",
             O::BakedAddresses => "baked_addresses",
             O::InlineTables => "inline_tables",
             O::SplitPaths => "split_paths",
@@ -102,6 +106,7 @@ impl Optimisation {
             O::LazyFields => "load fields where they are read instead of all of them in the parser",
             O::WideStores => "store neighbouring fields at once instead of one by one",
             O::RegisterSlots => "keep slots in registers instead of memory",
+            O::DeadFields => "move no fields in memory that nothing reads on a path",
             O::BakedAddresses => "have addresses of tables and state in the code instead of loading them",
             O::InlineTables => "probe exact and direct tables in the code instead of calling their engines",
             O::SplitPaths => "copy what follows where paths join for what is known on each, instead of asking again",

@@ -17,7 +17,7 @@
 //! lookups too, if they are few: those that are the last ones.) Copies of the rest are
 //! counted by [`weight`]; where the same code would be reached in several copies that are too heavy together
 //! ([`JOINT_WEIGHT_MAX`], [`TOTAL_WEIGHT_MAX`]), paths join, and what only one of them knows is forgotten. Knowing less is
-//! always right. Heads of loops know nothing. Entries of more than [`NODES_MAX`] blocks, or with many of them and much to know
+//! always right. Heads of loops know nothing. Entries of more than [`NODES_MAX`] blocks, or in which much may be known
 //! ([`KNOWN_MAX`]), stay as they are, and when too much has been looked at to find out what paths have in common
 //! ([`STEPS_MAX`]), all further paths join. So the time is linear in the size of the entry.
 //!
@@ -31,16 +31,16 @@ use ir::{
     Terminator, UnOp,
 };
 use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// Entries of more blocks are not looked at.
 const NODES_MAX: usize = 400;
 /// Weight of what two copies may have in common.
 const JOINT_WEIGHT_MAX: u32 = 150;
 /// Operations and known values that are looked at to compare paths, for each operation and block of the entry.
-const STEPS_MAX: usize = 100;
-/// Blocks times slots of which values are followed: what is known is carried from block to block.
-const KNOWN_MAX: usize = 20_000;
+const STEPS_MAX: usize = 400;
+/// Values that may be known at the start of blocks, over all blocks: what is known is carried from block to block.
+const KNOWN_MAX: usize = 50_000;
 /// Weight of a lookup on a hot path.
 const HOT_LOOKUP_WEIGHT: u32 = 25;
 /// As [`JOINT_WEIGHT_MAX`], on hot paths.
@@ -74,7 +74,7 @@ pub(crate) fn split(program: &Program, entry: &EntryPoint, base: Graph, hot: usi
         return base;
     }
     let splitter = Splitter::new(program, base, hot);
-    if splitter.base.nodes.len() * splitter.tracked.iter().count() > KNOWN_MAX {
+    if splitter.live.iter().map(|live| live.iter().count()).sum::<usize>() > KNOWN_MAX {
         return splitter.base;
     }
     splitter.run(entry)
@@ -96,6 +96,8 @@ struct Splitter<'p> {
     weights: Vec<Option<u32>>,
     /// By node: whether it writes headers.
     emits: Vec<bool>,
+    /// By node: whether it writes headers or copies parts of them, so that it weighs less where some are invalid.
+    moves_headers: Vec<bool>,
     /// By node: its weight on hot paths.
     hot_weights: Vec<u32>,
     /// Comparisons that were made before, in a stage that all packets have come through.
@@ -106,6 +108,13 @@ struct Splitter<'p> {
     hot: usize,
 }
 
+/// What a path leads to.
+struct Reached {
+    nodes: BitSet,
+    /// By node; `None` for a lookup. Nodes that are not here were not looked at, and are not to be copied.
+    weights: BTreeMap<usize, Option<u32>>,
+}
+
 /// A path that leads to a node: what is known on it, and the copies that it comes from.
 pub(crate) struct Path {
     pub known: Known,
@@ -114,6 +123,21 @@ pub(crate) struct Path {
     pub hot: usize,
     /// Fields of headers that were assigned on it since they were extracted, if it is hot: the frame does not have them.
     pub changed: BitSet,
+}
+
+impl Reached {
+    /// What paths lead to that join: at least what each of them does.
+    fn join(&mut self, other: Reached) {
+        self.nodes.union(&other.nodes);
+        for (node, weight) in other.weights {
+            let here = self.weights.entry(node).or_insert(weight);
+            *here = here.zip(weight).map(|(a, b)| a.max(b));
+        }
+    }
+
+    fn weight(&self, node: usize) -> Option<u32> {
+        self.weights.get(&node).copied().flatten()
+    }
 }
 
 impl Path {
@@ -138,6 +162,17 @@ impl<'p> Splitter<'p> {
         let weights = (0..base.nodes.len()).map(weigh).collect();
         let emits = |n: usize| base.block(program, n).insts.iter().any(|i| matches!(i.op, Op::Emit { .. }));
         let emits = (0..base.nodes.len()).map(emits).collect();
+        let moves = |n: usize| {
+            let moves = |op: &Op| match op {
+                Op::Emit { .. } => true,
+                Op::Mov { src: Operand::Slot(s), .. } => {
+                    matches!(program.slots[s.index()].kind, SlotKind::Field(_) | SlotKind::Valid(_))
+                }
+                _ => false,
+            };
+            base.block(program, n).insts.iter().any(|i| moves(&i.op))
+        };
+        let moves_headers = (0..base.nodes.len()).map(moves).collect();
         let weigh_hot = |n: usize| -> u32 {
             let insts = &base.block(program, n).insts;
             insts.iter().map(|i| weight(&i.op).unwrap_or(HOT_LOOKUP_WEIGHT)).sum::<u32>() + 1
@@ -149,8 +184,20 @@ impl<'p> Splitter<'p> {
         let tracked = BitSet::new(program.slots.len());
         let (live, reads) = (Vec::new(), Vec::new());
         let twins = find_twins(program, &base);
-        let mut splitter =
-            Splitter { program, tracked, live, reads, weights, emits, hot_weights, twins, steps, hot, base };
+        let mut splitter = Splitter {
+            program,
+            tracked,
+            live,
+            reads,
+            weights,
+            emits,
+            moves_headers,
+            hot_weights,
+            twins,
+            steps,
+            hot,
+            base,
+        };
         splitter.find_tracked();
         splitter.find_live();
         splitter.reads = (0..splitter.base.nodes.len()).map(|n| splitter.reads_of(n)).collect();
@@ -408,15 +455,36 @@ impl<'p> Splitter<'p> {
         paths
     }
 
-    /// The weight of a node; `None` for one that is not to be copied.
-    fn weight(&self, node: usize, is_hot: bool) -> Option<u32> {
-        if is_hot { Some(self.hot_weights[node]) } else { self.weights[node] }
+    /// The weight of a node at whose start `known` holds; `None` for one that is not to be copied. What is done to a header that
+    /// is known to be invalid is no code.
+    fn weight(&self, node: usize, known: &Known, is_hot: bool) -> Option<u32> {
+        let weight = if is_hot { Some(self.hot_weights[node]) } else { self.weights[node] };
+        if !self.moves_headers[node] {
+            return weight;
+        }
+        let mut known = known.clone();
+        let is_invalid = |known: &Known, valid: SlotId| known.get(&valid).is_some_and(Bits::is_zero);
+        let mut saved = 0;
+        for inst in self.insts(node) {
+            let is_no_code = match &inst.op {
+                Op::Emit { header } => is_invalid(&known, self.program.headers[header.index()].valid),
+                Op::Mov { src: Operand::Slot(src), .. } => match self.program.slots[src.index()].kind {
+                    SlotKind::Field(header) => is_invalid(&known, self.program.headers[header.index()].valid),
+                    _ => known.contains_key(src),
+                },
+                _ => false,
+            };
+            saved += if is_no_code { self::weight(&inst.op).unwrap_or(0) } else { 0 };
+            self.step(&mut known, &inst.op);
+        }
+        weight.map(|weight| weight - saved)
     }
 
-    /// The nodes before `until` that can be reached from one at whose start `known` holds, up to the first lookups: what is
-    /// behind them is shared if they are, and else looked at where paths meet again. All, when there is no time to find out.
-    fn reach(&self, node: usize, until: usize, known: &Known, is_hot: bool) -> BitSet {
-        let mut seen = BitSet::new(self.base.nodes.len());
+    /// The nodes before `until` that can be reached from one at whose start `known` holds, up to the first lookups, and their
+    /// weights: what is behind lookups is shared if they are, and else looked at where paths meet again. All nodes, when there is
+    /// no time to find out.
+    fn reach(&self, node: usize, until: usize, known: &Known, is_hot: bool) -> Reached {
+        let mut reached = Reached { nodes: BitSet::new(self.base.nodes.len()), weights: BTreeMap::new() };
         // What holds on all paths to a node so far.
         let mut at: BTreeMap<usize, Known> = BTreeMap::new();
         let mut stack = vec![(node, known.clone())];
@@ -432,18 +500,21 @@ impl<'p> Splitter<'p> {
                     before.clone()
                 }
             };
-            seen.insert(n);
+            reached.nodes.insert(n);
             let work = 1 + self.insts(n).len() + known.len();
             self.steps.set(self.steps.get().saturating_sub(work));
             if self.steps.get() == 0 {
-                return BitSet::full(self.base.nodes.len());
+                reached.nodes = BitSet::full(self.base.nodes.len());
+                return reached;
             }
-            if self.weight(n, is_hot).is_some() {
+            let weight = self.weight(n, &known, is_hot);
+            if weight.is_some() {
                 stack.extend(self.paths_out(n, &known).into_iter().filter(|(to, _)| *to < until));
             }
+            reached.weights.insert(n, weight);
             at.insert(n, known);
         }
-        seen
+        reached
     }
 
     /// Joins paths to a node until the copies that they need are light enough; `budget` is what all may still weigh. Only
@@ -458,48 +529,44 @@ impl<'p> Splitter<'p> {
         let is_hot = arrived[0].hot > 0;
         let most = if is_hot { HOT_JOINT_WEIGHT_MAX } else { JOINT_WEIGHT_MAX };
         // (path, what it reaches)
-        let mut kept: Vec<(Path, BitSet)> = Vec::new();
-        for mut path in arrived {
+        let mut kept: Vec<(Path, Reached)> = Vec::new();
+        for mut path in without_equals(arrived) {
             let reached = self.reach(node, until, &path.known, is_hot);
-            if until == self.base.nodes.len() && reached.iter().all(|n| self.weight(n, is_hot).is_some()) {
+            if until == self.base.nodes.len() && reached.nodes.iter().all(|n| reached.weight(n).is_some()) {
                 // What nothing on the path to the end asks for does not make it another path.
-                path.known.retain(|s, _| reached.iter().any(|n| self.reads[n].contains(s.index())));
+                path.known.retain(|s, _| reached.nodes.iter().any(|n| self.reads[n].contains(s.index())));
             }
-            if is_hot && !reached.iter().any(|n| self.emits[n]) {
+            if is_hot && !reached.nodes.iter().any(|n| self.emits[n]) {
                 path.changed = BitSet::new(self.program.slots.len());
             }
             if let Some((same, _)) = kept.iter_mut().find(|(k, _)| k.is_like(&path)) {
                 same.from.extend(path.from);
                 continue;
             }
-            let is_shared = |n: &usize| kept.iter().any(|(_, other)| other.contains(*n));
-            let joint = reached.iter().filter(is_shared).try_fold(0, |sum: u32, n| Some(sum + self.weight(n, is_hot)?));
+            let is_shared = |n: &usize| kept.iter().any(|(_, other)| other.nodes.contains(*n));
+            let shared = reached.nodes.iter().filter(is_shared);
+            let joint = shared.map(|n| reached.weight(n)).try_fold(0, |sum: u32, weight| Some(sum + weight?));
             match joint {
                 _ if kept.is_empty() => kept.push((path, reached)),
                 Some(weight) if weight <= most.min(budget) => kept.push((path, reached)),
                 _ => {
                     let agree = |k: &Known| k.iter().filter(|(s, v)| path.known.get(s) == Some(v)).count();
                     // Rather with one that reaches the same lookup than with one that is about to end.
-                    let meets = |other: &BitSet| reached.iter().any(|n| self.weights[n].is_none() && other.contains(n));
+                    let meets = |other: &Reached| {
+                        reached.nodes.iter().any(|n| self.weights[n].is_none() && other.nodes.contains(n))
+                    };
                     let fit = |i: usize| (meets(&kept[i].1), agree(&kept[i].0.known));
                     let best = (0..kept.len()).max_by_key(|&i| fit(i)).expect("there is one");
-                    let (mut into, _) = kept.swap_remove(best);
+                    let (mut into, mut into_reached) = kept.swap_remove(best);
                     into.join(path);
-                    // It may be like another one now, or reach more than before.
-                    let mut rest: Vec<Path> = kept.into_iter().map(|(w, _)| w).collect();
-                    rest.push(into);
-                    let mut next: Vec<(Path, BitSet)> = Vec::new();
-                    for path in rest {
-                        match next.iter_mut().find(|(k, _)| k.is_like(&path)) {
-                            Some((same, _)) => same.from.extend(path.from),
-                            None => {
-                                let reached = self.reach(node, until, &path.known, is_hot);
-                                next.push((path, reached));
-                            }
-                        }
+                    into_reached.join(reached);
+                    // It may be like another one now.
+                    match kept.iter_mut().find(|(other, _)| other.is_like(&into)) {
+                        Some((same, _)) => same.from.extend(into.from),
+                        None => kept.push((into, into_reached)),
                     }
                     // No lookup twice, whatever was joined.
-                    kept = if is_hot { next } else { self.without_joint_lookups(node, until, next) };
+                    kept = if is_hot { kept } else { self.without_joint_lookups(node, until, kept) };
                 }
             }
         }
@@ -507,11 +574,11 @@ impl<'p> Splitter<'p> {
     }
 
     /// Joins all paths if two of them reach the same lookup.
-    fn without_joint_lookups(&self, node: usize, until: usize, paths: Vec<(Path, BitSet)>) -> Vec<(Path, BitSet)> {
+    fn without_joint_lookups(&self, node: usize, until: usize, paths: Vec<(Path, Reached)>) -> Vec<(Path, Reached)> {
         let mut lookups = BitSet::new(self.base.nodes.len());
         let mut twice = false;
         for (_, reached) in &paths {
-            for n in reached.iter().filter(|n| self.weights[*n].is_none()) {
+            for n in reached.nodes.iter().filter(|n| self.weights[*n].is_none()) {
                 twice |= lookups.contains(n);
                 lookups.insert(n);
             }
@@ -572,9 +639,11 @@ impl<'p> Splitter<'p> {
             for (hot, budget) in budgets.iter_mut().enumerate() {
                 let these: Vec<Path> = all.extract_if(.., |w| w.hot == hot).collect();
                 let these = self.group(n, until, these, *budget);
-                let copies = these.len().saturating_sub(1) as u32;
-                let weight = self.weight(n, hot > 0).unwrap_or(0);
-                *budget = budget.saturating_sub(copies.saturating_mul(weight));
+                // One of them is no copy.
+                let weights = these.iter().map(|path| self.weight(n, &path.known, hot > 0).unwrap_or(0));
+                let (sum, most) =
+                    weights.fold((0, 0), |(sum, most): (u32, u32), w| (sum.saturating_add(w), most.max(w)));
+                *budget = budget.saturating_sub(sum - most);
                 paths.extend(these);
             }
             for Path { known, from, hot, mut changed } in paths {
@@ -664,6 +733,22 @@ pub(crate) fn value_at_ingress(intrinsic: Intrinsic, program: &Program) -> Optio
         | Intrinsic::RecirculateFieldList
         | Intrinsic::ParserError => Some(0),
     }
+}
+
+/// The paths, one of those that know the same.
+fn without_equals(paths: Vec<Path>) -> Vec<Path> {
+    let mut places: HashMap<Known, usize> = HashMap::new();
+    let mut different: Vec<Path> = Vec::with_capacity(paths.len());
+    for path in paths {
+        match places.get(&path.known).map(|place| &mut different[*place]).filter(|same| same.changed == path.changed) {
+            Some(same) => same.from.extend(path.from),
+            None => {
+                places.insert(path.known.clone(), different.len());
+                different.push(path);
+            }
+        }
+    }
+    different
 }
 
 /// One path of all, which knows what all of them do.

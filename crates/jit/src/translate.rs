@@ -20,6 +20,7 @@ use crate::apply::MissContinuation;
 use crate::bit_vectors::AllBitVectors;
 use crate::cold_calls::{ColdCalls, ColdCallsHere};
 use crate::counts::{Counts, Round};
+use crate::dead_fields::{self, Dead};
 use crate::flow::{self, Facts, Flow, ProgramFacts};
 use crate::join::{JoinedValues, Joins};
 use crate::keyed::KeyedTables;
@@ -181,12 +182,14 @@ pub(crate) struct Translator<'a, 'f> {
     signatures: HashMap<(Vec<Type>, Option<Type>), clif::SigRef>,
     /// Facts at the operation being translated.
     pub facts_now: Facts,
-    /// Slots that still have the value that was known at the start of the node.
     /// How the node's block ends, if the operation at hand is its last and the end is not decided.
     pub asked_next: Option<&'a Terminator>,
     /// The misses of that operation, if it goes on with hits.
     pub miss_continuation: Option<MissContinuation>,
+    /// Values that slots are known to have before the operation being translated. What is in memory is there.
     pub known_now: Known,
+    /// By node: fields that nothing reads.
+    pub dead: Vec<Dead>,
     /// Stage position of the block being translated.
     pub position: usize,
     /// Bytes of all stack slots.
@@ -288,6 +291,7 @@ pub(crate) fn translate(
     let next_packet = b.create_block();
     let frame = b.create_sized_stack_slot(StackSlotData::new(StackSlotKind::ExplicitSlot, 0, 4));
     let placement = Placement::new(shared.program, shared.facts, flow, plan, shared.options);
+    let dead = dead_fields::find(shared.program, flow, &placement, shared.options);
     let mut t = Translator {
         program: shared.program,
         facts: shared.facts,
@@ -305,6 +309,7 @@ pub(crate) fn translate(
         vars,
         header_pointers: vec![None; shared.program.headers.len()],
         placement,
+        dead,
         frame,
         zeros: shared.zeros,
         addresses: shared.addresses,
@@ -742,14 +747,14 @@ impl<'a> Translator<'a, '_> {
             }
             self.known_now = node.known.clone();
             for inst in &code.insts[..from] {
-                self.forget(&inst.op);
+                self.forget(&inst.op, false);
             }
             for (i, inst) in code.insts.iter().enumerate().take(stop.unwrap_or(usize::MAX)).skip(from) {
                 self.spot = (n, i);
                 let is_last = i + 1 == code.insts.len() && stop.is_none() && !node.decided;
                 self.asked_next = is_last.then_some(&code.term);
-                self.inst(inst)?;
-                self.forget(&inst.op);
+                let is_done = self.inst(inst)?;
+                self.forget(&inst.op, is_done);
             }
             if stop.is_some() && self.ahead {
                 self.b.ins().jump(self.next_packet, &[]);
@@ -791,9 +796,10 @@ impl<'a> Translator<'a, '_> {
         Ok(())
     }
 
-    /// What an operation assigns is not what it was at the start of the node.
-    fn forget(&mut self, op: &Op) {
-        if !self.known_now.is_empty() {
+    /// What an operation assigns is not what it was before. Moves with code have noted what it is now.
+    fn forget(&mut self, op: &Op, is_done: bool) {
+        let is_noted = is_done && matches!(op, Op::Mov { .. });
+        if !is_noted && !self.known_now.is_empty() {
             op.for_each_def(self.program, |slot| _ = self.known_now.remove(&slot));
         }
     }

@@ -17,7 +17,7 @@ use cranelift_codegen::ir::{
     InstBuilder, InstructionData, MemFlagsData, Opcode, StackSlot, StackSlotData, StackSlotKind, Value,
 };
 use cranelift_frontend::Variable;
-use ir::{Operand, SlotId};
+use ir::{Operand, SlotId, SlotKind};
 
 /// The class of a width.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -360,6 +360,9 @@ impl Translator<'_, '_> {
             (Place::Block(v), Class::Pair) => Val::Pair(v),
             (Place::Block(v), _) => Val::Word(v),
             (Place::Memory(offset), _) => {
+                if let Some(known) = self.known_now.get(&slot).cloned() {
+                    return self.constant(&known);
+                }
                 let frame = self.stack_addr(self.frame);
                 self.load_val(self.flags.stack, self.program.width(slot), frame, offset)
             }
@@ -368,6 +371,9 @@ impl Translator<'_, '_> {
 
     /// Writes a normalised value; nothing if no code needs the slot.
     pub fn write_slot(&mut self, slot: SlotId, val: &Val) {
+        if self.is_known_to_be(slot, val) {
+            return;
+        }
         if !self.flow.needed.contains(slot.index()) {
             return;
         }
@@ -391,6 +397,23 @@ impl Translator<'_, '_> {
                 unreachable!("a value of another class than `{}`", self.program.slots[slot.index()].name)
             }
         }
+    }
+
+    /// Notes which value a slot gets, if that is a constant and the slot is in memory. Whether memory has it already.
+    fn is_known_to_be(&mut self, slot: SlotId, val: &Val) -> bool {
+        if self.known_now.is_empty() {
+            return false;
+        }
+        let before = self.known_now.remove(&slot);
+        let constant = match val {
+            Val::Word(v) if self.placement.slot(slot) == Where::Memory => self.as_constant(*v),
+            _ => None,
+        };
+        let now = constant.map(|c| Bits::new(self.program.width(slot), (c as u64).into()));
+        self.known_now.extend(now.clone().map(|now| (slot, now)));
+        // A field's moves may have been left out.
+        let is_field = matches!(self.program.slots[slot.index()].kind, SlotKind::Field(_));
+        now.is_some() && now == before && !is_field
     }
 
     /// Writes words, the last of which is masked.

@@ -690,6 +690,59 @@ fn neighbouring_changed_fields_are_joined() {
     assert_eq!(packet_accesses(&swap, &[Optimisation::WideStores]).1, 5);
 }
 
+/// A stack of so many elements, of which the first is removed.
+fn popped(elements: usize) -> String {
+    let mut text = "program \"stack\"\ndrops short\nslot port: 9 metadata\nslot %ok: 1 temp\n".to_string();
+    for i in 0..elements {
+        text += &format!("slot s{i}.a: 8 field s{i}\nslot s{i}.b: 8 field s{i}\nslot s{i}.$valid: 1 valid s{i}\n");
+    }
+    for i in 0..elements {
+        text += &format!("header s{i} valid s{i}.$valid {{\n  a = s{i}.a\n  b = s{i}.b\n}}\n");
+    }
+    text += "entry ingress (P, C, D)\nstage parser P {\nb0:\n  jump b3\nb1:\n  next\nb2:\n  drop short\n";
+    for i in 0..elements {
+        let (here, taken) = (3 + 2 * i, 4 + 2 * i);
+        let next = if i + 1 == elements { 1 } else { taken + 1 };
+        text += &format!("b{here}:\n  %ok = has_bits 32w16\n  branch %ok, b{taken}, b2\n");
+        text += &format!("b{taken}:\n  extract s{i}\n  switch s{i}.b, 8w0 -> b{next}, default -> b1\n");
+    }
+    text += "}\nstage control C {\nb0:\n";
+    for (to, from) in (0..elements).zip(1..elements) {
+        for part in ["$valid", "a", "b"] {
+            text += &format!("  s{to}.{part} = mov s{from}.{part}\n");
+        }
+    }
+    text += &format!("  set_invalid s{}\n  next\n}}\nstage deparser D {{\nb0:\n", elements - 1);
+    (0..elements).for_each(|i| text += &format!("  emit s{i}\n"));
+    text + "  send 9w1\n}\n"
+}
+
+#[test]
+fn what_nothing_reads_of_a_stack_is_not_moved() {
+    let mut random = Random::new(5);
+    let packets: Vec<Vec<u8>> = (0..64)
+        .map(|i| {
+            let mut packet = random.bytes(i % 17);
+            // Up to seven elements.
+            packet.iter_mut().take(2 * (i / 8)).skip(1).step_by(2).for_each(|byte| *byte = 0);
+            packet
+        })
+        .collect();
+    let stores = |without: &[Optimisation]| {
+        let without = without.iter().copied().collect();
+        let memory_slots = jit::MemorySlots::EveryOther;
+        let options = jit::Options { keep_text: true, without, memory_slots, ..common::options() };
+        let both = Both::with_options(parse(&popped(6)), &options);
+        both.check(&packets);
+        let clif = both.pipeline.clif(EntryKind::Ingress).expect("the text was kept");
+        let region = clif.lines().find(|l| l.contains("\"stack\"")).expect("a region for the frame");
+        let region = region.trim().split(' ').next().expect("its name").to_string();
+        clif.lines().filter(|l| l.contains("store") && l.contains(&region)).count()
+    };
+    let (without, with) = (stores(&[Optimisation::DeadFields]), stores(&[]));
+    assert!(2 * with < without, "{with} stores, {without} without");
+}
+
 #[test]
 fn headers_are_pushed_popped_and_moved() {
     let push =

@@ -60,7 +60,7 @@ pub enum Source {
 
 /// What a switch does with a packet.
 #[allow(missing_docs)] // of the variants' fields, whose names say what they are
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Action {
     /// Sends it to a port, or to one of [`port`]'s; `max_len` bytes of it to a controller.
     Output { port: u32, max_len: u16 },
@@ -212,7 +212,7 @@ impl HeaderAction {
 }
 
 /// Nicira's `controller`.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Controller {
     /// Bytes to send.
     pub max_len: u16,
@@ -270,7 +270,7 @@ pub enum BundleAlgorithm {
 }
 
 /// Nicira's `learn`.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Learn {
     /// Of the learned flow.
     pub idle_timeout: u16,
@@ -298,7 +298,7 @@ pub struct Learn {
 
 /// A part of a learned flow.
 #[allow(missing_docs)] // of the variants' fields, whose names say what they are
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum LearnSpec {
     /// Matches bits.
     Match { to: Subfield, from: Source },

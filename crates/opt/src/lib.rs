@@ -24,6 +24,7 @@ mod simplify_cfg;
 mod ssa;
 mod strip_marks;
 mod unchanged_frames;
+mod unroll_stacks;
 
 pub use alone::ingress_alone;
 pub use assume::{Assumed, assume};

@@ -11,7 +11,7 @@
 
 use crate::{
     again, coalesce, compact_slots, const_prop, dead_code, multicast_frames, narrow_lookaheads, parser_room, simplify,
-    simplify_cfg, strip_marks, unchanged_frames,
+    simplify_cfg, strip_marks, unchanged_frames, unroll_stacks,
 };
 use ir::Program;
 use std::collections::HashSet;
@@ -47,6 +47,12 @@ const PASSES: &[Pass] = &[
         about: "write what a resubmitted or recirculated packet keeps at once into its record",
         phase: Phase::First,
         run: again::run,
+    },
+    Pass {
+        name: "unroll_stacks",
+        about: "copy parser loops over header stacks for each element",
+        phase: Phase::First,
+        run: unroll_stacks::run,
     },
     Pass {
         name: "multicast_frames",

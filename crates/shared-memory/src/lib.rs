@@ -17,7 +17,7 @@
 //! | `access` | prefetches, and the copy of short frames |
 //! | `guard` | the SIGBUS handler and its registry |
 //! | `quota` | [`Quota`]: how many mappings a port may have |
-//! | `room` | [`Room`]: whether there is memory for the pages of a peer's file |
+//! | `room` | [`Room`]: whether there is memory for the pages of a peer's file; [`Reading`]: how much the process may have
 //! | `limit` | [`Limit`]: how often a peer may ask for something |
 //! | `pause` | [`Pause`]: how long a port is closed to peers that do damage |
 //! | `peer` | [`Peer`]: which process is at the other end of a socket |

@@ -32,11 +32,30 @@ pub(super) fn link(algorithm: MultipathAlgorithm, hash: u32, links: u32, argumen
         MultipathAlgorithm::HighestRandomWeight => highest_weight(hash, 0..links).unwrap_or(0),
         // Hashes of as many bits as are needed for the greater of links and the argument, until one is a link.
         MultipathAlgorithm::IterativeHash => {
-            let modulus = links.max(argument).checked_next_power_of_two().unwrap_or(1 << 31);
-            let tries = (0..256u32).map(|round| hash_words(&[u64::from(hash), u64::from(round)]) % modulus);
+            let modulus = modulus(links, argument);
+            let tries = (0..TRIES_MAX).map(|round| hash_words(&[u64::from(hash), u64::from(round)]) % modulus);
             tries.into_iter().find(|link| *link < links).unwrap_or(0)
         }
     }
+}
+
+/// Hashes that an iterative one makes at most.
+const TRIES_MAX: u32 = 256;
+
+fn modulus(links: u32, argument: u32) -> u32 {
+    links.max(argument).checked_next_power_of_two().unwrap_or(1 << 31)
+}
+
+/// How many hashes [`link`] makes. An iterative one makes `modulus / links` of them on average, and more than eight times as many for one
+/// flow of 3,000.
+pub(super) fn tries(algorithm: MultipathAlgorithm, links: u32, argument: u32) -> usize {
+    let links = links.max(1);
+    let tries = match algorithm {
+        MultipathAlgorithm::ModuloN | MultipathAlgorithm::HashThreshold => 0,
+        MultipathAlgorithm::HighestRandomWeight => links,
+        MultipathAlgorithm::IterativeHash => (modulus(links, argument) / links).saturating_mul(8).min(TRIES_MAX),
+    };
+    tries as usize
 }
 
 /// RFC 2991: the one of these with the highest weight, which is a hash of it and the flow.

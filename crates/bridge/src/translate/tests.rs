@@ -2,7 +2,7 @@ use super::*;
 use crate::flow::Group;
 use crate::processor::{Pipeline, Processor};
 use crate::testing::{Left, TestBridge, pass, program};
-use openflow::action::{HeaderAction, Learn, LearnSpec, Source, Subfield, port};
+use openflow::action::{HashFields, HeaderAction, Learn, LearnSpec, MultipathAlgorithm, Source, Subfield, port};
 use openflow::message::{GroupKind, Selection};
 use openflow::{Bucket, Instructions};
 
@@ -324,4 +324,61 @@ fn a_megaflow_is_for_frames_of_lengths_that_decide_alike() {
     bench.processor.publish();
     let entries = bench.pipeline.stats()[0].1.entries;
     assert!(entries <= 32, "not one for each length: {entries}");
+}
+
+/// The finding: an action whose hash is taken of each of 65,536 links was one step, and a flow of hundreds held a worker up for seconds.
+#[test]
+fn a_choice_among_many_links_is_paid_for() {
+    let work = |algorithm, max_link: u16, argument| {
+        let bench = Bench::new();
+        let (hash, to) = (HashFields::EthSrc, bench.part("reg0"));
+        let multipath = Action::Multipath { hash, basis: 0, algorithm, max_link, argument, to };
+        bench.bridge.add(0, 1, Match::any(), vec![multipath, output(2)]);
+        let record = bench.record(&[]);
+        let subject = Subject { record: &record, bytes: 100, start: 0, now_us: 0, work: 4000 };
+        let translation = translate(bench.pipeline.shared(), subject);
+        (translation.work, translation.is_too_much)
+    };
+    let [modulo, few] = [MultipathAlgorithm::ModuloN, MultipathAlgorithm::HighestRandomWeight].map(|a| work(a, 7, 0));
+    assert_eq!(few, (modulo.0 + 1, false));
+    let (more, is_too_much) = work(MultipathAlgorithm::HighestRandomWeight, 8000, 0);
+    assert!(more > 1000 && !is_too_much, "{more} steps");
+    assert!(work(MultipathAlgorithm::HighestRandomWeight, u16::MAX, 0).1);
+    assert_eq!(work(MultipathAlgorithm::IterativeHash, 7, 8).0, modulo.0 + 1);
+    assert_eq!(work(MultipathAlgorithm::IterativeHash, 0, u32::MAX).0, modulo.0 + 256 / 8);
+}
+
+/// The finding: a search was four steps however many masks a table had, and controllers may have as many as there is memory for.
+#[test]
+fn searches_of_many_masks_and_of_many_conjunctions_are_paid_for() {
+    let work = |bench: &Bench, work| {
+        let record = bench.record(&[]);
+        let translation =
+            translate(bench.pipeline.shared(), Subject { record: &record, bytes: 100, start: 0, now_us: 0, work });
+        (translation.work, translation.is_too_much)
+    };
+    let with_masks = |masks: u128| {
+        let bench = Bench::new();
+        for mask in 1..masks {
+            let mut matching = Match::any();
+            matching.add(bench.bridge.field("eth_dst"), mask, mask);
+            bench.bridge.add(0, 2, matching, vec![output(3)]);
+        }
+        bench
+    };
+    let few = work(&with_masks(16), 1000);
+    assert!(few.0 < 10 && !few.1, "{few:?}");
+    let mut many = with_masks(3001);
+    assert_eq!(work(&many, 1000), (few.0 + 3000 / 4 - 4, false));
+    assert!(work(&many, 700).1);
+    many.bridge.add(0, 1, Match::any(), vec![output(2)]);
+    assert_eq!(many.ports(&[]), [2]);
+    // Each conjunction of which all clauses are there costs a search.
+    let bench = with_masks(100);
+    for (clause, term) in [(0, ("in_port", 1)), (1, ("ip_proto", 6))] {
+        let actions = (0..100).map(|id| Action::Conjunction { clause, clauses: 2, id }).collect();
+        bench.bridge.add(0, 5, bench.bridge.matching(&[term]), actions);
+    }
+    let cost = work(&bench, 10_000);
+    assert!(cost.0 > 100 * 100 / 4 && !cost.1, "{cost:?}");
 }

@@ -39,19 +39,10 @@ pub fn limit_entries(bytes: u64) {
     ENTRIES_MAX.store(bytes, Ordering::Relaxed);
 }
 
-/// Half of the memory that the process may have: the machine's, or its control group's if that is less. In bytes; no bound where the system
-/// does not say.
+/// Half of the memory that the process may have: the machine's, or the least limit of the control groups that it is in. In bytes; no bound
+/// where the system does not say.
 pub fn half_of_memory() -> u64 {
-    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
-    let machine = read("/proc/meminfo");
-    let machine = machine.lines().find_map(|line| line.strip_prefix("MemTotal:"));
-    let machine = machine.and_then(|rest| rest.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
-    // Of control groups of version 2, the process's own.
-    let group = read("/proc/self/cgroup");
-    let group = group.lines().find_map(|line| line.strip_prefix("0::"));
-    let group = group.and_then(|path| read(&format!("/sys/fs/cgroup{path}/memory.max")).trim().parse::<u64>().ok());
-    let least = machine.map(|kb| kb << 10).into_iter().chain(group).min();
-    least.map_or(u64::MAX, |bytes| bytes / 2)
+    shared_memory::Reading::now().limit().map_or(u64::MAX, |bytes| bytes / 2)
 }
 
 /// Bytes of this process in memory that are its own: neither files nor memory that it shares; 0 where the system does not say.

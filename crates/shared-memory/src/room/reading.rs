@@ -13,7 +13,7 @@ const UNLIMITED: u64 = 1 << 62;
 pub struct Reading {
     /// The control groups that the process is in and that have a limit, the innermost first.
     pub groups: Vec<Group>,
-    /// Shared memory (memfds, tmpfs) that is charged to the innermost group; of the machine where groups do not say.
+    /// Shared memory (memfds, tmpfs) that is charged to the innermost group that has the controller; of the machine where none says.
     pub shared: u64,
     /// Of the machine: all, and what can be had without swapping.
     pub host: Option<(u64, u64)>,
@@ -49,23 +49,28 @@ impl Reading {
         Reading::of(&|path| std::fs::read_to_string(path).ok())
     }
 
+    /// The most that the process may have: of its groups' limits and of the machine's memory the least. `None` where the system does not
+    /// say.
+    pub fn limit(&self) -> Option<u64> {
+        let machine = self.host.map(|(total, _)| total);
+        self.groups.iter().map(|group| group.limit).chain(machine).min()
+    }
+
     /// With `read` for the system's files.
     pub(super) fn of(read: &dyn Fn(&Path) -> Option<String>) -> Reading {
         let text = |path: &str| read(Path::new(path)).unwrap_or_default();
         let machine = text("/proc/meminfo");
         let kb = |name: &str| figure(&machine, name).map(|kb| kb << 10);
         let host = kb("MemTotal:").zip(kb("MemAvailable:"));
-        let mut shared = kb("Shmem:").unwrap_or(0);
+        let mut charged = None;
         let mut groups = Vec::new();
         if let Some(hierarchy) = hierarchy(&text("/proc/self/cgroup"), &text("/proc/self/mountinfo"), read) {
             let Hierarchy { mount, path, limit, used, prefix } = &hierarchy;
-            for (depth, group) in path.ancestors().enumerate() {
+            for group in path.ancestors() {
                 let file = |name: &str| read(&mount.join(group).join(name)).unwrap_or_default();
                 let stat = file("memory.stat");
                 let figure = |name: &str| figure(&stat, &format!("{prefix}{name}"));
-                if let (0, Some(charged)) = (depth, figure("shmem")) {
-                    shared = charged;
-                }
+                charged = charged.or_else(|| figure("shmem"));
                 let limit = file(limit).trim().parse().ok().filter(|limit| *limit < UNLIMITED);
                 if let (Some(limit), Ok(used)) = (limit, file(used).trim().parse::<u64>()) {
                     let cache = figure("active_file").unwrap_or(0) + figure("inactive_file").unwrap_or(0);
@@ -74,6 +79,7 @@ impl Reading {
                 }
             }
         }
+        let shared = charged.or_else(|| kb("Shmem:")).unwrap_or(0);
         let processors = std::thread::available_parallelism().map_or(1, |count| count.get() as u64);
         Reading { groups, shared, host, processors }
     }
@@ -117,7 +123,8 @@ fn hierarchy(own: &str, mounts: &str, read: &dyn Fn(&Path) -> Option<String>) ->
     }
     let (path, (root, mount)) = path_of(&str::is_empty).zip(mount_of("cgroup2", &|_| true))?;
     let path = below(path, &root);
-    read(&mount.join(&path).join("memory.stat"))?;
+    // The innermost groups may be without the controller, and those around them have limits all the same.
+    path.ancestors().find_map(|group| read(&mount.join(group).join("memory.stat")))?;
     Some(Hierarchy { path, mount, limit: "memory.max", used: "memory.current", prefix: "" })
 }
 
@@ -159,6 +166,28 @@ mod tests {
         ]);
         let groups = vec![group("/system.slice/sluice.service", 500_000, 290_000), group("/", 900_000, 800_000)];
         assert_eq!(found, Reading { groups, shared: 40_000, host: Some((1_024_000, 614_400)), processors: 0 });
+    }
+
+    #[test]
+    fn of_groups_without_the_controller_in_a_group_with_a_limit() {
+        let found = reading(&[
+            MACHINE,
+            ("/proc/self/cgroup", "0::/machine.slice/box/app\n"),
+            ("/proc/self/mountinfo", "31 24 0:28 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"),
+            ("/sys/fs/cgroup/machine.slice/memory.max", "700000\n"),
+            ("/sys/fs/cgroup/machine.slice/memory.current", "100000\n"),
+            ("/sys/fs/cgroup/machine.slice/memory.stat", "shmem 30000\n"),
+            ("/sys/fs/cgroup/memory.stat", "shmem 50000\n"),
+        ]);
+        assert_eq!((&*found.groups, found.shared), (&[group("/machine.slice", 700_000, 100_000)][..], 30_000));
+    }
+
+    #[test]
+    fn the_least_limit_of_all_around_the_process_is_its_limit() {
+        let with = |groups: Vec<Group>| Reading { groups, host: Some((1000, 1)), ..Reading::default() };
+        assert_eq!(Reading::default().limit(), None);
+        assert_eq!(with(vec![]).limit(), Some(1000));
+        assert_eq!(with(vec![group("/a/b", 500, 0), group("/a", 300, 0), group("/", 2000, 0)]).limit(), Some(300));
     }
 
     #[test]

@@ -1,0 +1,151 @@
+//! Fields in memory that nothing reads any more on a path: moves to them, and loads of what they were before.
+//!
+//! Stacks move as a whole: `pop_front` copies every declared element. On a path on which most of them are known to be invalid,
+//! nobody reads what is moved there. Variables that nobody reads cost nothing; stores into the frame are left out here.
+//! (Liveness over the paths that [`crate::paths`] has made.)
+//!
+//! What reads a field without an operation that names it: the end of a deparser, which writes all valid headers that it has
+//! emitted, and what becomes of the packet, unless it is dropped or sent.
+//!
+//! Tests: `tests/packets.rs`, `tests/stf/v1model/deep_stacks.stf`; crate `difftest`.
+
+use crate::flow::{Flow, Graph};
+use crate::placement::{Placement, Where};
+use crate::{Optimisation, Options};
+use ir::{BitSet, Fate, Op, Operand, Program, SlotId, SlotKind, StageKind, Terminator};
+
+/// Nodes times slots up to which they are looked for.
+const LOOKED_AT_MAX: usize = 1 << 26;
+
+/// Operations of a node.
+#[derive(Clone)]
+pub(crate) struct Dead {
+    /// Those that need no code.
+    pub moves: BitSet,
+    /// Those that change a header's validity, whose fields nothing reads behind them before it assigns them.
+    pub fields: BitSet,
+}
+
+/// By node, what is dead in it.
+pub(crate) fn find(program: &Program, flow: &Flow, placement: &Placement, options: &Options) -> Vec<Dead> {
+    let graph = &flow.graph;
+    let is_candidate =
+        |s: SlotId| matches!(program.slots[s.index()].kind, SlotKind::Field(_)) && placement.slot(s) == Where::Memory;
+    let none = || vec![Dead { moves: BitSet::new(0), fields: BitSet::new(0) }; graph.nodes.len()];
+    let any = (0..program.slots.len()).map(SlotId::from_index).any(is_candidate);
+    let is_wanted = any && options.has(Optimisation::DeadFields);
+    if !is_wanted || graph.nodes.len() * program.slots.len() > LOOKED_AT_MAX {
+        return none();
+    }
+    let liveness = Liveness { program, graph, emitted: emitted(program, graph) };
+    let mut live = vec![BitSet::new(program.slots.len()); graph.nodes.len()];
+    loop {
+        let mut changed = false;
+        for n in (0..graph.nodes.len()).rev() {
+            let now = liveness.before(n, &live, &mut |_, _| false);
+            changed |= live[n].union(&now);
+        }
+        if !changed {
+            break;
+        }
+    }
+    let dead = |n: usize| {
+        let block = graph.block(program, n);
+        let mut dead = Dead { moves: BitSet::new(block.insts.len()), fields: BitSet::new(block.insts.len()) };
+        liveness.before(n, &live, &mut |i, after| {
+            let op = &block.insts[i].op;
+            let changed = match op {
+                Op::SetValid { header } => Some(*header),
+                op => op.dst().and_then(|dst| match program.slots[dst.index()].kind {
+                    SlotKind::Valid(header) => Some(header),
+                    _ => None,
+                }),
+            };
+            if let Some(header) = changed {
+                let fields = &program.headers[header.index()].fields;
+                if fields.iter().all(|field| !after.contains(field.slot.index())) {
+                    dead.fields.insert(i);
+                }
+            }
+            let is_dead = match op {
+                Op::Mov { dst, .. } => is_candidate(*dst) && !after.contains(dst.index()),
+                _ => false,
+            };
+            if is_dead {
+                dead.moves.insert(i);
+            }
+            is_dead
+        });
+        dead
+    };
+    (0..graph.nodes.len()).map(dead).collect()
+}
+
+struct Liveness<'a> {
+    program: &'a Program,
+    graph: &'a Graph,
+    /// By node of a deparser: slots of the headers that it emits and that are not known to be invalid.
+    emitted: Vec<Option<BitSet>>,
+}
+
+impl Liveness<'_> {
+    /// The slots that may be read behind the start of a node. `skip` is asked about each operation, from the last on, with
+    /// what may be read behind it; one that is skipped reads nothing.
+    fn before(&self, n: usize, live: &[BitSet], skip: &mut dyn FnMut(usize, &BitSet) -> bool) -> BitSet {
+        let (program, node) = (self.program, &self.graph.nodes[n]);
+        let block = self.graph.block(program, n);
+        let mut set = match &block.term {
+            Terminator::Finish(Fate::Drop(_) | Fate::Send(_)) => BitSet::new(program.slots.len()),
+            Terminator::Finish(_) => BitSet::full(program.slots.len()),
+            _ => BitSet::new(program.slots.len()),
+        };
+        node.succs.iter().for_each(|s| _ = set.union(&live[*s]));
+        let emitted = self.emitted[n].as_ref();
+        emitted.into_iter().for_each(|emitted| _ = set.union(emitted));
+        match &block.term {
+            Terminator::Finish(Fate::Send(operand)) => operand.slot().into_iter().for_each(|s| set.insert(s.index())),
+            term => term.operand().and_then(Operand::slot).into_iter().for_each(|s| set.insert(s.index())),
+        }
+        for (i, inst) in block.insts.iter().enumerate().rev() {
+            if skip(i, &set) {
+                continue;
+            }
+            if !matches!(inst.op, Op::Emit { .. }) {
+                inst.op.for_each_def(program, |s| set.remove(s.index()));
+                inst.op.for_each_use(program, |s| set.insert(s.index()));
+            }
+            if matches!(inst.op, Op::Unresolved { .. }) {
+                set = BitSet::full(program.slots.len());
+            }
+        }
+        emitted.into_iter().for_each(|emitted| _ = set.union(emitted));
+        set
+    }
+}
+
+/// By node of a deparser: see [`Liveness::emitted`].
+fn emitted(program: &Program, graph: &Graph) -> Vec<Option<BitSet>> {
+    let of = |n: usize| {
+        let node = &graph.nodes[n];
+        let stage = &program.stages[node.stage.index()];
+        if stage.kind != StageKind::Deparser {
+            return None;
+        }
+        let mut assigned = BitSet::new(program.slots.len());
+        let insts = graph.block(program, n).insts.iter();
+        insts.for_each(|inst| inst.op.for_each_def(program, |s| assigned.insert(s.index())));
+        let mut slots = BitSet::new(program.slots.len());
+        for inst in stage.blocks.iter().flat_map(|block| &block.insts) {
+            let Op::Emit { header } = inst.op else { continue };
+            let valid = program.headers[header.index()].valid;
+            let is_invalid = node.known.get(&valid).is_some_and(|v| v.is_zero()) && !assigned.contains(valid.index());
+            if is_invalid {
+                slots.insert(valid.index());
+            } else {
+                ir::flow::for_each_header_slot(program, header, |s| slots.insert(s.index()));
+            }
+        }
+        Some(slots)
+    };
+    (0..graph.nodes.len()).map(of).collect()
+}

@@ -4,17 +4,18 @@
 //! nobody reads what is moved there. Variables that nobody reads cost nothing; stores into the frame are left out here.
 //! (Liveness over the paths that [`crate::paths`] has made.)
 //!
-//! What reads a field without an operation that names it: the end of a deparser, which writes all valid headers that it has
-//! emitted, and what becomes of the packet, unless it is dropped or sent.
+//! Emitted headers are read where they are emitted or at the end of their deparser ([`crate::deparse`]), so they count as
+//! read at both, and all slots are read by what becomes of the packet unless it is dropped or sent.
 //!
 //! Tests: `tests/packets.rs`, `tests/stf/v1model/deep_stacks.stf`; crate `difftest`.
 
 use crate::flow::{Flow, Graph};
 use crate::placement::{Placement, Where};
 use crate::{Optimisation, Options};
-use ir::{BitSet, Fate, Op, Operand, Program, SlotId, SlotKind, StageKind, Terminator};
+use ir::{BitSet, Fate, HeaderId, Op, Operand, Program, SlotId, SlotKind, Stage, Terminator};
+use std::collections::BTreeSet;
 
-/// Nodes times slots up to which they are looked for.
+/// Nodes times slots of an entry in which dead fields are looked for.
 const LOOKED_AT_MAX: usize = 1 << 26;
 
 /// Operations of a node.
@@ -22,7 +23,7 @@ const LOOKED_AT_MAX: usize = 1 << 26;
 pub(crate) struct Dead {
     /// Those that need no code.
     pub moves: BitSet,
-    /// Those that change a header's validity, whose fields nothing reads behind them before it assigns them.
+    /// Those that change the validity of a header whose old fields are not read any more.
     pub fields: BitSet,
 }
 
@@ -37,7 +38,7 @@ pub(crate) fn find(program: &Program, flow: &Flow, placement: &Placement, option
     if !is_wanted || graph.nodes.len() * program.slots.len() > LOOKED_AT_MAX {
         return none();
     }
-    let liveness = Liveness { program, graph, emitted: emitted(program, graph) };
+    let liveness = Liveness { program, graph, emitted: emitted(program) };
     let mut live = vec![BitSet::new(program.slots.len()); graph.nodes.len()];
     loop {
         let mut changed = false;
@@ -84,8 +85,8 @@ pub(crate) fn find(program: &Program, flow: &Flow, placement: &Placement, option
 struct Liveness<'a> {
     program: &'a Program,
     graph: &'a Graph,
-    /// By node of a deparser: slots of the headers that it emits and that are not known to be invalid.
-    emitted: Vec<Option<BitSet>>,
+    /// By stage: the headers that a deparser emits.
+    emitted: Vec<BTreeSet<HeaderId>>,
 }
 
 impl Liveness<'_> {
@@ -100,8 +101,8 @@ impl Liveness<'_> {
             _ => BitSet::new(program.slots.len()),
         };
         node.succs.iter().for_each(|s| _ = set.union(&live[*s]));
-        let emitted = self.emitted[n].as_ref();
-        emitted.into_iter().for_each(|emitted| _ = set.union(emitted));
+        let emitted = self.emitted_slots(n);
+        set.union(&emitted);
         match &block.term {
             Terminator::Finish(Fate::Send(operand)) => operand.slot().into_iter().for_each(|s| set.insert(s.index())),
             term => term.operand().and_then(Operand::slot).into_iter().for_each(|s| set.insert(s.index())),
@@ -110,33 +111,31 @@ impl Liveness<'_> {
             if skip(i, &set) {
                 continue;
             }
-            if !matches!(inst.op, Op::Emit { .. }) {
-                inst.op.for_each_def(program, |s| set.remove(s.index()));
-                inst.op.for_each_use(program, |s| set.insert(s.index()));
-            }
-            if matches!(inst.op, Op::Unresolved { .. }) {
-                set = BitSet::full(program.slots.len());
+            match &inst.op {
+                Op::Emit { .. } => _ = set.union(&emitted),
+                Op::Unresolved { .. } => set = BitSet::full(program.slots.len()),
+                op => {
+                    op.for_each_def(program, |s| set.remove(s.index()));
+                    op.for_each_use(program, |s| set.insert(s.index()));
+                }
             }
         }
-        emitted.into_iter().for_each(|emitted| _ = set.union(emitted));
+        set.union(&emitted);
         set
     }
-}
 
-/// By node of a deparser: see [`Liveness::emitted`].
-fn emitted(program: &Program, graph: &Graph) -> Vec<Option<BitSet>> {
-    let of = |n: usize| {
-        let node = &graph.nodes[n];
-        let stage = &program.stages[node.stage.index()];
-        if stage.kind != StageKind::Deparser {
-            return None;
+    /// In a node of a deparser: slots of the headers that the stage emits and that are not known to be invalid.
+    fn emitted_slots(&self, n: usize) -> BitSet {
+        let (program, node) = (self.program, &self.graph.nodes[n]);
+        let mut slots = BitSet::new(program.slots.len());
+        let emitted = &self.emitted[node.stage.index()];
+        if emitted.is_empty() {
+            return slots;
         }
         let mut assigned = BitSet::new(program.slots.len());
-        let insts = graph.block(program, n).insts.iter();
+        let insts = self.graph.block(program, n).insts.iter();
         insts.for_each(|inst| inst.op.for_each_def(program, |s| assigned.insert(s.index())));
-        let mut slots = BitSet::new(program.slots.len());
-        for inst in stage.blocks.iter().flat_map(|block| &block.insts) {
-            let Op::Emit { header } = inst.op else { continue };
+        for &header in emitted {
             let valid = program.headers[header.index()].valid;
             let is_invalid = node.known.get(&valid).is_some_and(|v| v.is_zero()) && !assigned.contains(valid.index());
             if is_invalid {
@@ -145,7 +144,19 @@ fn emitted(program: &Program, graph: &Graph) -> Vec<Option<BitSet>> {
                 ir::flow::for_each_header_slot(program, header, |s| slots.insert(s.index()));
             }
         }
-        Some(slots)
+        slots
+    }
+}
+
+/// By stage: the headers that it emits.
+fn emitted(program: &Program) -> Vec<BTreeSet<HeaderId>> {
+    let of = |stage: &Stage| {
+        let insts = stage.blocks.iter().flat_map(|block| &block.insts);
+        let headers = insts.filter_map(|inst| match inst.op {
+            Op::Emit { header } => Some(header),
+            _ => None,
+        });
+        headers.collect()
     };
-    (0..graph.nodes.len()).map(of).collect()
+    program.stages.iter().map(of).collect()
 }

@@ -35,7 +35,7 @@ struct Agreed {
 
 // Operations and terminators.
 impl Translator<'_, '_> {
-    /// Whether there is code for it: what it assigns is where slots are read.
+    /// False if it was left out, so that nothing was written to its destinations.
     pub fn inst(&mut self, inst: &Inst) -> Result<bool, Error> {
         let op = &inst.op;
         self.locate(Some(op), inst.span);

@@ -126,7 +126,8 @@ pub(crate) struct Path {
 }
 
 impl Reached {
-    /// What paths lead to that join: at least what each of them does.
+    /// What joined paths lead to: all that each of them does. They may lead to more, for less is known of them; that is an
+    /// estimate of copies' size.
     fn join(&mut self, other: Reached) {
         self.nodes.union(&other.nodes);
         for (node, weight) in other.weights {
@@ -501,7 +502,7 @@ impl<'p> Splitter<'p> {
                 }
             };
             reached.nodes.insert(n);
-            let work = 1 + self.insts(n).len() + known.len();
+            let work = 1 + 2 * self.insts(n).len() + known.len();
             self.steps.set(self.steps.get().saturating_sub(work));
             if self.steps.get() == 0 {
                 reached.nodes = BitSet::full(self.base.nodes.len());
@@ -509,7 +510,9 @@ impl<'p> Splitter<'p> {
             }
             let weight = self.weight(n, &known, is_hot);
             if weight.is_some() {
-                stack.extend(self.paths_out(n, &known).into_iter().filter(|(to, _)| *to < until));
+                let out = self.paths_out(n, &known);
+                self.steps.set(self.steps.get().saturating_sub(out.iter().map(|(_, known)| known.len()).sum()));
+                stack.extend(out.into_iter().filter(|(to, _)| *to < until));
             }
             reached.weights.insert(n, weight);
             at.insert(n, known);
@@ -735,7 +738,7 @@ pub(crate) fn value_at_ingress(intrinsic: Intrinsic, program: &Program) -> Optio
     }
 }
 
-/// The paths, one of those that know the same.
+/// The paths, one of those that know and have changed the same.
 fn without_equals(paths: Vec<Path>) -> Vec<Path> {
     let mut places: HashMap<Known, usize> = HashMap::new();
     let mut different: Vec<Path> = Vec::with_capacity(paths.len());

@@ -186,7 +186,8 @@ pub(crate) struct Translator<'a, 'f> {
     pub asked_next: Option<&'a Terminator>,
     /// The misses of that operation, if it goes on with hits.
     pub miss_continuation: Option<MissContinuation>,
-    /// Values that slots are known to have before the operation being translated. What is in memory is there.
+    /// Values that slots are known to have at the operation being translated. A slot in the frame has its value there
+    /// already, unless it is a field, whose moves may have been left out.
     pub known_now: Known,
     /// By node: fields that nothing reads.
     pub dead: Vec<Dead>,
@@ -517,6 +518,7 @@ impl<'a> Translator<'a, '_> {
     /// Sets everything as it is when a packet enters.
     pub fn start_packet(&mut self) {
         self.facts_now = self.flow.initial(self.program, self.facts, self.entry.kind);
+        self.known_now.clear();
         let data = self.b.ins().load(I64, self.flags.desc, self.packet, offset_of!(PacketDesc, data) as i32);
         self.b.def_var(self.vars.data, data);
         self.entry_len = self.load_desc32(offset_of!(PacketDesc, len));
@@ -576,31 +578,39 @@ impl<'a> Translator<'a, '_> {
         }
     }
 
-    /// Gives slots in the frame that begin as zero their places, next to one another, and clears them.
+    /// Clears the slots in the frame that begin as zero, and gives those that have none yet their places, next to one another.
     fn clear_frame(&mut self, which: &dyn Fn(SlotId) -> bool) {
         let (flow, program) = (self.flow, self.program);
-        let from = self.frame_words(0);
+        // Words of the frame. They follow one another where this gives them their places.
+        let mut words: Vec<u32> = Vec::new();
         for s in flow.needed.iter() {
             let slot = SlotId::from_index(s);
             // Where headers change, code asks for their validity and varbits' lengths though no operation reads them.
             let is_asked = matches!(program.slots[s].kind, SlotKind::Valid(_) | SlotKind::VarbitLength(_));
             let is_read = is_asked || flow.live_at_start.contains(s) && self.has_value(slot);
-            if self.placement.slot(slot) == Where::Memory && which(slot) && is_read {
-                self.place(slot);
+            if self.placement.slot(slot) == Where::Memory
+                && which(slot)
+                && is_read
+                && let Place::Memory(offset) = self.place(slot)
+            {
+                words.extend((0..program.width(slot).div_ceil(64)).map(|word| offset as u32 + 8 * word));
             }
         }
-        let end = self.frame_words(0);
+        words.sort_unstable();
         let frame = self.stack_addr(self.frame);
-        let zeros = (end - from >= 16).then(|| {
+        let is_pair = |at: usize| words.get(at + 1).is_some_and(|next| *next == words[at] + 8);
+        let zeros = (0..words.len()).any(is_pair).then(|| {
             let zero = self.b.func.dfg.constants.insert(vec![0; 16].into());
             self.b.ins().vconst(I8X16, zero)
         });
-        for offset in (from..end).step_by(16) {
-            let value = match zeros {
-                Some(zeros) if end - offset >= 16 => zeros,
-                _ => self.iconst(0),
+        let mut at = 0;
+        while at < words.len() {
+            let (value, count) = match zeros {
+                Some(zeros) if is_pair(at) => (zeros, 2),
+                _ => (self.iconst(0), 1),
             };
-            self.b.ins().store(self.flags.stack, value, frame, offset as i32);
+            self.b.ins().store(self.flags.stack, value, frame, words[at] as i32);
+            at += count;
         }
     }
 
@@ -726,6 +736,7 @@ impl<'a> Translator<'a, '_> {
             self.packet = if seldom[n] || are_many { self.packet_again() } else { packet };
             self.position = node.position;
             self.facts_now = flow.at[n].clone();
+            self.known_now.clear();
             // Where a phase goes on inside a node, operations may have changed what was known at its start.
             for (slot, value) in node.known.iter().filter(|_| start.is_none_or(|s| s.0 != n)) {
                 // In memory it is that already.

@@ -24,11 +24,13 @@
 
 use base::Bits;
 use base::ids::{BlockId, SlotId, StageId};
-use ir::{BitSet, Block, Cfg, Inst, Op, Operand, Program, SlotKind, Stage, StageKind, Terminator};
-use std::collections::HashMap;
+use ir::{BinOp, BitSet, Block, Cfg, Inst, Op, Operand, Program, SlotKind, Stage, StageKind, Terminator};
+use std::collections::{BTreeSet, HashMap};
 
-/// Operations of all copies of a stage: some tens of milliseconds.
+/// Operations of all copies of a stage, and values that are carried to them: some tens of milliseconds.
 const LOOKED_AT_MAX: usize = 1 << 20;
+/// A value that is carried to a copy counts as so many operations: it is kept until the end.
+const CARRIED_WEIGHT: usize = 8;
 /// Operations and terminators of a stage that is unrolled. What follows takes time by the size of the program.
 const KEPT_MAX: usize = 1 << 13;
 
@@ -46,11 +48,21 @@ pub(crate) fn run(program: &mut Program) -> bool {
             None => loops.insert(s),
         }
     }
-    let counts_rounds = |stage: &StageId| {
-        let entries = program.entries.iter().filter(|entry| entry.stages.contains(stage));
-        entries.flat_map(|entry| &entry.stages).any(|other| loops.contains(other.index()))
-    };
-    unrolled.retain(|stage, _| !counts_rounds(stage));
+    // A stage that stays has a loop, which may keep others from being unrolled.
+    loop {
+        let counts_rounds = |stage: &&StageId| {
+            let entries = program.entries.iter().filter(|entry| entry.stages.contains(stage));
+            entries.flat_map(|entry| &entry.stages).any(|other| loops.contains(other.index()))
+        };
+        let staying: Vec<StageId> = unrolled.keys().filter(counts_rounds).copied().collect();
+        if staying.is_empty() {
+            break;
+        }
+        for stage in staying {
+            unrolled.remove(&stage);
+            loops.insert(stage.index());
+        }
+    }
     let changed = !unrolled.is_empty();
     unrolled.into_iter().for_each(|(stage, blocks)| program.stages[stage.index()].blocks = blocks);
     changed
@@ -62,7 +74,8 @@ type State = (BlockId, Vec<Option<Bits>>);
 struct Unrolling<'p> {
     program: &'p Program,
     stage: &'p Stage,
-    /// `nextIndex` of the stacks that loops count.
+    /// `nextIndex` of the stacks that loops count (or another part of the packet's headers that they set to constants and
+    /// compare).
     counters: Vec<SlotId>,
     /// By block and counter: whether the value at its start may be asked for in the stage.
     live: Vec<Vec<bool>>,
@@ -71,14 +84,34 @@ struct Unrolling<'p> {
     /// The copies: by state, where it is in `blocks`; those that have no content yet.
     numbers: HashMap<State, BlockId>,
     waiting: Vec<State>,
+    /// See [`LOOKED_AT_MAX`].
+    looked_at: usize,
+}
+
+/// How much a block is: its operations, and where it leads.
+fn size(insts: &[Inst], term: &Terminator) -> usize {
+    let cases = if let Terminator::Switch { cases, .. } = term { cases.len() } else { 0 };
+    insts.len() + 1 + cases
 }
 
 impl<'p> Unrolling<'p> {
     fn new(program: &'p Program, stage: &'p Stage, cfg: &Cfg) -> Unrolling<'p> {
-        let counters = counters(program, stage, cfg);
+        let mut counters = counters(program, stage, cfg);
+        if counters.len() * stage.blocks.len() > LOOKED_AT_MAX {
+            counters.clear();
+        }
         let live = live(program, stage, cfg, &counters);
         let crossing = crossing(program, stage);
-        Unrolling { program, stage, counters, live, crossing, numbers: HashMap::new(), waiting: Vec::new() }
+        Unrolling {
+            program,
+            stage,
+            counters,
+            live,
+            crossing,
+            numbers: HashMap::new(),
+            waiting: Vec::new(),
+            looked_at: 0,
+        }
     }
 
     /// The stage's blocks without loops; `None` if that cannot be, or would be too much.
@@ -86,16 +119,20 @@ impl<'p> Unrolling<'p> {
         if self.counters.is_empty() {
             return None;
         }
-        let (mut looked_at, mut kept) = (0, 0);
+        let mut kept = 0;
         let mut blocks: Vec<Block> = Vec::new();
         self.number(Stage::START, &HashMap::new());
         let mut next = 0;
         while let Some(state) = self.waiting.get(next).cloned() {
             next += 1;
-            looked_at += self.stage.blocks[state.0.index()].insts.len() + 1;
+            let old = &self.stage.blocks[state.0.index()];
+            self.looked_at += size(&old.insts, &old.term);
+            if self.looked_at > LOOKED_AT_MAX {
+                return None;
+            }
             let block = self.copy(&state);
-            kept += block.insts.len() + 1;
-            if looked_at > LOOKED_AT_MAX || kept > KEPT_MAX {
+            kept += size(&block.insts, &block.term);
+            if self.looked_at > LOOKED_AT_MAX || kept > KEPT_MAX {
                 return None;
             }
             blocks.push(block);
@@ -109,8 +146,10 @@ impl<'p> Unrolling<'p> {
     fn number(&mut self, block: BlockId, known: &HashMap<SlotId, Bits>) -> BlockId {
         let value = |(counter, live): (&SlotId, &bool)| known.get(counter).filter(|_| *live).cloned();
         let values = self.counters.iter().zip(&self.live[block.index()]).map(value).collect();
+        self.looked_at += 1 + self.counters.len();
         let (next, state) = (BlockId::from_index(self.numbers.len()), (block, values));
         *self.numbers.entry(state).or_insert_with_key(|state| {
+            self.looked_at += CARRIED_WEIGHT * state.1.len();
             self.waiting.push(state.clone());
             next
         })
@@ -219,30 +258,37 @@ impl<'p> Unrolling<'p> {
     }
 }
 
-/// The `nextIndex` of stacks that a loop of a stage assigns.
+/// The `nextIndex` of stacks that a loop of a stage assigns and compares.
 fn counters(program: &Program, stage: &Stage, cfg: &Cfg) -> Vec<SlotId> {
     let in_loop = cfg.blocks_in_loops();
-    let mut counters = Vec::new();
+    let (mut assigned, mut compared) = (BTreeSet::new(), BTreeSet::new());
     for b in cfg.rpo.iter().filter(|b| in_loop[b.index()]) {
-        for inst in &stage.blocks[b.index()].insts {
-            if let Op::Mov { dst, src: Operand::Const(_) } = inst.op
-                && program.slots[dst.index()].kind == SlotKind::HeaderPart
-                && !counters.contains(&dst)
-            {
-                counters.push(dst);
+        let block = &stage.blocks[b.index()];
+        for inst in &block.insts {
+            match &inst.op {
+                Op::Mov { dst, src: Operand::Const(_) } => _ = assigned.insert(*dst),
+                Op::Bin { op: BinOp::Eq | BinOp::Ult, a: Operand::Slot(s), b: Operand::Const(_), .. } => {
+                    compared.insert(*s);
+                }
+                _ => {}
             }
         }
+        if let Terminator::Switch { on: Operand::Slot(s), .. } = &block.term {
+            compared.insert(*s);
+        }
     }
-    counters
+    let is_part = |s: &&SlotId| program.slots[s.index()].kind == SlotKind::HeaderPart;
+    assigned.intersection(&compared).filter(is_part).copied().collect()
 }
 
 /// By block and counter: whether the value at the block's start may be read in the stage.
 fn live(program: &Program, stage: &Stage, cfg: &Cfg, counters: &[SlotId]) -> Vec<Vec<bool>> {
+    let places: HashMap<SlotId, usize> = counters.iter().copied().zip(0..).collect();
+    let place = |slot: SlotId| places.get(&slot).copied();
     // Read before it is assigned, and assigned.
     let mut local = vec![vec![(false, false); counters.len()]; stage.blocks.len()];
     for b in &cfg.rpo {
         let (block, local) = (&stage.blocks[b.index()], &mut local[b.index()]);
-        let place = |slot: SlotId| counters.iter().position(|counter| *counter == slot);
         let read = |local: &mut Vec<(bool, bool)>, slot: SlotId| {
             if let Some(c) = place(slot) {
                 local[c].0 |= !local[c].1;

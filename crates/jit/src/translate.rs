@@ -593,7 +593,7 @@ impl<'a> Translator<'a, '_> {
                 && is_read
                 && let Place::Memory(offset) = self.place(slot)
             {
-                words.extend((0..program.width(slot).div_ceil(64)).map(|word| offset as u32 + 8 * word));
+                words.extend((0..program.width(slot).div_ceil(64)).map(|word| offset + 8 * word));
             }
         }
         words.sort_unstable();

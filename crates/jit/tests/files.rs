@@ -9,6 +9,7 @@
 //!                                              parentheses (wrong in some packets); some packets end before
 //! // tables: entries of t, contents of u       the code is made for tables as they are: for these entries, for what these share
 //! // strategy: staged                          run to completion otherwise
+//! // memory: every other                       every other slot has its place in memory
 //! // left out: hot_paths                       beside the file's own optimisation, which would be hard to see
 //! // with: check: store packet                 what the code has; the directives of crate `filecheck`
 //! // without: not: store packet
@@ -51,7 +52,7 @@ impl Case {
     }
 }
 
-const WORDS: [&str; 8] = ["packets", "tables", "strategy", "left out", "with", "without", "both", "code"];
+const WORDS: [&str; 9] = ["packets", "tables", "strategy", "memory", "left out", "with", "without", "both", "code"];
 
 fn cases(path: &Path) -> Vec<Case> {
     let text = std::fs::read_to_string(path).expect("a readable file");
@@ -76,6 +77,9 @@ fn cases(path: &Path) -> Vec<Case> {
 fn compile(case: &Case, program: &Program, tables: &mut [tables::Table], without: &[Optimisation]) -> (Both, String) {
     let strategy = if case.is("strategy", "staged") { Strategy::Staged } else { Strategy::RunToCompletion };
     let mut options = Options { verify: true, keep_text: true, strategy, ..Options::default() };
+    if case.is("memory", "every other") {
+        options.memory_slots = jit::MemorySlots::EveryOther;
+    }
     let also = |name: &str| {
         let named = Optimisation::ALL.into_iter().find(|o| o.name() == name);
         named.unwrap_or_else(|| panic!("{}: there is no optimisation `{name}`", case.name))

@@ -1,8 +1,9 @@
-//! Fields in memory that nothing reads any more on a path: moves to them, and loads of what they were before.
+//! Dead stores to header fields that live in the frame ([`Where::Memory`]), found by liveness analysis over the copies of
+//! paths that [`crate::paths`] has made.
 //!
 //! Stacks move as a whole: `pop_front` copies every declared element. On a path on which most of them are known to be invalid,
-//! nobody reads what is moved there. Variables that nobody reads cost nothing; stores into the frame are left out here.
-//! (Liveness over the paths that [`crate::paths`] has made.)
+//! nobody reads what is moved there. Cranelift removes variables that are dead, but no stores; these are left out here, and so
+//! are loads of a field's old value into the frame where a header's validity changes and the field is dead.
 //!
 //! Emitted headers are read where they are emitted or at the end of their deparser ([`crate::deparse`]), so they count as
 //! read at both, and all slots are read by what becomes of the packet unless it is dropped or sent.
@@ -15,7 +16,7 @@ use crate::{Optimisation, Options};
 use ir::{BitSet, Fate, HeaderId, Op, Operand, Program, SlotId, SlotKind, Stage, Terminator};
 use std::collections::BTreeSet;
 
-/// Nodes times slots of an entry in which dead fields are looked for.
+/// Nodes times slots of an entry that is analysed: a bit each for the sets of live slots, 8 MB.
 const LOOKED_AT_MAX: usize = 1 << 26;
 
 /// Operations of a node.
@@ -90,8 +91,8 @@ struct Liveness<'a> {
 }
 
 impl Liveness<'_> {
-    /// The slots that may be read behind the start of a node. `skip` is asked about each operation, from the last on, with
-    /// what may be read behind it; one that is skipped reads nothing.
+    /// The slots that are live at the start of a node, if `live` are those at the start of its successors. Calls `skip` with each
+    /// operation, from the last on, and the slots that are live behind it; an operation for which it is true is left out.
     fn before(&self, n: usize, live: &[BitSet], skip: &mut dyn FnMut(usize, &BitSet) -> bool) -> BitSet {
         let (program, node) = (self.program, &self.graph.nodes[n]);
         let block = self.graph.block(program, n);

@@ -66,13 +66,22 @@ pub struct PortOptions {
     pub mtu: Option<u16>,
     /// Megabytes on ordinary pages that a guest or memif client may share.
     pub memory_mb: u32,
+    /// Whether a thread of the port's own touches the memory of its guest or peer from the start ([`crate::guard`]).
+    pub isolated: bool,
     /// Whether the kernel's interface is set up; without it one that is down stays down.
     pub up: bool,
 }
 
 impl Default for PortOptions {
     fn default() -> Self {
-        PortOptions { queues: 1, descriptors: 1024, mtu: None, memory_mb: MEMORY_MB_DEFAULT, up: false }
+        PortOptions {
+            queues: 1,
+            descriptors: 1024,
+            mtu: None,
+            memory_mb: MEMORY_MB_DEFAULT,
+            isolated: false,
+            up: false,
+        }
     }
 }
 

@@ -18,6 +18,7 @@
 //! | `pcap` | [`PcapDevice`]: packets from and to capture files |
 //! | `fault` | [`FaultInjector`]: a wrapper that drops, duplicates and corrupts |
 //! | `wait` | [`wait`]: sleeping until a queue has packets |
+//! | `isolated` | [`guard`]: a wrapper whose peer can hold up a thread of its own and no worker |
 //! | `capture` | [`Capture`]: a wrapper that records what passes, switched on and off at run time |
 //! | `offload` | checksums and segmentation that senders leave to the device, in safe code |
 //!
@@ -29,6 +30,7 @@ mod clock;
 mod device;
 mod error;
 mod fault;
+mod isolated;
 mod memory;
 pub mod offload;
 mod packet;
@@ -45,6 +47,7 @@ pub use device::{
 };
 pub use error::Error;
 pub use fault::{FaultConfig, FaultCounts, FaultHandle, FaultInjector};
+pub use isolated::{Isolation, guard};
 pub use memory::{MemoryDevice, MemoryHandle};
 pub use packet::{NoRoom, Packet, PoolVtable, RawPacket, free_bulk, free_front};
 pub use pcap::{PcapDevice, read_capture};

@@ -9,6 +9,7 @@
 //! 4@xdp:eth0   5@tap:tap0   6@pci:0000:03:00.0   7@pcap:in.pcap,out.pcap   8@memory   9@null   10@ring:r0
 //! 11@veth1,mtu=9000,queues=2  12@tap:tap1,spread   options of every kind of port, last
 //! 13@pci:0000:04:00.0,descriptors=4096   an option of ports whose rings are made here
+//! 15@vhost:/run/vm4.sock,isolated   an option of ports that share memory: a thread of its own touches it
 //! 14@veth2,up                 an option of kernel interfaces: one that is down is set up
 //! ```
 //!
@@ -23,7 +24,7 @@ pub const PORT_NUMBER_MAX: u32 = 65_534;
 
 const FORMS: &str = "valid forms: NAME (kernel interface), vhost:PATH, vhost-server:PATH, \
     virtio:PATH, virtio-server:PATH, memif:PATH[,id=N][,role=server|client], xdp:IFACE, tap:NAME, pci:ADDRESS, pcap:IN[,OUT], memory, null, ring:NAME; \
-    each may end in ,mtu=N ,queues=N ,spread, pci, xdp, memif and virtio in ,descriptors=N, vhost and memif in ,memory=MB, \
+    each may end in ,mtu=N ,queues=N ,spread, pci, xdp, memif and virtio in ,descriptors=N, vhost and memif in ,memory=MB and ,isolated, \
     and kernel interfaces in ,up";
 
 /// What an MTU may be: RFC 791's least, and what a buffer holds.
@@ -61,6 +62,8 @@ pub struct PortSpec {
     pub memory_mb: Option<u32>,
     /// `spread`: workers without a queue of their own get their share of the flows from those that have one.
     pub spread: bool,
+    /// `isolated`: a thread of the port's own touches the memory that its peer shares, and no worker does.
+    pub isolated: bool,
     /// `up`: a kernel interface that is down is set up.
     pub up: bool,
 }
@@ -167,9 +170,10 @@ impl FromStr for PortSpec {
             .filter(|&n| n <= PORT_NUMBER_MAX)
             .ok_or_else(|| fail(format!("`{number}` is not a port number; a number from 0 to {PORT_NUMBER_MAX} is")))?;
         let (mtu, queues, descriptors) = (None, None, None);
-        let (spread, up) = (false, false);
+        let (spread, isolated, up) = (false, false, false);
+        let device_later = DeviceSpec::Memory;
         let mut spec =
-            PortSpec { number, device: DeviceSpec::Memory, mtu, queues, descriptors, memory_mb: None, spread, up };
+            PortSpec { number, device: device_later, mtu, queues, descriptors, memory_mb: None, spread, isolated, up };
         let device = spec.take_options(device).map_err(fail)?;
         spec.device = DeviceSpec::parse_without_options(device).map_err(fail)?;
         if spec.descriptors.is_some() && !spec.device.has_own_rings() {
@@ -181,6 +185,11 @@ impl FromStr for PortSpec {
             let kind = spec.device.kind();
             let reason = "only vhost ports and memif servers map memory that somebody else shares";
             return Err(fail(format!("`memory=` does not fit a port of kind {kind}: {reason}")));
+        }
+        if spec.isolated && !spec.device.shares_memory() {
+            let kind = spec.device.kind();
+            let reason = "only vhost and memif ports share memory with somebody who can hold up its readers";
+            return Err(fail(format!("`isolated` does not fit a port of kind {kind}: {reason}")));
         }
         let kind = spec.device.kind();
         if spec.up && !spec.device.is_interface() {
@@ -208,6 +217,7 @@ impl PortSpec {
                 "descriptors" => plain.descriptors = None,
                 "memory" => plain.memory_mb = None,
                 "spread" => plain.spread = false,
+                "isolated" => plain.isolated = false,
                 "up" => plain.up = false,
                 _ => {}
             }
@@ -250,6 +260,7 @@ impl PortSpec {
                     return Err(format!("`{option}` is there twice"));
                 }
                 None if option == "spread" => self.spread = true,
+                None if option == "isolated" => self.isolated = true,
                 None if option == "up" => self.up = true,
                 _ => break,
             }
@@ -276,10 +287,11 @@ impl DeviceSpec {
         let device = DeviceSpec::parse(text.split(',').next().unwrap_or_default())?;
         let rings = if device.has_own_rings() { ", descriptors=N" } else { "" };
         let memory = if device.maps_memory_of_others() { ", memory=MB" } else { "" };
+        let isolated = if device.shares_memory() { ", isolated" } else { "" };
         let up = if device.is_interface() { ", up" } else { "" };
         let kind = device.kind();
         Err(format!(
-            "`{option}` is no option of a port of kind {kind}; there are mtu=N, queues=N, spread{rings}{memory}{up}"
+            "`{option}` is no option of a port of kind {kind}; there are mtu=N, queues=N, spread{rings}{memory}{isolated}{up}"
         ))
     }
 
@@ -338,6 +350,11 @@ impl DeviceSpec {
         matches!(self, DeviceSpec::Vhost { .. } | DeviceSpec::Memif { role: MemifRole::Server, .. })
     }
 
+    /// Whether it reads and writes memory that a guest or peer has, too.
+    fn shares_memory(&self) -> bool {
+        matches!(self, DeviceSpec::Vhost { .. } | DeviceSpec::Memif { .. })
+    }
+
     /// Whether an interface of the kernel is behind it.
     fn is_interface(&self) -> bool {
         matches!(self, DeviceSpec::AfPacket { .. } | DeviceSpec::Tap { .. } | DeviceSpec::Xdp { .. })
@@ -363,6 +380,9 @@ impl fmt::Display for PortSpec {
         }
         if let Some(memory) = self.memory_mb {
             write!(f, ",memory={memory}")?;
+        }
+        if self.isolated {
+            f.write_str(",isolated")?;
         }
         if self.up {
             f.write_str(",up")?;
@@ -448,7 +468,7 @@ fn memif(rest: &str) -> Result<DeviceSpec, String> {
             _ => {
                 return Err(format!(
                     "memif has no option `{option}`; it has `id=N` and `role=server|client`, \
-                             and as other kinds of ports mtu=N, queues=N, spread, descriptors=N"
+                             and as other kinds of ports mtu=N, queues=N, spread, descriptors=N, memory=MB, isolated"
                 ));
             }
         }

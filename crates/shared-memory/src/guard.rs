@@ -20,7 +20,7 @@
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Mutex, PoisonError};
 
 /// Most mappings at a time, over all quotas: as many as a process may have (`vm.max_map_count` is 65,530). The handler looks
@@ -86,6 +86,9 @@ static REGISTRY: [Slot; SLOTS] = [const { Slot::FREE }; SLOTS];
 /// Slots from here on were never used.
 static USED: AtomicUsize = AtomicUsize::new(0);
 
+/// How many ranges were replaced.
+static DAMAGES: AtomicU64 = AtomicU64::new(0);
+
 /// Held while a slot is chosen and filled, while one is emptied, and while the handler is installed.
 static CHANGES: Mutex<()> = Mutex::new(());
 
@@ -126,6 +129,12 @@ impl Drop for Registration {
         let _changes = CHANGES.lock().unwrap_or_else(PoisonError::into_inner);
         REGISTRY[self.0].set(Range { start: 0, end: 0, page: 0 });
     }
+}
+
+/// How often peers of this process have taken memory away so far.
+#[inline]
+pub fn damages() -> u64 {
+    DAMAGES.load(Ordering::Relaxed)
 }
 
 /// Whether a range is registered now, whose peer may take it away.
@@ -199,6 +208,7 @@ fn replace(address: usize) -> bool {
     let Some((slot, Range { start, end, page })) = found else { return false };
     // Before: another thread that reads zeros sees it too.
     slot.damaged.store(true, Ordering::SeqCst);
+    DAMAGES.fetch_add(1, Ordering::Relaxed);
     // SAFETY: a range that its owner has mapped and registered in whole pages, and keeps mapped while this thread accesses it.
     // `errno` is this thread's.
     unsafe {

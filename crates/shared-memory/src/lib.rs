@@ -22,6 +22,7 @@
 //! | `pause` | [`Pause`]: how long a port is closed to peers that do damage |
 //! | `peer` | [`Peer`]: which process is at the other end of a socket |
 //! | `received` | [`PeerFile`]: files that a peer has sent; these and mappings end where nobody waits for them |
+//! | `waits` | [`Waits`]: whether a thread has waited in the kernel, as page faults do
 //! | `notify` | [`Notifier`], [`Watch`]: eventfds that a peer has too |
 //!
 //! Threads: a mapping may be used from any thread; the last owner unmaps it.
@@ -45,12 +46,13 @@ mod quota;
 mod received;
 mod room;
 mod slice;
+mod waits;
 
 pub use access::{copy, prefetch, prefetch_to_write};
 pub use array::Array;
 pub use batch::Batch;
 pub use error::MapError;
-pub use guard::{is_guarding, verify};
+pub use guard::{damages, is_guarding, verify};
 pub use limit::Limit;
 pub use mapping::{Mapping, is_huge};
 pub use notify::{Caller, Doorbell, Notifier, Watch, is_eventfd};
@@ -60,3 +62,4 @@ pub use quota::Quota;
 pub use received::{Closer, FILES_MAX, PeerFile};
 pub use room::{Group, Place, Reading, Room, Shortage};
 pub use slice::{Plain, Slice};
+pub use waits::Waits;

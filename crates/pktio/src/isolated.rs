@@ -21,19 +21,20 @@
 //! for them and do not wait. Threads: device on control, queues on workers, one thread for each isolated queue.
 //! Tests: `isolated/tests.rs`, `pktio-vhost/tests/isolated.rs`.
 
+mod port;
 mod thread;
 
 use crate::clock::{ticks, ticks_per_second};
-use crate::device::{Device, LinkState, MacAddress, PortStats, Queue, QueueCounters};
+use crate::device::{Device, LinkState, MacAddress, PortStats, Queue};
 use crate::error::Error;
 use crate::packet::Packet;
 use crate::pool::PoolRef;
 use crate::wait::Wake;
-use rustix::thread::{CpuSet, sched_getaffinity};
+use port::Port;
 use shared_memory::Waits;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use thread::Isolated;
 
@@ -52,18 +53,6 @@ pub enum Isolation {
     OnceHeldUp,
 }
 
-/// What the queues of a port and its device share.
-struct Port {
-    name: String,
-    /// Whether queues are to be isolated.
-    isolates: AtomicBool,
-    /// The longest time that a worker was held up, in microseconds.
-    held_up_us: AtomicU64,
-    counters: Vec<QueueCounters>,
-    /// Where the thread runs that opened the port; a worker's processor is no place for others.
-    processors: Option<CpuSet>,
-}
-
 struct GuardedDevice {
     inner: Box<dyn Device>,
     port: Arc<Port>,
@@ -76,13 +65,7 @@ struct GuardedDevice {
 /// # Errors
 /// No thread or eventfd is left for queues that are to be isolated from the start.
 pub fn guard(mut inner: Box<dyn Device>, isolation: Isolation) -> Result<Box<dyn Device>, Error> {
-    let port = Arc::new(Port {
-        name: inner.name().to_owned(),
-        isolates: AtomicBool::new(isolation == Isolation::Always),
-        held_up_us: AtomicU64::new(0),
-        counters: (0..inner.queue_count()).map(|_| QueueCounters::default()).collect(),
-        processors: sched_getaffinity(None).ok(),
-    });
+    let port = Arc::new(Port::new(inner.name(), inner.queue_count(), isolation == Isolation::Always));
     let mut ready: Vec<Box<dyn Queue>> = Vec::new();
     for (index, queue) in inner.take_queues().into_iter().enumerate() {
         let mut queue = GuardedQueue::new(queue, Arc::clone(&port), index);

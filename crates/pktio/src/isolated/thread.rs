@@ -8,7 +8,7 @@
 //! The thread polls while packets pass, giving way to others; otherwise it sleeps until the peer or the worker wakes it.
 //! It is monitored and not vital: a peer decides how long it stands. Its own end is waited for when the queue is dropped.
 
-use super::Port;
+use super::port::Port;
 use crate::clock::{ticks, ticks_per_second};
 use crate::device::{PortStats, Queue};
 use crate::packet::{Packet, free_bulk};

@@ -1,10 +1,10 @@
-//! A lock that workers try and do not wait for.
+//! A spin lock that workers only try, never wait for.
 //!
-//! It is released by a plain store: an exchange, as `std`'s mutex has it, would wait until all that was written to the
-//! guest's memory has left the processor. The exchange that takes it is a full barrier, which `ring` relies on: what the
-//! last holder wrote is visible to the guest before the next one reads the guest's wishes.
+//! It is released by a plain store. An atomic exchange, as in `std`'s mutex, would wait until all stores to the guest's
+//! memory have left the store buffer. The exchange that acquires the lock is a full barrier, and `ring` relies on this:
+//! what the previous holder wrote is visible to the guest before the next holder reads the guest's notification flags.
 //!
-//! Threads: any. Nobody makes a system call while holding it, so it is held for one burst at most.
+//! Threads: any. No holder makes a system call, so the lock is held for one burst at most.
 #![allow(unsafe_code)]
 
 use std::cell::UnsafeCell;
@@ -34,7 +34,7 @@ impl<T> Lock<T> {
         if self.held.swap(true, Ordering::SeqCst) { None } else { Some(Guard { lock: self }) }
     }
 
-    /// For the service thread, which may wait.
+    /// Acquires the lock, waiting for it. For the service thread, which may wait.
     pub(crate) fn lock(&self) -> Guard<'_, T> {
         loop {
             if let Some(guard) = self.try_lock() {
@@ -44,7 +44,7 @@ impl<T> Lock<T> {
         }
     }
 
-    /// For a worker that shares a ring with others: tries a bounded number of times.
+    /// Tries a bounded number of times. For a worker that shares a ring with other workers.
     pub(crate) fn lock_soon(&self, tries: u32) -> Option<Guard<'_, T>> {
         (0..tries).find_map(|_| {
             let guard = self.try_lock();

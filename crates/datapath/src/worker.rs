@@ -365,6 +365,8 @@ impl Worker {
                 Command::Stop => stop = true,
             }
         }
+        // At a gate, say.
+        pktio::has_waited();
         self.serves = self.devices.serves();
         self.decides = self.devices.decide();
         self.serving.next_us = self.serving.next_us.filter(|_| self.serves);
@@ -516,7 +518,7 @@ impl Worker {
                 pktio::wait(&self.files, time);
                 bell.silence();
             }
-            _ => std::thread::sleep(time),
+            _ => pktio::sleep(time),
         }
     }
 

@@ -14,7 +14,7 @@
 use crate::layout::Buffers;
 use crate::ring::{Descriptor, NEXT, Ring};
 use pktio::{BUFFER_CAPACITY, HEADROOM, Packet, Pool, PortStats};
-use shared_memory::{Watch, copy, prefetch};
+use shared_memory::{Overdue, Watch, copy, prefetch};
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 
@@ -64,8 +64,8 @@ impl Fault {
 enum Stop {
     /// All available or all requested frames were received.
     Done,
-    /// The pool is empty. The remaining frames wait in the ring.
-    NoBuffer,
+    /// The pool is empty, or the peer has held up the call. The remaining frames wait in the ring.
+    Ended,
     /// The next frame needs the slow path.
     Other,
 }
@@ -140,7 +140,7 @@ impl Receiver {
             return Err(Fault::Index);
         }
         let (from, before) = (self.at, out.len());
-        let mut budget = DESCRIPTORS_PER_POLL;
+        let (mut budget, overdue) = (DESCRIPTORS_PER_POLL, Overdue::of_this_thread());
         loop {
             let room = max - (out.len() - before);
             let count = room.min(BURST).min(usize::from(waiting));
@@ -150,7 +150,7 @@ impl Receiver {
             let (taken, stop) = if self.skips { (0, Stop::Other) } else { self.singles(pool, out, count, stats) };
             self.at = self.at.wrapping_add(taken);
             waiting -= taken;
-            if stop == Stop::NoBuffer || budget == 0 {
+            if stop == Stop::Ended || budget == 0 || overdue.is_now() {
                 break;
             }
             if stop == Stop::Other {
@@ -196,7 +196,7 @@ impl Receiver {
     /// Receives up to `count` (at most [`BURST`]) small single-buffer frames, up to the first of another form.
     #[inline]
     fn singles(&self, pool: &dyn Pool, out: &mut Vec<Packet>, count: usize, stats: &mut PortStats) -> (u16, Stop) {
-        let ring = &self.ring;
+        let (ring, overdue) = (&self.ring, Overdue::of_this_thread());
         let mut frames = [const { MaybeUninit::<(NonNull<u8>, u32)>::uninit() }; BURST];
         let mut found = 0;
         for i in (0..count).step_by(4) {
@@ -204,6 +204,10 @@ impl Receiver {
         }
         let mut stop = Stop::Done;
         while found < count {
+            if overdue.is_now() {
+                stop = Stop::Ended;
+                break;
+            }
             let Descriptor { flags, region, length, offset } = ring.load(self.at.wrapping_add(found as u16));
             let place = ring.memory().find(region, offset, length);
             let (Some(place), true) = (place, flags & NEXT == 0 && length.wrapping_sub(1) < SMALL_BYTES) else {
@@ -217,10 +221,15 @@ impl Receiver {
         let before = out.len();
         let buffers = pool.alloc_bulk(out, found);
         if buffers < found {
-            stop = Stop::NoBuffer;
+            stop = Stop::Ended;
         }
-        let mut bytes = 0;
+        let (mut bytes, mut copied) = (0, 0);
         for (packet, frame) in out[before..].iter_mut().zip(&frames[..found]) {
+            if overdue.is_now() {
+                stop = Stop::Ended;
+                break;
+            }
+            copied += 1;
             // SAFETY: the first `found` were written.
             let (place, length) = unsafe { frame.assume_init() };
             let fits = packet.adjust(packet.headroom(), length as usize);
@@ -232,13 +241,15 @@ impl Receiver {
             }
             bytes += u64::from(length);
         }
+        out.truncate(before + copied);
         stats.rx_bytes += bytes;
-        (buffers as u16, stop)
+        (copied as u16, stop)
     }
 
     /// Receives one frame of any form. Returns how many descriptors it took; 0 if its last one is not available yet.
     #[cold]
     fn chain(&mut self, pool: &dyn Pool, out: &mut Vec<Packet>, waiting: u16, stats: &mut PortStats) -> u16 {
+        let overdue = Overdue::of_this_thread();
         let mut pieces = [const { MaybeUninit::<(NonNull<u8>, u32)>::uninit() }; PIECES_MAX];
         let (mut count, mut total, mut is_right, mut is_whole) = (0, 0u64, true, false);
         while count < PIECES_MAX.min(usize::from(waiting)) && !is_whole {
@@ -274,6 +285,10 @@ impl Receiver {
         };
         let mut to = packet.data_mut_ptr();
         for piece in &pieces[..count] {
+            if overdue.is_now() {
+                stats.rx_errors += 1;
+                return count as u16;
+            }
             // SAFETY: all of the first `count` pieces were written, since `is_right`; each is mapped, as `find` has
             // checked, and together they are as long as the packet's data.
             unsafe {

@@ -14,7 +14,7 @@ use crate::layout::Buffers;
 use crate::receive::{Fault, PIECES_MAX};
 use crate::ring::{Descriptor, NEXT, Ring};
 use pktio::{Packet, PortStats};
-use shared_memory::{Doorbell, copy, prefetch_to_write};
+use shared_memory::{Doorbell, Overdue, copy, prefetch_to_write};
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 use std::sync::atomic::{Ordering, fence};
@@ -81,6 +81,7 @@ impl Transmitter {
         stats: &mut PortStats,
     ) -> Result<(usize, Stop), Fault> {
         let from = self.at;
+        let overdue = Overdue::of_this_thread();
         let mut sent = 0;
         let mut stop = Stop::Done;
         while sent < packets.len() && stop == Stop::Done {
@@ -96,7 +97,7 @@ impl Transmitter {
                     Stop::Done
                 }
                 Some(Unlike::Long) => Stop::Full,
-                None if count < burst.len() => Stop::Full,
+                None if count < burst.len() || overdue.is_now() => Stop::Full,
                 None => Stop::Done,
             };
         }
@@ -209,6 +210,7 @@ impl Transmitter {
         frame_max: u32,
         stats: &mut PortStats,
     ) -> Result<(usize, Option<Unlike>), Fault> {
+        let overdue = Overdue::of_this_thread();
         let mut places = [const { MaybeUninit::<(NonNull<u8>, Descriptor)>::uninit() }; BURST];
         for i in (0..packets.len()).step_by(4) {
             self.ring.prefetch_to_write(self.at.wrapping_add(i as u16));
@@ -216,6 +218,9 @@ impl Transmitter {
         let mut unlike = None;
         let mut found = 0;
         for (packet, place) in packets.iter().zip(&mut places) {
+            if overdue.is_now() {
+                break;
+            }
             let length = packet.len() as u32;
             if packet.segment() != 0 || length.wrapping_sub(1) >= frame_max {
                 unlike = Some(Unlike::Unsendable);
@@ -230,8 +235,13 @@ impl Transmitter {
             place.write((to, descriptor));
             found += 1;
         }
-        let mut bytes = 0;
+        let (mut bytes, mut copied) = (0, 0);
         for (packet, place) in packets[..found].iter().zip(&places) {
+            if overdue.is_now() {
+                unlike = None;
+                break;
+            }
+            copied += 1;
             // SAFETY: the first `found` were written.
             let (to, descriptor) = unsafe { place.assume_init() };
             // SAFETY: `buffer` has checked that the descriptor's length is mapped, and the packet is not longer; the
@@ -241,10 +251,10 @@ impl Transmitter {
             self.at = self.at.wrapping_add(1);
             bytes += packet.len() as u64;
         }
-        self.free -= found as u16;
-        stats.tx_packets += found as u64;
+        self.free -= copied as u16;
+        stats.tx_packets += copied as u64;
         stats.tx_bytes += bytes;
-        Ok((found, unlike))
+        Ok((copied, unlike))
     }
 
     /// Sends a packet in several buffers. Returns false if not enough are free. A packet that is too long for an empty
@@ -253,6 +263,7 @@ impl Transmitter {
     fn chain(&mut self, packet: &Packet, stats: &mut PortStats) -> Result<bool, Fault> {
         let most = PIECES_MAX.min(usize::from(self.ring.size()));
         self.look_for(most)?;
+        let overdue = Overdue::of_this_thread();
         let mut places = [const { MaybeUninit::<(NonNull<u8>, Descriptor)>::uninit() }; PIECES_MAX];
         let (mut count, mut room) = (0, 0);
         while room < packet.len() {
@@ -269,8 +280,13 @@ impl Transmitter {
             room += descriptor.length as usize;
             count += 1;
         }
-        let mut rest = packet.data();
+        let (first, mut rest) = (self.at, packet.data());
         for (i, place) in places[..count].iter().enumerate() {
+            if overdue.is_now() {
+                // Nothing of it is published yet.
+                self.at = first;
+                return Ok(false);
+            }
             // SAFETY: the first `count` were written.
             let (to, descriptor) = unsafe { place.assume_init() };
             let (piece, behind) = rest.split_at(rest.len().min(descriptor.length as usize));

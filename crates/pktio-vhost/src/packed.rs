@@ -296,7 +296,9 @@ impl Packed {
         let (next, mut budget) = (self.next, Budget::of_a_poll());
         view.prefetch(next, self.last.min(max));
         let mut finder = memory.finder(&mut self.hint);
-        let frames = view.frames(next, max, |desc, id| plain::from_guest(&mut finder, terms, desc, id));
+        let frames = view.frames(next, max, |desc, id| {
+            if budget.is_overdue() { None } else { plain::from_guest(&mut finder, terms, desc, id) }
+        });
         let mut giving = Giving { view: &view, first: 0, spot: next };
         let taken = plain::receive(&frames, terms, pool, out, &mut budget, burst, |i, id| giving.give(i, id, 0));
         self.next = giving.spot;
@@ -305,7 +307,7 @@ impl Packed {
             log(&view, terms, &self.parts);
         }
         self.last = taken;
-        if taken == max || !view.is_available(self.next) {
+        if taken == max || budget.is_overdue() || !view.is_available(self.next) {
             return Ok(taken);
         }
         match self.receive_rest(terms, pool, out, max - taken, &mut budget, burst) {
@@ -334,6 +336,9 @@ impl Packed {
         let count = pool.alloc_bulk(out, scan.count);
         let mut pieces: [Piece<'_>; BURST_MAX] = [None; BURST_MAX];
         for (piece, entry) in pieces.iter_mut().zip(&scan.entries[..count]) {
+            if budget.is_overdue() {
+                break;
+            }
             *piece = chain::piece(memory, &mut self.hint, view.desc(entry.head));
             if let Some((_, Some(slice))) = piece {
                 chain::prefetch(slice, terms);
@@ -380,7 +385,9 @@ impl Packed {
         // Only the general path writes the dirty log.
         let quick = if terms.log.is_some() { 0 } else { packets.len() };
         let mut finder = memory.finder(&mut self.hint);
-        let frames = view.frames(next, quick, |desc, id| plain::to_guest(&mut finder, terms, desc, id));
+        let frames = view.frames(next, quick, |desc, id| {
+            if budget.is_overdue() { None } else { plain::to_guest(&mut finder, terms, desc, id) }
+        });
         let mut giving = Giving { view: &view, first: 0, spot: next };
         let taken = plain::send(&frames, packets, terms, frame_max, &mut budget, burst, |i, id, length| {
             giving.give(i, id, length);
@@ -389,6 +396,9 @@ impl Packed {
         *done += taken;
         if taken != 0 {
             view.give_back(next, giving.first, Ordering::Release);
+        }
+        if budget.is_overdue() {
+            return Ok(taken);
         }
         if taken == packets.len() || budget.is_spent() {
             view.prefetch(self.next, taken);
@@ -420,6 +430,9 @@ impl Packed {
         scan.extend(&view, packets.len(), budget)?;
         let mut rooms: [Room<'_>; BURST_MAX] = [None; BURST_MAX];
         for (room, entry) in rooms.iter_mut().zip(&scan.entries[..scan.count]) {
+            if budget.is_overdue() {
+                break;
+            }
             *room = chain::room(memory, &mut self.hint, view.desc(entry.head));
             if let Some((slice, _)) = room {
                 chain::prefetch_to_write(slice, terms);

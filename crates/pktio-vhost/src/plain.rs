@@ -71,7 +71,7 @@ pub(crate) fn receive(
     let (mut done, mut bytes) = (0, 0);
     for (packet, frame) in out[before..].iter_mut().zip(frames) {
         let len = frame.slice.len() - terms.header_bytes;
-        if !leaves_nothing(frame, terms) || packet.adjust(packet.headroom(), len).is_err() {
+        if budget.is_overdue() || !leaves_nothing(frame, terms) || packet.adjust(packet.headroom(), len).is_err() {
             break;
         }
         frame.slice.read_bytes(terms.header_bytes, packet.data_mut());
@@ -120,6 +120,7 @@ pub(crate) fn send(
             || (len as u32).wrapping_sub(1) >= frame_max
             || all > frame.slice.len()
             || bytes >= POLL_BYTES_MAX as usize
+            || budget.is_overdue()
         {
             break;
         }

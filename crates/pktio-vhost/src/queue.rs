@@ -157,7 +157,8 @@ impl Queue for PairQueue {
 
     fn disarm(&mut self) {
         let pair = &self.running.port.pairs[self.index];
-        let mut rings = pair.rings.lock();
+        // Without the lock the guest kicks on, until the next time.
+        let Some(mut rings) = pair.rings.lock_soon(TRIES) else { return pair.waker.silence() };
         rings.is_armed = false;
         if let Some(ring) = rings.from_guest.as_mut() {
             ring.want_kicks(false);

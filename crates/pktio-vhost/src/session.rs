@@ -406,10 +406,10 @@ impl Session {
         if is_from_guest && let Some(kick) = &state.kick {
             has_kick = pair.waker.watch(kick).is_ok();
         }
+        // A worker that polls need not be kicked. Written before the lock is taken: the access may wait for the front end.
+        ring.want_kicks(false);
         let mut rings = pair.rings.lock();
         rings.session = self.id;
-        // A polling worker needs no kicks.
-        ring.want_kicks(false);
         if is_from_guest {
             rings.from_guest = Some(ring);
             rings.has_kick = has_kick;

@@ -212,12 +212,17 @@ impl Split {
         let (first, mut budget) = (self.next, Budget::of_a_poll());
         view.prepare(first, count);
         let mut finder = memory.finder(&mut self.hint);
-        let frames = view.frames(first, count, |desc, head| plain::from_guest(&mut finder, terms, desc, head));
+        let frames = view.frames(first, count, |desc, head| {
+            if budget.is_overdue() { None } else { plain::from_guest(&mut finder, terms, desc, head) }
+        });
         let taken = plain::receive(&frames, terms, pool, out, &mut budget, burst, |i, head| {
             view.give_back(first.wrapping_add(i as u16), head, 0);
         });
         self.next = first.wrapping_add(taken as u16);
         publish(&view, self.next, terms, &self.parts);
+        if budget.is_overdue() {
+            return Ok(taken);
+        }
         if taken == count {
             view.prepare(self.next, (ready - taken).min(taken));
             return Ok(taken);
@@ -245,6 +250,9 @@ impl Split {
         (0..count).for_each(|i| heads[i] = view.head(self.next.wrapping_add(i as u16)));
         let mut pieces: [Piece<'_>; BURST_MAX] = [None; BURST_MAX];
         for (piece, head) in pieces.iter_mut().zip(&heads[..count]) {
+            if budget.is_overdue() {
+                break;
+            }
             *piece = chain::piece(memory, &mut self.hint, view.desc(*head));
             if let Some((_, Some(slice))) = piece {
                 chain::prefetch(slice, terms);
@@ -294,7 +302,9 @@ impl Split {
         // Only the general path writes the dirty log.
         let quick = if terms.log.is_some() { 0 } else { count };
         let mut finder = memory.finder(&mut self.hint);
-        let frames = view.frames(first, quick, |desc, head| plain::to_guest(&mut finder, terms, desc, head));
+        let frames = view.frames(first, quick, |desc, head| {
+            if budget.is_overdue() { None } else { plain::to_guest(&mut finder, terms, desc, head) }
+        });
         let taken = plain::send(&frames, packets, terms, frame_max, &mut budget, burst, |i, head, length| {
             view.give_back(first.wrapping_add(i as u16), head, length);
         });
@@ -302,6 +312,9 @@ impl Split {
         if taken != 0 {
             self.next = first.wrapping_add(taken as u16);
             publish(&view, self.next, terms, &self.parts);
+        }
+        if budget.is_overdue() {
+            return Ok(taken);
         }
         if taken == packets.len() || budget.is_spent() {
             view.prepare(self.next, (ready - taken).min(taken));
@@ -335,6 +348,9 @@ impl Split {
         (0..count).for_each(|i| heads[i] = view.head(self.next.wrapping_add(i as u16)));
         let mut rooms: [Room<'_>; BURST_MAX] = [None; BURST_MAX];
         for (room, head) in rooms.iter_mut().zip(&heads[..count]) {
+            if budget.is_overdue() {
+                break;
+            }
             *room = chain::room(memory, &mut self.hint, view.desc(*head));
             if let Some((slice, _)) = room {
                 chain::prefetch_to_write(slice, terms);

@@ -2,6 +2,7 @@
 
 use crate::memory::{Log, Place};
 use pktio::offload::Accepted;
+use shared_memory::Overdue;
 use std::sync::Arc;
 
 /// Descriptor flags, the same in both formats.
@@ -34,16 +35,29 @@ pub(crate) struct Budget {
     pub pieces: u32,
     pub bytes: u64,
     pub segments: usize,
+    /// Whether the call has taken so long that the peer must have held it up.
+    overdue: Overdue,
 }
 
 impl Budget {
     pub(crate) fn of_a_poll() -> Budget {
-        Budget { pieces: POLL_PIECES_MAX, bytes: POLL_BYTES_MAX, segments: POLL_SEGMENTS_MAX }
+        Budget {
+            pieces: POLL_PIECES_MAX,
+            bytes: POLL_BYTES_MAX,
+            segments: POLL_SEGMENTS_MAX,
+            overdue: Overdue::of_this_thread(),
+        }
     }
 
     #[inline]
     pub(crate) fn is_spent(&self) -> bool {
-        self.pieces == 0 || self.bytes == 0 || self.segments == 0
+        self.pieces == 0 || self.bytes == 0 || self.segments == 0 || self.is_overdue()
+    }
+
+    /// Whether no further access to the guest's memory is to be risked in this call.
+    #[inline(always)]
+    pub(crate) fn is_overdue(&self) -> bool {
+        self.overdue.is_now()
     }
 
     #[inline]

@@ -53,7 +53,7 @@ pub use packet::{NoRoom, Packet, PoolVtable, RawPacket, free_bulk, free_front};
 pub use pcap::{PcapDevice, read_capture};
 pub use pool::{BUFFER_CAPACITY, HEADROOM, HeapPool, LARGE_CAPACITY, Pool, PoolRef};
 pub use spec::{DeviceSpec, MemifRole, PORT_NUMBER_MAX, PortSpec, SpecError};
-pub use wait::{Bell, Wake, wait};
+pub use wait::{Bell, Wake, has_waited, sleep, wait};
 
 /// Opens a device that needs no DPDK. Other kinds are refused: the DPDK crate opens them.
 ///

@@ -10,6 +10,7 @@
 //! Threads: any; a [`Bell`] is rung from everywhere. Tests: below; `datapath/tests/worker.rs`, `pktio-dpdk/tests/`.
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use std::cell::Cell;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -57,12 +58,37 @@ impl Bell {
     }
 }
 
+thread_local! {
+    /// Whether the thread has slept since somebody asked.
+    static SLEPT: Cell<bool> = const { Cell::new(true) };
+}
+
+/// Whether the calling thread has slept here since the last call.
+#[inline]
+pub(crate) fn take_slept() -> bool {
+    SLEPT.replace(false)
+}
+
+/// Says that the calling thread has waited for something else than a peer: a lock, say.
+#[inline]
+pub fn has_waited() {
+    SLEPT.set(true);
+}
+
+/// Sleeps. To be used by threads that call queues, instead of the standard library's: it tells their sleep from time that a
+/// peer made them wait.
+pub fn sleep(time: Duration) {
+    std::thread::sleep(time);
+    SLEPT.set(true);
+}
+
 /// Sleeps until one of the files is readable or has come to an end, a signal comes, or the time is over.
 pub fn wait(files: &[Arc<OwnedFd>], time: Duration) {
     let mut fds: Vec<PollFd<'_>> = files.iter().map(|file| PollFd::new(file, PollFlags::IN)).collect();
     let time = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() };
     // What wakes does not matter: whoever slept looks at everything.
     let _ = poll(&mut fds, Some(&time));
+    SLEPT.set(true);
 }
 
 #[cfg(test)]

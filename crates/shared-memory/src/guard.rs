@@ -18,9 +18,10 @@
 //! Threads: any; registering takes one mutex. Tests: below, `tests/damage.rs`.
 #![allow(unsafe_code)]
 
+use std::cell::Cell;
 use std::io;
 use std::mem::MaybeUninit;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering, fence};
 use std::sync::{Mutex, PoisonError};
 
 /// Most mappings at a time, over all quotas: as many as a process may have (`vm.max_map_count` is 65,530). The handler looks
@@ -86,8 +87,10 @@ static REGISTRY: [Slot; SLOTS] = [const { Slot::FREE }; SLOTS];
 /// Slots from here on were never used.
 static USED: AtomicUsize = AtomicUsize::new(0);
 
-/// How many ranges were replaced.
-static DAMAGES: AtomicU64 = AtomicU64::new(0);
+thread_local! {
+    /// How many ranges this thread has replaced. A plain variable, which the handler may change: it has no destructor.
+    static DAMAGES: Cell<u64> = const { Cell::new(0) };
+}
 
 /// Held while a slot is chosen and filled, while one is emptied, and while the handler is installed.
 static CHANGES: Mutex<()> = Mutex::new(());
@@ -131,10 +134,10 @@ impl Drop for Registration {
     }
 }
 
-/// How often peers of this process have taken memory away so far.
+/// How often the calling thread has found memory that a peer had taken away.
 #[inline]
 pub fn damages() -> u64 {
-    DAMAGES.load(Ordering::Relaxed)
+    DAMAGES.get()
 }
 
 /// Whether a range is registered now, whose peer may take it away.
@@ -208,7 +211,7 @@ fn replace(address: usize) -> bool {
     let Some((slot, Range { start, end, page })) = found else { return false };
     // Before: another thread that reads zeros sees it too.
     slot.damaged.store(true, Ordering::SeqCst);
-    DAMAGES.fetch_add(1, Ordering::Relaxed);
+    DAMAGES.set(DAMAGES.get() + 1);
     // SAFETY: a range that its owner has mapped and registered in whole pages, and keeps mapped while this thread accesses it.
     // `errno` is this thread's.
     unsafe {

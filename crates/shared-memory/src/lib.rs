@@ -22,7 +22,8 @@
 //! | `pause` | [`Pause`]: how long a port is closed to peers that do damage |
 //! | `peer` | [`Peer`]: which process is at the other end of a socket |
 //! | `received` | [`PeerFile`]: files that a peer has sent; these and mappings end where nobody waits for them |
-//! | `waits` | [`Waits`]: whether a thread has waited in the kernel, as page faults do
+//! | `waits` | [`Usage`]: what the kernel has counted for a thread: waits, faults, time |
+//! | `overdue` | [`Overdue`]: whether a call that touches a peer's memory takes too long |
 //! | `notify` | [`Notifier`], [`Watch`]: eventfds that a peer has too |
 //!
 //! Threads: a mapping may be used from any thread; the last owner unmaps it.
@@ -40,6 +41,7 @@ mod guard;
 mod limit;
 mod mapping;
 mod notify;
+mod overdue;
 mod pause;
 mod peer;
 mod quota;
@@ -56,10 +58,11 @@ pub use guard::{damages, is_guarding, verify};
 pub use limit::Limit;
 pub use mapping::{Mapping, is_huge};
 pub use notify::{Caller, Doorbell, Notifier, Watch, is_eventfd};
+pub use overdue::{Entered, Overdue, enter};
 pub use pause::Pause;
 pub use peer::Peer;
 pub use quota::Quota;
 pub use received::{Closer, FILES_MAX, PeerFile};
 pub use room::{Group, Place, Reading, Room, Shortage};
 pub use slice::{Plain, Slice};
-pub use waits::Waits;
+pub use waits::Usage;

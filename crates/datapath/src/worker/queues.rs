@@ -15,7 +15,7 @@ use abi::BATCH_MAX;
 use pktio::{Packet, Queue, Wake};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 /// When this many packets wait for one of the workers, nobody receives until it has taken some: packets then wait in the device,
 /// which counts what it has no room for.
@@ -70,7 +70,16 @@ struct HandOver {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    match mutex.try_lock() {
+        Ok(guard) => guard,
+        Err(TryLockError::Poisoned(guard)) => guard.into_inner(),
+        Err(TryLockError::WouldBlock) => {
+            let guard = mutex.lock().unwrap_or_else(PoisonError::into_inner);
+            // For another worker, and not for a port's peer.
+            pktio::has_waited();
+            guard
+        }
+    }
 }
 
 /// Deals a device's queues to `workers` workers; `port` is the port's place among all, for fairness.

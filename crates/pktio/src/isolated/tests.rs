@@ -2,7 +2,7 @@ use super::*;
 use crate::memory::{MemoryDevice, MemoryHandle};
 use crate::pool::HeapPool;
 use std::sync::{Condvar, Mutex};
-use std::thread::{self, ThreadId};
+use std::thread::{ThreadId, current, scope, sleep};
 use std::time::Instant;
 
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -38,7 +38,7 @@ impl Behaviour {
     }
 
     fn call(&self) {
-        let me = thread::current().id();
+        let me = current().id();
         let mut callers = self.callers.lock().unwrap();
         if !callers.contains(&me) {
             callers.push(me);
@@ -50,7 +50,7 @@ impl Behaviour {
             Peer::Delays(time) => {
                 *peer = Peer::Honest;
                 drop(peer);
-                thread::sleep(time);
+                sleep(time);
             }
             Peer::IsSlow(time) => {
                 *peer = Peer::Honest;
@@ -85,10 +85,12 @@ impl Queue for Odd {
     }
 
     fn arm(&mut self, files: &mut Vec<Arc<OwnedFd>>) -> Wake {
+        self.behaviour.call();
         self.inner.arm(files)
     }
 
     fn disarm(&mut self) {
+        self.behaviour.call();
         self.inner.disarm();
     }
 }
@@ -193,6 +195,7 @@ impl Rig {
             self.send(part.to_vec());
         }
         assert_eq!(self.outside.collect_within(frames.len(), PATIENCE), frames);
+        crate::has_waited();
     }
 }
 
@@ -200,25 +203,29 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let start = Instant::now();
     while !is_so() {
         assert!(start.elapsed() < PATIENCE, "{what}");
-        thread::sleep(Duration::from_millis(1));
+        sleep(Duration::from_millis(1));
     }
+}
+
+/// Passes packets, and has the peer be slow between; whether the worker still serves the port.
+fn is_served_by_its_worker() -> bool {
+    let mut rig = rig(Isolation::OnceHeldUp);
+    rig.passes();
+    // That it takes long, with whatever other programs do to the processor, is no wait of the worker.
+    for _ in 0..3 {
+        rig.behaviour.set(Peer::IsSlow(Duration::from_millis(3)));
+        rig.queue.rx(&mut Vec::new(), 1);
+        // Nor are its own pauses.
+        sleep(Duration::from_millis(3));
+    }
+    rig.passes();
+    rig.callers() == [current().id()] && rig.device.note().is_none()
 }
 
 #[test]
 fn workers_serve_peers_that_hold_nobody_up() {
-    let mut rig = rig(Isolation::OnceHeldUp);
-    rig.passes();
-    assert_eq!(rig.callers(), [thread::current().id()]);
-    // That it takes long, with whatever other programs do to the processor, is no wait of the worker.
-    for _ in 0..3 {
-        rig.behaviour.set(Peer::IsSlow(Duration::from_millis(3)));
-        rig.receive(0);
-        rig.queue.rx(&mut Vec::new(), 1);
-        // Nor are its own pauses.
-        thread::sleep(Duration::from_millis(3));
-    }
-    rig.passes();
-    assert_eq!((rig.callers(), rig.device.note()), (vec![thread::current().id()], None));
+    // This thread waits now and then for the allocator, which other tests use; once in a while that is taken for the peer's doing.
+    assert!((0..5).any(|_| is_served_by_its_worker()));
 }
 
 #[test]
@@ -227,9 +234,9 @@ fn who_has_held_up_a_worker_holds_up_a_thread_of_its_own_from_then_on() {
     rig.passes();
     rig.behaviour.set(Peer::Delays(Duration::from_millis(5)));
     rig.queue.rx(&mut Vec::new(), 1);
-    let note = rig.device.note().expect("it is told");
-    assert!(note.starts_with("its peer held a worker up for ") && note.contains("a thread of its own"), "{note}");
-    wait_until("the thread begins", || rig.callers().len() == 2);
+    let note = || rig.device.note().expect("it is told");
+    assert!(note().starts_with("its peer held a worker up for "), "{}", note());
+    wait_until("the thread begins", || note().contains("so a thread of its own serves it") && rig.callers().len() == 2);
     rig.passes();
     rig.behaviour.set(Peer::Stops);
     wait_until("the thread stands", || *rig.behaviour.waiting.lock().unwrap() == 1);
@@ -244,28 +251,97 @@ fn who_has_held_up_a_worker_holds_up_a_thread_of_its_own_from_then_on() {
 
 #[test]
 fn it_is_noticed_whichever_call_is_held_up() {
+    let calls: [fn(&mut Rig); 4] = [
+        |rig| _ = rig.queue.rx(&mut Vec::new(), 1),
+        |rig| _ = rig.queue.tx(&mut vec![rig.pool.alloc_from(&[1; 60]).unwrap()]),
+        |rig| _ = rig.queue.arm(&mut Vec::new()),
+        |rig| rig.queue.disarm(),
+    ];
+    for call in calls {
+        let mut rig = rig(Isolation::OnceHeldUp);
+        rig.behaviour.set(Peer::Delays(Duration::from_millis(5)));
+        call(&mut rig);
+        assert!(rig.device.note().is_some());
+        wait_until("the thread serves it", || {
+            rig.device.note().is_some_and(|note| note.contains("a thread of its own"))
+        });
+        rig.outside.collect();
+        rig.passes();
+    }
+}
+
+#[test]
+fn it_is_noticed_on_whichever_of_several_workers() {
     let mut rig = rig(Isolation::OnceHeldUp);
-    let mut packets = vec![rig.pool.alloc_from(&[1; 60]).unwrap()];
-    rig.behaviour.set(Peer::Delays(Duration::from_millis(5)));
-    rig.queue.tx(&mut packets);
+    let queue = Mutex::new(&mut rig.queue);
+    scope(|scope| {
+        // One polls all the time, another one is held up.
+        let polling = scope.spawn(|| (0..20_000).for_each(|_| _ = queue.lock().unwrap().rx(&mut Vec::new(), 1)));
+        sleep(Duration::from_millis(1));
+        let mut queue = queue.lock().unwrap();
+        rig.behaviour.set(Peer::Delays(Duration::from_millis(5)));
+        queue.tx(&mut vec![rig.pool.alloc_from(&[1; 60]).unwrap()]);
+        drop(queue);
+        polling.join().unwrap();
+    });
     assert!(rig.device.note().is_some());
-    rig.outside.collect_within(1, PATIENCE);
-    rig.passes();
+}
+
+#[test]
+fn short_waits_are_noticed_when_there_are_many() {
+    let mut rig = rig(Isolation::OnceHeldUp);
+    let mut delays = 0;
+    wait_until("it is noticed", || {
+        rig.behaviour.set(Peer::Delays(Duration::from_micros(300)));
+        rig.queue.rx(&mut Vec::new(), 1);
+        delays += 1;
+        rig.device.note().is_some()
+    });
+    // Where others displace this thread one wait may take long enough by itself.
+    assert!(delays <= 200, "{delays}");
+}
+
+#[test]
+fn all_queues_of_a_port_follow() {
+    let pool = HeapPool::shared(1024);
+    spawner::prepare().expect("a thread is left");
+    let port = Arc::new(port::Port::new("odd", 3, false));
+    let (mut inner, outside) = MemoryDevice::new("odd", Arc::clone(&pool), 3);
+    let mut queues: Vec<_> = inner
+        .take_queues()
+        .into_iter()
+        .enumerate()
+        .map(|(i, queue)| GuardedQueue::new(queue, Arc::clone(&port), i))
+        .collect();
+    queues[1].held_up(Duration::from_millis(7));
+    for (index, queue) in (0..3).zip(&mut queues) {
+        assert!(outside.inject_on(index, &[index as u8; 60]));
+        let mut out = Vec::new();
+        wait_until("it comes by its thread", || queue.rx(&mut out, 1) != 0);
+        assert!(matches!(queue.served, Served::Isolated(_)));
+    }
+    wait_until("three threads serve it", || port.isolated.load(Ordering::Relaxed) == 3);
+    let note = port.note().expect("it is told");
+    assert!(note.starts_with("its peer held a worker up for 7.0 ms, so a thread of its own"), "{note}");
+    drop(queues);
+    assert_eq!(port.isolated.load(Ordering::Relaxed), 0, "their ends are waited for");
 }
 
 #[test]
 fn no_worker_touches_what_is_isolated_from_the_start() {
     let mut rig = rig(Isolation::Always);
     rig.passes();
-    assert!(rig.callers().len() == 1 && rig.callers() != [thread::current().id()]);
+    assert!(rig.callers().len() == 1 && rig.callers() != [current().id()]);
     assert_eq!(rig.device.note(), None, "that is how it was opened");
     rig.behaviour.set(Peer::Stops);
     wait_until("the thread stands", || *rig.behaviour.waiting.lock().unwrap() == 1);
     assert_eq!(rig.queue.rx(&mut Vec::new(), 1), 0);
     // As much as a ring holds, and the rest stays with the worker.
+    let room = thread::RING_MAX;
     let mut packets: Vec<_> = (0..2000).map(|_| rig.pool.alloc_from(&[1; 60]).unwrap()).collect();
     while rig.queue.tx(&mut packets) != 0 {}
-    assert!((2000 - 1024 - 64..=2000 - 1024).contains(&packets.len()), "{}", packets.len());
+    // The thread may have one burst in its hands.
+    assert!((2000 - room - 64..=2000 - room).contains(&packets.len()), "{}", packets.len());
     rig.behaviour.set(Peer::Honest);
 }
 
@@ -285,11 +361,11 @@ fn a_worker_that_sleeps_is_woken_and_so_is_the_thread() {
     let mut rig = rig(Isolation::Always);
     for i in 0..20u8 {
         let mut files = Vec::new();
-        assert_eq!(rig.queue.arm(&mut files), Wake::File);
-        thread::scope(|scope| {
+        wait_until("nothing is there", || rig.queue.arm(&mut files) == Wake::File);
+        scope(|scope| {
             scope.spawn(|| {
                 // The thread of the queue sleeps by then, too.
-                thread::sleep(Duration::from_millis(5));
+                sleep(Duration::from_millis(5));
                 assert!(rig.outside.inject(&[i; 60]));
             });
             crate::wait(&files, PATIENCE);
@@ -306,7 +382,7 @@ fn a_worker_that_sleeps_is_woken_and_so_is_the_thread() {
 #[test]
 fn packets_from_the_peer_wait_at_the_peer_when_the_worker_takes_none() {
     let mut rig = rig(Isolation::Always);
-    let total = 1024 + 3000;
+    let total = thread::RING_MAX + 3000;
     let mut injected = 0;
     wait_until("the ring is full", || {
         while injected < total && rig.outside.inject(&[1; 60]) {

@@ -7,25 +7,30 @@
 //!
 //! The thread polls while packets pass, giving way to others; otherwise it sleeps until the peer or the worker wakes it.
 //! It is monitored and not vital: a peer decides how long it stands. Its own end is waited for when the queue is dropped.
+//!
+//! A ring's lock is held for the move of a burst. The worker tries for it [`TRIES`] times and does not wait; who finds a ring empty by
+//! its length does not lock it.
 
 use super::port::Port;
+use super::spawner::{self, Job};
 use crate::clock::{ticks, ticks_per_second};
 use crate::device::{PortStats, Queue};
 use crate::packet::{Packet, free_bulk};
 use crate::wait::{Bell, Wake, wait};
 use abi::BATCH_MAX;
 use heartbeat::Heartbeat;
-use rustix::thread::sched_setaffinity;
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
-use std::thread::{Builder, JoinHandle, yield_now};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::thread::yield_now;
 use std::time::Duration;
 
-/// Most packets that wait in one direction: what a device's rings hold by default.
-const RING_MAX: usize = 1024;
-/// How long a peer may leave packets that are offered to it.
+/// Most packets that wait in one direction: eight bursts. They are buffers that nobody else has meanwhile.
+pub const RING_MAX: usize = 512;
+/// How often a worker tries for a ring: as long as the other side moves a burst.
+const TRIES: u32 = 500;
+/// How long a peer may leave packets that it was offered and did not take.
 const PATIENCE: Duration = Duration::from_millis(1);
 /// Empty rounds before the thread sleeps.
 const SPIN_ROUNDS: u32 = 64;
@@ -33,102 +38,136 @@ const SPIN_ROUNDS: u32 = 64;
 const POLL_MIN: Duration = Duration::from_micros(20);
 const POLL_MAX: Duration = Duration::from_micros(500);
 /// How long it sleeps at most where it would be woken.
-const SLEEP_MAX: Duration = Duration::from_millis(100);
+const SLEEP_MAX: Duration = Duration::from_millis(500);
 /// A round that takes longer is told: its peer has found how to stop it.
 const ROUND_MAX: Duration = Duration::from_secs(10);
 
 /// One direction.
 #[derive(Default)]
 struct Ring {
+    /// As many as there are packets, but for a moment.
+    len: AtomicUsize,
+    locked: Mutex<Locked>,
+}
+
+#[derive(Default)]
+struct Locked {
     packets: VecDeque<Packet>,
     /// Whether whoever takes packets out sleeps, and is to be woken.
     sleeps: bool,
 }
 
+impl Ring {
+    /// A ring is consistent between any two statements, so a panic in the other thread does not spoil it.
+    fn lock(&self) -> MutexGuard<'_, Locked> {
+        self.locked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// For the worker, which does not wait.
+    fn lock_soon(&self) -> Option<MutexGuard<'_, Locked>> {
+        for _ in 0..TRIES {
+            match self.locked.try_lock() {
+                Ok(ring) => return Some(ring),
+                Err(TryLockError::Poisoned(ring)) => return Some(ring.into_inner()),
+                Err(TryLockError::WouldBlock) => std::hint::spin_loop(),
+            }
+        }
+        None
+    }
+
+    fn len(&self) -> usize {
+        self.len.load(Ordering::Relaxed)
+    }
+
+    /// Puts packets in from the front of `from`, as many as there is room for; how many, and whether somebody is to be woken.
+    fn put(&self, mut locked: MutexGuard<'_, Locked>, from: &mut Vec<Packet>) -> (usize, bool) {
+        let count = from.len().min(RING_MAX.saturating_sub(locked.packets.len()));
+        locked.packets.extend(from.drain(..count));
+        self.len.store(locked.packets.len(), Ordering::Relaxed);
+        (count, std::mem::take(&mut locked.sleeps))
+    }
+
+    fn take(&self, mut locked: MutexGuard<'_, Locked>, into: &mut Vec<Packet>, max: usize) -> usize {
+        let count = locked.packets.len().min(max);
+        into.extend(locked.packets.drain(..count));
+        self.len.store(locked.packets.len(), Ordering::Relaxed);
+        count
+    }
+}
+
 struct Rings {
     /// From the peer, to the worker.
-    inward: Mutex<Ring>,
+    inward: Ring,
     /// From the worker, to the peer.
-    outward: Mutex<Ring>,
+    outward: Ring,
     worker: Bell,
     thread: Bell,
-    stops: AtomicBool,
+    stops: Arc<AtomicBool>,
+    has_ended: Mutex<bool>,
+    ended: Condvar,
 }
 
 /// The worker's end.
 pub(super) struct Isolated {
     rings: Arc<Rings>,
-    thread: Option<JoinHandle<()>>,
-}
-
-/// A ring is consistent between any two statements, so a panic in the other thread does not spoil it.
-fn lock(ring: &Mutex<Ring>) -> MutexGuard<'_, Ring> {
-    ring.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// For the worker, which does not wait.
-fn try_lock(ring: &Mutex<Ring>) -> Option<MutexGuard<'_, Ring>> {
-    match ring.try_lock() {
-        Ok(ring) => Some(ring),
-        Err(TryLockError::Poisoned(ring)) => Some(ring.into_inner()),
-        Err(TryLockError::WouldBlock) => None,
-    }
 }
 
 impl Isolated {
-    /// Starts the thread of queue `index`; gives the queue back if the process can have no more threads or files.
+    /// Has queue `index` served by a thread; gives it back if the process can have no more files.
     pub(super) fn start(port: &Arc<Port>, index: usize, queue: Box<dyn Queue>) -> Result<Isolated, Box<dyn Queue>> {
         let (Ok(worker), Ok(thread)) = (Bell::new(), Bell::new()) else { return Err(queue) };
-        let stops = AtomicBool::new(false);
-        let rings = Arc::new(Rings { inward: Mutex::default(), outward: Mutex::default(), worker, thread, stops });
-        // A closure that does not run is dropped with what it owns, so the queue waits where both can take it.
-        let slot = Arc::new(Mutex::new(Some(queue)));
-        let take = |slot: &Mutex<Option<Box<dyn Queue>>>| slot.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let rings = Arc::new(Rings {
+            inward: Ring::default(),
+            outward: Ring::default(),
+            worker,
+            thread,
+            stops: Arc::default(),
+            has_ended: Mutex::new(false),
+            ended: Condvar::new(),
+        });
         let name = format!("isolated {}", port.name.replace('\0', "?"));
-        let spawned = Builder::new().name(name.clone()).spawn({
-            let (rings, slot, port) = (Arc::clone(&rings), Arc::clone(&slot), Arc::clone(port));
+        let serving = Serving {
+            queue,
+            rings: Arc::clone(&rings),
+            port: Arc::clone(port),
+            index,
+            burst: Vec::new(),
+            leaving: Vec::new(),
+            since: None,
+        };
+        // Dropped with the job, whether or not that has run.
+        let end = End(Arc::clone(&rings));
+        let run = Box::new({
+            let name = name.clone();
             move || {
-                // It is not where the worker is that started it, which may have its processor for itself.
-                if let Some(processors) = &port.processors {
-                    let _ = sched_setaffinity(None, processors);
-                }
-                let held_up_us = port.held_up_us.load(Ordering::Relaxed);
-                if held_up_us != 0 {
-                    tracing::warn!(
-                        port = port.name,
-                        queue = index,
-                        "its peer held a worker up for {} ms, so a thread of its own serves it until it is added anew; \
-                         `isolated` keeps peers from doing so once",
-                        held_up_us / 1000
-                    );
-                }
-                if let Some(queue) = take(&slot) {
-                    let heart = Heartbeat::not_vital(name, ROUND_MAX);
-                    Serving { queue, rings, port, index, burst: Vec::new(), leaving: Vec::new(), since: 0 }.run(&heart);
-                }
+                let heart = Heartbeat::not_vital(name, ROUND_MAX);
+                serving.run(&heart);
+                drop(end);
             }
         });
-        match spawned {
-            Ok(thread) => Ok(Isolated { rings, thread: Some(thread) }),
-            Err(_) => Err(take(&slot).expect("nobody else has run")),
-        }
+        // Whoever guards a port has prepared it.
+        let left = spawner::leave(Job { name, stops: Arc::clone(&rings.stops), run });
+        debug_assert!(left.is_ok(), "nobody starts threads");
+        Ok(Isolated { rings })
     }
 
     #[inline]
     pub(super) fn rx(&mut self, out: &mut Vec<Packet>, max: usize) -> usize {
-        let Some(mut ring) = try_lock(&self.rings.inward) else { return 0 };
-        let count = ring.packets.len().min(max);
-        out.extend(ring.packets.drain(..count));
-        count
+        let ring = &self.rings.inward;
+        if ring.len() == 0 {
+            return 0;
+        }
+        ring.lock_soon().map_or(0, |locked| ring.take(locked, out, max))
     }
 
     #[inline]
     pub(super) fn tx(&mut self, packets: &mut Vec<Packet>) -> usize {
-        let Some(mut ring) = try_lock(&self.rings.outward) else { return 0 };
-        let count = packets.len().min(RING_MAX.saturating_sub(ring.packets.len()));
-        ring.packets.extend(packets.drain(..count));
-        let wakes = std::mem::take(&mut ring.sleeps);
-        drop(ring);
+        let ring = &self.rings.outward;
+        if ring.len() >= RING_MAX {
+            return 0;
+        }
+        let Some(locked) = ring.lock_soon() else { return 0 };
+        let (count, wakes) = ring.put(locked, packets);
         if wakes {
             self.rings.thread.ring();
         }
@@ -137,30 +176,41 @@ impl Isolated {
 
     pub(super) fn arm(&mut self, files: &mut Vec<Arc<OwnedFd>>) -> Wake {
         // Somebody who has the lock puts packets in.
-        let Some(mut ring) = try_lock(&self.rings.inward) else { return Wake::Now };
-        if !ring.packets.is_empty() {
+        let Some(mut locked) = self.rings.inward.lock_soon() else { return Wake::Now };
+        if !locked.packets.is_empty() {
             return Wake::Now;
         }
-        ring.sleeps = true;
+        locked.sleeps = true;
         files.push(self.rings.worker.file());
         Wake::File
     }
 
     pub(super) fn disarm(&mut self) {
-        if let Some(mut ring) = try_lock(&self.rings.inward) {
-            ring.sleeps = false;
+        // If it does not succeed, the bell is rung once in vain.
+        if let Some(mut locked) = self.rings.inward.lock_soon() {
+            locked.sleeps = false;
         }
         self.rings.worker.silence();
     }
 }
 
 impl Drop for Isolated {
+    /// Waits for the thread, and so for the port's peer if that holds it up.
     fn drop(&mut self) {
         self.rings.stops.store(true, Ordering::Release);
         self.rings.thread.ring();
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
+        let has_ended = self.rings.has_ended.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(self.rings.ended.wait_while(has_ended, |has_ended| !*has_ended));
+    }
+}
+
+/// Says at its end that the thread is no more.
+struct End(Arc<Rings>);
+
+impl Drop for End {
+    fn drop(&mut self) {
+        *self.0.has_ended.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.0.ended.notify_all();
     }
 }
 
@@ -171,20 +221,31 @@ struct Serving {
     port: Arc<Port>,
     index: usize,
     burst: Vec<Packet>,
-    /// Offered to the peer, since when.
+    /// Offered to the peer; since when it has left some of that.
     leaving: Vec<Packet>,
-    since: u64,
+    since: Option<u64>,
 }
 
 impl Serving {
     fn run(mut self, heart: &Heartbeat) {
-        let patience = (PATIENCE.as_secs_f64() * ticks_per_second()) as u64;
+        self.port.isolated.fetch_add(1, Ordering::Relaxed);
+        if let Some(note) = self.port.note() {
+            tracing::warn!(
+                port = self.port.name,
+                queue = self.index,
+                "{note}; `isolated` keeps a peer from doing so once"
+            );
+        }
+        // The worker may have armed it last.
+        let entered = shared_memory::enter();
+        self.queue.disarm();
+        drop(entered);
         let mut empty_rounds = 0;
         let mut pause = POLL_MIN;
         while !self.rings.stops.load(Ordering::Acquire) {
             heart.beat();
             // Both, whatever the first one did.
-            if self.receive() | self.send(patience) {
+            if self.receive() | self.send() {
                 (empty_rounds, pause) = (0, POLL_MIN);
                 continue;
             }
@@ -196,20 +257,22 @@ impl Serving {
                 pause = (2 * pause).min(POLL_MAX);
             }
         }
+        self.port.isolated.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Takes a burst from the peer; whether there was one.
     fn receive(&mut self) -> bool {
-        let room = RING_MAX.saturating_sub(lock(&self.rings.inward).packets.len());
+        let ring = &self.rings.inward;
+        let room = RING_MAX.saturating_sub(ring.len());
         // Also without room: it sees to the peer's other wishes.
-        let count = self.queue.rx(&mut self.burst, room.min(BATCH_MAX));
-        if count == 0 {
+        let entered = shared_memory::enter();
+        self.queue.rx(&mut self.burst, room.min(BATCH_MAX));
+        drop(entered);
+        if self.burst.is_empty() {
             return false;
         }
-        let mut ring = lock(&self.rings.inward);
-        ring.packets.extend(self.burst.drain(..));
-        let wakes = std::mem::take(&mut ring.sleeps);
-        drop(ring);
+        let (_, wakes) = ring.put(ring.lock(), &mut self.burst);
+        debug_assert!(self.burst.is_empty(), "nobody else puts packets in");
         if wakes {
             self.rings.worker.ring();
         }
@@ -217,51 +280,58 @@ impl Serving {
     }
 
     /// Offers a burst to the peer; whether it took some of that.
-    fn send(&mut self, patience: u64) -> bool {
-        if self.leaving.is_empty() {
-            let mut ring = lock(&self.rings.outward);
-            let count = ring.packets.len().min(BATCH_MAX);
-            self.leaving.extend(ring.packets.drain(..count));
-            drop(ring);
-            self.since = ticks();
+    fn send(&mut self) -> bool {
+        let ring = &self.rings.outward;
+        if self.leaving.is_empty() && ring.len() != 0 {
+            ring.take(ring.lock(), &mut self.leaving, BATCH_MAX);
         }
         if self.leaving.is_empty() {
             return false;
         }
+        let entered = shared_memory::enter();
         let taken = self.queue.tx(&mut self.leaving);
-        if !self.leaving.is_empty() && ticks().wrapping_sub(self.since) > patience {
-            let tx_dropped = self.leaving.len() as u64;
-            free_bulk(&mut self.leaving);
-            self.port.counters[self.index].add(&PortStats { tx_dropped, ..PortStats::default() });
+        drop(entered);
+        if self.leaving.is_empty() {
+            self.since = None;
+        } else {
+            let now = ticks();
+            let since = *self.since.get_or_insert(now);
+            if now.wrapping_sub(since) as f64 > PATIENCE.as_secs_f64() * ticks_per_second() {
+                let tx_dropped = self.leaving.len() as u64;
+                free_bulk(&mut self.leaving);
+                self.since = None;
+                self.port.counters[self.index].add(&PortStats { tx_dropped, ..PortStats::default() });
+            }
         }
         taken != 0
     }
 
     /// Sleeps until there may be something to do, for `pause` where nobody would say so.
     fn sleep(&mut self, pause: Duration) {
-        let is_full = lock(&self.rings.inward).packets.len() >= RING_MAX;
-        if is_full || !self.leaving.is_empty() {
-            return std::thread::sleep(POLL_MIN);
+        if self.rings.inward.len() >= RING_MAX || !self.leaving.is_empty() {
+            return std::thread::sleep(pause);
         }
         let mut files = vec![self.rings.thread.file()];
-        let mut time = match self.queue.arm(&mut files) {
-            Wake::Now => Duration::ZERO,
+        let entered = shared_memory::enter();
+        let wake = self.queue.arm(&mut files);
+        drop(entered);
+        let time = match wake {
+            // It had nothing all the same: no buffer is left, say.
+            Wake::Now => POLL_MIN,
             Wake::Poll => pause,
             Wake::File | Wake::Never => SLEEP_MAX,
         };
-        {
-            let mut ring = lock(&self.rings.outward);
-            if ring.packets.is_empty() {
-                ring.sleeps = true;
-            } else {
-                time = Duration::ZERO;
-            }
-        }
-        if !time.is_zero() {
+        let mut locked = self.rings.outward.lock();
+        locked.sleeps = locked.packets.is_empty();
+        let is_empty = locked.sleeps;
+        drop(locked);
+        if is_empty {
             wait(&files, time);
         }
+        let entered = shared_memory::enter();
         self.queue.disarm();
-        lock(&self.rings.outward).sleeps = false;
+        drop(entered);
+        self.rings.outward.lock().sleeps = false;
         self.rings.thread.silence();
     }
 }

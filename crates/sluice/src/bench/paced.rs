@@ -17,7 +17,7 @@
 use super::gaps::{BURST, Gap, Gaps, PAUSE_S, Watcher};
 use pktio::{Device, LinkState, MTU_DEFAULT, MacAddress, Packet, PoolRef, PortStats, Queue, ticks, ticks_per_second};
 use rustix::time::{ClockId, clock_gettime};
-use shared_memory::Waits;
+use shared_memory::Usage;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -190,7 +190,7 @@ impl Device for Paced {
             waiting: 0,
             last: ticks(),
             looked: (ticks(), Instant::now(), 0),
-            waits: Waits::now(),
+            waits: Usage::now().waits,
             stolen_ns: 0,
             is_drained: false,
             calm_s: 0.0,
@@ -247,7 +247,7 @@ struct PacedQueue {
     /// When the thread's clock was looked at last, in ticks and in time, and what it said.
     looked: (u64, Instant, u64),
     /// How often the worker had waited by then.
-    waits: Waits,
+    waits: u64,
     /// Nanoseconds in which the processor was others' since the rate was set.
     stolen_ns: u64,
     /// Whether the ring has been as good as empty since then.
@@ -263,9 +263,8 @@ impl PacedQueue {
         let own_ns = spec.tv_sec as u64 * 1_000_000_000 + spec.tv_nsec as u64;
         let time = Instant::now();
         let (_, last, last_own_ns) = std::mem::replace(&mut self.looked, (now, time, own_ns));
-        let waits = Waits::now();
-        let before = std::mem::replace(&mut self.waits, waits);
-        if waits.is_after_waiting_since(&before) {
+        let waits = Usage::now().waits;
+        if std::mem::replace(&mut self.waits, waits) != waits {
             return 0;
         }
         let all_ns = (time - last).as_nanos() as u64;

@@ -135,7 +135,7 @@ pub fn cover(prefilter: &Prefilter, mask: &[u64], value: &[u64]) {
     if covered.iter().fold(u64::MAX, |all, bits| all & bits) != 0 {
         return;
     }
-    // The group that needs the fewest new bits; ties are broken by a hash of the rule.
+    // The group that already covers the rule in the most columns; ties are broken by a hash of the rule.
     let turn = mixed(mask.iter().chain(value).fold(0, |hash, word| mixed(hash ^ word))) >> 58;
     let has = |bit: u64| covered.iter().filter(|bits| **bits >> bit & 1 != 0).count();
     let bit = (0..64).map(|i| (i + turn) % 64).max_by_key(|bit| has(*bit)).unwrap_or(0);

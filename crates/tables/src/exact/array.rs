@@ -1,7 +1,7 @@
 //! The array of buckets of a table: probe sequences, and filling, changing and emptying slots. The writer's side of
 //! [`super::probe`].
 //!
-//! Threads: one writer, any number of readers. Tests: `tests/properties.rs`, `tests/loom.rs`.
+//! Threads: a bucket has one writer at a time; any number of readers. Tests: `tests/properties.rs`, `tests/loom.rs`.
 #![allow(unsafe_code)]
 
 use super::bucket::{Bucket, Shape};
@@ -11,8 +11,8 @@ use crate::region::Region;
 use crate::sync::{Apart, prefetch};
 use std::ops::{Deref, Range};
 
-/// Buckets after the last home bucket: the window of second buckets, the longest run of linear probing, of which the
-/// last bucket is always empty, so that every search ends.
+/// Buckets after the last home bucket: the window of second buckets, the rest of the longest run of linear probing, and
+/// one bucket that is always empty, so that every search ends.
 const BEHIND: usize = WINDOW as usize + RUN as usize;
 /// Limit of the buckets that a key may be in, from its second one on.
 const RUN: u32 = if cfg!(loom) { 2 } else { 64 };

@@ -292,8 +292,8 @@ macro_rules! lookups {
                 count: u32,
                 out: *mut *const EntryHeader,
             ) {
-                // SAFETY: the caller passes a handle of such a table, keys of its layout and room for their entries, and
-                // is online. What is in `out` is not read.
+                // SAFETY: the caller passes a handle of such a table, keys of its layout and room for their entries,
+                // and is online. What is in `out` is not read.
                 unsafe {
                     let shared = &*(*handle).snapshot.load(Ordering::Acquire).cast::<LpmShared>();
                     for i in 0..count as usize {

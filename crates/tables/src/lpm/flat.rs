@@ -42,8 +42,8 @@
 //! and about 20 bytes for each prefix of more than 24 bits. A change of a prefix writes all places that it covers, 256
 //! for a /16; so short prefixes cost more than in the trie: for a /1 among a million prefixes, some ten milliseconds.
 //!
-//! Threads: one writer, any number of readers. Tests: `tests/properties.rs`, `tests/stress.rs`, through tables; compiled walks in
-//! `crates/datapath/tests/prefixes.rs`.
+//! Threads: one writer, any number of readers. Tests: `tests/properties.rs`, `tests/stress.rs`, through tables;
+//! compiled lookups in `crates/datapath/tests/prefixes.rs`.
 #![allow(unsafe_code)]
 
 pub mod answers;

@@ -340,7 +340,8 @@ impl<T: Word> Trie<'_, T> {
     fn rewrite(&mut self, place: &Place, range: Range<usize>, change: Change<'_>) -> bool {
         let content = place.load(Ordering::Relaxed);
         let node = untag::<Node<T>>(content);
-        // SAFETY: the node is linked, or ours, so it is alive; its bytes are the writer's; all runs are below its count.
+        // SAFETY: the node is linked, or ours, so it is alive; its lengths are the writer's; all runs are below its
+        // count.
         unsafe {
             let (starts, count, lens) = ((*node).starts(), (*node).count(), Node::lens(node));
             let leaf = |run: usize| Node::leaf(node, run).load(Ordering::Relaxed);

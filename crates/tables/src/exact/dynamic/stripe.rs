@@ -14,7 +14,7 @@
 //! | 0 | never |
 //! | 1 | now |
 //! | 128 + step % 128 | in a step that is less than 128 steps ahead |
-//! | 64 + chunk % 64 | when a later *chunk* of 128 steps begins, less than 64 chunks ahead; then it gets a nearer byte |
+//! | 64 + chunk % 64 | when a later *chunk* of 128 steps begins, within 64 chunks; then it gets a nearer byte |
 //!
 //! A hit only stores the clock in the entry. A check that finds the entry not expired stores the byte of the step in
 //! which it would expire now. So an entry is checked once or twice per timeout, however often it is hit; one with a

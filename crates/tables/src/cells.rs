@@ -94,7 +94,7 @@ impl Cells {
     pub(crate) unsafe fn give_back(&mut self, cell: *mut u8, bytes: usize) {
         let bytes = cell_bytes(bytes);
         if bytes > LARGEST_CELL {
-            // SAFETY: a cell of this size was allocated alone with this layout.
+            // SAFETY: a cell of this size was allocated separately with this layout.
             unsafe { dealloc(cell, large_layout(bytes)) };
         } else {
             self.sizes[bytes / GRAIN].given_back.push(cell);

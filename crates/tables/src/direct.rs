@@ -103,7 +103,7 @@ impl Direct {
 /// Looks a key up; see [`LookupFn`].
 unsafe extern "C" fn lookup(handle: *const TableHandle, key: *const u8) -> *const EntryHeader {
     // SAFETY: the caller passes a handle of such a table, and a key of its layout: one word, whose fields have no bits
-    // above their widths. The fields' places are in front of the entries.
+    // above their widths. The fields' descriptions precede the entries.
     unsafe {
         let entries = (*handle).snapshot.load(Ordering::Acquire).cast::<AtomicPtr<EntryHeader>>();
         let fields = std::slice::from_raw_parts(entries.sub(FIELDS_MAX), FIELDS_MAX);

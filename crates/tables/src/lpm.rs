@@ -115,7 +115,7 @@ pub(crate) struct Lpm<T: Word> {
     word: PhantomData<T>,
 }
 
-// SAFETY: the pointers lead to memory that the engine owns.
+// SAFETY: the pointers point at memory that the engine owns.
 unsafe impl<T: Word> Send for Lpm<T> {}
 
 /// The engine for keys of this shape in a table of this size; `None` if it needs another engine.
@@ -593,7 +593,7 @@ impl<T: Word> Drop for Lpm<T> {
             let group = unsafe { Box::from_raw(group) };
             clear(&group.root, None);
         }
-        // SAFETY: nothing is linked any more and nobody reads.
+        // SAFETY: nothing is linked any more, and there are no readers.
         dead.drain(..).for_each(|dead| unsafe { spare.give_back(dead) });
         // SAFETY: as above.
         limbo.drain().for_each(|retired| unsafe { retired.free(spare, spread) });
@@ -613,7 +613,7 @@ impl Retired {
             Retired::Flat(flat) => drop(flat),
             Retired::OfFlat(gone) => {
                 if let Spread::Now(flat) = spread {
-                    // SAFETY: as above; what was given up does not come back.
+                    // SAFETY: as above; an abandoned structure is never used again, so this is the one that the resource came from.
                     unsafe { flat.free(gone) };
                 }
             }

@@ -512,7 +512,7 @@ impl Drop for Ternary {
     /// There are no readers any more.
     fn drop(&mut self) {
         for (_, writer) in self.tuples.drain() {
-            // SAFETY: nobody reads; nodes and tuples in use are not in limbo.
+            // SAFETY: there are no readers; nodes and tuples in use are not in limbo.
             unsafe {
                 let buckets = (*writer.tuple).buckets.load(Ordering::Relaxed);
                 let mut nodes = Vec::new();
@@ -521,7 +521,7 @@ impl Drop for Ternary {
                 Retired::Tuple(writer.tuple).free();
             }
         }
-        // SAFETY: nobody reads.
+        // SAFETY: there are no readers.
         unsafe {
             Retired::List(self.shared.tuples.load(Ordering::Relaxed)).free();
             Retired::Filter(self.shared.filter.load(Ordering::Relaxed)).free();

@@ -70,7 +70,7 @@ impl Family {
     fn allocation(&self, blocks: &[u64], random: &mut Random) -> (u128, u32) {
         let (from, to) = self.allocations;
         let len = from + random.below(u64::from(to - from + 1)) as u32;
-        // Few blocks hold most allocations.
+        // A few blocks hold most allocations.
         let block = blocks
             [(random.below(blocks.len() as u64) * random.below(blocks.len() as u64) / blocks.len() as u64) as usize];
         let first_bits = if self.width == 32 { 8 } else { 16 };

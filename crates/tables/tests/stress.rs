@@ -69,7 +69,7 @@ fn spec(keys: &[(u32, MatchKind)], large: &[u32]) -> TableSpec {
 /// # Safety
 /// The reader has not been quiescent since it found the entry.
 unsafe fn tag(found: *const EntryHeader) -> u64 {
-    // SAFETY: the entry has three words of parameters behind the byte of its action.
+    // SAFETY: the entry has three words of parameters after the byte of its action.
     let [tag, check, generation] = unsafe { found.byte_add(1).cast::<[u32; 3]>().read_unaligned() };
     assert_eq!(check, tag.wrapping_mul(K).wrapping_add(generation), "a torn or freed entry");
     tag.into()

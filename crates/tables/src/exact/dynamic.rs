@@ -526,7 +526,7 @@ impl Core {
     /// The hash of a live slot's key.
     fn hash_at(&self, at: At, packed: &mut [u64; MAX_WORDS]) -> u64 {
         if self.form.wide_words > 0 {
-            // SAFETY: the slot is live, and the key in front of its entry has so many words.
+            // SAFETY: the slot is live, and the key before its entry has so many words.
             let key = unsafe {
                 std::slice::from_raw_parts(self.form.wide_key(self.entry(at)), self.form.wide_words as usize)
             };
@@ -735,7 +735,7 @@ unsafe fn add_from_packet(
     };
     let mut packed = [0u64; MAX_PACKET_KEY];
     let timer = Timer { tick: now_us >> TICK_SHIFT, timeout_ms };
-    // SAFETY: the key has so many words, the entry so many bytes, which are the new slot's to have.
+    // SAFETY: the key has so many words, and the entry so many bytes, for which the new slot has room.
     let add = |packed: &[u64]| {
         let write = |to: *mut u8| unsafe { ptr::copy_nonoverlapping(entry, to, bytes as usize) };
         core.add(packed, timer, (replace, false, false), write, |_| {})
@@ -1127,7 +1127,7 @@ impl DynamicTable {
         read
     }
 
-    /// A live entry. Its stripe is locked.
+    /// Reads a live entry. Its stripe is locked.
     fn read(&self, at: At, tick: u64) -> ReadEntry {
         let core = &*self.core;
         let entry = core.entry(at);
@@ -1237,7 +1237,7 @@ impl Drop for DynamicTable {
         let default = self.core.handle.default_entry.load(Ordering::Relaxed);
         let old = self.old_defaults.drain().map(ptr::with_exposed_provenance_mut);
         for entry in old.chain([default]).collect::<Vec<_>>() {
-            // SAFETY: every default entry is in one of these places.
+            // SAFETY: every default entry is current or in limbo, and is freed once.
             unsafe { self.defaults.free(entry) };
         }
     }

@@ -84,7 +84,7 @@ unsafe fn near<const W: usize>(snapshot: *const ExactSnapshot, hash: u64, key: *
 
 #[inline]
 unsafe fn hash_wide(snapshot: *const ExactSnapshot, key: *const u8) -> u64 {
-    // SAFETY: the caller's; keys that come through calls are words.
+    // SAFETY: the caller's promise; keys that are passed to calls consist of words.
     unsafe {
         let ExactSnapshot { form, seeds, .. } = &*snapshot;
         hash_key(key.cast(), form.wide_words as usize, *seeds)

@@ -549,7 +549,7 @@ impl ExactTable {
     }
 
     /// # Safety
-    /// `entry` is one of this table's that is live.
+    /// `entry` is a live entry of this table.
     unsafe fn action_of(&self, entry: *const EntryHeader) -> EntryAction {
         // SAFETY: the caller's promise.
         unsafe {
@@ -700,7 +700,7 @@ impl ExactTable {
                 key_of(&form, array, at, &mut packed[..words]);
                 return hash_packed(&form, seeds, &packed[..words]);
             }
-            // SAFETY: the slot is live, and the key in front of its entry has so many words.
+            // SAFETY: the slot is live, and the key before its entry has so many words.
             let key = unsafe {
                 std::slice::from_raw_parts(form.wide_key(form.entry(array.bucket(at.bucket), at.slot as usize)), words)
             };
@@ -770,7 +770,7 @@ pub(super) fn hash_packed(form: &Form, seeds: [u64; 2], packed: &[u64]) -> u64 {
 pub(super) fn key_of(form: &Form, array: &Array, at: At, packed: &mut [u64]) {
     let bucket = array.bucket(at.bucket);
     if form.wide_words > 0 {
-        // SAFETY: the slot is live; the key in front of its entry has as many words.
+        // SAFETY: the slot is live; the key before its entry has as many words.
         unsafe {
             let key = form.wide_key(form.entry(bucket, at.slot as usize));
             ptr::copy_nonoverlapping(key, packed.as_mut_ptr(), packed.len());
@@ -790,7 +790,7 @@ impl Drop for ExactTable {
         let default = self.handle.default_entry.load(Ordering::Relaxed);
         let old = self.old_defaults.drain().map(ptr::with_exposed_provenance_mut);
         for entry in old.chain([default]).collect::<Vec<_>>() {
-            // SAFETY: every default entry is in one of these places.
+            // SAFETY: every default entry is current or in limbo, and is freed once.
             unsafe { self.entries.free(entry) };
         }
         if self.form.far {

@@ -1,4 +1,4 @@
-//! The index against `std::collections::HashMap`, with few hash values so that clusters form and wrap.
+//! The index compared with `std::collections::HashMap`, with few hash values so that clusters form and wrap.
 
 use super::Index;
 use proptest::prelude::*;

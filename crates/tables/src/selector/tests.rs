@@ -1,4 +1,4 @@
-//! The documented choice, for sums on both sides of the expansion limit.
+//! The documented selection, for sums of weights on both sides of the expansion limit.
 #![allow(unsafe_code)]
 
 use super::{Group, MAX_EXPANDED, select};

@@ -35,7 +35,7 @@ fn each_content_is_there_once() {
             assert_eq!(shared.give_back(&memory, entry), last);
             if last {
                 users.remove(&call);
-                // SAFETY: nobody uses the entry.
+                // SAFETY: the entry has no users.
                 unsafe { memory.free(entry) };
             }
         }

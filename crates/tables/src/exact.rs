@@ -27,7 +27,7 @@
 //!
 //! `p = (w0 ^ seed0) * (w1 ^ seed1)` as a 128-bit product, where for keys of one word `w1` is `w0` with its halves
 //! exchanged; `h = low64(p) ^ high64(p)`. The seeds are random, so that no sender can choose keys that collide. They
-//! are the same in all tables of a program, so specialised code hashes a key that two tables share only once. They
+//! are the same in all tables of a program, so specialised code hashes a key only once if two tables share it. They
 //! differ between programs, since entries are read in the order of their hashes: if they were written in that order to
 //! a table with the same seeds, the first ones would all fall into the same few buckets.
 //!

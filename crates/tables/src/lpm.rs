@@ -613,7 +613,7 @@ impl Retired {
             Retired::Flat(flat) => drop(flat),
             Retired::OfFlat(gone) => {
                 if let Spread::Now(flat) = spread {
-                    // SAFETY: as above; an abandoned structure is never used again, so this is the one that the resource came from.
+                    // SAFETY: as above; a table makes this structure only once, so the resource is its own.
                     unsafe { flat.free(gone) };
                 }
             }

@@ -1,6 +1,6 @@
 //! A match-action table: the control plane's operations on its entries, and the binding that readers use.
 //!
-//! Tables of exact fields store their entries only where readers look them up ([`crate::exact`]); all others keep a
+//! Hash tables of exact fields store their entries only where readers look them up ([`crate::exact`]); all others keep a
 //! record of each entry beside an engine ([`crate::recorded`]). Tables that packets write have many writers
 //! ([`crate::exact::dynamic`]), of which the control plane is one. Readers get a [`TableBinding`]; everything here is
 //! the writer's, one call at a time (`&mut`).
@@ -512,7 +512,7 @@ impl Table {
     /// [generation](Domain::generation), read before this call, lasts.
     ///
     /// `wanted` selects more: all entries, valid until one of them changes (not with range fields or groups); the
-    /// distinct contents, if there are [few](Table::contents), valid until there is a new one; or a prefilter, which
+    /// distinct contents, if there are [few](Table::contents), valid until there is a new one; and a prefilter, which
     /// remains valid while entries change.
     pub fn shape(&mut self, wanted: Option<Wanted>) -> TableShape {
         let has_range = self.spec.keys.iter().any(|(_, kind)| *kind == MatchKind::Range);

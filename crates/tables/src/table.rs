@@ -1,7 +1,7 @@
 //! A match-action table: the control plane's operations on its entries, and the binding that readers use.
 //!
-//! Hash tables of exact fields store their entries only where readers look them up ([`crate::exact`]); all others keep a
-//! record of each entry beside an engine ([`crate::recorded`]). Tables that packets write have many writers
+//! Hash tables of exact fields store their entries only where readers look them up ([`crate::exact`]); all others keep
+//! a record of each entry beside an engine ([`crate::recorded`]). Tables that packets write have many writers
 //! ([`crate::exact::dynamic`]), of which the control plane is one. Readers get a [`TableBinding`]; everything here is
 //! the writer's, one call at a time (`&mut`).
 //!

@@ -1,4 +1,4 @@
-//! What lowered code calls, for the interpreter: the same functions that compiled code calls.
+//! The functions that lowered code calls, for the interpreter of machine-level IR: the same that compiled code calls.
 
 use crate::calls::CALLS;
 use abi::table::LookupFn;
@@ -7,11 +7,11 @@ use mir::{Fault, Host, RuntimeId, TableId};
 
 use super::memory::ProcessMemory;
 
-/// The runtime and the tables' engines.
+/// The runtime and the match engines.
 pub(super) struct ProcessHost<'a> {
     /// By [`RuntimeId`].
     pub calls: &'a [Call],
-    /// By [`TableId`].
+    /// By [`TableId`]: lookup function and handle.
     pub lookups: &'a [(LookupFn, usize)],
 }
 

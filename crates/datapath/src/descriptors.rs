@@ -12,7 +12,8 @@ pub fn close_inherited() {
     const FIRST: libc::c_uint = 3;
     let threads = std::fs::read_dir("/proc/self/task").map_or(0, Iterator::count);
     if threads == 1 {
-        // SAFETY: the process has just begun, in this thread alone, and has opened nothing of its own, so no object owns one of these.
+        // SAFETY: the process has just started, with this thread alone, and has opened nothing of its own, so no
+        // object owns one of these.
         unsafe { libc::close_range(FIRST, libc::c_uint::MAX, 0) };
     }
 }

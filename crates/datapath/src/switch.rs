@@ -394,8 +394,9 @@ impl Switch {
     /// Adds all ports, or none if one is refused. They start together: packets of the first may leave by the last.
     ///
     /// # Errors
-    /// [`SwitchError::PortExists`], [`SwitchError::NoSuchDevice`], or [`SwitchError::PortTaken`] if the number is in
-    /// use in the device; errors of default queues; [`SwitchError::Stuck`].
+    /// [`SwitchError::PortExists`], also for the controller's port number; [`SwitchError::NoSuchDevice`];
+    /// [`SwitchError::PortTaken`] if the number is in use in the device; errors of default queues;
+    /// [`SwitchError::Stuck`].
     pub fn add_ports(&self, ports: Vec<NewPort>) -> Result<(), SwitchError> {
         let mut inner = self.lock();
         for (i, NewPort { bound_to, number, .. }) in ports.iter().enumerate() {

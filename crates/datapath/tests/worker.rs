@@ -337,7 +337,8 @@ impl Queue for Counting {
     }
 }
 
-/// The finding: all packet-outs that waited, 1,024, ran before a port was polled again, each with the work that a burst may cause.
+/// The finding: all 1,024 waiting packet-outs ran before a port was polled again, each with the work that a burst may
+/// cause.
 #[test]
 fn packet_outs_do_not_keep_ports_waiting_for_more_than_a_burst() {
     let setup = setup(0, SwitchConfig::default());

@@ -236,7 +236,7 @@ fn from_words(width: u32, words: &[u64]) -> Bits {
 /// # Safety
 /// `ctx` is a [`crate::state::FastWorker`]'s, and the caller runs on its thread.
 unsafe fn runtime<'a>(ctx: *const WorkerCtx) -> &'a mut WorkerRuntime {
-    // SAFETY: the caller's promise; calls do not nest, so nobody else has a reference.
+    // SAFETY: the caller's promise; calls do not nest, so there is no other reference.
     unsafe { &mut *(*ctx).runtime.cast::<WorkerRuntime>() }
 }
 
@@ -278,7 +278,7 @@ unsafe extern "C" fn hash_call(
 unsafe extern "C" fn random(ctx: *const WorkerCtx, low: u64, high: u64) -> u64 {
     // SAFETY: compiled code passes its worker's context.
     let random = unsafe { runtime(ctx) }.next_random();
-    // The modulo's bias is below 2^-32 for ranges that programs ask for.
+    // The modulo bias is below 2^-32 for ranges that programs use.
     match high.saturating_sub(low).checked_add(1) {
         Some(count) => low + random % count,
         None => random,

@@ -2,7 +2,7 @@
 //! (crate `flowcache`).
 //!
 //! ```text
-//! worker   frames ─▶ Front ─┬─ hit, still right ─▶ rewrite, count with the path ─▶ port
+//! worker   frames ─▶ Front ─┬─ hit, not stale ───▶ rewrite, count with the path ─▶ port
 //!                           └─ other ─▶ pipeline,   and copies of some ─┐        ▲
 //! tracer                                                  samples ◀─────┘        │ found
 //!                         Contents (entries, changes) ─▶ trace ─▶ Path ──────────┘
@@ -100,7 +100,7 @@ impl Sample {
     }
 }
 
-/// Frames that wait for the tracer.
+/// The buffer of frames that wait for the tracer.
 struct Samples(Vec<Sample>);
 
 impl Samples {

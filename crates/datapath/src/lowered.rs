@@ -7,7 +7,7 @@
 //!
 //! Code and state have one lifetime, as in [`crate::tiers`].
 //!
-//! Tests: `crates/difftest`, where both are among the engines that are compared; `tests/shared_cells.rs`.
+//! Tests: `crates/difftest`, which compares both with the other engines; `tests/shared_cells.rs`.
 #![allow(unsafe_code)]
 
 mod host;
@@ -176,7 +176,8 @@ impl Run {
     fn interpreted(&mut self, function: FunctionId, batch: &mut Batch) {
         let Shared { lowered, lookups, record_words, .. } = &*self.shared;
         let (ctx, batch): (_, *mut Batch) = (self.worker.ctx(), batch);
-        // SAFETY: a batch of the engine, which nobody else uses now; the memory knows it for this call.
+        // SAFETY: the engine's batch, which nothing else uses during this call; the memory keeps its ranges for this
+        // call alone.
         unsafe { self.memory.know(ctx, batch, *record_words) };
         let mut host = ProcessHost { calls: &lowered.calls, lookups };
         let args = [ctx.expose_provenance(), batch.expose_provenance()].map(|address| address as u128);

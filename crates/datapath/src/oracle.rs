@@ -204,7 +204,7 @@ impl Run {
                 }
             }
         }
-        // SAFETY: `len` bytes from `data` are the frame (contract of `PacketDesc`), which nobody else uses now.
+        // SAFETY: `len` bytes from `data` are the frame (contract of `PacketDesc`), which nothing else uses now.
         let frame = unsafe { std::slice::from_raw_parts(desc.data, desc.len as usize) };
         let mut trace = self.tracing.then(Trace::default);
         let outcome = self.interp.run(entry, frame, desc.consumed, &mut self.scratch, &mut self.host, trace.as_mut());

@@ -434,7 +434,7 @@ impl FastState {
         lock(self.profile_of(content, table).ok_or(StateError::WrongKind)?).resolve(action)
     }
 
-    /// The profile of a table.
+    /// The action profile that a table uses, if any.
     fn profile_of<'c>(&self, content: &'c Content, table: TableId) -> Option<&'c Mutex<Profile>> {
         let profile = self.program.tables[table.index()].implementation?;
         content.profiles.get(profile.index())?.as_deref()

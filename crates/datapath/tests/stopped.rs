@@ -474,7 +474,7 @@ static STAND: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn stand(_: libc::c_int) {
     while STAND.load(Ordering::Relaxed) {
-        // SAFETY: it may be called in a handler, and writes to nothing of ours.
+        // SAFETY: it may be called in a handler, and writes to no memory of this process.
         unsafe { libc::usleep(20) };
     }
 }
@@ -548,7 +548,7 @@ fn workers_that_are_stopped_at_any_instruction_run_no_code_that_does_not_fit() {
     let ms = std::env::var("STOPPED_MS").ok().and_then(|ms| ms.parse().ok()).unwrap_or(4000);
     let pipeline = datapath::load(program(&KINDS, false), EngineKind::Machine, WORKERS).expect("it loads");
     let (model, stop) = (Model::new(KINDS.len()), AtomicBool::new(false));
-    // SAFETY: the handler only sleeps and reads an atomic, and nobody else uses the signal here.
+    // SAFETY: the handler only sleeps and reads an atomic, and nothing else uses the signal here.
     unsafe {
         let handler = stand as extern "C" fn(libc::c_int);
         libc::signal(libc::SIGUSR2, handler as libc::sighandler_t);

@@ -98,7 +98,7 @@ impl Storage for ProcessMemory {
 
     fn store(&mut self, regions: Regions, address: u64, bytes: u32, value: u128) -> Result<(), Fault> {
         let at = self.check(regions, address, bytes, true)?;
-        // SAFETY: as in `load`; nobody else writes there at the same time, but where the program lets workers do so.
+        // SAFETY: as in `load`; no other thread writes there at the same time, except where the program allows it.
         unsafe {
             match bytes {
                 1 => at.write(value as u8),
@@ -121,7 +121,7 @@ impl Storage for ProcessMemory {
         let at = self.check(regions, address, bytes, true)?;
         macro_rules! replace {
             ($atomic:ident, $number:ty) => {{
-                // SAFETY: as in `store`; what is changed in one step is aligned.
+                // SAFETY: as in `store`; cells that are changed atomically are aligned.
                 let cell = unsafe { $atomic::from_ptr(at.cast()) };
                 let change = |old: $number| Some(change(old.into()) as $number);
                 let old = cell.fetch_update(Ordering::AcqRel, Ordering::Acquire, change);

@@ -5,7 +5,7 @@ use libmimalloc_sys::mi_collect;
 
 /// Returns freed memory to the system, in as few pieces as possible.
 pub fn give_back() {
-    // SAFETY: returns what nobody uses.
+    // SAFETY: it returns only memory that is free.
     unsafe { mi_collect(true) };
 }
 

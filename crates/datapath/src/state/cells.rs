@@ -262,7 +262,7 @@ impl Registers {
     /// Reads a word of an existing cell.
     fn load(&self, index: u64, word: usize) -> u64 {
         let at = self.at(index, word);
-        // SAFETY: the cell is in the array, aligned to its size; who writes it writes all of it at once.
+        // SAFETY: the cell is in the array and aligned to its size; every writer writes a whole word.
         unsafe {
             match self.cell_bytes() {
                 1 => AtomicU8::from_ptr(at).load(Ordering::Relaxed).into(),

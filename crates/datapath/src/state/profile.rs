@@ -22,7 +22,7 @@ type Result<T> = std::result::Result<T, StateError>;
 
 /// One action profile or selector.
 pub(super) struct Profile {
-    /// Most members.
+    /// Maximum number of members.
     size: u64,
     /// Whether it is a selector, which has groups.
     selector: bool,
@@ -56,7 +56,7 @@ enum Retired {
     Group(#[allow(dead_code, reason = "kept alive until dropped")] Box<Group>),
 }
 
-// SAFETY: the pointers lead to memory that the profile owns.
+// SAFETY: the pointers point to memory that the profile owns.
 unsafe impl Send for Profile {}
 
 /// What an entry's action resolves to.

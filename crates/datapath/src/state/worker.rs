@@ -35,7 +35,8 @@ pub struct FastWorker {
     _counters: Box<[*mut [u64; 2]]>,
 }
 
-// SAFETY: the pointers lead to memory that the worker owns or that `state` keeps alive; nothing is bound to a thread.
+// SAFETY: the pointers point to memory that the worker owns or that `state` keeps alive; nothing is bound to a
+// thread.
 unsafe impl Send for FastWorker {}
 
 impl FastState {

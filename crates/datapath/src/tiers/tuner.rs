@@ -416,7 +416,7 @@ mod tests {
         let mut policy = Policy::new(Specialise::Auto);
         let tables = [at(100, 100)];
         let (mut replaced, mut now) = (0, 0);
-        // Worn as soon as it was made, for 20 s.
+        // The prefilter is ineffective as soon as it was made, for 20 s.
         while now < 20_000 {
             if policy.may_wear(ms(now)) {
                 policy.wear(ms(now));

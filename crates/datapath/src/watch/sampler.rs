@@ -102,20 +102,21 @@ impl Samples {
 /// The program counter of the interrupted thread.
 ///
 /// # Safety
-/// `context` is what the kernel gave a handler.
+/// `context` is the third argument that the kernel passed to a signal handler.
 unsafe fn interrupted_at(context: *const c_void) -> u64 {
     let context = context.cast::<libc::ucontext_t>();
-    // SAFETY: as the caller says.
+    // SAFETY: the caller's promise.
     #[cfg(target_arch = "x86_64")]
     return unsafe { (*context).uc_mcontext.gregs[libc::REG_RIP as usize] as u64 };
-    // SAFETY: as the caller says.
+    // SAFETY: the caller's promise.
     #[cfg(target_arch = "aarch64")]
     return unsafe { (*context).uc_mcontext.pc };
 }
 
 extern "C" fn on_signal(_: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    // SAFETY: the kernel gives a handler with `SA_SIGINFO` both; a signal of a timer has a value, and only `Timer::start`
-    // makes timers with this signal, whose value is a worker's samples: they live as long as its thread, which this is.
+    // SAFETY: the kernel passes a handler with `SA_SIGINFO` both pointers; a timer's signal has a value, and only
+    // `Timer::start` makes timers with this signal, whose value is a worker's samples: they outlive its thread, which
+    // is this one.
     unsafe {
         if (*info).si_code != libc::SI_TIMER {
             return;
@@ -148,12 +149,15 @@ fn handle_signal() -> io::Result<()> {
 pub(super) struct Timer {
     id: libc::timer_t,
     period: Duration,
-    /// What the handler writes to.
+    /// The signal handler's target.
     _samples: Arc<Samples>,
 }
 
 impl Timer {
-    /// Samples a worker from now on, until the result is dropped.
+    /// Starts a timer that samples a worker until it is dropped.
+    ///
+    /// # Errors
+    /// If the worker's thread has not started, or the system refuses the handler or the timer.
     pub(super) fn start(samples: &Arc<Samples>) -> io::Result<Timer> {
         let thread = samples.thread.load(Ordering::Acquire);
         if thread == 0 {
@@ -184,7 +188,7 @@ impl Timer {
         }
         let time = libc::timespec { tv_sec: 0, tv_nsec: libc::c_long::from(period.subsec_nanos()) };
         let every = libc::itimerspec { it_interval: time, it_value: time };
-        // SAFETY: the timer is ours; the value lives through the call.
+        // SAFETY: this `Timer` owns the timer; the value lives through the call.
         match unsafe { libc::timer_settime(self.id, 0, &every, ptr::null_mut()) } {
             0 => {
                 self.period = period;
@@ -197,7 +201,7 @@ impl Timer {
 
 impl Drop for Timer {
     fn drop(&mut self) {
-        // SAFETY: the timer is ours.
+        // SAFETY: this `Timer` owns the timer, and nothing uses it after this.
         unsafe { libc::timer_delete(self.id) };
     }
 }

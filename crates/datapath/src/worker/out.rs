@@ -422,7 +422,7 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
     use std::sync::mpsc::sync_channel;
 
-    /// A queue that accepts nothing and takes `ticks` to say so.
+    /// A queue that accepts nothing, and spends `ticks` per attempt.
     struct Costly {
         tries: Arc<AtomicU32>,
         ticks: u64,

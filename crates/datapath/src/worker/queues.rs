@@ -10,7 +10,7 @@
 //! ([`flow_hash`]). A hand-over costs a lock per burst, and the packets' cache lines move between processors; this
 //! pays off only for programs that take longer than that, so it is off by default.
 //!
-//! One worker, one thread; what is shared is behind locks. Tests here and in `tests/worker.rs`.
+//! One worker, one thread; shared data is behind locks. Tests here and in `tests/worker.rs`.
 
 use abi::BATCH_MAX;
 use pktio::{Packet, Queue, Wake};

@@ -16,14 +16,14 @@
 //!
 //! | file | holds |
 //! | --- | --- |
-//! | `worker/queues` | assigns the queues of a port to workers
-//! | `worker/devices` | the devices with their programs and ports; which have been quiet for long
-//! | `worker/out` | the ports and their transmit buffers
-//! | `worker/egress` | enqueues to and dequeues from ports' egress queues
-//! | `worker/links` | packets that cross from one device to another
-//! | `worker/idle` | spins, sleeps or waits for an interrupt when no packets arrive
-//! | `worker/load` | cycle accounting
-//! | `worker/shares` | fair sharing of the worker's time between ports
+//! | `worker/queues` | assigns the queues of a port to workers |
+//! | `worker/devices` | the devices with their programs and ports; which have been quiet for long |
+//! | `worker/out` | the ports and their transmit buffers |
+//! | `worker/egress` | enqueues to and dequeues from ports' egress queues |
+//! | `worker/links` | packets that cross from one device to another |
+//! | `worker/idle` | spins, sleeps or waits for an interrupt when no packets arrive |
+//! | `worker/load` | cycle accounting |
+//! | `worker/shares` | fair sharing of the worker's time between ports |
 //!
 //! Tests: `tests/worker.rs`.
 

@@ -1,9 +1,9 @@
-//! Memory that lookups wait for: prefetches, and large arrays in huge pages.
+//! Memory access: prefetches, and large arrays in huge pages.
 //!
-//! A prefetch retires at once. A load that nothing needs yet stays in the reorder buffer until memory has answered, and the processor
-//! then sees only the few frames ahead that fit there beside it.
+//! A prefetch retires at once. A load whose result is not needed yet, by contrast, stays in the reorder buffer
+//! until memory has answered, and so limits how many frames ahead the processor can work.
 //!
-//! Random reads of an array of megabytes in pages of 4 KB wait for page tables as often as for the data.
+//! Random reads of an array of megabytes in 4 KB pages wait for page table walks as often as for the data.
 #![allow(unsafe_code)]
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
@@ -11,12 +11,12 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
 const LINE: usize = 64;
-/// What Linux calls a huge page on the processors that we know.
+/// Size of Linux's huge pages on the processors that are supported.
 const HUGE_PAGE: usize = 2 << 20;
-/// From so many bytes on an array begins at a huge page and has whole ones: half of one is used at least.
+/// Minimum size in bytes of an array that is aligned to and padded to huge pages: at least half of a page is used.
 const HUGE_MIN: usize = 1 << 20;
 
-/// Has the processor read all cache lines of an item.
+/// Prefetches all cache lines of an item.
 #[inline(always)]
 pub(crate) fn prefetch<T>(item: &T) {
     #[cfg(target_arch = "x86_64")]
@@ -29,7 +29,7 @@ pub(crate) fn prefetch<T>(item: &T) {
     let _ = (item, LINE);
 }
 
-/// An array that grows, as a `Vec`; from [`HUGE_MIN`] bytes on in huge pages, if the system gives any.
+/// A growable array, like `Vec`. From [`HUGE_MIN`] bytes on it uses huge pages, if the system provides any.
 pub(crate) struct Array<T> {
     first: NonNull<T>,
     len: usize,
@@ -42,7 +42,7 @@ unsafe impl<T: Send> Send for Array<T> {}
 unsafe impl<T: Sync> Sync for Array<T> {}
 
 impl<T> Array<T> {
-    /// An empty one with room for so many items.
+    /// An empty array with room for `capacity` items.
     pub(crate) fn with_capacity(capacity: usize) -> Array<T> {
         const { assert!(size_of::<T>() > 0, "items take memory") };
         if capacity == 0 {
@@ -59,7 +59,7 @@ impl<T> Array<T> {
         Array { first, len: 0, capacity }
     }
 
-    /// One of `len` equal items.
+    /// An array of `len` equal items.
     pub(crate) fn filled(item: T, len: usize) -> Array<T>
     where
         T: Copy,
@@ -69,7 +69,7 @@ impl<T> Array<T> {
         array
     }
 
-    /// Adds an item behind the last.
+    /// Appends an item.
     pub(crate) fn push(&mut self, item: T) {
         if self.len == self.capacity {
             let mut larger = Array::with_capacity((self.capacity * 2).max(4));
@@ -84,7 +84,7 @@ impl<T> Array<T> {
     }
 }
 
-/// Where an array of so many items lies.
+/// The memory layout of an array with this capacity.
 fn layout<T>(capacity: usize) -> Layout {
     let layout = Layout::array::<T>(capacity).and_then(|layout| match layout.size() {
         ..HUGE_MIN => Ok(layout),
@@ -133,7 +133,7 @@ mod tests {
     fn an_array_grows_as_a_vector_does() {
         let counted = Rc::new(());
         let (mut array, mut vec) = (Array::with_capacity(0), Vec::new());
-        // The last ones lie in huge pages.
+        // In the end, the array is in huge pages.
         for i in 0..200_000u64 {
             array.push((i, Rc::clone(&counted)));
             vec.push((i, Rc::clone(&counted)));

@@ -275,7 +275,8 @@ fn take_short(row: &mut Row, bits: &Bits, frame: &[u8]) {
     }
 }
 
-/// The handle of a slot's megaflow, which is used now, if a frame is one of it; otherwise, and for [`NONE`], [`NONE`].
+/// The handle of a slot's megaflow if it matches a frame, which marks it as used; otherwise, and for [`NONE`],
+/// [`NONE`].
 #[inline(always)]
 fn take_hit(keys: &mut Keys, masks: &Masks, slot: u32, rows: &Rows, i: usize) -> u32 {
     let Some(key) = keys.lines.get_mut(slot as usize) else { return NONE };
@@ -288,7 +289,7 @@ fn take_hit(keys: &mut Keys, masks: &Masks, slot: u32, rows: &Rows, i: usize) ->
     handle(slot, key.generation)
 }
 
-/// Whether a frame is one of a megaflow.
+/// Whether a megaflow matches a frame.
 #[inline(always)]
 fn matches(key: &Key, wide: &[Row], masks: &Masks, rows: &Rows, i: usize) -> bool {
     let (row, len, port) = (&rows.rows[i].0, rows.lens[i], rows.ports[i]);

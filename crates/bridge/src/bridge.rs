@@ -1,8 +1,8 @@
 //! A bridge: its tables, the requests that change them, and the connections that are notified of changes.
 //!
 //! ```text
-//! connection ─▶ state lock ─▶ plan (read lock) ─▶ apply (write lock, briefly) ─▶ publish ─▶ queues of connections ─▶ Host::wake
-//! worker ─▶ read lock                                                worker ─▶ packet_in ─▶ queues of connections ─▶ Host::wake
+//! connection ─▶ state lock ─▶ plan (read lock) ─▶ apply (write lock) ─▶ publish ─▶ connections' queues ─▶ Host::wake
+//! worker ─▶ read lock                            worker ─▶ packet_in ─▶ connections' queues ─▶ Host::wake
 //! ```
 //!
 //! **Locks**, in the order in which they are taken:
@@ -181,7 +181,7 @@ impl Bridge {
         &self.admit.layout
     }
 
-    /// Match fields.
+    /// The match fields.
     pub fn fields(&self) -> &Arc<Fields> {
         self.admit.fields()
     }

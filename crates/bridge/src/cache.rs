@@ -12,7 +12,7 @@
 //! **Many masks.** An attacker can send traffic that needs as many masks as are allowed (tuple space explosion;
 //! Csikor et al., CoNEXT 2019). A mask is worth searching if more than one in [`Cache::set_gain`] of the lookups
 //! hit it. Masks are sorted by hits, and a lookup ends at the first mask that is not worth it. Every
-//! [`TRIED_INTERVAL`]th lookup that misses also searches one of the remaining masks, in turn; a hit there is
+//! `TRIED_INTERVAL`th lookup that misses also searches one of the remaining masks, in turn; a hit there is
 //! weighted accordingly.
 //!
 //! **Bounds.** Entries are limited by number and by memory. The number adapts so that a sweep over all entries,

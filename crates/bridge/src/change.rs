@@ -41,15 +41,15 @@ impl FlowChange {
 /// A change of the tables.
 #[derive(Debug)]
 pub(crate) enum Change {
-    /// Of a flow.
+    /// A change of a flow.
     Flow(FlowChange),
-    /// Of a group.
+    /// A change of a group.
     Group { id: u32, old: Option<Arc<Group>>, new: Option<Arc<Group>> },
-    /// Of a meter.
+    /// A change of a meter.
     Meter { id: u32, old: Option<Arc<Meter>>, new: Option<Arc<Meter>> },
-    /// Of a port.
+    /// A change of a port.
     Port { number: u32, old: Option<Port>, new: Option<Port> },
-    /// Of a table's settings.
+    /// A change of a table's settings.
     Settings { table: u8, old: TableSettings, new: TableSettings },
 }
 

@@ -71,7 +71,7 @@ pub(crate) struct Handle {
 /// The subtable number of flows whose match contradicts itself.
 const IMPOSSIBLE: u32 = u32::MAX;
 
-/// Flows whose match contradicts itself, by the hash of match and priority.
+/// Flows whose match contradicts itself, by the hash of match and priority. No packet matches them.
 #[derive(Debug, Default)]
 struct Impossible {
     hasher: RandomState,
@@ -131,7 +131,7 @@ pub struct Classifier {
     subtables: Vec<Option<Subtable>>,
     free: Vec<usize>,
     by_mask: HashMap<Box<[(u32, u64)]>, usize>,
-    /// Subtables by their highest priority, the highest first.
+    /// Subtables with their highest priorities, in descending order.
     order: Vec<(u16, usize)>,
     tries: Tries,
     /// Flows whose match contradicts itself.

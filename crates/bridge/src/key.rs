@@ -77,7 +77,8 @@ impl Place {
         });
     }
 
-    /// Calls `visit` with word, mask and value for each part that has bits of `mask`; the value has no bits outside the mask.
+    /// Calls `visit` with word, mask and value for each part that has bits of `mask`. Values have no bits outside
+    /// their masks.
     pub fn spread(&self, value: u128, mask: u128, mut visit: impl FnMut(u32, u64, u64)) {
         for part in &self.parts {
             let cut = |bits: u128| ((bits >> part.at) as u64 & low(part.width)) << part.shift;
@@ -128,7 +129,7 @@ impl Words {
 /// One word of a ternary match; the value has no bits outside the mask.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct WordTerm {
-    /// Which word.
+    /// The word.
     pub word: u32,
     /// The bits that are compared.
     pub mask: u64,
@@ -188,7 +189,7 @@ pub struct Layout {
     fields: Arc<Fields>,
     places: Vec<Place>,
     is_metadata: Vec<bool>,
-    /// By field.
+    /// Stages by field.
     stages: Vec<u8>,
     /// By word: the earliest stage of the fields in it.
     word_stages: Vec<u8>,
@@ -491,7 +492,8 @@ fn distinct(places: &[Place], is_metadata: &[bool], words: usize) -> Vec<FieldId
     distinct
 }
 
-/// The lookup stage of each field (Pfaff et al., 5.3): 0 for metadata, otherwise one more than the highest stage of its prerequisites.
+/// The lookup stage of each field (Pfaff et al., 5.3): 0 for metadata, otherwise one more than the highest stage of
+/// its prerequisites.
 fn stages(fields: &[Field], is_metadata: &[bool]) -> Vec<u8> {
     let first = |is: &bool| u8::from(!is);
     let mut stages: Vec<u8> = is_metadata.iter().map(first).collect();

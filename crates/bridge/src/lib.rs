@@ -1,7 +1,7 @@
 //! An OpenFlow bridge: flow tables, translation of packets, a flow cache, and controller connections.
 //!
 //! ```text
-//! controllers ─▶ connection ─▶ tables, groups, meters ──read by──▶ translate ─▶ effects ─▶ cache ◀─ packets (abi::flows)
+//! controllers ─▶ connection ─▶ tables, groups, meters ──read by──▶ translate ─▶ effects ─▶ cache ◀─ packets
 //! ```
 //!
 //! Protocols come from a P4 program (`ir::OpenFlow`): no file here names a header. The program's fields are the

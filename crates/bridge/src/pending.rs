@@ -381,7 +381,7 @@ mod tests {
         assert!((packets.len() as u64 + 2) * least > LIMIT / 2 && memory.packet_outs.used() <= LIMIT / 2 + least);
         let others = (0..).map_while(|_| insert(2)).count() as u64;
         assert!((others + 2) * least > LIMIT / 4, "a controller that floods leaves room for another one: {others}");
-        // What ends, in one way or another, gives its room back.
+        // Every way in which an entry ends releases its memory.
         pending.forget(packets[0]);
         assert!(pending.take(packets[1]).is_some() && insert(1).is_none() && insert(2).is_some());
         packets.iter().for_each(|packet| pending.forget(*packet));
@@ -389,7 +389,7 @@ mod tests {
         pending.tick(AGE_US);
         assert!(pending.is_empty());
         assert_eq!((memory.rests.used(), memory.packet_outs.used()), (0, 0));
-        // A limit below one that is alone does not shut it out.
+        // A single entry is admitted even if it exceeds the limit.
         memory.limit(16);
         assert!(insert(1).is_some() && pending.freeze(rest(0)).is_some());
         assert!(insert(1).is_none() && pending.freeze(rest(1)).is_none());

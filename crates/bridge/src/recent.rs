@@ -272,7 +272,7 @@ mod tests {
         WordTerm { word, mask, value: value & mask }
     }
 
-    /// Whether a packet with these words is a flow's.
+    /// Whether a packet with these words matches a flow.
     fn matches(terms: &[WordTerm], record: &[u64]) -> bool {
         terms.iter().all(|term| record[term.word as usize] & term.mask == term.value)
     }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 /// `OFPCRR_MASTER_REQUEST`: another controller became master.
 const MASTER_REQUEST: u8 = 0;
-/// `OFPTFC_MODIFY`, behind `OFPTFC_REPLACE`; before 1.5 there is no command.
+/// `OFPTFC_MODIFY`, the command after `OFPTFC_REPLACE`; before 1.5 there is no command.
 const MODIFY: u8 = 1;
 
 impl Plan<'_> {

@@ -34,7 +34,8 @@ fn field(name: &str, slot: SlotId, width: u32, numbers: &[(u16, u8)]) -> MatchFi
     }
 }
 
-/// Ethernet, one VLAN tag, IPv4, IPv6 addresses, TCP ports, registers; actions `push_vlan`, `pop_vlan`, `dec_nw_ttl`, `push_mpls`.
+/// Ethernet, one VLAN tag, IPv4, IPv6 addresses, TCP ports, registers; actions `push_vlan`, `pop_vlan`,
+/// `dec_nw_ttl`, `push_mpls`.
 pub fn program() -> Program {
     use FieldWidth::Fixed;
     let mut b = Builder::new("test");

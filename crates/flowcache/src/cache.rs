@@ -1,9 +1,10 @@
 //! The cache: megaflows over frames, and a batched lookup.
 //!
 //! ```text
-//! frame ─▶ row of 64-bit words ─▶ front: hash of all bits that any mask has ─▶ megaflow ─▶ its mask, its key: hit
+//! frame ─▶ row of 64-bit words ─▶ front: hash under the union of masks ─▶ megaflow ─▶ compare mask and key: hit
 //!                                   │ not found, or another key
-//!                                   └─▶ each mask, most useful first: hash of its bits ─▶ bucket ─▶ megaflow ─▶ its key: hit, into front
+//!                                   └─▶ each mask, most hits first: hash ─▶ bucket ─▶ megaflow ─▶ compare key: hit,
+//!                                                                                     added to the front
 //! ```
 //!
 //! *Tuple space search* (Srinivasan, Suri and Varghese, "Packet Classification using Tuple Space Search", SIGCOMM

@@ -1,8 +1,8 @@
-//! A flow cache over frames as they are received.
+//! A flow cache over frames as received.
 //!
 //! ```text
-//! slow, once per path      frame ─▶ trace (symbolic run of the IR) ─▶ Pattern, Rewrite ─▶ insert
-//! fast, every packet       frame ─▶ Cache::lookup (masked first bytes) ─▶ Rewrite::run ─▶ frame to be sent
+//! slow, once per path      frame ─▶ trace (symbolic execution of the IR) ─▶ Pattern, Rewrite ─▶ insert
+//! fast, every packet       frame ─▶ Cache::lookup (masked first bytes) ─▶ Prepared::run ─▶ frame to be sent
 //! ```
 //!
 //! A megaflow (Pfaff et al., "The Design and Implementation of Open vSwitch", NSDI 2015, 4.2) caches what a

@@ -36,7 +36,7 @@ pub(crate) struct Array<T> {
     capacity: usize,
 }
 
-// SAFETY: it owns its items, as a vector does.
+// SAFETY: the array owns its items, as a `Vec` does.
 unsafe impl<T: Send> Send for Array<T> {}
 // SAFETY: as above.
 unsafe impl<T: Sync> Sync for Array<T> {}
@@ -49,11 +49,12 @@ impl<T> Array<T> {
             return Array { first: NonNull::dangling(), len: 0, capacity };
         }
         let layout = layout::<T>(capacity);
-        // SAFETY: the layout has bytes.
+        // SAFETY: the layout is not empty: `T` is not zero-sized and `capacity` is not 0.
         let first = unsafe { alloc(layout) };
         let Some(first) = NonNull::new(first.cast::<T>()) else { handle_alloc_error(layout) };
         if layout.align() == HUGE_PAGE {
-            // SAFETY: whole pages of the array alone; the advice changes no contents. If it is refused, the pages are small ones.
+            // SAFETY: these are whole pages that belong to the array alone, and the advice changes no contents. If
+            // it is refused, the pages stay small.
             unsafe { libc::madvise(first.as_ptr().cast(), layout.size(), libc::MADV_HUGEPAGE) };
         }
         Array { first, len: 0, capacity }
@@ -73,12 +74,13 @@ impl<T> Array<T> {
     pub(crate) fn push(&mut self, item: T) {
         if self.len == self.capacity {
             let mut larger = Array::with_capacity((self.capacity * 2).max(4));
-            // SAFETY: there is room; the items are the larger one's from now on, since this one has none any more when it is dropped.
+            // SAFETY: `larger` has room for `len` items. They are moved: `self.len` becomes 0 before the old array
+            // is dropped.
             unsafe { larger.first.copy_from_nonoverlapping(self.first, self.len) };
             larger.len = std::mem::take(&mut self.len);
             *self = larger;
         }
-        // SAFETY: there is room for one more.
+        // SAFETY: there is room for one more item.
         unsafe { self.first.add(self.len).write(item) };
         self.len += 1;
     }
@@ -98,7 +100,7 @@ impl<T> Deref for Array<T> {
 
     #[inline(always)]
     fn deref(&self) -> &[T] {
-        // SAFETY: so many items are there.
+        // SAFETY: the first `len` items are initialised.
         unsafe { std::slice::from_raw_parts(self.first.as_ptr(), self.len) }
     }
 }
@@ -106,7 +108,7 @@ impl<T> Deref for Array<T> {
 impl<T> DerefMut for Array<T> {
     #[inline(always)]
     fn deref_mut(&mut self) -> &mut [T] {
-        // SAFETY: so many items are there, and this is the only reference.
+        // SAFETY: the first `len` items are initialised, and `self` is borrowed exclusively.
         unsafe { std::slice::from_raw_parts_mut(self.first.as_ptr(), self.len) }
     }
 }
@@ -114,7 +116,7 @@ impl<T> DerefMut for Array<T> {
 impl<T> Drop for Array<T> {
     fn drop(&mut self) {
         let items: *mut [T] = &mut **self;
-        // SAFETY: nobody uses the items or the memory any more, which came from the same layout.
+        // SAFETY: the items and the memory are not used afterwards; the memory was allocated with the same layout.
         unsafe {
             items.drop_in_place();
             if self.capacity != 0 {

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! pass 1   slots hold parts: constants, bits of the frame, computed nodes ─▶ consulted bits
-//! pass 2   consulted bits are constants, so that expressions fold         ─▶ Pattern, Rewrite; again if more was consulted
+//! pass 2   consulted bits are constants, so expressions are folded ─▶ Pattern, Rewrite (another pass if more was consulted)
 //! ```
 //!
 //! Values that determine the path are *consulted*: conditions of branches, table keys, lengths, offsets. Their

@@ -100,7 +100,7 @@ mod tests {
         assert_eq!(drive(&mut worth, 25_600, 50, 400), 25_500, "one batch of 256 is a sample");
         let used = drive(&mut worth, 256_000, 900, 400);
         assert!(used < 30_000 && worth.is_off(), "{used}");
-        // It is back as soon as it wins.
+        // It is switched on again as soon as it wins.
         let used = drive(&mut worth, 25_600, 50, 400);
         assert!(used > 24_000 && !worth.is_off(), "{used}");
     }

@@ -147,7 +147,7 @@ impl Connection {
                 let why = format!("experimenter {experimenter:#x}, type {kind}");
                 return Err(Error::new(ErrorKind::BrcBadExperimenter, why));
             }
-            // What only a switch sends.
+            // Only a switch sends these.
             Message::FeaturesReply(_)
             | Message::GetConfigReply(_)
             | Message::PacketIn(_)

@@ -1,4 +1,4 @@
-//! Why a megaflow is refused.
+//! Reasons for refusing a megaflow.
 
 /// The reason for which a megaflow was not inserted.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]

@@ -306,7 +306,7 @@ impl Run<'_> {
             let inner = if below.is_multiple_of(16) { self.nodes.whole(part) } else { None };
             match inner.as_ref().map(|node| &node.kind) {
                 Some(Kind::Sum { data }) if data.parts().len() + all.parts().len() <= SUM_PARTS_MAX => {
-                    // Its last word is its constant.
+                    // The last word of a sum is its constant.
                     all.append(data);
                 }
                 _ => {

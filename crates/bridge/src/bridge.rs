@@ -85,8 +85,7 @@ pub struct Bridge {
     /// Configuration bits for ports that are not there yet, applied when they are added.
     absent: Mutex<BTreeMap<u32, u32>>,
     started_us: u64,
-    /// State of packets that enter translation elsewhere than at table 0: packet-outs and packets to be parsed
-    /// again.
+    /// Stored processing states of packets that do not start at table 0.
     pub pending: crate::pending::Pending,
     /// Connections whose packet-outs wait for workers.
     pub(crate) turns: crate::turns::Turns,

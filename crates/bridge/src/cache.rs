@@ -6,8 +6,9 @@
 //! in the order of their hits (tuple space search). Overlapping megaflows have the same effects, so the first hit
 //! ends the lookup.
 //!
-//! The *exact-match cache* (field `front`) maps the hash of all bits in any mask to a megaflow. It is only a hint:
-//! the megaflow's own mask and key are compared. With few masks it would cost more than it saves, and is not used.
+//! The *exact-match cache* (field `front`) maps the hash of a packet under the union of all masks to a megaflow. It
+//! is only a hint: the megaflow's own mask and key are compared. With few masks it would cost more than it saves,
+//! and is not used.
 //!
 //! **Many masks.** An attacker can send traffic that needs as many masks as are allowed (tuple space explosion;
 //! Csikor et al., CoNEXT 2019). A mask is worth searching if more than one in [`Cache::set_gain`] of the lookups
@@ -54,7 +55,7 @@ const SEARCHED_MIN: usize = 1;
 /// One in this number of misses also searches a mask that is not worth it.
 const TRIED_INTERVAL: u64 = 4;
 
-/// The number of no entry.
+/// A number that no entry has.
 const NONE: u32 = u32::MAX;
 
 /// The generations of all state that megaflows can depend on.

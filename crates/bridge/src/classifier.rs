@@ -310,7 +310,7 @@ impl Classifier {
         self.order.len()
     }
 
-    /// [`Classifier::lookup_within`] an unlimited budget.
+    /// [`Classifier::lookup_within`] with an unlimited budget.
     #[cfg(test)]
     fn lookup(&self, record: &[u64], consulted: &mut Consulted) -> Option<&Arc<Flow>> {
         self.lookup_within(record, consulted, &mut { u32::MAX }).expect("nothing has so many subtables")

@@ -1,8 +1,8 @@
 //! A controller's or management connection, as a state machine without a socket.
 //!
 //! Received bytes go into [`Connection::input`], bytes to send come from [`Connection::output`], and
-//! [`Connection::poll`] tells it the time. Every call makes as much progress as there is room for: first the
-//! requests in order, then the events in the connection's queue.
+//! [`Connection::poll`] tells it the time. Every call makes as much progress as there is room for. Requests are
+//! processed in order; events in the connection's queue are sent before the next request is processed.
 //!
 //! **Memory is bounded.** While more than [`OUTPUT_MAX`] bytes wait to be sent, no request is read, no multipart
 //! reply continues, and events stay in their queue, which has its own bounds (`crate::controllers`). The owner of
@@ -106,7 +106,7 @@ pub struct Connection {
     next_xid: u32,
 }
 
-/// Minimum number of bytes of a refused request in its error message (1.3.5, 7.4.4: 64).
+/// Bytes of a refused request in its error message; at least 64 are required (1.3.5, 7.4.4).
 const ERROR_DATA: usize = 64;
 
 impl Connection {

@@ -4,9 +4,8 @@
 //! controllers ─▶ connection ─▶ tables, groups, meters ──read by──▶ translate ─▶ effects ─▶ cache ◀─ packets
 //! ```
 //!
-//! Protocols come from a P4 program (`ir::OpenFlow`): no file here names a header. The program's fields are the
-//! match fields that flows match and write. Its actions push, pop and decrement headers; [`vm`] runs them on a
-//! packet's record.
+//! Protocols come from a P4 program (`ir::OpenFlow`): no file here names a header. Flows match and write the
+//! program's fields. The program's actions push, pop and decrement headers; [`vm`] runs them on a packet's record.
 
 mod admit;
 pub mod bridge;

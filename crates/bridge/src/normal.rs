@@ -1,7 +1,7 @@
 //! The MAC learning table of the `NORMAL` port (IEEE 802.1D, 7.8 and 7.9; ovs-actions(7), "normal").
 //!
-//! The table maps VLAN and address to the port on which the address was last seen. Workers share it. A packet from
-//! a known address only refreshes its entry, which the flow cache does without a lookup.
+//! The table maps a VLAN and an address to the port on which the address was last seen. Workers share it. A packet
+//! from a known address only refreshes its entry, which the flow cache does without a lookup.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};

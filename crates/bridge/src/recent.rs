@@ -19,8 +19,8 @@
 //! ([`crate::translate::Translation::finds_flows`]).
 //!
 //! **Order.** A change is stored in the ring before the generation with its number is published. So a worker that
-//! has seen a generation finds all changes up to it, except those that later ones have overwritten. Then it is told
-//! that the log does not reach back far enough, and compares the generations of the megaflow's dependences instead.
+//! has seen a generation finds all changes up to it, except those that later ones have overwritten. If it needs one
+//! of these, it compares the generations of the megaflow's dependences instead.
 //!
 //! Tests: below, and `processor/tests.rs`.
 

@@ -3,8 +3,10 @@
 //!
 //! ```text
 //! pass 1   slots hold parts: constants, bits of the frame, computed nodes ─▶ consulted bits
-//! pass 2   consulted bits are constants, so expressions are folded ─▶ Pattern, Rewrite (another pass if more was consulted)
+//! pass 2   consulted bits are constants, expressions are folded           ─▶ Pattern, Rewrite
 //! ```
+//!
+//! Passes are repeated until no more bits are consulted, at most `PASSES_MAX` times.
 //!
 //! Values that determine the path are *consulted*: conditions of branches, table keys, lengths, offsets. Their
 //! source bits become part of the pattern's mask; only the relevant ones, where possible (a 0 decides a

@@ -2,9 +2,9 @@
 //!
 //! Making a megaflow takes a translation with bookkeeping, an insertion, and maybe a trace (`crate::front`): as
 //! long as tens or hundreds of plain translations (`crate::plain`). A packet that never comes again must not cost
-//! that much. So filling the caches gets one part in [`SHARE`] of the time that packets spend *after* a frame-cache
-//! miss, which is what the caches can save. Unused time is saved up to [`SAVED_MAX`], so that a burst of new flows
-//! is learned at once.
+//! that much. Time for filling the caches is therefore limited to one part in [`SHARE`] of the time that packets
+//! spend *after* a frame-cache miss, which is what the caches can save. Unused time is saved up to [`SAVED_MAX`],
+//! so that a burst of new flows is learned at once.
 //!
 //! While less than half of that is left, only packets that have been seen before are admitted. The *doorkeeper*
 //! (Einziger, Friedman and Manes, "TinyLFU: A Highly Efficient Cache Admission Policy", ACM Transactions on

@@ -360,8 +360,8 @@ fn masks_in_turn_cost_no_more_than_twice_as_many_scans_as_they_lack_indices() {
     let (indices, scans) = (overlap::INDICES_MAX as u64, overlap::BUILD_SCANS as u64);
     let enough = ask(indices.into());
     assert!(enough <= 2 * scans * indices + 2, "{enough} scans");
-    // One part at a time has no index. One check of it in `BUILD_SCANS` builds an index, which costs as much as the
-    // scans before.
+    // One part at a time has no index. One check of it in twice `BUILD_SCANS` builds an index, which costs as much
+    // as half of these checks.
     let (one_more, lacking) = (ask(u128::from(indices) + 1), ROUNDS);
     assert!(one_more <= 2 * lacking, "{one_more} scans");
     // Without indices, all of these checks would be scans.

@@ -8,7 +8,7 @@ const TRIES_MAX: usize = 6;
 /// Minimum width of a tracked field, in bits.
 const WIDTH_MIN: u32 = 8;
 /// Fields from this stage on are always tracked, since they vary most. A field of an earlier stage is tracked only
-/// once a flow matches a prefix of it.
+/// once a flow matches a proper prefix of it.
 const STAGE_MIN: usize = 2;
 
 /// A subtable's prefix of a tracked field.

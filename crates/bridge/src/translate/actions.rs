@@ -103,7 +103,8 @@ impl Translator<'_> {
         }
     }
 
-    /// Whether an action can be executed before the frame is parsed again: it accesses only metadata.
+    /// Whether an action can be executed before the frame is parsed again: it neither reads nor writes fields that
+    /// parsing may change.
     pub(super) fn is_blind(&self, action: &Action) -> bool {
         let is_metadata = |field: FieldId| self.layout.is_metadata(field);
         match action {

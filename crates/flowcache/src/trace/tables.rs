@@ -106,7 +106,7 @@ struct Table {
 }
 
 impl Entries {
-    /// The constant entries of a program.
+    /// The entries that a program itself declares.
     pub fn new(program: &Program) -> Entries {
         let tables = program.tables.iter().map(|table| Table {
             classifier: classifier(table, &table.entries),

@@ -1,8 +1,9 @@
-//! Whether a thread has waited in the kernel.
+//! Whether a thread has blocked in the kernel.
 //!
-//! An access to a peer's page waits while the peer punches a hole around it (`shmem_fault`), and the SIGBUS handler's `mmap` waits
-//! while the peer truncates the file. Neither is a system call that the thread makes for the peer, so nothing tells but what the
-//! kernel counts: a *voluntary context switch* is a thread that waits, an involuntary one a thread that another one displaces.
+//! An access to a peer's page blocks while the peer punches a hole around it (`shmem_fault`), and the SIGBUS handler's
+//! `mmap` blocks while the peer truncates the file. Neither is a system call that the thread makes for the peer, so
+//! only the kernel's counters show it: a *voluntary context switch* is a thread that blocks, an involuntary one a
+//! thread that is preempted.
 //!
 //! Threads: any; the counts are of the thread that asks. Tests: below.
 #![allow(unsafe_code)]
@@ -10,7 +11,7 @@
 use std::mem::MaybeUninit;
 use std::thread::ThreadId;
 
-/// How often a thread has waited so far.
+/// How often a thread has blocked so far.
 #[derive(Clone, Copy, Debug)]
 pub struct Waits {
     thread: ThreadId,
@@ -18,10 +19,11 @@ pub struct Waits {
 }
 
 impl Waits {
-    /// Of the calling thread. One system call, which does not wait.
+    /// The count of the calling thread. Makes one system call, which does not block.
     pub fn now() -> Waits {
         let mut usage = MaybeUninit::<libc::rusage>::zeroed();
-        // SAFETY: a structure of the right size to write to; all zeros, which it keeps in case of an error, is a valid one.
+        // SAFETY: a structure of the right size to write to; all zeros, which it keeps in case of an error, is a valid
+        // one.
         let usage = unsafe {
             libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr());
             usage.assume_init()
@@ -29,7 +31,7 @@ impl Waits {
         Waits { thread: std::thread::current().id(), count: usage.ru_nvcsw }
     }
 
-    /// Whether the thread has waited since `before`; false if that is of another thread.
+    /// Whether the thread has blocked since `before`; false if `before` is of another thread.
     pub fn is_after_waiting_since(&self, before: &Waits) -> bool {
         self.thread == before.thread && self.count > before.count
     }
@@ -51,7 +53,7 @@ mod tests {
                 assert!(!Waits::now().is_after_waiting_since(&before), "of another thread");
             });
         });
-        // Waiting for the other thread counts, and comparing with oneself does not.
+        // Waiting for the other thread counts; a count is not after itself.
         let now = Waits::now();
         assert!(now.is_after_waiting_since(&before) && !now.is_after_waiting_since(&now));
     }

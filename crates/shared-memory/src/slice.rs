@@ -2,8 +2,9 @@
 //!
 //! No Rust reference to shared bytes is ever made, since the peer may write while we read. Integers are read and
 //! written by one volatile or atomic access each. Byte ranges are copied to or from private memory through raw
-//! pointers; the copy may be any mixture of old and new bytes, which is no worse than other hostile bytes. Threads:
-//! any, together with the peer. Tests: below.
+//! pointers; the copy may be any mixture of old and new bytes, which is no worse than other hostile bytes.
+//!
+//! Threads: any, together with the peer. Tests: below.
 #![allow(unsafe_code)]
 
 use crate::access::{self, copy};

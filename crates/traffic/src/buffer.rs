@@ -57,7 +57,7 @@ pub struct BufferConfig {
     /// for a single tenant.
     #[serde(default = "default_alpha")]
     pub alpha: f64,
-    /// The tenants; a tenant's number is its place.
+    /// The tenants, by number.
     pub tenants: Vec<Share>,
 }
 

@@ -19,7 +19,7 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// The time at this reading.
+    /// Returns the time at this reading.
     pub fn advance(&mut self, reading: u64) -> u64 {
         if reading >= self.reading {
             self.time = self.time.saturating_add((reading - self.reading).min(STEP_MAX));

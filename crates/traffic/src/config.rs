@@ -94,7 +94,7 @@ pub struct Queue {
     /// When arriving frames are refused.
     #[serde(default)]
     pub limit: Limit,
-    /// What happens before the limit is reached.
+    /// What happens to frames before the limit is reached.
     #[serde(default)]
     pub policy: Policy,
     /// The tenant of this queue, unless the port has one.

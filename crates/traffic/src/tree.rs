@@ -77,7 +77,7 @@ enum NodeKind {
 /// The state of a round robin.
 #[derive(Clone, Debug)]
 struct Robin {
-    /// What a byte costs: the smallest weight.
+    /// Cost of a byte: the smallest weight.
     unit: i64,
     quanta: Box<[i64]>,
     deficits: Box<[i64]>,

@@ -1,7 +1,8 @@
-//! System calls that no safe crate has: packet socket options, TAP interfaces, interface settings, and sending a burst.
+//! System calls that no safe crate provides: packet socket options, TAP interfaces, interface settings, sending a
+//! burst.
 //!
-//! Everything here is a thin wrapper with a safe signature; lengths and pointers that the kernel gets are of values that
-//! live for the call. Sources: packet(7), netdevice(7), the kernel's Documentation/networking/tuntap.rst.
+//! Each function is a thin wrapper with a safe signature; lengths and pointers passed to the kernel are of values that
+//! live during the call. Sources: packet(7), netdevice(7), the kernel's Documentation/networking/tuntap.rst.
 #![allow(unsafe_code)]
 
 use libc::{c_int, c_ulong, c_void, socklen_t};
@@ -11,7 +12,7 @@ use std::io;
 use std::mem::{MaybeUninit, size_of};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-/// Most packets that are sent with one call.
+/// Maximum packets sent by one call.
 pub(crate) const BURST_MAX: usize = 64;
 
 pub(crate) const ETH_P_ALL: u16 = libc::ETH_P_ALL as u16;
@@ -50,7 +51,7 @@ pub(crate) fn option<T: Plain>(socket: &OwnedFd, level: c_int, option: c_int) ->
     Ok(unsafe { value.assume_init() })
 }
 
-/// A packet socket that is bound to nothing yet. Needs CAP_NET_RAW.
+/// Creates an unbound packet socket. Needs CAP_NET_RAW.
 pub(crate) fn packet_socket() -> io::Result<OwnedFd> {
     // SAFETY: no pointers; the result is a new file of ours.
     unsafe {
@@ -59,7 +60,7 @@ pub(crate) fn packet_socket() -> io::Result<OwnedFd> {
     }
 }
 
-/// Binds a packet socket to an interface; `protocol` 0 receives nothing.
+/// Binds a packet socket to an interface; with `protocol` 0 it receives nothing.
 pub(crate) fn bind_packet(socket: &OwnedFd, index: u32, protocol: u16) -> io::Result<()> {
     // SAFETY: a structure of integers.
     let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
@@ -71,13 +72,13 @@ pub(crate) fn bind_packet(socket: &OwnedFd, index: u32, protocol: u16) -> io::Re
     check(unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), len) }).map(drop)
 }
 
-/// Takes an error that the socket keeps for the next call, such as ENETDOWN after its interface went down. As long as it
-/// keeps one it is readable.
+/// Takes the socket's pending error, such as ENETDOWN after its interface went down. A socket with a pending error is
+/// readable.
 pub(crate) fn take_error(socket: &OwnedFd) -> c_int {
     option::<c_int>(socket, libc::SOL_SOCKET, libc::SO_ERROR).unwrap_or(0)
 }
 
-/// `struct ifreq`: a name, and what the request is about.
+/// `struct ifreq`: an interface's name, and the request's argument.
 #[repr(C)]
 struct Request {
     name: [u8; libc::IFNAMSIZ],
@@ -88,7 +89,7 @@ impl Request {
     fn new(interface: &str) -> io::Result<Request> {
         let mut request = Request { name: [0; libc::IFNAMSIZ], value: [0; 24] };
         let bytes = interface.as_bytes();
-        // A zero ends it.
+        // The name must end with a zero byte.
         let name = request.name.get_mut(..bytes.len()).filter(|name| name.len() < libc::IFNAMSIZ);
         name.ok_or(io::ErrorKind::InvalidInput)?.copy_from_slice(bytes);
         Ok(request)
@@ -101,7 +102,7 @@ impl Request {
     }
 }
 
-/// A socket for requests that change interfaces.
+/// Creates a socket for requests that change interfaces.
 pub(crate) fn control_socket() -> io::Result<OwnedFd> {
     // SAFETY: no pointers; the result is a new file of ours.
     unsafe {
@@ -116,7 +117,7 @@ pub(crate) fn set_mtu(control: &OwnedFd, interface: &str, mtu: u16) -> io::Resul
     request.run(control, libc::SIOCSIFMTU as c_ulong)
 }
 
-/// Sets the interface up.
+/// Sets the interface's `IFF_UP` flag.
 pub(crate) fn set_up(control: &OwnedFd, interface: &str) -> io::Result<()> {
     let mut request = Request::new(interface)?;
     request.run(control, libc::SIOCGIFFLAGS as c_ulong)?;
@@ -124,10 +125,10 @@ pub(crate) fn set_up(control: &OwnedFd, interface: &str) -> io::Result<()> {
     request.run(control, libc::SIOCSIFFLAGS as c_ulong)
 }
 
-/// Megabits per second, if the driver knows (`ETHTOOL_GSET`).
+/// Link speed in megabits per second, if the driver knows it (`ETHTOOL_GSET`).
 pub(crate) fn speed_mbps(control: &OwnedFd, interface: &str) -> Option<u32> {
     const ETHTOOL_GSET: u32 = 1;
-    /// `struct ethtool_cmd`: 44 bytes; the speed is in two halves.
+    /// `struct ethtool_cmd`: 44 bytes; the speed is stored in two halves.
     #[repr(C, align(4))]
     struct Settings([u8; 44]);
     let mut settings = Settings([0; 44]);
@@ -145,7 +146,7 @@ pub(crate) fn speed_mbps(control: &OwnedFd, interface: &str) -> Option<u32> {
     }
 }
 
-/// A queue of a TAP interface, which is made if it is not there. Needs CAP_NET_ADMIN.
+/// Opens a queue of a TAP interface, which is created if it does not exist. Needs CAP_NET_ADMIN.
 pub(crate) fn open_tap(interface: &str, has_queues: bool) -> io::Result<OwnedFd> {
     let path = c"/dev/net/tun";
     // SAFETY: a C string; the result is a new file of ours.
@@ -170,12 +171,13 @@ pub(crate) fn open_tap(interface: &str, has_queues: bool) -> io::Result<OwnedFd>
     Ok(file)
 }
 
-/// Whether there is still an interface behind a queue of a TAP, in whatever network namespace.
+/// Whether a TAP queue's interface still exists, in any network namespace.
 pub(crate) fn is_attached(tap: &OwnedFd) -> bool {
     Request { name: [0; libc::IFNAMSIZ], value: [0; 24] }.run(tap, libc::TUNGETIFF as c_ulong).is_ok()
 }
 
-/// Sends each packet behind its header, without waiting; returns how many the kernel took. At most [`BURST_MAX`] of them.
+/// Sends each packet after its virtio header, without blocking. Returns how many the kernel took, at most
+/// [`BURST_MAX`].
 pub(crate) fn send_burst(
     socket: &OwnedFd,
     headers: &[[u8; VirtioNetHeader::BYTES]],
@@ -194,8 +196,8 @@ pub(crate) fn send_burst(
         message.msg_hdr.msg_iovlen = 2;
         messages[i].write(message);
     }
-    // SAFETY: the first `count` messages are initialised; they point to parts, headers and packets, which live for the call
-    // and are only read.
+    // SAFETY: the first `count` messages are initialised; they point to parts, headers and packets, which live for the
+    // call and are only read.
     let result = unsafe {
         libc::sendmmsg(socket.as_raw_fd(), messages.as_mut_ptr().cast(), count as _, libc::MSG_DONTWAIT as _)
     };

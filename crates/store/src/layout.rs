@@ -7,14 +7,15 @@
 //!   DIR/log-N        changes by requests since the last fold (`log`); append-only
 //!   DIR/table-N      entities of a config, sorted (`tables`); immutable
 //!   DIR/blob-N       a KeptConfig, a KeptWiring or a program of the command line; immutable
+//! ```
 //!
-//! All files except `format` consist of frames with checksums (`frames`). A config's entities are those of its tables, newer
-//! over older ones, overlaid with its records in the log. Formats 2 and 3 were directories of an embedded store; opening
-//! one migrates it to format 4 (`before`).
+//! All files except `format` consist of frames with checksums (`frames`). A config's entities are those of its tables,
+//! newer over older ones, overlaid with its records in the log. Formats 2 and 3 were directories of an embedded store;
+//! opening one migrates it to format 4 (`before`).
 //!
-//! **Invariants.** The manifest names a file only after the file is on disk; a file is removed only after a manifest without
-//! it is on disk. Files that no manifest names are left over from an interrupted change; opening removes them. A start that
-//! finds damage changes nothing (`image`).
+//! **Invariants.** The manifest names a file only after the file is on disk; a file is removed only after a manifest
+//! without it is on disk. Files that no manifest names are left over from an interrupted change; opening removes them.
+//! A start that finds damage changes nothing (`image`).
 
 use crate::encode;
 use crate::error::{OpenError, Severity, explain};
@@ -185,7 +186,8 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Initialises a directory, deleting files with our names. It becomes a state directory only with [`Layout::write_format`].
+    /// Initialises a directory, deleting files with our names. It becomes a state directory only with
+    /// [`Layout::write_format`].
     pub(crate) fn begin(folder: Arc<Folder>) -> Result<Layout, String> {
         let io = |e: std::io::Error| explain(&e);
         for name in folder.names().map_err(io)?.iter().filter(|name| manifest::is_numbered(name)) {
@@ -439,8 +441,8 @@ impl Layout {
         Ok(())
     }
 
-    /// Appends records, each with its config's number, to the log as one frame: after a crash all or none of them are there.
-    /// They are on disk when it returns.
+    /// Appends records, each with its config's number, to the log as one frame: after a crash all or none of them are
+    /// there. They are on disk when it returns.
     ///
     /// # Errors
     /// They are too long, or the log cannot be written.
@@ -471,8 +473,8 @@ impl Layout {
         self.manifest.logs.last().map_or(String::new(), |log| log_name(log.number))
     }
 
-    /// Checks that the directory and its files still exist. Deleted files can be written and synced without an error, but vanish
-    /// with the process.
+    /// Checks that the directory and its files still exist. Deleted files can be written and synced without an error,
+    /// but vanish with the process.
     ///
     /// # Errors
     /// What is gone or was replaced.

@@ -1,5 +1,5 @@
-//! Ensures that an interface is a port only once per network namespace: two switches on one interface would each
-//! forward every packet.
+//! Ensures that an interface is a port only once per network namespace: two switches on one
+//! interface would each forward every packet.
 //!
 //! A claim is a Unix socket in the abstract namespace, whose name contains the interface's index. The kernel keeps such
 //! names per network namespace, as it does indices; so this also works between containers that share a network

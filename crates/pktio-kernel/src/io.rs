@@ -96,8 +96,8 @@ impl Sockets {
         let several = self.queues.len() > 1;
         for (number, (input, ring, output)) in self.queues.into_iter().enumerate() {
             sys::bind_packet(&input, index, sys::ETH_P_ALL)?;
-            // Promiscuous mode: a switch receives every packet. Interfaces without link-layer addresses do not support
-            // it.
+            // Promiscuous mode: a switch receives every packet. Interfaces
+            // without link-layer addresses do not support it.
             let all_packets = libc::packet_mreq {
                 mr_ifindex: index as i32,
                 mr_type: libc::PACKET_MR_PROMISC as u16,

@@ -19,11 +19,11 @@
 //!
 //! # A port's interface
 //!
-//! A port is opened by name, and then bound to that interface's index as long as the interface exists; renaming has no
-//! effect. When the interface is gone (deleted, or moved to another network namespace), the port waits for another
-//! interface of its name. Link state, MTU and address come from one netlink socket that stays open, so that they stay
-//! known when the process runs out of file descriptors. An interface that is down is left down, unless the option `up`
-//! is set.
+//! A port is opened by name, and then bound to that interface's index as long as the interface exists;
+//! renaming has no effect. When the interface is gone (deleted, or moved to another network namespace), the
+//! port waits for another interface of its name. Link state, MTU and address come from one netlink socket that
+//! stays open, so that they stay known when the process runs out of file descriptors. An interface that is
+//! down is left down, unless the option `up` is set.
 //!
 //! All ports of a process use the network namespace of the thread that opened the first of them.
 //!
@@ -50,8 +50,8 @@ pub use io::Sockets;
 
 use pktio::{Device, DeviceSpec, Error, PoolRef, PortOptions};
 
-/// Opens an interface, or creates a TAP interface. Received packets are allocated from `pool`; packets of any pool can
-/// be sent.
+/// Opens an interface, or creates a TAP interface. Received packets are allocated from
+/// `pool`; packets of any pool can be sent.
 ///
 /// # Errors
 /// `spec` is not an interface of the kernel, there is none of its name, it is claimed by another port, a permission is

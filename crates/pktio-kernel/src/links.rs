@@ -1,10 +1,10 @@
 //! Follows the kernel's interfaces: a netlink socket that stays open, and a thread that sleeps on it.
 //!
-//! The kernel queues a message for every change before the system call that made it returns. [`Links::poll`] reads all
-//! queued messages, so the table is up to date when it returns; the thread only ensures that changes take effect when
-//! nobody polls. After an overflow of the queue, all links are requested again. Nothing here opens a file after the
-//! start, so links stay known when the process has no file descriptors left; after an error the table keeps its last
-//! state.
+//! The kernel queues a message for every change before the system call that made it returns. [`Links::poll`]
+//! reads all queued messages, so the table is up to date when it returns; the thread only ensures that
+//! changes take effect when nobody polls. After an overflow of the queue, all links are requested again.
+//! Nothing here opens a file after the start, so links stay known when the process has no file descriptors
+//! left; after an error the table keeps its last state.
 //!
 //! Threads: any; one lock. Watchers are called under it and must not call back. Tests: `tests/follow.rs`.
 
@@ -24,8 +24,8 @@ use std::time::{Duration, Instant};
 
 /// Interval of the thread: it closes sockets that workers have released, and beats.
 const ROUND: Duration = Duration::from_millis(500);
-/// A loop iteration that takes longer is considered stuck: a watcher opens sockets, which takes the kernel
-/// milliseconds.
+/// A loop iteration that takes longer is considered stuck: a watcher opens
+/// sockets, which takes the kernel milliseconds.
 const ROUND_MAX: Duration = Duration::from_secs(20);
 /// Receive buffer of the netlink socket in bytes, for queued changes.
 const QUEUE_BYTES: usize = 1 << 20;

@@ -25,8 +25,8 @@ pub(crate) enum Message {
     Link(Link),
     /// The interface of this index is gone.
     Gone(u32),
-    /// End of the answers to the request with this sequence number; true if links changed meanwhile, so that some may
-    /// be missing.
+    /// End of the answers to the request with this sequence number; true if links
+    /// changed meanwhile, so that some may be missing.
     Done(u32, bool),
     /// The request with this sequence number failed.
     Failed(u32),

@@ -6,9 +6,9 @@
 //!                                      ▲                     │ down: the sockets stay open
 //! ```
 //!
-//! Sockets reach a queue through a slot; a change counter tells queues to read their slots ([`Port::changes`]). The
-//! port keeps a reference to sockets until the queue has released them, so that they are closed here and not on a
-//! worker.
+//! Sockets reach a queue through a slot; a change counter tells queues to read their slots
+//! ([`Port::changes`]). The port keeps a reference to sockets until the queue has released them, so that
+//! they are closed here and not on a worker.
 //!
 //! Threads: `links_changed` runs on whichever thread polls the links, usually the thread of `links`.
 

@@ -200,8 +200,8 @@ impl KernelQueue {
         }
     }
 
-    /// Whether the packet should wait until the kernel has space again. `too_long` is the length of the shortest frame
-    /// that was dropped.
+    /// Whether the packet should wait until the kernel has space again. `too_long` is the
+    /// length of the shortest frame that was dropped.
     fn is_full(&mut self, packet: &Packet, too_long: &mut usize, error: Errno) -> bool {
         if error != Errno::NOBUFS {
             return error == Errno::AGAIN || error == Errno::INTR;

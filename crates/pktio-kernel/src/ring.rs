@@ -1,6 +1,6 @@
-//! The receive ring that a packet socket shares with the kernel (packet_mmap, TPACKET_V2): a mapping of equal slots,
-//! called places here. The kernel fills them in order and hands each over by its status; the reader returns it after
-//! copying the frame.
+//! The receive ring that a packet socket shares with the kernel (packet_mmap, TPACKET_V2): a mapping of
+//! equal slots, called places here. The kernel fills them in order and hands each over by its status; the
+//! reader returns it after copying the frame.
 //!
 //! **Invariants:** a [`Place`] exists only while user space owns the slot, so the kernel does not write to it. Whatever
 //! offsets and lengths a slot contains, nothing beyond it is read.
@@ -88,8 +88,8 @@ impl Ring {
         if flags & libc::TP_STATUS_USER == 0 {
             return None;
         }
-        // SAFETY: the place is ours until `Place` is dropped, and as long as said. Its status, which the kernel reads,
-        // is left out.
+        // SAFETY: the place is ours until `Place` is dropped, and as long as said. Its
+        // status, which the kernel reads, is left out.
         let rest = unsafe {
             let from = self.at(place).add(size_of::<u32>());
             std::slice::from_raw_parts(from.as_ptr(), self.place_bytes - size_of::<u32>())

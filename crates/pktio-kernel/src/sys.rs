@@ -1,5 +1,5 @@
-//! System calls that no safe crate provides: packet socket options, TAP interfaces, interface settings, sending a
-//! burst.
+//! System calls that no safe crate provides: packet socket options, TAP
+//! interfaces, interface settings, sending a burst.
 //!
 //! Each function is a thin wrapper with a safe signature; lengths and pointers passed to the kernel are of values that
 //! live during the call. Sources: packet(7), netdevice(7), the kernel's Documentation/networking/tuntap.rst.
@@ -72,8 +72,8 @@ pub(crate) fn bind_packet(socket: &OwnedFd, index: u32, protocol: u16) -> io::Re
     check(unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), len) }).map(drop)
 }
 
-/// Takes the socket's pending error, such as ENETDOWN after its interface went down. A socket with a pending error is
-/// readable.
+/// Takes the socket's pending error, such as ENETDOWN after its interface went down. A
+/// socket with a pending error is readable.
 pub(crate) fn take_error(socket: &OwnedFd) -> c_int {
     option::<c_int>(socket, libc::SOL_SOCKET, libc::SO_ERROR).unwrap_or(0)
 }
@@ -196,8 +196,8 @@ pub(crate) fn send_burst(
         message.msg_hdr.msg_iovlen = 2;
         messages[i].write(message);
     }
-    // SAFETY: the first `count` messages are initialised; they point to parts, headers and packets, which live for the
-    // call and are only read.
+    // SAFETY: the first `count` messages are initialised; they point to parts, headers and packets,
+    // which live for the call and are only read.
     let result = unsafe {
         libc::sendmmsg(socket.as_raw_fd(), messages.as_mut_ptr().cast(), count as _, libc::MSG_DONTWAIT as _)
     };

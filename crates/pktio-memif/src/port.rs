@@ -5,8 +5,8 @@
 //! ends then belong to the worker alone, so receiving takes no lock. A peer may offer fewer rings than there are
 //! workers; these then share rings for sending, each behind a lock held for one burst.
 //!
-//! Threads: as above. Nothing waits for a worker: memory that it has not returned stays mapped until it does. Tests:
-//! `tests/`.
+//! Threads: as above. Nothing waits for a worker: memory that it has not returned
+//! stays mapped until it does. Tests: `tests/`.
 
 use crate::memory::REGIONS_MAX;
 use crate::receive::{Fault, Receiver};

@@ -24,8 +24,8 @@ const BURST: usize = 64;
 /// Maximum descriptors of a frame: the longest frame in buffers of 512 bytes.
 pub(crate) const PIECES_MAX: usize = 128;
 
-/// Maximum descriptors that one call reads on the slow path: as many as `max` jumbo frames have. The rest waits for the
-/// next call.
+/// Maximum descriptors that one call reads on the slow path: as many as `max` jumbo
+/// frames have. The rest waits for the next call.
 const DESCRIPTORS_PER_POLL: usize = 1024;
 
 /// Maximum frame in a small buffer, in bytes.

@@ -234,8 +234,8 @@ impl Transmitter {
         for (packet, place) in packets[..found].iter().zip(&places) {
             // SAFETY: the first `found` were written.
             let (to, descriptor) = unsafe { place.assume_init() };
-            // SAFETY: `buffer` has checked that the descriptor's length is mapped, and the packet is not longer; the
-            // ring keeps the mapping.
+            // SAFETY: `buffer` has checked that the descriptor's length is mapped, and the packet
+            // is not longer; the ring keeps the mapping.
             unsafe { copy(packet.data_ptr(), to.as_ptr(), packet.len()) }
             self.ring.store(self.at, Descriptor { flags: 0, length: packet.len() as u32, ..descriptor });
             self.at = self.at.wrapping_add(1);

@@ -104,8 +104,8 @@ pub trait Queue: Send {
     /// taken too, and counted in `tx_dropped`. The others stay, in order, for the caller to retry or drop.
     fn tx(&mut self, packets: &mut Vec<Packet>) -> usize;
 
-    /// Prepares for its worker's sleep. Returns how packets will be announced; for [`Wake::File`] it appends the files
-    /// to poll ([`crate::wait`]).
+    /// Prepares for its worker's sleep. Returns how packets will be announced; for [`Wake::File`] it
+    /// appends the files to poll ([`crate::wait`]).
     fn arm(&mut self, files: &mut Vec<Arc<OwnedFd>>) -> Wake {
         let _ = files;
         Wake::Poll

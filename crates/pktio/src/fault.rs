@@ -121,8 +121,8 @@ impl Faults {
 
     /// Applies faults to `packet`, and passes the result to `out`.
     fn apply(&mut self, mut packet: Packet, mut out: impl FnMut(Packet)) {
-        // Draws the same number of random numbers per packet, so that one probability does not shift the others'
-        // choices.
+        // Draws the same number of random numbers per packet, so that one
+        // probability does not shift the others' choices.
         let drop = self.happens(self.config.drop);
         let corrupt = self.happens(self.config.corrupt);
         let duplicate = self.happens(self.config.duplicate);

@@ -1,8 +1,8 @@
 //! The `memory` device: the program that holds its [`MemoryHandle`] injects and collects the packets.
 //!
-//! For tests, for STF scripts and for embedding the switch. Both directions are bounded rings of [`RING_LIMIT`]
-//! packets: a full receive ring refuses injections (counted), a full send ring leaves packets with the worker, as
-//! hardware does.
+//! For tests, for STF scripts and for embedding the switch. Both directions are bounded rings of
+//! [`RING_LIMIT`] packets: a full receive ring refuses injections (counted), a full send ring leaves
+//! packets with the worker, as hardware does.
 //!
 //! Threads: the handle may be cloned and used from any thread; one mutex per queue and direction.
 //! Tests: `memory/tests.rs`.

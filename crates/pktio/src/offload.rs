@@ -10,9 +10,9 @@
 //!   checksum computed from its final headers, either by us ([`cut`]) or by a peer that accepts large frames
 //!   ([`for_peer`]), which gets the pseudo header's sum over the final addresses.
 //!
-//! Headers are located in the frame as it leaves (`layers`): the program may have inserted headers before the IP
-//! header, or a tunnel (VXLAN, IP in IP) around it. A frame that cannot be parsed cannot be segmented; it is dropped
-//! and counted.
+//! Headers are located in the frame as it leaves (`layers`): the program may have inserted headers
+//! before the IP header, or a tunnel (VXLAN, IP in IP) around it. A frame that cannot be parsed cannot
+//! be segmented; it is dropped and counted.
 //!
 //! Headers and frames come from guests, peers and the kernel: any bytes are accepted, and nothing here panics or reads
 //! beyond the frame. There is no unsafe code here. Buffers come from the pool; only [`send_rest`] allocates.
@@ -131,8 +131,8 @@ fn complete_offloaded(data: &mut [u8], header: &VirtioNetHeader, accepted: Accep
     }
 }
 
-/// An upper bound for the number of packets that this one becomes on a port that takes no large frames: the work that
-/// its sender requests.
+/// An upper bound for the number of packets that this one becomes on a port that takes no large
+/// frames: the work that its sender requests.
 #[inline]
 pub fn segments(packet: &Packet) -> usize {
     match packet.segment() & !SEGMENT_UDP {
@@ -165,8 +165,8 @@ pub fn for_peer(data: &mut [u8], segment: u16) -> Option<VirtioNetHeader> {
     Some(VirtioNetHeader::large(gso_type, hdr_len, segment & !SEGMENT_UDP, csum_start, offset as u16))
 }
 
-/// Segments a large frame: appends its segments to `out`, at most [`SEGMENTS_MAX`], none longer than `frame_max` bytes.
-/// `packet` is not changed.
+/// Segments a large frame: appends its segments to `out`, at most [`SEGMENTS_MAX`], none longer than
+/// `frame_max` bytes. `packet` is not changed.
 ///
 /// # Errors
 /// Why it was not segmented; `out` is unchanged.
@@ -297,8 +297,8 @@ impl Layers {
 }
 
 impl Layer {
-    /// Updates lengths and checksums of an IP header, and of the tunnel's UDP header behind it, in a frame that ends
-    /// where `data` does.
+    /// Updates lengths and checksums of an IP header, and of the tunnel's UDP header behind
+    /// it, in a frame that ends where `data` does.
     fn finish(&self, data: &mut [u8], number: usize) {
         let ip = self.ip;
         if self.is_v6 {

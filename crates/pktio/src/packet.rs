@@ -84,9 +84,9 @@ struct Parts {
 const _: () = assert!(size_of::<Parts>() == size_of::<RawPacket>() && cfg!(target_endian = "little"));
 
 impl RawPacket {
-    /// Returns a copy with another data window: `len` bytes at `offset` from the buffer's start. Computed in registers:
-    /// loading a whole packet right after one of its 16-bit fields was stored would stall (x86 cannot forward a store
-    /// to a wider load).
+    /// Returns a copy with another data window: `len` bytes at `offset` from the buffer's start. Computed in
+    /// registers: loading a whole packet right after one of its 16-bit fields was stored would stall (x86
+    /// cannot forward a store to a wider load).
     #[inline(always)]
     #[must_use]
     pub fn with_window(self, offset: u16, len: u16) -> RawPacket {
@@ -326,8 +326,8 @@ impl Packet {
         // and two packets are never one buffer.
         unsafe {
             let (from, to) = (raw.base.as_ptr().add(offset), copy.base.as_ptr().add(offset));
-            // The shortest frames copy a whole cache line, if both buffers contain it: a copy of fixed length needs no
-            // call.
+            // The shortest frames copy a whole cache line, if both buffers contain
+            // it: a copy of fixed length needs no call.
             if len <= LINE && offset + LINE <= usize::from(raw.capacity.min(copy.capacity)) {
                 std::ptr::copy_nonoverlapping(from, to, LINE);
             } else {

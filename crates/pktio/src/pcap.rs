@@ -1,5 +1,5 @@
-//! The `pcap` device: receives the packets of a capture file, once and in order, and writes sent packets to another
-//! file.
+//! The `pcap` device: receives the packets of a capture file, once and in order,
+//! and writes sent packets to another file.
 //!
 //! Input is pcap (both byte orders, micro- and nanoseconds) or pcapng (all interfaces of the file, in file order);
 //! output is pcap with nanoseconds and the input's link type. Timestamps of the input are ignored: packets are
@@ -133,8 +133,8 @@ impl Input {
     fn next(&mut self, take: &mut dyn FnMut(&[u8])) -> Result<bool, PcapError> {
         match self {
             Input::End => Ok(false),
-            // Raw records: the checked reader refuses files whose original lengths exceed the snap length, which are
-            // common.
+            // Raw records: the checked reader refuses files whose original lengths
+            // exceed the snap length, which are common.
             Input::Pcap(reader) => match reader.next_raw_packet().transpose()? {
                 Some(packet) => {
                     take(&packet.data);

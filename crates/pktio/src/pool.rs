@@ -1,9 +1,9 @@
 //! Packet buffers: the [`Pool`] trait and the heap pool.
 //!
-//! A packet is always contiguous. There are two sizes of buffers: small ones for frames of the default MTU, and fewer
-//! large ones for jumbo frames and for large frames that are segmented later ([`Packet::segment`]). Copying a long
-//! frame that a device delivers in fragments costs less than if every program, engine and device had to handle
-//! fragments.
+//! A packet is always contiguous. There are two sizes of buffers: small ones for frames of the default MTU,
+//! and fewer large ones for jumbo frames and for large frames that are segmented later
+//! ([`Packet::segment`]). Copying a long frame that a device delivers in fragments costs less than if every
+//! program, engine and device had to handle fragments.
 //!
 //! [`HeapPool`] hands out at most `limit` buffers, recycles them, and allocates lazily. Each buffer starts with a
 //! 64-byte header that names its pool and size, so that a packet can be freed from any thread. While any buffer is in

@@ -1,5 +1,5 @@
-//! The command line's port syntax: `NUMBER@DEVICE`, as bmv2's `0@veth0`, with a scheme for other than kernel
-//! interfaces.
+//! The command line's port syntax: `NUMBER@DEVICE`, as bmv2's `0@veth0`, with a
+//! scheme for other than kernel interfaces.
 //!
 //! ```text
 //! 0@veth0                     kernel interface (AF_PACKET)
@@ -427,8 +427,8 @@ fn decimal(text: &str) -> Option<u32> {
     text.parse().ok().filter(|_| text.starts_with(|c: char| c.is_ascii_digit()))
 }
 
-/// Checks an interface name. It becomes part of DPDK device arguments, where a comma or equals sign would start another
-/// one.
+/// Checks an interface name. It becomes part of DPDK device arguments, where a
+/// comma or equals sign would start another one.
 fn interface(name: &str) -> Result<String, String> {
     if name.is_empty() {
         return Err("the interface name is missing".into());

@@ -1,5 +1,5 @@
-//! Waiting without polling: a worker collects files from its queues that become readable when packets arrive, and polls
-//! all of them at once.
+//! Waiting without polling: a worker collects files from its queues that become readable when
+//! packets arrive, and polls all of them at once.
 //!
 //! The protocol: [`arm`](crate::Queue::arm) every queue; receive once more if a queue returns [`Wake::Now`]; call
 //! [`wait`]; [`disarm`](crate::Queue::disarm) all queues. A queue reports packets that arrived before it was armed;

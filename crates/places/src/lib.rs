@@ -7,8 +7,8 @@
 //!   newest connection of the peer that has most, provided that this peer has more than the newcomer would then have
 //!   (max-min fairness). So however many places some peers hold, another one gets as many as each of them.
 //!
-//! The holder of a place is notified of its eviction by the function that it passed. That function is called under the
-//! lock, and must not block.
+//! The holder of a place is notified of its eviction by the function that it passed. That function is
+//! called under the lock, and must not block.
 //!
 //! Threads: any; one lock, held briefly. Tests: below.
 

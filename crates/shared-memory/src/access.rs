@@ -1,7 +1,7 @@
 //! Prefetches and short copies for rings in shared memory.
 //!
-//! Nothing here checks bounds; callers do. A prefetch is a hint: it accesses nothing and never faults, whatever the
-//! address.
+//! Nothing here checks bounds; callers do. A prefetch is a hint: it accesses
+//! nothing and never faults, whatever the address.
 //!
 //! Threads: any. Tests: `slice.rs`.
 #![allow(unsafe_code)]
@@ -18,9 +18,9 @@ pub fn prefetch(address: *const u8) {
     let _ = address;
 }
 
-/// Prefetches the cache line at an address for writing: other processors give it up. Uses assembly because the
-/// intrinsic emits a prefetch for reading unless the whole crate is compiled for processors with PREFETCHW; others
-/// execute it as a no-op.
+/// Prefetches the cache line at an address for writing: other processors give it up. Uses assembly because
+/// the intrinsic emits a prefetch for reading unless the whole crate is compiled for processors with
+/// PREFETCHW; others execute it as a no-op.
 #[inline(always)]
 pub fn prefetch_to_write(address: *const u8) {
     #[cfg(target_arch = "x86_64")]
@@ -61,9 +61,9 @@ unsafe fn ends<const N: usize>(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
-/// Copies `len` bytes. If the peer writes meanwhile, the result is a mixture of old and new bytes. Lengths of short
-/// frames take a few vector moves, the last of which may overlap the one before; other lengths call the library's
-/// function.
+/// Copies `len` bytes. If the peer writes meanwhile, the result is a mixture of old and new bytes.
+/// Lengths of short frames take a few vector moves, the last of which may overlap the one before;
+/// other lengths call the library's function.
 ///
 /// # Safety
 /// As for [`std::ptr::copy_nonoverlapping`], but that one of both ranges may be changed by the peer meanwhile.

@@ -1,5 +1,5 @@
-//! Arrays of integers in a mapping, such as rings. Position and alignment are checked once; an access checks only its
-//! index.
+//! Arrays of integers in a mapping, such as rings. Position and alignment are
+//! checked once; an access checks only its index.
 //!
 //! Every access is one atomic load or store, so the compiler cannot read a value twice.
 //!
@@ -66,8 +66,8 @@ macro_rules! array {
 
             #[inline(always)]
             fn cell(&self, i: usize) -> Option<&'a $atomic> {
-                // SAFETY: the element lies in the slice that this was made of, and is aligned; the mapping lives for
-                // `'a`.
+                // SAFETY: the element lies in the slice that this was made of,
+                // and is aligned; the mapping lives for `'a`.
                 (i < self.len).then(|| unsafe { <$atomic>::from_ptr(self.at.as_ptr().add(i)) })
             }
         }

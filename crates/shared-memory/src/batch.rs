@@ -1,7 +1,7 @@
 //! A vector of bounded length on the stack, whose memory is not initialised before use.
 //!
-//! The arrays for the steps of a burst are as long as the longest burst; initialising one would cost a short burst more
-//! than its packets do.
+//! The arrays for the steps of a burst are as long as the longest burst; initialising one would
+//! cost a short burst more than its packets do.
 //!
 //! Threads: its owner's. Tests: below.
 #![allow(unsafe_code)]

@@ -29,8 +29,8 @@ pub enum MapError {
     /// The quotas of all owners exceed what a process can guard.
     #[error("this process cannot guard more shared memory: it has as many ports with peers as it can serve")]
     TooMany,
-    /// There is not enough memory for pages that are not allocated yet, or that the peer may free and have allocated
-    /// again.
+    /// There is not enough memory for pages that are not allocated yet, or that
+    /// the peer may free and have allocated again.
     #[error("{0}")]
     NoRoom(#[from] Shortage),
     /// A system call failed.

@@ -1,13 +1,13 @@
 //! Memory that a peer shares with us, and may change or take away at any moment.
 //!
-//! A [`Mapping`] is a range of a file that the peer has sent. It is mapped after two checks: the file lives in memory
-//! (memfd, tmpfs or hugetlbfs), and it is long enough. The peer keeps the file and may truncate it later. An access
-//! then raises SIGBUS; the handler in [`guard`](self) replaces the whole mapping by zeros, once, and marks it as
-//! damaged. Its user reads zeros, sees [`Mapping::is_damaged`] and closes the port for a while ([`Pause`]). Nothing
-//! else is affected.
+//! A [`Mapping`] is a range of a file that the peer has sent. It is mapped after two checks: the file lives in
+//! memory (memfd, tmpfs or hugetlbfs), and it is long enough. The peer keeps the file and may truncate it
+//! later. An access then raises SIGBUS; the handler in [`guard`](self) replaces the whole mapping by zeros,
+//! once, and marks it as damaged. Its user reads zeros, sees [`Mapping::is_damaged`] and closes the port for a
+//! while ([`Pause`]). Nothing else is affected.
 //!
-//! Access goes through [`Slice`] and [`Array`], which check every offset and never make a Rust reference to shared
-//! bytes.
+//! Access goes through [`Slice`] and [`Array`], which check every offset and
+//! never make a Rust reference to shared bytes.
 //!
 //! | file | holds |
 //! | --- | --- |

@@ -61,8 +61,8 @@ struct Pages {
 // SAFETY: nobody has a pointer into it but its owner.
 unsafe impl Send for Pages {}
 
-// SAFETY: a mapping is memory that no thread owns; it is only accessed through `Slice`, which makes no references to
-// it.
+// SAFETY: a mapping is memory that no thread owns; it is only accessed through
+// `Slice`, which makes no references to it.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}

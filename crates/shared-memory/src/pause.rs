@@ -35,8 +35,8 @@ impl Pause {
 mod tests {
     use super::*;
 
-    /// Regression: a front end that truncated its memory reconnected hundreds of times a second, for 10 ms of a worker
-    /// each.
+    /// Regression: a front end that truncated its memory reconnected hundreds of
+    /// times a second, for 10 ms of a worker each.
     #[test]
     fn who_does_damage_again_and_again_waits_longer_and_longer() {
         let (mut pause, mut now) = (Pause::default(), Instant::now());

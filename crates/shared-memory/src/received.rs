@@ -221,8 +221,8 @@ mod tests {
         now() - start
     }
 
-    /// Regression: a peer left huge memory with the port as its last owner, and the port's thread freed it page by
-    /// page.
+    /// Regression: a peer left huge memory with the port as its last owner, and
+    /// the port's thread freed it page by page.
     #[test]
     fn the_last_owner_of_huge_memory_does_not_free_it_on_its_own_thread() {
         let (file, unsent) = (huge(), huge());

@@ -12,10 +12,10 @@
 //! - **The host** has memory for the holes of all mapped regions and of the new one. Punching a hole returns memory to
 //!   the host, so allocated pages count once.
 //!
-//! The bytes of mapped regions that are already charged are estimated as the group's shared memory (`shmem`), less what
-//! *former* regions may have cost, which are unmapped but may still exist. A former region counts with all its bytes,
-//! as long as at least that much shared memory is charged. A region that is mapped again (same file, same range) is no
-//! longer a former one.
+//! The bytes of mapped regions that are already charged are estimated as the group's shared memory (`shmem`),
+//! less what *former* regions may have cost, which are unmapped but may still exist. A former region counts with
+//! all its bytes, as long as at least that much shared memory is charged. A region that is mapped again (same
+//! file, same range) is no longer a former one.
 //!
 //! **A port's share:** after each admission, as much must be left as the port's own former regions may have cost. So
 //! one port can use up at most half of the room by files that it has unmapped, and n ports all but 1/2^n of it.

@@ -1,9 +1,9 @@
 //! Whether a thread has blocked in the kernel.
 //!
-//! An access to a peer's page blocks while the peer punches a hole around it (`shmem_fault`), and the SIGBUS handler's
-//! `mmap` blocks while the peer truncates the file. Neither is a system call that the thread makes for the peer, so
-//! only the kernel's counters show it: a *voluntary context switch* is a thread that blocks, an involuntary one a
-//! thread that is preempted.
+//! An access to a peer's page blocks while the peer punches a hole around it (`shmem_fault`), and the SIGBUS
+//! handler's `mmap` blocks while the peer truncates the file. Neither is a system call that the thread makes for
+//! the peer, so only the kernel's counters show it: a *voluntary context switch* is a thread that blocks, an
+//! involuntary one a thread that is preempted.
 //!
 //! Threads: any; the counts are of the thread that asks. Tests: below.
 #![allow(unsafe_code)]
@@ -22,8 +22,8 @@ impl Waits {
     /// The count of the calling thread. Makes one system call, which does not block.
     pub fn now() -> Waits {
         let mut usage = MaybeUninit::<libc::rusage>::zeroed();
-        // SAFETY: a structure of the right size to write to; all zeros, which it keeps in case of an error, is a valid
-        // one.
+        // SAFETY: a structure of the right size to write to; all zeros, which it
+        // keeps in case of an error, is a valid one.
         let usage = unsafe {
             libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr());
             usage.assume_init()

@@ -5,10 +5,10 @@
 //!            | u64 checksum of the payload | u64 checksum of the 32 bytes before  (little endian)  | payload
 //! ```
 //!
-//! Each frame contains its sequence number and the header checksum of the previous frame, so frames form a chain: a
-//! frame that is missing, out of order, or from another file or an earlier generation is detected, and every byte is
-//! covered by a checksum (XXH3, 64 bits). A file's chain starts with a seed that the manifest determines, so files
-//! cannot be swapped.
+//! Each frame contains its sequence number and the header checksum of the previous frame, so frames form a
+//! chain: a frame that is missing, out of order, or from another file or an earlier generation is detected,
+//! and every byte is covered by a checksum (XXH3, 64 bits). A file's chain starts with a seed that the
+//! manifest determines, so files cannot be swapped.
 //!
 //! **Torn write.** A crash can truncate or leave unwritten only the frame that was being appended, since the frame
 //! before it was synced first. So the bytes after the last intact frame are a torn write only if no intact frame
@@ -25,8 +25,8 @@ use xxhash_rust::xxh3::xxh3_64;
 
 /// Length of a frame's header in bytes.
 pub const HEADER_BYTES: usize = 40;
-/// Maximum payload in bytes. A group of requests logged together is far smaller; a program with its P4Info may be 100
-/// MB.
+/// Maximum payload in bytes. A group of requests logged together is far smaller;
+/// a program with its P4Info may be 100 MB.
 pub const PAYLOAD_BYTES_MAX: usize = 1 << 30;
 const MAGIC: [u8; 4] = *b"SLFr";
 /// The minimum unit that disks write atomically, in bytes.

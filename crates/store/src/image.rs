@@ -119,8 +119,8 @@ pub struct Image {
 }
 
 impl Image {
-    /// Reads a directory of the current format. With `salvage`, intact records of the log are taken even after damaged
-    /// ones.
+    /// Reads a directory of the current format. With `salvage`, intact records of
+    /// the log are taken even after damaged ones.
     ///
     /// # Errors
     /// The manifest is missing or unreadable, so that nothing is known of the contents.

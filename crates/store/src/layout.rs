@@ -186,8 +186,8 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Initialises a directory, deleting files with our names. It becomes a state directory only with
-    /// [`Layout::write_format`].
+    /// Initialises a directory, deleting files with our names. It becomes a state
+    /// directory only with [`Layout::write_format`].
     pub(crate) fn begin(folder: Arc<Folder>) -> Result<Layout, String> {
         let io = |e: std::io::Error| explain(&e);
         for name in folder.names().map_err(io)?.iter().filter(|name| manifest::is_numbered(name)) {

@@ -6,11 +6,11 @@
 //!                                            thread "state-fold": the log, sorted ──▶ tables of the configs ◀────────┘
 //! ```
 //!
-//! A [`Store`] is a directory, [`open`](Store::open)ed by one process. [`Store::kept`] reads a device's state; through
-//! [`control::journal::Journal`] the store records changes. `layout` describes the directory, `frames` the files'
-//! format, `writer` has the threads, and `log`, `fold` and `tables` what they write. Values are P4Runtime's own
-//! messages (`encode`), so the format is as stable as the protocol. `offline` has an operator's commands: check, dump,
-//! restore, back up.
+//! A [`Store`] is a directory, [`open`](Store::open)ed by one process. [`Store::kept`] reads a device's state;
+//! through [`control::journal::Journal`] the store records changes. `layout` describes the directory, `frames`
+//! the files' format, `writer` has the threads, and `log`, `fold` and `tables` what they write. Values are
+//! P4Runtime's own messages (`encode`), so the format is as stable as the protocol. `offline` has an operator's
+//! commands: check, dump, restore, back up.
 //!
 //! **Invariants.** A ticket counts as kept only after `fsync`, while the directory and its files still exist. A
 //! device's configs change atomically: a new one is written beside the old, and one manifest switches over. What was

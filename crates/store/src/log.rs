@@ -7,13 +7,13 @@
 //!            what: 0 key deleted, 1 all keys with this prefix deleted, n + 2 a value of n bytes follows
 //! ```
 //!
-//! A frame (`frames`) is written and synced as a whole, so a crash can damage only the last one, and a request is kept
-//! completely or not at all. From time to time the log is sorted into tables of its configs (`fold`), and its file
-//! removed.
+//! A frame (`frames`) is written and synced as a whole, so a crash can damage only the last one, and
+//! a request is kept completely or not at all. From time to time the log is sorted into tables of
+//! its configs (`fold`), and its file removed.
 //!
-//! **Invariants.** Records are in the order of the requests, and later changes of a key replace earlier ones. Applying
-//! records again that were already folded changes nothing, so a crash between a fold and the removal of its records
-//! does no harm.
+//! **Invariants.** Records are in the order of the requests, and later changes of a key replace earlier
+//! ones. Applying records again that were already folded changes nothing, so a crash between a fold and
+//! the removal of its records does no harm.
 //!
 //! Tests: below, and `tests/kept`; the fuzz target `state_log`.
 

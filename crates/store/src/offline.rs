@@ -100,8 +100,8 @@ fn configs(manifest: &StateManifest) -> Vec<(u64, &'static str, u64)> {
     manifest.devices.iter().flat_map(of).collect()
 }
 
-/// Calls `config` with the config, and then `entity` with each entity and its key. With `salvage`, takes what is
-/// readable.
+/// Calls `config` with the config, and then `entity` with each entity and its
+/// key. With `salvage`, takes what is readable.
 fn each(
     folder: &Folder,
     image: &Image,
@@ -250,8 +250,8 @@ pub fn dump(dir: &Path, salvage: bool, out: &mut dyn Write) -> Result<Vec<Findin
     Ok(findings)
 }
 
-/// Copies a directory as of one moment after the call; a switch may run on it. `to` must be empty or not exist. The
-/// copy is checked.
+/// Copies a directory as of one moment after the call; a switch may run on it. `to` must be
+/// empty or not exist. The copy is checked.
 ///
 /// # Errors
 /// The directory is of another format, a file is missing or cannot be read, or `to` is not empty or cannot be written.

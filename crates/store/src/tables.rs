@@ -25,8 +25,8 @@ use std::ops::Range;
 
 /// Bytes of changes per frame: the unit of reading and checking.
 const BLOCK_BYTES: usize = 64 << 10;
-/// Number of tables of similar size that are merged into one. With more, a start reads more files; with fewer, entities
-/// are rewritten more often.
+/// Number of tables of similar size that are merged into one. With more, a start reads more files; with
+/// fewer, entities are rewritten more often.
 const SAME_SIZE_MAX: usize = 8;
 
 /// A key with its value; `None` if the key is deleted.
@@ -341,8 +341,8 @@ impl<'a> Merged<'a> {
     }
 }
 
-/// How many of a config's newest tables should be merged; 0 if none. `small` is the size in bytes of a table of one
-/// fold.
+/// How many of a config's newest tables should be merged; 0 if none. `small` is
+/// the size in bytes of a table of one fold.
 pub fn to_merge(tables: &[Sealed], small: u64) -> usize {
     let class = |bytes: u64| (bytes / small.max(1)).checked_ilog(SAME_SIZE_MAX as u64).unwrap_or(0);
     let Some(newest) = tables.last() else { return 0 };

@@ -1,8 +1,8 @@
 //! Stored wiring: the devices of a switch besides the first, and the assignment of ports and links to them.
 //!
-//! It is one small record, rewritten completely with each change, since only operators make these. The wiring of the
-//! command line is a second record, so that a restart can distinguish an edited command line from changes made at run
-//! time.
+//! It is one small record, rewritten completely with each change, since only operators make these.
+//! The wiring of the command line is a second record, so that a restart can distinguish an edited
+//! command line from changes made at run time.
 //!
 //! Tests: `tests/kept`, `tests/py/test_devices.py`.
 

@@ -5,9 +5,9 @@
 //! The thread `state-fold` folds the log when it has grown; if it cannot keep up, logging waits for it. Both have a
 //! heartbeat: a disk that does not respond makes them stuck, and the service's watchdog is no longer fed.
 //!
-//! Locks: `queue` is held briefly; `layout` during disk writes, by the threads or by [`Store::replace`]; `folding`
-//! during a fold, and while configs are removed or the directory is closed. They are acquired in the order `folding`,
-//! `layout`, `queue`.
+//! Locks: `queue` is held briefly; `layout` during disk writes, by the threads or by [`Store::replace`];
+//! `folding` during a fold, and while configs are removed or the directory is closed. They are acquired
+//! in the order `folding`, `layout`, `queue`.
 
 use crate::encode;
 use crate::error::{OpenError, explain};
@@ -118,8 +118,8 @@ impl Store {
     /// Opens a directory, or creates one. Other processes cannot open it until the store is dropped.
     ///
     /// # Errors
-    /// Another process uses it, it is not a state directory, damaged, of an unknown format, or cannot be read or
-    /// written.
+    /// Another process uses it, it is not a state directory, damaged, of an
+    /// unknown format, or cannot be read or written.
     pub fn open(dir: &Path) -> Result<Store, OpenError> {
         Store::open_with(dir, FOLD_BYTES)
     }
@@ -185,9 +185,9 @@ impl Store {
         layout.as_mut().ok_or_else(|| self.closed().to_string())?.set_command_line(device_id, program)
     }
 
-    /// Closes the directory, so that another process can open it. From then on changes are refused with the reason
-    /// `why`, at least for `grace`; afterwards the next change opens the directory again, unless another process has
-    /// it.
+    /// Closes the directory, so that another process can open it. From then on changes are
+    /// refused with the reason `why`, at least for `grace`; afterwards the next change opens the
+    /// directory again, unless another process has it.
     ///
     /// # Errors
     /// What prevents the state from being complete on disk, or that the directory has moved; nothing is changed then.
@@ -459,8 +459,8 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// Fails if the directory is gone, even when nothing is written, so that an operator learns of it before a
-    /// controller does.
+    /// Fails if the directory is gone, even when nothing is written, so that an
+    /// operator learns of it before a controller does.
     fn look_for_directory(&self) {
         let checked = lock(&self.layout).as_mut().map_or(Ok(()), Layout::check);
         if let Err(why) = checked {

@@ -1,9 +1,9 @@
 //! A token bucket without rounding errors.
 //!
-//! Tokens are counted in units of which a nanosecond adds an integer number: billionths of a bit for a rate in bit/s,
-//! billionths of a packet for a rate in packets/s. So no credit is lost, whatever the rate, the packet sizes and the
-//! times of calls; the long-run rate is exact as long as the bucket does not overflow. A burst of 1 GB is 8·10^18
-//! units, within 63 bits.
+//! Tokens are counted in units of which a nanosecond adds an integer number: billionths of a bit for a rate in
+//! bit/s, billionths of a packet for a rate in packets/s. So no credit is lost, whatever the rate, the packet
+//! sizes and the times of calls; the long-run rate is exact as long as the bucket does not overflow. A burst
+//! of 1 GB is 8·10^18 units, within 63 bits.
 //!
 //! A packet larger than the burst is sent when the bucket is full, and leaves a debt: it neither waits forever nor
 //! exceeds the rate. Time must not run backwards; `clock.rs` ensures this. Tests: `tests/shaping.rs` and below.
@@ -36,9 +36,9 @@ impl Bucket {
         Bucket { rate, burst: burst.max(1), tokens: burst.max(1), filled_at: now }
     }
 
-    /// Adds the tokens since the last call. A full bucket may hold up to one nanosecond's tokens above the burst: a
-    /// packet as large as the burst leaves at a whole nanosecond, and the rest of that nanosecond counts for the next
-    /// packet.
+    /// Adds the tokens since the last call. A full bucket may hold up to one nanosecond's tokens
+    /// above the burst: a packet as large as the burst leaves at a whole nanosecond, and the rest of
+    /// that nanosecond counts for the next packet.
     pub fn fill(&mut self, now: u64) {
         let elapsed = i64::try_from(now.saturating_sub(self.filled_at)).unwrap_or(i64::MAX);
         self.filled_at = self.filled_at.max(now);
@@ -78,8 +78,8 @@ impl Bucket {
         self.tokens
     }
 
-    /// Takes over the tokens of an old bucket, up to this bucket's burst, so that a change of the rate grants no
-    /// credit.
+    /// Takes over the tokens of an old bucket, up to this bucket's burst, so
+    /// that a change of the rate grants no credit.
     pub fn inherit(&mut self, old: &Bucket) {
         let mut old = *old;
         old.fill(self.filled_at);

@@ -1,11 +1,11 @@
 //! A shared buffer: how many bytes the queues of several ports and workers may hold together, divided between tenants.
 //!
-//! A tenant's *reserved* bytes are its own. Beyond them it draws from the remaining pool, up to `alpha` times the free
-//! bytes of the pool: the dynamic threshold of Choudhury and Hahne ("Dynamic queue length thresholds for shared-memory
-//! packet switches", IEEE/ACM Transactions on Networking 6(2), 1998). One busy tenant then takes `alpha / (1 + alpha)`
-//! of the pool, `n` of them `alpha / (1 + n · alpha)` each, and a newcomer finds room at once. A tenant's *maximum*
-//! bounds both parts together. Named tenants (`tenants.rs`) have their own `alpha`, and a second maximum, in bytes of
-//! frames instead of cells.
+//! A tenant's *reserved* bytes are its own. Beyond them it draws from the remaining pool, up to `alpha` times the
+//! free bytes of the pool: the dynamic threshold of Choudhury and Hahne ("Dynamic queue length thresholds for
+//! shared-memory packet switches", IEEE/ACM Transactions on Networking 6(2), 1998). One busy tenant then takes `alpha
+//! / (1 + alpha)` of the pool, `n` of them `alpha / (1 + n · alpha)` each, and a newcomer finds room at once. A
+//! tenant's *maximum* bounds both parts together. Named tenants (`tenants.rs`) have their own `alpha`, and a second
+//! maximum, in bytes of frames instead of cells.
 //!
 //! Only bytes are counted, in atomics; no memory is held here. Lock-free: any thread may reserve and release.
 //!
@@ -13,14 +13,14 @@
 //! the reserve always succeeds; released bytes are available again. When threads race for the last bytes of the pool, a
 //! request may be refused although there is room a moment later.
 //!
-//! Why they hold: a request takes from the tenant's reserve first and then from the pool, and is undone part by part; a
-//! release returns to the pool first. Each counter changes by one atomic step. `from_pool` is changed with acquire and
-//! release ordering, which orders the other two around it: a reserve always holds at least what pending releases still
-//! subtract from it.
+//! Why they hold: a request takes from the tenant's reserve first and then from the pool, and is undone part by
+//! part; a release returns to the pool first. Each counter changes by one atomic step. `from_pool` is changed with
+//! acquire and release ordering, which orders the other two around it: a reserve always holds at least what
+//! pending releases still subtract from it.
 //!
-//! A tenant's limits may change while bytes are in use. If its reserve grows by more than is free, the free count
-//! becomes negative, and the pool refuses requests until others have released as much. Only in this time more than the
-//! capacity is promised.
+//! A tenant's limits may change while bytes are in use. If its reserve grows by more than is free, the free
+//! count becomes negative, and the pool refuses requests until others have released as much. Only in this
+//! time more than the capacity is promised.
 //!
 //! Tests: `tests/buffer.rs`, `tests/tenants.rs`, `tests/loom.rs`.
 
@@ -49,12 +49,12 @@ pub const TENANTS_MAX: usize = 4096;
 pub struct BufferConfig {
     /// Total bytes.
     pub capacity: Size,
-    /// Bytes per cell: a packet takes whole cells. Default 1; a switch whose packets lie in buffers of one size uses
-    /// that size.
+    /// Bytes per cell: a packet takes whole cells. Default 1; a switch whose packets
+    /// lie in buffers of one size uses that size.
     #[serde(default = "one_byte")]
     pub cell: Size,
-    /// Dynamic threshold: a tenant may take from the pool this many times what is free there. Default 1: half the pool
-    /// for a single tenant.
+    /// Dynamic threshold: a tenant may take from the pool this many times what is free there.
+    /// Default 1: half the pool for a single tenant.
     #[serde(default = "default_alpha")]
     pub alpha: f64,
     /// The tenants, by number.

@@ -1,9 +1,9 @@
 //! Monotonic time from readings of a clock that may run backwards. All values are in nanoseconds.
 //!
-//! Readings that lag by up to [`JITTER_MAX`] come from threads whose clocks differ: time stands still until they catch
-//! up, so that no interval counts twice. A reading that lags by more means that the clock was set back: time continues
-//! from there. A forward jump counts as [`STEP_MAX`] at most; the burst of a shaper bounds the credit that it gives.
-//! Tests below.
+//! Readings that lag by up to [`JITTER_MAX`] come from threads whose clocks differ: time stands still until
+//! they catch up, so that no interval counts twice. A reading that lags by more means that the clock was set
+//! back: time continues from there. A forward jump counts as [`STEP_MAX`] at most; the burst of a shaper
+//! bounds the credit that it gives. Tests below.
 
 /// Readings that lag by no more than this (10 ms) do not change the time. Threads that derive time from tick counters
 /// and read the system's clock ten times a second differ by less.

@@ -148,8 +148,8 @@ pub struct Red {
     /// Whether ECN-capable frames are marked instead of dropped.
     #[serde(default)]
     pub ecn: Ecn,
-    /// Time to send a packet, by which the average decays while the queue is empty. Default: a full frame's at 10
-    /// Gbit/s.
+    /// Time to send a packet, by which the average decays while the queue is
+    /// empty. Default: a full frame's at 10 Gbit/s.
     #[serde(default = "default_packet_time")]
     pub packet_time: Span,
 }
@@ -194,8 +194,8 @@ pub enum Ecn {
     Off,
     /// ECN-capable frames are marked while the probability is below 1, and dropped from there on (RFC 3168, section 7).
     Mark,
-    /// ECN-capable frames are marked up to the queue's limit. With `min` = `max` and weight 1: DCTCP's marking (RFC
-    /// 8257).
+    /// ECN-capable frames are marked up to the queue's limit. With `min` = `max`
+    /// and weight 1: DCTCP's marking (RFC 8257).
     MarkAlways,
 }
 

@@ -1,9 +1,9 @@
 //! Explicit congestion notification in Ethernet frames (RFC 3168).
 //!
-//! The ECN field is the low two bits of IPv4's type of service and of IPv6's traffic class: 00 not capable, 10 and 01
-//! capable (ECT(0), ECT(1)), 11 congestion experienced (CE). VLAN tags (802.1Q, 802.1ad, up to [`TAGS_MAX`]) are
-//! skipped. A truncated frame, or one that is neither IPv4 nor IPv6, is not capable and never changed. No byte outside
-//! the frame is read.
+//! The ECN field is the low two bits of IPv4's type of service and of IPv6's traffic class: 00 not capable, 10
+//! and 01 capable (ECT(0), ECT(1)), 11 congestion experienced (CE). VLAN tags (802.1Q, 802.1ad, up to
+//! [`TAGS_MAX`]) are skipped. A truncated frame, or one that is neither IPv4 nor IPv6, is not capable and never
+//! changed. No byte outside the frame is read.
 //!
 //! Tests: `tests/ecn.rs`.
 

@@ -80,8 +80,8 @@ impl Histogram {
         0
     }
 
-    /// The nonempty buckets, shortest durations first: the longest duration of the bucket in nanoseconds, and its
-    /// count.
+    /// The nonempty buckets, shortest durations first: the longest duration of
+    /// the bucket in nanoseconds, and its count.
     pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> {
         self.counts.iter().enumerate().filter(|(_, count)| **count > 0).map(|(bucket, count)| (upper(bucket), *count))
     }

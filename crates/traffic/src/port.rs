@@ -232,10 +232,10 @@ impl<T> PortQueues<T> {
         self.bytes -= u64::from(bytes);
     }
 
-    /// Changes the configuration. Packets and counters of queues that still exist are kept, even beyond a lower limit.
-    /// Packets of removed queues move to the new queue of their class, in order of arrival; those that find no room are
-    /// returned. Shapers keep their tokens if the new tree has a shaper at the same position. New queues belong to the
-    /// first queue's tenant.
+    /// Changes the configuration. Packets and counters of queues that still exist are kept, even beyond a lower
+    /// limit. Packets of removed queues move to the new queue of their class, in order of arrival; those that find
+    /// no room are returned. Shapers keep their tokens if the new tree has a shaper at the same position. New
+    /// queues belong to the first queue's tenant.
     ///
     /// # Errors
     /// The configuration is inconsistent; nothing is changed.

@@ -149,8 +149,8 @@ impl Tenants {
         Ok(())
     }
 
-    /// Adds or changes a tenant. Waiting packets are kept, even beyond a lower limit. The caller ensures that nobody
-    /// uses the tenant meanwhile.
+    /// Adds or changes a tenant. Waiting packets are kept, even beyond a lower limit. The caller
+    /// ensures that nobody uses the tenant meanwhile.
     ///
     /// # Errors
     /// As [`Tenants::check`]; nothing is changed.

@@ -1,8 +1,8 @@
 //! The tree of schedulers: decides which queue sends next.
 //!
-//! Each scheduler keeps bit masks of its children: which are backlogged, which can send now, and which are below their
-//! guaranteed rate. A choice walks from the root to a queue, a few operations per level; a change propagates upwards
-//! until nothing changes.
+//! Each scheduler keeps bit masks of its children: which are backlogged, which can send now, and which are below
+//! their guaranteed rate. A choice walks from the root to a queue, a few operations per level; a change
+//! propagates upwards until nothing changes.
 //!
 //! **Weights**: deficit round robin (Shreedhar and Varghese, "Efficient fair queuing using deficit round robin",
 //! SIGCOMM 1995), in the variant that charges a packet after it was sent: a child sends while its deficit is positive,
@@ -392,8 +392,8 @@ impl Robin {
                 return place;
             }
         }
-        // Packets far larger than a quantum have left every child in debt: skips as many rounds as the first of them
-        // needs.
+        // Packets far larger than a quantum have left every child in debt: skips
+        // as many rounds as the first of them needs.
         let rounds = |place: u8| {
             let (deficit, quantum) = (self.deficits[usize::from(place)], self.quanta[usize::from(place)]);
             (-deficit) / quantum

@@ -53,8 +53,8 @@ impl VirtioNetHeader {
         self.flags & NEEDS_CSUM != 0
     }
 
-    /// The segmentation type; `None` if it is unknown. The flag `VIRTIO_NET_HDR_GSO_ECN` is ignored: it makes no
-    /// difference here.
+    /// The segmentation type; `None` if it is unknown. The flag `VIRTIO_NET_HDR_GSO_ECN`
+    /// is ignored: it makes no difference here.
     #[inline]
     pub fn gso_type(&self) -> Option<GsoType> {
         match self.gso_type & !GSO_ECN {
@@ -83,8 +83,8 @@ impl VirtioNetHeader {
         VirtioNetHeader { flags: NEEDS_CSUM, gso_type: gso_type as u8, hdr_len, gso_size, csum_start, csum_offset }
     }
 
-    /// Decodes the header. Fields are little-endian: by virtio since 1.0, and natively on the processors that we
-    /// support.
+    /// Decodes the header. Fields are little-endian: by virtio since 1.0, and
+    /// natively on the processors that we support.
     #[inline]
     pub fn from_bytes(bytes: &[u8; VirtioNetHeader::BYTES]) -> VirtioNetHeader {
         let field = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);

@@ -1,8 +1,8 @@
 //! Memory limits and usage of the process: of its control groups (version 2 or 1) and of the machine.
 //!
-//! A group is looked up where the kernel has it mounted, since a container sees its groups elsewhere. A figure that
-//! cannot be read sets no limit. The page cache of files counts as free: the kernel reclaims it before it kills a
-//! process.
+//! A group is looked up where the kernel has it mounted, since a container sees its groups
+//! elsewhere. A figure that cannot be read sets no limit. The page cache of files counts as free:
+//! the kernel reclaims it before it kills a process.
 
 use std::path::{Path, PathBuf};
 
@@ -14,8 +14,8 @@ const UNLIMITED: u64 = 1 << 62;
 pub struct Reading {
     /// The limited control groups that contain the process, innermost first.
     pub groups: Vec<Group>,
-    /// Shared memory (memfds, tmpfs) charged to the innermost group that has the controller; the machine's if no group
-    /// tells.
+    /// Shared memory (memfds, tmpfs) charged to the innermost group that has the
+    /// controller; the machine's if no group tells.
     pub shared: u64,
     /// The machine's total memory, and how much is available without swapping.
     pub host: Option<(u64, u64)>,

@@ -9,13 +9,13 @@ use std::os::fd::{AsFd, OwnedFd};
 /// has at most 32 regions, so the last four front ends are recognised when they map the same memory again.
 const FORMER_MAX: usize = 128;
 
-/// Files kept open per account, to measure their holes again. For other regions, the holes at admission count. A guest
-/// has one or two files.
+/// Files kept open per account, to measure their holes again. For other regions, the holes at
+/// admission count. A guest has one or two files.
 const FILES_MAX: usize = 8;
 
-/// Maximum reserve for what the switch itself allocates between two measurements: half of the memory that requests in
-/// progress may have (`--grpc-memory-max`, 512 MB by default). In a small group the reserve is a sixteenth of the
-/// limit.
+/// Maximum reserve for what the switch itself allocates between two measurements: half of the
+/// memory that requests in progress may have (`--grpc-memory-max`, 512 MB by default). In a small
+/// group the reserve is a sixteenth of the limit.
 const OWN_BYTES_MAX: u64 = 256 << 20;
 
 /// Bytes that the kernel charges a group at once per processor: 64 pages (`MEMCG_CHARGE_BATCH`).
@@ -132,8 +132,8 @@ impl State {
     /// Admits a region and returns its number.
     pub(super) fn admit(&mut self, region: Region, reading: &Reading) -> Result<u64, Shortage> {
         self.settle(reading);
-        // Any account is searched: another port's guest may have moved here. What it cost as a former region is part of
-        // its bytes.
+        // Any account is searched: another port's guest may have moved here. What it cost
+        // as a former region is part of its bytes.
         let mut was_former = false;
         for former in self.accounts.values_mut() {
             was_former |= former.remove(&region);

@@ -27,8 +27,8 @@ pub(crate) struct Ring {
     places: usize,
 }
 
-// SAFETY: the mapping is plain memory that lives as long as the value; statuses are atomic, and a place belongs to the
-// one who saw it handed over.
+// SAFETY: the mapping is plain memory that lives as long as the value; statuses are atomic, and a slot belongs to the
+// thread that saw it handed over.
 unsafe impl Send for Ring {}
 // SAFETY: as above; `Ring::place` requires that one thread at a time reads.
 unsafe impl Sync for Ring {}
@@ -48,7 +48,7 @@ impl Ring {
             tp_frame_nr: places as u32,
         };
         sys::set_option(socket, libc::SOL_PACKET, libc::PACKET_RX_RING, request)?;
-        // SAFETY: a new mapping, of a size that the kernel has agreed to.
+        // SAFETY: a new mapping, of the size that was set up with the kernel.
         let base = unsafe {
             let protection = libc::PROT_READ | libc::PROT_WRITE;
             libc::mmap(std::ptr::null_mut(), RING_BYTES, protection, libc::MAP_SHARED, socket.as_raw_fd(), 0)
@@ -72,7 +72,7 @@ impl Ring {
     }
 
     fn status(&self, place: usize) -> &AtomicU32 {
-        // SAFETY: inside the mapping and aligned, since places are multiples of 2,048 bytes; `tp_status` comes first.
+        // SAFETY: inside the mapping and aligned, since slots are multiples of 2,048 bytes; `tp_status` comes first.
         unsafe { self.at(place).cast::<AtomicU32>().as_ref() }
     }
 
@@ -88,8 +88,8 @@ impl Ring {
         if flags & libc::TP_STATUS_USER == 0 {
             return None;
         }
-        // SAFETY: the place is ours until `Place` is dropped, and as long as said. Its
-        // status, which the kernel reads, is left out.
+        // SAFETY: user space owns the slot until `Place` is dropped, and it has `place_bytes` bytes. Its status, which
+        // the kernel reads, is excluded.
         let rest = unsafe {
             let from = self.at(place).add(size_of::<u32>());
             std::slice::from_raw_parts(from.as_ptr(), self.place_bytes - size_of::<u32>())

@@ -24,7 +24,7 @@ fn check(result: c_int) -> io::Result<c_int> {
 /// A plain value that the kernel reads or writes as bytes.
 ///
 /// # Safety
-/// `repr(C)` without padding or pointers, and any bytes are a value.
+/// `repr(C)` without padding or pointers, and any bytes are a valid value.
 pub(crate) unsafe trait Plain: Copy {}
 
 // SAFETY: integers, and the kernel's structures of integers.
@@ -38,22 +38,22 @@ unsafe impl Plain for libc::packet_mreq {}
 
 pub(crate) fn set_option<T: Plain>(socket: &OwnedFd, level: c_int, option: c_int, value: T) -> io::Result<()> {
     let len = size_of::<T>() as socklen_t;
-    // SAFETY: the value lives for the call, and is as long as said.
+    // SAFETY: the value lives during the call, and `len` is its size.
     check(unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, (&raw const value).cast(), len) }).map(drop)
 }
 
 pub(crate) fn option<T: Plain>(socket: &OwnedFd, level: c_int, option: c_int) -> io::Result<T> {
     let mut value = MaybeUninit::<T>::zeroed();
     let mut len = size_of::<T>() as socklen_t;
-    // SAFETY: there is room for as many bytes as said.
+    // SAFETY: `value` has room for `len` bytes.
     check(unsafe { libc::getsockopt(socket.as_raw_fd(), level, option, value.as_mut_ptr().cast(), &mut len) })?;
-    // SAFETY: any bytes are a value of a `Plain` type.
+    // SAFETY: any bytes are a valid value of a `Plain` type.
     Ok(unsafe { value.assume_init() })
 }
 
 /// Creates an unbound packet socket. Needs CAP_NET_RAW.
 pub(crate) fn packet_socket() -> io::Result<OwnedFd> {
-    // SAFETY: no pointers; the result is a new file of ours.
+    // SAFETY: passes no pointers; the result is a new file descriptor that nobody else owns.
     unsafe {
         let fd = check(libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0))?;
         Ok(OwnedFd::from_raw_fd(fd))
@@ -62,13 +62,13 @@ pub(crate) fn packet_socket() -> io::Result<OwnedFd> {
 
 /// Binds a packet socket to an interface; with `protocol` 0 it receives nothing.
 pub(crate) fn bind_packet(socket: &OwnedFd, index: u32, protocol: u16) -> io::Result<()> {
-    // SAFETY: a structure of integers.
+    // SAFETY: a structure of integers, for which zeros are valid.
     let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
     address.sll_family = libc::AF_PACKET as u16;
     address.sll_protocol = protocol.to_be();
     address.sll_ifindex = index as c_int;
     let len = size_of::<libc::sockaddr_ll>() as socklen_t;
-    // SAFETY: the address lives for the call, and is as long as said.
+    // SAFETY: the address lives during the call, and `len` is its size.
     check(unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), len) }).map(drop)
 }
 
@@ -96,15 +96,15 @@ impl Request {
     }
 
     fn run(&mut self, file: &OwnedFd, request: c_ulong) -> io::Result<()> {
-        // SAFETY: all requests of this file take a `struct ifreq`, which this is, and which holds no pointers, or, in
-        // `speed`, one that lives for the call.
+        // SAFETY: all requests in this file take a `struct ifreq`, which this is. It contains no pointers except, in
+        // `speed_mbps`, one to a value that lives during the call.
         check(unsafe { libc::ioctl(file.as_raw_fd(), request as _, &raw mut *self) }).map(drop)
     }
 }
 
 /// Creates a socket for requests that change interfaces.
 pub(crate) fn control_socket() -> io::Result<OwnedFd> {
-    // SAFETY: no pointers; the result is a new file of ours.
+    // SAFETY: passes no pointers; the result is a new file descriptor that nobody else owns.
     unsafe {
         let fd = check(libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0))?;
         Ok(OwnedFd::from_raw_fd(fd))
@@ -149,7 +149,7 @@ pub(crate) fn speed_mbps(control: &OwnedFd, interface: &str) -> Option<u32> {
 /// Opens a queue of a TAP interface, which is created if it does not exist. Needs CAP_NET_ADMIN.
 pub(crate) fn open_tap(interface: &str, has_queues: bool) -> io::Result<OwnedFd> {
     let path = c"/dev/net/tun";
-    // SAFETY: a C string; the result is a new file of ours.
+    // SAFETY: passes a C string; the result is a new file descriptor that nobody else owns.
     let file = unsafe {
         let fd = check(libc::open(path.as_ptr(), libc::O_RDWR | libc::O_NONBLOCK | libc::O_CLOEXEC))?;
         OwnedFd::from_raw_fd(fd)
@@ -190,7 +190,7 @@ pub(crate) fn send_burst(
         let data = packets[i].data();
         let part = |bytes: &[u8]| libc::iovec { iov_base: bytes.as_ptr() as *mut c_void, iov_len: bytes.len() };
         let parts = parts[i].write([part(&headers[i]), part(data)]);
-        // SAFETY: a structure of integers and pointers, for which null is a value.
+        // SAFETY: a structure of integers and pointers, for which zeros are valid.
         let mut message: libc::mmsghdr = unsafe { std::mem::zeroed() };
         message.msg_hdr.msg_iov = parts.as_mut_ptr();
         message.msg_hdr.msg_iovlen = 2;

@@ -221,7 +221,7 @@ impl Receiver {
         }
         let mut bytes = 0;
         for (packet, frame) in out[before..].iter_mut().zip(&frames[..found]) {
-            // SAFETY: the first `found` were written.
+            // SAFETY: the first `found` elements were initialised.
             let (place, length) = unsafe { frame.assume_init() };
             let fits = packet.adjust(packet.headroom(), length as usize);
             debug_assert!(fits.is_ok(), "small buffers hold as much");

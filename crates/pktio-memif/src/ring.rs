@@ -67,7 +67,7 @@ pub(crate) struct Ring {
     memory: Arc<Memory>,
 }
 
-// SAFETY: a ring is shared memory that any thread may read and write, by atomic accesses only.
+// SAFETY: a ring is shared memory that is accessed only atomically, which any thread may do.
 unsafe impl Send for Ring {}
 
 impl Ring {

@@ -232,7 +232,7 @@ impl Transmitter {
         }
         let mut bytes = 0;
         for (packet, place) in packets[..found].iter().zip(&places) {
-            // SAFETY: the first `found` were written.
+            // SAFETY: the first `found` elements were initialised.
             let (to, descriptor) = unsafe { place.assume_init() };
             // SAFETY: `buffer` has checked that the descriptor's length is mapped, and the packet
             // is not longer; the ring keeps the mapping.
@@ -271,7 +271,7 @@ impl Transmitter {
         }
         let mut rest = packet.data();
         for (i, place) in places[..count].iter().enumerate() {
-            // SAFETY: the first `count` were written.
+            // SAFETY: the first `count` elements were initialised.
             let (to, descriptor) = unsafe { place.assume_init() };
             let (piece, behind) = rest.split_at(rest.len().min(descriptor.length as usize));
             // SAFETY: as in `singles`.

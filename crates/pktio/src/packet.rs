@@ -91,7 +91,7 @@ impl RawPacket {
     #[must_use]
     pub fn with_window(self, offset: u16, len: u16) -> RawPacket {
         debug_assert!(usize::from(offset) + usize::from(len) <= usize::from(self.capacity));
-        // SAFETY: both are `repr(C)` with the same pointers and as many bytes behind them.
+        // SAFETY: both are `repr(C)` with the same pointers, followed by the same number of bytes.
         let mut parts: Parts = unsafe { std::mem::transmute(self) };
         parts.tail = parts.tail & 0xffff_0000_0000_ffff | u64::from(offset) << 16 | u64::from(len) << 32;
         // SAFETY: as above.
@@ -322,8 +322,8 @@ impl Packet {
             return None;
         }
         let copy = buffer.into_raw().with_window(raw.offset, raw.len).with_segment(raw.segment);
-        // SAFETY: `offset + len` is within both buffers, and so is the line where that is copied; both are initialised,
-        // and two packets are never one buffer.
+        // SAFETY: `offset + len` is within both buffers, and so is the cache line where that is copied; both are
+        // initialised, and two packets never share a buffer.
         unsafe {
             let (from, to) = (raw.base.as_ptr().add(offset), copy.base.as_ptr().add(offset));
             // The shortest frames copy a whole cache line, if both buffers contain
@@ -346,7 +346,7 @@ impl Packet {
     /// Whether the other packet's buffer has the same pool and size.
     #[inline]
     pub fn is_like(&self, other: &Packet) -> bool {
-        // SAFETY: both handles are of live packets, and belong to this vtable if the first comparison says so.
+        // SAFETY: both handles are of live packets, and the first comparison ensures that both have this vtable.
         std::ptr::eq(self.raw.vtable, other.raw.vtable)
             && self.raw.capacity == other.raw.capacity
             && unsafe { (self.raw.vtable.pool_of)(self.raw.handle) == (self.raw.vtable.pool_of)(other.raw.handle) }
@@ -385,8 +385,8 @@ pub fn free_bulk(packets: &mut Vec<Packet>) {
 /// If there are fewer than `count`.
 pub fn free_front(packets: &mut Vec<Packet>, count: usize) {
     let rest = packets.len().checked_sub(count).expect("as many packets as are freed");
-    // SAFETY: `Packet` is a transparent wrapper of `RawPacket`; ownership of all passes to this function by
-    // `set_len(0)`, and of those behind the first `count` back when they are in place.
+    // SAFETY: `Packet` is a transparent wrapper of `RawPacket`. `set_len(0)` passes ownership of all packets to this
+    // function, and `set_len(rest)` returns those after the first `count` once they have moved.
     unsafe {
         packets.set_len(0);
         free_raws(std::slice::from_raw_parts(packets.as_ptr().cast::<RawPacket>(), count));

@@ -188,11 +188,11 @@ impl State {
             None => of_size.allocate(shared, size)?,
         };
         if self.out == 0 {
-            // SAFETY: `shared` holds a strong count. `give_back` gives this one up.
+            // SAFETY: `shared` holds a strong reference. `give_back` drops the one that is created here.
             unsafe { Arc::increment_strong_count(Arc::as_ptr(shared)) }
         }
         self.out += 1;
-        // SAFETY: the buffer is out of the free list, so it is ours; its data starts right after the header.
+        // SAFETY: the buffer is not in the free list, so nobody else uses it; its data starts right after the header.
         unsafe {
             Some(Packet::from_raw(RawPacket {
                 base: header.add(1).cast(),
@@ -232,7 +232,7 @@ impl Drop for Shared {
         for size in &mut self.state.get_mut().unwrap_or_else(PoisonError::into_inner).sizes {
             debug_assert_eq!(size.free.len(), size.allocated);
             for FreeBuffer(header) in size.free.drain(..) {
-                // SAFETY: made by `allocate` with this layout, and used by nobody.
+                // SAFETY: allocated by `allocate` with this layout, and not in use.
                 unsafe { dealloc(header.as_ptr().cast(), layout(size.capacity)) }
             }
         }
@@ -247,7 +247,7 @@ impl Drop for Shared {
 unsafe fn give_back(packets: &[RawPacket]) {
     // SAFETY: a handle of this vtable points to the header that `allocate` wrote.
     let pool = unsafe { packets[0].handle.cast::<Header>().as_ref().pool };
-    // SAFETY: as long as a buffer is out, the pool has a strong count of itself.
+    // SAFETY: while a buffer is in use, the pool holds a strong reference to itself.
     let shared = unsafe { &*pool };
     let mut state = shared.lock();
     for packet in packets {
@@ -259,13 +259,13 @@ unsafe fn give_back(packets: &[RawPacket]) {
     let last = state.out == 0;
     drop(state);
     if last {
-        // SAFETY: the count that `take` made when the first one went out.
+        // SAFETY: the reference that `take` created when the first buffer was taken.
         unsafe { Arc::decrement_strong_count(pool) }
     }
 }
 
 unsafe fn heap_free(handle: NonNull<()>) {
-    // SAFETY: as promised by the caller (`PoolVtable::free`); only the handle of the raw packet is used.
+    // SAFETY: guaranteed by the caller (`PoolVtable::free`); only the handle of the raw packet is used.
     unsafe {
         let base = handle.cast::<Header>().add(1).cast();
         give_back(&[RawPacket { base, handle, vtable: &HEAP_VTABLE, capacity: 0, offset: 0, len: 0, segment: 0 }]);
@@ -287,8 +287,8 @@ unsafe fn heap_free_bulk(packets: &[RawPacket]) {
 /// # Safety
 /// `handle` is that of a live packet with `HEAP_VTABLE`, and the result is not used after it is gone.
 unsafe fn home(handle: NonNull<()>) -> (ManuallyDrop<Arc<Shared>>, usize) {
-    // SAFETY: the header is as `allocate` wrote it, and the pool has a strong count of itself while the packet is live.
-    // This makes no other, and does not give that one up.
+    // SAFETY: `allocate` wrote the header, and the pool holds a strong reference to itself while the packet is live.
+    // `ManuallyDrop` keeps that reference from being dropped here.
     unsafe {
         let header = handle.cast::<Header>().as_ref();
         (ManuallyDrop::new(Arc::from_raw(header.pool)), header.size)

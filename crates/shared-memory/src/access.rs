@@ -10,7 +10,7 @@
 #[inline(always)]
 pub fn prefetch(address: *const u8) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: a hint.
+    // SAFETY: a prefetch is a hint that never faults.
     unsafe {
         std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(address.cast());
     }
@@ -24,7 +24,7 @@ pub fn prefetch(address: *const u8) {
 #[inline(always)]
 pub fn prefetch_to_write(address: *const u8) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: a hint.
+    // SAFETY: a prefetch is a hint that never faults.
     unsafe {
         std::arch::asm!("prefetchw [{}]", in(reg) address, options(nostack, preserves_flags, readonly));
     }
@@ -48,7 +48,7 @@ const WIDE: usize = size_of::<Wide>();
 #[inline(always)]
 unsafe fn ends<const N: usize>(from: *const u8, to: *mut u8, len: usize) {
     let last = len - N * WIDE;
-    // SAFETY: all moves are in the ranges.
+    // SAFETY: all moves lie within both ranges, since `len >= N * WIDE`.
     unsafe {
         let first: [Wide; N] = std::array::from_fn(|i| from.add(WIDE * i).cast::<Wide>().read_unaligned());
         let second: [Wide; N] = std::array::from_fn(|i| from.add(last + WIDE * i).cast::<Wide>().read_unaligned());
@@ -69,7 +69,7 @@ unsafe fn ends<const N: usize>(from: *const u8, to: *mut u8, len: usize) {
 /// As for [`std::ptr::copy_nonoverlapping`], but that one of both ranges may be changed by the peer meanwhile.
 #[inline(always)]
 pub unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         match len {
             33..=64 => ends::<2>(from, to, len),
@@ -86,7 +86,7 @@ pub unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
 unsafe fn copy_other(from: *const u8, to: *mut u8, len: usize) {
     /// Above this length, copying costs as much as a call.
     const SHORT: usize = 256;
-    // SAFETY: the caller's; each step stays within the first `len` bytes.
+    // SAFETY: guaranteed by the caller; each step stays within the first `len` bytes.
     unsafe {
         match len {
             129..=SHORT => {

@@ -20,7 +20,7 @@ pub struct Array<'a, T> {
     mapping: PhantomData<&'a ()>,
 }
 
-// SAFETY: access is atomic only.
+// SAFETY: elements are accessed only atomically.
 unsafe impl<T> Send for Array<'_, T> {}
 // SAFETY: as above.
 unsafe impl<T> Sync for Array<'_, T> {}
@@ -66,7 +66,7 @@ macro_rules! array {
 
             #[inline(always)]
             fn cell(&self, i: usize) -> Option<&'a $atomic> {
-                // SAFETY: the element lies in the slice that this was made of,
+                // SAFETY: the element lies in the slice that the array was made from,
                 // and is aligned; the mapping lives for `'a`.
                 (i < self.len).then(|| unsafe { <$atomic>::from_ptr(self.at.as_ptr().add(i)) })
             }

@@ -38,7 +38,7 @@ impl<T: Copy, const N: usize> Deref for Batch<T, N> {
 
     #[inline(always)]
     fn deref(&self) -> &[T] {
-        // SAFETY: the first `len` were written.
+        // SAFETY: the first `len` elements were initialised.
         unsafe { std::slice::from_raw_parts(self.values.as_ptr().cast(), self.len) }
     }
 }

@@ -38,7 +38,7 @@ fn allocated(about: &libc::stat) -> u64 {
 
 /// Whether a file in memory is sealed against growing.
 pub(crate) fn cannot_grow(file: BorrowedFd<'_>) -> bool {
-    // SAFETY: asks for flags.
+    // SAFETY: reads flags; no pointers are passed.
     unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) & libc::F_SEAL_GROW != 0 }
 }
 
@@ -51,6 +51,6 @@ fn about(file: BorrowedFd<'_>) -> Option<libc::stat> {
 /// Whether a file is in memory: a memfd, or a file of tmpfs or hugetlbfs. Only these have seals (`fcntl(2)`), and the
 /// kernel alone answers this query; any other query about a file may wait for its file system's server.
 pub(crate) fn is_memory(file: impl AsFd) -> bool {
-    // SAFETY: asks for flags.
+    // SAFETY: reads flags; no pointers are passed.
     unsafe { libc::fcntl(file.as_fd().as_raw_fd(), libc::F_GET_SEALS) >= 0 }
 }

@@ -212,8 +212,8 @@ fn replace(address: usize) -> bool {
     // Set before the range is replaced: another thread that reads zeros must see it.
     slot.damaged.store(true, Ordering::SeqCst);
     DAMAGES.fetch_add(1, Ordering::Relaxed);
-    // SAFETY: a range that its owner has mapped and registered in whole pages, and keeps mapped while this thread
-    // accesses it. `errno` is this thread's.
+    // SAFETY: the owner has mapped and registered the range in whole pages, and keeps it mapped while this thread
+    // accesses it. `errno` is thread-local.
     unsafe {
         let errno = libc::__errno_location();
         let saved = *errno;
@@ -238,7 +238,7 @@ fn replace(address: usize) -> bool {
 /// Performs the default action. A fault is raised again when its instruction is repeated; a sent signal is raised again
 /// here, and is blocked until the handler returns.
 fn end(signal: i32) {
-    // SAFETY: the default action is no function.
+    // SAFETY: the default action is not a function pointer.
     unsafe {
         libc::signal(signal, libc::SIG_DFL);
         libc::raise(signal);
@@ -252,7 +252,7 @@ fn pass_on(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) 
     if before.sa_sigaction == libc::SIG_IGN || before.sa_sigaction == libc::SIG_DFL {
         return end(signal);
     }
-    // SAFETY: the former action was installed with a function of the kind that its flags say.
+    // SAFETY: the flags of the former action tell the signature of its function.
     unsafe {
         if before.sa_flags & libc::SA_SIGINFO != 0 {
             let function: extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void) =

@@ -58,11 +58,10 @@ struct Pages {
     _taken: Taken,
 }
 
-// SAFETY: nobody has a pointer into it but its owner.
+// SAFETY: only its owner has pointers into it.
 unsafe impl Send for Pages {}
 
-// SAFETY: a mapping is memory that no thread owns; it is only accessed through
-// `Slice`, which makes no references to it.
+// SAFETY: a mapping belongs to no thread, and is accessed only through `Slice`, which makes no references to it.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
@@ -98,13 +97,13 @@ impl Mapping {
         let from = libc::off_t::try_from(from).map_err(|_| MapError::BadRange)?;
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_SHARED | libc::MAP_NORESERVE;
-        // SAFETY: a new mapping at an address that the kernel chooses touches no memory of ours.
+        // SAFETY: a new mapping at an address chosen by the kernel replaces no existing memory.
         let at = unsafe { libc::mmap(std::ptr::null_mut(), mapped_len, protection, flags, file.as_raw_fd(), from) };
         if at == libc::MAP_FAILED {
             return Err(io::Error::last_os_error().into());
         }
         let mapped_at = NonNull::new(at.cast::<u8>()).ok_or(MapError::BadRange)?;
-        // SAFETY: `before` lies in what was mapped.
+        // SAFETY: `before` lies within the mapping.
         let at = unsafe { mapped_at.add(before) };
         let pages = Some(Pages { at: mapped_at, len: mapped_len, file: None, _taken: taken });
         let is_quick = size <= QUICK_BYTES as u64 && cannot_grow(file);
@@ -201,7 +200,7 @@ fn page_bytes(file: BorrowedFd<'_>) -> Result<usize, MapError> {
     };
     let page = match about.f_type as u64 & 0xffff_ffff {
         TMPFS_MAGIC => {
-            // SAFETY: asks for a number.
+            // SAFETY: reads a number; no pointers are passed.
             unsafe { libc::sysconf(libc::_SC_PAGESIZE) as usize }
         }
         HUGETLBFS_MAGIC => about.f_bsize as usize,
@@ -236,7 +235,7 @@ mod tests {
     }
 
     fn memfd(bytes: u64) -> File {
-        // SAFETY: a C string; the file is new and ours.
+        // SAFETY: passes a C string; the result is a new file descriptor that nobody else owns.
         let file = unsafe { File::from_raw_fd(libc::memfd_create(c"test".as_ptr(), libc::MFD_CLOEXEC)) };
         file.set_len(bytes).expect("a memfd grows");
         file

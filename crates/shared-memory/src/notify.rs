@@ -15,7 +15,8 @@
 //! - A [`Watch`] waits for an eventfd by an epoll instance of our own, edge-triggered: each signal is an event, and the
 //!   counter need not be read.
 //!
-//! Threads: as said; [`Watch`] any. Tests: below, `pktio-memif/tests/sleep.rs`, `tests/hostile.rs` of both ports.
+//! Threads: as above; a [`Watch`] may be used by any. Tests: below, `pktio-memif/tests/sleep.rs`, `tests/hostile.rs` of
+//! both ports.
 #![allow(unsafe_code)]
 
 use heartbeat::Heartbeat;
@@ -268,7 +269,7 @@ impl Signals {
 
 impl Drop for Signals {
     fn drop(&mut self) {
-        // SAFETY: the context is this one's, and no request of it is under way.
+        // SAFETY: `self` owns the context, and no request is in flight.
         unsafe { libc::syscall(libc::SYS_io_destroy, self.context) };
     }
 }

@@ -37,7 +37,7 @@ pub struct Slice<'a> {
     mapping: PhantomData<&'a ()>,
 }
 
-// SAFETY: see the file's comment: access is by volatile, atomic and raw copies only.
+// SAFETY: the bytes are accessed only by volatile and atomic accesses and raw copies (see the module documentation).
 unsafe impl Send for Slice<'_> {}
 // SAFETY: as above.
 unsafe impl Sync for Slice<'_> {}

@@ -23,7 +23,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The input of a fold.
+/// The input of a fold. Functions of folds fail with the reason why a file cannot be read or written.
 pub struct Fold {
     folder: Arc<Folder>,
     id: u64,

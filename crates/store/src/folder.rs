@@ -11,7 +11,7 @@ use std::io::{Error, ErrorKind, Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// An open directory.
+/// An open directory. Functions that return `Result` fail with the system's error.
 pub struct Folder {
     path: PathBuf,
     file: File,

@@ -163,7 +163,8 @@ impl Parts for Values {
 /// Small named records. The process keeps a copy, in case the directory is lost.
 pub type Records = BTreeMap<String, Vec<u8>>;
 
-/// An open state directory.
+/// An open state directory. Functions that return `Result<_, String>` fail with the reason why a file cannot be
+/// written.
 pub struct Layout {
     dir: String,
     pub(crate) folder: Arc<Folder>,

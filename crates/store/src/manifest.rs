@@ -116,7 +116,7 @@ fn named(error: std::io::Error) -> std::io::Error {
     std::io::Error::new(error.kind(), format!("{MARK}: {error}"))
 }
 
-/// The open mark file.
+/// The open mark file. Functions that return `Result` fail with the system's error.
 pub struct Mark {
     file: File,
     id: u64,

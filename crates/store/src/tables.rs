@@ -32,7 +32,8 @@ const SAME_SIZE_MAX: usize = 8;
 /// A key with its value; `None` if the key is deleted.
 pub type Item = (Vec<u8>, Option<Vec<u8>>);
 
-/// Writes a file of frames, which is complete when [`finish`](Writer::finish) returns.
+/// Writes a file of frames, which is complete when [`finish`](Writer::finish) returns. Functions that return `Result`
+/// fail with the system's error.
 pub struct Writer {
     file: BufWriter<File>,
     chain: Chain,

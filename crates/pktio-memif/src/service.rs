@@ -76,7 +76,7 @@ struct Service {
     _listening: Option<Arc<Listening>>,
 }
 
-/// What a thread is given to do, by others.
+/// A thread's instructions from others: its ports, and when to stop.
 struct Control {
     ports: Mutex<Vec<Arc<Port>>>,
     stop: AtomicBool,

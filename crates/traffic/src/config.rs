@@ -91,7 +91,7 @@ pub fn check_name(name: &str) -> Result<(), String> {
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Queue {
-    /// When arriving frames are refused.
+    /// The limits at which arriving frames are refused.
     #[serde(default)]
     pub limit: Limit,
     /// What happens to frames before the limit is reached.

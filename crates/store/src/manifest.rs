@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   manifest   one frame: StateManifest. Replaced atomically: written under another name, synced, renamed
-//!   mark       two slots in separate sectors, written in turn: a frame with id, counter, generation, last acknowledged record
+//!   mark       two slots in separate sectors, written in turn: a frame with id, counter, generation, last record
 //! ```
 //!
 //! A log alone cannot tell that its end is missing, since a truncated log may also end with an intact record. So the

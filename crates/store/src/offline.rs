@@ -12,8 +12,8 @@
 //!   # sluice state dump 1
 //!   record { name: ... value: ... }                  a DumpedRecord: devices and ports, programs of the command line
 //!   config { device_id: ... config { ... } }         a DumpedConfig
-//!   entity KEY { table_entry { ... } }               a p4.v1.Entity of the preceding config, with its key in hexadecimal; for an
-//!                                                    OpenFlow bridge's config, a KeptOpenFlow
+//!   entity KEY { table_entry { ... } }               a p4.v1.Entity of the preceding config, with its key in hex;
+//!                                                    for an OpenFlow bridge's config, a KeptOpenFlow
 //!   end COUNT                                        number of lines before this one: a truncated dump is refused
 //! ```
 //!

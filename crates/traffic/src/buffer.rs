@@ -100,7 +100,7 @@ pub struct Buffer {
 #[repr(align(64))]
 struct Line(AtomicI64);
 
-/// A tenant's limits, in bytes of cells except for `frames_max`.
+/// A tenant's limits, in bytes of whole cells; `frames_max` in bytes of frames.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms {
     pub reserved: u64,

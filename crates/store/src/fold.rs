@@ -2,7 +2,7 @@
 //! compaction of a log-structured merge tree.
 //!
 //! ```text
-//!   log ──next log begins──▶ the old one, sorted ──▶ one table per config ──some tables merged──▶ manifest ──▶ old log removed
+//!   log ──next log starts──▶ old log, sorted ──▶ one table per config ──tables merged──▶ manifest ──▶ old log removed
 //! ```
 //!
 //! A fold works on a copy of the list of records, in the thread `state-fold`, so requests are logged meanwhile. Its

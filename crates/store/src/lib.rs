@@ -1,7 +1,7 @@
 //! Persistent state: what controllers wrote is kept on disk, so that a restarted switch continues with it.
 //!
 //! ```text
-//!   control (one lock) ──append──▶ queue ──▶ thread "state": one record per request, one fsync for all in the queue ──▶ log
+//!   control (one lock) ──append──▶ queue ──▶ thread "state": one record per request, one fsync for a whole group ──▶ log
 //!   RPCs ◀──────────────── wait(ticket) ◀──────────────┘                                                           │
 //!                                            thread "state-fold": the log, sorted ──▶ tables of the configs ◀────────┘
 //! ```

@@ -1,13 +1,13 @@
 //! Bodies of the fuzz targets: a hostile peer driven by the input's bytes. The test suite replays their findings.
 //!
-//! [`fuzz_messages`]: the input is a client's messages to a server, of which it gives the first [`MESSAGE_START`]
-//! bytes. Regions come with 64 KB of memory that holds the other bytes. If they connect, a burst goes through each
-//! ring.
+//! [`fuzz_messages`]: the input is a client's messages to a server, of which it gives the first
+//! [`MESSAGE_START`] bytes. Regions come with 64 KB of memory that holds the other bytes. If they
+//! connect, a burst goes through each ring.
 //!
-//! [`fuzz_rings`]: the input is a list of steps. In each, the peer writes bytes anywhere into the shared memory, or one
-//! of our four ring ends receives or sends a burst. Checked: nothing panics, a burst is no longer than requested,
-//! frames are no longer than buffers, and counters match what was done. An access outside the memory faults, because no
-//! other mapping adjoins it.
+//! [`fuzz_rings`]: the input is a list of steps. In each, the peer writes bytes anywhere into the shared memory, or
+//! one of our four ring ends receives or sends a burst. Checked: nothing panics, a burst is no longer than
+//! requested, frames are no longer than buffers, and counters match what was done. An access outside the memory
+//! faults, because no other mapping adjoins it.
 
 use crate::handshake::Building;
 use crate::layout::{Layout, Made};

@@ -159,8 +159,8 @@ impl Building {
     }
 }
 
-/// Assigns ring ends to queues. A queue has its own receiver or none. If there are fewer rings to send than queues,
-/// queues share them.
+/// Assigns ring ends to queues. A queue has its own receiver or none. If there are fewer
+/// rings to send than queues, queues share them.
 fn spread(queues: usize, receivers: Vec<Receiver>, transmitters: Vec<Transmitter>, link: &Arc<Link>) -> Vec<Ends> {
     let rings = transmitters.len();
     let senders: Vec<Sender> = if rings < queues {

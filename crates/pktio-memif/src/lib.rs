@@ -21,8 +21,8 @@
 //! | `fuzz` | fuzz targets that act as a peer |
 //!
 //! Tests: `src/tests.rs` (rings with a peer that writes anything), `tests/pair.rs` (two of our ports),
-//! `tests/hostile.rs` (a peer that forges messages and memory), `tests/sleep.rs`; `pktio-dpdk/tests/peers.rs` against
-//! DPDK's driver.
+//! `tests/hostile.rs` (a peer that forges messages and memory), `tests/sleep.rs`;
+//! `pktio-dpdk/tests/peers.rs` against DPDK's driver.
 #![deny(unsafe_op_in_unsafe_fn)]
 
 mod fuzz;

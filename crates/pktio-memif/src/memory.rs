@@ -30,7 +30,7 @@ pub(crate) struct Memory {
     mappings: Vec<Mapping>,
 }
 
-// SAFETY: the addresses are of `mappings`, which any thread may use; see `Mapping`.
+// SAFETY: the addresses point into `mappings`, which any thread may use; see `Mapping`.
 unsafe impl Send for Memory {}
 // SAFETY: as above.
 unsafe impl Sync for Memory {}
@@ -61,7 +61,7 @@ impl Memory {
     #[inline]
     pub(crate) fn find(&self, region: u16, offset: u32, bytes: u32) -> Option<NonNull<u8>> {
         let (base, size) = *self.places.get(usize::from(region))?;
-        // SAFETY: the sum is at most the mapping's size.
+        // SAFETY: `offset` is at most the mapping's size.
         (u64::from(offset) + u64::from(bytes) <= size).then(|| unsafe { base.add(offset as usize) })
     }
 

@@ -5,8 +5,8 @@
 //! ends then belong to the worker alone, so receiving takes no lock. A peer may offer fewer rings than there are
 //! workers; these then share rings for sending, each behind a lock held for one burst.
 //!
-//! Threads: as above. Nothing waits for a worker: memory that it has not returned stays mapped until it does. Tests:
-//! `tests/`.
+//! Threads: as above. Nothing waits for a worker: memory that it has not returned
+//! stays mapped until it does. Tests: `tests/`.
 
 use crate::memory::REGIONS_MAX;
 use crate::receive::{Fault, Receiver};
@@ -38,8 +38,8 @@ pub(crate) struct Port {
     pub pool: PoolRef,
     /// Bytes that a client may share on ordinary pages.
     pub memory_bytes: u64,
-    /// How many regions are mapped for it: of the client that is connected, of one whose memory workers still have, and
-    /// of those that have not connected yet. None of them takes a place of another port.
+    /// Limit on mapped regions of this port: those of the connected client, of previous ones whose memory workers still
+    /// hold, and of clients in the handshake. Ports do not share quotas.
     pub quota: Quota,
     /// Time without connections, after a client has truncated its memory.
     pub pause: Mutex<Pause>,

@@ -24,8 +24,8 @@ const BURST: usize = 64;
 /// Maximum descriptors of a frame: the longest frame in buffers of 512 bytes.
 pub(crate) const PIECES_MAX: usize = 128;
 
-/// Maximum descriptors that one call reads on the slow path: as many as `max` jumbo frames have. The rest waits for the
-/// next call.
+/// Maximum descriptors that one call reads on the slow path: as many as `max` jumbo
+/// frames have. The rest waits for the next call.
 const DESCRIPTORS_PER_POLL: usize = 1024;
 
 /// Maximum frame in a small buffer, in bytes.
@@ -230,7 +230,7 @@ impl Receiver {
                 break;
             }
             copied += 1;
-            // SAFETY: the first `found` were written.
+            // SAFETY: the first `found` elements were initialised.
             let (place, length) = unsafe { frame.assume_init() };
             let fits = packet.adjust(packet.headroom(), length as usize);
             debug_assert!(fits.is_ok(), "small buffers hold as much");

@@ -13,8 +13,8 @@
 //! **Invariant:** a [`Ring`] lies completely in its memory, which is checked once. Its contents can change at any time,
 //! so each value is loaded once, atomically, and checked before it is used.
 //!
-//! Source: the ring structures of VPP's memif plugin, as a format. Threads: any; each end of a ring belongs to one
-//! thread. Tests: `tests.rs`.
+//! Source: the ring structures of VPP's memif plugin, as a format. Threads: any; each end of a ring
+//! belongs to one thread. Tests: `tests.rs`.
 #![allow(unsafe_code)]
 
 use crate::memory::Memory;
@@ -67,12 +67,12 @@ pub(crate) struct Ring {
     memory: Arc<Memory>,
 }
 
-// SAFETY: a ring is shared memory that any thread may read and write, by atomic accesses only.
+// SAFETY: a ring is shared memory that is accessed only atomically, which any thread may do.
 unsafe impl Send for Ring {}
 
 impl Ring {
-    /// The ring of `1 << log2` descriptors at `offset` in a region; `None` if it is not inside the region or not
-    /// aligned.
+    /// The ring of `1 << log2` descriptors at `offset` in a region; `None` if it
+    /// is not inside the region or not aligned.
     pub(crate) fn new(memory: &Arc<Memory>, region: u16, offset: u32, log2: u8) -> Option<Ring> {
         if log2 > RING_LOG2_MAX || !(offset as usize).is_multiple_of(align_of::<AtomicU64>()) {
             return None;

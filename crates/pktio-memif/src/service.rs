@@ -1,12 +1,12 @@
-//! The threads that keep ports connected: one for each socket that we serve, with all its ports, and one for each
-//! client port.
+//! The threads that keep ports connected: one for each socket that we serve, with all
+//! its ports, and one for each client port.
 //!
-//! A thread waits for its bell, its listening socket and its connections, and handles one message of a connection at a
-//! time. Everything that a peer can make it do is bounded: connections that have not named an interface
-//! ([`PENDING_MAX`]), the duration of a handshake ([`HANDSHAKE_TIME`]), messages and connections per process
-//! ([`Rates`]). A peer that does not read the messages sent to it loses the connection. Peers of other sockets have
-//! other threads. If a thread stalls all the same, the watchdog reports it but does not end the process: only its peers
-//! are affected.
+//! A thread waits for its bell, its listening socket and its connections, and handles one message of a
+//! connection at a time. Everything that a peer can make it do is bounded: connections that have not named an
+//! interface ([`PENDING_MAX`]), the duration of a handshake ([`HANDSHAKE_TIME`]), messages and connections
+//! per process ([`Rates`]). A peer that does not read the messages sent to it loses the connection. Peers of
+//! other sockets have other threads. If a thread stalls all the same, the watchdog reports it but does not
+//! end the process: only its peers are affected.
 //!
 //! When a connection ends, its port's link goes down, and its memory is unmapped as soon as the workers have released
 //! it. A client reconnects ([`RETRY_TIME`]).
@@ -76,7 +76,7 @@ struct Service {
     _listening: Option<Arc<Listening>>,
 }
 
-/// What a thread is given to do, by others.
+/// A thread's instructions from others: its ports, and when to stop.
 struct Control {
     ports: Mutex<Vec<Arc<Port>>>,
     stop: AtomicBool,
@@ -90,8 +90,8 @@ impl Owner {
     /// Keeps a port connected from now on. `path` is absolute.
     ///
     /// # Errors
-    /// [`Error::Socket`] if the socket is in use or cannot be created, another port serves the same id on it, or no
-    /// thread can be started.
+    /// [`Error::Socket`] if the socket is in use or cannot be created, another port serves the
+    /// same id on it, or no thread can be started.
     pub(crate) fn new(port: Arc<Port>, path: &Path) -> Result<Owner, Error> {
         let fail = |reason: String| Error::Socket { path: path.to_owned(), reason };
         let place = match port.role {

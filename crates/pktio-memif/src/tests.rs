@@ -155,8 +155,8 @@ fn lie(pair: &Pair, descriptors: &[Descriptor]) {
     ring.set_head(head.wrapping_add(descriptors.len() as u16));
 }
 
-/// Regression: `region=0x7fff` and `offset=0xfff00000` crashed DPDK's driver, and a wrong but mapped offset was
-/// forwarded.
+/// Regression: `region=0x7fff` and `offset=0xfff00000` crashed DPDK's driver, and
+/// a wrong but mapped offset was forwarded.
 #[test]
 fn descriptors_outside_of_their_region_cost_the_frame() {
     let mut pair = pair(3, 2048);

@@ -242,10 +242,10 @@ impl Transmitter {
                 break;
             }
             copied += 1;
-            // SAFETY: the first `found` were written.
+            // SAFETY: the first `found` elements were initialised.
             let (to, descriptor) = unsafe { place.assume_init() };
-            // SAFETY: `buffer` has checked that the descriptor's length is mapped, and the packet is not longer; the
-            // ring keeps the mapping.
+            // SAFETY: `buffer` has checked that the descriptor's length is mapped, and the packet
+            // is not longer; the ring keeps the mapping.
             unsafe { copy(packet.data_ptr(), to.as_ptr(), packet.len()) }
             self.ring.store(self.at, Descriptor { flags: 0, length: packet.len() as u32, ..descriptor });
             self.at = self.at.wrapping_add(1);
@@ -287,7 +287,7 @@ impl Transmitter {
                 self.at = first;
                 return Ok(false);
             }
-            // SAFETY: the first `count` were written.
+            // SAFETY: the first `count` elements were initialised.
             let (to, descriptor) = unsafe { place.assume_init() };
             let (piece, behind) = rest.split_at(rest.len().min(descriptor.length as usize));
             // SAFETY: as in `singles`.

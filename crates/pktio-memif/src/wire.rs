@@ -1,5 +1,5 @@
-//! The messages of memif's control channel, version 2.0: 128 bytes each, in native byte order, with at most one file
-//! descriptor.
+//! The messages of memif's control channel, version 2.0: 128 bytes each, in native byte
+//! order, with at most one file descriptor.
 //!
 //! [`Message::decode`] accepts any bytes; `handshake` checks the numbers in messages. Strings end at their terminating
 //! zero, and unprintable characters are replaced, since strings reach the log.

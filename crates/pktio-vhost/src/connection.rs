@@ -70,8 +70,8 @@ impl Connection {
     /// Returns the next complete message with its files, or `None` if it has not arrived completely.
     ///
     /// # Errors
-    /// The connection has ended or must be ended: closed by the peer, an invalid message, too many files, a system
-    /// error.
+    /// The connection has ended or must be ended: closed by the peer, an invalid
+    /// message, too many files, a system error.
     pub(crate) fn receive(&mut self) -> Result<Option<(Message, Vec<PeerFile>)>, Ended> {
         loop {
             let wanted = match self.bytes.first_chunk() {
@@ -122,8 +122,8 @@ impl Connection {
     /// Sends a reply.
     ///
     /// # Errors
-    /// [`Ended::NotRead`] if it does not fit into the socket's buffer: replies are far shorter, so the peer is not
-    /// reading.
+    /// [`Ended::NotRead`] if it does not fit into the socket's buffer: replies are
+    /// far shorter, so the peer is not reading.
     pub(crate) fn send(&mut self, reply: &[u8]) -> Result<(), Ended> {
         match rustix::net::send(&self.socket, reply, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
             Ok(sent) if sent == reply.len() => Ok(()),

@@ -1,5 +1,5 @@
-//! Eventfds that a front end sends: call eventfds, which we signal to notify the guest, and kick eventfds, which notify
-//! us.
+//! Eventfds that a front end sends: call eventfds, which we signal to notify the
+//! guest, and kick eventfds, which notify us.
 //!
 //! A file descriptor from a peer may refer to anything (a full pipe, a file of a slow FUSE server), and the peer keeps
 //! its own descriptor, which outlives its connection. Therefore only eventfds are accepted, and no worker or service
@@ -94,8 +94,8 @@ mod tests {
         drop(file);
     }
 
-    /// Regression: such a file blocked the port's notifier for ever, so that later front ends of the port were never
-    /// called.
+    /// Regression: such a file blocked the port's notifier for ever, so that later
+    /// front ends of the port were never called.
     #[test]
     fn a_call_file_that_blocks_when_written_does_not_outlive_its_front_end() {
         let notifier = Notifier::new("test", 2).unwrap();

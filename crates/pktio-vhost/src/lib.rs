@@ -34,7 +34,7 @@
 //! its ring or its connection.
 //!
 //! A worker makes no system call for a guest: it asks the notifier thread to write to a call eventfd. Only that thread
-//! can block there. One poll takes a bounded number of packets, descriptors and bytes from a guest ([`terms::Budget`]).
+//! can block there. One poll takes a bounded number of packets, descriptors and bytes from a guest (`terms::Budget`).
 //! Sockets are read without blocking, by a thread that belongs to one port.
 //!
 //! Not supported: indirect descriptors, event indices, UDP fragmentation, post-copy migration, an IOMMU.

@@ -17,7 +17,7 @@ pub(crate) struct Lock<T> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: the value is reached through a guard only, of which there is one at a time.
+// SAFETY: the value is accessed only through a guard, and at most one guard exists at a time.
 unsafe impl<T: Send> Sync for Lock<T> {}
 
 pub(crate) struct Guard<'a, T> {
@@ -61,7 +61,7 @@ impl<T> Deref for Guard<'_, T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: this guard is the only one.
+        // SAFETY: this is the only guard while it exists.
         unsafe { &*self.lock.value.get() }
     }
 }
@@ -69,7 +69,7 @@ impl<T> Deref for Guard<'_, T> {
 impl<T> DerefMut for Guard<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: this guard is the only one.
+        // SAFETY: this is the only guard while it exists.
         unsafe { &mut *self.lock.value.get() }
     }
 }

@@ -1,5 +1,5 @@
-//! The guest's memory as the front end shares it: regions, address translation, and the dirty log of pages that we have
-//! written.
+//! The guest's memory as the front end shares it: regions, address translation, and the
+//! dirty log of pages that we have written.
 //!
 //! A memory table is immutable: a change creates another table, and the rings are rebuilt. A range that spans two
 //! regions is not translated; drivers do not produce such ranges.
@@ -79,8 +79,8 @@ impl std::fmt::Display for BadRegion {
     }
 }
 
-/// A range of guest memory by region number and offset. It does not borrow the mapping, and is checked again on each
-/// use.
+/// A range of guest memory by region number and offset. It does not borrow the
+/// mapping, and is checked again on each use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     region: usize,
@@ -166,8 +166,8 @@ impl Memory {
         Finder { memory: self, window, hint }
     }
 
-    /// Translates `len` bytes at a guest physical address, if one region contains all of them. `hint` is the region
-    /// that was used last.
+    /// Translates `len` bytes at a guest physical address, if one region contains all of them.
+    /// `hint` is the region that was used last.
     #[inline]
     pub(crate) fn translate(&self, guest: u64, len: u32, hint: &mut usize) -> Option<Slice<'_>> {
         if let Some(slice) = self.regions.get(*hint).and_then(|mapped| mapped.translate(guest, len)) {
@@ -284,8 +284,8 @@ pub(crate) mod tests {
         Allowed::new(1 << 30).unwrap()
     }
 
-    /// Regression: a front end shared 16 GB of a sparse file, and each page that its guest named was charged to the
-    /// switch.
+    /// Regression: a front end shared 16 GB of a sparse file, and each page that
+    /// its guest named was charged to the switch.
     #[test]
     fn a_sparse_file_larger_than_the_port_s_limit_is_refused() {
         let allowed = Allowed::new(64 << 20).unwrap();
@@ -299,8 +299,8 @@ pub(crate) mod tests {
         assert!(all.without(region(1, 32 << 20)).unwrap().with(region(3, 1), &file, &allowed).is_ok());
     }
 
-    /// Regression: mapped memory was bounded at any one time, but one sparse file after another exhausted the switch's
-    /// memory.
+    /// Regression: mapped memory was bounded at any one time, but one sparse file
+    /// after another exhausted the switch's memory.
     #[test]
     fn a_front_end_hears_that_there_is_no_memory_for_its_file() {
         let group = shared_memory::Group { name: "/sluice".into(), limit: 256 << 20, used: 100 << 20 };

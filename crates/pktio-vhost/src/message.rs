@@ -7,8 +7,8 @@
 pub(crate) const HEADER_BYTES: usize = 12;
 /// Maximum payload that is read: 64 memory regions would fit. All supported messages are shorter.
 pub(crate) const PAYLOAD_MAX: usize = 4096;
-/// Maximum number of memory regions, and so of files in a message. DPDK and most front ends use 8, QEMU's hotplug up to
-/// 32.
+/// Maximum number of memory regions, and so of files in a message. DPDK and most
+/// front ends use 8, QEMU's hotplug up to 32.
 pub(crate) const REGIONS_MAX: usize = 32;
 
 const VERSION: u32 = 1;
@@ -31,8 +31,8 @@ pub(crate) struct Region {
     pub offset: u64,
 }
 
-/// Addresses of a ring's parts, as user addresses of the front end; `log` is the guest physical address of the used
-/// ring.
+/// Addresses of a ring's parts, as user addresses of the front end; `log` is the
+/// guest physical address of the used ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RingAddress {
     pub logs: bool,

@@ -1,9 +1,9 @@
-//! A packed virtqueue (virtio 1.2, 2.8): one descriptor ring, in which driver and device mark descriptors as available
-//! or used.
+//! A packed virtqueue (virtio 1.2, 2.8): one descriptor ring, in which driver and
+//! device mark descriptors as available or used.
 //!
-//! Descriptor chains are contiguous, so the start of the next is known only after the previous has been walked.
-//! [`Scan`] walks as many as a burst needs. It is not kept between calls: all chains taken are given back in the same
-//! call.
+//! Descriptor chains are contiguous, so the start of the next is known only after the previous
+//! has been walked. [`Scan`] walks as many as a burst needs. It is not kept between calls: all
+//! chains taken are given back in the same call.
 //!
 //! Frames in one buffer each are handled by `plain`; [`Packed::receive_rest`] and [`Packed::send_rest`] continue at the
 //! first chain of another form.
@@ -74,8 +74,8 @@ pub(crate) struct Packed {
     parts: Parts,
     /// Position of the first descriptor that was not given back.
     next: Spot,
-    /// Frames received in the last burst; as many descriptors are prefetched. The guest is about to write those behind
-    /// them.
+    /// Frames received in the last burst; as many descriptors are prefetched. The
+    /// guest is about to write those behind them.
     last: usize,
     hint: usize,
 }

@@ -135,8 +135,8 @@ impl Queue for PairQueue {
             None => Wake::File,
             Some(ring) => {
                 ring.want_kicks(true);
-                // Store-load ordering: the guest adds entries and then reads our flag; we have set the flag and now
-                // read for entries.
+                // Store-load ordering: the guest adds entries and then reads our flag; we
+                // have set the flag and now read for entries.
                 if ring.has_entries() {
                     Wake::Now
                 } else if has_kick {

@@ -1,9 +1,9 @@
 //! A virtqueue, split or packed: what both formats share.
 //!
-//! A ring is built from addresses that were checked against the memory table, and keeps that table mapped. Its size,
-//! addresses and format never change: when the front end sets something new, another ring is built that continues at
-//! the same index. All entries taken from a ring are given back in the same call, in order, so one index describes its
-//! state.
+//! A ring is built from addresses that were checked against the memory table, and keeps that table mapped.
+//! Its size, addresses and format never change: when the front end sets something new, another ring is built
+//! that continues at the same index. All entries taken from a ring are given back in the same call, in
+//! order, so one index describes its state.
 //!
 //! Notifications: whether the guest wants a call is read in the poll after its entries were given back. The guest sets
 //! its flag and then reads the index; we write the index and then read its flag. The exchange that acquires the queue's
@@ -25,8 +25,8 @@ pub(crate) struct Ring {
     /// Entries were given back, and the guest's notification flag was not read since.
     owes_call: bool,
     fault: Option<Fault>,
-    /// The guest's index is invalid, which was reported. Nothing is taken until it is valid again; the ring then
-    /// continues.
+    /// The guest's index is invalid, which was reported. Nothing is taken until it
+    /// is valid again; the ring then continues.
     counts_wrongly: bool,
 }
 
@@ -95,8 +95,8 @@ impl Ring {
     /// Appends at most `max` packets that the guest sends to `out`.
     ///
     /// # Errors
-    /// A fault of the ring, reported once; afterwards the ring takes nothing ([`Fault::Index`]: until the index is
-    /// valid).
+    /// A fault of the ring, reported once; afterwards the ring takes nothing
+    /// ([`Fault::Index`]: until the index is valid).
     #[inline]
     pub(crate) fn receive(
         &mut self,
@@ -116,9 +116,9 @@ impl Ring {
         self.finish(taken)
     }
 
-    /// Copies packets from the front of `packets` into the guest's buffers. Returns how many. Stops before a packet
-    /// that cannot be sent as it is: empty, longer than `frame_max`, or large with offloads that this guest does not
-    /// accept.
+    /// Copies packets from the front of `packets` into the guest's buffers. Returns how many. Stops
+    /// before a packet that cannot be sent as it is: empty, longer than `frame_max`, or large with
+    /// offloads that this guest does not accept.
     ///
     /// # Errors
     /// As [`Ring::receive`].

@@ -1,5 +1,5 @@
-//! A split virtqueue (virtio 1.2, 2.7): a descriptor table, the available ring, which the guest writes, and the used
-//! ring, which we write.
+//! A split virtqueue (virtio 1.2, 2.7): a descriptor table, the available ring, which the guest
+//! writes, and the used ring, which we write.
 //!
 //! A burst goes over its entries three times: read heads and prefetch their descriptors; copy descriptors and prefetch
 //! the buffers; copy packets. So the cache misses on lines that the guest's processor has written overlap. Frames in
@@ -99,8 +99,8 @@ impl View<'_> {
         self.used.write(ENTRIES_AT + 8 * usize::from(entry & self.mask), element);
     }
 
-    /// Prefetches for writing the elements of the used ring for `count` entries: a store that misses the cache delays
-    /// all later stores.
+    /// Prefetches for writing the elements of the used ring for `count` entries: a store that
+    /// misses the cache delays all later stores.
     #[inline]
     fn prefetch_used(&self, next: u16, count: usize) {
         for i in (0..count).step_by(USED_PER_LINE).chain([count - 1]) {

@@ -12,8 +12,8 @@ pub(crate) const INDIRECT: u16 = 4;
 
 /// Maximum packets in a burst; bounds the arrays on the stack.
 pub(crate) const BURST_MAX: usize = 64;
-/// Maximum descriptors of one packet, over all its chains. Linux uses up to 18, DPDK one per mbuf; a large frame in
-/// buffers of 256 bytes fits.
+/// Maximum descriptors of one packet, over all its chains. Linux uses up to 18, DPDK one per mbuf; a
+/// large frame in buffers of 256 bytes fits.
 pub(crate) const PIECES_MAX: u32 = 256;
 /// Maximum chains of one packet (mergeable receive buffers): a large frame in buffers of 512 bytes fits.
 pub(crate) const CHAINS_MAX: usize = 128;

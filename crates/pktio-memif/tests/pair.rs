@@ -149,3 +149,35 @@ fn sockets_in_the_way_are_told_apart() {
     drop(open(&path, ",role=server", &OPTIONS, &pool));
     assert!(refused(&folder.path().join("none/m")).contains("there is no folder"));
 }
+
+/// A page fault may wait for the peer, and a burst has many: a call that was held up accesses no further buffer.
+#[test]
+fn a_call_that_was_held_up_ends_at_the_next_buffer() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let pool = HeapPool::shared(1024);
+    let (mut server, mut client) = connected(&folder.path().join("m"), [&OPTIONS; 2], &pool);
+    let frames: Vec<Vec<u8>> = [60, 1500, 5000, 60].iter().map(|length| vec![7; *length]).collect();
+    let (server, client) = (&mut server, &mut client);
+    for is_from_server in [true, false] {
+        let (from, to) = if is_from_server { (&mut *server, &mut *client) } else { (&mut *client, &mut *server) };
+        let overdue = shared_memory::Overdue::of_this_thread();
+        let held_up = || {
+            let call = shared_memory::enter();
+            wait_for("the call is overdue", || overdue.is_now());
+            call
+        };
+        let call = held_up();
+        assert_eq!(from.send(0, &*pool, &frames), 0, "the packets stay with the worker");
+        drop(call);
+        assert_eq!(from.send(0, &*pool, &frames), frames.len());
+        let call = held_up();
+        assert!((0..10).all(|_| to.receive().is_empty()), "they wait in the ring");
+        drop(call);
+        let mut received = Vec::new();
+        wait_for("they come", || {
+            received.extend(to.receive());
+            received.len() == frames.len()
+        });
+        assert_eq!(received, frames);
+    }
+}

@@ -313,3 +313,41 @@ fn one_front_end_at_a_time() {
     assert_eq!(std::io::Read::read(&mut second, &mut [0]).ok(), Some(0), "it is closed");
     ports.echo(&mut first);
 }
+
+/// A page fault may wait for the front end, and a burst has many: a call that was held up accesses no further buffer.
+#[test]
+fn a_call_that_was_held_up_ends_at_the_next_buffer() {
+    for features in [FEATURES, FEATURES | F_RING_PACKED] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (path, pool) = (folder.path().join("guest"), HeapPool::shared(1024));
+        let options = Options { is_server: true, queues: 1, mtu: 9000, memory_bytes: 1 << 30 };
+        let mut device = open("held-up".into(), &path, &options, pool.clone()).expect("the port opens");
+        let mut queue = device.take_queues().pop().expect("a queue");
+        let mut guest = Guest::connect(&path.display().to_string(), features, 2048);
+        wait_for("the port is up", || device.link().up);
+        let overdue = shared_memory::Overdue::of_this_thread();
+        let held_up = || {
+            let call = shared_memory::enter();
+            wait_for("the call is overdue", || overdue.is_now());
+            call
+        };
+        let (mut packets, frame) = (Vec::new(), vec![7; 1500]);
+        // In one descriptor, and in a chain.
+        for pieces in [&[][..], &[20, 300]] {
+            guest.send(Header::default(), &frame, pieces);
+            let call = held_up();
+            assert!((0..10).all(|_| queue.rx(&mut packets, 64) == 0), "the frame waits in the ring");
+            drop(call);
+            wait_for("it comes", || queue.rx(&mut packets, 64) == 1);
+            assert!(packets.pop().is_some_and(|packet| packet.data() == frame));
+        }
+        // A long frame takes several of the guest's buffers.
+        packets.extend([60, 5000, 60].map(|length| pool.alloc_from(&vec![9; length]).expect("a buffer")));
+        let call = held_up();
+        assert_eq!(queue.tx(&mut packets), 0, "the packets stay with the worker");
+        drop(call);
+        assert_eq!((queue.tx(&mut packets), packets.len()), (3, 0));
+        let lengths: Vec<usize> = (0..3).map(|_| guest.wait().1.len()).collect();
+        assert_eq!(lengths, [60, 5000, 60]);
+    }
+}

@@ -43,6 +43,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use thread::Isolated;
+pub use thread::RING_MAX as ISOLATED_RING_MAX;
 use watch::Watch;
 
 /// When a queue is served by a thread of its own.

@@ -77,7 +77,8 @@ impl Opener {
         let guest = specs.iter().any(|s| matches!(s.device, DeviceSpec::Virtio { .. }));
         // Rings hold buffers, one for each packet that waits in either direction.
         let in_rings = |spec: &PortSpec| {
-            2 * u32::from(spec.descriptors.unwrap_or(0)) * u32::from(spec.queues.unwrap_or(self.workers))
+            let isolated = if spec.isolated { pktio::ISOLATED_RING_MAX as u32 } else { 0 };
+            2 * (u32::from(spec.descriptors.unwrap_or(0)) + isolated) * u32::from(spec.queues.unwrap_or(self.workers))
         };
         let defaults = EalConfig::default();
         let buffers = (defaults.buffers + specs.iter().map(in_rings).sum::<u32>() + 1).next_power_of_two() - 1;

@@ -87,6 +87,8 @@ impl Eal {
             return Err(eal_error(failure("it did not start", result)));
         }
         ffi::shim_ask_before_growing(may_grow);
+        // Threads of isolated ports get buffer caches of their own, as workers do.
+        pktio::register_threads(|| Some(Box::new(register_worker().ok()?)));
         let mbufs = MbufPool::create(c"sluice", config.buffers)
             .map_err(|error| eal_error(failure(&format!("no memory for {} packet buffers", config.buffers), error)))?;
         Ok(Eal { inner: Arc::new(Shared::new(mbufs)), notices: notice.into_iter().collect(), hugepages })

@@ -38,6 +38,7 @@ use crate::packet::Packet;
 use crate::pool::PoolRef;
 use crate::wait::Wake;
 use port::Port;
+pub use spawner::register_threads;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

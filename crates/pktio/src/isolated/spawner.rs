@@ -6,6 +6,7 @@
 //!
 //! Threads: any; one for all ports. Tests: `tests.rs`, through queues.
 
+use std::any::Any;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
@@ -24,6 +25,17 @@ pub(super) struct Job {
 }
 
 static JOBS: OnceLock<Sender<Job>> = OnceLock::new();
+
+/// What a thread holds while it uses queues and pools: a registration, say.
+pub type Registration = Box<dyn Any>;
+
+static REGISTER: OnceLock<fn() -> Option<Registration>> = OnceLock::new();
+
+/// Has all threads that are started from now on call `register` first, and keep what it returns until they end. The first
+/// call in a process decides.
+pub fn register_threads(register: fn() -> Option<Registration>) {
+    let _ = REGISTER.set(register);
+}
 
 /// Starts the thread, unless it runs. To be called on a thread that may wait.
 pub(super) fn prepare() -> io::Result<()> {
@@ -54,6 +66,7 @@ fn start(Job { name, stops, run }: Job) {
         let take = move || slot.lock().unwrap_or_else(PoisonError::into_inner).take();
         let started = Builder::new().name(name.clone()).spawn(move || {
             if let Some(run) = take() {
+                let _registration = REGISTER.get().and_then(|register| register());
                 run();
             }
         });

@@ -51,7 +51,9 @@ fn open(path: &str, frame_bytes: usize) -> Port {
     let pool = LocalPool::leak(4096);
     let options = Options { queues: 1, descriptors: DESCRIPTORS, mtu: None, memory_bytes: 1 << 30 };
     let spec = format!("memif:{path}").parse().expect("a port");
-    let mut device = pktio_memif::open(&spec, &options, Arc::new(pool)).expect("it opens");
+    let device = pktio_memif::open(&spec, &options, Arc::new(pool)).expect("it opens");
+    // As the switch opens it.
+    let mut device = pktio::guard(device, pktio::Isolation::OnceHeldUp).expect("a thread is left");
     let queue = device.take_queues().remove(0);
     Port { _device: device, queue, pool, frame_bytes, packets: Vec::with_capacity(64) }
 }

@@ -208,7 +208,9 @@ fn main() {
             }
             let path = folder.path().join(format!("{kind}{frame_bytes}"));
             let options = Options { is_server: true, queues: 1, mtu: 9000, memory_bytes: 1 << 30 };
-            let mut device = open(name.clone(), &path, &options, Arc::new(LocalPool::leak(4096))).expect("it opens");
+            let device = open(name.clone(), &path, &options, Arc::new(LocalPool::leak(4096))).expect("it opens");
+            // As the switch opens it.
+            let mut device = pktio::guard(device, pktio::Isolation::OnceHeldUp).expect("a thread is left");
             let mut queue = device.take_queues().remove(0);
             let mut driver = Driver::connect(&path.display().to_string(), kind == "packed", frame_bytes);
             ports::measure(&name, &mut *queue, &mut driver);

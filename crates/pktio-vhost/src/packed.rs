@@ -296,9 +296,8 @@ impl Packed {
         let (next, mut budget) = (self.next, Budget::of_a_poll());
         view.prefetch(next, self.last.min(max));
         let mut finder = memory.finder(&mut self.hint);
-        let frames = view.frames(next, max, |desc, id| {
-            if budget.is_overdue() { None } else { plain::from_guest(&mut finder, terms, desc, id) }
-        });
+        // These descriptors lie on one or two pages.
+        let frames = view.frames(next, max, |desc, id| plain::from_guest(&mut finder, terms, desc, id));
         let mut giving = Giving { view: &view, first: 0, spot: next };
         let taken = plain::receive(&frames, terms, pool, out, &mut budget, burst, |i, id| giving.give(i, id, 0));
         self.next = giving.spot;
@@ -385,9 +384,7 @@ impl Packed {
         // Only the general path writes the dirty log.
         let quick = if terms.log.is_some() { 0 } else { packets.len() };
         let mut finder = memory.finder(&mut self.hint);
-        let frames = view.frames(next, quick, |desc, id| {
-            if budget.is_overdue() { None } else { plain::to_guest(&mut finder, terms, desc, id) }
-        });
+        let frames = view.frames(next, quick, |desc, id| plain::to_guest(&mut finder, terms, desc, id));
         let mut giving = Giving { view: &view, first: 0, spot: next };
         let taken = plain::send(&frames, packets, terms, frame_max, &mut budget, burst, |i, id, length| {
             giving.give(i, id, length);

@@ -23,19 +23,21 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Of the calling thread. One system call, which does not wait.
+    /// Of the calling thread. Two system calls, which do not wait.
+    ///
+    /// The time of `getrusage` would be that of the last timer tick, milliseconds ago.
     pub fn now() -> Usage {
-        let mut usage = MaybeUninit::<libc::rusage>::zeroed();
-        // SAFETY: a structure of the right size to write to; all zeros, which it keeps in case of an error, is a valid one.
-        let usage = unsafe {
+        let (mut usage, mut time) = (MaybeUninit::<libc::rusage>::zeroed(), MaybeUninit::<libc::timespec>::zeroed());
+        // SAFETY: structures of the right sizes to write to; all zeros, which they keep in case of an error, are valid ones.
+        let (usage, time) = unsafe {
             libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr());
-            usage.assume_init()
+            libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, time.as_mut_ptr());
+            (usage.assume_init(), time.assume_init())
         };
-        let of = |time: libc::timeval| Duration::new(time.tv_sec as u64, time.tv_usec as u32 * 1000);
         Usage {
             waits: usage.ru_nvcsw as u64,
             faults: (usage.ru_minflt + usage.ru_majflt) as u64,
-            time: of(usage.ru_utime) + of(usage.ru_stime),
+            time: Duration::new(time.tv_sec as u64, time.tv_nsec as u32),
         }
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   grpc, CLI ──requests──▶ Control ──▶ Target (the switch)
-//!             ◀──answers──         ◀──frames, digests── whoever polls the switch
+//!             ◀──answers──         ◀──frames, digests── the thread that polls the switch
 //!             ◀──events to clients (returned, not sent)
 //! ```
 //!
@@ -150,6 +150,11 @@ impl Device {
 }
 
 /// The control plane of all devices.
+///
+/// # Errors
+///
+/// Every fallible method that takes a `device_id` returns NOT_FOUND if there is no such device. The methods below state
+/// their other errors.
 #[derive(Default)]
 pub struct Control {
     pub(crate) devices: BTreeMap<u64, Device>,
@@ -422,6 +427,11 @@ impl Control {
     }
 
     /// The last step of [`Control::set_config`].
+    ///
+    /// # Errors
+    ///
+    /// The sender may no longer change the program, another program runs than when this one was prepared, or the switch
+    /// cannot run it.
     pub fn set_config_prepared(&mut self, request: SetConfigRequest, prepared: Option<Prepared>) -> Result<()> {
         self.may_set_config(&request)?;
         self.revive()?;
@@ -449,6 +459,10 @@ impl Control {
     }
 
     /// The last step of [`Control::load`].
+    ///
+    /// # Errors
+    ///
+    /// UNAVAILABLE if the switch cannot run the program or the journal fails; what ran before continues.
     pub fn load_prepared(&mut self, device_id: u64, prepared: Prepared) -> Result<()> {
         self.device(device_id)?.set_config(ConfigAction::VerifyAndCommit, true, Some(prepared))
     }
@@ -464,6 +478,11 @@ impl Control {
     }
 
     /// The last step of [`Control::replace`].
+    ///
+    /// # Errors
+    ///
+    /// ABORTED if another program runs than when this one was prepared, INVALID_ARGUMENT if state would be lost and
+    /// `losses` is [`Losses::Refused`], UNAVAILABLE if the switch cannot run it.
     pub fn replace_prepared(&mut self, device_id: u64, prepared: Prepared, losses: Losses) -> Result<Report> {
         self.device(device_id)?.replace(prepared, losses)
     }
@@ -498,6 +517,10 @@ impl Control {
     }
 
     /// The config that was set last, whether saved or running.
+    ///
+    /// # Errors
+    ///
+    /// FAILED_PRECONDITION if something else than a P4 program processes the device's packets.
     pub fn config(&mut self, device_id: u64) -> Result<Option<ConfigView>> {
         let device = self.device(device_id)?;
         let current = device.saved.as_ref().or(device.running.as_ref());

@@ -146,6 +146,10 @@ enum Image {
 impl Control {
     /// Starts to journal a device's config and entities. The current state is journalled at once, unless the journal
     /// already has it (`has_all`).
+    ///
+    /// # Errors
+    ///
+    /// The journal cannot store the current state.
     pub fn keep(&mut self, device_id: u64, journal: Arc<dyn Journal>, has_all: bool) -> Result<()> {
         let device = self.device(device_id)?;
         device.keeper = Some(Keeper { journal, device_id, pending: VecDeque::new() });
@@ -157,6 +161,10 @@ impl Control {
     }
 
     /// As [`Control::write`], for a request that the journal shares.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Control::write`]; UNAVAILABLE while the journal does not work.
     pub fn write_shared(&mut self, request: &Arc<WriteRequest>) -> Result<Vec<Result<()>>> {
         self.device(request.device_id)?.roles.check_primary(&request.role, request.election_id)?;
         self.write_kept(request)
@@ -199,6 +207,10 @@ impl Control {
 
     /// Undoes what the journal did not make durable when it failed. Changes that cannot be undone yet, because a worker
     /// may still use what that would change, are tried again with every write; until then writes are refused.
+    ///
+    /// # Errors
+    ///
+    /// Some changes cannot be undone yet.
     pub fn take_back(&mut self) -> Result<()> {
         self.devices.values_mut().map(Device::take_back).fold(Ok(()), Result::and)
     }

@@ -90,6 +90,10 @@ impl Device {
 
 impl Control {
     /// The first step of [`Control::set_config`]; `None` if there is nothing to prepare.
+    ///
+    /// # Errors
+    ///
+    /// The sender may not change the program.
     pub fn prepare_config(&mut self, request: &SetConfigRequest) -> Result<Option<Preparation>> {
         let device = self.may_set_config(request)?;
         let takes_over = match request.action {

@@ -265,6 +265,10 @@ impl Control {
     }
 
     /// Reads everything at once, restricted to a role's scope.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Control::open_read`] and [`Control::read_on`].
     pub fn read_as(
         &mut self,
         device_id: u64,
@@ -276,6 +280,10 @@ impl Control {
     }
 
     /// Reads what entities select at once. Returns the entities found, and one result per entity of the request.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Control::open_read`] and [`Control::read_on`].
     pub fn read(&mut self, device_id: u64, entities: &[Option<Entity>]) -> Result<(Vec<Entity>, Vec<Result<()>>)> {
         let (id, results) = self.open(device_id, None, entities)?;
         Ok((self.rest(id)?, results))

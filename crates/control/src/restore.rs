@@ -78,6 +78,10 @@ impl Preparation {
 
 impl Control {
     /// Installs a restored config without a client. It must be called before [`Control::keep`].
+    ///
+    /// # Errors
+    ///
+    /// UNAVAILABLE if the switch cannot run it.
     pub fn put_back(&mut self, device_id: u64, slot: Slot, restored: RestoredConfig) -> Result<Restored> {
         let RestoredConfig { forwarding, found } = restored;
         let device = self.device(device_id)?;
@@ -89,6 +93,10 @@ impl Control {
     }
 
     /// Restores a config and its entities in one call.
+    ///
+    /// # Errors
+    ///
+    /// The program is refused, or the switch cannot run it.
     pub fn restore(
         &mut self,
         device_id: u64,

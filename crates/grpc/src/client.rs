@@ -84,6 +84,11 @@ pub enum ClientError {
 }
 
 /// A connection to a switch.
+///
+/// # Errors
+///
+/// Every call returns [`ClientError::Refused`] if the switch refuses it as a whole or the connection breaks; the methods
+/// below state other errors.
 pub struct Client {
     runtime: tokio::runtime::Runtime,
     channel: Channel,
@@ -351,6 +356,10 @@ impl Client {
     }
 
     /// The P4Info of the running program.
+    ///
+    /// # Errors
+    ///
+    /// [`ClientError::NoProgram`] if the device has none.
     pub fn p4info(&self, device_id: u64) -> Result<P4Info, ClientError> {
         use pb::get_forwarding_pipeline_config_request::ResponseType;
         let request =
@@ -361,6 +370,10 @@ impl Client {
     }
 
     /// Reads what `entities` select, and passes each entity found to `each` as it arrives.
+    ///
+    /// # Errors
+    ///
+    /// [`ClientError::Elements`] if some of the entities cannot be read.
     pub fn read(
         &self,
         device_id: u64,
@@ -452,6 +465,10 @@ pub struct Primary<'a> {
 
 impl Primary<'_> {
     /// Applies all updates; if one is refused, none.
+    ///
+    /// # Errors
+    ///
+    /// [`ClientError::Elements`] with the updates that were refused.
     pub fn write(&mut self, updates: Vec<pb::Update>) -> Result<(), ClientError> {
         // Not every server supports rollback, and a single update needs none.
         let atomicity = match updates.len() {

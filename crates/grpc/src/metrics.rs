@@ -65,6 +65,10 @@ struct Answering {
 }
 
 /// Serves metrics on `address` until the result is dropped. Returns once the socket listens.
+///
+/// # Errors
+///
+/// The socket cannot be bound, or the thread cannot be started.
 pub fn serve(address: SocketAddr, source: MetricsSource, options: MetricsOptions) -> io::Result<MetricsServer> {
     let listener = TcpListener::bind(address)?;
     listener.set_nonblocking(true)?;

@@ -497,6 +497,10 @@ pub fn apply_all(text: &str, target: Target) -> Result<(), Vec<ScriptError>> {
 }
 
 /// Splits values into the members of a value set, with one value for every field.
+///
+/// # Errors
+///
+/// The number of values is not a multiple of the number of fields.
 pub fn members_of<'v>(
     name: &str,
     fields: &[String],
@@ -519,6 +523,10 @@ pub fn members_of<'v>(
 }
 
 /// The item with this name, or the only one whose name ends with it.
+///
+/// # Errors
+///
+/// There is none, or several names end so; the message lists the candidates.
 pub fn by_suffix<'a, T>(
     what: &str,
     name: &str,
@@ -707,6 +715,10 @@ pub fn key_position(table: &ir::Table, field: &str) -> Result<usize, String> {
 }
 
 /// The match that a word represents; `None` if the word is omitted.
+///
+/// # Errors
+///
+/// The word has another form than the key's match kind, or its value does not fit the field.
 pub fn match_of(key: &ir::Key, value: Option<&str>) -> Result<KeyMatch, String> {
     let width = key.width;
     let any = value.is_none_or(|v| v == "*");
@@ -808,6 +820,10 @@ fn wildcard(text: &str, width: u32) -> Result<(Bits, Bits), String> {
 }
 
 /// A number of a width in bits; an error if it does not fit.
+///
+/// # Errors
+///
+/// The text is no number, or its value does not fit the width.
 pub fn value_of(text: &str, width: u32) -> Result<Bits, String> {
     let text = text.trim();
     if let Some(bytes) = address(text) {

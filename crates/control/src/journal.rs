@@ -1,9 +1,9 @@
 //! Persistence: journals what controllers write, so that it can be restored after the switch was killed.
 //!
 //! ```text
-//!   Control::write ──▶ applied ──▶ changes, by key ──▶ Journal::append ──▶ ticket         under the caller's lock
-//!   answer to the controller ◀── Journal::wait(ticket): synced ─────────────┘            outside of it
-//!                            ◀── failed: Control::take_back undoes it ──────┘
+//!   Control::write ──▶ applied ──▶ changes, by key ──▶ Journal::append ──▶ ticket       under the caller's lock
+//!   answer to the controller ◀── Journal::wait(ticket): durable ──────────────┘         outside of it
+//!                            ◀── failed: Control::take_back undoes it ────────┘
 //! ```
 //!
 //! A change is journalled after it was checked and applied, as the entity that would reproduce it: as the controller

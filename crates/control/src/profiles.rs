@@ -1,5 +1,5 @@
-//! Action profiles and selectors: members, groups, one-shot action sets (P4Runtime specification, "ActionProfileMember &
-//! ActionProfileGroup", "One Shot Action Selector Programming").
+//! Action profiles and selectors: members, groups, one-shot action sets (P4Runtime specification, "ActionProfileMember
+//! & ActionProfileGroup", "One Shot Action Selector Programming").
 //!
 //! A one-shot action set becomes a group and members with ids from [`ONE_SHOT_IDS`] on, which controllers can neither
 //! use nor see. The set as sent is stored with its entry and returned on reading. A profile is programmed in one style

@@ -1,11 +1,11 @@
 //! The audit log: who changed what, when, and with which result. One JSON object per line.
 //!
-//! A record is made for each call except those that only read (`access::Kind::Reads`), for each claim to be primary,
-//! and for each call that was refused for lack of rights. Records go to a file, if one is configured, and to the log as
-//! events of the target `audit` (`SLUICE_LOG=info,audit=info` shows them). A record has at most [`RECORD_BYTES_MAX`]
-//! bytes. Clients that change nothing must not be able to fill the disk, so records of failed calls and of claims are
-//! limited to [`LIMITED_PER_PEER`] per second and peer and, except for granted claims, to [`LIMITED_PER_SECOND`] in
-//! total; the peer's next record tells how many were suppressed.
+//! A record is made for each call except those that only read (`access::Kind::Reads` and `Counters`), for each claim to
+//! be primary, and for each call that was refused for lack of rights. Records go to a file, if one is configured, and
+//! to the log as events of the target `audit` (`SLUICE_LOG=info,audit=info` shows them). A record has at most
+//! [`RECORD_BYTES_MAX`] bytes. Clients that change nothing must not be able to fill the disk, so records of failed
+//! calls and of claims are limited to [`LIMITED_PER_PEER`] per second and peer and, except for granted claims, to
+//! [`LIMITED_PER_SECOND`] in total; the peer's next record tells how many were suppressed.
 //!
 //! ```text
 //!   calls ──record──▶ bounded channel ──▶ thread "audit" ──write──▶ file
@@ -232,7 +232,7 @@ impl Audit {
         self.writer.as_ref().map_or(0, |writer| writer.losses.all.load(Ordering::Relaxed))
     }
 
-    /// Makes a record. It waits at most [`HAND_OVER`].
+    /// Makes a record. It waits only briefly for room in the channel, and not for the disk.
     pub async fn record(&self, peer: &Peer, entry: Entry) {
         if let Some((missing, writer)) = self.begin(peer, &entry).zip(self.writer.as_ref()) {
             writer.hand_over(peer, &entry, missing).await;

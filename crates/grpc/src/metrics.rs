@@ -6,7 +6,8 @@
 //!
 //! Connections have the limits of P4Runtime's (`listen`); a request's head must arrive within the time of a handshake.
 //!
-//! RFC 9110, 12.4.2 and 12.5.1 (quality values, Accept); RFC 6750, 2.1. Tests: below, through a socket; `tests/py/test_access.py`.
+//! RFC 9110, 12.4.2 and 12.5.1 (quality values, Accept); RFC 6750, 2.1 (bearer tokens). Tests: below, through a socket;
+//! `tests/py/test_access.py`.
 
 use crate::listen::{Connection, ConnectionLimits, Listener, Protocol, accept_all};
 use crate::serve::beat;

@@ -26,7 +26,7 @@
 //! `10.0.0.1`, MAC addresses such as `02:00:00:00:00:01` without quotes after the key's colon; and
 //!
 //! ```text
-//! set TABLE [PRIORITY] KEY:VALUE... ACTION(...)   adds an entry or changes the one that is there; `modify` only changes
+//! set TABLE [PRIORITY] KEY:VALUE... ACTION(...)   adds an entry or changes the existing one; `modify` only changes
 //! delete TABLE [PRIORITY] KEY:VALUE...            clear TABLE: removes all entries that are not constant
 //! member PROFILE ID ACTION(ARG:VALUE, ...)        group PROFILE ID [max_size=N] MEMBER[:WEIGHT][@PORT]...
 //! add TABLE KEY:VALUE... member(ID)               add TABLE KEY:VALUE... group(ID)

@@ -16,7 +16,7 @@ use base::entry::{KeyMatch, MatchKind};
 /// # Errors
 ///
 /// INVALID_ARGUMENT if a match field is unknown, repeated, missing, of the wrong kind or not in canonical form;
-/// OUT_OF_RANGE if a value does not fit its field.
+/// OUT_OF_RANGE if a value does not fit its field; UNIMPLEMENTED for a match kind that is not supported.
 pub fn decode(owner: &str, fields: &[FieldSchema], matches: &[FieldMatch]) -> Result<Vec<KeyMatch>> {
     for (i, given) in matches.iter().enumerate() {
         if !fields.iter().any(|f| f.id == given.field_id) {

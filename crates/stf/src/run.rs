@@ -352,8 +352,8 @@ fn check_digest(
     Ok(())
 }
 
-/// All counters, meters' per-colour counts, and registers, without those that have their initial value; to compare
-/// engines.
+/// Counters, meters' per-colour counts and registers, to compare engines. Cells of arrays that have their initial value
+/// are left out.
 pub fn dump_state(local: &Local) -> BTreeMap<String, Vec<String>> {
     let pipeline = local.pipeline();
     let mut all = BTreeMap::new();

@@ -1,8 +1,9 @@
-//! Programs whose P4Info was made from names alone (bmv2's JSON): a controller that sends its own has it from the source, with
-//! the author's ids and the headers of packets to and from it, which the JSON does not have. They are taken over.
+//! Adopts ids from a controller's P4Info. bmv2's JSON has neither the author's `@id`s nor controller headers, so the
+//! P4Info of such a program is made from names alone. A controller that sends its own P4Info has it from the source, so
+//! its ids and controller headers are used instead.
 //!
-//! Objects are found by kind and name. Those that the controller does not name keep their ids, unless one is taken now.
-//! What does not agree otherwise is left as it is, and refused by `check_claims`. Tests: at the end of the file.
+//! Objects are matched by kind and name. Those that the controller does not name keep their ids, unless one is taken
+//! now. Other disagreements remain as they are, and `check_claims` refuses them. Tests: at the end of the file.
 
 use crate::forwarding::{Claim, Compiled};
 use ir::ControllerHeader;
@@ -10,7 +11,7 @@ use p4info::{ControllerPacketMetadata, ObjectKind, P4Info, Param, Preamble};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-/// Takes over ids and controller headers.
+/// Adopts ids and controller headers, if the P4Info was made from names and the claims are consistent.
 pub(crate) fn adopt(compiled: &mut Compiled, claims: &[Claim]) {
     let ids: BTreeSet<u32> = claims.iter().map(|c| c.id).collect();
     let sound = ids.len() == claims.len() && claims.iter().all(|c| ObjectKind::of(c.id) == Some(c.kind));
@@ -25,7 +26,7 @@ pub(crate) fn adopt(compiled: &mut Compiled, claims: &[Claim]) {
         if info.controller_packet_metadata.iter().any(known) || !widths {
             continue;
         }
-        // The names of fields do not come with the claim; requests name them by id.
+        // A claim has no names of fields; requests name them by id.
         let field = |(id, bitwidth): &(u32, u32)| Param {
             id: *id,
             name: format!("field{id}"),
@@ -42,7 +43,7 @@ pub(crate) fn adopt(compiled: &mut Compiled, claims: &[Claim]) {
     }
 }
 
-/// Most bits of a field of a controller header.
+/// Limit on the bits of a controller header's field.
 const FIELD_BITS_MAX: u32 = 4096;
 
 fn adopt_ids(info: &mut P4Info, claims: &[Claim]) {
@@ -93,10 +94,10 @@ fn adopt_ids(info: &mut P4Info, claims: &[Claim]) {
     info.direct_meters.iter_mut().for_each(|m| rename(&mut m.direct_table_id));
 }
 
-/// The kind's byte of an id.
+/// The bits of an id that encode the kind of object.
 const PREFIX: u32 = 0xff00_0000;
 
-/// Ids of fields, where the controller has as many of the same widths in the same order.
+/// Adopts ids of fields, if the controller has the same number of fields with the same widths in the same order.
 fn field_ids(fields: Vec<(&mut u32, u32)>, claim: &Claim) {
     if fields.iter().map(|(_, width)| *width).eq(claim.fields.iter().map(|(_, width)| *width)) {
         fields.into_iter().zip(&claim.fields).for_each(|((id, _), (claimed, _))| *id = *claimed);
@@ -177,7 +178,7 @@ mod tests {
         );
         let call = table.initial_default_action.as_ref().unwrap();
         assert_eq!((call.action_id, call.arguments[0].0), (0x0100_0055, 9));
-        // The other table had this id.
+        // The other table's id was taken.
         assert_eq!(info.tables[1].preamble.id, 0x0200_0003);
         assert_eq!(made.program.controller_headers[0].fields, [("field1".to_string(), 9), ("field2".to_string(), 7)]);
     }
@@ -198,7 +199,7 @@ mod tests {
             adopt(&mut made, &claims);
             assert!(crate::forwarding::check_claims(&made.p4info, &claims).is_err(), "{claims:?}");
         }
-        // A program from source has its author's ids.
+        // A program compiled from source already has its author's ids.
         let claims = [claim(ObjectKind::Table, 0x0200_0009, "t", &[(1, 8)])];
         let mut made = compiled(false);
         adopt(&mut made, &claims);

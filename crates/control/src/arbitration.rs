@@ -1,73 +1,76 @@
-//! Who may write: primaries and backups per device and role (P4Runtime specification, "Client Arbitration and Controller
-//! Replication").
+//! Client arbitration: primary and backup clients per device and role (P4Runtime specification, "Client Arbitration and
+//! Controller Replication").
 //!
-//! Invariants, per device and role: no two live clients have the same election id; the primary is the live client whose
-//! id is the highest ever seen, so there is at most one, and none after it left until someone comes with an id at least
-//! as high.
+//! Invariants, per device and role: no two live clients have the same election id. The primary is the live client with
+//! the highest election id ever received, so there is at most one. When it disconnects there is none until a client
+//! claims an id at least as high.
 //!
-//! A role without clients is forgotten unless it had a primary: then its highest id and its configuration outlive the
-//! streams. What is remembered is bounded in number and bytes; where there is no room, the role that has been without
-//! clients for longest makes way, never the default role. So only live streams can keep a new role out. Whoever can make
-//! roles make way could as well claim them with a higher id, so this gives nobody a right.
+//! A role without clients is forgotten unless it once had a primary: then its highest id and its configuration are
+//! remembered. What is remembered is limited in number and bytes. When the limit is reached, the role that has been
+//! without clients for the longest time is evicted, but never the default role, so only live streams can prevent a new
+//! role. Eviction gives nobody additional rights: a client that can cause it could as well claim the role with a higher
+//! id.
 
 use crate::entity::{ElectionId, Role};
 use crate::error::{Code, Error, Result};
 use crate::roles::{GivenConfig, RoleConfig, Scope};
 use std::collections::BTreeMap;
 
-/// A stream of a controller.
+/// A controller's stream.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct ClientId(pub u64);
 
-/// Live streams per device and role.
+/// Limit on live streams per device and role.
 pub const CLIENTS_MAX: usize = 64;
-/// Roles that a device remembers.
+/// Limit on the roles that a device remembers.
 pub const ROLES_MAX: usize = 1024;
-/// Bytes of a role's name: ample for a name, and short enough to appear in messages and logs.
+/// Limit on the bytes of a role's name: ample for a name, and short enough for messages and logs.
 pub const ROLE_NAME_BYTES_MAX: usize = 256;
-/// Bytes of a role's configuration as sent: hundreds of ids; decoded it takes up to 20 times as much.
+/// Limit on the bytes of a role's configuration as sent: enough for hundreds of ids. Decoded it takes up to 20 times as
+/// much.
 pub const ROLE_CONFIG_BYTES_MAX: usize = 64 << 10;
-/// Bytes of the configurations of all roles of a device, as sent. In memory they take at most some 20 times as much.
+/// Limit on the bytes of the configurations of all roles of a device, as sent. Decoded they take up to 20 times as
+/// much.
 pub const ROLE_CONFIGS_BYTES_MAX: usize = 4 << 20;
 
-/// A client's claim.
+/// A `MasterArbitrationUpdate` of a client: its claim to a role.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ArbitrationRequest {
-    /// Which device.
+    /// The device.
     pub device_id: u64,
-    /// In which role.
+    /// The role.
     pub role: Role,
-    /// Unset: never primary.
+    /// The election id; a client without one is never primary.
     pub election_id: Option<ElectionId>,
-    /// What the role may do; without one, everything.
+    /// The role's configuration; without one the role has full access.
     pub role_config: Option<GivenConfig>,
 }
 
-/// Who is primary in a role of a device.
+/// A role's state, for the operator.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RoleInfo {
-    /// Which role.
+    /// The role.
     pub role: Role,
-    /// Whether the client with `election_id` is there.
+    /// Whether the role has a primary, whose id is then `election_id`.
     pub has_primary: bool,
-    /// The highest ever seen.
+    /// The highest election id ever received.
     pub election_id: Option<ElectionId>,
-    /// Live streams, the primary's included.
+    /// Number of live streams, the primary's included.
     pub clients: usize,
 }
 
-/// What a client is told.
+/// A `MasterArbitrationUpdate` to a client: the result of arbitration.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ArbitrationUpdate {
-    /// Which device.
+    /// The device.
     pub device_id: u64,
-    /// In which role.
+    /// The role.
     pub role: Role,
-    /// The highest ever seen; unset if there was no primary yet.
+    /// The highest election id ever received; unset if there was no primary yet.
     pub election_id: Option<ElectionId>,
-    /// The role's configuration: type and value of the message.
+    /// The role's configuration: type and value of the message as received.
     pub role_config: Option<(String, Vec<u8>)>,
-    /// OK: you are primary. ALREADY_EXISTS: someone else is. NOT_FOUND: nobody is.
+    /// OK: the client is primary. ALREADY_EXISTS: another client is. NOT_FOUND: there is no primary.
     pub status: Code,
 }
 
@@ -75,9 +78,9 @@ pub struct ArbitrationUpdate {
 struct RoleState {
     highest: Option<ElectionId>,
     clients: BTreeMap<ClientId, Option<ElectionId>>,
-    /// What the last primary brought.
+    /// The configuration that the last primary sent.
     config: Option<RoleConfig>,
-    /// When the last client left, in the order of such departures.
+    /// The value of [`Roles::departures`] when the last client left: orders roles by how long they have had no clients.
     departure: u64,
 }
 
@@ -96,7 +99,7 @@ impl RoleState {
 #[derive(Default, Debug)]
 pub(crate) struct Roles {
     roles: BTreeMap<Role, RoleState>,
-    /// How often a role was left by its last client.
+    /// Counts how often a role lost its last client.
     departures: u64,
 }
 
@@ -104,14 +107,18 @@ fn config_bytes(config: &RoleConfig) -> usize {
     config.message.0.len() + config.message.1.len()
 }
 
-/// Notifications in the order in which they go out.
+/// Notifications in the order in which they must be sent.
 pub(crate) type Notices = Vec<(ClientId, ArbitrationUpdate)>;
 
 impl Roles {
-    /// A client claims; `Err` ends its stream. The device has been checked.
+    /// Handles a client's claim to a role of an existing device.
+    ///
+    /// # Errors
+    ///
+    /// The claim is refused; the client's stream must then be closed.
     pub(crate) fn arbitrate(&mut self, client: ClientId, request: &ArbitrationRequest) -> Result<Notices> {
         let role = &request.role;
-        // First, for the other refusals quote the name.
+        // Checked first, because the messages of the other checks quote the name.
         if role.name.len() > ROLE_NAME_BYTES_MAX {
             let bytes = role.name.len();
             return Err(Error::invalid(format!("a role's name of {bytes} bytes; the limit is {ROLE_NAME_BYTES_MAX}")));
@@ -151,7 +158,7 @@ impl Roles {
         Ok(notices.into_iter().filter(|(to, _)| everyone || *to == client).collect())
     }
 
-    /// A client is gone; the others of its role hear of it if it was primary.
+    /// Removes a disconnected client. If it was primary, the other clients of its role are notified.
     pub(crate) fn leave(&mut self, device_id: u64, role: &Role, client: ClientId) -> Notices {
         let Some(state) = self.roles.get_mut(role) else { return vec![] };
         let was_primary = state.primary() == Some(client);
@@ -166,12 +173,12 @@ impl Roles {
         if was_primary { self.notices(device_id, role) } else { vec![] }
     }
 
-    /// Forgets roles without clients as far as `claimed`, with a configuration of so many bytes, needs their room.
+    /// Evicts roles without clients until the role `claimed`, with a configuration of this many bytes, fits the limits.
     fn make_room(&mut self, claimed: &Role, bytes: usize) -> Result<()> {
         loop {
             let others = || self.roles.iter().filter(|(role, _)| *role != claimed);
             let many = others().count() >= ROLES_MAX;
-            // Who brings no configuration takes no room of theirs.
+            // A claim without a configuration needs no bytes.
             let large = bytes > 0
                 && others().map(|(_, state)| state.config_bytes()).sum::<usize>() + bytes > ROLE_CONFIGS_BYTES_MAX;
             if !many && !large {
@@ -193,7 +200,7 @@ impl Roles {
         }
     }
 
-    /// What every client of a role is told now; the primary comes last.
+    /// Notifications of the current state for all clients of a role; the primary's comes last.
     fn notices(&self, device_id: u64, role: &Role) -> Notices {
         let Some(state) = self.roles.get(role) else { return vec![] };
         let primary = state.primary();
@@ -211,11 +218,11 @@ impl Roles {
         backups.map(|client| (client, update(backup_status))).chain(primary.map(|p| (p, update(Code::Ok)))).collect()
     }
 
-    /// Refuses whoever is not primary.
+    /// Refuses a sender that is not the primary of its role.
     pub(crate) fn check_primary(&self, role: &Role, election_id: Option<ElectionId>) -> Result<()> {
         let state = match self.roles.get(role) {
             Some(state) => state,
-            // Every device has the default role, also before anyone claimed it.
+            // The default role always exists, even before a client has claimed it.
             None if *role == Role::default() => return Err(Error::denied("there is no primary client")),
             None => return Err(Error::not_found(format!("{role} is not known; no client has claimed it"))),
         };
@@ -242,7 +249,7 @@ impl Roles {
         self.roles.get(role).and_then(RoleState::primary) == Some(client)
     }
 
-    /// Primaries of all roles, with what they may see: they receive packets and notifications.
+    /// The primaries of all roles, which receive packets and notifications, with their roles' configurations.
     pub(crate) fn primaries(&self) -> impl Iterator<Item = (ClientId, Option<&RoleConfig>)> + '_ {
         self.roles.values().filter_map(|role| Some((role.primary()?, role.config.as_ref())))
     }
@@ -263,7 +270,7 @@ impl Roles {
         self.roles.get(role)?.config.as_ref()
     }
 
-    /// What a role may write.
+    /// The objects that a role may write.
     pub(crate) fn scope(&self, role: &Role) -> Scope {
         let is_other = |other: &&Role| *role != Role::default() && *other != role;
         let others = self.roles.iter().filter(|(other, _)| is_other(other));

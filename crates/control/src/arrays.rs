@@ -1,9 +1,9 @@
-//! Counters, meters and registers: arrays by index, and the direct ones beside entries (P4Runtime specification,
+//! Counters, meters and registers: indexed arrays, and direct resources of table entries (P4Runtime specification,
 //! "CounterEntry & DirectCounterEntry", "MeterEntry & DirectMeterEntry", "RegisterEntry").
 //!
-//! They can only be modified; an update without index is for all cells, a read without index or id for everything. What a
-//! meter has marked in each colour can be read and set to zero. The default entry of a table has direct resources like any
-//! other entry; to the data plane it is the one with an empty key.
+//! They can only be modified. An update without an index sets all cells, and a read without an index or id returns
+//! everything. The per-colour counts of a meter can be read and reset to zero. The default entry of a table has direct
+//! resources like any other entry; the data plane identifies it by an empty key.
 
 use crate::data;
 use crate::entity::{self, Entity, UpdateKind};
@@ -15,19 +15,19 @@ use base::ids::ExternId;
 use p4info::{MeterType, ObjectKind};
 use std::ops::Range;
 
-/// A counter's value as the data plane has it.
+/// The data plane's form of a counter's value.
 pub(crate) fn counter_value(data: entity::CounterData, name: &str) -> Result<CounterValue> {
     let count = |n: i64| u64::try_from(n).map_err(|_| Error::invalid(format!("{name}: the count {n} is negative")));
     Ok(CounterValue { packets: count(data.packet_count)?, bytes: count(data.byte_count)? })
 }
 
-/// A counter's value as controllers see it.
+/// A counter's value as controllers see it; counts above `i64::MAX` are clamped.
 pub(crate) fn counter_data(value: CounterValue) -> entity::CounterData {
     let count = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
     entity::CounterData { byte_count: count(value.bytes), packet_count: count(value.packets) }
 }
 
-/// A meter's configuration, if it is one for meters of its type.
+/// The data plane's form of a meter's configuration, checked against the meter's type.
 pub(crate) fn meter_config(config: entity::MeterConfig, of: MeterType, name: &str) -> Result<MeterConfig> {
     let rate = |what: &str, n: i64| {
         u64::try_from(n).map_err(|_| Error::invalid(format!("{name}: the meter's {what} {n} is negative")))
@@ -69,13 +69,13 @@ pub(crate) fn meter_config_data(config: MeterConfig) -> entity::MeterConfig {
     }
 }
 
-/// What a meter marked, as controllers see it.
+/// A meter's per-colour counts as controllers see them.
 pub(crate) fn meter_counter_data([green, yellow, red]: [CounterValue; 3]) -> entity::MeterCounterData {
     let of = |value| Some(counter_data(value));
     entity::MeterCounterData { green: of(green), yellow: of(yellow), red: of(red) }
 }
 
-/// Whether a write sets the counts of colours to zero, the only value they can be given.
+/// Whether a write resets a meter's per-colour counts. Zero is the only value that can be written.
 pub(crate) fn resets_colours(data: Option<entity::MeterCounterData>, name: &str) -> Result<bool> {
     let Some(data) = data else { return Ok(false) };
     let is_zero = |count: Option<entity::CounterData>| count.unwrap_or_default() == Default::default();
@@ -92,7 +92,7 @@ fn only_modify(kind: UpdateKind, what: &str) -> Result<()> {
     }
 }
 
-/// The cells that an index means.
+/// The cells that an index selects; all for none.
 fn cells(array: &ArraySchema, index: Option<i64>, name: &str) -> Result<Range<u64>> {
     let Some(index) = index else { return Ok(0..array.size) };
     let cell = u64::try_from(index).map_err(|_| Error::invalid(format!("{name}: the index {index} is negative")))?;
@@ -109,7 +109,7 @@ impl Forwarding {
         Ok((array, present(array.target, kind, &array.name)?, name))
     }
 
-    /// One array by id, or all of a kind for 0.
+    /// The array with an id, or all arrays of a kind for 0.
     fn arrays(&self, id: u32, kind: ObjectKind) -> Result<Vec<(u32, &ArraySchema, ExternId)>> {
         if id != 0 {
             let (array, target, _) = self.array(id, kind)?;
@@ -224,7 +224,7 @@ impl Forwarding {
         Ok(())
     }
 
-    /// The counter beside an entry, which `entry` identifies.
+    /// The direct counter of an entry; `entry` identifies it in the answer.
     pub(crate) fn direct_counter_of(
         &self,
         entry: entity::TableEntry,
@@ -260,7 +260,7 @@ impl Forwarding {
         Ok(())
     }
 
-    /// The meter beside an entry, which `entry` identifies, on request with what it counted.
+    /// The direct meter of an entry, with its per-colour counts if requested; `entry` identifies it in the answer.
     pub(crate) fn direct_meter_of(
         &self,
         entry: entity::TableEntry,
@@ -275,7 +275,7 @@ impl Forwarding {
         Ok(Entity::DirectMeter(entity::DirectMeterEntry { table_entry: Some(entry), config, counter_data }))
     }
 
-    /// The table and key that a direct resource is written by.
+    /// The table and key of the entry whose direct resource is written.
     fn direct_entry(&self, entry: Option<&entity::TableEntry>) -> Result<(&TableSchema, EntryKey)> {
         let entry = entry.ok_or_else(|| Error::invalid("the direct resource's table entry is missing"))?;
         let table = self.schema.table_by_id(entry.table_id)?;
@@ -295,7 +295,7 @@ impl Forwarding {
         found.map(drop).map_err(|e| Error::from_state(e, &format!("the entry of table `{}`", table.name)))
     }
 
-    /// Entries that a read of direct resources selects, with the resource; all tables for table id 0.
+    /// The entries that a read of direct resources selects, with the resource; table id 0 selects all tables.
     fn direct_entries(
         &self,
         query: Option<&entity::TableEntry>,
@@ -324,7 +324,7 @@ impl Forwarding {
             for entity in found {
                 let Entity::Table(entry) = entity else { continue };
                 let key = if entry.is_default_action { DEFAULT } else { self.schema.entry_key(&entry)?.0 };
-                // Only what identifies the entry.
+                // Only the fields that identify the entry.
                 let entry = entity::TableEntry {
                     table_id: id,
                     matches: entry.matches,
@@ -339,10 +339,10 @@ impl Forwarding {
     }
 }
 
-/// What the data plane has the default entry under.
+/// The key under which the data plane stores the default entry.
 pub(crate) const DEFAULT: EntryKey = (Vec::new(), 0);
 
-/// What a default entry does not have.
+/// Refuses a default entry with match fields or a priority.
 pub(crate) fn check_default(entry: &entity::TableEntry, table: &str) -> Result<()> {
     match entry.matches.is_empty() && entry.priority == 0 {
         true => Ok(()),

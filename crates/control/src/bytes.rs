@@ -1,7 +1,7 @@
 //! Integers as byte strings (P4Runtime specification, "Bytestrings").
 //!
-//! Received: big-endian, any length above zero, as long as the value fits. Sent: the shortest string, at least one byte,
-//! so that what a controller reads equals what it wrote.
+//! Received strings are big-endian and of any length above zero, as long as the value fits. Sent strings are the
+//! shortest that represent the value, with at least one byte, so that what a controller reads equals what it wrote.
 
 use crate::error::{Error, Result};
 use base::Bits;
@@ -27,18 +27,22 @@ pub fn canonical_signed(value: &Bits) -> Vec<u8> {
     bytes[redundant..].to_vec()
 }
 
-/// Without leading zero bytes, but for the last.
+/// The string without leading zero bytes; at least one byte remains.
 pub(crate) fn shortest(bytes: &[u8]) -> Vec<u8> {
     without_zeros(bytes).to_vec()
 }
 
-/// The same, without a copy.
+/// As [`shortest`], without a copy.
 pub(crate) fn without_zeros(bytes: &[u8]) -> &[u8] {
     let zeros = bytes.iter().take_while(|b| **b == 0).count();
     if zeros < bytes.len() { &bytes[zeros..] } else { &[0] }
 }
 
-/// A `bit<width>` value; `what` is named if it does not fit.
+/// Decodes a `bit<width>` value.
+///
+/// # Errors
+///
+/// OUT_OF_RANGE if it is empty or does not fit; the message names `what`.
 pub fn parse(width: u32, bytes: &[u8], what: impl Display) -> Result<Bits> {
     if bytes.is_empty() {
         return Err(Error::out_of_range(format!("{what}: the value is empty; a zero is the byte 0x00")));
@@ -51,13 +55,17 @@ pub fn parse(width: u32, bytes: &[u8], what: impl Display) -> Result<Bits> {
     Ok(Bits::from_bytes_be(width, digits))
 }
 
-/// An `int<width>` value; `what` is named if it does not fit.
+/// Decodes an `int<width>` value.
+///
+/// # Errors
+///
+/// OUT_OF_RANGE if it is empty or does not fit; the message names `what`.
 pub fn parse_signed(width: u32, bytes: &[u8], what: impl Display) -> Result<Bits> {
     let Some(first) = bytes.first() else {
         return Err(Error::out_of_range(format!("{what}: the value is empty; a zero is the byte 0x00")));
     };
     let negative = first & 0x80 != 0;
-    // Fill the width with copies of the sign, then look whether the bits above the width are copies too.
+    // Sign-extend to the full width, then check that the bits above the width are copies of the sign.
     let fill = if negative { 0xff } else { 0 };
     let redundant = bytes.iter().take_while(|b| **b == fill).count();
     let digits = &bytes[redundant..];

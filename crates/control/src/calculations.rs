@@ -1,6 +1,6 @@
-//! Calculations: hashes of a program whose parameters are set by their name, as bmv2's tools do.
+//! Hash calculations whose parameters are set by the calculation's name, as bmv2's tools do.
 //!
-//! They have their parameters from the start, so an entry is modified, never inserted or deleted. Tests:
+//! A calculation always has parameters, so its entry can be modified, but not inserted or deleted. Tests:
 //! `crates/control/tests/p4runtime/calculations.rs`; after a restart, `tests/py/test_thrift.py`.
 
 use crate::entity::{CalculationEntry, Entity, UpdateKind};
@@ -35,7 +35,7 @@ impl Forwarding {
         }
     }
 
-    /// Whether nobody has set other parameters.
+    /// Whether a calculation still has its initial parameters.
     pub(crate) fn calculation_is_initial(&self, entry: &CalculationEntry) -> bool {
         let calculation = self.schema.program.calculations.iter().find(|calculation| calculation.name == entry.name);
         let initial = calculation.map(|calculation| HashParameters::initial(calculation.function));

@@ -1,6 +1,6 @@
-//! What an entry says, checked against the program alone: its key, its action, the resources beside it.
+//! Checks of a table entry against the program alone: its key, its action and its direct resources.
 //!
-//! Nothing here looks at the state of a switch, so any thread may do it (`restore` does).
+//! Nothing here reads the state of a switch, so any thread may do it (`restore` does).
 //!
 //! Source: P4Runtime specification, "TableEntry". Tests: `tests/p4runtime`.
 
@@ -16,17 +16,18 @@ use constraints::Values;
 use p4info::{ActionScope, ObjectKind};
 use std::sync::Arc;
 
-/// An entry to be added that calls an action, in the form that the state takes.
+/// An entry to be inserted that calls an action, in the form that the state takes.
 pub(crate) struct NewEntry {
     pub(crate) table_id: u32,
     pub(crate) target: TableId,
     pub(crate) entry: TableEntry,
-    /// Whether there is more to write than the entry: metadata, or what its direct resources do not have by themselves.
+    /// Whether the entry as sent has more to write: metadata, or direct resources that are not the default.
     pub(crate) has_more: bool,
 }
 
 impl Schema {
-    /// The insertion of an entry that calls an action. `None` if it is of another kind, or wrong: then writing it says why.
+    /// The insertion of an entry that calls an action. `None` if the entry is of another kind or wrong; the ordinary
+    /// write then handles it and reports the error.
     pub(crate) fn new_entry(&self, entry: &entity::TableEntry) -> Option<NewEntry> {
         let table = self.tables.get(&entry.table_id)?;
         let Some(TableAction::Action(action)) = &entry.action else { return None };
@@ -52,7 +53,7 @@ impl Schema {
         })
     }
 
-    /// The key and priority of an entry.
+    /// The key and priority of an entry, and its table.
     pub(crate) fn entry_key(&self, entry: &entity::TableEntry) -> Result<(EntryKey, TableId)> {
         let table = self.table_by_id(entry.table_id)?;
         let name = Arc::clone(&table.label);
@@ -69,7 +70,7 @@ impl Schema {
         }
     }
 
-    /// Checks an action against a list and its parameters.
+    /// The call of an action, checked against the list of actions allowed and the action's parameters.
     pub(crate) fn action_call(
         &self,
         owner: &str,
@@ -101,7 +102,7 @@ impl Schema {
         Ok(ActionCall { action: listed.position, args })
     }
 
-    /// Checks an action's parameters.
+    /// The arguments of an action, checked against its parameters.
     pub(crate) fn action_arguments(
         &self,
         owner: &str,
@@ -133,7 +134,7 @@ impl Schema {
     }
 }
 
-/// Refuses resources that the table does not have, before anything is written.
+/// Refuses direct resources and timeouts that the table does not have. To be called before anything is written.
 pub(crate) fn check_resources(table: &TableSchema, entry: &entity::TableEntry, name: &str) -> Result<()> {
     if entry.idle_timeout_ns < 0 {
         return Err(Error::invalid(format!("{name}: the idle timeout is negative")));

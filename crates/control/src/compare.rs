@@ -1,13 +1,13 @@
-//! What becomes of the state of a program when another takes its place, object by object: the same answer for
-//! `sluice diff`, which has no state, and for the change itself ([`crate::reconcile`]).
+//! Compares two programs object by object: what becomes of the state when one replaces the other. `sluice diff`, which
+//! has no state, and the replacement itself ([`crate::reconcile`]) use the same answer.
 //!
-//! Objects meet by kind and fully qualified name. An object is *kept* if its shape is the same: then the new program runs
-//! on the very same entries and cells ([`datapath::Keep`]). If only its surroundings differ (an action more, another size),
-//! its contents are *copied* one by one, and what does not fit is lost and said. A table and its profile share entries,
-//! so they are kept together or copied together.
+//! Objects are matched by kind and fully qualified name. An object is *kept* if its shape is unchanged: the new program
+//! then uses the same entries and cells in memory ([`datapath::Keep`]). If only its surroundings differ (an added
+//! action, a changed size), its contents are *copied* one by one, and what does not fit is lost and reported. A table
+//! and its action profile share entries, so they are kept together or copied together.
 //!
-//! What counts for the shape is what controllers see (P4Info) and what the data plane lays out (the IR): optimisation may
-//! have removed a table that is never applied.
+//! The shape is what controllers see (P4Info) and what the data plane lays out (the IR), because optimisation may have
+//! removed a table that is never applied.
 //!
 //! Tests: `tests/p4runtime/configs.rs`; whole programs in `crates/sluice/src/target/tests.rs`.
 
@@ -20,29 +20,29 @@ use std::collections::BTreeSet;
 /// A program as controllers see it and as it runs.
 #[derive(Clone, Copy)]
 pub struct Side<'a> {
-    /// What controllers see.
+    /// The program as controllers see it.
     pub info: &'a P4Info,
-    /// What runs.
+    /// The program that runs.
     pub program: &'a Program,
 }
 
-/// What becomes of an object.
+/// What becomes of an object's state.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Fate {
-    /// It stays as it is.
+    /// It is kept in place.
     Kept,
-    /// Its contents are copied into one of another shape.
+    /// It is copied into an object of another shape.
     Copied,
-    /// There is one of this name that cannot have its contents.
+    /// It is lost: the new object of this name cannot hold it.
     Incompatible,
-    /// The new program has none of this name.
+    /// It is lost: the new program has no object of this name.
     Dropped,
-    /// The old program has none of this name.
+    /// There is none: the old program has no object of this name.
     New,
 }
 
 impl Fate {
-    /// The word for it.
+    /// The word for it in reports.
     pub fn name(self) -> &'static str {
         match self {
             Fate::Kept => "kept",
@@ -54,7 +54,7 @@ impl Fate {
     }
 }
 
-/// An object and what becomes of it.
+/// The comparison of one object.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Compared {
     /// Its kind.
@@ -63,16 +63,16 @@ pub struct Compared {
     pub name: String,
     /// What becomes of it.
     pub fate: Fate,
-    /// What differs, and what that means.
+    /// What differs, and the consequences.
     pub notes: Vec<String>,
 }
 
-/// All objects, and what that means for the data plane.
+/// The comparison of two programs.
 #[derive(Clone, Debug, Default)]
 pub struct Comparison {
-    /// Objects with state: tables, then the others by kind.
+    /// Objects with state: tables first, then the others by kind.
     pub objects: Vec<Compared>,
-    /// For the target.
+    /// What the target keeps and copies.
     pub keep: Keep,
 }
 
@@ -137,7 +137,7 @@ pub fn compare(old: Side<'_>, new: Side<'_>) -> Comparison {
     all
 }
 
-/// Objects of both lists by name: the old ones in order, then the new ones that the old list lacks.
+/// Pairs the objects of two lists by name: first the old ones in order, then the new ones that the old list lacks.
 fn pair<'a, T>(
     old: &'a [T],
     new: &'a [T],
@@ -148,14 +148,14 @@ fn pair<'a, T>(
     both.chain(new.iter().filter(move |now| find(old, &preamble(now).name).is_none()).map(|now| (None, Some(now))))
 }
 
-/// An object that only one of the programs has.
+/// The comparison of an object that only one of the programs has.
 fn alone(kind: ObjectKind, was: Option<&Preamble>, now: Option<&Preamble>) -> Compared {
     let fate = if now.is_some() { Fate::New } else { Fate::Dropped };
     let name = now.or(was).map(|p| p.name.clone()).unwrap_or_default();
     Compared { kind, name, fate, notes: vec![] }
 }
 
-/// What differs (so that contents are copied), and what makes that impossible.
+/// Differences that require copying, and differences that make it impossible.
 #[derive(Default)]
 struct Differences {
     copied: Vec<String>,
@@ -240,7 +240,7 @@ fn table(old: Side<'_>, new: Side<'_>, was: Option<&Table>, now: Option<&Table>)
             d.copied(d.copied.is_empty() && differs, || "it is laid out in another way".to_string());
         }
         (Some(_), None) => d.impossible(true, || "the new program never uses it".to_string()),
-        // What was never used has no entries.
+        // A table that was never used has no entries.
         (None, _) => {}
     }
     d.into(ObjectKind::Table, &now.preamble.name)
@@ -258,7 +258,7 @@ fn ir_table<'a>(side: Side<'a>, name: &str) -> Option<&'a ir::Table> {
     side.program.table_named(name).map(|id| &side.program.tables[id.index()])
 }
 
-/// Whether members of a value set are in further tables, under masks.
+/// Whether further tables hold members of a value set under masks.
 fn is_masked(side: Side<'_>, name: &str) -> bool {
     side.program.table_named(name).is_some_and(|set| !side.program.masked_tables(set).is_empty())
 }
@@ -368,7 +368,7 @@ fn profile(old: Side<'_>, new: Side<'_>, was: Option<&ActionProfile>, now: Optio
     d.into(ObjectKind::ActionProfile, &now.preamble.name)
 }
 
-/// Entries point at members: tables with a profile and the profile are all kept, or all copied.
+/// Makes tables with a profile and the profile all kept or all copied, because their entries refer to its members.
 fn keep_together(old: Side<'_>, new: Side<'_>, tables: &mut [Compared], profiles: &mut [Compared]) {
     let users = |side: Side<'_>, name: &str| -> BTreeSet<String> {
         let profile = side.program.extern_named(name);
@@ -402,7 +402,7 @@ fn same_keys(old: Side<'_>, new: Side<'_>, (was, now): (TableId, TableId)) -> bo
     keys(old, was) == keys(new, now)
 }
 
-/// Whether the target finds the cells that belong together.
+/// Whether the target can match the cells of two counters or meters.
 fn counts_stay(old: Side<'_>, new: Side<'_>, (was, now): (ExternId, ExternId), keep: &Keep) -> bool {
     let direct = |side: Side<'_>, e: ExternId| match side.program.externs[e.index()].kind {
         ExternKind::Counter { direct, .. } | ExternKind::Meter { direct, .. } => direct,
@@ -415,7 +415,7 @@ fn counts_stay(old: Side<'_>, new: Side<'_>, (was, now): (ExternId, ExternId), k
     }
 }
 
-/// Direct counters and meters: what becomes of their tables.
+/// Compares direct counters and meters: their state shares the fate of their tables.
 fn beside(old: Side<'_>, new: Side<'_>, tables: &[Compared]) -> Vec<Compared> {
     let table_name = |side: Side<'_>, id: u32| {
         side.info.tables.iter().find(|t| t.preamble.id == id).map(|t| t.preamble.name.clone()).unwrap_or_default()
@@ -454,7 +454,7 @@ fn beside(old: Side<'_>, new: Side<'_>, tables: &[Compared]) -> Vec<Compared> {
     all
 }
 
-/// Counters, meters, registers.
+/// Compares counters, meters and registers.
 fn arrays(old: Side<'_>, new: Side<'_>) -> Vec<Compared> {
     let size = |d: &mut Differences, was: i64, now: i64| {
         d.copied(was != now, || {
@@ -511,7 +511,7 @@ fn value_set(old: Side<'_>, new: Side<'_>, was: &p4info::ValueSet, now: &p4info:
     d.copied(was.size != now.size, || format!("the size changes from {} to {}", was.size, now.size));
     match (ir_table(old, name), ir_table(new, name)) {
         (Some(a), Some(b)) => {
-            // Tables of members under masks are no objects of their own that could be kept.
+            // The tables of masked members are not objects that could be kept separately.
             d.copied([old, new].into_iter().any(|side| is_masked(side, name)), || {
                 "members count under masks".to_string()
             });
@@ -524,7 +524,7 @@ fn value_set(old: Side<'_>, new: Side<'_>, was: &p4info::ValueSet, now: &p4info:
     d.into(ObjectKind::ValueSet, name)
 }
 
-/// Whether two types are the same, as far as they go.
+/// Whether two types are the same in both programs, their members included.
 fn same_type(old: &P4Info, new: &P4Info, was: &DataType, now: &DataType) -> bool {
     if was != now {
         return false;

@@ -1,14 +1,15 @@
-//! The control plane: devices, clients, and what they may do, as one state machine.
+//! The control plane of all devices: clients, roles, reads, writes and forwarding pipeline configs as one state
+//! machine.
 //!
 //! ```text
 //!   grpc, CLI ──requests──▶ Control ──▶ Target (the switch)
-//!             ◀──answers──         ◀──frames, digests── whoever polls the switch
+//!             ◀──answers──         ◀──frames, digests── the thread that polls the switch
 //!             ◀──events to clients (returned, not sent)
 //! ```
 //!
-//! No sockets, no threads, no clock: a request is a call, notifications are returned as [`Events`] for the caller to
-//! deliver, time is an argument. Callers serialise their calls (one lock around it), which makes every batch of updates a
-//! transaction with respect to other requests.
+//! No sockets, no threads, no clock: a request is a function call, notifications are returned as [`Events`] for the
+//! caller to deliver, and time is an argument. Callers serialise their calls with one lock, so every batch of updates
+//! is a transaction with respect to other requests.
 
 use crate::arbitration::{ArbitrationRequest, ArbitrationUpdate, ClientId, Notices, RoleInfo, Roles};
 use crate::digests::DigestList;
@@ -29,34 +30,34 @@ use std::sync::Arc;
 
 /// The version of the P4Runtime API that is implemented.
 pub const API_VERSION: &str = "1.5.0";
-/// Updates per write. Memory of requests ends most batches sooner (`grpc::MEMORY_BYTES_MAX`).
+/// Limit on the updates of one Write request. The memory limit (`grpc::MEMORY_BYTES_MAX`) is usually reached earlier.
 pub const UPDATES_MAX: usize = 50_000;
 
-/// Something for a client's stream.
+/// A message to be sent on a client's stream.
 #[derive(Clone, PartialEq, Debug)]
 pub enum StreamEvent {
-    /// Who is primary.
+    /// The result of arbitration: the client's status and the primary's election id.
     Arbitration(ArbitrationUpdate),
-    /// A packet of the data plane.
+    /// A packet from the data plane.
     PacketIn(Packet),
-    /// Digest messages.
+    /// A list of digest messages.
     Digest(DigestList),
-    /// Entries that nobody hit for long.
+    /// Entries that were not hit for their idle timeout.
     IdleTimeout(Vec<TableEntry>),
-    /// Something in a message of the client was wrong.
+    /// An error about a message that the client sent.
     Error(StreamError),
 }
 
 /// A refused stream message.
 #[derive(Clone, PartialEq, Debug)]
 pub struct StreamError {
-    /// Why.
+    /// The reason.
     pub error: Error,
-    /// Which message.
+    /// The message that was refused.
     pub about: StreamErrorAbout,
 }
 
-/// What a [`StreamError`] is about.
+/// The message that a [`StreamError`] is about.
 #[derive(Clone, PartialEq, Debug)]
 pub enum StreamErrorAbout {
     /// A packet-out, as received.
@@ -67,23 +68,23 @@ pub enum StreamErrorAbout {
     Other,
 }
 
-/// Events in the order in which they go out.
+/// Events in the order in which they must be sent.
 pub type Events = Vec<(ClientId, StreamEvent)>;
 
-/// A message of a client's stream.
+/// A message received on a client's stream.
 #[derive(Clone, PartialEq, Debug)]
 pub enum StreamRequest {
-    /// A claim.
+    /// `MasterArbitrationUpdate`.
     Arbitration(ArbitrationRequest),
     /// A packet for the data plane.
     PacketOut(Packet),
-    /// Digest id and list id.
+    /// An acknowledged digest list: digest id and list id.
     DigestAck(u32, u64),
-    /// A message of an architecture, or nothing.
+    /// An architecture-specific message, or an empty one.
     Other,
 }
 
-/// What a config request does.
+/// The action of a `SetForwardingPipelineConfig` request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs, reason = "the protocol's names")]
 pub enum ConfigAction {
@@ -95,36 +96,36 @@ pub enum ConfigAction {
     ReconcileAndCommit,
 }
 
-/// What happens if something that was written has no place in a new program.
+/// What to do if some of the existing state has no place in a new program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Losses {
-    /// The new program is refused.
+    /// Refuse the new program.
     Refused,
-    /// It is told.
+    /// Drop that state and report it.
     Accepted,
 }
 
-/// A request to change a device's program.
+/// A `SetForwardingPipelineConfig` request.
 #[derive(Clone, PartialEq, Debug)]
 pub struct SetConfigRequest {
-    /// Which device.
+    /// The device.
     pub device_id: u64,
     /// The sender's role.
     pub role: Role,
     /// The sender's election id.
     pub election_id: Option<ElectionId>,
-    /// What is asked.
+    /// The action.
     pub action: ConfigAction,
-    /// The program.
+    /// The new config; `None` for COMMIT.
     pub config: Option<ForwardingConfig>,
 }
 
-/// A device's program as read back.
+/// A device's forwarding pipeline config as read back.
 #[derive(Clone, Debug)]
 pub struct ConfigView {
-    /// As it was set.
+    /// The config as it was set.
     pub config: ForwardingConfig,
-    /// The program's own, for when none was set.
+    /// The P4Info derived from the program, for a config that was set without one.
     pub p4info: Arc<P4Info>,
 }
 
@@ -133,12 +134,12 @@ pub(crate) struct Device {
     pub(crate) roles: Roles,
     pub(crate) running: Option<Forwarding>,
     pub(crate) saved: Option<Forwarding>,
-    /// Keeps what is written, if anything does.
+    /// Journals the writes, if this device's state is persistent.
     pub(crate) keeper: Option<Keeper>,
 }
 
 impl Device {
-    /// The config that reads and writes are about.
+    /// The config that reads and writes apply to: the saved one if there is one, else the running one.
     pub(crate) fn current(&mut self) -> Result<&mut Forwarding> {
         if let (None, None, Some(what)) = (&self.running, &self.saved, self.target.other_owner()) {
             return Err(Error::precondition(what));
@@ -149,6 +150,11 @@ impl Device {
 }
 
 /// The control plane of all devices.
+///
+/// # Errors
+///
+/// Every fallible method that takes a `device_id` returns NOT_FOUND if there is no such device. The methods below state
+/// their other errors.
 #[derive(Default)]
 pub struct Control {
     pub(crate) devices: BTreeMap<u64, Device>,
@@ -158,18 +164,22 @@ pub struct Control {
 }
 
 impl Control {
-    /// Without devices.
+    /// A control plane without devices.
     pub fn new() -> Control {
         Control::default()
     }
 
-    /// Adds a device, without a program.
+    /// Adds a device that has no program yet.
     pub fn add_device(&mut self, device_id: u64, target: Arc<dyn Target>) {
         let device = Device { target, roles: Roles::default(), running: None, saved: None, keeper: None };
         self.devices.insert(device_id, device);
     }
 
-    /// Removes a device with all that it was told; the clients of its streams, which the caller closes.
+    /// Removes a device with all its state. Returns the clients of its streams, which the caller must close.
+    ///
+    /// # Errors
+    ///
+    /// NOT_FOUND if there is no such device.
     pub fn remove_device(&mut self, device_id: u64) -> Result<Vec<ClientId>> {
         self.device(device_id)?;
         self.devices.remove(&device_id);
@@ -195,7 +205,7 @@ impl Control {
 
 // Streams.
 impl Control {
-    /// A stream was opened.
+    /// Registers a new stream.
     pub fn connect(&mut self) -> ClientId {
         self.last_client += 1;
         let client = ClientId(self.last_client);
@@ -203,14 +213,18 @@ impl Control {
         client
     }
 
-    /// A stream is gone.
+    /// Removes a closed stream. Returns the notifications that this causes.
     pub fn disconnect(&mut self, client: ClientId) -> Events {
         let Some(Some((device_id, role))) = self.clients.remove(&client) else { return vec![] };
         let Some(device) = self.devices.get_mut(&device_id) else { return vec![] };
         arbitration_events(device.roles.leave(device_id, &role, client))
     }
 
-    /// A message came in on a stream. `Err` ends the stream; the caller then calls [`Control::disconnect`].
+    /// Handles a message of a stream. Refused packets and acknowledgements are returned as [`StreamEvent::Error`].
+    ///
+    /// # Errors
+    ///
+    /// An arbitration update is refused. The caller must then close the stream and call [`Control::disconnect`].
     pub fn stream_request(&mut self, client: ClientId, request: StreamRequest) -> Result<Events> {
         match request {
             StreamRequest::Arbitration(request) => self.arbitrate(client, &request).map(arbitration_events),
@@ -247,7 +261,7 @@ impl Control {
         }
     }
 
-    /// Whether the client's role may send a packet.
+    /// Refuses a packet-out that the configuration of the client's role does not allow.
     fn check_packet_out(&mut self, client: ClientId, packet: &Packet) -> Result<()> {
         let Some((device_id, role)) = self.clients.get(&client).cloned().flatten() else { return Ok(()) };
         match self.device(device_id)?.roles.config(&role) {
@@ -273,12 +287,20 @@ impl Control {
 
 // Writes; reads are in `reads`.
 impl Control {
-    /// Whether who says so may write: what a request is refused for first, to be asked before it is looked at.
+    /// Checks that the sender is primary of its role. To be called before the rest of the request is decoded.
+    ///
+    /// # Errors
+    ///
+    /// NOT_FOUND for an unknown device or role, PERMISSION_DENIED if the sender is not primary.
     pub fn check_writer(&mut self, device_id: u64, role: &Role, election_id: Option<ElectionId>) -> Result<()> {
         self.device(device_id)?.roles.check_primary(role, election_id)
     }
 
-    /// Applies a batch. `Err` when nothing was tried; else one result per update.
+    /// Applies a batch of updates and returns one result per update.
+    ///
+    /// # Errors
+    ///
+    /// The whole request is refused and nothing was changed.
     pub fn write(&mut self, request: &WriteRequest) -> Result<Vec<Result<()>>> {
         let device = self.device(request.device_id)?;
         device.roles.check_primary(&request.role, request.election_id)?;
@@ -288,14 +310,18 @@ impl Control {
         }
     }
 
-    /// Applies a batch for an operator, who has the default role without a client: refused while a client is its primary; else as a
-    /// client's write, journal included.
+    /// Applies a batch for a local operator, who acts in the default role without a stream. It is journalled like a
+    /// client's write.
+    ///
+    /// # Errors
+    ///
+    /// PERMISSION_DENIED while a client is primary of the default role; else as for [`Control::write`].
     pub fn write_as_operator(&mut self, request: &Arc<WriteRequest>) -> Result<Vec<Result<()>>> {
         self.device(request.device_id)?.roles.check_free()?;
         self.write_kept(request)
     }
 
-    /// Applies a batch of a sender who may write.
+    /// Applies a batch whose sender was already checked.
     pub(crate) fn apply(&mut self, request: &WriteRequest) -> Result<Vec<Result<()>>> {
         let device = self.device(request.device_id)?;
         let scope = device.roles.scope(&request.role);
@@ -308,7 +334,7 @@ impl Control {
         match request.atomicity {
             Atomicity::ContinueOnError => Ok(request.updates.iter().map(write).collect()),
             Atomicity::RollbackOnError => Ok(write_or_roll_back(forwarding, &scope, request)),
-            // One update is atomic by itself.
+            // A single update is atomic in any case.
             Atomicity::DataplaneAtomic if request.updates.len() <= 1 => Ok(request.updates.iter().map(write).collect()),
             Atomicity::DataplaneAtomic => {
                 let target = Arc::clone(&forwarding.target);
@@ -323,27 +349,33 @@ impl Control {
         }
     }
 
-    /// Applies updates to the running program without a client, as the command line does at start; one result each.
+    /// Applies updates to the running program without a client, as the command line does at start. Returns one result
+    /// per update.
+    ///
+    /// # Errors
+    ///
+    /// NOT_FOUND for an unknown device, FAILED_PRECONDITION if it runs no program.
     pub fn set_up(&mut self, device_id: u64, updates: &[Update]) -> Result<Vec<Result<()>>> {
         let none = || Error::precondition("the device runs no program yet");
         let forwarding = self.device(device_id)?.running.as_mut().ok_or_else(none)?;
         Ok(updates.iter().map(|update| forwarding.write(update)).collect())
     }
 
-    /// Takes in what was set up beside the control plane, so that clients see it.
+    /// Imports multicast groups and clone sessions that were set up without the control plane, so that clients can read
+    /// them.
     pub fn adopt(&mut self, device_id: u64) -> Result<()> {
         self.device(device_id)?.running.iter_mut().for_each(Forwarding::adopt_replication);
         Ok(())
     }
 
-    /// Ports' links went up or down: replicas with backups follow.
+    /// Handles a change of ports' link states: for replicas with backups, selects the port again.
     pub fn links_changed(&mut self, device_id: u64) {
         if let Some(forwarding) = self.devices.get_mut(&device_id).and_then(|device| device.running.as_mut()) {
             forwarding.follow_links();
         }
     }
 
-    /// The version of the API, for a device or (0) the server.
+    /// The version of the P4Runtime API of a device, or of the server for id 0.
     pub fn capabilities(&mut self, device_id: u64) -> Result<&'static str> {
         if device_id != 0 {
             self.device(device_id)?;
@@ -352,7 +384,8 @@ impl Control {
     }
 }
 
-/// All updates or none: what was done is undone, last first, and its result says so.
+/// Applies all updates or none. After a failure the updates already done are undone in reverse order, and their results
+/// say so.
 fn write_or_roll_back(forwarding: &mut Forwarding, scope: &Scope, request: &WriteRequest) -> Vec<Result<()>> {
     let aborted = |why: &str| Err(Error::aborted(why));
     let mut undo = Vec::new();
@@ -381,14 +414,24 @@ fn write_or_roll_back(forwarding: &mut Forwarding, scope: &Scope, request: &Writ
 
 // Forwarding pipeline configs.
 impl Control {
-    /// Checks, saves or starts a program, with all that takes long. Who must not keep others waiting does it in three steps
-    /// (`preparation`).
+    /// Handles a `SetForwardingPipelineConfig` request, including its slow parts. A caller that must not hold the lock
+    /// that long uses the three steps of `preparation` instead.
+    ///
+    /// # Errors
+    ///
+    /// The sender may not change the program, the program is refused, or the switch cannot run it. What ran before
+    /// continues.
     pub fn set_config(&mut self, request: SetConfigRequest) -> Result<()> {
         let prepared = self.prepare_config(&request)?.map(Preparation::run).transpose()?;
         self.set_config_prepared(request, prepared)
     }
 
-    /// The last part of [`Control::set_config`].
+    /// The last step of [`Control::set_config`].
+    ///
+    /// # Errors
+    ///
+    /// The sender may no longer change the program, another program runs than when this one was prepared, or the switch
+    /// cannot run it.
     pub fn set_config_prepared(&mut self, request: SetConfigRequest, prepared: Option<Prepared>) -> Result<()> {
         self.may_set_config(&request)?;
         self.revive()?;
@@ -406,53 +449,78 @@ impl Control {
     }
 
     /// Loads a program without a client, as the command line does at start.
+    ///
+    /// # Errors
+    ///
+    /// The program is refused, or the switch cannot run it.
     pub fn load(&mut self, device_id: u64, config: ForwardingConfig) -> Result<()> {
         let prepared = self.prepare(device_id, config, false)?.run()?;
         self.load_prepared(device_id, prepared)
     }
 
-    /// The last part of [`Control::load`].
+    /// The last step of [`Control::load`].
+    ///
+    /// # Errors
+    ///
+    /// UNAVAILABLE if the switch cannot run the program or the journal fails; what ran before continues.
     pub fn load_prepared(&mut self, device_id: u64, prepared: Prepared) -> Result<()> {
         self.device(device_id)?.set_config(ConfigAction::VerifyAndCommit, true, Some(prepared))
     }
 
-    /// Replaces the running program without a client, with what was written into it; what became of that.
+    /// Replaces the running program without a client and carries its state over. Returns what became of each object.
+    ///
+    /// # Errors
+    ///
+    /// The program is refused, the switch cannot run it, or state would be lost and `losses` is [`Losses::Refused`].
     pub fn replace(&mut self, device_id: u64, config: ForwardingConfig, losses: Losses) -> Result<Report> {
         let prepared = self.prepare(device_id, config, true)?.run()?;
         self.replace_prepared(device_id, prepared, losses)
     }
 
-    /// The last part of [`Control::replace`].
+    /// The last step of [`Control::replace`].
+    ///
+    /// # Errors
+    ///
+    /// ABORTED if another program runs than when this one was prepared, INVALID_ARGUMENT if state would be lost and
+    /// `losses` is [`Losses::Refused`], UNAVAILABLE if the switch cannot run it.
     pub fn replace_prepared(&mut self, device_id: u64, prepared: Prepared, losses: Losses) -> Result<Report> {
         self.device(device_id)?.replace(prepared, losses)
     }
 
-    /// Whether a client is primary in some role.
+    /// Whether any role of a device has a primary.
     pub fn has_primary(&mut self, device_id: u64) -> Result<bool> {
         Ok(self.device(device_id)?.roles.primaries().next().is_some())
     }
 
-    /// The roles that clients have claimed, and who is primary.
+    /// The roles that clients have claimed, each with its primary's election id.
     pub fn roles(&mut self, device_id: u64) -> Result<Vec<RoleInfo>> {
         Ok(self.device(device_id)?.roles.all())
     }
 
-    /// The config that runs.
+    /// The running config; `None` if there is none.
     pub fn running_config(&mut self, device_id: u64) -> Result<Option<ForwardingConfig>> {
         Ok(self.device(device_id)?.running.as_ref().map(|f| f.config.clone()))
     }
 
-    /// What the running program is called; empty if nobody named it.
+    /// The name of the running program; empty if it has none.
     pub fn program_name(&mut self, device_id: u64) -> Result<&str> {
         Ok(self.device(device_id)?.running.as_ref().map_or("", |f| f.config.name.as_str()))
     }
 
-    /// What ids mean in the program that reads and writes are about; another one for each program that is set.
+    /// The schema of the config that reads and writes apply to. Each config that is set has a schema of its own.
+    ///
+    /// # Errors
+    ///
+    /// NOT_FOUND for an unknown device, FAILED_PRECONDITION if it has no config.
     pub fn schema(&mut self, device_id: u64) -> Result<Arc<Schema>> {
         Ok(Arc::clone(&self.device(device_id)?.current()?.schema))
     }
 
-    /// The config that was set last, saved or running.
+    /// The config that was set last, whether saved or running.
+    ///
+    /// # Errors
+    ///
+    /// FAILED_PRECONDITION if something else than a P4 program processes the device's packets.
     pub fn config(&mut self, device_id: u64) -> Result<Option<ConfigView>> {
         let device = self.device(device_id)?;
         let current = device.saved.as_ref().or(device.running.as_ref());
@@ -497,7 +565,7 @@ impl Device {
         }
     }
 
-    /// Runs another program with what was written into the one that runs.
+    /// Runs another program and carries the running one's state over.
     fn replace(&mut self, prepared: Prepared, losses: Losses) -> Result<Report> {
         let (mut forwarding, comparison) = self.taken_over(prepared)?;
         let (Some(old), Some(comparison)) = (&self.running, comparison) else {
@@ -528,7 +596,7 @@ impl Device {
 
     fn start(&mut self, mut forwarding: Forwarding) -> Result<()> {
         if let Err(error) = forwarding.activate(None) {
-            // The one that runs goes on, so it is what must come back.
+            // The old program keeps running, so the journal must describe that one again.
             self.keep_all()?;
             return Err(error);
         }
@@ -539,9 +607,9 @@ impl Device {
     }
 }
 
-// What comes from the data plane.
+// Messages from the data plane.
 impl Control {
-    /// A frame for the controller: to the primaries of all roles.
+    /// Sends a frame for the controller to the primaries of all roles that may receive it.
     pub fn packet_in(&mut self, device_id: u64, frame: &[u8]) -> Events {
         let Some(device) = self.devices.get(&device_id) else { return vec![] };
         let Some(packet) = device.running.as_ref().and_then(|f| f.packet_in(frame)) else { return vec![] };
@@ -550,12 +618,12 @@ impl Control {
         receivers.map(|(client, _)| (client, StreamEvent::PacketIn(packet.clone()))).collect()
     }
 
-    /// Digest messages of the data plane, and the passing of time: lists and idle notifications that are due.
+    /// Handles digest messages and the passing of time. Returns the digest lists and idle notifications that are due.
     pub fn tick(&mut self, device_id: u64, messages: &[DigestMessage], now_ns: u64) -> Events {
         self.tick_telling(device_id, messages, now_ns).0
     }
 
-    /// [`Control::tick`], and the entries that are idle, whoever is told.
+    /// As [`Control::tick`], and returns the idle entries too, whether or not a client receives them.
     pub fn tick_telling(
         &mut self,
         device_id: u64,

@@ -1,13 +1,13 @@
-//! `P4Data` values of registers and digests: between the controller's tree and the data plane's bits (P4Runtime
-//! specification, "Representation of Arbitrary P4 Types").
+//! `P4Data` values of registers and digests: translates between the controller's tree and the data plane's bits
+//! (P4Runtime specification, "Representation of Arbitrary P4 Types").
 //!
-//! In the data plane a value is one bit string, members in declaration order from the most significant end; a digest is
-//! one bit string per leaf. A header has its validity before its fields, a union is its members side by side, a stack its
-//! elements; a varbit has as many bits as it can, its value at the least significant end, then its length in 32 bits.
-//! Both walk the type described in the P4Info.
+//! In the data plane a value is one bit string, with the members in declaration order from the most significant end; a
+//! digest is one bit string per leaf. A header is its validity bit and then its fields, a union is all of its members,
+//! a stack its elements. A varbit is its maximum width, with the value at the least significant end, and then its
+//! length as a 32-bit number. Both directions walk the type that the P4Info describes.
 //!
-//! The controller gets a varbit's bytes whole, zeros in front included: in a header they alone tell its length. Lengths
-//! are whole bytes, as in packets: no program can make others, and none has to expect them.
+//! A controller gets all bytes of a varbit, leading zeros included, because inside a header only the number of bytes
+//! tells the length. Lengths are whole bytes, as in packets: no program can produce others.
 
 use crate::bytes;
 use crate::entity::P4Data;
@@ -16,6 +16,11 @@ use base::Bits;
 use p4info::{DataType, TypeInfo};
 
 /// The bits of a value of a type, concatenated.
+///
+/// # Errors
+///
+/// INVALID_ARGUMENT if the value does not have the type, OUT_OF_RANGE if a number does not fit; the message names
+/// `what`.
 pub fn decode(types: &TypeInfo, data_type: &DataType, data: &P4Data, what: &str) -> Result<Bits> {
     let mismatch = || Error::invalid(format!("{what}: the value does not have the type {data_type:?} of the P4Info"));
     match (data_type, data) {
@@ -51,7 +56,7 @@ pub fn decode(types: &TypeInfo, data_type: &DataType, data: &P4Data, what: &str)
             let spec = types.headers.get(name).ok_or_else(mismatch)?;
             let members: Vec<&DataType> = spec.members.iter().map(|(_, member)| member).collect();
             let widths = leaf_widths(types, data_type).ok_or_else(mismatch)?;
-            // Fields of an invalid header have no values; in the data plane they are zero.
+            // The fields of an invalid header have no values; in the data plane they are zero.
             if !is_valid && bitstrings.is_empty() {
                 return Ok(Bits::zero(widths.iter().sum()));
             }
@@ -84,7 +89,7 @@ pub fn decode(types: &TypeInfo, data_type: &DataType, data: &P4Data, what: &str)
                     return Err(Error::invalid(format!("{what}: the valid header `{member}` of a union is not valid")));
                 }
             }
-            // Side by side, of which at most one is valid.
+            // All members follow each other; at most one is valid.
             members.iter().try_fold(Bits::zero(0), |bits, (name, member)| {
                 let header = match valid {
                     Some((chosen, header)) if chosen == name => decode(types, member, header, what)?,
@@ -103,7 +108,7 @@ pub fn decode(types: &TypeInfo, data_type: &DataType, data: &P4Data, what: &str)
     }
 }
 
-/// A varbit of at most `max` bits.
+/// The bits of a `varbit<max>` value and its length.
 fn varbit(max: u32, bitwidth: i32, bitstring: &[u8], what: &str) -> Result<Bits> {
     let length = u32::try_from(bitwidth).ok().filter(|length| *length <= max);
     let length =
@@ -119,20 +124,20 @@ fn varbit(max: u32, bitwidth: i32, bitstring: &[u8], what: &str) -> Result<Bits>
     Ok(value.concat(&Bits::new(VARBIT_LENGTH_WIDTH, u128::from(length))))
 }
 
-/// A varbit's bytes, as many as its length says, and that length in bits.
+/// The bytes of a varbit, as many as its length says, and that length in bits.
 fn varbit_bytes(leaves: &mut dyn Iterator<Item = Bits>) -> Option<(Vec<u8>, i32)> {
     let value = leaves.next()?;
     let length = u32::try_from(leaves.next()?.to_u64()?).ok().filter(|length| *length <= value.width())?;
     Some((value.resize_u(length).to_bytes_be(), i32::try_from(length).ok()?))
 }
 
-/// Bits of a varbit's length.
+/// Width in bits of a varbit's length.
 const VARBIT_LENGTH_WIDTH: u32 = 32;
 
-/// Bits of an error or of an enum without underlying type.
+/// Width in bits of an error, or of an enum without underlying type.
 const MEMBER_WIDTH: u32 = 32;
 
-/// The number that stands for a member in the data plane.
+/// The data plane's number of a member.
 fn member_number(members: &[String], member: &str) -> Option<Bits> {
     members.iter().position(|m| m == member).map(|number| Bits::new(MEMBER_WIDTH, number as u128))
 }
@@ -150,7 +155,8 @@ fn decode_members(types: &TypeInfo, members: &[&DataType], values: &[P4Data], wh
     pairs.try_fold(Bits::zero(0), |bits, (member, value)| Ok(bits.concat(&decode(types, member, value, what)?)))
 }
 
-/// A value for the controller from its leaves, most significant first. `leaves` ends where the type does.
+/// The controller's value of a type from its leaves, most significant first. Consumes as many leaves as the type has.
+/// `None` if they do not match the type.
 pub fn encode(types: &TypeInfo, data_type: &DataType, leaves: &mut dyn Iterator<Item = Bits>) -> Option<P4Data> {
     Some(match data_type {
         DataType::Bit(_) => P4Data::Bitstring(bytes::canonical(&leaves.next()?)),
@@ -209,7 +215,7 @@ pub fn encode(types: &TypeInfo, data_type: &DataType, leaves: &mut dyn Iterator<
     })
 }
 
-/// A value for the controller from one bit string.
+/// The controller's value of a type from one bit string; `None` if they do not match.
 pub fn encode_bits(types: &TypeInfo, data_type: &DataType, bits: &Bits) -> Option<P4Data> {
     let widths = leaf_widths(types, data_type)?;
     let mut below = widths.iter().sum::<u32>();
@@ -220,7 +226,7 @@ pub fn encode_bits(types: &TypeInfo, data_type: &DataType, bits: &Bits) -> Optio
     encode(types, data_type, &mut leaves)
 }
 
-/// Widths of the leaves, most significant first; `None` for types that the P4Info does not describe.
+/// Widths in bits of a type's leaves, most significant first; `None` for a type that the P4Info does not describe.
 fn leaf_widths(types: &TypeInfo, data_type: &DataType) -> Option<Vec<u32>> {
     let all = |members: &mut dyn Iterator<Item = &DataType>| {
         let widths = members.map(|m| leaf_widths(types, m)).collect::<Option<Vec<_>>>()?;
@@ -269,7 +275,7 @@ mod tests {
         let valid = header(true, &[&[3], &[0xfe]]);
         assert_eq!(bits(&valid), Ok(Bits::new(13, 0b1_0011_1111_1110)));
         assert_eq!(encode_bits(&types, &data_type, &bits(&valid).unwrap()), Some(valid));
-        // What is invalid has no values.
+        // An invalid header has no values.
         let invalid = header(false, &[]);
         assert_eq!(bits(&invalid), Ok(Bits::zero(13)));
         assert_eq!(bits(&header(false, &[&[3], &[1]])), Ok(Bits::zero(13)));
@@ -332,7 +338,8 @@ mod tests {
             assert_eq!(decode(&types, &alone, &data, "r"), Ok(bits(value, length)));
             assert_eq!(encode_bits(&types, &alone, &bits(value, length)), Some(data));
         }
-        // Shorter and longer strings of the same number are taken, as for other numbers, and given back at full length.
+        // Shorter and longer strings of the same number are accepted, as for other numbers, and returned at full
+        // length.
         assert_eq!(decode(&types, &alone, &varbit(16, &[0xfe]), "r"), Ok(bits(0x00fe, 16)));
         assert_eq!(code(&varbit(8, &[1, 0xfe])), Code::OutOfRange);
         assert_eq!(code(&varbit(16, &[])), Code::OutOfRange);
@@ -341,7 +348,7 @@ mod tests {
         assert_eq!(code(&varbit(4, &[1])), Code::InvalidArgument);
         assert_eq!(code(&P4Data::Bitstring(vec![1])), Code::InvalidArgument);
 
-        // In a header the bytes alone tell the length.
+        // Inside a header only the number of bytes tells the length.
         let header_type = DataType::Header("H".to_string());
         let header = |bitstrings: &[&[u8]]| {
             let bitstrings = bitstrings.iter().map(|b| b.to_vec()).collect();
@@ -353,7 +360,7 @@ mod tests {
             assert_eq!(encode_bits(&types, &header_type, &cell), Some(header(fields)));
         }
         assert!(decode(&types, &header_type, &header(&[&[7], &[1, 2, 3]]), "r").is_err());
-        // A length that no packet has is not made up.
+        // A length that no packet can have is not encoded.
         assert_eq!(encode_bits(&types, &alone, &bits(0, 24)), None);
     }
 

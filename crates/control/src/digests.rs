@@ -1,11 +1,13 @@
 //! Digests: configuration, lists, acknowledgements (P4Runtime specification, "DigestEntry").
 //!
-//! A message is held in the buffer of its digest until the buffer is full or its first message is old enough, then the
-//! buffer goes out as one list. What was sent is remembered until it is acknowledged or the time for that is over, so that
-//! the same message is not sent again meanwhile. Time is an argument, nanoseconds of any steady clock.
+//! A message is held in its digest's buffer until the buffer is full or its oldest message has waited for the timeout;
+//! then the buffer is sent as one list. Sent messages are remembered until their list is acknowledged or the
+//! acknowledgement timeout is over, so that the same message is not sent again in the meantime. Time is an argument, in
+//! nanoseconds of any monotonic clock.
 //!
-//! Limits: a list has at most [`LIST_MAX`] messages, whatever the controller allows; unacknowledged lists are forgotten
-//! oldest first above [`UNACKED_MAX`] messages, and messages of digests that nobody asked for are dropped.
+//! Limits: a list has at most [`LIST_MAX`] messages, whatever the controller allows. Above [`UNACKED_MAX`]
+//! unacknowledged messages, the oldest lists are forgotten. Messages of digests that no controller has enabled are
+//! dropped.
 
 use crate::data;
 use crate::entity::{self, DigestConfig, Entity, P4Data, UpdateKind};
@@ -15,23 +17,23 @@ use abi::state::DigestMessage;
 use base::Bits;
 use std::collections::{BTreeMap, VecDeque};
 
-/// Messages per list.
+/// Limit on the messages of a list.
 const LIST_MAX: usize = 1024;
-/// Remembered messages per digest.
+/// Limit on the unacknowledged messages per digest.
 const UNACKED_MAX: usize = 65_536;
 
-/// A list for the controller.
+/// A `DigestList` for the controller.
 #[derive(Clone, PartialEq, Debug)]
 pub struct DigestList {
-    /// Which digest.
+    /// The digest.
     pub digest_id: u32,
-    /// For the acknowledgement.
+    /// The list's id, which the acknowledgement names.
     pub list_id: u64,
-    /// All different.
+    /// The messages, no two of which are equal.
     pub data: Vec<P4Data>,
 }
 
-/// All digests that are on.
+/// The enabled digests.
 #[derive(Default, Debug)]
 pub(crate) struct Digests {
     enabled: BTreeMap<u32, Enabled>,
@@ -42,9 +44,9 @@ pub(crate) struct Digests {
 struct Enabled {
     config: DigestConfig,
     buffer: Vec<Vec<Bits>>,
-    /// When the first message of the buffer came.
+    /// When the oldest message of the buffer arrived.
     since_ns: u64,
-    /// Sent, not acknowledged: list id, time, messages.
+    /// Lists that were sent and not acknowledged: list id, time sent in nanoseconds, messages.
     unacked: VecDeque<(u64, u64, Vec<Vec<Bits>>)>,
 }
 
@@ -116,7 +118,7 @@ impl Forwarding {
         Ok(())
     }
 
-    /// Takes a message of the data plane; answers with a list if one is full.
+    /// Buffers a message of the data plane. Returns a list if the buffer is full.
     pub(crate) fn digest_message(&mut self, message: &DigestMessage, now_ns: u64) -> Option<DigestList> {
         let (id, _) = self.schema.digests.iter().find(|(_, d)| d.target == Some(message.digest))?;
         let id = *id;
@@ -134,7 +136,7 @@ impl Forwarding {
         if full { self.digest_list(id, now_ns) } else { None }
     }
 
-    /// Lists that are due.
+    /// Lists whose timeout is over.
     pub(crate) fn due_digests(&mut self, now_ns: u64) -> Vec<DigestList> {
         let due = |enabled: &Enabled| {
             let timeout = u64::try_from(enabled.config.max_timeout_ns).unwrap_or(0);
@@ -150,12 +152,12 @@ impl Forwarding {
         let list = self.digests.enabled.get_mut(&id)?.take(list_id, now_ns);
         let data_type = &self.schema.digests.get(&id)?.data;
         let types = &self.schema.info.type_info;
-        // A message that does not have the shape that the P4Info describes has no form on the wire.
+        // A message that does not have the type that the P4Info describes cannot be encoded.
         let data = list.into_iter().filter_map(|fields| data::encode(types, data_type, &mut fields.into_iter()));
         Some(DigestList { digest_id: id, list_id, data: data.collect() })
     }
 
-    /// The controller has seen a list.
+    /// Handles the acknowledgement of a list.
     pub(crate) fn acknowledge_digest(&mut self, digest_id: u32, list_id: u64) -> Result<()> {
         self.schema.digest_by_id(digest_id).map_err(|e| Error::invalid(e.message))?;
         if let Some(enabled) = self.digests.enabled.get_mut(&digest_id) {

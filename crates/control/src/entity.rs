@@ -1,7 +1,8 @@
-//! Requests and answers as plain values: what P4Runtime messages say, before anyone looks whether they make sense.
+//! P4Runtime requests and answers as plain values, before any check of what they mean.
 //!
-//! Field by field the entities of `p4.v1` (P4Runtime specification, "P4 Entity Messages"); numbers that mean "unset" in
-//! the protocol mean it here, too. `messages::convert` makes these from messages and messages from these.
+//! The types mirror the entities of `p4.v1` field by field (P4Runtime specification, "P4 Entity Messages"). Numbers
+//! that mean "unset" in the protocol mean it here, too. `messages::convert` translates between these and protobuf
+//! messages.
 
 use abi::state::HashParameters;
 
@@ -11,24 +12,24 @@ pub type ElectionId = u128;
 /// A batch of updates.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct WriteRequest {
-    /// Which device.
+    /// The device.
     pub device_id: u64,
     /// The sender's role.
     pub role: Role,
     /// The sender's election id.
     pub election_id: Option<ElectionId>,
-    /// In order.
+    /// The updates, in order.
     pub updates: Vec<Update>,
-    /// What happens to the rest when one fails.
+    /// What happens to the other updates when one fails.
     pub atomicity: Atomicity,
 }
 
-/// A role by name, or by the older protocol's number; both unset is the default role.
+/// A role by name, or by its deprecated number; if both are unset, the default role.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub struct Role {
-    /// Since P4Runtime 1.4.
+    /// The name (since P4Runtime 1.4).
     pub name: String,
-    /// Before.
+    /// The number of earlier versions of the protocol.
     pub id: u64,
 }
 
@@ -42,7 +43,7 @@ impl std::fmt::Display for Role {
     }
 }
 
-/// What happens to the rest of a batch when an update fails.
+/// What happens to the other updates of a batch when one fails.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[allow(missing_docs, reason = "the protocol's names")]
 pub enum Atomicity {
@@ -52,12 +53,12 @@ pub enum Atomicity {
     DataplaneAtomic,
 }
 
-/// One change.
+/// One change of a batch.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Update {
     /// Insert, modify or delete.
     pub kind: UpdateKind,
-    /// Of what; `None` when the message says nothing.
+    /// What is changed; `None` if the message leaves it out.
     pub entity: Option<Entity>,
 }
 
@@ -91,10 +92,11 @@ pub enum Entity {
     Calculation(CalculationEntry),
 }
 
-/// A hash and its parameters. The protocol has none: messages carry it as an extern's entry (`sluice.v1.CalculationEntry`).
+/// A hash calculation and its parameters. P4Runtime has no entity for this, so messages carry it as an extern entry
+/// (`sluice.v1.CalculationEntry`).
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct CalculationEntry {
-    /// Its name in the program; empty for a read of all.
+    /// Its name in the program; empty to read all.
     pub name: String,
     /// `None` in a read.
     pub parameters: Option<HashParameters>,
@@ -115,21 +117,21 @@ pub struct TableEntry {
     pub meter_counter_data: Option<MeterCounterData>,
     pub is_default_action: bool,
     pub idle_timeout_ns: i64,
-    /// Nanoseconds.
+    /// Nanoseconds since the entry was last hit.
     pub time_since_last_hit: Option<i64>,
     pub is_const: bool,
 }
 
-/// What one key field accepts.
+/// The match on one key field.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FieldMatch {
-    /// Which field.
+    /// The field.
     pub field_id: u32,
-    /// What it accepts.
+    /// The values that match.
     pub value: MatchValue,
 }
 
-/// The values a field accepts, as sent.
+/// The values that match a field, as sent.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[allow(missing_docs, reason = "the protocol's names")]
 pub enum MatchValue {
@@ -148,11 +150,11 @@ pub enum MatchValue {
         high: Vec<u8>,
     },
     Optional(Vec<u8>),
-    /// A message of an architecture; its type.
+    /// An architecture-specific match; holds its message's type URL.
     Other(String),
 }
 
-/// What an entry does.
+/// The action of a table entry.
 #[derive(Clone, PartialEq, Debug)]
 pub enum TableAction {
     /// Runs an action.
@@ -161,29 +163,29 @@ pub enum TableAction {
     Member(u32),
     /// Runs the action of one of a group's members.
     Group(u32),
-    /// Brings its own group.
+    /// Selects from an action set that belongs to this entry alone.
     OneShot(ActionSet),
 }
 
-/// An action with arguments.
+/// An action with its arguments.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Action {
-    /// Which.
+    /// The action.
     pub action_id: u32,
     /// Parameter ids and values.
     pub params: Vec<(u32, Vec<u8>)>,
 }
 
-/// A group without ids of its own.
+/// A one-shot action set: a group that belongs to one entry and has no ids.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct ActionSet {
     /// Its members.
     pub actions: Vec<WeightedAction>,
-    /// The protocol's number of the selection mode, 0 for the selector's.
+    /// The selection mode's protobuf number; 0 for the selector's default.
     pub selection_mode: i32,
-    /// The protocol's number of the size semantics, 0 for the selector's.
+    /// The size semantics' protobuf number; 0 for the selector's default.
     pub size_semantics: i32,
-    /// Runs in addition.
+    /// An action that runs before the selected member.
     pub group_action: Option<Action>,
 }
 
@@ -196,15 +198,15 @@ pub struct WeightedAction {
     pub watch: Watch,
 }
 
-/// The port a member's liveness depends on.
+/// The port that decides whether a group's member is live.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum Watch {
     /// None.
     #[default]
     Unset,
-    /// The older protocol's number.
+    /// The deprecated 32-bit `watch` field.
     Number(i32),
-    /// A port as bytes.
+    /// The port's number as a byte string (`watch_port`).
     Port(Vec<u8>),
 }
 
@@ -227,7 +229,7 @@ pub struct Group {
     pub max_size: i32,
 }
 
-/// A member's part in a group.
+/// A member's entry in a group.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 #[allow(missing_docs, reason = "the protocol's names")]
 pub struct GroupMember {
@@ -236,7 +238,7 @@ pub struct GroupMember {
     pub watch: Watch,
 }
 
-/// Bytes and packets.
+/// Counts of bytes and packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[allow(missing_docs, reason = "the protocol's names")]
 pub struct CounterData {
@@ -244,7 +246,7 @@ pub struct CounterData {
     pub packet_count: i64,
 }
 
-/// Counters per colour.
+/// Counts per meter colour.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[allow(missing_docs, reason = "the protocol's names")]
 pub struct MeterCounterData {
@@ -253,7 +255,8 @@ pub struct MeterCounterData {
     pub red: Option<CounterData>,
 }
 
-/// Rates and bursts.
+/// A meter's rates (units per second) and burst sizes (units); the unit is bytes or packets, by the meter's
+/// declaration.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[allow(missing_docs, reason = "the protocol's names")]
 pub struct MeterConfig {
@@ -273,7 +276,7 @@ pub struct CounterEntry {
     pub data: Option<CounterData>,
 }
 
-/// An entry's counter.
+/// The direct counter of a table entry.
 #[derive(Clone, PartialEq, Debug, Default)]
 #[allow(missing_docs, reason = "the protocol's names")]
 pub struct DirectCounterEntry {
@@ -291,7 +294,7 @@ pub struct MeterEntry {
     pub counter_data: Option<MeterCounterData>,
 }
 
-/// An entry's meter.
+/// The direct meter of a table entry.
 #[derive(Clone, PartialEq, Debug, Default)]
 #[allow(missing_docs, reason = "the protocol's names")]
 pub struct DirectMeterEntry {
@@ -300,39 +303,39 @@ pub struct DirectMeterEntry {
     pub counter_data: Option<MeterCounterData>,
 }
 
-/// A copy of a packet.
+/// A replica of a multicast group or clone session: one copy of a packet.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Replica {
-    /// Where to.
+    /// The egress port.
     pub port: ReplicaPort,
-    /// The copy's number.
+    /// The instance, which tells apart replicas of one port.
     pub instance: u32,
-    /// Who takes its place while its port is down, in order of preference.
+    /// Backup replicas in order of preference, used while the port is down.
     pub backups: Vec<BackupReplica>,
 }
 
-/// A copy in place of another one.
+/// A replica that replaces another one whose port is down.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct BackupReplica {
-    /// Where to.
+    /// The egress port.
     pub port: Vec<u8>,
-    /// The copy's number.
+    /// The instance.
     pub instance: u32,
 }
 
 /// A replica's port.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum ReplicaPort {
-    /// Missing.
+    /// The port is missing.
     #[default]
     Unset,
-    /// The older protocol's number.
+    /// The deprecated 32-bit `egress_port` field.
     Number(u32),
-    /// As bytes.
+    /// The port's number as a byte string.
     Port(Vec<u8>),
 }
 
-/// Where multicast packets go.
+/// A multicast group: the replicas made of a multicast packet.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 #[allow(missing_docs, reason = "the protocol's names")]
 pub struct MulticastGroup {
@@ -341,7 +344,7 @@ pub struct MulticastGroup {
     pub metadata: Vec<u8>,
 }
 
-/// Where clones go.
+/// A clone session: the replicas made of a cloned packet.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 #[allow(missing_docs, reason = "the protocol's names")]
 pub struct CloneSession {
@@ -351,7 +354,7 @@ pub struct CloneSession {
     pub packet_length_bytes: i32,
 }
 
-/// All members of a value set.
+/// A value set with all its members.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 #[allow(missing_docs, reason = "the protocol's names")]
 pub struct ValueSetEntry {
@@ -368,7 +371,7 @@ pub struct RegisterEntry {
     pub data: Option<P4Data>,
 }
 
-/// How a digest is sent.
+/// A digest and whether and how it is sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[allow(missing_docs, reason = "the protocol's names")]
 pub struct DigestEntry {
@@ -376,7 +379,7 @@ pub struct DigestEntry {
     pub config: Option<DigestConfig>,
 }
 
-/// How lists of digest messages are made.
+/// How digest messages are batched into lists.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[allow(missing_docs, reason = "the protocol's names")]
 pub struct DigestConfig {
@@ -406,8 +409,8 @@ pub enum P4Data {
     EnumValue(Vec<u8>),
     /// The name of the valid member and its header; `None` if no member is valid.
     HeaderUnion(Option<(String, Box<P4Data>)>),
-    /// Headers.
+    /// A stack of headers.
     HeaderStack(Vec<P4Data>),
-    /// Header unions.
+    /// A stack of header unions.
     HeaderUnionStack(Vec<P4Data>),
 }

@@ -1,12 +1,12 @@
-//! Why a request was refused: a canonical code and a message that names the object and the valid choices.
+//! Errors of refused requests: a canonical code, and a message that names the object and the valid choices.
 //!
-//! Codes are those of gRPC (`google.rpc.Code`), because the P4Runtime specification assigns them clause by clause; their
-//! numbers are the protocol's, but nothing here depends on gRPC. One file in `grpc` makes statuses of them.
+//! The codes are those of gRPC (`google.rpc.Code`), because the P4Runtime specification assigns them clause by clause.
+//! They have the protocol's numbers, but nothing here depends on gRPC: one file in `grpc` turns errors into statuses.
 
 use abi::state::StateError;
 use std::fmt;
 
-/// A canonical code.
+/// A canonical code of `google.rpc.Code`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(i32)]
 #[allow(missing_docs, reason = "defined by google.rpc.Code")]
@@ -29,9 +29,9 @@ pub enum Code {
 /// A refused operation.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Error {
-    /// What kind of refusal.
+    /// The code, by which clients react.
     pub code: Code,
-    /// For the controller's author.
+    /// The explanation, for the controller's author.
     pub message: String,
 }
 
@@ -60,30 +60,30 @@ macro_rules! constructors {
 constructors! {
     /// The request contradicts the P4Info or the protocol.
     invalid = InvalidArgument;
-    /// What the request names is not there.
+    /// The object that the request names does not exist.
     not_found = NotFound;
-    /// It is there already.
+    /// The object exists already.
     already_exists = AlreadyExists;
-    /// Not for this client, or not changeable.
+    /// This client may not do it, or the object cannot be changed.
     denied = PermissionDenied;
     /// A limit is reached.
     exhausted = ResourceExhausted;
-    /// Not in this state.
+    /// The current state does not allow it.
     precondition = FailedPrecondition;
     /// A value or index is too large.
     out_of_range = OutOfRange;
-    /// The protocol has it, the switch does not.
+    /// The protocol defines it, but this switch does not support it.
     unimplemented = Unimplemented;
-    /// A bug, or the switch failed.
+    /// A bug in this program, or a failure of the switch.
     internal = Internal;
-    /// Cut off by something else that happened; to be tried again.
+    /// Interrupted by a concurrent event; the client may retry.
     aborted = Aborted;
-    /// Not now: the same request may succeed later.
+    /// Not possible at present: the same request may succeed later.
     unavailable = Unavailable;
 }
 
 impl Error {
-    /// What the state of a pipeline answered about `object`.
+    /// The error for `object` that corresponds to a pipeline state's error.
     pub(crate) fn from_state(error: StateError, object: &str) -> Error {
         match error {
             StateError::Exists => Error::already_exists(format!("{object} exists already")),
@@ -110,7 +110,7 @@ impl Error {
     }
 }
 
-/// `a, b or c` for messages, cut off after a few.
+/// The names as `a, b or c` for messages, cut off after a few.
 pub(crate) fn choices<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     const SHOWN_MAX: usize = 8;
     let names: Vec<&str> = names.into_iter().collect();

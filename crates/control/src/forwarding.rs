@@ -1,9 +1,9 @@
-//! A forwarding config: a program with everything that controllers wrote into it.
+//! A forwarding config: a program together with all the state that controllers wrote into it.
 //!
-//! [`Forwarding`] is what the entity files (`tables`, `profiles`, `arrays`, `replication`, `value_sets`, `digests`)
-//! share. The data plane's state lives behind [`PipelineState`]; what only controllers care about (metadata of entries,
-//! one-shot groups as they were sent, digest settings) lives here. A saved, not yet committed config is a `Forwarding` of
-//! its own with its own state, so writes to it need no replay: committing makes the switch run it.
+//! [`Forwarding`] is the type that the entity files (`tables`, `profiles`, `arrays`, `replication`, `value_sets`,
+//! `digests`) extend. The data plane's state lives behind [`PipelineState`]; what only controllers need (metadata of
+//! entries, one-shot action sets as sent, digest settings) lives here. A config that is saved but not committed is a
+//! `Forwarding` with state of its own, so writes to it need no replay: to commit it is to make the switch run it.
 
 use crate::digests::Digests;
 use crate::entity::{Entity, Update, UpdateKind};
@@ -26,42 +26,42 @@ use std::any::Any;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// A program ready to run.
+/// A program with its state, ready to run.
 #[derive(Clone)]
 pub struct Built {
-    /// What controllers see of it.
+    /// The program as controllers see it.
     pub p4info: Arc<P4Info>,
-    /// What its state's ids index.
+    /// The program whose ids the state uses.
     pub program: Arc<ir::Program>,
-    /// Its tables and externs.
+    /// The state of its tables and externs.
     pub state: Arc<dyn PipelineState>,
     /// Its multicast groups and clone sessions.
     pub replication: Arc<Replication>,
-    /// Whether it was made with the parts of an earlier program's state that were to be kept.
+    /// Whether it was built on the shared parts of an earlier program's state.
     pub shares: bool,
-    /// The target's own, found again in [`Target::activate`].
+    /// Data of the target, for use in [`Target::activate`].
     pub handle: Arc<dyn Any + Send + Sync>,
 }
 
 /// A compiled program without state.
 #[derive(Clone)]
 pub struct Compiled {
-    /// What controllers see of it.
+    /// The program as controllers see it.
     pub p4info: Arc<P4Info>,
-    /// What runs.
+    /// The program that runs.
     pub program: Arc<ir::Program>,
 }
 
-/// Why there is no compiled program.
+/// Why a program could not be compiled.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Refusal {
-    /// The program is wrong; for its author.
+    /// The program is wrong; the diagnostics are for its author.
     Program(String),
-    /// Compiling it takes more than the switch allows.
+    /// Compiling it exceeds a limit of the switch.
     Limit(String),
-    /// Not now.
+    /// It cannot be compiled at present.
     Unavailable(String),
-    /// A fault of the compiler.
+    /// A bug in the compiler.
     Internal(String),
 }
 
@@ -78,13 +78,14 @@ impl From<&str> for Refusal {
 }
 
 impl Refusal {
-    /// Why, in words.
+    /// The reason, in words.
     pub fn message(&self) -> &str {
         let (Refusal::Program(why) | Refusal::Limit(why) | Refusal::Unavailable(why) | Refusal::Internal(why)) = self;
         why
     }
 
-    /// For a controller: a program that is wrong contradicts the protocol; one that is too large for the switch uses up a resource.
+    /// The error for a controller: INVALID_ARGUMENT for a wrong program, RESOURCE_EXHAUSTED for one that exceeds a
+    /// limit.
     pub fn error(self) -> Error {
         match self {
             Refusal::Program(why) => Error::invalid(format!("the program is refused:\n{}", beginning(why))),
@@ -95,10 +96,11 @@ impl Refusal {
     }
 }
 
-/// Most bytes of messages about a program in an answer: a status goes into a header, which clients bound to some kilobytes.
+/// Limit on the bytes of diagnostics in an answer: a status travels in an HTTP/2 header, which clients limit to some
+/// kilobytes.
 const MESSAGES_BYTES_MAX: usize = 3 << 10;
 
-/// The first messages about a program, by whole lines.
+/// The first diagnostics, cut off at the end of a line.
 fn beginning(messages: String) -> String {
     if messages.len() <= MESSAGES_BYTES_MAX {
         return messages;
@@ -108,31 +110,32 @@ fn beginning(messages: String) -> String {
     format!("{}\n... and more: `sluice check` prints all", &messages[..end])
 }
 
-/// What the control plane needs of a switch.
+/// A switch, as the control plane uses it.
 pub trait Target: Send + Sync {
-    /// Compiles a program. May take long: called without the control plane's lock.
+    /// Compiles a program. It may take long, so it is called without the control plane's lock.
     fn compile(&self, source: &[u8]) -> std::result::Result<Compiled, Refusal>;
-    /// The same of a program that an operator has named: messages and profiles may tell the name. Empty for a controller's.
+    /// As [`Target::compile`], for a program that the operator has named; diagnostics and profiles may use the name. It
+    /// is empty for a controller's program.
     fn compile_named(&self, source: &[u8], name: &str) -> std::result::Result<Compiled, Refusal> {
         let _ = name;
         self.compile(source)
     }
-    /// What decides about the device's packets, if that is no P4 program: for those who ask for one.
+    /// Describes what processes the device's packets if that is not a P4 program; the error for requests that need one.
     fn other_owner(&self) -> Option<String> {
         None
     }
-    /// Sets a program's state up, without running it; as `compile`, called without the lock. If it can, it makes it of the parts of an earlier program's that are
-    /// to be kept, without changing them: [`Built::shares`].
+    /// Builds a program's state without running it. Like `compile`, it is called without the lock. If possible, it
+    /// shares the parts of the earlier program's state that are to be kept, without changing them ([`Built::shares`]).
     fn build(&self, compiled: &Compiled, earlier: Option<(&Built, &Keep)>) -> std::result::Result<Built, Refusal>;
-    /// Makes packets go through it.
+    /// Runs the program: packets go through it from now on.
     fn activate(&self, built: &Built) -> std::result::Result<(), String>;
-    /// The same, in the place of an earlier program with which it shares state: what packets counted and wrote last in what is not
-    /// shared is taken over, too.
+    /// Runs the program in place of an earlier one with which it shares state. Also copies what packets last counted
+    /// and wrote in the parts that are not shared.
     fn replace(&self, _earlier: &Built, built: &Built, _keep: &Keep) -> std::result::Result<(), String> {
         self.activate(built)
     }
-    /// Keeps packets from running until the result is dropped: those before see nothing of what is written meanwhile, those after
-    /// all of it. A switch without packets has nothing to stop.
+    /// Stops packet processing until the result is dropped: packets before that see none of the writes made meanwhile,
+    /// packets after it see all of them. A switch without packets has nothing to stop.
     fn hold(&self) -> std::result::Result<Box<dyn Any>, String> {
         Ok(Box::new(()))
     }
@@ -142,23 +145,24 @@ pub trait Target: Send + Sync {
     }
     /// Numbers of all ports.
     fn ports(&self) -> Vec<u32>;
-    /// Whether entities may name ports that are not there, and get them when they come, up to this number.
+    /// The highest number of ports that entities may name before they exist; `None` if ports must exist.
     fn ports_to_come(&self) -> Option<u32> {
         None
     }
-    /// The port that stands for the controller.
+    /// The port that represents the controller.
     fn cpu_port(&self) -> Option<u32>;
-    /// Bytes of the longest frame that can be sent through the program.
+    /// Length in bytes of the longest frame that can be sent through the program.
     fn frame_bytes_max(&self) -> usize {
         usize::MAX
     }
-    /// Adds counts that flow caches still hold to the program's counters. Called before counters are read or set.
+    /// Adds counts that flow caches still hold to the program's counters. Must be called before counters are read or
+    /// set.
     fn settle_counts(&self, _built: &Built) {}
     /// Sends a frame through the running program as if received on `port`.
     fn inject(&self, port: u32, frame: Vec<u8>) -> std::result::Result<(), String>;
 }
 
-/// One object of the P4Info that a controller sent along with a program: what it believes.
+/// One object of the P4Info that a controller sent with a program, to be compared with the program's own.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Claim {
     /// Its kind.
@@ -171,24 +175,24 @@ pub struct Claim {
     pub fields: Vec<(u32, u32)>,
 }
 
-/// A config as a controller sent it.
+/// A forwarding pipeline config as a controller sent it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ForwardingConfig {
-    /// The program's text.
+    /// The program's text (`p4_device_config`).
     pub device_config: Vec<u8>,
-    /// The P4Info message as received, for reading it back; empty if none was sent.
+    /// The P4Info message as received, to be returned on reading; empty if none was sent.
     pub p4info: Vec<u8>,
-    /// What that message says.
+    /// The objects of that message.
     pub claims: Vec<Claim>,
-    /// What that message asks of the platform.
+    /// The platform properties that message requires.
     pub platform: Option<PlatformProperties>,
-    /// The controller's mark.
+    /// The controller's cookie.
     pub cookie: Option<u64>,
-    /// What the operator calls it, or a controller by its P4Info or the text; may be empty.
+    /// The program's name, from the operator, the P4Info or the text; may be empty.
     pub name: String,
 }
 
-/// Refuses a config whose P4Info is not that of its program: requests by its ids would reach other objects.
+/// Refuses a config whose P4Info does not match its program: its ids would denote other objects.
 pub(crate) fn check_claims(info: &P4Info, claims: &[Claim]) -> Result<()> {
     let objects = objects(info);
     for claim in claims {
@@ -216,8 +220,8 @@ pub(crate) fn check_claims(info: &P4Info, claims: &[Claim]) -> Result<()> {
     Ok(())
 }
 
-/// Refuses what a P4Info asks of the platform (`pkg_info.platform_properties`) and this switch does not have. A property that is 0 asks for
-/// nothing.
+/// Refuses platform properties that a P4Info requires (`pkg_info.platform_properties`) and this switch does not
+/// provide. A property of 0 requires nothing.
 pub(crate) fn check_platform(asked: Option<&PlatformProperties>) -> Result<()> {
     let Some(asked) = asked else { return Ok(()) };
     let groups = i64::from(ID_LIMIT - 1);
@@ -234,7 +238,7 @@ pub(crate) fn check_platform(asked: Option<&PlatformProperties>) -> Result<()> {
     Ok(())
 }
 
-/// A P4Info in the form of claims.
+/// The objects of a P4Info, in the form of claims.
 fn objects(info: &P4Info) -> Vec<Claim> {
     let mut objects = Vec::new();
     let mut add = |kind, preamble: &p4info::Preamble, fields: Vec<(u32, u32)>| {
@@ -257,7 +261,7 @@ fn objects(info: &P4Info) -> Vec<Claim> {
     objects
 }
 
-/// Identifies an entry of a table.
+/// Identifies an entry of a table: its key and its priority.
 pub(crate) type EntryKey = (Vec<KeyMatch>, i32);
 
 /// A loaded program with its entities.
@@ -272,17 +276,17 @@ pub struct Forwarding {
     pub(crate) one_shots: crate::profiles::OneShotIds,
     pub(crate) replication: ReplicationEntries,
     pub(crate) digests: Digests,
-    /// Packets run through it, and some could be between the read and the write of a register.
+    /// Packets run through it, and may be between the read and the write of a register.
     packets_update_registers: bool,
-    /// No packet runs now: a batch is being written at once.
+    /// Packet processing is stopped: a data-plane-atomic batch is being written.
     pub(crate) held: bool,
-    /// When entries with idle timeouts are to be looked at.
+    /// When to check the entries with idle timeouts.
     pub(crate) timers: IdleTimers,
-    /// Reads that are being answered.
+    /// Reads in progress.
     pub(crate) reads: OpenReads,
 }
 
-/// Changes belong to a [`Phase`] until this is dropped.
+/// Guard: until it is dropped, changes of the state belong to a [`Phase`].
 pub(crate) struct InPhase {
     state: Arc<dyn PipelineState>,
     before: Phase,
@@ -320,29 +324,31 @@ impl Forwarding {
         }
     }
 
-    /// The data plane's side.
+    /// The data plane's state.
     pub(crate) fn state(&self) -> &dyn PipelineState {
         &*self.built.state
     }
 
-    /// Before counters are read or set: packets that have left before this call are counted.
+    /// Adds pending counts to the counters, so that all packets that left before this call are counted. Must be called
+    /// before counters are read or set.
     pub(crate) fn settle_counts(&self) {
         self.target.settle_counts(&self.built);
     }
 
-    /// What is changed until the result is dropped belongs to this phase, unless it is part of a batch already.
+    /// Assigns all changes to a phase until the result is dropped. Within the undoing of a batch, that phase remains.
     pub(crate) fn begin_phase(&self, phase: Phase) -> InPhase {
         let state = Arc::clone(&self.built.state);
         let before = state.set_phase(phase);
         if (before, phase) == (Phase::Undo, Phase::Atomic) {
-            // Taking something back is not taken back.
+            // Undoing is not undone itself.
             state.set_phase(before);
         }
         InPhase { state, before }
     }
 
-    /// Keeps packets out until the result is dropped, if one could be between reading and writing a register: what is written
-    /// then is not lost (P4Runtime, "Atomicity of Individual `Write` and `Read` Operations": `@atomic`).
+    /// Stops packet processing until the result is dropped, if a packet could be between reading and writing a
+    /// register, so that its write does not overwrite ours (P4Runtime, "Atomicity of Individual `Write` and `Read`
+    /// Operations": `@atomic`).
     pub(crate) fn between_packets(&self) -> Result<Option<Box<dyn Any>>> {
         if !self.packets_update_registers || self.held {
             return Ok(None);
@@ -351,7 +357,7 @@ impl Forwarding {
         self.target.hold().map(Some).map_err(stopped)
     }
 
-    /// Makes the switch run it, in the place of an earlier program if it shares that one's state.
+    /// Makes the switch run this config, in place of an earlier program if it shares that one's state.
     pub(crate) fn activate(&mut self, earlier: Option<(&Built, &Keep)>) -> Result<()> {
         let done = match earlier {
             Some((earlier, keep)) => self.target.replace(earlier, &self.built, keep),
@@ -359,12 +365,12 @@ impl Forwarding {
         };
         done.map_err(|e| Error::unavailable(format!("the switch cannot run it now, what ran before goes on: {e}")))?;
         self.packets_update_registers = datapath::updates_registers(&self.schema.program);
-        // What was written while it did not run was published for the links as they were then.
+        // Groups written before it ran were published for the link states of that time.
         self.follow_links();
         Ok(())
     }
 
-    /// Does one update.
+    /// Applies one update.
     pub(crate) fn write(&mut self, update: &Update) -> Result<()> {
         let kind = update.kind;
         if kind == UpdateKind::Unspecified {
@@ -400,7 +406,7 @@ impl Forwarding {
         }
     }
 
-    /// Reads what a request entity selects.
+    /// Appends the entities that a query selects to `into`.
     pub(crate) fn read(&self, entity: &Entity, into: &mut Vec<Entity>) -> Result<()> {
         match entity {
             Entity::Table(entry) => self.read_table_entries(entry, into),
@@ -422,7 +428,7 @@ impl Forwarding {
         }
     }
 
-    /// What would undo an update: updates that bring the entity back as it is now. `None` if that is not known.
+    /// The updates that would undo an update, by restoring the entity as it is now. `None` if they are unknown.
     pub(crate) fn inverse(&self, update: &Update) -> Option<Vec<Update>> {
         let entity = update.entity.as_ref()?;
         let back = |kind, entity| vec![Update { kind, entity: Some(entity) }];
@@ -437,8 +443,8 @@ impl Forwarding {
         }
     }
 
-    /// The entity that an update is about, with the resources beside it, in a form that can be written. Not a read of it: to a read a
-    /// key without fields means all entries.
+    /// The entity that an update is about, with its direct resources, in a form that can be written. This is not a
+    /// read: in a read, a key without fields selects all entries.
     pub(crate) fn as_it_is(&self, entity: &Entity) -> Option<Vec<Entity>> {
         let mut now = Vec::new();
         match entity {
@@ -459,8 +465,8 @@ impl Forwarding {
     }
 }
 
-/// Extern entries are for externs that have no entities of their own in the protocol (P4Runtime specification, "ExternEntry").
-/// Those of the architectures here that have state all have: a P4Info lists no others, so an id of one is an id that is not there.
+/// The error for extern entries. They exist for externs without an entity of their own in the protocol (P4Runtime
+/// specification, "ExternEntry"). All externs with state of the supported architectures have one, so no id is valid.
 fn no_extern(extern_type_id: u32, extern_id: u32) -> Error {
     Error::not_found(format!(
         "the P4Info has no extern {extern_id:#010x} of type {extern_type_id:#x}: all externs of its architecture have entities of \

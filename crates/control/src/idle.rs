@@ -1,15 +1,16 @@
-//! Which entries have not been hit for their idle timeout (P4Runtime specification, "Table Idle Timeout Notification").
+//! Idle timeouts: finds the entries that have not been hit for their timeout (P4Runtime specification, "Table Idle
+//! Timeout Notification").
 //!
-//! A timer for each entry with a timeout says when it is worth looking at: not before the timeout can be over. When it is
-//! due the data plane tells how long the entry has been idle, and the timer is set anew, so a look costs by what is due and
-//! not by what there is; tables without idle timeouts cost nothing. Time is that of [`Control::tick`]; between two ticks it stands
-//! still, so an entry may be looked at too early, never too late by more than a tick.
+//! Each entry with a timeout has a timer, set to the earliest time at which the timeout can be over. When the timer is
+//! due, the data plane reports how long the entry has been idle, and the timer is set anew. So a check costs as much as
+//! there are due timers, not entries; tables without idle timeouts cost nothing. The time is that of [`Control::tick`]
+//! and stands still between two ticks, so an entry may be checked too early, but at most one tick too late.
 //!
-//! Tables that packets write tell by themselves which entries' time is over (`PipelineState::tells_idle`); of entries that
-//! ended with it the notification is the last that is heard.
+//! Tables that packets write report their expired entries themselves (`PipelineState::tells_idle`). If such an entry
+//! was removed, the notification is the last message about it.
 //!
-//! A report begins the time anew: an entry that stays idle is reported again one timeout later. Timers go by ids of P4Info, which
-//! go by names, so they are right for the next program too ([`IdleTimers::of`]).
+//! After a report the timeout starts anew: an entry that stays idle is reported again one timeout later. Timers are
+//! keyed by P4Info ids, which depend on names, so they remain valid for the next program ([`IdleTimers::of`]).
 //!
 //! [`Control::tick`]: crate::Control::tick
 
@@ -18,17 +19,17 @@ use crate::forwarding::{EntryKey, Forwarding};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// An entry: its table's id and what identifies it there.
+/// Identifies an entry: its table's P4Info id, its key and its priority.
 pub(crate) type Place = (u32, EntryKey);
 
 /// Timers of entries.
 #[derive(Default)]
 pub(crate) struct IdleTimers {
     timers: HashMap<Arc<Place>, Timer>,
-    /// By time, and a number that tells apart what is due at the same time.
+    /// Due timers by time and a sequence number, which separates those due at the same time.
     due: BTreeMap<(u64, u64), Arc<Place>>,
     last: u64,
-    /// Of the last tick.
+    /// Time of the last tick.
     now_ns: u64,
 }
 
@@ -39,7 +40,7 @@ struct Timer {
 }
 
 impl IdleTimers {
-    /// For all entries of a config; what was reported of those that `earlier` had too, stays so.
+    /// Timers for all entries of a config. Entries that `earlier` had, too, keep the time of their last report.
     pub(crate) fn of(forwarding: &Forwarding, earlier: Option<&IdleTimers>) -> IdleTimers {
         const STEP: usize = 1024;
         let now_ns = earlier.map_or(forwarding.timers.now_ns, |earlier| earlier.now_ns);
@@ -60,20 +61,20 @@ impl IdleTimers {
         timers
     }
 
-    /// An entry was added with a timeout.
+    /// Sets the timer of an entry that was added.
     pub(crate) fn added(&mut self, place: Place, timeout_ns: u64) {
         if timeout_ns > 0 {
             self.set(Arc::new(place), self.now_ns.saturating_add(timeout_ns), None);
         }
     }
 
-    /// An entry may have another timeout now.
+    /// Resets the timer of an entry that may have another timeout now.
     pub(crate) fn changed(&mut self, place: Place) {
         let reported_ns = self.timers.get(&place).and_then(|timer| timer.reported_ns);
         self.set(Arc::new(place), self.now_ns, reported_ns);
     }
 
-    /// An entry is gone.
+    /// Removes the timer of an entry.
     pub(crate) fn removed(&mut self, place: &Place) {
         if let Some(timer) = self.timers.remove(place) {
             self.due.remove(&timer.at);
@@ -91,7 +92,7 @@ impl IdleTimers {
 }
 
 impl Forwarding {
-    /// Entries that are to be reported as idle now, with the fields that a notification has.
+    /// Entries to be reported as idle now, with the fields that a notification has.
     pub(crate) fn idle_entries(&mut self, now_ns: u64) -> Vec<TableEntry> {
         self.timers.now_ns = now_ns;
         let mut idle = self.expired_entries();
@@ -123,14 +124,14 @@ impl Forwarding {
                     (now_ns.saturating_add(timeout_ns), Some(now_ns))
                 }
             };
-            // Never in this tick again.
+            // Not again within this tick.
             timers.set(place, next_ns.max(now_ns.saturating_add(1)), reported_ns);
         }
         self.timers = timers;
         idle
     }
 
-    /// What tables that packets write tell.
+    /// Expired entries of the tables that packets write.
     fn expired_entries(&self) -> Vec<TableEntry> {
         let expired = self.state().take_expired();
         let of = |(target, entry): (base::ids::TableId, base::entry::TableEntry)| {

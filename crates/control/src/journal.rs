@@ -1,22 +1,23 @@
-//! Keeping what controllers write, so that it comes back after the switch was killed.
+//! Persistence: journals what controllers write, so that it can be restored after the switch was killed.
 //!
 //! ```text
-//!   Control::write ──▶ applied ──▶ changes, by identity ──▶ Journal::append ──▶ ticket      under the caller's lock
-//!   answer to the controller ◀── Journal::wait(ticket): kept ─────────────────────┘         outside of it
-//!                            ◀── refused: Control::take_back undoes it ────────────┘
+//!   Control::write ──▶ applied ──▶ changes, by key ──▶ Journal::append ──▶ ticket       under the caller's lock
+//!   answer to the controller ◀── Journal::wait(ticket): durable ──────────────┘         outside of it
+//!                            ◀── failed: Control::take_back undoes it ────────┘
 //! ```
 //!
-//! A change is recorded after it was checked and applied, as the entity that would bring it about again: as the controller
-//! sent it, or, where the message does not say everything (a MODIFY that leaves parts alone, direct resources), as it
-//! reads back. [`crate::restore`] writes those entities into the same program as a controller would.
+//! A change is journalled after it was checked and applied, as the entity that would reproduce it: as the controller
+//! sent it or, if the message does not describe the whole entity (a MODIFY that leaves parts unchanged, direct
+//! resources), as it reads back. [`crate::restore`] writes those entities into the same program as a controller would.
 //!
-//! **Invariants.** What is not kept is not acknowledged, and does not stay: if the journal fails, everything since its last
-//! good ticket is undone, last first, and further writes are refused until it works again ([`Control::revive`]), which
-//! begins with writing everything anew. Keys are canonical: two messages that name the same thing have the same key, and
-//! keys sort in the order in which entities must be restored (members, groups, entries).
+//! **Invariants.** A change that is not durable is neither acknowledged nor kept: if the journal fails, all changes
+//! since its last durable ticket are undone in reverse order, and further writes are refused until it works again
+//! ([`Control::revive`]); it is then rewritten from the current state. Keys are canonical: two messages that name the
+//! same entity have the same key, and keys sort in the order in which entities must be restored (members, groups,
+//! entries).
 //!
-//! Not kept, because the data plane makes it: counts, meter buckets, registers as programs leave them. What a controller
-//! wrote into them is. Tests: `crates/store/tests`, `tests/py/test_restart.py`.
+//! Not journalled, because the data plane produces it: counts, meter buckets, and registers that programs write. What a
+//! controller wrote into them is journalled. Tests: `crates/store/tests`, `tests/py/test_restart.py`.
 
 use crate::bytes;
 use crate::control::{Control, Device};
@@ -31,115 +32,124 @@ use base::ids::TableId;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// A place in the journal: everything up to it is kept once [`Journal::wait`] says so.
+/// A position in the journal: everything up to it is durable once [`Journal::wait`] returns.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct Ticket(pub u64);
 
-/// Identifies an entity of a config; sorts in the order of restoring.
+/// Identifies an entity of a config; keys sort in the order in which entities are restored.
 pub type Key = Vec<u8>;
 
-/// Which of a device's configs.
+/// One of a device's two configs.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Slot {
-    /// What packets go through.
+    /// The config that processes packets.
     Running,
-    /// Saved, not committed.
+    /// The config that is saved and not committed.
     Saved,
 }
 
-/// What is kept for a key from now on.
+/// The new contents for a key.
 #[derive(Clone, PartialEq, Debug)]
 pub enum After {
-    /// The entity of the request's update at this position.
+    /// The entity of the update at this index of the request.
     Given(usize),
-    /// This one.
+    /// This entity.
     Is(Box<Entity>),
     /// This value, in a config of [`Contents::Values`].
     Value(Vec<u8>),
-    /// Nothing.
+    /// Deleted.
     Gone,
-    /// Nothing for any key that begins with this one.
+    /// Every key with this prefix is deleted.
     GoneBelow,
 }
 
-/// A kept thing changes.
+/// A change of one journalled entity.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Change {
-    /// What.
+    /// The entity's key.
     pub key: Key,
-    /// To what.
+    /// Its new contents.
     pub after: After,
 }
 
-/// The changes of one request, in order; they are kept all or none.
+/// The changes of one request, in order; either all of them become durable or none.
 #[derive(Clone, Debug)]
 pub struct Batch {
-    /// Of which device.
+    /// The device.
     pub device_id: u64,
-    /// In which config.
+    /// The config.
     pub slot: Slot,
-    /// What [`After::Given`] counts in.
+    /// The request whose updates [`After::Given`] refers to.
     pub request: Arc<WriteRequest>,
-    /// In order.
+    /// The changes, in order.
     pub changes: Vec<Change>,
 }
 
-/// What a config slot holds from now on.
+/// The new contents of a config slot.
 pub enum Contents<'a> {
-    /// What it held before.
+    /// Unchanged.
     Same,
-    /// Nothing.
+    /// No config.
     Empty,
     /// This config with these entities.
     New(&'a ForwardingConfig, &'a mut dyn Iterator<Item = Result<(Key, Entity)>>),
-    /// This program of an OpenFlow bridge with these values, whose meaning is the bridge's.
+    /// This program of an OpenFlow bridge, with values that only the bridge interprets.
     Values(&'a ForwardingConfig, &'a mut dyn Iterator<Item = (Key, Vec<u8>)>),
 }
 
-/// Something that keeps changes. Errors are for the operator: what happened, and what to do.
+/// A journal of changes. Its error messages are for the operator: what happened, and what to do.
 pub trait Journal: Send + Sync {
-    /// Takes changes; does not wait for the disk.
+    /// Queues changes; does not wait for the disk.
     fn append(&self, batch: Batch) -> Ticket;
-    /// The last ticket that is kept.
+    /// The last ticket that is durable.
     fn kept(&self) -> Ticket;
-    /// Waits until a ticket is kept.
+    /// Waits until a ticket is durable.
+    ///
+    /// # Errors
+    ///
+    /// The journal failed before it got there.
     fn wait(&self, ticket: Ticket) -> std::result::Result<(), String>;
-    /// Why nothing is kept any more, if so.
+    /// Why the journal has failed; `None` while it works.
     fn failure(&self) -> Option<String>;
-    /// Replaces a device's configs at once; kept when it returns.
+    /// Replaces a device's configs atomically; they are durable when it returns.
     fn replace(&self, device_id: u64, running: Contents, saved: Contents) -> std::result::Result<(), String>;
-    /// Begins again after a failure. The caller then replaces all.
+    /// Starts again after a failure. The caller must then replace all contents.
     fn reopen(&self) -> std::result::Result<(), String>;
-    /// How often that was done. Who has not replaced all since then lacks what was lost.
+    /// How often [`Journal::reopen`] succeeded. A device that has not replaced its contents since then is incomplete.
     fn reopened(&self) -> u64 {
         0
     }
 }
 
-/// A device's side of its journal.
+/// A device's access to its journal.
 pub(crate) struct Keeper {
     pub(crate) journal: Arc<dyn Journal>,
     device_id: u64,
-    /// What was applied and may not be kept yet.
+    /// Applied changes that may not be durable yet, with what undoes them.
     pending: VecDeque<(Ticket, Slot, Undo)>,
 }
 
-/// What takes a request's updates back: images of what they change from before it.
+/// Undoes the updates of a request: the entities as they were before it.
 pub(crate) struct Undo {
     request: Arc<WriteRequest>,
-    /// By update; `None` where it failed.
+    /// By update; `None` for one that failed.
     before: Vec<Option<Image>>,
 }
 
-/// What an update was about, before it.
+/// An entity before an update.
 enum Image {
     Entities(Vec<Entity>),
-    /// An entry as the data plane has it: controllers' form is made only if it is needed.
+    /// A table entry in the data plane's form; the controller's form is made only when it is needed.
     Entry(Box<(TableId, ReadEntry, Option<EntryExtras>)>),
 }
 
 impl Control {
-    /// From now on a device's config and entities are kept. What it has now is kept at once, unless the journal has it already.
+    /// Starts to journal a device's config and entities. The current state is journalled at once, unless the journal
+    /// already has it (`has_all`).
+    ///
+    /// # Errors
+    ///
+    /// The journal cannot store the current state.
     pub fn keep(&mut self, device_id: u64, journal: Arc<dyn Journal>, has_all: bool) -> Result<()> {
         let device = self.device(device_id)?;
         device.keeper = Some(Keeper { journal, device_id, pending: VecDeque::new() });
@@ -150,13 +160,17 @@ impl Control {
         device.keep_all()
     }
 
-    /// As [`Control::write`], for a request that is shared with the journal.
+    /// As [`Control::write`], for a request that the journal shares.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Control::write`]; UNAVAILABLE while the journal does not work.
     pub fn write_shared(&mut self, request: &Arc<WriteRequest>) -> Result<Vec<Result<()>>> {
         self.device(request.device_id)?.roles.check_primary(&request.role, request.election_id)?;
         self.write_kept(request)
     }
 
-    /// The same, of a sender who may write.
+    /// Applies and journals a batch of a sender who was already checked.
     pub(crate) fn write_kept(&mut self, request: &Arc<WriteRequest>) -> Result<Vec<Result<()>>> {
         let device_id = request.device_id;
         if self.device(device_id)?.keeper.is_none() {
@@ -185,20 +199,27 @@ impl Control {
         Ok(results)
     }
 
-    /// The journal of a device with the ticket of its last change: what a reader saw is kept once that is.
+    /// A device's journal and the ticket of its last change. What a reader saw is durable once that ticket is.
     pub fn last_change(&self, device_id: u64) -> Option<(Arc<dyn Journal>, Ticket)> {
         let keeper = self.devices.get(&device_id)?.keeper.as_ref()?;
         Some((Arc::clone(&keeper.journal), keeper.pending.back()?.0))
     }
 
-    /// After the journal failed: undoes what it did not keep. What cannot be undone now, because a worker may still use what that would
-    /// change, is tried again with every write; until then writes are refused.
+    /// Undoes what the journal did not make durable when it failed. Changes that cannot be undone yet, because a worker
+    /// may still use what that would change, are tried again with every write; until then writes are refused.
+    ///
+    /// # Errors
+    ///
+    /// Some changes cannot be undone yet.
     pub fn take_back(&mut self) -> Result<()> {
         self.devices.values_mut().map(Device::take_back).fold(Ok(()), Result::and)
     }
 
-    /// Does nothing while the journal works. After it failed: takes back what was not kept and begins again, or says why
-    /// writes are refused.
+    /// Does nothing while the journal works. After a failure, undoes what is not durable and reopens the journal.
+    ///
+    /// # Errors
+    ///
+    /// UNAVAILABLE, with the reason, while the journal cannot be reopened.
     pub fn revive(&mut self) -> Result<()> {
         let Some(journal) = self.devices.values().find_map(|d| d.keeper.as_ref()).map(|k| Arc::clone(&k.journal))
         else {
@@ -216,7 +237,7 @@ impl Control {
 }
 
 impl Device {
-    /// Replaces what is kept by what is there.
+    /// Replaces the journalled contents by the current state.
     pub(crate) fn keep_all(&self) -> Result<()> {
         let Some(keeper) = &self.keeper else { return Ok(()) };
         let mut running = self.running.as_ref().map(|f| Ok((f, f.kept_entities()?))).transpose()?;
@@ -224,14 +245,14 @@ impl Device {
         keeper.replace(contents(&mut running), contents(&mut saved))
     }
 
-    /// Keeps a config that is about to run in place of all others.
+    /// Journals a config that is about to run, in place of all others.
     pub(crate) fn keep_running(&self, new: &Forwarding) -> Result<()> {
         let Some(keeper) = &self.keeper else { return Ok(()) };
         let mut entities = Some((new, new.kept_entities()?));
         keeper.replace(contents(&mut entities), Contents::Empty)
     }
 
-    /// Keeps a config that is about to be saved.
+    /// Journals a config that is about to be saved.
     pub(crate) fn keep_saved(&self, new: &Forwarding) -> Result<()> {
         let Some(keeper) = &self.keeper else { return Ok(()) };
         let mut entities = Some((new, new.kept_entities()?));
@@ -278,7 +299,7 @@ fn contents<'a>(of: &'a mut Option<(&'a Forwarding, impl Iterator<Item = Result<
 
 // Undoing.
 impl Forwarding {
-    /// Takes a request's updates back. May be called again when it was refused.
+    /// Undoes the updates of a request. After an error it may be called again.
     fn undo(&mut self, undo: &Undo) -> Result<()> {
         let _phase = self.begin_phase(Phase::Undo);
         for (update, before) in undo.request.updates.iter().zip(&undo.before).rev() {
@@ -287,7 +308,7 @@ impl Forwarding {
             let mut write = |kind, entity: &Entity| {
                 let entity = Some(entity.clone());
                 match self.write(&Update { kind, entity }) {
-                    // An earlier update of the same request may have made it so already.
+                    // An earlier update of the same request may already have done this.
                     Err(error) if matches!(error.code, Code::AlreadyExists | Code::NotFound) => Ok(()),
                     done => done,
                 }
@@ -302,14 +323,14 @@ impl Forwarding {
         Ok(())
     }
 
-    /// What the updates of a request are about to change, as it is now.
+    /// The entities that the updates of a request are about to change, as they are now.
     fn images(&self, request: &WriteRequest) -> Vec<Option<Image>> {
         let image = |update: &Update| {
             let changes = matches!(update.kind, UpdateKind::Modify | UpdateKind::Delete);
             let Some(entity) = update.entity.as_ref().filter(|_| changes) else { return Image::Entities(vec![]) };
             match entity {
                 Entity::Table(entry) if self.is_plain(entry) => self.entry_image(entry),
-                // What cannot be read cannot be changed either.
+                // An entity that cannot be read cannot be changed either.
                 other => self.as_it_is(other).map(Image::Entities),
             }
             .unwrap_or(Image::Entities(vec![]))
@@ -317,7 +338,7 @@ impl Forwarding {
         request.updates.iter().map(|update| Some(image(update))).collect()
     }
 
-    /// Whether nothing stands beside an entry.
+    /// Whether an entry has no direct resources.
     fn is_plain(&self, entry: &TableEntry) -> bool {
         let table = self.schema.tables.get(&entry.table_id);
         !entry.is_default_action && table.is_some_and(|t| t.direct_counter.is_none() && t.direct_meter.is_none())
@@ -330,7 +351,7 @@ impl Forwarding {
         Some(Image::Entry(Box::new((table, found, extras))))
     }
 
-    /// The entities of an image, as updates that would bring them back.
+    /// The entities of an image, in the form of updates that would restore them.
     fn image_as_sent(&self, entity: &Entity, image: &Image) -> Vec<Entity> {
         match (image, entity) {
             (Image::Entities(entities), _) => entities.clone(),
@@ -346,7 +367,7 @@ impl Forwarding {
 
 // From updates to changes.
 impl Forwarding {
-    /// What a request's updates change, after it; `done` says which succeeded.
+    /// The changes that a request's updates made; `done` tells which of them succeeded. To be called after them.
     fn changes(&self, request: &WriteRequest, done: impl Iterator<Item = bool>) -> Vec<Change> {
         let mut changes = Vec::with_capacity(request.updates.len());
         for (at, (update, done)) in request.updates.iter().zip(done).enumerate() {
@@ -388,13 +409,13 @@ impl Forwarding {
         now.filter(|now| self.is_kept(now)).map_or(After::Gone, |now| After::Is(Box::new(now)))
     }
 
-    /// Everything that must be kept of this config, with its keys; read while it is taken.
+    /// All entities of this config that must be journalled, with their keys; they are read lazily.
     pub(crate) fn kept_entities(&self) -> Result<impl Iterator<Item = Result<(Key, Entity)>>> {
         let all = self.all_entities()?.filter(|entity| entity.as_ref().map_or(true, |entity| self.is_kept(entity)));
         Ok(all.map(|entity| entity.and_then(|entity| Ok((self.key(&entity)?, without_time(entity))))))
     }
 
-    /// Every entity there is, in the order in which they can be written.
+    /// All entities, in an order in which they can be written.
     fn all_entities(&self) -> Result<Everything<'_>> {
         let entries = TableEntry {
             counter_data: Some(Default::default()),
@@ -418,7 +439,7 @@ impl Forwarding {
         ])
     }
 
-    /// Whether an entity is not as the program makes it.
+    /// Whether an entity differs from what the program sets up by itself.
     fn is_kept(&self, entity: &Entity) -> bool {
         match entity {
             Entity::Table(entry) if entry.is_default_action => {
@@ -440,7 +461,7 @@ impl Forwarding {
         }
     }
 
-    /// Whether a register's cell is as the program makes it.
+    /// Whether a register's cell has its initial value.
     fn is_initial(&self, entry: &entity::RegisterEntry) -> bool {
         let target = self.schema.arrays.get(&entry.register_id).and_then(|array| array.target);
         let (Some(target), Some(index)) = (target, entry.index.and_then(|i| u64::try_from(i).ok())) else {
@@ -452,7 +473,7 @@ impl Forwarding {
         }
     }
 
-    /// Identifies what an entity is about.
+    /// The key of an entity.
     fn key(&self, entity: &Entity) -> Result<Key> {
         let of = |kind: u8, numbers: &[u32]| {
             let mut key = vec![kind];
@@ -487,8 +508,9 @@ impl Forwarding {
         })
     }
 
-    /// Table, priority if the table's entries have one, and the match fields in key order, their values as short as they can be.
-    /// Short keys are worth it: stores compare them often, and keep the shortest in place.
+    /// The key of a table entry: table, priority if the table's entries have one, and the match fields in key order,
+    /// with their values in the shortest form. Short keys pay off: stores compare them often and hold the shortest ones
+    /// inline.
     fn table_key(&self, entry: &TableEntry) -> Result<Key> {
         let table = self.schema.table_by_id(entry.table_id)?;
         let mut key = Vec::with_capacity(32);
@@ -521,7 +543,7 @@ impl Forwarding {
     }
 }
 
-/// What stands beside a default entry, as entities of its own.
+/// The direct resources of a default entry, as entities of their own.
 pub(crate) fn beside_default(entry: &TableEntry) -> Vec<Entity> {
     let default = TableEntry { table_id: entry.table_id, is_default_action: true, ..Default::default() };
     let counter = entry.counter_data.filter(|data| *data != Default::default()).map(|data| {
@@ -534,7 +556,7 @@ pub(crate) fn beside_default(entry: &TableEntry) -> Vec<Entity> {
     counter.into_iter().chain(meter).collect()
 }
 
-/// Seven bits a byte, the lowest first; the last byte is below 128.
+/// Appends a number as LEB128: seven bits per byte, least significant first, with the top bit set in all but the last.
 fn push_number(key: &mut Key, mut number: u32) {
     while number >= 0x80 {
         key.push(number as u8 | 0x80);

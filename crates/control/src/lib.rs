@@ -1,10 +1,11 @@
-//! The control plane as a state machine without sockets.
+//! The P4Runtime control plane as a state machine that does no I/O.
 //!
-//! [`Control`] takes typed requests ([`entity`], [`control`]) and answers with typed errors ([`error`]); what must be told
-//! to clients it returns. One file per kind of entity says what the P4Runtime specification wants of it; `schema` is
-//! where control-plane ids meet the loaded program, `pipeline` what the switch must offer.
+//! [`Control`] takes typed requests ([`entity`], [`control`]), answers with typed errors ([`error`]) and returns the
+//! notifications that its caller must send to clients. Each kind of entity has one file, which implements the P4Runtime
+//! specification's section on it. `schema` maps P4Runtime ids to the objects of the loaded program;
+//! [`forwarding::Target`] is the interface that a switch implements.
 //!
-//! **Invariant:** nothing here knows sockets, async, or protobuf.
+//! **Invariant:** nothing here depends on sockets, async or protobuf.
 
 mod adopt;
 pub mod arbitration;

@@ -1,8 +1,8 @@
-//! Keys of entries: from what a controller sends to what match engines take, and back (P4Runtime specification, "Match
-//! Format").
+//! Keys of entries: translates between a controller's match fields and the keys of match engines (P4Runtime
+//! specification, "Match Format").
 //!
-//! The rules are the specification's, clause by clause: every exact field is given, a don't care is left out, bits that
-//! do not count are zero. So a key has one form only, and what is read equals what was written.
+//! The rules are the specification's: every exact field is present, a don't-care match is omitted, and masked-out bits
+//! are zero. So a key has exactly one form, and what is read equals what was written.
 
 use crate::bytes::canonical;
 use crate::entity::{FieldMatch, MatchValue};
@@ -11,7 +11,12 @@ use crate::schema::{FieldSchema, View};
 use base::Bits;
 use base::entry::{KeyMatch, MatchKind};
 
-/// The key of an entry of `owner` (a table or value set, for messages).
+/// Decodes the key of an entry of `owner` (a table or value set, named in messages).
+///
+/// # Errors
+///
+/// INVALID_ARGUMENT if a match field is unknown, repeated, missing, of the wrong kind or not in canonical form;
+/// OUT_OF_RANGE if a value does not fit its field; UNIMPLEMENTED for a match kind that is not supported.
 pub fn decode(owner: &str, fields: &[FieldSchema], matches: &[FieldMatch]) -> Result<Vec<KeyMatch>> {
     for (i, given) in matches.iter().enumerate() {
         if !fields.iter().any(|f| f.id == given.field_id) {
@@ -40,7 +45,7 @@ fn field_match(owner: &str, field: &FieldSchema, matches: &[FieldMatch]) -> Resu
         )));
     }
     let value = |bytes: &[u8]| field.value.decode(bytes, what);
-    // Where parts of a value count, it has the data plane's bits.
+    // Masks, prefixes and ranges are matched on the data plane's width.
     let part = |bytes: &[u8]| match field.value.wide() {
         Some(_) => crate::bytes::parse(width, bytes, what),
         None => value(bytes),
@@ -91,7 +96,7 @@ fn field_match(owner: &str, field: &FieldSchema, matches: &[FieldMatch]) -> Resu
         }
         (_, MatchValue::Unset) => Err(Error::invalid(format!("{what}: the match is missing"))),
         (_, MatchValue::Other(type_url)) => {
-            // What an architecture adds to the match kinds; v1model adds none that the protocol lacks.
+            // Architecture-specific match kinds; v1model has none that the protocol lacks.
             let message = format!("{what}: a match of type `{type_url}`, but no field has a match kind of that sort");
             Err(Error::invalid(message))
         }
@@ -120,7 +125,7 @@ fn dont_care(kind: MatchKind, width: u32) -> Option<KeyMatch> {
     })
 }
 
-/// The key as a controller sees it.
+/// The match fields of a key, as a controller sees them; don't-care matches are omitted.
 pub fn encode(fields: &[FieldSchema], key: &[KeyMatch]) -> Vec<FieldMatch> {
     let matches = fields.iter().zip(key).filter_map(|(field, key)| {
         let value = match key {
@@ -157,7 +162,7 @@ mod tests {
     use crate::translate::Names;
     use std::sync::Arc;
 
-    /// A field of 9 bits that controllers see with 32.
+    /// A field of 9 bits that controllers see as 32 bits.
     fn wide(kind: MatchKind) -> Vec<FieldSchema> {
         let view = View::Wide(32, Arc::new(Names::of_numbers("port_t")));
         vec![FieldSchema { id: 1, name: "port".into(), kind: Some(kind), value: ValueType { width: 9, view } }]

@@ -1,25 +1,25 @@
 //! Packets between controller and data plane (P4Runtime specification, "Packet I/O").
 //!
-//! On the controller's port a frame starts with the program's `@controller_header`; on the wire of the protocol its fields
-//! are numbered metadata. A program without such a header exchanges plain frames without metadata.
+//! On the controller's port a frame starts with the program's `@controller_header`; in P4Runtime messages, its fields
+//! are metadata with ids. A program without such a header exchanges plain frames without metadata.
 
 use crate::error::{Error, Result, choices};
 use crate::forwarding::Forwarding;
 use crate::schema::{ParamSchema, ValueType};
 use base::Bits;
 
-/// A packet with metadata: numbers of fields and their values.
+/// A packet-in or packet-out with its metadata.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Packet {
     /// The frame without the controller header.
     pub payload: Vec<u8>,
-    /// Field ids and values.
+    /// Metadata ids and values.
     pub metadata: Vec<(u32, Vec<u8>)>,
 }
 
-/// Name of the header towards the controller.
+/// Name of the header of packets to the controller.
 const PACKET_IN: &str = "packet_in";
-/// Name of the header from the controller.
+/// Name of the header of packets from the controller.
 const PACKET_OUT: &str = "packet_out";
 
 impl Forwarding {
@@ -36,7 +36,7 @@ impl Forwarding {
         Some(fields.collect())
     }
 
-    /// Takes the controller header off a frame; `None` if the frame is shorter than the header.
+    /// Splits a frame into controller header and payload; `None` if the frame is shorter than the header.
     pub(crate) fn packet_in(&self, frame: &[u8]) -> Option<Packet> {
         let Some(fields) = self.header_fields(PACKET_IN) else {
             return Some(Packet { payload: frame.to_vec(), metadata: vec![] });
@@ -52,7 +52,7 @@ impl Forwarding {
         Some(Packet { metadata: metadata.collect(), payload: frame[bytes..].to_vec() })
     }
 
-    /// Puts the controller header in front of a packet and sends it through the program.
+    /// Prepends the controller header to a packet and sends it through the program.
     pub(crate) fn packet_out(&self, packet: &Packet) -> Result<()> {
         let cpu_port = self.cpu_port().ok_or_else(|| {
             Error::precondition("the switch has no port for the controller, so packets cannot be sent from it")
@@ -75,7 +75,7 @@ impl Forwarding {
             };
             header = header.concat(&value);
         }
-        // Headers are whole bytes in P4; what an odd one lacks is zero at its end.
+        // Headers are whole bytes in P4; a shorter one is padded with zeros at its end.
         let padding = header.width().div_ceil(8) * 8 - header.width();
         let mut frame = header.concat(&Bits::zero(padding)).to_bytes_be();
         let (bytes, max) = (frame.len() + packet.payload.len(), self.target.frame_bytes_max());

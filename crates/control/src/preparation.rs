@@ -1,13 +1,14 @@
-//! A program on its way into a device: what takes long happens between two calls of [`Control`], without its lock.
+//! Changes of a device's program in three steps, so that the slow one runs without [`Control`]'s lock.
 //!
 //! ```text
-//!   prepare_*()  with the lock     who may, which target, what runs now
-//!   run()        without           compiles, makes machine code and empty state: seconds, for a large program
-//!   *_prepared() with the lock     asks again who may, carries entries over, changes the program
+//!   prepare_*()  with the lock     checks the sender, notes the target and the running program
+//!   run()        without           compiles, builds machine code and empty state: seconds, for a large program
+//!   *_prepared() with the lock     checks the sender again, carries entries over, changes the program
 //! ```
 //!
-//! So writes and reads of all devices go on meanwhile, of the same one, too. What was true at the first call may not be at the last: a
-//! program that was prepared to share the state of another one is refused when that one no longer runs.
+//! Reads and writes of all devices, including this one, continue meanwhile. What was true in the first step may no
+//! longer be true in the last: a program that was prepared to share another one's state is refused if that one no
+//! longer runs.
 //!
 //! Tests: `tests/p4runtime/configs.rs`; with real programs, `crates/sluice/tests/compiler.rs`.
 
@@ -18,15 +19,15 @@ use crate::error::{Error, Result};
 use crate::forwarding::{Built, Forwarding, ForwardingConfig, Refusal, Target, check_claims, check_platform};
 use std::sync::Arc;
 
-/// What is to be done without the lock.
+/// The step that runs without the lock.
 pub struct Preparation {
     pub(crate) target: Arc<dyn Target>,
     config: ForwardingConfig,
-    /// The program whose state the new one takes over.
+    /// The running program whose state the new one takes over.
     earlier: Option<Built>,
 }
 
-/// A program that is ready to be a device's.
+/// A program that is ready to be installed.
 pub struct Prepared {
     pub(crate) config: ForwardingConfig,
     pub(crate) built: Built,
@@ -34,7 +35,11 @@ pub struct Prepared {
 }
 
 impl Preparation {
-    /// Compiles and builds.
+    /// Compiles the program and builds its state.
+    ///
+    /// # Errors
+    ///
+    /// The program does not compile, does not match its P4Info, or exceeds a limit of the switch.
     pub fn run(self) -> Result<Prepared> {
         let Preparation { target, config, earlier } = self;
         let mut compiled = target.compile_named(&config.device_config, &config.name).map_err(Refusal::error)?;
@@ -54,18 +59,22 @@ impl Preparation {
 }
 
 impl Device {
-    /// For a program that takes over what was written into the running one, or begins with nothing.
+    /// Prepares a program that takes over the running one's state, or starts with empty state.
     pub(crate) fn prepare(&self, config: ForwardingConfig, takes_over: bool) -> Preparation {
         let earlier = self.running.as_ref().filter(|_| takes_over).map(|old| old.built.clone());
         Preparation { target: Arc::clone(&self.target), config, earlier }
     }
 
-    /// Without state of an earlier program.
+    /// A config that does not take over an earlier program's state.
     pub(crate) fn forwarding(&self, prepared: Prepared) -> Forwarding {
         Forwarding::new(Arc::clone(&self.target), prepared.built, prepared.config, None)
     }
 
-    /// What a prepared program takes over from the one that runs; `None` if there is none.
+    /// A config that takes over the running program's state, and their comparison; `None` if no program runs.
+    ///
+    /// # Errors
+    ///
+    /// ABORTED if another program runs than when it was prepared.
     pub(crate) fn taken_over(&self, prepared: Prepared) -> Result<(Forwarding, Option<Comparison>)> {
         let Prepared { config, built, earlier } = prepared;
         let same = |old: &Built, now: &Built| Arc::ptr_eq(&old.handle, &now.handle);
@@ -80,19 +89,23 @@ impl Device {
 }
 
 impl Control {
-    /// The first part of [`Control::set_config`]; `None` if there is nothing to prepare.
+    /// The first step of [`Control::set_config`]; `None` if there is nothing to prepare.
+    ///
+    /// # Errors
+    ///
+    /// The sender may not change the program.
     pub fn prepare_config(&mut self, request: &SetConfigRequest) -> Result<Option<Preparation>> {
         let device = self.may_set_config(request)?;
         let takes_over = match request.action {
             ConfigAction::Verify | ConfigAction::VerifyAndSave | ConfigAction::VerifyAndCommit => false,
             ConfigAction::ReconcileAndCommit => true,
-            // Refused, or without a program.
+            // Unspecified is refused later; COMMIT has no program.
             ConfigAction::Unspecified | ConfigAction::Commit => return Ok(None),
         };
         Ok(request.config.clone().map(|config| device.prepare(config, takes_over)))
     }
 
-    /// The first part of [`Control::load`] or, if it takes over what was written, [`Control::replace`].
+    /// The first step of [`Control::load`] or, if the program takes over state, of [`Control::replace`].
     pub fn prepare(&mut self, device_id: u64, config: ForwardingConfig, takes_over: bool) -> Result<Preparation> {
         Ok(self.device(device_id)?.prepare(config, takes_over))
     }

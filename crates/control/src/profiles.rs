@@ -1,11 +1,11 @@
-//! Action profiles and selectors: members, groups, one-shot action sets (P4Runtime specification, "ActionProfileMember &
-//! ActionProfileGroup", "One Shot Action Selector Programming").
+//! Action profiles and selectors: members, groups, one-shot action sets (P4Runtime specification, "ActionProfileMember
+//! & ActionProfileGroup", "One Shot Action Selector Programming").
 //!
-//! A one-shot action set becomes a group and members with ids from [`ONE_SHOT_IDS`] on, which controllers cannot use and do
-//! not see; the set as sent is kept with its entry and returned on reading. A profile is programmed in one style only:
-//! while an entry with an action set exists, members and groups are refused, and the other way round. A set's group action
-//! runs before the member that is selected: the program has an action for each such pair ([`ir::composed_action_name`]),
-//! which the members of such a set call with the arguments of both.
+//! A one-shot action set becomes a group and members with ids from [`ONE_SHOT_IDS`] on, which controllers can neither
+//! use nor see. The set as sent is stored with its entry and returned on reading. A profile is programmed in one style
+//! at a time: while an entry with an action set exists, members and groups are refused, and vice versa. A set's group
+//! action runs before the selected member: the program has an action for each such pair ([`ir::composed_action_name`]),
+//! and the members of such a set call it with the arguments of both.
 
 use crate::entity::{self, Entity, TableAction, UpdateKind, Watch};
 use crate::error::{Error, Result, choices};
@@ -17,19 +17,19 @@ use base::ids::ExternId;
 use p4info::{ActionScope, ObjectKind};
 use std::collections::{BTreeSet, HashMap};
 
-/// Ids of members and groups that belong to action sets.
+/// The first id of members and groups that belong to one-shot action sets.
 const ONE_SHOT_IDS: u32 = 0xf000_0000;
 
-/// Ids in use for action sets, per profile.
+/// Ids in use for one-shot action sets, by profile.
 #[derive(Default, Debug)]
 pub(crate) struct OneShotIds {
-    /// Groups with their members.
+    /// The members of each group.
     groups: HashMap<ExternId, HashMap<u32, Vec<u32>>>,
     members: HashMap<ExternId, BTreeSet<u32>>,
 }
 
 impl OneShotIds {
-    /// Takes over those of a profile of an earlier program.
+    /// Copies the ids of a profile of an earlier program.
     pub(crate) fn copy(&mut self, earlier: &OneShotIds, from: ExternId, to: ExternId) {
         self.groups.extend(earlier.groups.get(&from).map(|groups| (to, groups.clone())));
         self.members.extend(earlier.members.get(&from).map(|members| (to, members.clone())));
@@ -54,7 +54,7 @@ impl OneShotIds {
 }
 
 impl Forwarding {
-    /// The profile, and that it may be programmed by members and groups.
+    /// The profile, its id in the program and its label, or an error if it is programmed with action sets.
     fn manual_profile(&self, id: u32) -> Result<(&ProfileSchema, ExternId, String)> {
         let profile = self.schema.profile_by_id(id)?;
         let name = format!("action profile `{}`", profile.name);
@@ -124,7 +124,7 @@ impl Forwarding {
         done.map_err(|e| Error::from_state(e, &name))
     }
 
-    /// Checks weights and watch ports.
+    /// The members of a group, with their weights and watch ports checked.
     fn group_members<'a>(
         &self,
         profile: &ProfileSchema,
@@ -165,7 +165,8 @@ impl Forwarding {
         Ok(members)
     }
 
-    /// What an entry of a table with a profile runs; `earlier` is the group of the action set that it ran until now.
+    /// The data plane's action for an entry of a table with a profile. `earlier` is the group of the action set that
+    /// the entry used so far.
     pub(crate) fn profile_action(
         &mut self,
         table_id: u32,
@@ -202,9 +203,9 @@ impl Forwarding {
         }
     }
 
-    /// Makes the group and members of an action set; nothing is left behind if one is refused. The members of an earlier group, which
-    /// the new one takes the place of, are about to leave. Also gives the set as it is
-    /// read back: values in their shortest form.
+    /// Creates the group and members of an action set, or nothing if one of them is refused. The members of the
+    /// `earlier` group, which the new one replaces, do not count against the profile's size. Also returns the set in
+    /// the form in which it is read back, with canonical values.
     fn insert_one_shot(
         &mut self,
         profile_id: u32,
@@ -220,7 +221,7 @@ impl Forwarding {
                 profile.name
             )));
         }
-        // By the selector, by hash (which is the same), at random.
+        // The selector's default, by hash (which is the same), at random.
         let random = match set.selection_mode {
             0 | 1 => false,
             2 => true,
@@ -300,8 +301,8 @@ impl Forwarding {
         }
     }
 
-    /// What runs before each member of an action set (P4Runtime 1.6), an action that the program marks `@groupaction`: as
-    /// it is read back, and its arguments.
+    /// Checks a set's group action (P4Runtime 1.6), which must be an action that the program marks `@groupaction`.
+    /// Returns it in the form in which it is read back, and its arguments.
     fn group_action(
         &self,
         name: &str,
@@ -324,7 +325,7 @@ impl Forwarding {
         Ok((entity::Action { action_id: action.action_id, params }, args))
     }
 
-    /// Removes the group of an action set whose entry is gone.
+    /// Removes the group of an action set whose entry was removed.
     pub(crate) fn release_one_shot(&mut self, table_id: u32, one_shot: Option<&(u32, entity::ActionSet)>) {
         let profile = self.schema.tables.get(&table_id).and_then(|t| t.profile);
         let target = profile.and_then(|id| self.schema.profiles.get(&id)?.target);
@@ -335,7 +336,7 @@ impl Forwarding {
 
     fn remove_one_shot(&mut self, target: ExternId, group: u32) {
         let ids = self.one_shots.groups.get_mut(&target).and_then(|groups| groups.remove(&group)).unwrap_or_default();
-        // What was refused while inserting is not there; that is what was wanted.
+        // After a refused insertion some of these do not exist; then nothing needs to be removed.
         let _ = self.state().group_delete(target, group);
         for id in ids {
             let _ = self.state().member_delete(target, id);
@@ -384,7 +385,7 @@ impl Forwarding {
         Ok(())
     }
 
-    /// The profile of an id, or all for 0.
+    /// The profile with an id, or all profiles for 0.
     fn profiles_of(&self, id: u32) -> Result<Vec<(u32, &ProfileSchema, ExternId)>> {
         if id != 0 {
             let profile = self.schema.profile_by_id(id)?;
@@ -402,20 +403,20 @@ fn check_id(id: u32, name: &str) -> Result<()> {
     }
 }
 
-/// What the size of a group is.
+/// How the size of a group is counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum SizeSemantics {
-    /// The sum of its members' weights.
+    /// As the sum of its members' weights.
     Weights,
-    /// Its members, none of which weighs more than this; 0 for no limit.
+    /// As the number of its members.
     Members {
-        /// Most weight of one.
+        /// Limit on a member's weight; 0 for none.
         max_member_weight: i32,
     },
 }
 
 impl ProfileSchema {
-    /// As the program says.
+    /// The semantics that the program declares.
     fn size_semantics(&self) -> SizeSemantics {
         match self.counts_members {
             true => SizeSemantics::Members { max_member_weight: self.max_member_weight },
@@ -424,7 +425,7 @@ impl ProfileSchema {
     }
 }
 
-/// Rules on setting `max_size`.
+/// Checks a group's `max_size`: from 1 to the profile's limit, or any number from 0 if the profile has none.
 fn max_size(profile: &ProfileSchema, given: i32, name: &str) -> Result<u32> {
     let limit = profile.max_group_size;
     if given < 0 || (limit > 0 && !(1..=limit).contains(&given)) {

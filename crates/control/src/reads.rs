@@ -1,30 +1,32 @@
-//! Reads of any size: the answer is made piece by piece, and is what a single look at everything would have seen.
+//! Reads of any size: the answer is produced piece by piece, and is a consistent snapshot.
 //!
 //! ```text
-//!   open_read ──▶ Reading: a queue of parts, one or more for each entity asked for
-//!   read_on, read_on, ... ──▶ the next entities         each call takes the caller's lock for about a thousand entities
-//!   writes ──▶ Forwarding::remember: what they are about to change goes to the readings that have not come to it
+//!   open_read ──▶ Reading: a queue of parts, one or more for each entity of the request
+//!   read_on, read_on, ... ──▶ the next entities       each call holds the caller's lock for about a thousand entities
+//!   writes ──▶ Forwarding::remember: saves what they are about to change for the readings that have not reached it
 //! ```
 //!
-//! **Snapshot.** A reading sees everything as it was when it was opened, against all writes (counts move on meanwhile, as
-//! packets make them). Nothing is copied for that: what is large is walked where it lies ([`PipelineState::walk`]), and a
-//! write that changes an entry while a walk is open first leaves the walk the entry as it is, if the walk has not given it
-//! yet, and its key, so that the walk takes no later version of it. So a reading costs memory by what is *written* while it
-//! is open, not by how much there is; writers never wait for a reader, and readers not for one another.
+//! **Snapshot.** A reading sees everything as it was when it was opened, regardless of later writes (but counts are
+//! those of the time when they are read). Nothing is copied in advance: large objects are walked in place
+//! ([`PipelineState::walk`]). A write that changes an entry which an open walk has not reached yet first saves the old
+//! entry in the walk, as in copy-on-write, together with its key, so that the walk does not return the new version. So
+//! the memory of a reading depends on how much is *written* while it is open, not on how much there is. Writers never
+//! wait for readers, nor readers for each other.
 //!
-//! **Bounds.** A read says what it wants as often as it likes: equal queries of a walk are one. A request has at most [`WALKS_MAX`]
-//! walks (of a table or an array, as many as the program has in any case), all open readings of a device together at most
-//! [`WALKS_OPEN_MAX`], and there are at most [`READS_MAX`] readings. Small things (members, groups, replication, value sets, digests, single
-//! entries) are read when the reading is opened, [`FOUND_BYTES_MAX`] of them. Beyond any of that a query is refused with RESOURCE_EXHAUSTED.
-//! [`Control::read_cost`] says what a reading takes, for whoever counts memory by client.
+//! **Limits.** Equal walks of one request are merged. A request has at most [`WALKS_MAX`] walks (of a table or an
+//! array; more if the program has more of these), all open readings of a device together have at most
+//! [`WALKS_OPEN_MAX`], and there are at most [`READS_MAX`] readings. Small objects (members, groups, replication, value
+//! sets, digests, single entries) are read when the reading is opened, up to [`FOUND_BYTES_MAX`]. A query beyond any of
+//! these limits is refused with RESOURCE_EXHAUSTED. [`Control::read_cost`] tells the memory of a reading, for callers
+//! that account for memory by client.
 //!
-//! All readings of a device together remember at most [`CHANGES_MAX`] changes, each of them a change once for each walk that it concerns. The
-//! bound is kept before each copy: what would pass it cuts off the reading with most changes with ABORTED, as one is whose program is
-//! replaced: what it saw until then must be dropped and read again. A write of all cells of an array is remembered by one copy of the cells
-//! ([`Copied`]) that all walks of it share.
+//! All readings of a device together save at most [`CHANGES_MAX`] changes; a change is counted once for each walk that
+//! saves it. The limit is checked before each copy: when it would be exceeded, the reading with the most changes is
+//! ended with ABORTED, and its client must drop what it received and read again. The same happens when the program is
+//! replaced. For a write of all cells of an array, all walks of it share one copy of the cells ([`Copied`]).
 //!
-//! P4Runtime specification, "Read RPC". Threads: the caller's, one at a time.
-//! Tests: `crates/sluice/src/target/snapshots.rs` on real tables, `crates/grpc/tests/load.rs`, `crates/tables/tests/walks.rs`.
+//! P4Runtime specification, "Read RPC". Threads: the caller's, one at a time. Tests:
+//! `crates/sluice/src/target/snapshots.rs` on real tables, `crates/grpc/tests/load.rs`, `crates/tables/tests/walks.rs`.
 //!
 //! [`PipelineState::walk`]: abi::state::PipelineState::walk
 
@@ -38,60 +40,62 @@ use p4info::ObjectKind;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
-/// Changes that all open readings of a program remember: some hundred bytes each, so some tens of megabytes.
+/// Limit on the changes that all open readings of a program save: some hundred bytes each, so some tens of megabytes.
 pub const CHANGES_MAX: usize = 1 << 17;
-/// Readings that may be open at a time.
+/// Limit on the readings that are open at a time.
 pub const READS_MAX: usize = 1024;
-/// Walks of a request, or as many as the program has tables and arrays. Each write visits every open walk, so their number bounds its
-/// latency.
+/// Limit on the walks of a request, unless the program has more tables and arrays. Each write visits every open walk,
+/// so their number bounds its latency.
 pub const WALKS_MAX: usize = 256;
-/// Walks of all open readings of a device: each costs a write a few nanoseconds, and one of its table a copy.
+/// Limit on the walks of all open readings of a device: each costs a write a few nanoseconds, and a copy if it is of
+/// the same table.
 pub const WALKS_OPEN_MAX: usize = 4096;
-/// Estimated bytes that a read request collects when it is opened; a request of one query may exceed it. As many as the memory of a few
-/// requests (16 MiB each).
+/// Limit on the estimated bytes that a read request collects when it is opened; a request of a single query may exceed
+/// it. It is about the memory limit of a few requests (16 MiB each).
 pub const FOUND_BYTES_MAX: u64 = 64 << 20;
-/// What a reading takes besides what it has found: messages of its answer on the way.
+/// Cost of a reading besides what it has found, in bytes: messages of its answer in flight.
 const READING_BYTES: u64 = 256 << 10;
-/// What a walk counts for: with the default limits of requests one client's part of all memory is half of all walks.
+/// Cost of a walk in bytes, chosen so that with the default limits one client's share of memory allows half of all
+/// walks.
 const WALK_BYTES: u64 = 128 << 10;
 
-/// An open reading.
+/// Identifies an open reading.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ReadId {
     device_id: u64,
     number: u64,
 }
 
-/// The readings of a config.
+/// The open readings of a config.
 #[derive(Default)]
 pub(crate) struct OpenReads {
     open: HashMap<u64, std::result::Result<Reading, Error>>,
 }
 
-/// What is left of an answer.
+/// The rest of an answer.
 pub(crate) struct Reading {
     parts: VecDeque<Part>,
-    /// What it takes: see [`Control::read_cost`].
+    /// Its memory in bytes: see [`Control::read_cost`].
     cost: u64,
-    /// Of the role that reads.
+    /// The configuration of the role that reads.
     config: Option<RoleConfig>,
 }
 
 enum Part {
-    /// Read already.
+    /// Already read.
     Found(Vec<Entity>),
     Entries(EntryWalk),
     Cells(CellWalk),
 }
 
-/// What queries select, read piece by piece while nothing is written.
+/// The results of queries, read lazily; the borrow excludes writes meanwhile.
 pub(crate) struct Everything<'a> {
     of: &'a Forwarding,
     parts: VecDeque<Part>,
     piece: std::vec::IntoIter<Entity>,
 }
 
-/// Entities that it holds at a time, about.
+/// The approximate number of entities that it holds at a time.
 const PIECE: usize = 1024;
 
 impl Iterator for Everything<'_> {
@@ -115,19 +119,19 @@ impl Iterator for Everything<'_> {
     }
 }
 
-/// All entries of a table, or what is beside them.
+/// A walk of all entries of a table, or of their direct resources.
 struct EntryWalk {
     query: Query,
     table: TableId,
-    /// `None` when there is no more in the table.
+    /// Where the walk continues; `None` at the end of the table.
     place: Option<u64>,
-    /// Changed since the reading was opened, and not to be taken from the table.
+    /// Entries that were changed since the reading was opened, and are not to be returned from the table.
     changed: HashSet<EntryKey>,
-    /// As they were then.
+    /// Those entries as they were before, as far as the walk had not returned them.
     before: Vec<Entity>,
 }
 
-/// What of an entry is wanted.
+/// What a walk returns for an entry.
 #[derive(Clone, PartialEq)]
 enum Query {
     Entry(TableEntry),
@@ -135,19 +139,19 @@ enum Query {
     Meter(DirectMeterEntry),
 }
 
-/// All cells of an array.
+/// A walk of all cells of an array.
 struct CellWalk {
-    /// Asks for one, once it has an index.
+    /// The query for a cell, except for its index.
     query: Entity,
     next: u64,
     size: u64,
-    /// Cells from `next` on that were changed since.
+    /// Old values of the cells from `next` on that were changed since.
     before: BTreeMap<u64, Entity>,
-    /// All others, when all were changed at once.
+    /// Old values of all other cells, if all were changed at once.
     whole: Option<Arc<Copied>>,
 }
 
-/// Cells of an array as they were before all were written at once.
+/// Cells of an array before all of them were written at once.
 struct Copied {
     from: u64,
     cells: Vec<Option<Entity>>,
@@ -159,20 +163,25 @@ impl Copied {
     }
 }
 
-/// What a write is about to change, as walks see it.
+/// The object of a write, as walks see it.
 enum Change {
     Entry(TableId, EntryKey),
-    /// An array by an entity of its kind, and one cell or all.
+    /// An array, as an entity of its kind, and one cell or all.
     Cells(Box<Entity>, Option<u64>),
 }
 
-/// There is no room to remember so many changes more.
+/// Error: there is no room to save this many changes.
 struct Full(usize);
 type Fits = std::result::Result<(), Full>;
 
 impl Control {
-    /// Begins to read what entities select, and says of each whether it can be read. What was found comes from
-    /// [`Control::read_on`].
+    /// Opens a reading of what entities select. Returns for each entity whether it can be read; the results are fetched
+    /// with [`Control::read_on`].
+    ///
+    /// # Errors
+    ///
+    /// NOT_FOUND for an unknown device, FAILED_PRECONDITION if it has no config, RESOURCE_EXHAUSTED if too many
+    /// readings or walks are open.
     pub fn open_read(
         &mut self,
         device_id: u64,
@@ -212,13 +221,18 @@ impl Control {
         Ok((ReadId { device_id, number }, results))
     }
 
-    /// Bytes of memory that an open reading takes, about: what it has found and what its walks may make others remember.
+    /// The approximate memory of an open reading in bytes: what it has found, and what its walks may cause to be saved.
     pub fn read_cost(&mut self, id: ReadId) -> u64 {
         let open = self.reading(id).and_then(|forwarding| forwarding.reads.open.get(&id.number));
         open.and_then(|reading| reading.as_ref().ok()).map_or(0, |reading| reading.cost)
     }
 
-    /// The next entities of an answer, about so many; none when that was all, and then the reading is closed.
+    /// The next entities of an answer, approximately `about` of them. An empty result is the end; it closes the
+    /// reading.
+    ///
+    /// # Errors
+    ///
+    /// ABORTED if the program was replaced, or if the reading was ended to limit memory.
     pub fn read_on(&mut self, id: ReadId, about: usize) -> Result<Vec<Entity>> {
         let gone = || Error::aborted("the program was replaced while the read was answered; read again");
         let forwarding = self.reading(id).ok_or_else(gone)?;
@@ -236,7 +250,7 @@ impl Control {
         Ok(found)
     }
 
-    /// Nobody wants the rest.
+    /// Closes a reading before its end.
     pub fn close_read(&mut self, id: ReadId) {
         if let Some(forwarding) = self.reading(id) {
             forwarding.reads.open.remove(&id.number);
@@ -250,7 +264,11 @@ impl Control {
         configs.into_iter().find(|forwarding| forwarding.reads.open.contains_key(&id.number))
     }
 
-    /// All of it at once, without what is not in a role's scope.
+    /// Reads everything at once, restricted to a role's scope.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Control::open_read`] and [`Control::read_on`].
     pub fn read_as(
         &mut self,
         device_id: u64,
@@ -261,7 +279,11 @@ impl Control {
         Ok((self.rest(id)?, results))
     }
 
-    /// Reads what entities select at once: what was found, and one result per entity.
+    /// Reads what entities select at once. Returns the entities found, and one result per entity of the request.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Control::open_read`] and [`Control::read_on`].
     pub fn read(&mut self, device_id: u64, entities: &[Option<Entity>]) -> Result<(Vec<Entity>, Vec<Result<()>>)> {
         let (id, results) = self.open(device_id, None, entities)?;
         Ok((self.rest(id)?, results))
@@ -279,16 +301,16 @@ impl Control {
     }
 }
 
-// What a reading consists of.
+// Planning and producing answers.
 impl Forwarding {
-    /// What all queries select, one after the other.
+    /// The results of all queries, one after the other.
     pub(crate) fn everything(&self, queries: &[Entity]) -> Result<Everything<'_>> {
         let mut planned = Planned { walks_max: usize::MAX, bytes_max: u64::MAX, ..Planned::default() };
         queries.iter().try_for_each(|query| self.plan(query, &mut planned))?;
         Ok(Everything { of: self, parts: planned.parts, piece: Vec::new().into_iter() })
     }
 
-    /// The parts of an answer to one entity, unless another one has asked for them.
+    /// Adds the parts of the answer to one entity, unless an equal entity was already added.
     fn plan(&self, entity: &Entity, into: &mut Planned) -> Result<()> {
         let normal = without_values(entity);
         let entity = normal.as_ref().unwrap_or(entity);
@@ -333,7 +355,7 @@ impl Forwarding {
         if let Some((id, kind)) = all_cells(entity) {
             for (id, size) in self.arrays_to_read(id, kind)? {
                 let query = of_array(entity, id);
-                // What is wrong with the query is wrong with each cell.
+                // An error in the query occurs for each cell, so one cell is enough to find it.
                 if size > 0 {
                     self.read(&of_cell(&query, 0), &mut Vec::new())?;
                 }
@@ -347,7 +369,8 @@ impl Forwarding {
         done
     }
 
-    /// The tables that a read of direct resources of all entries is about; `None` if it is refused, by [`Forwarding::read`].
+    /// The tables selected by a read of direct resources of all entries; `None` if [`Forwarding::read`] refuses the
+    /// query.
     fn tables_with(&self, query: &TableEntry, kind: ObjectKind) -> Option<Vec<(TableEntry, TableId)>> {
         let tables = self.schema.tables.iter().filter(|(id, _)| query.table_id == 0 || query.table_id == **id);
         let has = |table: &crate::schema::TableSchema| match kind {
@@ -361,7 +384,7 @@ impl Forwarding {
         (query.table_id == 0 || !found.is_empty()).then_some(found)
     }
 
-    /// Arrays of a kind with their sizes: one by id, or all for 0.
+    /// Arrays of a kind and their sizes in cells: the one with an id, or all for 0.
     fn arrays_to_read(&self, id: u32, kind: ObjectKind) -> Result<Vec<(u32, u64)>> {
         if id != 0 {
             let array = self.schema.array_by_id(id, kind)?;
@@ -372,7 +395,7 @@ impl Forwarding {
         Ok(arrays.map(|(id, array)| (*id, array.size)).collect())
     }
 
-    /// Takes about so many entities from the front of the queue.
+    /// Moves approximately `about` entities from the front of the queue.
     fn step(&self, parts: &mut VecDeque<Part>, about: usize, into: &mut Vec<Entity>) -> Result<()> {
         let at_end = match parts.front_mut() {
             None => return Ok(()),
@@ -413,7 +436,7 @@ impl Forwarding {
         Ok(())
     }
 
-    /// What a walk gives for an entry.
+    /// The result of a query for one entry.
     fn of_query(&self, query: &Query, table: TableId, found: &abi::state::ReadEntry) -> Result<Vec<Entity>> {
         let entry = match query {
             Query::Entry(query) => query,
@@ -429,7 +452,7 @@ impl Forwarding {
             priority: selected.priority,
             ..Default::default()
         };
-        // By the key as the data plane has it: an entry of don't cares alone cannot be asked for.
+        // Identified by the data plane's key: a query cannot name an entry whose fields are all don't-care.
         let key = key_of(found);
         Ok(vec![match query {
             Query::Entry(_) => Entity::Table(selected),
@@ -445,9 +468,9 @@ impl Forwarding {
     }
 }
 
-// What writes do for open readings.
+// Saving old values for open readings.
 impl Forwarding {
-    /// An entity is about to be written: readings that have not come to it keep it as it is.
+    /// Called before an entity is written: saves its present value in the readings that have not reached it.
     pub(crate) fn remember(&mut self, entity: &Entity) {
         let Some(change) = self.change_of(entity) else { return };
         let mut reads = std::mem::take(&mut self.reads);
@@ -457,7 +480,7 @@ impl Forwarding {
 
     fn change_of(&self, entity: &Entity) -> Option<Change> {
         if let Some(entry) = entry_of(entity) {
-            // What has no key cannot be written either.
+            // An entity without a valid key cannot be written either.
             let (key, table) = self.schema.entry_key(entry).ok().filter(|_| !entry.is_default_action)?;
             return Some(Change::Entry(table, key));
         }
@@ -538,10 +561,10 @@ impl OpenReads {
         self.open.values().flatten().map(Reading::changes).sum()
     }
 
-    /// Each reading remembers what is about to change, or is cut off.
+    /// Saves what is about to change in each reading, or ends readings that have saved too much.
     fn remember(&mut self, of: &Forwarding, change: &Change) {
         let mut room = CHANGES_MAX.saturating_sub(self.changes());
-        // One copy does for all that walk the array, wherever they are.
+        // All walks of the array share one copy, wherever they are.
         let mut copies = Vec::new();
         let walks = self.open.values().flatten().flat_map(|reading| &reading.parts);
         let from = walks.filter_map(|part| part.without_copy(change)).min().unwrap_or(0);
@@ -551,7 +574,7 @@ impl OpenReads {
                 let Err(Full(more)) = reading.remember(of, change, from, &mut copies, &mut room) else { break };
                 let size = |reading: &std::result::Result<Reading, Error>| reading.as_ref().map_or(0, Reading::changes);
                 let most = self.open.iter().map(|(number, reading)| (size(reading), *number)).max();
-                // What is more than all may remember is nobody else's fault.
+                // A write that exceeds the whole limit by itself must not end the other readings.
                 let most = most.filter(|(changes, _)| *changes > 0 && more <= CHANGES_MAX);
                 let why = format!(
                     "open reads of the device would remember more than {CHANGES_MAX} changes, and this one most of them; read again"
@@ -596,7 +619,7 @@ impl Reading {
 }
 
 impl Part {
-    /// Where a walk is that needs a copy of all cells for this change.
+    /// The position of a walk that needs a copy of all cells for this change.
     fn without_copy(&self, change: &Change) -> Option<u64> {
         match (self, change) {
             (Part::Cells(walk), Change::Cells(array, None)) if walk.whole.is_none() && walk.is_of(array) => {
@@ -613,11 +636,11 @@ impl CellWalk {
     }
 }
 
-/// What a request will read, as it is found out query by query.
+/// The plan of a read request, extended query by query.
 #[derive(Default)]
 struct Planned {
     parts: VecDeque<Part>,
-    /// Queries of the walks; as many as these at most.
+    /// Distinct queries that are answered by walks; at most one per walk.
     asked: Vec<Entity>,
     walks: usize,
     walks_max: usize,
@@ -645,7 +668,8 @@ impl Planned {
         Ok(())
     }
 
-    /// Walks are looked through for equal ones; they come first, so that a request of many single entries costs no more.
+    /// The parts that are walks. They come first, so that a search for an equal walk does not visit the many single
+    /// entries of a request.
     fn parts_of_walks(&self) -> impl Iterator<Item = &Part> {
         self.parts.iter().take(self.walks)
     }
@@ -679,7 +703,7 @@ impl Planned {
     }
 }
 
-/// Bytes that an entity takes in memory, about.
+/// The approximate memory of an entity in bytes.
 fn weight(entity: &Entity) -> u64 {
     const ALONE: u64 = 512;
     const PART: u64 = 96;
@@ -708,7 +732,7 @@ fn key_of(found: &abi::state::ReadEntry) -> EntryKey {
     (found.entry.key.clone(), found.entry.priority)
 }
 
-/// The table entry that an update is about, if it is about one.
+/// The table entry that an update is about, if any.
 fn entry_of(entity: &Entity) -> Option<&TableEntry> {
     match entity {
         Entity::Table(entry) => Some(entry),
@@ -732,7 +756,7 @@ fn same_kind(a: &Entity, b: &Entity) -> bool {
     std::mem::discriminant(a) == std::mem::discriminant(b)
 }
 
-/// The id and kind of arrays of which an entity selects all cells.
+/// The id and kind of the arrays of which an entity selects all cells.
 fn all_cells(entity: &Entity) -> Option<(u32, ObjectKind)> {
     let kind = match entity {
         Entity::Counter(_) => ObjectKind::Counter,
@@ -740,12 +764,12 @@ fn all_cells(entity: &Entity) -> Option<(u32, ObjectKind)> {
         Entity::Register(_) => ObjectKind::Register,
         _ => return None,
     };
-    // Of all arrays an index selects nothing in particular.
+    // For id 0 (all arrays) the index is ignored.
     let (id, _) = cell_of(entity).filter(|(id, index)| *id == 0 || index.is_none())?;
     Some((id, kind))
 }
 
-/// Asks for all cells of an array. What is said about a cell's value selects nothing, but for whether counts of a meter are wanted.
+/// The query for all cells of an array. Values in a query select nothing, except whether a meter's counts are returned.
 fn of_array(query: &Entity, id: u32) -> Entity {
     match query {
         Entity::Counter(_) => Entity::Counter(entity::CounterEntry { counter_id: id, ..Default::default() }),
@@ -758,7 +782,7 @@ fn of_array(query: &Entity, id: u32) -> Entity {
     }
 }
 
-/// The query without what selects nothing: what is said about a counter's or meter's value. `None` if there is none of that.
+/// The query without values of counters and meters, which select nothing. `None` if the query cannot have any.
 fn without_values(query: &Entity) -> Option<Entity> {
     match query {
         Entity::DirectCounter(entry) => {

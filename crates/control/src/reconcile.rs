@@ -1,11 +1,11 @@
-//! A new program takes over what was written into the old one: RECONCILE_AND_COMMIT, and `sluice load`.
+//! Carries state over from the old program to a new one: RECONCILE_AND_COMMIT, and `sluice load`.
 //!
-//! [`crate::compare`] says object by object what can stay. What is kept is shared by the target and not touched here, but for
-//! what only controllers know of it (metadata, action sets). The contents of everything else are read from the old config
-//! as a controller would read them, ids are translated, and they are written into the new one as a controller would write
-//! them: so the rules that protect the new program are the ones that protect it always, and whatever does not fit is
-//! named. Counts of what is copied are added by the target after the change-over, so none is lost, and registers that are
-//! copied are copied once more by the target while no packet runs, so no write is.
+//! [`crate::compare`] decides object by object. State that is kept is shared by the target and not touched here, except
+//! for the part that only controllers see (metadata, action sets). All other state is read from the old config as a
+//! controller would read it, its ids are translated, and it is written into the new one as a controller would write it.
+//! So the usual checks protect the new program, and whatever does not fit is reported. The target adds the counts of
+//! copied objects after the switch-over, so none is lost. It also copies registers once more while no packet runs, so
+//! no write of a packet is lost.
 
 use crate::compare::{Compared, Comparison, Fate};
 use crate::entity::{
@@ -22,32 +22,32 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
-/// What became of an object.
+/// What became of one object.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Outcome {
-    /// The object, and what the programs say of it.
+    /// The object, and how the two programs differ in it.
     pub object: Compared,
-    /// Entries, members, groups or cells of it that are in the new program now; for kept tables their entries.
+    /// Number of its entries, members, groups or cells that were carried over; for kept tables, of their entries.
     pub carried: u64,
-    /// Those that have no place there.
+    /// Number of those that were lost.
     pub lost: u64,
-    /// Why the first of them has none.
+    /// Why the first of them was lost.
     pub reason: Option<String>,
 }
 
-/// What became of everything.
+/// What became of all state.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Report {
-    /// Object by object; those that had no contents included.
+    /// By object, including objects without state.
     pub outcomes: Vec<Outcome>,
-    /// Multicast groups and clone sessions that were carried over.
+    /// Number of multicast groups and clone sessions that were carried over.
     pub replication: u64,
-    /// Why some were not.
+    /// Reasons why others were lost.
     pub replication_lost: Vec<String>,
 }
 
 impl Report {
-    /// Whether something has no place in the new program.
+    /// Whether some state was lost.
     pub fn loses(&self) -> bool {
         !self.replication_lost.is_empty() || self.outcomes.iter().any(|o| o.lost > 0)
     }
@@ -85,7 +85,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// Refuses if something has no place; the message names each object.
+/// Refuses the change if state would be lost; the message names each object.
 pub(crate) fn check(report: &Report) -> Result<()> {
     if !report.loses() {
         return Ok(());
@@ -95,7 +95,7 @@ pub(crate) fn check(report: &Report) -> Result<()> {
     Err(Error::invalid(format!("the existing state cannot be kept:\n{}", lines.join("\n"))))
 }
 
-/// Fills a new config from the old one. `shares` says whether the target shares what the comparison keeps.
+/// Fills a new config with the old one's state. `shares` says whether the target shares what the comparison keeps.
 pub(crate) fn carry_over(old: &Forwarding, new: &mut Forwarding, comparison: &Comparison, shares: bool) -> Report {
     let mut report = Report::default();
     let mut carrier = Carrier {
@@ -107,7 +107,7 @@ pub(crate) fn carry_over(old: &Forwarding, new: &mut Forwarding, comparison: &Co
         old,
         new,
     };
-    // Members before groups before entries: each may only refer to what is there.
+    // Members before groups before entries, because each refers to the previous kind.
     let rank = |object: &Compared| (object.kind != ObjectKind::ActionProfile, object.kind);
     let mut order: Vec<&Compared> = comparison.objects.iter().collect();
     order.sort_by_key(|object| rank(object));
@@ -135,12 +135,12 @@ struct Carrier<'a> {
     old: &'a Forwarding,
     new: &'a mut Forwarding,
     translate: Translate<'a>,
-    /// Externs of the old program whose counts the target adds.
+    /// Externs of the old program whose counts the target will add.
     counted: BTreeSet<ExternId>,
 }
 
 impl Carrier<'_> {
-    /// What only controllers know of a table or profile that the target shares.
+    /// Carries over the part of a shared table or profile that only controllers see.
     fn share(&mut self, object: &Compared) -> Outcome {
         let mut carried = 0;
         let (was, now) = (&self.old.schema.program, &self.new.schema.program);
@@ -167,7 +167,7 @@ impl Carrier<'_> {
         Outcome { object: object.clone(), carried, lost: 0, reason: None }
     }
 
-    /// Writes an object's contents into the new program.
+    /// Copies an object's contents into the new program.
     fn copy(&mut self, object: &Compared) -> Outcome {
         let mut outcome = Outcome { object: object.clone(), carried: 0, lost: 0, reason: None };
         for entity in self.contents(object) {
@@ -189,7 +189,7 @@ impl Carrier<'_> {
     /// Writes an entity of the old program into the new one.
     fn put(&mut self, entity: &Entity) -> Result<()> {
         for mut update in self.translate.updates(entity)? {
-            // An entry that the new program brings itself gets the old one's action.
+            // If the new program already has this entry, it gets the old one's action.
             if let (UpdateKind::Insert, Some(Entity::Table(entry))) = (update.kind, &update.entity) {
                 update.kind = if self.new.has_entry(entry) { UpdateKind::Modify } else { UpdateKind::Insert };
             }
@@ -198,12 +198,12 @@ impl Carrier<'_> {
         Ok(())
     }
 
-    /// What an object of the old program holds that the program itself did not put there.
+    /// The contents of an object of the old program, without what the program itself set up.
     fn contents(&self, object: &Compared) -> Vec<Entity> {
         let schema = &self.old.schema;
         let mut found = Vec::new();
         for query in self.queries(object) {
-            // What is never used in the old program has nothing.
+            // An object that the old program never uses has no contents.
             let _ = self.old.read(&query, &mut found);
         }
         let initial = |register_id: u32| {
@@ -213,7 +213,7 @@ impl Carrier<'_> {
                 _ => None,
             }
         };
-        // Of a default entry that is the program's own, what controllers wrote beside it.
+        // A default entry with the program's own action: only the direct resources that controllers wrote.
         let own = |entity: &Entity| match entity {
             Entity::Table(entry) if entry.is_default_action && self.old.default_is_initial(entry.table_id) => {
                 Some(beside_default(entry))
@@ -222,7 +222,7 @@ impl Carrier<'_> {
         };
         let beside: Vec<Entity> = found.iter().filter_map(own).flatten().collect();
         found.extend(beside);
-        // What the program itself defines comes with the new program.
+        // What the old program itself defines is not carried over.
         found.retain(|entity| match entity {
             Entity::Table(entry) if entry.is_const => false,
             Entity::Table(entry) if entry.is_default_action => !self.old.default_is_initial(entry.table_id),
@@ -285,14 +285,14 @@ impl Carrier<'_> {
             ObjectKind::Digest => {
                 vec![Entity::Digest(DigestEntry { digest_id: id(ObjectKind::Digest), config: None })]
             }
-            // They come with their tables' entries.
+            // These are carried over with their tables' entries.
             ObjectKind::DirectCounter | ObjectKind::DirectMeter => vec![],
             ObjectKind::Action | ObjectKind::ControllerHeader => vec![],
         }
     }
 }
 
-/// From ids of one program to those of another with the same names.
+/// Translates ids of one program to those of another, by name.
 struct Translate<'a> {
     old: &'a Schema,
     new: Arc<P4Info>,
@@ -369,7 +369,7 @@ impl Translate<'_> {
                     DirectMeterEntry { table_entry: Some(self.table_entry(of)?), config: *config, counter_data: None };
                 update(UpdateKind::Modify, Entity::DirectMeter(entry))
             }
-            // The target shares those of the same name and function.
+            // The target shares those with the same name and function.
             Entity::Calculation(_) => Ok(vec![]),
             Entity::DirectCounter(_) | Entity::DirectMeter(_) | Entity::Extern { .. } => Ok(vec![]),
         }
@@ -440,7 +440,7 @@ impl Forwarding {
             && self.schema.entry_key(entry).is_ok_and(|(key, table)| self.state().entry(table, &key.0, key.1).is_ok())
     }
 
-    /// Whether a table's default action is still the program's.
+    /// Whether a table's default action is still the program's initial one.
     pub(crate) fn default_is_initial(&self, table_id: u32) -> bool {
         let Some(target) = self.schema.tables.get(&table_id).and_then(|t| t.target) else { return true };
         let initial = &self.schema.program.tables[target.index()].default_action;

@@ -1,6 +1,7 @@
 //! Multicast groups and clone sessions (P4Runtime specification, "PacketReplicationEngineEntry").
 //!
-//! What was written is kept here as sent and goes to the program's own groups and sessions, which packets see while it runs. Ports are the switch's numbers; the protocol's number for the controller (`SDN_PORT_CPU`) is translated.
+//! What was written is stored here as sent, and published to the program's groups and sessions, which packets use.
+//! Ports are the switch's numbers; the protocol's number for the controller (`SDN_PORT_CPU`) is translated.
 
 use crate::bytes;
 use crate::entity::{self, Entity, ReplicaPort, UpdateKind};
@@ -9,12 +10,13 @@ use crate::forwarding::Forwarding;
 use datapath::replication::{CloneSession, ID_LIMIT, Replica};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The controller, as a port ("Translation of Port Numbers").
+/// The protocol's port number of the controller ("Translation of Port Numbers").
 const SDN_PORT_CPU: u32 = 0xffff_fffd;
-/// Replicas of a group or session; beyond the work budget of a burst (`datapath::engine::WORK_MAX`) they could not be made.
+/// Limit on the replicas of a group or session: more could not be made within the work budget of a burst
+/// (`datapath::engine::WORK_MAX`).
 pub(crate) const REPLICAS_MAX: usize = 4096;
 
-/// What controllers wrote.
+/// The groups and sessions that controllers wrote.
 #[derive(Default, Debug)]
 pub(crate) struct ReplicationEntries {
     groups: BTreeMap<u32, entity::MulticastGroup>,
@@ -22,12 +24,12 @@ pub(crate) struct ReplicationEntries {
 }
 
 impl Forwarding {
-    /// The controller's port: the one that the program's architecture fixes, else the switch's.
+    /// The controller's port: the one that the program's architecture fixes, or else the switch's.
     pub(crate) fn cpu_port(&self) -> Option<u32> {
         self.built.program.cpu_port.map(|port| port as u32).or_else(|| self.target.cpu_port())
     }
 
-    /// A port that exists or may be named before it does, by the bytes that name it.
+    /// The number of a port, from its byte string. The port must exist, or be one that may be named in advance.
     pub(crate) fn existing_port(&self, port: &[u8], name: &str) -> Result<u32> {
         let bits = bytes::parse(32, port, format!("{name}: the port")).map_err(|e| Error::invalid(e.message))?;
         let port = bits.to_u64().unwrap_or_default() as u32;
@@ -46,13 +48,13 @@ impl Forwarding {
         Err(Error::invalid(format!("{name}: there is no port {port}; there is {ports}")))
     }
 
-    /// A port as the shortest bytes.
+    /// A port number in the shortest byte string.
     pub(crate) fn port_bytes(&self, port: u32) -> Vec<u8> {
         bytes::shortest(&port.to_be_bytes())
     }
 
-    /// Replicas as sent (ports in their shortest form) and as the switch has them now: of a replica with backups the first
-    /// whose port is up, or none.
+    /// Checks replicas. Returns them as sent, with ports in their shortest form, and as the switch makes them now: for
+    /// a replica with backups, the first alternative whose port is up, or none.
     fn replicas(&self, replicas: &[entity::Replica], name: &str) -> Result<(Vec<entity::Replica>, Vec<Replica>)> {
         if replicas.len() > REPLICAS_MAX {
             return Err(Error::exhausted(format!("{name}: {} replicas, the limit is {REPLICAS_MAX}", replicas.len())));
@@ -88,16 +90,17 @@ impl Forwarding {
             }
             let has_backups = !backups.is_empty();
             kept.push(entity::Replica { port: kept_port, instance: replica.instance, backups });
-            // What goes to a port that is down is dropped there, as for any packet; only backups need to know.
+            // A packet to a port that is down is dropped there, as usual; the link state matters only if there are
+            // backups.
             done.extend(alternatives.into_iter().find(|r| !has_backups || self.target.port_is_up(r.port)));
         }
         Ok((kept, done))
     }
 
-    /// Publishes groups and sessions with backups anew: links went up or down.
+    /// Publishes groups and sessions with backups again after link states changed.
     pub(crate) fn follow_links(&self) {
         let spared = |replicas: &[entity::Replica]| replicas.iter().any(|r| !r.backups.is_empty());
-        // They were checked when they were written; one whose port is gone stays as it is.
+        // They were checked when they were written; one whose port no longer exists stays as it is.
         for (id, group) in self.replication.groups.iter().filter(|(_, group)| spared(&group.replicas)) {
             if let Ok((_, done)) = self.replicas(&group.replicas, "") {
                 let _ = publish_group(&self.built.replication, *id, done, "");
@@ -139,7 +142,7 @@ impl Forwarding {
         publish_session(&self.built.replication, id, done, &name)
     }
 
-    /// Takes in groups and sessions that were set up beside the control plane, as files of entries do.
+    /// Imports groups and sessions that were set up without the control plane, as `--entries` files do.
     pub(crate) fn adopt_replication(&mut self) {
         let replicas = |all: &[Replica]| {
             let port = |port: u32| ReplicaPort::Port(bytes::shortest(&port.to_be_bytes()));
@@ -150,7 +153,7 @@ impl Forwarding {
             let adopted = || entity::MulticastGroup { group_id, replicas: replicas(&all), metadata: vec![] };
             self.replication.groups.entry(group_id).or_insert_with(adopted);
         }
-        // Scripts may have a session 0, which P4Runtime cannot name.
+        // Scripts may define session 0, which P4Runtime cannot name.
         for (session_id, session) in self.built.replication.sessions().into_iter().filter(|(id, _)| *id != 0) {
             let adopted = || entity::CloneSession {
                 session_id,

@@ -1,18 +1,19 @@
-//! Putting a kept config back: its program, and everything that controllers had written into it.
+//! Restores a journalled config: its program, and everything that controllers had written into it.
 //!
 //! ```text
 //!   Control::prepare ──▶ Preparation::restore ──▶ Control::put_back
 //!        lock               without the lock           lock
 //!
 //!   caller:    compiles the program ──▶ writes entities into the state, in order
-//!   threads:   decode parts of entities ──▶ check them against the program, when it is there
+//!   threads:   decode parts of entities ──▶ check them against the program, once it is compiled
 //! ```
 //!
-//! Entities are written in their order, and only by the caller; what does not depend on the state is done for several parts at a time, and
-//! what does not depend on the program while that is compiled. The caller helps when it would wait. A restart is as long as this
-//! takes, so nothing here is done twice.
+//! Only the caller writes entities, in their order. Work that does not depend on the state is done for several parts in
+//! parallel, and work that does not depend on the program is done while it is compiled. The caller helps instead of
+//! waiting. The time of a restart is dominated by this, so nothing here is done twice.
 //!
-//! Memory: at most [`AHEAD`] parts are decoded and not yet written. Tests: `crates/store/tests`, `tests/py/test_restart.py`.
+//! Memory: at most [`AHEAD`] parts are decoded and not yet written. Tests: `crates/store/tests`,
+//! `tests/py/test_restart.py`.
 
 use crate::calls::NewEntry;
 use crate::control::Control;
@@ -25,36 +26,43 @@ use crate::schema::Schema;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// Parts that may be decoded before those in front of them are written.
+/// Limit on the parts that are decoded before those in front of them are written.
 const AHEAD: usize = 32;
-/// Threads that decode and check, besides the caller's: writing takes about as long as both, so more would wait.
+/// Limit on the threads that decode and check, besides the caller's. Writing takes about as long as both, so more
+/// threads would idle.
 const THREADS_MAX: usize = 3;
 
-/// Stored entities, split into parts in the order in which they must be written. Several threads fetch parts; each part is fetched once.
+/// Stored entities, split into parts in the order in which they must be written. Several threads fetch parts; each part
+/// is fetched once.
 pub trait Parts: Sync {
-    /// How many.
+    /// The number of parts.
     fn count(&self) -> usize;
-    /// Gives `each` the entities of one of them, in their order. The error says what is wrong with it.
+    /// Calls `each` with the entities of a part, in order. The error says what is wrong with the part.
     fn part(&self, at: usize, each: &mut dyn FnMut(Entity)) -> std::result::Result<(), String>;
 }
 
-/// What restoring a config found.
+/// The result of restoring a config.
 #[derive(Debug, Default)]
 pub struct Restored {
-    /// Entities that are back.
+    /// Number of entities restored.
     pub entities: u64,
-    /// Entities that the switch refuses now, and why: a port may be gone.
+    /// Entities that the switch refuses now, with the reason; a port may no longer exist, for example.
     pub refused: Vec<String>,
 }
 
-/// A config with its entities, ready to be a device's.
+/// A config with its entities, ready to become a device's.
 pub struct RestoredConfig {
     forwarding: Forwarding,
     found: Restored,
 }
 
 impl Preparation {
-    /// Compiles and builds the program, and writes kept entities into it. Takes long; to be called without the control plane's lock.
+    /// Compiles and builds the program, and writes the journalled entities into its state. It takes long and must be
+    /// called without the control plane's lock.
+    ///
+    /// # Errors
+    ///
+    /// The program is refused, or a part cannot be decoded.
     pub fn restore(self, parts: &dyn Parts) -> Result<RestoredConfig> {
         let target = Arc::clone(&self.target);
         Line::new(parts).with_threads(|line| {
@@ -69,7 +77,11 @@ impl Preparation {
 }
 
 impl Control {
-    /// Makes a restored config a device's, without a controller. Call it before [`Control::keep`].
+    /// Installs a restored config without a client. It must be called before [`Control::keep`].
+    ///
+    /// # Errors
+    ///
+    /// UNAVAILABLE if the switch cannot run it.
     pub fn put_back(&mut self, device_id: u64, slot: Slot, restored: RestoredConfig) -> Result<Restored> {
         let RestoredConfig { forwarding, found } = restored;
         let device = self.device(device_id)?;
@@ -80,7 +92,11 @@ impl Control {
         Ok(found)
     }
 
-    /// Both steps at once: puts a config and its entities back.
+    /// Restores a config and its entities in one call.
+    ///
+    /// # Errors
+    ///
+    /// The program is refused, or the switch cannot run it.
     pub fn restore(
         &mut self,
         device_id: u64,
@@ -93,7 +109,7 @@ impl Control {
     }
 }
 
-/// One part.
+/// All entities as one part.
 struct Whole(Mutex<Vec<Entity>>);
 
 impl Parts for Whole {
@@ -111,17 +127,17 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// An entity as the caller writes it.
+/// An entity, ready for the caller to write it.
 enum Checked {
-    /// Checked against the program already; with what it was made of, if that is more.
+    /// Already checked against the program; with the entry as sent, if that has more parts.
     New(NewEntry, Option<Box<TableEntry>>),
     Other(Box<Entity>),
 }
 
-/// Parts on their way from who decodes them to who writes them.
+/// The queue of parts between the threads that decode them and the caller that writes them.
 struct Line<'a> {
     parts: &'a dyn Parts,
-    /// Of the program, when it is there.
+    /// The program's schema, once it is compiled.
     schema: OnceLock<Arc<Schema>>,
     progress: Mutex<Progress>,
     changed: Condvar,
@@ -131,17 +147,17 @@ struct Line<'a> {
 struct Progress {
     /// The next part to be decoded.
     next: usize,
-    /// Decoded before the program was there, and still to be checked.
+    /// Parts decoded before the program was compiled, and still to be checked.
     decoded: VecDeque<(usize, Vec<Entity>)>,
-    /// Checked, and not yet written.
+    /// Parts checked, and not yet written.
     ready: BTreeMap<usize, std::result::Result<Vec<Checked>, String>>,
-    /// Parts that were written.
+    /// Number of parts written.
     written: usize,
-    /// Nobody waits any more: all is written, or somebody has given up.
+    /// No thread may wait any longer: all parts are written, or the caller or a thread has given up.
     ended: bool,
 }
 
-/// Ends the line when its owner goes, so that nobody waits for what does not come: the caller in any case, a thread by a panic.
+/// Guard that ends the queue, so that no thread waits forever: when the caller drops it, or when a thread panics.
 struct Ends<'a, 'b> {
     line: &'b Line<'a>,
     is_caller: bool,
@@ -168,17 +184,17 @@ impl<'a> Line<'a> {
         std::thread::scope(|scope| {
             let _end = Ends { line: self, is_caller: true };
             for _ in 0..threads {
-                // Without it the caller does more.
+                // If no thread can be started, the caller does more of the work.
                 let _ = std::thread::Builder::new().name("restore".into()).spawn_scoped(scope, || self.run());
             }
             f(self)
         })
     }
 
-    /// The program is there: parts can be checked.
+    /// Announces that the program is compiled, so that parts can be checked.
     fn begin_checks(&self, schema: Arc<Schema>) {
         let _ = self.schema.set(schema);
-        // Whoever has looked and found none waits by now.
+        // Taking the lock ensures that every thread that saw no schema is waiting by now.
         drop(lock(&self.progress));
         self.changed.notify_all();
     }
@@ -187,7 +203,7 @@ impl<'a> Line<'a> {
         self.changed.wait(progress).unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a part one step on, if there is one that may be; the lock is free meanwhile. Waits otherwise.
+    /// Decodes or checks one part, if there is one that may be, without holding the lock. Waits otherwise.
     fn step<'b>(&'b self, mut progress: MutexGuard<'b, Progress>) -> MutexGuard<'b, Progress> {
         let schema = self.schema.get();
         let earlier = schema.and_then(|_| progress.decoded.pop_front());
@@ -222,7 +238,7 @@ impl<'a> Line<'a> {
         progress
     }
 
-    /// What a thread does: steps while there is something to decode or check.
+    /// The body of a thread: decodes and checks parts while there are any.
     fn run(&self) {
         let _end = Ends { line: self, is_caller: false };
         let mut progress = lock(&self.progress);
@@ -231,7 +247,7 @@ impl<'a> Line<'a> {
         }
     }
 
-    /// The part that is to be written next, once the program is there.
+    /// The part at an index, once it is checked; helps or waits until then.
     fn take(&self, at: usize) -> Result<Vec<Checked>> {
         let mut progress = lock(&self.progress);
         progress.written = at;
@@ -248,12 +264,13 @@ impl<'a> Line<'a> {
     }
 }
 
-/// Checks an entity as far as the program alone says.
+/// Checks an entity as far as that is possible with the program alone.
 fn check(schema: &Schema, entity: Entity) -> Checked {
     match entity {
-        // Names get their numbers in the order in which they come up.
+        // Mapped values get their numbers in the order in which they first occur, so these entries are checked in
+        // order.
         Entity::Table(entry) if !schema.has_names() => match schema.new_entry(&entry) {
-            // What `new` holds already is freed here, not by the caller.
+            // What `new` already holds is dropped here, in this thread, and not in the caller's.
             Some(new) => {
                 let more = new.has_more.then(|| Box::new(TableEntry { matches: vec![], action: None, ..entry }));
                 Checked::New(new, more)
@@ -265,7 +282,7 @@ fn check(schema: &Schema, entity: Entity) -> Checked {
 }
 
 impl Forwarding {
-    /// Writes kept entities.
+    /// Writes the journalled entities.
     fn restore(&mut self, line: &Line<'_>) -> Result<Restored> {
         let mut restored = Restored::default();
         for at in 0..line.parts.count() {
@@ -287,21 +304,22 @@ impl Forwarding {
         }
     }
 
-    /// Entries that the program begins with and controllers may delete: those that are still there are kept as any others.
+    /// Removes the entries that the program starts with and controllers may delete; those that still existed are in the
+    /// journal like any others.
     fn remove_initial_entries(&mut self) {
         let tables: Vec<_> = self.schema.tables.values().filter_map(|t| t.target).collect();
         for table in tables {
             for found in self.state().entries(table) {
                 let key = (found.entry.key, found.entry.priority);
                 if !self.is_const_entry(table, &key) {
-                    // It was there a moment ago, and nothing else changes a config that is being built.
+                    // It existed a moment ago, and nothing else changes a config that is being built.
                     let _ = self.state().delete(table, &key.0, key.1);
                 }
             }
         }
     }
 
-    /// Writes a kept entity.
+    /// Writes one journalled entity.
     fn restore_one(&mut self, entity: Entity) -> Result<()> {
         if let Entity::Table(entry) = &entity
             && entry.is_default_action
@@ -313,7 +331,7 @@ impl Forwarding {
             Entity::Table(entry) if entry.is_default_action => {
                 (UpdateKind::Modify, Entity::Table(TableEntry { is_const: false, ..entry }))
             }
-            // Of a constant entry only what stands beside it can have been written.
+            // Only the direct resources of a constant entry can have been written.
             Entity::Table(entry) if entry.is_const || entry.action.is_none() => {
                 (UpdateKind::Modify, Entity::Table(TableEntry { is_const: false, action: None, ..entry }))
             }
@@ -324,7 +342,7 @@ impl Forwarding {
         self.write(&Update { kind, entity: Some(entity) })
     }
 
-    /// Of a constant default entry only what stands beside it can have been written.
+    /// Writes the direct resources of a constant default entry; nothing else of it can have been written.
     fn restore_beside_default(&mut self, entry: &TableEntry) -> Result<()> {
         for entity in beside_default(entry) {
             self.write(&Update { kind: UpdateKind::Modify, entity: Some(entity) })?;
@@ -333,7 +351,7 @@ impl Forwarding {
     }
 }
 
-/// What an entity belongs to: how to name it when it cannot be restored.
+/// Describes an entity that cannot be restored: noun and id of the object that it belongs to.
 fn owner(entity: &Entity) -> (&'static str, u32) {
     match entity {
         Entity::Table(e) => ("an entry of table", e.table_id),

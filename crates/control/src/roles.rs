@@ -1,11 +1,11 @@
-//! What a role may do: role configurations (P4Runtime specification, "Role Config").
+//! Role configurations: what a role may read and write (P4Runtime specification, "Role Config").
 //!
-//! A primary brings its role's configuration with its claim; whoever claims the role later without one has full access again. A
-//! configuration names objects of the program by id. Outside of them the role's updates are refused, reads that name the role
-//! find nothing, and digests and idle timeouts are not told. Objects that a role has for itself are closed to other
-//! roles, but for the default role, which always has full access.
+//! A client that becomes primary sets its role's configuration; without one the role has full access. A configuration
+//! names objects of the program by id. For other objects, the role's updates are refused, reads in the role's name
+//! return nothing, and digests and idle timeouts are not sent. Objects that a role has exclusively are closed to other
+//! roles, except the default role, which always has full access.
 //!
-//! Which messages carry configurations is decided in `messages::convert`. Tests: `crates/control/tests/p4runtime/roles.rs`.
+//! `messages::convert` defines which messages carry configurations. Tests: `crates/control/tests/p4runtime/roles.rs`.
 
 use crate::entity::Entity;
 use crate::error::{Error, Result};
@@ -15,35 +15,35 @@ use std::collections::BTreeSet;
 /// What a role may do.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RoleConfig {
-    /// Tables, profiles, counters and so on by id; `None` for all.
+    /// Ids of its tables, profiles, counters and so on; `None` for all objects.
     pub objects: Option<BTreeSet<u32>>,
-    /// Those of them that no other role may write.
+    /// The ids that no other role may write.
     pub exclusive: BTreeSet<u32>,
-    /// Whether multicast groups and clone sessions are among them.
+    /// Whether it may access multicast groups and clone sessions.
     pub replication: bool,
-    /// Which packets it gets.
+    /// The packet-ins that it receives.
     pub packets_in: Packets,
-    /// Which packets it may send.
+    /// The packet-outs that it may send.
     pub packets_out: Packets,
     /// Whether it may change the program.
     pub sets_program: bool,
-    /// Type and value of the message as received, to be sent back in notifications.
+    /// Type and value of the message as received, to be returned in notifications.
     pub message: (String, Vec<u8>),
 }
 
-/// A choice of packets.
+/// A filter on packets.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Packets {
     /// None.
     None,
     /// All.
     All,
-    /// Those that have one of these values as metadata of this id.
+    /// Packets whose metadata has one of these values: metadata id and value.
     With(Vec<(u32, Vec<u8>)>),
 }
 
 impl Packets {
-    /// Whether a packet is among them.
+    /// Whether a packet passes the filter.
     pub(crate) fn contain(&self, packet: &Packet) -> bool {
         let shortest = crate::bytes::shortest;
         match self {
@@ -56,16 +56,16 @@ impl Packets {
     }
 }
 
-/// A configuration as it comes with a claim.
+/// The configuration in a client's claim.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum GivenConfig {
-    /// One that is understood.
+    /// A valid configuration.
     Known(RoleConfig),
-    /// One that is not; why.
+    /// A message that is not understood; the reason.
     Unknown(String),
 }
 
-/// The object that an entity belongs to.
+/// What an entity's access is decided by.
 enum Place {
     Object(u32),
     Replication,
@@ -86,7 +86,7 @@ fn place(entity: &Entity) -> Place {
         Entity::ValueSet(entry) => entry.value_set_id,
         Entity::Digest(entry) => entry.digest_id,
         Entity::Extern { extern_id, .. } => *extern_id,
-        // No object of the P4Info: of the default role, and of roles for everything.
+        // Not an object of the P4Info: only the default role and roles without a list of objects may access it.
         Entity::Calculation(_) => 0,
     })
 }
@@ -105,22 +105,22 @@ impl RoleConfig {
         }
     }
 
-    /// Whether no other role may write an entity.
+    /// Whether this role has the entity's object exclusively.
     pub(crate) fn keeps_for_itself(&self, entity: &Entity) -> bool {
         matches!(place(entity), Place::Object(id) if self.exclusive.contains(&id))
     }
 }
 
-/// What limits the updates of one role.
+/// The access rights of one role, in relation to the other roles.
 pub(crate) struct Scope {
     pub(crate) name: String,
     pub(crate) own: Option<RoleConfig>,
-    /// Of other roles, with their names.
+    /// Names and configurations of the other roles.
     pub(crate) others: Vec<(String, RoleConfig)>,
 }
 
 impl Scope {
-    /// Refuses what is not the role's to write.
+    /// Refuses an entity that the role may not write.
     pub(crate) fn check(&self, entity: Option<&Entity>) -> Result<()> {
         let Some(entity) = entity else { return Ok(()) };
         if self.own.as_ref().is_some_and(|own| !own.has(entity)) {

@@ -1,11 +1,11 @@
-//! What the ids of a P4Info mean in the loaded program: the one place where control-plane ids meet the program's.
+//! The schema of a loaded program: maps the ids of its P4Info to the objects of the program that runs.
 //!
-//! Built once per forwarding config from the P4Info and the program that runs; the two meet by fully qualified name.
-//! Requests are checked against it before anything reaches the switch, so that every refusal can name the object and
-//! what would have been right.
+//! It is built once per forwarding config; objects of the P4Info and of the program are matched by their fully
+//! qualified names. Requests are checked against it before anything reaches the switch, so that every refusal can name
+//! the object and the valid choices.
 //!
-//! Not every object of the P4Info exists in the running program (an optimiser may have removed a table that is never
-//! applied): such an object has no `target`, and using it is a refusal, not a panic.
+//! Not every object of the P4Info exists in the running program: an optimiser may have removed a table that is never
+//! applied. Such an object has no `target`, and a request that uses it is refused.
 
 use crate::bytes;
 use crate::entity::FieldMatch;
@@ -22,11 +22,11 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Display;
 use std::sync::Arc;
 
-/// All objects of a program by id.
+/// All objects of a program, by P4Info id.
 pub struct Schema {
-    /// What controllers see.
+    /// The program as controllers see it.
     pub info: Arc<P4Info>,
-    /// What runs.
+    /// The program that runs.
     pub program: Arc<ir::Program>,
     /// Tables.
     pub tables: BTreeMap<u32, TableSchema>,
@@ -34,43 +34,43 @@ pub struct Schema {
     pub actions: BTreeMap<u32, ActionSchema>,
     /// Action profiles and selectors.
     pub profiles: BTreeMap<u32, ProfileSchema>,
-    /// Counters, meters, registers, with cells by index.
+    /// Counter, meter and register arrays.
     pub arrays: BTreeMap<u32, ArraySchema>,
     /// Value sets.
     pub value_sets: BTreeMap<u32, ValueSetSchema>,
     /// Digests.
     pub digests: BTreeMap<u32, DigestSchema>,
-    /// Entries of the program that controllers may not change, by table.
+    /// Constant entries, which controllers may not change, by table.
     pub(crate) const_entries: HashMap<TableId, HashSet<EntryKey>>,
     strings: StringTypes,
 }
 
-/// A value as a controller sees it and as the data plane has it.
+/// The type of a value: its width in the data plane and its form for controllers.
 #[derive(Clone, Debug)]
 pub struct ValueType {
-    /// Bits in the data plane.
+    /// Width in the data plane, in bits.
     pub width: u32,
-    /// What the controller sees.
+    /// Form for controllers.
     pub view: View,
 }
 
-/// A controller's view of a value.
+/// The form in which a controller sees a value.
 #[derive(Clone, Debug)]
 pub enum View {
-    /// A number of so many bits.
+    /// A number of this width in bits.
     Bits(u32),
-    /// A number of so many bits, more than the data plane has, translated by the names of its type.
+    /// A number of this width in bits, which is larger than the data plane's width; mapped by the type's table.
     Wide(u32, Arc<Names>),
-    /// A string, translated by the names of its type.
+    /// A string (`@p4runtime_translation(uri, string)`), mapped by the type's table.
     String(Arc<Names>),
 }
 
-/// The types of a program whose values controllers see as strings, or with more bits.
+/// The types of a program whose values are mapped: to strings, or to numbers with more bits than the data plane's.
 #[derive(Default)]
 pub(crate) struct StringTypes(BTreeMap<String, Arc<Names>>);
 
 impl StringTypes {
-    /// Names keep their numbers from an earlier program, if its types are the same.
+    /// Types that an earlier program has unchanged keep its tables, so that their values keep their numbers.
     fn of(types: &TypeInfo, earlier: Option<&Schema>) -> StringTypes {
         let is_mapped = |t: &p4info::NewType| match (t.translation.as_ref().map(|t| t.sdn_type), &t.underlying) {
             (Some(SdnType::String), _) => true,
@@ -115,12 +115,17 @@ impl ValueType {
         ValueType { width: width.or(underlying).unwrap_or(bitwidth), view }
     }
 
-    /// Of an action's parameter or a controller header's field, whose data plane width may be known.
+    /// The type of an action's parameter or a controller header's field; `width` is the data plane's width, if known.
     pub(crate) fn for_param(param: &p4info::Param, schema: &Schema, width: Option<u32>) -> ValueType {
         ValueType::of(param.bitwidth, &param.type_name, &schema.info.type_info, &schema.strings, width)
     }
 
-    /// A controller's value; `what` is named if it does not fit.
+    /// The data plane's value of a controller's value.
+    ///
+    /// # Errors
+    ///
+    /// OUT_OF_RANGE or INVALID_ARGUMENT if it does not fit the type, RESOURCE_EXHAUSTED if no number is free; the
+    /// message names `what`.
     pub fn decode(&self, value: &[u8], what: impl Display) -> Result<Bits> {
         let bits = match &self.view {
             View::Bits(width) => bytes::parse(*width, value, &what)?,
@@ -136,7 +141,7 @@ impl ValueType {
         Ok(bits.resize_u(self.width))
     }
 
-    /// A value for the controller.
+    /// The controller's value of a data plane's value.
     pub fn encode(&self, value: &Bits) -> Vec<u8> {
         match &self.view {
             View::Bits(_) => bytes::canonical(value),
@@ -149,7 +154,7 @@ impl ValueType {
         }
     }
 
-    /// The bits that controllers see, where they are more than the data plane's.
+    /// The controller's width in bits, if it is larger than the data plane's.
     pub(crate) fn wide(&self) -> Option<u32> {
         match self.view {
             View::Wide(width, _) => Some(width),
@@ -158,85 +163,85 @@ impl ValueType {
     }
 }
 
-/// A key field or a value set's field.
+/// A field of a table's key or of a value set.
 #[derive(Clone, Debug)]
 pub struct FieldSchema {
-    /// The controller's number.
+    /// The field's id in the P4Info.
     pub id: u32,
-    /// For messages.
+    /// Its name, for messages.
     pub name: String,
-    /// Its values.
+    /// The type of its values.
     pub value: ValueType,
-    /// How it is matched; `None` for a kind that only an architecture knows.
+    /// The match kind; `None` for an architecture-specific one.
     pub kind: Option<MatchKind>,
 }
 
 /// An action.
 pub struct ActionSchema {
-    /// For messages.
+    /// Its name, for messages.
     pub name: String,
-    /// In order.
+    /// Its parameters, in order.
     pub params: Vec<ParamSchema>,
-    /// What arguments must keep to.
+    /// The `@action_restriction` that arguments must satisfy.
     pub restriction: Option<Constraint>,
 }
 
 /// An action's parameter, or a field of a controller header.
 #[derive(Clone, Debug)]
 pub struct ParamSchema {
-    /// The controller's number.
+    /// Its id in the P4Info.
     pub id: u32,
-    /// For messages.
+    /// Its name, for messages.
     pub name: String,
-    /// Its values.
+    /// The type of its values.
     pub value: ValueType,
 }
 
-/// An action in a table's or profile's list.
+/// An action in the action list of a table or profile.
 #[derive(Clone, Copy, Debug)]
 pub struct ListedAction {
     /// The action.
     pub id: u32,
-    /// Where it may stand.
+    /// Where it may be used: in entries, as the default action, as a group action.
     pub scope: ActionScope,
-    /// Its place in the program's list, which entries are written with.
+    /// Its index in the program's list, by which entries refer to it.
     pub position: u32,
 }
 
 /// A table.
 pub struct TableSchema {
-    /// For messages.
+    /// Its name, for messages.
     pub name: String,
-    /// For messages, with its noun; shared, so that what is never said costs nothing.
+    /// Its noun and name, for messages; shared, so that passing it on copies nothing.
     pub label: Arc<str>,
-    /// In the program.
+    /// Its id in the program.
     pub target: Option<TableId>,
-    /// In key order.
+    /// Key fields, in order.
     pub fields: Vec<FieldSchema>,
-    /// What entries and the default may run.
+    /// The actions of entries and of the default entry.
     pub actions: Vec<ListedAction>,
     /// Whether entries have a priority.
     pub needs_priority: bool,
-    /// Whose members and groups entries name.
+    /// The action profile whose members and groups its entries refer to.
     pub profile: Option<u32>,
-    /// Its direct counter: id and place in the program.
+    /// Its direct counter: P4Info id and id in the program.
     pub direct_counter: Option<(u32, ExternId)>,
-    /// Its direct meter: id and place in the program.
+    /// Its direct meter: P4Info id and id in the program.
     pub direct_meter: Option<(u32, ExternId)>,
-    /// How that marks.
+    /// The type of that meter.
     pub meter_type: MeterType,
-    /// Whether entries may time out.
+    /// Whether entries may have idle timeouts.
     pub idle_timeout: bool,
-    /// `const entries`.
+    /// Whether it has `const entries`.
     pub is_const: bool,
-    /// `const default_action`.
+    /// Whether it has a `const default_action`.
     pub const_default: bool,
-    /// What entries must keep to.
+    /// The `@entry_restriction` that entries must satisfy.
     pub restriction: Option<Constraint>,
 }
 
 impl TableSchema {
-    /// The key of an entry as a controller sees it.
+    /// The match fields of a key, as a controller sees them.
     pub fn key_of(&self, key: &[KeyMatch]) -> Vec<FieldMatch> {
         matches::encode(&self.fields, key)
     }
@@ -244,71 +249,73 @@ impl TableSchema {
 
 /// An action profile or selector.
 pub struct ProfileSchema {
-    /// For messages.
+    /// Its name, for messages.
     pub name: String,
-    /// In the program.
+    /// Its id in the program.
     pub target: Option<ExternId>,
-    /// Whether it has groups.
+    /// Whether it is a selector, which has groups.
     pub with_selector: bool,
-    /// What members may run.
+    /// The actions of members.
     pub actions: Vec<ListedAction>,
-    /// By a group action's id and a member's place in the program's list: the place of the action that runs both.
+    /// The index of the action that runs a group action and then a member's action, by the group action's id and the
+    /// index of the member's action in the program's list.
     pub composed: HashMap<(u32, u32), u32>,
-    /// Limits of groups.
+    /// Limit on the size of a group.
     pub max_group_size: i32,
-    /// Whether those limits count members rather than weights.
+    /// Whether a group's size is its number of members rather than the sum of their weights.
     pub counts_members: bool,
-    /// Most weight of a member, 0 for any; with `counts_members` only.
+    /// Limit on the weight of a member, 0 for none; only with `counts_members`.
     pub max_member_weight: i32,
-    /// Whether controllers give no weights.
+    /// Whether controllers may not give weights.
     pub weights_disallowed: bool,
 }
 
 /// A counter, meter or register array.
 pub struct ArraySchema {
-    /// Which of the three.
+    /// Counter, meter or register.
     pub kind: ObjectKind,
-    /// For messages.
+    /// Its name, for messages.
     pub name: String,
-    /// In the program.
+    /// Its id in the program.
     pub target: Option<ExternId>,
-    /// Cells.
+    /// Number of cells.
     pub size: u64,
-    /// Of a register's cell.
+    /// The type of a register's cells.
     pub cell: Option<DataType>,
-    /// How a meter marks.
+    /// The type of a meter.
     pub meter_type: MeterType,
 }
 
 /// A value set.
 pub struct ValueSetSchema {
-    /// For messages.
+    /// Its name, for messages.
     pub name: String,
-    /// In the program.
+    /// The table that holds its members.
     pub target: Option<TableId>,
-    /// In order.
+    /// Its fields, in order.
     pub fields: Vec<FieldSchema>,
-    /// Most members.
+    /// Limit on the number of members.
     pub size: u64,
 }
 
 /// A digest.
 pub struct DigestSchema {
-    /// For messages.
+    /// Its name, for messages.
     pub name: String,
-    /// In the program.
+    /// Its id in the program.
     pub target: Option<ExternId>,
-    /// Of a message.
+    /// The type of a message.
     pub data: DataType,
 }
 
 impl Schema {
-    /// Whether some values are translated by names, which get their numbers as they come up.
+    /// Whether some values are mapped by names, which get their numbers in the order in which they first occur.
     pub(crate) fn has_names(&self) -> bool {
         !self.strings.0.is_empty()
     }
 
-    /// Joins the two by name. Of an earlier program, whose state stays, strings keep their numbers.
+    /// Matches the objects of a P4Info and a program by name. With an `earlier` program, whose state is kept, mapped
+    /// values keep their numbers.
     pub fn new(info: Arc<P4Info>, program: Arc<ir::Program>, earlier: Option<&Schema>) -> Schema {
         let mut schema = Schema {
             tables: BTreeMap::new(),
@@ -362,7 +369,8 @@ impl Schema {
         for table in &info.tables {
             let Some(target) = program.table_named(&table.preamble.name) else { continue };
             let of_program = &program.tables[target.index()];
-            // Of entries with one key only the first is in the program; then it is not known which is which, and all are safe.
+            // The program has only the first of several entries with the same key, so the positions do not tell which
+            // entries are constant. If any is, all are treated as constant.
             let all_known = table.const_entries.len() == of_program.entries.len();
             let any = of_program.const_entries || table.const_entries.contains(&true);
             let is_const =
@@ -403,7 +411,7 @@ impl Schema {
             direct_counter: direct(ObjectKind::DirectCounter),
             direct_meter: direct(ObjectKind::DirectMeter),
             meter_type: self.meter_type(&table.direct_resource_ids),
-            // P4Info has no word for entries that end by themselves.
+            // P4Info cannot describe entries that expire by themselves.
             idle_timeout: table.idle_timeout || ir_table.is_some_and(|t| t.dynamic.is_some() && t.idle_timeout),
             is_const: table.is_const_table,
             const_default: table.const_default_action_id.is_some(),
@@ -426,7 +434,7 @@ impl Schema {
         fields.iter().enumerate().map(field).collect()
     }
 
-    /// Actions that the program's list has, too.
+    /// The actions that the program's list has, too.
     fn listed(&self, refs: &[p4info::ActionRef], list: Option<&[ir::program::TableAction]>) -> Vec<ListedAction> {
         let place = |id: u32| {
             let name = &self.actions.get(&id)?.name;
@@ -437,7 +445,7 @@ impl Schema {
         listed.flatten().collect()
     }
 
-    /// Where the program has what runs a group action and then a member.
+    /// The indices of the program's actions that run a group action and then a member's action.
     fn composed(&self, listed: &[ListedAction], list: &[ir::program::TableAction]) -> HashMap<(u32, u32), u32> {
         let groups = || listed.iter().filter(|a| a.scope == ActionScope::GroupAction);
         if groups().next().is_none() {
@@ -463,7 +471,7 @@ impl Schema {
             }
             _ => None,
         });
-        // Members run what all tables that share the profile list, so any of these tables has their actions.
+        // All tables that share a profile have the same actions, so any of them will do.
         let table = profile.table_ids.first().and_then(|id| self.info.tables.iter().find(|t| t.preamble.id == *id));
         let counts_members = matches!(profile.selector_size, Some(p4info::SelectorSize::SumOfMembers { .. }));
         let mut actions = self.listed(table.map_or(&[], |t| &t.action_refs), list);
@@ -492,7 +500,7 @@ impl Schema {
         self.arrays.insert(preamble.id, ArraySchema { kind, name, target, size, cell, meter_type });
     }
 
-    /// The type of the meter among some objects.
+    /// The type of the first meter among these ids.
     fn meter_type(&self, ids: &[u32]) -> MeterType {
         let arrays = self.info.meters.iter().map(|m| (m.preamble.id, m.meter_type));
         let direct = self.info.direct_meters.iter().map(|m| (m.preamble.id, m.meter_type));
@@ -506,37 +514,41 @@ impl Schema {
         counters.chain(meters).find(|preamble| preamble.id == id).map(|preamble| preamble.name.as_str())
     }
 
-    /// A table by id.
+    /// The table with an id.
+    ///
+    /// # Errors
+    ///
+    /// The P4Info has no such table.
     pub fn table_by_id(&self, id: u32) -> Result<&TableSchema> {
         let names = || self.tables.values().map(|t| t.name.as_str());
         find(&self.tables, id, ObjectKind::Table, names)
     }
 
-    /// An action profile by id.
+    /// The action profile with an id, or an error if there is none.
     pub fn profile_by_id(&self, id: u32) -> Result<&ProfileSchema> {
         let names = || self.profiles.values().map(|p| p.name.as_str());
         find(&self.profiles, id, ObjectKind::ActionProfile, names)
     }
 
-    /// A counter, meter or register by id.
+    /// The array of a kind (counter, meter, register) with an id, or an error if there is none.
     pub fn array_by_id(&self, id: u32, kind: ObjectKind) -> Result<&ArraySchema> {
         let of_kind = || self.arrays.values().filter(|a| a.kind == kind).map(|a| a.name.as_str());
         find(&self.arrays, id, kind, of_kind)
     }
 
-    /// A value set by id.
+    /// The value set with an id, or an error if there is none.
     pub fn value_set_by_id(&self, id: u32) -> Result<&ValueSetSchema> {
         let names = || self.value_sets.values().map(|s| s.name.as_str());
         find(&self.value_sets, id, ObjectKind::ValueSet, names)
     }
 
-    /// A digest by id.
+    /// The digest with an id, or an error if there is none.
     pub fn digest_by_id(&self, id: u32) -> Result<&DigestSchema> {
         let names = || self.digests.values().map(|d| d.name.as_str());
         find(&self.digests, id, ObjectKind::Digest, names)
     }
 
-    /// For messages: the name of what has entities, or the number if nothing that has any has it.
+    /// The name of the object with an id, for messages; the number if no object that has entities has this id.
     pub fn name_for(&self, id: u32) -> String {
         let name = (self.tables.get(&id).map(|o| &o.name))
             .or_else(|| self.profiles.get(&id).map(|o| &o.name))
@@ -546,13 +558,13 @@ impl Schema {
         name.map_or_else(|| id.to_string(), |name| format!("`{name}`"))
     }
 
-    /// For messages: an action's name, or its number if it has none.
+    /// The name of an action, for messages; its number if there is no such action.
     pub fn action_name(&self, id: u32) -> String {
         self.actions.get(&id).map_or_else(|| format!("{id:#010x}"), |action| action.name.clone())
     }
 }
 
-/// The object's place in the program, or a refusal that says why it has none.
+/// The object's id in the program, or FAILED_PRECONDITION if the program does not use the object.
 pub(crate) fn present<T: Copy>(target: Option<T>, kind: ObjectKind, name: &str) -> Result<T> {
     target.ok_or_else(|| {
         let noun = kind.noun();

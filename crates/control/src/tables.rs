@@ -1,7 +1,7 @@
 //! Table entries (P4Runtime specification, "TableEntry").
 //!
-//! An entry is identified by key and priority. What the data plane does not keep (the controller's metadata, one-shot
-//! groups as they were sent) is kept in [`EntryExtras`] beside it and joined again on reading.
+//! An entry is identified by its key and priority. What the data plane does not store (the controller's metadata,
+//! one-shot action sets as sent) is stored beside it in [`EntryExtras`] and added again on reading.
 
 use crate::calls::{NewEntry, check_resources};
 use crate::entity::{self, CounterData, Entity, TableAction, UpdateKind};
@@ -16,7 +16,7 @@ use constraints::Values;
 use p4info::ObjectKind;
 use std::sync::Arc;
 
-/// What only controllers care about.
+/// The part of an entry that the data plane does not store.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(crate) struct EntryExtras {
     pub(crate) metadata: Vec<u8>,
@@ -76,7 +76,7 @@ impl Forwarding {
         done
     }
 
-    /// Whether it is seen to here that idle entries are reported.
+    /// Whether this module's timers, rather than the data plane, detect the table's idle entries.
     fn has_timers(&self, table: &TableSchema, target: TableId) -> bool {
         table.idle_timeout && !self.state().tells_idle(target)
     }
@@ -85,7 +85,7 @@ impl Forwarding {
         self.schema.const_entries.get(&table).is_some_and(|keys| keys.contains(key))
     }
 
-    /// Adds an entry that calls an action; `sent` is what it was made of, if it has more than that.
+    /// Inserts an entry that calls an action. `sent` is the entry as sent if it has more parts than `new`.
     pub(crate) fn insert_new(&mut self, sent: Option<&entity::TableEntry>, new: NewEntry) -> Result<()> {
         let NewEntry { table_id, target, entry, .. } = new;
         let table = self.schema.table_by_id(table_id)?;
@@ -108,7 +108,7 @@ impl Forwarding {
         Ok(())
     }
 
-    /// Adds an entry of any kind.
+    /// Inserts an entry of any kind.
     fn insert_entry(&mut self, entry: &entity::TableEntry, key: EntryKey, target: TableId) -> Result<()> {
         let table = self.schema.table_by_id(entry.table_id)?;
         let name = Arc::clone(&table.label);
@@ -119,7 +119,7 @@ impl Forwarding {
         if let Some(Err(clause)) = table.restriction.as_ref().map(|r| r.check(Values::Entry(&key.0, key.1))) {
             return Err(Error::invalid(format!("{name}: the entry violates its restriction `{clause}`")));
         }
-        // An entry that is there must be found before a one-shot group is made for it.
+        // An existing entry must be found before a one-shot group is created.
         if self.state().entry(target, &key.0, key.1).is_ok() {
             return Err(exists(&name));
         }
@@ -185,7 +185,7 @@ impl Forwarding {
         self.extras.get(&table)?.get(key)
     }
 
-    /// Keeps what is not the default; returns what was kept before.
+    /// Stores the extras of an entry if they are not the default. Returns those stored before.
     fn keep_extras(
         &mut self,
         table: TableId,
@@ -201,7 +201,7 @@ impl Forwarding {
         self.extras.entry(table).or_default().insert(key.clone(), extras)
     }
 
-    /// Direct meter and counter of an entry that was just written.
+    /// Writes the direct meter and counter of an entry that was just written.
     fn write_resources(
         &self,
         entry: &entity::TableEntry,
@@ -212,7 +212,7 @@ impl Forwarding {
         let table = self.schema.table_by_id(entry.table_id)?;
         let name = Arc::clone(&table.label);
         debug_assert_eq!(table.target, Some(target));
-        // A new entry's counter is zero already.
+        // A new entry's counter is already zero.
         let counts = entry.counter_data.filter(|data| kind == UpdateKind::Modify || *data != CounterData::default());
         if let (Some((_, counter)), Some(data)) = (table.direct_counter, counts) {
             let value = crate::arrays::counter_value(data, &name)?;
@@ -222,12 +222,12 @@ impl Forwarding {
         if let Some((_, meter)) = table.direct_meter {
             let config = |config| crate::arrays::meter_config(config, table.meter_type, &name);
             let config = entry.meter_config.map(config).transpose()?;
-            // A new entry's meter has no configuration; a modified one's is reset when none is given.
+            // A new entry's meter has no configuration; a modified one is reset if no configuration is given.
             if config.is_some() || kind == UpdateKind::Modify {
                 let set = self.state().direct_meter_set(meter, &key.0, key.1, config);
                 set.map_err(|e| Error::from_state(e, &format!("the direct meter of {name}")))?;
             }
-            // Those of a new entry are zero already.
+            // The per-colour counts of a new entry are already zero.
             if entry.meter_counter_data.is_some() && kind == UpdateKind::Modify {
                 let reset = self.state().direct_meter_counts_reset(meter, &key.0, key.1);
                 reset.map_err(|e| Error::from_state(e, &format!("the direct meter of {name}")))?;
@@ -271,7 +271,8 @@ impl Forwarding {
         self.write_resources(entry, target, &crate::arrays::DEFAULT, UpdateKind::Modify)
     }
 
-    /// What an entry runs; a one-shot group is made, in place of an earlier one, and returned with what was sent.
+    /// The data plane's action for an entry's action. A one-shot group is created in place of the `earlier` one, and
+    /// returned with the action set as sent.
     fn entry_action(
         &mut self,
         table_id: u32,
@@ -293,7 +294,7 @@ impl Forwarding {
         }
     }
 
-    /// An action as a controller sees it.
+    /// An action call as a controller sees it; `None` if the list does not have the action.
     pub(crate) fn encode_action(&self, list: &[ListedAction], call: &ActionCall) -> Option<entity::Action> {
         let listed = list.iter().find(|a| a.position == call.action)?;
         let schema = self.schema.actions.get(&listed.id)?;
@@ -308,7 +309,7 @@ impl Forwarding {
         Ok(())
     }
 
-    /// The tables that a query is about, each with the query for it alone: the one it names, or all.
+    /// The tables that a query selects (the one it names, or all for id 0), each with the query for that table alone.
     pub(crate) fn tables_to_read(&self, query: &entity::TableEntry) -> Result<Vec<(entity::TableEntry, TableId)>> {
         if query.table_id != 0 {
             return Ok(vec![(query.clone(), self.table_to_read(query)?)]);
@@ -344,7 +345,7 @@ impl Forwarding {
         }
         if !query.matches.is_empty() {
             let (key, _) = self.schema.entry_key(query)?;
-            // A read that selects nothing finds nothing; only direct resources answer NOT_FOUND.
+            // A read that selects nothing returns nothing; only direct resources answer NOT_FOUND.
             if let Ok(found) = self.state().entry(target, &key.0, key.1) {
                 into.extend(self.selected(query, target, table, &found).map(Entity::Table));
             }
@@ -356,7 +357,7 @@ impl Forwarding {
         Ok(())
     }
 
-    /// The entry that `entry` names, as an update that would bring it back.
+    /// The entry that `entry` identifies, in the form of an update that would restore it.
     pub(crate) fn table_entry_to_write(&self, entry: &entity::TableEntry) -> Option<entity::TableEntry> {
         let table = self.schema.tables.get(&entry.table_id)?;
         let target = table.target?;
@@ -368,7 +369,7 @@ impl Forwarding {
         };
         if entry.is_default_action {
             let now = self.default_entry(&query, target)?;
-            // The default entry of a table with a profile cannot be given, nor can it have been changed.
+            // The default entry of a table with a profile cannot be written, so it has not been changed.
             let action = now.action.filter(|_| table.profile.is_none());
             return Some(entity::TableEntry { action, is_const: false, ..now });
         }
@@ -378,7 +379,8 @@ impl Forwarding {
         Some(to_write(now))
     }
 
-    /// An entry as it was read and what stood beside it, as an update that would bring it back; without direct resources.
+    /// An entry that was read, with its extras, in the form of an update that would restore it; without direct
+    /// resources.
     pub(crate) fn entry_as_sent(
         &self,
         table_id: u32,
@@ -390,7 +392,7 @@ impl Forwarding {
         self.selected_with(&query, target, self.schema.tables.get(&table_id)?, found, extras).map(to_write)
     }
 
-    /// The entry as a controller sees it, if the query's filters let it through.
+    /// The entry as a controller sees it; `None` if it does not match the query's filters.
     pub(crate) fn selected(
         &self,
         query: &entity::TableEntry,
@@ -398,7 +400,7 @@ impl Forwarding {
         table: &TableSchema,
         found: &abi::state::ReadEntry,
     ) -> Option<entity::TableEntry> {
-        // Few entries have any, and then the key is needed.
+        // Few tables have extras, and the lookup needs a copy of the key.
         let of_table = self.extras.get(&target).filter(|extras| !extras.is_empty());
         let extras = of_table.and_then(|extras| extras.get(&(found.entry.key.clone(), found.entry.priority)));
         self.selected_with(query, target, table, found, extras)
@@ -508,7 +510,7 @@ impl Forwarding {
     }
 }
 
-/// Of a constant entry only the resources can have been changed.
+/// The entry as an update: a constant entry has no action, because only its direct resources can have been changed.
 fn to_write(now: entity::TableEntry) -> entity::TableEntry {
     let action = now.action.filter(|_| !now.is_const);
     entity::TableEntry { action, is_const: false, ..now }

@@ -1,11 +1,12 @@
-//! What controllers see as other values than the data plane has: `@p4runtime_translation(uri, string)`, and `bit<W>` with more bits than
-//! the data plane's.
+//! Translated values: types whose values controllers see in another form than the data plane, by
+//! `@p4runtime_translation(uri, string)` or with `bit<W>` wider than the data plane's type.
 //!
-//! The protocol leaves the rule to the switch. Here every type has a table of its own, filled as names come up: the empty
-//! string is 0 (the value of what nobody set), a decimal number stands for itself if it is free, any other name gets the
-//! smallest free number from 1. A number that the data plane sends first is its decimal form. A name keeps its number
-//! as long as the program runs. Of numbers with more bits those that fit stand for themselves, if they are free; others get the largest
-//! free number that is not all ones (which v1model's port type has a meaning for), so that small numbers stay themselves.
+//! The protocol leaves the mapping to the switch. Here every type has a table of its own, which is filled as values
+//! first occur. Strings: the empty string is 0 (the value of a field that was never set), a decimal number maps to
+//! itself if it is free, and any other string gets the smallest free number from 1. A number that occurs first in the
+//! data plane maps to its decimal form. A mapping is valid as long as the program runs. Wider numbers: one that fits
+//! maps to itself if it is free; others get the largest free number below all ones (which has a meaning in v1model's
+//! port type), so that small numbers keep mapping to themselves.
 
 use crate::error::{Error, Result};
 use base::Bits;
@@ -13,10 +14,10 @@ use std::collections::HashMap;
 use std::fmt::Display;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Names of one type.
+/// The mapping of one type's values.
 #[derive(Debug)]
 pub struct Names {
-    /// For messages.
+    /// The type's name, for messages.
     pub type_name: String,
     tables: Mutex<Tables>,
 }
@@ -25,9 +26,9 @@ pub struct Names {
 struct Tables {
     numbers: HashMap<String, u128>,
     names: HashMap<u128, String>,
-    /// All below are taken.
+    /// All numbers below are taken.
     next: u128,
-    /// The number that a wide number may get next, downwards; `None` before the first.
+    /// The last number that a wider number got; the next candidate is below it. `None` before the first.
     next_wide: Option<u128>,
 }
 
@@ -39,19 +40,23 @@ impl Tables {
 }
 
 impl Names {
-    /// None but the empty one yet.
+    /// A mapping of strings that has only the empty one.
     pub fn new(type_name: &str) -> Names {
         let mut tables = Tables { next: 1, ..Tables::default() };
         tables.keep("", 0);
         Names { type_name: type_name.to_string(), tables: Mutex::new(tables) }
     }
 
-    /// Of a type of numbers, each of which is its decimal form.
+    /// A mapping of wider numbers, which are represented by their decimal form.
     pub fn of_numbers(type_name: &str) -> Names {
         Names { type_name: type_name.to_string(), tables: Mutex::new(Tables::default()) }
     }
 
-    /// The data plane's value for a number, which may have more bits.
+    /// The data plane's value of a controller's number, which may be wider.
+    ///
+    /// # Errors
+    ///
+    /// RESOURCE_EXHAUSTED if no number is free; the message names `what`.
     pub fn narrowed(&self, wide: &Bits, width: u32, what: impl Display) -> Result<Bits> {
         let name = wide.to_biguint().to_string();
         let mut tables = self.lock();
@@ -80,11 +85,15 @@ impl Names {
     }
 
     fn lock(&self) -> MutexGuard<'_, Tables> {
-        // Both maps are complete before anything can panic.
+        // Both maps are consistent before anything can panic.
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The data plane's value for a name.
+    /// The data plane's value of a string.
+    ///
+    /// # Errors
+    ///
+    /// INVALID_ARGUMENT if it is not UTF-8, RESOURCE_EXHAUSTED if no number is free; the message names `what`.
     pub fn number(&self, name: &[u8], width: u32, what: impl Display) -> Result<Bits> {
         let name = std::str::from_utf8(name).map_err(|_| {
             Error::invalid(format!("{what}: the value must be a string (its type is `{}`)", self.type_name))
@@ -112,7 +121,7 @@ impl Names {
         Ok(Bits::new(width, number))
     }
 
-    /// The name of a data plane's value.
+    /// The string (or decimal number) of a data plane's value.
     pub fn name(&self, value: &Bits) -> Vec<u8> {
         let Some(number) = value.to_u128() else { return value.to_biguint().to_string().into_bytes() };
         let mut tables = self.lock();
@@ -120,7 +129,7 @@ impl Names {
             return name.clone().into_bytes();
         }
         let name = number.to_string();
-        // The decimal form may be another number's name by now; then this value has no way back.
+        // The decimal form may already be mapped to another number; then this value cannot be translated back.
         if !tables.numbers.contains_key(&name) {
             tables.keep(&name, number);
         }

@@ -1,6 +1,6 @@
-//! Parser value sets (P4Runtime specification, "ValueSetEntry"): in the data plane a value set is a table whose only
-//! result is whether it was hit, so a member is an entry. A write replaces all members, also those that other tables have
-//! under masks (`ir::masked_sets`).
+//! Parser value sets (P4Runtime specification, "ValueSetEntry"). In the data plane a value set is a table whose only
+//! result is hit or miss, and a member is an entry of it. A write replaces all members, including those that other
+//! tables hold under masks (`ir::masked_sets`).
 
 use crate::entity::{self, Entity, UpdateKind};
 use crate::error::{Error, Result};
@@ -33,7 +33,7 @@ impl Forwarding {
             }
             keys.push(key);
         }
-        // Members have no order; the tables that hold them want a priority where the kinds need one.
+        // Members have no order, but their tables need a priority for some match kinds.
         let priority = i32::from(set.fields.iter().any(|f| f.kind.is_some_and(MatchKind::needs_priority)));
         let state = self.state();
         let mut tables = vec![(target, keys)];
@@ -64,7 +64,7 @@ impl Forwarding {
             true => state.insert(*table, entry),
             false => state.delete(*table, &entry.key, entry.priority),
         };
-        // All or nothing.
+        // All changes are applied, or none.
         let _batch = self.begin_phase(Phase::Atomic);
         for (at, next) in changes.iter().enumerate() {
             let Err(error) = change(next, false) else { continue };

@@ -1,5 +1,6 @@
-//! Cells of registers, counters and meters that are not beside entries (P4Runtime specification, "RegisterEntry",
-//! "CounterEntry & DirectCounterEntry", "MeterEntry & DirectMeterEntry"). Without an index a write is about all cells.
+//! Cells of register, counter and meter arrays (P4Runtime specification, "RegisterEntry", "CounterEntry &
+//! DirectCounterEntry", "MeterEntry & DirectMeterEntry"). A write without an index sets all cells. Direct resources are
+//! in `entry`.
 
 use crate::entry::{counter_data, counter_json, meter_config, meter_json, meter_words};
 use crate::names::{Names, find, id_of};
@@ -11,14 +12,14 @@ use pb::entity::Entity;
 use serde_json::{Value, json};
 use stf::Command;
 
-/// Values that packets read and write.
+/// The kind of register cells.
 pub(crate) struct Registers;
-/// Counts.
+/// The kind of counter cells.
 pub(crate) struct Counters;
-/// Rates.
+/// The kind of meter cells.
 pub(crate) struct Meters;
 
-/// The entity that stands for all cells of an array, if this is the key of one cell.
+/// The entity for all cells of an array, given the key of one cell.
 pub(crate) fn whole(key: &Entity) -> Option<Entity> {
     match key {
         Entity::RegisterEntry(cell) if cell.index.is_some() => {
@@ -34,7 +35,7 @@ pub(crate) fn whole(key: &Entity) -> Option<Entity> {
     }
 }
 
-/// The same value in another cell.
+/// The value of `entity`, in the cell of `of`.
 pub(crate) fn at_index(entity: &Entity, of: &Entity) -> Entity {
     match (entity, of) {
         (Entity::RegisterEntry(value), Entity::RegisterEntry(at)) => {
@@ -213,7 +214,7 @@ impl Kind for Meters {
         false
     }
 
-    /// A meter that is not configured lets everything through, as it does from the beginning.
+    /// A meter without a configuration needs no line: that is its initial state, in which it passes everything.
     fn line(&self, names: &Names, entity: &Entity) -> Option<String> {
         let Entity::MeterEntry(cell) = entity else { return None };
         let name = name_text(&names.name_in(&names.info.meters, |m| &m.preamble, cell.meter_id));

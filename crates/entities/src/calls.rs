@@ -1,4 +1,4 @@
-//! Fields' matches and actions with arguments: what entries, members and value sets have in common.
+//! Matches on fields, and actions with arguments: what table entries, members and value sets have in common.
 
 use crate::names::{Names, id_of, key, match_kind, name_of};
 use crate::text::{Holds, name_text, value_bytes, value_json, value_text};
@@ -11,9 +11,9 @@ use pb::field_match::FieldMatchType;
 use serde_json::{Value, json};
 use stf::script::ActionText;
 
-// Reading.
+// Parsing.
 impl Names {
-    /// What a field accepts by a word; `Ok(None)` for anything, which the protocol leaves out.
+    /// The match that a word represents; `Ok(None)` for a don't-care match, which the protocol omits.
     pub(crate) fn field_match(
         &self,
         field: &config::MatchField,
@@ -61,10 +61,10 @@ impl Names {
         })
     }
 
-    /// An action with arguments, one of those with these ids.
+    /// An action with arguments; it must be one of those with these ids.
     pub(crate) fn call(&self, ids: &[u32], text: &ActionText) -> Result<pb::Action, String> {
         let listed: Vec<&config::Action> = ids.iter().filter_map(|id| self.action_of_id(*id)).collect();
-        // The reference compiler's names: a local action of the top level may be written with a leading dot.
+        // In the reference compiler's scripts, a top-level action may have a leading dot.
         let wanted = text.name.trim_start_matches('.');
         let items = listed.iter().copied().enumerate();
         let (_, info) = stf::setup::by_suffix("action", wanted, items, |a: &config::Action| name_of(&a.preamble))?;
@@ -125,7 +125,7 @@ impl Names {
         }
     }
 
-    /// What a field accepts as a word; `field` is that of the P4Info, if it has it.
+    /// A match as a word; `field` describes the field, if the P4Info has it.
     pub(crate) fn match_text(&self, given: &pb::FieldMatch, field: Option<&config::MatchField>) -> String {
         let holds = field.map_or(Holds::Bits(0), |field| self.holds(field.bitwidth, field.type_name.as_ref()));
         let text = |bytes: &[u8]| value_text(bytes, holds);

@@ -1,14 +1,15 @@
-//! All entities of a device as one file, and what has to be written so that a device has those of a file.
+//! All entities of a device as one file, and the updates that bring a device to the state of a file.
 //!
-//! A file says how things are, not what to do one after the other: [`Wanted`] is a map, and [`plan`] compares it with what is
-//! there and gives the updates between the two, each with what undoes it. Entities are equal if their lines are.
+//! A file is declarative: it describes a state, not a sequence of commands. [`Wanted`] is a map of entities, and
+//! [`plan`] compares it with the existing entities and returns the updates between the two, each with the updates that
+//! undo it.
 //!
 //! ```text
-//!   order of updates: entries that go; then what comes or changes, in the order of KINDS, so that what is referred to is there;
-//!   then members, groups and all else that goes, in the opposite order
+//!   order of updates: table entries are deleted; then everything new or changed, in the order of KINDS, so that
+//!   whatever is referred to exists; then members, groups and everything else are deleted, in the opposite order
 //! ```
 //!
-//! Files are the same for the same entities, whatever order a switch returns them in. Counts are left out unless asked for.
+//! The same entities give the same file, whatever order a switch returns them in. Counts are omitted unless requested.
 
 use crate::arrays::{at_index, whole};
 use crate::names::{Names, id_of, name_of};
@@ -24,10 +25,10 @@ use stf::ScriptError;
 /// The first line of a file.
 const HEADER: &str = "# What a device was told, and its registers: `sluice config load FILE` or `sluice run X.p4 --entries FILE` brings it back.";
 
-/// What reads all that [`text`] writes.
+/// The queries that read everything that [`text`] writes.
 pub fn queries(names: &Names, counters: bool) -> Vec<Entity> {
     let wanted = |kind: &&dyn Kind| counters || kind.noun() != "counter";
-    // Of all objects there is no name that could be wrong.
+    // Without a name, no name can be wrong.
     let all = KINDS.into_iter().filter(wanted).flat_map(|kind| kind.queries(names, None).unwrap_or_default());
     let counted = |query| match query {
         Entity::TableEntry(entry) if counters => {
@@ -38,7 +39,7 @@ pub fn queries(names: &Names, counters: bool) -> Vec<Entity> {
     all.map(counted).collect()
 }
 
-/// A file of entities.
+/// The entities as a file.
 pub fn text(names: &Names, entities: &[Entity], counters: bool) -> String {
     let mut out = format!("{HEADER}\n");
     for (at, kind) in KINDS.into_iter().enumerate() {
@@ -74,7 +75,8 @@ fn with_counter(line: String, entity: &Entity, counters: bool) -> Option<String>
     }
 }
 
-/// Entries, table by table. A table that a new program fills is emptied first: what was deleted of that must not come back.
+/// Lines of the entries, table by table. A table with initial entries in the program is cleared first, so that deleted
+/// initial entries do not return.
 fn entries(names: &Names, kind: &dyn Kind, sorted: &[(Vec<u8>, &Entity)], counters: bool) -> Vec<String> {
     let mut lines = Vec::new();
     let mut rest = sorted.iter().peekable();
@@ -92,7 +94,7 @@ fn entries(names: &Names, kind: &dyn Kind, sorted: &[(Vec<u8>, &Entity)], counte
     lines
 }
 
-/// Arrays, each as the value that most cells have and those that have another.
+/// Lines of arrays: each as the value of most cells, and then the cells with other values.
 fn cells(names: &Names, kind: &dyn Kind, sorted: &[(Vec<u8>, &Entity)]) -> Vec<String> {
     let mut arrays: Vec<(Entity, Vec<&Entity>)> = Vec::new();
     for (_, cell) in sorted {
@@ -117,19 +119,23 @@ fn cells(names: &Names, kind: &dyn Kind, sorted: &[(Vec<u8>, &Entity)]) -> Vec<S
     lines
 }
 
-/// What a file says.
+/// The contents of a file.
 #[derive(Default)]
 pub struct Wanted {
-    /// By the bytes of the key: the line that says so, the key, the entity.
+    /// By encoded key: the line, the key, the entity.
     entities: HashMap<Vec<u8>, (usize, Entity, Entity)>,
-    /// Tables that have no other entries.
+    /// Tables whose other entries are deleted.
     cleared: BTreeSet<u32>,
-    /// Keys of what must not be there.
+    /// Keys of entities that must not exist.
     removed: HashMap<Vec<u8>, Entity>,
 }
 
 impl Wanted {
-    /// Reads a file; all bad lines are reported.
+    /// Parses a file.
+    ///
+    /// # Errors
+    ///
+    /// All lines that are wrong.
     pub fn read(names: &Names, text: &str) -> Result<Wanted, Vec<ScriptError>> {
         let mut wanted = Wanted::default();
         let mut errors = Vec::new();
@@ -145,12 +151,12 @@ impl Wanted {
         if errors.is_empty() { Ok(wanted) } else { Err(errors) }
     }
 
-    /// How many entities it names.
+    /// The number of entities in it.
     pub fn len(&self) -> usize {
         self.entities.len()
     }
 
-    /// Whether it names none.
+    /// Whether it has no entities.
     pub fn is_empty(&self) -> bool {
         self.entities.is_empty()
     }
@@ -167,7 +173,7 @@ impl Wanted {
                 self.entities.insert(place, (line, key, entity));
             }
             Verb::Modify | Verb::Set => {
-                // What is said of all cells holds for those that were named before.
+                // A value for all cells replaces those set before for single cells.
                 if is_array(&key) && whole(&key).is_none() {
                     self.entities.retain(|_, (_, of, _)| whole(of).is_none_or(|all| all != key));
                 }
@@ -212,41 +218,41 @@ fn extend(into: &mut Entity, from: Entity) -> Result<(), String> {
     Ok(())
 }
 
-/// An update and what undoes it.
+/// An update, with the updates that undo it.
 #[derive(Clone, Debug)]
 pub struct Step {
-    /// The line that wants it; `None` for what goes because no line wants it.
+    /// The line that it comes from; `None` for an entity that is removed because no line names it.
     pub line: Option<usize>,
-    /// What to write.
+    /// The update.
     pub update: pb::Update,
-    /// What to write to undo it, in this order.
+    /// The updates that undo it, in order.
     pub undo: Vec<pb::Update>,
 }
 
-/// What has to be written.
+/// The updates that reach a wanted state.
 #[derive(Default, Debug)]
 pub struct Plan {
-    /// In order.
+    /// The updates, in order.
     pub steps: Vec<Step>,
-    /// Entities that are there as wanted.
+    /// Number of entities that already are as wanted.
     pub unchanged: usize,
-    /// Registers of which the file does not name all cells: the others keep what packets wrote into them.
+    /// Registers of which the file does not name all cells: the other cells keep their values.
     pub untouched: Vec<String>,
 }
 
 impl Plan {
-    /// How many are inserted, modified, deleted.
+    /// The number of inserted, modified and deleted entities.
     pub fn counts(&self) -> [usize; 3] {
         [Type::Insert, Type::Modify, Type::Delete]
             .map(|kind| self.steps.iter().filter(|step| step.update.r#type == i32::from(kind)).count())
     }
 }
 
-/// What a device has, by the bytes of the key.
+/// The existing entities of a device, by encoded key.
 struct There<'a> {
     names: &'a Names,
     entities: HashMap<Vec<u8>, Entity>,
-    /// Keys of the cells of each array, by the bytes of the key of all.
+    /// Keys of the cells of each array, by the encoded key of the whole array.
     cells: HashMap<Vec<u8>, Vec<Vec<u8>>>,
 }
 
@@ -264,12 +270,12 @@ impl There<'_> {
         there
     }
 
-    /// What brings an entity back as it is.
+    /// The update that restores an entity to its present state.
     fn back(&self, key: &Entity, place: &[u8]) -> pb::Update {
         update(Type::Modify, self.entities.get(place).cloned().map_or_else(|| key.clone(), writable))
     }
 
-    /// The updates that make one entity as wanted; none if it is so.
+    /// The update that brings one entity to the wanted state; `None` if it is there already.
     fn make(&self, kind: &dyn Kind, line: usize, key: &Entity, place: &[u8], wanted: &Entity) -> Option<Step> {
         let line = Some(line);
         match self.entities.get(place) {
@@ -288,7 +294,7 @@ impl There<'_> {
     }
 }
 
-/// An entity that was read, without what only a read tells.
+/// An entity that was read, without the parts that cannot be written.
 fn writable(entity: Entity) -> Entity {
     match entity {
         Entity::TableEntry(entry) => {
@@ -306,8 +312,9 @@ fn writable(entity: Entity) -> Entity {
     }
 }
 
-/// The updates between what is there and what a file wants. With `replace` everything else goes; registers and counters that no
-/// line names stay as they are: they are what packets made them, and a P4Info does not say what a register begins with.
+/// The updates from the existing entities to those of a file. With `replace`, all other entities are removed, except
+/// registers and counters that no line names: their values come from packets, and a P4Info does not tell a register's
+/// initial value.
 pub fn plan(names: &Names, there: Vec<Entity>, wanted: &Wanted, replace: bool) -> Plan {
     let there = There::new(names, there);
     let mut plan = Plan::default();
@@ -346,7 +353,7 @@ pub fn plan(names: &Names, there: Vec<Entity>, wanted: &Wanted, replace: bool) -
                     }
                     step
                 }
-                // All cells were just made alike.
+                // All cells were just set to one value.
                 true if whole(key).is_some_and(|all| rewritten.contains(&encoded(&all))) => {
                     Some(Step { line: Some(line), update: update(Type::Modify, entity.clone()), undo: vec![] })
                 }
@@ -364,14 +371,14 @@ pub fn plan(names: &Names, there: Vec<Entity>, wanted: &Wanted, replace: bool) -
     for register in &names.info().registers {
         let register_id = id_of(&register.preamble);
         let cell = |index| named(pb::RegisterEntry { register_id, index, ..Default::default() });
-        // A register has as many cells as were read of it, so this is no more work than comparing them.
+        // As many cells were read as the register has, so this costs no more than comparing them.
         let all = cell(None) || (0..i64::from(register.size)).all(|index| cell(Some(pb::Index { index })));
         plan.untouched.extend((!all).then(|| name_of(&register.preamble).to_string()));
     }
     plan
 }
 
-/// What takes an entity away that is there.
+/// The update that removes an existing entity, or resets it if it cannot be deleted.
 fn remove(names: &Names, kind: &dyn Kind, key: Entity, entity: &Entity, wanted: &Wanted) -> Option<Step> {
     let back = writable(entity.clone());
     if kind.comes_and_goes(entity) {
@@ -379,7 +386,7 @@ fn remove(names: &Names, kind: &dyn Kind, key: Entity, entity: &Entity, wanted: 
         return Some(Step { line: None, update: update(Type::Delete, key), undo });
     }
     let has_to_go = match entity {
-        // The program's own default entry; constant ones are as they must be.
+        // The program's own default entry stays; constant ones cannot be changed.
         Entity::TableEntry(entry) => entry.is_default_action && !entry.is_const && !is_initial(names, entry),
         Entity::ValueSetEntry(entry) => !entry.members.is_empty(),
         Entity::MeterEntry(cell) => {
@@ -391,7 +398,7 @@ fn remove(names: &Names, kind: &dyn Kind, key: Entity, entity: &Entity, wanted: 
     has_to_go.then(|| Step { line: None, update: update(Type::Modify, key), undo: vec![update(Type::Modify, back)] })
 }
 
-/// Whether a default entry is that of the program.
+/// Whether a default entry is the program's own.
 fn is_initial(names: &Names, entry: &pb::TableEntry) -> bool {
     let initial = names.table_of_id(entry.table_id).and_then(|table| table.initial_default_action.as_ref());
     let of_program = initial.map(|initial| pb::Action {
@@ -407,7 +414,8 @@ fn is_initial(names: &Names, entry: &pb::TableEntry) -> bool {
     same && entry.metadata.is_empty() && entry.meter_config.is_none()
 }
 
-/// What gives all cells of an array a value but those that have lines of their own; nothing if they have it.
+/// The update that sets all cells of an array, except those with lines of their own; `None` if they have the value
+/// already.
 fn fill(
     there: &There<'_>,
     kind: &dyn Kind,
@@ -431,7 +439,7 @@ fn fill(
     Some(Step { line: Some(line), update: update(Type::Modify, value.clone()), undo: undo.collect() })
 }
 
-/// The keys that must be read before [`resolve`] can say what to write.
+/// Keys of the entities that must be read before [`resolve`].
 pub fn needed(changes: &[Change]) -> Vec<Entity> {
     let asks = |change: &&Change| matches!(change.verb, Verb::Set | Verb::Extend | Verb::Shrink | Verb::Clear);
     let key = |change: &Change| match change.verb {
@@ -441,7 +449,12 @@ pub fn needed(changes: &[Change]) -> Vec<Entity> {
     changes.iter().filter(asks).filter_map(key).collect()
 }
 
-/// The updates that changes come to, in order, given what was read of their keys; with the position of the change.
+/// The updates for a list of changes, in order, each with the index of its change; `found` are the entities read for
+/// [`needed`].
+///
+/// # Errors
+///
+/// The index of a change that is not possible, and why.
 pub fn resolve(changes: &[Change], found: Vec<Entity>) -> Result<Vec<(usize, pb::Update)>, (usize, String)> {
     let mut there: BTreeMap<Vec<u8>, Entity> = BTreeMap::new();
     for entity in found {
@@ -453,7 +466,7 @@ pub fn resolve(changes: &[Change], found: Vec<Entity>) -> Result<Vec<(usize, pb:
         let Some(kind) = kind_of(entity) else { continue };
         let Some(key) = kind.key(entity) else { continue };
         let place = encoded(&key);
-        // Lines that set one value set are its members together, as `show` prints them.
+        // Several lines that set the same value set give its members together, as `show` prints them.
         let goes_on = matches!((verb, entity), (Verb::Set, Entity::ValueSetEntry(_))) && !sets.insert(place.clone());
         match if goes_on { &Verb::Extend } else { verb } {
             Verb::Insert | Verb::Set if !kind.comes_and_goes(entity) => {

@@ -1,4 +1,4 @@
-//! Digests: which are sent to controllers, and how (P4Runtime specification, "DigestEntry").
+//! Digests: which of them are sent to controllers, and how (P4Runtime specification, "DigestEntry").
 
 use crate::names::{Names, find, id_of};
 use crate::text::name_text;
@@ -11,7 +11,7 @@ use std::fmt::Write;
 use stf::Command;
 use stf::script::time_text;
 
-/// Digests that are sent.
+/// The kind of digest configurations.
 pub(crate) struct Digests;
 
 impl Names {
@@ -20,12 +20,16 @@ impl Names {
         self.name_in(&self.info.digests, |digest| &digest.preamble, id)
     }
 
-    /// The id of a digest by its name or a suffix.
+    /// The id of the digest with a name or a unique suffix of it.
+    ///
+    /// # Errors
+    ///
+    /// There is none, or the suffix is ambiguous.
     pub fn digest_id(&self, name: &str) -> Result<u32, String> {
         find("digest", name, &self.info.digests, |digest| &digest.preamble).map(|digest| id_of(&digest.preamble))
     }
 
-    /// A list of messages as an object; a message is its parts in order, as on a line.
+    /// A digest list as a JSON object; each message is its leaves in order, as on a line.
     pub fn digest_list_json(&self, list: &pb::DigestList) -> Value {
         let messages: Vec<Vec<String>> =
             list.data.iter().map(|data| data_text(data).split_whitespace().map(str::to_string).collect()).collect();

@@ -1,7 +1,7 @@
 //! Table entries and default entries (P4Runtime specification, "TableEntry").
 //!
-//! What only a read tells (counts, the time since the last hit) stands behind a `#` in [`Names::entry_line`] and is no part of
-//! the line that makes the entry.
+//! Read-only parts (counts, the time since the last hit) follow a `#` in [`Names::entry_line`], and are not part of the
+//! line that creates the entry.
 
 use crate::names::{Names, find, id_of, name_of};
 use crate::text::{bytes_text, name_text, port_bytes, port_text};
@@ -14,9 +14,9 @@ use serde_json::{Value, json};
 use std::fmt::Write;
 use stf::script::{ActionText, Command, EntryOptions, EntryVerb, MeterRates, ONE_OF, time_text};
 
-/// Entries that programs or controllers write into tables.
+/// The kind of table entries, except default entries.
 pub(crate) struct Entries;
-/// What tables run when no entry matches.
+/// The kind of default entries.
 pub(crate) struct Defaults;
 
 impl Kind for Entries {
@@ -26,7 +26,7 @@ impl Kind for Entries {
 
     fn queries(&self, names: &Names, name: Option<&str>) -> Result<Vec<Entity>, String> {
         let table_id = name.map(|name| names.table(name).map(|t| id_of(&t.preamble))).transpose()?.unwrap_or(0);
-        // A server has no meters for tables without; it says so by leaving them out.
+        // Tables without a direct meter are read, too; a server leaves the meter out for them.
         let meter_config = Some(pb::MeterConfig::default());
         Ok(vec![Entity::TableEntry(pb::TableEntry { table_id, meter_config, ..Default::default() })])
     }
@@ -59,7 +59,7 @@ impl Kind for Entries {
     fn order(&self, names: &Names, entity: &Entity) -> Vec<u8> {
         let Entity::TableEntry(entry) = entity else { return vec![] };
         let mut order = table_order(names, entry.table_id);
-        // The highest priority first, as packets see them.
+        // The highest priority first, in the order in which packets match.
         order.extend((i32::MAX - entry.priority.max(0)).to_be_bytes());
         for given in &entry.r#match {
             order.extend(given.field_id.to_be_bytes());
@@ -170,20 +170,20 @@ impl Kind for Defaults {
     }
 }
 
-/// Whether a default entry can be written.
+/// Whether the default entry can be written.
 fn can_change_default(table: &config::Table) -> bool {
     table.const_default_action_id == 0 && table.implementation_id == 0
 }
 
-/// Entries and defaults of one table stand together in a file, tables in the order of the P4Info.
+/// Sort key of a table: entries and default entry of a table are adjacent in a file, tables in the order of the P4Info.
 fn table_order(names: &Names, id: u32) -> Vec<u8> {
     let at = names.tables().iter().position(|table| id_of(&table.preamble) == id).unwrap_or(usize::MAX);
     (at as u64).to_be_bytes().to_vec()
 }
 
-// Lines to messages.
+// Parsing: lines to messages.
 impl Names {
-    /// The entry of a key, without an action.
+    /// The entry with a key, without an action.
     fn keyed_entry(
         &self,
         table: &str,
@@ -212,14 +212,15 @@ impl Names {
                 "table `{name}` has no ternary, range or optional key, so its entries have no priority; {given} is given"
             ));
         }
-        // Scripts of the reference compiler give priorities to tables that have none, and none to tables that need them.
+        // Scripts of the reference compiler give priorities for tables that take none, and omit them for tables that
+        // need one.
         let priority = if needs { priority.unwrap_or(1) } else { 0 };
         let table_id = id_of(&info.preamble);
         let r#match = matches.into_iter().flatten().collect();
         Ok((info, pb::TableEntry { table_id, r#match, priority, ..Default::default() }))
     }
 
-    /// What an entry of a table runs.
+    /// The action of an entry.
     fn table_action(
         &self,
         table: &config::Table,
@@ -317,22 +318,22 @@ impl Names {
         preambles.any(|id| table.direct_resource_ids.contains(&id))
     }
 
-    /// Whether entries of a table may time out.
+    /// Whether entries of a table may have idle timeouts.
     pub fn is_timed(&self, table: &config::Table) -> bool {
         table.idle_timeout_behavior == config::table::IdleTimeoutBehavior::NotifyControl as i32
     }
 
-    /// Whether entries of a table have counters.
+    /// Whether a table has a direct counter.
     pub fn is_counted(&self, table: &config::Table) -> bool {
         self.has_direct(table, self.info.direct_counters.iter().map(|c| id_of(&c.preamble)))
     }
 
-    /// Whether entries of a table have meters.
+    /// Whether a table has a direct meter.
     pub fn is_metered(&self, table: &config::Table) -> bool {
         self.has_direct(table, self.info.direct_meters.iter().map(|m| id_of(&m.preamble)))
     }
 
-    /// A read of all entries of a table, with the counters, meters and times that it has.
+    /// A query for all entries of a table, with the counters, meters and times that the table has.
     pub fn query(&self, table: &config::Table) -> pb::TableEntry {
         let timed = self.is_timed(table);
         pb::TableEntry {
@@ -344,14 +345,18 @@ impl Names {
         }
     }
 
-    /// The update that gives a table the default action of the program again.
+    /// The change that resets a table's default action to the program's.
+    ///
+    /// # Errors
+    ///
+    /// There is no such table, or the name is ambiguous.
     pub fn reset_default(&self, table: &str) -> Result<Change, String> {
         let table_id = id_of(&self.table(table)?.preamble);
         let entry = pb::TableEntry { table_id, is_default_action: true, ..Default::default() };
         Ok(Change { verb: Verb::Modify, entity: Entity::TableEntry(entry) })
     }
 
-    /// What entries of a table may run, with what else `list` shows about them.
+    /// The names of a table's actions, with their scope as `list` shows it.
     pub fn actions(&self, table: &config::Table) -> Vec<String> {
         use config::action_ref::Scope;
         let text = |r: &config::ActionRef| match Scope::try_from(r.scope) {
@@ -363,7 +368,7 @@ impl Names {
         table.action_refs.iter().map(text).collect()
     }
 
-    /// The actions that entries of a table may run, with their parameters: `send(port:, mac:)`.
+    /// The actions of a table's entries, with their parameters: `send(port:, mac:)`.
     pub fn calls(&self, table: &config::Table) -> Vec<String> {
         let call = |r: &config::ActionRef| {
             let info = self.action_of_id(r.id)?;
@@ -374,7 +379,7 @@ impl Names {
         table.action_refs.iter().filter(|r| r.scope != default_only).filter_map(call).collect()
     }
 
-    /// The same of the tables that share a profile.
+    /// As [`Names::calls`], for all tables that share an action profile.
     pub fn calls_of_profile(&self, name: &str) -> Vec<String> {
         let Ok(profile) = find("action profile", name, &self.info.action_profiles, |profile| &profile.preamble) else {
             return vec![];
@@ -393,9 +398,9 @@ impl Names {
     }
 }
 
-// Messages to lines.
+// Printing: messages to lines.
 impl Names {
-    /// An entry as `TABLE [PRIORITY] KEY:VALUE... ACTION [OPTION...]`, with what a read tells besides behind a `#`.
+    /// An entry as `TABLE [PRIORITY] KEY:VALUE... ACTION [OPTION...]`, with its read-only parts after a `#`.
     pub fn entry_line(&self, entry: &pb::TableEntry) -> String {
         let mut line = self.entry_words(entry);
         let notes = notes(entry);
@@ -405,7 +410,7 @@ impl Names {
         line
     }
 
-    /// `TABLE [PRIORITY] KEY:VALUE...`
+    /// The key of an entry: `TABLE [PRIORITY] KEY:VALUE...`
     pub fn key_words(&self, entry: &pb::TableEntry) -> String {
         let table = self.table_of_id(entry.table_id);
         let mut line = name_text(&self.table_name(entry.table_id));
@@ -424,7 +429,7 @@ impl Names {
         format!("{} {}{}", self.key_words(entry), self.action_text(entry.action.as_ref()), options_text(entry))
     }
 
-    /// `Ingress.send(port:0x1)`, `member(3)`, ...
+    /// An entry's action: `Ingress.send(port:0x1)`, `member(3)`, ...
     pub fn action_text(&self, action: Option<&pb::TableAction>) -> String {
         match action.and_then(|action| action.r#type.as_ref()) {
             None => "# no action".to_string(),
@@ -485,7 +490,7 @@ impl Names {
         }
     }
 
-    /// An entry as an object. Absent: what the table does not have, or the read did not ask for.
+    /// An entry as a JSON object, without what the table does not have or the read did not request.
     pub fn entry_json(&self, entry: &pb::TableEntry) -> Value {
         let table = self.table_of_id(entry.table_id);
         let field = |given: &pb::FieldMatch| {
@@ -538,7 +543,7 @@ fn watched(watch: Option<&pb::action_profile_action::WatchKind>) -> Option<Strin
     }
 }
 
-/// Options as a line has them behind the action.
+/// The options after the action of a line.
 fn options_text(entry: &pb::TableEntry) -> String {
     let mut text = String::new();
     if !entry.metadata.is_empty() {
@@ -553,7 +558,7 @@ fn options_text(entry: &pb::TableEntry) -> String {
     text
 }
 
-/// What a read tells besides.
+/// Notes on the read-only parts.
 fn notes(entry: &pb::TableEntry) -> Vec<String> {
     let mut notes = Vec::new();
     if let Some(data) = &entry.counter_data {
@@ -568,7 +573,7 @@ fn notes(entry: &pb::TableEntry) -> Vec<String> {
     notes
 }
 
-/// Rates and bursts as words; the excess burst, which few meters have, only where there is one.
+/// A meter's rates and burst sizes as words; the excess burst size only if it is not zero.
 pub(crate) fn meter_words(m: &pb::MeterConfig, between: &str) -> String {
     let mut words = vec![m.cir, m.cburst, m.pir, m.pburst];
     words.extend((m.eburst != 0).then_some(m.eburst));

@@ -1,4 +1,4 @@
-//! P4Runtime's entities as lines of the set-up language (`stf::script`) and as JSON, by the names of a P4Info.
+//! P4Runtime entities as lines of the set-up language (`stf::script`) and as JSON, with the names of a P4Info.
 //!
 //! ```text
 //!   line ──stf::parse──▶ Command ──Names::change──▶ Change (an entity, and what to do with it) ──▶ Update
@@ -6,11 +6,12 @@
 //!   file ──config::Wanted::read──▶ entities ──config::plan──▶ Updates           config::text: entities ──▶ file
 //! ```
 //!
-//! Every kind of entity is one file with one [`Kind`], listed in [`KINDS`]: its noun, what reads all of it, what identifies one,
-//! and its forms. Commands, `sluice config` and `sluice run --entries` go through that list.
+//! Every kind of entity is one file with one [`Kind`], listed in [`KINDS`]: its noun, the queries that read all
+//! entities of the kind, the key that identifies one, and its text and JSON forms. Commands, `sluice config` and
+//! `sluice run --entries` use that list.
 //!
-//! Promises: a line that [`Names::line`] prints is read as the same entity. Ids, widths and types come from a server: nothing
-//! here panics on odd ones. No I/O.
+//! Invariants: a line that [`Names::line`] prints is read back as the same entity. Ids, widths and types come from a
+//! server, so invalid ones must not cause a panic. No I/O.
 //!
 //! Tests: in `tests.rs`; `tests/py/test_config.py` with the real switch.
 
@@ -35,65 +36,71 @@ use prost::Message;
 use serde_json::Value;
 use stf::Command;
 
-/// What to do with an entity.
+/// The operation of a line on an entity.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verb {
-    /// Make it; it must not be there.
+    /// Create it; it must not exist.
     Insert,
-    /// Change it; it must be there.
+    /// Change it; it must exist.
     Modify,
-    /// Make or change it.
+    /// Create it, or change it if it exists.
     Set,
     /// Remove it.
     Delete,
-    /// Add the entity's parts to those that are there (members of value sets).
+    /// Add the entity's parts to the existing ones (members of value sets).
     Extend,
-    /// Remove the entity's parts from those that are there.
+    /// Remove the entity's parts from the existing ones.
     Shrink,
     /// Remove all entries of the table that are not constant.
     Clear,
 }
 
-/// What a line asks for.
+/// The meaning of a line: an operation and its entity.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Change {
-    /// What to do.
+    /// The operation.
     pub verb: Verb,
-    /// With what.
+    /// The entity.
     pub entity: Entity,
 }
 
-/// A kind of entities.
+/// A kind of entity.
 pub trait Kind: Sync {
-    /// What one is called in messages: `multicast group`.
+    /// The noun for it in messages, such as `multicast group`.
     fn noun(&self) -> &'static str;
 
-    /// What a P4Runtime read asks for to get all of them; of one name's if there is one, as in `show NAME`.
+    /// P4Runtime queries for all entities of this kind; with a name, for those of the object with this name, as in
+    /// `show NAME`.
+    ///
+    /// # Errors
+    ///
+    /// There is no object of this name.
     fn queries(&self, names: &Names, name: Option<&str>) -> Result<Vec<Entity>, String>;
 
-    /// The entity without its content: what identifies it, and what a delete says. `None` for entities of other kinds.
+    /// The entity without its contents: what identifies it, and what a delete sends. `None` for entities of other
+    /// kinds.
     fn key(&self, entity: &Entity) -> Option<Entity>;
 
-    /// Whether entities are inserted and deleted; others are always there and only change.
+    /// Whether entities of this kind are inserted and deleted; others always exist and can only be modified.
     fn comes_and_goes(&self, entity: &Entity) -> bool;
 
-    /// The line that makes it; several, if it takes several; `None` if nothing need be said to make it.
+    /// The line (or lines) that creates the entity; `None` if none is needed.
     fn line(&self, names: &Names, entity: &Entity) -> Option<String>;
 
-    /// Its place among those of its kind in a file.
+    /// Sort key of the entity among those of its kind in a file.
     fn order(&self, names: &Names, entity: &Entity) -> Vec<u8> {
         let _ = names;
         self.key(entity).map_or_else(Vec::new, |key| encoded(&key))
     }
 
-    /// As an object.
+    /// The entity as a JSON object.
     fn json(&self, names: &Names, entity: &Entity) -> Value;
 
-    /// What a line asks for; `None` for lines about other kinds.
+    /// The meaning of a line; `None` for lines about other kinds.
     fn change(&self, names: &Names, command: &Command) -> Option<Result<Change, String>>;
 }
 
-/// All kinds, in the order in which a file makes them: what others refer to comes first.
+/// All kinds, in the order in which a file creates them: an entity comes after those that it refers to.
 pub const KINDS: [&dyn Kind; 11] = [
     &profiles::Members,
     &profiles::Groups,
@@ -118,28 +125,28 @@ pub fn kind(noun: &str) -> Option<&'static dyn Kind> {
     KINDS.into_iter().find(|kind| kind.noun() == noun)
 }
 
-/// Bytes that are equal for equal entities.
+/// The encoded entity; equal for equal entities, so usable as a map key.
 pub fn encoded(entity: &Entity) -> Vec<u8> {
     pb::Entity { entity: Some(entity.clone()) }.encode_to_vec()
 }
 
-/// An update of the protocol.
+/// A P4Runtime update.
 pub fn update(kind: pb::update::Type, entity: Entity) -> pb::Update {
     pb::Update { r#type: kind.into(), entity: Some(pb::Entity { entity: Some(entity) }) }
 }
 
 impl Names {
-    /// What a line asks for; `None` if it is not about an entity of P4Runtime (`packet`, `mc_node_create`, ...).
+    /// The meaning of a line; `None` if it is not about a P4Runtime entity (`packet`, `mc_node_create`, ...).
     pub fn change(&self, command: &Command) -> Option<Result<Change, String>> {
         KINDS.into_iter().find_map(|kind| kind.change(self, command))
     }
 
-    /// The line that makes an entity.
+    /// The line that creates an entity.
     pub fn line(&self, entity: &Entity) -> Option<String> {
         kind_of(entity)?.line(self, entity)
     }
 
-    /// What identifies an entity, in words: `meter I.police 2`, `default action of I.t`.
+    /// A description of an entity's key: `meter I.police 2`, `default action of I.t`.
     pub fn title(&self, entity: &Entity) -> String {
         let cell = |what: &str, name: String, index: Option<&pb::Index>| {
             format!("{what} {} {}", text::name_text(&name), arrays::index_text(index))
@@ -174,7 +181,7 @@ impl Names {
         }
     }
 
-    /// An entity as an object.
+    /// An entity as a JSON object.
     pub fn json(&self, entity: &Entity) -> Value {
         kind_of(entity).map_or(Value::Null, |kind| kind.json(self, entity))
     }

@@ -1,4 +1,4 @@
-//! A P4Info's objects by name.
+//! Lookup of a P4Info's objects by name and by id.
 
 use crate::text::{Holds, holds, width};
 use base::entry::{ActionCall, MatchKind};
@@ -6,19 +6,19 @@ use ir::Program;
 use messages::p4::config::v1 as config;
 use std::collections::HashMap;
 
-/// A P4Info, and its tables as the reader of lines wants them: at the same positions.
+/// A P4Info with indices. Its tables also exist as IR tables, at the same positions, as the line parser needs them.
 pub struct Names {
-    /// As the server sent it.
+    /// The P4Info, as the server sent it.
     pub(crate) info: config::P4Info,
     program: Program,
     actions: HashMap<u32, usize>,
     tables: HashMap<u32, usize>,
-    /// Scripts may leave exact fields out and mean 0; whoever types a line has forgotten one.
+    /// Whether lines may omit exact fields, which are then 0. Scripts do so; for a typed line it is an error.
     lenient: bool,
 }
 
 impl Names {
-    /// Of a program.
+    /// The names of a P4Info.
     pub fn new(info: config::P4Info) -> Names {
         let tables = info.tables.iter().map(|t| keyed(name_of(&t.preamble), &t.match_fields)).collect();
         let program = Program { tables, ..Program::default() };
@@ -32,7 +32,7 @@ impl Names {
         }
     }
 
-    /// For scripts, whose lines may leave exact fields out.
+    /// Allows lines to omit exact fields, as scripts do.
     pub fn lenient(self) -> Names {
         Names { lenient: true, ..self }
     }
@@ -51,7 +51,11 @@ impl Names {
         &self.info.tables
     }
 
-    /// A table by its name or a suffix.
+    /// The table with a name or a unique suffix of it.
+    ///
+    /// # Errors
+    ///
+    /// There is none, or the suffix is ambiguous.
     pub fn table(&self, name: &str) -> Result<&config::Table, String> {
         let (id, _) = stf::setup::find_table(&self.program, name)?;
         Ok(&self.info.tables[id.index()])
@@ -61,7 +65,7 @@ impl Names {
         self.tables.get(&id).map(|at| &self.info.tables[*at])
     }
 
-    /// The position of a table's key field by its name or a suffix.
+    /// The position of a table's key field, by its name or a unique suffix.
     pub(crate) fn key_position(&self, table: &config::Table, field: &str) -> Result<usize, String> {
         let at = self.tables.get(&id_of(&table.preamble)).copied().unwrap_or_default();
         stf::setup::key_position(&self.program.tables[at], field)
@@ -71,7 +75,7 @@ impl Names {
         self.actions.get(&id).map(|at| &self.info.actions[*at])
     }
 
-    /// An action's name, or its number if it has none.
+    /// An action's name, or its number if there is no such action.
     pub fn action_name(&self, id: u32) -> String {
         self.action_of_id(id).map_or_else(|| format!("action_{id:#010x}"), |info| name_of(&info.preamble).to_string())
     }
@@ -80,7 +84,7 @@ impl Names {
         holds(&self.info, bitwidth, type_name)
     }
 
-    /// The name of the object of an id among those of a kind.
+    /// The name of the object with an id, among those of a kind.
     pub(crate) fn name_in<'a, T>(
         &self,
         objects: &'a [T],
@@ -91,7 +95,7 @@ impl Names {
         found.map_or_else(|| format!("object_{id:#010x}"), |p| name_of(p).to_string())
     }
 
-    /// All objects that have names on lines, with what they are.
+    /// All objects that lines can name, each with its noun.
     pub fn objects(&self) -> Vec<(&'static str, &str)> {
         let info = &self.info;
         let mut all: Vec<(&'static str, &str)> = Vec::new();
@@ -106,7 +110,7 @@ impl Names {
     }
 }
 
-/// One of several objects by its name or a suffix.
+/// The object with a name or a unique suffix of it.
 pub(crate) fn find<'a, T>(
     what: &str,
     name: &str,
@@ -130,7 +134,7 @@ pub fn id_of(preamble: &Option<config::Preamble>) -> u32 {
     preamble.as_ref().map_or(0, |preamble| preamble.id)
 }
 
-/// The kind of a field; `None` for one that an architecture adds.
+/// The match kind of a field; `None` for an architecture-specific one.
 pub(crate) fn match_kind(field: &config::MatchField) -> Option<MatchKind> {
     use config::match_field::{Match, MatchType};
     match field.r#match {
@@ -146,10 +150,10 @@ pub(crate) fn match_kind(field: &config::MatchField) -> Option<MatchKind> {
     }
 }
 
-/// A field as the reader of values wants it.
+/// A match field as an IR key, as the parser of values needs it.
 pub(crate) fn key(field: &config::MatchField) -> ir::Key {
     let kind = match_kind(field).unwrap_or(MatchKind::Exact);
-    // Those of value sets have no names unless the set's type is a structure.
+    // A value set's fields have names only if the set's type is a structure.
     let name = if field.name.is_empty() { "value" } else { &field.name };
     ir::Key { name: name.to_string(), width: width(field.bitwidth), kind }
 }

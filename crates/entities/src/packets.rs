@@ -1,11 +1,11 @@
-//! Packets for controllers (P4Runtime specification, "Packet I/O").
+//! Packet-ins as words and JSON (P4Runtime specification, "Packet I/O").
 
 use crate::names::{Names, name_of};
 use crate::text::{Holds, value_json, value_text};
 use messages::p4::v1 as pb;
 use serde_json::{Value, json};
 
-/// The header before packets for controllers, as P4Info calls it.
+/// The P4Info's name for the header of packets to the controller.
 const PACKET_IN: &str = "packet_in";
 
 impl Names {
@@ -19,7 +19,7 @@ impl Names {
         }
     }
 
-    /// The fields of a packet's header for controllers, as words.
+    /// The metadata fields of a packet-in: names and values as words.
     pub fn packet_fields(&self, packet: &pb::PacketIn) -> Vec<(String, String)> {
         let field = |given: &pb::PacketMetadata| {
             let (name, holds) = self.packet_field(given.metadata_id);
@@ -28,7 +28,7 @@ impl Names {
         packet.metadata.iter().map(field).collect()
     }
 
-    /// A packet as an object; the frame in hexadecimal digits.
+    /// A packet-in as a JSON object; the frame is in hexadecimal.
     pub fn packet_json(&self, packet: &pb::PacketIn) -> Value {
         let field = |given: &pb::PacketMetadata| {
             let (name, holds) = self.packet_field(given.metadata_id);

@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 use std::fmt::Write;
 use stf::Command;
 
-/// Actions with arguments that entries refer to.
+/// The kind of action profile members: actions with arguments that entries refer to.
 pub(crate) struct Members;
-/// Members of which one is selected for each packet.
+/// The kind of groups: members of which one is selected for each packet.
 pub(crate) struct Groups;
 
 impl Names {
@@ -36,7 +36,7 @@ impl Kind for Members {
     }
 
     fn queries(&self, names: &Names, name: Option<&str>) -> Result<Vec<Entity>, String> {
-        // Servers may answer with an error where the program has none.
+        // Some servers answer with an error if the program has no action profiles.
         if names.info.action_profiles.is_empty() && name.is_none() {
             return Ok(vec![]);
         }
@@ -123,7 +123,7 @@ impl Kind for Groups {
         }
         for member in &group.members {
             let _ = write!(line, " {}", member.member_id);
-            // A weight is 0 where the program disallows them.
+            // The weight is 0 if the program disallows weights.
             if member.weight > 1 {
                 let _ = write!(line, ":{}", member.weight);
             }
@@ -160,7 +160,7 @@ impl Kind for Groups {
                     name_of(&info.preamble)
                 ));
             }
-            // Where a weight cannot be given none is meant.
+            // If the program disallows weights, the default is 0, meaning none.
             let unsaid = if info.weights_disallowed { 0 } else { 1 };
             let member = |part: &stf::script::GroupPart| {
                 let weight = part.weight.unwrap_or(unsaid);

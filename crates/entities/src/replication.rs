@@ -11,9 +11,9 @@ use std::fmt::Write;
 use stf::Command;
 use stf::script::ReplicaText;
 
-/// Where multicast packets go.
+/// The kind of multicast groups.
 pub(crate) struct MulticastGroups;
-/// Where clones go.
+/// The kind of clone sessions.
 pub(crate) struct CloneSessions;
 
 fn of(r#type: Type) -> Entity {

@@ -189,7 +189,7 @@ fn a_priority_for_a_table_without_priorities_is_refused_and_not_ignored() {
         let why = update(&names, line).unwrap_err();
         assert!(why.contains("table `Ingress.ecmp`") && why.contains("no priority; 5 is given"), "{line}: {why}");
     }
-    // Scripts of the reference compiler have such lines.
+    // Scripts of the reference compiler contain such lines.
     let names = names.lenient();
     assert_eq!(entry(&update(&names, "add ecmp 5 hash:1 group(2)").unwrap()).priority, 0);
     assert_eq!(entry(&update(&names, "add all exact:1 drop()").unwrap()).priority, 1);
@@ -279,7 +279,7 @@ fn members_of_value_sets_are_set_added_and_removed_together() {
     };
     let lines = |of: &[u8]| of.iter().map(|n| format!("value_set P.one {n:#06x}")).collect::<Vec<_>>().join("\n");
     assert_eq!(members(&[change(Verb::Extend, "value_set one 2 3")]), Ok(lines(&[1, 2, 3])));
-    // Two lines that set the same value set are its members together.
+    // Two lines that set the same value set give its members together.
     assert_eq!(
         members(&[change(Verb::Set, "value_set one 4"), change(Verb::Set, "value_set one 5 6")]),
         Ok(lines(&[4, 5, 6]))

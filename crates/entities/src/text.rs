@@ -2,7 +2,7 @@
 
 use messages::p4::config::v1 as config;
 
-/// As many digits as the width has, or as the value needs.
+/// Hexadecimal, with as many digits as the width has, or as the value needs.
 pub fn hex(bytes: &[u8], width: u32) -> String {
     let digits = hex::encode(bytes);
     let digits = digits.trim_start_matches('0');
@@ -10,14 +10,14 @@ pub fn hex(bytes: &[u8], width: u32) -> String {
     format!("0x{digits:0>wanted$}")
 }
 
-/// All bytes, as those of metadata, which are no number.
+/// All bytes in hexadecimal, for values that are not numbers, such as metadata.
 pub fn bytes_text(bytes: &[u8]) -> String {
     format!("0x{}", hex::encode(bytes))
 }
 
-/// A name as one word: in quotes, unless none of its characters has a meaning in the language.
+/// A name as one word: in quotes, if one of its characters has a meaning in the language.
 pub fn name_text(name: &str) -> String {
-    // `hdr.x.isValid()` and slices like `f[7:0]` are read without quotes, too.
+    // `hdr.x.isValid()` and slices such as `f[7:0]` need no quotes.
     let plain = name.strip_suffix("isValid()").unwrap_or(name);
     let mut depth = 0u32;
     let has_meaning = |c: char| {
@@ -30,30 +30,30 @@ pub fn name_text(name: &str) -> String {
         !is_plain
     };
     match name.is_empty() || plain.contains(has_meaning) {
-        // A quote cannot stand in a name; P4 gives none with one.
+        // A name cannot contain a quote; P4 has no such names.
         true => format!("\"{}\"", name.replace('"', "")),
         false => name.to_string(),
     }
 }
 
-/// What a field or parameter holds, for controllers.
+/// The type of a field's or parameter's value, for controllers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Holds {
-    /// A number of so many bits.
+    /// A number of this width in bits.
     Bits(u32),
-    /// A string that the switch has a number for.
+    /// A string (`@p4runtime_translation(uri, string)`).
     String,
 }
 
-/// Wider fields than this are taken for nonsense.
+/// Larger widths are considered invalid.
 const WIDTH_MAX: u32 = 1 << 16;
 
-/// A P4Info's width.
+/// A P4Info's width in bits; 0 if it is invalid.
 pub fn width(bitwidth: i32) -> u32 {
     u32::try_from(bitwidth).ok().filter(|width| *width <= WIDTH_MAX).unwrap_or(0)
 }
 
-/// What a field or parameter of a type holds.
+/// The type of a field's or parameter's value.
 pub fn holds(info: &config::P4Info, bitwidth: i32, type_name: Option<&config::P4NamedType>) -> Holds {
     use config::p4_new_type_spec::Representation;
     use config::p4_new_type_translation::SdnType;
@@ -81,7 +81,11 @@ pub fn value_json(bytes: &[u8], holds: Holds) -> serde_json::Value {
     }
 }
 
-/// The bytes that a word stands for.
+/// The byte string that a word represents.
+///
+/// # Errors
+///
+/// The word is no number, does not fit, or is no string.
 pub fn value_bytes(text: &str, holds: Holds) -> Result<Vec<u8>, String> {
     match holds {
         Holds::Bits(width) => {
@@ -94,7 +98,7 @@ pub fn value_bytes(text: &str, holds: Holds) -> Result<Vec<u8>, String> {
     }
 }
 
-/// Quoted, as its bytes in hexadecimal digits, or as it stands there.
+/// A string: in quotes, as its bytes in hexadecimal, or plain.
 fn string_bytes(text: &str) -> Result<Vec<u8>, String> {
     if let Some(rest) = text.strip_prefix('"') {
         let inner = rest.strip_suffix('"').filter(|inner| !inner.contains('"'));
@@ -107,14 +111,14 @@ fn string_bytes(text: &str) -> Result<Vec<u8>, String> {
     }
 }
 
-/// A port's number as the protocol's bytes.
+/// A port's number as the shortest byte string.
 pub fn port_bytes(port: u32) -> Vec<u8> {
     let bytes = port.to_be_bytes();
     let zeros = bytes.iter().take_while(|byte| **byte == 0).count().min(3);
     bytes[zeros..].to_vec()
 }
 
-/// A port as a number; `None` if it is none.
+/// The number of a port; `None` if the bytes are no 32-bit number.
 pub fn port_number(bytes: &[u8]) -> Option<u32> {
     let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
     let digits = &bytes[zeros..];

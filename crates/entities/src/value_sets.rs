@@ -1,5 +1,5 @@
-//! Parser value sets (P4Runtime specification, "ValueSetEntry"). A write replaces all members; a line adds one or several, each
-//! with a value for every field.
+//! Parser value sets (P4Runtime specification, "ValueSetEntry"). A write replaces all members. A line has one member or
+//! several, each with a value for every field.
 
 use crate::names::{Names, find, id_of, key, name_of};
 use crate::text::name_text;
@@ -10,7 +10,7 @@ use pb::entity::Entity;
 use serde_json::{Value, json};
 use stf::Command;
 
-/// Values that a parser compares with.
+/// The kind of value sets.
 pub(crate) struct ValueSets;
 
 impl Names {
@@ -50,7 +50,7 @@ impl Kind for ValueSets {
         false
     }
 
-    /// One line for each member, sorted, as members have no order.
+    /// One line for each member, sorted because members have no order.
     fn line(&self, names: &Names, entity: &Entity) -> Option<String> {
         let Entity::ValueSetEntry(entry) = entity else { return None };
         let set = names.value_set_of_id(entry.value_set_id);

@@ -1,14 +1,15 @@
-//! Values of registers as words of a line: a value's leaves in order. A header is `valid` with its fields, or `invalid`; a
-//! union its valid member's name with that header, or `invalid`; numbers are decimal or hexadecimal, negative ones decimal
-//! or as their bits, varbits as their bytes (`0x` for none). What [`data_text`] prints [`parse`] reads as the same.
+//! Values of registers as words of a line: the leaves of the value, in order. A header is `valid` and its fields, or
+//! `invalid`; a union is the name of its valid member and that header, or `invalid`. Numbers are decimal or
+//! hexadecimal, negative ones decimal or as their bits; varbits are bytes (`0x` for none). [`parse`] reads what
+//! [`data_text`] prints as the same value.
 //!
-//! Types come from a server: nothing here panics on odd ones. Tests: below.
+//! Types come from a server, so invalid ones must not cause a panic. Tests: below.
 
 use messages::p4::config::v1 as config;
 use messages::p4::v1 as pb;
 use pb::p4_data::Data;
 
-/// A type as P4 writes it.
+/// A type in P4 syntax.
 pub fn type_text(spec: &config::P4DataTypeSpec) -> String {
     use config::p4_bitstring_like_type_spec::TypeSpec as BitSpec;
     use config::p4_data_type_spec::TypeSpec;
@@ -37,8 +38,8 @@ pub fn type_text(spec: &config::P4DataTypeSpec) -> String {
     }
 }
 
-/// `0xa`. Whole bytes where those in front are zero or there is none: only varbits and signed numbers have such, and mean
-/// them.
+/// A number as in `0xa`. Prints all bytes if there is none or the first is zero: only varbits and signed numbers have
+/// such values, and for them leading zeros matter.
 fn number_text(bytes: &[u8]) -> String {
     let digits = hex::encode(bytes);
     match bytes {
@@ -65,7 +66,7 @@ fn union_text(union: &pb::P4HeaderUnion) -> String {
     }
 }
 
-/// A value's leaves, as `set` takes them.
+/// The leaves of a value, in the form that `set` takes.
 pub fn data_text(data: &pb::P4Data) -> String {
     let all = |members: &[pb::P4Data]| members.iter().map(data_text).collect::<Vec<_>>().join(" ");
     match &data.data {
@@ -82,7 +83,7 @@ pub fn data_text(data: &pb::P4Data) -> String {
     }
 }
 
-/// Whether a cell has its first value.
+/// Whether a value is zero, which is the initial value of a cell.
 pub fn is_zero(data: &pb::P4Data) -> bool {
     match &data.data {
         Some(Data::Bitstring(bytes) | Data::EnumValue(bytes)) => bytes.iter().all(|b| *b == 0),
@@ -93,13 +94,13 @@ pub fn is_zero(data: &pb::P4Data) -> bool {
         Some(Data::HeaderUnion(union)) => union.valid_header.is_none(),
         Some(Data::HeaderStack(stack)) => stack.entries.iter().all(|header| !header.is_valid),
         Some(Data::HeaderUnionStack(stack)) => stack.entries.iter().all(|union| union.valid_header.is_none()),
-        // The first member stands for zero, and only the switch knows which it is.
+        // The first member is zero, and only the switch knows which one it is.
         Some(Data::Enum(_) | Data::Error(_)) => false,
         None => true,
     }
 }
 
-/// Bytes as they are written, `0x` for none; a decimal number has those that it needs.
+/// Bytes: in hexadecimal exactly as written (`0x` for none); for a decimal number, as many as it needs.
 fn bytes(text: &str) -> Result<Vec<u8>, String> {
     match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
         Some(digits) if digits.len() % 2 == 0 && !digits.contains('_') => {
@@ -109,7 +110,8 @@ fn bytes(text: &str) -> Result<Vec<u8>, String> {
     }
 }
 
-/// A signed number: decimal, or its bits. Like what is printed, bits whose first is set are negative.
+/// A signed number: decimal, or its bits in hexadecimal. As in the printed form, bits are negative if the first one is
+/// set.
 fn signed(text: &str) -> Result<Vec<u8>, String> {
     let Ok(value) = text.replace('_', "").parse::<i128>() else { return bytes(text) };
     let all = value.to_be_bytes();
@@ -118,7 +120,7 @@ fn signed(text: &str) -> Result<Vec<u8>, String> {
     Ok(all[redundant..].to_vec())
 }
 
-/// What a field of bits says, by its type.
+/// The bytes of a header's field, by its type.
 fn field(spec: Option<&config::P4BitstringLikeTypeSpec>, text: &str) -> Result<Vec<u8>, String> {
     use config::p4_bitstring_like_type_spec::TypeSpec as BitSpec;
     match spec.and_then(|spec| spec.type_spec.as_ref()) {
@@ -128,7 +130,7 @@ fn field(spec: Option<&config::P4BitstringLikeTypeSpec>, text: &str) -> Result<V
     }
 }
 
-/// A number's bytes, shortest form.
+/// A number in the shortest byte string.
 fn number(text: &str) -> Result<Vec<u8>, String> {
     let wrong = || format!("`{text}` is no number (decimal or 0x...)");
     if let Some(digits) = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
@@ -144,7 +146,11 @@ fn number(text: &str) -> Result<Vec<u8>, String> {
     Ok(bytes[zeros..].to_vec())
 }
 
-/// The value that words say.
+/// The value that words represent.
+///
+/// # Errors
+///
+/// The P4Info does not describe the type, or the words do not fit it.
 pub fn parse(
     info: &config::P4Info,
     spec: Option<&config::P4DataTypeSpec>,
@@ -159,7 +165,7 @@ pub fn parse(
     }
 }
 
-/// Takes words one after the other.
+/// Consumes words one by one.
 struct Words<'a> {
     info: &'a config::P4Info,
     words: std::slice::Iter<'a, String>,

@@ -1,4 +1,4 @@
-//! Who may call what: the roles file, and what holds without one (`docs/access.md`).
+//! Access rights: the roles file, and the rules without one (`docs/access.md`).
 //!
 //! ```text
 //! # WHO                            RIGHT        LIMITS
@@ -9,11 +9,12 @@
 //! *                                read-only    devices=1
 //! ```
 //!
-//! WHO is a name of the peer's certificate (`CN`, `DNS`, `URI`, `EMAIL`, `IP`), a user of the Unix socket, or `*` for every certificate.
-//! Rights of all lines that name a peer add up. By TCP a peer that no line names may call nothing. By the Unix socket, whose file mode
-//! says who connects, a user that no line names may call everything.
+//! WHO is a name in the peer's certificate (`CN`, `DNS`, `URI`, `EMAIL`, `IP`), a user of the Unix socket, or `*` for
+//! every certificate. A peer has the rights of all lines that match it. Over TCP, a peer that no line matches may call
+//! nothing. Over the Unix socket, whose file mode decides who can connect, a user that no line matches may call
+//! everything.
 //!
-//! Without a file whoever gets a TCP connection may use P4Runtime, and nobody by TCP the admin service.
+//! Without a file, every TCP peer may use P4Runtime, and none may use the admin service.
 //!
 //! Threads: any; the rules are replaced as a whole. Tests: below, `tests/py/test_access.py` with certificates.
 
@@ -24,49 +25,49 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 use tokio::sync::watch;
 
-/// Lines of a file.
+/// Limit on the rules of a file.
 const RULES_MAX: usize = 4096;
-/// How the default role of P4Runtime is called in a file.
+/// The name of P4Runtime's default role in a file.
 const DEFAULT_ROLE: &str = "default";
 
 /// Why a roles file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum AccessError {
-    /// No such file, or no right to read it.
+    /// The file does not exist or is not readable.
     #[error("cannot read the roles file {}: {cause}", .file.display())]
     Unreadable {
-        /// Which file.
+        /// The file.
         file: PathBuf,
-        /// Why not.
+        /// The reason.
         cause: std::io::Error,
     },
     /// A line is wrong.
     #[error("{}:{line}: {problem}", .file.display())]
     Bad {
-        /// Which file.
+        /// The file.
         file: PathBuf,
-        /// Counted from 1.
+        /// The line's number, from 1.
         line: usize,
-        /// What is wrong, and what is right.
+        /// What is wrong, and what would be valid.
         problem: String,
     },
 }
 
-/// What a call does, for rights.
+/// The class of a call, by which rights are given.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
-    /// Reads by P4Runtime.
+    /// Reads over P4Runtime.
     Reads,
-    /// Reads counters, of the admin service.
+    /// Reads of counters, in the admin service.
     Counters,
-    /// Changes something by P4Runtime.
+    /// Changes over P4Runtime.
     P4Runtime,
-    /// The operator's.
+    /// The rest of the admin service.
     Admin,
 }
 
 impl Kind {
-    /// Of a method's path.
+    /// The kind of a method, by its path.
     pub fn of(path: &str) -> Kind {
         match path {
             "/p4.v1.P4Runtime/Read"
@@ -97,38 +98,46 @@ enum Who {
 struct Rule {
     who: Who,
     right: Right,
-    /// `None`: all.
+    /// Device ids; `None` for all.
     devices: Option<BTreeSet<u64>>,
-    /// `None`: all. Those without a name are there as `id:N`.
+    /// Role names, or `id:N` for roles without a name; `None` for all.
     roles: Option<BTreeSet<String>>,
 }
 
-/// What a message is about, where it says so.
+/// The device and role that a message names.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct About {
     /// The device.
     pub device: Option<u64>,
-    /// The role by its name, or `id:N`; `default` if it has none.
+    /// The role's name, or `id:N`; `default` for the default role.
     pub role: Option<String>,
 }
 
-/// The rules in force.
+/// The access rules in force.
 #[derive(Debug, Default)]
 pub struct Access {
     file: Option<PathBuf>,
     rules: RwLock<Arc<Vec<Rule>>>,
-    /// Told when the rules were replaced: streams that are open ask again.
+    /// Signals that the rules were replaced: open streams are then checked again.
     changed: watch::Sender<()>,
 }
 
 impl Access {
-    /// Reads a file.
+    /// Reads a roles file.
+    ///
+    /// # Errors
+    ///
+    /// The file is unreadable or too long, or a line is wrong.
     pub fn load(file: &Path) -> Result<Access, AccessError> {
         let rules = read(file)?;
         Ok(Access { file: Some(file.to_path_buf()), rules: RwLock::new(Arc::new(rules)), ..Access::default() })
     }
 
-    /// Reads the file again, if there is one; on failure what was in force stays.
+    /// Reads the file again, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Access::load`]; the old rules then remain in force.
     pub fn reload(&self) -> Result<(), AccessError> {
         if let Some(file) = &self.file {
             let rules = Arc::new(read(file)?);
@@ -138,17 +147,17 @@ impl Access {
         Ok(())
     }
 
-    /// Says when the rules were replaced.
+    /// Signals that the rules were replaced.
     pub(crate) fn watch(&self) -> watch::Receiver<()> {
         self.changed.subscribe()
     }
 
-    /// Whether there is a file.
+    /// Whether there is a roles file.
     pub fn has_roles(&self) -> bool {
         self.file.is_some()
     }
 
-    /// Whether a peer may call such a method at all, and for what a message is about.
+    /// Checks whether a peer may call methods of this kind, for this device and role. The error explains why not.
     pub fn check(&self, peer: &Peer, kind: Kind, about: &About) -> Result<(), String> {
         let local = matches!(peer.origin, Origin::Unix { .. });
         if self.file.is_none() {
@@ -230,7 +239,7 @@ fn read(file: &Path) -> Result<Vec<Rule>, AccessError> {
     parse(&text).map_err(|(line, problem)| AccessError::Bad { file: file.to_path_buf(), line, problem })
 }
 
-/// Rules, or the number of a line and what is wrong with it.
+/// Parses rules. The error is the number of a line and what is wrong with it.
 fn parse(text: &str) -> Result<Vec<Rule>, (usize, String)> {
     let mut rules = Vec::new();
     for (i, line) in text.lines().enumerate() {
@@ -245,7 +254,7 @@ fn parse(text: &str) -> Result<Vec<Rule>, (usize, String)> {
     Ok(rules)
 }
 
-/// Words between blanks, `"..."` as one, up to a `#`.
+/// The words of a line: separated by blanks, `"..."` counts as one, `#` starts a comment.
 fn words(line: &str) -> Result<Vec<String>, String> {
     let mut found = Vec::new();
     let mut rest = line.trim_start();
@@ -307,7 +316,7 @@ fn rule(who: &str, rest: &[String]) -> Result<Rule, String> {
     Ok(rule)
 }
 
-/// How rules name a role of P4Runtime.
+/// The name of a P4Runtime role in rules.
 pub fn role_name(name: &str, id: u64) -> String {
     match (name, id) {
         ("", 0) => DEFAULT_ROLE.to_string(),

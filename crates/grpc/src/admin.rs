@@ -1,8 +1,8 @@
-//! The admin service: for the switch's operator (`proto/sluice/v1/admin.proto`).
+//! The admin service, for the switch's operator (`proto/sluice/v1/admin.proto`).
 //!
-//! Knows nothing of the switch: whoever serves gives an [`Operator`], which is called on a blocking thread for each request,
-//! because it may wait for a program change to end. What it streams goes through a bounded channel; when the client is gone
-//! its [`Stream`] says so.
+//! It does not know the switch: the program that serves passes an [`Operator`], which is called on a blocking thread
+//! for each request, because it may wait for a change of program. Streamed answers go through a bounded channel; its
+//! [`Stream`] tells when the client is gone.
 //!
 //! Tests: below, through a socket; `tests/py/test_cli.py` with the real switch.
 
@@ -16,36 +16,37 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Request, Response, Status};
 
-/// The counters of a moment.
+/// A snapshot of the counters.
 pub type AdminStats = pb::StatsResponse;
 
 /// Messages of a stream that may wait for the client.
 const STREAM_MAX: usize = 4;
-/// Traces and captures at a time. Each has a thread, and memory for what waits.
+/// Limit on concurrent traces and captures. Each has a thread, and memory for waiting messages.
 const STREAMS_AT_ONCE: usize = 16;
 
-/// A message with its length in front, as protobuf's libraries read and write several in a row.
+/// A message with a length prefix, as protobuf libraries read and write several messages in a row.
 pub fn delimited(message: &impl prost::Message) -> Vec<u8> {
     message.encode_length_delimited_to_vec()
 }
 
-/// Where an operator's stream goes.
+/// The destination of an operator's streamed answer.
 pub struct Stream<T> {
     messages: mpsc::Sender<Result<T, Status>>,
     patience: Duration,
     runtime: tokio::runtime::Handle,
-    /// Nobody took anything for too long.
+    /// Whether the client has read nothing for too long.
     stalled: Cell<bool>,
 }
 
 impl<T> Stream<T> {
-    /// Sends a message, and waits while too many wait for the client; false when it is gone, or has taken nothing for too long.
+    /// Sends a message; waits while too many wait for the client. Returns false if the client is gone or has read
+    /// nothing for too long.
     pub fn send(&self, message: T) -> bool {
         if self.stalled.get() {
             return false;
         }
         let sending = tokio::time::timeout(self.patience, self.messages.send(Ok(message)));
-        // On a thread that may block: `AdminService::stream`.
+        // This is a thread that may block: `AdminService::stream`.
         match self.runtime.block_on(sending) {
             Ok(sent) => sent.is_ok(),
             Err(_) => {
@@ -55,18 +56,18 @@ impl<T> Stream<T> {
         }
     }
 
-    /// Whether the client is gone, or has taken nothing for too long.
+    /// Whether the client is gone or has read nothing for too long.
     pub fn is_closed(&self) -> bool {
         self.stalled.get() || self.messages.is_closed()
     }
 }
 
-/// How long a request makes the switch be watched at most.
+/// Limit on the time for which one request enables the extra counters.
 const WATCH_MAX: Duration = Duration::from_secs(3600);
 
-/// What the service does. Errors are for the operator.
+/// The implementation of the service. Errors are messages for the operator.
 pub trait Operator: Send + Sync + 'static {
-    /// All counters; and what is counted only while somebody watches is counted for so long.
+    /// All counters. Enables the counters that run only on demand for the time `watch`.
     fn stats(&self, watch: Duration) -> AdminStats;
     /// Replaces a program.
     fn load(&self, _request: pb::LoadRequest) -> Result<pb::LoadResponse, String> {
@@ -76,11 +77,11 @@ pub trait Operator: Send + Sync + 'static {
     fn unload(&self, _request: pb::UnloadRequest) -> Result<(), String> {
         Err("there is one device here".to_string())
     }
-    /// Gives ports to a device.
+    /// Assigns ports to a device.
     fn bind(&self, _request: pb::BindRequest) -> Result<(), String> {
         Err("there is one device here".to_string())
     }
-    /// Makes or removes links.
+    /// Creates or removes links between devices.
     fn chain(&self, _request: pb::ChainRequest) -> Result<(), String> {
         Err("there is one device here".to_string())
     }
@@ -88,7 +89,7 @@ pub trait Operator: Send + Sync + 'static {
     fn port(&self, _request: pb::PortRequest) -> Result<pb::PortResponse, String> {
         Err("ports cannot be changed here".to_string())
     }
-    /// Gives a port queues, or takes them away.
+    /// Configures the queues of a port.
     fn qos(&self, _request: pb::QosRequest) -> Result<pb::QosResponse, String> {
         Err("ports have no queues here".to_string())
     }
@@ -100,11 +101,11 @@ pub trait Operator: Send + Sync + 'static {
     fn cache(&self, _request: pb::CacheRequest) -> Result<pb::CacheResponse, String> {
         Err("there is no OpenFlow bridge here".to_string())
     }
-    /// Changes what is logged, unless `filter` is empty; what is in force then.
+    /// Changes the log filter, unless `filter` is empty. Returns the filter then in force.
     fn log(&self, _filter: &str) -> Result<String, String> {
         Err("what is logged cannot be changed here".to_string())
     }
-    /// Starts the process that takes over, and says which it is once it can.
+    /// Starts the process that takes over, and returns its process id once it can.
     fn restart(&self) -> Result<u32, String> {
         Err("there is nothing to start again here".to_string())
     }
@@ -118,7 +119,7 @@ pub trait Operator: Send + Sync + 'static {
     }
 }
 
-/// The service over an operator; cheap to clone.
+/// The service of an operator; cheap to clone.
 #[derive(Clone)]
 pub struct AdminService {
     operator: Arc<dyn Operator>,
@@ -127,17 +128,17 @@ pub struct AdminService {
 }
 
 impl AdminService {
-    /// Streams end when nothing of them is taken for so long.
+    /// The service of `operator`. Streams end when their client reads nothing for `patience`.
     pub fn new(operator: Arc<dyn Operator>, patience: Duration) -> AdminService {
         AdminService { operator, patience, streams: Arc::new(Semaphore::new(STREAMS_AT_ONCE)) }
     }
 
-    /// For a server's router.
+    /// The service, for a server's router.
     pub(crate) fn server(self, message_bytes_max: usize) -> AdminServer<AdminService> {
         AdminServer::new(self).max_decoding_message_size(message_bytes_max)
     }
 
-    /// Runs a streaming request; what it refuses ends the stream.
+    /// Runs a streaming request; an error ends the stream.
     fn stream<T: Send + 'static>(
         &self,
         run: impl FnOnce(&dyn Operator, &Stream<T>) -> Result<(), String> + Send + 'static,
@@ -147,7 +148,7 @@ impl AdminService {
             return Err(status::new(Code::ResourceExhausted, why));
         };
         let (sender, receiver) = mpsc::channel(STREAM_MAX + 1);
-        // There is always room for the reason why it ends.
+        // One slot is reserved for the reason why the stream ends.
         let last = sender.clone().try_reserve_owned();
         let (operator, patience, runtime) =
             (Arc::clone(&self.operator), self.patience, tokio::runtime::Handle::current());
@@ -284,7 +285,7 @@ mod tests {
         serve_with(operator, Duration::from_secs(3600))
     }
 
-    /// Serves on a socket, and says where.
+    /// Serves on a socket, and returns its address.
     fn serve_with(operator: Arc<dyn Operator>, patience: Duration) -> (crate::Server, String) {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -329,7 +330,7 @@ mod tests {
         drop((runtime, server));
     }
 
-    /// Connected as the command line is.
+    /// Connects with the command line's settings.
     async fn connected(url: String) -> tonic::transport::Channel {
         crate::client::configured(tonic::transport::Endpoint::from_shared(url).unwrap()).connect().await.unwrap()
     }
@@ -338,7 +339,7 @@ mod tests {
     fn a_capture_that_nobody_takes_ends() {
         let operator = Arc::new(Counting::default());
         let (server, url) = serve_with(operator.clone(), Duration::from_millis(300));
-        // This runtime stands still between calls, so nobody reads.
+        // This runtime does not run between calls, so nothing is read.
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let mut stream = runtime.block_on(async {
             let mut client = AdminClient::new(connected(url).await);
@@ -363,7 +364,8 @@ mod tests {
     #[test]
     fn small_messages_wait_for_a_reader_that_pauses() {
         let (server, url) = serve(Arc::new(Counting::default()));
-        // This runtime stands still between calls, so messages of a few bytes gather in the socket and in the stream's window.
+        // This runtime does not run between calls, so small messages accumulate in the socket and in the stream's
+        // window.
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let mut stream = runtime.block_on(async {
             let mut client = AdminClient::new(connected(url).await);

@@ -1,21 +1,24 @@
-//! What every call passes before a service sees it: rights, limits, memory; and the record that is kept of it.
+//! Admission control: checks of every call before a service sees it (rights, limits, memory), and its audit record.
 //!
 //! ```text
-//!   head ──▶ may this peer call this?                              PERMISSION_DENIED
-//!   bytes of a message ──▶ not too long, memory for them           OUT_OF_RANGE, RESOURCE_EXHAUSTED, DEADLINE_EXCEEDED
-//!   whole message ──▶ what decoding takes (`wire`), memory for it  INVALID_ARGUMENT, RESOURCE_EXHAUSTED
-//!                 ──▶ a large one: does it come from the primary   PERMISSION_DENIED
+//!   headers ──▶ may this peer call this method?                    PERMISSION_DENIED
+//!   bytes of a message ──▶ not too long; reserve memory for them   OUT_OF_RANGE, RESOURCE_EXHAUSTED, DEADLINE_EXCEEDED
+//!   whole message ──▶ reserve memory for decoding it (`wire`)      INVALID_ARGUMENT, RESOURCE_EXHAUSTED
+//!                 ──▶ if large: is its sender primary?             PERMISSION_DENIED
 //!   ──▶ decoded (tonic, prost) ──▶ device and role allowed (`authorise`) ──▶ service ──▶ answer ──▶ audit record
 //! ```
 //!
-//! So nothing is decoded whose cost is not known, and nothing large for a client that may not do what it asks. Whether a client may is
-//! decided once more, on what was decoded. Memory is given back when the call is over; that of a stream's message when the next one is
-//! asked for. An answer that goes on (a read, a capture, a trace, a stream) ends when its client's rights are taken away.
+//! So nothing is decoded whose cost is unknown, and nothing large is decoded for a client without the right to send it.
+//! The right is checked again on the decoded message. Memory is released when the call is over; that of a stream's
+//! message when the next one is requested. A streaming answer (a read, a capture, a trace, a stream) ends when its
+//! client's rights are revoked.
 //!
-//! **Invariant.** A call runs to its end in a task of its own, also when its client cancels it, closes the connection or lets its deadline
-//! (`grpc-timeout`) pass: what a service has begun is not undone by that, so its memory stays charged, it is counted and its record is made.
+//! **Invariant.** A call runs to completion in a task of its own, even if its client cancels it, closes the connection
+//! or lets its deadline (`grpc-timeout`) pass: a service's effects are not undone by that, so the call's memory stays
+//! charged, and the call is counted and recorded.
 //!
-//! Threads: the runtime's; what needs the control plane's lock runs on a blocking thread. Tests: `tests/limits.rs`, `tests/rights.rs`.
+//! Threads: the runtime's; whatever needs the control plane's lock runs on a blocking thread. Tests: `tests/limits.rs`,
+//! `tests/rights.rs`.
 
 use crate::access::{About, Access, Kind};
 use crate::audit::{Audit, Entry};
@@ -44,29 +47,30 @@ use tonic::{Code, Status};
 use tower_layer::Layer;
 use tower_service::Service;
 
-/// What comes before a message: whether it is compressed, and its length (gRPC over HTTP/2, "Length-Prefixed-Message").
+/// Bytes of the prefix of a message: compressed flag and length (gRPC over HTTP/2, "Length-Prefixed-Message").
 const HEADER: usize = 5;
-/// What a call takes at least, from its beginning to the end of its answer.
+/// Minimum charge of a call, from its start to the end of its answer, in bytes.
 const CALL_BYTES: u64 = 32 << 10;
-/// Messages of protobuf become values of the control plane, and both are there for a moment.
+/// Protobuf messages are converted to values of the control plane, and for a moment both exist.
 const HELD_TWICE: u64 = 2;
-/// Messages from this size on are looked at before they are decoded: may their sender write? Less is decoded as quickly.
+/// Size in bytes from which the sender of a message is checked before it is decoded; decoding less is as quick as
+/// checking.
 const ASK_FIRST_BYTES: usize = 16 << 10;
 
-/// What is the same for all calls of a server.
+/// State that all calls of a server share.
 pub(crate) struct Gate {
     pub(crate) handle: Arc<Handle>,
     pub(crate) access: Arc<Access>,
     pub(crate) audit: Audit,
     pub(crate) budget: Arc<Budget>,
-    /// Of events that wait for clients.
+    /// The budget of events queued for clients.
     pub(crate) events: Arc<Budget>,
     pub(crate) message_bytes_max: usize,
-    /// How long a request, or a message of a stream, may take from its first byte to its last.
+    /// Deadline for a request, or a message of a stream, from its first byte to its last.
     pub(crate) receive_max: Duration,
 }
 
-/// The layer.
+/// The tower layer that adds admission control to a service.
 #[derive(Clone)]
 pub(crate) struct Admission(pub(crate) Arc<Gate>);
 
@@ -84,7 +88,7 @@ pub(crate) struct Admitted<S> {
     gate: Arc<Gate>,
 }
 
-/// A call, until it is over.
+/// A call in progress.
 pub(crate) struct Call {
     gate: Arc<Gate>,
     peer: Peer,
@@ -92,13 +96,13 @@ pub(crate) struct Call {
     method: Method,
     start: Instant,
     charge: Mutex<Charge>,
-    /// Says when rights were changed since the call began.
+    /// Signals that rights were changed since the call began.
     rights: watch::Receiver<()>,
-    /// What its request is about, as far as is known.
+    /// The device and role of its request, as far as known.
     about: Mutex<About>,
-    /// What its request says, for the record.
+    /// A description of its request, for the audit record.
     what: Mutex<String>,
-    /// Its connection is in use.
+    /// Marks its connection as in use.
     _busy: Option<Busy>,
 }
 
@@ -107,14 +111,18 @@ impl Call {
         self.charge.lock().unwrap_or_else(PoisonError::into_inner).set(CALL_BYTES.saturating_add(bytes))
     }
 
-    /// Takes memory for an answer, besides what the call has.
+    /// Reserves memory for an answer, in addition to what the call has.
+    ///
+    /// # Errors
+    ///
+    /// RESOURCE_EXHAUSTED if the budget does not allow it.
     pub(crate) fn charge_more(&self, bytes: u64) -> Result<(), Status> {
         let mut charge = self.charge.lock().unwrap_or_else(PoisonError::into_inner);
         let bytes = charge.bytes().saturating_add(bytes);
         if charge.set(bytes) { Ok(()) } else { Err(no_memory()) }
     }
 
-    /// Nothing yet, for events that wait for the caller.
+    /// An empty charge, for events queued for the caller.
     pub(crate) fn open_events(&self) -> Charge {
         self.gate.events.open(self.peer.origin.key())
     }
@@ -123,20 +131,28 @@ impl Call {
         Kind::of(&self.path)
     }
 
-    /// Who calls.
+    /// The caller.
     pub(crate) fn peer(&self) -> &Peer {
         &self.peer
     }
 
-    /// Whether the caller may do what its decoded request says, which is remembered for the record and for [`Call::still_allowed`].
+    /// Checks the caller's right to a decoded request, and remembers it for the record and for [`Call::still_allowed`].
+    ///
+    /// # Errors
+    ///
+    /// PERMISSION_DENIED.
     pub(crate) fn admit(&self, about: About, what: String) -> Result<(), Status> {
-        // Remembered first, so that rules that are replaced meanwhile find it.
+        // Stored before the check, so that a concurrent replacement of the rules checks it too.
         about.clone_into(&mut lock(&self.about));
         *lock(&self.what) = what;
         self.gate.access.check(&self.peer, self.kind(), &about).map_err(|why| status::new(Code::PermissionDenied, why))
     }
 
-    /// Whether the rules in force allow what the call was allowed.
+    /// Checks the call again, against the rules now in force.
+    ///
+    /// # Errors
+    ///
+    /// PERMISSION_DENIED if they no longer allow it.
     pub(crate) fn still_allowed(&self) -> Result<(), Status> {
         let about = lock(&self.about).clone();
         self.gate.access.check(&self.peer, self.kind(), &about).map_err(|why| {
@@ -144,14 +160,14 @@ impl Call {
         })
     }
 
-    /// Says when rights were changed since the call began.
+    /// Signals that rights were changed since the call began.
     pub(crate) fn rights(&self) -> watch::Receiver<()> {
         self.rights.clone()
     }
 
     async fn record(&self, code: Code, message: &str) {
         let reads = matches!(self.kind(), Kind::Reads | Kind::Counters);
-        // That a stream begins changes nothing; its claims are recorded.
+        // Opening a stream changes nothing; its claims are recorded.
         let harmless = reads && code != Code::PermissionDenied || self.method.streams_requests && code == Code::Ok;
         if harmless {
             return;
@@ -167,7 +183,7 @@ impl Call {
         self.gate.audit.record(&self.peer, entry).await;
     }
 
-    /// Records a claim to be primary with what became of it.
+    /// Records a claim to be primary, with its outcome.
     pub(crate) async fn record_claim(&self, what: String, outcome: String, message: &str) {
         let (method, message) = (self.path.clone(), message.to_string());
         let entry = Entry { method, what, outcome, message, took: Duration::ZERO, limited: true };
@@ -203,11 +219,11 @@ where
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let path = request.uri().path().to_string();
         let Some(method) = schema().method(&path).cloned() else {
-            // The router says that it does not know it.
+            // The router answers that the method is unknown.
             self.gate.handle.rpcs().count(&path, Code::Unimplemented);
             return Box::pin(self.inner.call(request));
         };
-        // Every connection has one. What has none may do the least.
+        // Every connection has a link. A call without one gets the fewest rights.
         let nobody = || Peer { origin: Origin::Tcp(([0, 0, 0, 0], 0).into()), names: Arc::new([]), private: false };
         let link = request.extensions().get::<Link>();
         let busy = link.map(|link| link.activity.call());
@@ -215,7 +231,7 @@ where
         let key: PeerKey = peer.origin.key();
         let gate = Arc::clone(&self.gate);
         let charge = Mutex::new(gate.budget.open(key));
-        // Before the first check, so that no change after it is missed.
+        // Subscribed before the first check, so that no later change is missed.
         let rights = gate.access.watch();
         let (start, about, what) = (Instant::now(), Mutex::default(), Mutex::default());
         let call = Arc::new(Call { gate, peer, path, method, start, charge, rights, about, what, _busy: busy });
@@ -241,16 +257,16 @@ where
             let (code, message) = outcome(answer.headers());
             call.gate.handle.rpcs().count(&call.path, code);
             call.record(code, &message).await;
-            // The call's memory is its own until the answer is sent.
+            // The call holds its memory until the answer is sent.
             Ok(answer.map(|body| Body::new(Held::new(body, call))))
         });
-        // Who does not wait for the answer drops this, and not the task.
+        // If the client does not wait for the answer, this future is dropped, but not the task.
         let failed = |_| Ok(status::new(Code::Internal, "the request's task failed").into_http());
         Box::pin(async move { done.await.unwrap_or_else(failed) })
     }
 }
 
-/// How an answer begins: a refusal has its code there.
+/// The code and message in an answer's headers: a refusal has its status there.
 fn outcome(headers: &HeaderMap) -> (Code, String) {
     match Status::from_header_map(headers) {
         Some(status) => (status.code(), status.message().to_string()),
@@ -258,7 +274,7 @@ fn outcome(headers: &HeaderMap) -> (Code, String) {
     }
 }
 
-/// An answer that holds its call, and ends when the call is not allowed any more.
+/// An answer's body, which holds its call and ends when the call is no longer allowed.
 struct Held {
     /// `None` when it was cut off.
     inner: Option<Body>,
@@ -319,16 +335,16 @@ impl HttpBody for Held {
 
 type Asking = Pin<Box<dyn Future<Output = Result<(), Status>> + Send>>;
 
-/// A request's bytes, message by message: each goes on whole, after it was checked.
+/// A request's body: yields complete messages, each after its checks.
 struct Checked {
     call: Arc<Call>,
     inner: Body,
     buffer: BytesMut,
-    /// For the message that is arriving; of a call with one request, for all of the request up to its end.
+    /// For the message that is arriving; for a call with a single request, for the whole request.
     deadline: Option<Pin<Box<Sleep>>>,
-    /// A message that was checked but for this.
+    /// A message whose sender is being checked, after it passed the other checks.
     asking: Option<(Asking, Bytes)>,
-    /// A message was handed on, and its memory is not given back yet.
+    /// A message was passed on, and its memory is not released yet.
     handed_on: bool,
 }
 
@@ -346,7 +362,7 @@ impl Checked {
         self.deadline.get_or_insert_with(|| Box::pin(tokio::time::sleep(time)));
     }
 
-    /// The next message, if all its bytes are there.
+    /// The next message, if all its bytes have arrived.
     fn message(&mut self) -> Result<Option<Bytes>, Status> {
         if self.buffer.len() < HEADER {
             return Ok(None);
@@ -360,7 +376,7 @@ impl Checked {
             let why = format!("the message has {length} bytes, the limit is {max}; send it in parts");
             return Err(status::new(Code::OutOfRange, why));
         }
-        // Here and in the decoder's buffer.
+        // Its bytes are here and in the decoder's buffer.
         if !self.call.charge(HELD_TWICE * length as u64) {
             return Err(no_memory());
         }
@@ -373,14 +389,14 @@ impl Checked {
         if self.call.method.streams_requests {
             self.deadline = None;
             if !self.buffer.is_empty() {
-                // The next message has begun.
+                // The next message has already begun.
                 self.hurry();
             }
         }
         Ok(Some(message))
     }
 
-    /// Checks a message; what is left to ask, if anything.
+    /// Checks a message. Returns the check of its sender, if one is needed.
     fn check(&self, message: &[u8]) -> Result<Option<Asking>, Status> {
         let (call, payload) = (&self.call, &message[HEADER..]);
         let most = call.gate.budget.per_peer() / HELD_TWICE;
@@ -400,7 +416,7 @@ impl Checked {
         if !writes || message.len() < ASK_FIRST_BYTES {
             return Ok(None);
         }
-        // What cannot be decoded here cannot be decoded as a whole, which says what is wrong.
+        // If these fields cannot be decoded, the whole message cannot either, and its decoder reports why.
         let Ok(sender) = Sender::decode(payload) else { return Ok(None) };
         call.admit(sender.about(), sender.described())?;
         let handle = Arc::clone(&call.gate.handle);
@@ -416,7 +432,7 @@ impl Checked {
 
     fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<http_body::Frame<Bytes>, Status>>> {
         if std::mem::take(&mut self.handed_on) && self.call.method.streams_requests {
-            // The message before has been dealt with. Giving back always succeeds.
+            // The previous message was consumed. Releasing memory always succeeds.
             let _ = self.call.charge(0);
         }
         loop {
@@ -474,7 +490,7 @@ impl HttpBody for Checked {
     }
 }
 
-/// A request of the admin service, for its record: nothing is decided by it.
+/// A description of an admin request, for its record; nothing is decided by it.
 fn described(method: &Method, payload: &[u8]) -> String {
     let mut fields: Vec<_> = schema().fields(method.input, payload).take(PARTS_MAX).collect();
     fields.sort_by_key(|(name, ..)| *name != "device_id");
@@ -485,7 +501,7 @@ fn described(method: &Method, payload: &[u8]) -> String {
     fields.into_iter().map(text).collect::<Vec<String>>().join(", ")
 }
 
-/// A field for the record.
+/// A description of one field, for the record.
 fn shown(name: &str, shape: Shape, value: Value<'_>) -> String {
     match (shape, value) {
         (_, Value::Number(number)) => format!("{name}={number}"),
@@ -503,9 +519,9 @@ fn shown(name: &str, shape: Shape, value: Value<'_>) -> String {
     }
 }
 
-/// Bytes that are shown as text.
+/// Limit on the bytes that are shown as text.
 const SHOWN_MAX: usize = 64;
-/// Parts of a request that are named in its record.
+/// Limit on the fields of a request that are named in its record.
 const PARTS_MAX: usize = 24;
 
 fn lossy(bytes: &[u8]) -> String {

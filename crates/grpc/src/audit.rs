@@ -1,18 +1,19 @@
-//! The audit log: who changed what, when, and how it ended. One JSON object per line.
+//! The audit log: who changed what, when, and with which result. One JSON object per line.
 //!
-//! A record is made for each call but those that only read (`access::Kind::Reads`), for each claim to be primary, and for each call that
-//! was refused for want of rights. It goes to a file, if one is named, and to the log as an event of the target `audit`
-//! (`SLUICE_LOG=info,audit=info` shows it). A record has at most [`RECORD_BYTES_MAX`] bytes. So that nobody fills the disk who changes
-//! nothing, what did not end well, and claims, make at most [`LIMITED_PER_PEER`] records a second for each peer, and at most
-//! [`LIMITED_PER_SECOND`] for all of them but claims that were granted; the next record of the peer says how many are missing.
+//! A record is made for each call except those that only read (`access::Kind::Reads` and `Counters`), for each claim to
+//! be primary, and for each call that was refused for lack of rights. Records go to a file, if one is configured, and
+//! to the log as events of the target `audit` (`SLUICE_LOG=info,audit=info` shows them). A record has at most
+//! [`RECORD_BYTES_MAX`] bytes. Clients that change nothing must not be able to fill the disk, so records of failed
+//! calls and of claims are limited to [`LIMITED_PER_PEER`] per second and peer and, except for granted claims, to
+//! [`LIMITED_PER_SECOND`] in total; the peer's next record tells how many were suppressed.
 //!
 //! ```text
 //!   calls ──record──▶ bounded channel ──▶ thread "audit" ──write──▶ file
 //! ```
 //!
-//! A call that changed something waits until its record is in the channel, not for the disk, and no longer than [`HAND_OVER`]: what it
-//! did is done, and a disk that hangs must not keep the answer. Records that are lost are counted, said in the log, and the next one that is
-//! written says how many (`lost`).
+//! A call that changed something waits until its record is in the channel, but not for the disk, and at most
+//! [`HAND_OVER`]: the change is already made, and a hanging disk must not delay the answer. Lost records are counted
+//! and logged, and the next record that is written tells how many (`lost`).
 //!
 //! Tests: below, `tests/rights.rs`, `tests/py/test_access.py`.
 
@@ -29,70 +30,72 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::mpsc;
 
-/// Bytes of a record, its end of line included.
+/// Limit on the bytes of a record, its newline included.
 pub const RECORD_BYTES_MAX: usize = 2048;
-/// Records that may wait for the disk.
+/// Limit on the records that wait for the disk.
 const WAITING_MAX: usize = 1024;
-/// Records of what did not end well, and of claims: a second, of a peer. A person reads them, and a client that works makes fewer.
+/// Limit on the records of failed calls and of claims, per second and peer: enough for a person to read, and more than
+/// a working client causes.
 const LIMITED_PER_PEER: u32 = 10;
-/// A second, of all peers.
+/// Limit on those of all peers together, per second.
 const LIMITED_PER_SECOND: u32 = 100;
-/// Peers that are told apart by these limits; beyond them the others are one.
+/// Limit on the peers that are counted separately; beyond it, all others are counted as one.
 const PEERS_MAX: usize = 1024;
-/// How long a call waits for room in the channel. While there is none, the next ones do not wait.
+/// How long a call waits for room in the channel. While there is none, later calls do not wait.
 const HAND_OVER: Duration = Duration::from_millis(200);
-/// How long the end of the switch waits for the disk.
+/// How long the shutdown waits for the disk.
 const LAST_WRITES: Duration = Duration::from_secs(2);
-/// How often, and how long, a file that takes nothing now is tried (a pipe that is full).
+/// Interval and total time of retries on a file that would block (a full pipe).
 const TRY_EVERY: Duration = Duration::from_millis(10);
 const TRY_FOR: Duration = Duration::from_millis(500);
-/// `O_NONBLOCK` (open(2)): a pipe without a reader fails at once instead of holding up the start.
+/// `O_NONBLOCK` (open(2)): opening a pipe without a reader fails at once instead of blocking the start.
 const NONBLOCK: i32 = 0o4000;
-/// Bytes of a text of a record: four of them, with everything escaped, and the rest fit a record.
+/// Limit on the bytes of each text in a record: four of them, fully escaped, and the rest fit into a record.
 const TEXT_BYTES_MAX: usize = 200;
 
-/// The outcome of a claim that made its client primary. Strangers' records do not displace it.
+/// The outcome of a claim that made its client primary. The total limit does not apply to it.
 pub(crate) const GRANTED: &str = "Granted";
 
-/// What is said of a call.
+/// The contents of a record.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Entry {
-    /// The method, `/p4.v1.P4Runtime/Write`.
+    /// The method's path, such as `/p4.v1.P4Runtime/Write`.
     pub method: String,
-    /// What of its request matters.
+    /// A description of the request.
     pub what: String,
-    /// `Ok`, or the code of the refusal.
+    /// `Ok`, or the status code of the refusal.
     pub outcome: String,
     /// The refusal's message.
     pub message: String,
-    /// How long it took.
+    /// Duration of the call.
     pub took: Duration,
-    /// One of those that a peer can make without a right to change anything: all but changes that ended well.
+    /// Whether the limits apply: a peer without the right to change anything could cause this record. True except for
+    /// successful changes.
     pub limited: bool,
 }
 
-/// Where records go; cheap to clone.
+/// The destination of records; cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Audit {
     writer: Option<Arc<Writer>>,
     limits: Arc<Mutex<Limits>>,
 }
 
-/// Limited records of the current second.
+/// Counts of limited records in the current second.
 #[derive(Debug, Default)]
 struct Limits {
     second: Option<Instant>,
     all: u32,
-    /// How many were made this second, and how many are missing since the last one.
+    /// By peer: records made in this second, and records suppressed since the last one.
     peers: HashMap<Option<PeerKey>, (u32, u64)>,
 }
 
 impl Limits {
-    /// How many records of the peer were left out before this one; `None` if it is left out, too.
+    /// Counts a record of a peer. Returns how many were suppressed before it; `None` if this one is suppressed, too.
     fn take(&mut self, peer: PeerKey, now: Instant, of_all: bool) -> Option<u64> {
         if self.second.is_none_or(|second| now.duration_since(second) >= Duration::from_secs(1)) {
             (self.second, self.all) = (Some(now), 0);
-            // Who misses nothing is forgotten.
+            // Peers without suppressed records need not be remembered.
             self.peers.retain(|_, (made, missing)| {
                 *made = 0;
                 *missing > 0
@@ -115,25 +118,25 @@ impl Limits {
 struct Writer {
     records: Option<mpsc::Sender<String>>,
     thread: Option<JoinHandle<()>>,
-    /// Told by the thread when it ends.
+    /// Signalled by the thread when it ends.
     ended: Mutex<std::sync::mpsc::Receiver<()>>,
     path: PathBuf,
     reopen: Arc<Mutex<Option<Disk>>>,
-    /// The last record found no room in time.
+    /// Whether the last record found no room in time.
     stuck: AtomicBool,
     losses: Arc<Losses>,
 }
 
-/// Records that are in no file.
+/// Counts of records that were not written.
 #[derive(Debug, Default)]
 struct Losses {
     all: AtomicU64,
-    /// Of them, those that no record has said yet.
+    /// Those of them that no record has reported yet.
     unsaid: AtomicU64,
 }
 
 impl Losses {
-    /// One more, which is said in the log: the first, then seldom.
+    /// Counts a lost record. Logs the first one, then each time the number reaches a power of two.
     fn add(&self, path: &Path, why: impl fmt::Display) {
         self.unsaid.fetch_add(1, Ordering::Relaxed);
         let all = self.all.fetch_add(1, Ordering::Relaxed) + 1;
@@ -143,7 +146,7 @@ impl Losses {
     }
 }
 
-/// What records are written to.
+/// The file, or whatever records are written to.
 struct Disk(Box<dyn Write + Send>);
 
 impl fmt::Debug for Disk {
@@ -156,11 +159,11 @@ fn open(path: &Path) -> std::io::Result<File> {
     OpenOptions::new().create(true).append(true).mode(0o640).custom_flags(NONBLOCK).open(path)
 }
 
-/// Writes a record, and waits a while for a pipe that is full.
+/// Writes a record; retries for a while if a pipe is full.
 fn write(file: &mut dyn Write, record: &str) -> std::io::Result<()> {
     let start = Instant::now();
     loop {
-        // A record is shorter than PIPE_BUF (pipe(7)): a pipe takes the whole or nothing.
+        // A record is shorter than PIPE_BUF (pipe(7)), so a pipe takes all of it or nothing.
         match file.write_all(record.as_bytes()) {
             Err(error) if error.kind() == ErrorKind::WouldBlock && start.elapsed() < TRY_FOR => {
                 std::thread::sleep(TRY_EVERY);
@@ -171,7 +174,11 @@ fn write(file: &mut dyn Write, record: &str) -> std::io::Result<()> {
 }
 
 impl Audit {
-    /// Appends to a file, which is made if it is not there (mode 0640).
+    /// Appends to a file, which is created if it does not exist (mode 0640).
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be opened.
     pub fn to_file(path: &Path) -> std::io::Result<Audit> {
         let file = open(path)?;
         Audit::to(Disk(Box::new(file)), path)
@@ -207,7 +214,11 @@ impl Audit {
         Ok(Audit { writer: Some(Arc::new(writer)), ..Audit::default() })
     }
 
-    /// Opens the file anew, after it was moved away.
+    /// Opens the file again, after log rotation has moved it.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be opened; records continue to go to the old one.
     pub fn reopen(&self) -> std::io::Result<()> {
         if let Some(writer) = &self.writer {
             let file = open(&writer.path)?;
@@ -216,26 +227,26 @@ impl Audit {
         Ok(())
     }
 
-    /// Records that could not be written, or not in time.
+    /// Number of records that were not written, or not in time.
     pub fn lost(&self) -> u64 {
         self.writer.as_ref().map_or(0, |writer| writer.losses.all.load(Ordering::Relaxed))
     }
 
-    /// Makes a record. Takes no longer than a little: see the file.
+    /// Makes a record. It waits only briefly for room in the channel, and not for the disk.
     pub async fn record(&self, peer: &Peer, entry: Entry) {
         if let Some((missing, writer)) = self.begin(peer, &entry).zip(self.writer.as_ref()) {
             writer.hand_over(peer, &entry, missing).await;
         }
     }
 
-    /// The same on a thread of its own, outside the runtime.
+    /// As [`Audit::record`], for threads outside the async runtime.
     pub fn record_blocking(&self, peer: &Peer, entry: Entry) {
         if let Some((missing, writer)) = self.begin(peer, &entry).zip(self.writer.as_ref()) {
             writer.hand_over_blocking(peer, &entry, missing);
         }
     }
 
-    /// Says it in the log; how many records of the peer are missing before this one, or `None` if it is left out, too.
+    /// Logs the record. Returns how many of the peer's records were suppressed before it; `None` if this one is, too.
     fn begin(&self, peer: &Peer, entry: &Entry) -> Option<u64> {
         let missing = match entry.limited {
             true => {
@@ -253,7 +264,7 @@ impl Audit {
 impl Writer {
     async fn hand_over(&self, peer: &Peer, entry: &Entry, missing: u64) {
         let Some(records) = &self.records else { return };
-        // Who finds the disk stuck does not wait for it once more.
+        // If the disk is known to be stuck, do not wait for it again.
         let room = match self.stuck.load(Ordering::Relaxed) {
             true => records.try_reserve().ok(),
             false => tokio::time::timeout(HAND_OVER, records.reserve()).await.ok().and_then(Result::ok),
@@ -290,7 +301,7 @@ impl Drop for Writer {
     fn drop(&mut self) {
         self.records = None;
         let ended = self.ended.get_mut().unwrap_or_else(PoisonError::into_inner);
-        // The thread ends when all is written; one that hangs on the disk does not hold up the end.
+        // The thread ends when everything is written; if it hangs on the disk, the shutdown does not wait for it.
         let hangs = ended.recv_timeout(LAST_WRITES) == Err(std::sync::mpsc::RecvTimeoutError::Timeout);
         match self.thread.take() {
             Some(_) if hangs => {
@@ -302,13 +313,13 @@ impl Drop for Writer {
     }
 }
 
-/// As much of a text as a record has room for.
+/// The beginning of a text, as far as a record has room for it.
 fn cut(text: &str) -> &str {
     &text[..text.floor_char_boundary(TEXT_BYTES_MAX)]
 }
 
 fn line(peer: &Peer, entry: &Entry, missing: u64, lost: u64) -> String {
-    // Whole milliseconds; RFC 3339, in UTC.
+    // RFC 3339 in UTC, in whole milliseconds.
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let nanos = now.subsec_millis() as i32 * 1_000_000;
     let now = prost_types::Timestamp { seconds: now.as_secs() as i64, nanos };
@@ -341,7 +352,8 @@ fn line(peer: &Peer, entry: &Entry, missing: u64, lost: u64) -> String {
     line + &format!(",\"took_us\":{}}}\n", entry.took.as_micros())
 }
 
-/// As JSON has it between quotes (RFC 8259, 7). Control characters, which no text of a record needs, become spaces.
+/// Escapes a text for a JSON string (RFC 8259, 7). Control characters become spaces, since no text of a record needs
+/// them.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -372,7 +384,7 @@ mod tests {
             ..Default::default()
         };
         let line = line(&peer, &entry, u64::MAX, u64::MAX);
-        // With everything escaped.
+        // Every character is escaped.
         assert!(line.len() <= RECORD_BYTES_MAX && line.ends_with("}\n"), "{} {line}", line.len());
         assert_eq!(line.matches('\n').count(), 1);
     }
@@ -410,7 +422,7 @@ mod tests {
             first.contains(r#""uid":7,"gid":8,"pid":9,"method":"/m","what":"w","outcome":"Ok","took_us":0}"#),
             "{first}"
         );
-        // All within one second or two, on a busy machine some more.
+        // All within a second or two; on a busy machine somewhat more.
         assert!(text.lines().count() < 1 + 20 * LIMITED_PER_PEER as usize, "{}", text.lines().count());
     }
 
@@ -422,19 +434,19 @@ mod tests {
         };
         assert_eq!(made(&mut limits, 1, 5000, true), LIMITED_PER_PEER as usize);
         assert_eq!(made(&mut limits, 2, 1, true), 1);
-        // All together have a limit, too, but for claims that were granted.
+        // All peers together have a limit, too, except for granted claims.
         let all: usize = (10..1000).map(|uid| made(&mut limits, uid, 2, true)).sum();
         assert_eq!(all, (LIMITED_PER_SECOND - LIMITED_PER_PEER - 1) as usize);
         assert_eq!(made(&mut limits, 3, 1, false), 1);
         let later = start + Duration::from_secs(1);
         assert_eq!(limits.take(PeerKey::User(1), later, true), Some(u64::from(5000 - LIMITED_PER_PEER)));
         assert_eq!(limits.take(PeerKey::User(1), later, true), Some(0));
-        // However many peers there are, so many are told apart.
+        // However many peers there are, only so many are counted separately.
         (0..5000).for_each(|uid| _ = limits.take(PeerKey::User(uid), later, true));
         assert!(limits.peers.len() <= PEERS_MAX + 1, "{}", limits.peers.len());
     }
 
-    /// A disk that takes nothing until it is told to.
+    /// A disk that hangs until it is told to continue.
     struct Hanging(std::sync::mpsc::Receiver<()>, Arc<Mutex<Vec<u8>>>);
 
     impl Write for Hanging {
@@ -455,13 +467,13 @@ mod tests {
         let written: Arc<Mutex<Vec<u8>>> = Arc::default();
         let audit = Audit::to(Disk(Box::new(Hanging(hangs, Arc::clone(&written)))), Path::new("audit")).unwrap();
         run(async {
-            // More than wait, and one that is being written. Only the first without room waits for the time.
+            // More than fit, and one that is being written. Only the first one without room waits.
             for _ in 0..WAITING_MAX + 1 + 500 {
                 audit.record(&user(7), entry("Ok", false)).await;
             }
             assert!(audit.lost() >= 499, "{}", audit.lost());
             drop(go_on);
-            // It goes on.
+            // The thread continues.
             let before = audit.lost();
             while audit.lost() == before && !String::from_utf8_lossy(&written.lock().unwrap()).contains("\"lost\":") {
                 tokio::time::sleep(Duration::from_millis(10)).await;
@@ -493,7 +505,7 @@ mod tests {
         let (_go_on, hangs) = std::sync::mpsc::channel();
         let audit = Audit::to(Disk(Box::new(Hanging(hangs, Arc::default()))), Path::new("audit")).unwrap();
         run(audit.record(&user(7), entry("Ok", false)));
-        // Returns, which it did not.
+        // Must return; once it did not.
         drop(audit);
     }
 }

@@ -1,10 +1,11 @@
-//! Rights of a decoded request: which device and role it is about, and whether its sender may ask that.
+//! Authorisation of decoded requests: the device and role that a request names, and whether its sender may make it.
 //!
-//! Rights are decided on the message that the service carries out, never on a second reading of its bytes: what two decoders can see
-//! differently, a client can say differently to each. Services get at a request through [`authorised`] only, and a stream's claims
-//! go through [`Call::admit`]. What comes before decoding (`admission`) bounds size and memory, and refuses early; it allows nothing.
+//! Rights are checked on the same message that the service executes, never on a second parsing of its bytes: where two
+//! decoders can disagree, a client can exploit the difference. Services access a request only through [`authorised`],
+//! and a stream's claims go through [`Call::admit`]. The checks before decoding (`admission`) limit size and memory and
+//! refuse early, but grant nothing.
 //!
-//! Threads: any. Tests: below (arbitrary bytes), `tests/rights.rs` through a socket.
+//! Threads: any. Tests: below (arbitrary bytes), and `tests/rights.rs` through a socket.
 
 use crate::access::About;
 use crate::admission::Call;
@@ -18,17 +19,21 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tonic::{Code, Request, Status};
 
-/// A decoded request, for rights and records.
+/// A decoded request, for authorisation and audit records.
 pub(crate) trait Subject {
-    /// The device and the role that it is about.
+    /// The device and role that it names.
     fn about(&self) -> About;
-    /// What it asks, for the audit log.
+    /// A description, for the audit log.
     fn described(&self) -> String;
 }
 
-/// The message of a request whose sender may ask it, and its call.
+/// The message of a request and its call, if the sender may make it.
+///
+/// # Errors
+///
+/// PERMISSION_DENIED.
 pub(crate) fn authorised<T: Subject>(mut request: Request<T>) -> Result<(T, Arc<Call>), Status> {
-    // Every call comes through the admission layer; one that did not has no rights.
+    // Every call passes the admission layer; one that did not has no rights.
     let call = request.extensions_mut().remove::<Arc<Call>>();
     let call = call.ok_or_else(|| status::new(Code::PermissionDenied, "the call came without its sender"))?;
     let message = request.into_inner();
@@ -36,12 +41,12 @@ pub(crate) fn authorised<T: Subject>(mut request: Request<T>) -> Result<(T, Arc<
     Ok((message, call))
 }
 
-/// What a claim to be primary is about.
+/// The device and role of a claim to be primary.
 pub(crate) fn about_claim(claim: &ArbitrationRequest) -> About {
     about(claim.device_id, &claim.role)
 }
 
-/// A claim to be primary, for the audit log.
+/// A description of a claim to be primary, for the audit log.
 pub(crate) fn described_claim(claim: &ArbitrationRequest) -> String {
     sender(claim.device_id, &claim.role, claim.election_id) + ", claims to be primary"
 }
@@ -140,7 +145,7 @@ mod tests {
     use crate::sender::Sender;
     use prost::Message;
 
-    /// Fields of the messages' own numbers in any order and any number, some of them broken.
+    /// Fields with the message's field numbers, in any order and number, some of them malformed.
     fn arbitrary(random: &mut impl FnMut(u64) -> u64, depth: usize) -> Vec<u8> {
         let mut bytes = Vec::new();
         for _ in 0..random(6) {

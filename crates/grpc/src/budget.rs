@@ -1,11 +1,13 @@
-//! Memory of requests that are being received, decoded and carried out: bounded in all, and for each peer.
+//! Memory budget of requests that are received, decoded and executed: limited in total and per peer.
 //!
-//! What a request needs is charged before it is allocated, and given back when the request is over. Nobody waits for memory: a request
-//! that finds too little is refused with RESOURCE_EXHAUSTED and can be sent again, so requests that hold parts of what they need never
-//! wait for one another. Events that wait for clients have a budget of their own (`events`).
+//! What a request needs is charged before it is allocated, and released when the request is over. Nobody waits for
+//! memory: a request that finds too little is refused with RESOURCE_EXHAUSTED and can be sent again. So there is no
+//! deadlock between requests that hold part of what they need. Events queued for clients have a budget of their own
+//! (`events`).
 //!
-//! **Sharing.** A peer can have as much as is then left free (dynamic thresholds, Choudhury and Hahne 1998): one peer alone half of all
-//! ([`Budget::per_peer`]), two a third each, and some is left for the next one whatever those before it hold.
+//! **Sharing.** A peer may use at most as much as is then still free (dynamic thresholds, Choudhury and Hahne 1998): a
+//! single peer half of the total ([`Budget::per_peer`]), two peers a third each, and some is always left for the next
+//! one.
 //!
 //! Threads: any; one short lock for each charge. Tests: below, `tests/limits.rs`.
 
@@ -13,7 +15,7 @@ use crate::peer::PeerKey;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// See the file.
+/// A limited amount of memory, shared by peers.
 #[derive(Debug)]
 pub struct Budget {
     total_max: u64,
@@ -26,7 +28,7 @@ struct Used {
     peers: HashMap<PeerKey, u64>,
 }
 
-/// Memory that a request has been given, until this is dropped.
+/// Memory reserved for one request; released on drop.
 #[derive(Debug)]
 pub struct Charge {
     budget: Arc<Budget>,
@@ -35,34 +37,34 @@ pub struct Charge {
 }
 
 impl Budget {
-    /// Of so many bytes in all.
+    /// A budget of `total_max` bytes.
     pub fn new(total_max: u64) -> Arc<Budget> {
         Arc::new(Budget { total_max, used: Mutex::default() })
     }
 
-    /// Bytes that one peer can have, if no other peer has any.
+    /// Bytes that one peer may use if no other peer uses any.
     pub fn per_peer(&self) -> u64 {
         self.total_max / 2
     }
 
-    /// Bytes that are in use.
+    /// Bytes in use.
     pub fn used(&self) -> u64 {
         self.used.lock().unwrap_or_else(PoisonError::into_inner).total
     }
 
-    /// Nothing yet, for a request of a peer.
+    /// An empty charge for a request of a peer.
     pub fn open(self: &Arc<Budget>, peer: PeerKey) -> Charge {
         Charge { budget: Arc::clone(self), peer, bytes: 0 }
     }
 }
 
 impl Charge {
-    /// Bytes that it has.
+    /// Bytes reserved.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Takes or gives back, so that it has so many bytes; false if there is too little, and then nothing changes.
+    /// Changes the reservation to this many bytes. Returns false, without any change, if the budget does not allow it.
     #[must_use]
     pub fn set(&mut self, bytes: u64) -> bool {
         let mut used = self.budget.used.lock().unwrap_or_else(PoisonError::into_inner);
@@ -84,7 +86,7 @@ impl Charge {
 
 impl Drop for Charge {
     fn drop(&mut self) {
-        // Giving back always succeeds.
+        // Releasing always succeeds.
         let _ = self.set(0);
     }
 }
@@ -102,7 +104,7 @@ mod tests {
             assert!(!charge.set((1 << most) + 1) && charge.set(1 << most), "user {user}");
             held.push(charge);
         }
-        // Two that come together have a third each.
+        // Two peers at the same time have a third each.
         drop(held);
         let [mut a, mut b] = [1, 2].map(|user| budget.open(PeerKey::User(user)));
         assert!(a.set(300_000) && b.set(349_525) && a.set(349_525) && !a.set(350_000));

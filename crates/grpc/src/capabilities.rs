@@ -1,4 +1,4 @@
-//! What the server does of what P4Runtime leaves to servers, for controllers that want to know before they try (P4Runtime
+//! Capabilities: which optional parts of P4Runtime this server supports, so that controllers need not try (P4Runtime
 //! specification, "Capabilities RPC"). Tests: `tests/loopback.rs`.
 
 use control::arbitration::{CLIENTS_MAX, ROLES_MAX};
@@ -7,10 +7,10 @@ use messages::p4::v1 as pb;
 use messages::sluice::v1::Capabilities;
 use prost::Message;
 
-/// What [`experimental`] holds, as `google.protobuf.Any` names it.
+/// The type URL of the message in [`experimental`].
 const TYPE_URL: &str = "type.googleapis.com/sluice.v1.Capabilities";
 
-/// The answer to `Capabilities`.
+/// The answer to a `Capabilities` request.
 pub fn response(api_version: &str) -> pb::CapabilitiesResponse {
     pb::CapabilitiesResponse { p4runtime_api_version: api_version.to_string(), experimental: Some(experimental()) }
 }

@@ -1,7 +1,7 @@
 //! A blocking client of a running switch, for the command line: P4Runtime and the admin service over one connection.
 //!
-//! Here and not in the binary, so that the async runtime stays in this crate. Calls block the calling thread until they
-//! are answered; between calls nothing runs. A server's answer is not trusted to make sense: nothing here panics on it.
+//! It is in this crate, and not in the binary, so that no other crate needs the async runtime. Calls block the calling
+//! thread until they are answered; between calls nothing runs. Answers are not trusted: none of them causes a panic.
 //!
 //! Tests: below, and `tests/py/test_cli.py` with the real switch.
 
@@ -27,71 +27,77 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status, Streaming};
 
-/// How long the switch may take to accept a connection.
+/// Timeout of connecting.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
-/// How long it may take to answer a claim: it may be busy with another controller's large program.
+/// Timeout of the answer to a claim: the switch may be busy with another controller's large program.
 const ANSWER_MAX: Duration = Duration::from_secs(60);
-/// How long it may take to answer whether it is there.
+/// Timeout of the check whether anything still accepts connections.
 const THERE_MAX: Duration = Duration::from_secs(2);
-/// A switch that ends closes its connections a moment before it stops listening.
+/// A switch that shuts down closes its connections this long, or less, before it stops listening.
 const ENDING: Duration = Duration::from_millis(200);
-/// Largest message in either direction.
+/// Limit on the bytes of a message in either direction.
 const MESSAGE_BYTES_MAX: usize = 256 << 20;
-/// Largest headers and trailers: the reasons for which a switch refuses a batch are in a trailer, one for each of its updates.
+/// Limit on the bytes of headers and trailers: a trailer holds the reasons for which a switch refuses a batch, one per
+/// update.
 const HEADERS_BYTES_MAX: u32 = 32 << 20;
 
 /// Why a call failed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ClientError {
-    /// Not HOST:PORT.
+    /// The address is not HOST:PORT.
     #[error("`{0}` is not an address: a host and a port are needed, as in 127.0.0.1:9559")]
     BadAddress(String),
     /// The certificates or the key cannot be used.
     #[error("TLS: {0}")]
     BadTls(String),
-    /// Somebody listens, but not a switch with a certificate that this client trusts.
+    /// The server does not present a certificate that this client trusts.
     #[error("the switch on {address} is not trusted: {cause}")]
     Untrusted {
-        /// Where.
+        /// The address.
         address: String,
-        /// Why not.
+        /// The reason.
         cause: String,
     },
-    /// Nobody accepts the connection.
+    /// Nothing accepts connections there.
     #[error("no switch answers on {address}: {cause}")]
     Unreachable {
-        /// Where.
+        /// The address.
         address: String,
-        /// Why not.
+        /// The reason.
         cause: String,
     },
-    /// A Unix socket that this user may not connect to.
+    /// The Unix socket's mode does not let this user connect.
     #[error("this user may not connect to {0}: its mode says who may (`ls -l`)")]
     NoRight(String),
     /// The server refused a whole request, or the connection broke.
     #[error("{0}")]
     Refused(String),
-    /// The server refused elements of a batch: position and reason, in order.
+    /// The server refused elements of a batch: index and reason, in order.
     #[error("{} of the request's elements were refused", .0.len())]
     Elements(Vec<(usize, String)>),
     /// The device has no program.
     #[error("device {0} runs no program yet")]
     NoProgram(u64),
-    /// Another client is primary, or was with a higher id.
+    /// Another client is primary, or was with a higher election id.
     #[error("{0}")]
     NotPrimary(String),
 }
 
-/// A connection.
+/// A connection to a switch.
+///
+/// # Errors
+///
+/// Every call returns [`ClientError::Refused`] if the switch refuses it as a whole or the connection breaks; the methods
+/// below state other errors.
 pub struct Client {
     runtime: tokio::runtime::Runtime,
     channel: Channel,
     place: Place,
-    /// Said with a refusal for want of rights.
+    /// Added to the message of a call that was refused for lack of rights.
     note: Option<String>,
 }
 
-/// Where the switch listens.
+/// The address of the switch.
 #[derive(Clone)]
 enum Place {
     Tcp(String),
@@ -99,12 +105,12 @@ enum Place {
 }
 
 impl Place {
-    /// Whether somebody still accepts connections there.
+    /// Whether the address still accepts connections.
     fn answers(&self) -> bool {
         let once = || {
             let place = self.clone();
             let (done, answer) = std::sync::mpsc::channel();
-            // In a thread, for either may wait for long.
+            // In a thread, because either call may block for long.
             std::thread::spawn(move || {
                 done.send(match &place {
                     Place::Tcp(address) => std::net::TcpStream::connect(address).is_ok(),
@@ -120,8 +126,8 @@ impl Place {
     }
 }
 
-/// With the limits of this client. The windows are the server's: calls run only now and then here, so many small messages may have
-/// come in meanwhile.
+/// Applies this client's limits. The flow-control windows are as large as the server's, because nothing is read between
+/// calls, so many small messages may arrive meanwhile.
 pub(crate) fn configured(endpoint: Endpoint) -> Endpoint {
     endpoint
         .connect_timeout(CONNECT_MAX)
@@ -131,12 +137,20 @@ pub(crate) fn configured(endpoint: Endpoint) -> Endpoint {
 }
 
 impl Client {
-    /// Connects to `HOST:PORT` in clear text.
+    /// Connects to `HOST:PORT` in plain text.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Client::connect_with`].
     pub fn connect(address: &str) -> Result<Client, ClientError> {
         Client::connect_with(address, None)
     }
 
-    /// Connects to `HOST:PORT`, with TLS if there is something to check the server with.
+    /// Connects to `HOST:PORT`, over TLS if `tls` is given.
+    ///
+    /// # Errors
+    ///
+    /// The address is malformed, nothing answers there, or the server is not trusted.
     pub fn connect_with(address: &str, tls: Option<&ClientTls>) -> Result<Client, ClientError> {
         let unreachable = |cause| ClientError::Unreachable { address: address.to_string(), cause };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -159,10 +173,14 @@ impl Client {
     }
 
     /// Connects to the Unix socket of a switch on this machine.
+    ///
+    /// # Errors
+    ///
+    /// This user may not connect, or nothing answers there.
     pub fn connect_local(path: &Path) -> Result<Client, ClientError> {
         let address = path.display().to_string();
         let unreachable = |cause: String| ClientError::Unreachable { address: address.clone(), cause };
-        // Sooner and with a better reason than the library.
+        // Fails sooner than the library, and with a better reason.
         std::os::unix::net::UnixStream::connect(path).map_err(|error| match error.kind() {
             std::io::ErrorKind::PermissionDenied => ClientError::NoRight(address.clone()),
             _ => unreachable(error.to_string()),
@@ -175,20 +193,20 @@ impl Client {
         Ok(Client { runtime, channel, place: Place::Unix(path.to_path_buf()), note: None })
     }
 
-    /// Whether the switch is on this machine for certain: it is asked by its Unix socket.
+    /// Whether the connection is to a Unix socket, so that the switch is certainly on this machine.
     pub fn is_local(&self) -> bool {
         matches!(self.place, Place::Unix(_))
     }
 
-    /// With something to say when the switch refuses a call for want of rights.
+    /// Sets a note for the message of calls that are refused for lack of rights.
     pub fn noting(self, note: Option<String>) -> Client {
         Client { note, ..self }
     }
 
-    /// Why a call failed.
+    /// The error for a failed call.
     fn refusal(&self, status: &Status) -> ClientError {
         match (refusal(status), &self.note) {
-            // Of this side's making: no answer came, and what the transport says about it is none.
+            // A status made on this side: no answer came, and the transport's own message is of no use.
             _ if status.source().is_some() => ClientError::Refused(self.broken(status)),
             (ClientError::Refused(why), Some(note)) if status.code() == Code::PermissionDenied => {
                 ClientError::Refused(format!("{why}\n{note}"))
@@ -197,7 +215,7 @@ impl Client {
         }
     }
 
-    /// What a broken connection means: the switch is gone, or it is there and does not want to talk like this.
+    /// Explains a broken connection: whether the switch is gone, or still there and refuses this kind of connection.
     fn broken(&self, status: &Status) -> String {
         let cause = innermost(status);
         match (&self.place, self.place.answers()) {
@@ -217,12 +235,12 @@ impl Client {
             .max_encoding_message_size(MESSAGE_BYTES_MAX)
     }
 
-    /// All counters; `None` when the server has no admin service, as other P4Runtime switches.
+    /// All counters; `None` if the server has no admin service, like other P4Runtime switches.
     pub fn stats(&self) -> Result<Option<AdminStats>, ClientError> {
         self.stats_watching(Duration::ZERO)
     }
 
-    /// The same, and the switch counts actions and samples where cycles go for so long from now on.
+    /// As [`Client::stats`]; the switch also counts actions and samples cycles for `time` from now on.
     pub fn stats_watching(&self, time: Duration) -> Result<Option<AdminStats>, ClientError> {
         let watch_ms = u32::try_from(time.as_millis()).unwrap_or(u32::MAX);
         match self.runtime.block_on(self.admin().stats(admin::StatsRequest { watch_ms })) {
@@ -250,26 +268,26 @@ impl Client {
         answer.map(drop).map_err(|status| self.refusal(&status))
     }
 
-    /// Gives ports to a device.
+    /// Assigns ports to a device.
     pub fn bind(&self, request: admin::BindRequest) -> Result<(), ClientError> {
         let answer = self.runtime.block_on(self.admin().bind(request));
         answer.map(drop).map_err(|status| self.refusal(&status))
     }
 
-    /// Makes or removes links between devices.
+    /// Creates or removes links between devices.
     pub fn chain(&self, request: admin::ChainRequest) -> Result<(), ClientError> {
         let answer = self.runtime.block_on(self.admin().chain(request));
         answer.map(drop).map_err(|status| self.refusal(&status))
     }
 
-    /// Changes what is logged, unless the filter is empty; what is in force then.
+    /// Changes the log filter, unless `filter` is empty. Returns the filter then in force.
     pub fn log(&self, filter: String) -> Result<String, ClientError> {
         let answer = self.runtime.block_on(self.admin().log(admin::LogRequest { filter }));
         answer.map(|answer| answer.into_inner().filter).map_err(|status| self.refusal(&status))
     }
 
-    /// Starts a new process that takes over; its number, once the ports are all that it waits for. `None` if the connection broke: the
-    /// switch may have ended before its answer was out.
+    /// Starts a new process that takes over from the switch. Returns its process id, once it waits only for the ports.
+    /// `None` if the connection broke: the switch may have ended before its answer was sent.
     pub fn restart(&self) -> Result<Option<u32>, ClientError> {
         match self.runtime.block_on(self.admin().restart(admin::RestartRequest {})) {
             Ok(answer) => Ok(Some(answer.into_inner().pid)),
@@ -284,7 +302,7 @@ impl Client {
         answer.map(tonic::Response::into_inner).map_err(|status| self.refusal(&status))
     }
 
-    /// Gives a port queues, or takes them away.
+    /// Configures the queues of a port.
     pub fn qos(&self, request: admin::QosRequest) -> Result<admin::QosResponse, ClientError> {
         let answer = self.runtime.block_on(self.admin().qos(request));
         answer.map(tonic::Response::into_inner).map_err(|status| self.refusal(&status))
@@ -302,7 +320,7 @@ impl Client {
         answer.map(tonic::Response::into_inner).map_err(|status| self.refusal(&status))
     }
 
-    /// Traces packets; each trace goes to `each` as it arrives, until that says false.
+    /// Traces packets. Passes each trace to `each` as it arrives, until that returns false.
     pub fn trace(
         &self,
         request: admin::TraceRequest,
@@ -311,7 +329,7 @@ impl Client {
         self.stream(async { Ok(self.admin().trace(request).await?.into_inner()) }, each)
     }
 
-    /// Copies of what ports receive and send, until `each` says false.
+    /// Captures packets that ports receive and send, until `each` returns false.
     pub fn capture(
         &self,
         request: admin::CaptureRequest,
@@ -338,6 +356,10 @@ impl Client {
     }
 
     /// The P4Info of the running program.
+    ///
+    /// # Errors
+    ///
+    /// [`ClientError::NoProgram`] if the device has none.
     pub fn p4info(&self, device_id: u64) -> Result<P4Info, ClientError> {
         use pb::get_forwarding_pipeline_config_request::ResponseType;
         let request =
@@ -347,7 +369,11 @@ impl Client {
         config.and_then(|config| config.p4info).ok_or(ClientError::NoProgram(device_id))
     }
 
-    /// Reads what `entities` select; each found one goes to `each` as it arrives.
+    /// Reads what `entities` select, and passes each entity found to `each` as it arrives.
+    ///
+    /// # Errors
+    ///
+    /// [`ClientError::Elements`] if some of the entities cannot be read.
     pub fn read(
         &self,
         device_id: u64,
@@ -365,17 +391,22 @@ impl Client {
         done.map_err(|status| self.refusal(&status))
     }
 
-    /// Becomes the primary of the default role with an election id, until the result is finished or dropped.
+    /// Becomes primary of the default role with an election id, until the result is finished or dropped.
+    ///
+    /// # Errors
+    ///
+    /// [`ClientError::NotPrimary`] if another client is primary or has used a higher id.
     pub fn become_primary(&self, device_id: u64, election_id: u128) -> Result<Primary<'_>, ClientError> {
         self.claim(device_id, Some(election_id))
     }
 
-    /// The same if nobody is primary now, with the highest id that there was: who had it can have it back.
+    /// Becomes primary only if nobody is primary now. Uses the highest election id so far, so that its owner can claim
+    /// it again.
     pub fn become_primary_if_free(&self, device_id: u64) -> Result<Primary<'_>, ClientError> {
         self.claim(device_id, None)
     }
 
-    /// With the id that was given; without one, the least, or the last one that was used.
+    /// Claims with the given id; without one, with 1, or with the highest id used so far.
     fn claim(&self, device_id: u64, given: Option<u128>) -> Result<Primary<'_>, ClientError> {
         let message = |id: u128| {
             let id = Some(pb::Uint128 { high: (id >> 64) as u64, low: id as u64 });
@@ -384,7 +415,7 @@ impl Client {
         };
         let claimed = self.within(async {
             let (requests, outgoing) = mpsc::channel(1);
-            // The channel is empty, so this does not wait.
+            // The channel is empty, so sending does not wait.
             let mut ours = given.unwrap_or(1);
             let _ = requests.send(message(ours)).await;
             let answers = self.p4runtime().stream_channel(ReceiverStream::new(outgoing)).await;
@@ -403,7 +434,7 @@ impl Client {
                     }
                     Ok(Some(_)) => {}
                     Ok(None) => return Err(ClientError::NotPrimary("the switch closed the stream".to_string())),
-                    // Two live clients cannot have one id.
+                    // Two live clients cannot have the same id.
                     Err(status) if status.code() == Code::InvalidArgument => {
                         return Err(ClientError::NotPrimary(status.message().to_string()));
                     }
@@ -424,7 +455,7 @@ impl Client {
 
 type Stream = (mpsc::Sender<pb::StreamMessageRequest>, Streaming<pb::StreamMessageResponse>);
 
-/// The right to write.
+/// The right to write, as primary of the default role.
 pub struct Primary<'a> {
     client: &'a Client,
     device_id: u64,
@@ -433,9 +464,13 @@ pub struct Primary<'a> {
 }
 
 impl Primary<'_> {
-    /// Applies updates: all or, when one is refused, none.
+    /// Applies all updates; if one is refused, none.
+    ///
+    /// # Errors
+    ///
+    /// [`ClientError::Elements`] with the updates that were refused.
     pub fn write(&mut self, updates: Vec<pb::Update>) -> Result<(), ClientError> {
-        // Not every server can undo; one update needs no undoing.
+        // Not every server supports rollback, and a single update needs none.
         let atomicity = match updates.len() {
             0 | 1 => pb::write_request::Atomicity::ContinueOnError,
             _ => pb::write_request::Atomicity::RollbackOnError,
@@ -451,8 +486,8 @@ impl Primary<'_> {
         answer.map(drop).map_err(|status| self.client.refusal(&status))
     }
 
-    /// Hands on what the switch tells its primary, until `each` says false. Lists of digest messages are acknowledged when `each` has
-    /// seen them.
+    /// Passes messages that the switch sends to its primary to `each`, until that returns false. Digest lists are
+    /// acknowledged after `each` has seen them.
     pub fn listen(&mut self, mut each: impl FnMut(&StreamUpdate) -> bool) -> Result<(), ClientError> {
         let Some((requests, answers)) = self.stream.as_mut() else { return Ok(()) };
         let ended: Result<(), Status> = self.client.runtime.block_on(async {
@@ -462,7 +497,7 @@ impl Primary<'_> {
                 if let StreamUpdate::Digest(list) = &update {
                     let ack = pb::DigestListAck { digest_id: list.digest_id, list_id: list.list_id };
                     let update = Some(pb::stream_message_request::Update::DigestAck(ack));
-                    // A closed stream ends the loop above.
+                    // If the stream is closed, the loop above ends.
                     let _ = requests.send(pb::StreamMessageRequest { update }).await;
                 }
                 if !go_on {
@@ -477,7 +512,7 @@ impl Primary<'_> {
     fn close(&mut self) {
         let Some((requests, mut answers)) = self.stream.take() else { return };
         drop(requests);
-        // When the server has ended its side the id is free again, for the next command of a script.
+        // Once the server has ended its side, the id is free again for the next command of a script.
         let ended = async { while let Ok(Some(_)) = answers.message().await {} };
         let _ = self.client.runtime.block_on(async { tokio::time::timeout(ANSWER_MAX, ended).await });
     }
@@ -497,7 +532,7 @@ fn code(update: &pb::MasterArbitrationUpdate) -> Code {
     update.status.as_ref().map_or(Code::Ok, |status| Code::from_i32(status.code))
 }
 
-/// Whether an arbitration update makes us primary.
+/// Checks that an arbitration update makes this client primary.
 fn judge(update: &pb::MasterArbitrationUpdate, given: Option<u128>) -> Result<(), ClientError> {
     let highest = highest(update);
     let problem = match code(update) {
@@ -510,14 +545,14 @@ fn judge(update: &pb::MasterArbitrationUpdate, given: Option<u128>) -> Result<()
     Err(ClientError::NotPrimary(format!("{problem}; {given}")))
 }
 
-/// A status as an error, with the elements' own reasons if it has them.
+/// The error for a status, with the reasons of individual elements if it has them.
 fn refusal(status: &Status) -> ClientError {
     let details = rpc::Status::decode(status.details()).map(|status| status.details).unwrap_or_default();
     let mut elements = Vec::new();
     for (i, detail) in details.iter().enumerate() {
         let Ok(error) = pb::Error::decode(detail.value.as_slice()) else { continue };
         let code = Code::from_i32(error.canonical_code);
-        // Aborted: undone because of another element, whose reason is what counts.
+        // ABORTED marks an update undone because of another one, whose reason is what matters.
         if code != Code::Ok && code != Code::Aborted {
             elements.push((i, if error.message.is_empty() { format!("{code:?}") } else { error.message }));
         }
@@ -529,11 +564,11 @@ fn refusal(status: &Status) -> ClientError {
     }
 }
 
-/// What the handshake of TLS says, if that is where it failed.
+/// What the TLS handshake reported, if it failed there.
 fn tls_problem(error: &(dyn Error + 'static)) -> Option<String> {
     let mut next = Some(error);
     while let Some(error) = next {
-        // An I/O error has what caused it inside, not as its source.
+        // An I/O error contains its cause, but does not return it as its source.
         let inner = error.downcast_ref::<std::io::Error>().and_then(|error| error.get_ref());
         let tls = error.downcast_ref::<rustls::Error>().or_else(|| inner?.downcast_ref());
         match tls {
@@ -548,7 +583,7 @@ fn tls_problem(error: &(dyn Error + 'static)) -> Option<String> {
     None
 }
 
-/// The last cause: `Connection refused`, without the layers around it.
+/// The innermost cause, such as `Connection refused`, without the layers around it.
 fn innermost(error: &dyn Error) -> String {
     let mut error = error;
     while let Some(source) = error.source() {
@@ -609,7 +644,7 @@ mod tests {
 
     #[test]
     fn a_broken_connection_to_a_switch_that_runs_does_not_say_that_it_has_stopped() {
-        // Accepts what comes and closes each connection when the client has said something.
+        // Accepts connections, and closes each after the client has sent something.
         fn closing<L, S: std::io::Read>(listener: L, accept: impl Fn(&L) -> std::io::Result<S> + Send + 'static)
         where
             L: Send + 'static,
@@ -637,7 +672,7 @@ mod tests {
         let why = said(Client::connect(&address).unwrap());
         assert!(why.starts_with("the connection broke before the switch answered"), "{why}");
 
-        // One that accepts a single connection and is gone.
+        // Accepts a single connection and ends.
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         std::thread::spawn(move || {

@@ -1,15 +1,15 @@
-//! What waits for a client's stream: a bounded queue, and its end.
+//! The bounded queue of events for a client's stream, and the stream's end.
 //!
 //! ```text
 //!   offer ──▶ queue (EVENTS_MAX, EVENT_BYTES_MAX) ──▶ EventStream ──▶ connection
-//!   end: after what waits comes a status            cut: what waits is dropped, then comes the status
+//!   end: queued events, then a status            cut: queued events are dropped, then a status
 //! ```
 //!
-//! What waits beyond [`EVENT_BYTES_FREE`] is charged to the stream's peer, of a budget of all streams' (`serve::EVENTS_PART`): clients that
-//! open many streams and read none hold that much and no more. What does not fit, or finds no memory, is lost; the queue remembers since
-//! when nothing has been taken from a full one ([`Outgoing::stuck`]). When the
-//! answer is gone, or its queue was cut, [`Outgoing::gone`] says so, and the queue holds no memory any more, whether or not the
-//! connection ever asks again.
+//! Queued bytes beyond [`EVENT_BYTES_FREE`] are charged to the stream's peer, in a budget shared by all streams
+//! (`serve::EVENTS_PART`), which limits clients that open many streams and read none. An event that does not fit the
+//! limits is lost. The queue remembers since when it has been full and unread ([`Outgoing::stuck`]). [`Outgoing::gone`]
+//! signals that the answer was dropped or its queue was cut; the queue then holds no memory, even if the connection
+//! never polls it again.
 //!
 //! Threads: any. Tests: `tests/load.rs`, `tests/limits.rs`.
 
@@ -25,17 +25,17 @@ use tokio::sync::{Notify, mpsc};
 use tokio_stream::Stream;
 use tonic::{Code, Status};
 
-/// Events that may wait for a client.
+/// Limit on the events queued for a client.
 const EVENTS_MAX: usize = 4096;
-/// Bytes that they may have.
+/// Limit on their bytes.
 const EVENT_BYTES_MAX: u64 = 8 << 20;
-/// Bytes that may wait whatever others hold: a part of what every call is charged.
+/// Bytes that may be queued without a charge to the budget; every call's minimum charge covers them.
 const EVENT_BYTES_FREE: u64 = 16 << 10;
 
-/// An event, and its part of the bytes that may wait.
+/// A queued event, and its share of the queue's bytes.
 type Waiting = (pb::StreamMessageResponse, Taken);
 
-/// Bytes of events that wait, and the memory that they are charged.
+/// The queue's bytes, and their charge.
 struct Room {
     bytes: u64,
     charge: Charge,
@@ -51,7 +51,7 @@ impl Room {
     }
 }
 
-/// A part of the room, until this is dropped.
+/// A share of the queue's bytes; released on drop.
 struct Taken {
     room: Arc<Mutex<Room>>,
     bytes: u64,
@@ -61,7 +61,7 @@ impl Drop for Taken {
     fn drop(&mut self) {
         let mut room = lock(&self.room);
         let left = room.bytes - self.bytes;
-        // Giving back always succeeds.
+        // Releasing always succeeds.
         let _ = room.set(left);
     }
 }
@@ -70,7 +70,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Towards a client; the client's side ends when all of them are gone.
+/// The sending side of a queue. The client's stream ends when all of its senders are dropped.
 #[derive(Clone)]
 pub(crate) struct EventSender {
     events: mpsc::Sender<Waiting>,
@@ -78,20 +78,20 @@ pub(crate) struct EventSender {
     outgoing: Arc<Outgoing>,
 }
 
-/// The queue as those see it who end it.
+/// The queue, as seen by those that end it.
 pub(crate) struct Outgoing {
     queue: Mutex<mpsc::Receiver<Waiting>>,
-    /// What the client is told at the end.
+    /// The status with which the stream ends.
     last: Mutex<Option<Status>>,
-    /// Since when nothing has been taken, though it is full.
+    /// Since when the queue has been full and unread.
     stuck: Mutex<Option<Instant>>,
     gone: Notify,
 }
 
-/// The client's side.
+/// The receiving side of a queue: the body of the client's stream.
 pub(crate) struct EventStream(Arc<Outgoing>);
 
-/// A queue for a client; `charge` is of the budget of events.
+/// Creates a queue for a client; `charge` belongs to the budget of events.
 pub(crate) fn queue(charge: Charge) -> (EventSender, EventStream) {
     let (events, receiver) = mpsc::channel(EVENTS_MAX);
     let outgoing = Arc::new(Outgoing {
@@ -105,7 +105,8 @@ pub(crate) fn queue(charge: Charge) -> (EventSender, EventStream) {
 }
 
 impl EventSender {
-    /// Queues what `make` makes, if there is room; nothing is made for who has none.
+    /// Queues the event that `make` returns if there is room; otherwise `make` is not called. Returns whether it was
+    /// queued.
     pub(crate) fn offer(&self, make: impl FnOnce() -> pb::StreamMessageResponse) -> bool {
         let sent = self.try_send(make);
         if !sent {
@@ -120,7 +121,7 @@ impl EventSender {
             return false;
         }
         let event = make();
-        // One that is larger than all may be goes alone.
+        // An event larger than the limit is queued alone.
         let bytes = (event.encoded_len() as u64).min(EVENT_BYTES_MAX);
         let mut room = lock(&self.room);
         let all = room.bytes + bytes;
@@ -138,12 +139,12 @@ impl EventSender {
 }
 
 impl Outgoing {
-    /// What the client is told when it has taken what waits, and no sender is left.
+    /// Sets the status with which the stream ends, after the queued events and when no sender is left.
     pub(crate) fn end(&self, status: Status) {
         lock(&self.last).get_or_insert(status);
     }
 
-    /// Drops what waits; the client is told why.
+    /// Drops the queued events and ends the stream with a status.
     pub(crate) fn cut(&self, status: Status) {
         self.end(status);
         self.clear();
@@ -157,12 +158,12 @@ impl Outgoing {
         self.gone.notify_one();
     }
 
-    /// How long nothing has been taken of a full queue.
+    /// How long the queue has been full and unread.
     pub(crate) fn stuck(&self) -> Duration {
         lock(&self.stuck).map(|since| since.elapsed()).unwrap_or_default()
     }
 
-    /// When nobody will take anything any more.
+    /// Resolves when nobody will read the queue any more.
     pub(crate) async fn gone(&self) {
         self.gone.notified().await;
     }
@@ -172,7 +173,7 @@ impl Stream for EventStream {
     type Item = Result<pb::StreamMessageResponse, Status>;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        // An event's bytes are free again when the connection takes it.
+        // An event's bytes are released when the connection takes it.
         if let Some((event, _taken)) = ready!(lock(&self.0.queue).poll_recv(cx)) {
             *lock(&self.0.stuck) = None;
             return Poll::Ready(Some(Ok(event)));
@@ -187,7 +188,7 @@ impl Drop for EventStream {
     }
 }
 
-/// Why a stream ends whose client does not read.
+/// The status of a stream that ends because its client does not read.
 pub(crate) fn not_read(why: &str) -> Status {
     status::new(Code::ResourceExhausted, format!("the stream's client does not read what it is sent: {why}"))
 }
@@ -210,10 +211,10 @@ mod tests {
         let (first, mut stream) = queue(budget.open(PeerKey::User(1)));
         assert!((200..220).contains(&fill(&first)), "half of the budget");
         let more: Vec<_> = (0..20).map(|_| queue(budget.open(PeerKey::User(1)))).collect();
-        // What is free, and no more.
+        // What is not charged fits, and no more.
         assert!(more.iter().all(|(sender, _)| fill(sender) == 1));
         assert!(budget.used() <= budget.per_peer());
-        // What is taken makes room.
+        // Reading an event makes room.
         let waker = std::task::Waker::noop();
         assert!(Pin::new(&mut stream).poll_next(&mut Context::from_waker(waker)).is_ready());
         assert_eq!(fill(&first), 1);

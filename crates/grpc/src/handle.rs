@@ -1,8 +1,9 @@
-//! The control plane with its clients, shared between the services and those who feed the switch.
+//! The control plane with its clients' queues, shared between the services and the threads that poll the switch.
 //!
-//! One lock is held for each use of the control plane. Events are queued while it is held, which keeps them in order. A client
-//! that does not read loses packets and notifications once its queue (`events`) is full; it never loses an arbitration
-//! update: its stream is closed instead. Programs are compiled without the lock ([`Handle::prepared`]).
+//! One lock is held for each use of the control plane. Events are queued while it is held, which preserves their order.
+//! A client that does not read loses packets and notifications when its queue (`events`) is full, but never an
+//! arbitration update: if one does not fit, the client's stream is closed. Programs are compiled without the lock
+//! ([`Handle::prepared`]).
 //!
 //! Tests: `tests/loopback.rs`, `tests/load.rs`.
 
@@ -25,13 +26,14 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tonic::Code;
 
-/// Programs that may wait for another one that is being compiled. Each has its text in memory, and a thread of those for requests.
+/// Limit on the programs that wait while another one is compiled. Each has its text in memory, and occupies a blocking
+/// thread.
 const PROGRAMS_WAITING_MAX: usize = 8;
 
-/// Bytes of a packet-out that is sent back to who sent it, with what was wrong about it.
+/// Limit on the bytes of a refused packet-out that are returned to its sender with the error.
 const ECHO_BYTES_MAX: usize = 16 << 10;
 
-/// The control plane, shared between the service and those who feed it.
+/// The control plane and its clients' queues.
 #[derive(Default)]
 pub struct Handle {
     control: Mutex<Control>,
@@ -40,11 +42,11 @@ pub struct Handle {
     rpcs: Arc<RpcCounts>,
     /// Held while a program is prepared.
     preparing: Mutex<()>,
-    /// Programs that are prepared or wait for that.
+    /// Number of programs that are being prepared or wait for it.
     programs: AtomicUsize,
 }
 
-/// Events that clients did not take in time, so that they were dropped.
+/// Events that were dropped because clients did not read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[allow(missing_docs, reason = "what they are called everywhere")]
 pub struct LostEvents {
@@ -58,17 +60,21 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Handle {
-    /// Shares a control plane.
+    /// A handle that shares a control plane.
     pub fn new(control: Control) -> Arc<Handle> {
         Arc::new(Handle { control: Mutex::new(control), ..Handle::default() })
     }
 
-    /// Does something with the control plane, for the command line.
+    /// Runs `f` on the control plane, holding its lock.
     pub fn with<R>(&self, f: impl FnOnce(&mut Control) -> R) -> R {
         f(&mut lock(&self.control))
     }
 
-    /// Compiles and builds a program, one at a time; to be called without the control plane.
+    /// Compiles and builds programs, one at a time. It must be called without the control plane's lock.
+    ///
+    /// # Errors
+    ///
+    /// The program is refused, or RESOURCE_EXHAUSTED if too many programs wait.
     pub fn prepared(&self, preparation: Preparation) -> Result<Prepared, Error> {
         let (_place, before) = Place::take(&self.programs);
         if before > PROGRAMS_WAITING_MAX {
@@ -81,14 +87,22 @@ impl Handle {
         preparation.run()
     }
 
-    /// Replaces the running program without a client, with what was written into it.
+    /// Replaces the running program without a client, and carries its state over.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Control::replace`].
     pub fn replace(&self, device_id: u64, config: ForwardingConfig, losses: Losses) -> Result<Report, Error> {
         let preparation = self.with(|control| control.prepare(device_id, config, true))?;
         let prepared = self.prepared(preparation)?;
         self.with(|control| control.replace_prepared(device_id, prepared, losses))
     }
 
-    /// Puts a kept config and its entities back without a client.
+    /// Restores a journalled config and its entities without a client.
+    ///
+    /// # Errors
+    ///
+    /// The program is refused, or the stored entities cannot be decoded.
     pub fn restore(
         &self,
         device_id: u64,
@@ -101,18 +115,23 @@ impl Handle {
     }
 
     /// Loads a program without a client.
+    ///
+    /// # Errors
+    ///
+    /// The program is refused, or the switch cannot run it.
     pub fn load(&self, device_id: u64, config: ForwardingConfig) -> Result<(), Error> {
         let preparation = self.with(|control| control.prepare(device_id, config, false))?;
         let prepared = self.prepared(preparation)?;
         self.with(|control| control.load_prepared(device_id, prepared))
     }
 
-    /// A frame that the data plane sent to the controller.
+    /// Handles a frame that the data plane sent to the controller.
     pub fn packet_in(&self, device_id: u64, frame: &[u8]) {
         self.run(|control| control.packet_in(device_id, frame));
     }
 
-    /// Digest messages since the last call, and the passing of time on any steady clock. Returns entries that are idle.
+    /// Handles the digest messages since the last call and the passing of time, by any monotonic clock. Returns the
+    /// entries that are idle.
     pub fn tick(&self, device_id: u64, digests: &[DigestMessage], now_ns: u64) -> Vec<TableEntry> {
         let mut idle = Vec::new();
         self.run(|control| {
@@ -123,28 +142,28 @@ impl Handle {
         idle
     }
 
-    /// Calls so far.
+    /// Counts of calls so far.
     pub fn rpcs(&self) -> &Arc<RpcCounts> {
         &self.rpcs
     }
 
-    /// Events that clients did not take in time.
+    /// Counts of events that were dropped because clients did not read.
     pub fn lost_events(&self) -> LostEvents {
         let [packets, digests, idle_timeouts] = [0, 1, 2].map(|i: usize| self.lost[i].load(Ordering::Relaxed));
         LostEvents { packets, digests, idle_timeouts }
     }
 
-    /// Does something with the control plane, and queues the events that come of it while the lock is held.
+    /// Runs `f` on the control plane, and queues the resulting events before the lock is released.
     pub(crate) fn run(&self, f: impl FnOnce(&mut Control) -> Events) {
         let mut control = lock(&self.control);
         let mut events = f(&mut control);
-        // Closing a stream makes its client leave, of which others hear.
+        // Closing a stream disconnects its client, which causes notifications for others.
         while !events.is_empty() {
             events = self.deliver(events).into_iter().flat_map(|gone| control.disconnect(gone)).collect();
         }
     }
 
-    /// Queues events; returns clients that had to be dropped.
+    /// Queues events. Returns the clients whose streams had to be closed.
     fn deliver(&self, events: Events) -> Vec<ClientId> {
         let mut clients = lock(&self.clients);
         let mut gone = Vec::new();
@@ -160,7 +179,7 @@ impl Handle {
             if sender.offer(|| convert::event_to_proto(within_bounds(event))) {
                 continue;
             }
-            // An error is the client's own doing, and news to nobody else.
+            // Errors are not counted as lost: they concern only the client that caused them.
             kind.into_iter().for_each(|kind| self.count_lost(kind));
             if must_arrive {
                 sender.outgoing().cut(events::not_read("it would have missed who is primary"));
@@ -171,13 +190,17 @@ impl Handle {
         gone
     }
 
-    /// Removes a device and ends the streams of its clients, who are told.
+    /// Removes a device and ends the streams of its clients with a status.
+    ///
+    /// # Errors
+    ///
+    /// NOT_FOUND if there is no such device.
     pub fn remove_device(&self, device_id: u64) -> Result<(), Error> {
         let gone = self.with(|control| control.remove_device(device_id))?;
         let mut clients = lock(&self.clients);
         for client in gone {
             if let Some(sender) = clients.remove(&client) {
-                // Who does not read finds out when the stream ends.
+                // A client that does not read sees the status when its stream ends.
                 let why = status::new(Code::NotFound, format!("device {device_id} was unloaded"));
                 sender.outgoing().end(why);
             }
@@ -194,23 +217,23 @@ impl Handle {
         lock(&self.clients).clear();
     }
 
-    /// A client's stream begins; its events go into this queue.
+    /// Registers the event queue of a client's new stream.
     pub(crate) fn enter(&self, client: ClientId, sender: EventSender) {
         lock(&self.clients).insert(client, sender);
     }
 
-    /// A client's stream is over.
+    /// Removes a client whose stream has ended.
     pub(crate) fn leave(&self, client: ClientId) {
         lock(&self.clients).remove(&client);
         self.run(|control| control.disconnect(client));
     }
 }
 
-/// A place among the programs that are prepared, given back also when preparing one panics.
+/// A slot among the programs to be prepared; released on drop, so also when preparing one panics.
 struct Place<'a>(&'a AtomicUsize);
 
 impl Place<'_> {
-    /// A place, and how many were taken before.
+    /// Takes a slot. Also returns how many were taken before.
     fn take(places: &AtomicUsize) -> (Place<'_>, usize) {
         (Place(places), places.fetch_add(1, Ordering::AcqRel))
     }
@@ -222,7 +245,8 @@ impl Drop for Place<'_> {
     }
 }
 
-/// An error goes with what it is about, of which the beginning is enough to know it by.
+/// The event, with an error's message and the packet that it returns cut to their limits; the beginning of the packet
+/// is enough to recognise it.
 fn within_bounds(mut event: StreamEvent) -> StreamEvent {
     if let StreamEvent::Error(error) = &mut event {
         error.error.message = status::cut(std::mem::take(&mut error.error.message));

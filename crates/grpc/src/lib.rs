@@ -1,8 +1,8 @@
 //! P4Runtime over gRPC: the only crate with an async runtime.
 //!
-//! [`serve`] runs the service on a thread of its own; a [`Handle`] shares the control plane between it, the command line
-//! and whoever polls the switch. `services` are the generated clients and servers, `status` turns errors into statuses;
-//! messages and their conversion are in `messages`, the protocol's rules in `control`.
+//! [`serve`] runs the service on a thread of its own. A [`Handle`] shares the control plane between the service, the
+//! command line and the thread that polls the switch. `services` holds the generated clients and servers, and `status`
+//! turns errors into statuses. Messages and their conversion are in `messages`, the protocol's semantics in `control`.
 
 pub mod access;
 pub mod admin;

@@ -1,16 +1,17 @@
-//! Accepts connections, with limits: how many in all and from one peer, how long a handshake may take, how long a peer may leave what is
-//! sent to it waiting, how long it may call nothing. For P4Runtime and the admin service (HTTP/2) and for metrics (HTTP/1).
+//! Accepts connections, with limits: their number in total and per peer, and the time for which a handshake, unread
+//! output or the absence of calls is tolerated. For P4Runtime and the admin service (HTTP/2), and for metrics (HTTP/1).
 //!
 //! ```text
-//!   accept ──▶ handshakes under way: when there are too many, the oldest of the peer that has most is closed
+//!   accept ──▶ pending handshakes: when there are too many, the oldest one of the peer with the most is closed
 //!      │ task per connection, with a deadline
 //!      ▼
-//!   TLS handshake ──▶ the 24 bytes that begin HTTP/2 ──▶ a place (`places`), or closed ──▶ channel ──▶ server
+//!   TLS handshake ──▶ the 24-byte HTTP/2 preface ──▶ a place (`places`), or closed ──▶ channel ──▶ server
 //! ```
 //!
-//! Whoever connects and says nothing holds a descriptor for [`ConnectionLimits::handshake`] and no longer, and no place. Places are
-//! shared fairly: see crate `places`. When the process has no descriptors left, a spare one is given up to take the next connection and close
-//! it, so that clients are told and the loop does not spin. Errors of `accept` never end the loop.
+//! A client that connects and sends nothing holds a descriptor for at most [`ConnectionLimits::handshake`], and no
+//! place. Places are shared fairly between peers: see crate `places`. When the process has no descriptors left, a spare
+//! one is freed to accept the next connection and close it, so that the client is not left waiting and the loop does
+//! not spin. Errors of `accept` never end the loop.
 //!
 //! RFC 9113, 3.4 (connection preface). Threads: the runtime's. Tests: `tests/limits.rs`, `tests/py/test_access.py`.
 
@@ -29,35 +30,35 @@ use tokio::sync::{Notify, mpsc};
 use tokio::time::Sleep;
 use tonic::transport::server::Connected;
 
-/// What every client begins with.
+/// The connection preface, which every HTTP/2 client sends first.
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// SETTINGS, and GOAWAY with PROTOCOL_ERROR (RFC 9113, 6.5 and 6.8).
 const GO_AWAY: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
-/// Bytes that are taken of who speaks something else.
+/// Limit on the bytes read from a client that does not speak HTTP/2.
 const TAKEN_MAX: u64 = 64 << 10;
-/// How long `accept` rests after an error, at first and at most.
+/// Delay after an error of `accept`: the first one, and the limit to which it doubles.
 const REST: Duration = Duration::from_millis(20);
 const REST_MAX: Duration = Duration::from_secs(1);
 
 /// Limits of a listener's connections.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ConnectionLimits {
-    /// Open connections.
+    /// Limit on open connections.
     pub connections_max: usize,
-    /// Open connections of one address (of one network of 64 bits of IPv6), or of one user of the Unix socket.
+    /// Limit on open connections of one address (for IPv6, of one /64 prefix), or of one user of the Unix socket.
     pub per_peer_max: usize,
-    /// Handshakes under way, besides.
+    /// Limit on pending handshakes, which do not count as open connections.
     pub handshakes_max: usize,
-    /// From `accept` to the first bytes of HTTP/2 (or the whole head of an HTTP/1 request), TLS included.
+    /// Deadline from `accept` to the HTTP/2 preface (or the whole head of an HTTP/1 request), TLS included.
     pub handshake: Duration,
-    /// How long a peer may leave what is sent to it waiting.
+    /// How long a peer may leave data unread that is sent to it.
     pub stalled: Duration,
-    /// How long nothing may be called on a connection; an open stream is a call. It is noticed after twice the time at the latest.
+    /// How long a connection may have no call; an open stream is a call. Detected after twice this time at the latest.
     pub idle: Duration,
 }
 
 impl Default for ConnectionLimits {
-    /// A descriptor each; a process has 1,024 of them unless told otherwise.
+    /// Each connection uses a descriptor, of which a process has 1,024 by default.
     fn default() -> ConnectionLimits {
         ConnectionLimits {
             connections_max: 256,
@@ -80,7 +81,7 @@ impl ConnectionLimits {
 trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 
-/// A socket that listens.
+/// A listening socket.
 pub(crate) enum Listener {
     Tcp(TcpListener),
     Unix(UnixListener),
@@ -91,7 +92,7 @@ impl Listener {
         match self {
             Listener::Tcp(listener) => {
                 let (stream, address) = listener.accept().await?;
-                // Answers are small: without it they wait for the client's delayed acknowledgements.
+                // Answers are small; Nagle's algorithm would delay them until the client's delayed acknowledgement.
                 stream.set_nodelay(true)?;
                 Ok((Box::new(stream), Origin::Tcp(address)))
             }
@@ -104,33 +105,33 @@ impl Listener {
     }
 }
 
-/// What a connection begins with.
+/// The protocol that a connection must begin with.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Protocol {
     Http1,
     Http2,
 }
 
-/// A connection that has shown what it is.
+/// A connection whose handshakes are complete.
 pub(crate) struct Connection {
     io: Box<dyn Io>,
-    /// Read already, and to be read again.
+    /// Bytes that were read during the handshake, to be returned again by the first reads.
     ahead: &'static [u8],
     stalled: Duration,
-    /// Runs while the peer takes nothing.
+    /// Runs while the peer reads nothing.
     since: Option<Pin<Box<Sleep>>>,
     pub(crate) peer: Peer,
     protocol: Protocol,
-    /// Ends when another one needs the place; `None` when it did.
+    /// Ready when another connection needs the place; `None` once it was.
     evicted: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
-    /// When to look next whether something is called.
+    /// When to check next for calls.
     look: Pin<Box<Sleep>>,
-    /// How long nothing may be called.
+    /// How long there may be no call.
     idle: Duration,
     place: Place,
 }
 
-/// Accepts for ever; ready connections go to `to`. Ends when nobody takes them any more.
+/// Accepts connections and sends those that are ready to `to`. Returns when the receiver is closed.
 pub(crate) async fn accept_all(
     listener: Listener,
     limits: ConnectionLimits,
@@ -148,7 +149,7 @@ pub(crate) async fn accept_all(
             Err(error) => {
                 failed.say(|n| tracing::warn!("a connection could not be accepted: {error} ({n} times)"));
                 if out_of_descriptors(&error) && spare.take().is_some() {
-                    // Takes the one that waits, and closes it.
+                    // Accepts the pending connection and closes it.
                     let _ = tokio::time::timeout(REST, listener.accept()).await;
                     spare = File::open("/dev/null").ok();
                 }
@@ -206,10 +207,10 @@ fn out_of_descriptors(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(24 | 23))
 }
 
-/// A connection's bytes, who is there, and what of it has been read already.
+/// A connection's bytes, its peer, and the bytes already read.
 type Begun = (Box<dyn Io>, Peer, &'static [u8]);
 
-/// The handshakes.
+/// Performs the handshakes.
 async fn begin(mut io: Box<dyn Io>, origin: Origin, tls: Option<Tls>, protocol: Protocol) -> io::Result<Begun> {
     let mut names = Vec::new();
     let private = tls.is_some() || matches!(origin, Origin::Unix { .. });
@@ -233,14 +234,15 @@ async fn begin(mut io: Box<dyn Io>, origin: Origin, tls: Option<Tls>, protocol: 
     Ok((io, Peer { origin, names: names.into(), private }, ahead))
 }
 
-/// Tells a client that speaks something else so, and takes what it has sent: what is left unread would become a reset, which hides the answer.
+/// Refuses a client that speaks another protocol. Reads what it has sent, because closing a socket with unread data
+/// sends a reset, which would discard the answer.
 async fn refuse(mut io: Box<dyn Io>) {
     let told = async {
         io.write_all(GO_AWAY).await?;
         io.shutdown().await?;
         tokio::io::copy(&mut io.take(TAKEN_MAX), &mut tokio::io::sink()).await
     };
-    // It may be gone already.
+    // The client may be gone already.
     let _ = told.await;
 }
 
@@ -269,7 +271,7 @@ impl Connection {
         }
     }
 
-    /// Why the connection is to be closed though its peer is well, if it is.
+    /// Ready with the reason when the connection must be closed although its peer is responsive: eviction, or no calls.
     fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
         if self.evicted.as_mut().is_none_or(|evicted| evicted.as_mut().poll(cx).is_ready()) {
             self.evicted = None;
@@ -288,7 +290,7 @@ impl Connection {
         }
     }
 
-    /// Ends a connection whose peer takes nothing for too long.
+    /// Fails an operation when the peer has read nothing for too long.
     fn in_time<T>(&mut self, cx: &mut Context<'_>, done: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if done.is_ready() {
             self.since = None;
@@ -354,7 +356,7 @@ impl AsyncWrite for Connection {
     }
 }
 
-/// What calls know of their connection.
+/// What calls know about their connection.
 #[derive(Clone)]
 pub(crate) struct Link {
     pub(crate) peer: Peer,

@@ -1,12 +1,13 @@
-//! An HTTP server for monitoring: `GET /metrics` answers with what a source says now.
+//! An HTTP server for monitoring: `GET /metrics` answers with the present text of a source.
 //!
-//! Here because this crate has the async runtime; what the text is, the source knows, which is called on a blocking thread
-//! for each request. It writes OpenMetrics; who does not ask for that (`Accept`) gets the same as Prometheus text 0.0.4, made of it by
-//! [`plain`]. With a token only requests that show it (`Authorization: Bearer`) are answered.
+//! It is in this crate because of the async runtime. The source, which is called on a blocking thread for each request,
+//! writes OpenMetrics; clients that do not ask for that (`Accept`) get the same as Prometheus text 0.0.4, converted by
+//! [`plain`]. If a token is configured, only requests that present it (`Authorization: Bearer`) are answered.
 //!
-//! Connections are limited as those of P4Runtime (`listen`); a request's head must be there within the time of a handshake.
+//! Connections have the limits of P4Runtime's (`listen`); a request's head must arrive within the time of a handshake.
 //!
-//! RFC 9110, 12.4.2 and 12.5.1 (quality values, Accept); RFC 6750, 2.1. Tests: below, through a socket; `tests/py/test_access.py`.
+//! RFC 9110, 12.4.2 and 12.5.1 (quality values, Accept); RFC 6750, 2.1 (bearer tokens). Tests: below, through a socket;
+//! `tests/py/test_access.py`.
 
 use crate::listen::{Connection, ConnectionLimits, Listener, Protocol, accept_all};
 use crate::serve::beat;
@@ -24,20 +25,20 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
-/// Writes the metrics, as OpenMetrics.
+/// Returns the metrics as OpenMetrics text.
 pub type MetricsSource = Arc<dyn Fn() -> String + Send + Sync>;
 
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const PLAIN: &str = "text/plain; version=0.0.4; charset=utf-8";
-/// Answers that are being made at a time.
+/// Limit on the answers that are produced at the same time.
 const ANSWERS_AT_ONCE: usize = 4;
 
-/// How to serve.
+/// Options of the server.
 #[derive(Clone)]
 pub struct MetricsOptions {
-    /// A certificate; without one connections are in clear text.
+    /// TLS; `None` for plain text.
     pub tls: Option<Tls>,
-    /// What requests must show.
+    /// The token that requests must present, if any.
     pub token: Option<String>,
     /// Limits of connections.
     pub connections: ConnectionLimits,
@@ -65,6 +66,10 @@ struct Answering {
 }
 
 /// Serves metrics on `address` until the result is dropped. Returns once the socket listens.
+///
+/// # Errors
+///
+/// The socket cannot be bound, or the thread cannot be started.
 pub fn serve(address: SocketAddr, source: MetricsSource, options: MetricsOptions) -> io::Result<MetricsServer> {
     let listener = TcpListener::bind(address)?;
     listener.set_nonblocking(true)?;
@@ -114,7 +119,7 @@ async fn answer(State(answering): State<Answering>, headers: HeaderMap) -> Respo
     }
     let wanted: Vec<&str> = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok()).collect();
     let open = wants_openmetrics(&wanted.join(","));
-    // Never closed, so there is always a turn.
+    // The semaphore is never closed, so this always succeeds.
     let _turn = turns.acquire().await;
     let text = tokio::task::spawn_blocking(move || if open { source() } else { plain(&source()) }).await;
     let kind = if open { OPENMETRICS } else { PLAIN };
@@ -124,7 +129,7 @@ async fn answer(State(answering): State<Answering>, headers: HeaderMap) -> Respo
     }
 }
 
-/// Whether a request shows the token; how long that takes says nothing about it.
+/// Whether a request presents the token, compared in constant time.
 fn shows(headers: &HeaderMap, token: &str) -> bool {
     let Some(shown) = headers.get(AUTHORIZATION).and_then(|value| value.as_bytes().strip_prefix(b"Bearer ")) else {
         return false;
@@ -133,7 +138,8 @@ fn shows(headers: &HeaderMap, token: &str) -> bool {
     shown.len() == token.len() && differing == 0
 }
 
-/// Whether OpenMetrics is wanted more than plain text; who wants all the same gets plain text, which all can read.
+/// Whether a client prefers OpenMetrics over plain text. Without a preference it gets plain text, which every client
+/// understands.
 fn wants_openmetrics(accept: &str) -> bool {
     let (mut open, mut plain) = (0.0, 0.0);
     for range in accept.split(',') {
@@ -154,7 +160,8 @@ fn wants_openmetrics(accept: &str) -> bool {
     open > 0.0 && open >= plain
 }
 
-/// OpenMetrics as Prometheus text 0.0.4: a counter's family is called as its samples are, and there are no units and no end.
+/// Converts OpenMetrics to Prometheus text 0.0.4: a counter's family has the name of its samples, and there are no
+/// units and no end marker.
 pub fn plain(text: &str) -> String {
     let is_counter = |name: &str| {
         let line = format!("# TYPE {name} counter");
@@ -180,7 +187,7 @@ pub fn plain(text: &str) -> String {
 }
 
 impl MetricsServer {
-    /// Where it listens.
+    /// The address that it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -189,7 +196,7 @@ impl MetricsServer {
 impl Drop for MetricsServer {
     fn drop(&mut self) {
         if let Some(stop) = self.stop.take() {
-            // The server may have ended by itself.
+            // The server may have ended already.
             let _ = stop.send(());
         }
         if let Some(thread) = self.thread.take() {
@@ -283,7 +290,7 @@ mod tests {
         let options = MetricsOptions { connections: limits, ..Default::default() };
         let server = serve(any(), Arc::new(|| TEXT.to_string()), options).unwrap();
         let mut idle: Vec<TcpStream> = (0..20).map(|_| TcpStream::connect(server.address()).unwrap()).collect();
-        // All are closed: those over the limit at once, the others in time.
+        // All are closed: those over the limit at once, the others after their deadline.
         for stream in &mut idle {
             stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
             let ended = stream.read(&mut [0; 1024]);

@@ -1,4 +1,4 @@
-//! Who is at the other end of a connection.
+//! The peer of a connection: where it comes from, and its identity.
 
 pub use places::PeerKey;
 use std::fmt;
@@ -8,21 +8,21 @@ use std::sync::Arc;
 /// Where a connection comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Origin {
-    /// By TCP.
+    /// Over TCP.
     Tcp(SocketAddr),
-    /// By the Unix socket: what the kernel says about the process that connected (`SO_PEERCRED`).
+    /// Over the Unix socket, with the kernel's credentials of the process that connected (`SO_PEERCRED`).
     Unix {
-        /// Its user.
+        /// The user.
         uid: u32,
-        /// Its group.
+        /// The group.
         gid: u32,
-        /// Its process, if known.
+        /// The process, if known.
         pid: Option<i32>,
     },
 }
 
 impl Origin {
-    /// What its limits are counted by.
+    /// The key by which limits are counted.
     pub fn key(&self) -> PeerKey {
         match self {
             Origin::Tcp(address) => PeerKey::of_address(address.ip()),
@@ -41,23 +41,23 @@ impl fmt::Display for Origin {
     }
 }
 
-/// A connection's peer, as far as it has shown who it is.
+/// A connection's peer, as far as it is authenticated.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Peer {
-    /// Where it comes from.
+    /// Where the connection comes from.
     pub origin: Origin,
-    /// What its certificate says that it is; empty without one.
+    /// The names in its certificate; empty without one.
     pub names: Arc<[Name]>,
-    /// Whether the connection is encrypted, or does not leave the machine's kernel.
+    /// Whether the connection is encrypted or local to the machine.
     pub private: bool,
 }
 
-/// A name of a certificate's subject.
+/// A name in a certificate.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Name {
     /// `CN`, `DNS`, `URI`, `EMAIL` or `IP`.
     pub kind: &'static str,
-    /// Its value.
+    /// The name itself.
     pub value: String,
 }
 
@@ -76,10 +76,10 @@ impl fmt::Display for Peer {
     }
 }
 
-/// The names of a certificate (DER): its subject's common names, then its alternative names.
+/// The names in a certificate (DER): its subject's common names, then its subject alternative names.
 pub fn names_of(certificate: &[u8]) -> Vec<Name> {
     use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
-    // The handshake has checked it already, so it can be read.
+    // The handshake has checked the certificate, so this does not fail.
     let Ok((_, certificate)) = X509Certificate::from_der(certificate) else { return Vec::new() };
     let name = |kind, value: &str| Name { kind, value: value.to_string() };
     let common = certificate.subject().iter_common_name().filter_map(|cn| Some(name("CN", cn.as_str().ok()?)));

@@ -1,15 +1,15 @@
-//! The answer to a Read: made message by message, as fast as the client takes them.
+//! The answer to a Read request, produced message by message at the client's pace.
 //!
 //! ```text
-//!   task per read:  wait for room ──▶ lock, some entities (control::reads), unlock ──▶ encode ──▶ channel ──▶ connection
+//! task per read:  wait for room ──▶ lock, some entities (control::reads), unlock ──▶ encode ──▶ channel ──▶ connection
 //! ```
 //!
-//! The channel holds [`AHEAD`] messages, and what waits in the connection is bounded by HTTP/2's windows, so a client that does
-//! not read costs that much memory and no time of others; after a while ([`crate::ServeOptions::patience`]) its read ends. Whatever ends it, the control plane
-//! hears of it: [`OpenRead`] closes when it is dropped.
+//! The channel holds [`AHEAD`] messages, and HTTP/2's flow control limits what waits in the connection. So a client
+//! that does not read costs this much memory and delays nobody; after [`crate::ServeOptions::patience`] its read ends.
+//! However a read ends, [`OpenRead`] closes it in the control plane when it is dropped.
 //!
-//! Of all reads that are past their first message only [`AT_ONCE`] make one at a time, in turn: however many clients read large tables, a write
-//! waits behind few of them for the lock, and so does a read that one message answers.
+//! Of all reads past their first message, only [`AT_ONCE`] produce a message at a time, in turn. So a write, or a read
+//! that a single message answers, waits for the lock behind few others, however many clients read large tables.
 //!
 //! Tests: `tests/loopback.rs`, `tests/load.rs`.
 
@@ -26,16 +26,16 @@ use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 
-/// Entities of a message.
+/// Entities per message.
 const CHUNK: usize = 1024;
-/// Messages that wait for the connection.
+/// Messages that may wait for the connection.
 const AHEAD: usize = 2;
 
-/// Long answers that are worked on at a time.
+/// Limit on the long answers that produce a message at the same time.
 const AT_ONCE: usize = 2;
 static TURNS: Semaphore = Semaphore::const_new(AT_ONCE);
 
-/// A reading of the control plane, open until this is dropped.
+/// An open reading of the control plane; closed on drop.
 pub(crate) struct OpenRead {
     pub(crate) handle: Arc<Handle>,
     pub(crate) id: ReadId,
@@ -53,7 +53,7 @@ impl Drop for OpenRead {
     }
 }
 
-/// All messages of an answer, then what could not be read.
+/// All messages of an answer, and at its end the errors of entities that could not be read.
 pub(crate) fn answer(
     read: OpenRead,
     results: Vec<Result<()>>,
@@ -62,11 +62,11 @@ pub(crate) fn answer(
     let (sender, receiver) = mpsc::channel(AHEAD + 1);
     tokio::spawn(async move {
         let read = Arc::new(read);
-        // An answer must not look whole when it is not, so there is always room for the reason.
+        // A truncated answer must not look complete, so one slot is reserved for the error.
         let Ok(last) = sender.clone().reserve_owned().await else { return };
         let mut first = true;
         loop {
-            // The client's pace first: nothing is made that nobody takes.
+            // Waits for the client first, so that no message is produced that nobody reads.
             let Ok(room) = tokio::time::timeout(patience, sender.reserve()).await else {
                 let why = format!("nothing of the answer was taken for {patience:?}, so the read ends here");
                 tracing::warn!("a client's read: {why}");
@@ -74,7 +74,7 @@ pub(crate) fn answer(
                 break;
             };
             let Ok(room) = room else { break };
-            // Never closed, so there is always a turn.
+            // The semaphore is never closed, so this always succeeds.
             let turn = if std::mem::take(&mut first) { None } else { TURNS.acquire().await.ok() };
             let on = Arc::clone(&read);
             let entities = tokio::task::spawn_blocking(move || {
@@ -97,7 +97,7 @@ pub(crate) fn answer(
                 }
             }
         }
-        // Closing takes a lock.
+        // Closing takes a lock, so it is done on a blocking thread.
         let _ = tokio::task::spawn_blocking(move || drop(read)).await;
     });
     ReceiverStream::new(receiver)

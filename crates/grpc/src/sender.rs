@@ -1,4 +1,4 @@
-//! Who sends a request: its device, role and election id, for rights and records.
+//! The sender of a request: its device, role and election id, for authorisation and audit records.
 //!
 //! Tests: in `authorise`, against the decoded messages.
 
@@ -19,8 +19,9 @@ pub(crate) fn sender(device: u64, role: &Role, election_id: Option<ElectionId>) 
     format!("device {device}, role {role}{id}")
 }
 
-/// The fields of a writing request that say who sends it, read by the decoder of the whole message and nothing else: for refusing a large
-/// request before it is decoded. `WriteRequest` and `SetForwardingPipelineConfigRequest` have them under the same numbers.
+/// The fields of a writing request that identify its sender, read by the same decoder as the whole message: for
+/// refusing a large request before it is decoded. `WriteRequest` and `SetForwardingPipelineConfigRequest` have them
+/// under the same field numbers.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Sender {
     #[prost(uint64, tag = "1")]

@@ -1,9 +1,9 @@
-//! The server: a thread with an async runtime of its own, for programs that have none.
+//! The server, on a thread with an async runtime of its own, for programs that have none.
 //!
 //! ```text
-//!   TCP listener ──▶ P4Runtime; the admin service for certificates that may use it
+//!   TCP listener ──▶ P4Runtime; the admin service for certificates that have the right to it
 //!   Unix socket  ──▶ P4Runtime and the admin service
-//!                    each: limits of connections (`listen`) ──▶ counts (`rpcs`) ──▶ rights, memory, records (`admission`) ──▶ service
+//!       each: connection limits (`listen`) ──▶ counts (`rpcs`) ──▶ rights, memory, audit (`admission`) ──▶ service
 //! ```
 //!
 //! Tests: `tests/loopback.rs`, `tests/load.rs`, `tests/limits.rs`.
@@ -30,40 +30,42 @@ use tokio::runtime::Runtime;
 use tokio::sync::{mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
 
-/// Largest message unless said otherwise: more than a program with its P4Info, or the largest batch of ordinary updates.
+/// Default limit on the bytes of a message: more than a program with its P4Info, or the largest batch of ordinary
+/// updates.
 pub const MESSAGE_BYTES_MAX: usize = 16 << 20;
-/// Memory of all requests in progress unless said otherwise. One peer alone can have half of it: a batch of
+/// Default limit on the memory of all requests in progress, in bytes. One peer alone may use half of it: a batch of
 /// 50,000 ordinary updates.
 pub const MEMORY_BYTES_MAX: u64 = 512 << 20;
-/// Events that wait for clients may have so many times less, besides.
+/// Events queued for clients have a budget of their own, smaller than that by this factor.
 const EVENTS_PART: u64 = 2;
-/// How long a request may take to arrive.
+/// Deadline for a request to arrive completely.
 const RECEIVE_MAX: Duration = Duration::from_secs(60);
-/// Calls of one connection at a time, streams included.
+/// Limit on the concurrent calls of one connection, streams included.
 const CALLS_MAX: u32 = 128;
-/// Bytes of a call's headers.
+/// Limit on the bytes of a call's headers.
 const HEADERS_BYTES_MAX: u32 = 16 << 10;
-/// How long a connection may be silent, unless said otherwise, before the client is asked whether it is still there.
+/// Default time without traffic after which the server sends an HTTP/2 PING.
 const KEEPALIVE: Duration = Duration::from_secs(30);
-/// How long it may take to answer that.
+/// Deadline for the answer to that PING.
 const KEEPALIVE_ANSWER: Duration = Duration::from_secs(10);
-/// How long a client may leave a message of an answer waiting.
+/// Default time for which a client may leave a message of an answer unread.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// What one side may send on one stream, and on one connection, before the other has taken it. The HTTP/2 library ends connections on
-/// which more small frames wait than a budget allows: half of the connection's window, and each frame costs what it is short of
-/// 256 bytes. A packet-out may be two frames, one of five bytes. With these windows packet-outs wait at the stream's window long before
-/// they use the budget up, however many a controller sends at once.
+/// HTTP/2 flow-control windows (RFC 9113, 5.2): what one side may send, per stream and per connection, before the other
+/// has consumed it. The HTTP/2 library closes connections on which too many small frames wait: its budget is half of
+/// the connection's window, and each frame is charged what it lacks to 256 bytes. A packet-out may be two frames, one
+/// of five bytes. With these windows packet-outs are held back by the stream's window long before they exhaust that
+/// budget, however many a controller sends at once.
 pub(crate) const STREAM_WINDOW_BYTES: u32 = 256 << 10;
 pub(crate) const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
-/// Threads of the runtime; requests themselves run on blocking threads.
+/// Worker threads of the runtime; requests themselves run on blocking threads.
 const RUNTIME_THREADS: usize = 2;
-/// How often the runtime shows that it runs tasks.
+/// Interval of the runtime's heartbeat.
 const BEAT: Duration = Duration::from_secs(1);
-/// Nothing that takes long runs on the runtime's threads, so a runtime without a beat for so long is stuck.
+/// Nothing slow runs on the runtime's threads, so a runtime without a heartbeat for this long is stuck.
 const ROUND_MAX: Duration = Duration::from_secs(30);
-/// How long open connections may hold up the end.
+/// How long open connections may delay the shutdown.
 const SHUTDOWN: Duration = Duration::from_millis(500);
-/// Connections that are ready and wait for the server to take them.
+/// Limit on the connections that are ready and wait for the server.
 const READY_MAX: usize = 16;
 
 /// A running server; dropping it stops it.
@@ -75,30 +77,31 @@ pub struct Server {
     thread: Option<JoinHandle<()>>,
 }
 
-/// How to serve.
+/// Options of a server.
 #[derive(Clone)]
 pub struct ServeOptions {
-    /// Answers the admin service; without it there is none.
+    /// Implements the admin service; `None` for no admin service.
     pub operator: Option<Arc<dyn Operator>>,
-    /// Certificates; without them TCP connections are in clear text.
+    /// TLS for TCP connections; `None` for plain text.
     pub tls: Option<Tls>,
-    /// Who may call what.
+    /// Access rights.
     pub access: Arc<Access>,
-    /// Where changes are recorded.
+    /// The audit log.
     pub audit: Audit,
     /// Limits of each listener's connections.
     pub connections: ConnectionLimits,
-    /// Largest message in either direction.
+    /// Limit on the bytes of a message in either direction.
     pub message_bytes_max: usize,
-    /// Memory of all requests in progress: received, decoded, being carried out. One peer can have half of it.
+    /// Limit on the memory of all requests in progress, in bytes, from reception to completion. One peer may use half
+    /// of it.
     pub memory_bytes_max: u64,
-    /// How long a request, or a message of a stream, may take from its first byte to its last.
+    /// Deadline for a request, or a message of a stream, from its first byte to its last.
     pub receive_max: Duration,
-    /// Silence after which a client is asked whether it is still there.
+    /// Time without traffic after which the server sends an HTTP/2 PING.
     pub keepalive: Duration,
-    /// How long it may take to answer that; then its streams end, and another client can become primary.
+    /// Deadline for the answer to that; then the client's streams end, and another client can become primary.
     pub keepalive_answer: Duration,
-    /// How long a client may leave a message of a read's answer, a capture or a trace waiting before that ends.
+    /// How long a client may leave a message of a read's answer, a capture or a trace unread before that ends.
     pub patience: Duration,
 }
 
@@ -120,7 +123,8 @@ impl Default for ServeOptions {
     }
 }
 
-/// Serves P4Runtime on `address` (port 0: any) until the result is dropped. Returns once the socket listens.
+/// Serves P4Runtime on `address` (port 0 for any free port) until the result is dropped. Returns once the socket
+/// listens.
 pub fn serve(address: SocketAddr, handle: Arc<Handle>) -> io::Result<Server> {
     serve_with(address, handle, ServeOptions::default())
 }
@@ -130,7 +134,7 @@ pub fn serve_with(address: SocketAddr, handle: Arc<Handle>, options: ServeOption
     serve_on(Some(address), |_| Ok(None), handle, options)
 }
 
-/// Serves by TCP, on a Unix socket, or both; `socket` is told where it is by TCP. What listens already when this fails is closed again.
+/// Serves over TCP, a Unix socket, or both; `socket` gets the TCP address. On failure, sockets already open are closed.
 pub fn serve_on(
     address: Option<SocketAddr>,
     socket: impl FnOnce(Option<SocketAddr>) -> io::Result<Option<Socket>>,
@@ -161,7 +165,7 @@ pub fn serve_on(
         runtime.block_on(async {
             let of_tcp = tcp.map(|tcp| {
                 let listener = tokio::net::TcpListener::from_std(tcp).map(Listener::Tcp);
-                // Without roles nobody has a right to it there, and those that ask are told so.
+                // Without roles nobody has the right to use it over TCP, and callers get an error that says so.
                 let admin = admin.clone().filter(|_| options.access.has_roles());
                 listen(listener, options.tls.clone(), admin, Arc::clone(&gate), &options, tcp_stopped)
             });
@@ -177,7 +181,7 @@ pub fn serve_on(
     Ok(Server { address, socket, handle, stop: vec![stop_tcp, stop_unix], thread: Some(thread) })
 }
 
-/// A runtime whose threads together have a heartbeat: it stands still when none of them runs tasks.
+/// An async runtime with a heartbeat, which stops when none of its threads runs tasks.
 fn runtime(name: &'static str) -> io::Result<Runtime> {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     let runtime = builder.worker_threads(RUNTIME_THREADS).thread_name(name).enable_all().build()?;
@@ -185,7 +189,7 @@ fn runtime(name: &'static str) -> io::Result<Runtime> {
     Ok(runtime)
 }
 
-/// Beats as long as the runtime that it is spawned on runs tasks.
+/// Sends heartbeats as long as the runtime that it is spawned on runs tasks.
 pub(crate) async fn beat(name: &'static str) {
     let heart = Heartbeat::new(name, ROUND_MAX);
     loop {
@@ -200,7 +204,7 @@ async fn optional(task: Option<impl Future<Output = ()>>) {
     }
 }
 
-/// Serves one listener until it is told to stop.
+/// Serves one listener until `stopped` is signalled.
 async fn listen(
     listener: io::Result<Listener>,
     tls: Option<Tls>,
@@ -240,17 +244,17 @@ async fn listen(
 }
 
 impl Server {
-    /// Where it listens by TCP; port 0 of no address if it does not.
+    /// The TCP address; unspecified with port 0 if the server does not listen on TCP.
     pub fn address(&self) -> SocketAddr {
         self.address.unwrap_or(SocketAddr::from(([0, 0, 0, 0], 0)))
     }
 
-    /// Where its Unix socket is.
+    /// The path of the Unix socket, if there is one.
     pub fn socket(&self) -> Option<&Path> {
         self.socket.as_ref().map(Socket::path)
     }
 
-    /// Ends all streams and connections and waits for the server's threads.
+    /// Ends all streams and connections, and waits for the server's threads.
     pub fn shutdown(self) {
         drop(self);
     }
@@ -260,7 +264,7 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.handle.close_streams();
         for stop in self.stop.drain(..) {
-            // The server may have ended by itself.
+            // The server may have ended already.
             let _ = stop.send(());
         }
         if let Some(thread) = self.thread.take() {
@@ -289,7 +293,7 @@ mod tests {
             });
         }
         blocked.wait();
-        // What the monitor would see later, without waiting for it.
+        // Tells what the monitor would see later, without waiting.
         let (mut monitor, now) = (Monitor::default(), Instant::now());
         let mut is_stuck = |after| monitor.stuck_at(now + after).iter().any(|stuck| stuck.thread == NAME);
         assert!(!is_stuck(Duration::ZERO), "that was the first look");

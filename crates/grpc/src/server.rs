@@ -1,16 +1,18 @@
-//! The P4Runtime service.
+//! The P4Runtime service: its RPCs over a [`Handle`].
 //!
 //! ```text
 //!   client ══stream══▶ task per stream ──▶ Handle (one lock) ──▶ switch
 //!      ▲                                     │ events
-//!      └── bounded channel per client ◀──────┘◀── packet_in, tick: from whoever polls the switch
+//!      └── bounded channel per client ◀──────┘◀── packet_in, tick: from the thread that polls the switch
 //! ```
 //!
-//! A request takes the control plane's lock on a blocking thread, so a long one never holds up the runtime. Programs are
-//! compiled without that lock ([`Handle::prepared`]), so writes, reads and packet-ins go on meanwhile. A stream is closed
-//! when its client takes nothing of a full queue for [`Service`]'s patience, and when its rights are taken away.
+//! A request takes the control plane's lock on a blocking thread, so a long one does not block the async runtime.
+//! Programs are compiled without that lock ([`Handle::prepared`]), so writes, reads and packet-ins continue meanwhile.
+//! A stream is closed when its client's queue is full and the client reads nothing for `patience`, and when its
+//! client's rights are revoked.
 //!
-//! Services see a request through `authorise` only. Tests: `tests/loopback.rs`, `tests/load.rs`, `tests/limits.rs`, `tests/rights.rs`.
+//! Services access a request only through `authorise`. Tests: `tests/loopback.rs`, `tests/load.rs`, `tests/limits.rs`,
+//! `tests/rights.rs`.
 
 use crate::admission::Call;
 use crate::audit::GRANTED;
@@ -35,10 +37,10 @@ use std::time::Duration;
 use tokio_stream::{Stream, StreamExt};
 use tonic::{Code, Request, Response, Status, Streaming};
 
-/// How often a stream looks whether its client reads, at most.
+/// Lower bound of the interval at which a stream checks whether its client reads.
 const SHORTEST_LOOK: Duration = Duration::from_millis(20);
 
-/// The service; cheap to clone.
+/// The P4Runtime service; cheap to clone.
 #[derive(Clone)]
 pub struct Service {
     handle: Arc<Handle>,
@@ -46,7 +48,7 @@ pub struct Service {
 }
 
 impl Service {
-    /// For a shared control plane. Reads end when nothing of their answer is taken for so long.
+    /// The service of a shared control plane. A read or stream ends when its client takes no message for `patience`.
     pub fn new(handle: Arc<Handle>, patience: Duration) -> Service {
         Service { handle, patience }
     }
@@ -61,8 +63,8 @@ impl Service {
         done.map_err(|_| status::new(Code::Internal, "the request's task failed"))?.map_err(|e| status::of_error(&e))
     }
 
-    /// As `call`, and answers only when all that the request did or saw would come back after a crash. The disk is waited for
-    /// without the lock, so that requests share its syncs.
+    /// As `call`, but answers only when everything that the request wrote or read is durable. It waits for the disk
+    /// without the lock, so that requests share syncs (group commit).
     async fn call_kept<R: Send + 'static>(
         &self,
         device_id: u64,
@@ -119,7 +121,7 @@ impl P4Runtime for Service {
         };
         let (read, results, cost) = self.call_kept(device_id, open).await?;
         if let Err(status) = call.charge_more(cost) {
-            // Closing takes a lock.
+            // Closing takes a lock, so it is done on a blocking thread.
             let _ = tokio::task::spawn_blocking(move || drop(read)).await;
             return Err(status);
         }
@@ -177,14 +179,14 @@ impl P4Runtime for Service {
         let (request, call) = authorised(request)?;
         let view = self.call(move |control| control.config(request.device_id)).await?;
         if let Some(view) = &view {
-            // The answer is there as messages and as bytes until the client has taken it.
+            // The answer exists as messages and as encoded bytes until the client has received it.
             call.charge_more(2 * (view.config.device_config.len() + view.config.p4info.len()) as u64)?;
         }
         let wanted = ResponseType::try_from(request.response_type).unwrap_or(ResponseType::All);
         let with_p4info = matches!(wanted, ResponseType::All | ResponseType::P4infoAndCookie);
         let with_program = matches!(wanted, ResponseType::All | ResponseType::DeviceConfigAndCookie);
         let config = view.map(|view| {
-            // What was set is returned as it was; without one, the program's own.
+            // Returns the P4Info as it was set; if none was set, the program's own.
             let p4info = || match config_pb::P4Info::decode(view.config.p4info.as_slice()) {
                 Ok(set) if !view.config.p4info.is_empty() => set,
                 _ => p4info::to_proto(&view.p4info),
@@ -204,7 +206,7 @@ impl P4Runtime for Service {
         &self,
         request: Request<Streaming<pb::StreamMessageRequest>>,
     ) -> Result<Response<Self::StreamChannelStream>, Status> {
-        // Of the device and the role only a claim says something: `ClientStream::answer`.
+        // Only arbitration updates name a device and a role, so rights are checked in `ClientStream::answer`.
         let call = request.extensions().get::<Arc<Call>>().cloned();
         let call = call.ok_or_else(|| status::new(Code::PermissionDenied, "the call came without its sender"))?;
         let (sender, events) = events::queue(call.open_events());
@@ -227,25 +229,25 @@ impl P4Runtime for Service {
     }
 }
 
-/// A client's stream, as the task sees it that serves it.
+/// A client's stream, as seen by the task that serves it.
 struct ClientStream {
     handle: Arc<Handle>,
     client: ClientId,
     outgoing: Arc<Outgoing>,
     call: Arc<Call>,
-    /// How long a full queue may be left alone.
+    /// How long a full queue may remain unread.
     patience: Duration,
 }
 
 impl ClientStream {
-    /// Handles the client's messages until it leaves, the server closes the stream, or a message ends it. Only the sender in
-    /// `Handle::clients` keeps the client's side open.
+    /// Handles the client's messages until the client disconnects, the server closes the stream, or a message ends it.
+    /// The sender in `Handle::clients` alone keeps the stream to the client open.
     async fn serve(self, mut requests: Streaming<pb::StreamMessageRequest>) {
         let mut rights = self.call.rights();
         let mut looks = tokio::time::interval((self.patience / 4).max(SHORTEST_LOOK));
         looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
-            // What ends the stream comes before what the client says.
+            // Reasons to end the stream have priority over the client's messages.
             let message = tokio::select! {
                 biased;
                 () = self.outgoing.gone() => break,
@@ -274,7 +276,7 @@ impl ClientStream {
                         break;
                     }
                 }
-                // A message that is too long, or none; or the connection is gone, and nobody hears this.
+                // The message is too long or malformed, or the connection is closed and nobody receives this.
                 Some(Err(status)) => {
                     self.outgoing.end(status);
                     break;
@@ -285,7 +287,7 @@ impl ClientStream {
         let _ = tokio::task::spawn_blocking(move || self.handle.leave(self.client)).await;
     }
 
-    /// Does what a message says; what goes wrong ends the stream. A claim is recorded with what became of it.
+    /// Handles a message; an error ends the stream. A claim is recorded in the audit log with its outcome.
     async fn answer(&self, message: pb::StreamMessageRequest) -> Result<(), Status> {
         let request = convert::stream_request(message);
         let claim = match &request {
@@ -294,7 +296,7 @@ impl ClientStream {
         };
         let allowed = match &request {
             StreamRequest::Arbitration(request) => self.call.admit(authorise::about_claim(request), String::new()),
-            // What the claim before was allowed.
+            // Covered by the check of the arbitration update before.
             _ => Ok(()),
         };
         let done = match allowed {
@@ -312,7 +314,7 @@ impl ClientStream {
         done.map(drop)
     }
 
-    /// Whether the client is primary by this message.
+    /// Passes a message to the control plane. Returns whether it made the client primary.
     async fn carry_out(&self, request: StreamRequest) -> Result<bool, Status> {
         let (on, client) = (Arc::clone(&self.handle), self.client);
         let done = tokio::task::spawn_blocking(move || {

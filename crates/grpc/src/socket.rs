@@ -1,7 +1,9 @@
-//! The switch's Unix socket: made so that only its user and group can connect, one switch to a path, gone when the switch ends.
+//! The switch's Unix socket. Only the switch's user and group can connect, one switch can listen on a path, and the
+//! file is removed when the switch ends.
 //!
-//! The socket is bound under another name in the same folder, gets its mode (0660), and is then renamed: nobody can connect before, and
-//! what a switch that crashed left behind is replaced. A path where a live switch answers is refused.
+//! The socket is bound under a temporary name in the same directory, gets its mode (0660), and is then renamed: nobody
+//! can connect earlier, and the socket that a crashed switch left behind is replaced. A path on which a live switch
+//! answers is refused.
 //!
 //! unix(7): a path has at most 107 bytes. Tests: below.
 
@@ -10,22 +12,26 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-/// Who may connect: user and group.
+/// Mode of the file: its user and group may connect.
 const MODE: u32 = 0o660;
-/// Bytes of a socket's path.
+/// Limit on the bytes of a socket's path.
 const PATH_BYTES_MAX: usize = 107;
 
-/// A socket that listens; its file goes when this is dropped.
+/// A listening socket; its file is removed on drop.
 #[derive(Debug)]
 pub struct Socket {
     listener: UnixListener,
     path: PathBuf,
-    /// Device and number of the file, to remove no other's.
+    /// Device and inode of the file, so that no other file is removed.
     file: (u64, u64),
 }
 
 impl Socket {
-    /// Makes it. The folder must be there.
+    /// Creates the socket. Its directory must exist.
+    ///
+    /// # Errors
+    ///
+    /// The path is too long, a live switch or another kind of file is there, or it cannot be created.
     pub fn bind(path: &Path) -> io::Result<Socket> {
         let shown = path.display();
         let new = path.with_extension(format!("{}.new", std::process::id()));
@@ -55,7 +61,7 @@ impl Socket {
         Ok(Socket { listener, path: path.to_path_buf(), file: (found.dev(), found.ino()) })
     }
 
-    /// Where it is.
+    /// The path.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -89,7 +95,7 @@ mod tests {
         assert!(error.kind() == io::ErrorKind::AddrInUse && error.to_string().contains("another switch"), "{error}");
         drop(first);
         assert!(!path.exists());
-        // Left behind: bound, and nobody listens any more.
+        // Left behind: bound, but no longer listening.
         drop(UnixListener::bind(&path).unwrap());
         let second = Socket::bind(&path).unwrap();
         std::fs::remove_file(&path).unwrap();

@@ -1,9 +1,8 @@
-//! Errors of the control plane as gRPC statuses: the one place where they meet (P4Runtime specification, "Error Reporting
-//! Messages").
+//! Conversion of the control plane's errors to gRPC statuses (P4Runtime specification, "Error Reporting Messages").
 //!
-//! A batch with failures is UNKNOWN with one `p4.v1.Error` per element in the order of the request, inside a
-//! `google.rpc.Status` in the `grpc-status-details-bin` trailer. Trailers have limits, so messages are left out of the
-//! details once they exceed [`DETAILS_BYTES_MAX`]; the codes stay complete.
+//! A batch with failures has the status UNKNOWN, with one `p4.v1.Error` per element in the order of the request, inside
+//! a `google.rpc.Status` in the `grpc-status-details-bin` trailer. Trailers have a limited size, so details beyond
+//! [`DETAILS_BYTES_MAX`] have no message; all codes are present.
 
 use control::{Code, Error};
 use messages::google::rpc;
@@ -11,21 +10,22 @@ use messages::p4::v1 as pb;
 use prost::Message;
 use tonic::Status;
 
-/// Bytes of details with messages; the rest has codes only.
+/// Limit on the bytes of details with messages; the rest have codes only.
 const DETAILS_BYTES_MAX: usize = 4 * 1024;
-/// Bytes of a message as it goes over the wire, where all but printable ASCII takes three bytes for one. Clients refuse answers whose
-/// headers have more than 8 KiB (gRPC's own) or 16 KiB, and a message is twice in that of a batch.
+/// Limit on the bytes of a message as percent-encoded on the wire, where each byte other than printable ASCII takes
+/// three. Clients refuse answers whose headers exceed 8 KiB (gRPC's default) or 16 KiB, and the status of a batch
+/// contains a message twice.
 const MESSAGE_BYTES_MAX: usize = 2 * 1024;
 
-/// How an `Any` says that it holds a `p4.v1.Error`.
+/// The type URL of an `Any` that holds a `p4.v1.Error`.
 const ERROR_TYPE: &str = "type.googleapis.com/p4.v1.Error";
 
-/// A status whose message is no longer than it may be: every one of this crate is made here.
+/// A status whose message is cut to its limit. All statuses of this crate are made here.
 pub fn new(code: tonic::Code, message: impl Into<String>) -> Status {
     Status::new(code, cut(message.into()))
 }
 
-/// What of a message clients can be told: its beginning, and how much more there was.
+/// The beginning of a message, as far as the limit allows, and how many bytes were cut off.
 pub fn cut(mut message: String) -> String {
     let on_wire = |c: char| if c == ' ' || c.is_ascii_graphic() && c != '%' { 1 } else { 3 * c.len_utf8() };
     let mut bytes = 0;
@@ -46,7 +46,7 @@ pub fn of_error(error: &Error) -> Status {
     new(code(error.code), error.message.as_str())
 }
 
-/// The status of a batch, `None` if all went well.
+/// The status of a batch; `None` if all elements succeeded. `what` names the elements.
 pub fn of_batch(results: &[Result<(), Error>], what: &str) -> Option<Status> {
     let failed = results.iter().filter(|r| r.is_err()).count();
     let first = results.iter().find_map(|r| r.as_ref().err())?;
@@ -70,7 +70,7 @@ pub fn of_batch(results: &[Result<(), Error>], what: &str) -> Option<Status> {
     Some(Status::with_details(tonic::Code::Unknown, message, status.encode_to_vec().into()))
 }
 
-/// The protocol's codes are gRPC's.
+/// The gRPC code; the numbers are the same.
 pub fn code(code: Code) -> tonic::Code {
     tonic::Code::from_i32(code as i32)
 }

@@ -1,7 +1,7 @@
-//! Certificates of the server, and of clients that must show one, from PEM files; for the server's side and for the client's.
+//! TLS configuration from PEM files: certificates of servers and of clients, for both sides of a connection.
 //!
-//! Everything that can be wrong with a file is found here, before anything listens, and the error names the file: tonic
-//! would say «transport error». Tests: below, and `tests/py/test_tls.py` with an unmodified client.
+//! All errors in a file are found when it is loaded, before anything listens, and the error names the file; tonic would
+//! only report «transport error». Tests: below, and `tests/py/test_tls.py` with an unmodified client.
 
 pub mod peers;
 
@@ -16,28 +16,29 @@ use std::sync::{PoisonError, RwLock};
 use tokio_rustls::TlsAcceptor;
 use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 
-/// Why the server cannot use a certificate or key.
+/// Why a certificate or key file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// No such file, or no right to read it.
+    /// The file does not exist or is not readable.
     #[error("cannot read {}: {cause}", .file.display())]
     Unreadable {
-        /// Which file.
+        /// The file.
         file: PathBuf,
-        /// Why not.
+        /// The reason.
         cause: std::io::Error,
     },
-    /// Not what the file should hold.
+    /// The file does not contain what it should.
     #[error("{}: {problem}", .file.display())]
     Bad {
-        /// Which file.
+        /// The file.
         file: PathBuf,
         /// What is wrong with it.
         problem: String,
     },
 }
 
-/// What a server proves itself with, and whom it lets in; cheap to clone, and clones share what is in force.
+/// A server's TLS configuration: its identity, and the clients that it admits. Cheap to clone; clones share the
+/// configuration in force.
 #[derive(Clone, Debug)]
 pub struct Tls {
     files: Arc<Files>,
@@ -49,18 +50,23 @@ struct Files {
     cert: PathBuf,
     key: PathBuf,
     client_ca: Option<PathBuf>,
-    /// What clients may want to speak (RFC 7301).
+    /// The protocols offered by ALPN (RFC 7301).
     protocols: Vec<Vec<u8>>,
 }
 
 impl Tls {
-    /// For HTTP/2. Reads a certificate (with those that signed it), its key and, for mutual TLS, the certificates of those who sign
-    /// clients' certificates: then only clients with such a certificate are let in.
+    /// Loads the configuration of an HTTP/2 server: a certificate (with its chain), its key and, for mutual TLS, the
+    /// certificates of the authorities that sign clients' certificates. Then only clients with such a certificate are
+    /// admitted.
+    ///
+    /// # Errors
+    ///
+    /// The file that cannot be used, and why.
     pub fn load(cert: &Path, key: &Path, client_ca: Option<&Path>) -> Result<Tls, TlsError> {
         Tls::of(cert, key, client_ca, b"h2")
     }
 
-    /// The same for HTTP/1.
+    /// As [`Tls::load`], for an HTTP/1 server without client certificates.
     pub fn load_http1(cert: &Path, key: &Path) -> Result<Tls, TlsError> {
         Tls::of(cert, key, None, b"http/1.1")
     }
@@ -76,14 +82,18 @@ impl Tls {
         Ok(Tls { files: Arc::new(files), now })
     }
 
-    /// Reads the files again; connections from now on see what they hold. On failure nothing changes.
+    /// Reads the files again, for future connections.
+    ///
+    /// # Errors
+    ///
+    /// The file that cannot be used, and why; the old configuration then remains in force.
     pub fn reload(&self) -> Result<(), TlsError> {
         let new = Arc::new(self.files.read()?);
         *self.now.write().unwrap_or_else(PoisonError::into_inner) = new;
         Ok(())
     }
 
-    /// Whether clients must show a certificate.
+    /// Whether clients must present a certificate.
     pub fn knows_clients(&self) -> bool {
         self.files.client_ca.is_some()
     }
@@ -118,14 +128,19 @@ impl Files {
     }
 }
 
-/// With what a client checks a server, and proves itself.
+/// A client's TLS configuration: the authorities it trusts, and its identity.
 #[derive(Clone, Debug)]
 pub struct ClientTls {
     config: ClientTlsConfig,
 }
 
 impl ClientTls {
-    /// Reads the certificates of those who sign the server's, and for a server that wants one, the client's certificate and key.
+    /// Loads the certificates of the authorities that sign the server's certificate and, for mutual TLS, the client's
+    /// certificate and key.
+    ///
+    /// # Errors
+    ///
+    /// The file that cannot be used, and why.
     pub fn load(ca: &Path, identity: Option<(&Path, &Path)>) -> Result<ClientTls, TlsError> {
         let (ca_pem, roots) = authorities(ca, "the switch")?;
         let mut config = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(ca_pem));
@@ -151,7 +166,7 @@ fn bad(file: &Path, problem: String) -> TlsError {
     TlsError::Bad { file: file.to_path_buf(), problem }
 }
 
-/// Why a certificate and a key are no pair.
+/// The error for a certificate and a key that do not match.
 fn no_pair(cert: &Path, key: &Path, error: rustls::Error) -> TlsError {
     match error {
         rustls::Error::InconsistentKeys(_) => {
@@ -161,7 +176,7 @@ fn no_pair(cert: &Path, key: &Path, error: rustls::Error) -> TlsError {
     }
 }
 
-/// A file's text and the private key in it.
+/// A file's contents and the private key in it.
 fn private_key(file: &Path) -> Result<(Vec<u8>, PrivateKeyDer<'static>), TlsError> {
     let pem = read(file)?;
     match PrivateKeyDer::from_pem_slice(&pem) {
@@ -170,7 +185,7 @@ fn private_key(file: &Path) -> Result<(Vec<u8>, PrivateKeyDer<'static>), TlsErro
     }
 }
 
-/// A file's text, and its certificates as those of who signs others' certificates.
+/// A file's contents, and its certificates as trusted authorities.
 fn authorities(file: &Path, whose: &str) -> Result<(Vec<u8>, RootCertStore), TlsError> {
     let (pem, found) = certificates(file)?;
     let mut roots = RootCertStore::empty();
@@ -180,10 +195,11 @@ fn authorities(file: &Path, whose: &str) -> Result<(Vec<u8>, RootCertStore), Tls
     Ok((pem, roots))
 }
 
-/// Of a certificate's, key's or roles' file: hundreds of certificates, or thousands of lines.
+/// Limit on the bytes of a certificate, key or roles file: room for hundreds of certificates, or thousands of lines.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// Bytes of a file that has [`FILE_BYTES_MAX`] at most. A device, which has no length that could be asked for, is read no further.
+/// The contents of a file of at most [`FILE_BYTES_MAX`]. Reads no further, so it returns even for a device, which has
+/// no length.
 pub(crate) fn read_bounded(file: &Path) -> std::io::Result<Vec<u8>> {
     let mut all = Vec::new();
     std::fs::File::open(file)?.take(FILE_BYTES_MAX + 1).read_to_end(&mut all)?;
@@ -198,7 +214,7 @@ fn read(file: &Path) -> Result<Vec<u8>, TlsError> {
     read_bounded(file).map_err(|cause| TlsError::Unreadable { file: file.to_path_buf(), cause })
 }
 
-/// A file's text and the certificates in it, of which there is at least one.
+/// A file's contents and the certificates in it, of which there is at least one.
 fn certificates(file: &Path) -> Result<(Vec<u8>, Vec<CertificateDer<'static>>), TlsError> {
     let pem = read(file)?;
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
@@ -213,7 +229,7 @@ fn certificates(file: &Path) -> Result<(Vec<u8>, Vec<CertificateDer<'static>>), 
 mod tests {
     use super::*;
 
-    /// What goes wrong with files of these contents.
+    /// The error for files with these contents.
     fn problem(cert: &str, key: &str) -> String {
         let folder = std::env::temp_dir().join(format!("sluice-tls-{}-{:p}", std::process::id(), cert));
         std::fs::create_dir_all(&folder).unwrap();

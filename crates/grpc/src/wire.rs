@@ -1,12 +1,14 @@
-//! What a protobuf message costs in memory, found out from its bytes before anything is allocated for it.
+//! Memory cost of a protobuf message, computed from its encoded bytes before anything is allocated for it.
 //!
-//! Decoders allocate as a message says: two bytes of an empty `Update` become some hundred bytes, so a message of 100 MB becomes tens of
-//! gigabytes. [`Schema`] knows all messages of the services (from the descriptors that the build makes), and walks a message's bytes
-//! along them: [`Schema::cost`] is an upper bound of what decoded structures and their vectors take, and stops as soon as a limit is
-//! passed. The walk allocates nothing. [`Fields`] gives single fields of a message, for checks and records that need no more.
+//! Decoders allocate what a message asks for: the two bytes of an empty `Update` become some hundred bytes, so a
+//! message of 100 MB can become tens of gigabytes. [`Schema`] describes all messages of the services (from the
+//! descriptors that the build produces), and is used to walk the bytes of a message. [`Schema::cost`] is an upper bound
+//! of the memory of the decoded structures and their vectors; it stops as soon as a limit is exceeded. The walk
+//! allocates nothing. [`Fields`] yields single fields of a message, for checks and records that need no more.
 //!
-//! Wire format: protobuf encoding guide, "Message Structure" (varint, I64, LEN, I32; groups are refused, as no message here has any).
-//! Threads: none; the schema is made once and shared. Tests: below, `crates/difftest` (fuzz target `messages`, with a counting allocator).
+//! Wire format: protobuf encoding guide, "Message Structure" (varint, I64, LEN, I32; groups are refused, because no
+//! message here has any). Threads: any; the schema is built once and shared. Tests: below, and `crates/difftest` (fuzz
+//! target `messages`, with a counting allocator).
 
 use messages::FILE_DESCRIPTOR_SET;
 use prost::Message;
@@ -15,34 +17,34 @@ use prost_types::{DescriptorProto, FieldDescriptorProto, FileDescriptorSet};
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-/// Messages inside one another; what `prost` decodes at most.
+/// Limit on nested messages; the same as in `prost`.
 const DEPTH_MAX: usize = 100;
-/// Fields of a message of which elements are counted; no message of the services has as many.
+/// Limit on the fields of a message whose elements are counted; no message of the services has as many.
 const FIELDS_MAX: usize = 48;
-/// Smallest capacity of a growing vector (`Vec` of the standard library, elements of up to 1 KiB).
+/// Smallest non-zero capacity of a growing `Vec` (standard library, elements of up to 1 KiB).
 const FIRST_CAPACITY: u64 = 4;
-/// A hash table has a place for each element, at least one of eight stays empty, and their number doubles.
+/// Worst-case slots per element of a hash table: at least one slot in eight stays empty, and the capacity doubles.
 const MAP_FACTOR: u64 = 3;
-/// What an allocator adds to a block, at most: header and rounding of small ones.
+/// Upper bound of an allocator's overhead per block: header, and rounding of small blocks.
 const BLOCK_BYTES: u64 = 16;
 
-/// Why a message is not decoded.
+/// Why a message must not be decoded.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum WireError {
-    /// Its bytes are no message of the type.
+    /// Its bytes are not a valid message of the type.
     #[error("the request is no {message}: {problem} at byte {at}")]
     Malformed {
-        /// The type.
+        /// The message type.
         message: String,
         /// What is wrong.
         problem: &'static str,
-        /// Where.
+        /// The byte offset.
         at: usize,
     },
     /// Decoding it would take more than the limit.
     #[error("decoding this {message} would take more than {limit} bytes of memory")]
     TooLarge {
-        /// The type.
+        /// The message type.
         message: String,
         /// The limit.
         limit: u64,
@@ -52,9 +54,9 @@ pub enum WireError {
 /// A method of a service.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Method {
-    /// Its request.
+    /// The request's message type.
     pub input: MessageId,
-    /// Whether there are many requests.
+    /// Whether the client streams requests.
     pub streams_requests: bool,
 }
 
@@ -64,7 +66,7 @@ pub struct MessageId(usize);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
-    /// A number, with the bytes that it takes in a vector.
+    /// A number; holds the bytes of an element in a vector.
     Number(u64),
     /// `bytes` or `string`.
     Bytes,
@@ -77,22 +79,22 @@ struct Field {
     name: String,
     kind: Kind,
     repeated: bool,
-    /// A map, of which each element is a message of key and value.
+    /// A map; its elements are messages of key and value.
     map: bool,
-    /// In a block of its own: the message is inside itself.
+    /// In a block of its own (`Box`), because the message type is recursive.
     boxed: bool,
 }
 
 #[derive(Clone, Debug, Default)]
 struct MessageSchema {
     name: String,
-    /// By number.
+    /// Sorted by number.
     fields: Vec<Field>,
-    /// Bytes of the structure, at most.
+    /// Upper bound of the structure's size in bytes.
     size: u64,
 }
 
-/// All messages and methods.
+/// All messages and methods of the services.
 pub struct Schema {
     messages: Vec<MessageSchema>,
     methods: HashMap<String, Method>,
@@ -152,22 +154,26 @@ impl Schema {
         Schema { messages, methods }
     }
 
-    /// The method that a request's path names.
+    /// The method with a path, as in an HTTP/2 request.
     pub fn method(&self, path: &str) -> Option<&Method> {
         self.methods.get(path)
     }
 
-    /// All methods' paths.
+    /// The paths of all methods.
     pub fn paths(&self) -> impl Iterator<Item = &str> {
         self.methods.keys().map(String::as_str)
     }
 
-    /// A message type's full name, as `p4.v1.Update`.
+    /// The full name of a message type, such as `p4.v1.Update`.
     pub fn name(&self, message: MessageId) -> &str {
         &self.messages[message.0].name
     }
 
-    /// Bytes of memory that decoding takes at most, the message's own not included. Ends as soon as it is more than `limit`.
+    /// Upper bound of the bytes that decoding a message allocates, not counting its encoded bytes.
+    ///
+    /// # Errors
+    ///
+    /// The message is malformed, or the bound exceeds `limit`; the walk then stops.
     pub fn cost(&self, message: MessageId, bytes: &[u8], limit: u64) -> Result<u64, WireError> {
         let mut walk = Walk { schema: self, top: message, length: bytes.len(), limit, cost: 0 };
         walk.add(self.messages[message.0].size)?;
@@ -175,7 +181,7 @@ impl Schema {
         Ok(walk.cost)
     }
 
-    /// The fields of a message, outermost ones, in the order of its bytes; those that the type does not have are left out.
+    /// The top-level fields of a message, in the order of its bytes. Unknown fields are skipped.
     pub fn fields<'a>(&'a self, message: MessageId, bytes: &'a [u8]) -> Fields<'a> {
         Fields { schema: self, message, reader: Reader { bytes, at: 0 } }
     }
@@ -198,8 +204,8 @@ fn field(proto: &FieldDescriptorProto, ids: &HashMap<&str, MessageId>) -> Option
     Some(Field { number, name, kind, repeated, map: false, boxed: false })
 }
 
-/// An upper bound of a structure's size, as `prost` lays messages out: fields in place, a `oneof` as an enum, a message inside itself in
-/// a block. Marks the fields that are such blocks.
+/// Upper bound of a structure's size in bytes, for the layout that `prost` generates: fields in place, a `oneof` as an
+/// enum, a recursive message in a `Box`. Marks such fields as boxed.
 fn size(messages: &mut [MessageSchema], protos: &[&DescriptorProto], of: usize, open: &mut Vec<usize>) -> u64 {
     const POINTER: u64 = 8;
     const VECTOR: u64 = 24;
@@ -235,7 +241,7 @@ fn size(messages: &mut [MessageSchema], protos: &[&DescriptorProto], of: usize, 
     total + choices.values().map(|largest| largest + POINTER).sum::<u64>()
 }
 
-/// Adds up what a message takes.
+/// The walk that sums up a message's cost.
 struct Walk<'a> {
     schema: &'a Schema,
     top: MessageId,
@@ -258,13 +264,13 @@ impl Walk<'_> {
         WireError::Malformed { message, problem, at: self.length - rest.min(self.length) }
     }
 
-    /// A vector's growth when it gets another element: doubling, and the old block stays until the new one is filled.
+    /// Adds the growth of a vector by one element: it doubles, and the old block lives until the new one is filled.
     fn element(&mut self, before: u64, size: u64) -> Result<(), WireError> {
         if before == 0 {
             return self.add(FIRST_CAPACITY * size + BLOCK_BYTES);
         }
         match before >= FIRST_CAPACITY && before.is_power_of_two() {
-            // From n to 2n, and n are being copied.
+            // From n to 2n elements, while the old n are copied.
             true => self.add(before * size + before * size / 2),
             false => Ok(()),
         }
@@ -283,7 +289,7 @@ impl Walk<'_> {
             let before = *count;
             match (field.kind, value) {
                 (Kind::Number(size), Value::Bytes(packed)) if field.repeated => {
-                    // The shortest number is one byte.
+                    // The shortest varint is one byte.
                     *count += packed.len() as u64;
                     self.add(3 * packed.len() as u64 * size + BLOCK_BYTES)?;
                 }
@@ -300,7 +306,7 @@ impl Walk<'_> {
                 }
                 (Kind::Message(inner), Value::Bytes(value)) => {
                     *count += 1;
-                    // Tables of maps are emptier than vectors.
+                    // Hash tables have more empty slots than vectors.
                     let size = schema.messages[inner.0].size * if field.map { MAP_FACTOR } else { 1 };
                     if field.repeated {
                         self.element(before, size)?;
@@ -313,7 +319,7 @@ impl Walk<'_> {
                     let so_far = self.cost;
                     self.message(inner, value, depth + 1)?;
                     if before > 0 && !field.repeated {
-                        // Merged into the one before, whose vectors grow on.
+                        // Merged into the previous occurrence, whose vectors grow.
                         self.add(2 * (self.cost - so_far))?;
                     }
                 }
@@ -327,17 +333,17 @@ impl Walk<'_> {
     }
 }
 
-/// A field's value as it is on the wire.
+/// A field's value on the wire.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Value<'a> {
-    /// A number of any type.
+    /// A varint, I64 or I32.
     Number(u64),
-    /// Bytes, a text, a message, or packed numbers.
+    /// LEN: bytes, a string, a message, or packed numbers.
     Bytes(&'a [u8]),
 }
 
 impl<'a> Value<'a> {
-    /// A number.
+    /// The number, if it is one.
     pub fn number(self) -> Option<u64> {
         match self {
             Value::Number(number) => Some(number),
@@ -345,7 +351,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Bytes.
+    /// The bytes, if it has any.
     pub fn bytes(self) -> Option<&'a [u8]> {
         match self {
             Value::Bytes(bytes) => Some(bytes),
@@ -354,24 +360,24 @@ impl<'a> Value<'a> {
     }
 }
 
-/// What the type of a message says of a field.
+/// The declared type of a field.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Shape {
-    /// A number; bytes are several of them, packed.
+    /// A number; if its value is bytes, packed numbers.
     Number,
-    /// Bytes or a text.
+    /// Bytes or a string.
     Bytes,
     /// A message.
     Message(MessageId),
 }
 
-/// Packed numbers, until there is none any more.
+/// The numbers of a packed field, up to the first malformed one.
 pub fn packed(bytes: &[u8]) -> impl Iterator<Item = u64> + '_ {
     let mut reader = Reader { bytes, at: 0 };
     std::iter::from_fn(move || reader.varint().ok())
 }
 
-/// See [`Schema::fields`]. Ends where the bytes are no message any more.
+/// The fields of a message: see [`Schema::fields`]. Ends at the first malformed field.
 pub struct Fields<'a> {
     schema: &'a Schema,
     message: MessageId,
@@ -379,7 +385,7 @@ pub struct Fields<'a> {
 }
 
 impl<'a> Iterator for Fields<'a> {
-    /// The field's name, what its bytes are, its value.
+    /// The field's name, declared type and value.
     type Item = (&'a str, Shape, Value<'a>);
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -397,7 +403,7 @@ impl<'a> Iterator for Fields<'a> {
     }
 }
 
-/// Fields with their numbers.
+/// Reads fields with their numbers.
 struct Reader<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -483,7 +489,7 @@ mod tests {
     #[test]
     fn empty_updates_cost_what_they_become_and_the_walk_ends_at_the_limit() {
         let bytes = [0x1a, 0].repeat(1000);
-        // `updates` is field 4 of the request; 3 is the election id, which is one structure in place.
+        // `updates` is field 4 of the request; 3 is the election id, a single structure in place.
         let cost = schema().cost(write(), &bytes, u64::MAX).unwrap();
         assert!(cost < 4096, "{cost}");
         let bytes = [0x22, 0].repeat(1000);

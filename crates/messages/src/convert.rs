@@ -1,7 +1,7 @@
-//! Between messages and the control plane's values.
+//! Conversion between protobuf messages and the control plane's values.
 //!
-//! Nothing is decided here: a missing message becomes `None`, a number outside an enum becomes the "unspecified" value,
-//! and `control` says what is wrong with that.
+//! Nothing is validated here: a missing message becomes `None`, an unknown enum number becomes the "unspecified" value,
+//! and `control` reports the error.
 
 mod calculation;
 mod entity_in;

@@ -1,8 +1,8 @@
-//! The protobuf messages of P4Runtime, of the admin service and of the state directory, and their conversion to and from
-//! the control plane's values.
+//! The protobuf messages of P4Runtime, of the admin service and of the state directory, and their conversion to and
+//! from the control plane's values.
 //!
-//! Messages are what controllers send (`grpc`), what the state directory holds (`store`) and what the command line shows
-//! (`entities`). The crate knows no transport: services are generated in `grpc`.
+//! Controllers exchange these messages (`grpc`), the state directory stores them (`store`), and the command line prints
+//! them (`entities`). The crate knows no transport: the services are generated in `grpc`.
 
 pub mod convert;
 mod proto;

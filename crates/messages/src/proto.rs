@@ -1,8 +1,8 @@
 //! The messages as Rust types, generated at build time from `proto/`.
 //!
-//! Generated code only: what the messages mean is decided in `control`, and `convert` turns one into the other. The
-//! module tree repeats the protobuf packages, because the generated code refers to siblings by relative path.
-//! Tests: `tests/py/test_descriptors.py` compares the descriptors with the published ones.
+//! Generated code only: `control` defines the semantics, and `convert` translates between the two. The module tree
+//! mirrors the protobuf packages, because the generated code refers to siblings by relative path. Tests:
+//! `tests/py/test_descriptors.py` compares the descriptors with the published ones.
 #![allow(missing_docs, reason = "generated; the .proto files hold the comments")]
 #![allow(clippy::all, reason = "generated")]
 

@@ -1,29 +1,28 @@
-//! Names in scripts for the reference compiler's eBPF and uBPF back ends: those of the C code that they make.
+//! Names of the C code that the reference compiler's eBPF and uBPF back ends generate, as used in scripts for them.
 //!
 //! | in C | here |
 //! | --- | --- |
 //! | `pipe_Check_ip` (tables, actions) | `pipe.Check_ip` |
 //! | `_NoAction` | `NoAction` |
-//! | `key.field0`, `key.field1`, … (of eBPF) | the key at this place |
-//! | `key.headers_ipv4_srcAddr` (of uBPF) | `headers.ipv4.srcAddr` |
+//! | `key.field0`, `key.field1`, … (eBPF) | the key field at this index |
+//! | `key.headers_ipv4_srcAddr` (uBPF) | `headers.ipv4.srcAddr` |
 //!
-//! Values are as the C code has them, too: parameters that a line leaves out are 0, and the number of an `lpm` key called
-//! `key.field0` is what a little-endian processor stores, so its first byte is the least significant one (`0x010a/16` is
-//! 10.1.0.0/16).
+//! Values follow the C code, too: omitted parameters are 0, and the number of an `lpm` key called `key.field0` is what
+//! a little-endian processor stores, so its first byte is the least significant one (`0x010a/16` is 10.1.0.0/16).
 
 use base::Bits;
 use base::entry::MatchKind;
 
-/// The variable in C that has the keys.
+/// The C variable that holds the key.
 const KEY: &str = "key.";
 
-/// Whether a written name is that of a table or action in C.
+/// Whether a written name is the C name of a table or action.
 pub(crate) fn is_of(written: &str, name: &str) -> bool {
     let written = written.strip_prefix('_').unwrap_or(written);
     written.len() == name.len() && name.replace('.', "_") == written
 }
 
-/// The place of a key field.
+/// The index of a key field.
 pub(crate) fn key(table: &ir::Table, written: &str) -> Option<usize> {
     let numbered = number(written).filter(|at| *at < table.keys.len());
     let written = written.strip_prefix(KEY).unwrap_or(written);
@@ -32,19 +31,19 @@ pub(crate) fn key(table: &ir::Table, written: &str) -> Option<usize> {
     numbered.or(first.filter(|_| named.next().is_none()))
 }
 
-/// Whether the bytes of a key's number stand the other way round.
+/// Whether the bytes of a key's number are in the opposite order.
 pub(crate) fn is_swapped(written: &str, key: &ir::Key) -> bool {
     let numbered = number(written).is_some() && !key.name.ends_with(written.trim_start_matches(KEY));
     numbered && key.kind == MatchKind::Lpm && key.width.is_multiple_of(8)
 }
 
-/// The number whose bytes stand the other way round.
+/// The number with its bytes reversed.
 pub(crate) fn swapped(bits: &Bits) -> String {
     let digits: String = bits.to_bytes_be().iter().rev().map(|byte| format!("{byte:02x}")).collect();
     format!("0x{digits}")
 }
 
-/// The number of a field.
+/// The index in a field's C name.
 fn number(written: &str) -> Option<usize> {
     written.strip_prefix(KEY)?.strip_prefix("field")?.parse().ok()
 }

@@ -1,11 +1,11 @@
-//! STF scripts: reader and runner.
+//! STF scripts (the packet tests of p4c): parser and runner.
 //!
-//! A script sets a switch up (`add`, `setdefault`, `mc_*`, `mirroring_*`, `register_*`, ...), sends frames (`packet PORT
-//! HEX`) and says what must come out (`expect PORT HEX`). The language is the one of the reference compiler's tests, with
-//! the extensions that [`script`] lists. Commands and packets take effect in the order written.
+//! A script configures a switch (`add`, `setdefault`, `mc_*`, `mirroring_*`, `register_*`, ...), sends frames (`packet
+//! PORT HEX`) and states the expected output (`expect PORT HEX`). The language is that of the reference compiler's
+//! tests, with the extensions that [`script`] lists. Commands and packets take effect in the order written.
 //!
-//! [`script`] reads, [`setup`] applies the commands that set a switch up (the same lines serve `sluice run --entries`),
-//! [`run`] runs a whole script on one engine.
+//! [`script`] parses, [`setup`] applies the commands that configure a switch (`sluice run --entries` accepts the same
+//! lines), and [`run`] runs a whole script on one engine.
 
 mod c_names;
 pub mod run;

@@ -1,11 +1,11 @@
-//! Runs a script on one pipeline and judges what comes out.
+//! Runs a script on one pipeline and checks its output.
 //!
-//! Frames that leave are kept per port in order. At the end the frames of each port are compared with the `expect` lines
-//! of that port, one by one; a port with a bare `expect PORT` may send anything. What checks the state
-//! (`check_counter`, `expect_register`, `expect_digest`, `no_packet`) is judged where it stands.
+//! Frames that leave are kept in order per port. At the end the frames of each port are compared with that port's
+//! `expect` lines, one by one; a port with a bare `expect PORT` may send anything. Checks of the state
+//! (`check_counter`, `expect_register`, `expect_digest`, `no_packet`) are evaluated where they stand in the script.
 //!
-//! Scripts say what comes out, not what of: that a frame did not come is explained by what became of the packets that stand
-//! before the line, back to the lines that expect something of others.
+//! A script does not tell which packet an expected frame comes from. A missing frame is therefore explained by what
+//! became of the packets before its `expect` line, back to the previous group of `expect` lines.
 
 use crate::script::{Command, CounterCell, Line, Pattern};
 use crate::setup::{Setup, Target, find_extern, value_of};
@@ -18,62 +18,62 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 
-/// What became of a script.
+/// The result of a script.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Outcome {
-    /// Checks that held.
+    /// Number of checks that passed.
     pub passed: usize,
-    /// Checks that did not, with line numbers (0: the end).
+    /// Checks that failed: line number (0 for the end of the script) and message.
     pub failures: Vec<(usize, String)>,
-    /// What `*_read` and `*_get` printed.
+    /// The output of `*_read` and `*_get` commands.
     pub output: Vec<String>,
     /// All frames that left, in order: `(port, frame)`.
     pub sent: Vec<(u32, Vec<u8>)>,
-    /// All counters and registers at the end, for comparing engines.
+    /// All counters and registers at the end, to compare engines.
     pub state: BTreeMap<String, Vec<String>>,
     /// What became of each `packet` of the script, in order.
     pub fates: Vec<PacketFate>,
-    /// Frames that did not come.
+    /// Expected frames that did not leave.
     pub missing: Vec<Missing>,
 }
 
 /// What became of a packet of a script.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct PacketFate {
-    /// Its line.
+    /// The line of its `packet` command.
     pub line: usize,
-    /// Where it came in.
+    /// The ingress port.
     pub port: u32,
-    /// Where it and its copies left.
+    /// The ports where it and its copies left.
     pub sent: Vec<u32>,
-    /// For which reasons it or copies of it were dropped.
+    /// The reasons for which it or its copies were dropped.
     pub drops: Vec<String>,
 }
 
-/// A frame that was expected and did not come.
+/// An expected frame that did not leave.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Missing {
-    /// Which of the failures says so.
+    /// The index of the failure that reports it.
     failure: usize,
-    /// Where it should have left.
+    /// The port where it should have left.
     port: u32,
-    /// Of which packets it may have been expected, as places in `fates`.
+    /// The packets that it may have been expected from, as indices in `fates`.
     packets: Range<usize>,
 }
 
 /// An `expect` line.
 struct Expected {
     line: usize,
-    /// Nothing stands for any number of any frames.
+    /// `None` for any number of any frames.
     frame: Option<Pattern>,
-    /// The packets before it, as a place in the list of groups.
+    /// The packets before it, as an index in the list of groups.
     group: usize,
 }
 
-/// Packets that are told of for one frame that did not come; the script may have thousands.
+/// Limit on the packets that are listed for one missing frame; a script may have thousands.
 const TOLD_MAX: usize = 4;
 
-/// Runs all lines.
+/// Runs all lines; explains missing frames and reads the state at the end.
 pub fn run_script(lines: &[Line], local: &mut Local) -> Outcome {
     let mut outcome = run_watched(lines, local, &mut || {});
     outcome.explain(&[]);
@@ -81,13 +81,13 @@ pub fn run_script(lines: &[Line], local: &mut Local) -> Outcome {
     outcome
 }
 
-/// Runs all lines and calls `after_packet` after each packet. What did not come is not explained yet ([`Outcome::explain`]), and counters
-/// and registers are not read: the program may have more cells than can be read in a day ([`dump_state`]).
+/// Runs all lines and calls `after_packet` after each packet. Does not explain missing frames ([`Outcome::explain`]),
+/// and does not read counters and registers, of which the program may have too many ([`dump_state`]).
 pub fn run_watched(lines: &[Line], local: &mut Local, after_packet: &mut dyn FnMut()) -> Outcome {
     let mut outcome = Outcome::default();
     let mut setup = Setup::new();
     let mut expected: BTreeMap<u32, Vec<Expected>> = BTreeMap::new();
-    // Packets without an `expect` between them.
+    // Groups of packets without an `expect` between them.
     let mut groups: Vec<Range<usize>> = Vec::new();
     let mut group_ends = true;
     let mut digests: std::collections::VecDeque<abi::state::DigestMessage> = Default::default();
@@ -199,13 +199,13 @@ pub fn run_watched(lines: &[Line], local: &mut Local, after_packet: &mut dyn FnM
 }
 
 impl Outcome {
-    /// Adds to what is said of frames that did not come what became of the packets before; `places` are the lines of the
-    /// program where each packet's fate was decided, as far as they are known.
+    /// Extends the messages about missing frames by what became of the packets before; `places` are the source lines
+    /// that decided each packet's fate, as far as they are known.
     pub fn explain(&mut self, places: &[Option<String>]) {
         for Missing { failure, port, packets } in std::mem::take(&mut self.missing) {
             let Some((_, message)) = self.failures.get_mut(failure) else { continue };
             let all = self.fates.get(packets.clone()).unwrap_or_default();
-            // Those that left there were compared with other lines.
+            // Packets that left there were compared with other lines.
             let others: Vec<_> = packets.zip(all).filter(|(_, fate)| !fate.sent.contains(&port)).collect();
             for (at, fate) in others.iter().take(TOLD_MAX) {
                 let place = places.get(*at).and_then(Option::as_deref);
@@ -292,7 +292,7 @@ fn compare_frames(outcome: &mut Outcome, expected: &BTreeMap<u32, Vec<Expected>>
     outcome.failures.extend(rest.into_iter().map(|r| (0, r)));
 }
 
-/// Where a hexadecimal digit stands in a frame.
+/// The byte of a frame that contains a hexadecimal digit.
 fn place(digit: usize) -> String {
     format!("byte {}", digit / 2)
 }
@@ -352,15 +352,16 @@ fn check_digest(
     Ok(())
 }
 
-/// For comparing engines: all counters, meters' counts by colour, and registers that are not at their first value.
+/// Counters, meters' per-colour counts and registers, to compare engines. Cells of arrays that have their initial value
+/// are left out.
 pub fn dump_state(local: &Local) -> BTreeMap<String, Vec<String>> {
     let pipeline = local.pipeline();
     let mut all = BTreeMap::new();
     for (i, e) in pipeline.program().externs.iter().enumerate() {
         let id = ExternId::from_index(i);
         let state = pipeline.state();
-        // Entries of a table, in an order of ours: engines read them back in orders of their own. An empty key is the default
-        // entry's.
+        // The entries of a table, to be sorted below, because engines return them in different orders. The empty key is
+        // the default entry's.
         let keys = |table| -> Vec<(Vec<KeyMatch>, i32)> {
             let entries = state.entries(table).into_iter().map(|e| (e.entry.key, e.entry.priority));
             entries.chain([(Vec::new(), 0)]).collect()

@@ -1,8 +1,8 @@
-//! Reads a script: one command a line, `#` begins a comment.
+//! Parser of scripts: one command per line, `#` starts a comment. The commands of p4c's STF:
 //!
 //! ```text
 //! packet PORT HEX                         a frame arrives; spaces in HEX are ignored
-//! expect PORT [HEX]                       a frame leaves: `*` stands for any nibble, a `$` at the end for «and no more
+//! expect PORT [HEX]                       a frame leaves: `*` matches any nibble, a `$` at the end means «and no more
 //!                                         bytes»; without HEX: any number of any frames
 //! no_packet                               the last packet caused no output
 //! wait [MICROSECONDS]                     the clock advances (one second)
@@ -13,28 +13,29 @@
 //! register_write NAME INDEX VALUE | register_read NAME INDEX | register_reset NAME
 //! counter_write NAME INDEX PACKETS BYTES | counter_read NAME INDEX
 //! meter_set_rates NAME INDEX RATE:BURST RATE:BURST | meter_array_set_rates NAME RATE:BURST RATE:BURST
-//! meter_get_rates NAME INDEX              rates are units per microsecond, the committed one first
+//! meter_get_rates NAME INDEX              rates in units per microsecond, the committed rate first
 //! check_counter NAME(INDEX) [packets|bytes ==|!=|<|<=|>|>= NUMBER]
-//! check_counter NAME($HANDLE) ...         of the entry that `add ... = $HANDLE` made
+//! check_counter NAME($HANDLE) ...         the counter of the entry that `add ... = $HANDLE` created
 //! ```
 //!
-//! Any name may be written in double quotes, and then holds any character; names of parameters, too. Without quotes a name ends at white
-//! space, and that of a key at its colon.
+//! Any name may be written in double quotes and may then contain any character; names of parameters, too. Without
+//! quotes a name ends at white space, and that of a key at its colon.
 //!
-//! A VALUE is a number (decimal, `0x`, `0b`, `0o`), a number with `*` for nibbles or bits that are not compared,
-//! `VALUE/PREFIX_LENGTH`. Ours: `VALUE&&&MASK`, `LOW..HIGH`, a lone `*`, IPv4 addresses as `10.0.0.1`,
-//! MAC addresses as `02:00:00:00:00:01` in quotes-free form after the key's colon; and
+//! A VALUE is a number (decimal, `0x`, `0b`, `0o`), a number with `*` for nibbles or bits that are not compared, or
+//! `VALUE/PREFIX_LENGTH`. Extensions of this project: `VALUE&&&MASK`, `LOW..HIGH`, a single `*`, IPv4 addresses such as
+//! `10.0.0.1`, MAC addresses such as `02:00:00:00:00:01` without quotes after the key's colon; and
 //!
 //! ```text
-//! set TABLE [PRIORITY] KEY:VALUE... ACTION(...)   adds an entry or changes the one that is there; `modify` only changes
+//! set TABLE [PRIORITY] KEY:VALUE... ACTION(...)   adds an entry or changes the existing one; `modify` only changes
 //! delete TABLE [PRIORITY] KEY:VALUE...            clear TABLE: removes all entries that are not constant
 //! member PROFILE ID ACTION(ARG:VALUE, ...)        group PROFILE ID [max_size=N] MEMBER[:WEIGHT][@PORT]...
 //! add TABLE KEY:VALUE... member(ID)               add TABLE KEY:VALUE... group(ID)
 //! add TABLE KEY:VALUE... one_of(ACTION(...) [*WEIGHT] [@PORT]; ...) [mode=hash|random] [size=weights|members]
-//!                                                 `first ACTION(...)` among them is the group action, which runs before the others
-//! multicast GROUP PORT[:INSTANCE][|PORT[:INSTANCE]]... [metadata=0xHEX]     behind each `|` a backup of the replica
+//!                                                 `first ACTION(...)`: the group action, which runs before the
+//!                                                 selected one
+//! multicast GROUP PORT[:INSTANCE][|PORT[:INSTANCE]]... [metadata=0xHEX]     a `|` precedes a backup of the replica
 //! clone SESSION PORT[:INSTANCE][|PORT[:INSTANCE]]... [class_of_service=N] [packet_length=BYTES]
-//! value_set NAME VALUE...                       a member, or several: a value for each field, member by member
+//! value_set NAME VALUE...                       one or several members: a value for each field, member by member
 //! digest NAME [max_timeout=TIME] [max_list_size=N] [ack_timeout=TIME]
 //! meter_write NAME INDEX CIR CBURST PIR PBURST [EBURST]                     units per second
 //! expect_register NAME INDEX VALUE             a check
@@ -42,14 +43,14 @@
 //! expect_log TEXT                              the oldest line of the log not yet checked
 //! check_drops "REASON" ==|!=|<|<=|>|>= NUMBER  packets dropped for a reason
 //! set_crc16_parameters [CALCULATION] POLYNOMIAL INITIAL XOR_OUT REFLECT_IN REFLECT_OUT
-//!                                                  what a calculation (or all custom CRCs) is from now on;
+//!                                                  sets the parameters of a calculation (or of all custom CRCs);
 //! set_crc32_parameters ...                         the last two are true or false
 //! set_toeplitz_key [CALCULATION] HEX               the key of a Toeplitz hash (or of all)
 //! ```
 //!
-//! Behind the action of an entry may stand `metadata=0xHEX`, `timeout=TIME` (until a controller is told that the entry is idle),
-//! `meter=CIR,CBURST,PIR,PBURST[,EBURST]` and `counter=PACKETS,BYTES`; behind that of a `setdefault` all but the timeout. A TIME is
-//! a number with `ns`, `us`, `ms` or `s`. An INDEX of `register_write`, `counter_write` and `meter_write` may be `all`.
+//! After the action of an entry, a line may have `metadata=0xHEX`, `timeout=TIME` (the idle timeout),
+//! `meter=CIR,CBURST,PIR,PBURST[,EBURST]` and `counter=PACKETS,BYTES`; a `setdefault` all but the timeout. A TIME is an
+//! integer with `ns`, `us`, `ms` or `s`. An INDEX of `register_write`, `counter_write` and `meter_write` may be `all`.
 
 mod command;
 mod parts;
@@ -60,7 +61,11 @@ pub use command::*;
 pub use parts::time_text;
 pub(crate) use parts::{number, radix_of};
 
-/// Reads a whole script; all bad lines are reported.
+/// Parses a whole script.
+///
+/// # Errors
+///
+/// All lines that are wrong.
 pub fn parse(text: &str) -> Result<Vec<Line>, Vec<ScriptError>> {
     let mut lines = Vec::new();
     let mut errors = Vec::new();

@@ -1,9 +1,10 @@
-//! Applies the commands that set a switch up, to any pipeline state.
+//! Applies the commands that configure a switch, to any pipeline state.
 //!
-//! Names may be shortened to any suffix that is unique, as the reference compiler's scripts do. Values get their widths
-//! from the program. A key field that a line leaves out matches anything (exact: 0).
+//! Names may be shortened to any unique suffix, as in the reference compiler's scripts. The widths of values come from
+//! the program. A key field that a line omits matches anything (an exact field: 0).
 //!
-//! Scripts for the reference compiler's eBPF and uBPF back ends have the names of its C code (module `c_names`).
+//! Scripts for the reference compiler's eBPF and uBPF back ends use the names of the generated C code (module
+//! `c_names`).
 
 use crate::c_names;
 use crate::script::{
@@ -19,30 +20,34 @@ use ir::masked_sets::masked_key;
 use ir::{ExternKind, Program, TableAction};
 use std::collections::BTreeMap;
 
-/// What commands are applied to.
+/// The switch that commands are applied to.
 #[derive(Clone, Copy)]
 pub struct Target<'a> {
     /// The program, for names and widths.
     pub program: &'a Program,
     /// Its state.
     pub state: &'a dyn PipelineState,
-    /// Multicast groups and clone sessions.
+    /// Its multicast groups and clone sessions.
     pub replication: &'a Replication,
 }
 
-/// What a line does to a table.
+/// The change that a line makes to a table.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum TableChange {
-    /// Adds an entry, changes it, or does what is possible.
+    /// Adds an entry, modifies it, or does whichever is possible.
     Write(EntryVerb, TableEntry),
-    /// Removes the entry of a key and priority.
+    /// Removes the entry with a key and priority.
     Delete(Vec<KeyMatch>, i32),
-    /// Changes the default action.
+    /// Sets the default action.
     SetDefault(EntryAction),
 }
 
-/// What an `add`, `delete` or `setdefault` line means, without doing it; `Ok(None)` for other commands. Needs no more of
-/// the program than tables, actions and their names.
+/// The change of an `add`, `delete` or `setdefault` line, without applying it; `Ok(None)` for other commands. Needs
+/// only the tables and actions of the program, and their names.
+///
+/// # Errors
+///
+/// A name or value in the line is wrong.
 pub fn table_change(program: &Program, command: &Command) -> Result<Option<(TableId, TableChange)>, String> {
     Ok(Some(match command {
         Command::Entry { verb, table, priority, key, action, options, .. } => {
@@ -65,18 +70,18 @@ pub fn table_change(program: &Program, command: &Command) -> Result<Option<(Tabl
     }))
 }
 
-/// What a sequence of commands has built up so far: multicast nodes have handles only within a script.
+/// The state of a sequence of commands: the handles of multicast nodes are valid only within a script.
 #[derive(Default)]
 pub struct Setup {
     nodes: Vec<(u32, Vec<u32>)>,
     groups: BTreeMap<u32, Vec<u32>>,
-    /// Sessions that clone to a group follow the group's changes.
+    /// The group of each clone session that follows a group's changes.
     group_sessions: BTreeMap<u32, u32>,
-    /// Entries that `add ... = $HANDLE` made.
+    /// The entries with handles, from `add ... = $HANDLE`.
     handles: BTreeMap<String, EntryHandle>,
 }
 
-/// A table entry that a script has a name for.
+/// A table entry that a script has a handle for.
 struct EntryHandle {
     table: TableId,
     key: Vec<KeyMatch>,
@@ -84,13 +89,17 @@ struct EntryHandle {
 }
 
 impl Setup {
-    /// Nothing yet.
+    /// The state before the first command.
     pub fn new() -> Setup {
         Setup::default()
     }
 
-    /// Carries out one command. `Ok(None)`: not a set-up command. `Ok(Some(text))`: done; the text is what a `*_get` or
-    /// `*_read` prints, else empty.
+    /// Executes one command. `Ok(None)` if it does not configure the switch; otherwise the text that a `*_get` or
+    /// `*_read` command prints, else an empty one.
+    ///
+    /// # Errors
+    ///
+    /// The command is wrong, or the state refuses it.
     pub fn apply(&mut self, command: &Command, target: Target) -> Result<Option<String>, String> {
         let Target { program, state, replication } = target;
         let done = Ok(Some(String::new()));
@@ -138,7 +147,7 @@ impl Setup {
                     for (table, masks) in program.masked_tables(id) {
                         match state.insert(table, &TableEntry { key: masked_key(&entry.key, &masks), ..entry.clone() })
                         {
-                            // Two members may be one under a mask.
+                            // Two members may be equal under a mask.
                             Ok(()) | Err(StateError::Exists) => {}
                             Err(error) => return Err(state_error(&t.name, error)),
                         }
@@ -179,7 +188,7 @@ impl Setup {
                 set_session(replication, *session, wanted)?;
                 done
             }
-            // How lists of messages are made is the control plane's.
+            // The settings of a digest matter only to the control plane.
             Command::Digest { name, .. } => {
                 let (_, e) = find_extern(program, name)?;
                 match &e.kind {
@@ -339,7 +348,7 @@ impl Setup {
         }
     }
 
-    /// A counter's cell; of a direct one that of the entry at this position, or with this handle.
+    /// The value of a counter's cell; for a direct counter, that of the entry at this position, or with this handle.
     pub(crate) fn counter_value(
         &self,
         state: &dyn PipelineState,
@@ -391,14 +400,14 @@ impl Setup {
     }
 }
 
-/// Where copies go while all ports are up: nothing follows links here.
+/// The replicas while all ports are up: link states are not followed here.
 fn first_replicas(replicas: &[ReplicaText]) -> Vec<Replica> {
     let first =
         |replica: &ReplicaText| replica.alternatives.first().map(|&(port, instance)| Replica { port, instance });
     replicas.iter().filter_map(first).collect()
 }
 
-/// The direct meter and counter that a line gives an entry.
+/// Sets the direct meter and counter of an entry to the values of a line.
 fn set_resources(
     program: &Program,
     state: &dyn PipelineState,
@@ -439,7 +448,7 @@ fn set_session(replication: &Replication, id: u32, session: CloneSession) -> Res
     result.map_err(|e| format!("clone session {id}: {e}"))
 }
 
-/// One cell, or all.
+/// The range of one cell, or of all.
 fn cells(index: Option<u64>, size: u64) -> std::ops::Range<u64> {
     index.map_or(0..size, |index| index..index.saturating_add(1))
 }
@@ -452,8 +461,8 @@ fn direct_table(kind: &ExternKind) -> Option<TableId> {
     }
 }
 
-/// The entry of a table at a position, in the order in which they are read back, which is that of insertion as long as none was
-/// deleted; all of them without one.
+/// The entry of a table at a position, or all entries without one. The order is that in which they are read back: the
+/// order of insertion, as long as none was deleted.
 fn direct_entries(
     state: &dyn PipelineState,
     table: TableId,
@@ -467,7 +476,11 @@ fn direct_entries(
     Ok(vec![entries.swap_remove(at)])
 }
 
-/// Applies all set-up lines of a script; other commands are refused with their line.
+/// Applies all lines of a script, which must be configuration commands.
+///
+/// # Errors
+///
+/// All lines that cannot be parsed or applied, and other commands.
 pub fn apply_all(text: &str, target: Target) -> Result<(), Vec<ScriptError>> {
     let lines = crate::script::parse(text)?;
     let mut setup = Setup::new();
@@ -483,7 +496,11 @@ pub fn apply_all(text: &str, target: Target) -> Result<(), Vec<ScriptError>> {
     if errors.is_empty() { Ok(()) } else { Err(errors) }
 }
 
-/// The members of a value set that values stand for: one for every field of each, in order.
+/// Splits values into the members of a value set, with one value for every field.
+///
+/// # Errors
+///
+/// The number of values is not a multiple of the number of fields.
 pub fn members_of<'v>(
     name: &str,
     fields: &[String],
@@ -505,7 +522,11 @@ pub fn members_of<'v>(
     })
 }
 
-/// The one item whose name is `name`, or ends with it.
+/// The item with this name, or the only one whose name ends with it.
+///
+/// # Errors
+///
+/// There is none, or several names end so; the message lists the candidates.
 pub fn by_suffix<'a, T>(
     what: &str,
     name: &str,
@@ -520,7 +541,7 @@ pub fn by_suffix<'a, T>(
             return Ok((i, item));
         }
         in_c.push((i, item));
-        // Whole components first: `t` is `c.t` before it is `c.mt`.
+        // Whole components have priority: `t` means `c.t` rather than `c.mt`.
         let have = get(item);
         if let Some(before) = have.strip_suffix(name) {
             let whole = before.ends_with('.');
@@ -545,12 +566,12 @@ pub fn by_suffix<'a, T>(
     }
 }
 
-/// A table by its name or a suffix.
+/// The table with a name or a unique suffix of it.
 pub fn find_table<'a>(program: &'a Program, name: &str) -> Result<(TableId, &'a ir::Table), String> {
     by_suffix("table", name, program.tables.iter().enumerate(), |t| &t.name).map(|(i, t)| (TableId::from_index(i), t))
 }
 
-/// An extern instance by its name or a suffix.
+/// The extern instance with a name or a unique suffix of it.
 pub fn find_extern<'a>(program: &'a Program, name: &str) -> Result<(ExternId, &'a ir::Extern), String> {
     by_suffix("extern instance", name, program.externs.iter().enumerate(), |e| &e.name)
         .map(|(i, e)| (ExternId::from_index(i), e))
@@ -586,7 +607,7 @@ fn entry_action(program: &Program, table: &ir::Table, text: &ActionText) -> Resu
 fn action_call(program: &Program, actions: &[TableAction], text: &ActionText) -> Result<ActionCall, String> {
     let get = |a: ActionId| &program.actions[a.index()];
     let list: Vec<&ir::Action> = actions.iter().map(|a| get(a.action)).collect();
-    // The reference compiler's names: a local action of the top level may be written with a leading dot or underscore.
+    // In the reference compiler's scripts, a top-level action may have a leading dot or underscore.
     let wanted = text.name.trim_start_matches('.');
     let (at, action) = by_suffix("action", wanted, list.iter().copied().enumerate(), |a: &ir::Action| &a.name)?;
     let mut args: Vec<Option<Bits>> = vec![None; action.params.len()];
@@ -603,7 +624,7 @@ fn action_call(program: &Program, actions: &[TableAction], text: &ActionText) ->
             action.params.get(i).ok_or(format!("action `{}` has {} parameters", action.name, action.params.len()))?;
         args[i] = Some(value_of(value, *width)?);
     }
-    // C initialises with zeros what is not there.
+    // C initialises missing members of a structure with zeros.
     let has_c_name = !action.name.ends_with(wanted);
     let args = args
         .into_iter()
@@ -618,7 +639,8 @@ fn action_call(program: &Program, actions: &[TableAction], text: &ActionText) ->
 
 fn checked_priority(table: &ir::Table, priority: Option<i32>) -> Result<i32, String> {
     let needs = table.keys.iter().any(|k| k.kind.needs_priority());
-    // Scripts of the reference compiler give priorities to tables that have none, and none to tables that need them.
+    // Scripts of the reference compiler give priorities for tables that take none, and omit them for tables that need
+    // one.
     Ok(if needs { priority.unwrap_or(1) } else { 0 })
 }
 
@@ -639,14 +661,14 @@ fn key_of(table: &ir::Table, pairs: &[(String, String)]) -> Result<Vec<KeyMatch>
     table.keys.iter().zip(values).map(|(key, value)| match_of(key, value.as_deref())).collect()
 }
 
-/// A value, with its prefix length if there is one, whose bytes a script has the other way round.
+/// A value, with its prefix length if it has one, that a script gives in the opposite byte order.
 fn swapped(key: &ir::Key, text: &str) -> Result<String, String> {
     let (number, prefix) = text.find('/').map_or((text, ""), |at| text.split_at(at));
     let bits = value_of(number, key.width).map_err(|e| format!("key `{}`: {e}", key.name))?;
     Ok(c_names::swapped(&bits) + prefix)
 }
 
-/// One spelling for validity (`h.isValid()`, `h.$valid$`) and for stack elements (`hs$1.f` is `hs[1].f`).
+/// Normalises a key's name: validity (`h.isValid()`, `h.$valid$`) and stack elements (`hs$1.f` is `hs[1].f`).
 fn plain_key_name(text: &str) -> String {
     let text = text.replace("isValid()", "$valid").replace("$valid$", "$valid");
     let mut out = String::new();
@@ -664,14 +686,14 @@ fn plain_key_name(text: &str) -> String {
     out + rest
 }
 
-/// The place of a key field by its name or a suffix.
+/// The position of a key field, by its name or a unique suffix.
 pub fn key_position(table: &ir::Table, field: &str) -> Result<usize, String> {
     let wanted = plain_key_name(field);
     let names: Vec<String> = table.keys.iter().map(|k| plain_key_name(&k.name)).collect();
     if let Some(at) = names.iter().position(|n| *n == wanted) {
         return Ok(at);
     }
-    // A header alone means its validity.
+    // A header alone stands for its validity.
     if let Some(at) = names.iter().position(|n| n.strip_suffix(".$valid") == Some(wanted.as_str())) {
         return Ok(at);
     }
@@ -692,7 +714,11 @@ pub fn key_position(table: &ir::Table, field: &str) -> Result<usize, String> {
     }
 }
 
-/// What a key field accepts by a word, which may be left out.
+/// The match that a word represents; `None` if the word is omitted.
+///
+/// # Errors
+///
+/// The word has another form than the key's match kind, or its value does not fit the field.
 pub fn match_of(key: &ir::Key, value: Option<&str>) -> Result<KeyMatch, String> {
     let width = key.width;
     let any = value.is_none_or(|v| v == "*");
@@ -768,8 +794,7 @@ fn leading_ones(mask: &Bits) -> u32 {
     (0..mask.width()).rev().take_while(|&i| mask.bit(i)).count() as u32
 }
 
-/// A value whose digits may be `*`: value and mask of the digits that are there. Digits above the written ones are zero
-/// and compared.
+/// Value and mask of a number whose digits may be `*`. Digits before the written ones are zero and are compared.
 fn wildcard(text: &str, width: u32) -> Result<(Bits, Bits), String> {
     if !text.contains('*') {
         return Ok((value_of(text, width)?, Bits::ones(width)));
@@ -794,7 +819,11 @@ fn wildcard(text: &str, width: u32) -> Result<(Bits, Bits), String> {
     Ok((value, mask))
 }
 
-/// A value of a width; too large values are refused.
+/// A number of a width in bits; an error if it does not fit.
+///
+/// # Errors
+///
+/// The text is no number, or its value does not fit the width.
 pub fn value_of(text: &str, width: u32) -> Result<Bits, String> {
     let text = text.trim();
     if let Some(bytes) = address(text) {
@@ -803,7 +832,7 @@ pub fn value_of(text: &str, width: u32) -> Result<Bits, String> {
     }
     let (digits, radix) = radix_of(text);
     let digits: String = digits.chars().filter(|c| *c != '_').collect();
-    // 20 decimal digits and all hexadecimal ones: through bytes, so that wide fields work.
+    // Through wide arithmetic, so that long decimal and hexadecimal numbers work for wide fields.
     let mut value = Bits::zero(width.max(8 * digits.len() as u32) + 8);
     let wide = value.width();
     let base = Bits::new(wide, u128::from(radix));
@@ -826,7 +855,7 @@ fn fits(value: Bits, width: u32, text: &str) -> Result<Bits, String> {
     }
 }
 
-/// The bytes of `10.0.0.1` or `02:00:00:00:00:01` or an IPv6 address.
+/// The bytes of an IPv4 (`10.0.0.1`), MAC (`02:00:00:00:00:01`) or IPv6 address.
 fn address(text: &str) -> Option<Vec<u8>> {
     if let Ok(v4) = text.parse::<std::net::Ipv4Addr>() {
         return Some(v4.octets().to_vec());
@@ -838,7 +867,7 @@ fn address(text: &str) -> Option<Vec<u8>> {
     text.parse::<std::net::Ipv6Addr>().ok().map(|v6| v6.octets().to_vec())
 }
 
-/// Rates in units per microsecond, as bmv2 takes them.
+/// A meter's configuration from rates in units per microsecond, as in bmv2.
 fn meter_config(rates: &[(String, u64)]) -> Result<MeterConfig, String> {
     let per_second = |text: &str| -> Result<u64, String> {
         let rate: f64 = text.parse().map_err(|_| format!("`{text}` is not a rate"))?;

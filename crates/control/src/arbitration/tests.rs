@@ -10,7 +10,7 @@ fn claim(election_id: Option<ElectionId>) -> ArbitrationRequest {
     ArbitrationRequest { device_id: 1, election_id, ..Default::default() }
 }
 
-/// Who hears what: client, status, highest election id.
+/// The client, status and highest election id of each notification.
 fn heard(notices: Notices) -> Vec<(ClientId, Code, Option<ElectionId>)> {
     notices.into_iter().map(|(client, update)| (client, update.status, update.election_id)).collect()
 }
@@ -27,7 +27,7 @@ fn a_client_without_id_is_never_primary() {
     let mut roles = Roles::default();
     assert_eq!(heard(roles.arbitrate(A, &claim(None)).unwrap()), [(A, Code::NotFound, None)]);
     assert_eq!(roles.check_primary(&Role::default(), None).unwrap_err().code, Code::PermissionDenied);
-    // Zero is an id; unset is not.
+    // Zero is a valid id; it differs from an unset one.
     assert_eq!(
         heard(roles.arbitrate(B, &claim(Some(0))).unwrap()),
         [(A, Code::AlreadyExists, Some(0)), (B, Code::Ok, Some(0))]
@@ -56,7 +56,7 @@ fn an_id_in_use_is_refused() {
     let mut roles = Roles::default();
     roles.arbitrate(A, &claim(Some(5))).unwrap();
     assert_eq!(roles.arbitrate(B, &claim(Some(5))).unwrap_err().code, Code::InvalidArgument);
-    // By itself it is none's but one's own.
+    // A client may repeat its own claim.
     assert_eq!(heard(roles.arbitrate(A, &claim(Some(5))).unwrap()), [(A, Code::Ok, Some(5))]);
 }
 
@@ -122,7 +122,7 @@ fn named(name: impl Into<String>, election_id: Option<ElectionId>) -> Arbitratio
     ArbitrationRequest { role: Role { name: name.into(), id: 0 }, ..claim(election_id) }
 }
 
-/// A configuration whose message has so many bytes.
+/// Adds a configuration whose message has this many bytes.
 fn configured(request: ArbitrationRequest, bytes: usize) -> ArbitrationRequest {
     let config = RoleConfig {
         objects: None,
@@ -181,12 +181,12 @@ fn roles_whose_primaries_are_gone_do_not_lock_out_new_roles() {
         roles.leave(1, &request.role, ClientId(100 + i));
     }
     assert_eq!(roles.all().len(), ROLES_MAX);
-    // Who is there stays, the default role's highest id is remembered, and so are those of the roles that were left last.
+    // Live clients stay; the default role's highest id and those of the roles left last are remembered.
     assert!(roles.is_primary(&stays.role, B));
     assert_eq!(heard(roles.arbitrate(A, &claim(Some(6))).unwrap()), [(A, Code::NotFound, Some(7))]);
     let last = named(format!("role {}", 2 * ROLES_MAX - 1), Some(0));
     assert_eq!(heard(roles.arbitrate(C, &last).unwrap()), [(C, Code::NotFound, Some(1))]);
-    // Streams that are open do keep a new role out, and the refusal says so.
+    // Roles with open streams do prevent a new role, and the error says so.
     let mut roles = Roles::default();
     (0..ROLES_MAX as u64).for_each(|i| _ = roles.arbitrate(ClientId(i), &named(format!("role {i}"), None)).unwrap());
     let error = roles.arbitrate(ClientId(5000), &named("new", Some(1))).unwrap_err();
@@ -206,14 +206,14 @@ fn configurations_of_many_roles_do_not_fill_the_memory() {
         roles.leave(1, &large(i).role, ClientId(i as u64));
         assert!(held(&roles) <= ROLE_CONFIGS_BYTES_MAX);
     }
-    // Of roles with clients nothing is forgotten.
+    // Roles with clients are never evicted.
     for i in 0..fit {
         roles.arbitrate(ClientId(1000 + i as u64), &large(i)).unwrap();
     }
     let error = roles.arbitrate(A, &large(fit)).unwrap_err();
     assert_eq!(error.code, Code::ResourceExhausted);
     assert_eq!(held(&roles), ROLE_CONFIGS_BYTES_MAX);
-    // The same claim once more takes no more room, and without a configuration there is room.
+    // Repeating a claim needs no more room, and a claim without a configuration still fits.
     roles.arbitrate(ClientId(1000), &large(0)).unwrap();
     roles.arbitrate(A, &named("new", Some(1))).unwrap();
 }

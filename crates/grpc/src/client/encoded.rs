@@ -1,8 +1,8 @@
-//! Requests that were encoded beforehand and answers that are counted, not decoded: for measuring a switch and not its
-//! client.
+//! Calls with requests that were encoded in advance and answers that are counted instead of decoded, for measuring a
+//! switch rather than its client.
 //!
-//! The calls are those of P4Runtime, over the connection of a [`Client`]; only the codec is another. Of an answer's
-//! entities the outermost fields are walked, so their number is exact, and an answer that is no message is an error.
+//! The calls are those of P4Runtime over the connection of a [`Client`], with another codec. It walks the top-level
+//! fields of an answer, so the number of entities is exact, and a malformed answer is an error.
 //!
 //! Used by `sluice bench --control`.
 
@@ -19,22 +19,26 @@ use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::Channel;
 use tonic::{Request, Status};
 
-/// The number of `ReadResponse.entities`.
+/// The field number of `ReadResponse.entities`.
 const ENTITIES: u32 = 1;
 
-/// What a read's answer amounted to.
+/// The size of a read's answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counted {
-    /// Entities in all messages.
+    /// Number of entities in all messages.
     pub entities: u64,
-    /// Messages.
+    /// Number of messages.
     pub messages: u64,
-    /// Bytes of the messages.
+    /// Total bytes of the messages.
     pub bytes: u64,
 }
 
 impl Client {
-    /// Sends `WriteRequest`s, so many at a time; how long each took from sending to its answer. The first refusal ends it.
+    /// Sends `WriteRequest`s, at most `in_flight` at a time. Returns the time of each from sending to its answer.
+    ///
+    /// # Errors
+    ///
+    /// The first refusal; it ends the run.
     pub fn write_encoded(&self, requests: &[Bytes], in_flight: usize) -> Result<Vec<Duration>, ClientError> {
         let call = |request: Bytes, mut grpc: Grpc<Channel>| async move {
             let start = Instant::now();
@@ -62,7 +66,7 @@ impl Client {
         done.map_err(|status| self.refusal(&status))
     }
 
-    /// Reads and counts. After each message it waits for `pause`, as a slow client does.
+    /// Reads, and counts the answer. It waits for `pause` after each message, like a slow client.
     pub fn read_counted(&self, request: &pb::ReadRequest, pause: Duration) -> Result<Counted, ClientError> {
         let request = Bytes::from(request.encode_to_vec());
         let done: Result<Counted, Status> = self.runtime.block_on(async {
@@ -91,7 +95,7 @@ impl Client {
     }
 }
 
-/// Bytes out, counts in.
+/// The codec: sends bytes as they are, and counts what it receives.
 #[derive(Clone, Copy, Default)]
 struct Encoded;
 

@@ -1,9 +1,9 @@
-//! TLS where both sides show a certificate, whoever has dialled: OpenFlow's `ssl:` and `pssl:` (ovs-vswitchd(8), "Public Key
-//! Infrastructure Options").
+//! Mutual TLS in which either side may dial: OpenFlow's `ssl:` and `pssl:` (ovs-vswitchd(8), "Public Key Infrastructure
+//! Options").
 //!
-//! As there, a side is trusted if its certificate is signed by one of the authorities that are given: they sign for this network and
-//! for nobody else. Certificates of ovs-pki(8) name no host. One that does (DNS names or IP addresses as RFC 5280 has them) must name
-//! the host that was dialled.
+//! As in Open vSwitch, a side is trusted if its certificate is signed by one of the configured authorities, which must
+//! sign for this network only. Certificates made by ovs-pki(8) name no host. A certificate that names hosts (DNS names
+//! or IP addresses, RFC 5280) must name the host that was dialled.
 //!
 //! Tests: below; `tests/py/test_openflow_tls.py` with `ovs-ofctl` and OpenSSL.
 
@@ -21,10 +21,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
-/// A side of a connection: bytes in and out, without a socket.
+/// One side of a TLS connection: bytes in and out, without a socket.
 pub use rustls::Connection;
 
-/// What one side proves itself with, and whom it trusts; shared by all of its connections.
+/// A side's identity and the authorities it trusts; shared by all of its connections.
 #[derive(Debug)]
 pub struct PeerTls {
     key: PathBuf,
@@ -40,10 +40,11 @@ struct Configs {
 }
 
 impl PeerTls {
-    /// Reads a private key, its certificate (with those that signed it), and the certificates of those who sign the other sides'.
+    /// Loads a private key, its certificate (with its chain), and the certificates of the authorities that sign the
+    /// other sides' certificates.
     ///
     /// # Errors
-    /// Which file cannot be used, and why.
+    /// The file that cannot be used, and why.
     pub fn load(key: &Path, cert: &Path, ca: &Path) -> Result<PeerTls, TlsError> {
         let now = RwLock::new(read(key, cert, ca)?);
         Ok(PeerTls { key: key.to_path_buf(), cert: cert.to_path_buf(), ca: ca.to_path_buf(), now })
@@ -52,7 +53,7 @@ impl PeerTls {
     /// Reads the files again, for connections from now on.
     ///
     /// # Errors
-    /// Which file cannot be used, and why; nothing has changed then.
+    /// The file that cannot be used, and why; nothing has changed then.
     pub fn reload(&self) -> Result<(), TlsError> {
         let new = read(&self.key, &self.cert, &self.ca)?;
         *self.now.write().unwrap_or_else(PoisonError::into_inner) = new;
@@ -63,24 +64,24 @@ impl PeerTls {
         self.now.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The side that dials `host`, a name or an address.
+    /// The client side of a connection to `host`, a name or an address.
     ///
     /// # Errors
-    /// If that is neither.
+    /// `host` is neither.
     pub fn dials(&self, host: &str) -> Result<Connection, String> {
         let name = ServerName::try_from(host.to_string()).map_err(|_| format!("{host} is no name of a host"))?;
         ClientConnection::new(self.now().client, name).map(Connection::from).map_err(|error| error.to_string())
     }
 
-    /// The side that was dialled.
+    /// The server side of a connection.
     ///
     /// # Errors
-    /// If the library refuses the config.
+    /// The library refuses the configuration.
     pub fn answers(&self) -> Result<Connection, String> {
         ServerConnection::new(self.now().server).map(Connection::from).map_err(|error| error.to_string())
     }
 
-    /// What is wrong with a connection, for people: with the file that decided so.
+    /// Explains an error of a connection to the operator, and names the file responsible.
     pub fn explain(&self, error: &Error) -> String {
         let ca = self.ca.display();
         match error {
@@ -125,14 +126,14 @@ fn read(key: &Path, cert: &Path, ca: &Path) -> Result<Configs, TlsError> {
     Ok(Configs { client: Arc::new(client), server: Arc::new(server) })
 }
 
-/// Trusts whom an authority has signed; and if the certificate names hosts, only as one of them.
+/// Trusts certificates that an authority has signed; if a certificate names hosts, only for one of them.
 #[derive(Debug)]
 struct SignedBy {
     roots: Arc<RootCertStore>,
     algorithms: WebPkiSupportedAlgorithms,
 }
 
-/// Whether a certificate says for which hosts it is.
+/// Whether a certificate names hosts. True if it cannot be parsed.
 fn names_hosts(cert: &CertificateDer<'_>) -> bool {
     let Ok((_, cert)) = X509Certificate::from_der(cert) else { return true };
     let names = cert.subject_alternative_name().ok().flatten();

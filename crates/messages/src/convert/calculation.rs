@@ -1,4 +1,4 @@
-//! Parameters of hashes, as entries of an extern: the protocol has no entity for them.
+//! Parameters of hash calculations, as extern entries: P4Runtime has no entity for them.
 
 use crate::proto::p4::v1 as pb;
 use crate::proto::sluice::v1 as own;
@@ -7,10 +7,10 @@ use control::entity::{CalculationEntry, Entity};
 use own::calculation_entry::{Crc, Parameters};
 use prost::Message;
 
-/// What the message of an entry is called.
+/// The type URL of such an entry's message.
 const TYPE: &str = "type.googleapis.com/sluice.v1.CalculationEntry";
 
-/// An extern's entry: a calculation if it says so and is readable.
+/// Converts an extern entry: a calculation if it has that type and can be decoded, else an unknown extern.
 pub(super) fn from_entry(entry: pb::ExternEntry) -> Entity {
     let pb::ExternEntry { extern_type_id, extern_id, entry } = entry;
     let message = entry.filter(|any| extern_type_id == 0 && extern_id == 0 && any.type_url == TYPE);
@@ -28,7 +28,7 @@ pub(super) fn from_entry(entry: pb::ExternEntry) -> Entity {
     }
 }
 
-/// A calculation as an extern's entry.
+/// Converts a calculation to an extern entry.
 pub(super) fn to_entry(entry: CalculationEntry) -> pb::ExternEntry {
     let CalculationEntry { name, parameters } = entry;
     let parameters = parameters.map(|parameters| match parameters {

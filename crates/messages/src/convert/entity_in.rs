@@ -1,10 +1,14 @@
-//! Messages to entities.
+//! Conversion from messages to entities.
 
 use super::ids::{election_id, role};
 use crate::proto::p4::v1 as pb;
 use control::entity as to;
 
-/// A batch of updates; an atomicity that the protocol does not have is refused.
+/// Converts a batch of updates.
+///
+/// # Errors
+///
+/// INVALID_ARGUMENT for an atomicity that the protocol does not define.
 pub fn write_request(request: pb::WriteRequest) -> Result<to::WriteRequest, control::Error> {
     #[allow(deprecated, reason = "older controllers give their role by number")]
     let role = role(request.role, request.role_id);
@@ -36,12 +40,12 @@ fn update(update: pb::Update) -> to::Update {
     to::Update { kind, entity: update.entity.and_then(entity) }
 }
 
-/// What a read asks for.
+/// Converts the entities of a read request.
 pub fn read_entities(entities: Vec<pb::Entity>) -> Vec<Option<to::Entity>> {
     entities.into_iter().map(entity).collect()
 }
 
-/// An entity; `None` when the message says nothing.
+/// Converts an entity; `None` if the message has none.
 pub fn entity(entity: pb::Entity) -> Option<to::Entity> {
     use pb::entity::Entity as E;
     use pb::packet_replication_engine_entry::Type as Replication;
@@ -222,7 +226,7 @@ fn p4_header(header: pb::P4Header) -> to::P4Data {
     to::P4Data::Header { is_valid: header.is_valid, bitstrings: header.bitstrings }
 }
 
-/// A union that names a member or has a header means to be valid; whether it says both is judged with its type.
+/// A union counts as valid if it names a member or has a header; whether it has both is checked together with its type.
 fn p4_header_union(union: pb::P4HeaderUnion) -> to::P4Data {
     let is_invalid = union.valid_header_name.is_empty() && union.valid_header.is_none();
     let header = Box::new(p4_header(union.valid_header.unwrap_or_default()));

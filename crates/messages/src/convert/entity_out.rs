@@ -1,9 +1,9 @@
-//! Entities to messages.
+//! Conversion from entities to messages.
 
 use crate::proto::p4::v1 as pb;
 use control::entity as from;
 
-/// An entity that was read.
+/// Converts an entity that was read.
 pub fn entity_to_proto(entity: from::Entity) -> pb::Entity {
     use pb::entity::Entity as E;
     use pb::packet_replication_engine_entry::Type as Replication;
@@ -190,7 +190,7 @@ fn replica(r: from::Replica) -> pb::Replica {
     pb::Replica { port_kind, instance: r.instance, backup_replicas: r.backups.into_iter().map(backup).collect() }
 }
 
-/// Stacks and unions have nothing else in them.
+/// Converts a header of a stack or union, which contain nothing else.
 fn p4_header(data: from::P4Data) -> pb::P4Header {
     match data {
         from::P4Data::Header { is_valid, bitstrings } => pb::P4Header { is_valid, bitstrings },

@@ -1,7 +1,7 @@
-//! P4Info as messages, and what we look at in a controller's P4Info.
+//! Conversion of P4Info to messages, and the parts of a controller's P4Info that are checked.
 //!
 //! A controller sends the P4Info that it was built with along with the program. The switch compiles the program itself
-//! and has its own; [`claims`] picks out of the controller's what must agree for the two to understand each other.
+//! and derives its own P4Info; [`claims`] extracts the parts of the controller's that must agree with it.
 
 use crate::proto::p4::config::v1 as pb;
 use ::p4info as model;
@@ -10,7 +10,7 @@ use control::bytes::canonical;
 use control::forwarding::Claim;
 use model::ObjectKind;
 
-/// The whole P4Info.
+/// Converts a whole P4Info.
 pub fn to_proto(info: &model::P4Info) -> pb::P4Info {
     pb::P4Info {
         pkg_info: Some(pkg_info(&info.pkg_info)),
@@ -366,7 +366,7 @@ fn data_type(data_type: &model::DataType) -> pb::P4DataTypeSpec {
     pb::P4DataTypeSpec { type_spec: Some(spec) }
 }
 
-/// The message that header fields hold directly. Other types than these three are flattened before they get here.
+/// The type of a header field. Other types than these three were flattened before.
 fn bitstring_like(data_type: &model::DataType) -> pb::P4BitstringLikeTypeSpec {
     use pb::p4_bitstring_like_type_spec::TypeSpec;
     let type_spec = match data_type {
@@ -494,7 +494,7 @@ fn new_type(spec: &model::NewType) -> pb::P4NewTypeSpec {
     }
 }
 
-/// What a P4Info asks of the platform.
+/// The platform properties that a P4Info requires.
 pub fn platform(info: &pb::P4Info) -> Option<model::PlatformProperties> {
     let asked = info.pkg_info.as_ref()?.platform_properties.as_ref()?;
     Some(model::PlatformProperties {
@@ -504,14 +504,15 @@ pub fn platform(info: &pb::P4Info) -> Option<model::PlatformProperties> {
     })
 }
 
-/// Where in a program's text the name of its file is looked for.
+/// How many bytes of a program's text are searched for the name of its file.
 const NAMED_BYTES_MAX: usize = 1 << 16;
 
-/// Characters of a program's name.
+/// Limit on the characters of a program's name.
 const NAME_CHARS_MAX: usize = 128;
 
-/// What a controller's program is called: by its P4Info (`@pkginfo(name="...")`), else by the file that preprocessed text says it
-/// comes from; empty if neither says anything. Operators see it in tables and messages, so it is one short line of printable characters.
+/// The name of a controller's program: from its P4Info (`@pkginfo(name="...")`), else from the first line marker of
+/// preprocessed text; empty if there is neither. Operators see it in tables and messages, so it is a short line without
+/// control characters.
 pub fn program_name(info: &pb::P4Info, source: &[u8]) -> String {
     let name = given_name(info, source);
     name.trim().chars().filter(|c| !c.is_control()).take(NAME_CHARS_MAX).collect()
@@ -535,7 +536,7 @@ fn given_name(info: &pb::P4Info, source: &[u8]) -> String {
     text.lines().find_map(of_marker).unwrap_or_default()
 }
 
-/// What a controller's P4Info says about ids and widths. Objects without a preamble are passed over.
+/// The ids and widths in a controller's P4Info. Objects without a preamble are skipped.
 pub fn claims(info: &pb::P4Info) -> Vec<Claim> {
     let mut claims = Vec::new();
     let mut claim = |kind: ObjectKind, preamble: &Option<pb::Preamble>, fields: Vec<(u32, i32)>| {

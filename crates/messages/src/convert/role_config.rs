@@ -1,5 +1,5 @@
-//! Role configurations: our own message (`sluice.v1.RoleConfig`) and the one that Stratum uses (`stratum.P4RoleConfig`), so that
-//! controllers written for either need no change.
+//! Role configurations: this project's message (`sluice.v1.RoleConfig`) and Stratum's (`stratum.P4RoleConfig`), so that
+//! controllers written for Stratum need no change.
 
 use crate::proto::sluice::v1 as own;
 use control::roles::{GivenConfig, Packets, RoleConfig};
@@ -8,7 +8,7 @@ use prost::Message;
 const OWN: &str = "sluice.v1.RoleConfig";
 const STRATUM: &str = "stratum.P4RoleConfig";
 
-/// `stratum.P4RoleConfig` as it is on the wire.
+/// The wire format of `stratum.P4RoleConfig`.
 #[derive(Clone, PartialEq, Message)]
 struct StratumConfig {
     #[prost(uint32, repeated, tag = "1")]
@@ -23,7 +23,7 @@ struct StratumConfig {
     can_push_pipeline: bool,
 }
 
-/// What a claim's role may do.
+/// The role configuration of a claim.
 pub fn role_config(any: prost_types::Any) -> GivenConfig {
     let unreadable = |e: prost::DecodeError| format!("the role configuration cannot be read: {e}");
     let name = any.type_url.rsplit('/').next().unwrap_or_default();
@@ -56,7 +56,7 @@ fn of_own(config: own::RoleConfig) -> RoleConfig {
     }
 }
 
-/// It says nothing of packet-outs and replication: those are open.
+/// Stratum's message does not restrict packet-outs and replication, so both are allowed.
 fn of_stratum(config: StratumConfig) -> RoleConfig {
     let objects = config.shared_p4_ids.iter().chain(&config.exclusive_p4_ids).copied().collect();
     RoleConfig {

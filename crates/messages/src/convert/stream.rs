@@ -1,4 +1,4 @@
-//! Messages of the stream channel.
+//! Conversion of the messages of `StreamChannel`.
 
 use super::entity_out::{p4_data, table_entry};
 use super::ids::{election_id, role, uint128};
@@ -11,7 +11,7 @@ use control::control::{StreamError, StreamErrorAbout, StreamEvent, StreamRequest
 use control::packets::Packet;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// What a client says.
+/// Converts a message from a client.
 pub fn stream_request(message: pb::StreamMessageRequest) -> StreamRequest {
     use pb::stream_message_request::Update;
     match message.update {
@@ -34,7 +34,7 @@ pub fn stream_request(message: pb::StreamMessageRequest) -> StreamRequest {
     }
 }
 
-/// What a client is told.
+/// Converts a message to a client.
 pub fn event_to_proto(event: StreamEvent) -> pb::StreamMessageResponse {
     use pb::stream_message_response::Update;
     let update = match event {

@@ -6,20 +6,20 @@ use std::fmt;
 /// A command with its line number, from 1.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Line {
-    /// Line number.
+    /// The line's number.
     pub number: usize,
-    /// What to do.
+    /// The command.
     pub command: Command,
 }
 
-/// An action with named (or, ours, positional) arguments as text.
+/// An action with named (or, as an extension, positional) arguments, as text.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ActionText {
-    /// Name or a suffix of it.
+    /// The action's name or a suffix of it.
     pub name: String,
     /// `(parameter, value)`; an empty parameter name for positional arguments.
     pub args: Vec<(String, String)>,
-    /// Of `one_of(...)`, the actions that one is selected of.
+    /// For `one_of(...)`: the actions from which one is selected.
     pub parts: Vec<ActionPart>,
 }
 
@@ -34,10 +34,10 @@ pub struct ActionPart {
     pub watch: Option<u32>,
 }
 
-/// The name in place of an action's that begins a list of actions.
+/// The word in place of an action's name that starts a one-shot action set.
 pub const ONE_OF: &str = "one_of";
 
-/// What a line does with an entry.
+/// What a line does with a table entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs, reason = "the language's words")]
 pub enum EntryVerb {
@@ -46,24 +46,25 @@ pub enum EntryVerb {
     Set,
 }
 
-/// What may stand behind an entry's action.
+/// The options after an entry's action.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct EntryOptions {
-    /// For the controller.
+    /// The controller's metadata.
     pub metadata: Vec<u8>,
-    /// Nanoseconds.
+    /// The idle timeout in nanoseconds.
     pub idle_timeout_ns: u64,
     /// The direct meter's rates.
     pub meter: Option<MeterRates>,
-    /// The direct counter's value: packets, bytes.
+    /// The direct counter's initial packets and bytes.
     pub counter: Option<(u64, u64)>,
-    /// `one_of` selects at random, or by hash; else as the selector does.
+    /// Whether `one_of` selects at random (else by hash); `None` for the selector's default.
     pub random: Option<bool>,
-    /// The size of `one_of` is the sum of weights, or the number of members; else as the selector says.
+    /// Whether the size of `one_of` is the sum of weights (else the number of members); `None` for the selector's
+    /// default.
     pub size_is_weights: Option<bool>,
 }
 
-/// A meter's rates in units per second, and bursts.
+/// A meter's rates in units per second, and its burst sizes in units.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[allow(missing_docs, reason = "the protocol's names")]
 pub struct MeterRates {
@@ -74,45 +75,45 @@ pub struct MeterRates {
     pub eburst: u64,
 }
 
-/// A member's part in a group.
+/// A member's entry in a group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GroupPart {
     /// The member's id.
     pub member: u32,
-    /// How many shares of the packets it gets; `None` where nothing is written, which is one.
+    /// Its weight; `None` if none is written.
     pub weight: Option<u32>,
     /// The port whose link must be up.
     pub watch: Option<u32>,
 }
 
-/// A copy of a packet: port and instance, and the backups of it in order.
+/// A replica with its backups.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ReplicaText {
-    /// The first is the replica, those behind it are its backups: `(port, instance)`.
+    /// `(port, instance)` of the replica and then of its backups, in order of preference.
     pub alternatives: Vec<(u32, u32)>,
 }
 
-/// How a counter is compared.
+/// A comparison of a counter with a number.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CounterCheck {
-    /// Packets, else bytes.
+    /// Whether packets are compared, else bytes.
     pub packets: bool,
     /// `==`, `!=`, `<`, `<=`, `>`, `>=`.
     pub comparison: String,
-    /// With what.
+    /// The number.
     pub value: u64,
 }
 
-/// Which cell of a counter.
+/// A cell of a counter.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum CounterCell {
-    /// By its number.
+    /// The cell with an index.
     Index(u64),
-    /// Of the table entry with this handle.
+    /// The direct counter of the entry with a handle.
     Handle(String),
 }
 
-/// One command. Names and values are still text: [`crate::setup`] gives them meaning.
+/// A command. Names and values are still text; [`crate::setup`] resolves them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[allow(missing_docs, reason = "fields are named by the language in the module text")]
 pub enum Command {
@@ -270,18 +271,18 @@ pub enum Command {
         value: u64,
     },
     SetHash {
-        /// Of which calculation; all without a name.
+        /// The calculation; `None` for all.
         calculation: Option<String>,
         parameters: HashParameters,
     },
 }
 
-/// What a frame must look like.
+/// The pattern of an expected frame.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Pattern {
-    /// One per nibble: 0 to 15, or `None` for any.
+    /// Its nibbles: 0 to 15, or `None` for any.
     pub nibbles: Vec<Option<u8>>,
-    /// Whether nothing may follow.
+    /// Whether the frame must end there.
     pub exact_length: bool,
 }
 
@@ -294,7 +295,8 @@ impl Pattern {
         long_enough && same && (!self.exact_length || frame.len() * 2 == self.nibbles.len())
     }
 
-    /// The first hexadecimal digit at which a frame differs, its end if only the length does; `None` if it matches.
+    /// The index of the first nibble in which a frame differs, or the shorter end if only the lengths differ; `None` if
+    /// the frame matches.
     pub fn first_difference(&self, frame: &[u8]) -> Option<usize> {
         let got: Vec<u8> = frame.iter().flat_map(|b| [b >> 4, b & 15]).collect();
         let differs = |(want, got): (&Option<u8>, &u8)| want.is_some_and(|w| w != *got);
@@ -318,7 +320,7 @@ impl fmt::Display for Pattern {
     }
 }
 
-/// A line that cannot be read or carried out.
+/// A line that cannot be parsed or executed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("line {line}: {message}")]
 pub struct ScriptError {

@@ -1,11 +1,11 @@
-//! The parts of a script's lines: words, names, values, frames, keys, actions, rates.
+//! Parsers for the parts of a line: words, names, values, frames, keys, actions, rates.
 //!
 //! Tests: `script/tests.rs`, by whole lines.
 
 use super::command::*;
 use abi::state::{CrcParameters, HashParameters, TOEPLITZ_KEY_MAX};
 
-/// The first place of a character outside of quotes that a test accepts.
+/// The position of the first character outside of quotes that `accept` accepts.
 pub(super) fn outside_quotes(text: &str, accept: impl Fn(char) -> bool) -> Option<usize> {
     let mut quoted = false;
     text.char_indices().find_map(|(at, c)| {
@@ -14,7 +14,7 @@ pub(super) fn outside_quotes(text: &str, accept: impl Fn(char) -> bool) -> Optio
     })
 }
 
-/// The parts of a text between the characters that a test accepts, outside of quotes.
+/// Splits a text at the characters outside of quotes that `accept` accepts.
 pub(super) fn split_outside_quotes(text: &str, accept: impl Fn(char) -> bool) -> Vec<&str> {
     let mut parts = Vec::new();
     let mut rest = text;
@@ -26,12 +26,12 @@ pub(super) fn split_outside_quotes(text: &str, accept: impl Fn(char) -> bool) ->
     parts
 }
 
-/// Words; white space within quotes does not end one.
+/// The words of a text; white space in quotes does not end one.
 pub(super) fn words_of(text: &str) -> Vec<&str> {
     split_outside_quotes(text, char::is_whitespace).into_iter().filter(|word| !word.is_empty()).collect()
 }
 
-/// A name, which may be quoted: then it has any characters but quotes.
+/// A name, which may be quoted and then contain any character except quotes.
 pub(super) fn name(text: &str) -> Result<String, String> {
     let inner = match text.strip_prefix('"') {
         Some(rest) => rest.strip_suffix('"').ok_or(format!("the name `{text}` has no closing quote"))?,
@@ -57,14 +57,14 @@ pub(super) fn nibbles(text: &str) -> Result<Vec<Option<u8>>, String> {
         .collect()
 }
 
-/// A number in any base.
+/// A number, in the base of its prefix.
 pub(crate) fn number(text: &str, what: &str) -> Result<u64, String> {
     let bad = || format!("`{text}` is not {what}: a number was expected");
     let (digits, radix) = radix_of(text);
     u64::from_str_radix(digits, radix).map_err(|_| bad())
 }
 
-/// Splits a base prefix off.
+/// Splits off the prefix that tells the base of a number.
 pub(crate) fn radix_of(text: &str) -> (&str, u32) {
     let lower = text.get(..2).map(str::to_ascii_lowercase);
     match lower.as_deref() {
@@ -83,7 +83,7 @@ pub(super) fn index_or_all(text: &str) -> Result<Option<u64>, String> {
     if text == "all" { Ok(None) } else { number(text, "an index, nor `all`").map(Some) }
 }
 
-/// Splits `KEY=VALUE` words off.
+/// Separates `KEY=VALUE` words from the others.
 pub(super) fn split_options<'a>(words: &[&'a str]) -> (Vec<(&'a str, &'a str)>, Vec<&'a str>) {
     let (mut options, mut others) = (Vec::new(), Vec::new());
     for word in words {
@@ -130,7 +130,7 @@ pub(super) fn bytes_of(text: &str) -> Result<Vec<u8>, String> {
     Ok(nibbles.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect())
 }
 
-/// A time as nanoseconds: a whole number and its unit.
+/// A time, an integer with a unit, in nanoseconds.
 pub(super) fn time_ns(text: &str) -> Result<u64, String> {
     let bad = || format!("`{text}` is no time: a whole number with `ns`, `us`, `ms` or `s`");
     let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
@@ -142,11 +142,11 @@ pub(super) fn time_ns(text: &str) -> Result<u64, String> {
         _ => return Err(bad()),
     };
     let time = digits.parse::<u64>().map_err(|_| bad())?.checked_mul(unit);
-    // The protocol's times are signed.
+    // P4Runtime's times are signed 64-bit numbers.
     time.filter(|time| i64::try_from(*time).is_ok()).ok_or_else(|| format!("the time `{text}` is too long"))
 }
 
-/// A time in the largest unit that gives a whole number: what [`Command`]s with times are read from.
+/// A time in the largest unit that gives an integer; the parser reads it back.
 pub fn time_text(ns: u64) -> String {
     match [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us")]
         .into_iter()
@@ -176,7 +176,7 @@ pub(super) struct TableLine {
 }
 
 pub(super) fn table_line(rest: &str) -> Result<TableLine, String> {
-    // The action is what begins with the word that holds the first parenthesis that is not part of a key's name.
+    // The action starts with the word that has the first parenthesis outside of a key's name.
     let (front, action, options, handle) = match action_start(rest) {
         Some(at) => {
             let (action, options, handle) = split_behind(rest[at..].trim())?;
@@ -200,7 +200,7 @@ pub(super) fn table_line(rest: &str) -> Result<TableLine, String> {
     Ok(TableLine { table, priority, key, action, options, handle })
 }
 
-/// The colon between a key's name and its value: that of a slice `[7:0]` is part of the name.
+/// The position of the colon between a key's name and its value. The colon of a slice `[7:0]` is part of the name.
 pub(super) fn key_colon(word: &str) -> Option<usize> {
     let mut depth = 0usize;
     let mut quoted = false;
@@ -216,7 +216,7 @@ pub(super) fn key_colon(word: &str) -> Option<usize> {
     })
 }
 
-/// Where the action begins: the first word with a parenthesis outside of quotes that is not `KEY:VALUE`.
+/// Where the action starts: the first word with a parenthesis outside of quotes that is not `KEY:VALUE`.
 pub(super) fn action_start(text: &str) -> Option<usize> {
     let base = text.as_ptr() as usize;
     words_of(text).into_iter().find_map(|word| {
@@ -227,7 +227,7 @@ pub(super) fn action_start(text: &str) -> Option<usize> {
     })
 }
 
-/// Splits off what stands behind an action: `OPTION=VALUE` and ` = HANDLE`.
+/// Splits off what follows an action: `OPTION=VALUE` and ` = HANDLE`.
 pub(super) fn split_behind(text: &str) -> Result<(&str, EntryOptions, Option<String>), String> {
     let mut options = EntryOptions::default();
     let mut end = None;
@@ -286,7 +286,8 @@ pub(super) fn action_text(text: &str) -> Result<ActionText, String> {
     }
     let mut list = Vec::new();
     for part in split_outside_quotes(args, |c| c == ',').into_iter().map(str::trim).filter(|p| !p.is_empty()) {
-        // A MAC address has colons too: a parameter's name is quoted, or what begins like a name and is followed by one.
+        // A MAC address has colons, too. A parameter's name is quoted, or starts like an identifier, and a colon
+        // follows it.
         let starts_name = |c: char| c.is_ascii_alphabetic() || c == '_' || c == '"';
         let (param, value) = match outside_quotes(part, |c| c == ':') {
             Some(colon) if part.starts_with(starts_name) && !is_mac(part) => (&part[..colon], &part[colon + 1..]),

@@ -5,7 +5,7 @@
 //!
 //! | action | decoded as |
 //! | --- | --- |
-//! | 1.0 `SET_VLAN_VID`, `SET_VLAN_PCP` | [`HeaderAction::SetVlanVid`], [`HeaderAction::SetVlanPcp`], which may push a tag |
+//! | 1.0 `SET_VLAN_VID`, `SET_VLAN_PCP` | [`HeaderAction::SetVlanVid`], [`HeaderAction::SetVlanPcp`]: may push a tag |
 //! | `SET_NW_SRC`, `SET_NW_DST`, `SET_NW_TOS`, `SET_NW_ECN` | [`Action::SetFieldIfPresent`] |
 //! | `SET_TP_SRC`, `SET_TP_DST` | one [`Action::SetFieldIfPresent`] for each writable port field of TCP, UDP and SCTP |
 //! | `SET_DL_SRC`, `SET_DL_DST` and others that 1.2 deprecates | [`Action::SetField`] |

@@ -58,7 +58,7 @@ pub(crate) enum Role {
     /// No path reaches it.
     #[default]
     Unreachable,
-    /// Needs no further information.
+    /// Any other reachable instruction.
     Plain,
     /// Accesses memory of these kinds.
     Access(Touched),

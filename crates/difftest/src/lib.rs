@@ -17,7 +17,6 @@
 //!
 //! Tests: `tests/every_program.rs` (a million packets over all programs of the repository), `tests/generated.rs`
 //! (generated programs).
-//! programs).
 
 pub mod bpf_objects;
 pub mod controller;

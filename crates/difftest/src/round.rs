@@ -54,7 +54,7 @@ struct Engine {
 /// Runs `rounds` rounds with seeds from `seed` on; returns the first difference.
 ///
 /// # Errors
-/// If an engine cannot be set up.
+/// If an engine cannot be set up, or a frame is too long for it.
 pub fn run_rounds(subject: &Subject, seed: u64, rounds: u64, totals: &mut Totals) -> Result<Option<Difference>> {
     for seed in seed..seed + rounds {
         if let Some(what) = one_round(subject, seed, totals)? {

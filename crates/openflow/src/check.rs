@@ -91,7 +91,7 @@ impl Check<'_> {
         writable(bits.field, self.fields)
     }
 
-    /// Checks that the learned flow's match, of constants so far, provides the prerequisites of its later parts.
+    /// Checks a `learn` action: constants that earlier parts match must provide the prerequisites of later parts.
     fn learn(&self, learn: &Learn) -> Result<(), Error> {
         if let Some(result) = learn.result {
             self.write(result)?;

@@ -4,9 +4,8 @@
 //! constant; one table gives their numbers. An error that a version lacks is encoded as `NXBRC_UNENCODABLE_ERROR`, as
 //! in Open vSwitch. Where a version has one number for several errors, all are encoded as it, and it is decoded as the
 //! first of them.
-//! one error for what a newer one tells apart, both are written alike and the first of them is read.
+//!
 //! Sources: OpenFlow 1.0.0, 5.4.4; 1.3.5, 7.4.4; 1.4.1, 7.5.4; 1.5.1, 7.5.4; Open vSwitch for the extensions' numbers.
-//! Sources: OpenFlow 1.0.0, 5.4.4; 1.3.5, 7.4.4; 1.4.1, 7.5.4; 1.5.1, 7.5.4; the numbers of extensions are Open vSwitch's.
 
 use std::fmt;
 

@@ -3,7 +3,6 @@
 //! A map of section `.maps` is a variable of a structure type. Members `type`, `max_entries`, `map_flags`, `key_size`
 //! and `value_size` are pointers to arrays, whose length is the value; `key` and `value` are pointers to the types of
 //! keys and values. Format: "BPF Type Format (BTF)" in the Linux kernel's documentation.
-//! types of keys and values. Format: "BPF Type Format (BTF)" of the Linux kernel's documentation.
 
 use crate::error::Error;
 use std::collections::HashMap;

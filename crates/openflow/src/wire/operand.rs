@@ -1,4 +1,4 @@
-//! Operands shared by the actions of all experimenters: ports, fields, subfields, padding.
+//! Operands shared by OpenFlow's own and experimenters' actions: ports, fields, subfields, padding.
 
 use crate::action::{Action, HeaderAction, Subfield, port};
 use crate::error::ErrorKind;

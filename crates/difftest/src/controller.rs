@@ -1,8 +1,8 @@
 //! Fuzz target for OpenFlow: a controller's messages to a bridge over `openflow.p4`.
 //!
 //! The first byte selects the version, the formats and how the rest is split; the rest is messages. Each message that
-//! can be decoded is encoded and decoded again, with the same result. Then a bridge receives all of them: its answers
-//! must be decodable and of bounded size.
+//! can be decoded is encoded, decoded and encoded again, and both encodings must be equal. Then a bridge receives all
+//! of them: its answers must be decodable and of bounded size.
 
 #[path = "../../openflow/tests/messages/generate.rs"]
 mod generate;
@@ -87,7 +87,7 @@ fn next<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     Some(message)
 }
 
-/// Decodes a message; if that succeeds, encodes it and decodes it again.
+/// Decodes a message; if that succeeds, checks that its encoding round-trips.
 fn check(bytes: &[u8], fields: &Fields, formats: &Formats) {
     let framed = match wire::read_agreed(bytes, fields, formats) {
         Ok(framed) => framed,

@@ -8,16 +8,16 @@
 //! | `packets` | which example, then frames ([`split_frames`]) | interpreter and machine code behave the same |
 //! | `stf_script` | which example, then a script | it is refused or runs to its end |
 //! | `p4runtime` | which protocol message, then the message | there is an answer, and read results can be encoded |
-//! | `messages` | which method of the services, then its request | decoding takes no more memory than `grpc::wire` estimates |
+//! | `messages` | method of the services, then its request | decoding takes no more memory than `grpc::wire` estimates |
 //! | `constraint` | a constraint | it is parsed, or refused at a place in the text |
-//! | `state_log` | records of a state directory's log ([`split_records`]) | they are refused, or read as entities that round-trip |
-//! | `state_files` | damage to a state directory | a start restores the exact state, is refused, or reports what it dropped |
+//! | `state_log` | records of a state directory's log ([`split_records`]) | they are refused, or round-trip as entities |
+//! | `state_files` | damage to a state directory | a start restores the exact state, is refused, or reports the loss |
 //! | `trace_filter` | a filter of `sluice trace` | it is parsed or refused, and evaluates on any packet |
-//! | `vhost` | a vhost-user front end's messages, or a ring's memory (`pktio_vhost::fuzz`) | only guest memory is accessed, with bounded work |
-//! | `memif` | a memif peer's memory and messages (`pktio_memif::fuzz`) | bursts end, and access only the peer's memory |
-//! | `openflow` | version and formats, then an OpenFlow controller's messages | messages are refused or round-trip; a bridge's answers are bounded |
+//! | `vhost` | a vhost-user front end's messages, or a ring (`pktio_vhost::fuzz`) | bounded work, within guest memory |
+//! | `memif` | a memif peer's memory and messages (`pktio_memif::fuzz`) | bursts end, and access only its memory |
+//! | `openflow` | version, formats, an OpenFlow controller's messages | they are refused or round-trip; bounded answers |
 //! | `bpf` | a BPF object file, or instructions | they are refused with a reason, or behave the same on both engines |
-//! | `thrift` | a thrift client's bytes (`thrift_service::fuzz`) | calls are decoded within bounds or refused, and round-trip |
+//! | `thrift` | a thrift client's bytes (`thrift_service::fuzz`) | calls are refused, or round-trip, within bounds |
 //!
 //! A body panics if its property is violated. It is deterministic: the result depends on the input only.
 //!

@@ -19,8 +19,8 @@
 //! | `check` | consistency of actions with a match |
 //! | `text` | matches and actions as text |
 //!
-//! Sources: OpenFlow Switch Specification 1.0.0, 1.3.5, 1.4.1, 1.5.1 of the Open Networking Foundation; for Nicira's extensions
-//! ovs-fields(7), ovs-actions(7) and ovs-ofctl(8).
+//! Sources: OpenFlow Switch Specification 1.0.0, 1.3.5, 1.4.1, 1.5.1 of the Open Networking Foundation; for Nicira's
+//! extensions ovs-fields(7), ovs-actions(7) and ovs-ofctl(8).
 
 pub mod action;
 pub mod check;

@@ -22,7 +22,8 @@
 //!
 //! A program with more than [`LISTS_MAX`] field lists is not changed.
 //!
-//! Tests: `tests/files/again.ir`, `tests/properties.rs`, the scripts of `tests/stf` on all engines, `datapath`'s `tests/again.rs`.
+//! Tests: `tests/files/again.ir`, `tests/properties.rs`, the scripts of `tests/stf` on all engines, `datapath`'s
+//! `tests/again.rs`.
 
 use crate::multicast_frames::{ask, push};
 use base::{Bits, Span};

@@ -329,7 +329,7 @@ impl Model {
 
     fn judge_reference(exists: bool, j: &mut Judgement) {
         j.fault_if(!exists, Code::NotFound);
-        // While action sets are in use there are no members, and the answer may say so.
+        // While action sets are in use the profile has no members, and the answer may be about that instead.
         if !exists {
             j.possible.push(Code::InvalidArgument);
         }

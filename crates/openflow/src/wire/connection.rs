@@ -1,7 +1,7 @@
 //! Connection messages: hello, errors, features, configuration, roles, asynchronous messages, controller status.
 //!
-//! OpenFlow 1.0, 5.3.1, 5.3.2, 5.4.4, 5.5; 1.3.5, 7.3.1, 7.3.2, 7.3.9, 7.3.10, 7.4.4, 7.5; 1.4.1, 7.3.10, 7.4.4; 1.5.1, 7.3.5.19,
-//! 7.4.8; `NXT_ROLE_REQUEST`, `NXT_SET_ASYNC_CONFIG`, `NXT_SET_ASYNC_CONFIG2`.
+//! OpenFlow 1.0, 5.3.1, 5.3.2, 5.4.4, 5.5; 1.3.5, 7.3.1, 7.3.2, 7.3.9, 7.3.10, 7.4.4, 7.5; 1.4.1, 7.3.10, 7.4.4; 1.5.1,
+//! 7.3.5.19, 7.4.8; `NXT_ROLE_REQUEST`, `NXT_SET_ASYNC_CONFIG`, `NXT_SET_ASYNC_CONFIG2`.
 
 use super::flow_stats::entry;
 use super::{Context, HEADER, Reader, Result, Writer, port, props, v10};

@@ -1,11 +1,11 @@
-//! What arithmetic and comparisons compute on numbers: the one definition for verifier and interpreter.
+//! Semantics of BPF arithmetic and comparisons on numbers, shared by verifier and interpreter.
 //!
-//! Dividing by zero gives zero, and the remainder of it is the dividend; shifts use the lowest five or six bits of the
-//! amount (RFC 9669, section 4.1).
+//! Division by zero gives zero, and the remainder of a division by zero is the dividend; shifts use the lowest five or
+//! six bits of the amount (RFC 9669, section 4.1).
 
 use crate::instruction::{Alu, Condition};
 
-/// The result of `a op b`.
+/// The result of `a op b` on 64 bits (`wide`) or 32 bits, zero-extended.
 pub(crate) fn compute(alu: Alu, wide: bool, a: u64, b: u64) -> u64 {
     match wide {
         true => match alu {
@@ -42,7 +42,7 @@ pub(crate) fn compute(alu: Alu, wide: bool, a: u64, b: u64) -> u64 {
     }
 }
 
-/// `-a`.
+/// The result of `-a` on 64 bits (`wide`) or 32 bits, zero-extended.
 pub(crate) fn negate(wide: bool, a: u64) -> u64 {
     match wide {
         true => a.wrapping_neg(),
@@ -50,7 +50,7 @@ pub(crate) fn negate(wide: bool, a: u64) -> u64 {
     }
 }
 
-/// The lowest bits of `a` in big or little endian, on a machine of either byte order.
+/// The lowest `bits` bits of `a` in big or little endian byte order, on a machine of either byte order.
 pub(crate) fn swap(big: bool, bits: u8, a: u64) -> u64 {
     match (bits, big) {
         (16, true) => u64::from((a as u16).to_be()),
@@ -62,7 +62,7 @@ pub(crate) fn swap(big: bool, bits: u8, a: u64) -> u64 {
     }
 }
 
-/// Whether `a` and `b` satisfy a condition.
+/// Whether `a` and `b`, or their lower 32 bits if not `wide`, satisfy a condition.
 pub(crate) fn holds(condition: Condition, wide: bool, a: u64, b: u64) -> bool {
     let (a, b, sa, sb) = match wide {
         true => (a, b, a as i64, b as i64),

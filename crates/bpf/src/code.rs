@@ -1,10 +1,10 @@
-//! Machine code: its memory, what it is given, and the helpers that it calls.
+//! Compiled programs: the owner of their machine code, the state of a run, and the helpers that code calls.
 //!
-//! [`Compiled`] owns a program's code. A [`Run`] is one run's state, which code reads and writes at fixed offsets.
+//! [`Compiled`] owns a program's code. A [`Run`] is the state of one run; code reads and writes it at fixed offsets.
 //!
-//! All unsafe code of the crate is here. What makes it sound is what the verifier has shown of a program
-//! (`verifier.rs`): addresses that reach a helper are in the packet, the stack or a value, for as many bytes as the
-//! helper's signature says.
+//! All unsafe code of the crate is in this file. It relies on what the verifier proves of a program (`verifier.rs`):
+//! addresses passed to a helper are in the packet, the stack or a map's value, for as many bytes as the helper's
+//! signature requires.
 #![allow(unsafe_code)]
 
 use crate::helper::Helper;
@@ -16,15 +16,15 @@ use mir::FunctionId;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 
-/// Bytes that a helper copies without allocating.
+/// The number of bytes that a helper copies without allocating.
 const COPIED_BYTES: usize = KEY_BYTES_MAX as usize;
 
-/// What `Run::aborted` says; 0 is a run that goes on.
+/// The value of `Run::aborted` if the budget was exceeded; 0 means that the run continues.
 pub(crate) const ABORTED_BUDGET: u32 = 1;
-/// As above: an instruction that cannot be reached was.
+/// The value of `Run::aborted` if an unreachable instruction was reached.
 pub(crate) const ABORTED_FAULT: u32 = 2;
 
-/// Why a run ended, by what `Run::aborted` says.
+/// The reason for a value of `Run::aborted` that is not 0.
 fn abort_of(aborted: u32) -> Abort {
     match aborted {
         ABORTED_BUDGET => Abort::Budget,
@@ -32,24 +32,24 @@ fn abort_of(aborted: u32) -> Abort {
     }
 }
 
-/// A function of a program: the run and registers 1 to 5 to register 0.
+/// A compiled function: takes the run and `r1` to `r5`, returns `r0`.
 type Function = unsafe extern "C" fn(run: *mut Run<'_>, u64, u64, u64, u64, u64) -> u64;
 
-/// A run of compiled code.
+/// The state of a run of compiled code.
 #[repr(C)]
 pub(crate) struct Run<'p> {
     /// Address of the packet's first byte.
     pub(crate) data: u64,
-    /// Address behind its last byte.
+    /// Address after the packet's last byte.
     pub(crate) data_end: u64,
     pub(crate) argument: u64,
     pub(crate) now_ns: u64,
-    /// Instructions that may still be taken. A helper that costs more does nothing, and leaves it negative.
+    /// The instructions left. A helper that costs more has no effect and leaves it negative.
     pub(crate) budget: i64,
     pub(crate) port: u32,
-    /// Why the run ends at once, or 0.
+    /// `ABORTED_BUDGET` or `ABORTED_FAULT` if the run must end, otherwise 0.
     pub(crate) aborted: u32,
-    /// How many numbers the next `trace_printk` prints.
+    /// The number of arguments that the next `trace_printk` prints.
     pub(crate) traced: u32,
     redirect: Option<u32>,
     program: &'p Verified,
@@ -58,20 +58,20 @@ pub(crate) struct Run<'p> {
 }
 
 impl Run<'_> {
-    /// Takes what a helper costs from the budget; false if that is too little.
+    /// Charges a helper's cost to the budget; false if it is exceeded.
     fn pays(&mut self, cost: i64) -> bool {
         self.budget -= cost;
         self.budget >= 0
     }
 
-    /// Says where the packet is.
+    /// Updates `data` and `data_end` from the window.
     fn place(&mut self) {
         let buffer = self.buffer.expose_provenance() as u64;
         self.data = buffer + self.window.offset as u64;
         self.data_end = self.data + self.window.len as u64;
     }
 
-    /// Fills new bytes of the packet with zeros.
+    /// Updates the packet's addresses and zeroes its new bytes. Returns the helper's result: 0, or an error for `None`.
     fn clear(&mut self, new: Option<Range<usize>>) -> u64 {
         let Some(new) = new else { return errno::INVALID as u64 };
         // SAFETY: `Window` gives ranges in the buffer, which belongs to the run alone.
@@ -89,16 +89,17 @@ pub(crate) struct Compiled {
 }
 
 impl Compiled {
-    /// `code` is that of a module that `lower` made; its first function is the program's.
+    /// Takes the code of a module that `lower` made; its first function is the program's entry.
     pub(crate) fn new(code: Code) -> Compiled {
         let entry = code.function(FunctionId(0));
-        // SAFETY: `lower` gives all functions this signature, `codegen` makes them functions in the machine's C convention,
-        // and `code` is kept for as long as `entry`.
+        // SAFETY: `lower` gives all functions this signature, `codegen` compiles them with the machine's C calling
+        // convention, and `code` is kept for as long as `entry`.
         let entry = unsafe { std::mem::transmute::<*const u8, Function>(entry) };
         Compiled { _code: code, entry }
     }
 
-    /// Runs the code of `program` on a packet, with so many instructions; leaves how many are left.
+    /// Runs the code of `program` on a packet. `budget` is the number of instructions allowed, and afterwards the
+    /// number left.
     pub(crate) fn run(
         &self,
         program: &Verified,
@@ -125,8 +126,8 @@ impl Compiled {
         };
         run.place();
         let context = (&raw mut run).expose_provenance() as u64;
-        // SAFETY: the code was made of `program`, which was verified and holds the maps that the code knows; the buffer
-        // is exclusively borrowed through `frame`, and `run` outlives the call.
+        // SAFETY: the code was compiled from `program`, which was verified and holds the maps that the code refers to;
+        // the buffer is exclusively borrowed through `frame`, and `run` outlives the call.
         let result = unsafe { (self.entry)(&raw mut run, context, 0, 0, 0, 0) };
         (frame.offset, frame.len) = (run.window.offset, run.window.len);
         *budget = run.budget;
@@ -137,7 +138,7 @@ impl Compiled {
     }
 }
 
-/// Calls a function with a copy of `len` bytes at an address.
+/// Calls `f` with a copy of the `len` bytes at an address.
 ///
 /// # Safety
 ///
@@ -149,8 +150,8 @@ unsafe fn with_bytes<T>(address: u64, len: usize, f: impl FnOnce(&[u8]) -> T) ->
         let (first, rest) = bytes.split_at_mut(before);
         let (words, last) = rest.as_chunks_mut::<8>();
         let (words_at, last_at) = (before, before + 8 * words.len());
-        // SAFETY: the caller says that `len` bytes are readable. They are read atomically because of other threads, and as words
-        // where they are aligned: maps keep values in words.
+        // SAFETY: the caller guarantees that `len` bytes are readable. They are read atomically because of other
+        // threads, and as words where they are aligned: maps store values as words.
         unsafe {
             let byte = |at: usize| AtomicU8::from_ptr(memory.add(at)).load(Relaxed);
             first.iter_mut().enumerate().for_each(|(i, to)| *to = byte(i));
@@ -175,7 +176,7 @@ unsafe fn with_bytes<T>(address: u64, len: usize, f: impl FnOnce(&[u8]) -> T) ->
     }
 }
 
-/// The address of the function that code calls for a helper.
+/// The address of the function that implements a helper.
 pub(crate) fn helper_address(helper: Helper) -> u64 {
     let function: Function = match helper {
         Helper::MapLookup => map_lookup,
@@ -192,20 +193,20 @@ pub(crate) fn helper_address(helper: Helper) -> u64 {
     function as *const () as u64
 }
 
-/// The run and the map of a handle.
+/// The program of a run, and the map with a handle.
 ///
 /// # Safety
 ///
-/// `run` is the run that the calling code was given, and nobody else uses it during the call.
+/// `run` is the run that the calling code was given, and nothing else uses it during the call.
 unsafe fn run_and_map<'r>(run: *mut Run<'r>, map: u64) -> (&'r Verified, &'r Map) {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let program = unsafe { (*run).program };
-    // The verifier has shown that it is the handle of a map of the program.
+    // The verifier has proved that the handle is one of a map of the program.
     (program, &program.maps[map as usize])
 }
 
 unsafe extern "C" fn map_lookup(run: *mut Run<'_>, map: u64, key: u64, _: u64, _: u64, _: u64) -> u64 {
-    // SAFETY: code calls helpers with its run, and keys have the map's size.
+    // SAFETY: code passes its run to helpers, and keys have the map's size.
     unsafe {
         let (_, map) = run_and_map(run, map);
         if !(*run).pays(cost::lookup(map)) {
@@ -218,7 +219,7 @@ unsafe extern "C" fn map_lookup(run: *mut Run<'_>, map: u64, key: u64, _: u64, _
 }
 
 unsafe extern "C" fn map_update(run: *mut Run<'_>, map: u64, key: u64, value: u64, flags: u64, _: u64) -> u64 {
-    // SAFETY: code calls helpers with its run, and keys and values have the map's sizes.
+    // SAFETY: code passes its run to helpers, and keys and values have the map's sizes.
     unsafe {
         let (_, map) = run_and_map(run, map);
         if !(*run).pays(cost::update(map)) {
@@ -231,7 +232,7 @@ unsafe extern "C" fn map_update(run: *mut Run<'_>, map: u64, key: u64, value: u6
 }
 
 unsafe extern "C" fn map_delete(run: *mut Run<'_>, map: u64, key: u64, _: u64, _: u64, _: u64) -> u64 {
-    // SAFETY: code calls helpers with its run, and keys have the map's size.
+    // SAFETY: code passes its run to helpers, and keys have the map's size.
     unsafe {
         let (_, map) = run_and_map(run, map);
         if !(*run).pays(cost::delete(map)) {
@@ -242,12 +243,12 @@ unsafe extern "C" fn map_delete(run: *mut Run<'_>, map: u64, key: u64, _: u64, _
 }
 
 unsafe extern "C" fn time(run: *mut Run<'_>, _: u64, _: u64, _: u64, _: u64, _: u64) -> u64 {
-    // SAFETY: code calls helpers with its run.
+    // SAFETY: code passes its run to helpers.
     unsafe { (*run).now_ns }
 }
 
 unsafe extern "C" fn trace(run: *mut Run<'_>, format: u64, len: u64, a: u64, b: u64, c: u64) -> u64 {
-    // SAFETY: code calls helpers with its run, and the format has `len` bytes.
+    // SAFETY: code passes its run to helpers, and the format has `len` bytes.
     unsafe {
         if !(*run).pays(cost::trace(len)) {
             return 0;
@@ -258,13 +259,13 @@ unsafe extern "C" fn trace(run: *mut Run<'_>, format: u64, len: u64, a: u64, b: 
 }
 
 unsafe extern "C" fn random(run: *mut Run<'_>, _: u64, _: u64, _: u64, _: u64, _: u64) -> u64 {
-    // SAFETY: code calls helpers with its run.
+    // SAFETY: code passes its run to helpers.
     let run = unsafe { &mut *run };
     if run.pays(cost::OTHER) { run.program.random.next() } else { 0 }
 }
 
 unsafe extern "C" fn redirect(run: *mut Run<'_>, port: u64, flags: u64, _: u64, _: u64, _: u64) -> u64 {
-    // SAFETY: code calls helpers with its run.
+    // SAFETY: code passes its run to helpers.
     let run = unsafe { &mut *run };
     if run.pays(cost::OTHER) { run::redirect(port, flags, &mut run.redirect) } else { 0 }
 }
@@ -277,7 +278,7 @@ unsafe extern "C" fn checksum_difference(
     to_len: u64,
     seed: u64,
 ) -> u64 {
-    // SAFETY: code calls helpers with its run, and both have as many bytes as their lengths say.
+    // SAFETY: code passes its run to helpers, and both buffers have the lengths passed.
     unsafe {
         if !(*run).pays(cost::checksum(from_len, to_len)) {
             return 0;
@@ -288,7 +289,7 @@ unsafe extern "C" fn checksum_difference(
 }
 
 unsafe extern "C" fn adjust_head(run: *mut Run<'_>, _: u64, delta: u64, _: u64, _: u64, _: u64) -> u64 {
-    // SAFETY: code calls helpers with its run.
+    // SAFETY: code passes its run to helpers.
     let run = unsafe { &mut *run };
     if !run.pays(cost::adjust(delta)) {
         return 0;
@@ -298,7 +299,7 @@ unsafe extern "C" fn adjust_head(run: *mut Run<'_>, _: u64, delta: u64, _: u64, 
 }
 
 unsafe extern "C" fn adjust_tail(run: *mut Run<'_>, _: u64, delta: u64, _: u64, _: u64, _: u64) -> u64 {
-    // SAFETY: code calls helpers with its run.
+    // SAFETY: code passes its run to helpers.
     let run = unsafe { &mut *run };
     if !run.pays(cost::adjust(delta)) {
         return 0;

@@ -1,11 +1,11 @@
-//! Verified programs to machine code: machine-level IR, its passes, and its back end.
+//! Compiles verified programs: lowering to machine-level IR, its passes, code generation.
 
 use crate::code::Compiled;
 use crate::lower::lower;
 use crate::verified::Verified;
 use codegen::{Error, Options};
 
-/// Compiles a program. `None` if no code is made for this machine.
+/// The machine code of a program; `None` if the machine has no code generator.
 pub(crate) fn compile(program: &Verified) -> Result<Option<Compiled>, String> {
     let mut module = lower(program);
     mir::passes::optimise(&mut module, &[]);

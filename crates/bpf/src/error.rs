@@ -1,8 +1,8 @@
-//! Why an object, a program or an access to a map was refused.
+//! Errors of loading objects and programs, and of accessing maps.
 
 use thiserror::Error;
 
-/// Why an object file was refused. Every message says what, where and the remedy.
+/// Why an object file was refused. A message says what is wrong, where, and how to fix it.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[error("{0}")]
 pub struct Error(pub(crate) String);
@@ -16,25 +16,25 @@ impl Error {
 /// Why a program was not loaded.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum VerifyError {
-    /// The object has no such program, or it cannot be linked.
+    /// The object has no such program, or the program cannot be linked.
     #[error(transparent)]
     Object(#[from] Error),
-    /// A map cannot be made.
+    /// A map cannot be created.
     #[error(transparent)]
     Map(#[from] MapError),
-    /// The program could do something that it must not do.
+    /// The verifier refused the program.
     #[error("{place}: `{instruction}`: {reason}")]
     Refused {
-        /// Number of the instruction, counted in units of eight bytes from the start of the linked program.
+        /// Number of the instruction, in units of eight bytes from the start of the linked program.
         number: usize,
-        /// Function, number of the instruction in it, and section with offset.
+        /// Function, number of the instruction within it, and section with offset.
         place: String,
         /// The instruction as text.
         instruction: String,
         /// The register concerned, and why.
         reason: String,
     },
-    /// The program was verified but could not be translated to machine code.
+    /// The program was verified but could not be compiled.
     #[error("machine code: {0}")]
     Compile(String),
 }
@@ -42,15 +42,15 @@ pub enum VerifyError {
 /// Why an access to a map was refused.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum MapError {
-    /// There is no map of this name.
+    /// No map has this name.
     #[error("there is no map `{name}`; maps of this program: {known}")]
     Unknown {
-        /// The name asked for.
+        /// The name requested.
         name: String,
-        /// The names there are.
+        /// The names that exist.
         known: String,
     },
-    /// A key or value has another size than the map's.
+    /// A key or value has a different size than the map's.
     #[error("map `{map}`: the {what} has {found} bytes, the map's have {expected}")]
     Size {
         /// The map.
@@ -62,7 +62,7 @@ pub enum MapError {
         /// Bytes expected.
         expected: usize,
     },
-    /// A key that the map can never have.
+    /// The map cannot have this key.
     #[error("map `{map}`: {reason}")]
     Key {
         /// The map.
@@ -75,10 +75,10 @@ pub enum MapError {
     Full {
         /// The map.
         map: String,
-        /// Its bound.
+        /// Its maximum number of entries.
         max: u32,
     },
-    /// The entry exists and must not, or does not and must.
+    /// The entry exists although it must not, or does not exist although it must.
     #[error("map `{map}`: the key {}", if *.exists { "exists already" } else { "does not exist" })]
     Exists {
         /// The map.
@@ -86,7 +86,7 @@ pub enum MapError {
         /// Whether the key exists.
         exists: bool,
     },
-    /// The operation is not one for this type of map.
+    /// The map's type does not support the operation.
     #[error("map `{map}`: {reason}")]
     Unsupported {
         /// The map.

@@ -1,7 +1,7 @@
-//! The helper functions that programs may call, and their signatures.
+//! Helper functions that programs may call, and their signatures.
 //!
-//! Numbers, arguments and results are those of `linux/bpf.h`, so that programs need no other header. What the helpers do
-//! is in `run`.
+//! Numbers, arguments and results are those of `linux/bpf.h`, so that programs need no other header. `run` implements
+//! the helpers.
 
 /// A helper function.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -12,23 +12,23 @@ pub enum Helper {
     MapUpdate,
     /// `long map_delete_elem(map, key)`.
     MapDelete,
-    /// `u64 ktime_get_ns(void)`: the time that the packet's batch began.
+    /// `u64 ktime_get_ns(void)`: the time at which the packet's batch began.
     Time,
-    /// `long trace_printk(format, format_size, ...)`: a line of the program's log.
+    /// `long trace_printk(format, format_size, ...)`: adds a line to the program's log.
     Trace,
     /// `u32 get_prandom_u32(void)`.
     Random,
-    /// `long redirect(ifindex, flags)`: names the output port; the program then returns `XDP_REDIRECT`.
+    /// `long redirect(ifindex, flags)`: sets the output port; the program then returns `XDP_REDIRECT`.
     Redirect,
     /// `s64 csum_diff(from, from_size, to, to_size, seed)`.
     ChecksumDifference,
-    /// `long xdp_adjust_head(ctx, delta)`: a negative delta adds zero bytes in front, a positive one removes bytes.
+    /// `long xdp_adjust_head(ctx, delta)`: a negative delta adds zero bytes at the front, a positive one removes bytes.
     AdjustHead,
     /// `long xdp_adjust_tail(ctx, delta)`: a positive delta adds zero bytes at the end, a negative one removes bytes.
     AdjustTail,
 }
 
-/// What a helper takes in a register.
+/// The type of an argument register.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Argument {
     /// Any number.
@@ -41,17 +41,17 @@ pub(crate) enum Argument {
     Key,
     /// Readable memory of the map's value size.
     Value,
-    /// Readable memory of the size that the next register says.
+    /// Readable memory of the size in the next register.
     Memory,
-    /// As `Memory`, or null with size zero.
+    /// As `Memory`, or null if the size is zero.
     MemoryOrNull,
-    /// Bytes of the memory in the register before; at least one.
+    /// The size in bytes, at least one, of the memory in the previous register.
     MemorySize,
     /// As `MemorySize`, or zero.
     MemorySizeOrZero,
 }
 
-/// What a helper leaves in `r0`.
+/// The type of the result in `r0`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Returns {
     /// Any number.
@@ -77,12 +77,12 @@ impl Helper {
         Helper::AdjustTail,
     ];
 
-    /// The helper with a number of `linux/bpf.h`.
+    /// The helper with a number in `linux/bpf.h`.
     pub fn of(number: i32) -> Option<Helper> {
         Helper::ALL.into_iter().find(|helper| helper.number() == number)
     }
 
-    /// The number in `linux/bpf.h`.
+    /// Its number in `linux/bpf.h`.
     pub fn number(self) -> i32 {
         match self {
             Helper::MapLookup => 1,
@@ -98,7 +98,7 @@ impl Helper {
         }
     }
 
-    /// The name in `linux/bpf.h`.
+    /// Its name in `linux/bpf.h`.
     pub fn name(self) -> &'static str {
         match self {
             Helper::MapLookup => "map_lookup_elem",
@@ -114,8 +114,8 @@ impl Helper {
         }
     }
 
-    /// What `r1` and the following registers are. `trace_printk` takes up to three numbers more, which the verifier
-    /// accepts if they are there.
+    /// The types of `r1` and the following registers. `trace_printk` takes up to three more numbers, which the verifier
+    /// counts by the registers that are set.
     pub(crate) fn arguments(self) -> &'static [Argument] {
         use Argument::*;
         match self {
@@ -142,7 +142,7 @@ impl Helper {
         matches!(self, Helper::AdjustHead | Helper::AdjustTail)
     }
 
-    /// The names of all helpers, for messages.
+    /// Names and numbers of all helpers, for messages.
     pub(crate) fn known() -> String {
         Helper::ALL.map(|helper| format!("{} ({})", helper.name(), helper.number())).join(", ")
     }

@@ -1,35 +1,35 @@
-//! BPF instructions: their encoding in eight bytes and their decoded form.
+//! BPF instructions: encoded and decoded form.
 //!
-//! The encoding is that of the "BPF Instruction Set Specification, v1.0" (RFC 9669). The verifier, the interpreter and
-//! the compiler work on [`Op`] alone. An instruction's number counts units of eight bytes, as `llvm-objdump` does, so
-//! the second half of a 64-bit immediate load has a number of its own ([`Op::Second`]).
+//! The encoding is that of the "BPF Instruction Set Architecture (ISA)" (RFC 9669). Verifier, interpreter and compiler
+//! use [`Op`] only. Instructions are numbered in units of eight bytes, as by `llvm-objdump`, so that the second half of
+//! a 64-bit immediate load has its own number ([`Op::Second`]).
 
 use std::fmt;
 
-/// Bytes of an encoded instruction.
+/// The length of an encoded instruction in bytes.
 pub const INSTRUCTION_BYTES: usize = 8;
-/// Registers: `r0` to `r9` and the frame pointer `r10`.
+/// The number of registers: `r0` to `r9` and the frame pointer `r10`.
 pub const REGISTERS: usize = 11;
 /// The frame pointer.
 pub const FRAME_POINTER: usize = 10;
 
-/// An instruction as it is encoded.
+/// An encoded instruction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Instruction {
-    /// Class, operation and source or size.
+    /// The opcode: class, operation and source or size.
     pub code: u8,
     /// Destination register.
     pub dst: u8,
     /// Source register.
     pub src: u8,
-    /// Offset of a memory access or jump.
+    /// Offset of a memory access or a jump.
     pub off: i16,
     /// Immediate.
     pub imm: i32,
 }
 
 impl Instruction {
-    /// Reads the eight bytes of an instruction, little endian.
+    /// Decodes the eight bytes of an instruction, little endian.
     pub fn decode(bytes: [u8; INSTRUCTION_BYTES]) -> Instruction {
         let [code, registers, off0, off1, imm0, imm1, imm2, imm3] = bytes;
         Instruction {
@@ -41,7 +41,7 @@ impl Instruction {
         }
     }
 
-    /// The eight bytes of the instruction.
+    /// Encodes the instruction in eight bytes.
     pub fn encode(self) -> [u8; INSTRUCTION_BYTES] {
         let [off0, off1] = self.off.to_le_bytes();
         let [imm0, imm1, imm2, imm3] = self.imm.to_le_bytes();
@@ -49,37 +49,37 @@ impl Instruction {
     }
 }
 
-/// Codes of the encoding.
+/// Opcodes and their fields.
 pub mod code {
-    /// Class: loads of immediates.
+    /// Class: non-standard loads, here of 64-bit immediates.
     pub const LD: u8 = 0;
-    /// Class: loads from memory.
+    /// Class: loads into registers.
     pub const LDX: u8 = 1;
     /// Class: stores of immediates.
     pub const ST: u8 = 2;
     /// Class: stores of registers.
     pub const STX: u8 = 3;
-    /// Class: arithmetic on 32 bits.
+    /// Class: 32-bit arithmetic.
     pub const ALU: u8 = 4;
     /// Class: jumps that compare 64 bits.
     pub const JMP: u8 = 5;
     /// Class: jumps that compare 32 bits.
     pub const JMP32: u8 = 6;
-    /// Class: arithmetic on 64 bits.
+    /// Class: 64-bit arithmetic.
     pub const ALU64: u8 = 7;
-    /// The operand is a register.
+    /// Source: a register instead of the immediate.
     pub const X: u8 = 8;
-    /// Mode of memory accesses: plain.
+    /// Mode: regular loads and stores.
     pub const MEM: u8 = 0x60;
-    /// Mode of stores: atomic.
+    /// Mode: atomic operations.
     pub const ATOMIC: u8 = 0xc0;
-    /// Load of a 64-bit immediate.
+    /// Loads a 64-bit immediate.
     pub const LD_IMM64: u8 = 0x18;
-    /// `src` of [`LD_IMM64`]: the immediate is a map's number.
+    /// `src` of [`LD_IMM64`]: the immediate is the number of a map.
     pub const PSEUDO_MAP: u8 = 1;
-    /// `src` of [`LD_IMM64`]: an address in the value of an array with one entry.
+    /// `src` of [`LD_IMM64`]: the immediate is an address in the value of an array map with one entry.
     pub const PSEUDO_MAP_VALUE: u8 = 2;
-    /// `src` of a call: a function of the program.
+    /// `src` of a call: calls a function of the program.
     pub const PSEUDO_CALL: u8 = 1;
     /// Call.
     pub const CALL: u8 = 0x85;
@@ -89,7 +89,7 @@ pub mod code {
     pub const JA: u8 = 0x05;
 }
 
-/// Arithmetic on two operands.
+/// Arithmetic operations with two operands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs)]
 pub enum Alu {
@@ -108,7 +108,8 @@ pub enum Alu {
 }
 
 impl Alu {
-    /// All, in the order of their codes; negation and byte swaps, which have codes in between, are not among them.
+    /// All operations, in the order of their codes; negation and byte swaps, whose codes are between these, are
+    /// separate.
     pub const ALL: [Alu; 12] = [
         Alu::Add,
         Alu::Sub,
@@ -124,7 +125,7 @@ impl Alu {
         Alu::Arsh,
     ];
 
-    /// The upper four bits of the code.
+    /// The upper four bits of the opcode.
     pub fn code(self) -> u8 {
         match self {
             Alu::Add => 0x00,
@@ -160,7 +161,7 @@ impl Alu {
     }
 }
 
-/// Conditions of jumps.
+/// Conditions of branches.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs)]
 pub enum Condition {
@@ -178,7 +179,7 @@ pub enum Condition {
 }
 
 impl Condition {
-    /// All, in the order of their codes.
+    /// All conditions, in the order of their codes.
     pub const ALL: [Condition; 11] = [
         Condition::Eq,
         Condition::Gt,
@@ -193,7 +194,7 @@ impl Condition {
         Condition::SLe,
     ];
 
-    /// The upper four bits of the code.
+    /// The upper four bits of the opcode.
     pub fn code(self) -> u8 {
         match self {
             Condition::Eq => 0x10,
@@ -227,7 +228,7 @@ impl Condition {
     }
 }
 
-/// Bytes of a memory access.
+/// The size of a memory access.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs)]
 pub enum Size {
@@ -238,7 +239,7 @@ pub enum Size {
 }
 
 impl Size {
-    /// Bytes.
+    /// The size in bytes.
     pub fn bytes(self) -> usize {
         match self {
             Size::B1 => 1,
@@ -248,7 +249,7 @@ impl Size {
         }
     }
 
-    /// Bits 3 and 4 of the code.
+    /// Bits 3 and 4 of the opcode.
     pub fn code(self) -> u8 {
         match self {
             Size::B4 => 0x00,
@@ -268,7 +269,7 @@ impl Size {
     }
 }
 
-/// What an atomic operation does to a cell of memory.
+/// Atomic operations on memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Atomic {
     /// Adds.
@@ -279,13 +280,13 @@ pub enum Atomic {
     And,
     /// Exclusive or.
     Xor,
-    /// Exchanges; always fetches.
+    /// Exchange, which always fetches the old value.
     Exchange,
-    /// Stores the operand if the cell equals `r0`; `r0` becomes the old value.
+    /// Compare-and-exchange: stores the operand if the memory equals `r0`; `r0` becomes the old value.
     CompareExchange,
 }
 
-/// The second operand.
+/// A second operand.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Operand {
     /// A register.
@@ -299,9 +300,9 @@ pub enum Operand {
 pub enum Constant {
     /// A number.
     Number(u64),
-    /// The handle of a map, by its number in the object.
+    /// The handle of a map, by the map's number in the object.
     Map(u32),
-    /// An address in the only value of an array map.
+    /// An address in the only value of an array map with one entry.
     MapValue {
         /// The map's number in the object.
         map: u32,
@@ -313,9 +314,9 @@ pub enum Constant {
 /// A decoded instruction. Targets of jumps and calls are instruction numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Op {
-    /// `dst op= src` on 64 bits, or on 32 with the upper half zeroed.
+    /// `dst op= src` on 64 bits, or on 32 bits with the upper half zeroed.
     Alu {
-        /// 64 bits.
+        /// Whether on 64 bits.
         wide: bool,
         /// The operation.
         alu: Alu,
@@ -326,16 +327,16 @@ pub enum Op {
     },
     /// `dst = -dst`.
     Neg {
-        /// 64 bits.
+        /// Whether on 64 bits.
         wide: bool,
         /// The register.
         dst: u8,
     },
-    /// Keeps the lowest bits in another byte order.
+    /// Truncates to the lowest bits and converts their byte order.
     Swap {
         /// To big endian; otherwise to little endian, which only truncates.
         big: bool,
-        /// 16, 32 or 64.
+        /// The width: 16, 32 or 64 bits.
         bits: u8,
         /// The register.
         dst: u8,
@@ -351,49 +352,49 @@ pub enum Op {
     Second,
     /// `dst = *(base + off)`, zero-extended.
     Load {
-        /// Bytes.
+        /// The size of the access.
         size: Size,
         /// Destination.
         dst: u8,
-        /// Register with the address.
+        /// The register with the address.
         base: u8,
-        /// Added to the address.
+        /// The offset added to the address.
         off: i16,
     },
     /// `*(base + off) = src`.
     Store {
-        /// Bytes.
+        /// The size of the access.
         size: Size,
-        /// Register with the address.
+        /// The register with the address.
         base: u8,
-        /// Added to the address.
+        /// The offset added to the address.
         off: i16,
-        /// What is stored.
+        /// The value stored.
         src: Operand,
     },
-    /// An atomic change of `*(base + off)`.
+    /// An atomic operation on `*(base + off)`.
     Atomic {
-        /// What it does.
+        /// The operation.
         atomic: Atomic,
-        /// Eight bytes; otherwise four.
+        /// Whether on eight bytes; otherwise on four.
         wide: bool,
         /// Whether `src` (for compare-and-exchange `r0`) becomes the old value.
         fetch: bool,
-        /// Register with the address.
+        /// The register with the address.
         base: u8,
-        /// Added to the address.
+        /// The offset added to the address.
         off: i16,
         /// The operand.
         src: u8,
     },
-    /// Jumps.
+    /// An unconditional jump.
     Jump {
         /// Target.
         to: usize,
     },
-    /// Jumps if a condition holds.
+    /// A conditional jump.
     Branch {
-        /// Compares 64 bits; otherwise the lower 32.
+        /// Whether 64 bits are compared; otherwise the lower 32.
         wide: bool,
         /// The condition.
         condition: Condition,
@@ -404,21 +405,21 @@ pub enum Op {
         /// Target.
         to: usize,
     },
-    /// Calls a helper by its number.
+    /// A call of a helper.
     Call {
-        /// The number in `linux/bpf.h`.
+        /// The helper's number in `linux/bpf.h`.
         helper: i32,
     },
-    /// Calls a function of the program.
+    /// A call of a function of the program.
     CallLocal {
-        /// Its first instruction.
+        /// The function's first instruction.
         to: usize,
     },
-    /// Returns.
+    /// A return from the current function.
     Exit,
 }
 
-/// Decodes linked instructions. The error names an instruction and says what is wrong with it.
+/// Decodes linked instructions. An error is the number of an instruction and what is wrong with it.
 pub(crate) fn decode(code: &[Instruction]) -> Result<Vec<Op>, (usize, String)> {
     let mut ops = Vec::with_capacity(code.len());
     let mut second = false;

@@ -1,7 +1,7 @@
-//! Runs a verified program instruction by instruction: the oracle for compiled code.
+//! The interpreter of verified programs, and the oracle for compiled code.
 //!
-//! Addresses are numbers of this file's making: the upper four bits say which memory they are in. Every access is
-//! checked, so a mistake of the verifier ends as [`Abort::Fault`].
+//! Addresses are virtual: their upper four bits select the memory. Every access is checked, so that an error of the
+//! verifier ends the run with [`Abort::Fault`].
 
 use crate::alu;
 use crate::context::Field;
@@ -17,15 +17,15 @@ const CONTEXT: u64 = 1;
 const STACK: u64 = 2;
 const PACKET: u64 = 3;
 const VALUE: u64 = 4;
-/// Bits of an offset in a map's values.
+/// The number of address bits for the offset in a map's values.
 const VALUE_BITS: u32 = 40;
-/// From one function's stack to the next; more than a stack has, so that leaving one is noticed.
+/// The distance between the stacks of two functions, larger than a stack, so that an overflow faults.
 const STACK_STRIDE: u64 = 1 << 20;
 
-/// An access that the verifier should have refused.
+/// An access that the verifier should have excluded.
 struct Fault;
 
-/// A place in memory.
+/// A resolved address.
 enum Place<'p> {
     Stack(usize),
     Packet(usize),
@@ -38,7 +38,7 @@ struct Interpreter<'p, 'f, 'b> {
     window: Window,
     registers: [u64; REGISTERS],
     stack: [u8; DEPTH_MAX * STACK_BYTES as usize],
-    /// Callers: where they go on, and their registers 6 to 9.
+    /// The call stack: return addresses and the callers' `r6` to `r9`.
     callers: Vec<(usize, [u64; 4])>,
     redirect: Option<u32>,
     budget: i64,
@@ -47,7 +47,7 @@ struct Interpreter<'p, 'f, 'b> {
     now_ns: u64,
 }
 
-/// Runs a program on a packet, with so many instructions; leaves how many are left.
+/// Runs a program on a packet. `budget` is the number of instructions allowed, and afterwards the number left.
 pub(crate) fn run(
     program: &Verified,
     frame: &mut Frame<'_>,
@@ -155,7 +155,7 @@ impl<'p> Interpreter<'p, '_, '_> {
                     if self.callers.len() + 1 == DEPTH_MAX {
                         return Err(Fault);
                     }
-                    // So is a call, whatever the function does.
+                    // A call is charged for the whole function.
                     self.budget -= self.program.len_of(to);
                     if self.budget < 0 {
                         return Ok(Verdict::Aborted(Abort::Budget));
@@ -176,7 +176,7 @@ impl<'p> Interpreter<'p, '_, '_> {
                     continue;
                 }
             }
-            // An iteration of a loop is paid for when it ends.
+            // A backward jump is charged for the iteration that it ends.
             if next <= number {
                 self.budget -= (number - next + 1) as i64;
                 if self.budget < 0 {
@@ -199,7 +199,7 @@ impl<'p> Interpreter<'p, '_, '_> {
         })
     }
 
-    /// Where `size` bytes at an address are.
+    /// Resolves an address for an access of `size` bytes.
     fn place(&self, address: u64, size: usize) -> Result<Place<'p>, Fault> {
         let offset = address & ((1 << MEMORY_SHIFT) - 1);
         match address >> MEMORY_SHIFT {
@@ -270,7 +270,7 @@ impl<'p> Interpreter<'p, '_, '_> {
         }))
     }
 
-    /// Changes bytes and gives their old value.
+    /// Modifies memory and returns the old value.
     fn change(&mut self, place: Place<'_>, bytes: usize, change: impl Fn(u64) -> u64) -> u64 {
         let in_bytes = |memory: &mut [u8]| {
             let mut old = [0; 8];
@@ -291,13 +291,13 @@ impl<'p> Interpreter<'p, '_, '_> {
         }
     }
 
-    /// A copy of memory that a helper reads.
+    /// A copy of the memory that a helper reads.
     fn bytes(&self, address: u64, len: u64) -> Result<Vec<u8>, Fault> {
         let at = |i| self.load(address.wrapping_add(i), Size::B1).map(|byte| byte as u8);
         (0..len).map(at).collect()
     }
 
-    /// What a call costs, in instructions.
+    /// The cost of a helper call in instructions.
     fn cost(&self, helper: Helper) -> Result<i64, Fault> {
         let [_, a, b, _, d, ..] = self.registers;
         let map = || self.program.maps.get(a as usize).map(|map| &**map).ok_or(Fault);

@@ -1,20 +1,21 @@
-//! BPF programs: object files as `clang -target bpf` makes them, a verifier, and what runs them on packets.
+//! BPF programs: a loader for object files that `clang -target bpf` produces, a verifier, a compiler and an
+//! interpreter.
 //!
 //! A program is an action of the packet pipeline, as in P4rt-OVS (Osiński et al., 2020, section IV): it may read and
-//! change a packet's bytes and length, keeps state in maps that the control plane reads and writes, and says whether the
-//! packet goes on. [`Object::read`] reads a file, [`Program::load`] links and verifies a program of it,
-//! [`Program::run`] runs it on a packet.
+//! change a packet's bytes and length, keeps state in maps that the control plane can access, and decides the packet's
+//! fate. [`Object::read`] reads a file, [`Program::load`] links and verifies a program of it, [`Program::run`] runs it
+//! on a packet.
 //!
-//! The calling convention is that of XDP: `int program(struct xdp_md *ctx)`. The context is described in `context.rs`, the
-//! results at [`Verdict`], the helpers at [`Helper`]; `include/sluice_bpf.h` declares all of them for C.
+//! The calling convention is that of XDP: `int program(struct xdp_md *ctx)`. `context.rs` describes the context,
+//! [`Verdict`] the results, [`Helper`] the helpers; `include/sluice_bpf.h` declares all of them for C.
 //!
-//! - `instruction` decodes instructions; `alu` says what they compute.
-//! - `object` reads files: `object/btf.rs` descriptions of maps, `object/link.rs` functions and relocations.
-//! - `verifier` checks programs (`verified` is one that passed); `lower` makes machine-level IR of them ([`mir`]) and
-//!   `compile` machine code of that, which `code` owns and runs; `interpreter` runs them too, as the oracle.
-//! - `map` is memory that programs and control plane share; `run` is what helpers do.
+//! - `instruction` decodes instructions; `alu` defines their arithmetic.
+//! - `object` reads files: `object/btf.rs` map definitions, `object/link.rs` functions and relocations.
+//! - `verifier` checks programs (`verified` holds the result); `lower` translates them to machine-level IR ([`mir`]),
+//!   `compile` that to machine code, which `code` owns and runs; `interpreter` is the oracle.
+//! - `map` is memory shared by programs and the control plane; `run` implements the helpers.
 //!
-//! Everything that comes from a file is untrusted. Memory is little endian, as in the object files.
+//! Object files are untrusted. Memory is little endian, as in the object files.
 
 mod alu;
 mod code;

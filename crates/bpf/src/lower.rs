@@ -1,16 +1,16 @@
-//! Verified programs to machine-level IR.
+//! Lowering of verified programs to machine-level IR.
 //!
-//! Each function of the program becomes one of the module, `fn(run, r1, …, r5) -> r0`. Blocks take as parameters the
-//! registers that are live at their start; the pass `parameters` removes those that are always the same. The stack is a
-//! slot, and what the verifier found out about an access becomes its region:
+//! Each function of the program becomes a function of the module, `fn(run, r1, …, r5) -> r0`. The parameters of a block
+//! are the registers that are live at its start; the pass `parameters` removes redundant ones. The stack is a stack
+//! slot, and the verifier's result for an access becomes its region:
 //!
 //! | memory | region |
 //! | --- | --- |
 //! | the packet | `frame` |
-//! | a function's stack, also a caller's | `stack` |
+//! | a function's stack, or a caller's | `stack` |
 //! | values of maps | `value` |
-//! | the run (`code::Run`): context, budget, what helpers leave there | `descriptor` |
-//! | what maps keep beside values, the log, random numbers | `state` |
+//! | the run (`code::Run`): context, budget, results of helpers | `descriptor` |
+//! | metadata of maps, the log, the random number generator | `state` |
 //!
 //! ```text
 //! 3: r0 = *(u8 *)(r6 + 12)               v7 = load.i64 le1 frame v4+12 #3
@@ -19,10 +19,9 @@
 //!                                        branch v9, b3, b2
 //! ```
 //!
-//! Nothing is checked again: the verifier has shown that all accesses are within their memory. What is left to do at run
-//! time: at the end of an iteration of a loop, and at a call of a function, the work is taken from the run's budget, as the
-//! interpreter does; a run that exceeds it returns through all functions at once. Instructions that no path leads to end
-//! the run as a fault.
+//! No access is checked at run time, since the verifier has proved all of them. What remains is the budget: backward
+//! jumps and calls of functions are charged, as by the interpreter, and a run that exceeds its budget returns through
+//! all functions at once. Instructions that the verifier found unreachable abort the run with a fault.
 
 use crate::code::{ABORTED_BUDGET, ABORTED_FAULT, Run, helper_address};
 use crate::context::Field;
@@ -38,13 +37,13 @@ use mir::{
 use std::collections::BTreeMap;
 use std::mem::offset_of;
 
-/// Registers that functions and helpers take, besides the run.
+/// The number of registers passed to functions and helpers, in addition to the run.
 const ARGUMENTS: usize = 5;
 
-/// Makes a module of a program; its first function is the program's.
+/// Lowers a program to a module, whose first function is the program's entry.
 pub(crate) fn lower(program: &Verified) -> Module {
     let mut module = Module::default();
-    // By position in `Helper::ALL`.
+    // Indexed by position in `Helper::ALL`.
     for helper in Helper::ALL {
         module.add_runtime(Runtime {
             name: helper.name().to_string(),
@@ -63,12 +62,12 @@ pub(crate) fn lower(program: &Verified) -> Module {
     module
 }
 
-/// What a helper reads and writes.
+/// The regions that a helper reads and writes.
 fn effects(helper: Helper) -> Effects {
     let memory = Region::Frame | Region::Stack | Region::Value;
     let (run, state) = (Regions::from(Region::Descriptor), Regions::from(Region::State));
     let (reads, writes) = match helper {
-        // A lookup notes that the entry was used.
+        // A lookup marks the entry as used.
         Helper::MapLookup => (memory | state, state),
         Helper::MapUpdate | Helper::MapDelete => (memory | state, state | Region::Value),
         Helper::Time => (Regions::NONE, Regions::NONE),
@@ -78,28 +77,28 @@ fn effects(helper: Helper) -> Effects {
         Helper::ChecksumDifference => (memory, Regions::NONE),
         Helper::AdjustHead | Helper::AdjustTail => (Regions::NONE, Region::Frame.into()),
     };
-    // All take their costs from the run's budget.
+    // All helpers charge their costs to the run's budget.
     Effects { reads: reads | run, writes: writes | run, ends: false }
 }
 
 struct Lowering<'p> {
     program: &'p Verified,
-    /// By instruction: registers that are read from there on.
+    /// The live registers before each instruction, as bit sets.
     live: &'p [u16],
     range: std::ops::Range<usize>,
     function: Function,
-    /// Where instructions go.
+    /// The current block.
     block: Block,
-    /// The instruction at hand.
+    /// The current instruction.
     number: usize,
-    /// Blocks by the instruction that they begin with.
+    /// The blocks by their first instruction.
     blocks: BTreeMap<usize, Block>,
-    /// Takes the reason.
+    /// The block that ends an aborted run; its parameter is the reason.
     aborted: Block,
     run: Value,
     zero: Value,
     frame_pointer: Value,
-    /// Registers, where they have a value.
+    /// The current value of each register, if it has one.
     registers: [Option<Value>; REGISTERS],
 }
 
@@ -140,7 +139,7 @@ impl<'p> Lowering<'p> {
     }
 
     fn function(mut self) -> Function {
-        // Whether the current block goes on.
+        // Whether the current block has no terminator yet.
         let mut open = true;
         for number in self.range.clone() {
             if let Some(&block) = self.blocks.get(&number) {
@@ -191,7 +190,8 @@ impl<'p> Lowering<'p> {
         self.build().constant(ty, number)
     }
 
-    /// A register. One that is live on a path that no run takes need not have a value.
+    /// The value of a register. A register without a value is live only on paths that are never taken; it reads as
+    /// zero.
     fn get(&self, register: u8) -> Value {
         match usize::from(register) {
             FRAME_POINTER => self.frame_pointer,
@@ -211,12 +211,12 @@ impl<'p> Lowering<'p> {
         }
     }
 
-    /// The lower half, if an operation is not on 64 bits.
+    /// The value, or its lower half for a 32-bit operation.
     fn narrow(&mut self, wide: bool, value: Value) -> Value {
         self.build().resize(value, if wide { Type::I64 } else { Type::I32 })
     }
 
-    /// The edge to the block that begins with an instruction.
+    /// The edge to the block that begins with instruction `to`.
     fn edge(&self, to: usize, weight: u32) -> Edge {
         let args = live_registers(self.live[to]).map(|register| self.get(register as u8)).collect();
         Edge { block: self.blocks[&to], args, weight }
@@ -238,7 +238,7 @@ impl<'p> Lowering<'p> {
         self.build().jump(aborted, vec![reason]);
     }
 
-    /// Goes on behind in a new block unless a condition holds.
+    /// Aborts the run if a condition holds; otherwise continues in a new block.
     fn abort_if(&mut self, condition: Value, reason: Value) {
         let next = self.function.add_block();
         let aborted = Edge { block: self.aborted, args: vec![reason], weight: 0 };
@@ -246,7 +246,7 @@ impl<'p> Lowering<'p> {
         self.block = next;
     }
 
-    /// Takes instructions from the budget.
+    /// Charges instructions to the budget.
     fn charge(&mut self, instructions: i64) {
         let budget = self.load_run(Type::I64, offset_of!(Run<'static>, budget));
         let cost = self.constant(Type::I64, instructions as u64);
@@ -255,14 +255,14 @@ impl<'p> Lowering<'p> {
         self.abort_if_exceeded(left);
     }
 
-    /// Ends the run if this is what is left of its budget, and it is too little.
+    /// Aborts the run if `left`, the rest of its budget, is negative.
     fn abort_if_exceeded(&mut self, left: Value) {
         let (zero, reason) = (self.zero, self.constant(Type::I32, ABORTED_BUDGET.into()));
         let exceeded = self.build().compare(Condition::Slt, left, zero);
         self.abort_if(exceeded, reason);
     }
 
-    /// Jumps to an instruction; an iteration that ends so is charged.
+    /// Jumps to an instruction. A backward jump charges the iteration that it ends.
     fn jump(&mut self, to: usize) {
         if to <= self.number {
             self.charge((self.number - to + 1) as i64);
@@ -271,7 +271,7 @@ impl<'p> Lowering<'p> {
         self.build().end(Terminator::Jump(edge));
     }
 
-    /// Lowers the instruction at hand; whether the next one follows in the same block.
+    /// Lowers the current instruction; whether the next instruction continues the same block.
     fn instruction(&mut self) -> bool {
         match self.program.ops[self.number] {
             bpf::Op::Alu { wide, alu, dst, src } => self.alu(wide, alu, dst, src),
@@ -285,7 +285,7 @@ impl<'p> Lowering<'p> {
                 let ty = Type::of_bits(bits.into()).expect("decoded as 16, 32 or 64");
                 let value = self.get(dst);
                 let value = self.build().resize(value, ty);
-                // Machines that code is compiled for are little endian.
+                // Code is only compiled for little-endian machines.
                 let value = if big { self.value(ty, Op::Unary(Unary::ByteSwap, value)) } else { value };
                 self.set(dst, value);
             }
@@ -351,7 +351,7 @@ impl<'p> Lowering<'p> {
         true
     }
 
-    /// Where the access at hand may be.
+    /// The regions that the current access may be in.
     fn regions(&self) -> Regions {
         let Role::Access(touched) = self.program.roles[self.number] else {
             return Regions::ALL.without(Regions::CONSTANT);
@@ -364,7 +364,7 @@ impl<'p> Lowering<'p> {
     fn alu(&mut self, wide: bool, alu: Alu, dst: u8, src: Operand) {
         let (a, b) = (self.get(dst), self.operand(src));
         let (a, b) = (self.narrow(wide, a), self.narrow(wide, b));
-        // Division by zero and shifts are as BPF has them.
+        // Division by zero and shift amounts follow BPF's semantics.
         let op = match alu {
             Alu::Mov => return self.set(dst, b),
             Alu::Add => Binary::Add,
@@ -438,7 +438,7 @@ impl<'p> Lowering<'p> {
         }
     }
 
-    /// Calls with the run and so many registers from 1 on; others are zero.
+    /// Calls with the run and the registers from `r1` on; the remaining arguments are zero.
     fn call_with(&mut self, callee: Callee, arguments: usize) {
         let register = |i: usize| if i <= arguments { self.get(i as u8) } else { self.zero };
         let args = [self.run].into_iter().chain((1..=ARGUMENTS).map(register)).collect();
@@ -475,7 +475,7 @@ impl<'p> Lowering<'p> {
     }
 }
 
-/// Registers of a set but the frame pointer, which never changes.
+/// The registers of a set except the frame pointer, which never changes.
 fn live_registers(live: u16) -> impl Iterator<Item = usize> {
     (0..FRAME_POINTER).filter(move |register| live >> register & 1 == 1)
 }

@@ -1,14 +1,14 @@
-//! Maps: memory that programs and the control plane share.
+//! Maps: memory shared by programs and the control plane.
 //!
-//! **Values stay valid memory.** All entries of a map are allocated when it is made and freed with it, and a program
-//! holds its maps. So an address that `map_lookup_elem` returned can be read and written until the program ends, as in
-//! Linux. If the entry is deleted meanwhile, its slot may be given to another key, which happens as late as
-//! possible: free slots are used in the order in which they became free.
+//! **Addresses of values stay valid.** All entries of a map are allocated with the map and freed with it, and a program
+//! holds its maps. An address that `map_lookup_elem` returns can therefore be accessed until the program ends, as in
+//! Linux. If the entry is deleted meanwhile, its slot may be reused for another key, but as late as possible: free
+//! slots are reused in the order in which they were freed.
 //!
-//! **Threads.** Any number of workers and control threads may use a map. Lookups take no lock (`hash` says how); changes of
-//! a hash map's keys are serialised by a mutex of the map, and array maps have no keys to change. Memory of values is made
-//! of atomic words. A value that programs change in place may be read while it is half changed, as in Linux; `update` of
-//! a hash map publishes a new slot, so that lookups see either the old or the new value.
+//! **Threads.** Any number of workers and control threads may use a map. Lookups take no lock (see `hash`); a mutex per
+//! map serialises changes of a hash map's keys; the keys of an array map are fixed. Values consist of atomic words. A
+//! value that programs modify in place may be read half-modified, as in Linux; `update` of a hash map publishes a new
+//! slot, so that lookups see the old or the new value.
 
 mod entry;
 mod hash;
@@ -23,22 +23,22 @@ use hash::HashIndex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use words::{WORD, Words};
 
-/// Most bytes that the entries of a map, and of all maps of an object together, may take. They are allocated when the object is
-/// loaded, by whoever may load programs.
+/// The maximum total size in bytes of the entries of one map, and of all maps of an object. They are allocated when the
+/// object is loaded, on behalf of any client that may load programs.
 pub const MAP_BYTES_MAX: u64 = 256 << 20;
-/// Slots that a hash map has beyond its entries: old values that programs may still use.
+/// The number of slots of a hash map beyond its maximum number of entries, for old values that programs may still use.
 const SPARE_SLOTS: u32 = 64;
-/// Bytes of `struct bpf_lpm_trie_key` in front of the prefix: its length in bits.
+/// The length in bytes of the prefix length in `struct bpf_lpm_trie_key`, which precedes the prefix.
 const PREFIX_LEN_BYTES: usize = 4;
 
-/// Types of maps.
+/// Map types.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MapKind {
-    /// Exact match; full means full.
+    /// Exact match; refuses new entries when full.
     Hash,
-    /// Values by number; all exist from the beginning.
+    /// Values by index; all entries always exist.
     Array,
-    /// Exact match; an entry that has not been used recently makes room for a new one.
+    /// Exact match; evicts an entry that was not used recently when full.
     LruHash,
     /// Longest prefix match.
     LpmTrie,
@@ -48,12 +48,12 @@ impl MapKind {
     /// All types.
     pub const ALL: [MapKind; 4] = [MapKind::Hash, MapKind::Array, MapKind::LruHash, MapKind::LpmTrie];
 
-    /// The type with a number of `linux/bpf.h`.
+    /// The type with a number in `linux/bpf.h`.
     pub fn of(number: u32) -> Option<MapKind> {
         MapKind::ALL.into_iter().find(|kind| kind.number() == number)
     }
 
-    /// The number in `linux/bpf.h`.
+    /// Its number in `linux/bpf.h`.
     pub fn number(self) -> u32 {
         match self {
             MapKind::Hash => 1,
@@ -63,7 +63,7 @@ impl MapKind {
         }
     }
 
-    /// The name in `linux/bpf.h` without its prefix, in small letters.
+    /// Its name in `linux/bpf.h` in lower case, without prefix.
     pub fn name(self) -> &'static str {
         match self {
             MapKind::Hash => "hash",
@@ -78,27 +78,27 @@ impl MapKind {
     }
 }
 
-/// What an object says about a map.
+/// The definition of a map.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MapSpec {
-    /// Name of the variable, or of the data section.
+    /// The name of the variable or of the data section.
     pub name: String,
-    /// Type.
+    /// The map's type.
     pub kind: MapKind,
-    /// Bytes of a key.
+    /// The size of a key in bytes.
     pub key_size: u32,
-    /// Bytes of a value.
+    /// The size of a value in bytes.
     pub value_size: u32,
-    /// Most entries.
+    /// The maximum number of entries.
     pub max_entries: u32,
-    /// Programs may not write to it.
+    /// Whether programs may only read it.
     pub read_only: bool,
-    /// The first value, for data sections.
+    /// The initial value, for data sections.
     pub initial: Option<Vec<u8>>,
 }
 
 impl MapSpec {
-    /// Whether a map like this can be made.
+    /// Checks that a map of this definition can be created.
     pub(crate) fn check(&self) -> Result<(), MapError> {
         let bad = |reason: String| Err(MapError::Unsupported { map: self.name.clone(), reason });
         if self.key_size == 0 || self.key_size > KEY_BYTES_MAX {
@@ -129,7 +129,7 @@ impl MapSpec {
         Ok(())
     }
 
-    /// Bytes that the map's entries take, all of which are allocated when the map is made.
+    /// The size of the map's entries in bytes, all of which are allocated with the map.
     pub fn bytes(&self) -> u64 {
         let words = (self.value_size as usize).div_ceil(WORD) + (self.key_size as usize).div_ceil(WORD) + 2;
         u64::from(self.slots()) * (words * WORD) as u64
@@ -153,12 +153,15 @@ pub struct Map {
 enum Index {
     Array,
     Hash(HashIndex),
-    /// Prefixes with their bits behind the length zero, and how many there are of each length.
+    /// The prefixes, with the bits after the prefix zero, and the number of prefixes of each length.
     Prefixes(HashIndex, Vec<AtomicU32>),
 }
 
 impl Map {
-    /// Makes a map with no entry, or an array of zeros.
+    /// Creates a map without entries, or an array of zeros.
+    ///
+    /// # Errors
+    /// [`MapError::Unsupported`] if sizes or the number of entries are not supported.
     pub fn new(spec: MapSpec) -> Result<Map, MapError> {
         spec.check()?;
         let slots = spec.slots();
@@ -178,26 +181,33 @@ impl Map {
         Ok(map)
     }
 
-    /// What the map is.
+    /// The map's definition.
     pub fn spec(&self) -> &MapSpec {
         &self.spec
     }
 
-    /// A copy of the value of a key. For an LPM trie, of the longest prefix that contains the key.
+    /// A copy of the value of a key; in an LPM trie, of the longest matching prefix.
+    ///
+    /// # Errors
+    /// [`MapError::Size`] if the key has a wrong size.
     pub fn lookup(&self, key: &[u8]) -> Result<Option<Vec<u8>>, MapError> {
         self.check_size("key", key.len(), self.spec.key_size)?;
         let Some(slot) = self.find(key) else { return Ok(None) };
         Ok(Some(self.value(slot)))
     }
 
-    /// Makes or replaces an entry.
+    /// Creates or replaces an entry.
+    ///
+    /// # Errors
+    /// If the key or value has a wrong size, the map is full or constant, the key is not allowed, or `update` forbids
+    /// the change.
     pub fn update(&self, key: &[u8], value: &[u8], update: Update) -> Result<(), MapError> {
         self.check_size("key", key.len(), self.spec.key_size)?;
         self.check_size("value", value.len(), self.spec.value_size)?;
         self.try_update(key, value, update).map_err(|refused| self.error(refused))
     }
 
-    /// As `update`, for a key and a value of the right sizes; does not allocate.
+    /// [`Map::update`] for a key and a value of the right sizes; does not allocate.
     pub(crate) fn try_update(&self, key: &[u8], value: &[u8], update: Update) -> Result<(), Refused> {
         if self.is_constant() {
             return Err(Refused::Constant);
@@ -223,13 +233,16 @@ impl Map {
         }
     }
 
-    /// Removes an entry; false if there was none.
+    /// Deletes an entry; false if there was none.
+    ///
+    /// # Errors
+    /// If the key has a wrong size or is not allowed, or the map does not support deletion.
     pub fn delete(&self, key: &[u8]) -> Result<bool, MapError> {
         self.check_size("key", key.len(), self.spec.key_size)?;
         self.try_delete(key).map_err(|refused| self.error(refused))
     }
 
-    /// As `delete`, for a key of the right size; does not allocate.
+    /// [`Map::delete`] for a key of the right size; does not allocate.
     pub(crate) fn try_delete(&self, key: &[u8]) -> Result<bool, Refused> {
         match &self.index {
             Index::Array => Err(Refused::Delete),
@@ -269,7 +282,7 @@ impl Map {
         }
     }
 
-    /// Copies of all entries, in no particular order. Entries that change meanwhile may be there or not.
+    /// Copies of all entries, in no particular order. Entries that change meanwhile may be missing.
     pub fn dump(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
         match &self.index {
             Index::Array => (0..self.spec.max_entries).map(|i| (i.to_ne_bytes().to_vec(), self.value(i))).collect(),
@@ -307,7 +320,7 @@ impl Map {
         }
     }
 
-    /// The slot of a key of the right size, as programs look it up.
+    /// The slot of a key of the right size, as for a program's lookup.
     pub(crate) fn find(&self, key: &[u8]) -> Option<u32> {
         match &self.index {
             Index::Array => {
@@ -331,7 +344,7 @@ impl Map {
         }
     }
 
-    /// Most hashes that a lookup searches for.
+    /// The maximum number of hash lookups that a map lookup takes.
     pub(crate) fn hashes(&self) -> u32 {
         match &self.index {
             Index::Array => 0,
@@ -340,17 +353,17 @@ impl Map {
         }
     }
 
-    /// Whether the map is a section of constants, which nobody changes.
+    /// Whether the map is a section of constants, which nothing changes.
     pub(crate) fn is_constant(&self) -> bool {
         self.spec.read_only && self.spec.initial.is_some()
     }
 
-    /// Memory of all values.
+    /// The memory of all values.
     pub(crate) fn value_words(&self) -> &[AtomicU64] {
         &self.values.words
     }
 
-    /// Bytes from one slot's value to the next one's.
+    /// The distance in bytes between the values of two slots.
     pub(crate) fn value_stride(&self) -> usize {
         self.values.stride * WORD
     }
@@ -360,7 +373,7 @@ fn prefix_len(key: &[u8]) -> usize {
     u32::from_ne_bytes([key[0], key[1], key[2], key[3]]) as usize
 }
 
-/// A key with the bits behind the prefix zero, and the prefix's length.
+/// A key with the bits after the prefix zeroed, and the prefix length.
 fn shortened(key: &[u8], bits: usize) -> Result<([u8; KEY_BYTES_MAX as usize], usize), Refused> {
     let length = prefix_len(key);
     if length > bits {
@@ -372,7 +385,7 @@ fn shortened(key: &[u8], bits: usize) -> Result<([u8; KEY_BYTES_MAX as usize], u
     Ok((buffer, length))
 }
 
-/// Shortens a prefix.
+/// Zeroes the bits of a key after a prefix length.
 fn mask(key: &mut [u8], length: usize) {
     key[..PREFIX_LEN_BYTES].copy_from_slice(&(length as u32).to_ne_bytes());
     for (i, byte) in key[PREFIX_LEN_BYTES..].iter_mut().enumerate() {

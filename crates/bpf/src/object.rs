@@ -1,12 +1,12 @@
-//! Object files: relocatable ELF64 files as `clang -target bpf -O2 -c` makes them.
+//! Object files: relocatable ELF64 files as `clang -target bpf -O2 -c` produces them.
 //!
 //! An executable section holds functions. Those outside `.text` are programs; those in `.text` are functions that
-//! programs call, or programs of an object without `SEC`. Maps come from section `maps` (`struct bpf_map_def`) and from
-//! section `.maps` (described by BTF). Each section of constants and global variables (`.rodata*`, `.data*`, `.bss*`) is an
-//! array map with one entry, as libbpf has it.
+//! programs call, or the programs of an object without `SEC`. Maps are defined in section `maps` (`struct bpf_map_def`)
+//! and in section `.maps` (described by BTF). Each section of constants or global variables (`.rodata*`, `.data*`,
+//! `.bss*`) is an array map with one entry, as in libbpf.
 //!
-//! Relocations are resolved here as far as the object goes: a 64-bit immediate names a map or a place in a data section,
-//! a call names a function. [`link`] puts a program and the functions that it calls into one list of instructions.
+//! Relocations are resolved within the object: a 64-bit immediate refers to a map or to an address in a data section, a
+//! call to a function. [`link`] combines a program and the functions that it calls into one list of instructions.
 
 mod btf;
 pub(crate) mod link;
@@ -21,16 +21,18 @@ use object::{LittleEndian, Object as _, ObjectSection as _, ObjectSymbol as _};
 use object::{RelocationFlags, RelocationTarget, SectionFlags, SectionIndex, SymbolKind, SymbolSection};
 use std::collections::{BTreeMap, HashMap};
 
-/// Most bytes of an object file: programs of [`link::INSTRUCTIONS_MAX`] instructions with debug information take a few megabytes.
+/// The maximum size of an object file in bytes: programs of [`link::INSTRUCTIONS_MAX`] instructions with debug
+/// information take a few megabytes.
 pub const OBJECT_BYTES_MAX: usize = 16 << 20;
-/// Most maps of an object, data sections included: a handle is found by its place, and each map costs memory even if it is empty.
+/// The maximum number of maps of an object, data sections included: a handle is an index, and even an empty map takes
+/// memory.
 pub const MAPS_MAX: usize = 256;
-/// Bytes of `struct bpf_map_def` that are known: type, key size, value size, entries, flags.
+/// The size of the known part of `struct bpf_map_def` in bytes: type, key size, value size, maximum entries, flags.
 const MAP_DEFINITION_BYTES: usize = 20;
-/// Where functions of all programs are.
+/// The section of functions shared by all programs.
 const SHARED_SECTION: &str = ".text";
 
-/// An object file that was read.
+/// An object file.
 #[derive(Clone, Debug)]
 pub struct Object {
     sections: Vec<Section>,
@@ -43,11 +45,11 @@ pub struct Object {
 struct Section {
     name: String,
     code: Vec<Instruction>,
-    /// By number of the instruction.
+    /// The relocations by instruction number.
     relocations: BTreeMap<usize, Target>,
 }
 
-/// What an instruction refers to.
+/// The target of a relocation.
 #[derive(Clone, Copy, Debug)]
 enum Target {
     Map(u32),
@@ -55,7 +57,7 @@ enum Target {
     Function { section: usize, instruction: usize },
 }
 
-/// A function of a section.
+/// A function in a section.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Function {
     pub(crate) name: String,
@@ -64,12 +66,12 @@ pub(crate) struct Function {
     len: usize,
 }
 
-/// A program that an object has.
+/// A program of an object.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ProgramName {
-    /// The function.
+    /// Its function.
     pub function: String,
-    /// The section that it is in.
+    /// Its section.
     pub section: String,
 }
 
@@ -77,6 +79,9 @@ type File<'a> = ElfFile64<'a, LittleEndian>;
 
 impl Object {
     /// Reads an object file.
+    ///
+    /// # Errors
+    /// If the file is not a supported ELF64 object, or its sections, maps or relocations are malformed.
     pub fn read(bytes: &[u8]) -> Result<Object, Error> {
         const REMEDY: &str = "compile it with `clang -target bpf -O2 -g -c`";
         if bytes.len() > OBJECT_BYTES_MAX {
@@ -96,8 +101,9 @@ impl Object {
         Reader::new(&file).read()
     }
 
-    /// An object that no file describes: functions by name, all in section `xdp`, and maps, which instructions name by
-    /// [`encoding::PSEUDO_MAP`](crate::encoding::PSEUDO_MAP) and their number. The instructions are as untrusted as those of a file.
+    /// An object made without a file: functions by name, all in section `xdp`, and maps, which instructions refer to by
+    /// [`encoding::PSEUDO_MAP`](crate::encoding::PSEUDO_MAP) and their number. The instructions are as untrusted as a
+    /// file's.
     pub fn assembled(functions: &[(&str, &[Instruction])], maps: Vec<MapSpec>) -> Object {
         let (mut code, mut placed) = (Vec::new(), Vec::new());
         for (name, instructions) in functions.iter().filter(|(_, instructions)| !instructions.is_empty()) {
@@ -123,15 +129,15 @@ impl Object {
     }
 }
 
-/// What is known of an object while it is read.
+/// An object while it is being read.
 struct Reader<'f, 'a> {
     file: &'f File<'a>,
     maps: Vec<MapSpec>,
-    /// Maps by section and offset.
+    /// The maps by section and offset.
     map_places: HashMap<(SectionIndex, u64), u32>,
-    /// Data sections, which are maps, and their sizes.
+    /// The data sections, which are maps, and their sizes in bytes.
     data: HashMap<SectionIndex, u32>,
-    /// Executable sections.
+    /// The executable sections.
     code: HashMap<SectionIndex, usize>,
 }
 
@@ -233,7 +239,7 @@ impl<'f, 'a> Reader<'f, 'a> {
                 return Err(Error::new(format!("section `{name}` has {size} bytes; at most {max} are supported")));
             };
             let mut initial = self.section_data(&section)?.to_vec();
-            // A section without bytes in the file is zero.
+            // A section without bytes in the file is zero-initialised.
             initial.resize(value_size as usize, 0);
             let spec = MapSpec {
                 name: name.to_string(),
@@ -296,7 +302,7 @@ impl<'f, 'a> Reader<'f, 'a> {
             });
         }
         functions.sort_by_key(|f| (f.section, f.start));
-        // A function of unknown size ends where the next one begins.
+        // A function of unknown size ends at the start of the next one.
         for i in 0..functions.len() {
             if functions[i].len == 0 {
                 let section = functions[i].section;
@@ -304,7 +310,7 @@ impl<'f, 'a> Reader<'f, 'a> {
                 functions[i].len = next.unwrap_or(sections[section].code.len()) - functions[i].start;
             }
         }
-        // Assembled by hand: a section without symbols is one function.
+        // In hand-written assembly, a section without symbols is one function.
         for (number, section) in sections.iter().enumerate() {
             if !functions.iter().any(|f| f.section == number) {
                 let len = section.code.len();
@@ -375,7 +381,7 @@ impl<'f, 'a> Reader<'f, 'a> {
         Ok(targets)
     }
 
-    /// The map that an address in a section belongs to.
+    /// The map and offset for an address in a data section.
     fn data_target(&self, section: SectionIndex, offset: u64) -> Option<Target> {
         if let Some(map) = self.map_places.get(&(section, offset)) {
             return Some(Target::Map(*map));
@@ -386,7 +392,7 @@ impl<'f, 'a> Reader<'f, 'a> {
     }
 }
 
-/// Reads a `struct bpf_map_def`.
+/// Parses a `struct bpf_map_def`.
 fn legacy_definition(name: &str, data: &[u8], address: u64, size: u64) -> Result<MapDescription, Error> {
     let bad = |what: &str| Error::new(format!("map `{name}` in section `maps`: {what}"));
     let start = usize::try_from(address).ok().filter(|start| *start <= data.len());
@@ -414,7 +420,7 @@ fn legacy_definition(name: &str, data: &[u8], address: u64, size: u64) -> Result
 }
 
 fn map_spec(name: &str, map: MapDescription) -> Result<MapSpec, Error> {
-    /// `BPF_F_NO_PREALLOC`: all maps are allocated in advance here; the flag has no effect.
+    /// `BPF_F_NO_PREALLOC`: has no effect, since all maps are preallocated.
     const NO_PREALLOC: u32 = 1;
     /// `BPF_F_RDONLY_PROG`.
     const READ_ONLY: u32 = 1 << 7;

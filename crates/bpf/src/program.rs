@@ -1,4 +1,4 @@
-//! A verified program with its maps, ready to run.
+//! Loaded programs: verified, with their maps, ready to run.
 
 use crate::code::Compiled;
 use crate::compile::compile;
@@ -14,21 +14,27 @@ use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
-/// Instructions that a run may take, unless [`Options`] says otherwise.
+/// The default budget of a run in instructions.
 pub const BUDGET: u32 = 1 << 18;
 
-/// The maps of an object, which programs may share.
+/// The maps of an object, which several programs may share.
 #[derive(Clone, Debug)]
 pub struct Maps(Vec<Arc<Map>>);
 
 impl Maps {
-    /// Makes the maps that an object describes.
+    /// Creates the maps that an object defines.
+    ///
+    /// # Errors
+    /// If a map cannot be created.
     pub fn new(object: &Object) -> Result<Maps, MapError> {
         let map = |spec: &MapSpec| Ok(Arc::new(Map::new(spec.clone())?));
         object.maps().iter().map(map).collect::<Result<_, _>>().map(Maps)
     }
 
-    /// The map of a name.
+    /// The map with a name.
+    ///
+    /// # Errors
+    /// [`MapError::Unknown`] if there is none.
     pub fn get(&self, name: &str) -> Result<&Arc<Map>, MapError> {
         self.0.iter().find(|map| map.spec().name == name).ok_or_else(|| MapError::Unknown {
             name: name.to_string(),
@@ -48,12 +54,12 @@ impl Maps {
 /// How to load a program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Options {
-    /// Instructions that a run may take, counted when an iteration of a loop ends and at calls, where helpers count as the
-    /// instructions that would take as long; a run that takes more is aborted.
+    /// The budget of a run in instructions; a run that exceeds it is aborted. It is charged at the end of each loop
+    /// iteration and at calls; a helper costs as many instructions as take the same time.
     pub budget: u32,
-    /// Where the sequence of `get_prandom_u32` begins; by default somewhere else for each program.
+    /// The seed of `get_prandom_u32`; by default, different for each program.
     pub seed: Option<u64>,
-    /// Compile the program; otherwise, and on machines that Cranelift does not know, the interpreter runs it.
+    /// Whether to compile the program. Otherwise, and on machines that Cranelift does not support, it is interpreted.
     pub compile: bool,
 }
 
@@ -70,12 +76,18 @@ pub struct Program {
 }
 
 impl Program {
-    /// Loads the program that a function or section names, with maps of its own.
+    /// Loads the program with the name of a function or section, with its own maps.
+    ///
+    /// # Errors
+    /// If there is no such program, a map cannot be created, or the program cannot be linked, verified or compiled.
     pub fn load(object: &Object, name: &str) -> Result<Program, VerifyError> {
         Program::load_with(object, name, &Maps::new(object)?, Options::default())
     }
 
-    /// Loads a program with maps that [`Maps::new`] made for the same object.
+    /// Loads a program with maps that [`Maps::new`] created for the same object.
+    ///
+    /// # Errors
+    /// As [`Program::load`]; also if the maps are those of another object.
     pub fn load_with(object: &Object, name: &str, maps: &Maps, options: Options) -> Result<Program, VerifyError> {
         if cfg!(target_endian = "big") {
             return Err(Error::new("BPF objects are read on little-endian machines only").into());
@@ -100,17 +112,17 @@ impl Program {
         Ok(Program { verified, compiled })
     }
 
-    /// Runs the program on a packet. `argument` is what the action passes, `now_ns` what `ktime_get_ns` gives.
+    /// Runs the program on a packet. `argument` is the action's argument, `now_ns` the result of `ktime_get_ns`.
     pub fn run(&self, frame: &mut Frame<'_>, port: u32, argument: u64, now_ns: u64) -> Verdict {
         self.run_in(frame, port, argument, now_ns, &mut { i64::MAX })
     }
 
-    /// The same with so many instructions at most, of which it leaves what it has not taken: less than nothing if they were too few.
-    /// Then the verdict is [`Abort::Budget`](crate::Abort::Budget), and the packet may be half done. Calls of helpers count as the
-    /// instructions that would take as long.
+    /// As [`Program::run`], with a further budget of `left` instructions, from which the cost is subtracted. If it
+    /// becomes negative, the verdict is [`Abort::Budget`](crate::Abort::Budget), and the packet may be partly modified.
     pub fn run_in(&self, frame: &mut Frame<'_>, port: u32, argument: u64, now_ns: u64, left: &mut i64) -> Verdict {
         let own = self.verified.budget;
-        // What it takes without a loop or a call is paid here; a loop's iteration is when it ends.
+        // The entry function's length is charged here, for everything outside loops and calls; loops are charged at the
+        // end of each iteration.
         let most = left.saturating_sub(self.verified.len_of(0));
         if most < 0 {
             *left = most;
@@ -131,7 +143,7 @@ impl Program {
         self.compiled.is_some()
     }
 
-    /// As [`Program::run`], by the interpreter.
+    /// Runs the program in the interpreter; otherwise as [`Program::run`].
     pub fn interpret(&self, frame: &mut Frame<'_>, port: u32, argument: u64, now_ns: u64) -> Verdict {
         interpreter::run(&self.verified, frame, port, argument, now_ns, &mut { self.verified.budget })
     }
@@ -141,12 +153,12 @@ impl Program {
         Maps(self.verified.maps.clone())
     }
 
-    /// Takes the newest lines that `trace_printk` wrote out of the log, and how many lines were lost before.
+    /// Removes the log's lines, the newest that `trace_printk` wrote; and the number of lines lost before.
     pub fn take_log(&self) -> (Vec<String>, u64) {
         self.verified.log.take()
     }
 
-    /// The verified instructions as text, one a line, with their numbers.
+    /// The verified instructions as text, one per line, with their numbers.
     pub fn listing(&self) -> String {
         let line = |(number, op): (usize, &Op)| {
             let function = self.verified.linked.functions.iter().find(|f| f.start == number);

@@ -1,4 +1,4 @@
-//! What a run has and gives, and what helpers do: shared by interpreter and compiled code.
+//! The packet and verdict of a run, and the implementation of helpers, shared by interpreter and compiled code.
 
 use crate::map::{Map, Refused, Update};
 use std::collections::VecDeque;
@@ -6,14 +6,15 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
-/// Fewest bytes that a packet may be shortened to: an Ethernet header.
+/// The minimum length in bytes to which a packet may be shortened: an Ethernet header.
 pub const PACKET_BYTES_MIN: usize = 14;
-/// Lines of a program's log that are kept until someone reads them; with the longest lines 64 KiB.
+/// The maximum number of lines in a program's log until it is read; with the longest lines 64 KiB.
 pub const LOG_LINES_MAX: usize = 256;
-/// Longest line of a program's log, in bytes; the rest is cut off. A program's stack holds a format string of 512.
+/// The maximum length of a line in a program's log in bytes; longer lines are truncated. A program's stack can hold a
+/// format string of 512 bytes.
 const LOG_LINE_BYTES_MAX: usize = 256;
 
-/// Errors that helpers return as negative numbers (errno(3)).
+/// Errors that helpers return, as negative numbers (errno(3)).
 pub(crate) mod errno {
     pub(crate) const NOT_FOUND: i64 = -2;
     pub(crate) const TOO_BIG: i64 = -7;
@@ -25,11 +26,11 @@ pub(crate) mod errno {
 /// A packet in its buffer.
 #[derive(PartialEq, Eq, Debug)]
 pub struct Frame<'a> {
-    /// The memory in which the packet may grow in both directions.
+    /// The memory, in which the packet may grow in both directions.
     pub buffer: &'a mut [u8],
-    /// Where the packet begins.
+    /// The offset of the packet's first byte.
     pub offset: usize,
-    /// Bytes of the packet.
+    /// The length of the packet in bytes.
     pub len: usize,
 }
 
@@ -40,37 +41,37 @@ impl Frame<'_> {
     }
 }
 
-/// What a program decided. Its result is a code of `enum xdp_action` in `linux/bpf.h`.
+/// The result of a run. Programs return a code of `enum xdp_action` in `linux/bpf.h`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// `XDP_PASS` (2): the packet goes on to the next action.
+    /// `XDP_PASS` (2): the packet continues with the next action.
     Pass,
     /// `XDP_DROP` (1): the packet is dropped.
     Drop,
-    /// `XDP_TX` (3): the packet is sent out of the port that it came from.
+    /// `XDP_TX` (3): the packet is sent out of its ingress port.
     Transmit,
-    /// `XDP_REDIRECT` (4): the packet is sent out of the port that `redirect` named.
+    /// `XDP_REDIRECT` (4): the packet is sent out of the port that `redirect` set.
     Redirect(u32),
-    /// The packet is dropped because the program failed.
+    /// The packet is dropped because the run failed.
     Aborted(Abort),
 }
 
 /// Why a run failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Abort {
-    /// The program returned `XDP_ABORTED` (0), a number that is no verdict, or `XDP_REDIRECT` without a port.
+    /// The program returned `XDP_ABORTED` (0), an invalid code, or `XDP_REDIRECT` without a port.
     Result,
-    /// The run took more instructions than its budget.
+    /// The run exceeded its budget.
     Budget,
     /// The frame's offset and length are not within its buffer.
     Frame,
-    /// The interpreter was asked for memory that the verifier should have refused: a bug.
+    /// An access or instruction that the verifier should have excluded: a bug.
     Fault,
 }
 
 impl Verdict {
     pub(crate) fn of(result: u64, redirect: Option<u32>) -> Verdict {
-        // Results are of type int.
+        // Results have type `int`.
         match (result as u32, redirect) {
             (1, _) => Verdict::Drop,
             (2, _) => Verdict::Pass,
@@ -81,7 +82,7 @@ impl Verdict {
     }
 }
 
-/// Where a packet is in its buffer.
+/// The position of a packet in its buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Window {
     pub(crate) capacity: usize,
@@ -96,7 +97,8 @@ impl Window {
         fits.then_some(Window { capacity: buffer.len(), offset: *offset, len: *len })
     }
 
-    /// Moves the packet's beginning. Gives the bytes that are new, which the caller fills with zeros.
+    /// Moves the start of the packet by `delta`. Returns the range of new bytes, which the caller must zero; `None` if
+    /// the packet would leave the buffer or become too short.
     pub(crate) fn adjust_head(&mut self, delta: u64) -> Option<Range<usize>> {
         let delta = delta as i32 as isize;
         let offset = self.offset.checked_add_signed(delta)?;
@@ -106,7 +108,7 @@ impl Window {
         Some(new)
     }
 
-    /// Moves the packet's end; otherwise as `adjust_head`.
+    /// Moves the end of the packet by `delta`; otherwise as `adjust_head`.
     pub(crate) fn adjust_tail(&mut self, delta: u64) -> Option<Range<usize>> {
         let len = self.len.checked_add_signed(delta as i32 as isize).filter(|len| *len >= PACKET_BYTES_MIN)?;
         if self.offset + len > self.capacity {
@@ -118,7 +120,7 @@ impl Window {
     }
 }
 
-/// `map_update_elem`, for a key and a value of the right sizes.
+/// Implements `map_update_elem` for a key and a value of the right sizes; returns 0 or a negative error.
 pub(crate) fn map_update(map: &Map, key: &[u8], value: &[u8], flags: u64) -> i64 {
     let update = match flags {
         0 => Update::Any,
@@ -136,7 +138,7 @@ pub(crate) fn map_update(map: &Map, key: &[u8], value: &[u8], flags: u64) -> i64
     }
 }
 
-/// `map_delete_elem`, for a key of the right size.
+/// Implements `map_delete_elem` for a key of the right size; returns 0 or a negative error.
 pub(crate) fn map_delete(map: &Map, key: &[u8]) -> i64 {
     match map.try_delete(key) {
         Ok(true) => 0,
@@ -145,14 +147,14 @@ pub(crate) fn map_delete(map: &Map, key: &[u8]) -> i64 {
     }
 }
 
-/// Most bytes of each part that one `csum_diff` sums, as in Linux.
+/// The maximum length in bytes of each buffer of `csum_diff`, as in Linux.
 const CHECKSUM_BYTES_MAX: usize = 512;
 
-/// What calls of helpers take of a run's budget, in instructions that take as long. Paid before anything is done.
+/// The costs of helpers in instructions that take the same time. They are charged before the helper runs.
 pub(crate) mod cost {
     use crate::map::Map;
 
-    /// `map_lookup_elem`: a hash of the key, for each length of prefixes, and cells that may be in no cache.
+    /// `map_lookup_elem`: for each hash lookup, the hash of the key and likely cache misses.
     pub(crate) fn lookup(map: &Map) -> i64 {
         match map.hashes() {
             0 => 16,
@@ -160,7 +162,7 @@ pub(crate) mod cost {
         }
     }
 
-    /// `map_update_elem`: the same with a mutex, and the value is copied twice.
+    /// `map_update_elem`: also takes a mutex and copies the value twice.
     pub(crate) fn update(map: &Map) -> i64 {
         512 + i64::from(map.spec().key_size) / 4 + i64::from(map.spec().value_size) / 4
     }
@@ -170,7 +172,7 @@ pub(crate) mod cost {
         512 + i64::from(map.spec().key_size) / 4
     }
 
-    /// `trace_printk`: a line is made and kept.
+    /// `trace_printk`: formats and stores a line.
     pub(crate) fn trace(len: u64) -> i64 {
         2048 + bytes(len)
     }
@@ -180,21 +182,22 @@ pub(crate) mod cost {
         64 + bytes(from) + bytes(to)
     }
 
-    /// `xdp_adjust_head`, `xdp_adjust_tail`: new bytes are cleared.
+    /// `xdp_adjust_head`, `xdp_adjust_tail`: zero the new bytes.
     pub(crate) fn adjust(delta: u64) -> i64 {
         64 + bytes(u64::from((delta as i32).unsigned_abs()))
     }
 
-    /// The others.
+    /// The remaining helpers.
     pub(crate) const OTHER: i64 = 8;
 
-    /// Of lengths that helpers refuse not more than the budget.
+    /// The cost of `len` bytes, bounded for lengths that helpers refuse.
     fn bytes(len: u64) -> i64 {
         (len.min(1 << 20) / 4) as i64
     }
 }
 
-/// `csum_diff`: a sum of 32-bit words in one's complement, which the program folds to 16 bits (RFC 1071, RFC 1624).
+/// Implements `csum_diff`: the ones' complement sum of 32-bit words, which the program folds to 16 bits (RFC 1071, RFC
+/// 1624).
 pub(crate) fn checksum_difference(from: &[u8], to: &[u8], seed: u64) -> i64 {
     let is_wrong = |bytes: &[u8]| !bytes.len().is_multiple_of(4) || bytes.len() > CHECKSUM_BYTES_MAX;
     if is_wrong(from) || is_wrong(to) {
@@ -211,19 +214,19 @@ pub(crate) fn checksum_difference(from: &[u8], to: &[u8], seed: u64) -> i64 {
     sum as i64
 }
 
-/// `redirect`: the result that the program returns.
+/// Implements `redirect`: sets the port and returns the code that the program should return.
 pub(crate) fn redirect(port: u64, flags: u64, redirect: &mut Option<u32>) -> u64 {
     match flags {
         0 => {
             *redirect = Some(port as u32);
             4
         }
-        // As Linux: XDP_ABORTED.
+        // `XDP_ABORTED`, as in Linux.
         _ => 0,
     }
 }
 
-/// Random numbers (SplitMix64) for all runs of a program.
+/// The random number generator (SplitMix64) of all runs of a program.
 #[derive(Debug)]
 pub(crate) struct Random(AtomicU64);
 
@@ -241,7 +244,7 @@ impl Random {
     }
 }
 
-/// What `trace_printk` wrote: the newest lines. A line is lost if somebody is reading.
+/// The newest lines that `trace_printk` wrote. A line is lost if the log is being read.
 #[derive(Debug, Default)]
 pub(crate) struct Log {
     lines: Mutex<VecDeque<String>>,
@@ -249,13 +252,13 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    /// Takes the lines out, and how many were lost since the last time.
+    /// Removes the lines, and returns them with the number of lines lost since the last time.
     pub(crate) fn take(&self) -> (Vec<String>, u64) {
         let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         (lines.drain(..).collect(), self.lost.swap(0, Relaxed))
     }
 
-    /// `trace_printk`.
+    /// Implements `trace_printk`.
     pub(crate) fn print(&self, format: &[u8], numbers: &[u64]) -> i64 {
         let Some(line) = formatted(format, numbers) else { return errno::INVALID };
         let len = line.len() as i64;
@@ -273,8 +276,8 @@ impl Log {
     }
 }
 
-/// A format of printf(3) with its numbers: `%d %i %u %x %X %c %%`, each with `l`, `ll`, `h`, `hh`, and width. `None` if
-/// it asks for anything else or for more numbers than there are.
+/// Formats numbers as by printf(3): `%d %i %u %x %X %c %%`, each with `l`, `ll`, `h`, `hh` and a width. `None` if the
+/// format has other conversions or more than there are numbers.
 fn formatted(format: &[u8], numbers: &[u64]) -> Option<String> {
     let format = format.split(|b| *b == 0).next().unwrap_or_default();
     let format = String::from_utf8_lossy(&format[..format.len().min(LOG_LINE_BYTES_MAX)]);
@@ -367,7 +370,7 @@ mod tests {
 
     #[test]
     fn checksum_differences() {
-        // Replacing a word changes the sum by their difference.
+        // Replacing a word changes the sum by the difference.
         let fold = |mut sum: u64| {
             while sum >> 16 != 0 {
                 sum = (sum & 0xffff) + (sum >> 16);

@@ -1,4 +1,4 @@
-//! What the verifier has let through: what the interpreter runs, and machine code is made of.
+//! The verifier's output: the input of interpreter and compiler.
 
 use crate::instruction::Op;
 use crate::map::Map;
@@ -7,7 +7,7 @@ use crate::run::{Log, Random};
 use crate::verifier::Role;
 use std::sync::Arc;
 
-/// A verified program, with the state that its runs share.
+/// A verified program, with the state shared by its runs.
 pub(crate) struct Verified {
     pub(crate) ops: Vec<Op>,
     pub(crate) roles: Vec<Role>,
@@ -19,7 +19,7 @@ pub(crate) struct Verified {
 }
 
 impl Verified {
-    /// Instructions of the function that begins somewhere.
+    /// The number of instructions of the function that begins at `start`.
     pub(crate) fn len_of(&self, start: usize) -> i64 {
         self.linked.functions[self.linked.function_of(start)].len as i64
     }

@@ -1,19 +1,20 @@
-//! The verifier: accepts a program only if no packet, map or argument can make it do harm.
+//! The verifier: accepts a program only if it is safe for every packet, map content and argument.
 //!
-//! It runs the program for all inputs at once (abstract interpretation). A path's [`State`] says of each register and
-//! stack byte whether it may be read, what it points to, and which numbers it can be. Branches fork the state; loops are
-//! followed iteration by iteration, so they end for certain if the verifier does. A path stops where an earlier one that
-//! was followed to its end had a state that covers its own ([`State::covers`]).
+//! It is an abstract interpreter. A path's [`State`] records of each register and stack byte whether it is initialised,
+//! its pointer type, and the possible numbers. Branches fork the state; loops are unrolled, so that they terminate if
+//! the verifier does. A path is pruned if a completed earlier path had a state at the same instruction that covers its
+//! own ([`State::covers`]).
 //!
-//! What a verified program promises, and interpreter and compiler rely on:
-//! - every access is within the context, packet, stack or value that it is meant for, and aligned but for the packet;
-//! - only bytes and registers that were written are read; `r10` never changes;
-//! - addresses are not written to packets or maps, not returned, and not compared with numbers;
-//! - helpers get what their signatures say ([`crate::helper`]); memory that they read is initialised;
-//! - an instruction that reads a field of the context on one path reads the same on all paths;
-//! - a run ends: no more than [`COMPLEXITY_MAX`] instructions, and at most [`DEPTH_MAX`] functions are active.
+//! Guarantees on which interpreter and compiler rely:
+//! - every access is within the intended memory (context, packet, stack or map value), and aligned except in packets;
+//! - only initialised bytes and registers are read; `r10` never changes;
+//! - addresses are not stored in packets or maps, not returned, and not compared with numbers;
+//! - arguments of helpers match their signatures ([`crate::helper`]); memory that helpers read is initialised;
+//! - an instruction that reads a field of the context on one path reads the same field on all paths;
+//! - a run terminates, after at most [`COMPLEXITY_MAX`] instructions, with at most [`DEPTH_MAX`] functions active.
 //!
-//! The design follows the Linux kernel's verifier (`Documentation/bpf/verifier.rst`), without its speculation checks.
+//! The design follows the Linux kernel's verifier (`Documentation/bpf/verifier.rst`), without its checks for
+//! speculative execution.
 
 mod arithmetic;
 mod branch;
@@ -39,47 +40,47 @@ use state::{Frame, Kind, Register, State};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Most instructions that are followed, over all paths.
+/// The maximum number of instructions analysed, over all paths.
 pub const COMPLEXITY_MAX: u64 = 1_000_000;
-/// Most functions that are active at a time.
+/// The maximum depth of the call stack, in functions.
 pub const DEPTH_MAX: usize = 8;
-/// Most branches that wait to be followed.
+/// The maximum number of branches pending analysis.
 const WAITING_MAX: usize = 4096;
-/// Most states that are kept at an instruction, and in all.
+/// The maximum number of states kept per instruction, and in total.
 const STATES_MAX: usize = 64;
 const ALL_STATES_MAX: usize = 16_384;
-/// Instructions between two states that are kept, but for the beginnings of loops.
+/// The minimum number of instructions between kept states, except at loop headers.
 const STATE_DISTANCE: u32 = 8;
 
-/// What an instruction was found to do.
+/// The verifier's result for an instruction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum Role {
-    /// No path leads to it.
+    /// No path reaches it.
     #[default]
     Unreachable,
-    /// What it says.
+    /// Any other reachable instruction.
     Plain,
-    /// An access to memory, in one of these places.
+    /// Accesses memory of these kinds.
     Access(Touched),
-    /// A load of a field of the context.
+    /// Loads a field of the context.
     Context(Field),
-    /// A call of `trace_printk` with so many numbers to print.
+    /// Calls `trace_printk` with this many numbers to print.
     Trace(u8),
 }
 
-/// Where accesses of an instruction are, over all paths.
+/// The kinds of memory that an instruction accesses, over all paths.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Touched {
-    /// In a function's stack.
+    /// A function's stack.
     pub(crate) stack: bool,
-    /// In the packet.
+    /// The packet.
     pub(crate) packet: bool,
-    /// In a map's value.
+    /// A map's value.
     pub(crate) value: bool,
 }
 
 impl Touched {
-    /// Where an address of this kind is.
+    /// The memory of an address of this kind.
     fn of(kind: Kind) -> Touched {
         Touched {
             stack: matches!(kind, Kind::Stack(_)),
@@ -93,14 +94,14 @@ impl Touched {
     }
 }
 
-/// What `verify` found out of a program.
+/// The result of `verify`.
 #[derive(Clone, Debug)]
 pub(crate) struct Verified {
-    /// By instruction.
+    /// The role of each instruction.
     pub(crate) roles: Vec<Role>,
 }
 
-/// Checks a decoded program.
+/// Verifies a decoded program.
 pub(crate) fn verify(linked: &Linked, ops: &[Op], maps: &[Arc<Map>]) -> Result<Verified, VerifyError> {
     let mut verifier = Verifier::new(linked, ops, maps);
     match verifier.structure().and_then(|()| verifier.explore()) {
@@ -109,7 +110,7 @@ pub(crate) fn verify(linked: &Linked, ops: &[Op], maps: &[Arc<Map>]) -> Result<V
     }
 }
 
-/// The refusal of a program for what an instruction does.
+/// The error for a program that is refused because of an instruction.
 pub(crate) fn refused(linked: &Linked, ops: &[Op], number: usize, reason: String) -> VerifyError {
     let instruction = match ops.get(number) {
         Some(op) => op.to_string(),
@@ -118,18 +119,18 @@ pub(crate) fn refused(linked: &Linked, ops: &[Op], number: usize, reason: String
     VerifyError::Refused { number, place: linked.place(number), instruction, reason }
 }
 
-/// Why a path is refused.
+/// Why a program is refused.
 type Reason = String;
 
-/// How a path goes on behind an instruction.
+/// What follows an instruction on a path.
 enum Step {
     Next,
-    /// Also with another state.
+    /// The path continues, and another begins with this state.
     Fork(Box<State>),
     End,
 }
 
-/// A state that a path had, and how many paths from there are still to be followed.
+/// A state kept for pruning, and the number of paths from it that are not yet complete.
 struct Kept {
     state: Option<Box<State>>,
     parent: Option<usize>,
@@ -141,7 +142,7 @@ struct Verifier<'p> {
     ops: &'p [Op],
     maps: &'p [Arc<Map>],
     live: Vec<u16>,
-    /// Instructions where paths meet, and whether it is the beginning of a loop.
+    /// The targets of jumps and the starts of functions; true for a loop header.
     joins: HashMap<usize, bool>,
     kept: Vec<Kept>,
     kept_at: HashMap<usize, Vec<usize>>,
@@ -175,7 +176,7 @@ impl<'p> Verifier<'p> {
         }
     }
 
-    /// What needs no path: jumps stay in their function, which does not run on into the next; maps exist.
+    /// Checks that need no path: jumps stay in their function, control does not run off its end, maps exist.
     fn structure(&self) -> Result<(), (usize, Reason)> {
         for (number, op) in self.ops.iter().enumerate() {
             let function = &self.linked.functions[self.linked.function_of(number)];
@@ -261,13 +262,13 @@ impl<'p> Verifier<'p> {
         Ok(())
     }
 
-    /// Whether a path may stop here. An earlier state of the same path that is equal means that the program loops.
+    /// Whether the path can be pruned. An equal state earlier on the same path means an infinite loop.
     fn is_covered(&self, state: &State) -> Result<bool, Reason> {
         for index in self.kept_at.get(&state.number).into_iter().flatten().rev() {
             let Kept { state: Some(earlier), open, .. } = &self.kept[*index] else { continue };
             match open {
                 0 if earlier.covers(state) => return Ok(true),
-                // What waits was pushed by this path, so its parents are this path's.
+                // The search is depth-first: a kept state with open paths is on the current path.
                 1.. if **earlier == *state => {
                     return Err("this loop need not end: nothing that the program tests changes from one iteration \
                                 to the next; bound it by a counter"
@@ -279,7 +280,7 @@ impl<'p> Verifier<'p> {
         Ok(false)
     }
 
-    /// Keeps a state, to which the path then belongs.
+    /// Keeps a state for pruning, as a descendant of `parent`. Returns the new parent of the path.
     fn keep(&mut self, state: &State, parent: Option<usize>) -> Option<usize> {
         let at = self.kept_at.entry(state.number).or_default();
         if at.len() == STATES_MAX {
@@ -297,7 +298,7 @@ impl<'p> Verifier<'p> {
         Some(index)
     }
 
-    /// A path has ended; so have those kept states from which no other path is to be followed.
+    /// Ends a path, and closes the kept states that have no other open path.
     fn ended(&mut self, mut parent: Option<usize>) {
         while let Some(index) = parent {
             let kept = &mut self.kept[index];
@@ -314,7 +315,7 @@ impl<'p> Verifier<'p> {
         self.last_id
     }
 
-    /// Notes what an instruction does, which must be the same on all paths.
+    /// Records the role of an instruction, which must be compatible on all paths.
     fn play(&mut self, number: usize, role: Role) -> Result<(), Reason> {
         let known = &mut self.roles[number];
         match (*known, role) {
@@ -342,7 +343,7 @@ impl<'p> Verifier<'p> {
         }
     }
 
-    /// Follows one instruction.
+    /// Interprets one instruction.
     fn step(&mut self, state: &mut State) -> Result<Step, Reason> {
         let number = state.number;
         let ops = self.ops;

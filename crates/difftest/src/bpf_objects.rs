@@ -1,13 +1,14 @@
-//! BPF objects and instructions as bytes: what the verifier accepts runs alike on the interpreter and as machine code.
+//! Fuzz target for BPF objects and instructions: programs that the verifier accepts behave the same interpreted and
+//! compiled.
 //!
-//! Bytes that begin as an ELF file are an object file. Others are instructions of a program with four maps ([`MAPS`]); their first byte
-//! says how many belong to its entry, the rest are a function that it may call.
+//! Input that begins as an ELF file is an object file. Other input is the instructions of a program with four maps
+//! ([`MAPS`]); the first byte is the number of instructions of its entry, and the rest are a function that it may call.
 //!
-//! A panic is a finding: a refusal without a reason, an accepted program that asks the interpreter for memory which it may not have, or a
-//! difference between interpreter and machine code in verdict, packet, maps or log. Under AddressSanitizer also an access of machine
-//! code outside of its memory, where that ends in a page that is not mapped.
+//! A panic is a finding: a refusal without a reason, a verified program with a memory fault in the interpreter, or a
+//! difference between interpreter and machine code in verdict, packet, maps or log. Under AddressSanitizer, an access
+//! of machine code outside its memory is also a finding if it hits an unmapped page.
 //!
-//! Tests: `tests/fuzz_regressions.rs`; `crates/bpf/tests/differential.rs` draws programs that are mostly accepted.
+//! Tests: `tests/fuzz_regressions.rs`; `crates/bpf/tests/differential.rs` generates mostly accepted programs.
 
 use bpf::encoding as code;
 use bpf::{Abort, Frame, Instruction, MapKind, MapSpec, Maps, Object, Options, Program, Verdict};
@@ -15,25 +16,25 @@ use random::Random;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Name, kind, bytes of key and value, entries of the maps that instructions may name, by number.
+/// The maps that instructions may refer to, by number: name, type, key and value size in bytes, maximum entries.
 const MAPS: [(&str, MapKind, u32, u32, u32); 4] = [
     ("hash", MapKind::Hash, 4, 16, 8),
     ("array", MapKind::Array, 4, 16, 4),
     ("recent", MapKind::LruHash, 4, 16, 2),
     ("prefixes", MapKind::LpmTrie, 8, 8, 4),
 ];
-/// Longer inputs teach nothing new.
+/// The maximum input length: longer inputs find nothing new.
 const BYTES_MAX: usize = 64 * 1024;
-/// Entries of all maps of an object that are allocated and compared here.
+/// The maximum number of entries of all maps of an object, which are allocated and compared here.
 const ENTRIES_MAX: u64 = 4096;
-/// Instructions of a run: enough for loops, little enough for many runs.
+/// The budget of a run in instructions: enough for loops, small enough for many runs.
 const BUDGET: u32 = 4096;
-/// Room in front of and behind a packet.
+/// The free space before and after a packet in bytes.
 const ROOM: usize = 64;
-/// The C programs that are seeds, where there is a clang.
+/// The C programs that become seeds if clang is available.
 const PROGRAMS: [&str; 5] = ["firewall", "mpls_ler", "nat", "rate_limiter", "vxlan"];
 
-/// Reads, verifies and runs bytes.
+/// Reads, verifies and runs an input.
 pub fn fuzz(bytes: &[u8]) {
     if bytes.len() > BYTES_MAX {
         return;
@@ -48,7 +49,7 @@ pub fn fuzz(bytes: &[u8]) {
     if object.maps().iter().map(|map| u64::from(map.max_entries)).sum::<u64>() > ENTRIES_MAX {
         return;
     }
-    // Everything follows from the bytes.
+    // The seed is a function of the input.
     let seed =
         bytes.iter().fold(bytes.len() as u64, |seed, byte| seed.wrapping_mul(0x100_0000_01b3) ^ u64::from(*byte));
     for program in object.programs() {
@@ -60,7 +61,7 @@ fn has_a_reason(reason: &str) {
     assert!((1..BYTES_MAX).contains(&reason.len()), "a refusal with {} bytes of reason", reason.len());
 }
 
-/// The object of bytes that are instructions.
+/// The object of an input of instructions.
 fn assembled(bytes: &[u8]) -> Object {
     let Some((entry, rest)) = bytes.split_first() else { return Object::assembled(&[], Vec::new()) };
     let instructions: Vec<_> = rest.as_chunks().0.iter().map(|eight| Instruction::decode(*eight)).collect();
@@ -95,7 +96,7 @@ fn run(object: &Object, name: &str, seed: u64) {
     for len in [14, 34, 60, 200] {
         let packet: Vec<u8> = (0..len).map(|_| *random.pick(&[0, 1, 6, 8, 0x45, 0x7f, 0x80, 0xff])).collect();
         let (port, argument, now) = (random.below(9) as u32, random.next_u64(), random.next_u64());
-        // Only what the interpreter has found harmless runs as machine code.
+        // The interpreter runs first: machine code runs only what it has found harmless.
         let expected = on_copy(&packet, |frame| interpreted.run(frame, port, argument, now));
         assert_ne!(expected.0, Verdict::Aborted(Abort::Fault), "{}", interpreted.listing());
         let got = on_copy(&packet, |frame| compiled.run(frame, port, argument, now));
@@ -110,7 +111,7 @@ fn run(object: &Object, name: &str, seed: u64) {
     }
 }
 
-/// Runs a program on a copy of a packet: the verdict and the packet afterwards.
+/// Runs a program on a copy of a packet; returns the verdict and the resulting packet.
 fn on_copy(packet: &[u8], run: impl FnOnce(&mut Frame<'_>) -> Verdict) -> (Verdict, Vec<u8>) {
     let mut buffer = [&[0; ROOM], packet, &[0; ROOM]].concat();
     let mut frame = Frame { buffer: &mut buffer, offset: ROOM, len: packet.len() };
@@ -118,7 +119,8 @@ fn on_copy(packet: &[u8], run: impl FnOnce(&mut Frame<'_>) -> Verdict) -> (Verdi
     (verdict, frame.bytes().to_vec())
 }
 
-/// Inputs to begin with: programs of few instructions that touch everything a program may touch, and objects of C where there is a clang.
+/// Seed inputs: short programs that together access everything a program may access, and compiled C programs if clang
+/// is available.
 pub fn seeds() -> Vec<Vec<u8>> {
     let one = |code, dst, src, off, imm| Instruction { code, dst, src, off, imm };
     let mov = |dst, imm| one(0xb7, dst, 0, 0, imm);
@@ -127,7 +129,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
     let call = |helper| one(code::CALL, 0, 0, 0, helper);
     let map = |number| [one(code::LD_IMM64, 1, code::PSEUDO_MAP, 0, number), Instruction::default()];
     let exit = one(code::EXIT, 0, 0, 0, 0);
-    // r7 is the packet, of which 14 bytes are known to be there.
+    // r7 is the packet, whose first 14 bytes are proved to exist.
     let packet = [
         copy(6, 1),
         one(0x61, 7, 1, 0, 0),
@@ -138,7 +140,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
         one(0xbd, 4, 3, 1, 0),
         exit,
     ];
-    // A key on the stack, its address in r2.
+    // A key on the stack, with its address in r2.
     let key = [one(0x7a, 10, 0, -8, 16), copy(2, 10), add(2, -8)];
     let value = [one(0x7a, 10, 0, -24, 5), one(0x7a, 10, 0, -16, 6), copy(3, 10), add(3, -24), mov(4, 0)];
     let found = |then: &[Instruction]| [&[one(0x15, 0, 0, then.len() as i16, 0)], then].concat();
@@ -147,12 +149,12 @@ pub fn seeds() -> Vec<Vec<u8>> {
         (end.to_vec(), vec![]),
         ([&packet[..], &[one(0x71, 0, 7, 12, 0), one(0x73, 7, 0, 0, 0)], &end].concat(), vec![]),
         ([&packet[..], &[mov(0, 3), exit]].concat(), vec![]),
-        // A loop of ten rounds.
+        // A loop of ten iterations.
         (
             vec![mov(1, 10), mov(0, 0), add(0, 3), add(1, -1), one(0x55, 1, 0, -3, 0), one(0x57, 0, 0, 0, 3), exit],
             vec![],
         ),
-        // An offset that is not constant, within bounds.
+        // A variable offset within bounds.
         (
             [
                 &packet[..],
@@ -165,7 +167,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
         ),
         // A function.
         (vec![mov(1, 4), one(code::CALL, 0, code::PSEUDO_CALL, 0, 1), exit], vec![copy(0, 1), add(0, -2), exit]),
-        // The packet's beginning and end move, a checksum, a time, a number by chance, redirection.
+        // Moves the packet's start and end; checksum, time, random number, redirection.
         (vec![mov(2, -4), call(44), mov(0, 2), exit], vec![]),
         ([&[copy(6, 1), mov(2, 8), call(65), copy(1, 6)], &packet[..], &end].concat(), vec![]),
         (
@@ -194,7 +196,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// The object that clang makes of a program of the tests of `crates/bpf`; `None` if there is no clang or it has no such target.
+/// The object that clang compiles from a test program of `crates/bpf`; `None` without clang or its BPF target.
 fn compiled(name: &str) -> Option<Vec<u8>> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../bpf");
     let source: PathBuf = root.join("tests/programs").join(name).with_extension("c");
@@ -218,7 +220,7 @@ fn compiled(name: &str) -> Option<Vec<u8>> {
 mod tests {
     use super::*;
 
-    /// Otherwise the fuzzer would begin at programs that are refused.
+    /// Otherwise the fuzzer would start from programs that are refused.
     #[test]
     fn seeds_are_accepted() {
         let accepted = |bytes: &Vec<u8>| {

@@ -1,7 +1,8 @@
-//! A fuzz target: what an OpenFlow controller may send to a bridge over `openflow.p4`.
+//! Fuzz target for OpenFlow: a controller's messages to a bridge over `openflow.p4`.
 //!
-//! The first byte chooses the version, formats and how the rest is cut; the rest is messages. Each that can be read is written and
-//! read again, and must be the same. Then a bridge gets all of them: what it answers can be read, and is bounded.
+//! The first byte selects the version, the formats and how the rest is split; the rest is messages. Each message that
+//! can be decoded is encoded, decoded and encoded again, and both encodings must be equal. Then a bridge receives all
+//! of them: its answers must be decodable and of bounded size.
 
 #[path = "../../openflow/tests/messages/generate.rs"]
 mod generate;
@@ -17,16 +18,16 @@ use random::Random;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// Messages that a bridge gets.
+/// The maximum number of messages for the bridge.
 const MESSAGES_MAX: usize = 64;
-/// Bytes of answers that are looked at: one request for table features has more than a megabyte.
+/// The maximum number of bytes of answers that are examined: one table features request takes more than a megabyte.
 const ANSWERS_MAX: usize = 4 << 20;
-/// A message is at most so long.
+/// The maximum length of a message in bytes.
 const MESSAGE_MAX: usize = 0xffff;
-/// Frames that the switch takes before there is room again.
+/// The number of frames that the switch accepts before its queue is full.
 const FRAMES_MAX: usize = 3;
 
-/// A switch that takes a few frames.
+/// A switch that accepts a few frames.
 #[derive(Debug, Default)]
 struct Switch {
     frames: AtomicUsize,
@@ -78,7 +79,7 @@ fn program() -> &'static ir::Program {
     })
 }
 
-/// The next whole message.
+/// Splits off the next whole message.
 fn next<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     let len = wire::length(rest.first_chunk::<HEADER>()?).ok()?;
     let (message, after) = rest.split_at_checked(len)?;
@@ -86,7 +87,7 @@ fn next<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     Some(message)
 }
 
-/// Reads a message; if that succeeds, writes it and reads it again.
+/// Decodes a message; if that succeeds, checks that its encoding round-trips.
 fn check(bytes: &[u8], fields: &Fields, formats: &Formats) {
     let framed = match wire::read_agreed(bytes, fields, formats) {
         Ok(framed) => framed,
@@ -99,19 +100,19 @@ fn check(bytes: &[u8], fields: &Fields, formats: &Formats) {
     };
     let mut written = Vec::new();
     if let Err(error) = wire::write(&framed, fields, formats, &mut written) {
-        // What came in another order or format may be longer than a message is.
+        // A message decoded from another order or format may exceed the maximum length when encoded.
         assert!(bytes.len() > MESSAGE_MAX / 4, "{error}: {framed:?}");
         return;
     }
     let again = wire::read_agreed(&written, fields, formats);
-    // What was written is a normal form: a damaged message can say the same in another way, such as a hello's versions.
+    // Encoding normalises: other bytes, such as a hello's versions, may have the same meaning.
     let again = again.unwrap_or_else(|error| panic!("{error}: {written:02x?}"));
     let mut twice = Vec::new();
     wire::write(&again, fields, formats, &mut twice).unwrap_or_else(|error| panic!("{error}: {again:?}"));
     assert_eq!(twice, written, "{framed:?} {again:?}");
 }
 
-/// Lets bytes be a controller.
+/// Runs an input as a controller.
 pub fn fuzz(bytes: &[u8]) {
     let Some((choice, messages)) = bytes.split_first() else { return };
     let all = connections();
@@ -129,7 +130,7 @@ pub fn fuzz(bytes: &[u8]) {
         check(message, bridge.fields(), &formats);
         count += 1;
     }
-    // Where the messages end, or where they cannot be told apart.
+    // The end of the messages, or the first that cannot be delimited.
     let taken = messages.len() - rest.len();
     let sent = &messages[..messages.len().min(taken + HEADER)];
     talk(&bridge, version, sent, if *choice >= 128 { 7 } else { sent.len().max(1) });
@@ -149,7 +150,7 @@ fn talk(bridge: &Arc<Bridge>, version: Version, sent: &[u8], piece: usize) {
         loop {
             connection.poll(1_000_000);
             let output = std::mem::take(connection.output());
-            // Requests wait while there is much to send; what was begun before may be one answer's part.
+            // Requests wait while output is pending; the last answer begun may add to it.
             assert!(output.len() <= OUTPUT_MAX + 64 * MESSAGE_MAX, "{} bytes wait to be sent", output.len());
             answers += output.len();
             let mut rest = &output[..];
@@ -171,7 +172,7 @@ fn talk(bridge: &Arc<Bridge>, version: Version, sent: &[u8], piece: usize) {
     assert!(bridge.flow_count() <= MESSAGES_MAX, "a message adds one flow");
 }
 
-/// First inputs: for each connection all kinds of messages, in a few inputs.
+/// Seed inputs: for each connection, messages of all kinds in a few inputs.
 pub fn seeds() -> Vec<Vec<u8>> {
     let fields = generate::fields();
     let mut seeds = Vec::new();
@@ -195,7 +196,7 @@ mod tests {
     use super::*;
     use std::panic::catch_unwind;
 
-    /// Changes some bytes, but the version and length of no message if `random` does not say so.
+    /// Changes some bytes; changes a message's version and length only if `random` says so.
     fn change(random: &mut Random, bytes: &mut Vec<u8>) {
         if bytes.len() < 2 {
             return;
@@ -214,7 +215,7 @@ mod tests {
         }
     }
 
-    /// `SLUICE_ROUNDS` is how many inputs there are.
+    /// `SLUICE_ROUNDS` is the number of inputs.
     #[test]
     fn changed_seeds_are_refused_or_written_as_they_were_read() {
         let rounds = std::env::var("SLUICE_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(1500);

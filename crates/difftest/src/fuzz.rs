@@ -1,25 +1,25 @@
-//! What the fuzz targets do with their bytes. Here and not in `fuzz/`, so that the test suite can replay what they found.
+//! Bodies of the fuzz targets. They are here and not in `fuzz/`, so that the test suite can replay findings.
 //!
-//! | target | bytes | must hold |
+//! | target | input | property |
 //! | --- | --- | --- |
-//! | `p4_source` | a P4 program | the compiler ends with a program or diagnostics |
+//! | `p4_source` | a P4 program | the compiler returns a program or diagnostics |
 //! | `bmv2_json` | a program in bmv2's JSON | likewise |
-//! | `ir_text` | a program's IR | if the verifier accepts it, it prints as a text that reads as the same program |
-//! | `packets` | which example, then frames ([`split_frames`]) | the interpreter and machine code do the same |
-//! | `stf_script` | which example, then a script | it is refused, or it runs to its end |
-//! | `p4runtime` | which message of the protocol, then the message | there is an answer, and what was found can be sent |
-//! | `messages` | which method of the services, then its request | what decoding it takes is no more than `grpc::wire` says beforehand |
-//! | `constraint` | a constraint | it is read or refused at a place in the text |
-//! | `state_log` | records of a state directory's log ([`split_records`]) | they are refused, or read as entities that are kept the same again |
-//! | `state_files` | where a state directory is damaged | a start brings back exactly what was kept, is refused, or reports what it cut off |
-//! | `trace_filter` | a filter of `sluice trace` | it is read or refused, and what is read takes any packet or not |
-//! | `vhost` | a vhost-user front end's messages, or a ring's memory (`pktio_vhost::fuzz`) | nothing but the guest's memory is touched, with bounded work |
-//! | `memif` | what a memif peer writes and says (`pktio_memif::fuzz`) | bursts end, and touch nothing but the peer's memory |
-//! | `openflow` | which version and formats, then what an OpenFlow controller sends | messages are refused, or written as they were read; a bridge's answers can be read, and are bounded |
-//! | `bpf` | a BPF object file, or instructions | they are refused with a reason, or run alike on interpreter and machine code, within their memory |
-//! | `thrift` | what a thrift client sends (`thrift_service::fuzz`) | calls are read within bounds or refused, and written as they were read |
+//! | `ir_text` | a program's IR | if the verifier accepts it, it round-trips through text |
+//! | `packets` | which example, then frames ([`split_frames`]) | interpreter and machine code behave the same |
+//! | `stf_script` | which example, then a script | it is refused or runs to its end |
+//! | `p4runtime` | which protocol message, then the message | there is an answer, and read results can be encoded |
+//! | `messages` | method of the services, then its request | decoding takes no more memory than `grpc::wire` estimates |
+//! | `constraint` | a constraint | it is parsed, or refused at a place in the text |
+//! | `state_log` | records of a state directory's log ([`split_records`]) | they are refused, or round-trip as entities |
+//! | `state_files` | damage to a state directory | a start restores the exact state, is refused, or reports the loss |
+//! | `trace_filter` | a filter of `sluice trace` | it is parsed or refused, and evaluates on any packet |
+//! | `vhost` | a vhost-user front end's messages, or a ring (`pktio_vhost::fuzz`) | bounded work, within guest memory |
+//! | `memif` | a memif peer's memory and messages (`pktio_memif::fuzz`) | bursts end, and access only its memory |
+//! | `openflow` | version, formats, an OpenFlow controller's messages | they are refused or round-trip; bounded answers |
+//! | `bpf` | a BPF object file, or instructions | they are refused with a reason, or behave the same on both engines |
+//! | `thrift` | a thrift client's bytes (`thrift_service::fuzz`) | calls are refused, or round-trip, within bounds |
 //!
-//! A body panics when what must hold does not. The same bytes do the same every time, whatever ran before in the process.
+//! A body panics if its property is violated. It is deterministic: the result depends on the input only.
 //!
 //! Tests: `tests/fuzz_regressions.rs` replays `fuzz/regressions/`.
 
@@ -38,10 +38,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use stf::{Setup, Target};
 
-/// What a target does with an input.
+/// The body of a fuzz target.
 pub type Body = fn(&[u8]);
 
-/// The targets.
+/// The fuzz targets by name.
 pub const TARGETS: [(&str, Body); 16] = [
     ("p4_source", p4_source),
     ("bmv2_json", bmv2_json),
@@ -61,7 +61,7 @@ pub const TARGETS: [(&str, Body); 16] = [
     ("bpf", crate::bpf_objects::fuzz),
 ];
 
-/// Every word and sign of the language.
+/// Filters that together use every word and symbol of the language.
 const FILTER_SEEDS: [&str; 13] = [
     "",
     "hdr.ipv4",
@@ -79,7 +79,7 @@ const FILTER_SEEDS: [&str; 13] = [
 ];
 /// A program with a parser, a table and a checksum.
 const BMV2_SEED: &str = include_str!("fuzz/small.json");
-/// Substitutions in the sample text: each pair, replaced and replacement, gives one seed.
+/// Substitutions in the sample text; each pair of old and new text gives one seed.
 const BMV2_SEEDS: [(&str, &str); 14] = [
     ("", ""),
     ("ternary", "exact"),
@@ -96,19 +96,19 @@ const BMV2_SEEDS: [(&str, &str); 14] = [
     ("extract_VL", "extract"),
     ("mark_to_drop", "exit"),
 ];
-/// Sources longer than this teach nothing new.
+/// The maximum length of a source in bytes: longer ones find nothing new.
 const SOURCE_BYTES_MAX: usize = 64 * 1024;
-/// Frames of one input.
+/// The maximum number of frames of an input.
 const FRAMES_MAX: usize = 64;
-/// Most frames that are received together.
+/// The maximum number of frames in a batch.
 const BATCH_MAX: usize = 16;
 
-/// Lets bytes be a hostile memif peer.
+/// Runs an input as a hostile memif peer.
 pub fn memif(bytes: &[u8]) {
     pktio_memif::fuzz(bytes);
 }
 
-/// Compiles bytes, and draws the diagnostics.
+/// Compiles an input, and renders the diagnostics.
 pub fn p4_source(bytes: &[u8]) {
     if bytes.len() > SOURCE_BYTES_MAX {
         return;
@@ -128,7 +128,7 @@ pub fn p4_source(bytes: &[u8]) {
     }
 }
 
-/// Compiles bytes as bmv2's JSON.
+/// Compiles an input as bmv2's JSON.
 pub fn bmv2_json(bytes: &[u8]) {
     if bytes.len() > SOURCE_BYTES_MAX {
         return;
@@ -145,7 +145,7 @@ pub fn bmv2_json(bytes: &[u8]) {
     }
 }
 
-/// Reads bytes as IR.
+/// Parses an input as IR.
 pub fn ir_text(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     if text.len() > SOURCE_BYTES_MAX {
@@ -161,7 +161,7 @@ pub fn ir_text(bytes: &[u8]) {
     assert_eq!(printed, ir::print::print(&again), "IR changes when it is printed and read");
 }
 
-/// The example programs that can be compared: those that draw no random numbers.
+/// The example programs with scripts.
 fn examples() -> Vec<PathBuf> {
     let root = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples"));
     let folders = std::fs::read_dir(&root).into_iter().flatten().flatten();
@@ -173,10 +173,11 @@ fn examples() -> Vec<PathBuf> {
     found
 }
 
-/// An example with what it takes to run frames on all engines.
+/// An example loaded on all engines.
 struct Bench {
     subject: Subject,
-    /// Raw IR interpreted, optimised IR interpreted, machine code.
+    /// Raw IR interpreted; optimised IR interpreted, compiled, compiled with staging; its machine-level IR compiled and
+    /// interpreted.
     engines: [Local; 6],
 }
 
@@ -204,7 +205,8 @@ impl Bench {
         Some(Bench { subject, engines })
     }
 
-    /// Makes registers and meters new, so that an input does not depend on those before it. Counters only grow, equally.
+    /// Resets registers and meters, so that an input's result does not depend on earlier inputs. Counters grow equally
+    /// on all engines.
     fn reset(&self) {
         for local in &self.engines {
             let state = local.pipeline().state();
@@ -242,16 +244,16 @@ fn set_up(local: &Local, subject: &Subject) {
     }
 }
 
-/// A program, and when it has been chosen its bench, if it can have one.
+/// An example program; once selected, its bench, or `None` inside if its packets cannot be compared.
 type LazyBench = (PathBuf, Option<Option<Bench>>);
 
 thread_local! {
-    /// Loaded when first chosen: loading all takes seconds.
+    /// The benches, each loaded when first selected, since loading all takes seconds.
     static BENCHES: RefCell<Vec<LazyBench>> =
         RefCell::new(examples().into_iter().map(|path| (path, None)).collect());
 }
 
-/// Runs frames through an example on all engines.
+/// Runs frames through an example on all engines and compares.
 pub fn packets(bytes: &[u8]) {
     let Some((&choice, rest)) = bytes.split_first() else { return };
     let frames = split_frames(rest);
@@ -290,7 +292,8 @@ pub fn packets(bytes: &[u8]) {
     });
 }
 
-/// Frames with their ports: `PORT LENGTH(2 bytes, big-endian) BYTES...`, the last one as long as there are bytes.
+/// Splits an input into frames with ports: `PORT LENGTH(2 bytes, big-endian) BYTES...`; the last frame may be cut
+/// short.
 pub fn split_frames(mut bytes: &[u8]) -> Vec<(u32, &[u8])> {
     let mut frames = Vec::new();
     while let [port, high, low, rest @ ..] = bytes {
@@ -305,7 +308,7 @@ pub fn split_frames(mut bytes: &[u8]) -> Vec<(u32, &[u8])> {
     frames
 }
 
-/// The opposite of [`split_frames`], for seeds.
+/// The inverse of [`split_frames`], for seeds.
 pub fn join_frames<'a>(frames: impl IntoIterator<Item = (u32, &'a [u8])>) -> Vec<u8> {
     let mut bytes = Vec::new();
     for (port, frame) in frames {
@@ -316,7 +319,7 @@ pub fn join_frames<'a>(frames: impl IntoIterator<Item = (u32, &'a [u8])>) -> Vec
     bytes
 }
 
-/// Reads a script and runs it on an example, interpreted.
+/// Parses a script and runs it on an example in the interpreter.
 pub fn stf_script(bytes: &[u8]) {
     let Some((&choice, rest)) = bytes.split_first() else { return };
     let Ok(text) = std::str::from_utf8(rest) else { return };
@@ -341,7 +344,7 @@ pub fn stf_script(bytes: &[u8]) {
     stf::run_script(&lines, &mut Local::new(Arc::new(pipeline)));
 }
 
-/// Reads bytes as the log of a state directory, as a start does: as a file, and as the records that a file holds.
+/// Reads an input as the log of a state directory, as at startup: as a file, and as the records in a file.
 pub fn state_log(bytes: &[u8]) {
     let (mut chain, mut at) = (store::frames::Chain::begin(1, 0), 0);
     while let Ok(Some(frame)) = chain.read(bytes, &mut at) {
@@ -349,7 +352,7 @@ pub fn state_log(bytes: &[u8]) {
     }
     assert!(at <= bytes.len() && store::frames::intact_frames(bytes).all(|(range, _)| range.end <= bytes.len()));
     let records = split_records(bytes);
-    // Written as a frame they are read the same again.
+    // Framed as a file, the records read the same.
     let (mut file, mut at) = (Vec::new(), 0);
     let mut written = store::frames::Chain::begin(1, 0);
     written.frame(&mut file, |out| records.iter().for_each(|record| store::log::put_record(out, record)));
@@ -358,7 +361,7 @@ pub fn state_log(bytes: &[u8]) {
     assert_eq!((store::log::records(frame), chain), (Some(records.clone()), written));
     let Ok(entities) = store::log::read(&records) else { return };
     assert!(entities.windows(2).all(|two| two[0].0 < two[1].0), "a key comes twice, or they are not in order");
-    // What was understood is kept the same again.
+    // Entities that could be read round-trip.
     let changes =
         entities.iter().map(|(key, entity)| Change { key: key.clone(), after: After::Is(Box::new(entity.clone())) });
     let batch = Batch { device_id: 1, slot: Slot::Running, request: Default::default(), changes: changes.collect() };
@@ -366,7 +369,7 @@ pub fn state_log(bytes: &[u8]) {
     assert_eq!(store::log::read(&[&again]).expect("it was just written"), entities);
 }
 
-/// Records, each after its length in two bytes, big-endian; the last one as long as there are bytes.
+/// Splits an input into records, each after its length in two bytes, big-endian; the last record may be cut short.
 pub fn split_records(mut bytes: &[u8]) -> Vec<&[u8]> {
     let mut records = Vec::new();
     while let [high, low, rest @ ..] = bytes {
@@ -377,13 +380,13 @@ pub fn split_records(mut bytes: &[u8]) -> Vec<&[u8]> {
     records
 }
 
-/// The opposite of [`split_records`], for seeds.
+/// The inverse of [`split_records`], for seeds.
 fn join_records(records: &[Vec<u8>]) -> Vec<u8> {
     let one = |record: &Vec<u8>| [&(record.len() as u16).to_be_bytes(), record.as_slice()].concat();
     records.iter().flat_map(one).collect()
 }
 
-/// Reads bytes as a filter on the headers of an example, and asks it about a packet that has them all.
+/// Parses an input as a filter on an example's headers, and evaluates it on a packet with all of them.
 pub fn trace_filter(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     thread_local! {
@@ -403,24 +406,24 @@ pub fn trace_filter(bytes: &[u8]) {
         let events: Vec<Event> = program.headers.iter().map(extract).collect();
         let negated = Filter::parse(&format!("!({text})"), program);
         let accepts = |filter: &Filter| filter.accepts(3, 60, events.iter());
-        // One more parenthesis may be one too many.
+        // The extra parenthesis may exceed the parser's limits.
         if let (false, Ok(negated)) = (filter.wants_all(), negated) {
             assert_ne!(accepts(&filter), accepts(&negated), "{text}");
         }
     });
 }
 
-/// Messages of a vhost-user front end, or a ring's memory.
+/// Runs an input as messages of a vhost-user front end, or as a ring's memory.
 pub fn vhost(bytes: &[u8]) {
     pktio_vhost::fuzz::any(bytes);
 }
 
-/// What a thrift client sends.
+/// Runs an input as a thrift client's bytes.
 pub fn thrift(bytes: &[u8]) {
     thrift_service::fuzz::any(bytes);
 }
 
-/// Inputs to begin with, by target: the examples as they are.
+/// Seed inputs as target, name and bytes: the unchanged examples.
 pub fn seeds() -> Vec<(&'static str, String, Vec<u8>)> {
     let mut all = Vec::new();
     let messages = crate::p4rt::message_seeds().into_iter().enumerate();
@@ -492,7 +495,7 @@ mod tests {
 
     #[test]
     fn seeds_get_through_to_ports() {
-        // Without entries or with a wrong layout every packet would be dropped, and all engines would agree.
+        // Without entries, or with a wrong format, every packet would be dropped and all engines would agree.
         let mut sent = 0;
         for path in examples() {
             let Some(mut bench) = Bench::load(&path) else { continue };

@@ -1,4 +1,4 @@
-//! Random entries and packets around what the seed taught.
+//! Random entries and packets derived from the seed packets and their keys.
 
 use crate::seed::Subject;
 use base::Bits;
@@ -7,11 +7,11 @@ use base::ids::{ExternId, TableId};
 use interp::SeededHost;
 use ir::{ExternKind, Table};
 
-/// A source of random choices.
+/// A source of random choices, determined by its seed.
 pub struct Dice(SeededHost);
 
 impl Dice {
-    /// All choices follow from the seed.
+    /// A source with a seed.
     pub fn new(seed: u64) -> Dice {
         Dice(SeededHost::new(seed))
     }
@@ -21,17 +21,17 @@ impl Dice {
         (self.0.next_u64() % n as u64) as usize
     }
 
-    /// True once in `n`.
+    /// True with probability 1/`n`.
     pub fn one_in(&mut self, n: usize) -> bool {
         self.below(n) == 0
     }
 
-    /// One of a non-empty list.
+    /// A random element of a non-empty list.
     pub fn pick<'a, T>(&mut self, list: &'a [T]) -> &'a T {
         &list[self.below(list.len())]
     }
 
-    /// A random value of a width, small ones more often than chance would have them.
+    /// A random value of a width in bits; small values are more frequent.
     pub fn bits(&mut self, width: u32) -> Bits {
         match self.below(4) {
             0 => Bits::new(width.min(128), self.below(20) as u128).resize_u(width),
@@ -44,12 +44,12 @@ impl Dice {
     }
 }
 
-/// Something to do to a pipeline's state before packets run.
+/// A change of a pipeline's state before packets run.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Change {
-    /// Adds an entry; refused duplicates are fine.
+    /// Adds an entry; it may be refused as a duplicate.
     Insert(TableId, TableEntry),
-    /// Changes a default action.
+    /// Sets a default action.
     SetDefault(TableId, EntryAction),
     /// Configures a meter cell.
     Meter(ExternId, u64, MeterConfig),
@@ -57,14 +57,14 @@ pub enum Change {
     Register(ExternId, u64, Bits),
 }
 
-/// Changes for one round.
+/// The changes for one round.
 pub fn changes(subject: &Subject, dice: &mut Dice) -> Vec<Change> {
     let program = &subject.raw;
     let mut list = Vec::new();
     for (i, table) in program.tables.iter().enumerate() {
         let id = TableId::from_index(i);
         if !table.const_entries && !table.keys.is_empty() {
-            // Many prefixes, so that they overlap.
+            // Many entries for a single prefix key, so that prefixes overlap.
             let prefixes = matches!(&table.keys[..], [key] if key.kind == MatchKind::Lpm);
             for _ in 0..dice.below(if prefixes { 48 } else { 12 }) {
                 if let Some(entry) = entry(subject, table, dice) {
@@ -129,7 +129,7 @@ fn entry(subject: &Subject, table: &Table, dice: &mut Dice) -> Option<TableEntry
     let action = if table.value_set {
         EntryAction::Call(ActionCall { action: 0, args: vec![] })
     } else if table.implementation.is_some() {
-        // Members and groups are the script's; entries of our own would need them.
+        // The script defines members and groups, which generated entries would need.
         return None;
     } else {
         EntryAction::Call(action(subject, table, true, dice)?)
@@ -170,7 +170,7 @@ fn action(subject: &Subject, table: &Table, for_entry: bool, dice: &mut Dice) ->
     Some(ActionCall { action: at as u32, args: params.iter().map(|(_, width)| dice.bits(*width)).collect() })
 }
 
-/// A packet: a seed's, mostly changed in a few places.
+/// A packet with its port: a seed packet, usually mutated in a few places.
 pub fn packet(subject: &Subject, dice: &mut Dice) -> (u32, Vec<u8>) {
     let (port, mut frame) = dice.pick(&subject.packets).clone();
     let port = if dice.one_in(4) { dice.below(16) as u32 } else { port };
@@ -179,7 +179,7 @@ pub fn packet(subject: &Subject, dice: &mut Dice) -> (u32, Vec<u8>) {
         if frame.is_empty() {
             break;
         }
-        // Headers are at the front: change them more often than payload.
+        // Headers are at the front, where mutations are more frequent than in the payload.
         let reach = if dice.one_in(4) { frame.len() } else { frame.len().min(64) };
         let at = dice.below(reach);
         match dice.below(8) {
@@ -187,7 +187,7 @@ pub fn packet(subject: &Subject, dice: &mut Dice) -> (u32, Vec<u8>) {
             3 | 4 => frame[at] = *dice.pick(&[0, 1, 2, 4, 5, 6, 8, 17, 0x45, 0x7f, 0x80, 0xfe, 0xff]),
             5 => frame[at] = dice.below(256) as u8,
             6 => {
-                // A field of another seed packet at the same place.
+                // Copies a field from the same place of another seed packet.
                 let (_, other) = dice.pick(&subject.packets);
                 let len = 1 + dice.below(6);
                 let end = (at + len).min(frame.len()).min(other.len());

@@ -1,22 +1,22 @@
-//! Holds machine code against the interpreter with generated entries and packets, for any program.
+//! Differential testing: machine code against the interpreter, with generated entries and packets, for any program.
 //!
-//! A program comes with a script whose packets and set-up lines are the seed. From there:
+//! The seed is a program with a script of packets and set-up lines. From there:
 //!
-//! 1. The seed packets run through the interpreter with a trace, which tells what values each table's keys take
+//! 1. The seed packets run through the interpreter with a trace, which shows the values of each table's keys
 //!    ([`seed`]).
-//! 2. Each round draws entries around those values and packets that are mutations of the seed's ([`generate`]).
+//! 2. Each round generates entries around those values, and packets by mutation of the seed packets ([`generate`]).
 //! 3. The round runs on the raw IR, the optimised IR and machine code, with the same batches; frames, ports, drop
 //!    counters, digests, counters and registers must be equal ([`round`]).
 //!
-//! Everything follows from a number, so a failure is repeated by its seed. Programs that draw random numbers cannot be
-//! compared this way and are refused.
+//! Everything is determined by a seed, which reproduces a failure. Programs that use random numbers cannot be compared
+//! in this way and are refused.
 //!
-//! [`source`] does it with generated programs too. [`fuzz`] holds what the fuzz targets run, [`mangle`] breaks any
-//! program and has it compiled. [`p4rt`] asks the control plane what a controller might, [`controller`]
-//! a bridge what an OpenFlow controller might, [`bpf_objects`] has BPF programs verified and run.
+//! [`source`] does the same with generated programs. [`fuzz`] has the bodies of the fuzz targets; [`mangle`] compiles
+//! broken variants of programs; [`p4rt`] tests the control plane with P4Runtime requests, [`controller`] a bridge with
+//! OpenFlow messages, [`bpf_objects`] the BPF verifier and engines.
 //!
-//! Tests: `tests/every_program.rs` (a million packets over all programs of the tree), `tests/generated.rs` (generated
-//! programs).
+//! Tests: `tests/every_program.rs` (a million packets over all programs of the repository), `tests/generated.rs`
+//! (generated programs).
 
 pub mod bpf_objects;
 pub mod controller;

@@ -1,12 +1,12 @@
-//! Broken programs out of any text: prefixes, and mutations of tokens ([`crate::source::mutate`]). The compiler must end with
-//! a program or diagnostics on every one of them, never with a panic.
+//! Broken variants of any program: prefixes, and token mutations ([`crate::source::mutate`]). For each, the compiler
+//! must return a program or diagnostics, and never panic.
 //!
-//! The text is cut into pieces by a scanner of its own (words, numbers, strings, comments, white space, single signs), so
-//! that a fault of the compiler's lexer cannot hide itself. A variant is named by a number; everything follows from the
-//! text, the [`Plan`] and that number, so a finding is repeated by naming it.
+//! A separate scanner splits the text (words, numbers, strings, comments, white space, single symbols), so that an
+//! error of the compiler's lexer is not hidden. A variant is identified by a number; it is determined by the text, the
+//! [`Plan`] and that number, which reproduces a finding.
 //!
 //! Used by the command `mangle` (one process per file of the p4c corpus, see `cargo xtask help`) and by
-//! `tests/mangled_programs.rs` on our own programs.
+//! `tests/mangled_programs.rs` on the repository's programs.
 
 use crate::generate::Dice;
 use crate::source::mutate::mutate;
@@ -14,42 +14,42 @@ use frontend::{Input, Options, Until};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Which variants of a text to make.
+/// The variants of a text to generate.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// Most prefixes that end between two pieces; all of them if there are no more, else spread evenly.
+    /// The maximum number of prefixes that end at a token boundary, evenly spread if there are more boundaries.
     pub cuts: usize,
-    /// Most prefixes that end anywhere.
+    /// The maximum number of prefixes that end at any byte.
     pub byte_cuts: usize,
-    /// Mutations.
+    /// The number of mutations.
     pub mutants: usize,
-    /// For the mutations.
+    /// The seed of the mutations.
     pub seed: u64,
 }
 
-/// A text and its pieces.
+/// A text and its tokens.
 pub struct Source<'a> {
     text: &'a str,
     pieces: Vec<Range<usize>>,
     plan: Plan,
 }
 
-/// What happened to a variant.
+/// The compiler's result for a variant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outcome {
-    /// Diagnostics say what is wrong.
+    /// The compiler reported diagnostics.
     Refused,
-    /// A program.
+    /// The compiler returned a program.
     Accepted,
 }
 
 impl<'a> Source<'a> {
-    /// Cuts a text into pieces.
+    /// Splits a text into tokens.
     pub fn new(text: &'a str, plan: Plan) -> Source<'a> {
         Source { text, pieces: scan(text), plan }
     }
 
-    /// How many variants there are.
+    /// The number of variants.
     pub fn variants(&self) -> usize {
         self.cuts() + self.byte_cuts() + self.mutants()
     }
@@ -66,7 +66,7 @@ impl<'a> Source<'a> {
         if self.pieces.is_empty() { 0 } else { self.plan.mutants }
     }
 
-    /// The variant's name for people.
+    /// A human-readable name of a variant.
     pub fn name(&self, variant: usize) -> String {
         let mutant = variant.checked_sub(self.cuts() + self.byte_cuts());
         match (self.prefix(variant), mutant) {
@@ -75,7 +75,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// The variant's text.
+    /// The text of a variant.
     pub fn variant(&self, variant: usize) -> String {
         match self.prefix(variant) {
             Some(end) => self.text[..end].to_string(),
@@ -83,7 +83,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// Where the variant ends, if it is a prefix.
+    /// The end of a variant that is a prefix.
     fn prefix(&self, variant: usize) -> Option<usize> {
         let (cuts, byte_cuts) = (self.cuts(), self.byte_cuts());
         if variant < cuts {
@@ -91,7 +91,7 @@ impl<'a> Source<'a> {
         }
         let i = variant - cuts;
         (i < byte_cuts).then(|| {
-            // Half a step on, so that these do not end where the others do.
+            // Offset by half a step, so that these prefixes differ from the others.
             let mut end = (2 * i + 1) * self.text.len() / (2 * byte_cuts);
             while !self.text.is_char_boundary(end) {
                 end -= 1;
@@ -100,7 +100,7 @@ impl<'a> Source<'a> {
         })
     }
 
-    /// The text with a few tokens changed. Comments go before: what is changed in them teaches nothing.
+    /// The text with a few tokens changed. Comments are removed first, since changes in them find nothing.
     fn mutant(&self, number: usize) -> String {
         let code = self.pieces.iter().map(|r| &self.text[r.clone()]).filter(|p| !is_comment(p)).collect::<String>();
         let mut dice = Dice::new(self.plan.seed ^ ((number as u64 + 1) << 32) ^ self.text.len() as u64);
@@ -112,7 +112,7 @@ fn is_comment(piece: &str) -> bool {
     piece.starts_with("//") || piece.starts_with("/*")
 }
 
-/// The pieces, which together are the text.
+/// The ranges of the tokens, which cover the whole text.
 fn scan(text: &str) -> Vec<Range<usize>> {
     let mut pieces = Vec::new();
     let mut at = 0;
@@ -139,7 +139,10 @@ fn scan(text: &str) -> Vec<Range<usize>> {
     pieces
 }
 
-/// Compiles a text as far as it goes, to machine code if it is accepted. Panics when the compiler breaks a promise.
+/// Compiles a text as far as possible, to machine code if it is accepted.
+///
+/// # Panics
+/// If the compiler violates one of its guarantees.
 pub fn compile(name: &str, text: &str, include_dirs: &[String]) -> Outcome {
     let options = Options { include_dirs: include_dirs.to_vec(), ..Options::default() };
     let compiled = frontend::compile(Input::Text { name, text }, &options, Until::Ir).expect("a text needs no file");
@@ -153,7 +156,7 @@ pub fn compile(name: &str, text: &str, include_dirs: &[String]) -> Outcome {
         assert!(problems.is_empty(), "an accepted program became wrong IR: {}", problems[0].message);
     }
     if let Some(program) = compiled.optimised {
-        // It may be refused here too: the engine has limits of its own, and names them.
+        // Code generation may refuse the program too: it has its own limits, which its error names.
         if let Err(error) = datapath::check_code(Arc::new(program)) {
             assert!(!format!("{error:#}").is_empty(), "a program that has no code without a reason");
             return Outcome::Refused;

@@ -1,7 +1,8 @@
-//! Requests of all services as bytes: what they take in memory, against what `grpc::wire` says before they are decoded.
+//! Fuzz target for the memory cost of requests: actual allocation against the estimate that `grpc::wire` makes before
+//! decoding.
 //!
-//! The oracle is the allocator: a program that wants to know installs one that counts, and says so with [`measure_with`]. Without
-//! one the bytes are decoded and converted all the same.
+//! The oracle is the allocator: a process that measures installs a counting allocator and registers it with
+//! [`measure_with`]. Otherwise requests are only decoded and converted.
 //!
 //! Tests: `tests/messages.rs` with a counting allocator, `tests/fuzz_regressions.rs` without.
 
@@ -12,40 +13,40 @@ use messages::sluice::v1 as admin;
 use prost::Message;
 use std::sync::OnceLock;
 
-/// What a request may cost here; more is refused, as a server does.
+/// The maximum estimated cost of a request in bytes; larger ones are refused, as by a server.
 const COST_MAX: u64 = 64 << 20;
-/// What a request takes besides: texts of errors, and what the process does at the same time.
+/// An allowance in bytes for error texts and for concurrent allocations of the process.
 const BESIDES: u64 = 64 << 10;
 
-/// Counts allocated bytes.
+/// The counters of an allocator.
 #[derive(Clone, Copy, Debug)]
 pub struct Meter {
-    /// Forgets the peak.
+    /// Resets the peak.
     pub reset: fn(),
-    /// Bytes allocated now.
+    /// The number of bytes allocated.
     pub now: fn() -> usize,
-    /// Most bytes that were allocated since the last reset.
+    /// The maximum number of bytes allocated since the last reset.
     pub peak: fn() -> usize,
 }
 
 static METER: OnceLock<Meter> = OnceLock::new();
 
-/// From now on memory is measured.
+/// Enables measurement with a counting allocator.
 pub fn measure_with(meter: Meter) {
     let _ = METER.set(meter);
 }
 
-/// Methods in the order in which the first byte chooses them.
+/// The methods, in the order in which the first byte selects them.
 fn paths() -> Vec<&'static str> {
     let mut paths: Vec<&str> = schema().paths().collect();
     paths.sort_unstable();
     paths
 }
 
-/// Ends a value.
+/// Drops a value.
 fn discard<T>(_: T) {}
 
-/// Decodes a request, as the server does, and makes of it what the control plane takes.
+/// Decodes a request as the server does, and converts it to the control plane's values.
 fn decode(path: &str, bytes: &[u8]) -> Option<()> {
     match path {
         "/p4.v1.P4Runtime/Write" => discard(convert::write_request(pb::WriteRequest::decode(bytes).ok()?)),
@@ -79,7 +80,7 @@ fn decode(path: &str, bytes: &[u8]) -> Option<()> {
     Some(())
 }
 
-/// See `fuzz.rs`. The first byte chooses the method.
+/// The fuzz target's body, see `fuzz.rs`. The first byte selects the method.
 pub fn fuzz(bytes: &[u8]) {
     let Some((choice, bytes)) = bytes.split_first() else { return };
     let paths = paths();
@@ -99,7 +100,7 @@ pub fn fuzz(bytes: &[u8]) {
     assert!(taken <= said, "{path}: {} bytes take {taken} bytes of memory, {said} were expected", bytes.len());
 }
 
-/// Requests to begin with: those of the target `p4runtime`, and one of each kind that costs most for its bytes.
+/// Seed inputs: those of the target `p4runtime`, and for each kind the request with the highest cost per byte.
 pub fn seeds() -> Vec<Vec<u8>> {
     let paths = paths();
     let choice = |path: &str| paths.iter().position(|p| *p == path).expect("there is such a method") as u8;
@@ -118,7 +119,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
         outer.extend(inner);
         outer
     };
-    // Empty updates; entries of empty matches; one entry that is given again and again, so that its matches grow; packed ports.
+    // Empty updates; entries with empty matches; one entry repeated, so that its matches grow; packed ports.
     let matches = [0x12, 0].repeat(500);
     let entry = wrapped(4, &wrapped(2, &wrapped(2, &matches)));
     let again = wrapped(4, &wrapped(2, &wrapped(2, &[0x12, 0].repeat(4)).repeat(200)));

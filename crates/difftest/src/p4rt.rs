@@ -1,19 +1,20 @@
-//! P4Runtime fuzzing: requests drawn from a program's P4Info, valid ones and damaged ones, judged by a model.
+//! P4Runtime fuzzing: valid and damaged requests generated from a program's P4Info, checked against a model.
 //!
 //! ```text
 //!   P4Info ──▶ generate ──▶ damage ──▶ request ──▶ control plane ──▶ answer ─┐
 //!                                         └──────▶ model (plain maps) ──▶ what may be answered ──▶ compared
 //! ```
 //!
-//! The model ([`model`]) knows the specification's rules and none of the control plane's code: it collects *all* that is wrong
-//! with an update, and the answer's code must be one of those; an update with nothing wrong must be done. After every
-//! few requests something is read, sometimes everything, and must be what the model holds. A part of the requests goes
-//! through the messages of the protocol and back on its way, as it would over gRPC.
+//! The model ([`model`]) implements the specification's rules and shares no code with the control plane. It collects
+//! *all* faults of an update, and the answer's code must be that of one of them; an update without faults must succeed.
+//! After every few requests something is read, sometimes everything, and compared with the model. Some requests are
+//! converted to protobuf messages and back, as over gRPC.
 //!
-//! With a state directory (`kept`) the control plane is also gone now and then, and comes back from what is on disk.
+//! With a state directory (`kept`), the control plane is occasionally restarted from what is on disk.
 //!
-//! Everything follows from a seed. What is not judged: order among entries, packets (`round` does that), time.
-//! Tests: `tests/p4rt.rs` runs a fixed part over all programs; `cargo xtask p4rt-fuzz` runs as long as it is told to.
+//! Everything is determined by a seed. Not checked: order among entries, packets (see `round`), time.
+//!
+//! Tests: `tests/p4rt.rs` runs a fixed part over all programs; `cargo xtask p4rt-fuzz` runs as long as specified.
 
 mod damage;
 mod generate;
@@ -38,22 +39,22 @@ use std::sync::Arc;
 const DEVICE: u64 = 7;
 const ELECTION: u128 = (3 << 64) | 9;
 
-/// What was asked.
+/// The work of a run.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Totals {
-    /// Writes and reads.
+    /// The number of writes and reads.
     pub requests: u64,
-    /// In writes.
+    /// The number of updates in writes.
     pub updates: u64,
-    /// Of them done.
+    /// The number of updates that succeeded.
     pub done: u64,
-    /// Entities read and compared.
+    /// The number of entities read and compared.
     pub read: u64,
-    /// How often everything came back from a state directory.
+    /// The number of restarts from a state directory.
     pub restarts: u64,
 }
 
-/// A program and the control plane that is asked about it.
+/// A program with the control plane under test and the model.
 pub struct Subject {
     control: Control,
     model: Model,
@@ -71,13 +72,13 @@ pub struct Fault {
     pub program: String,
     /// The seed.
     pub seed: u64,
-    /// Requests before it.
+    /// The number of requests before it.
     pub request: u64,
     /// What happened.
     pub what: String,
 }
 
-/// The tables of a program whose entries packets add and which end by themselves.
+/// The tables of a program whose entries are added by packets and expire.
 fn timed_tables(program: &Path, info: &p4info::P4Info) -> BTreeSet<u32> {
     let compiled =
         frontend::compile(frontend::Input::File(program), &frontend::Options::default(), frontend::Until::Ir);
@@ -88,7 +89,10 @@ fn timed_tables(program: &Path, info: &p4info::P4Info) -> BTreeSet<u32> {
 }
 
 impl Subject {
-    /// Compiles a program and starts it.
+    /// Compiles a program and loads it.
+    ///
+    /// # Errors
+    /// If it does not compile or the control plane refuses it.
     pub fn new(program: &Path, engine: EngineKind, seed: u64) -> Result<Subject, String> {
         let source = std::fs::read(program).map_err(|e| e.to_string())?;
         let mut control = connected(program, engine)?;
@@ -104,7 +108,7 @@ impl Subject {
         let view = control.config(DEVICE).map_err(|e| e.to_string())?.ok_or("no config")?;
         let mut model = Model::new(view.p4info);
         model.timed = timed_tables(program, &model.info);
-        // What the program brings itself is taken as it is.
+        // The model adopts the program's initial entities unchecked.
         for query in read::everything(&model.info) {
             let (found, _) = control.read(DEVICE, &[Some(query)]).map_err(|e| e.to_string())?;
             model.adopt(found);
@@ -113,7 +117,10 @@ impl Subject {
         Ok(Subject { control, model, dice: Dice::new(seed), name, path, engine, kept: None })
     }
 
-    /// Asks so many requests; stops at the first fault.
+    /// Sends `requests` requests.
+    ///
+    /// # Errors
+    /// The first answer that the model does not allow.
     pub fn run(&mut self, seed: u64, requests: u64, totals: &mut Totals) -> Result<(), Fault> {
         self.dice = Dice::new(seed);
         for request in 0..requests {
@@ -193,7 +200,7 @@ impl Subject {
         }
     }
 
-    /// Each answer must be allowed; what was done is done to the model, too.
+    /// Checks each answer, and applies updates that succeeded to the model.
     fn follow(&mut self, updates: &[Update], codes: &[Code]) -> Result<(), String> {
         for (at, (update, code)) in updates.iter().zip(codes).enumerate() {
             let Judgement { faults, possible } = self.model.judge(update);
@@ -241,7 +248,7 @@ impl Subject {
     }
 }
 
-/// A control plane with the device, no program yet, and a primary client.
+/// A control plane with the device, without a program, and with a primary client.
 fn connected(program: &Path, engine: EngineKind) -> Result<Control, String> {
     let mut control = Control::new();
     control.add_device(DEVICE, Arc::new(target::Switch::new(engine, program.parent())));
@@ -251,8 +258,8 @@ fn connected(program: &Path, engine: EngineKind) -> Result<Control, String> {
     Ok(control)
 }
 
-/// Decodes bytes as a message of a client, and does what it says: whatever that is, there is an answer. The first byte chooses
-/// the message, the program is a fixed one.
+/// Decodes an input as a client's message and serves it: whatever it is, there must be an answer. The first byte
+/// selects the message type; the program is fixed.
 pub fn fuzz_message(bytes: &[u8]) {
     use messages::p4::v1 as pb;
     let Some((choice, bytes)) = bytes.split_first() else { return };
@@ -297,7 +304,7 @@ pub fn fuzz_message(bytes: &[u8]) {
     }
 }
 
-/// Logs of a state directory to begin with, for the fuzz target `state_log`: records of the sort that requests leave.
+/// Seed inputs of the fuzz target `state_log`: logs with the kinds of records that requests produce.
 pub fn log_seeds() -> Vec<Vec<Vec<u8>>> {
     use control::journal::{After, Batch, Change, Slot};
     let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/py/everything.p4");
@@ -321,7 +328,7 @@ pub fn log_seeds() -> Vec<Vec<Vec<u8>>> {
     (0..24).map(|i| (0..1 + i % 3).map(|_| store::log::record(1, &record(1 + i % 5))).collect()).collect()
 }
 
-/// Messages to begin with: writes and reads that make sense.
+/// Seed inputs: meaningful writes and reads.
 pub fn message_seeds() -> Vec<Vec<u8>> {
     use messages::p4::v1 as pb;
     let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/py/everything.p4");
@@ -353,7 +360,7 @@ pub fn message_seeds() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// Reads bytes as a constraint about a key of every kind, and checks an entry against it.
+/// Parses an input as a constraint on keys of every match kind, and checks an entry against it.
 pub fn fuzz_constraint(bytes: &[u8]) {
     use base::Bits;
     use base::entry::{KeyMatch, MatchKind};
@@ -375,7 +382,7 @@ pub fn fuzz_constraint(bytes: &[u8]) {
     }
 }
 
-/// Constraints to begin with.
+/// Seed inputs: constraints.
 pub const CONSTRAINT_SEEDS: [&str; 14] = [
     "exact == 1",
     "ternary::mask != 0 -> exact == 0x1f;",
@@ -393,7 +400,7 @@ pub const CONSTRAINT_SEEDS: [&str; 14] = [
     "exact::value != ipv6('::1')",
 ];
 
-/// As the server reads it after a client has sent it.
+/// A request as the server decodes it after a client has encoded it.
 fn over_the_wire(request: WriteRequest) -> Result<WriteRequest, String> {
     let entity = |update: Update| {
         let entity = update.entity.map(entity_over_the_wire).transpose()?;

@@ -1,4 +1,4 @@
-//! One round: the same changes and packets on every engine, and a comparison of everything that can be seen.
+//! One round: the same changes and packets on every engine, and a comparison of all observable results.
 
 use crate::generate::{Change, Dice, changes, packet};
 use crate::seed::Subject;
@@ -11,23 +11,23 @@ use ir::Program;
 use std::sync::Arc;
 use stf::{Setup, Target};
 
-/// Packets of a round.
+/// The number of packets in a round.
 const PACKETS: usize = 1024;
-/// Most packets that are received together.
+/// The maximum number of packets in a batch.
 const BATCH: usize = 48;
 
-/// Two engines disagreed.
+/// A difference between two engines.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Difference {
     /// The program.
     pub program: String,
-    /// Repeats the round.
+    /// The seed that reproduces the round.
     pub seed: u64,
-    /// Which engines, and on what.
+    /// Which engines differ, and in what.
     pub what: String,
 }
 
-/// What rounds covered.
+/// The work of rounds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Totals {
     /// Packets received.
@@ -36,11 +36,11 @@ pub struct Totals {
     pub sent: u64,
     /// Table entries installed.
     pub entries: u64,
-    /// Packets of which the flow cache knew what the pipeline does.
+    /// Packets that hit the flow cache.
     pub known: u64,
 }
 
-/// The engine that is compiled again for the tables as they are, now and then.
+/// The engine that is occasionally specialised for its current tables.
 const RECOMPILED: &str = "recompiled jit";
 
 /// The engine with a flow cache.
@@ -51,7 +51,10 @@ struct Engine {
     local: Local,
 }
 
-/// Runs `rounds` rounds from `seed` on.
+/// Runs `rounds` rounds with seeds from `seed` on; returns the first difference.
+///
+/// # Errors
+/// If an engine cannot be set up, or a frame is too long for it.
 pub fn run_rounds(subject: &Subject, seed: u64, rounds: u64, totals: &mut Totals) -> Result<Option<Difference>> {
     for seed in seed..seed + rounds {
         if let Some(what) = one_round(subject, seed, totals)? {
@@ -84,7 +87,7 @@ fn one_round(subject: &Subject, seed: u64, totals: &mut Totals) -> Result<Option
         cache.set_use(CacheUse::Always).context("no thread")?;
     }
     let mut again: Option<(u32, Vec<Vec<u8>>)> = None;
-    // Every other round keeps the script's own entries below the generated ones.
+    // Half of the rounds keep the script's own entries in addition to the generated ones.
     let with_setup = dice.one_in(2) || subject.raw.tables.iter().any(|t| t.implementation.is_some());
     let list = changes(subject, &mut dice);
     for engine in &engines {
@@ -105,7 +108,7 @@ fn one_round(subject: &Subject, seed: u64, totals: &mut Totals) -> Result<Option
 
     let mut left = PACKETS;
     while left > 0 {
-        // Some twice: what the cache has seen, with the same tables or others.
+        // Some batches are repeated, for flow cache hits with the same or changed tables.
         let (port, frames) = again.take().unwrap_or_else(|| {
             let (port, first) = packet(subject, &mut dice);
             let more = dice.below(BATCH.min(left));
@@ -118,7 +121,7 @@ fn one_round(subject: &Subject, seed: u64, totals: &mut Totals) -> Result<Option
         });
         left = left.saturating_sub(frames.len());
         if dice.one_in(4) {
-            // A few at a time: tables as the code was made for, and others.
+            // A few changes at a time, so that code sees the tables that it was specialised for, and others.
             let mut list = changes(subject, &mut dice);
             list.truncate(dice.below(4));
             let edits = list.into_iter().map(Edit::New).chain(taken_back(&engines[0], &mut dice));
@@ -129,7 +132,7 @@ fn one_round(subject: &Subject, seed: u64, totals: &mut Totals) -> Result<Option
         if dice.one_in(16) {
             let recompiled = engines.iter().find(|e| e.name == RECOMPILED).expect("it is in the list");
             let pipeline = recompiled.local.pipeline();
-            // What is made first runs for a moment only, so here it stays now and then.
+            // Quickly compiled code is normally replaced soon; here it sometimes stays.
             let took = match dice.one_in(2) {
                 true => pipeline.recompile(Specialise::Auto),
                 false => pipeline.recompile_quick(Specialise::Auto),
@@ -163,18 +166,18 @@ fn one_round(subject: &Subject, seed: u64, totals: &mut Totals) -> Result<Option
     Ok(different_lookups(engines.iter().map(|e| (e.name, &e.local))).map(|(_, what)| what))
 }
 
-/// What a controller does.
+/// A controller's change.
 #[derive(Debug)]
 enum Edit {
     /// Adds or sets something.
     New(Change),
-    /// Gives an entry another action.
+    /// Changes an entry's action.
     Modify(TableId, TableEntry),
-    /// Takes an entry away.
+    /// Deletes an entry.
     Delete(TableId, TableEntry),
 }
 
-/// Makes changes on all engines; where they answer differently.
+/// Applies changes on all engines; returns the first difference between their answers.
 fn apply(engines: &[Engine], list: impl IntoIterator<Item = Edit>, totals: &mut Totals) -> Option<String> {
     let change = |state: &dyn PipelineState, edit: &Edit| match edit {
         Edit::Modify(table, entry) => state.modify(*table, entry),
@@ -206,7 +209,7 @@ fn apply(engines: &[Engine], list: impl IntoIterator<Item = Edit>, totals: &mut 
     None
 }
 
-/// An entry of a table that another one's action takes over, or that is deleted.
+/// A deletion of an entry, or a modification to another entry's action.
 fn taken_back(engine: &Engine, dice: &mut Dice) -> Option<Edit> {
     let pipeline = engine.local.pipeline();
     let tables: Vec<_> = pipeline.program().tables.iter().enumerate().filter(|(_, t)| !t.const_entries).collect();
@@ -226,7 +229,7 @@ fn taken_back(engine: &Engine, dice: &mut Dice) -> Option<Edit> {
     Some(Edit::Modify(id, TableEntry { action, ..entry }))
 }
 
-/// Digests, drop counters, counters and registers as text, in one order for all engines.
+/// Digests, drop counters, counters and registers as text, in the same order on all engines.
 pub(crate) fn visible_state(local: &Local) -> Vec<String> {
     let pipeline = local.pipeline();
     let digests = pipeline.take_digests().into_iter().map(|d| format!("digest {:?} {:?}", d.digest, d.fields));
@@ -240,7 +243,8 @@ pub(crate) fn visible_state(local: &Local) -> Vec<String> {
     all
 }
 
-/// Where hits and misses of tables differ between engines that count them and run one program: whose, and how.
+/// The first difference in tables' hits and misses between engines that count them and run the same program: the engine
+/// and the difference.
 pub(crate) fn different_lookups<'a>(engines: impl Iterator<Item = (&'a str, &'a Local)>) -> Option<(&'a str, String)> {
     let counts = |local: &Local| {
         let tables = local.pipeline().table_info().into_iter();

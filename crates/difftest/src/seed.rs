@@ -1,4 +1,4 @@
-//! A program with what its script teaches: packets, set-up lines, and values that keys take.
+//! A program with what its script shows: packets, set-up lines, and the values of keys.
 
 use anyhow::{Context, Result, bail, ensure};
 use base::Bits;
@@ -14,22 +14,25 @@ use stf::{Command, Line, Setup, Target};
 
 /// A program under test.
 pub struct Subject {
-    /// For messages.
+    /// The name for messages.
     pub name: String,
-    /// As lowered.
+    /// The IR before optimisation.
     pub raw: Arc<Program>,
-    /// After the passes.
+    /// The IR after all passes.
     pub optimised: Arc<Program>,
-    /// The script's packets with their ports.
+    /// The script's packets with their ingress ports.
     pub packets: Vec<(u32, Vec<u8>)>,
     /// The script's set-up lines.
     pub setup: Vec<Line>,
-    /// By table name: the keys that seed packets were looked up with.
+    /// The keys that the seed packets looked up, by table name.
     pub keys: BTreeMap<String, Vec<Vec<Bits>>>,
 }
 
 impl Subject {
     /// Reads a program and its script.
+    ///
+    /// # Errors
+    /// If they cannot be read, compiled or run, or the program uses random numbers.
     pub fn read(program: &Path, script: &Path) -> Result<Subject> {
         let name = program.display().to_string();
         let compiled = frontend::compile(Input::File(program), &Options::default(), Until::Ir)?;
@@ -48,7 +51,7 @@ impl Subject {
         Ok(subject)
     }
 
-    /// Runs the script on the interpreter and notes what there is to note.
+    /// Runs the script in the interpreter, and records packets, set-up lines and keys.
     fn learn(&mut self, lines: &[Line]) -> Result<()> {
         let oracle = Oracle::new(Arc::clone(&self.raw), true);
         let output = oracle.output();

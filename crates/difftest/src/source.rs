@@ -1,18 +1,18 @@
-//! Generated programs: everything that a program and a script must do the same way, whatever runs it.
+//! Differential testing of generated programs: all engines and forms of a program must behave the same.
 //!
-//! [`Case::generate`] makes a program (`p4gen`), and for it a script: set-up lines, entries around what its tables' keys
-//! are, packets. [`Case::check`] compiles it and compares
+//! [`Case::generate`] generates a program (`p4gen`) and a script for it: set-up lines, entries that match its keys,
+//! packets. [`Case::check`] compiles it and compares
 //!
-//! - raw IR on the interpreter, the truth here,
-//! - the IR after each pass alone, after all passes but one, after all, on the interpreter,
-//! - raw and optimised IR as machine code, also without some of the optimisations of code generation,
-//! - raw IR that was printed and read again,
-//! - raw IR of the same program written differently,
+//! - raw IR in the interpreter, the reference,
+//! - the IR after each single pass, after all passes but one, and after all, in the interpreter,
+//! - raw and optimised IR as machine code, also without some optimisations of code generation,
+//! - raw IR that was printed and parsed,
+//! - raw IR of the same program with constructs rewritten,
 //!
-//! in everything that can be seen: frames, answers to set-up lines, counters, registers, digests, drops. [`mutate`] edits
-//! sources, which may then be refused but must not make the compiler panic. [`reduce`] makes a failing case small.
+//! in all observable results: frames, answers to set-up lines, counters, registers, digests, drops. [`mutate`] edits
+//! sources, which the compiler may refuse but without panicking. [`reduce`] reduces a failing case.
 //!
-//! Everything is text, so a reduced case is a file in `tests/stf/generated/`. Everything follows from a seed.
+//! Everything is text, so that a reduced case is a file in `tests/stf/generated/`. Everything is determined by a seed.
 //!
 //! Tests: `tests/generated.rs`.
 

@@ -1,7 +1,7 @@
-//! The fuzz target `state_files`: a state directory of which bytes were changed, files cut off, removed or exchanged.
+//! Fuzz target `state_files`: a state directory with changed bytes, and truncated, removed or replaced files.
 //!
-//! What must hold: a start brings back exactly what was kept, or is refused, or reports what it does not know or has cut off. The directory is the same
-//! every time but for its id; inputs say where in its files something happens, in parts of their length.
+//! Property: a start restores exactly the stored state, is refused, or reports what it does not know or has dropped.
+//! The directory is the same every time except for its id; inputs give positions in files as fractions of the length.
 
 use control::entity::{Entity, P4Data, RegisterEntry};
 use control::forwarding::ForwardingConfig;
@@ -10,10 +10,10 @@ use std::sync::{Arc, OnceLock};
 use store::Store;
 
 const DEVICE: u64 = 1;
-/// Bytes of one damage: which file and what, where (two), a value.
+/// The length of one damage in an input: file and kind, position (two bytes), value.
 const DAMAGE_BYTES: usize = 4;
 
-/// A directory's files, and what it holds.
+/// The files of an undamaged directory, and its content.
 struct Whole {
     files: Vec<(String, Vec<u8>)>,
     content: String,
@@ -58,7 +58,8 @@ fn whole() -> Whole {
     Whole { files, content }
 }
 
-/// Files beyond this are not made longer: each time doubles one at most, and an input has dozens of times. The files are shorter at first.
+/// The maximum length in bytes up to which files are lengthened: each time may double one, and an input does it dozens
+/// of times.
 const REPEATED_BYTES_MAX: usize = 1 << 20;
 
 fn damage(files: &mut Vec<(String, Vec<u8>)>, how: &[u8]) {
@@ -84,7 +85,7 @@ fn damage(files: &mut Vec<(String, Vec<u8>)>, how: &[u8]) {
     }
 }
 
-/// Damages a directory as the bytes say, and starts from it.
+/// Damages a directory as the input says, and starts from it.
 pub fn state_files(bytes: &[u8]) {
     static WHOLE: OnceLock<Whole> = OnceLock::new();
     let Whole { files, content: expected } = WHOLE.get_or_init(whole);
@@ -112,12 +113,12 @@ pub fn state_files(bytes: &[u8]) {
     }
 }
 
-/// Whether nothing is left that says that this was a switch's state: no damage of a disk, but an empty directory.
+/// Whether no trace of the switch's state is left: that is an empty directory, not a damaged one.
 fn is_none(files: &[(String, Vec<u8>)]) -> bool {
     files.iter().all(|(name, bytes)| name == "mark" || bytes.is_empty())
 }
 
-/// Inputs to begin with: one damage of each kind to each file.
+/// Seed inputs: one damage of each kind to several files.
 pub fn seeds() -> Vec<Vec<u8>> {
     (0..8u8)
         .flat_map(|kind| [1u8, 3, 5].map(|file| vec![file << 3 | kind, 40u8.wrapping_mul(kind), 7, 1 << kind]))

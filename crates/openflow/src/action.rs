@@ -1,41 +1,41 @@
-//! Actions, instructions and buckets, for all versions alike.
+//! Actions, instructions and buckets, common to all versions.
 
 use crate::field::FieldId;
 
-/// Reserved port numbers, as OpenFlow 1.1 and later have them (1.3.5, 7.2.1); those of 1.0 are translated by `wire`.
+/// Reserved port numbers of OpenFlow 1.1 and later (1.3.5, 7.2.1). `wire` translates those of 1.0.
 pub mod port {
-    /// The most that a port of a switch can have.
+    /// `OFPP_MAX`: the highest number of a physical or logical port.
     pub const MAX: u32 = 0xffff_ff00;
-    /// The port by which the packet came.
+    /// The ingress port.
     pub const IN_PORT: u32 = 0xffff_fff8;
-    /// The first table, for packet-outs.
+    /// The first table; valid in packet-outs only.
     pub const TABLE: u32 = 0xffff_fff9;
-    /// As a switch without OpenFlow does.
+    /// Traditional (non-OpenFlow) forwarding.
     pub const NORMAL: u32 = 0xffff_fffa;
-    /// All ports but that by which it came and those that are not to be flooded.
+    /// All ports except the ingress port and those with flooding disabled.
     pub const FLOOD: u32 = 0xffff_fffb;
-    /// All ports but that by which it came.
+    /// All ports except the ingress port.
     pub const ALL: u32 = 0xffff_fffc;
     /// The controller.
     pub const CONTROLLER: u32 = 0xffff_fffd;
-    /// The switch's own network stack.
+    /// The local port: the switch's own network stack.
     pub const LOCAL: u32 = 0xffff_fffe;
-    /// None; any, in requests.
+    /// No port; in requests, any port.
     pub const ANY: u32 = 0xffff_ffff;
 
-    /// The number of a port of OpenFlow 1.0 and of Nicira's formats, whose reserved ports begin at 0xff00.
+    /// The 32-bit number of a 16-bit port of OpenFlow 1.0 and Nicira's formats, whose reserved ports begin at 0xff00.
     pub fn from_16(number: u16) -> u32 {
         let number = u32::from(number);
         if number < 0xff00 { number } else { number | 0xffff_0000 }
     }
 
-    /// The reverse, if there is one.
+    /// The reverse of [`from_16`]; `None` for a port without a 16-bit number.
     pub fn to_16(number: u32) -> Option<u16> {
         if (0xff00..MAX).contains(&number) { None } else { Some(number as u16) }
     }
 }
 
-/// All of a packet, for a controller.
+/// `OFPCML_NO_BUFFER`: sends the whole packet to the controller.
 pub const NO_BUFFER: u16 = 0xffff;
 
 /// Bits `offset .. offset + bits` of a field.
@@ -45,64 +45,64 @@ pub struct Subfield {
     pub field: FieldId,
     /// The lowest bit.
     pub offset: u32,
-    /// How many, at least 1.
+    /// The number of bits, at least 1.
     pub bits: u32,
 }
 
-/// A value that is constant or comes from a field.
+/// An operand: a constant or bits of a field.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Source {
     /// A constant.
     Value(u128),
-    /// Bits of the packet's fields.
+    /// Bits of a field of the packet.
     Field(Subfield),
 }
 
-/// What a switch does with a packet.
-#[allow(missing_docs)] // of the variants' fields, whose names say what they are
+/// An action, or an instruction in a list of actions.
+#[allow(missing_docs)] // of the variants' fields, which are named after the specification's
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Action {
-    /// Sends it to a port, or to one of [`port`]'s; `max_len` bytes of it to a controller.
+    /// Sends the packet to a port, which may be reserved (see [`port`]); a controller gets at most `max_len` bytes.
     Output { port: u32, max_len: u16 },
-    /// Sends it to the port that a field names (Nicira).
+    /// Sends the packet to the port whose number a field holds (Nicira).
     OutputField { field: Subfield, max_len: u16 },
-    /// Sends at most so many bytes of it (Nicira).
+    /// Sends at most `max_len` bytes of the packet to a port (Nicira).
     OutputTruncated { port: u32, max_len: u32 },
-    /// Sends it to a controller (Nicira).
+    /// Sends the packet to a controller, with options (Nicira).
     Controller(Controller),
-    /// Sends it through a queue of a port (OpenFlow 1.0).
+    /// Sends the packet through a queue of a port (OpenFlow 1.0).
     Enqueue { port: u32, queue: u32 },
-    /// The queue for later outputs.
+    /// Sets the queue for later outputs.
     SetQueue(u32),
-    /// The queue is the first again (Nicira).
+    /// Resets the queue to the original one (Nicira).
     PopQueue,
-    /// Goes through a group.
+    /// Processes the packet in a group.
     Group(u32),
-    /// Goes through a meter (OpenFlow 1.5; earlier as an instruction).
+    /// Applies a meter (an action in OpenFlow 1.5, an instruction before).
     Meter(u32),
-    /// Writes a field's bits under the mask.
+    /// Sets the bits of a field that the mask selects.
     SetField { field: FieldId, value: u128, mask: u128 },
-    /// Writes a field only if what it needs is there (OpenFlow 1.0's `set_tp_src` and the like, which are ignored for other packets).
+    /// Sets a field if its prerequisites hold, otherwise does nothing (OpenFlow 1.0's `set_tp_src` and the like).
     SetFieldIfPresent { field: FieldId, value: u128, mask: u128 },
     /// Copies bits of a field (Nicira's `move`, OpenFlow 1.5's copy-field).
     Move { from: Subfield, to: Subfield },
     /// Pushes bits of a field onto the packet's stack (Nicira).
     StackPush(Subfield),
-    /// Pops them from there (Nicira).
+    /// Pops bits of a field from the packet's stack (Nicira).
     StackPop(Subfield),
-    /// Changes headers as the program's action of that name does: `push_vlan`, `dec_ttl`. Which names there are: [`header`].
+    /// Adds, removes or changes headers with the P4 action of this name; see [`HeaderAction`].
     Header { name: HeaderAction, argument: u128 },
-    /// Decrements the TTL and sends packets whose TTL is over to these controllers (Nicira).
+    /// Decrements the TTL; a packet whose TTL has expired goes to the controllers with these ids (Nicira).
     DecTtlControllers(Vec<u16>),
-    /// Writes no bits of the field and takes it from the packet (Nicira).
+    /// Removes an optional field from the packet (Nicira).
     DeleteField(FieldId),
-    /// Searches a table as if the packet had come by another port (Nicira). `None` stands for the current one.
+    /// Searches a table again, with this ingress port (Nicira). `None` stands for the current port or table.
     Resubmit { port: Option<u32>, table: Option<u8>, with_ct: bool },
-    /// Adds or changes a flow made of the packet (Nicira).
+    /// Adds or modifies a flow derived from the packet (Nicira).
     Learn(Box<Learn>),
-    /// Part of a conjunctive match: clause `clause` (from 0) of `clauses` of conjunction `id` (Nicira).
+    /// One clause of a conjunctive match: clause `clause` (from 0) of `clauses` of conjunction `id` (Nicira).
     Conjunction { clause: u8, clauses: u8, id: u32 },
-    /// Writes a hash of the flow to a field, for choosing among links (Nicira).
+    /// Writes a link chosen by a hash of the flow to a field (Nicira).
     Multipath {
         hash: HashFields,
         basis: u16,
@@ -111,49 +111,49 @@ pub enum Action {
         argument: u32,
         to: Subfield,
     },
-    /// Chooses one of ports that are up (Nicira); sends to it, or writes it to a field.
+    /// Selects one of the ports that are live, and sends the packet to it or writes its number to a field (Nicira).
     Bundle { hash: HashFields, basis: u16, algorithm: BundleAlgorithm, members: Vec<u32>, to: Option<Subfield> },
-    /// Whether the packet is larger than so many bytes, as a bit (Nicira).
+    /// Writes a bit: whether the packet is longer than `bytes` bytes (Nicira).
     CheckPacketLarger { bytes: u16, to: Subfield },
-    /// Nothing (Nicira).
+    /// Does nothing; carries data for the controller (Nicira).
     Note(Vec<u8>),
-    /// Shortens the flow's timeouts on TCP FIN and RST (Nicira).
+    /// Shortens the flow's timeouts, in seconds, on TCP FIN or RST (Nicira).
     FinTimeout { idle: u16, hard: u16 },
-    /// Ends what the packet does (Nicira).
+    /// Ends the processing of the packet's actions (Nicira).
     Exit,
-    /// Does these to a copy of it (Nicira).
+    /// Applies actions to a copy of the packet (Nicira).
     Clone(Vec<Action>),
-    /// As instructions: forgets the action set.
+    /// As an instruction: clears the action set.
     ClearActions,
-    /// As an instruction: adds to the action set.
+    /// As an instruction: merges actions into the action set.
     WriteActions(Vec<Action>),
-    /// As an instruction: writes the metadata field.
+    /// As an instruction: writes the metadata field under a mask.
     WriteMetadata { value: u64, mask: u64 },
-    /// As an instruction: goes on in a later table.
+    /// As an instruction: continues in a later table.
     GotoTable(u8),
-    /// Runs a loaded program by its id (an experimenter's action of Sluice).
+    /// Runs a loaded BPF program by its id (Sluice's own experimenter action).
     Program { id: u32, argument: u64 },
-    /// An action that can be read but is not done: refused by name, as `ct`.
+    /// An action that is decoded but not implemented, such as `ct`: the bridge refuses it by name.
     Unsupported(&'static str),
 }
 
-/// Actions that change which headers a packet has, or work on what only the program knows. Each is an action of the P4 program by
-/// this name; a program that lacks one refuses flows with it.
+/// Actions that change which headers a packet has, or whose meaning only the P4 program knows. Each is the action of
+/// the P4 program with this name; a flow that uses an action that the program lacks is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum HeaderAction {
     /// Argument: the tag's EtherType.
     PushVlan,
     /// No argument.
     PopVlan,
-    /// OpenFlow 1.0's: writes the VLAN id of the outermost tag, and adds one of 0x8100 where there is none.
+    /// OpenFlow 1.0: sets the VLAN id of the outermost tag; pushes a tag with EtherType 0x8100 if there is none.
     SetVlanVid,
-    /// The same for the priority.
+    /// OpenFlow 1.0: the same for the VLAN priority.
     SetVlanPcp,
     /// Argument: the label's EtherType.
     PushMpls,
-    /// Argument: the EtherType of what is below.
+    /// Argument: the EtherType of the payload.
     PopMpls,
-    /// Argument: the EtherType.
+    /// Argument: the tag's EtherType.
     PushPbb,
     /// No argument.
     PopPbb,
@@ -165,14 +165,14 @@ pub enum HeaderAction {
     SetNwTtl,
     /// No argument.
     DecNwTtl,
-    /// Copies the outer from the next TTL.
+    /// Copies the TTL from the next-to-outermost to the outermost header with a TTL.
     CopyTtlOut,
-    /// Copies the next from the outer TTL.
+    /// Copies the TTL from the outermost to the next-to-outermost header with a TTL.
     CopyTtlIn,
 }
 
 impl HeaderAction {
-    /// All of them.
+    /// All header actions.
     pub const ALL: [HeaderAction; 14] = [
         HeaderAction::PushVlan,
         HeaderAction::PopVlan,
@@ -190,7 +190,7 @@ impl HeaderAction {
         HeaderAction::CopyTtlIn,
     ];
 
-    /// The program's action of this name does it.
+    /// The name of the P4 action that implements it.
     pub fn name(self) -> &'static str {
         match self {
             HeaderAction::PushVlan => "push_vlan",
@@ -211,131 +211,131 @@ impl HeaderAction {
     }
 }
 
-/// Nicira's `controller`.
+/// Nicira's `controller` action.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Controller {
-    /// Bytes to send.
+    /// The number of bytes of the packet to send.
     pub max_len: u16,
-    /// Which controllers: those of this id.
+    /// The id of the controllers that get the packet.
     pub id: u16,
     /// An `OFPR_` reason.
     pub reason: u8,
-    /// Sent along.
+    /// Data that the packet-in carries.
     pub userdata: Vec<u8>,
-    /// Whether the packet waits for the controller to let it go on.
+    /// Whether the packet's processing pauses until the controller resumes it.
     pub pause: bool,
-    /// The meter for its packet-ins.
+    /// The meter that limits its packet-ins.
     pub meter: Option<u32>,
 }
 
-/// What a hash for choosing is taken over (Nicira's `multipath` and `bundle`), by the numbers of `enum nx_hash_fields`.
+/// The fields that a hash covers (Nicira's `multipath` and `bundle`), numbered as in `enum nx_hash_fields`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum HashFields {
     /// Ethernet source.
     EthSrc = 0,
-    /// Layers 2 to 4; the same for both directions.
+    /// Layers 2 to 4, symmetric: equal for both directions.
     SymmetricL4 = 1,
-    /// Layers 3 and 4; the same for both directions.
+    /// Layers 3 and 4 with TCP and SCTP ports, symmetric.
     SymmetricL3L4 = 2,
-    /// The same, with UDP ports.
+    /// Layers 3 and 4 with TCP, UDP and SCTP ports, symmetric.
     SymmetricL3L4Udp = 3,
     /// Network source.
     NwSrc = 4,
     /// Network destination.
     NwDst = 5,
-    /// Network addresses; the same for both directions.
+    /// Network addresses, symmetric.
     SymmetricL3 = 6,
 }
 
-/// Nicira's `multipath`.
+/// How Nicira's `multipath` chooses a link.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum MultipathAlgorithm {
-    /// Hash modulo links.
+    /// The hash modulo the number of links.
     ModuloN = 0,
     /// Hash threshold (RFC 2992).
     HashThreshold = 1,
     /// Highest random weight (RFC 2991).
     HighestRandomWeight = 2,
-    /// Hash again until it fits.
+    /// Iterative hash: hashes again until the result is a link.
     IterativeHash = 3,
 }
 
-/// Nicira's `bundle`.
+/// How Nicira's `bundle` chooses a port.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum BundleAlgorithm {
-    /// The first that is up.
+    /// The first live port.
     ActiveBackup = 0,
     /// Highest random weight.
     HighestRandomWeight = 1,
 }
 
-/// Nicira's `learn`.
+/// Nicira's `learn` action.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Learn {
-    /// Of the learned flow.
+    /// The learned flow's idle timeout in seconds.
     pub idle_timeout: u16,
-    /// Of the learned flow.
+    /// The learned flow's hard timeout in seconds.
     pub hard_timeout: u16,
-    /// Of the learned flow.
+    /// The learned flow's priority.
     pub priority: u16,
-    /// Of the learned flow.
+    /// The learned flow's cookie.
     pub cookie: u64,
-    /// Where it goes.
+    /// The table that the learned flow is added to.
     pub table: u8,
     /// `NX_LEARN_F_` bits.
     pub flags: u16,
-    /// Of the learned flow.
+    /// The learned flow's idle timeout after a TCP FIN or RST, in seconds.
     pub fin_idle_timeout: u16,
-    /// Of the learned flow.
+    /// The learned flow's hard timeout after a TCP FIN or RST, in seconds.
     pub fin_hard_timeout: u16,
-    /// Most flows that it may have made; 0 for no limit.
+    /// The maximum number of flows that this action may have learned; 0 for no limit.
     pub limit: u32,
-    /// Where it is said whether the flow was added, if `flags` ask for it.
+    /// The bit that records whether the flow could be added, if `flags` ask for it.
     pub result: Option<Subfield>,
-    /// What the learned flow is made of.
+    /// The parts of the learned flow.
     pub specs: Vec<LearnSpec>,
 }
 
 /// A part of a learned flow.
-#[allow(missing_docs)] // of the variants' fields, whose names say what they are
+#[allow(missing_docs)] // of the variants' fields, which are named after ovs-actions(7)
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum LearnSpec {
-    /// Matches bits.
+    /// A match on bits of a field.
     Match { to: Subfield, from: Source },
-    /// Loads bits.
+    /// A load of bits into a field.
     Load { to: Subfield, from: Source },
-    /// Sends to a port.
+    /// An output to the port that a field holds.
     Output { from: Subfield },
 }
 
-/// What a flow does: the instructions, in the order in which they are done (OpenFlow 1.3.5, 5.9). OpenFlow 1.0 has `apply` only.
+/// A flow's instructions, in the order of execution (OpenFlow 1.3.5, 5.9). OpenFlow 1.0 has `apply` only.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Instructions {
-    /// First, a meter.
+    /// The meter, first.
     pub meter: Option<u32>,
-    /// Then these actions.
+    /// Apply-actions: applied immediately.
     pub apply: Vec<Action>,
-    /// Then the action set is forgotten.
+    /// Clear-actions: empties the action set.
     pub clear: bool,
-    /// Then these go into the action set.
+    /// Write-actions: merged into the action set.
     pub write: Vec<Action>,
-    /// Then the metadata field is written: value and mask.
+    /// Write-metadata: value and mask.
     pub metadata: Option<(u64, u64)>,
-    /// Then the packet goes on in this table.
+    /// Goto-table: the table to continue in.
     pub goto: Option<u8>,
 }
 
 /// A bucket of a group.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Bucket {
-    /// Its number (OpenFlow 1.5; before, its place).
+    /// Its bucket id (OpenFlow 1.5; before, its index).
     pub id: u32,
-    /// Its share in a `select` group.
+    /// Its weight in a `select` group.
     pub weight: u16,
-    /// It is live if this port is up.
+    /// The bucket is live only if this port is up.
     pub watch_port: Option<u32>,
-    /// It is live if this group is.
+    /// The bucket is live only if this group is live.
     pub watch_group: Option<u32>,
-    /// What it does.
+    /// Its action set.
     pub actions: Vec<Action>,
 }

@@ -1,7 +1,8 @@
-//! Whether what a flow does goes with what it matches (OpenFlow 1.3.5, 5.10 and 6.4: `OFPBAC_MATCH_INCONSISTENT`).
+//! Consistency of a flow's actions with its match (OpenFlow 1.3.5, 5.10 and 6.4: `OFPBAC_MATCH_INCONSISTENT`).
 //!
-//! An action may only touch a field whose prerequisites the match provides. Which these are comes from [`Fields`] alone. Behind an
-//! action that changes which headers there are, the match says little about the packet; from there on nothing is refused.
+//! An action may only access a field whose prerequisites the match guarantees; [`Fields`] gives the prerequisites.
+//! After an action that adds or removes headers, the match no longer describes the packet, so that nothing more is
+//! refused.
 
 use std::collections::BTreeMap;
 
@@ -10,17 +11,18 @@ use crate::error::{Error, ErrorKind};
 use crate::field::{FieldId, Fields};
 use crate::matching::Match;
 
-/// Checks what a flow with this match does. The action set is checked as if it were done in this table, as Open vSwitch does.
+/// Checks the instructions of a flow with this match. Actions of the action set are checked as if they were applied in
+/// this table, as in Open vSwitch.
 ///
 /// # Errors
-/// `OFPBAC_MATCH_INCONSISTENT` for a field that the match does not make sure of; `OFPBAC_BAD_SET_LEN`, `OFPBAC_BAD_SET_ARGUMENT` for
-/// bits that a field does not have, or that no action may write.
+/// `OFPBAC_MATCH_INCONSISTENT` for a field whose prerequisites the match does not guarantee; `OFPBAC_BAD_SET_LEN` or
+/// `OFPBAC_BAD_SET_ARGUMENT` for bits that a field does not have or that no action may write.
 pub fn check(instructions: &Instructions, matching: &Match, fields: &Fields) -> Result<(), Error> {
     check_list(&instructions.apply, matching, fields)?;
     check_list(&instructions.write, matching, fields)
 }
 
-/// Checks a list of actions for packets that match.
+/// Checks a list of actions for packets of a match.
 ///
 /// # Errors
 /// See [`check`].
@@ -29,10 +31,10 @@ pub fn check_list(actions: &[Action], matching: &Match, fields: &Fields) -> Resu
     actions.iter().try_for_each(|action| check.action(action))
 }
 
-/// Checks a list of actions for packets of which nothing is known: those of buckets and packet-outs.
+/// Checks a list of actions for packets whose headers are unknown: those of buckets and packet-outs.
 ///
 /// # Errors
-/// See [`check`]; never `OFPBAC_MATCH_INCONSISTENT` but for what is learned.
+/// See [`check`]. `OFPBAC_MATCH_INCONSISTENT` is reported for learned flows only.
 pub fn check_unmatched(actions: &[Action], fields: &Fields) -> Result<(), Error> {
     let mut check = Check { matching: &Match::any(), fields, is_certain: false };
     actions.iter().try_for_each(|action| check.action(action))
@@ -41,7 +43,7 @@ pub fn check_unmatched(actions: &[Action], fields: &Fields) -> Result<(), Error>
 struct Check<'a> {
     matching: &'a Match,
     fields: &'a Fields,
-    /// Whether the packet still has the headers that the match speaks of.
+    /// Whether the packet still has the headers that the match describes.
     is_certain: bool,
 }
 
@@ -89,7 +91,7 @@ impl Check<'_> {
         writable(bits.field, self.fields)
     }
 
-    /// What a learned flow matches must provide what its later parts need: constants that earlier ones match.
+    /// Checks a `learn` action: constants that earlier parts match must provide the prerequisites of later parts.
     fn learn(&self, learn: &Learn) -> Result<(), Error> {
         if let Some(result) = learn.result {
             self.write(result)?;

@@ -1,45 +1,46 @@
-//! What a switch refuses, and the numbers by which each version says so.
+//! Errors, and their types and codes in each version.
 //!
-//! [`ErrorKind`] has the errors of OpenFlow 1.0 to 1.5, of ONF's extensions and of Nicira's, each named as its constant is. One table
-//! gives their numbers. A version that lacks an error says `NXBRC_UNENCODABLE_ERROR`, as Open vSwitch does; where an older version has
-//! one error for what a newer one tells apart, both are written alike and the first of them is read.
+//! [`ErrorKind`] unites the errors of OpenFlow 1.0 to 1.5, ONF's extensions and Nicira's, each named after its
+//! constant; one table gives their numbers. An error that a version lacks is encoded as `NXBRC_UNENCODABLE_ERROR`, as
+//! in Open vSwitch. Where a version has one number for several errors, all are encoded as it, and it is decoded as the
+//! first of them.
 //!
-//! Sources: OpenFlow 1.0.0, 5.4.4; 1.3.5, 7.4.4; 1.4.1, 7.5.4; 1.5.1, 7.5.4; the numbers of extensions are Open vSwitch's.
+//! Sources: OpenFlow 1.0.0, 5.4.4; 1.3.5, 7.4.4; 1.4.1, 7.5.4; 1.5.1, 7.5.4; Open vSwitch for the extensions' numbers.
 
 use std::fmt;
 
 use crate::version::Version;
 
-/// Nicira's number as an experimenter.
+/// Nicira's experimenter id.
 pub const NICIRA: u32 = 0x0000_2320;
-/// The Open Networking Foundation's number as an experimenter.
+/// The experimenter id of the Open Networking Foundation.
 pub const ONF: u32 = 0x4f4e_4600;
 
 /// Why a message, or a part of it, is refused.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{kind}: {text}")]
 pub struct Error {
-    /// What the other side is told.
+    /// The error that the peer receives.
     pub kind: ErrorKind,
-    /// Which field or action, and why: for logs.
+    /// Which field or action, and why; for logs.
     pub text: String,
 }
 
 impl Error {
-    /// An error.
+    /// An error with its text for logs.
     pub fn new(kind: ErrorKind, text: impl Into<String>) -> Error {
         Error { kind, text: text.into() }
     }
 }
 
-/// The numbers of an error in one version.
+/// An error's numbers in one version.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Code {
     /// OpenFlow's own: type and code.
     Standard(u16, u16),
-    /// Nicira's in OpenFlow 1.0, behind type 0xb0c2: type and code.
+    /// Nicira's in OpenFlow 1.0, which type 0xb0c2 announces: type and code.
     Vendor(u16, u16),
-    /// An experimenter's (1.2 and later), behind type 0xffff: the experimenter and its type.
+    /// An experimenter's (1.2 and later), which type 0xffff announces: experimenter id and experimenter type.
     Experimenter(u32, u16),
 }
 
@@ -59,38 +60,38 @@ const NONE: Option<Code> = None;
 
 macro_rules! errors {
     ($($kind:ident $name:literal $codes:expr,)*) => {
-        /// What is wrong, by the name of its constant in the specification.
+        /// The kind of an error, named after its constant in the specification.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
         pub enum ErrorKind {
             $(#[doc = concat!("`", $name, "`.")] $kind,)*
-            /// One that is not known, as it was read.
+            /// An unknown error, as it was received.
             Other(Code),
         }
 
-        /// Kinds, their names and their numbers in each of [`Version::ALL`].
+        /// Each kind, its name and its numbers in each version of [`Version::ALL`].
         static TABLE: &[(ErrorKind, &str, [Option<Code>; 4])] = &[$((ErrorKind::$kind, $name, $codes),)*];
     };
 }
 
 impl ErrorKind {
-    /// All that are known.
+    /// All known kinds.
     pub fn all() -> impl Iterator<Item = ErrorKind> {
         TABLE.iter().map(|row| row.0)
     }
 
-    /// The name of its constant; of one that is not known, `unknown`.
+    /// The name of its constant; `unknown` for an unknown error.
     pub fn name(self) -> &'static str {
         self.row().map_or("unknown", |row| row.1)
     }
 
-    /// Its numbers in a version; if that has none, those of the error that says so.
+    /// Its numbers in a version, or those of `NXBRC_UNENCODABLE_ERROR` if the version lacks it.
     pub fn code(self, version: Version) -> Code {
         self.own_code(version)
             .or_else(|| ErrorKind::NxbrcUnencodableError.own_code(version))
             .unwrap_or(Code::Standard(1, 1))
     }
 
-    /// Its numbers in a version, if that has any.
+    /// Its numbers in a version, if it has any.
     pub fn own_code(self, version: Version) -> Option<Code> {
         match self {
             ErrorKind::Other(code) => Some(code),
@@ -98,7 +99,7 @@ impl ErrorKind {
         }
     }
 
-    /// By its numbers in a version.
+    /// The kind with these numbers in a version.
     pub fn numbered(version: Version, code: Code) -> ErrorKind {
         let row = TABLE.iter().find(|row| row.2[column(version)] == Some(code));
         row.map_or(ErrorKind::Other(code), |row| row.0)

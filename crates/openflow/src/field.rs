@@ -1,79 +1,79 @@
-//! Match fields: what a program declares with `@oxm` and `@nxm`.
+//! Match fields, as a P4 program declares them with `@oxm` and `@nxm`.
 
 use std::collections::HashMap;
 
-/// A field's place in its [`Fields`].
+/// The index of a field in its [`Fields`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct FieldId(pub u16);
 
 /// OXM classes (OpenFlow 1.3.5, 7.2.3.2).
 pub mod class {
-    /// Nicira's fields that have equals in OpenFlow 1.0.
+    /// `NXM_0`: Nicira's fields with equivalents in OpenFlow 1.0.
     pub const NXM_0: u16 = 0x0000;
-    /// Nicira's other fields.
+    /// `NXM_1`: Nicira's other fields.
     pub const NXM_1: u16 = 0x0001;
-    /// OpenFlow's own.
+    /// `OFPXMC_OPENFLOW_BASIC`: OpenFlow's own fields.
     pub const OPENFLOW_BASIC: u16 = 0x8000;
-    /// OpenFlow 1.5's packet registers.
+    /// Packet registers (OpenFlow 1.5).
     pub const PACKET_REGISTERS: u16 = 0x8001;
-    /// An experimenter's: a header of four bytes more says whose.
+    /// Experimenters' fields: four more header bytes name the experimenter.
     pub const EXPERIMENTER: u16 = 0xffff;
 }
 
-/// A number by which a field goes on the wire.
+/// A field's number on the wire.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct OxmNumber {
     /// The class.
     pub class: u16,
-    /// The field in it, at most 127.
+    /// The field number in the class, at most 127.
     pub field: u8,
-    /// The experimenter; 0 unless the class is [`class::EXPERIMENTER`].
+    /// The experimenter id; 0 unless the class is [`class::EXPERIMENTER`].
     pub experimenter: u32,
 }
 
-/// What another field must be for a field to be there.
+/// A condition on another field that must hold for a field to exist in a packet.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Prerequisite {
     /// The other field.
     pub field: FieldId,
-    /// The bits that count.
+    /// The bits that are compared.
     pub mask: u128,
-    /// What they must be: one of these.
+    /// The values, one of which those bits must have.
     pub values: Vec<u128>,
 }
 
 /// A match field.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Field {
-    /// As users write it, `eth_dst`, `reg0`.
+    /// The name in the text form: `eth_dst`, `reg0`.
     pub name: String,
-    /// Bits, 1 to 128.
+    /// Its width in bits, 1 to 128.
     pub width: u32,
-    /// Its numbers, the preferred one first. OXM ones come before NXM ones.
+    /// Its numbers, the preferred one first; OXM numbers precede NXM numbers.
     pub numbers: Vec<OxmNumber>,
-    /// Whether a match may mask it.
+    /// Whether a match may give it a mask.
     pub maskable: bool,
     /// Whether actions may write it.
     pub writable: bool,
-    /// What must hold for it to be there: all of these.
+    /// Its prerequisites, all of which must hold.
     pub prerequisites: Vec<Prerequisite>,
 }
 
 impl Field {
-    /// A value with all of its bits.
+    /// The value with all bits of the field set.
     pub fn full(&self) -> u128 {
         if self.width >= 128 { u128::MAX } else { (1 << self.width) - 1 }
     }
 
-    /// Bytes of a value on the wire: those of its width if that is whole bytes, else those of the next larger integer, as an
-    /// MPLS label's 20 bits take four (OpenFlow 1.3.5, 7.2.3.7).
+    /// The length of a value on the wire in bytes: the width if that is whole bytes, otherwise the next larger integer;
+    /// an MPLS label of 20 bits takes four (OpenFlow 1.3.5, 7.2.3.7).
     pub fn bytes(&self) -> usize {
         let bytes = self.width.div_ceil(8) as usize;
         if self.width.is_multiple_of(8) { bytes } else { bytes.next_power_of_two() }
     }
 }
 
-/// The match fields of a program.
+/// The match fields of a P4 program.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Fields {
     all: Vec<Field>,
@@ -81,22 +81,22 @@ pub struct Fields {
     by_name: HashMap<String, FieldId>,
 }
 
-/// Why fields cannot be told apart.
+/// Why a set of fields is ambiguous.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum FieldsError {
-    /// Two fields have one number.
+    /// Two fields have the same number.
     #[error("`{0}` and `{1}` have the same OXM number")]
     Number(String, String),
-    /// Two fields have one name.
+    /// Two fields have the same name.
     #[error("two fields are named `{0}`")]
     Name(String),
 }
 
 impl Fields {
-    /// These fields; a field's id is its place.
+    /// The set of these fields; a field's id is its index.
     ///
     /// # Errors
-    /// If two have the same name or number.
+    /// [`FieldsError`] if two fields have the same name or number.
     pub fn new(all: Vec<Field>) -> Result<Fields, FieldsError> {
         let mut fields = Fields::default();
         for (i, field) in all.iter().enumerate() {
@@ -114,40 +114,40 @@ impl Fields {
         Ok(fields)
     }
 
-    /// A field.
+    /// The field with an id.
     ///
     /// # Panics
-    /// If the id is another [`Fields`]'.
+    /// If the id belongs to another [`Fields`] with more fields.
     pub fn get(&self, id: FieldId) -> &Field {
         &self.all[usize::from(id.0)]
     }
 
-    /// By any of its numbers.
+    /// The field with a number, preferred or not.
     pub fn numbered(&self, number: OxmNumber) -> Option<FieldId> {
         self.by_number.get(&number).copied()
     }
 
-    /// By a number of OpenFlow's own class.
+    /// The field with a number of class `OFPXMC_OPENFLOW_BASIC`.
     pub fn basic(&self, field: u8) -> Option<FieldId> {
         self.numbered(OxmNumber { class: class::OPENFLOW_BASIC, field, experimenter: 0 })
     }
 
-    /// By its name.
+    /// The field with a name.
     pub fn named(&self, name: &str) -> Option<FieldId> {
         self.by_name.get(name).copied()
     }
 
-    /// All, in order of their ids.
+    /// All fields in order of their ids.
     pub fn iter(&self) -> impl Iterator<Item = (FieldId, &Field)> {
         self.all.iter().enumerate().map(|(i, field)| (FieldId(i as u16), field))
     }
 
-    /// How many.
+    /// The number of fields.
     pub fn len(&self) -> usize {
         self.all.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no fields.
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }

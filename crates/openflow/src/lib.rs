@@ -1,26 +1,26 @@
-//! OpenFlow 1.0, 1.3, 1.4 and 1.5, with Nicira's extensions, as Open vSwitch speaks them.
+//! OpenFlow 1.0, 1.3, 1.4 and 1.5 with Nicira's extensions, compatible with Open vSwitch.
 //!
-//! A message is a value that is the same for all versions ([`Message`]); [`wire`] reads and writes its form in one version. What a
-//! version cannot say is an error where it is written, and a field that it lacks has its neutral value where it is read.
+//! A message is one value for all versions ([`Message`]); [`wire`] decodes and encodes its format in one version.
+//! Encoding fails for what the version cannot express; decoding gives a field that the version lacks its neutral value.
 //!
-//! **No protocol of packets is known here.** Which fields there are, how wide they are, by which OXM and NXM numbers they go and
-//! which other fields they need comes from a [`Fields`], which a P4 program makes. Only OpenFlow 1.0's fixed match structure names
-//! fields, by their numbers ([`field::class`]).
+//! **This crate knows no packet protocol.** Which match fields exist, their widths, their OXM and NXM numbers and their
+//! prerequisites come from a [`Fields`], which is made from a P4 program. Only the fixed match structure of OpenFlow
+//! 1.0 refers to particular fields, by their OXM numbers ([`field::class`]).
 //!
 //! | file | holds |
 //! | --- | --- |
-//! | `field` | match fields: numbers, widths, prerequisites |
-//! | `matching` | values and masks of fields |
+//! | `field` | match fields: OXM and NXM numbers, widths, prerequisites |
+//! | `matching` | matches: values and masks of fields |
 //! | `action` | actions, instructions, buckets |
-//! | `version` | versions of the protocol |
+//! | `version` | protocol versions |
 //! | `message` | messages |
-//! | `error` | what a switch refuses, with each version's numbers |
-//! | `wire` | versions' formats |
-//! | `check` | whether actions go with a match |
+//! | `error` | error types and codes in each version |
+//! | `wire` | wire format of each version |
+//! | `check` | consistency of actions with a match |
 //! | `text` | matches and actions as text |
 //!
-//! Sources: OpenFlow Switch Specification 1.0.0, 1.3.5, 1.4.1, 1.5.1 of the Open Networking Foundation; for Nicira's extensions
-//! ovs-fields(7), ovs-actions(7) and ovs-ofctl(8).
+//! Sources: OpenFlow Switch Specification 1.0.0, 1.3.5, 1.4.1, 1.5.1 of the Open Networking Foundation; for Nicira's
+//! extensions ovs-fields(7), ovs-actions(7) and ovs-ofctl(8).
 
 pub mod action;
 pub mod check;

@@ -1,31 +1,32 @@
-//! What a flow matches: values and masks of fields.
+//! Matches: values and masks of fields.
 
 use crate::field::{FieldId, Fields};
 
 /// A field's value and mask. Value bits outside the mask are zero, and the mask is not zero.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Term {
-    /// Which.
+    /// The field.
     pub field: FieldId,
-    /// What it must be.
+    /// The value of the masked bits.
     pub value: u128,
-    /// The bits that count.
+    /// The bits that are compared.
     pub mask: u128,
 }
 
-/// All of these must hold; at most one for each field, in order of the fields.
+/// A conjunction of terms, at most one per field, in order of field ids.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Match {
     terms: Vec<Term>,
 }
 
 impl Match {
-    /// Matches every packet.
+    /// The match of all packets.
     pub fn any() -> Match {
         Match::default()
     }
 
-    /// Asks for a field as well. A mask of zero asks for nothing. Whether the field was free: if not, nothing changes.
+    /// Adds a term and returns true; if the field already has one, changes nothing and returns false. A mask of zero
+    /// adds no term.
     pub fn add(&mut self, field: FieldId, value: u128, mask: u128) -> bool {
         match self.terms.binary_search_by_key(&field, |term| term.field) {
             Ok(_) => false,
@@ -38,19 +39,20 @@ impl Match {
         }
     }
 
-    /// What it asks for, in order of the fields.
+    /// Its terms, in order of field ids.
     pub fn terms(&self) -> &[Term] {
         &self.terms
     }
 
-    /// Bytes that it has on the heap.
+    /// Its size on the heap in bytes.
     pub fn heap_bytes(&self) -> usize {
         self.terms.capacity() * size_of::<Term>()
     }
 
-    /// The same with each field behind those that it needs (OpenFlow 1.3.5, 7.2.3.6).
+    /// Its terms with each field after its prerequisites (OpenFlow 1.3.5, 7.2.3.6).
     pub fn ordered_terms(&self, fields: &Fields) -> Vec<Term> {
-        // A field that needs itself, by others, is not declared by any sound program; it must not hang the switch either.
+        // `open` breaks cycles: a program that declares a field as its own indirect prerequisite must not hang the
+        // switch.
         fn visit(term: Term, matching: &Match, fields: &Fields, open: &mut Vec<FieldId>, terms: &mut Vec<Term>) {
             if terms.contains(&term) || open.contains(&term.field) {
                 return;
@@ -69,7 +71,7 @@ impl Match {
         terms
     }
 
-    /// What it asks of a field.
+    /// Its term of a field.
     pub fn term(&self, field: FieldId) -> Option<Term> {
         self.terms.binary_search_by_key(&field, |term| term.field).ok().map(|at| self.terms[at])
     }
@@ -82,14 +84,14 @@ impl Match {
         })
     }
 
-    /// Whether a packet may match both.
+    /// Whether some packet may match both.
     pub fn overlaps(&self, other: &Match) -> bool {
         self.terms.iter().all(|term| {
             other.term(term.field).is_none_or(|other| (term.value ^ other.value) & term.mask & other.mask == 0)
         })
     }
 
-    /// Whether the match says that all that a field needs is there.
+    /// Whether the match guarantees all prerequisites of a field.
     pub fn provides(&self, field: FieldId, fields: &Fields) -> bool {
         fields.get(field).prerequisites.iter().all(|needs| {
             let has = self.term(needs.field);
@@ -99,7 +101,7 @@ impl Match {
         })
     }
 
-    /// The first field whose prerequisites do not hold.
+    /// The first field whose prerequisites the match does not guarantee.
     pub fn lacks_prerequisite(&self, fields: &Fields) -> Option<FieldId> {
         self.terms.iter().find(|term| !self.provides(term.field, fields)).map(|term| term.field)
     }

@@ -1,6 +1,7 @@
-//! Bytes on the heap of what is decoded: several times as many as on the wire, so bounds on memory count these.
+//! Heap sizes of decoded values, in bytes.
 //!
-//! Vectors count with their capacity. What is shared (`Arc`) and what the allocator adds is not counted.
+//! A decoded value takes several times as many bytes as its encoding, so that memory bounds count these. Vectors count
+//! with their capacity; shared values (`Arc`) and the allocator's overhead do not count.
 
 use crate::action::{Action, Bucket, Instructions};
 use crate::message::{FlowMod, GroupMod, Message, PacketIn, PacketOut, Selection};
@@ -10,13 +11,13 @@ fn vec_bytes<T>(vec: &Vec<T>) -> usize {
     vec.capacity() * size_of::<T>()
 }
 
-/// Of a list of actions, those inside of others included.
+/// The size of a vector of actions, nested ones included.
 #[allow(clippy::ptr_arg, reason = "its capacity counts")]
 pub fn actions(list: &Vec<Action>) -> usize {
     vec_bytes(list) - size_of_val(list.as_slice()) + slice(list)
 }
 
-/// Of actions in memory of their own, these included.
+/// The size of a slice of actions, the elements included.
 pub fn slice(list: &[Action]) -> usize {
     let inner = |action: &Action| match action {
         Action::Controller(controller) => vec_bytes(&controller.userdata),
@@ -30,12 +31,12 @@ pub fn slice(list: &[Action]) -> usize {
     size_of_val(list) + list.iter().map(inner).sum::<usize>()
 }
 
-/// Of a flow's instructions.
+/// The size of a flow's instructions.
 pub fn instructions(of: &Instructions) -> usize {
     actions(&of.apply) + actions(&of.write)
 }
 
-/// Of how a group chooses.
+/// The size of a group's selection method.
 pub fn selection(of: &Selection) -> usize {
     of.method.capacity() + vec_bytes(&of.fields)
 }
@@ -57,13 +58,14 @@ fn packet_out(of: &PacketOut) -> usize {
     of.fields.heap_bytes() + actions(&of.actions) + vec_bytes(&of.frame)
 }
 
-/// Of a packet for a controller.
+/// The size of a packet-in.
 pub fn packet_in(of: &PacketIn) -> usize {
     let continuation = of.continuation.as_ref().map_or(0, vec_bytes);
     of.fields.heap_bytes() + vec_bytes(&of.frame) + vec_bytes(&of.userdata) + continuation
 }
 
-/// Of a message that a switch keeps: one of a bundle, or an asynchronous one. Others are answered at once and count 0.
+/// The size of a message that a switch keeps: part of a bundle, or asynchronous. Others are answered at once and count
+/// 0.
 pub fn message(of: &Message) -> usize {
     match of {
         Message::FlowMod(request) => flow_mod(request),

@@ -1,4 +1,5 @@
-//! Messages, for all versions alike. Names are OpenFlow's; where versions differ, the newest one's.
+//! Messages and their parts, common to all versions. Names are those of the specification; where versions differ, of
+//! the newest.
 
 use crate::action::{Action, Bucket, Instructions};
 use crate::error::ErrorKind;
@@ -7,138 +8,140 @@ use crate::matching::Match;
 
 pub use crate::version::Version;
 
-/// A message, with or without answer. Where a request and its reply are one variant's two directions, the reply is named `…Reply`.
+/// A message in either direction. Where a request and its reply differ, the reply is named `…Reply`.
 #[derive(Clone, PartialEq, Debug)]
 #[allow(missing_docs, reason = "fields are named by the variant's text")]
 pub enum Message {
-    /// The versions that the sender speaks, as a bitmap (bit 1 is OpenFlow 1.0); its highest is in the header.
+    /// Opens a connection. `versions` is the bitmap of the sender's versions (bit 1 is OpenFlow 1.0), the highest of
+    /// which is in the header.
     Hello { versions: u32 },
-    /// A request that failed: with the first bytes of it, or a text for a failed hello.
+    /// Reports a failed request: `data` is its first bytes, or a text if a hello failed.
     Error { kind: ErrorKind, data: Vec<u8> },
-    /// Wants an answer with the same bytes.
+    /// Requests a reply with the same bytes.
     EchoRequest(Vec<u8>),
-    /// That answer.
+    /// The reply to an echo request.
     EchoReply(Vec<u8>),
-    /// What the switch is.
+    /// Requests the switch's features.
     FeaturesRequest,
-    /// That.
+    /// The switch's features.
     FeaturesReply(Features),
-    /// How fragments are handled, and how much of a packet a table miss sends.
+    /// Requests the switch's configuration.
     GetConfigRequest,
-    /// That.
+    /// The switch's configuration.
     GetConfigReply(SwitchConfig),
-    /// Sets it.
+    /// Sets the switch's configuration.
     SetConfig(SwitchConfig),
-    /// A packet for the controller.
+    /// A packet sent to the controller.
     PacketIn(Box<PacketIn>),
-    /// A packet that waits lets itself be let go on (Nicira).
+    /// Resumes a packet paused by a `controller` action (Nicira).
     Resume(Box<PacketIn>),
-    /// A packet from the controller.
+    /// A packet sent by the controller.
     PacketOut(PacketOut),
-    /// A flow ended.
+    /// Notifies that a flow was removed.
     FlowRemoved(FlowRemoved),
-    /// A port came, went or changed.
+    /// Notifies that a port was added, deleted or modified.
     PortStatus { reason: PortReason, port: Port },
-    /// Adds, changes, removes flows.
+    /// Adds, modifies or deletes flows.
     FlowMod(FlowMod),
-    /// Adds, changes, removes a group, or its buckets.
+    /// Adds, modifies or deletes a group or its buckets.
     GroupMod(GroupMod),
-    /// Adds, changes, removes a meter.
+    /// Adds, modifies or deletes a meter.
     MeterMod(MeterMod),
-    /// Changes a port.
+    /// Modifies a port.
     PortMod(PortMod),
-    /// Configures a table: `OFPTC_` bits.
+    /// Configures a table: `OFPTC_` bits, and the vacancy thresholds down and up in percent.
     TableMod { table: u8, config: u32, vacancy: Option<(u8, u8)> },
-    /// Wants statistics or descriptions.
+    /// Requests statistics or descriptions.
     Multipart(Request),
-    /// A part of them; `more` follow.
+    /// One message of a multipart reply; `more` if others follow.
     MultipartReply { reply: Reply, more: bool },
-    /// Wants an answer when all before it is done.
+    /// Requests a reply after all earlier messages have been processed.
     BarrierRequest,
-    /// That answer.
+    /// The reply to a barrier request.
     BarrierReply,
-    /// Asks for a role, or for the current one.
+    /// Requests a role, or the current one.
     RoleRequest(RoleRequest),
-    /// The role.
+    /// The controller's role.
     RoleReply(RoleRequest),
-    /// The role changed for another reason.
+    /// Notifies that the controller's role changed without a request of its own.
     RoleStatus { role: Role, reason: u8, generation: u64 },
-    /// Which asynchronous messages the controller gets.
+    /// Requests which asynchronous messages the controller receives.
     GetAsyncRequest,
-    /// That.
+    /// The asynchronous messages that the controller receives.
     GetAsyncReply(AsyncConfig),
-    /// Sets it.
+    /// Sets which asynchronous messages the controller receives.
     SetAsync(AsyncConfig),
-    /// Queues of a port (1.0 to 1.3).
+    /// Requests the queues of a port (1.0 to 1.3).
     QueueGetConfigRequest { port: u32 },
-    /// Those.
+    /// The queues of a port.
     QueueGetConfigReply { port: u32, queues: Vec<Queue> },
-    /// Begins, ends, commits or discards a bundle (1.4; an extension of ONF's for 1.3).
+    /// Opens, closes, commits or discards a bundle, or replies to that (1.4; ONF extension of 1.3).
     BundleControl { bundle: u32, kind: BundleControl, flags: u16 },
-    /// A message of a bundle.
+    /// Adds a message to a bundle.
     BundleAdd { bundle: u32, flags: u16, message: Box<Framed> },
-    /// A group, or its removal, was asked for by another controller (1.4).
+    /// Forwards a group or meter mod of another controller (1.4; ONF extension of 1.3).
     Requestforward(Box<Framed>),
-    /// A table's vacancy went over or under its limits (1.4).
+    /// Notifies that a table's vacancy crossed a threshold (1.4): thresholds down and up, current vacancy, in percent.
     TableStatus { reason: u8, table: u8, config: u32, vacancy: Option<(u8, u8, u8)> },
-    /// The status of connections to controllers (1.5).
+    /// Notifies of a controller connection's status (1.5).
     ControllerStatus(ControllerStatus),
-    /// How packet-ins look on this connection (Nicira): 0 as the version has them, 1 `NXPIF_NXT_PACKET_IN`, 2 `NXPIF_NXT_PACKET_IN2`.
+    /// Sets the connection's packet-in format (Nicira): 0 the version's own, 1 `NXPIF_NXT_PACKET_IN`, 2
+    /// `NXPIF_NXT_PACKET_IN2`.
     SetPacketInFormat(u32),
-    /// How flow mods look on this connection (Nicira, 1.0): 0 as in 1.0, 2 with NXM.
+    /// Sets the connection's flow format (Nicira, 1.0): 0 the version's own, 2 NXM.
     SetFlowFormat(u32),
-    /// Whether flow mods of 1.0 name tables (Nicira).
+    /// Sets whether flow mods of 1.0 carry a table id (Nicira).
     FlowModTableId(bool),
-    /// This connection's id, for [`Action::Controller`] (Nicira).
+    /// Sets the connection's controller id, for [`Action::Controller`] (Nicira).
     SetControllerId(u16),
-    /// Ends a flow monitor (Nicira 1.0; 1.4 by a multipart request).
+    /// Cancels a flow monitor (Nicira, 1.0; in 1.4 a multipart request).
     FlowMonitorCancel(u32),
-    /// A flow monitor's messages stop for want of room (Nicira).
+    /// Notifies that flow monitoring paused because the buffer is full (Nicira).
     FlowMonitorPaused,
-    /// They go on again (Nicira).
+    /// Notifies that flow monitoring resumed (Nicira).
     FlowMonitorResumed,
-    /// What tunnel metadata maps to: read and refused by name.
+    /// Nicira's mapping of tunnel metadata: decoded only to be refused by name.
     TlvTable,
-    /// An experimenter's that is not known.
+    /// An unknown experimenter message.
     Experimenter { experimenter: u32, kind: u32, data: Vec<u8> },
 }
 
-/// A message with its header.
+/// A message with the contents of its header.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Framed {
-    /// The version of its format.
+    /// The version of its encoding.
     pub version: Version,
-    /// Says which request a reply answers.
+    /// The transaction id: a reply has that of its request.
     pub xid: u32,
     /// The message.
     pub message: Message,
 }
 
-/// What a switch is.
+/// A switch's features.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Features {
-    /// The bridge's number.
+    /// The datapath id.
     pub datapath: u64,
-    /// Packets that it can keep for controllers.
+    /// The number of packets that the switch can buffer.
     pub buffers: u32,
-    /// How many tables.
+    /// The number of tables.
     pub tables: u8,
-    /// Which auxiliary connection this is; 0 for the main one.
+    /// The auxiliary connection's id; 0 for the main connection.
     pub auxiliary: u8,
-    /// `OFPC_` bits of 1.3; 1.0's are made of them.
+    /// `OFPC_` capabilities with 1.3's numbers, from which 1.0's are derived.
     pub capabilities: u32,
-    /// Actions, 1.0 only: a bit for each of its action types.
+    /// The supported action types as a bitmap (1.0 only).
     pub actions: u32,
-    /// Ports, 1.0 only.
+    /// The ports (1.0 only).
     pub ports: Vec<Port>,
 }
 
-/// How fragments are handled, and how much of a packet a table miss sends.
+/// A switch's configuration.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SwitchConfig {
-    /// `OFPC_FRAG_` bits.
+    /// `OFPC_FRAG_` bits: the handling of IP fragments.
     pub flags: u16,
-    /// Bytes.
+    /// The number of bytes of a packet that a table miss sends to the controller.
     pub miss_send_len: u16,
 }
 
@@ -149,83 +152,83 @@ pub struct Port {
     pub number: u32,
     /// Its Ethernet address.
     pub address: [u8; 6],
-    /// At most 15 bytes are sent.
+    /// Its name; at most 15 bytes are encoded.
     pub name: String,
-    /// `OFPPC_` bits of 1.3 (1.0's where only that has them).
+    /// `OFPPC_` bits with 1.3's numbers, and those that only 1.0 has.
     pub config: u32,
-    /// `OFPPS_` bits of 1.3.
+    /// `OFPPS_` bits with 1.3's numbers.
     pub state: u32,
-    /// `OFPPF_` bits of 1.3: current, advertised, supported, of the peer.
+    /// `OFPPF_` bits with 1.3's numbers: current, advertised, supported, advertised by the peer.
     pub features: [u32; 4],
-    /// Current and highest bit rate, kbit/s.
+    /// Current and maximum bit rate in kbit/s.
     pub speeds: [u32; 2],
 }
 
-/// Why a port's status was sent.
+/// Why a port status message was sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PortReason {
-    /// It is new.
+    /// The port was added.
     Add = 0,
-    /// It is gone.
+    /// The port was removed.
     Delete = 1,
-    /// It changed.
+    /// The port changed.
     Modify = 2,
 }
 
-/// A packet for the controller, in any of the formats.
+/// A packet sent to the controller, in any of the formats.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct PacketIn {
-    /// Always the whole packet's; what is sent may be less.
+    /// The length of the whole packet in bytes, of which `frame` may have fewer.
     pub total_len: u16,
-    /// An `OFPR_` number as of 1.4 (older versions get what they know).
+    /// An `OFPR_` reason with 1.4's numbers; older versions get the closest that they have.
     pub reason: u8,
-    /// The table that sent it.
+    /// The table of the flow that sent it.
     pub table: u8,
-    /// Of the flow that sent it; all ones for none.
+    /// The cookie of the flow that sent it; all ones for none.
     pub cookie: u64,
-    /// The port by which it came, and other metadata that are not zero.
+    /// The ingress port and other metadata that are not zero.
     pub fields: Match,
-    /// The frame, cut.
+    /// The frame, possibly truncated.
     pub frame: Vec<u8>,
-    /// The action's (Nicira).
+    /// The userdata of the `controller` action (Nicira).
     pub userdata: Vec<u8>,
-    /// What lets the packet go on (Nicira).
+    /// The opaque state that resumes the packet (Nicira).
     pub continuation: Option<Vec<u8>>,
 }
 
-/// A packet from the controller.
+/// A packet sent by the controller.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PacketOut {
-    /// The packet that the switch keeps, or all ones for none.
+    /// The id of the buffered packet; all ones for none.
     pub buffer: u32,
-    /// The port by which it is thought to have come, and other metadata (1.5).
+    /// The ingress port to assume, and other metadata (1.5).
     pub fields: Match,
-    /// The same port, of all versions.
+    /// The ingress port to assume, in all versions.
     pub in_port: u32,
-    /// What is done with it.
+    /// The actions to apply.
     pub actions: Vec<Action>,
-    /// The frame, if there is no buffer.
+    /// The frame; empty if the packet is buffered.
     pub frame: Vec<u8>,
 }
 
-/// Why a flow ended.
+/// Why a flow was removed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RemovedReason {
-    /// Nothing matched it for its idle timeout.
+    /// It matched no packet for its idle timeout.
     IdleTimeout = 0,
-    /// Its hard timeout is over.
+    /// Its hard timeout expired.
     HardTimeout = 1,
-    /// It was removed.
+    /// A flow mod deleted it.
     Delete = 2,
-    /// Its group was.
+    /// Its group was deleted.
     GroupDelete = 3,
-    /// Its meter was (1.4).
+    /// Its meter was deleted (1.4).
     MeterDelete = 4,
-    /// It made room for another (1.4).
+    /// It was evicted to make room (1.4).
     Eviction = 5,
 }
 
-/// A flow ended.
+/// A flow that was removed.
 #[derive(Clone, PartialEq, Debug)]
 pub struct FlowRemoved {
     /// Its match.
@@ -238,24 +241,24 @@ pub struct FlowRemoved {
     pub table: u8,
     /// Why.
     pub reason: RemovedReason,
-    /// How long it was there: seconds and nanoseconds.
+    /// Its lifetime: seconds and nanoseconds.
     pub duration: (u32, u32),
-    /// Its timeouts in seconds.
+    /// Its timeouts.
     pub timeouts: Timeouts,
-    /// What matched it.
+    /// Its counters.
     pub counts: Counts,
 }
 
-/// Timeouts in seconds; 0 is never.
+/// Timeouts in seconds; 0 for none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Timeouts {
-    /// Without a packet.
+    /// The time without a matching packet.
     pub idle: u16,
-    /// At all.
+    /// The time since the flow was added.
     pub hard: u16,
 }
 
-/// Packets and bytes.
+/// Packet and byte counters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counts {
     /// Packets.
@@ -264,249 +267,249 @@ pub struct Counts {
     pub bytes: u64,
 }
 
-/// What a flow mod does.
+/// A flow mod's command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FlowCommand {
-    /// Adds a flow, in the place of one with the same match and priority.
+    /// Adds a flow, replacing one with the same match and priority.
     Add = 0,
-    /// Changes all flows within the match.
+    /// Modifies all flows that the match covers (non-strict).
     Modify = 1,
-    /// Changes the flow with this match and priority.
+    /// Modifies the flow with this match and priority.
     ModifyStrict = 2,
-    /// Removes all flows within the match.
+    /// Deletes all flows that the match covers (non-strict).
     Delete = 3,
-    /// Removes the flow with this match and priority.
+    /// Deletes the flow with this match and priority.
     DeleteStrict = 4,
 }
 
 /// `OFPFF_` bits.
 pub mod flow_flag {
-    /// Says when it ends.
+    /// Sends a flow-removed message when the flow ends.
     pub const SEND_FLOW_REM: u16 = 1;
-    /// Must not overlap another of its priority.
+    /// Refuses the flow if it overlaps another of the same priority.
     pub const CHECK_OVERLAP: u16 = 2;
-    /// Sets counts to zero.
+    /// Resets the counters.
     pub const RESET_COUNTS: u16 = 4;
-    /// Does not count packets.
+    /// Disables the packet counter.
     pub const NO_PKT_COUNTS: u16 = 8;
-    /// Does not count bytes.
+    /// Disables the byte counter.
     pub const NO_BYT_COUNTS: u16 = 16;
 }
 
-/// Adds, changes, removes flows.
+/// A flow mod: adds, modifies or deletes flows.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FlowMod {
-    /// What it does.
+    /// The command.
     pub command: FlowCommand,
-    /// The table; 255 stands for all in deletions, and for none named in 1.0.
+    /// The table; 255 means all tables in deletions, and an unspecified table in 1.0.
     pub table: u8,
     /// The match.
     pub matching: Match,
     /// The priority.
     pub priority: u16,
-    /// The new flow's cookie; with a mask of zero also that of changed flows is kept.
+    /// The cookie of an added flow; in 1.0, if the mask is zero, also of modified flows (all ones changes none).
     pub cookie: u64,
-    /// Only flows whose cookie is `cookie` under this mask.
+    /// Selects flows whose cookie equals `cookie` under this mask.
     pub cookie_mask: u64,
-    /// Timeouts.
+    /// The timeouts.
     pub timeouts: Timeouts,
-    /// The buffered packet that goes through the flow, or all ones.
+    /// The id of a buffered packet to process; all ones for none.
     pub buffer: u32,
-    /// For deletions: only flows that output to this port; [`crate::action::port::ANY`] for all.
+    /// For deletions: selects flows that output to this port; [`crate::action::port::ANY`] for all flows.
     pub out_port: u32,
-    /// For deletions: only flows that go through this group; `0xffff_ffff` for all.
+    /// For deletions: selects flows that use this group; [`GROUP_ANY`] for all flows.
     pub out_group: u32,
     /// [`flow_flag`] bits.
     pub flags: u16,
-    /// Flows of less importance are evicted first (1.4).
+    /// The importance: less important flows are evicted first (1.4).
     pub importance: u16,
-    /// What it does.
+    /// The instructions.
     pub instructions: Instructions,
 }
 
-/// What a group mod does.
+/// A group mod's command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum GroupCommand {
     /// Adds a group.
     Add,
-    /// Changes one.
+    /// Modifies a group.
     Modify,
-    /// Removes one, or all.
+    /// Deletes a group, or all.
     Delete,
-    /// Adds a group, or changes it (Nicira).
+    /// Adds or modifies a group (Nicira).
     AddOrModify,
-    /// Adds buckets (1.5): behind the one of this number, or first or last.
+    /// Inserts buckets after the bucket with this id, or first or last (1.5).
     InsertBucket(u32),
-    /// Removes the bucket of this number, or the first, last, or all.
+    /// Removes the bucket with this id, or the first, the last or all (1.5).
     RemoveBucket(u32),
 }
 
-/// Places of buckets in group mods (1.5).
+/// Bucket ids in group mods (1.5).
 pub mod bucket {
-    /// Numbers of buckets are at most this.
+    /// The highest bucket id.
     pub const MAX: u32 = 0xffff_ff00;
-    /// The first.
+    /// The first bucket.
     pub const FIRST: u32 = 0xffff_fffd;
-    /// The last.
+    /// The last bucket.
     pub const LAST: u32 = 0xffff_fffe;
-    /// All.
+    /// All buckets.
     pub const ALL: u32 = 0xffff_ffff;
 }
 
 /// All groups, in requests and deletions.
 pub const GROUP_ALL: u32 = 0xffff_fffc;
-/// Any group, or none named.
+/// Any group; no group.
 pub const GROUP_ANY: u32 = 0xffff_ffff;
-/// Groups' numbers are at most this.
+/// The highest group id.
 pub const GROUP_MAX: u32 = 0xffff_ff00;
 
-/// How a group chooses buckets.
+/// A group's type: how it selects buckets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum GroupKind {
-    /// All.
+    /// Executes all buckets.
     All = 0,
-    /// One, by hash and weights.
+    /// Executes one bucket, selected by hash and weights.
     Select = 1,
-    /// Its only one.
+    /// Executes its only bucket.
     Indirect = 2,
-    /// The first that is live.
+    /// Executes the first live bucket.
     FastFailover = 3,
 }
 
-/// Adds, changes, removes a group, or its buckets.
+/// A group mod: adds, modifies or deletes a group or its buckets.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GroupMod {
-    /// What it does.
+    /// The command.
     pub command: GroupCommand,
-    /// Its number.
+    /// The group id.
     pub group: u32,
-    /// Its kind.
+    /// The group's type.
     pub kind: GroupKind,
-    /// Its buckets, or those that are added.
+    /// The group's buckets, or those to insert.
     pub buckets: Vec<Bucket>,
-    /// The name of the selection method (an ONF extension), its parameter and the fields that it takes; empty for the switch's own.
+    /// The selection method; its `method` is empty for the switch's own.
     pub selection: Selection,
 }
 
-/// How a `select` group chooses (an ONF extension).
+/// The selection method of a `select` group (ovs-ofctl(8)).
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Selection {
     /// `hash`, `dp_hash` or empty.
     pub method: String,
-    /// Its parameter.
+    /// The method's parameter.
     pub parameter: u64,
-    /// Fields and the bits of them.
+    /// The fields that are hashed, with masks.
     pub fields: Vec<(FieldId, u128)>,
 }
 
-/// What a meter mod does.
+/// A meter mod's command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MeterCommand {
     /// Adds a meter.
     Add = 0,
-    /// Changes one.
+    /// Modifies a meter.
     Modify = 1,
-    /// Removes one, or all.
+    /// Deletes a meter, or all.
     Delete = 2,
 }
 
-/// Numbers of meters.
+/// Meter ids.
 pub mod meter {
-    /// Numbers of meters are at most this.
+    /// The highest id of a meter that flows use.
     pub const MAX: u32 = 0xffff_0000;
-    /// For packets to a slow path.
+    /// The meter of packets to a slow path.
     pub const SLOWPATH: u32 = 0xffff_fffd;
-    /// For packet-ins.
+    /// The meter of packet-ins.
     pub const CONTROLLER: u32 = 0xffff_fffe;
-    /// All, in requests and deletions.
+    /// All meters, in requests and deletions.
     pub const ALL: u32 = 0xffff_ffff;
 }
 
 /// `OFPMF_` bits.
 pub mod meter_flag {
-    /// Rates are kbit/s.
+    /// Rates are in kbit/s.
     pub const KBPS: u16 = 1;
-    /// Rates are packets/s.
+    /// Rates are in packets/s.
     pub const PKTPS: u16 = 2;
-    /// Bursts count.
+    /// Bands have burst sizes.
     pub const BURST: u16 = 4;
-    /// It counts.
+    /// Statistics are collected.
     pub const STATS: u16 = 8;
 }
 
-/// What a meter's band does with packets over its rate.
+/// A band's type: what happens to packets above its rate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BandKind {
     /// Drops them.
     Drop,
-    /// Raises the drop precedence in the DSCP by so much.
+    /// Raises the DSCP's drop precedence by this many levels.
     DscpRemark(u8),
 }
 
-/// A meter's band.
+/// A band of a meter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Band {
-    /// What it does.
+    /// Its type.
     pub kind: BandKind,
-    /// In the meter's unit.
+    /// Its rate, in kbit/s or packets/s by the meter's flags.
     pub rate: u32,
-    /// In kbit or packets.
+    /// Its burst size, in kbit or packets.
     pub burst: u32,
 }
 
-/// Adds, changes, removes a meter.
+/// A meter mod, or a meter's configuration.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MeterMod {
-    /// What it does.
+    /// The command.
     pub command: MeterCommand,
     /// [`meter_flag`] bits.
     pub flags: u16,
-    /// Its number.
+    /// The meter id.
     pub meter: u32,
-    /// Its bands.
+    /// The bands.
     pub bands: Vec<Band>,
 }
 
-/// Changes a port.
+/// A port mod.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PortMod {
-    /// Its number.
+    /// The port.
     pub port: u32,
-    /// Must be its address.
+    /// The port's Ethernet address, which must match.
     pub address: [u8; 6],
     /// `OFPPC_` bits.
     pub config: u32,
-    /// Which of them change.
+    /// The `config` bits to change.
     pub mask: u32,
-    /// What it advertises; 0 for no change.
+    /// `OFPPF_` features to advertise; 0 for no change.
     pub advertise: u32,
 }
 
-/// Who decides.
+/// A controller's role.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Role {
-    /// No change, in requests.
+    /// In requests: keeps the current role.
     NoChange = 0,
-    /// As all others.
+    /// Full access, like other equal controllers.
     Equal = 1,
-    /// Alone may change.
+    /// Full access, at most one controller.
     Master = 2,
-    /// Reads only.
+    /// Read-only access.
     Slave = 3,
 }
 
-/// A role and the generation of the election.
+/// A role and the generation of the master election.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RoleRequest {
     /// The role.
     pub role: Role,
-    /// The generation; `None` if none has been named.
+    /// `generation_id`, the generation of the master election; `None` if none has been set.
     pub generation: Option<u64>,
-    /// Its short number (1.5), all ones for none.
+    /// The controller's short id (1.5); all ones for none.
     pub short: u16,
 }
 
-/// Which asynchronous messages a controller gets: bits by reason, as master (or equal) and as slave.
+/// The asynchronous messages that a controller receives: bitmaps of reasons, for roles master and equal, and for slave.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct AsyncConfig {
     /// `OFPR_` bits.
@@ -523,205 +526,206 @@ pub struct AsyncConfig {
     pub requestforward: [u32; 2],
 }
 
-/// What happens to a bundle.
+/// The type of a bundle control message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BundleControl {
-    /// Begins.
+    /// Opens a bundle.
     OpenRequest = 0,
-    /// Has begun.
+    /// The bundle is open.
     OpenReply = 1,
-    /// Takes no more messages.
+    /// Closes a bundle to further messages.
     CloseRequest = 2,
-    /// Is closed.
+    /// The bundle is closed.
     CloseReply = 3,
-    /// Is done.
+    /// Applies a bundle's messages.
     CommitRequest = 4,
-    /// Has been done.
+    /// The bundle has been applied.
     CommitReply = 5,
-    /// Is thrown away.
+    /// Drops a bundle.
     DiscardRequest = 6,
-    /// Has been.
+    /// The bundle has been dropped.
     DiscardReply = 7,
 }
 
 /// The status of a connection to a controller (1.5).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ControllerStatus {
-    /// Its short number.
+    /// The controller's short id.
     pub short: u16,
-    /// Its role.
+    /// The controller's role.
     pub role: Role,
-    /// Why it is told.
+    /// An `OFPCSR_` reason.
     pub reason: u8,
     /// Whether the connection is up.
     pub is_up: bool,
-    /// Its URI.
+    /// The connection's URI.
     pub uri: String,
 }
 
-/// Which flows a request is about.
+/// Selects flows in requests.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FlowFilter {
     /// The table; 255 for all.
     pub table: u8,
-    /// Flows that output to this port; any.
+    /// Flows that output to this port; [`crate::action::port::ANY`] for all.
     pub out_port: u32,
-    /// Flows that go through this group; any.
+    /// Flows that use this group; [`GROUP_ANY`] for all.
     pub out_group: u32,
-    /// Flows whose cookie is this under the mask.
+    /// Flows whose cookie equals this under `cookie_mask`.
     pub cookie: u64,
-    /// See there.
+    /// The mask of `cookie`.
     pub cookie_mask: u64,
-    /// Flows within this.
+    /// Flows that this match covers.
     pub matching: Match,
 }
 
-/// A multipart request.
+/// The body of a multipart request.
 #[derive(Clone, PartialEq, Debug)]
 #[allow(missing_docs, reason = "fields are named by the variant's text")]
 pub enum Request {
-    /// Who made the switch.
+    /// Manufacturer, hardware, software.
     Desc,
-    /// Flows, with what they do.
+    /// Flows with their instructions.
     Flow(FlowFilter),
-    /// Flows' match and counts (1.5 `OFPMP_FLOW_STATS`; before, none).
+    /// Flows without their instructions (1.5 `OFPMP_FLOW_STATS`).
     FlowStats(FlowFilter),
-    /// Sums of flows.
+    /// Total counters of flows.
     Aggregate(FlowFilter),
-    /// Tables' counts.
+    /// Tables' counters.
     Table,
-    /// What tables can do: asks, or sets if there are any.
+    /// Tables' features: requested if empty, otherwise set.
     TableFeatures(Vec<TableFeatures>),
     /// Tables' configuration (1.4).
     TableDesc,
-    /// Ports' counts.
+    /// Ports' counters.
     PortStats { port: u32 },
-    /// Ports.
+    /// Ports' descriptions.
     PortDesc { port: u32 },
-    /// Queues' counts.
+    /// Queues' counters.
     Queue { port: u32, queue: u32 },
-    /// Queues (1.4).
+    /// Queues' descriptions (1.4).
     QueueDesc { port: u32, queue: u32 },
-    /// Groups' counts.
+    /// Groups' counters.
     Group { group: u32 },
-    /// Groups.
+    /// Groups' descriptions.
     GroupDesc { group: u32 },
-    /// What groups can do.
+    /// Features of groups.
     GroupFeatures,
-    /// Meters' counts.
+    /// Meters' counters.
     Meter { meter: u32 },
-    /// Meters.
+    /// Meters' configuration.
     MeterConfig { meter: u32 },
-    /// What meters can do.
+    /// Features of meters.
     MeterFeatures,
-    /// Begins, changes or ends flow monitors.
+    /// Adds, modifies or deletes flow monitors.
     FlowMonitor(Vec<FlowMonitor>),
-    /// Bundles' features (1.5).
+    /// Features of bundles (1.5).
     BundleFeatures { flags: u32 },
-    /// Controllers' status (1.5).
+    /// Status of controller connections (1.5).
     ControllerStatus,
-    /// An experimenter's that is not known.
+    /// An unknown experimenter request.
     Experimenter { experimenter: u32, kind: u32 },
 }
 
 /// A flow monitor.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FlowMonitor {
-    /// Its number.
+    /// Its id.
     pub id: u32,
-    /// Whether it begins, changes or ends.
+    /// Whether to add, modify or delete it.
     pub command: MonitorCommand,
     /// [`monitor_flag`] bits.
     pub flags: u16,
-    /// Flows that output to this port; any.
+    /// Flows that output to this port; [`crate::action::port::ANY`] for all.
     pub out_port: u32,
-    /// Flows that go through this group; any.
+    /// Flows that use this group; [`GROUP_ANY`] for all.
     pub out_group: u32,
     /// The table; 255 for all.
     pub table: u8,
-    /// Flows within this.
+    /// Flows that this match covers.
     pub matching: Match,
 }
 
-/// What becomes of a flow monitor (1.4).
+/// A flow monitor request's command (1.4).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MonitorCommand {
-    /// Begins.
+    /// Adds the monitor.
     Add = 0,
-    /// Changes.
+    /// Modifies the monitor.
     Modify = 1,
-    /// Ends.
+    /// Deletes the monitor.
     Delete = 2,
 }
 
-/// `OFPFMF_` bits of 1.4; Nicira's are the same.
+/// `OFPFMF_` bits of 1.4; Nicira's have the same numbers.
 pub mod monitor_flag {
-    /// The flows there are.
+    /// Reports the flows that exist.
     pub const INITIAL: u16 = 1;
-    /// New ones.
+    /// Reports added flows.
     pub const ADD: u16 = 2;
-    /// Removed ones.
+    /// Reports removed flows.
     pub const REMOVED: u16 = 4;
-    /// Changed ones.
+    /// Reports modified flows.
     pub const MODIFY: u16 = 8;
-    /// With what they do.
+    /// Reports include instructions.
     pub const INSTRUCTIONS: u16 = 16;
-    /// The connection's own changes in full too, instead of abbreviated.
+    /// Reports the connection's own changes in full, not abbreviated.
     pub const NO_ABBREV: u16 = 32;
-    /// Only the connection's own.
+    /// Reports only the connection's own changes.
     pub const ONLY_OWN: u16 = 64;
 }
 
-/// A part of a multipart reply.
+/// The body of a multipart reply.
 #[derive(Clone, PartialEq, Debug)]
 #[allow(missing_docs, reason = "fields are named by the variant's text")]
 pub enum Reply {
-    /// Who made the switch.
+    /// Manufacturer, hardware, software.
     Desc(Desc),
-    /// Flows.
+    /// Flows with their instructions.
     Flow(Vec<FlowEntry>),
-    /// Flows without what they do.
+    /// Flows without their instructions.
     FlowStats(Vec<FlowEntry>),
-    /// Sums of flows, and how many.
+    /// Total counters of flows, and the number of flows.
     Aggregate { counts: Counts, flows: u32 },
-    /// Tables' counts.
+    /// Tables' counters.
     Table(Vec<TableStats>),
-    /// What tables can do.
+    /// Tables' features.
     TableFeatures(Vec<TableFeatures>),
     /// Tables' configuration.
     TableDesc(Vec<TableDesc>),
-    /// Ports' counts.
+    /// Ports' counters.
     PortStats(Vec<PortStats>),
-    /// Ports.
+    /// Ports' descriptions.
     PortDesc(Vec<Port>),
-    /// Queues' counts.
+    /// Queues' counters.
     Queue(Vec<QueueStats>),
-    /// Queues.
+    /// Queues' descriptions.
     QueueDesc(Vec<Queue>),
-    /// Groups' counts.
+    /// Groups' counters.
     Group(Vec<GroupStats>),
-    /// Groups.
+    /// Groups' descriptions.
     GroupDesc(Vec<GroupDesc>),
-    /// What groups can do.
+    /// Features of groups.
     GroupFeatures(GroupFeatures),
-    /// Meters' counts.
+    /// Meters' counters.
     Meter(Vec<MeterStats>),
-    /// Meters.
+    /// Meters' configuration.
     MeterConfig(Vec<MeterMod>),
-    /// What meters can do.
+    /// Features of meters.
     MeterFeatures(MeterFeatures),
-    /// What happened to flows.
+    /// Changes of monitored flows.
     FlowMonitor(Vec<FlowUpdate>),
-    /// What bundles can do: capabilities.
+    /// Features of bundles: capability bits.
     BundleFeatures { capabilities: u16 },
-    /// Controllers' status.
+    /// Status of controller connections.
     ControllerStatus(Vec<ControllerStatus>),
 }
 
-/// A table's configuration: its number, `OFPTC_` bits, vacancy down, up and now.
+/// A table's configuration: its number, `OFPTC_` bits; vacancy thresholds down and up and the current vacancy, in
+/// percent.
 pub type TableDesc = (u8, u32, Option<(u8, u8, u8)>);
 
-/// Who made the switch.
+/// The description of a switch.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Desc {
     /// The manufacturer.
@@ -732,11 +736,11 @@ pub struct Desc {
     pub software: String,
     /// The serial number.
     pub serial: String,
-    /// What people call the bridge.
+    /// A human-readable name of the datapath.
     pub datapath: String,
 }
 
-/// A flow, with its counts.
+/// A flow with its counters.
 #[derive(Clone, PartialEq, Debug)]
 pub struct FlowEntry {
     /// Its table.
@@ -753,70 +757,70 @@ pub struct FlowEntry {
     pub flags: u16,
     /// Its importance.
     pub importance: u16,
-    /// How long it has been there: seconds and nanoseconds.
+    /// Its age: seconds and nanoseconds.
     pub duration: (u32, u32),
-    /// How long it has been idle and how long since it was changed, in seconds.
+    /// The time since it last matched a packet and since it was last modified, in seconds.
     pub ages: (u32, u32),
-    /// What matched it.
+    /// Its counters.
     pub counts: Counts,
-    /// What it does.
+    /// Its instructions.
     pub instructions: Instructions,
 }
 
-/// A table's counts.
+/// A table's counters.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct TableStats {
     /// Its number.
     pub table: u8,
     /// Its name (1.0).
     pub name: String,
-    /// Most flows (1.0).
+    /// The maximum number of flows (1.0).
     pub max: u32,
-    /// Flows.
+    /// The number of flows.
     pub active: u32,
-    /// Packets that were looked up.
+    /// The number of packets looked up.
     pub lookups: u64,
-    /// Packets that matched.
+    /// The number of packets that matched a flow.
     pub matched: u64,
 }
 
-/// What a table can do.
+/// A table's features.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct TableFeatures {
     /// Its number.
     pub table: u8,
-    /// What is done (1.5): 0 replaces all, 1 changes, 2 enables, 3 disables.
+    /// The command (1.5): 0 replaces all tables, 1 modifies, 2 enables, 3 disables this one.
     pub command: u8,
     /// `OFPTFF_` bits (1.5).
     pub features: u32,
     /// Its name.
     pub name: String,
-    /// Metadata bits that flows can match and write.
+    /// The metadata bits that flows can match, and those that they can write.
     pub metadata: (u64, u64),
     /// `OFPTC_` bits.
     pub config: u32,
-    /// Most flows.
+    /// The maximum number of flows.
     pub max: u32,
-    /// Types of instructions, on a match and on a miss.
+    /// Instruction types, for flows and for the table miss.
     pub instructions: [Vec<u16>; 2],
-    /// Tables that can be gone to, on a match and on a miss.
+    /// Tables that goto-table can name, for flows and for the table miss.
     pub next: [Vec<u8>; 2],
-    /// Types of actions that can be written, on a match and on a miss.
+    /// Action types that write-actions can have, for flows and for the table miss.
     pub write: [Vec<u16>; 2],
-    /// Types of actions that can be applied, on a match and on a miss.
+    /// Action types that apply-actions can have, for flows and for the table miss.
     pub apply: [Vec<u16>; 2],
-    /// Fields that can be matched; whether with masks.
+    /// Fields that can be matched, and whether with a mask.
     pub matches: Vec<(FieldId, bool)>,
-    /// Fields that can be left out.
+    /// Fields that may be wildcarded.
     pub wildcards: Vec<FieldId>,
-    /// Fields that can be written in the action set, on a match and on a miss.
+    /// Fields that the action set can set, for flows and for the table miss.
     pub write_fields: [Vec<FieldId>; 2],
-    /// Fields that can be written at once, on a match and on a miss.
+    /// Fields that apply-actions can set, for flows and for the table miss.
     pub apply_fields: [Vec<FieldId>; 2],
 }
 
 impl TableFeatures {
-    /// What `wanted` has beyond this, by name; `None` if it has at most this.
+    /// The name of a feature in which `wanted` exceeds this table's; `None` if it exceeds none.
     pub fn lacks(&self, wanted: &TableFeatures) -> Option<&'static str> {
         fn has<T: PartialEq>(of: &[T], wanted: &[T]) -> bool {
             wanted.iter().all(|one| of.contains(one))
@@ -843,20 +847,20 @@ impl TableFeatures {
     }
 }
 
-/// A port's counts.
+/// A port's counters.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct PortStats {
     /// Its number.
     pub port: u32,
-    /// Received.
+    /// Received packets and bytes.
     pub received: Counts,
-    /// Sent.
+    /// Sent packets and bytes.
     pub sent: Counts,
-    /// Dropped: received and sent.
+    /// Dropped packets: received and sent.
     pub dropped: [u64; 2],
     /// Errors: received and sent.
     pub errors: [u64; 2],
-    /// How long it has been there: seconds and nanoseconds.
+    /// Its age: seconds and nanoseconds.
     pub duration: (u32, u32),
 }
 
@@ -867,119 +871,119 @@ pub struct Queue {
     pub port: u32,
     /// Its number.
     pub queue: u32,
-    /// Least and highest rate in tenths of a percent.
+    /// Minimum and maximum rate, in tenths of a percent of the port's rate.
     pub rates: [Option<u16>; 2],
 }
 
-/// A queue's counts.
+/// A queue's counters.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct QueueStats {
     /// Its port.
     pub port: u32,
     /// Its number.
     pub queue: u32,
-    /// What was sent.
+    /// Sent packets and bytes.
     pub sent: Counts,
-    /// What did not fit.
+    /// Packets dropped by overrun.
     pub errors: u64,
-    /// How long it has been there: seconds and nanoseconds.
+    /// Its age: seconds and nanoseconds.
     pub duration: (u32, u32),
 }
 
-/// A group's counts.
+/// A group's counters.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct GroupStats {
-    /// Its number.
+    /// Its id.
     pub group: u32,
-    /// Flows and groups that go through it.
+    /// The number of flows and groups that use it.
     pub references: u32,
-    /// What went through it.
+    /// Packets and bytes that it processed.
     pub counts: Counts,
-    /// How long it has been there: seconds and nanoseconds.
+    /// Its age: seconds and nanoseconds.
     pub duration: (u32, u32),
-    /// What went through each bucket.
+    /// Packets and bytes that each bucket processed.
     pub buckets: Vec<Counts>,
 }
 
-/// A group.
+/// A group's description.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GroupDesc {
-    /// Its number.
+    /// Its id.
     pub group: u32,
-    /// Its kind.
+    /// Its type.
     pub kind: GroupKind,
     /// Its buckets.
     pub buckets: Vec<Bucket>,
-    /// How it chooses.
+    /// Its selection method.
     pub selection: Selection,
 }
 
-/// What groups can do.
+/// Features of groups.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct GroupFeatures {
-    /// Kinds: a bit each.
+    /// The supported types as a bitmap.
     pub kinds: u32,
     /// `OFPGFC_` bits.
     pub capabilities: u32,
-    /// Most groups of each kind.
+    /// The maximum number of groups of each type.
     pub max: [u32; 4],
-    /// Action types that each kind can do: a bit each.
+    /// For each type, the supported action types as a bitmap.
     pub actions: [u32; 4],
 }
 
-/// A meter's counts.
+/// A meter's counters.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct MeterStats {
-    /// Its number.
+    /// Its id.
     pub meter: u32,
-    /// Flows that go through it.
+    /// The number of flows that use it.
     pub flows: u32,
-    /// What went through it.
+    /// Packets and bytes that it processed.
     pub counts: Counts,
-    /// How long it has been there: seconds and nanoseconds.
+    /// Its age: seconds and nanoseconds.
     pub duration: (u32, u32),
-    /// What each band acted on.
+    /// Packets and bytes that exceeded each band.
     pub bands: Vec<Counts>,
 }
 
-/// What meters can do.
+/// Features of meters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct MeterFeatures {
-    /// Most meters.
+    /// The maximum number of meters.
     pub max: u32,
-    /// Band types: a bit each.
+    /// The supported band types as a bitmap.
     pub bands: u32,
     /// [`meter_flag`] bits.
     pub capabilities: u32,
-    /// Most bands of a meter.
+    /// The maximum number of bands of a meter.
     pub max_bands: u8,
-    /// Most colours.
+    /// The maximum colour value.
     pub max_colors: u8,
-    /// Features (1.5).
+    /// `OFPMFF_` bits (1.5).
     pub features: u32,
 }
 
-/// What happened to a flow.
+/// A change of a monitored flow.
 #[derive(Clone, PartialEq, Debug)]
 #[allow(missing_docs, reason = "fields are named by the variant's text")]
 pub enum FlowUpdate {
-    /// It was added, changed, or was there when the monitor began; or it was removed.
+    /// A flow exists when monitoring starts, or was added, modified or removed.
     Full { event: UpdateEvent, reason: RemovedReason, flow: FlowEntry },
-    /// The connection's own request of this number did what it asked for.
+    /// A request of the connection itself, with this transaction id, took effect.
     Abbreviated { xid: u32 },
-    /// Messages stop, or go on (1.4).
+    /// Monitoring paused, or resumed if false (1.4).
     Paused(bool),
 }
 
-/// What happened to a flow, by 1.4's numbers.
+/// The event of a flow update, with 1.4's numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum UpdateEvent {
-    /// It was there.
+    /// The flow existed when monitoring started.
     Initial = 0,
-    /// It was added.
+    /// The flow was added.
     Added = 1,
-    /// It was removed.
+    /// The flow was removed.
     Removed = 2,
-    /// It was changed.
+    /// The flow was modified.
     Modified = 3,
 }

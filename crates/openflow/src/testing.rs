@@ -1,4 +1,4 @@
-//! Fields as a program would declare them, and random matches and actions of them, for tests.
+//! Match fields as a P4 program would declare them, and random matches and actions, for tests.
 
 use random::Random;
 
@@ -7,7 +7,8 @@ use crate::field::{Field, FieldId, Fields, OxmNumber, Prerequisite, class};
 use crate::matching::Match;
 use crate::message::Version;
 
-/// Name, width, OXM and NXM number (class, field), `m` for maskable, `w` for writable, prerequisites (name, mask or 0 for all, values).
+/// Name, width, numbers (class, field), `m` for maskable and `w` for writable, prerequisites (name, mask or 0 for all,
+/// values).
 type Row = (&'static str, u32, &'static [(u16, u8)], &'static str, &'static [(&'static str, u128, &'static [u128])]);
 
 const OF: u16 = class::OPENFLOW_BASIC;
@@ -25,7 +26,7 @@ const ICMP6: &[(&str, u128, &[u128])] = &[("eth_type", 0, &[0x86dd]), ("ip_proto
 
 #[rustfmt::skip]
 const ROWS: &[Row] = &[
-    // Declared before what they need, so that the order of writing is tested.
+    // Declared before their prerequisites, so that the order of encoding is tested.
     ("tcp_src", 16, &[(OF, 13), (0, 9)], "mw", TCP),
     ("tcp_dst", 16, &[(OF, 14), (0, 10)], "mw", TCP),
     ("in_port", 32, &[(OF, 0), (0, 0)], "w", &[]),
@@ -65,7 +66,7 @@ const ROWS: &[Row] = &[
     ("ct_label", 128, &[(1, 108)], "m", &[]),
 ];
 
-/// The fields: those above, `reg0` to `reg15`, `xreg0` to `xreg7`, and one of an experimenter.
+/// The fields of the table, `reg0` to `reg15`, `xreg0` to `xreg7`, and one of an experimenter.
 pub(crate) fn fields() -> Fields {
     let mut rows: Vec<Field> = ROWS.iter().map(|row| field(row.0, row.1, row.2, row.3)).collect();
     for i in 0..16 {
@@ -88,7 +89,8 @@ pub(crate) fn fields() -> Fields {
     Fields::new(rows).unwrap()
 }
 
-/// The same with fields of their own for Nicira's numbers of what others are by OpenFlow's, as `openflow.p4` has them.
+/// The same, with separate fields for Nicira's numbers of fields that also have an OpenFlow number, as in
+/// `openflow.p4`.
 pub(crate) fn fields_with_aliases() -> Fields {
     let mut all: Vec<Field> = fields().iter().map(|(_, field)| field.clone()).collect();
     for field in &mut all {
@@ -107,18 +109,18 @@ fn field(name: &str, width: u32, numbers: &[(u16, u8)], may: &str) -> Field {
     Field { name: name.into(), width, numbers, maskable, writable, prerequisites: Vec::new() }
 }
 
-/// By its name.
+/// The field with a name.
 pub(crate) fn named(name: &str, fields: &Fields) -> FieldId {
     fields.named(name).unwrap()
 }
 
-/// Bytes of a text in hexadecimal.
+/// The bytes of a hexadecimal text.
 pub(crate) fn bytes(hex: &str) -> Vec<u8> {
     let digits: Vec<u8> = hex.chars().filter_map(|digit| digit.to_digit(16)).map(|digit| digit as u8).collect();
     digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect()
 }
 
-/// The reverse.
+/// The reverse of [`bytes`].
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -127,7 +129,7 @@ fn bits(random: &mut Random, field: &Field) -> u128 {
     random.next_u128() & field.full()
 }
 
-/// A value that a field may have in a match or an action.
+/// A random value that a field may have in a match or an action.
 fn value(random: &mut Random, id: FieldId, fields: &Fields) -> u128 {
     let field = fields.get(id);
     match field.name.as_str() {
@@ -137,7 +139,7 @@ fn value(random: &mut Random, id: FieldId, fields: &Fields) -> u128 {
     }
 }
 
-/// A mask that a field may have: not zero.
+/// A random mask that a field may have, not zero.
 fn mask(random: &mut Random, id: FieldId, fields: &Fields) -> u128 {
     let field = fields.get(id);
     match random.below(3) {
@@ -147,7 +149,7 @@ fn mask(random: &mut Random, id: FieldId, fields: &Fields) -> u128 {
     }
 }
 
-/// A random match whose fields' prerequisites hold. Wide registers are in it as narrow ones, as they are read.
+/// A random match whose prerequisites hold. Wide registers appear as narrow ones, as they are decoded.
 pub(crate) fn random_match(random: &mut Random, fields: &Fields) -> Match {
     fn add(matching: &mut Match, id: FieldId, random: &mut Random, fields: &Fields) {
         if matching.term(id).is_some() {
@@ -187,7 +189,7 @@ fn subfield(random: &mut Random, fields: &Fields, is_target: bool, most: u32) ->
     loop {
         let id = FieldId(random.below(fields.len() as u64) as u16);
         let field = fields.get(id);
-        // Parts of wide registers are read as those of narrow ones; an experimenter's field needs the longer forms.
+        // Parts of wide registers are decoded as parts of narrow ones; an experimenter's field needs the longer forms.
         if is_target && !field.writable
             || field.name.starts_with("xreg")
             || matches!(field.name.as_str(), "own" | "in_port")
@@ -244,7 +246,7 @@ fn port(random: &mut Random) -> u32 {
         [random.below(9) as usize]
 }
 
-/// A random action that a version can say and says in one way.
+/// A random action that has exactly one encoding in a version.
 pub(crate) fn random_action(version: Version, random: &mut Random, fields: &Fields, depth: u32) -> Action {
     let small = random.next_u64() as u16;
     loop {
@@ -268,7 +270,8 @@ pub(crate) fn random_action(version: Version, random: &mut Random, fields: &Fiel
             9..12 => {
                 let field = FieldId(random.below(fields.len() as u64) as u16);
                 let (value, full) = (value(random, field, fields), fields.get(field).full());
-                // The bit of a VLAN tag must be written; only 1.5 and the longer load write other masks as one action.
+                // The bit for the presence of a VLAN tag must be written; only 1.5 and the longer load encode other
+                // masks as one action.
                 let may = version == Version::V15 && fields.get(field).maskable && fields.get(field).name != "vlan_vid";
                 let mask = if may { mask(random, field, fields) } else { full };
                 if !fields.get(field).writable {
@@ -343,7 +346,7 @@ pub(crate) fn random_action(version: Version, random: &mut Random, fields: &Fiel
             24 => {
                 Action::CheckPacketLarger { bytes: small, to: Subfield { bits: 1, ..wide_enough(random, fields, 1) } }
             }
-            // A note fills its action.
+            // A note fills its action to a multiple of 8 bytes.
             25 => Action::Note((0..6 + 8 * random.below(3)).map(|i| i as u8).collect()),
             26 => Action::FinTimeout { idle: small, hard: random.next_u64() as u16 },
             27 => Action::Exit,

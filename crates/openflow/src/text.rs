@@ -1,7 +1,8 @@
-//! Matches and actions as text, as ovs-ofctl(8) and ovs-actions(7) write them: for logs, messages and the command line.
+//! Text form of matches and actions, as in ovs-ofctl(8) and ovs-actions(7), for logs, messages and the command line.
 //!
-//! Fields go by the names that the program gives them. What a value looks like follows from its width and the name: 48 bits are an
-//! Ethernet address, 32 and 128 bits of an address are an IP address; other values are decimal up to 16 bits and hexadecimal beyond.
+//! Fields have the names of the P4 program. The format of a value follows from its field's width and name: 48 bits are
+//! an Ethernet address; 32 or 128 bits of a field named as an address are an IP address; other values are decimal up to
+//! 16 bits, hexadecimal above.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -12,13 +13,13 @@ use crate::action::{
 use crate::field::{Field, FieldId, Fields};
 use crate::matching::{Match, Term};
 
-/// `eth_type=0x800,ipv4_src=10.0.0.0/8`; nothing for the match of all packets.
+/// A match, e.g. `eth_type=0x800,ipv4_src=10.0.0.0/8`; empty for the match of all packets.
 pub fn matching(matching: &Match, fields: &Fields) -> String {
     let terms: Vec<String> = matching.ordered_terms(fields).iter().map(|term| term_text(term, fields)).collect();
     terms.join(",")
 }
 
-/// `dec_ttl,output:1`; `drop` for none.
+/// A list of actions, e.g. `dec_ttl,output:1`; `drop` if empty.
 pub fn actions(actions: &[Action], fields: &Fields) -> String {
     if actions.is_empty() {
         return "drop".into();
@@ -26,7 +27,7 @@ pub fn actions(actions: &[Action], fields: &Fields) -> String {
     let mut texts: Vec<String> = Vec::with_capacity(actions.len());
     for action in actions {
         let text = action_text(action, fields);
-        // OpenFlow 1.0's action on a transport port is one for each protocol here.
+        // OpenFlow 1.0's action on a transport port is decoded as one per protocol; their equal texts are written once.
         let is_same = matches!(action, Action::SetFieldIfPresent { .. }) && texts.last() == Some(&text);
         if !is_same {
             texts.push(text);
@@ -35,7 +36,7 @@ pub fn actions(actions: &[Action], fields: &Fields) -> String {
     texts.join(",")
 }
 
-/// `meter:1,dec_ttl,goto_table:2`; `drop` for none.
+/// Instructions, e.g. `meter:1,dec_ttl,goto_table:2`; `drop` if there are none.
 pub fn instructions(instructions: &Instructions, fields: &Fields) -> String {
     let Instructions { meter, apply, clear, write, metadata, goto } = instructions;
     let mut texts = Vec::new();
@@ -69,7 +70,7 @@ pub fn port(number: u32) -> String {
     }
 }
 
-/// How values of a field look.
+/// The format of a field's values.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Look {
     Ethernet,
@@ -93,7 +94,7 @@ fn look(field: &Field) -> Look {
     }
 }
 
-/// A value of a field.
+/// The text of a field's value.
 pub fn value(value: u128, field: &Field) -> String {
     match look(field) {
         Look::Ethernet => {
@@ -127,7 +128,7 @@ fn term_text(term: &Term, fields: &Fields) -> String {
     format!("{}={}", field.name, masked(term.value, term.mask, field))
 }
 
-/// `reg0[]`, `reg0[3]`, `reg0[0..15]`.
+/// A subfield: `reg0[]`, `reg0[3]`, `reg0[0..15]`.
 fn bits(bits: &Subfield, fields: &Fields) -> String {
     let field = fields.get(bits.field);
     match bits.bits {
@@ -213,7 +214,7 @@ fn action_text(action: &Action, fields: &Fields) -> String {
     }
 }
 
-/// What OpenFlow 1.0's actions are called (ovs-actions(7)).
+/// The text of OpenFlow 1.0's set actions, under their own names (ovs-actions(7)).
 fn legacy_text(id: FieldId, of: u128, mask: u128, fields: &Fields) -> String {
     let field = fields.get(id);
     let number = (0..128).find(|number| fields.basic(*number) == Some(id)).filter(|_| mask == field.full());

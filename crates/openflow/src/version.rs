@@ -1,6 +1,6 @@
-//! Versions of the protocol.
+//! Protocol versions.
 
-/// A version of the protocol, by its number on the wire.
+/// A protocol version; the discriminant is its number on the wire.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Version {
     /// OpenFlow 1.0.
@@ -14,10 +14,10 @@ pub enum Version {
 }
 
 impl Version {
-    /// All, the oldest first.
+    /// All versions, oldest first.
     pub const ALL: [Version; 4] = [Version::V10, Version::V13, Version::V14, Version::V15];
 
-    /// By its number.
+    /// The version with a wire number.
     pub fn numbered(number: u8) -> Option<Version> {
         Version::ALL.into_iter().find(|version| *version as u8 == number)
     }

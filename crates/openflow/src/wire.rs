@@ -1,23 +1,24 @@
-//! The wire formats of messages in OpenFlow 1.0, 1.3, 1.4 and 1.5.
+//! The wire formats of OpenFlow 1.0, 1.3, 1.4 and 1.5.
 //!
-//! [`read`] takes one whole message, whose length [`length`] tells from its header. [`write()`] appends one, and [`write_reply`]
-//! the answer to a multipart request in as many messages as it needs. Both sides' messages are read and written.
+//! [`read`] decodes one whole message; [`length`] gives its length from the header. [`write()`] appends one message,
+//! [`write_reply`] a multipart reply as several messages if needed. Messages of both controller and switch are decoded
+//! and encoded.
 //!
-//! **Nothing that is received is trusted.** A reader never reads past the end of the structure that it is in, lengths are checked
-//! where they are read, and memory is a small multiple of the input. Bytes that are left over at the end are an error. Padding is
-//! ignored, as the specifications say.
+//! **All input is untrusted.** A reader never reads past the end of its structure, lengths are checked where they are
+//! read, and the memory used is a small multiple of the input. Trailing bytes are an error. Padding is ignored, as the
+//! specifications require.
 //!
 //! | file | holds |
 //! | --- | --- |
-//! | `bytes`, `result`, `props`, `v10` | integers; errors; property lists; what 1.0 numbers otherwise |
-//! | `header` | type numbers and lengths |
-//! | `top`, `experimenter`, `multipart` | which format goes by which type number, and messages split over several |
+//! | `bytes`, `result`, `props`, `v10` | integers; errors; property lists; 1.0's different numbers |
+//! | `header` | header, message types |
+//! | `top`, `experimenter`, `multipart` | message types and experimenter types to formats; multipart messages |
 //! | `connection`, `bundle` | hello, errors, features, roles, asynchronous messages; bundles and forwarded requests |
-//! | `flow`, `flow_stats`, `oxs`, `monitor` | flow mods and removals; flows' statistics and their TLVs; flow monitors |
+//! | `flow`, `flow_stats`, `oxs`, `monitor` | flow mods and removals; flow statistics and their TLVs; flow monitors |
 //! | `packet` | packet-ins and packet-outs |
-//! | `group`, `meter`, `table`, `port`, `queue` | what their names say |
-//! | `oxm`, `number`, `match10` | TLVs of matches; how a field looks behind a number; 1.0's structure |
-//! | `action`, `nicira`, `learn`, `operand`, `instruction` | actions; what they are made of; instructions |
+//! | `group`, `meter`, `table`, `port`, `queue` | mods, descriptions and statistics of each |
+//! | `oxm`, `number`, `match10` | match TLVs; encoding of a field under each number; 1.0's match structure |
+//! | `action`, `nicira`, `learn`, `operand`, `instruction` | actions, their operands, instructions |
 
 pub(crate) mod action;
 mod bundle;
@@ -56,26 +57,27 @@ use crate::field::Fields;
 use crate::message::{AsyncConfig, Framed, Message, Reply, Version};
 use std::borrow::Cow;
 
-/// Bytes of the header of every message.
+/// The length of the header of every message, in bytes.
 pub const HEADER: usize = 8;
 
-/// What a connection has agreed on: the state that formats depend on.
+/// The formats that a connection has negotiated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Formats {
-    /// [`Message::SetPacketInFormat`]: 0 as the version has packet-ins, 1 `NXT_PACKET_IN`, 2 `NXT_PACKET_IN2`.
+    /// [`Message::SetPacketInFormat`]: 0 the version's own packet-ins, 1 `NXT_PACKET_IN`, 2 `NXT_PACKET_IN2`.
     pub packet_in: u32,
     /// [`Message::SetFlowFormat`], for OpenFlow 1.0: 0 its own match structure, 2 NXM.
     pub flow: u32,
-    /// [`Message::FlowModTableId`], for OpenFlow 1.0: the upper byte of a flow mod's command is its table.
+    /// [`Message::FlowModTableId`], for OpenFlow 1.0: the upper byte of a flow mod's command is its table id.
     pub flow_mod_table_id: bool,
-    /// Which asynchronous messages the controller gets: a [`Message::SetAsync`] that names some of them keeps the others.
+    /// The asynchronous messages that the controller receives: a [`Message::SetAsync`] that sets only some kinds keeps
+    /// the others.
     pub asynchronous: AsyncConfig,
 }
 
-/// [`Formats::flow`] and [`Message::SetFlowFormat`]: matches are NXM.
+/// The value of [`Formats::flow`] and [`Message::SetFlowFormat`] for matches in NXM.
 pub const FLOW_NXM: u32 = 2;
 
-/// What all formats need to know.
+/// What decoding and encoding depend on.
 #[derive(Clone, Copy)]
 pub(crate) struct Context<'a> {
     version: Version,
@@ -84,68 +86,68 @@ pub(crate) struct Context<'a> {
 }
 
 impl Context<'_> {
-    /// Whether flows go in Nicira's formats.
+    /// Whether flows use Nicira's formats.
     fn is_nxm(&self) -> bool {
         self.version == Version::V10 && self.formats.flow == FLOW_NXM
     }
 }
 
-/// Why a message cannot be read, with what an answer needs.
+/// Why a message cannot be decoded, with what the error message needs.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("OpenFlow {version:?} message {xid:#x}: {error}")]
 pub struct ReadError {
-    /// The version for the answer: the message's, or the nearest that there is.
+    /// The version of the error message: the request's, or the nearest supported one.
     pub version: Version,
-    /// The message's number.
+    /// The request's transaction id.
     pub xid: u32,
     /// What is wrong with it.
     pub error: Error,
 }
 
 impl ReadError {
-    /// The message that tells the sender: with all of the request, as far as it fits.
+    /// The error message for the sender, with as much of the request as fits.
     pub fn answer(&self, request: &[u8]) -> Framed {
         let data = request[..request.len().min(connection::ERROR_DATA_MAX)].to_vec();
         Framed { version: self.version, xid: self.xid, message: Message::Error { kind: self.error.kind, data } }
     }
 }
 
-/// How long the message with this header is.
+/// The length of the message with this header, in bytes.
 ///
 /// # Errors
-/// If it claims to be shorter than its header: what follows cannot be told apart, so the connection is of no more use.
+/// If the length is less than the header's: message boundaries are then lost, and the connection must be closed.
 pub fn length(header: &[u8; HEADER]) -> std::result::Result<usize, Error> {
     let len = usize::from(u16::from_be_bytes([header[2], header[3]]));
     if len >= HEADER { Ok(len) } else { Err(Error::new(ErrorKind::BrcBadLen, format!("a message of {len} bytes"))) }
 }
 
-/// Reads one whole message, of a connection without agreed formats.
+/// Decodes one whole message of a connection that has negotiated no formats.
 ///
 /// # Errors
-/// If it is malformed, or asks for what is not known.
+/// If it is malformed or has unknown types or values.
 pub fn read(bytes: &[u8], fields: &Fields) -> std::result::Result<Framed, ReadError> {
     read_agreed(bytes, fields, &Formats::default())
 }
 
-/// Reads one whole message. Of the formats, [`Formats::flow_mod_table_id`] and [`Formats::asynchronous`] make a difference.
+/// Decodes one whole message. Of `formats`, [`Formats::flow_mod_table_id`] and [`Formats::asynchronous`] matter.
 ///
 /// # Errors
-/// If it is malformed, or asks for what is not known.
+/// If it is malformed or has unknown types or values.
 pub fn read_agreed(bytes: &[u8], fields: &Fields, formats: &Formats) -> std::result::Result<Framed, ReadError> {
     let xid = bytes.get(4..HEADER).map_or(0, |xid| u32::from_be_bytes([xid[0], xid[1], xid[2], xid[3]]));
     let version = bytes.first().map_or(Version::V10, |number| nearest(*number));
     top::read(bytes, fields, formats).map_err(|error| ReadError { version, xid, error })
 }
 
-/// The newest version that is not newer than this number.
+/// The newest version that is not newer than `number`, or the oldest version.
 fn nearest(number: u8) -> Version {
     Version::ALL.into_iter().rev().find(|version| *version as u8 <= number).unwrap_or(Version::V10)
 }
 
-/// Appends a message.
+/// Appends the encoding of a message to `out`.
 ///
 /// # Errors
-/// If its version cannot say it, or if it does not fit in 64 KB. `out` is as it was then.
+/// If the version cannot express it, or if it exceeds 64 KB. `out` is then unchanged.
 pub fn write(framed: &Framed, fields: &Fields, formats: &Formats, out: &mut Vec<u8>) -> std::result::Result<(), Error> {
     let start = out.len();
     let context = Context { version: framed.version, fields, formats: *formats };
@@ -156,11 +158,11 @@ pub fn write(framed: &Framed, fields: &Fields, formats: &Formats, out: &mut Vec<
     done
 }
 
-/// Appends a multipart reply in as many messages as it needs, all but the last with `OFPMPF_REPLY_MORE`. How many entries were left
-/// out because they do not fit in a message alone.
+/// Appends a multipart reply in as many messages as needed, all but the last with `OFPMPF_REPLY_MORE`. Returns the
+/// number of entries that were left out because they exceed a message on their own.
 ///
 /// # Errors
-/// If the version cannot say it. `out` is as it was then.
+/// If the version cannot express it. `out` is then unchanged.
 pub fn write_reply(
     version: Version,
     xid: u32,
@@ -177,8 +179,8 @@ pub fn write_reply(
     done
 }
 
-/// The formats for the answer to this request: an OpenFlow 1.0 request for flows in Nicira's format wants them in that format,
-/// whatever the connection's is.
+/// The formats of the reply to this request: flow statistics of OpenFlow 1.0 are in Nicira's format if the request is,
+/// whatever the connection has negotiated.
 pub fn reply_formats(request: &[u8], formats: &Formats) -> Formats {
     match multipart::is_nicira_flow(request) {
         Some(true) => Formats { flow: FLOW_NXM, ..*formats },
@@ -187,18 +189,18 @@ pub fn reply_formats(request: &[u8], formats: &Formats) -> Formats {
     }
 }
 
-/// The error for what a version does not have.
+/// The error for a message that a version lacks.
 fn lacks(version: Version, what: &str) -> Error {
     Error::new(ErrorKind::BrcBadType, format!("OpenFlow {version:?} has no {what}"))
 }
 
-/// A text in `len` bytes, up to the first zero.
+/// A text of at most `len` bytes, which ends at the first zero.
 fn read_text(r: &mut Reader<'_>, len: usize) -> Result<String> {
     let bytes = r.bytes(len)?;
     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(len);
     Ok(match String::from_utf8_lossy(&bytes[..end]) {
         Cow::Borrowed(text) => text.to_string(),
-        // What is no UTF-8 becomes three bytes, for which the field may have no room with its zero.
+        // An invalid UTF-8 sequence becomes three bytes, which may exceed the room for text and final zero.
         Cow::Owned(mut text) => {
             text.truncate(text.floor_char_boundary(len.saturating_sub(1)));
             text

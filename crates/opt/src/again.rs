@@ -1,9 +1,9 @@
-//! Packets that go back to ingress by themselves: without the replication engine having to make their records.
+//! Return to ingress without the replication engine: resubmission and recirculation as direct continuations.
 //!
-//! Needs: a well-formed program. Guarantees: same behaviour, but for time. Where a packet is handed over and asks for being
-//! resubmitted and for nothing that comes before that, and where it is handed over to be recirculated, the block ends with
-//! [`Fate::Again`]. Its code then knows which slots the next pass finds, so it writes no others, and the engine takes a batch of
-//! such packets through ingress again as it is.
+//! Needs: a well-formed program. Guarantees: same behaviour except for time. Where a packet is handed over to be
+//! recirculated, or to be resubmitted without any request that the engine would serve first, the block ends with
+//! [`Fate::Again`]. The code of such an end knows which slots the next pass reads and writes no others; the engine
+//! sends a batch of such packets through ingress again as it is.
 //!
 //! ```text
 //! b1:                                           b1:
@@ -20,25 +20,26 @@
 //!                                                 again resubmitted
 //! ```
 //!
-//! A program with more than [`LISTS_MAX`] field lists stays as it is.
+//! A program with more than [`LISTS_MAX`] field lists is not changed.
 //!
-//! Tests: `tests/files/again.ir`, `tests/properties.rs`, the scripts of `tests/stf` on all engines, `datapath`'s `tests/again.rs`.
+//! Tests: `tests/files/again.ir`, `tests/properties.rs`, the scripts of `tests/stf` on all engines, `datapath`'s
+//! `tests/again.rs`.
 
 use crate::multicast_frames::{ask, push};
 use base::{Bits, Span};
 use ir::{Again, BlockId, EntryKind, Fate, Intrinsic, Operand, Program, ReplicationPoint, StageId, Terminator};
 
-/// Field lists for which a request is specialised. Each list becomes a block at each request, so code grows with their product; a program
-/// with more keeps the general request.
+/// The maximum number of field lists for which requests are specialised. Each request gets a block per list, so that
+/// code grows with their product; a program with more lists keeps the general request.
 const LISTS_MAX: usize = 16;
 
-/// What the engine does of a packet's requests at the end of ingress before it resubmits it, or instead.
+/// Requests that the engine serves at the end of ingress before, or instead of, resubmission.
 const BEFORE: [Intrinsic; 2] = [Intrinsic::CloneFlag, Intrinsic::DropFlag];
 
-/// Runs the pass; whether anything changed.
+/// Runs the pass; returns whether anything changed.
 pub(crate) fn run(program: &mut Program) -> bool {
     let blocks = || program.stages.iter().flat_map(|stage| &stage.blocks);
-    // It has run, and code that was put before a hand-over would be put there again.
+    // The pass has run already; running it again would insert the same blocks again.
     let has_run = blocks().any(|block| matches!(block.term, Terminator::Finish(Fate::Again { .. })));
     if has_run || program.entry(EntryKind::Reingress).is_none() || program.field_lists.len() > LISTS_MAX {
         return false;
@@ -64,7 +65,8 @@ pub(crate) fn run(program: &mut Program) -> bool {
     changed
 }
 
-/// Adds the blocks for a packet at the end of ingress, if it can ask for being resubmitted; the first of them.
+/// Adds the blocks for a packet at the end of ingress, and returns the first; `None` if the program cannot request
+/// resubmission.
 fn resubmits(program: &mut Program, stage: StageId, span: Span) -> Option<BlockId> {
     let flag = program.intrinsic(Intrinsic::ResubmitFlag)?;
     let engine = push(program, stage, Terminator::Finish(Fate::Replicate(ReplicationPoint::IngressEnd)), span);
@@ -76,7 +78,7 @@ fn resubmits(program: &mut Program, stage: StageId, span: Span) -> Option<BlockI
     Some(first)
 }
 
-/// Adds blocks that take a packet back to ingress with what its field list keeps; the first of them.
+/// Adds blocks that return a packet to ingress with the slots of its field list; returns the first.
 fn goes_back(program: &mut Program, stage: StageId, why: Again, span: Span) -> BlockId {
     let list_of = match why {
         Again::Resubmitted => Intrinsic::ResubmitFieldList,
@@ -85,7 +87,7 @@ fn goes_back(program: &mut Program, stage: StageId, why: Again, span: Span) -> B
     let lists: Vec<u64> = program.field_lists.iter().map(|(number, _)| *number).collect();
     let end = |list| Terminator::Finish(Fate::Again { why, list });
     let Some(slot) = program.intrinsic(list_of) else {
-        // As the engine reads it.
+        // The engine reads a missing request as field list 0.
         return push(program, stage, end(lists.contains(&0).then_some(0)), span);
     };
     let width = program.width(slot);

@@ -1,20 +1,20 @@
-//! A program of which only the entry point for packets from ports is wanted.
+//! Programs reduced to the entry point for packets from ports.
 //!
-//! Code that is made in a hurry has no functions for what the replication engine does with packets; those of other code of the
-//! same program run in their place. They read records that this code writes, so a packet that is handed over needs all that
-//! they may read: [`ingress_alone`] says so with a field list of its own, which is what every pass and the code generator
-//! keep at all replication points.
+//! Code that must be compiled quickly contains no functions for the replication engine's packets; those of other code
+//! of the same program run instead. They read records that this code writes, so that a packet that is handed over needs
+//! every slot that they may read. [`ingress_alone`] states this as an additional field list, which all passes and the
+//! code generator keep at all replication points.
 //!
-//! Needs: a well-formed program. Guarantees: tables, externs and slots are those of the program; so state and records serve
-//! both.
+//! Needs: a well-formed program. Guarantees: tables, externs and slots are those of the program, so that both can share
+//! state and records.
 //!
 //! Tests: below; `crates/datapath/tests/copies.rs`; random programs in crate `difftest`.
 
 use crate::passes::{Options, optimise};
 use ir::{EntryKind, Program, SlotId};
 
-/// The program with its entry `Ingress` only, for code beside which there is other code whose entries read the slots
-/// `recorded` of records, optimised again with the passes of `options`. `None` if there is no other entry to leave out.
+/// The program with entry `Ingress` only, optimised again with the passes of `options`, for use beside code whose other
+/// entries read the slots `recorded` of records. `None` if there is no other entry, or if the passes changed the slots.
 pub fn ingress_alone(program: &Program, recorded: &[SlotId], options: &Options) -> Option<Program> {
     if program.entries.iter().all(|entry| entry.kind == EntryKind::Ingress) {
         return None;
@@ -23,7 +23,7 @@ pub fn ingress_alone(program: &Program, recorded: &[SlotId], options: &Options) 
     alone.entries.retain(|entry| entry.kind == EntryKind::Ingress);
     let number = (0..).find(|n| !program.field_lists.iter().any(|(taken, _)| taken == n)).expect("not all are taken");
     alone.field_lists.push((number, recorded.to_vec()));
-    // What the stages behind the replication engine had to be ready for is no longer so.
+    // The requirements of the removed entries no longer apply.
     optimise(&mut alone, &crate::assume::keeping(options));
     (alone.slots == program.slots).then_some(alone)
 }

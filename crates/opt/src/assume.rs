@@ -1,10 +1,11 @@
-//! What the entries of tables say about a program, written into it: for code that is made for tables as they are.
+//! Specialisation: what the tables' entries imply, written into the program, for code that is compiled for tables as
+//! they are.
 //!
-//! Not a pass: the result behaves as the program only while the tables are as [`Assumed`] says. Whoever runs it sees to
-//! that (`datapath::tiers`).
+//! Not a pass: the result is equivalent to the program only while the tables are as [`Assumed`] says, which its user
+//! must ensure (`datapath::tiers`).
 //!
-//! Needs: a well-formed program. Guarantees: tables, externs and slots are those of the program, so state and records
-//! serve both; every lookup is still there, so that it is counted.
+//! Needs: a well-formed program. Guarantees: tables, externs and slots are those of the program, so that both can share
+//! state and records; every lookup is kept, so that it is counted.
 //!
 //! ```text
 //! (only `drop`, 1, can run)
@@ -21,30 +22,31 @@ use base::Bits;
 use ir::{BlockId, Inst, Op, Operand, Program, SlotId, Terminator};
 use std::collections::BTreeMap;
 
-/// What is known of all lookups in a table.
+/// Assumptions about all lookups in a table.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Assumed {
-    /// Whether they hit; `None` if some do.
+    /// Whether they hit; `None` if it varies.
     pub hit: Option<bool>,
-    /// What can run, by position in the table's list, in ascending order; `None` if anything can.
+    /// The actions that can run, by position in the table's list, in ascending order; `None` for all.
     pub actions: Option<Vec<u32>>,
-    /// Parameters that have the same value in all entries, by action and position.
+    /// Parameters with the same value in all entries, by action and position.
     pub args: BTreeMap<(u32, u32), Bits>,
-    /// Key fields, by position, that no entry looks at.
+    /// The key fields, by position, that no entry matches on.
     pub unread_keys: Vec<usize>,
 }
 
-/// Passes that would change what the guarantees name.
+/// Passes that would break the guarantees.
 const LEFT_OUT: [&str; 2] = ["compact_slots", "dead_tables"];
 
-/// Those of the passes that keep the guarantees.
+/// The options without the passes that break the guarantees.
 pub(crate) fn keeping(options: &Options) -> Options {
     let mut kept = options.clone();
     kept.disabled.extend(LEFT_OUT.map(str::to_string));
     kept
 }
 
-/// The program for tables that are as `tables` says, by table, optimised again with the passes of `options`.
+/// The program specialised for the assumptions `tables`, indexed by table, and optimised again with the passes of
+/// `options`.
 pub fn assume(program: &Program, tables: &[Option<Assumed>], options: &Options) -> Program {
     let mut special = program.clone();
     for stage in 0..special.stages.len() {
@@ -66,11 +68,12 @@ pub fn assume(program: &Program, tables: &[Option<Assumed>], options: &Options) 
         }
     }
     optimise(&mut special, &keeping(options));
-    // Records are laid out by slots: a pass that touched them would have to be in the list above.
+    // Records are laid out by slots: a pass that changed them would belong in the list above.
     if special.slots == program.slots { special } else { program.clone() }
 }
 
-/// Puts an instruction and what follows from it into `out`. Of a lookup, the slot of the action and what it can be.
+/// Appends an instruction and the values that the assumptions give its results. For a lookup, returns the slot of the
+/// action and the actions that can run.
 fn rewrite<'a>(
     program: &Program,
     tables: &'a [Option<Assumed>],
@@ -110,7 +113,7 @@ fn rewrite<'a>(
     None
 }
 
-/// Takes what cannot run out of the switch over a lookup's action.
+/// Removes impossible actions from the switch on a lookup's action.
 fn prune(term: &mut Terminator, slot: SlotId, actions: &[u32]) {
     let Terminator::Switch { on: Operand::Slot(on), cases, default } = term else { return };
     if *on != slot {
@@ -121,7 +124,7 @@ fn prune(term: &mut Terminator, slot: SlotId, actions: &[u32]) {
     if cases.len() == actions.len()
         && let Some((_, last)) = cases.pop()
     {
-        // One of the cases it is, so the last needs no comparison.
+        // One of the cases always applies, so that the last needs no comparison.
         *default = last;
     }
     let all: Vec<BlockId> = cases.iter().map(|(_, to)| *to).chain([*default]).collect();

@@ -1,7 +1,7 @@
-//! Slots that nothing names any more are removed, so that packet records get shorter.
+//! Removes unused slots, which shortens packet records.
 //!
-//! Needs: a well-formed program. Guarantees: same behaviour; slots keep their order, and their names are what identifies
-//! them across the pass. Headers stay whole, used or not.
+//! Needs: a well-formed program. Guarantees: same behaviour; slots keep their order and are identified across the pass
+//! by their names. Headers keep all their slots, used or not.
 //!
 //! ```text
 //! slot %0: 8 temp                 slot %1: 8 temp
@@ -13,7 +13,7 @@
 use base::ids::SlotId;
 use ir::{Operand, Program, SlotKind};
 
-/// Runs the pass; whether anything changed.
+/// Runs the pass; returns whether anything changed.
 pub(crate) fn run(program: &mut Program) -> bool {
     let mut used: Vec<bool> = program
         .slots
@@ -46,7 +46,7 @@ pub(crate) fn run(program: &mut Program) -> bool {
     true
 }
 
-/// All mentions of slots outside headers.
+/// Calls `f` for every reference to a slot outside headers.
 fn for_each_slot(program: &mut Program, f: &mut dyn FnMut(&mut SlotId)) {
     program.intrinsics.iter_mut().for_each(|(_, slot)| f(slot));
     program.field_lists.iter_mut().flat_map(|(_, slots)| slots).for_each(&mut *f);

@@ -1,11 +1,11 @@
-//! Constant and copy propagation, with branches whose outcome is known.
+//! Constant and copy propagation, including branches with a known outcome.
 //!
 //! Needs: a well-formed program.
 //!
-//! Guarantees: same behaviour. An operand that always has one value is that constant; a branch or switch on it is a jump;
-//! an operand that is a copy of another slot is read from that slot while it still holds the value. Writes of a constant
-//! to a slot that holds it already are gone, and so are emits of headers that are never valid there, second validity
-//! checks, counts on a miss, and assertions that hold. Blocks that became unreachable stay until `simplify_cfg`.
+//! Guarantees: same behaviour. An operand with only one possible value becomes that constant; a branch or switch on it
+//! becomes a jump; an operand that is a copy of another slot reads that slot while the slot still has the value. Also
+//! removed: writes of a constant to a slot that already holds it, emits of headers that are never valid there, repeated
+//! validity checks, counts on a miss, and assertions that hold. Unreachable blocks remain until `simplify_cfg`.
 //!
 //! ```text
 //! x = mov 8w3                     x = mov 8w3
@@ -14,9 +14,10 @@
 //! branch c, b1, b2                jump b1
 //! ```
 //!
-//! Sparse conditional constant propagation (Wegman and Zadeck, "Constant propagation with conditional branches", 1991) on
-//! the view of `ssa`, over the whole program: slots are zero at the start of a packet, so the headers that no parser state
-//! extracts on the path are known to be invalid. Optimistic: nothing is executed until a path leads there. Near linear.
+//! Sparse conditional constant propagation (Wegman and Zadeck, "Constant propagation with conditional branches", 1991)
+//! on the view of `ssa`, over the whole program: slots are zero when a packet starts, so that headers that no parser
+//! state on the path extracts are known to be invalid. The analysis is optimistic: a block is unreachable until a path
+//! to it is found. It is near linear in the program's size.
 //!
 //! Tests: `tests/files/const_prop.ir`, `tests/properties.rs`.
 
@@ -27,14 +28,14 @@ use base::ids::{SlotId, TableId};
 use ir::{Block, HeaderId, Op, Operand, Program, SlotKind, Terminator};
 use std::collections::BTreeSet;
 
-/// What is known of a value.
+/// The lattice of a value.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Known {
-    /// Nothing has been executed that makes it.
+    /// Undetermined: nothing that defines the value has been executed.
     Nothing,
-    /// It is always this.
+    /// The value is this constant.
     Const(Bits),
-    /// It varies.
+    /// The value is not constant.
     Varies,
 }
 
@@ -46,7 +47,7 @@ impl Known {
         }
     }
 
-    /// What is known when the value may be either; whether that is less than before.
+    /// Joins with another element; returns whether this one changed.
     fn join(&mut self, other: &Known) -> bool {
         *self = match (&*self, other) {
             (_, Known::Nothing) | (Known::Varies, _) => return false,
@@ -58,12 +59,12 @@ impl Known {
     }
 }
 
-/// Runs the pass; whether anything changed.
+/// Runs the pass; returns whether anything changed.
 pub(crate) fn run(program: &mut Program) -> bool {
     run_following(program, WORK_PER_ACCESS_MAX)
 }
 
-/// As [`run`], where slots are followed from block to block as far as [`Ssa::new`] says.
+/// As [`run`], with another limit for tracking slots between blocks (see [`Ssa::new`]).
 pub(crate) fn run_following(program: &mut Program, work_per_access_max: usize) -> bool {
     let ssa = Ssa::new(program, work_per_access_max);
     let mut solver = Solver::new(program, &ssa);
@@ -87,16 +88,17 @@ struct Solver<'a> {
     program: &'a Program,
     ssa: &'a Ssa,
     known: Vec<Known>,
-    /// By node: whether some path leads there; and by its predecessor, in the graph's order, whether by that edge.
+    /// For each node, whether it is reachable; and for each of its incoming edges, in the graph's order, whether it can
+    /// be taken.
     executed: Vec<bool>,
     executed_edges: Vec<Vec<bool>>,
-    /// By value: the nodes that read it and do not make it themselves before.
+    /// For each value, the nodes that read it before they define it themselves.
     readers: Vec<Vec<NodeId>>,
-    /// Nodes to look at again, by their positions in reverse post-order.
+    /// The worklist: nodes by their positions in reverse post-order.
     waiting: BTreeSet<usize>,
 }
 
-/// By value: the nodes to look at again when more is known of it.
+/// For each value, the nodes to visit again when it changes.
 fn readers(ssa: &Ssa) -> Vec<Vec<NodeId>> {
     let mut made_in: Vec<Option<NodeId>> = vec![None; ssa.values.len()];
     for (node, values) in ssa.nodes.iter().enumerate() {
@@ -111,7 +113,7 @@ fn readers(ssa: &Ssa) -> Vec<Vec<NodeId>> {
                 readers[value].push(node);
             }
         };
-        // Of its own values a node's phis read those of the round before.
+        // A phi reads its node's own values from the previous iteration.
         values.phis.iter().flat_map(|phi| &phi.args).for_each(|arg| add(*arg));
         let uses = values.insts.iter().flat_map(|inst| &inst.uses).chain(&values.term);
         uses.filter(|read| made_in[read.value] != Some(node)).for_each(|read| add(read.value));
@@ -135,8 +137,8 @@ impl<'a> Solver<'a> {
         Solver { program, ssa, known, executed, executed_edges, readers: readers(ssa), waiting }
     }
 
-    /// Looks at nodes in reverse post-order, and again at those that read what changed: a loop is done before what is behind it, so
-    /// loops in a row cost no more than one after the other.
+    /// Visits nodes in reverse post-order, and again those that read a changed value. A loop is finished before the
+    /// nodes after it, so that consecutive loops do not multiply the work.
     fn solve(&mut self) {
         while let Some(at) = self.waiting.pop_first() {
             self.node(self.ssa.graph.rpo[at]);
@@ -155,7 +157,7 @@ impl<'a> Solver<'a> {
         let ssa = self.ssa;
         let values = &ssa.nodes[node];
         for phi in &values.phis {
-            // It can only know less and less.
+            // It never becomes constant again.
             if self.known[phi.value] == Known::Varies {
                 continue;
             }
@@ -200,7 +202,7 @@ impl<'a> Solver<'a> {
         }
     }
 
-    /// `edge` is the position of the edge among those that lead to `to`.
+    /// Marks an edge as taken; `edge` is its position among the incoming edges of `to`.
     fn execute(&mut self, to: NodeId, edge: usize) {
         if !std::mem::replace(&mut self.executed_edges[to][edge], true) {
             self.executed[to] = true;
@@ -264,14 +266,14 @@ fn value_of(values: &InstValues, slot: SlotId) -> ValueId {
     values.uses.iter().find(|u| u.slot == slot).expect("the view has every read").value
 }
 
-/// For a table that can only miss: its default action, if that cannot change.
+/// For a table that can only miss, its default action, or `Some(None)` if that can change; otherwise `None`.
 fn lookup_result(program: &Program, table: TableId) -> Option<Option<u32>> {
     let table = &program.tables[table.index()];
     let misses = table.keys.is_empty() || table.const_entries && table.entries.is_empty();
     misses.then(|| table.const_default.then_some(table.default_action.action))
 }
 
-/// The result of an operation that is not arithmetic and yet always the same.
+/// The result of an operation that is not arithmetic but constant.
 fn constant_result(program: &Program, op: &Op) -> Option<Bits> {
     match op {
         Op::ActionParam { table, action, param, .. } if lookup_result(program, *table) == Some(Some(*action)) => {
@@ -282,7 +284,7 @@ fn constant_result(program: &Program, op: &Op) -> Option<Bits> {
     }
 }
 
-/// Where a terminator leads when its operand is a constant.
+/// The target of a terminator whose operand is a constant.
 fn target(term: &Terminator, on: &Bits) -> Option<ir::BlockId> {
     match term {
         Terminator::Branch { then, other, .. } => Some(if on.is_true() { *then } else { *other }),
@@ -293,7 +295,7 @@ fn target(term: &Terminator, on: &Bits) -> Option<ir::BlockId> {
     }
 }
 
-/// Puts what is known into a block; whether anything changed.
+/// Rewrites a block by the result of the analysis; returns whether anything changed.
 fn rewrite(program: &Program, ssa: &Ssa, known: &[Known], node: NodeId, block: &mut Block) -> bool {
     let values = &ssa.nodes[node];
     let mut changed = false;
@@ -305,7 +307,7 @@ fn rewrite(program: &Program, ssa: &Ssa, known: &[Known], node: NodeId, block: &
             changed = true;
             return false;
         }
-        // A constant result wins: its operands need not be read.
+        // A constant result takes precedence: its operands need not be read.
         let result = match &values.writes[..] {
             [write] if inst.op.is_removable() && inst.op.dst().is_some() => {
                 known[write.value].constant().map(|c| (write.slot, c))
@@ -318,7 +320,7 @@ fn rewrite(program: &Program, ssa: &Ssa, known: &[Known], node: NodeId, block: &
             inst.op = op;
             return true;
         }
-        // A field between its neighbours costs a hash nothing: they are read from the packet together.
+        // Hashing a field costs no more than hashing a constant: adjacent fields are read from the packet together.
         let is_hash = matches!(inst.op, Op::Hash { .. });
         inst.op.for_each_operand_mut(|operand| {
             if let Operand::Slot(s) = operand {
@@ -366,7 +368,7 @@ fn replace(operand: &mut Operand, known: &[Known], read: &Use) -> bool {
     true
 }
 
-/// Whether an instruction changes nothing that was not so before.
+/// Whether an instruction has no effect with these values.
 fn is_without_effect(program: &Program, known: &[Known], op: &Op, values: &InstValues) -> bool {
     let is = |operand: &Operand, value: bool| match operand {
         Operand::Const(c) => c.is_true() == value,
@@ -376,7 +378,7 @@ fn is_without_effect(program: &Program, known: &[Known], op: &Op, values: &InstV
         Op::Emit { header } => never_valid(program, known, *header, values),
         Op::CountDirect { hit, .. } => is(hit, false),
         Op::Assert { cond, .. } => is(cond, true),
-        // Temporaries stay, lest they be read unassigned where they are handles.
+        // Temporaries are kept: where they are handles they must not be read unassigned.
         _ if op.is_removable() && !values.writes.is_empty() => values.writes.iter().all(|write| {
             let is_temp = program.slots[write.slot.index()].kind == SlotKind::Temp;
             let after = known[write.value].constant();

@@ -1,19 +1,19 @@
-//! Dead code and dead table elimination.
+//! Elimination of dead code and of dead tables.
 //!
 //! Needs: a well-formed program.
 //!
-//! Guarantees: same behaviour, but for time. `dead_code` removes instructions that do nothing but write slots that
-//! nothing reads, on any path through later stages and the replication engine. `dead_tables` removes lookups whose result
-//! is not looked at (PVPP's *removing redundant tables*); the table's declaration stays, so the control plane can go on
-//! writing it. Tables with idle timeouts keep their lookups: a hit is visible to the control plane.
+//! Guarantees: same behaviour except for time. `dead_code` removes instructions whose only effect is to write slots
+//! that are dead on all paths, through later stages and the replication engine. `dead_tables` removes lookups whose
+//! results are not used (PVPP's *removing redundant tables*); the table's declaration remains, so that the control
+//! plane can still write it. Tables with idle timeouts keep their lookups, since the control plane can observe a hit.
 //!
 //! ```text
 //! x = add y, 8w1                                      (x is not read again)
 //! %0, %1, %2, %3 = apply t (k)            =>          (nor are these)
 //! ```
 //!
-//! One run removes chains: liveness is followed backwards through what is removed within a block, and the pipeline
-//! runs the passes again while they find something.
+//! One run removes chains of dead instructions within a block, since liveness is updated during the backward walk; the
+//! pass pipeline repeats the passes while anything changes.
 //!
 //! Tests: `tests/files/dead_code.ir`, `tests/files/dead_tables.ir`, `tests/properties.rs`.
 
@@ -21,15 +21,15 @@ use crate::graph::Node;
 use crate::liveness::Liveness;
 use ir::{Op, Program};
 
-/// Removes instructions that nothing depends on; whether anything changed.
+/// Removes dead instructions; returns whether anything changed.
 pub(crate) fn run(program: &mut Program) -> bool {
     remove_dead(program, |_, op| op.is_removable())
 }
 
-/// Removes lookups that nothing depends on; whether anything changed.
+/// Removes dead lookups; returns whether anything changed.
 pub(crate) fn run_tables(program: &mut Program) -> bool {
     remove_dead(program, |program, op| match op {
-        // Of a table that packets write, entries of which may be evicted by the time of their hits.
+        // A table that packets write may evict entries by the time of their hits, so that its lookups have an effect.
         Op::Apply { table, .. } => {
             let table = &program.tables[table.index()];
             !table.idle_timeout && table.dynamic.is_none()
@@ -38,7 +38,7 @@ pub(crate) fn run_tables(program: &mut Program) -> bool {
     })
 }
 
-/// Removes the instructions that `may_go` allows to and whose results are all dead.
+/// Removes the instructions that `may_go` allows and whose results are all dead.
 fn remove_dead(program: &mut Program, may_go: impl Fn(&Program, &Op) -> bool) -> bool {
     let liveness = Liveness::new(program);
     let mut changed = false;

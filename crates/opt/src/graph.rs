@@ -1,56 +1,58 @@
-//! The whole program as one flow graph: the blocks of all stages that some entry uses, joined as the entries say.
+//! The whole program as one control flow graph: the blocks of all stages used by some entry, connected as the entries
+//! say.
 //!
-//! A stage that several entries share is there once; its `next` leads to whatever follows it in any of them. So facts
-//! are what holds on all paths through the program, and passes see across stages. Before each entry's first stage stands
-//! a *start* node: the moment at which the slots come from outside. Before all of them stands one root, so that the
-//! graph has one beginning.
+//! A stage that several entries share exists once; its `next` has an edge to each of its followers in them. Facts
+//! therefore hold on all paths through the program, and passes see across stages. A *start* node before each entry's
+//! first stage stands for the moment at which slots get their values from outside. A single root precedes all start
+//! nodes.
 //!
-//! Where more than [`EDGES_MAX`] edges meet, they meet in a tree of *joins*: nodes of their own, in the order of the edges. Of
-//! the slots that have different values on different edges, most differ from one part of the edges to the other only (headers
-//! that one parser state after the other extracts, each of which may be the last). Without joins each of them takes as many
-//! arguments of a phi as there are edges; in the tree only the joins on the border of the parts need one.
+//! Where more than [`EDGES_MAX`] edges meet, they are merged by a tree of *joins*, additional nodes, in the order of
+//! the edges. Most slots with different values on different edges have one value on the first edges and another on the
+//! rest (as with headers that successive parser states extract, each of which may be the last). Without joins, each
+//! such slot needs a phi with as many arguments as there are edges; in the tree, only the joins at the boundary need
+//! one.
 
 use base::ids::{BlockId, SlotId, StageId};
 use ir::{Cfg, EntryKind, Program, Terminator};
 
-/// Index of a node.
+/// The index of a node.
 pub(crate) type NodeId = usize;
 
-/// A place in the graph.
+/// A node of the graph.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Node {
-    /// Before everything.
+    /// The root, before everything.
     Root,
     /// Before the first stage of an entry.
     Start(EntryKind),
-    /// A block that can be reached from its stage's start.
+    /// A reachable block of a stage.
     Block(StageId, BlockId),
-    /// Where some of the edges to a block meet.
+    /// A join of some of the edges to a block.
     Join,
 }
 
-/// Nodes and edges. Nodes that the root does not reach have no place in `rpo` and no block that names them.
+/// A control flow graph. Nodes that the root does not reach are absent from `rpo` and `by_block`.
 #[derive(Clone, Debug)]
 pub(crate) struct Graph {
     pub nodes: Vec<Node>,
     pub succs: Vec<Vec<NodeId>>,
-    /// The successors behind all joins, in the order of `succs`.
+    /// The successors with joins skipped, in the order of `succs`.
     pub targets: Vec<Vec<NodeId>>,
     pub preds: Vec<Vec<NodeId>>,
-    /// Of each edge, in the order of `succs`: its position among the target's `preds`.
+    /// For each edge, in the order of `succs`: its position among the target's `preds`.
     pub edge: Vec<Vec<usize>>,
-    /// Reverse post-order; begins with the root.
+    /// Reverse post-order, beginning with the root.
     pub rpo: Vec<NodeId>,
-    /// Position in `rpo`.
+    /// The position of each node in `rpo`.
     pub rpo_index: Vec<usize>,
-    /// By stage and block; `None` for blocks that cannot be reached.
+    /// The nodes by stage and block; `None` for unreachable blocks.
     by_block: Vec<Vec<Option<NodeId>>>,
 }
 
-/// Most edges that meet in one node.
+/// The maximum number of edges that meet in one node.
 const EDGES_MAX: usize = 4;
 
-/// The first node is the root.
+/// The root is the first node.
 pub(crate) const ROOT: NodeId = 0;
 
 impl Graph {
@@ -74,7 +76,7 @@ impl Graph {
             cfgs[stage.index()] = Some(cfg);
         }
         let first = |stage: StageId| by_block[stage.index()][0].expect("block 0 is reachable");
-        // Where `next` leads, by stage.
+        // The nodes after each stage's `next`.
         let mut followers: Vec<Vec<NodeId>> = vec![Vec::new(); program.stages.len()];
         for entry in &program.entries {
             let start = nodes.len();
@@ -112,12 +114,12 @@ impl Graph {
         drop_unreached(Graph { nodes, succs, targets, preds, edge, rpo, rpo_index, by_block })
     }
 
-    /// The node of a block, if it can be reached.
+    /// The node of a block, if it is reachable.
     pub fn node(&self, stage: StageId, block: BlockId) -> Option<NodeId> {
         self.by_block[stage.index()].get(block.index()).copied().flatten()
     }
 
-    /// The block of a node, if it is one.
+    /// The block of a node, if it has one.
     pub fn block<'p>(&self, program: &'p Program, node: NodeId) -> Option<&'p ir::Block> {
         match self.nodes[node] {
             Node::Block(stage, block) => Some(&program.stages[stage.index()].blocks[block.index()]),
@@ -126,11 +128,11 @@ impl Graph {
     }
 }
 
-/// Puts joins in front of nodes that many edges lead to; gives the successors as they were.
+/// Inserts joins before nodes with many incoming edges; returns the original successors.
 fn insert_joins(nodes: &mut Vec<Node>, succs: &mut Vec<Vec<NodeId>>) -> Vec<Vec<NodeId>> {
     let mut targets = succs.clone();
-    // By node: where the edges to it begin, as node and number of the successor. Of what a node dominates, most is next to
-    // one another in this order.
+    // For each node, its incoming edges: source and position among the source's successors. Nodes dominated by one node
+    // are mostly adjacent in this order.
     let mut edges: Vec<Vec<(NodeId, usize)>> = vec![Vec::new(); nodes.len()];
     for &node in &reverse_post_order(succs) {
         succs[node].iter().enumerate().for_each(|(i, &to)| edges[to].push((node, i)));
@@ -151,7 +153,7 @@ fn insert_joins(nodes: &mut Vec<Node>, succs: &mut Vec<Vec<NodeId>>) -> Vec<Vec<
     targets
 }
 
-/// A stage behind one that never ends in `next` has nodes that nothing reaches: they are forgotten.
+/// Removes unreached nodes from `by_block`: those of stages after one that never ends in `next`.
 fn drop_unreached(mut graph: Graph) -> Graph {
     let mut reached = vec![false; graph.nodes.len()];
     for &node in &graph.rpo {
@@ -188,17 +190,17 @@ fn reverse_post_order(succs: &[Vec<NodeId>]) -> Vec<NodeId> {
     order
 }
 
-/// What a slot holds at an entry's start.
+/// The value of a slot at the start of an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum StartValue {
     /// Zero.
     Zero,
-    /// Anything.
+    /// Any value.
     Unknown,
 }
 
-/// What slots hold when a packet enters: zero at the entries that parse a frame anew, but for intrinsics and (not at
-/// `Ingress`) preserved slots; anything at those that go on with a record.
+/// The values of slots at the start of an entry. Entries that parse a frame start with zeros, except for intrinsics and
+/// (not at `Ingress`) preserved slots; entries that continue with a record start with any values.
 pub(crate) fn start_values(program: &Program, kind: EntryKind) -> Vec<StartValue> {
     let all = program.slots.len();
     let mut values = match kind {

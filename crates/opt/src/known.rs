@@ -1,8 +1,8 @@
-//! What a branch tells about slots in the block it leads to.
+//! Facts from branches: slot values that hold in the target of a branch.
 //!
-//! Behind `branch c, b1, b2` the condition is 1 in `b1` and 0 in `b2`, if nothing else leads there. Where the condition was
-//! computed in the branching block by a comparison with a constant, by `and`, `or` or `not`, its operands are known too,
-//! as long as they are not written in between. This is what makes a header's second validity check go away.
+//! After `branch c, b1, b2`, `c` is 1 in `b1` and 0 in `b2`, if the target has no other predecessor. If the branching
+//! block computed `c` by a comparison with a constant, by `and`, `or` or `not`, facts about its operands follow too,
+//! unless they are written in between. This removes, for example, the second validity check of a header.
 
 use crate::graph::{Graph, Node};
 use base::Bits;
@@ -10,7 +10,7 @@ use base::ids::{BlockId, SlotId};
 use ir::{BinOp, Block, Op, Operand, Program, Terminator, UnOp};
 use std::collections::{HashMap, HashSet};
 
-/// By node: slots whose values are known when it begins, because of the branch that leads to it.
+/// For each node, the slots with known values at its start, because of the branch that leads to it.
 pub(crate) fn known_on_edges(program: &Program, graph: &Graph) -> Vec<Vec<(SlotId, Bits)>> {
     let mut known = vec![Vec::new(); graph.nodes.len()];
     for &node in &graph.rpo {
@@ -39,14 +39,15 @@ pub(crate) fn known_on_edges(program: &Program, graph: &Graph) -> Vec<Vec<(SlotI
     known
 }
 
-/// Instructions before a branch that are looked at: what a branch depends on is computed near it, and a switch with many
-/// cases looks for each of them.
+/// The maximum number of instructions examined before a branch: a condition is usually computed close to it, and a
+/// switch with many cases examines them for each case.
 const LOOKED_AT_MAX: usize = 32;
 
-/// What follows, at the end of a block, from a slot having a value there.
+/// The facts at the end of a block that follow from a slot having a value there.
 fn implied(program: &Program, block: &Block, slot: SlotId, value: Bits) -> Vec<(SlotId, Bits)> {
     let mut facts = vec![(slot, value.clone())];
-    // Slots whose value at the place of the walk is known; and slots that are written further down.
+    // `wanted`: slots with a known value at this point of the backward walk; `written`: slots written later in the
+    // block.
     let mut wanted = HashMap::from([(slot, value)]);
     let mut written = HashSet::new();
     for inst in block.insts.iter().rev().take(LOOKED_AT_MAX) {
@@ -69,7 +70,7 @@ fn implied(program: &Program, block: &Block, slot: SlotId, value: Bits) -> Vec<(
     facts
 }
 
-/// What an operation's operands must have been for it to give a value.
+/// Facts about an operation's operands that follow from its result.
 fn sources(op: &Op, value: &Bits) -> Vec<(SlotId, Bits)> {
     let bit = (value.width() == 1).then(|| value.is_true());
     match op {

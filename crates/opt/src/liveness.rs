@@ -1,28 +1,28 @@
-//! Which slots may still be read: a backward analysis of the whole program.
+//! Liveness of slots: a backward data-flow analysis of the whole program.
 //!
-//! A slot is live where some path on reads it before writing it. Paths on lead through later stages, and through the
-//! replication engine: a packet handed over at a point needs what the entries behind that point read, the intrinsics
-//! (the engine reads them), and the preserved slots of field lists. One that goes back to ingress by itself needs its field list.
-//! A packet that is sent or dropped needs nothing.
+//! A slot is live where some path reads it before writing it. Paths continue through later stages and the replication
+//! engine: a packet handed over at a replication point needs the slots that the entries after that point read, the
+//! intrinsics (which the engine reads), and the preserved slots of field lists. A packet that returns to ingress
+//! directly needs its field list. A packet that is sent or dropped needs nothing.
 //!
-//! Only slots that some block reads before it writes them can be live between blocks; the others get no bit. Blocks' sets
-//! share what they have in common ([`ir::bitset`]); the work is a few sweeps over blocks in post-order.
+//! Only slots that some block reads before writing them can be live between blocks; the others get no bit. The sets of
+//! different blocks share storage ([`ir::bitset`]); the analysis takes a few sweeps over the blocks in post-order.
 
 use crate::graph::{Graph, NodeId};
 use base::ids::SlotId;
 use ir::{BitSet, Block, EntryKind, Fate, Op, Operand, Program, ReplicationPoint, Terminator};
 use std::collections::{HashSet, VecDeque};
 
-/// Live slots at the ends of blocks.
+/// The live slots at the end of each block.
 #[derive(Clone, Debug)]
 pub(crate) struct Liveness {
     pub graph: Graph,
     live_out: Vec<BitSet>,
-    /// By slot: its bit, if it may be live between blocks.
+    /// The bit of each slot that may be live between blocks.
     number: Vec<Option<u32>>,
 }
 
-/// Where a packet goes on that was handed over at a point (see `ir::ReplicationPoint`).
+/// The entries at which a packet continues after a replication point (see `ir::ReplicationPoint`).
 fn entries_behind(point: ReplicationPoint) -> &'static [EntryKind] {
     match point {
         ReplicationPoint::IngressEnd => &[EntryKind::Egress, EntryKind::CloneIngress, EntryKind::Reingress],
@@ -32,8 +32,8 @@ fn entries_behind(point: ReplicationPoint) -> &'static [EntryKind] {
     }
 }
 
-/// Calls `f(slot, is_def)` for a block's reads and writes from its end to its beginning: of one instruction first the
-/// writes, then the reads.
+/// Calls `f(slot, is_def)` for a block's reads and writes in reverse order; for each instruction, its writes before its
+/// reads.
 fn walk_back(program: &Program, block: &Block, mut f: impl FnMut(SlotId, bool)) {
     if let Some(Operand::Slot(s)) = block.term.operand() {
         f(*s, false);
@@ -44,7 +44,7 @@ fn walk_back(program: &Program, block: &Block, mut f: impl FnMut(SlotId, bool)) 
     }
 }
 
-/// Slots that the engine looks at or keeps, whatever the entries read.
+/// The slots that the engine reads or keeps, independent of the entries' reads.
 fn kept_by_engine(program: &Program) -> impl Iterator<Item = SlotId> {
     let intrinsics = program.intrinsics.iter().map(|(_, slot)| *slot);
     intrinsics.chain(program.field_lists.iter().flat_map(|(_, slots)| slots).copied())
@@ -69,10 +69,10 @@ impl Liveness {
 
     fn solve(&mut self, program: &Program, kept: &BitSet, bound: usize) {
         let n = self.graph.nodes.len();
-        // A block's effect, once: what it reads before writing, and what it writes without reading before.
+        // Upward-exposed reads and other writes of each block, computed once.
         let mut reads = vec![BitSet::new(0); n];
         let mut writes: Vec<Vec<u32>> = vec![Vec::new(); n];
-        // Paths through the engine, as edges backwards from entries' starts.
+        // Edges through the engine, from the start of an entry back to the blocks that hand packets over.
         let mut handed: Vec<Vec<NodeId>> = vec![Vec::new(); n];
         for &node in &self.graph.rpo {
             let Some(block) = self.graph.block(program, node) else { continue };
@@ -120,8 +120,8 @@ impl Liveness {
         }
     }
 
-    /// Calls `f(position, op, dead)` for a block's instructions from the last to the first; `dead` says whether nothing
-    /// that the instruction writes is read. Where `f` returns `false` the instruction counts as gone.
+    /// Calls `f(position, op, dead)` for a block's instructions in reverse order; `dead` says whether all results of
+    /// the instruction are dead. If `f` returns `false`, the instruction is treated as removed.
     pub fn for_each_backwards(
         &self,
         program: &Program,
@@ -144,10 +144,10 @@ impl Liveness {
     }
 }
 
-/// Live slots at a place within a block.
+/// The live slots at a point within a block.
 struct LiveHere<'a> {
     between: BitSet,
-    /// Slots without a bit: dead between blocks, but perhaps read further down in this one.
+    /// Live slots without a bit, which are dead at the end of the block.
     local: HashSet<SlotId>,
     number: &'a [Option<u32>],
 }
@@ -170,7 +170,7 @@ impl LiveHere<'_> {
     }
 }
 
-/// Numbers the slots that some block reads before it writes them, and those the engine looks at.
+/// Numbers the slots that some block reads before writing them, and those that the engine reads.
 fn number_exposed(program: &Program, graph: &Graph) -> Vec<Option<u32>> {
     let mut exposed = BitSet::new(program.slots.len());
     kept_by_engine(program).for_each(|slot| exposed.insert(slot.index()));

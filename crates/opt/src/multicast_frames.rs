@@ -1,15 +1,15 @@
-//! Multicast frames that are made once: where all copies of a packet go through egress and deparser alike, the packet does so
-//! before it is copied.
+//! Multicast frames built once: where all copies of a packet take the same path through egress and deparser, the packet
+//! takes it before it is copied.
 //!
-//! Needs: a well-formed program. Guarantees: same behaviour, but for time. Where an entry hands a packet over at the end of ingress
-//! and it asks for a multicast group and nothing else, it goes on through the entry's further stages, and the frame that
-//! comes out is sent to the group ([`Fate::Multicast`]). Each copy is then a copy of bytes: no record is written for it, and
-//! neither egress nor deparser runs again.
+//! Needs: a well-formed program. Guarantees: same behaviour except for time. Where an entry hands over a packet at the
+//! end of ingress that requests a multicast group and nothing else, the packet continues through the entry's remaining
+//! stages, and the resulting frame is sent to the group ([`Fate::Multicast`]). Each copy is then a copy of bytes: no
+//! record is written for it, and neither egress nor deparser runs again.
 //!
-//! This holds for stages behind ingress that every copy takes in the same way:
+//! The condition is that the stages after ingress treat every copy alike:
 //!
-//! - They read nothing that copies have of their own, as the port and the instance.
-//! - They change nothing but the packet: no table, counter, register, random number or message.
+//! - They read nothing that differs between copies, such as port and instance.
+//! - They affect only the packet: no table, counter, register, random number or message.
 //! - All their paths send the packet.
 //!
 //! ```text
@@ -27,7 +27,7 @@
 //!                                                 send port
 //! ```
 //!
-//! The last stage is a copy, since packets that come from the replication engine do not ask again.
+//! The last stage is duplicated: packets from the replication engine must not be multicast again.
 //!
 //! Tests: `tests/files/multicast_frames.ir`, `tests/properties.rs`, the scripts of `tests/stf/v1model` on all engines.
 
@@ -38,7 +38,7 @@ use ir::{
     Terminator,
 };
 
-/// What the replication engine gives each copy, or takes from it.
+/// Intrinsics that the replication engine sets for each copy or reads from it.
 const OF_COPIES: &[Intrinsic] = &[
     Intrinsic::EgressPort,
     Intrinsic::EgressRid,
@@ -52,16 +52,16 @@ const OF_COPIES: &[Intrinsic] = &[
     Intrinsic::RecirculateFlag,
 ];
 
-/// What else a packet may ask for at the end of ingress.
+/// Other requests that a packet may make at the end of ingress.
 const OTHERS: &[Intrinsic] = &[Intrinsic::CloneFlag, Intrinsic::DropFlag, Intrinsic::ResubmitFlag];
 
-/// Runs the pass; whether anything changed.
+/// Runs the pass; returns whether anything changed.
 pub(crate) fn run(program: &mut Program) -> bool {
     let Some(group) = program.intrinsic(Intrinsic::MulticastGroup) else { return false };
     let mut changed = false;
     for kind in [EntryKind::Ingress, EntryKind::Reingress] {
         let Some((end, last)) = handover(program, kind, group) else { continue };
-        // Entries that share the stage share what it became.
+        // Entries that share the stage also share the new last stage.
         let to = match ask_no_more(program, end, group) {
             true => send_to_group(program, last, group),
             false => continue,
@@ -77,7 +77,8 @@ pub(crate) fn run(program: &mut Program) -> bool {
     changed
 }
 
-/// The stage at whose end an entry hands packets over for copies, and the entry's last one, if all copies go on alike.
+/// The stage at whose end an entry hands over packets to be copied, and the entry's last stage, if all copies are
+/// treated alike.
 fn handover(program: &Program, kind: EntryKind, group: SlotId) -> Option<(StageId, StageId)> {
     let stages = &program.entry(kind)?.stages;
     let at = stages.iter().position(|stage| hands_over(program, *stage))?;
@@ -91,7 +92,7 @@ fn hands_over(program: &Program, stage: StageId) -> bool {
     program.stages[stage.index()].blocks.iter().any(ends)
 }
 
-/// Whether a stage does the same for all copies of a packet, and sends it.
+/// Whether a stage treats all copies of a packet alike and sends them.
 fn is_alike(program: &Program, stage: StageId, group: SlotId) -> bool {
     let differs: Vec<SlotId> = OF_COPIES.iter().filter_map(|which| program.intrinsic(*which)).collect();
     let reads = |slot: Option<SlotId>| slot.is_some_and(|slot| differs.contains(&slot));
@@ -111,17 +112,18 @@ fn is_alike(program: &Program, stage: StageId, group: SlotId) -> bool {
     })
 }
 
-/// Whether an operation has no other effect than on the packet, and depends on nothing else.
+/// Whether an operation affects only the packet and depends on nothing else.
 fn changes_only_the_packet(op: &Op) -> bool {
     match op {
         Op::Emit { .. } | Op::Truncate { .. } | Op::Mark(_) => true,
-        // What others write may have changed by the time of a copy's own pass.
+        // Other packets may have written the register by the time that a copy would read it.
         Op::RegisterRead { .. } => false,
         op => op.is_removable(),
     }
 }
 
-/// Takes packets that ask for a group and nothing else on to the next stage; whether there may be any.
+/// Lets packets that request a group and nothing else continue with the next stage; returns whether any block hands
+/// packets over.
 fn ask_no_more(program: &mut Program, stage: StageId, group: SlotId) -> bool {
     let others: Vec<SlotId> = OTHERS.iter().filter_map(|which| program.intrinsic(*which)).collect();
     let at = stage.index();
@@ -130,7 +132,7 @@ fn ask_no_more(program: &mut Program, stage: StageId, group: SlotId) -> bool {
         (0..program.stages[at].blocks.len()).filter(|i| handing(&program.stages[at].blocks[*i])).collect();
     for block in &blocks {
         let span = program.stages[at].blocks[*block].span;
-        // One question after the other.
+        // A chain of branches, one per request.
         let engine = push(program, stage, Terminator::Finish(Fate::Replicate(ReplicationPoint::IngressEnd)), span);
         let on = push(program, stage, Terminator::Next, span);
         let mut first = ask(program, stage, group, (on, engine), span);
@@ -142,14 +144,14 @@ fn ask_no_more(program: &mut Program, stage: StageId, group: SlotId) -> bool {
     !blocks.is_empty()
 }
 
-/// Adds a block that ends so.
+/// Adds a block without instructions that ends with `term`.
 pub(crate) fn push(program: &mut Program, stage: StageId, term: Terminator, span: Span) -> BlockId {
     let blocks = &mut program.stages[stage.index()].blocks;
     blocks.push(Block { label: String::new(), insts: Vec::new(), term, span });
     BlockId::from_index(blocks.len() - 1)
 }
 
-/// Adds a block that goes to one of two, by whether a slot is other than zero.
+/// Adds a block that branches on whether a slot is not zero.
 pub(crate) fn ask(
     program: &mut Program,
     stage: StageId,
@@ -163,7 +165,7 @@ pub(crate) fn ask(
     block
 }
 
-/// Whether a slot is other than zero, as the last thing that a block finds out.
+/// Appends a comparison of a slot with zero to a block; returns its result.
 fn is_set(program: &mut Program, stage: StageId, block: BlockId, slot: SlotId, span: Span) -> Operand {
     let width = program.width(slot);
     if width == 1 {
@@ -177,7 +179,7 @@ fn is_set(program: &mut Program, stage: StageId, block: BlockId, slot: SlotId, s
     dst.into()
 }
 
-/// A copy of an entry's last stage, which sends packets to their group if they have one.
+/// A copy of an entry's last stage that sends packets to their multicast group, if any.
 fn send_to_group(program: &mut Program, last: StageId, group: SlotId) -> StageId {
     let copy = StageId::from_index(program.stages.len());
     let stage = program.stages[last.index()].clone();

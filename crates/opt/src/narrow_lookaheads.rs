@@ -1,8 +1,8 @@
-//! Slices of wide lookaheads, and their lowest bits, become lookaheads of their own.
+//! Narrowing of wide lookaheads: slices and truncations of them become lookaheads of their own.
 //!
-//! Needs: nothing. Guarantees: same behaviour. A slice of at most 64 bits of a lookahead of more than 64, with nothing in
-//! between that moves the cursor or assigns the value, looks at the packet itself. If only slices read the wide value, it is
-//! dead then: a parser that looks at a protocol's number and a port ahead loads these, and not all that lies before them.
+//! Needs: nothing. Guarantees: same behaviour. A slice of at most 64 bits of a lookahead of more than 64 bits reads the
+//! packet directly, unless the cursor moves or the value is assigned in between. If only slices read the wide value, it
+//! becomes dead: a parser that looks ahead at a protocol number and a port then loads only these.
 //!
 //! ```text
 //! %0 = lookahead 0          (304 bits)     %0 = lookahead 0
@@ -14,10 +14,10 @@
 use ir::{CastKind, Op, Operand, Program, SlotId, StageKind};
 use std::collections::BTreeMap;
 
-/// Bits of what one load gives.
+/// The number of bits that one load can read.
 const WORD: u32 = 64;
 
-/// Runs the pass; whether anything changed.
+/// Runs the pass; returns whether anything changed.
 pub(crate) fn run(program: &mut Program) -> bool {
     let mut changed = false;
     for s in 0..program.stages.len() {
@@ -25,7 +25,7 @@ pub(crate) fn run(program: &mut Program) -> bool {
             continue;
         }
         for b in 0..program.stages[s].blocks.len() {
-            // Where the bits of each slot lie behind the cursor.
+            // For each slot with a lookahead's value, the offset from the cursor in bits.
             let mut known: BTreeMap<SlotId, u32> = BTreeMap::new();
             for i in 0..program.stages[s].blocks[b].insts.len() {
                 let op = &program.stages[s].blocks[b].insts[i].op;
@@ -49,15 +49,15 @@ pub(crate) fn run(program: &mut Program) -> bool {
     changed
 }
 
-/// What a slice becomes, or the lowest bits.
+/// The narrow lookahead for a slice or truncation.
 fn narrowed(program: &Program, op: &Op, known: &BTreeMap<SlotId, u32>) -> Option<Op> {
     let (dst, of, hi, lo) = match *op {
         Op::Slice { dst, a: Operand::Slot(of), hi, lo } => (dst, of, hi, lo),
-        // The lowest bits.
+        // Truncation to the lowest bits.
         Op::Cast { kind: CastKind::Trunc, dst, a: Operand::Slot(of) } => (dst, of, program.width(dst) - 1, 0),
         _ => return None,
     };
     let offset = known.get(&of).filter(|_| hi - lo < WORD)?;
-    // The first bit of the packet is the highest.
+    // The packet's first bit is the value's most significant.
     Some(Op::Lookahead { dst, offset: offset + program.width(of) - 1 - hi })
 }

@@ -1,7 +1,7 @@
-//! Questions about the packet's length whose answer is known.
+//! Elimination of redundant checks of the packet's length.
 //!
-//! Needs: a well-formed program, best with constants propagated. Guarantees: same behaviour. A `has_bits` for no more
-//! bits than an earlier one has vouched for, on all paths and less what was consumed, is a constant.
+//! Needs: a well-formed program, preferably after constant propagation. Guarantees: same behaviour. A `has_bits`
+//! becomes constant if on all paths an earlier one has proved that many bits, less those consumed since.
 //!
 //! ```text
 //! %0 = has_bits 32w160                     %0 = has_bits 32w160
@@ -11,8 +11,8 @@
 //! %1 = has_bits 32w16                      %1 = mov 1w1
 //! ```
 //!
-//! It does not join questions into a larger one that is asked earlier: a packet that is too short for the second header
-//! must still show the first one as valid.
+//! Checks are not merged into an earlier, larger one: for a packet that is too short for the second header, the first
+//! must still become valid.
 //!
 //! Tests: `tests/files/parser_room.ir`, `tests/properties.rs`.
 
@@ -20,7 +20,7 @@ use base::Bits;
 use ir::room::{Room, room_at_entry};
 use ir::{Cfg, Op, Operand, Program, StageKind};
 
-/// Runs the pass; whether anything changed.
+/// Runs the pass; returns whether anything changed.
 pub(crate) fn run(program: &mut Program) -> bool {
     let mut known = Vec::new();
     for (s, stage) in program.stages.iter().enumerate().filter(|(_, s)| s.kind == StageKind::Parser) {
@@ -49,8 +49,8 @@ pub(crate) fn run(program: &mut Program) -> bool {
 fn is_known(op: &Op, room: &Room) -> bool {
     match op {
         Op::HasBits { bits: Operand::Const(bits), .. } => {
-            // Whole bytes, as the question would vouch for: behind a cursor within a byte, which only code that never runs
-            // can have, others may rely on the rest of its last byte.
+            // Rounded to whole bytes, as the check proves them: after a cursor within a byte, which occurs only in
+            // unreachable code, other accesses may rely on the rest of the last byte.
             room.bits != Room::TRUSTED && bits.to_u64().is_some_and(|bits| bits.div_ceil(8) <= room.bits / 8)
         }
         _ => false,

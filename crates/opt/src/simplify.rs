@@ -1,8 +1,9 @@
-//! Simpler operations for the same value, one instruction at a time.
+//! Algebraic simplification of single instructions.
 //!
-//! Needs: a well-formed program, best with constants propagated. Guarantees: same behaviour; no instruction becomes more.
-//! Neutral and absorbing constants, equal operands, powers of two, casts and slices that change nothing, selections
-//! between equal things, comparisons of single bits, branches on a complement, switches on a single bit.
+//! Needs: a well-formed program, preferably after constant propagation. Guarantees: same behaviour; the number of
+//! instructions does not grow. Handles neutral and absorbing constants, equal operands, powers of two, casts and slices
+//! without effect, selections between equal operands, comparisons of single bits, branches on a complement, and
+//! switches on a single bit.
 //!
 //! ```text
 //! x = mul y, 8w8                  x = shl y, 8w3
@@ -17,7 +18,7 @@ use base::ids::SlotId;
 use ir::{BinOp, Block, CastKind, Op, Operand, Program, Terminator, UnOp};
 use std::collections::HashSet;
 
-/// Runs the pass; whether anything changed.
+/// Runs the pass; returns whether anything changed.
 pub(crate) fn run(program: &mut Program) -> bool {
     let mut stages = std::mem::take(&mut program.stages);
     let mut changed = false;
@@ -34,8 +35,8 @@ pub(crate) fn run(program: &mut Program) -> bool {
     changed
 }
 
-/// The simpler operation, if there is one. Each step makes the operation cheaper or moves a constant to the right, so
-/// repeating it ends.
+/// A simpler equivalent operation, if there is one. Each step makes the operation cheaper or moves a constant to the
+/// right, so that repetition terminates.
 fn simpler(program: &Program, op: &Op) -> Option<Op> {
     let mov = |dst: &SlotId, src: &Operand| Some(Op::Mov { dst: *dst, src: src.clone() });
     match op {
@@ -48,7 +49,7 @@ fn simpler(program: &Program, op: &Op) -> Option<Op> {
             Some(Op::Cast { kind: CastKind::Zext, dst: *dst, a: lo.clone() })
         }
         Op::Select { dst, then, other, .. } if then == other => mov(dst, then),
-        // Two bits, which differ.
+        // Two different bits.
         Op::Select { dst, cond, then: Operand::Const(t), other: Operand::Const(_) } if t.width() == 1 => {
             if t.is_true() { mov(dst, cond) } else { Some(Op::Un { op: UnOp::Not, dst: *dst, a: cond.clone() }) }
         }
@@ -106,7 +107,7 @@ fn binary(program: &Program, op: BinOp, dst: SlotId, a: &Operand, b: &Operand) -
     }
 }
 
-/// The exponent, if the value is a power of two.
+/// The exponent of a power of two.
 fn power_of_two(c: &Bits) -> Option<u32> {
     let mut set = (0..c.width()).filter(|i| c.bit(*i));
     match (set.next(), set.next()) {
@@ -115,7 +116,7 @@ fn power_of_two(c: &Bits) -> Option<u32> {
     }
 }
 
-/// A branch on what the block computed as a complement becomes a branch on the thing itself.
+/// Replaces a branch on a complement that the block computes by a branch on its operand.
 fn positive_branch(block: &mut Block) -> bool {
     let Terminator::Branch { cond: Operand::Slot(cond), then, other } = &block.term else { return false };
     let mut written = HashSet::new();
@@ -129,7 +130,7 @@ fn positive_branch(block: &mut Block) -> bool {
             block.term = Terminator::Branch { cond: Operand::Slot(*a), then: *other, other: *then };
             return true;
         }
-        // Only plain operations are looked across: header operations and lookups write more than one slot.
+        // Only plain operations are passed: header operations and lookups write several slots.
         match inst.op.dst() {
             Some(dst) if dst != *cond => drop(written.insert(dst)),
             _ => return false,
@@ -138,7 +139,7 @@ fn positive_branch(block: &mut Block) -> bool {
     false
 }
 
-/// A switch on one bit is a branch.
+/// Replaces a switch on one bit by a branch.
 fn branch_on_bit(block: &mut Block) -> bool {
     let Terminator::Switch { on, cases, default } = &block.term else { return false };
     let to = |value: bool| cases.iter().find(|(c, _)| c.is_true() == value).map_or(*default, |(_, to)| *to);

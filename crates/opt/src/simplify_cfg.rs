@@ -1,7 +1,7 @@
-//! Fewer and longer blocks.
+//! Simplification of the control flow graph: fewer and longer blocks.
 //!
-//! Needs: a well-formed program. Guarantees: same behaviour; every block can be reached; no jump leads to an empty block
-//! that only goes on elsewhere; a block whose only predecessor does nothing but lead to it is part of that one.
+//! Needs: a well-formed program. Guarantees: same behaviour; every block is reachable; no jump leads to an empty block
+//! that only jumps; a block whose only predecessor jumps to it is merged into that predecessor.
 //!
 //! ```text
 //! b0:                             b0:
@@ -14,22 +14,22 @@
 //!   next
 //! ```
 //!
-//! Also: branches and switches whose edges all lead to one block are jumps; cases that lead where the default leads are
-//! left out; a branch to an empty block that asks the same question goes on behind it; controls without content are no
-//! longer part of any entry.
+//! Also: branches and switches whose edges all have one target become jumps; cases with the default's target are
+//! removed; a branch to an empty block that branches on the same condition skips it (jump threading); empty controls
+//! are removed from all entries.
 //!
 //! Tests: `tests/files/simplify_cfg.ir`, `tests/properties.rs`.
 
 use base::ids::BlockId;
 use ir::{Block, Cfg, Operand, Program, Stage, StageKind, Terminator};
 
-/// Runs the pass; whether anything changed.
+/// Runs the pass; returns whether anything changed.
 pub(crate) fn run(program: &mut Program) -> bool {
     let mut changed = false;
     for stage in &mut program.stages {
         changed |= collapse_edges(stage);
         changed |= thread_jumps(stage);
-        // Threading may have made edges equal.
+        // Jump threading may have made targets equal.
         changed |= collapse_edges(stage);
         changed |= merge_chains(stage);
         changed |= drop_unreachable(stage);
@@ -37,8 +37,8 @@ pub(crate) fn run(program: &mut Program) -> bool {
     changed | skip_idle_stages(program)
 }
 
-/// Leaves stages out of entries that only go on with the next one. Parsers and deparsers stay: their begin or end means
-/// something by itself.
+/// Removes from entries the stages that only continue with the next one. Parsers and deparsers remain: their start or
+/// end has a meaning of its own.
 fn skip_idle_stages(program: &mut Program) -> bool {
     let idle: Vec<bool> = program
         .stages
@@ -57,7 +57,7 @@ fn skip_idle_stages(program: &mut Program) -> bool {
     changed
 }
 
-/// Branches and switches whose edges all lead to one block become jumps.
+/// Replaces branches and switches whose edges all have one target by jumps.
 fn collapse_edges(stage: &mut Stage) -> bool {
     let mut changed = false;
     for block in &mut stage.blocks {
@@ -77,7 +77,7 @@ fn collapse_edges(stage: &mut Stage) -> bool {
     changed
 }
 
-/// Leads every edge past empty blocks; a jump to an empty block that ends the stage ends it itself.
+/// Redirects every edge past empty blocks; a jump to an empty block that ends the stage is replaced by its end.
 fn thread_jumps(stage: &mut Stage) -> bool {
     let mut changed = false;
     let past = behind_empty(&stage.blocks);
@@ -107,8 +107,8 @@ fn thread_jumps(stage: &mut Stage) -> bool {
     changed
 }
 
-/// By block: the one that is reached from it through empty blocks that only jump. An empty loop leads nowhere: its blocks
-/// are their own.
+/// For each block, the target of the chain of empty jumping blocks that starts with it. The blocks of an empty loop are
+/// their own targets.
 fn behind_empty(blocks: &[Block]) -> Vec<BlockId> {
     let next = |at: BlockId| match &blocks[at.index()] {
         Block { insts, term: Terminator::Jump(to), .. } if insts.is_empty() && *to != at => Some(*to),
@@ -139,7 +139,7 @@ fn behind_empty(blocks: &[Block]) -> Vec<BlockId> {
     past.into_iter().zip(0..).map(|(end, b)| end.unwrap_or(BlockId::from_index(b))).collect()
 }
 
-/// Where an empty block leads that branches on the same condition, which has this value.
+/// The target of an empty block that branches on the same condition, which has this value.
 fn same_question(blocks: &[Block], cond: &Operand, to: BlockId, value: bool) -> Option<BlockId> {
     match &blocks[to.index()] {
         Block { insts, term: Terminator::Branch { cond: again, then, other }, .. }
@@ -151,11 +151,11 @@ fn same_question(blocks: &[Block], cond: &Operand, to: BlockId, value: bool) -> 
     }
 }
 
-/// Appends blocks to the one block that leads to them by a jump.
+/// Merges blocks into their only predecessor if that jumps to them.
 fn merge_chains(stage: &mut Stage) -> bool {
     let cfg = Cfg::new(stage);
     let mut changed = false;
-    // The block whose end a merged block has become part of.
+    // Whether a block has been merged into another.
     let mut merged = vec![false; stage.blocks.len()];
     for &b in &cfg.rpo {
         if merged[b.index()] {
@@ -170,7 +170,7 @@ fn merge_chains(stage: &mut Stage) -> bool {
             changed = true;
             let target = &mut stage.blocks[to.index()];
             let (mut insts, term, span) = (std::mem::take(&mut target.insts), target.term.clone(), target.span);
-            // What is left behind cannot be reached any more.
+            // The emptied block is unreachable.
             target.term = Terminator::Jump(to);
             let label = std::mem::take(&mut target.label);
             let block = &mut stage.blocks[b.index()];
@@ -185,7 +185,7 @@ fn merge_chains(stage: &mut Stage) -> bool {
     changed
 }
 
-/// Removes blocks that cannot be reached and numbers the others anew, in the old order.
+/// Removes unreachable blocks and renumbers the others in the old order.
 fn drop_unreachable(stage: &mut Stage) -> bool {
     let cfg = Cfg::new(stage);
     if cfg.rpo.len() == stage.blocks.len() {

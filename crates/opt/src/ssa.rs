@@ -1,16 +1,16 @@
-//! Which assignment each read sees: a view of the program in static single assignment form, without rewriting it.
+//! A view of the program in static single assignment form, without rewriting it: the assignment that each read sees.
 //!
-//! Every write of a slot makes a *value*; where paths with different values of a slot meet, a *phi* makes one. The view
-//! records the value of each slot that an instruction reads and writes. Built the classic way (Cytron et al., "Efficiently
-//! computing static single assignment form and the control dependence graph", 1991; dominators by Cooper, Harvey and
-//! Kennedy, "A simple, fast dominance algorithm"), with phis only for slots that are read in a block before they are
-//! written there. A slot whose phis would take too many arguments for the number of its accesses ([`WORK_PER_ACCESS_MAX`])
-//! is not followed from block to block: with many headers in a parser of many states each has a different value on each of
-//! as many paths. What is known of it is what its own block tells. So the view is near linear in the program.
+//! Every write of a slot defines a *value*; where paths with different values of a slot meet, a *phi* defines one. The
+//! view records the value of each slot that an instruction reads or writes. Construction is by dominance frontiers
+//! (Cytron et al., "Efficiently computing static single assignment form and the control dependence graph", 1991;
+//! dominators by Cooper, Harvey and Kennedy, "A simple, fast dominance algorithm"), with phis only for slots that some
+//! block reads before writing them. A slot whose phis would need too many arguments per access
+//! ([`WORK_PER_ACCESS_MAX`]) is not tracked between blocks, only within each: in a parser with many states, each of
+//! many headers has different values on as many paths. The view is therefore near linear in the program's size.
 //!
-//! Two things go beyond the textbook. A branch that tells a slot's value makes a value of its own at the start of the
-//! block it leads to, if nothing else leads there ([`Def::Known`]). And each value remembers what it is a copy of, so that
-//! a read can be told by which other slot the same value can be had ([`Use::same_as`]).
+//! Two additions to the standard form: a branch that implies a slot's value defines a value at the start of its target,
+//! if that has no other predecessor ([`Def::Known`]); and each value records its copy source, so that a read knows
+//! another slot with the same value ([`Use::same_as`]).
 
 use crate::graph::{Graph, Node, NodeId, ROOT, StartValue, start_values};
 use crate::known::known_on_edges;
@@ -18,35 +18,35 @@ use base::Bits;
 use base::ids::SlotId;
 use ir::{Op, Operand, Program, SlotKind};
 
-/// Index of a value.
+/// The index of a value.
 pub(crate) type ValueId = usize;
 
-/// Arguments of a slot's phis, and steps to find out where they are, for each of its accesses.
+/// The maximum work for a slot's phis, in arguments and steps of placement, per access of the slot.
 pub(crate) const WORK_PER_ACCESS_MAX: usize = 256;
 
-/// No value: a slot that is not tracked between blocks and not written yet in this one.
+/// No value: a slot that is not tracked between blocks and has not been written in this block.
 const NONE: ValueId = usize::MAX;
 
-/// Where a value comes from.
+/// The definition of a value.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Def {
-    /// The slot's content when the packet enters.
+    /// The slot's value when the packet enters.
     Start(StartValue),
-    /// One of several, depending on the path.
+    /// A phi: one of several values, depending on the path.
     Phi,
-    /// A branch has told it.
+    /// A fact from a branch.
     Known(Bits),
-    /// An instruction.
+    /// The result of an instruction.
     Inst,
 }
 
-/// A value and the slot it was made for.
+/// A value and the slot that it was defined for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Value {
     pub def: Def,
     pub slot: SlotId,
     node: NodeId,
-    /// The value that this is a copy of, through all copies; itself if it is none.
+    /// The original of which this is a copy, through all copies; itself if it is no copy.
     root: ValueId,
 }
 
@@ -55,7 +55,7 @@ pub(crate) struct Value {
 pub(crate) struct Use {
     pub slot: SlotId,
     pub value: ValueId,
-    /// Another slot that holds the same value here.
+    /// Another slot with the same value at this point.
     pub same_as: Option<SlotId>,
 }
 
@@ -64,7 +64,7 @@ pub(crate) struct Use {
 pub(crate) struct Write {
     pub slot: SlotId,
     pub value: ValueId,
-    /// What it held before, if that is known.
+    /// The slot's previous value, if known.
     pub before: Option<ValueId>,
 }
 
@@ -73,18 +73,18 @@ pub(crate) struct Write {
 pub(crate) struct Phi {
     pub slot: SlotId,
     pub value: ValueId,
-    /// By predecessor, in the graph's order.
+    /// The arguments by predecessor, in the graph's order.
     pub args: Vec<ValueId>,
 }
 
-/// Reads and writes of one instruction. All reads see what was before all writes.
+/// The reads and writes of an instruction. All reads precede all writes.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct InstValues {
     pub uses: Vec<Use>,
     pub writes: Vec<Write>,
 }
 
-/// Values of one node.
+/// The values of a node.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct NodeValues {
     pub phis: Vec<Phi>,
@@ -92,17 +92,17 @@ pub(crate) struct NodeValues {
     pub term: Option<Use>,
 }
 
-/// The view.
+/// The SSA view of a program.
 #[derive(Clone, Debug)]
 pub(crate) struct Ssa {
     pub graph: Graph,
     pub values: Vec<Value>,
-    /// By node.
+    /// The values of each node.
     pub nodes: Vec<NodeValues>,
 }
 
 impl Ssa {
-    /// With [`WORK_PER_ACCESS_MAX`], or another number.
+    /// Builds the view, with a limit such as [`WORK_PER_ACCESS_MAX`].
     pub fn new(program: &Program, work_per_access_max: usize) -> Ssa {
         let graph = Graph::new(program);
         let idom = immediate_dominators(&graph);
@@ -130,7 +130,7 @@ impl Ssa {
     }
 }
 
-/// By node: the last node that every path to it passes; the root's is itself.
+/// The immediate dominator of each node; the root's is itself.
 fn immediate_dominators(graph: &Graph) -> Vec<NodeId> {
     const UNKNOWN: NodeId = usize::MAX;
     let mut idom = vec![UNKNOWN; graph.nodes.len()];
@@ -161,13 +161,13 @@ fn common_dominator(graph: &Graph, idom: &[NodeId], mut a: NodeId, mut b: NodeId
     a
 }
 
-/// How the program uses each slot.
+/// The program's accesses to each slot.
 struct Accesses {
-    /// Whether some block reads it before it writes it.
+    /// Whether some block reads it before writing it.
     exposed: Vec<bool>,
     /// Whether only one instruction writes it.
     single: Vec<bool>,
-    /// How many reads and writes there are.
+    /// The number of reads and writes.
     number: Vec<usize>,
 }
 
@@ -201,16 +201,16 @@ impl Accesses {
     }
 }
 
-/// By node: where what it defines may meet other definitions.
+/// The dominance frontier of each node.
 fn dominance_frontiers(graph: &Graph, idom: &[NodeId]) -> Vec<Vec<NodeId>> {
     let mut frontiers: Vec<Vec<NodeId>> = vec![Vec::new(); graph.nodes.len()];
     for &node in graph.rpo.iter().filter(|n| graph.preds[**n].len() > 1) {
         for &pred in &graph.preds[node] {
             let mut runner = pred;
             while runner != idom[node] {
-                // Joins come one after the other, so a repeated one is the last.
+                // Nodes are visited in order, so that a duplicate is the last element.
                 if frontiers[runner].last() == Some(&node) {
-                    // From here on another predecessor has been here.
+                    // Another predecessor has added the node to the remaining dominators already.
                     break;
                 }
                 frontiers[runner].push(node);
@@ -221,7 +221,7 @@ fn dominance_frontiers(graph: &Graph, idom: &[NodeId]) -> Vec<Vec<NodeId>> {
     frontiers
 }
 
-/// Places the phis of tracked slots. A slot that needs too many gets none, and is tracked no more.
+/// Places the phis of tracked slots. A slot that needs too many gets none and is no longer tracked.
 fn place_phis(
     program: &Program,
     graph: &Graph,
@@ -250,7 +250,7 @@ fn place_phis(
         }
     }
     let frontiers = dominance_frontiers(graph, idom);
-    // The last slot that has a phi at the node, or was put on the list from it, plus one.
+    // For each node, the last slot with a phi there, plus one.
     let mut has_phi = vec![0usize; graph.nodes.len()];
     for (i, defs) in def_nodes.into_iter().enumerate() {
         if !tracked[i] {
@@ -285,22 +285,22 @@ struct Renamer<'a> {
     program: &'a Program,
     graph: &'a Graph,
     known: &'a [Vec<(SlotId, Bits)>],
-    /// Slots that some block reads before it writes them.
+    /// Slots that some block reads before writing them.
     exposed: &'a [bool],
-    /// Slots that have phis where they need them, and those that only one instruction writes. What `current` says of any
-    /// other slot is good within the block that wrote it.
+    /// Slots with phis wherever needed. For any other slot with several writes, `current` is valid only within the
+    /// block that wrote it.
     tracked: &'a [bool],
     single: &'a [bool],
     values: Vec<Value>,
     nodes: Vec<NodeValues>,
-    /// By slot: the value it has at the place of the walk.
+    /// The current value of each slot during the walk.
     current: Vec<ValueId>,
-    /// What to put back when a node's part of the dominator tree is done.
+    /// The values to restore when a subtree of the dominator tree is finished.
     undo: Vec<(SlotId, ValueId)>,
 }
 
 impl Renamer<'_> {
-    /// Walks the dominator tree.
+    /// Renames: walks the dominator tree.
     fn walk(&mut self, idom: &[NodeId]) {
         let mut children: Vec<Vec<NodeId>> = vec![Vec::new(); self.graph.nodes.len()];
         for &node in self.graph.rpo.iter().skip(1) {
@@ -386,11 +386,11 @@ impl Renamer<'_> {
         InstValues { uses, writes }
     }
 
-    /// The value that a slot holds at the place of the walk, if that is known.
+    /// The current value of a slot, if known.
     fn held(&self, node: NodeId, slot: SlotId) -> Option<ValueId> {
         let id = Some(self.current[slot.index()]).filter(|v| *v != NONE)?;
         let value = &self.values[id];
-        // The only write, on every path here.
+        // The slot's only write, which dominates this point.
         let is_only = self.single[slot.index()] && value.def == Def::Inst;
         (self.tracked[slot.index()] || is_only || value.node == node).then_some(id)
     }

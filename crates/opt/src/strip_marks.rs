@@ -1,6 +1,6 @@
-//! Removes the tracer's marks, which would keep blocks from being merged.
+//! Removes the tracer's marks, which would prevent the merging of blocks.
 //!
-//! Needs: nothing. Guarantees: no `mark` is left. Traces are made on the program before optimisation.
+//! Needs: nothing. Guarantees: no `mark` remains. The tracer uses the program before optimisation.
 //!
 //! ```text
 //! mark state "start"      =>      extract hdr.eth
@@ -11,7 +11,7 @@
 
 use ir::{Op, Program};
 
-/// Runs the pass; whether anything changed.
+/// Runs the pass; returns whether anything changed.
 pub(crate) fn run(program: &mut Program) -> bool {
     let mut changed = false;
     for block in program.stages.iter_mut().flat_map(|s| &mut s.blocks) {

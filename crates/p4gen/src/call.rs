@@ -1,7 +1,7 @@
 //! Functions, actions, and calls of them with every kind of argument.
 //!
-//! Nothing calls itself: a body calls only what was declared before. `out` and `inout` arguments may be the same variable
-//! twice, elements of stacks, slices: copy-in and copy-out are visible.
+//! There is no recursion: a body calls only what was declared before. `out` and `inout` arguments may be the same
+//! variable twice, stack elements or slices, so that copy-in and copy-out are observable.
 
 use crate::declared::{Callable, Dir, Param, Place, Var};
 use crate::generator::Gen;
@@ -38,7 +38,7 @@ impl Gen {
         self.functions.push(Callable { name, result, params, cost, table: None });
     }
 
-    /// Declares an action in the control being written. `first` are statements that it begins with.
+    /// Declares an action in the current control. It begins with the statements `first`.
     pub fn action(&mut self, first: &[String], table: Option<String>) {
         let mark = self.scope.len();
         let name = self.name("a");
@@ -75,7 +75,7 @@ impl Gen {
         self.actions.push(Callable { name, result: None, params, cost, table });
     }
 
-    /// New parameters; they are in scope afterwards.
+    /// Generates parameters and adds them to the scope.
     pub fn params(&mut self, count: u32, defaults: bool) -> Vec<Param> {
         let mut params = Vec::new();
         for _ in 0..count {
@@ -92,7 +92,7 @@ impl Gen {
         params
     }
 
-    /// Parameters as they are declared.
+    /// The declaration of parameters.
     pub fn param_list(&mut self, params: &[Param]) -> String {
         let list: Vec<String> = params
             .iter()
@@ -111,12 +111,12 @@ impl Gen {
         list.join(", ")
     }
 
-    /// Arguments for a call, perhaps by name; `None` if nothing in scope fits an `out` parameter.
+    /// Arguments for a call, sometimes named; `None` if nothing in scope fits an `out` parameter.
     pub fn arguments(&mut self, params: &[Param], depth: u32) -> Option<String> {
         self.some_arguments(params, false, true, depth)
     }
 
-    /// Arguments without names; without action data if `directed`.
+    /// Positional arguments; without action data if `directed`.
     pub fn positional(&mut self, params: &[Param], directed: bool, depth: u32) -> Option<String> {
         self.some_arguments(params, directed, false, depth)
     }
@@ -125,7 +125,7 @@ impl Gen {
         let fits = |p: &Param, g: &Gen| {
             !matches!(p.dir, Dir::Out | Dir::InOut) || g.scope.iter().any(|v| v.writable && v.ty == p.ty)
         };
-        // Bits may also come from slices of something wider.
+        // A slice of a wider value is also a `bit` argument.
         let sliced = |p: &Param, g: &Gen| match p.ty {
             Type::Bit(w) => g.scope.iter().any(|v| v.writable && matches!(v.ty, Type::Bit(x) if x > w)),
             _ => false,
@@ -179,7 +179,7 @@ impl Gen {
         Some(format!("{}[{}:{low}]", self.with_index(path), low + width - 1))
     }
 
-    /// A call of a function with a result of a type.
+    /// A call of a function with a result of type `ty`.
     pub fn call_of_type(&mut self, ty: &Type, depth: u32) -> Option<String> {
         if !self.calls || self.only_constants {
             return None;
@@ -199,7 +199,7 @@ impl Gen {
         Some(format!("{}({args})", function.name))
     }
 
-    /// A call of one of the two generic functions that every program has.
+    /// A call of one of the two generic functions of every program.
     fn generic_call(&mut self, ty: &Type, depth: u32) -> Option<String> {
         if !self.affords(8) || matches!(ty, Type::Varbit(_) | Type::Hidden) {
             return None;
@@ -216,7 +216,7 @@ impl Gen {
         Some(format!("pick{args}({a}, {b}, {c})"))
     }
 
-    /// A call as a statement: of a function, or of an action where that is possible.
+    /// A call statement of a function, or of an action where that is allowed.
     pub fn call_statement(&mut self) -> bool {
         if !self.calls {
             return false;
@@ -237,7 +237,7 @@ impl Gen {
         true
     }
 
-    /// Puts a read-only name into scope, whose value only an instance knows.
+    /// Adds a read-only name whose value is known only once the control is instantiated.
     pub fn declare_fixed(&mut self, name: &str, ty: &Type) {
         self.scope.push(Var { path: name.into(), ty: ty.clone(), writable: false, constant: false });
         self.fixed.push(name.into());

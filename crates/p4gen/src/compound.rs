@@ -1,10 +1,10 @@
-//! Expressions of type `bool` and of the types that are neither numbers nor `bool`.
+//! Expressions of type `bool`, and of types that are neither numbers nor `bool`.
 
 use crate::generator::Gen;
 use crate::types::Type;
 
 impl Gen {
-    /// A condition.
+    /// A `bool` expression.
     pub fn bool_expr(&mut self, depth: u32) -> String {
         self.cost += 1;
         if depth == 0 {
@@ -63,12 +63,12 @@ impl Gen {
             _ => &["==", "!="],
         };
         let op = *self.dice.pick(ops);
-        // Small numbers on one side: conditions of random values at wide types would nearly always be the same.
+        // A small number on one side: comparisons of wide random values would nearly always have the same result.
         let (a, b) = (self.expr(&ty, depth), self.expr(&ty, depth.min(1)));
         if self.rewrites() { opposite(op, &a, &b) } else { format!("({a} {op} {b})") }
     }
 
-    /// `==` and `!=` of structs, headers, tuples, stacks, unions.
+    /// `==` and `!=` on structs, headers, tuples, stacks and unions.
     fn whole_comparison(&mut self, depth: u32) -> String {
         let whole: Vec<Type> = self
             .scope
@@ -88,7 +88,7 @@ impl Gen {
         if !self.rewrites() {
             return format!("({a} {op} {b})");
         }
-        // Field by field, where reading twice is no difference.
+        // Field by field, where reading twice makes no difference.
         let fields = self.types.fields(&ty).to_vec();
         let plain = |text: &str| !text.contains(['(', '{']);
         if matches!(ty, Type::Struct(_)) && plain(&a) && plain(&b) && !fields.is_empty() {
@@ -98,7 +98,7 @@ impl Gen {
         opposite(op, &a, &b)
     }
 
-    /// Values of enums, errors, `type`s, structs, headers, tuples, stacks, unions.
+    /// Expressions of enum, error, `type`, struct, header, tuple, stack and union types.
     pub fn other_expr(&mut self, ty: &Type, depth: u32) -> String {
         let wants_literal = self.dice.one_in(3) && self.types.has_literals(ty);
         match (ty, depth) {
@@ -125,7 +125,7 @@ impl Gen {
         }
     }
 
-    /// A structure-valued expression or list.
+    /// An expression or list of a structured type.
     pub fn compound(&mut self, ty: &Type, depth: u32) -> String {
         let d = depth.saturating_sub(1);
         let name = self.ty(ty);
@@ -166,7 +166,7 @@ impl Gen {
     }
 }
 
-/// A comparison by the opposite one.
+/// A comparison, written with the opposite operator.
 fn opposite(op: &str, a: &str, b: &str) -> String {
     let other = match op {
         "==" => "!=",

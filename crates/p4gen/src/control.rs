@@ -1,11 +1,11 @@
-//! Controls: sub-controls with constructor parameters, ingress, egress, checksums, the deparser.
+//! Controls: sub-controls with constructor parameters, ingress, egress, checksum controls, the deparser.
 
 use crate::declared::{Control, ExternInstance, ExternKind, Half, Place};
 use crate::generator::Gen;
 use crate::types::Type;
 
 impl Gen {
-    /// Constructor parameters: their declaration and types. They are in scope afterwards.
+    /// Generates constructor parameters and adds them to the scope: their declaration and types.
     pub fn ctor_params(&mut self) -> (String, Vec<Type>) {
         let mut list = Vec::new();
         let mut types = Vec::new();
@@ -23,7 +23,7 @@ impl Gen {
         (if list.is_empty() { String::new() } else { format!("({})", list.join(", ")) }, types)
     }
 
-    /// Instances of controls or parsers declared before, each perhaps several times.
+    /// Declares instances of earlier controls or parsers, some of them several times.
     pub fn declare_instances(&mut self, parser: bool) {
         let fit: Vec<usize> = (0..self.controls.len()).filter(|&i| self.controls[i].parser == parser).collect();
         if fit.is_empty() {
@@ -42,7 +42,7 @@ impl Gen {
         }
     }
 
-    /// Applies an instance; something else if there is none.
+    /// Applies an instance; another statement if there is none.
     pub fn sub_apply(&mut self) {
         let parser = self.place.is_parser();
         let here = parser || self.place == Place::Apply;
@@ -58,7 +58,7 @@ impl Gen {
         let (mut name, at) = self.dice.pick(&fit).clone();
         let control = self.controls[at].clone();
         if control.ctor.is_empty() && !self.unnamed.contains(&at) && self.dice.one_in(4) {
-            // An instance without a name, of its own; a second one would have the control-plane names of the first.
+            // An unnamed instance; a second one would have the same control-plane names.
             name = control.name.clone();
             self.unnamed.push(at);
         }
@@ -71,7 +71,7 @@ impl Gen {
         self.line(format!("{name}.apply({first}{comma}{args});"));
     }
 
-    /// What each control starts with; what it declares is out of scope after [`Self::leave`].
+    /// Begins a control; [`Self::leave`] removes its declarations from the scope.
     fn enter(&mut self, place: Place, half: Half) -> Outer {
         Outer {
             scope: self.scope.len(),
@@ -100,7 +100,7 @@ impl Gen {
         std::mem::replace(&mut self.cost, outer.cost)
     }
 
-    /// Variables, actions, tables, instances.
+    /// Declares variables, actions, tables and instances.
     fn locals(&mut self, unique: bool) {
         for _ in 0..self.dice.index(3) {
             let ty = self.variable_type();
@@ -126,7 +126,7 @@ impl Gen {
         self.declare_instances(false);
     }
 
-    /// Declares a control that others instantiate.
+    /// Declares a control for others to instantiate.
     pub fn sub_control(&mut self) {
         let name = self.name("Sub");
         let outer = self.enter(Place::Apply, Half::Both);
@@ -150,7 +150,7 @@ impl Gen {
         self.controls.push(Control { name, params, ctor, cost, parser: false });
     }
 
-    /// All blocks from checksum verification to the deparser.
+    /// Declares all blocks from checksum verification to the deparser.
     pub fn pipeline(&mut self) {
         self.checksums("VC", "verify_checksum");
         self.declare_sessions();
@@ -192,7 +192,7 @@ impl Gen {
         self.leave(outer);
     }
 
-    /// Sums up variables in the trailer, so that whatever was computed is seen.
+    /// Sums variables into the trailer, so that the results of computations are observable.
     fn sum(&mut self, half: Half) {
         self.line("hdr.trailer.setValid();");
         let field = if half == Half::Ingress { "hdr.trailer.a" } else { "hdr.trailer.b" };
@@ -294,7 +294,7 @@ impl Gen {
     }
 }
 
-/// What was in scope around a control.
+/// The scope around a control.
 struct Outer {
     scope: usize,
     actions: Vec<crate::declared::Callable>,

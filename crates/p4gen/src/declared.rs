@@ -1,11 +1,11 @@
-//! What a program has declared so far, as far as statements can use it.
+//! Declarations so far that statements can use.
 
 use crate::types::Type;
 
-/// Something that can be read, perhaps written.
+/// A variable or another readable name.
 #[derive(Clone, Debug)]
 pub struct Var {
-    /// How it is written; `@` stands for an index of a stack still to be chosen.
+    /// Its path in the source; `@` stands for a stack index to be chosen at each use.
     pub path: String,
     /// Its type.
     pub ty: Type,
@@ -15,12 +15,12 @@ pub struct Var {
     pub constant: bool,
 }
 
-/// Where statements stand.
+/// The kind of body that statements are generated for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Place {
     /// Top level.
     Top,
-    /// A function with its result.
+    /// A function, with its result type.
     Function(Option<Type>),
     /// An action.
     Action,
@@ -33,16 +33,16 @@ pub enum Place {
 }
 
 impl Place {
-    /// Whether packets can be read here.
+    /// Whether packet bytes can be read here.
     pub fn is_parser(&self) -> bool {
         *self == Place::State
     }
 }
 
-/// Which half of the pipeline is being written.
+/// The half of the pipeline that is being generated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Half {
-    /// Parser, functions, sub-controls: whatever may run in both.
+    /// Parser, functions, sub-controls: everything that may run in both halves.
     Both,
     /// Ingress.
     Ingress,
@@ -50,7 +50,7 @@ pub enum Half {
     Egress,
 }
 
-/// Direction of a parameter.
+/// The direction of a parameter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Dir {
     /// Action data.
@@ -72,7 +72,7 @@ pub struct Param {
     pub ty: Type,
     /// Its name.
     pub name: String,
-    /// Whether a call can leave it out.
+    /// Whether a call may omit it.
     pub default: bool,
 }
 
@@ -81,48 +81,48 @@ pub struct Param {
 pub struct Callable {
     /// Its name.
     pub name: String,
-    /// Its result, if it is a function that has one.
+    /// Its result type, if it is a function with a result.
     pub result: Option<Type>,
     /// Its parameters.
     pub params: Vec<Param>,
-    /// What one call costs.
+    /// The cost of a call.
     pub cost: u64,
-    /// The only table that may run it, if it reads that table's direct meter.
+    /// The only table that may use it, if it reads that table's direct meter.
     pub table: Option<String>,
 }
 
-/// A control or parser that can be instantiated.
+/// A control or parser type.
 #[derive(Clone, Debug)]
 pub struct Control {
     /// Its name.
     pub name: String,
-    /// Parameters after those that every control has.
+    /// Its parameters after those that every control has.
     pub params: Vec<Param>,
-    /// Types of constructor parameters.
+    /// The types of its constructor parameters.
     pub ctor: Vec<Type>,
-    /// What applying it costs.
+    /// The cost of applying it.
     pub cost: u64,
-    /// Whether it is a parser; these have another first parameter.
+    /// Whether it is a parser, which has a different first parameter.
     pub parser: bool,
 }
 
-/// What an instance is.
+/// The type of an extern instance.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ExternKind {
-    /// With the width of its index.
+    /// A counter, with the width of its index.
     Counter(u32),
-    /// With the width of its index.
+    /// A meter, with the width of its index.
     Meter(u32),
-    /// With its content and the width of its index.
+    /// A register, with the type of its cells and the width of its index.
     Register(Type, u32),
 }
 
-/// An instance in scope.
+/// An extern instance in scope.
 #[derive(Clone, Debug)]
 pub struct ExternInstance {
     /// Its name.
     pub name: String,
-    /// What it is.
+    /// Its type.
     pub kind: ExternKind,
 }
 
@@ -131,8 +131,8 @@ pub struct ExternInstance {
 pub struct Table {
     /// Its name.
     pub name: String,
-    /// Names of its actions.
+    /// The names of its actions.
     pub actions: Vec<String>,
-    /// What applying it costs.
+    /// The cost of applying it.
     pub cost: u64,
 }

@@ -1,16 +1,16 @@
-//! Expressions of every type: values, operators at every width, reads of whatever is in scope, calls.
+//! Expressions of every type: values, operators at every width, reads of names in scope, calls.
 //!
-//! Every compound expression is in parentheses, so that a reducer can take operands out. Function arguments may change
-//! variables that stand elsewhere in the same expression: the order of evaluation is then visible.
+//! Every compound expression is in parentheses, so that a reducer can remove operands. Function arguments may modify
+//! variables used elsewhere in the same expression, which makes the order of evaluation observable.
 
 use crate::generator::Gen;
 use crate::types::Type;
 
-/// The widest value that expressions build on the way to another width.
+/// The maximum width of intermediate values.
 const WIDTH_MAX: u32 = 400;
 
 impl Gen {
-    /// An expression of a type. `depth` bounds its nesting.
+    /// An expression of type `ty`. `depth` bounds its nesting.
     pub fn expr(&mut self, ty: &Type, depth: u32) -> String {
         self.cost += 1;
         if depth > 0
@@ -39,7 +39,7 @@ impl Gen {
         }
     }
 
-    /// A literal or constant of a type.
+    /// A literal or constant of type `ty`.
     pub fn literal(&mut self, ty: &Type) -> String {
         match ty {
             Type::Bool => ["false", "true"][self.dice.index(2)].into(),
@@ -64,7 +64,7 @@ impl Gen {
         }
     }
 
-    /// Random hex digits of at most `width` bits; corner values more often than chance would have them.
+    /// Random hexadecimal digits of at most `width` bits; boundary values are more frequent.
     pub fn digits(&mut self, width: u32) -> String {
         match self.dice.index(8) {
             0 => return "0".into(),
@@ -79,7 +79,7 @@ impl Gen {
         self.hex(width, |i| bits[i as usize])
     }
 
-    /// Hex digits of a value by its bits; bit 0 is the lowest.
+    /// The hexadecimal digits of a value given by its bits; bit 0 is the lowest.
     pub fn hex(&self, width: u32, bit: impl Fn(u32) -> bool) -> String {
         let mut text = String::from("0x");
         for nibble in (0..width.div_ceil(4)).rev() {
@@ -89,7 +89,7 @@ impl Gen {
         text
     }
 
-    /// A number of `bit<W>`.
+    /// A literal of type `bit<W>`.
     pub fn bit_literal(&mut self, width: u32) -> String {
         format!("{width}w{}", self.digits(width))
     }
@@ -103,7 +103,7 @@ impl Gen {
         }
     }
 
-    /// A variable of the type, as it is read.
+    /// A read of a variable of type `ty`.
     pub fn read(&mut self, ty: &Type) -> Option<String> {
         let known = self.only_constants;
         let fit: Vec<usize> =
@@ -115,7 +115,7 @@ impl Gen {
         Some(self.with_index(path))
     }
 
-    /// A variable of the type that can be assigned to.
+    /// An assignable variable of type `ty`.
     pub fn lvalue(&mut self, ty: &Type) -> Option<String> {
         let fit: Vec<usize> =
             (0..self.scope.len()).filter(|&i| self.scope[i].writable && self.scope[i].ty == *ty).collect();
@@ -126,7 +126,7 @@ impl Gen {
         Some(self.with_index(path))
     }
 
-    /// Fills in the index of a stack element where the path leaves it open.
+    /// Chooses the stack index where a path leaves it open.
     pub fn with_index(&mut self, path: String) -> String {
         if !path.contains('@') {
             return path;
@@ -137,7 +137,7 @@ impl Gen {
         path.replacen('@', &index, 1)
     }
 
-    /// An index: an expression whose value is not known at compile time, where it would have to be in range.
+    /// An index expression whose value is not known at compile time, when it would have to be in range.
     pub fn varying(&mut self, width: u32) -> String {
         let fit: Vec<usize> = (0..self.scope.len())
             .filter(|&i| {
@@ -215,7 +215,7 @@ impl Gen {
                 format!("({} {op} {divisor})", self.expr(&ty, d))
             }
             21 => {
-                // Numbers without a width take that of the other side.
+                // A number without a width takes the width of the other operand.
                 let number = self.digits(width);
                 format!("({} + {number})", self.expr(&ty, d))
             }
@@ -238,7 +238,7 @@ impl Gen {
         }
     }
 
-    /// A variable, no constant: for divisors, which may not be known to be 0.
+    /// A variable, not a constant: for divisors, which must not be known to be 0.
     fn read_variable(&mut self, ty: &Type) -> Option<String> {
         let fit: Vec<usize> = (0..self.scope.len())
             .filter(|&i| {
@@ -385,7 +385,7 @@ impl Gen {
         }
     }
 
-    /// Arithmetic on numbers without a width.
+    /// An arithmetic expression of numbers without a width.
     fn int_constant(&mut self, width: u32) -> String {
         let mut text = self.dice.index(1000).to_string();
         for _ in 0..self.dice.index(3) {
@@ -396,7 +396,7 @@ impl Gen {
         format!("((bit<{width}>){text})")
     }
 
-    /// What only parsers can read, and sizes.
+    /// A value that only parsers can read, or a size.
     fn packet_value(&mut self, width: u32) -> Option<String> {
         if self.only_constants {
             return None;

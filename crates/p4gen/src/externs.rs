@@ -1,10 +1,10 @@
-//! v1model's externs: instances, and statements that use them where they may stand.
+//! v1model's externs: instances, and statements that use them where that is allowed.
 
 use crate::declared::{ExternInstance, ExternKind, Half, Place};
 use crate::generator::Gen;
 use crate::types::Type;
 
-/// Clone sessions and multicast groups are numbered from 1 to this.
+/// Clone sessions and multicast groups have numbers from 1 to this.
 const SESSIONS: u32 = 3;
 
 impl Gen {
@@ -16,7 +16,7 @@ impl Gen {
         (width, format!("bit<{width}>"))
     }
 
-    /// Declares counters, meters and registers in the control being written.
+    /// Declares counters, meters and registers in the current control.
     pub fn declare_externs(&mut self) {
         for _ in 0..self.dice.index(4) {
             let (width, index) = self.index_type();
@@ -58,7 +58,7 @@ impl Gen {
         }
     }
 
-    /// Set-up lines that clone sessions and multicast groups need.
+    /// Adds the set-up lines for clone sessions and multicast groups.
     pub fn declare_sessions(&mut self) {
         for id in 1..=SESSIONS {
             let port = self.dice.range(0, 7);
@@ -70,11 +70,11 @@ impl Gen {
         }
     }
 
-    /// A statement that uses an extern; false if none fits.
+    /// A statement that uses an extern; false if none is possible here.
     pub fn extern_statement(&mut self) -> bool {
         match self.place {
             Place::Action | Place::Apply => {}
-            // Objects cannot be reached elsewhere; functions without state are the same everywhere.
+            // Instances are out of scope here, and stateless functions behave the same everywhere.
             Place::State | Place::Plain | Place::Function(_) | Place::Top => return false,
         }
         match self.dice.index(12) {
@@ -212,7 +212,7 @@ impl Gen {
             (Half::Egress, _) => format!("clone_preserving_field_list(CloneType.E2E, {session}, {list});"),
             (Half::Both, _) => return self.assignment(),
         };
-        // Only packets as they came: what is made anew is not copied again, or it would never end.
+        // Only for packets from ports: copying copies again would never end.
         let cond = self.bool_expr(2);
         self.open(format!("if (sm.instance_type == 0 && {cond}) {{"));
         self.line(statement);

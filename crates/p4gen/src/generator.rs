@@ -1,4 +1,4 @@
-//! The state of the generator: scopes, and the text that grows.
+//! The state of the generator: scopes, and the source text written so far.
 
 use crate::declared::{Callable, Control, ExternInstance, Half, Place, Table, Var};
 use crate::types::{Type, Types};
@@ -6,7 +6,7 @@ use random::Random;
 use std::fmt::Write;
 use std::ops::Range;
 
-/// The generator.
+/// The generator of one program.
 pub struct Gen {
     pub(crate) dice: Random,
     pub(crate) types: Types,
@@ -15,9 +15,9 @@ pub struct Gen {
     pub(crate) actions: Vec<Callable>,
     pub(crate) tables: Vec<Table>,
     pub(crate) controls: Vec<Control>,
-    /// Instances in the control being written: name and control.
+    /// The instances in the current control: name and index of the control.
     pub(crate) instances: Vec<(String, usize)>,
-    /// Controls and parsers that were applied without an instance here.
+    /// The controls and parsers applied without a named instance in the current one.
     pub(crate) unnamed: Vec<usize>,
     pub(crate) externs: Vec<ExternInstance>,
     pub(crate) setup: Vec<String>,
@@ -25,38 +25,38 @@ pub struct Gen {
     pub(crate) half: Half,
     /// Whether functions may be called here.
     pub(crate) calls: bool,
-    /// Whether only what is known at compile time may be read.
+    /// Whether only compile-time constants may be read.
     pub(crate) only_constants: bool,
-    /// Loops around this place.
+    /// The number of enclosing loops.
     pub(crate) loops: u32,
-    /// What the body being written costs when all calls are inlined.
+    /// The cost of the current body with all calls inlined.
     pub(crate) cost: u64,
-    /// How large bodies become.
+    /// The size of bodies.
     pub(crate) size: u32,
-    /// Whether indexes of counters, meters and registers have a type of their own.
+    /// Whether indexes of counters, meters and registers have a `type` of their own.
     pub(crate) typed_index: bool,
     text: String,
     indent: usize,
     names: u32,
     sites: Range<u64>,
     site: u64,
-    /// Variables whose names mean others: place in the scope, type, where the scope ended when that began.
+    /// Shadowed variables: position in the scope, type, length of the scope when the shadowing began.
     hidden: Vec<(usize, Type, usize)>,
-    /// Constructor parameters: known once they are instantiated.
+    /// Constructor parameters, whose values are known once the control is instantiated.
     pub(crate) fixed: Vec<String>,
-    /// Variables that conditions were about, and their widths.
+    /// Variables that conditions have tested, with their widths.
     pub(crate) asked: Vec<(String, u32)>,
-    /// Where in the scope the innermost block begins.
+    /// The position in the scope at which the innermost block begins.
     pub(crate) block: usize,
 }
 
-/// Calls of what costs more than this are not made.
+/// The maximum cost of a callee.
 pub const CALL_COST_MAX: u64 = 400;
-/// A body that costs more than this calls nothing any more.
+/// The cost of a body above which it makes no more calls.
 pub const BODY_COST_MAX: u64 = 3000;
 
 impl Gen {
-    /// Before the first line. Constructs whose number is in `sites` are written another way.
+    /// A generator with an empty text. Constructs with a number in `sites` are written in their alternative form.
     pub(crate) fn new(seed: u64, size: u32, sites: Range<u64>) -> Gen {
         let mut dice = Random::new(seed.wrapping_mul(0xd134_2543_de82_ef95).wrapping_add(0x9e37_79b9_7f4a_7c15));
         let typed_index = dice.one_in(2);
@@ -92,17 +92,17 @@ impl Gen {
         }
     }
 
-    /// How many constructs there were that can be written another way.
+    /// The number of constructs with an alternative form so far.
     pub(crate) fn site(&self) -> u64 {
         self.site
     }
 
-    /// The program.
+    /// The program text.
     pub(crate) fn into_text(self) -> String {
         self.text
     }
 
-    /// Puts a variable with everything in it into scope.
+    /// Adds a variable with all its components to the scope.
     pub(crate) fn declare(&mut self, path: &str, ty: &Type, writable: bool) {
         self.scope.push(Var { path: path.into(), ty: ty.clone(), writable, constant: false });
         match ty {
@@ -128,7 +128,7 @@ impl Gen {
         }
     }
 
-    /// Ends the scope of what was declared behind a place.
+    /// Removes the declarations from position `mark` on from the scope.
     pub(crate) fn forget(&mut self, mark: usize) {
         while let Some((at, ty, _)) = self.hidden.pop_if(|(_, _, from)| *from >= mark) {
             if let Some(var) = self.scope.get_mut(at) {
@@ -138,13 +138,13 @@ impl Gen {
         self.scope.truncate(mark);
     }
 
-    /// The name of a variable of an outer block, which from now on is to mean another one.
+    /// Shadows a variable of an outer block, and returns its name for the new declaration.
     pub(crate) fn hide_one(&mut self) -> Option<String> {
         let local = |v: &Var| v.path.starts_with('v') && v.path[1..].bytes().all(|b| b.is_ascii_digit());
         let fit: Vec<usize> = (0..self.block.min(self.scope.len()))
             .filter(|&i| local(&self.scope[i]) && self.scope[i].ty != Type::Hidden)
             .collect();
-        // A name that the innermost block has declared itself cannot be declared again.
+        // Names that the innermost block has declared cannot be declared again.
         let taken = |name: &str| self.scope[self.block.min(self.scope.len())..].iter().any(|v| v.path == name);
         let fit: Vec<usize> = fit.into_iter().filter(|&i| !taken(&self.scope[i].path)).collect();
         if fit.is_empty() {
@@ -161,7 +161,7 @@ impl Gen {
         Some(name)
     }
 
-    /// All stacks in scope: path, element, size.
+    /// All stacks in scope: path, element type, size.
     pub(crate) fn stacks(&self) -> Vec<(String, Type, u32)> {
         self.scope
             .iter()
@@ -172,7 +172,7 @@ impl Gen {
             .collect()
     }
 
-    /// A new name.
+    /// A fresh name.
     pub(crate) fn name(&mut self, prefix: &str) -> String {
         self.names += 1;
         format!("{prefix}{}", self.names)
@@ -183,34 +183,35 @@ impl Gen {
         let _ = writeln!(self.text, "{:width$}{}", "", text.as_ref(), width = self.indent * 4);
     }
 
-    /// Writes a line that ends with a brace.
+    /// Writes a line that opens a block.
     pub(crate) fn open(&mut self, text: impl AsRef<str>) {
         self.line(text);
         self.indent += 1;
     }
 
-    /// Whether the construct that is written now is to be written another way. Draws nothing: all else stays as it is.
+    /// Whether the current construct is written in its alternative form. Uses no random choice, so that the rest of the
+    /// program stays the same.
     pub(crate) fn rewrites(&mut self) -> bool {
         self.site += 1;
         self.sites.contains(&(self.site - 1))
     }
 
-    /// The same for constructs that need a name; it is none that the program has.
+    /// As [`Self::rewrites`], for constructs that need a fresh name, which the program does not use otherwise.
     pub(crate) fn rewritten_name(&mut self) -> Option<String> {
         self.rewrites().then(|| format!("z{}", self.site))
     }
 
-    /// Where the text ends.
+    /// The length of the text.
     pub(crate) fn end(&self) -> usize {
         self.text.len()
     }
 
-    /// Takes back what was written behind a place.
+    /// Removes and returns the text from position `from` on.
     pub(crate) fn take_text(&mut self, from: usize) -> String {
         self.text.split_off(from)
     }
 
-    /// Writes lines that were taken back.
+    /// Appends text that was removed.
     pub(crate) fn put_text(&mut self, text: &str) {
         self.text.push_str(text);
     }
@@ -220,18 +221,18 @@ impl Gen {
         self.indent -= 1;
     }
 
-    /// Begins a block whose brace is written already.
+    /// Begins a block whose opening brace has been written.
     pub(crate) fn open_silently(&mut self) {
         self.indent += 1;
     }
 
-    /// Closes the innermost brace.
+    /// Writes a line that closes the innermost block.
     pub(crate) fn close(&mut self, text: impl AsRef<str>) {
         self.indent -= 1;
         self.line(text);
     }
 
-    /// Whether the body being written may still call something of this cost.
+    /// Whether the current body may still call something of this cost.
     pub(crate) fn affords(&self, cost: u64) -> bool {
         cost <= CALL_COST_MAX && self.cost + cost * (1 + u64::from(self.loops) * 3) < BODY_COST_MAX
     }

@@ -1,33 +1,33 @@
 //! Random P4_16 programs for v1model, well typed by construction, as source text.
 //!
-//! [`program`] makes one from a seed and a size; the same on every machine. A program uses every part of the language and
-//! of the architecture whose outcome is definite: nothing draws random numbers. What it computes ends in registers and in
-//! a header that is sent, so that few computations are dead. With it come set-up lines in the language of STF scripts:
+//! [`program`] generates one from a seed and a size, the same on every machine. Programs use every part of the language
+//! and of the architecture with a deterministic result, and no random numbers. Results of computations end in registers
+//! and in a header that is sent, so that few computations are dead. A program comes with set-up lines of an STF script:
 //! clone sessions, multicast groups, members of action profiles.
 //!
-//! [`rewritten`] makes the same program with constructs written another way (`a && b` as `a ? b : false`, slices as
-//! shifts, branches exchanged): both must do the same, which holds the front end against itself.
+//! [`rewritten`] generates the same program with constructs in an alternative form (`a && b` as `a ? b : false`, slices
+//! as shifts, branches exchanged). Both must behave the same, which tests the front end against itself.
 //!
 //! The compiler must accept every program; `difftest::source` runs them on all engines.
 //!
-//! | file | what |
+//! | file | contents |
 //! | --- | --- |
-//! | `types` | declarations of types; which type a variable gets |
+//! | `types`, `type_decls` | types and their declarations; the types of variables |
 //! | `expr`, `compound` | expressions |
-//! | `stmt` | statements that can stand anywhere |
-//! | `related` | statements whose conditions are about one variable or header |
+//! | `stmt` | statements for any kind of body |
+//! | `related` | statements whose conditions concern one variable or header |
 //! | `call` | functions and actions, and calls of them |
 //! | `parser` | parsers, value sets |
 //! | `table` | tables |
 //! | `control` | controls, ingress and egress, deparser, checksums |
 //! | `externs` | v1model's externs |
-//! | `generator` | scopes, and the text that grows |
-//! | `declared` | what can be used |
-//! | `program` | the order of everything |
+//! | `generator` | scopes, and the source text written so far |
+//! | `declared` | declarations that statements can use |
+//! | `program` | the order of a program's parts |
 //!
-//! Invariants: every statement stands on a line of its own, and every compound expression is in parentheses, so that a
-//! reducer needs to know no grammar. Canary: a program counts in the counter `canary` what can never happen (a constant
-//! expression has another value when it is computed at run time).
+//! Invariants: every statement is on a line of its own, and every compound expression is in parentheses, so that a
+//! reducer needs no grammar. Canary: the program counts in the counter `canary` whenever a constant expression has a
+//! different value at run time, which must never happen.
 //!
 //! Tests: `tests/programs.rs`; that the compiler accepts them, in `crates/difftest/tests/generated.rs`.
 

@@ -1,6 +1,6 @@
 //! Parsers: states with loops over stacks, `select` of every kind, lookahead, advance, verify, value sets, sub-parsers.
 //!
-//! States go forward, or back where bytes were extracted, so every parser ends with its packet.
+//! Transitions lead forward, or backward after bytes have been extracted, so that every parser terminates.
 
 use crate::declared::{Control, Half, Param, Place};
 use crate::generator::Gen;
@@ -44,7 +44,7 @@ impl Gen {
         let outer = self.begin();
         let Type::Struct(headers) = self.headers_type() else { return };
         self.declare("meta", &Type::Struct(headers + 1), true);
-        // Headers come as parameters of their own.
+        // Headers are passed as separate parameters.
         let mut params: Vec<Param> = Vec::new();
         for _ in 0..self.dice.index(2) {
             let ty = Type::Header(self.dice.index(self.types.headers.len() - 1));
@@ -68,7 +68,7 @@ impl Gen {
         self.controls.push(Control { name, params, ctor, cost, parser: true });
     }
 
-    /// Value sets: name and type.
+    /// Declares value sets: name and type.
     fn value_sets(&mut self) -> Vec<(String, Type)> {
         let mut sets = Vec::new();
         for _ in 0..self.dice.index(3) {
@@ -113,7 +113,7 @@ impl Gen {
         }
     }
 
-    /// Extracts something; whether that is surely at least a byte.
+    /// Extracts something; returns whether that certainly consumes at least a byte.
     fn extract(&mut self) -> bool {
         let mut places: Vec<(String, usize)> = Vec::new();
         for v in &self.scope {
@@ -121,7 +121,7 @@ impl Gen {
                 Type::Header(h) if v.writable && !v.path.contains('@') => places.push((v.path.clone(), *h)),
                 Type::Stack(element, _) if v.writable && !v.path.contains('@') => {
                     match **element {
-                        // More often than single elements.
+                        // More frequent than single elements.
                         Type::Header(h) => places.extend((0..4).map(|_| (format!("{}.next", v.path), h))),
                         Type::Union(_) => {
                             for (member, ty) in self.types.fields(element) {
@@ -162,7 +162,7 @@ impl Gen {
         match self.dice.index(10) {
             0 | 1 => {
                 let (cond, error) = (self.bool_expr(2), self.literal(&Type::Error));
-                // Mostly true: what follows an error is not parsed.
+                // Mostly true: after an error nothing more is parsed.
                 let cond = if self.dice.one_in(2) { format!("({cond} || {})", self.bool_expr(1)) } else { cond };
                 self.line(format!("verify({cond}, {error});"));
             }

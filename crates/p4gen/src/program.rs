@@ -1,26 +1,26 @@
-//! The order in which a program is put together.
+//! The order in which the parts of a program are generated.
 
 use crate::declared::Var;
 use crate::generator::Gen;
 use crate::types::Type;
 use std::ops::Range;
 
-/// A program and what belongs to it.
+/// A generated program with its set-up.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Generated {
     /// P4 source.
     pub source: String,
-    /// Lines of an STF script that set the switch up.
+    /// The lines of an STF script that set up the switch.
     pub setup: Vec<String>,
 }
 
-/// The program of a seed. Sizes from 1 (a few statements) to 10 are useful.
+/// The program of a seed. Useful sizes are 1 (a few statements) to 10.
 pub fn program(seed: u64, size: u32) -> Generated {
     rewritten(seed, size, 0..0).0
 }
 
-/// The program of a seed in which some constructs are written another way that means the same: those whose number, in
-/// the order of the text, is in `sites`. Also says how many such constructs there are.
+/// The program of a seed with some constructs in an alternative form of the same meaning: those whose number, in the
+/// order of the text, is in `sites`. Also returns the number of such constructs.
 pub fn rewritten(seed: u64, size: u32, sites: Range<u64>) -> (Generated, u64) {
     let mut generator = Gen::new(seed, size, sites);
     generator.whole();
@@ -65,7 +65,7 @@ impl Gen {
         self.only_constants = false;
     }
 
-    /// `Headers` and `Meta`: what all blocks share.
+    /// Declares `Headers` and `Meta`, which all blocks share.
     fn declare_packet_types(&mut self) {
         let mut fields: Vec<(String, Type)> = Vec::new();
         for _ in 0..2 + self.dice.index(4) {
@@ -121,11 +121,11 @@ impl Gen {
         Type::Struct(self.types.structs.iter().position(|s| s.name == "Headers").unwrap_or(0))
     }
 
-    /// Puts `hdr`, `meta` and what of `sm` can be compared into scope.
+    /// Adds `hdr`, `meta` and the comparable fields of `sm` to the scope.
     pub(crate) fn declare_packet(&mut self, writable: bool, standard: bool) {
         let headers = self.headers_type();
         let Type::Struct(at) = headers else { return };
-        // Not as a whole: the declared struct has one field more.
+        // Not as a whole: the declared struct has one more field.
         for (field, ty) in self.types.structs[at].fields.clone() {
             self.declare(&format!("hdr.{field}"), &ty, writable);
         }

@@ -1,25 +1,25 @@
-//! Statements that have to do with one another: a variable is asked for a value in nested branches, in all shapes that a
-//! condition can have, assigned in between, and asked again behind them; headers' validity likewise; tables are applied again.
+//! Correlated statements: a variable is tested in nested branches, with conditions of all forms, assigned in between,
+//! and tested again afterwards; likewise for headers' validity and repeated table applications.
 //!
-//! Random conditions of random variables are hardly ever about the same thing, so a compiler that concludes too much from one
-//! of them, or keeps what it concluded for too long, would do the right thing with all of them.
+//! Random conditions on random variables rarely concern the same facts, so that a compiler that infers too much from a
+//! condition, or keeps a fact for too long, would be right on all of them.
 
 use crate::declared::Place;
 use crate::generator::Gen;
 use crate::types::Type;
 
-/// What is asked, and the values that all questions are about.
+/// The tested variable, and the values that conditions compare it with.
 struct Subject {
     path: String,
     width: u32,
-    /// Bits of interest: masks and slices choose among them.
+    /// The bits of interest, from which masks and slices choose.
     bits: Vec<u32>,
-    /// Values that constants are taken from, as bits from the lowest.
+    /// The values from which constants are chosen, as bits from the lowest.
     points: Vec<Vec<bool>>,
 }
 
 impl Gen {
-    /// Nested branches about one variable or header.
+    /// Generates nested branches that concern one variable or header.
     pub fn related(&mut self, depth: u32) {
         self.cost += 2;
         if self.dice.one_in(5) {
@@ -30,16 +30,16 @@ impl Gen {
         for _ in 0..self.dice.range(1, 2) {
             self.ask(&subject, depth);
         }
-        // What a local one was is seen, too.
+        // Also makes the value of a local variable observable.
         self.note(&subject);
     }
 
-    /// Whether a name still means what it did: a block may have given it to another variable.
+    /// Whether a name still denotes the same variable: a block may have shadowed it.
     fn means(&self, path: &str, ty: &Type) -> bool {
         self.scope.iter().rev().find(|v| v.path == path).is_some_and(|v| v.ty == *ty)
     }
 
-    /// A variable that was asked before and is in scope here.
+    /// A variable that was tested before and is in scope here.
     pub fn asked_before(&mut self) -> Option<(String, u32)> {
         let fit: Vec<(String, u32)> = self
             .asked
@@ -104,7 +104,7 @@ impl Gen {
         Some(Subject { path: narrowed, width, bits, points })
     }
 
-    /// A value that has to do with the others: one of them, perhaps with a bit changed, negated, one more.
+    /// A value near those of interest: one of them, sometimes with a bit changed or incremented.
     fn near(&mut self, s: &Subject) -> Vec<bool> {
         let mut point = self.dice.pick(&s.points).clone();
         match self.dice.index(8) {
@@ -113,7 +113,7 @@ impl Gen {
                 point[at] = !point[at];
             }
             2 => {
-                // One more.
+                // Increments.
                 for bit in &mut point {
                     *bit = !*bit;
                     if *bit {
@@ -134,7 +134,7 @@ impl Gen {
         format!("{}w{}", bits.len(), self.hex(bits.len() as u32, |i| bits[i as usize]))
     }
 
-    /// Bits that are looked at: some of those of interest, or all but a few.
+    /// A mask of some bits of interest, or of all but a few bits.
     fn mask(&mut self, s: &Subject) -> Vec<bool> {
         let all = self.dice.one_in(3);
         let mut mask = vec![all; s.width as usize];
@@ -145,7 +145,7 @@ impl Gen {
         mask
     }
 
-    /// A condition about the subject.
+    /// A condition on the subject.
     fn question(&mut self, s: &Subject, depth: u32) -> String {
         let c = self.near(s);
         let value = self.number(&c);
@@ -155,7 +155,7 @@ impl Gen {
             0..=2 => format!("({path} {op} {value})"),
             3 | 4 => {
                 let mask = self.mask(s);
-                // Sometimes with bits that the mask leaves out: then never.
+                // Sometimes with bits outside the mask: then the condition never holds.
                 let exact = !self.dice.one_in(8);
                 let seen: Vec<bool> = c.iter().zip(&mask).map(|(c, m)| *c && (*m || !exact)).collect();
                 let (mask, seen) = (self.number(&mask), self.number(&seen));
@@ -188,7 +188,7 @@ impl Gen {
                 format!("({path}[{high}:{low}] {op} {part})")
             }
             9 => {
-                // Joined with another one, or with a constant.
+                // Combined with another variable, or with a constant.
                 let other = self.read(&Type::Bit(s.width)).filter(|other| !other.contains(['(', '[']));
                 let near = self.near(s);
                 let other = other.unwrap_or_else(|| self.number(&near));
@@ -197,7 +197,7 @@ impl Gen {
                     0 => (format!("({path} ++ {other})"), false),
                     _ => (format!("({other} ++ {path})"), true),
                 };
-                // The second one in the lower bits.
+                // The second operand in the lower bits.
                 let both = if high {
                     first.extend(near);
                     first
@@ -229,7 +229,7 @@ impl Gen {
         }
     }
 
-    /// Leaves something behind that says which way was taken.
+    /// Makes the branch taken observable.
     fn note(&mut self, s: &Subject) {
         let lasting: Vec<(String, u32)> = self
             .scope
@@ -250,7 +250,7 @@ impl Gen {
         }
     }
 
-    /// Changes the subject, or copies it.
+    /// Modifies or copies the subject.
     fn touch(&mut self, s: &Subject) {
         let path = &s.path;
         let c = self.near(s);
@@ -278,7 +278,7 @@ impl Gen {
         }
     }
 
-    /// What stands in a branch, and before and behind it.
+    /// A block of statements: in a branch, and before and after it.
     fn chapter(&mut self, s: &Subject, depth: u32) {
         let mark = self.scope.len();
         let outer = std::mem::replace(&mut self.block, mark);
@@ -299,7 +299,7 @@ impl Gen {
         self.forget(mark);
     }
 
-    /// Asks, with what follows from the answer, and perhaps asks again what is known by then.
+    /// Tests the subject, with dependent statements in the branches; sometimes tests again what is then known.
     fn ask(&mut self, s: &Subject, depth: u32) {
         self.cost += 2;
         if self.dice.one_in(6) && !self.place.is_parser() {
@@ -307,7 +307,7 @@ impl Gen {
         } else {
             let cond = self.question(s, 2);
             let cond = if self.dice.one_in(3) {
-                // Answered before the subject changes, asked behind it.
+                // The condition is evaluated before the subject changes, and tested after that.
                 let name = self.name("v");
                 self.line(format!("bool {name} = {cond};"));
                 self.declare(&name, &Type::Bool, true);
@@ -373,7 +373,7 @@ impl Gen {
         self.close("}");
     }
 
-    /// Applies a table, asks about the subject by what came of it, and perhaps applies it once more.
+    /// Applies a table, tests the subject depending on the result, and sometimes applies the table again.
     fn related_apply(&mut self, s: &Subject, depth: u32) {
         let fit: Vec<usize> = (0..self.tables.len()).filter(|&i| self.affords(2 * self.tables[i].cost)).collect();
         if self.place != Place::Apply || fit.is_empty() {
@@ -410,7 +410,7 @@ impl Gen {
         }
     }
 
-    /// The same about a header: whether it is there, in branches that know, with changes between them.
+    /// The same for a header: tests its validity in branches that imply it, with changes in between.
     fn related_validity(&mut self, depth: u32) {
         let headers: Vec<String> = self
             .scope
@@ -455,7 +455,7 @@ impl Gen {
         self.line(format!("{header}.{method}();"));
     }
 
-    /// What stands in a branch about a header.
+    /// A block of statements that concern a header.
     fn with_header(&mut self, header: &str, depth: u32) {
         let mark = self.scope.len();
         let outer = std::mem::replace(&mut self.block, mark);

@@ -1,11 +1,11 @@
-//! Statements that can stand in more than one kind of body.
+//! Statements that are allowed in more than one kind of body.
 
 use crate::declared::{Place, Var};
 use crate::generator::Gen;
 use crate::types::Type;
 
 impl Gen {
-    /// Statements in a scope of their own, without braces around them.
+    /// Statements in a new scope, without braces.
     pub fn body(&mut self, count: u32, depth: u32) {
         let mark = self.scope.len();
         let outer = std::mem::replace(&mut self.block, mark);
@@ -61,7 +61,7 @@ impl Gen {
         }
     }
 
-    /// A type that something writable in scope has.
+    /// The type of some writable variable in scope.
     fn target_type(&mut self) -> Option<Type> {
         let fit: Vec<usize> = (0..self.scope.len())
             .filter(|&i| self.scope[i].writable && !matches!(self.scope[i].ty, Type::Varbit(_) | Type::Hidden))
@@ -72,7 +72,7 @@ impl Gen {
         Some(self.scope[*self.dice.pick(&fit)].ty.clone())
     }
 
-    /// `target = value;` in all its forms.
+    /// An assignment `target = value;` in all its forms.
     pub fn assignment(&mut self) {
         let Some(ty) = self.target_type() else { return self.line(";") };
         let Some(target) = self.lvalue(&ty) else { return };
@@ -105,7 +105,7 @@ impl Gen {
                         && !slice.contains('(')
                         && self.rewrites()
                     {
-                        // The value first: it may change the rest of the target.
+                        // The value is evaluated first, since it may change the rest of the target.
                         let rest = self.hex(w, |i| i < low || i >= low + width);
                         let value = format!("(((bit<{w}>){value}) << {low})");
                         return self.line(format!("{target} = ({value} | ({target} & {w}w{rest}));"));
@@ -128,7 +128,7 @@ impl Gen {
         self.line(format!("{target} = {value};"));
     }
 
-    /// A variable with its initial value.
+    /// A declaration of a variable with an initial value.
     fn initialised(&mut self, text: &str, name: &str, value: &str) {
         if self.rewrites() {
             self.line(format!("{text} {name};"));
@@ -206,7 +206,7 @@ impl Gen {
                 break ty;
             }
         };
-        // Random numbers of wide types would never meet a case.
+        // Random numbers of wide types would never match a case.
         let subject = match ty {
             Type::Bit(w) if w > 2 && self.dice.index(4) != 0 => {
                 format!("({} & {})", self.expr(&ty, 2), self.dice.range(1, 3))
@@ -228,7 +228,7 @@ impl Gen {
         };
         self.dice.shuffle(&mut labels);
         let count = 1 + self.dice.index(labels.len());
-        // Cases by their labels, with where their bodies are written; without labels the default.
+        // The cases: labels, and the range of their bodies in the text; the default has no labels.
         let mut cases: Vec<(Vec<String>, usize, usize)> = Vec::new();
         let mut open: Vec<String> = Vec::new();
         for (i, label) in labels[..count].iter().enumerate() {
@@ -298,7 +298,7 @@ impl Gen {
                 head
             }
             3 => {
-                // Up to the largest value: counting must not wrap.
+                // Up to the largest value: the counter must not wrap.
                 let Type::Bit(w) = ty else {
                     return self.assignment();
                 };
@@ -347,7 +347,7 @@ impl Gen {
         self.forget(mark);
     }
 
-    /// `break`, `continue`, `return`, `exit`: behind a condition, so that what follows can be reached.
+    /// A `break`, `continue`, `return` or `exit` under a condition, so that the following statements are reachable.
     fn jump(&mut self) {
         let mut words: Vec<String> = Vec::new();
         if self.loops > 0 {
@@ -403,7 +403,7 @@ impl Gen {
         self.line(format!("{path}.{method}({n});"));
     }
 
-    /// Computes an expression of constants again at run time, with variables, and counts when it differs.
+    /// A canary: evaluates a constant expression again at run time, with variables, and counts if the results differ.
     fn canary(&mut self) {
         if !matches!(self.place, Place::Apply | Place::Action) || !self.externs.iter().any(|e| e.name == "canary") {
             return self.assignment();

@@ -4,14 +4,14 @@ use crate::declared::{Callable, Dir, Place, Table};
 use crate::generator::Gen;
 use crate::types::Type;
 
-/// An action in a table's list: the action and its directed arguments.
+/// An element of a table's action list: the action with its directed arguments.
 struct Listed {
     action: Callable,
     bound: String,
 }
 
 impl Listed {
-    /// The action with its directed arguments and `data`.
+    /// The action call with its directed arguments and `data`.
     fn call(&self, data: &[String]) -> String {
         let mut args: Vec<&str> = Vec::new();
         if !self.bound.is_empty() {
@@ -23,7 +23,7 @@ impl Listed {
 }
 
 impl Gen {
-    /// Declares a table in the control being written. `names_are_unique`: the control has one instance.
+    /// Declares a table in the current control. `names_are_unique`: the control has only one instance.
     pub fn table(&mut self, names_are_unique: bool) {
         let name = self.name("table_");
         let mut direct = Vec::new();
@@ -98,7 +98,7 @@ impl Gen {
         self.tables.push(Table { name, actions, cost });
     }
 
-    /// An action profile or selector: its name, whether it selects.
+    /// Declares an action profile or selector: its name, and whether it is a selector.
     fn profile(&mut self) -> Option<(String, bool)> {
         let name = self.name("ap");
         let selector = self.dice.one_in(2);
@@ -112,12 +112,12 @@ impl Gen {
         Some((name, selector))
     }
 
-    /// Keys: expression, type, match kind, position.
+    /// The keys: expression, type, match kind, position.
     fn keys(&mut self, selector: bool) -> Vec<(String, Type, &'static str, usize)> {
         let mut keys: Vec<(String, Type, &'static str, usize)> = Vec::new();
         let count = [0, 1, 1, 1, 2, 2, 3, 4][self.dice.index(8)].max(usize::from(selector));
         let outer = std::mem::replace(&mut self.calls, false);
-        // Prefixes of an address alone have ways of their own, in engines and in compiled code.
+        // A table with a single prefix key has special implementations, in engines and in compiled code.
         let address = if count == 1 && !selector && self.dice.one_in(2) { Some(self.address_width()) } else { None };
         for at in 0..count {
             let asked = if address.is_none() && self.dice.one_in(3) { self.asked_before() } else { None };
@@ -161,7 +161,7 @@ impl Gen {
         keys
     }
 
-    /// The width of a field that prefixes of up to 32 bits may be of.
+    /// The width of a field for prefixes of up to 32 bits.
     fn address_width(&mut self) -> u32 {
         let fields = self.types.widths.iter().copied().filter(|w| (16..=32).contains(w));
         let widths: Vec<u32> = fields.chain([24, 32]).collect();
@@ -223,7 +223,7 @@ impl Gen {
         self.close("}");
     }
 
-    /// What an entry matches at one key. Exact keys get different small numbers, so that entries differ.
+    /// The match of an entry on one key. Exact keys get different small numbers, so that entries differ.
     fn keyset(&mut self, ty: &Type, kind: &str) -> String {
         let small = |g: &mut Gen| match ty {
             Type::Bit(w) | Type::Int(w) => {
@@ -265,7 +265,7 @@ impl Gen {
         }
     }
 
-    /// Members, groups and entries of a table with an action profile.
+    /// Set-up lines for members, groups and entries of a table with an action profile.
     fn profile_setup(
         &mut self,
         table: &str,

@@ -1,10 +1,10 @@
-//! Declarations of types, and types for variables.
+//! Declarations of types, and the choice of types for variables.
 
 use crate::generator::Gen;
 use crate::types::{EnumDecl, Fields, Type, any_width};
 
 impl Gen {
-    /// The type as it is written, by any of its names.
+    /// The type's name in the source, chosen among all its names.
     pub fn ty(&mut self, ty: &Type) -> String {
         let aliases: Vec<&String> = self.types.typedefs.iter().filter(|(_, t)| t == ty).map(|(n, _)| n).collect();
         if !aliases.is_empty() && self.dice.one_in(2) {
@@ -13,7 +13,7 @@ impl Gen {
         self.types.name(ty)
     }
 
-    /// A type of one value that a variable can have.
+    /// A scalar type for a variable.
     pub fn scalar(&mut self) -> Type {
         let width = self.types.width(&mut self.dice);
         match self.dice.index(16) {
@@ -29,7 +29,7 @@ impl Gen {
         }
     }
 
-    /// A type of a field of a header.
+    /// A scalar type for a header field.
     fn wire_scalar(&mut self) -> Type {
         loop {
             let ty = self.scalar();
@@ -39,7 +39,7 @@ impl Gen {
         }
     }
 
-    /// A type that a local variable or parameter can have.
+    /// A type for a local variable or a parameter.
     pub fn variable_type(&mut self) -> Type {
         match self.dice.index(12) {
             0 if self.types.plain_structs > 0 => Type::Struct(self.dice.index(self.types.plain_structs)),
@@ -168,7 +168,7 @@ impl Gen {
         self.types.unions.push(Fields { name, fields });
     }
 
-    /// A generic struct and a generic header, each with one or two types filled in.
+    /// Declares a generic struct and a generic header, each with one or two specialisations.
     fn declare_generic(&mut self) {
         let (name, a, b) = (self.name("G"), self.name("f"), self.name("f"));
         self.open(format!("struct {name}<T> {{"));
@@ -207,7 +207,7 @@ impl Gen {
         self.types.structs.push(Fields { name, fields });
     }
 
-    /// Writes a declaration with fields, each on its line.
+    /// Writes a declaration with fields, one per line.
     pub fn fields_decl(&mut self, keyword: &str, name: &str, fields: &[(String, Type)]) {
         self.open(format!("{keyword} {name} {{"));
         for (field, ty) in fields {

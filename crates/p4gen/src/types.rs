@@ -1,4 +1,4 @@
-//! Types of generated programs, their declarations and their spelling.
+//! The types of generated programs, their declarations and names.
 
 use random::Random;
 
@@ -13,7 +13,7 @@ pub enum Type {
     Bit(u32),
     /// `int<W>`
     Int(u32),
-    /// `varbit<W>`: fields of headers only.
+    /// `varbit<W>`, in header fields only.
     Varbit(u32),
     /// `type bit<W> N;`
     New(usize),
@@ -31,11 +31,11 @@ pub enum Type {
     Stack(Box<Type>, u32),
     /// `tuple<T, U>`
     Tuple(Vec<Type>),
-    /// Of a variable whose name means another one here.
+    /// The type of a shadowed variable.
     Hidden,
 }
 
-/// Names with types: of a struct, header or union.
+/// The declaration of a struct, header or union.
 #[derive(Clone, Debug)]
 pub struct Fields {
     /// The type's name.
@@ -49,7 +49,7 @@ pub struct Fields {
 pub struct EnumDecl {
     /// Its name.
     pub name: String,
-    /// The width and sign of its representation, if it is serialisable.
+    /// The width and signedness of its underlying type, if it is serialisable.
     pub repr: Option<(u32, bool)>,
     /// Its members.
     pub members: Vec<String>,
@@ -57,47 +57,47 @@ pub struct EnumDecl {
     pub values: Vec<u32>,
 }
 
-/// All types a program declares.
+/// All types that a program declares.
 #[derive(Clone, Debug, Default)]
 pub struct Types {
-    /// By number in [`Type::Struct`].
+    /// Structs, by number in [`Type::Struct`].
     pub structs: Vec<Fields>,
-    /// By number in [`Type::Header`].
+    /// Headers, by number in [`Type::Header`].
     pub headers: Vec<Fields>,
-    /// By number in [`Type::Union`].
+    /// Header unions, by number in [`Type::Union`].
     pub unions: Vec<Fields>,
-    /// By number in [`Type::Enum`] and [`Type::SerEnum`].
+    /// Enums, by number in [`Type::Enum`] and [`Type::SerEnum`].
     pub enums: Vec<EnumDecl>,
-    /// By number in [`Type::New`]: name and width.
+    /// `type` declarations, by number in [`Type::New`]: name and width.
     pub news: Vec<(String, u32)>,
-    /// Other names of types.
+    /// Typedefs: name and type.
     pub typedefs: Vec<(String, Type)>,
-    /// Names of errors that the program declares.
+    /// The names of the errors that the program declares.
     pub errors: Vec<String>,
-    /// Structs that variables can have; behind them come `Headers` and `Meta`.
+    /// The number of structs for variables; `Headers` and `Meta` follow them.
     pub plain_structs: usize,
-    /// Widths that this program prefers, so that values meet.
+    /// The preferred widths of this program, so that widths match more often.
     pub widths: Vec<u32>,
 }
 
-/// Widths with something special about them: machine words, bytes, one more and one less, and odd ones.
+/// Interesting widths: machine words, bytes, one more and one less, and odd ones.
 const WIDTHS: [u32; 34] = [
     1, 2, 3, 4, 5, 7, 8, 9, 12, 13, 15, 16, 17, 20, 23, 24, 31, 32, 33, 40, 47, 48, 63, 64, 65, 72, 96, 100, 127, 128,
     129, 160, 200, 257,
 ];
 
-/// A width from all there are.
+/// A random width of these.
 pub fn any_width(dice: &mut Random) -> u32 {
     if dice.one_in(6) { dice.range(1, 140) } else { *dice.pick(&WIDTHS) }
 }
 
 impl Types {
-    /// A width that this program prefers, or any.
+    /// A preferred width of this program, or any.
     pub fn width(&self, dice: &mut Random) -> u32 {
         if self.widths.is_empty() || dice.one_in(8) { any_width(dice) } else { *dice.pick(&self.widths) }
     }
 
-    /// Bits that a value has on the wire; a varbit counts as none.
+    /// The size of a value on the wire in bits; a varbit counts as zero.
     pub fn size(&self, ty: &Type) -> u32 {
         match ty {
             Type::Bit(w) | Type::Int(w) => *w,
@@ -113,12 +113,12 @@ impl Types {
         }
     }
 
-    /// The varbit field of a header.
+    /// The maximum width of a header's varbit field, if it has one.
     pub fn varbit(&self, header: usize) -> Option<u32> {
         self.headers[header].fields.iter().find_map(|(_, t)| if let Type::Varbit(w) = t { Some(*w) } else { None })
     }
 
-    /// Fields of a struct, header or union.
+    /// The fields of a struct, header or union.
     pub fn fields(&self, ty: &Type) -> &[(String, Type)] {
         match ty {
             Type::Struct(i) => &self.structs[*i].fields,
@@ -128,7 +128,7 @@ impl Types {
         }
     }
 
-    /// Whether values of the type can be made up by an expression.
+    /// Whether an expression can construct values of the type.
     pub fn has_literals(&self, ty: &Type) -> bool {
         match ty {
             Type::Varbit(_) | Type::Union(_) | Type::Stack(..) | Type::Hidden => false,
@@ -139,7 +139,7 @@ impl Types {
         }
     }
 
-    /// The type as it is written, by its first name.
+    /// The type's first name in the source.
     pub fn name(&self, ty: &Type) -> String {
         match ty {
             Type::Hidden => String::new(),

@@ -1,33 +1,33 @@
-//! Entries of maps: how large they may be, how they change, and why they do not.
+//! Map entries: limits, update modes, and reasons for refusal.
 
-/// Most bytes of a key, as Linux has it: a key is on the program's stack, which has 512 bytes.
+/// The maximum size of a key in bytes, as in Linux: keys are on the stack, which has 512 bytes.
 pub const KEY_BYTES_MAX: u32 = 512;
-/// Most bytes of a value. A packet that updates an entry copies the whole value.
+/// The maximum size of a value in bytes. A packet that updates an entry copies the whole value.
 pub const VALUE_BYTES_MAX: u32 = 1 << 20;
 
-/// Whether an update may make or replace an entry.
+/// Whether an update may create or replace an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Update {
     /// Either (`BPF_ANY`).
     Any,
-    /// Only make one (`BPF_NOEXIST`).
+    /// Only create (`BPF_NOEXIST`).
     New,
-    /// Only replace one (`BPF_EXIST`).
+    /// Only replace (`BPF_EXIST`).
     Existing,
 }
 
 /// Why a change of a map was refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Refused {
-    /// There is no room.
+    /// The map is full.
     Full,
-    /// The key exists, or does not.
+    /// The key exists if true, otherwise does not, contrary to the update mode.
     Exists(bool),
-    /// The key is no number of the array.
+    /// The key is not an index of the array.
     Number,
     /// The prefix is longer than the key.
     Length(usize),
-    /// Nothing can be deleted from an array.
+    /// Entries of an array cannot be deleted.
     Delete,
     /// The map holds constants of the program.
     Constant,

@@ -1,11 +1,11 @@
-//! Which slot has which key: a chained hash table whose readers take no lock.
+//! The index of hash maps from keys to slots: a chained hash table with lock-free readers.
 //!
-//! A writer holds the table's mutex. Chains are grouped into stripes with a version each, odd while a writer changes
-//! one of the stripe's chains (a seqlock). A reader whose stripe changed while it searched searches again; after a
-//! number of attempts it takes the mutex. A slot goes from one chain to another only through the list of free slots, and
-//! leaving the first chain changes the version of that one, so a reader that was led astray notices.
+//! A writer holds the table's mutex. Chains are grouped into stripes, each with a version that is odd while a writer
+//! modifies one of its chains (a seqlock). A reader whose stripe changed during its search retries; after a number of
+//! attempts it takes the mutex. A slot moves between chains only through the free list, and removing it from its old
+//! chain changes that chain's version, so that a reader that followed it into another chain notices.
 //!
-//! The hash is the standard library's keyed one, so that senders of packets cannot choose keys that collide.
+//! The hash function is the standard library's keyed one, so that senders of packets cannot choose colliding keys.
 
 use super::entry::{KEY_BYTES_MAX, Refused, Update};
 use super::words::Words;
@@ -15,29 +15,29 @@ use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*, fence};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// End of a chain.
+/// The end of a chain.
 const NONE: u32 = u32::MAX;
-/// Most version counters of a table. Readers of a bucket retry when its counter changes; more counters than workers can write at
-/// a time gain nothing.
+/// The maximum number of version counters of a table. Readers of a bucket retry when its counter changes; more counters
+/// than concurrently writing workers gain nothing.
 const STRIPES_MAX: usize = 1024;
-/// Times that a reader searches before it takes the mutex.
+/// The number of searches before a reader takes the mutex.
 const ATTEMPTS: u32 = 16;
-/// Used entries that the clock's hand passes in one eviction at most. An eviction then costs the same in a table of any size; as many
-/// entries as a burst has packets.
+/// The maximum number of used entries that one eviction passes, as many as a burst has packets: the cost of an eviction
+/// does not depend on the table's size.
 const PASSED_MAX: u32 = 64;
-/// Slots that are read under the mutex at a time.
+/// The number of slots that are read per acquisition of the mutex.
 const DUMPED: u32 = 64;
 
-/// The table.
+/// A chained hash table.
 pub(super) struct HashIndex {
     hasher: RandomState,
-    /// First slot of each chain; a power of two of them.
+    /// The first slot of each chain; the number of chains is a power of two.
     heads: Box<[AtomicU32]>,
-    /// Next slot in a slot's chain.
+    /// The next slot in a slot's chain.
     next: Box<[AtomicU32]>,
     /// Whether a slot is in a chain.
     live: Box<[AtomicBool]>,
-    /// Whether a slot was found since the hand of the clock passed it; of LRU tables only.
+    /// In LRU tables, whether a lookup found the slot since the clock's hand passed it.
     used: Box<[AtomicBool]>,
     keys: Words,
     key_size: usize,
@@ -50,7 +50,8 @@ pub(super) struct HashIndex {
 
 struct Writer {
     free: VecDeque<u32>,
-    /// Where the search for an entry to evict goes on (the clock algorithm, an approximation of LRU).
+    /// The clock's hand: where the search for an entry to evict continues (the clock algorithm, an approximation of
+    /// LRU).
     hand: u32,
 }
 
@@ -115,7 +116,7 @@ impl HashIndex {
         found
     }
 
-    /// Goes through a chain, and no further than a chain can be long while others change it.
+    /// Searches a chain, with a bound on its length, since writers may modify it meanwhile.
     fn search(&self, chain: usize, key: &[u8]) -> Option<u32> {
         let mut slot = self.heads[chain].load(Acquire);
         for _ in 0..self.next.len() {
@@ -130,7 +131,7 @@ impl HashIndex {
         None
     }
 
-    /// Changes a chain so that readers of its stripe notice.
+    /// Modifies a chain under its stripe's version, so that readers notice.
     fn change(&self, chain: usize, change: impl FnOnce()) {
         let version = &self.versions[chain & (self.versions.len() - 1)];
         let before = version.load(Relaxed);
@@ -140,7 +141,7 @@ impl HashIndex {
         version.store(before.wrapping_add(2), Release);
     }
 
-    /// The link that leads to a slot of a chain. The caller holds the mutex.
+    /// The link that points to a slot of a chain. The caller holds the mutex.
     fn link_to(&self, chain: usize, slot: u32) -> Option<&AtomicU32> {
         let mut link = &self.heads[chain];
         loop {
@@ -162,7 +163,7 @@ impl HashIndex {
         }
     }
 
-    /// Makes or replaces an entry. `write` fills the value of its new slot. True if the key is new.
+    /// Creates or replaces an entry; true if the key is new. `write` fills the value of its new slot.
     pub(super) fn update(&self, key: &[u8], update: Update, write: impl FnOnce(u32)) -> Result<bool, Refused> {
         let chain = self.chain(key);
         let mut writer = self.lock();
@@ -178,14 +179,14 @@ impl HashIndex {
                 false => return Err(Refused::Full),
             }
         }
-        // There is one: slots outnumber entries.
+        // The free list is not empty: there are more slots than entries.
         let slot = writer.free.pop_front().ok_or(Refused::Full)?;
         let place = slot as usize;
-        // A reader that sees the new key sees that the slot has left its old chain.
+        // A reader that sees the new key also sees that the slot has left its old chain.
         fence(Release);
         self.keys.write(slot, key);
         write(slot);
-        // An entry that is never looked up goes when the hand comes to it.
+        // An entry that is never looked up is evicted when the hand reaches it.
         if self.evicts {
             self.used[place].store(old.is_some(), Relaxed);
         }
@@ -218,7 +219,7 @@ impl HashIndex {
         found.is_some()
     }
 
-    /// Removes an entry that was not used since the hand passed it, or the last of [`PASSED_MAX`] that were.
+    /// Evicts the next entry that was not used since the hand passed it, after at most [`PASSED_MAX`] used ones.
     fn evict(&self, writer: &mut Writer) {
         let slots = self.next.len() as u32;
         let mut passed = 0;
@@ -242,13 +243,13 @@ impl HashIndex {
         }
     }
 
-    /// Entries that were used since the hand passed them.
+    /// The number of entries that were used since the hand passed them.
     #[cfg(test)]
     pub(super) fn marked(&self) -> usize {
         self.used.iter().filter(|used| used.load(Relaxed)).count()
     }
 
-    /// Calls a function with the slot and key of every entry.
+    /// Calls a function with the slot and the key of every entry.
     pub(super) fn for_each(&self, mut f: impl FnMut(u32, &[u8])) {
         let mut key = vec![0; self.key_size];
         let slots = self.next.len() as u32;

@@ -1,4 +1,4 @@
-//! Maps against simple models, and from several threads.
+//! Maps compared with simple models, and used by several threads.
 
 use super::*;
 use random::Random;
@@ -118,7 +118,7 @@ fn a_deleted_value_stays_as_it_was_for_a_while() {
 
 #[test]
 fn readers_and_writers() {
-    // Values are made of their keys, so a reader sees at once if it got another entry's.
+    // A value is derived from its key, so that a reader notices another entry's value.
     for kind in [MapKind::Hash, MapKind::LruHash] {
         let map = map(kind, 8, 32, 8);
         let value = |key: u64| [key, !key, key ^ 5, key.rotate_left(9)].map(u64::to_ne_bytes).concat();
@@ -149,7 +149,7 @@ fn readers_and_writers() {
                 }
                 let key = 100 + random.below(12);
                 if let Some(slot) = map.find(&key.to_ne_bytes()) {
-                    // The slot may have been given away since, but is some entry's or half written.
+                    // The slot may have been reused since: its value is some entry's, or partly written.
                     assert_eq!(map.value(slot).len(), 32);
                 }
             }
@@ -162,7 +162,7 @@ fn readers_and_writers() {
     }
 }
 
-/// The finding: when all entries of a large map had been used, one packet's update cleared all of their marks.
+/// The finding: once all entries of a large map were marked as used, one packet's update cleared all marks.
 #[test]
 fn an_eviction_passes_a_bounded_number_of_entries() {
     const ENTRIES: u32 = 10_000;

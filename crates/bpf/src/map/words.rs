@@ -2,13 +2,13 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Bytes of a word.
+/// The size of a word in bytes.
 pub(super) const WORD: usize = 8;
 
-/// Rows of atomic words, all of the same number of bytes.
+/// Rows of atomic words, all of the same length.
 pub(super) struct Words {
     pub(super) words: Box<[AtomicU64]>,
-    /// Words of a row.
+    /// The number of words per row.
     pub(super) stride: usize,
 }
 
@@ -39,7 +39,7 @@ impl Words {
     }
 }
 
-/// A word of up to eight bytes as they stand in memory.
+/// Up to eight bytes as a word, padded with zeros, in memory order.
 fn padded(chunk: &[u8]) -> u64 {
     let mut bytes = [0; WORD];
     bytes[..chunk.len()].copy_from_slice(chunk);

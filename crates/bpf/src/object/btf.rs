@@ -1,20 +1,20 @@
-//! BTF, the type information of section `.BTF`: as much of it as describes maps.
+//! BTF, the type information of section `.BTF`, as far as it describes maps.
 //!
 //! A map of section `.maps` is a variable of a structure type. Members `type`, `max_entries`, `map_flags`, `key_size`
-//! and `value_size` are pointers to arrays, whose length is the number meant; `key` and `value` are pointers to the
-//! types of keys and values. Format: "BPF Type Format (BTF)" of the Linux kernel's documentation.
+//! and `value_size` are pointers to arrays, whose length is the value; `key` and `value` are pointers to the types of
+//! keys and values. Format: "BPF Type Format (BTF)" in the Linux kernel's documentation.
 
 use crate::error::Error;
 use std::collections::HashMap;
 
-/// Most typedefs and qualifiers between a BTF type and the one that has its size, as in Linux (`MAX_RESOLVE_DEPTH`). A chain that
-/// is longer may be a circle.
+/// The maximum number of typedefs and qualifiers between a BTF type and the type that has its size, as in Linux
+/// (`MAX_RESOLVE_DEPTH`). A longer chain may be a cycle.
 const DEPTH_MAX: u32 = 32;
 
-/// A type, as far as maps need it.
+/// A type, reduced to what maps need.
 #[derive(Clone, Debug)]
 enum Type {
-    /// Of this size.
+    /// A type of this size in bytes.
     Sized(u64),
     /// Pointer.
     Pointer(u32),
@@ -26,7 +26,7 @@ enum Type {
     Alias(u32),
     /// Variable.
     Variable(u32),
-    /// Something that is not a value.
+    /// Not the type of a value.
     Other,
 }
 
@@ -37,7 +37,7 @@ pub(super) struct Btf<'a> {
     variables: HashMap<&'a str, u32>,
 }
 
-/// What a `.maps` variable says about its map.
+/// A map definition from a `.maps` variable.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct MapDescription {
     pub(super) kind: Option<u32>,
@@ -52,7 +52,7 @@ fn word(data: &[u8], at: usize) -> Option<u32> {
 }
 
 impl<'a> Btf<'a> {
-    /// Reads section `.BTF`.
+    /// Parses section `.BTF`.
     pub(super) fn read(data: &'a [u8]) -> Result<Btf<'a>, Error> {
         let bad = |what: &str| Error::new(format!("section `.BTF`: {what}; compile again with `clang -g`"));
         let short = || bad("it ends early");
@@ -146,7 +146,7 @@ impl<'a> Btf<'a> {
         None
     }
 
-    /// Bytes of a value of a type.
+    /// The size of a type in bytes.
     fn size(&self, id: u32) -> Option<u64> {
         let mut id = id;
         let mut elements = 1u64;
@@ -164,7 +164,7 @@ impl<'a> Btf<'a> {
         None
     }
 
-    /// What the variable of a name in section `.maps` describes.
+    /// The map definition of the variable `name` in section `.maps`.
     pub(super) fn map(&self, name: &str) -> Result<MapDescription, Error> {
         let bad = |what: String| Error::new(format!("map `{name}` in section `.maps`: {what}"));
         let variable = self.variables.get(name).and_then(|id| self.types.get(*id as usize));
@@ -194,7 +194,7 @@ impl<'a> Btf<'a> {
                 "value_size" => map.value_size = Some(number()?.into()),
                 "key" => map.key_size = Some(size()?),
                 "value" => map.value_size = Some(size()?),
-                // Where the kernel would pin a map, and hints for its allocation.
+                // Where to pin the map, and an allocation hint: both concern the kernel only.
                 "pinning" | "numa_node" => {}
                 other => return Err(bad(format!("member `{other}` is not supported"))),
             }

@@ -1,11 +1,11 @@
-//! Linking: a program and the functions that it calls as one list of instructions.
+//! Linking: combines a program and the functions that it calls into one list of instructions.
 
 use super::{Function, Object, Target};
 use crate::error::Error;
 use crate::instruction::{INSTRUCTION_BYTES, Instruction, code};
 use std::collections::HashMap;
 
-/// Most instructions of a program with the functions that it calls: jumps of the classic encoding have 16 bits.
+/// The maximum number of instructions of a linked program: jump offsets have 16 bits.
 pub const INSTRUCTIONS_MAX: usize = 1 << 16;
 
 /// A linked program. The first function is the entry.
@@ -15,26 +15,26 @@ pub(crate) struct Linked {
     pub(crate) functions: Vec<LinkedFunction>,
 }
 
-/// A function's part of a linked program.
+/// A function of a linked program.
 #[derive(Clone, Debug)]
 pub(crate) struct LinkedFunction {
     pub(crate) name: String,
     pub(crate) section: String,
-    /// First instruction in the linked program.
+    /// The first instruction in the linked program.
     pub(crate) start: usize,
-    /// Number of instructions.
+    /// The number of instructions.
     pub(crate) len: usize,
-    /// First instruction in the section.
+    /// The first instruction in the section.
     pub(crate) section_start: usize,
 }
 
 impl Linked {
-    /// The function that an instruction belongs to.
+    /// The index of the function that contains an instruction.
     pub(crate) fn function_of(&self, number: usize) -> usize {
         self.functions.partition_point(|f| f.start <= number).saturating_sub(1)
     }
 
-    /// An instruction's place in words.
+    /// The location of an instruction as text.
     pub(crate) fn place(&self, number: usize) -> String {
         let function = &self.functions[self.function_of(number)];
         let within = number - function.start;
@@ -44,7 +44,7 @@ impl Linked {
 }
 
 impl Object {
-    /// Links the program that a function or section names.
+    /// Links the program with the name of a function or section.
     pub(crate) fn link(&self, name: &str) -> Result<Linked, Error> {
         let entry = self.find(name)?;
         let mut linked = Linked { code: Vec::new(), functions: Vec::new() };
@@ -77,7 +77,7 @@ impl Object {
                 let mut instruction = source.code[place];
                 if second {
                     second = false;
-                    // Written with the first half.
+                    // Was appended with the first half.
                     linked.code.push(instruction);
                     continue;
                 }

@@ -1,15 +1,15 @@
-//! Arithmetic: on numbers, and on addresses as far as they stay addresses.
+//! Arithmetic on numbers, and on addresses as long as the result is an address.
 
 use super::scalar::Scalar;
 use super::state::{Kind, Register, State};
 use super::{Reason, Verifier};
 use crate::instruction::{Alu, Constant, Operand};
 
-/// Farthest that an address may be from where its memory begins, so that it never wraps around.
+/// The maximum distance of an address from the start of its memory, so that it never wraps around.
 const DISTANCE_MAX: i64 = 1 << 29;
 
 impl Verifier<'_> {
-    /// As `operand`, and the register may be a stale address.
+    /// The value of an operand, which may be a stale address.
     pub(super) fn any_operand(&self, state: &State, src: Operand) -> Result<Register, Reason> {
         match src {
             Operand::Register(number) if state.register(number).kind == Kind::Stale => Ok(*state.register(number)),
@@ -17,7 +17,7 @@ impl Verifier<'_> {
         }
     }
 
-    /// The value of an operand.
+    /// The value of an operand, which must not be a stale address.
     pub(super) fn operand(&self, state: &State, src: Operand) -> Result<Register, Reason> {
         match src {
             Operand::Register(number) => self.read(state, number).copied(),
@@ -56,7 +56,7 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    /// A register that must be a number.
+    /// A register that must hold a number.
     pub(super) fn number(&self, state: &State, number: u8) -> Result<Scalar, Reason> {
         let register = self.read(state, number)?;
         match register.kind {
@@ -129,7 +129,7 @@ impl Verifier<'_> {
             && b.id == 0
             && (wide || b.var == state.register(number).var)
         {
-            // Both are known to be equal from now on.
+            // Both are known to be equal from here on.
             b.id = self.fresh_id();
             state.set(number, b);
         }
@@ -137,7 +137,7 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    /// An address plus a number.
+    /// The sum of an address and a number.
     fn moved(&mut self, dst: u8, address: &Register, by: Scalar) -> Result<Register, Reason> {
         let what = address.describe();
         match address.kind {

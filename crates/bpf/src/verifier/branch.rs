@@ -1,11 +1,11 @@
-//! Conditional jumps: which ways a path can go, and what is known on each.
+//! Conditional jumps: the feasible successors, and the refined state in each.
 
 use super::scalar::{Scalar, reversed};
 use super::state::{Kind, Register, State};
 use super::{Reason, Step, Verifier};
 use crate::instruction::{Condition, Operand};
 
-/// Farthest in a packet that bounds are proven.
+/// The maximum offset in a packet for which bounds are proved.
 const PACKET_MAX: i64 = 0xffff;
 
 impl Verifier<'_> {
@@ -19,7 +19,7 @@ impl Verifier<'_> {
         to: usize,
     ) -> Result<Step, Reason> {
         let (a, b) = (*self.read(state, dst)?, self.operand(state, src)?);
-        // States where the condition holds, and where it does not.
+        // The states in which the condition holds and does not hold.
         let (taken, not_taken) = match (a.kind, b.kind) {
             (Kind::Number, Kind::Number) => {
                 let known = |refined: Option<(Scalar, Scalar)>| {
@@ -34,7 +34,7 @@ impl Verifier<'_> {
                         state
                     })
                 };
-                // A register compared with itself.
+                // A register compared with itself: nothing to refine.
                 if src == Operand::Register(dst) {
                     (Some(state.clone()), Some(state.clone()))
                 } else {
@@ -74,19 +74,19 @@ impl Verifier<'_> {
                 *state = not_taken;
                 Ok(Step::Fork(Box::new(State { number: to, ..taken })))
             }
-            // No input leads here.
+            // Neither successor is feasible.
             (None, None) => Ok(Step::End),
         }
     }
 
-    /// States where an address is null and where it is not.
+    /// The states in which an address is null and is not null.
     fn null_test(&self, state: &State, dst: u8, a: &Register) -> Result<(Option<State>, Option<State>), Reason> {
         if let Kind::Map(_) = a.kind {
-            // It is no address when the program runs, and may be 0 there.
+            // At run time it is a number, which may be 0.
             return Err(format!("r{dst}: {} cannot be compared", a.describe()));
         }
         let Kind::MapValueOrNull(map) = a.kind else {
-            // Moving an address backwards could make it look like null.
+            // Subtraction from an address could make it appear null.
             return match a.off >= 0 && a.var.smin >= 0 || matches!(a.kind, Kind::Stack(_)) {
                 true => Ok((None, Some(state.clone()))),
                 false => Err(format!("r{dst}: {} is never null and cannot be compared with 0", a.describe())),
@@ -112,12 +112,12 @@ fn is_null_test(condition: Condition, b: &Register) -> bool {
     matches!(condition, Condition::Eq | Condition::Ne) && b.var.known() == Some(0)
 }
 
-/// Addresses whose order does not depend on where their memory is.
+/// Whether the order of two addresses of this kind is independent of where their memory is.
 fn comparable(kind: Kind) -> bool {
     matches!(kind, Kind::Packet | Kind::PacketEnd | Kind::Stack(_) | Kind::MapValue(_))
 }
 
-/// Sets a register and all that are equal to it to what is known now.
+/// Sets the range of a register, and of all registers known to be equal.
 fn learn(state: &mut State, number: u8, before: &Register, var: Scalar) {
     if before.id != 0 {
         for register in state.all().filter(|r| r.kind == Kind::Number && r.id == before.id) {
@@ -127,10 +127,10 @@ fn learn(state: &mut State, number: u8, before: &Register, var: Scalar) {
     state.top().registers[number as usize].var = var;
 }
 
-/// States where `address condition end-of-packet` holds and where it does not.
+/// The states in which `address condition end-of-packet` holds and does not hold.
 fn packet_test(state: &State, address: &Register, condition: Condition) -> (Option<State>, Option<State>) {
     let (mut yes, mut no) = (state.clone(), state.clone());
-    // Bytes in front of the address are in the packet if it is not behind the end; below the end is one more.
+    // `address <= end` proves the bytes before the address, `address < end` one more.
     match condition {
         Condition::Le => prove(&mut yes, address, 0),
         Condition::Lt => prove(&mut yes, address, 1),
@@ -143,7 +143,7 @@ fn packet_test(state: &State, address: &Register, condition: Condition) -> (Opti
 
 fn prove(state: &mut State, address: &Register, more: i64) {
     let proven = address.off + more;
-    // Only addresses that cannot have wrapped around say something.
+    // Only addresses that cannot have wrapped around prove anything.
     if address.off < 0 || address.var.smin < 0 || address.var.smax.saturating_add(proven) > PACKET_MAX {
         return;
     }

@@ -6,9 +6,9 @@ use super::{DEPTH_MAX, Reason, Role, Step, Verifier};
 use crate::helper::{Argument, Helper, Returns};
 use crate::map::MapKind;
 
-/// Most bytes that a helper reads at once.
+/// The maximum number of bytes that a helper reads at once.
 const MEMORY_MAX: u64 = 1 << 16;
-/// Registers of the numbers that `trace_printk` prints.
+/// The registers of the numbers that `trace_printk` prints.
 const TRACED: std::ops::RangeInclusive<u8> = 3..=5;
 
 impl Verifier<'_> {
@@ -56,7 +56,7 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    /// How many numbers `trace_printk` prints: as many as are set.
+    /// The number of values that `trace_printk` prints: as many as are set.
     fn traced(&self, state: &State) -> Result<u8, Reason> {
         let mut count = 0;
         for number in TRACED {
@@ -91,7 +91,7 @@ impl Verifier<'_> {
             },
             Argument::Key => self.check_readable(state, number, spec.map_or(0, |s| s.key_size.into())),
             Argument::Value => self.check_readable(state, number, spec.map_or(0, |s| s.value_size.into())),
-            // Together with the size.
+            // Checked together with the size.
             Argument::Memory | Argument::MemoryOrNull => Ok(()),
             Argument::MemorySize | Argument::MemorySizeOrZero => {
                 let size = self.number(state, number)?;

@@ -1,9 +1,9 @@
-//! Which registers an instruction or one behind it reads: states that differ only in others are the same.
+//! Liveness analysis of registers: states that differ only in dead registers are equivalent.
 
 use crate::helper::Helper;
 use crate::instruction::{Atomic, FRAME_POINTER, Op, Operand};
 
-/// Registers 1 to 5, which calls clobber.
+/// `r1` to `r5`, which calls clobber.
 const ARGUMENTS: u16 = 0b11_1110;
 
 fn bit(register: u8) -> u16 {
@@ -17,7 +17,7 @@ fn operand(src: Operand) -> u16 {
     }
 }
 
-/// Registers that an instruction reads, and those that it writes.
+/// The registers that an instruction reads, and those that it writes.
 fn effect(op: &Op) -> (u16, u16) {
     use crate::instruction::Alu;
     match *op {
@@ -43,7 +43,7 @@ fn effect(op: &Op) -> (u16, u16) {
     }
 }
 
-/// Where an instruction goes on in its function.
+/// The successors of an instruction in its function.
 pub(super) fn successors(number: usize, op: &Op) -> [Option<usize>; 2] {
     match *op {
         Op::Jump { to } => [Some(to), None],
@@ -54,7 +54,7 @@ pub(super) fn successors(number: usize, op: &Op) -> [Option<usize>; 2] {
     }
 }
 
-/// For each instruction the registers that are read from there on before they are written, as bits.
+/// The live registers before each instruction, as bit sets.
 pub(crate) fn live(ops: &[Op]) -> Vec<u16> {
     let mut live = vec![0u16; ops.len()];
     let mut before: Vec<Vec<usize>> = vec![Vec::new(); ops.len()];

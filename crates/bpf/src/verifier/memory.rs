@@ -1,4 +1,4 @@
-//! Accesses to memory: what may be read and written, and what is read.
+//! Memory accesses: which are allowed, and the values of loads.
 
 use super::scalar::Scalar;
 use super::state::{Byte, Kind, Register, SLOT_BYTES, STACK_BYTES, Slot, State};
@@ -7,7 +7,7 @@ use crate::context::Field;
 use crate::instruction::{Atomic, Op, Operand, Size};
 use std::sync::atomic::Ordering::Relaxed;
 
-/// An access: the register with the address, the lowest and highest offset from the beginning of the memory, and size.
+/// An access: the address register, the lowest and highest offset from the start of the memory, and the size in bytes.
 struct Access {
     base: u8,
     register: Register,
@@ -19,7 +19,7 @@ struct Access {
 impl Access {
     fn new(base: u8, register: Register, off: i64, size: i64) -> Access {
         let off = register.off + off;
-        // Of addresses, variable parts are limited; numbers are no addresses, but come here too.
+        // The variable part of an address is bounded; saturation is for numbers, which are refused later.
         let (low, high) = (off.saturating_add(register.var.smin), off.saturating_add(register.var.smax));
         Access { base, register, low, high, size }
     }
@@ -54,7 +54,7 @@ impl Access {
 }
 
 impl Verifier<'_> {
-    /// What a load gives.
+    /// The value of a load, and the instruction's role.
     pub(super) fn load(&mut self, state: &State, size: Size, base: u8, off: i16) -> Result<(Register, Role), Reason> {
         let register = *self.read(state, base)?;
         let access = Access::new(base, register, off.into(), size.bytes() as i64);
@@ -95,7 +95,7 @@ impl Verifier<'_> {
         }
     }
 
-    /// What a constant of the object is.
+    /// The value of a constant in a read-only section of the object.
     fn constant(&self, map: u32, off: usize, size: usize) -> Option<u64> {
         let map = &self.maps[map as usize];
         if !map.is_constant() {
@@ -130,7 +130,7 @@ impl Verifier<'_> {
                         return Err(format!("{src} points into this function's stack and would outlive it"));
                     }
                 }
-                // What is stored stays equal to the register.
+                // The stored value remains equal to the register.
                 if let Operand::Register(number) = src
                     && value.kind == Kind::Number
                     && value.id == 0
@@ -199,7 +199,7 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    /// Checks that a helper may read from one to `size` bytes, and that they are initialised.
+    /// Checks that a helper may read any length from one to `size` bytes, and that the bytes are initialised.
     pub(super) fn check_readable(&self, state: &State, base: u8, size: i64) -> Result<(), Reason> {
         let register = *self.read(state, base)?;
         let access = Access::new(base, register, 0, size);
@@ -240,7 +240,7 @@ impl Verifier<'_> {
 
     fn check_packet(&self, access: &Access) -> Result<(), Reason> {
         let Access { base, register, size, .. } = access;
-        // The range counts from behind the variable part.
+        // The range is relative to the variable part.
         let off = access.low - register.var.smin;
         match off >= 0 && register.var.smin >= 0 && off + size <= register.range {
             true => Ok(()),
@@ -329,7 +329,7 @@ impl Verifier<'_> {
                 *slot = Slot::Spilled(value);
                 return Ok(());
             }
-            // What remains of an address is not a number.
+            // The rest of a partly overwritten address is not a number.
             let mut bytes = match slot.holds_address() {
                 true => [Byte::Unset; SLOT_BYTES as usize],
                 false => slot.bytes(),
@@ -341,7 +341,7 @@ impl Verifier<'_> {
         if value.is_address() {
             return Err(format!("r{}: an address can be stored at a constant offset of the stack only", access.base));
         }
-        // Any of these bytes may be written, and each may stay as it is.
+        // Any of these bytes may be written or keep its value.
         for off in access.low..access.high + access.size {
             let (number, byte) = place(off);
             let slot = frame.slot_mut(number);
@@ -361,7 +361,7 @@ impl Verifier<'_> {
     }
 }
 
-/// The slot of an offset from the frame pointer, and the byte in it.
+/// The slot of an offset from the frame pointer, and the byte within it.
 fn place(off: i64) -> (usize, usize) {
     (((-1 - off) / SLOT_BYTES) as usize, off.rem_euclid(SLOT_BYTES) as usize)
 }

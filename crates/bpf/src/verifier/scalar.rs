@@ -1,13 +1,13 @@
-//! What is known of a number: its known bits, and its range as an unsigned and as a signed number.
+//! The abstract domain of numbers: known bits, unsigned range and signed range.
 //!
-//! The abstract operations are sound: the result contains every value that the concrete operation can give for values of its
+//! The abstract operations are sound: the result contains every value of the concrete operation on values of the
 //! operands. The tests check this with random operands. Refinements keep every number that satisfies a condition.
 
 use super::tnum::Tnum;
 use crate::alu;
 use crate::instruction::{Alu, Condition};
 
-/// A set of numbers; never empty.
+/// A set of numbers, never empty.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Scalar {
     pub(super) bits: Tnum,
@@ -39,7 +39,7 @@ impl Scalar {
         Scalar { bits, ..Scalar::UNKNOWN }.normalised().unwrap_or(Scalar::UNKNOWN)
     }
 
-    /// A number of so many bytes.
+    /// The numbers of `bytes` bytes.
     pub(super) fn of_bytes(bytes: usize) -> Scalar {
         match bytes {
             8.. => Scalar::UNKNOWN,
@@ -47,7 +47,7 @@ impl Scalar {
         }
     }
 
-    /// The number, if there is only one.
+    /// The number, if the set has only one.
     pub(super) fn known(&self) -> Option<u64> {
         match self.umin == self.umax {
             true => Some(self.umin),
@@ -55,9 +55,9 @@ impl Scalar {
         }
     }
 
-    /// Carries what each of the three descriptions knows over to the others; `None` if no number satisfies all.
+    /// Propagates between the three descriptions; `None` if no number satisfies all.
     fn normalised(mut self) -> Option<Scalar> {
-        // Twice, since the last step can sharpen what the first ones use.
+        // Twice: the last step can sharpen the input of the first.
         for _ in 0..2 {
             self.umin = self.umin.max(self.bits.value);
             self.umax = self.umax.min(self.bits.max());
@@ -69,7 +69,7 @@ impl Scalar {
             if self.umin > self.umax || self.smin > self.smax {
                 return None;
             }
-            // A range that does not cross a change of sign is a range of the other kind.
+            // A range that does not cross the sign change is also a range of the other signedness.
             if (self.umin as i64) <= self.umax as i64 {
                 self.smin = self.smin.max(self.umin as i64);
                 self.smax = self.smax.min(self.umax as i64);
@@ -103,7 +103,7 @@ impl Scalar {
         met.normalised().unwrap_or(self)
     }
 
-    /// Whether all numbers of `other` are in `self`.
+    /// Whether the set contains all numbers of `other`.
     pub(super) fn contains(&self, other: &Scalar) -> bool {
         self.bits.contains(other.bits)
             && self.umin <= other.umin
@@ -124,7 +124,7 @@ impl Scalar {
         }
     }
 
-    /// `a op b`.
+    /// The set of `a op b`.
     pub(super) fn compute(alu: Alu, wide: bool, a: Scalar, b: Scalar) -> Scalar {
         if let (Some(a), Some(b)) = (a.known(), b.known()) {
             return Scalar::of(alu::compute(alu, wide, a, b));
@@ -174,7 +174,7 @@ impl Scalar {
                 _ => Scalar::UNKNOWN,
             },
             Alu::Div => {
-                // By zero it gives zero.
+                // Division by zero gives zero.
                 let low = if b.umin == 0 { 0 } else { a.umin / b.umax };
                 Scalar::unsigned(low, a.umax / b.umin.max(1))
             }
@@ -208,12 +208,12 @@ impl Scalar {
         }
     }
 
-    /// `-a`.
+    /// The set of `-a`.
     pub(super) fn negated(wide: bool, a: Scalar) -> Scalar {
         Scalar::compute(Alu::Sub, wide, Scalar::of(0), a)
     }
 
-    /// The lowest bits in another byte order.
+    /// The set of the lowest bits with converted byte order.
     pub(super) fn swapped(big: bool, bits: u8, a: Scalar) -> Scalar {
         match a.known() {
             Some(a) => Scalar::of(alu::swap(big, bits, a)),
@@ -221,7 +221,7 @@ impl Scalar {
         }
     }
 
-    /// The parts of two sets for which a condition holds; `None` if it never does.
+    /// The subsets for which a condition may hold; `None` if it never does.
     pub(super) fn refine(condition: Condition, wide: bool, a: Scalar, b: Scalar) -> Option<(Scalar, Scalar)> {
         if let (Some(a), Some(b)) = (a.known(), b.known())
             && !alu::holds(condition, wide, a, b)
@@ -229,7 +229,7 @@ impl Scalar {
             return None;
         }
         if !wide {
-            // What is known of the lower halves is known of the whole if the upper halves are zero; for signed
+            // A refinement of the lower halves applies to the whole if the upper halves are zero; for signed
             // comparisons, bit 31 must be zero too.
             let signed = matches!(condition, Condition::SGt | Condition::SGe | Condition::SLt | Condition::SLe);
             let max = if signed { i32::MAX as u64 } else { WORD_MAX };
@@ -239,7 +239,7 @@ impl Scalar {
                     let (low, other) = (a.low_word(), b.low_word());
                     match signed {
                         true => Some((a, b)),
-                        // The halves are only asked whether the condition can hold.
+                        // The halves only decide whether the condition can hold.
                         false => Scalar::refine(condition, true, low, other).map(|_| (a, b)),
                     }
                 }
@@ -301,7 +301,7 @@ impl Scalar {
         Some((a.normalised()?, b.normalised()?))
     }
 
-    /// The parts of two sets for which a condition does not hold; `None` if it always does.
+    /// The subsets for which a condition may fail; `None` if it always holds.
     pub(super) fn refine_not(condition: Condition, wide: bool, a: Scalar, b: Scalar) -> Option<(Scalar, Scalar)> {
         if let Some(condition) = inverse(condition) {
             return Scalar::refine(condition, wide, a, b);
@@ -335,7 +335,7 @@ impl Scalar {
         self.normalised().unwrap_or(narrower)
     }
 
-    /// Whether a number is in the set.
+    /// Whether the set contains a number.
     #[cfg(test)]
     pub(super) fn has(&self, value: u64) -> bool {
         self.bits.contains(Tnum::of(value))
@@ -343,7 +343,7 @@ impl Scalar {
             && (self.smin..=self.smax).contains(&(value as i64))
     }
 
-    /// A superset of known bits and ranges that a test draws.
+    /// A random superset of some numbers.
     #[cfg(test)]
     pub(super) fn around(values: &[u64]) -> Scalar {
         let (first, rest) = values.split_first().expect("at least one");
@@ -359,7 +359,7 @@ impl Scalar {
     }
 }
 
-/// The condition with its operands exchanged.
+/// The condition with swapped operands.
 pub(super) fn reversed(condition: Condition) -> Condition {
     match condition {
         Condition::Gt => Condition::Lt,
@@ -374,7 +374,7 @@ pub(super) fn reversed(condition: Condition) -> Condition {
     }
 }
 
-/// The condition that holds when this one does not.
+/// The negated condition.
 fn inverse(condition: Condition) -> Option<Condition> {
     Some(match condition {
         Condition::Eq => Condition::Ne,

@@ -1,32 +1,32 @@
-//! What is known of registers and stack at a place of a path.
+//! The abstract state: what is known of registers and stack at an instruction of a path.
 
 use super::scalar::Scalar;
 use crate::instruction::{FRAME_POINTER, REGISTERS};
 
-/// Bytes of a function's stack.
+/// The size of a function's stack in bytes.
 pub const STACK_BYTES: i64 = 512;
-/// Bytes of a slot, which holds a whole register.
+/// The size of a stack slot, which holds a whole register, in bytes.
 pub(super) const SLOT_BYTES: i64 = 8;
 
-/// What a register holds.
+/// The type of a register's content.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
-    /// Nothing that may be read.
+    /// Not initialised.
     Unset,
-    /// An address in the packet before it was moved, which can only be copied and subtracted: compilers move the
-    /// subtraction that gives the packet's length behind the helper that moves the packet.
+    /// An address in the packet before a helper moved it. It can only be copied and subtracted: compilers move the
+    /// subtraction that gives the packet's length after the call of that helper.
     Stale,
     /// A number.
     Number,
-    /// The context.
+    /// The address of the context.
     Context,
-    /// An address in the stack of a frame, relative to its `r10`.
+    /// An address in the stack of a frame, relative to the frame's `r10`.
     Stack(usize),
     /// An address in the packet, relative to `data`.
     Packet,
     /// The end of the packet.
     PacketEnd,
-    /// An address in a value of a map, relative to its beginning.
+    /// An address in a map's value, relative to its start.
     MapValue(u32),
     /// As `MapValue`, or null.
     MapValueOrNull(u32),
@@ -34,7 +34,7 @@ pub(super) enum Kind {
     Map(u32),
 }
 
-/// A register.
+/// The abstract value of a register.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Register {
     pub(super) kind: Kind,
@@ -42,9 +42,9 @@ pub(super) struct Register {
     pub(super) off: i64,
     /// The number, or the variable part of an address.
     pub(super) var: Scalar,
-    /// Registers of one kind with the same identity other than 0 hold the same number, variable part or value.
+    /// Registers of one kind with the same id other than 0 have the same number, variable part or value.
     pub(super) id: u32,
-    /// Of an address in the packet: bytes behind its variable part that are known to be in the packet.
+    /// For an address in the packet: the number of bytes after its variable part that are known to be in the packet.
     pub(super) range: i64,
 }
 
@@ -59,7 +59,7 @@ impl Register {
         Register { var, ..Register::new(Kind::Number) }
     }
 
-    /// An address with no variable part.
+    /// An address without variable part.
     pub(super) fn address(kind: Kind, off: i64) -> Register {
         Register { off, var: Scalar::of(0), ..Register::new(kind) }
     }
@@ -72,7 +72,7 @@ impl Register {
         !matches!(self.kind, Kind::Unset | Kind::Number)
     }
 
-    /// What messages call it.
+    /// Its name in messages.
     pub(super) fn describe(&self) -> &'static str {
         match self.kind {
             Kind::Unset => "not set",
@@ -88,14 +88,14 @@ impl Register {
         }
     }
 
-    /// Whether what is safe with `self` is safe with `other`.
+    /// Whether everything that is safe with `self` is safe with `other`.
     fn covers(&self, other: &Register, ids: &mut Identities) -> bool {
         match self.kind {
-            // Nothing read it.
+            // It was never read.
             Kind::Unset => true,
             _ if self.kind != other.kind => false,
             Kind::Number => {
-                // After `clean` an identity is that of several registers.
+                // After `clean`, an id belongs to several registers.
                 self.var.contains(&other.var) && (self.id == 0 || other.id != 0 && ids.same(self.id, other.id))
             }
             Kind::Packet => {
@@ -112,7 +112,7 @@ impl Register {
     }
 }
 
-/// Which identities of one state are which of another.
+/// A correspondence between the ids of two states.
 #[derive(Default)]
 struct Identities(Vec<(u32, u32)>);
 
@@ -128,7 +128,7 @@ impl Identities {
     }
 }
 
-/// What a byte of the stack holds.
+/// The content of a stack byte.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Byte {
     Unset,
@@ -136,7 +136,7 @@ pub(super) enum Byte {
     Any,
 }
 
-/// Eight bytes of the stack.
+/// The content of a stack slot of eight bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Slot {
     Bytes([Byte; SLOT_BYTES as usize]),
@@ -188,15 +188,15 @@ impl Slot {
     }
 }
 
-/// A function that was called and has not returned.
+/// The frame of a function that has not returned.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Frame {
     pub(super) registers: [Register; REGISTERS],
-    /// From `r10` downwards, as far as it was used.
+    /// The slots from `r10` downwards, up to the last one used.
     pub(super) slots: Vec<Slot>,
-    /// The function.
+    /// The function's index.
     pub(super) function: usize,
-    /// Where the caller goes on.
+    /// The return address, an instruction number.
     pub(super) return_to: usize,
 }
 
@@ -207,7 +207,7 @@ impl Frame {
         Frame { registers, slots: Vec::new(), function, return_to }
     }
 
-    /// The slot with a number, which is `(-1 - offset) / 8`.
+    /// The slot with an index, which is `(-1 - offset) / 8`.
     pub(super) fn slot(&self, number: usize) -> Slot {
         self.slots.get(number).copied().unwrap_or(Slot::UNSET)
     }
@@ -235,12 +235,12 @@ impl Frame {
     }
 }
 
-/// A place of a path and what is known there.
+/// A path's next instruction, and what is known there.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct State {
     /// The next instruction.
     pub(super) number: usize,
-    /// The last one runs.
+    /// The call stack; the last frame is the current function's.
     pub(super) frames: Vec<Frame>,
 }
 
@@ -257,12 +257,12 @@ impl State {
         self.top().registers[number as usize] = register;
     }
 
-    /// All registers, those of callers and on stacks included.
+    /// All registers, including callers' and spilled ones.
     pub(super) fn all(&mut self) -> impl Iterator<Item = &mut Register> {
         self.frames.iter_mut().flat_map(Frame::held)
     }
 
-    /// Forgets registers that are not read any more, and equalities of one register.
+    /// Drops dead registers, and ids that only one register has.
     pub(super) fn clean(&mut self, live: u16) {
         for (i, register) in self.top().registers.iter_mut().enumerate() {
             if live >> i & 1 == 0 {
@@ -282,7 +282,7 @@ impl State {
         }
     }
 
-    /// Whether every path that is safe from `self` is safe from `other`.
+    /// Whether every continuation that is safe from `self` is safe from `other`.
     pub(super) fn covers(&self, other: &State) -> bool {
         let mut ids = Identities::default();
         self.number == other.number

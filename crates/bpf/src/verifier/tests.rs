@@ -1,4 +1,4 @@
-//! Sets of numbers contain what the interpreter computes.
+//! Abstract operations contain the results of the interpreter's operations.
 
 use super::scalar::Scalar;
 use super::tnum::Tnum;
@@ -6,7 +6,7 @@ use crate::alu;
 use crate::instruction::{Alu, Condition};
 use random::Random;
 
-/// Numbers near the places where something changes, and any others.
+/// Random numbers, often near boundaries.
 fn number(random: &mut Random) -> u64 {
     let near =
         [0, 1, 31, 32, 63, 64, 0x7fff_ffff, 0x8000_0000, 0xffff_ffff, 1 << 32, i64::MAX as u64, 1 << 63, u64::MAX];
@@ -18,7 +18,7 @@ fn number(random: &mut Random) -> u64 {
     }
 }
 
-/// A set, and numbers in it.
+/// A random set, and numbers in it.
 fn set(random: &mut Random) -> (Scalar, Vec<u64>) {
     let first = number(random);
     let mut numbers = vec![first];

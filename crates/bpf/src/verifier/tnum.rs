@@ -1,9 +1,9 @@
-//! Numbers of which some bits are known ("tnum" of the Linux verifier).
+//! Tristate numbers: numbers of which some bits are known ("tnum" of the Linux verifier).
 //!
 //! Addition and subtraction are those of Vishwanathan et al., "Sound, Precise, and Fast Abstract Interpretation with
 //! Tristate Numbers" (CGO 2022).
 
-/// A set of numbers: bits of `mask` are unknown, the others are those of `value`.
+/// A set of numbers: the bits in `mask` are unknown, the others equal those of `value`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Tnum {
     pub(super) value: u64,
@@ -17,7 +17,7 @@ impl Tnum {
         Tnum { value, mask: 0 }
     }
 
-    /// Numbers from `low` to `high`, as well as bits can say: their common leading bits.
+    /// The smallest tristate number that contains `low` to `high`: their common leading bits.
     pub(super) fn range(low: u64, high: u64) -> Tnum {
         let differing = low ^ high;
         let mask = match differing {
@@ -35,12 +35,12 @@ impl Tnum {
         self.value | self.mask
     }
 
-    /// Whether all numbers of `other` are in `self`.
+    /// Whether the set contains all numbers of `other`.
     pub(super) fn contains(self, other: Tnum) -> bool {
         other.mask & !self.mask == 0 && (self.value ^ other.value) & !self.mask == 0
     }
 
-    /// Numbers that are in both; `None` if there are none.
+    /// The intersection; `None` if it is empty.
     pub(super) fn intersect(self, other: Tnum) -> Option<Tnum> {
         if (self.value ^ other.value) & !self.mask & !other.mask != 0 {
             return None;
@@ -88,7 +88,7 @@ impl Tnum {
         Tnum { value: self.value >> by, mask: self.mask >> by }
     }
 
-    /// An unknown sign bit is shifted in as unknown.
+    /// Arithmetic shift right: an unknown sign bit shifts in unknown bits.
     pub(super) fn sar(self, by: u32) -> Tnum {
         let (value, mask) = ((self.value as i64 >> by) as u64, (self.mask as i64 >> by) as u64);
         Tnum { value: value & !mask, mask }

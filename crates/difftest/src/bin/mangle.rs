@@ -1,10 +1,10 @@
-//! `mangle FILE [-I DIR] [--cuts N] [--byte-cuts N] [--mutants N] [--seed N] [--from N] [--show N]`: compiles broken variants of
-//! a P4 file (`difftest::mangle`), all in one process.
+//! `mangle FILE [-I DIR] [--cuts N] [--byte-cuts N] [--mutants N] [--seed N] [--from N] [--show N]`: compiles broken
+//! variants of a P4 file (`difftest::mangle`) in one process.
 //!
-//! Its output is for `cargo xtask p4c-corpus`, one line each, unbuffered: `begin N` before each variant, so that whoever watches
-//! knows which one hangs or ends the process; `panic N NAME: MESSAGE` for one that panics; `done ACCEPTED REFUSED` at the
-//! end. `--from` goes on behind a variant that ended the process; `--show` prints one variant's text instead. Mutations
-//! are of programs that are accepted; there are none of others.
+//! Its output is for `cargo xtask p4c-corpus`, one line each, unbuffered: `begin N` before each variant, so that the
+//! parent process knows which one hangs or crashes; `panic N NAME: MESSAGE` for one that panics; `done ACCEPTED
+//! REFUSED` at the end. `--from` resumes after a variant that crashed; `--show` prints one variant's text instead. Only
+//! accepted programs are mutated.
 
 use anyhow::{Context, Result, bail};
 use difftest::mangle::{self, Outcome, Plan, Source};
@@ -12,7 +12,7 @@ use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 
-/// A program may arrive on a thread of the server, and those have stacks of this size.
+/// The stack size of the server's threads, on which a program may arrive.
 const STACK_BYTES: usize = 2 * 1024 * 1024;
 
 struct Args {
@@ -79,7 +79,7 @@ fn run(args: &Args) -> Result<()> {
             .map_err(|_| message.lock().unwrap_or_else(|e| e.into_inner()).clone())
     };
 
-    // Variant 0 is the file as it is.
+    // Variant 0 is the unchanged file.
     let mut out = std::io::stdout().lock();
     writeln!(out, "begin 0")?;
     out.flush()?;

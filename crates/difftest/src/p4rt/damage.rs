@@ -1,11 +1,11 @@
-//! What bad controllers, broken ones and old ones make of a good request. Not every damage makes a request wrong: longer byte
-//! strings are as good as short ones. The model says what is.
+//! Damage to requests, as by malicious, broken or outdated controllers. Not all damage makes a request invalid: a byte
+//! string may have leading zeros. The model decides.
 
 use crate::generate::Dice;
 use control::Code;
 use control::entity::*;
 
-/// Damages what is around the updates; the codes that the whole request may then be refused with.
+/// Damages a request outside its updates. Returns the codes with which the whole request may then be refused.
 pub(super) fn envelope(dice: &mut Dice, request: &mut WriteRequest, device: u64) -> Option<Vec<Code>> {
     if !dice.one_in(100) {
         return None;
@@ -117,7 +117,7 @@ fn damage_entity(dice: &mut Dice, entity: &mut Entity) {
     }
 }
 
-/// Counts that a controller cannot write, or none.
+/// Counters for colours: values that a controller must not write, or none.
 fn colours(dice: &mut Dice) -> MeterCounterData {
     let red = dice.one_in(2).then_some(CounterData { byte_count: 0, packet_count: 1 });
     MeterCounterData { red, ..Default::default() }
@@ -237,7 +237,7 @@ fn matches(dice: &mut Dice, matches: &mut Vec<FieldMatch>) {
 
 fn bytes(dice: &mut Dice, value: &mut Vec<u8>) {
     match dice.below(6) {
-        // As good as before.
+        // Equivalent: a leading zero.
         0 | 1 => value.insert(0, 0),
         2 => value.clear(),
         3 => value.insert(0, 0xff),
@@ -294,7 +294,7 @@ fn watch(dice: &mut Dice, watch: &mut Watch) {
 }
 
 fn cell(dice: &mut Dice, number: &mut u32, index: &mut Option<i64>) {
-    // Without an index another array might be written as a whole.
+    // Without an index, another array might be written as a whole.
     if dice.one_in(2) && index.is_some() {
         return id(dice, number);
     }

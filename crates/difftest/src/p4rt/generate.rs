@@ -1,5 +1,5 @@
-//! Updates and queries that make sense for a program: what a good controller could send, about things that are there and
-//! things that are not.
+//! Meaningful updates and queries for a program, as a correct controller could send them, about existing and missing
+//! entities.
 
 use super::model::Model;
 use super::table_rules::{Value, value_of};
@@ -12,12 +12,12 @@ use p4info::{
     ActionProfile, ActionRef, ActionScope, DataType, MatchField, MatchType, MeterType, ObjectKind, P4Info, Table,
 };
 
-/// One more update.
+/// A random update.
 pub(super) fn update(dice: &mut Dice, model: &Model) -> Update {
     let kind = *dice.pick(&[UpdateKind::Insert, UpdateKind::Insert, UpdateKind::Modify, UpdateKind::Delete]);
     let modify = |entity| Update { kind: UpdateKind::Modify, entity: Some(entity) };
     let info = &model.info;
-    // Tables most of the time, and whatever a kind has nothing of becomes one.
+    // Mostly tables; also if the program has no object of the chosen kind.
     let entity = match dice.below(16) {
         0 | 1 if !info.action_profiles.is_empty() => member(dice, model),
         2 | 3 if info.action_profiles.iter().any(|p| p.with_selector) => group(dice, model),
@@ -107,7 +107,7 @@ pub(super) fn update(dice: &mut Dice, model: &Model) -> Update {
     if dice.one_in(4) {
         return update;
     }
-    // Mostly what can be done as things are.
+    // Prefers a kind of update that succeeds in the current state.
     let kinds = [kind, UpdateKind::Insert, UpdateKind::Modify, UpdateKind::Delete];
     for kind in kinds {
         update.kind = kind;
@@ -118,7 +118,7 @@ pub(super) fn update(dice: &mut Dice, model: &Model) -> Update {
     update
 }
 
-/// Something to read.
+/// A random query.
 pub(super) fn query(dice: &mut Dice, model: &Model) -> Entity {
     if dice.one_in(3) {
         let all = super::read::everything(&model.info);
@@ -133,11 +133,11 @@ pub(super) fn query(dice: &mut Dice, model: &Model) -> Entity {
                 dice.pick(&all).entry.clone()
             });
             let of = existing.filter(|_| !stranger).unwrap_or(entry);
-            // An entry by its key, or all that pass one or two filters.
+            // An entry by its key, or all entries that pass one or two filters.
             let mut query = TableEntry { table_id: of.table_id, ..Default::default() };
             if dice.one_in(2) && !of.is_default_action {
                 (query.matches, query.priority) = (of.matches, of.priority);
-                // Only a key that is right can be asked for.
+                // Queries need a valid key.
                 let table = model.table(query.table_id);
                 let right = table.is_some_and(|t| model.judge_key(t, &query, &mut Default::default()).is_some());
                 if !right {
@@ -169,7 +169,7 @@ pub(super) fn query(dice: &mut Dice, model: &Model) -> Entity {
             let counter_data = dice.one_in(2).then(Default::default);
             Entity::DirectMeter(DirectMeterEntry { table_entry, config: None, counter_data })
         }
-        // Of a large array only single cells are known.
+        // Of a large array, the model knows single cells only.
         Some(Entity::Register(RegisterEntry { index: None, .. })) => Entity::Digest(Default::default()),
         Some(Entity::Register(e)) => Entity::Register(RegisterEntry { data: None, ..e }),
         Some(Entity::Counter(e)) => Entity::Counter(CounterEntry { data: None, ..e }),
@@ -178,7 +178,7 @@ pub(super) fn query(dice: &mut Dice, model: &Model) -> Entity {
     }
 }
 
-/// An entry whose key is right, as it is read, or none.
+/// A query for an entry with this key, in canonical form, or without a key if it is invalid.
 fn asked(model: &Model, entry: TableEntry) -> TableEntry {
     let (table_id, is_default_action) = (entry.table_id, entry.is_default_action);
     let Some(table) = model.table(table_id) else { return entry };
@@ -191,7 +191,7 @@ fn asked(model: &Model, entry: TableEntry) -> TableEntry {
 
 type Resources = (Option<CounterData>, Option<MeterConfig>, Option<MeterCounterData>);
 
-/// Some of the direct resources that a table has.
+/// Some of a table's direct resources.
 fn resources(dice: &mut Dice, model: &Model, table: &Table) -> Resources {
     let has = |kind| table.direct_resource_ids.iter().any(|id| ObjectKind::of(*id) == Some(kind));
     let counter = if has(ObjectKind::DirectCounter) && dice.one_in(2) { count(dice) } else { None };
@@ -206,7 +206,7 @@ fn resources(dice: &mut Dice, model: &Model, table: &Table) -> Resources {
 fn table_entry(dice: &mut Dice, model: &Model, table: &Table) -> TableEntry {
     let info = &model.info;
     let existing = model.tables.get(&table.preamble.id).filter(|entries| !entries.is_empty());
-    // Every other one is about an entry that exists; of many, most, so that there are never very many.
+    // Half of the updates concern an existing entry; most do if there are many, which bounds their number.
     let reuse = existing.filter(|entries| dice.one_in(2) || entries.len() > 40);
     let (matches, priority) = match reuse {
         Some(entries) => {
@@ -272,7 +272,7 @@ fn action(dice: &mut Dice, info: &P4Info, list: &[ActionRef], default: bool) -> 
     call(dice, info, &list.iter().filter(fits).cloned().collect::<Vec<_>>())
 }
 
-/// A call of one of some actions.
+/// A call of one of the actions in a list.
 fn call(dice: &mut Dice, info: &P4Info, list: &[ActionRef]) -> Action {
     if list.is_empty() {
         return Action::default();
@@ -348,7 +348,7 @@ fn count(dice: &mut Dice) -> Option<CounterData> {
     (!dice.one_in(8)).then_some(data)
 }
 
-/// Zero, which is all that can be written.
+/// Zero counters for colours, the only values that may be written, or none.
 fn colours(dice: &mut Dice) -> Option<MeterCounterData> {
     dice.one_in(4).then(|| {
         let mut of = || dice.one_in(2).then(CounterData::default);
@@ -369,7 +369,7 @@ fn meter_config(dice: &mut Dice, of: MeterType) -> Option<MeterConfig> {
     (!dice.one_in(4)).then_some(config)
 }
 
-/// A valid key, or nearly always one.
+/// Matches on key fields, usually valid.
 fn matches(dice: &mut Dice, info: &P4Info, fields: &[MatchField]) -> Vec<FieldMatch> {
     let one = |field: &MatchField| {
         let MatchType::Known(kind) = field.match_type else { return None };
@@ -417,20 +417,20 @@ fn bytes(dice: &mut Dice, value: Value) -> Vec<u8> {
     match value {
         Value::Number(0) => vec![0],
         Value::Number(width) => short(&dice.bits(width)),
-        // Few that do not fit: each takes a number of the data plane's for good.
+        // Few values that do not fit: each permanently takes one of the data plane's numbers.
         Value::Wide(wide, _) if dice.one_in(4) => short(&Bits::ones(wide)),
         Value::Wide(_, width) => short(&dice.bits(width)),
         Value::Text => dice.pick(&["", "a", "b", "7", "port 9", "007"]).as_bytes().to_vec(),
     }
 }
 
-/// `None` for types that have no values here.
+/// A value of a type; `None` for types without values here.
 fn data(dice: &mut Dice, info: &P4Info, data_type: &DataType) -> Option<P4Data> {
     let types = &info.type_info;
     Some(match data_type {
         DataType::Bit(width) => P4Data::Bitstring(short(&dice.bits(*width))),
         DataType::Int(width) => {
-            // Sign-extended to whole bytes: always a valid form, not always the shortest.
+            // Sign-extended to whole bytes: always valid, but not always the shortest form.
             P4Data::Bitstring(dice.bits(*width).sext(width.div_ceil(8) * 8).to_bytes_be())
         }
         DataType::Bool => P4Data::Bool(dice.one_in(2)),

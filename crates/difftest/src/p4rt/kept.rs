@@ -1,5 +1,5 @@
-//! A state directory below the control plane that is asked: now and then the switch is gone with what it had in memory, another begins
-//! from the directory, and the model, which knows nothing of that, is still what it must read as.
+//! Restarts from a state directory: occasionally the control plane loses its memory and starts again from the
+//! directory. The model does not change, and reads must still match it.
 
 use super::Subject;
 use control::Control;
@@ -8,14 +8,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use store::Store;
 
-/// The directory.
+/// A state directory.
 pub(super) struct Kept {
     dir: PathBuf,
     store: Option<Arc<Store>>,
 }
 
 impl Subject {
-    /// Keeps what is written in a directory, which is empty or not there yet, and restarts from it from now on.
+    /// Persists state in a directory, which must be empty or absent, and restarts from it from now on.
+    ///
+    /// # Errors
+    /// If the directory cannot be opened or the restart fails.
     pub fn keep_in(&mut self, dir: &Path) -> Result<(), String> {
         let store = Arc::new(Store::open(dir).map_err(|e| e.to_string())?);
         self.control.keep(super::DEVICE, Arc::clone(&store) as Arc<dyn Journal>, false).map_err(|e| e.to_string())?;
@@ -23,10 +26,10 @@ impl Subject {
         Ok(())
     }
 
-    /// Begins anew from the directory, if there is one.
+    /// Restarts from the directory, if there is one.
     pub(super) fn restart(&mut self) -> Result<(), String> {
         let Some(kept) = &mut self.kept else { return Ok(()) };
-        // As a client that waits for its answers.
+        // Waits for the last change, like a client that waits for its answer.
         if let Some((journal, ticket)) = self.control.last_change(super::DEVICE) {
             journal.wait(ticket)?;
         }

@@ -1,9 +1,9 @@
-//! What a device must hold after the writes so far, and what may be answered to the next one: plain maps and the
-//! specification's rules, written down without looking at how the control plane does it.
+//! The model of a device: the state after all writes so far, and the possible answers to the next. It consists of plain
+//! maps and the specification's rules, written independently of the control plane.
 //!
-//! [`Model::judge`] collects everything that is wrong with an update ([`Judgement::faults`]) instead of the first thing, since
-//! the specification orders only some checks. `possible` are answers that depend on limits which the program does not fix.
-//! Rules of table entries and actions are in `table_rules`, the rest is here.
+//! [`Model::judge`] collects all faults of an update ([`Judgement::faults`]), not only the first, since the
+//! specification orders only some checks. `possible` holds answers that depend on limits outside the program.
+//! `table_rules` has the rules for table entries and actions; the others are here.
 
 use super::target::{CPU_PORT, PORTS};
 use control::Code;
@@ -12,27 +12,27 @@ use p4info::{ActionProfile, DataType, MeterType, ObjectKind, P4Info, SelectorSiz
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Ids from here on are the server's own.
+/// Ids from here on are reserved for the server.
 const RESERVED_IDS: u32 = 0xf000_0000;
-/// The controller as a port.
+/// The controller's port number (`SDN_PORT_CPU`).
 const SDN_PORT_CPU: u32 = 0xffff_fffd;
 
-/// What is wrong with an update.
+/// The possible answers to an update.
 #[derive(Default, Debug)]
 pub struct Judgement {
-    /// One of these is the answer; if there are none, it must be done.
+    /// The codes of all faults: one of them must be the answer; if there are none, the update must succeed.
     pub faults: Vec<Code>,
-    /// Answers that are possible whatever else is wrong.
+    /// Codes that are possible in addition.
     pub possible: Vec<Code>,
 }
 
 impl Judgement {
-    /// Something is wrong.
+    /// Adds a fault.
     pub(super) fn fault(&mut self, code: Code) {
         self.faults.push(code);
     }
 
-    /// Something is wrong if `condition`.
+    /// Adds a fault if `condition` holds.
     pub(super) fn fault_if(&mut self, condition: bool, code: Code) {
         if condition {
             self.fault(code);
@@ -40,10 +40,10 @@ impl Judgement {
     }
 }
 
-/// An entry of a table with what hangs on it.
+/// A table entry with its direct resources.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// In the form in which it is read, without resources.
+    /// The entry in the form in which it is read, without resources.
     pub entry: TableEntry,
     /// Its direct counter.
     pub counter: CounterData,
@@ -51,7 +51,7 @@ pub struct Entry {
     pub meter: Option<MeterConfig>,
 }
 
-/// A default entry's direct counter and meter.
+/// The direct resources of a default entry.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Beside {
     /// The counter.
@@ -60,20 +60,20 @@ pub struct Beside {
     pub meter: Option<MeterConfig>,
 }
 
-/// Identifies an entry: its matches as bytes, and its priority.
+/// The identity of an entry: its matches as bytes, and its priority.
 pub type EntryId = (Vec<u8>, i32);
 
-/// What a device must hold.
+/// The state that a device must have.
 #[derive(Clone)]
 pub struct Model {
     pub(super) info: Arc<P4Info>,
-    /// Tables that packets add entries to, for which times may be given though P4Info has no word for that.
+    /// Tables to which packets add entries: these may have times although P4Info does not say so.
     pub(super) timed: BTreeSet<u32>,
     pub(super) tables: BTreeMap<u32, BTreeMap<EntryId, Entry>>,
     pub(super) defaults: BTreeMap<u32, TableEntry>,
-    /// What stands beside those.
+    /// The direct resources of default entries.
     pub(super) beside_defaults: BTreeMap<u32, Beside>,
-    /// The program's own, for resets.
+    /// The program's default entries, for resets.
     initial_defaults: Arc<BTreeMap<u32, TableEntry>>,
     pub(super) members: BTreeMap<(u32, u32), Member>,
     pub(super) groups: BTreeMap<(u32, u32), Group>,
@@ -86,14 +86,14 @@ pub struct Model {
     pub(super) digests: BTreeMap<u32, DigestConfig>,
 }
 
-/// Without leading zero bytes, but for the last.
+/// A value without leading zero bytes, except the last byte.
 pub(super) fn shortest(bytes: &[u8]) -> Vec<u8> {
     let zeros = bytes.iter().take_while(|b| **b == 0).count();
     if zeros < bytes.len() || bytes.is_empty() { bytes[zeros..].to_vec() } else { vec![0] }
 }
 
 impl Model {
-    /// With nothing in it.
+    /// The model of a device without entities.
     pub fn new(info: Arc<P4Info>) -> Model {
         Model {
             timed: BTreeSet::new(),
@@ -114,7 +114,7 @@ impl Model {
         }
     }
 
-    /// Takes what a fresh device holds.
+    /// Adopts the entities of a fresh device.
     pub fn adopt(&mut self, found: Vec<Entity>) {
         for entity in found {
             match entity {
@@ -145,13 +145,13 @@ impl Model {
                 Entity::ValueSet(set) => {
                     self.value_sets.insert(set.value_set_id, set.members);
                 }
-                // A fresh device has none of the others.
+                // A fresh device has no others.
                 _ => {}
             }
         }
     }
 
-    /// What may be answered to an update.
+    /// The possible answers to an update.
     pub fn judge(&self, update: &Update) -> Judgement {
         let mut j = Judgement::default();
         j.fault_if(update.kind == UpdateKind::Unspecified, Code::InvalidArgument);
@@ -232,7 +232,7 @@ impl Model {
         }
     }
 
-    /// Cells of a counter, meter or register.
+    /// The number of cells of a counter, meter or register.
     pub(super) fn array_size(&self, kind: ObjectKind, id: u32) -> Option<i64> {
         let info = &self.info;
         match kind {
@@ -246,18 +246,18 @@ impl Model {
         self.info.action_profiles.iter().find(|p| p.preamble.id == id)
     }
 
-    /// Whether entries with action sets use the profile.
+    /// Whether entries with one-shot action sets use a profile.
     fn has_one_shots(&self, profile: &ActionProfile) -> bool {
         let entries = profile.table_ids.iter().filter_map(|id| self.tables.get(id)).flat_map(BTreeMap::values);
         entries.into_iter().any(|e| matches!(e.entry.action, Some(TableAction::OneShot(_))))
     }
 
-    /// Whether there are members or groups that a controller made.
+    /// Whether a profile has members or groups that a controller created.
     pub(super) fn has_manual(&self, profile: u32) -> bool {
         self.members.keys().chain(self.groups.keys()).any(|(of, _)| *of == profile)
     }
 
-    /// How many of a profile's places are taken, counted every way.
+    /// An upper bound of the members that a profile holds, however they are counted.
     pub(super) fn profile_load(&self, profile: &ActionProfile) -> i64 {
         let id = profile.preamble.id;
         let members = self.members.keys().filter(|(of, _)| *of == id).count() as i64;
@@ -326,7 +326,7 @@ impl Model {
         }
     }
 
-    /// A member's weight and watch port in a group or action set.
+    /// Judges a member's weight and watch port in a group or action set.
     pub(super) fn judge_weight(
         &self,
         profile: &ActionProfile,
@@ -383,7 +383,7 @@ impl Model {
         }
     }
 
-    /// Does what was answered with OK.
+    /// Applies an update that succeeded.
     pub fn apply(&mut self, update: &Update) {
         let (kind, delete) = (update.kind, update.kind == UpdateKind::Delete);
         match update.entity.as_ref() {
@@ -449,18 +449,18 @@ impl Model {
         }
     }
 
-    /// What stands beside the default entry that is meant, if one is.
+    /// The direct resources of a default entry, if `entry` is one.
     fn beside_default_mut(&mut self, entry: Option<&TableEntry>) -> Option<&mut Beside> {
         let entry = entry.filter(|entry| entry.is_default_action)?;
         Some(self.beside_defaults.entry(entry.table_id).or_default())
     }
 
-    /// How the direct meter of a table marks, if it has one.
+    /// The type of a table's direct meter, if it has one.
     pub(super) fn direct_meter_type(&self, table: u32) -> Option<MeterType> {
         self.info.direct_meters.iter().find(|m| m.direct_table_id == table).map(|m| m.meter_type)
     }
 
-    /// A table's default entry is the program's again.
+    /// Resets a table's default entry to the program's.
     pub(super) fn reset_default(&mut self, table: u32) {
         if let Some(initial) = self.initial_defaults.get(&table) {
             self.defaults.insert(table, initial.clone());
@@ -480,10 +480,10 @@ fn is_cell((array, cell): (u32, i64), id: u32, index: Option<i64>) -> bool {
     array == id && index.is_none_or(|index| index == cell)
 }
 
-/// An object that the P4Info does not have.
+/// Judges a reference to an object that P4Info may lack.
 pub(super) fn unknown_object(known: bool, j: &mut Judgement) {
     if !known {
-        // Which of the two depends on whether the id is one of another kind of object.
+        // The code depends on whether another kind of object has the id.
         j.fault(Code::NotFound);
         j.fault(Code::InvalidArgument);
     }
@@ -501,7 +501,7 @@ pub(super) fn judge_count(data: Option<CounterData>, j: &mut Judgement) {
     j.fault_if(data.is_some_and(|d| d.byte_count < 0 || d.packet_count < 0), Code::InvalidArgument);
 }
 
-/// What a meter of a type can be configured to; of none, none is wrong by its type.
+/// Judges a meter configuration for a meter type; without a type, any is allowed.
 pub(super) fn judge_meter(config: Option<MeterConfig>, of: Option<MeterType>, j: &mut Judgement) {
     let Some(c) = config else { return };
     let negative = c.cir < 0 || c.cburst < 0 || c.pir < 0 || c.pburst < 0 || c.eburst < 0;
@@ -516,7 +516,7 @@ pub(super) fn judge_meter(config: Option<MeterConfig>, of: Option<MeterType>, j:
     j.fault_if(wrong, Code::InvalidArgument);
 }
 
-/// The counts of colours can only be set to zero.
+/// Judges counters for colours, which can only be set to zero.
 pub(super) fn judge_colours(data: Option<MeterCounterData>, j: &mut Judgement) {
     let all = data.into_iter().flat_map(|d| [d.green, d.yellow, d.red]).flatten();
     j.fault_if(all.into_iter().any(|count| count != CounterData::default()), Code::InvalidArgument);
@@ -544,7 +544,7 @@ fn judge_replicas(replicas: &[Replica], j: &mut Judgement) {
     }
 }
 
-/// A port that the switch has.
+/// A port number; `None` for a port that the switch lacks.
 pub(super) fn port_of(bytes: &[u8]) -> Option<u32> {
     let short = shortest(bytes);
     if bytes.is_empty() || short.len() > 4 {
@@ -566,7 +566,7 @@ fn canonical_replica(replica: &Replica) -> Replica {
     Replica { port, instance: replica.instance, backups: replica.backups.iter().map(backup).collect() }
 }
 
-/// A watch port as it is read.
+/// A watch port in the form in which it is read.
 pub(super) fn canonical_watch(watch: &Watch) -> Watch {
     let bytes = match watch {
         Watch::Unset => return Watch::Unset,
@@ -581,18 +581,18 @@ fn canonical_group(group: &Group) -> Group {
     Group { members: group.members.iter().map(member).collect(), ..group.clone() }
 }
 
-/// Total weight, one for members of profiles without weights.
+/// The total weight of a group; each member counts one if the profile has no weights.
 fn weight_of(group: &Group) -> i64 {
     group.members.iter().map(|m| i64::from(m.weight.max(1))).sum()
 }
 
-/// What counts against the limits of a group.
+/// The size of a group, as its limits count it.
 pub(super) fn group_size(by: Option<SelectorSize>, weights: impl Iterator<Item = i32>) -> i64 {
     let by_members = matches!(by, Some(SelectorSize::SumOfMembers { .. }));
     weights.map(|weight| if by_members { 1 } else { i64::from(weight.max(1)) }).sum()
 }
 
-/// A value against its type; types that cannot be seen here are not judged.
+/// Judges a value of a type; types that are not modelled are not judged.
 fn judge_data(info: &P4Info, data_type: &DataType, data: &P4Data, j: &mut Judgement) {
     let types = &info.type_info;
     match (data_type, data) {
@@ -633,7 +633,7 @@ fn judge_data(info: &P4Info, data_type: &DataType, data: &P4Data, j: &mut Judgem
             let fits = |length| (length == 0 && bitstring.is_empty()) || super::table_rules::fits(length, bitstring);
             j.fault_if(length.is_some_and(|length| !fits(length)), Code::OutOfRange);
         }
-        // These are generated right; what is damaged is none of them any more.
+        // These are generated valid, and damage gives them another type.
         (DataType::Header(_), P4Data::Header { .. })
         | (DataType::HeaderUnion(_), P4Data::HeaderUnion(_))
         | (DataType::HeaderStack { .. }, P4Data::HeaderStack(_))
@@ -642,18 +642,18 @@ fn judge_data(info: &P4Info, data_type: &DataType, data: &P4Data, j: &mut Judgem
     }
 }
 
-/// Whether a two's complement value needs no more bits.
+/// Whether a two's complement value fits in `width` bits.
 fn fits_signed(width: u32, bytes: &[u8]) -> bool {
     let Some(first) = bytes.first() else { return false };
     let sign = if first & 0x80 != 0 { 0xff } else { 0u8 };
-    // Bits that differ from the sign, plus one for the sign.
+    // The bits that differ from the sign, and one for the sign.
     let skipped = bytes.iter().take_while(|b| **b == sign).count();
     let rest = &bytes[skipped..];
     let needed = rest.first().map_or(0, |b| rest.len() * 8 - (b ^ sign).leading_zeros() as usize);
     needed < width as usize
 }
 
-/// In the form in which it is read.
+/// A value in the form in which it is read.
 fn canonical_data(info: &P4Info, data_type: &DataType, data: &P4Data) -> P4Data {
     let types = &info.type_info;
     match (data_type, data) {
@@ -683,14 +683,14 @@ fn canonical_data(info: &P4Info, data_type: &DataType, data: &P4Data) -> P4Data 
     }
 }
 
-/// Without bytes that only repeat the sign.
+/// A value without redundant sign bytes.
 fn shortest_signed(bytes: &[u8]) -> Vec<u8> {
     let repeats = |pair: &[u8]| matches!((pair[0], pair[1] & 0x80), (0, 0) | (0xff, 0x80));
     let redundant = bytes.windows(2).take_while(|pair| repeats(pair)).count();
     bytes[redundant..].to_vec()
 }
 
-/// How many of a profile's places an entry's action set takes, counted every way.
+/// An upper bound of the members that an entry's action set takes in a profile, however they are counted.
 pub(super) fn one_shot_load(action: &TableAction) -> i64 {
     match action {
         TableAction::OneShot(set) => set.actions.iter().map(|a| i64::from(a.weight.max(1))).sum(),

@@ -1,14 +1,15 @@
-//! What reads must find.
+//! Expected results of reads.
 
 use super::model::{Beside, Model};
 use control::Code;
 use control::entity::*;
 use p4info::{ObjectKind, P4Info};
 
-/// Of arrays with more cells only this many, the first ones, are written and read: to read all would take all the time.
+/// The number of cells of an array that are written and read, since reading all of a large array would dominate the
+/// time.
 pub(super) const CELLS_MAX: i64 = 64;
 
-/// Queries that together read all that is written.
+/// Queries that together read everything that is written.
 pub(super) fn everything(info: &P4Info) -> Vec<Entity> {
     let entries = TableEntry {
         counter_data: Some(Default::default()),
@@ -58,7 +59,7 @@ pub(super) fn everything(info: &P4Info) -> Vec<Entity> {
     queries
 }
 
-/// What a query finds, or one of the codes it must be refused with.
+/// The expected result of a query, or the codes of which one must refuse it.
 pub(super) fn expected(model: &Model, query: &Entity) -> Result<Vec<Entity>, Vec<Code>> {
     let unknown = || vec![Code::NotFound, Code::InvalidArgument];
     let known = |id: u32, known: bool| if id == 0 || known { Ok(()) } else { Err(unknown()) };
@@ -143,13 +144,13 @@ pub(super) fn expected(model: &Model, query: &Entity) -> Result<Vec<Entity>, Vec
     })
 }
 
-/// No packet has been here.
+/// Counters for colours without packets.
 fn no_colours() -> MeterCounterData {
     let none = Some(CounterData::default());
     MeterCounterData { green: none, yellow: none, red: none }
 }
 
-/// Entries with a direct resource of a kind: what identifies them, and what stands beside them.
+/// Entries with a direct resource of a kind: their identities, with their direct resources.
 fn beside(model: &Model, query: Option<&TableEntry>, kind: ObjectKind) -> Result<Vec<(TableEntry, Beside)>, Vec<Code>> {
     let query = query.ok_or(vec![Code::InvalidArgument])?;
     let has = |table: &p4info::Table| table.direct_resource_ids.iter().any(|id| ObjectKind::of(*id) == Some(kind));
@@ -240,7 +241,7 @@ fn entries(model: &Model, query: &TableEntry) -> Vec<Entity> {
     found
 }
 
-/// An entry with what a query asks for of what stands beside it.
+/// An entry with the direct resources that a query requests.
 fn with_resources(model: &Model, query: &TableEntry, entry: &TableEntry, beside: Beside) -> TableEntry {
     let resources = model.table(entry.table_id).map_or(&[][..], |t| &t.direct_resource_ids);
     let has = |kind| resources.iter().any(|id| ObjectKind::of(*id) == Some(kind));
@@ -252,7 +253,7 @@ fn with_resources(model: &Model, query: &TableEntry, entry: &TableEntry, beside:
     }
 }
 
-/// Whether two lists hold the same, in whatever order.
+/// Compares two lists, ignoring order.
 pub(super) fn same(found: Vec<Entity>, expected: Vec<Entity>) -> Result<(), String> {
     let sorted = |entities: Vec<Entity>| {
         let mut texts: Vec<String> = entities.into_iter().map(|e| format!("{:?}", without_order(e))).collect();
@@ -269,7 +270,7 @@ pub(super) fn same(found: Vec<Entity>, expected: Vec<Entity>) -> Result<(), Stri
     Err(format!("{counts}\nmissing: {missing:#?}\nnot expected: {surplus:#?}"))
 }
 
-/// Members of groups and value sets have no order.
+/// An entity with sorted members of groups and value sets, which have no order.
 fn without_order(mut entity: Entity) -> Entity {
     match &mut entity {
         Entity::Group(group) => group.members.sort_by_key(|m| m.member_id),

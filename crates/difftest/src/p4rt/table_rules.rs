@@ -14,7 +14,7 @@ use p4info::{
     Table,
 };
 
-/// Whether a value needs no more bits.
+/// Whether a value fits in `width` bits.
 pub(super) fn fits(width: u32, bytes: &[u8]) -> bool {
     let digits = shortest(bytes);
     let Some(first) = digits.first() else { return false };
@@ -22,16 +22,17 @@ pub(super) fn fits(width: u32, bytes: &[u8]) -> bool {
     bits <= width
 }
 
-/// How a controller gives a value.
+/// The form of a value at the controller.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Value {
     Number(u32),
-    /// Of more bits for controllers (the first) than in the data plane (the second): what the data plane has is not known here.
+    /// Translated from more bits at the controller (the first) than in the data plane (the second): the data plane's
+    /// value is not modelled.
     Wide(u32, u32),
     Text,
 }
 
-/// Of a key field or parameter: as narrow as the narrower side of a translation.
+/// The form of a key field or parameter; for a translation, the narrower of both widths.
 pub(super) fn value_of(info: &P4Info, bitwidth: u32, type_name: Option<&String>) -> Value {
     let Some(new_type) = type_name.and_then(|name| info.type_info.new_types.get(name)) else {
         return Value::Number(bitwidth);
@@ -61,19 +62,19 @@ fn judge_value(value: Value, bytes: &[u8], j: &mut Judgement) -> Option<Bits> {
         }
         Value::Text => {
             j.fault_if(std::str::from_utf8(bytes).is_err(), Code::InvalidArgument);
-            // A narrow type has few names.
+            // A narrow data plane type has room for few names.
             j.possible.push(Code::ResourceExhausted);
         }
     }
     None
 }
 
-/// A value as it is read.
+/// A value in the form in which it is read.
 fn canonical_value(value: Value, bytes: &[u8]) -> Vec<u8> {
     if value == Value::Text { bytes.to_vec() } else { shortest(bytes) }
 }
 
-/// Matches as bytes that are equal for equal ones; in canonical form and order already.
+/// Matches in canonical form and order as bytes, equal for equal matches.
 pub(super) fn key_bytes(matches: &[FieldMatch]) -> Vec<u8> {
     let mut key = Vec::new();
     let mut part = |bytes: &[u8]| {
@@ -96,7 +97,7 @@ pub(super) fn key_bytes(matches: &[FieldMatch]) -> Vec<u8> {
     key
 }
 
-/// Matches as they are read: in the key's order, values in their shortest form.
+/// Matches in the form in which they are read: in the key's order, with the shortest values.
 pub(super) fn canonical_matches(fields: &[MatchField], matches: &[FieldMatch]) -> Vec<FieldMatch> {
     let one = |field: &MatchField| {
         let given = matches.iter().find(|m| m.field_id == field.id)?;
@@ -130,7 +131,7 @@ impl Model {
         (key_bytes(&canonical_matches(&table.match_fields, &entry.matches)), entry.priority)
     }
 
-    /// What is wrong with matches; their canonical bytes if nothing is.
+    /// Judges matches; returns their canonical bytes if they have no faults.
     pub(super) fn judge_matches(
         &self,
         fields: &[MatchField],
@@ -140,7 +141,7 @@ impl Model {
         self.key(fields, matches, j).map(|_| key_bytes(&canonical_matches(fields, matches)))
     }
 
-    /// The key in the data plane, where that is known here (not for strings); `None` if something is wrong.
+    /// The key in the data plane, or `Some(None)` if it is not modelled (strings); `None` if it has faults.
     fn key(&self, fields: &[MatchField], matches: &[FieldMatch], j: &mut Judgement) -> Option<Option<Vec<KeyMatch>>> {
         let before = j.faults.len();
         for (at, given) in matches.iter().enumerate() {
@@ -177,7 +178,7 @@ impl Model {
             j.fault(Code::InvalidArgument);
             return None;
         }
-        // Of a wide number all bits count, or bits of the data plane.
+        // For a wide number, the significant bits are all bits or those of the data plane.
         let whole = value;
         let value = match (value, kind, &given.value) {
             (Value::Wide(wide, _), MatchKind::Ternary, MatchValue::Ternary { mask, .. })
@@ -228,7 +229,7 @@ impl Model {
         }
     }
 
-    /// What is wrong with an entry's key and priority; its id if nothing is.
+    /// Judges an entry's key and priority; returns its identity if it has no faults.
     pub(super) fn judge_key(&self, table: &Table, entry: &TableEntry, j: &mut Judgement) -> Option<EntryId> {
         let before = j.faults.len();
         self.key(&table.match_fields, &entry.matches, j);
@@ -308,7 +309,7 @@ impl Model {
         }
     }
 
-    /// The members of an earlier action set that leave make room.
+    /// Judges an entry's action; `leaving` is the number of members that an earlier action set frees.
     fn judge_entry_action(&self, table: &Table, action: &TableAction, leaving: i64, j: &mut Judgement) {
         let profile = table.implementation_id.and_then(|id| self.profile(id));
         match (profile, action) {
@@ -328,7 +329,7 @@ impl Model {
 
     fn judge_reference(exists: bool, j: &mut Judgement) {
         j.fault_if(!exists, Code::NotFound);
-        // While action sets are in use there are no members, and the answer may say so.
+        // While action sets are in use the profile has no members, and the answer may be about that instead.
         if !exists {
             j.possible.push(Code::InvalidArgument);
         }
@@ -367,7 +368,7 @@ impl Model {
         }
     }
 
-    /// An action of a member: one that all tables of the profile list, for entries.
+    /// Judges a member's action, which all tables of the profile must list for entries.
     pub(super) fn judge_profile_action(&self, profile: &ActionProfile, action: &Action, j: &mut Judgement) {
         let mut tables = profile.table_ids.iter().filter_map(|id| self.table(*id));
         let first = tables.next().map_or(&[][..], |t| &t.action_refs);
@@ -412,7 +413,7 @@ impl Model {
         }
     }
 
-    /// An action as it is read.
+    /// An action in the form in which it is read.
     pub(super) fn canonical_action(&self, action: &Action) -> Action {
         let info = self.info.actions.iter().find(|a| a.preamble.id == action.action_id);
         let params = info.map_or(&[][..], |info| &info.params).iter().filter_map(|param| {

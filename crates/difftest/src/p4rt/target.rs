@@ -1,4 +1,4 @@
-//! A switch without packets: programs, their state, and ports that exist.
+//! The switch under test, without packet I/O: programs, their state, and ports.
 
 use control::forwarding::{Built, Compiled, Refusal, Target};
 use datapath::{EngineKind, Keep};
@@ -7,9 +7,9 @@ use std::cell::RefCell;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The ports of the switch under test.
+/// The port numbers of the switch under test.
 pub const PORTS: [u32; 4] = [1, 2, 3, 4];
-/// The controller's.
+/// The controller's port number.
 pub const CPU_PORT: u32 = 510;
 
 pub(super) struct Switch {
@@ -18,7 +18,7 @@ pub(super) struct Switch {
 }
 
 impl Switch {
-    /// Programs may include files of `folder`.
+    /// A switch whose programs may include files in `folder`.
     pub(super) fn new(engine: EngineKind, folder: Option<&Path>) -> Switch {
         let include_dirs = folder.map(|f| f.display().to_string()).into_iter().collect();
         Switch { engine, options: Options { include_dirs, ..Options::default() } }
@@ -40,7 +40,7 @@ impl Switch {
 
 impl Target for Switch {
     fn compile(&self, source: &[u8]) -> Result<Compiled, Refusal> {
-        // Fuzz targets ask for the same program again and again.
+        // Cached, since fuzz targets load the same program repeatedly.
         thread_local! {
             static LAST: RefCell<Option<(Vec<u8>, Compiled)>> = const { RefCell::new(None) };
         }

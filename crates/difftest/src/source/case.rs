@@ -17,7 +17,7 @@ pub struct Case {
 }
 
 impl Case {
-    /// A program of a size with a script that suits it. The script is empty if the program does not compile.
+    /// Generates a program of a size with a matching script. The script is empty if the program does not compile.
     pub fn generate(seed: u64, size: u32, packets: usize) -> Case {
         let generated = p4gen::program(seed, size);
         let mut case = Case { source: generated.source, script: generated.setup };
@@ -27,19 +27,22 @@ impl Case {
         case
     }
 
-    /// Whether another source does the same with this script.
+    /// Compares with another source under the same script.
+    ///
+    /// # Errors
+    /// The first difference or failure.
     pub fn compare_with(&self, other: &Case, counts: &mut Counts) -> Result<(), Finding> {
         let (raw, written) = (self.raw()?, other.raw()?);
         engines::compare_raw(&self.script, &raw, &written, counts)
     }
 
-    /// The raw IR.
+    /// Compiles to raw IR.
     fn raw(&self) -> Result<Arc<Program>, Finding> {
         let input = Input::Text { name: "generated.p4", text: &self.source };
         let options = frontend::Options { opt: no_passes(), ..Default::default() };
         let compiled =
             guard("compiler", || frontend::compile(input, &options, Until::Ir).expect("a text needs no file"))?;
-        // An edited source may compile and be for no switch: a header without its padding has no wire form.
+        // An edited source may compile without fitting a switch: a header without its padding has no wire format.
         if compiled.failed() || !compiled.unloadable.is_empty() {
             let is_error = |d: &&base::Diagnostic| base::diag::has_errors(std::slice::from_ref(*d));
             let first = compiled.diagnostics.iter().chain(&compiled.unloadable).find(is_error);
@@ -53,7 +56,10 @@ impl Case {
         }
     }
 
-    /// Compiles and compares.
+    /// Compiles the program and compares the engines.
+    ///
+    /// # Errors
+    /// The first difference or failure.
     pub fn check(&self, depth: Depth, counts: &mut Counts) -> Result<(), Finding> {
         let raw = self.raw()?;
         let problems = guard("verifier", || ir::verify(&raw))?;

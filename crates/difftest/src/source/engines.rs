@@ -1,4 +1,4 @@
-//! One script on many engines, and the first difference.
+//! Comparison of many engines on one script, up to the first difference.
 
 use super::finding::{Counts, Depth, Finding, Kind, guard, no_passes};
 use crate::round::{different_lookups, visible_state};
@@ -8,32 +8,32 @@ use ir::{ExternKind, Program};
 use std::sync::Arc;
 use stf::{Command, Line, Setup, Target};
 
-/// Most packets that are received together.
+/// The maximum number of packets in a batch.
 const BATCH_MAX: usize = 24;
-/// Packets that every single pass is tried with.
+/// The number of packets with which each single pass is tested.
 const PASS_PACKETS: usize = 64;
 
-/// Packets that the same program written differently is tried with.
+/// The number of packets with which a rewritten program is tested.
 const REWRITTEN_PACKETS: usize = 128;
 
-/// The names of the engines that are compiled again for the tables as they are, now and then.
+/// The names of the engines that are occasionally specialised for their current tables.
 const RECOMPILED: [&str; 2] = ["recompiled machine code", "recompiled staged code"];
 
-/// What runs a program.
+/// An engine for a program.
 #[derive(Clone, Copy)]
 enum Runs {
     Interpreter,
-    /// Machine code, without these optimisations.
+    /// Machine code without some optimisations.
     Machine(jit::Without),
-    /// Machine code that is staged at every table.
+    /// Machine code with staging at every table.
     Staged,
-    /// Machine code with every other slot in memory: what is done to the code of large programs, here to any.
+    /// Machine code with every other slot in memory, as in the code of large programs.
     MachineInMemory,
     /// Machine-level IR, compiled or interpreted.
     Lowered(EngineKind),
-    /// The same with all slots in memory.
+    /// Machine-level IR with all slots in memory.
     LoweredInMemory,
-    /// Machine code for two workers, which locks registers' cells; one of them runs.
+    /// Machine code for two workers, which locks the cells of registers; one worker runs.
     Shared(EngineKind),
 }
 
@@ -41,17 +41,20 @@ struct Engine {
     name: String,
     local: Local,
     setup: Setup,
-    /// Batches since the start, for engines that are recompiled.
+    /// The number of batches so far, for engines that are specialised.
     batches: u32,
 }
 
-/// A step of a script: packets received together, or another line.
+/// A step of a script: a batch of packets, or another line.
 enum Step<'a> {
     Batch(u32, Vec<&'a [u8]>),
     Line(&'a Line),
 }
 
-/// Compares all engines on a script. `again` is the raw program that was printed and read.
+/// Compares all engines on a script. `again` is the raw program after printing and parsing.
+///
+/// # Errors
+/// The first difference or failure.
 pub fn compare(
     script: &[String],
     raw: &Arc<Program>,
@@ -95,7 +98,7 @@ pub fn compare(
             if *program == **raw {
                 continue;
             }
-            // Machine code of all of them would take too long; of some, chosen by the program.
+            // Compiling all of them would take too long; the program selects some.
             if (raw.stages.len() + script.len() + i).is_multiple_of(9) {
                 let code = if i % 2 == 0 { Runs::Machine(jit::Without::default()) } else { Runs::Staged };
                 list.push((format!("machine code {name}"), Arc::clone(&program), code));
@@ -107,7 +110,8 @@ pub fn compare(
     compare_code(&lines, raw, &optimised)
 }
 
-/// Leaves optimisations of code generation out: for each program three of them, alone and together with all others.
+/// Compares machine code by optimisations of code generation: for each program three of them, each disabled alone and
+/// each enabled alone; and code without any.
 fn compare_code(lines: &[Line], raw: &Arc<Program>, optimised: &Arc<Program>) -> Result<(), Finding> {
     let all = jit::Optimisation::ALL;
     let first = raw.stages.len() + lines.len();
@@ -123,7 +127,10 @@ fn compare_code(lines: &[Line], raw: &Arc<Program>, optimised: &Arc<Program>) ->
     run(list, lines, PASS_PACKETS, &mut Counts::default())
 }
 
-/// Compares two programs that are written differently and must do the same.
+/// Compares two programs that must behave the same.
+///
+/// # Errors
+/// The first difference or failure.
 pub fn compare_raw(
     script: &[String],
     raw: &Arc<Program>,
@@ -241,17 +248,17 @@ fn run(
     canary(&engines[0].local)
 }
 
-/// Compiles code for the tables as they are, if the engine is one for that; between that and the next time, batches meet
-/// tables that are as the code was made for, and others.
+/// Specialises the code for the current tables, if the engine is one for that. Until the next time, batches see tables
+/// that the code was specialised for, and others.
 fn recompile(engine: &mut Engine) -> Result<(), Finding> {
     let Some(name) = RECOMPILED.iter().find(|name| engine.name == **name) else {
         return Ok(());
     };
     engine.batches += 1;
-    // Soon, so that short scripts have some of it, and then less and less often.
+    // Early, so that short scripts are covered, and then less and less often.
     if engine.batches.is_power_of_two() || engine.batches.is_multiple_of(10) {
         let pipeline = engine.local.pipeline();
-        // What is made first runs for a moment only, so here it stays now and then.
+        // Quickly compiled code is normally replaced soon; here it sometimes stays.
         let took = guard(name, || match engine.batches % 3 {
             1 => pipeline.recompile(Specialise::Auto),
             _ => pipeline.recompile_quick(Specialise::Auto),
@@ -262,7 +269,8 @@ fn recompile(engine: &mut Engine) -> Result<(), Finding> {
     Ok(())
 }
 
-/// Whether a packet was given up: engines count differently until then, and it takes long. Edited programs do that.
+/// Whether a packet exceeded its bound of passes: engines count differently up to that, and it takes long. Edited
+/// programs do that.
 fn went_in_circles(local: &Local) -> bool {
     let limits = [RuntimeDrop::Endless, RuntimeDrop::ReplicationLimit].map(RuntimeDrop::name);
     let drops = local.pipeline().drops(0).read(local.pipeline().program());
@@ -286,7 +294,7 @@ fn difference(engine: &str, what: String) -> Finding {
     Finding { kind: Kind::Difference, place: engine.to_string(), what }
 }
 
-/// Packets on one port that follow each other are received together.
+/// Groups consecutive packets on one port into batches.
 fn steps(lines: &[Line], packets_max: usize) -> Vec<Step<'_>> {
     let mut steps: Vec<Step<'_>> = Vec::new();
     let mut packets = 0;

@@ -1,69 +1,69 @@
-//! What is wrong with a case, and how panics are found.
+//! Findings: failures of a case, and the capture of panics.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// What kind of thing is wrong.
+/// The kind of a failure.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Kind {
-    /// The front end refuses a program that is correct.
+    /// The front end refuses a valid program.
     Refused,
     /// Something panicked.
     Panic,
-    /// IR that the verifier refuses.
+    /// The verifier refuses IR.
     IllFormed,
-    /// Printed IR does not read as the same program.
+    /// Printed IR does not parse as the same program.
     RoundTrip,
     /// The program cannot be loaded.
     Load,
     /// Two engines differ.
     Difference,
-    /// A constant expression has another value at run time.
+    /// A constant expression has a different value at run time.
     Canary,
-    /// The same program written differently does something else.
+    /// A rewritten program behaves differently.
     Rewritten,
 }
 
-/// Something wrong with a case.
+/// A failure of a case.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Finding {
-    /// What kind of thing.
+    /// Its kind.
     pub kind: Kind,
-    /// Where: the engine, or the stage of compilation, or the code of a diagnostic.
+    /// Its location: the engine, the stage of compilation, or the code of a diagnostic.
     pub place: String,
-    /// All that is known.
+    /// Its full description.
     pub what: String,
 }
 
-/// How much of a case is compared.
+/// How much of a case is checked.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Depth {
-    /// It is compiled.
+    /// Compilation only.
     Compile,
     /// Raw and optimised IR, and machine code.
     Main,
-    /// Also every pass alone, and all but one.
+    /// Also every single pass, and all passes but one.
     Passes,
 }
 
-/// What was compared.
+/// The work of comparisons.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counts {
     /// Packets that were received.
     pub packets: u64,
-    /// Frames that were sent for them.
+    /// Frames sent in response.
     pub sent: u64,
-    /// Engines that were compared with the first one.
+    /// Engines compared with the first one.
     pub engines: u64,
-    /// Set-up lines and entries that were accepted.
+    /// Accepted set-up lines and entries.
     pub entries: u64,
 }
 
-/// No pass at all.
+/// Options that disable all passes.
 pub(super) fn no_passes() -> opt::Options {
     opt::Options { disabled: opt::pass_names().map(str::to_string).collect(), ..opt::Options::default() }
 }
 
-/// A message without the names and numbers in it, so that the same fault is known again.
+/// A message with names and numbers removed, so that equal failures have equal messages.
 pub(super) fn plain(message: &str) -> String {
     let mut out = String::new();
     let mut quoted = false;
@@ -82,7 +82,7 @@ thread_local! {
     static LAST_PANIC: std::cell::RefCell<String> = const { std::cell::RefCell::new(String::new()) };
 }
 
-/// Keeps panics quiet on this thread and remembers what they said. For programs, not for tests.
+/// Silences panics on this thread and records their messages. For programs, not for tests.
 pub fn catch_panics() {
     std::panic::set_hook(Box::new(|info| {
         let place = info.location().map_or(String::new(), |l| format!("{}:{}", l.file(), l.line()));
@@ -91,7 +91,7 @@ pub fn catch_panics() {
     }));
 }
 
-/// Runs something that must not panic.
+/// Runs a function that must not panic; a panic becomes a finding.
 pub(super) fn guard<T>(stage: &str, run: impl FnOnce() -> T) -> Result<T, Finding> {
     catch_unwind(AssertUnwindSafe(run)).map_err(|payload| {
         let noted = LAST_PANIC.with_borrow(|last| last.clone());

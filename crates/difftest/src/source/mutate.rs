@@ -1,4 +1,4 @@
-//! Edits of sources, token by token. What comes out is mostly wrong: the compiler must say so, and nothing worse.
+//! Token mutations of sources. The results are mostly invalid: the compiler must report that, without panicking.
 
 use crate::generate::Dice;
 
@@ -141,7 +141,7 @@ const OPERATORS: &[&str] = &[
     "..", "+=", "-=", "*=", "&=", "|=", "^=",
 ];
 
-/// Splits a source: words with their numbers, symbols, spaces apart.
+/// Splits a source into words (with numbers), symbols and white space.
 fn tokens(source: &str) -> Vec<&str> {
     let mut list = Vec::new();
     let mut rest = source;
@@ -161,7 +161,7 @@ fn tokens(source: &str) -> Vec<&str> {
     list
 }
 
-/// Tokens that can stand for each other without a change of type.
+/// Tokens that can replace each other without a change of type.
 const ALIKE: &[&[&str]] = &[
     &["+", "-", "*", "&", "|", "^", "|+|", "|-|"],
     &["<", ">", "<=", ">=", "==", "!="],
@@ -179,7 +179,7 @@ const ALIKE: &[&[&str]] = &[
     &["true", "false"],
 ];
 
-/// One edit after which the program is mostly still well typed: an operator, number or name becomes another one.
+/// An edit that mostly preserves types: replaces an operator, number or name by another.
 fn gentle(list: &mut [&str], start: usize, dice: &mut Dice) {
     for _ in 0..40 {
         let at = start + dice.below(list.len() - start);
@@ -188,7 +188,7 @@ fn gentle(list: &mut [&str], start: usize, dice: &mut Dice) {
             list[at] = alike[dice.below(alike.len())];
             return;
         }
-        // Names begin with what they are, numbers with digits.
+        // The first character of a name tells its kind; numbers begin with digits.
         let class = |t: &str| {
             (
                 t.chars().next().is_some_and(|c| c.is_ascii_digit()),
@@ -204,10 +204,10 @@ fn gentle(list: &mut [&str], start: usize, dice: &mut Dice) {
     }
 }
 
-/// One to three edits; every other time such that the program is likely to be taken.
+/// Makes one to three edits; half of the time such that the compiler likely accepts the result.
 pub fn mutate(source: &str, dice: &mut Dice) -> String {
     let mut list = tokens(source);
-    // Not the includes: without them every name is unknown.
+    // After the includes: without these every name is unknown.
     let start = list.iter().position(|t| *t == "error" || *t == "typedef" || *t == "type" || *t == "enum").unwrap_or(0);
     if dice.one_in(2) && list.len() > start {
         for _ in 0..1 + dice.below(2) {
@@ -245,7 +245,7 @@ pub fn mutate(source: &str, dice: &mut Dice) -> String {
             5 => list[at] = WORDS[dice.below(WORDS.len())],
             6 => list.insert(at, WORDS[dice.below(WORDS.len())]),
             _ => {
-                // A piece goes, or comes twice.
+                // Deletes or duplicates a run of tokens.
                 let end = (at + 1 + dice.below(12)).min(list.len());
                 if dice.one_in(2) {
                     list.drain(at..end);

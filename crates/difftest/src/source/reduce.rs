@@ -1,11 +1,11 @@
-//! Makes a failing case small, knowing no grammar: lines go, with all between their braces, and parts of lines between
+//! Test case reduction without a grammar: removes lines with the text between their braces, and parts of lines between
 //! parentheses, while the case still fails in the same way.
 
 use super::case::Case;
 use super::finding::{Counts, Depth, Finding};
 use std::time::{Duration, Instant};
 
-/// Reduces `case` while `fails` says of smaller ones that they still fail, until `limit` has passed.
+/// Reduces `case` as long as `fails` returns true for smaller ones, until `limit` has passed.
 pub fn reduce(case: &Case, limit: Duration, fails: &mut dyn FnMut(&Case) -> bool) -> Case {
     let mut best = case.clone();
     let end = Instant::now() + limit;
@@ -20,7 +20,7 @@ pub fn reduce(case: &Case, limit: Duration, fails: &mut dyn FnMut(&Case) -> bool
     }
 }
 
-/// Whether a case fails as `finding` says. Differences may be between other engines.
+/// Whether a case fails like `finding`. Differences may be between other engines.
 pub fn fails_like(finding: &Finding, depth: Depth) -> impl FnMut(&Case) -> bool {
     let finding = finding.clone();
     move |case| match case.check(depth, &mut Counts::default()) {
@@ -30,7 +30,7 @@ pub fn fails_like(finding: &Finding, depth: Depth) -> impl FnMut(&Case) -> bool 
     }
 }
 
-/// Takes lines of the script away: halves first, then smaller pieces.
+/// Removes lines of the script: halves first, then smaller pieces.
 fn script(best: &mut Case, end: Instant, fails: &mut dyn FnMut(&Case) -> bool) {
     let mut piece = best.script.len().div_ceil(2);
     while piece > 0 {
@@ -51,7 +51,7 @@ fn script(best: &mut Case, end: Instant, fails: &mut dyn FnMut(&Case) -> bool) {
     }
 }
 
-/// Where the block that a line opens ends: the line of its last brace. The line itself if it opens none.
+/// The end of the block that a line opens: the line of its last brace; the line itself if it opens none.
 fn block_end(lines: &[&str], at: usize) -> usize {
     let mut depth = 0i32;
     for (i, line) in lines.iter().enumerate().skip(at) {
@@ -63,7 +63,7 @@ fn block_end(lines: &[&str], at: usize) -> usize {
     lines.len() - 1
 }
 
-/// Takes lines of the source away with what is between their braces, or the braces alone; then runs of lines.
+/// Removes source lines with the text between their braces, or only the braces; then runs of lines.
 fn blocks(best: &mut Case, end: Instant, fails: &mut dyn FnMut(&Case) -> bool) {
     let mut run = 32;
     while run > 0 {
@@ -90,7 +90,7 @@ fn blocks(best: &mut Case, end: Instant, fails: &mut dyn FnMut(&Case) -> bool) {
                 *best = smaller;
                 continue;
             }
-            // The braces alone: what is inside stays.
+            // Only the braces: the content stays.
             if run == 1 && last > at + 1 {
                 let inner =
                     lines.iter().enumerate().filter(|(i, _)| *i != at && *i != last - 1).map(|(_, l)| format!("{l}\n"));
@@ -99,7 +99,7 @@ fn blocks(best: &mut Case, end: Instant, fails: &mut dyn FnMut(&Case) -> bool) {
                     *best = smaller;
                     continue;
                 }
-                // The line alone: what closed it may be gone already.
+                // Only this line: its closing brace may be gone already.
                 let smaller = without(at..at + 1);
                 if fails(&smaller) {
                     *best = smaller;
@@ -112,7 +112,7 @@ fn blocks(best: &mut Case, end: Instant, fails: &mut dyn FnMut(&Case) -> bool) {
     }
 }
 
-/// Byte ranges of what is between parentheses in a text, with them, outermost first.
+/// The byte ranges of parenthesised parts of a text, parentheses included, outermost first.
 fn parentheses(text: &str) -> Vec<(usize, usize)> {
     let mut open = Vec::new();
     let mut found = Vec::new();
@@ -131,7 +131,7 @@ fn parentheses(text: &str) -> Vec<(usize, usize)> {
     found
 }
 
-/// Where the operands of `(a op b)` or `(c ? a : b)` are: pieces at the top level of what is inside.
+/// The operands of `(a op b)` or `(c ? a : b)`: the top-level pieces of the inside.
 fn operands(inside: &str) -> Vec<&str> {
     let mut depth = 0;
     let mut pieces = Vec::new();

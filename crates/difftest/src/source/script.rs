@@ -1,4 +1,4 @@
-//! A script for a generated program: entries, default actions, registers, meters, packets, as lines.
+//! Scripts for generated programs, as lines: entries, default actions, registers, meters, packets.
 
 use crate::generate::{self, Change, Dice};
 use crate::seed::Subject;
@@ -12,12 +12,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use stf::{Setup, Target};
 
-/// Packets that are looked at to learn what keys tables see.
+/// The number of packets that are traced to learn tables' keys.
 const LEARNED: usize = 48;
-/// Most different keys that are kept of a table.
+/// The maximum number of different keys kept per table.
 const KEYS_MAX: usize = 64;
 
-/// Puts entries and packets behind set-up lines.
+/// Appends entries and packets to set-up lines.
 pub fn extend(lines: &mut Vec<String>, raw: &Arc<Program>, dice: &mut Dice, count: usize) {
     let packets: Vec<(u32, Vec<u8>)> = (0..count).map(|_| packet(dice)).collect();
     let keys = learn(lines, raw, &packets[..count.min(LEARNED)]);
@@ -38,7 +38,7 @@ pub fn extend(lines: &mut Vec<String>, raw: &Arc<Program>, dice: &mut Dice, coun
     }
 }
 
-/// Bytes: fields of generated headers are anywhere, so what matters is that equal and small values are frequent.
+/// A packet with its port. Fields of generated headers may be anywhere, so that equal and small bytes must be frequent.
 fn packet(dice: &mut Dice) -> (u32, Vec<u8>) {
     let length = match dice.below(8) {
         0 => dice.below(8),
@@ -67,7 +67,7 @@ fn packet(dice: &mut Dice) -> (u32, Vec<u8>) {
     (dice.below(8) as u32, frame)
 }
 
-/// What values the keys of each table take, by the table's name.
+/// The values of each table's keys, by table name.
 fn learn(setup: &[String], raw: &Arc<Program>, packets: &[(u32, Vec<u8>)]) -> BTreeMap<String, Vec<Vec<Bits>>> {
     let mut found: BTreeMap<String, Vec<Vec<Bits>>> = BTreeMap::new();
     let oracle = Oracle::new(Arc::clone(raw), true);
@@ -77,7 +77,7 @@ fn learn(setup: &[String], raw: &Arc<Program>, packets: &[(u32, Vec<u8>)]) -> BT
     for line in stf::parse(&setup.join("\n")).unwrap_or_default() {
         let pipeline = Arc::clone(local.pipeline());
         let target = Target { program: raw, state: pipeline.state().as_ref(), replication: local.replication() };
-        // Lines that do not fit are answered alike by all engines when they are compared.
+        // Lines that fail get the same answer from all engines when these are compared.
         let _ = commands.apply(&line.command, target);
     }
     let mut seen: BTreeSet<(String, Vec<String>)> = BTreeSet::new();
@@ -97,7 +97,7 @@ fn learn(setup: &[String], raw: &Arc<Program>, packets: &[(u32, Vec<u8>)]) -> BT
     found
 }
 
-/// A change as a line.
+/// A change as a line of the script.
 fn line(program: &Program, change: &Change) -> String {
     match change {
         Change::Insert(id, entry) => {

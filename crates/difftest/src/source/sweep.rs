@@ -1,4 +1,4 @@
-//! Many cases one after the other: counts, and what was found, each kind of fault once.
+//! A sweep over many generated cases: counts and findings, one per kind of failure.
 
 use super::case::Case;
 use super::finding::{Counts, Depth, Finding, Kind};
@@ -8,20 +8,20 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-/// What a sweep does.
+/// The extent of a sweep.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The first seed.
     pub seed: u64,
-    /// Programs.
+    /// The number of programs.
     pub count: u64,
-    /// It ends early after this.
+    /// The time after which the sweep ends early.
     pub limit: Duration,
-    /// Packets of each program.
+    /// The number of packets per program.
     pub packets: usize,
-    /// Edited sources of each program.
+    /// The number of edited sources per program.
     pub mutations: usize,
-    /// How long one reduction may take.
+    /// The time limit of one reduction.
     pub reduction: Duration,
 }
 
@@ -38,38 +38,38 @@ impl Default for Options {
     }
 }
 
-/// One kind of fault.
+/// Failures of one kind and place.
 #[derive(Clone, Debug)]
 pub struct Found {
-    /// The first seed that showed it.
+    /// The first seed that fails so.
     pub seed: u64,
-    /// How many did.
+    /// The number of failures.
     pub times: u64,
-    /// What the first one was like.
+    /// The first failure.
     pub finding: Finding,
-    /// The first one, reduced.
+    /// The first failing case, reduced.
     pub case: Case,
 }
 
-/// What a sweep did.
+/// The result of a sweep.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// Programs that were generated.
+    /// The number of programs generated.
     pub programs: u64,
-    /// Edited sources that the compiler refused, and that it took.
+    /// The number of edited sources that the compiler refused, and that it accepted.
     pub mutations: (u64, u64),
-    /// What was compared.
+    /// The work of comparisons.
     pub counts: Counts,
-    /// By kind and place.
+    /// The failures by kind and place.
     pub found: BTreeMap<(Kind, String), Found>,
 }
 
-/// The size of a seed's program: small ones find most, large ones the rest.
+/// The size of a seed's program: small programs find most failures, large ones the rest.
 pub fn size_of(seed: u64) -> u32 {
     [1, 2, 3, 4, 6, 8][(seed % 6) as usize]
 }
 
-/// Runs cases; `progress` is told each seed before it runs and each new fault.
+/// Runs cases. Calls `progress` with each seed before it runs, and with each new failure.
 pub fn sweep(options: &Options, progress: &mut dyn FnMut(u64, &Report, Option<&Found>)) -> Report {
     let start = Instant::now();
     let mut report = Report::default();
@@ -90,10 +90,10 @@ pub fn sweep(options: &Options, progress: &mut dyn FnMut(u64, &Report, Option<&F
             match mutated.check(Depth::Compile, &mut Counts::default()) {
                 Err(finding) if finding.kind == Kind::Refused => report.mutations.0 += 1,
                 Err(finding) => note(&mut report, seed, &mutated, finding, Depth::Compile, options, progress),
-                // What was taken is a program like any other.
+                // An accepted source is checked like any other program.
                 Ok(()) => {
                     report.mutations.1 += 1;
-                    // An edit of one side of the comparison that a canary is makes it count.
+                    // An edit of one side of a canary's comparison makes the canary count; that is no failure.
                     if let Err(finding) = mutated.check(Depth::Main, &mut report.counts)
                         && finding.kind != Kind::Canary
                     {
@@ -106,7 +106,7 @@ pub fn sweep(options: &Options, progress: &mut dyn FnMut(u64, &Report, Option<&F
     report
 }
 
-/// Holds a program against itself written differently; finds one construct that makes the difference.
+/// Compares a program with its rewritten form, and bisects to one construct that makes the difference.
 fn rewritten(report: &mut Report, seed: u64, case: &Case, progress: &mut dyn FnMut(u64, &Report, Option<&Found>)) {
     let write = |sites: Range<u64>| {
         let (generated, count) = p4gen::rewritten(seed, size_of(seed), sites);
@@ -154,7 +154,7 @@ fn note(
         known.times += 1;
         return;
     }
-    // What is left of a canary when its two sides are reduced apart says nothing.
+    // A canary is not reduced: reducing its two sides separately makes it meaningless.
     let limit = if finding.kind == Kind::Canary { Duration::ZERO } else { options.reduction };
     let small = reduce::reduce(case, limit, &mut reduce::fails_like(&finding, depth));
     let finding = small.check(depth, &mut Counts::default()).err().unwrap_or(finding);

@@ -88,7 +88,7 @@ fn a_learned_flow_must_match_what_it_needs() {
     let all = [constant("eth_type", 0x800), constant("ip_proto", 6), port.clone()];
     assert_eq!(learn(all.to_vec()), Ok(()));
     assert_eq!(learn(vec![port.clone()]), Err(ErrorKind::BacMatchInconsistent));
-    // The other order, and a constant that is not what is needed.
+    // The wrong order; a constant that does not satisfy the prerequisite.
     assert_eq!(
         learn(vec![constant("eth_type", 0x800), port, constant("ip_proto", 6)]),
         Err(ErrorKind::BacMatchInconsistent)

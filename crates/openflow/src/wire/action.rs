@@ -1,20 +1,21 @@
-//! Actions of OpenFlow's own (1.0.0, 5.2.4; 1.3.5, 7.2.5; 1.5.1, 7.2.6), and the list of actions.
+//! OpenFlow's own actions (1.0.0, 5.2.4; 1.3.5, 7.2.5; 1.5.1, 7.2.6), and lists of actions.
 //!
-//! Some actions of OpenFlow 1.0 have no equal later, and the reverse. They are read as what they mean:
+//! Some actions of OpenFlow 1.0 have no equivalent in later versions, and vice versa. They are decoded by their
+//! meaning:
 //!
-//! | action | is read as |
+//! | action | decoded as |
 //! | --- | --- |
-//! | 1.0 `SET_VLAN_VID`, `SET_VLAN_PCP` | [`HeaderAction::SetVlanVid`], [`HeaderAction::SetVlanPcp`], which add a tag |
+//! | 1.0 `SET_VLAN_VID`, `SET_VLAN_PCP` | [`HeaderAction::SetVlanVid`], [`HeaderAction::SetVlanPcp`]: may push a tag |
 //! | `SET_NW_SRC`, `SET_NW_DST`, `SET_NW_TOS`, `SET_NW_ECN` | [`Action::SetFieldIfPresent`] |
-//! | `SET_TP_SRC`, `SET_TP_DST` | one [`Action::SetFieldIfPresent`] for each of TCP, UDP and SCTP that may be written |
-//! | `SET_DL_SRC`, `SET_DL_DST` and other ones that 1.2 deprecates | [`Action::SetField`] |
+//! | `SET_TP_SRC`, `SET_TP_DST` | one [`Action::SetFieldIfPresent`] for each writable port field of TCP, UDP and SCTP |
+//! | `SET_DL_SRC`, `SET_DL_DST` and others that 1.2 deprecates | [`Action::SetField`] |
 //!
-//! and written back as such by the versions that have them; others write set-field, as Open vSwitch does. OpenFlow 1.0 has no
-//! push-vlan: its action that sets a VLAN adds the tag, so that push-vlan is left out there, and set-field of a whole VLAN id is that
-//! action (as in Open vSwitch).
+//! Versions that have these actions encode them as such; the others use set-field, as in Open vSwitch. OpenFlow 1.0
+//! lacks push-vlan: its actions that set a VLAN push the tag, so that push-vlan is omitted, and set-field of a whole
+//! VLAN id becomes that action (as in Open vSwitch).
 //!
-//! Checked here is what needs no state of the bridge: lengths, ports, fields and their bits, whether a field may be written.
-//! Nicira's, ONF's and our own actions are in [`nicira`](super::nicira).
+//! Decoding checks everything that needs no state of the bridge: lengths, ports, fields and their bits, whether a field
+//! is writable. Actions of Nicira, ONF and Sluice are in [`nicira`](super::nicira).
 
 use crate::action::{Action, HeaderAction, port};
 use crate::error::ErrorKind;
@@ -28,13 +29,13 @@ use crate::wire::operand::{
 use crate::wire::oxm::{self, Kinds};
 use crate::wire::{Reader, Result, Writer, fail, nicira, unencodable};
 
-/// How deep actions nest at most.
+/// The maximum nesting depth of actions.
 const MAX_DEPTH: usize = 16;
 
 const IN_SET_FIELD: Kinds =
     Kinds { field: ErrorKind::BacBadSetType, length: ErrorKind::BacBadSetLen, value: ErrorKind::BacBadSetArgument };
 
-// Numbers of OpenFlow's own class that actions stand for.
+// OXM numbers of basic-class fields that actions refer to.
 const ETH_DST: u8 = 3;
 const ETH_SRC: u8 = 4;
 const VLAN_VID: u8 = 6;
@@ -48,12 +49,12 @@ const TP_DST: [u8; 3] = [14, 16, 18];
 const MPLS_LABEL: u8 = 34;
 const MPLS_TC: u8 = 35;
 
-/// Reads `len` bytes of actions.
+/// Decodes `len` bytes of actions.
 pub(crate) fn read_actions(version: Version, len: usize, r: &mut Reader, fields: &Fields) -> Result<Vec<Action>> {
     read_nested(version, len, r, fields, 0)
 }
 
-/// The same, within so many other actions.
+/// The same at nesting depth `depth`.
 fn read_nested(version: Version, len: usize, r: &mut Reader, fields: &Fields, depth: usize) -> Result<Vec<Action>> {
     if depth > MAX_DEPTH {
         return fail(ErrorKind::BacTooMany, format!("actions nest deeper than {MAX_DEPTH}"));
@@ -105,14 +106,14 @@ fn read_10(kind: u16, r: &mut Reader, fields: &Fields, actions: &mut Vec<Action>
             r.skip(6)?;
             actions.push(Action::Enqueue { port, queue: r.u32()? });
         }
-        // These are those of 1.1, but one higher.
+        // These have 1.1's numbers plus one.
         4..=8 => read_deprecated(kind - 1, r, fields, actions)?,
         _ => read_deprecated(kind, r, fields, actions)?,
     }
     Ok(())
 }
 
-/// Reads an action by which 1.0 and 1.1 set a field, by its number in 1.1.
+/// Decodes a deprecated set action of 1.0 or 1.1, by its number in 1.1.
 fn read_deprecated(kind: u16, r: &mut Reader, fields: &Fields, actions: &mut Vec<Action>) -> Result<()> {
     let mut set = |numbers: &[u8], value: u128, always: bool| -> Result<()> {
         let ids = numbers.iter().filter_map(|number| fields.basic(*number));
@@ -210,10 +211,10 @@ fn read_set_field(version: Version, r: &mut Reader, fields: &Fields, actions: &m
     set(&entry, fields, actions)
 }
 
-/// Writes actions.
+/// Encodes actions.
 pub(crate) fn write_actions(version: Version, actions: &[Action], fields: &Fields, out: &mut Vec<u8>) -> Result<()> {
     let mut left = actions;
-    // Whether an action before has made sure that there is a VLAN tag.
+    // Whether an earlier action guarantees a VLAN tag.
     let mut has_tag = false;
     while let Some((action, behind)) = left.split_first() {
         let done = ports_in_all(left, fields);
@@ -241,7 +242,8 @@ pub(crate) fn write_actions(version: Version, actions: &[Action], fields: &Field
     Ok(())
 }
 
-/// What sets the port of all transport protocols, as one action does in 1.0: its number, the port, and how many actions it is.
+/// The leading actions that together set the port of every transport protocol, which is one action in 1.0: its type,
+/// the port and the number of these actions.
 fn ports_in_all(actions: &[Action], fields: &Fields) -> Option<(u16, u16, usize)> {
     let Action::SetFieldIfPresent { value: port, .. } = actions.first()? else { return None };
     for (kind, numbers) in [(9, TP_SRC), (10, TP_DST)] {
@@ -262,7 +264,7 @@ fn ports_in_all(actions: &[Action], fields: &Fields) -> Option<(u16, u16, usize)
     None
 }
 
-/// Writes an action of 8 bytes.
+/// Encodes an action of 8 bytes.
 fn write_short(kind: u16, out: &mut Vec<u8>, argument: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     out.u16(kind);
@@ -408,7 +410,7 @@ fn write_set_field(
                 return Ok(());
             }
         }
-        // OpenFlow's VLAN id has a bit that 1.0's has not.
+        // OpenFlow's VLAN id has the bit `OFPVID_PRESENT`, which 1.0's lacks.
         if is_whole && value & VLAN_PRESENT != 0 && number::vlan_vid(fields) == Some(field) {
             write_short(1, out, |out| out.u16((value & 0xfff) as u16));
             return Ok(());
@@ -418,7 +420,7 @@ fn write_set_field(
     if !is_whole && version != Version::V15 {
         return nicira::write_load(field, value, mask, false, fields, out);
     }
-    // Set-field must not write the ingress port by OpenFlow's own number.
+    // Set-field must not have the ingress port's OpenFlow number.
     let style = if fields.basic(0) == Some(field) { Style::Nxm } else { Style::Oxm };
     let Some(known) = number::number_of(field, style, fields) else {
         return unencodable(format!("`{}` has no OXM number", fields.get(field).name));

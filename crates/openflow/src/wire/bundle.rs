@@ -1,14 +1,14 @@
-//! Bundles and forwarded requests: messages in messages.
+//! Bundles and forwarded requests: messages that contain messages.
 //!
-//! OpenFlow 1.4.1, 7.3.9, 7.4.6; ONF's extensions 230 (bundles) and 350 (forwarded requests) for 1.3. A message in a message never
-//! has a third in it.
+//! OpenFlow 1.4.1, 7.3.9, 7.4.6; ONF's extensions 230 (bundles) and 350 (forwarded requests) for 1.3. Messages nest one
+//! level deep.
 
 use super::{Context, Formats, Reader, Result, Writer, header};
 use crate::error::{Error, ErrorKind};
 use crate::field::Fields;
 use crate::message::{BundleControl, Framed, Message, Version};
 
-/// Reads a whole message.
+/// The function that decodes a whole message.
 pub(super) type ReadMessage = fn(&[u8], &Fields, &Formats) -> Result<Framed>;
 
 fn kind(number: u16) -> Result<BundleControl> {
@@ -19,7 +19,7 @@ fn kind(number: u16) -> Result<BundleControl> {
     all.get(usize::from(number)).copied().ok_or_else(bad)
 }
 
-/// Reads what happens to a bundle. Properties are all experimenters'; none is known.
+/// Decodes a bundle control message. All its properties are experimenters', none of which is known.
 pub(super) fn read_control(r: &mut Reader<'_>) -> Result<Message> {
     let bundle = r.u32()?;
     let kind = kind(r.u16()?)?;
@@ -30,14 +30,14 @@ pub(super) fn read_control(r: &mut Reader<'_>) -> Result<Message> {
     Ok(Message::BundleControl { bundle, kind, flags })
 }
 
-/// Appends what happens to a bundle.
+/// Appends a bundle control message.
 pub(super) fn write_control(bundle: u32, kind: BundleControl, flags: u16, out: &mut Vec<u8>) {
     out.u32(bundle);
     out.u16(kind as u16);
     out.u16(flags);
 }
 
-/// Reads a message of a bundle.
+/// Decodes a bundle add message.
 pub(super) fn read_add(c: Context<'_>, xid: u32, r: &mut Reader<'_>, read: ReadMessage) -> Result<Message> {
     let bundle = r.u32()?;
     r.skip(2)?;
@@ -56,7 +56,7 @@ pub(super) fn read_add(c: Context<'_>, xid: u32, r: &mut Reader<'_>, read: ReadM
         return Err(Error::new(ErrorKind::BfcMsgBadXid, "the xid differs from the message's in the bundle"));
     }
     let message = Box::new(read_inner(c, bytes, read)?);
-    // Properties are aligned to the message.
+    // Properties are aligned relative to the inner message.
     r.skip((len.next_multiple_of(8) - len).min(before - len))?;
     if !r.is_empty() {
         return Err(super::props::read(r)?.unknown("a bundle"));
@@ -64,7 +64,7 @@ pub(super) fn read_add(c: Context<'_>, xid: u32, r: &mut Reader<'_>, read: ReadM
     Ok(Message::BundleAdd { bundle, flags, message })
 }
 
-/// Reads a message in a message: one that changes the switch's state.
+/// Decodes an inner message, which must modify the switch's state.
 fn read_inner(c: Context<'_>, bytes: &[u8], read: ReadMessage) -> Result<Framed> {
     if let Some(kind) = bytes.get(1).filter(|kind| !header::can_nest(**kind)) {
         return Err(Error::new(ErrorKind::BfcMsgUnsup, format!("message type {kind} in a message")));
@@ -89,14 +89,14 @@ fn is_change(message: &Message) -> bool {
     )
 }
 
-/// Appends what stands before a message of a bundle.
+/// Appends the part of a bundle add message before the inner message.
 pub(super) fn write_add(bundle: u32, flags: u16, out: &mut Vec<u8>) {
     out.u32(bundle);
     out.u16(0);
     out.u16(flags);
 }
 
-/// Reads a forwarded request.
+/// Decodes a forwarded request.
 pub(super) fn read_forwarded(c: Context<'_>, r: &mut Reader<'_>, read: ReadMessage) -> Result<Message> {
     let framed = read_inner(c, r.rest(), read)?;
     if matches!(framed.message, Message::GroupMod(_) | Message::MeterMod(_)) {
@@ -105,7 +105,7 @@ pub(super) fn read_forwarded(c: Context<'_>, r: &mut Reader<'_>, read: ReadMessa
     Err(Error::new(ErrorKind::BrcBadType, "a forwarded request that is no group or meter mod"))
 }
 
-/// Refuses what cannot be a message in a message of this version.
+/// Refuses a message that cannot be an inner message of this version.
 pub(super) fn check_inner(version: Version, message: &Framed) -> Result<()> {
     if !is_change(&message.message) {
         return Err(Error::new(ErrorKind::BfcMsgUnsup, "a message in a message that changes nothing"));

@@ -3,7 +3,7 @@
 use super::result::Result;
 use crate::error::{Error, ErrorKind};
 
-/// Reads bytes in order. What goes past the end is an error of the kind `short`.
+/// Reads bytes in order. Reading past the end is an error of kind `short`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reader<'a> {
     bytes: &'a [u8],
@@ -12,22 +12,22 @@ pub(crate) struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// Reads these bytes.
+    /// A reader of these bytes.
     pub(crate) fn new(bytes: &'a [u8], short: ErrorKind) -> Reader<'a> {
         Reader { bytes, at: 0, short }
     }
 
-    /// The same place, with another kind of error past the end.
+    /// The same reader with another kind of error at the end.
     pub(crate) fn short(self, short: ErrorKind) -> Reader<'a> {
         Reader { short, ..self }
     }
 
-    /// Bytes that have been read.
+    /// The number of bytes read so far.
     pub(crate) fn position(&self) -> usize {
         self.at
     }
 
-    /// Bytes that are left.
+    /// The number of bytes left.
     pub(crate) fn left(&self) -> usize {
         self.bytes.len() - self.at
     }
@@ -37,7 +37,7 @@ impl<'a> Reader<'a> {
         self.left() == 0
     }
 
-    /// The next bytes.
+    /// Reads `len` bytes.
     pub(crate) fn bytes(&mut self, len: usize) -> Result<&'a [u8]> {
         if len > self.left() {
             let text = format!("{len} bytes wanted at {}, {} left", self.at, self.left());
@@ -48,62 +48,62 @@ impl<'a> Reader<'a> {
         Ok(bytes)
     }
 
-    /// The next bytes as an array.
+    /// Reads an array.
     pub(crate) fn array<const N: usize>(&mut self) -> Result<[u8; N]> {
         let mut array = [0; N];
         array.copy_from_slice(self.bytes(N)?);
         Ok(array)
     }
 
-    /// A byte.
+    /// Reads a byte.
     pub(crate) fn u8(&mut self) -> Result<u8> {
         Ok(u8::from_be_bytes(self.array()?))
     }
 
-    /// 16 bits.
+    /// Reads 16 bits.
     pub(crate) fn u16(&mut self) -> Result<u16> {
         Ok(u16::from_be_bytes(self.array()?))
     }
 
-    /// 32 bits.
+    /// Reads 32 bits.
     pub(crate) fn u32(&mut self) -> Result<u32> {
         Ok(u32::from_be_bytes(self.array()?))
     }
 
-    /// 64 bits.
+    /// Reads 64 bits.
     pub(crate) fn u64(&mut self) -> Result<u64> {
         Ok(u64::from_be_bytes(self.array()?))
     }
 
-    /// A number of at most 16 bytes.
+    /// Reads a number of `len` bytes, at most 16.
     pub(crate) fn uint(&mut self, len: usize) -> Result<u128> {
         debug_assert!(len <= 16);
         Ok(self.bytes(len)?.iter().fold(0, |value, byte| value << 8 | u128::from(*byte)))
     }
 
-    /// Passes over bytes, whatever they are.
+    /// Skips bytes.
     pub(crate) fn skip(&mut self, len: usize) -> Result<()> {
         self.bytes(len).map(|_| ())
     }
 
-    /// Passes over bytes up to the next multiple of 8 from the reader's start, or to its end.
+    /// Skips to the next multiple of 8 bytes from the reader's start, or to its end.
     pub(crate) fn align(&mut self) {
         self.at = self.at.next_multiple_of(8).min(self.bytes.len());
     }
 
-    /// A reader of the next bytes, which this one passes over.
+    /// Splits off a reader of the next `len` bytes.
     pub(crate) fn sub(&mut self, len: usize) -> Result<Reader<'a>> {
         Ok(Reader::new(self.bytes(len)?, self.short))
     }
 
-    /// All bytes that are left.
+    /// Reads all bytes left.
     pub(crate) fn rest(&mut self) -> &'a [u8] {
         let rest = &self.bytes[self.at..];
         self.at = self.bytes.len();
         rest
     }
 
-    /// All bytes that are left, without passing over them.
+    /// All bytes left, without reading them.
     pub(crate) fn peek(&self) -> &'a [u8] {
         &self.bytes[self.at..]
     }
@@ -114,7 +114,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Appends to a message.
+/// Appends big-endian integers and bytes to a message.
 pub(crate) trait Writer {
     /// Appends bytes.
     fn bytes(&mut self, bytes: &[u8]);
@@ -130,13 +130,14 @@ pub(crate) trait Writer {
     fn uint(&mut self, value: u128, len: usize);
     /// Appends zeros.
     fn zeros(&mut self, len: usize);
-    /// Appends zeros until what began at `start` is a multiple of 8 bytes long.
+    /// Appends zeros until the structure that begins at `start` is a multiple of 8 bytes long.
     fn align(&mut self, start: usize);
-    /// Appends a text in `len` bytes: cut to leave a zero at its end, and filled with zeros.
+    /// Appends a text in `len` bytes, truncated to leave room for a final zero and padded with zeros.
     fn text(&mut self, text: &str, len: usize);
-    /// Writes 16 bits over those at `at`.
+    /// Overwrites the 16 bits at `at`.
     fn patch(&mut self, at: usize, value: u16);
-    /// Writes how long what began at `start` is over the 16 bits at `at`; an error if it is 64 KB or more.
+    /// Overwrites the 16 bits at `at` with the length of the structure that begins at `start`; an error if it is 64 KB
+    /// or more.
     fn patch_length(&mut self, at: usize, start: usize) -> Result<()>;
 }
 

@@ -1,33 +1,33 @@
-//! What is about the connection: hello, errors, features, configuration, roles, asynchronous messages, controllers' status.
+//! Connection messages: hello, errors, features, configuration, roles, asynchronous messages, controller status.
 //!
-//! OpenFlow 1.0, 5.3.1, 5.3.2, 5.4.4, 5.5; 1.3.5, 7.3.1, 7.3.2, 7.3.9, 7.3.10, 7.4.4, 7.5; 1.4.1, 7.3.10, 7.4.4; 1.5.1, 7.3.5.19,
-//! 7.4.8; `NXT_ROLE_REQUEST`, `NXT_SET_ASYNC_CONFIG`, `NXT_SET_ASYNC_CONFIG2`.
+//! OpenFlow 1.0, 5.3.1, 5.3.2, 5.4.4, 5.5; 1.3.5, 7.3.1, 7.3.2, 7.3.9, 7.3.10, 7.4.4, 7.5; 1.4.1, 7.3.10, 7.4.4; 1.5.1,
+//! 7.3.5.19, 7.4.8; `NXT_ROLE_REQUEST`, `NXT_SET_ASYNC_CONFIG`, `NXT_SET_ASYNC_CONFIG2`.
 
 use super::flow_stats::entry;
 use super::{Context, HEADER, Reader, Result, Writer, port, props, v10};
 use crate::error::{Code, Error, ErrorKind, NICIRA};
 use crate::message::{AsyncConfig, ControllerStatus, Features, Message, Role, RoleRequest, SwitchConfig, Version};
 
-/// Bytes of a request that fit in the longest error message.
+/// The number of bytes of a request that fit in the longest error message.
 pub(super) const ERROR_DATA_MAX: usize = 0xffff - HEADER - 12;
-/// The type of Nicira's errors in OpenFlow 1.0.
+/// The error type of Nicira's errors in OpenFlow 1.0.
 const ERROR_VENDOR: u16 = 0xb0c2;
-/// The type of experimenters' errors.
+/// The error type of experimenters' errors.
 const ERROR_EXPERIMENTER: u16 = 0xffff;
-/// The element of a hello that has a bitmap of versions.
+/// `OFPHET_VERSIONBITMAP`: the hello element with the version bitmap.
 const VERSION_BITMAP: u16 = 1;
-/// No generation has been named.
+/// The `generation_id` for none.
 const NO_GENERATION: u64 = u64::MAX;
-/// No short number of a controller.
+/// The short controller id for none.
 const NO_SHORT: u16 = u16::MAX;
 
-/// Reads a hello. Without a bitmap the sender speaks all versions up to its header's.
+/// Decodes a hello. Without a bitmap, the sender supports all versions up to the header's.
 pub(super) fn read_hello(version: u8, r: &mut Reader<'_>) -> Message {
     let up_to = (1_u64 << (u32::from(version) + 1).min(32)) - 2;
     let mut versions = up_to as u32;
     let mut elements = *r;
     r.rest();
-    // What follows a malformed element is ignored, as unknown elements are (OpenFlow 1.3.5, 7.5.1).
+    // Elements after a malformed one are ignored, as unknown elements are (OpenFlow 1.3.5, 7.5.1).
     while let Ok((kind, mut element)) = read_element(&mut elements) {
         if kind == VERSION_BITMAP
             && let Ok(bitmap) = element.u32()
@@ -46,7 +46,7 @@ fn read_element<'a>(r: &mut Reader<'a>) -> Result<(u16, Reader<'a>)> {
     Ok((kind, element))
 }
 
-/// Appends a hello's elements: 1.0 has none.
+/// Appends a hello's elements; 1.0 has none.
 pub(super) fn write_hello(versions: u32, out: &mut Vec<u8>) {
     if versions >> Version::V13 as u8 != 0 {
         out.u16(VERSION_BITMAP);
@@ -55,12 +55,12 @@ pub(super) fn write_hello(versions: u32, out: &mut Vec<u8>) {
     }
 }
 
-/// The newest version of a hello's bitmap, for its header.
+/// The newest version of a bitmap, for the header of the hello.
 pub(super) fn newest(versions: u32) -> u8 {
     versions.checked_ilog2().map_or(Version::V10 as u8, |bit| bit as u8)
 }
 
-/// Reads an error.
+/// Decodes an error message.
 pub(super) fn read_error(version: Version, r: &mut Reader<'_>) -> Result<Message> {
     let (kind, code) = (r.u16()?, r.u16()?);
     let code = match kind {
@@ -78,7 +78,7 @@ pub(super) fn read_error(version: Version, r: &mut Reader<'_>) -> Result<Message
     Ok(Message::Error { kind: ErrorKind::numbered(version, code), data: r.rest().to_vec() })
 }
 
-/// Appends an error.
+/// Appends an error message.
 pub(super) fn write_error(version: Version, kind: ErrorKind, data: &[u8], out: &mut Vec<u8>) {
     match kind.code(version) {
         Code::Standard(kind, code) => {
@@ -101,7 +101,7 @@ pub(super) fn write_error(version: Version, kind: ErrorKind, data: &[u8], out: &
     out.bytes(&data[..data.len().min(ERROR_DATA_MAX)]);
 }
 
-/// Reads what a switch is.
+/// Decodes a features reply.
 pub(super) fn read_features(version: Version, r: &mut Reader<'_>) -> Result<Features> {
     let mut features = Features { datapath: r.u64()?, buffers: r.u32()?, tables: r.u8()?, ..Features::default() };
     let auxiliary = r.u8()?;
@@ -119,7 +119,7 @@ pub(super) fn read_features(version: Version, r: &mut Reader<'_>) -> Result<Feat
     Ok(features)
 }
 
-/// Appends what a switch is. Only 1.0's has ports: as many as fit in a message, as a switch of OpenFlow 1.0 with more must do.
+/// Appends a features reply. Only 1.0's has ports, as many as fit in a message.
 pub(super) fn write_features(version: Version, features: &Features, out: &mut Vec<u8>) -> Result<()> {
     let is_old = version == Version::V10;
     out.u64(features.datapath);
@@ -134,12 +134,12 @@ pub(super) fn write_features(version: Version, features: &Features, out: &mut Ve
     Ok(())
 }
 
-/// Reads the handling of fragments and the length of packet-ins.
+/// Decodes the switch configuration.
 pub(super) fn read_config(r: &mut Reader<'_>) -> Result<SwitchConfig> {
     Ok(SwitchConfig { flags: r.u16()?, miss_send_len: r.u16()? })
 }
 
-/// Appends it.
+/// Appends the switch configuration.
 pub(super) fn write_config(config: &SwitchConfig, out: &mut Vec<u8>) {
     out.u16(config.flags);
     out.u16(config.miss_send_len);
@@ -155,7 +155,7 @@ fn role(number: u32) -> Result<Role> {
     })
 }
 
-/// Reads a role.
+/// Decodes a role.
 pub(super) fn read_role(version: Version, r: &mut Reader<'_>) -> Result<RoleRequest> {
     let role = role(r.u32()?)?;
     let short = r.u16()?;
@@ -173,21 +173,21 @@ pub(super) fn write_role(version: Version, request: &RoleRequest, out: &mut Vec<
     out.u64(request.generation.unwrap_or(NO_GENERATION));
 }
 
-/// Reads Nicira's role: one less.
+/// Decodes Nicira's role, whose numbers are one less.
 pub(super) fn read_role_nx(r: &mut Reader<'_>) -> Result<RoleRequest> {
     let number = r.u32()?;
     let role = role(number.saturating_add(1))?;
     Ok(RoleRequest { role, generation: None, short: NO_SHORT })
 }
 
-/// Appends Nicira's role, which cannot ask for the current one.
+/// Appends Nicira's role; an error for `NoChange`, which it lacks.
 pub(super) fn write_role_nx(request: &RoleRequest, out: &mut Vec<u8>) -> Result<()> {
     let none = || Error::new(ErrorKind::RrfcBadRole, "OpenFlow 1.0 cannot ask for the current role");
     out.u32((request.role as u32).checked_sub(1).ok_or_else(none)?);
     Ok(())
 }
 
-/// Reads why a role has changed.
+/// Decodes a role status.
 pub(super) fn read_role_status(r: &mut Reader<'_>) -> Result<Message> {
     let role = role(r.u32()?)?;
     let reason = r.u8()?;
@@ -199,18 +199,19 @@ pub(super) fn read_role_status(r: &mut Reader<'_>) -> Result<Message> {
     Ok(Message::RoleStatus { role, reason, generation })
 }
 
-/// Appends why a role has changed.
+/// Appends a role status.
 pub(super) fn write_role_status(role: Role, reason: u8, generation: u64, out: &mut Vec<u8>) {
     out.u32(role as u32);
     out.bytes(&[reason, 0, 0, 0]);
     out.u64(generation);
 }
 
-/// The bit of packet-ins that an action sends, and the three more that 1.4 tells apart: action set, group, packet-out.
+/// The packet-in reason of an action before 1.4; since then, the reasons action set, group and packet-out are bits of
+/// their own.
 const BY_ACTION: u32 = 1 << 1;
 const BY_ACTION_14: u32 = 0x38;
 
-/// Kinds of asynchronous messages in order of their properties, with the reasons that each has.
+/// The kinds of asynchronous messages in order of their properties, each with the reasons that it has in a version.
 fn kinds(version: Version, config: &mut AsyncConfig) -> [(&mut [u32; 2], u32); 6] {
     [
         (&mut config.packet_in, if version < Version::V14 { 0x07 } else { 0x3f }),
@@ -222,7 +223,7 @@ fn kinds(version: Version, config: &mut AsyncConfig) -> [(&mut [u32; 2], u32); 6
     ]
 }
 
-/// Before 1.4 what an action sends has one reason.
+/// Before 1.4, sets the reasons that 1.4 distinguishes as the one for actions.
 fn tell_actions_apart(version: Version, config: &mut AsyncConfig) {
     if version >= Version::V14 {
         return;
@@ -232,7 +233,8 @@ fn tell_actions_apart(version: Version, config: &mut AsyncConfig) {
     }
 }
 
-/// Reads the asynchronous messages of 1.3 and `NXT_SET_ASYNC_CONFIG`: the first three kinds, master's masks before slave's.
+/// Decodes the asynchronous configuration of 1.3 and `NXT_SET_ASYNC_CONFIG`: the first three kinds, the master's mask
+/// before the slave's.
 pub(super) fn read_async(c: Context<'_>, r: &mut Reader<'_>) -> Result<AsyncConfig> {
     let mut config = c.formats.asynchronous;
     for (masks, known) in kinds(c.version, &mut config).into_iter().take(3) {
@@ -242,7 +244,7 @@ pub(super) fn read_async(c: Context<'_>, r: &mut Reader<'_>) -> Result<AsyncConf
     Ok(config)
 }
 
-/// Appends them.
+/// Appends the asynchronous configuration of 1.3.
 pub(super) fn write_async(version: Version, config: &AsyncConfig, out: &mut Vec<u8>) {
     let mut config = *config;
     for (masks, known) in kinds(version, &mut config).into_iter().take(3) {
@@ -251,13 +253,13 @@ pub(super) fn write_async(version: Version, config: &AsyncConfig, out: &mut Vec<
     }
 }
 
-/// Whether only newer formats can say it.
+/// Whether only the format of 1.4 can express the configuration.
 pub(super) fn is_async_new(config: &AsyncConfig) -> bool {
     [config.role_status, config.table_status, config.requestforward] != [[0; 2]; 3]
 }
 
-/// Reads the asynchronous messages of 1.4 and `NXT_SET_ASYNC_CONFIG2`: properties, two for each kind, the slave's before the
-/// master's. Kinds that are not named stay as they are.
+/// Decodes the asynchronous configuration of 1.4 and `NXT_SET_ASYNC_CONFIG2`: two properties for each kind, the slave's
+/// before the master's. Kinds without properties keep their masks.
 pub(super) fn read_async_props(c: Context<'_>, r: &mut Reader<'_>) -> Result<AsyncConfig> {
     let mut config = c.formats.asynchronous;
     while !r.is_empty() {
@@ -276,7 +278,7 @@ pub(super) fn read_async_props(c: Context<'_>, r: &mut Reader<'_>) -> Result<Asy
     Ok(config)
 }
 
-/// Appends them.
+/// Appends the asynchronous configuration of 1.4.
 pub(super) fn write_async_props(version: Version, config: &AsyncConfig, out: &mut Vec<u8>) {
     let mut config = *config;
     for (number, (masks, known)) in (0..).step_by(2).zip(kinds(version, &mut config)) {
@@ -285,7 +287,7 @@ pub(super) fn write_async_props(version: Version, config: &AsyncConfig, out: &mu
     }
 }
 
-/// Reads a controller's status.
+/// Decodes a controller status.
 pub(super) fn read_controller(r: &mut Reader<'_>) -> Result<ControllerStatus> {
     let mut r = entry(r)?;
     let short = r.u16()?;
@@ -303,7 +305,7 @@ pub(super) fn read_controller(r: &mut Reader<'_>) -> Result<ControllerStatus> {
     Ok(status)
 }
 
-/// Appends a controller's status.
+/// Appends a controller status.
 pub(super) fn write_controller(status: &ControllerStatus, out: &mut Vec<u8>) -> Result<()> {
     let start = out.len();
     out.u16(0);

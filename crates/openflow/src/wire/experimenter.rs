@@ -1,11 +1,11 @@
-//! Nicira's and ONF's messages, by their numbers; others' are kept as they are.
+//! Experimenter messages: Nicira's and ONF's by their types; others are kept as bytes.
 
 use super::bundle::ReadMessage;
 use super::{Context, FLOW_NXM, Reader, Result, Writer, bundle, connection, flow, group, packet};
 use crate::error::{Error, ErrorKind, NICIRA, ONF};
 use crate::message::{Message, Version};
 
-/// Nicira's messages.
+/// Nicira's message types.
 pub(super) mod nicira {
     pub(in crate::wire) const ROLE_REQUEST: u32 = 10;
     pub(in crate::wire) const ROLE_REPLY: u32 = 11;
@@ -29,7 +29,7 @@ pub(super) mod nicira {
     pub(in crate::wire) const GROUP_MOD: u32 = 31;
 }
 
-/// ONF's messages for OpenFlow 1.3.
+/// ONF's message types for OpenFlow 1.3.
 pub(super) mod onf {
     pub(in crate::wire) const MONITOR_CANCEL: u32 = 1870;
     pub(in crate::wire) const MONITOR_PAUSED: u32 = 1871;
@@ -40,7 +40,7 @@ pub(super) mod onf {
     pub(in crate::wire) const REQUESTFORWARD: u32 = 2350;
 }
 
-/// Reads an experimenter's message. `read` is for a message in it.
+/// Decodes an experimenter message. `read` decodes an inner message.
 pub(super) fn read(c: Context<'_>, xid: u32, r: &mut Reader<'_>, read: ReadMessage) -> Result<Message> {
     let (experimenter, kind) = (r.u32()?, r.u32()?);
     match experimenter {
@@ -104,7 +104,7 @@ fn read_onf(c: Context<'_>, xid: u32, kind: u32, r: &mut Reader<'_>, read: ReadM
 }
 
 fn format(number: u32, known: &[u32]) -> Result<u32> {
-    // Open vSwitch says so, too.
+    // The error that Open vSwitch reports.
     let bad = || Error::new(ErrorKind::BrcEperm, format!("format {number}"));
     known.contains(&number).then_some(number).ok_or_else(bad)
 }

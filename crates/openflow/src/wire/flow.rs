@@ -1,4 +1,4 @@
-//! Flow mods and flow removals, and matches with Nicira's cookie.
+//! Flow mods, flow removals, and Nicira's matches on the cookie.
 //!
 //! OpenFlow 1.0, 5.3.3, 5.4.2; 1.3.5, 7.3.4.1, 7.4.2; 1.5.1, 7.4.2; `NXT_FLOW_MOD`, `NXT_FLOW_REMOVED`.
 
@@ -12,14 +12,14 @@ use crate::message::{
     Counts, FlowCommand, FlowMod, FlowRemoved, GROUP_ANY, RemovedReason, Timeouts, Version, flow_flag,
 };
 
-/// All tables, or none named.
+/// All tables; in 1.0, an unspecified table.
 const TABLE_ALL: u8 = 0xff;
-/// OpenFlow 1.0's flag for its emergency flow cache.
+/// `OFPFF_EMERG`: OpenFlow 1.0's flag for the emergency flow cache.
 const EMERGENCY: u16 = 4;
-/// `NXM_NX_COOKIE` without length and mask bit.
+/// The header of `NXM_NX_COOKIE` without length and mask bit.
 const COOKIE: u32 = 0x0001_0000 | 30 << 9;
 
-/// A flow mod's command.
+/// The flow mod command with a number.
 fn command(number: u16) -> Result<FlowCommand> {
     Ok(match number {
         0 => FlowCommand::Add,
@@ -35,14 +35,14 @@ fn is_delete(command: FlowCommand) -> bool {
     matches!(command, FlowCommand::Delete | FlowCommand::DeleteStrict)
 }
 
-/// The flow flags that a version has.
+/// The flow flags of a version.
 pub(super) fn known_flags(version: Version) -> u16 {
     use flow_flag::*;
     let old = SEND_FLOW_REM | CHECK_OVERLAP;
     if version == Version::V10 { old } else { old | RESET_COUNTS | NO_PKT_COUNTS | NO_BYT_COUNTS }
 }
 
-/// Reads a flow mod.
+/// Decodes a flow mod.
 pub(super) fn read_mod(c: Context<'_>, r: &mut Reader<'_>) -> Result<FlowMod> {
     if c.version == Version::V10 { read_mod_10(c, r) } else { read_mod_13(c, r) }
 }
@@ -86,14 +86,14 @@ fn read_mod_10(c: Context<'_>, r: &mut Reader<'_>) -> Result<FlowMod> {
     let cookie = r.u64()?;
     let mut flow = read_rest_10(c, r, matching, cookie)?;
     flow.instructions = instruction::read_instructions(c.version, r.left(), r, c.fields)?;
-    // Flows without wildcards are of the highest priority (OpenFlow 1.0, 3.4).
+    // Flows without wildcards have the highest priority (OpenFlow 1.0, 3.4).
     if wildcards & 0x003f_ffff == 0 {
         flow.priority = u16::MAX;
     }
     Ok(flow)
 }
 
-/// Reads `NXT_FLOW_MOD`.
+/// Decodes `NXT_FLOW_MOD`.
 pub(super) fn read_mod_nx(c: Context<'_>, r: &mut Reader<'_>) -> Result<FlowMod> {
     let new_cookie = r.u64()?;
     let mut flow = read_rest_10(c, r, Match::any(), new_cookie)?;
@@ -118,7 +118,7 @@ pub(super) fn read_mod_nx(c: Context<'_>, r: &mut Reader<'_>) -> Result<FlowMod>
     Ok(flow)
 }
 
-/// What 1.0's and Nicira's flow mods share, behind the cookie.
+/// Decodes what the flow mods of 1.0 and Nicira share after the cookie.
 fn read_rest_10(c: Context<'_>, r: &mut Reader<'_>, matching: Match, cookie: u64) -> Result<FlowMod> {
     let number = r.u16()?;
     let (command, table) = if c.formats.flow_mod_table_id {
@@ -138,7 +138,7 @@ fn read_rest_10(c: Context<'_>, r: &mut Reader<'_>, matching: Match, cookie: u64
     }
     let mut flags = check_flags(Version::V10, raw)?;
     if command == FlowCommand::Add {
-        // An added flow's counters begin at zero (OpenFlow 1.0, 4.6); later versions have a flag for it.
+        // The counters of an added flow start at zero (OpenFlow 1.0, 4.6); later versions have a flag for it.
         flags |= flow_flag::RESET_COUNTS;
     }
     Ok(FlowMod {
@@ -163,7 +163,7 @@ fn check_flags(version: Version, flags: u16) -> Result<u16> {
     if unknown == 0 { Ok(flags) } else { Err(Error::new(ErrorKind::FmfcBadFlags, format!("flags {unknown:#x}"))) }
 }
 
-/// Appends a flow mod: Nicira's, if the connection says so.
+/// Appends a flow mod, in Nicira's format if the connection uses it.
 pub(super) fn write_mod(c: Context<'_>, flow: &FlowMod, out: &mut Vec<u8>) -> Result<()> {
     if c.version == Version::V10 { write_mod_10(c, flow, out) } else { write_mod_13(c, flow, out) }
 }
@@ -223,15 +223,16 @@ fn write_mod_10(c: Context<'_>, flow: &FlowMod, out: &mut Vec<u8>) -> Result<()>
     instruction::write_instructions(c.version, &flow.instructions, c.fields, out)
 }
 
-/// Reads a match of `len` bytes of NXM, padded to a multiple of 8, and what it asks of the cookie: value and mask.
+/// Decodes a match of `len` bytes of NXM, padded to a multiple of 8, and the value and mask of the cookie that it
+/// matches.
 pub(super) fn read_nx_match(c: Context<'_>, len: usize, r: &mut Reader<'_>) -> Result<(Match, (u64, u64))> {
     let (matching, cookie, mask) = oxm::read_nx_match_with_cookie(len, r, c.fields)?;
     r.skip(len.next_multiple_of(8) - len)?;
     Ok((matching, (cookie & mask, mask)))
 }
 
-/// Appends a match in NXM and what it asks of the cookie (nothing, if the mask is zero), padded to a multiple of 8. Its length
-/// without padding.
+/// Appends a match in NXM, with a match on the cookie unless its mask is zero, padded to a multiple of 8 bytes. Returns
+/// its length without padding.
 pub(super) fn write_nx_match(
     c: Context<'_>,
     matching: &Match,
@@ -258,8 +259,8 @@ pub(super) fn write_nx_match(
     Ok(len)
 }
 
-/// Instructions as OpenFlow 1.0 can say them: a table to go on in is a resubmit there, meters are left out, and the action set's
-/// actions come last. Only for what tells about flows.
+/// Instructions as a list of actions for OpenFlow 1.0 statistics and notifications: goto-table becomes a resubmit,
+/// meters are omitted, and the actions of write-actions come last.
 pub(super) fn as_actions(instructions: &Instructions) -> Vec<Action> {
     let mut actions = instructions.apply.clone();
     if let Some((value, mask)) = instructions.metadata {
@@ -272,7 +273,7 @@ pub(super) fn as_actions(instructions: &Instructions) -> Vec<Action> {
     actions
 }
 
-/// A removal's reason.
+/// The removal reason with a number.
 pub(super) fn reason(number: u16) -> Result<RemovedReason> {
     Ok(match number {
         0 => RemovedReason::IdleTimeout,
@@ -285,7 +286,7 @@ pub(super) fn reason(number: u16) -> Result<RemovedReason> {
     })
 }
 
-/// A removal's reason, as a version can say it: the newest reasons are deletions before 1.4.
+/// The number of a removal reason in a version; before 1.4, newer reasons are encoded as deletion.
 pub(super) fn reason_number(version: Version, reason: RemovedReason) -> u8 {
     let is_new = matches!(reason, RemovedReason::MeterDelete | RemovedReason::Eviction);
     let has_no_groups = version == Version::V10 && reason == RemovedReason::GroupDelete;
@@ -293,7 +294,7 @@ pub(super) fn reason_number(version: Version, reason: RemovedReason) -> u8 {
     reason as u8
 }
 
-/// Reads a flow removal.
+/// Decodes a flow removal.
 pub(super) fn read_removed(c: Context<'_>, r: &mut Reader<'_>) -> Result<FlowRemoved> {
     if c.version == Version::V15 {
         return read_removed_15(c, r);
@@ -325,12 +326,12 @@ fn read_removed_15(c: Context<'_>, r: &mut Reader<'_>) -> Result<FlowRemoved> {
     Ok(FlowRemoved { matching, priority, cookie, table, reason, duration, timeouts, counts: stats.counts })
 }
 
-/// Reads `NXT_FLOW_REMOVED`.
+/// Decodes `NXT_FLOW_REMOVED`.
 pub(super) fn read_removed_nx(c: Context<'_>, r: &mut Reader<'_>) -> Result<FlowRemoved> {
     let cookie = r.u64()?;
     let priority = r.u16()?;
     let reason = reason(u16::from(r.u8()?))?;
-    // One more than the table; 0 is what old switches send.
+    // The table id plus one; old switches send 0.
     let table = r.u8()?.wrapping_sub(1);
     let duration = (r.u32()?, r.u32()?);
     let timeouts = Timeouts { idle: r.u16()?, hard: 0 };
@@ -340,7 +341,7 @@ pub(super) fn read_removed_nx(c: Context<'_>, r: &mut Reader<'_>) -> Result<Flow
     Ok(FlowRemoved { matching, priority, cookie, table, reason, duration, timeouts, counts })
 }
 
-/// Appends a flow removal: Nicira's, if the connection says so.
+/// Appends a flow removal, in Nicira's format if the connection uses it.
 pub(super) fn write_removed(c: Context<'_>, flow: &FlowRemoved, out: &mut Vec<u8>) -> Result<()> {
     let reason = reason_number(c.version, flow.reason);
     if c.version == Version::V15 {

@@ -1,4 +1,4 @@
-//! Statistics of flows: requests, entries, sums.
+//! Flow statistics: requests, individual entries, aggregates.
 //!
 //! OpenFlow 1.0, 5.3.5; 1.3.5, 7.3.5.2, 7.3.5.3; 1.5.1, 7.3.5.2 to 7.3.5.4; `NXST_FLOW`, `NXST_AGGREGATE`.
 
@@ -9,7 +9,7 @@ use super::{Context, Reader, Result, Writer, action, instruction, lacks, oxm};
 use crate::action::Instructions;
 use crate::message::{Counts, FlowEntry, FlowFilter, GROUP_ANY, Timeouts, Version};
 
-/// Reads which flows a request is about.
+/// Decodes the filter of a flow statistics request.
 pub(super) fn read_filter(c: Context<'_>, r: &mut Reader<'_>) -> Result<FlowFilter> {
     if c.version == Version::V10 {
         let matching = oxm::read_match(c.version, r, c.fields)?;
@@ -27,7 +27,7 @@ pub(super) fn read_filter(c: Context<'_>, r: &mut Reader<'_>) -> Result<FlowFilt
     Ok(FlowFilter { table, out_port, out_group, cookie, cookie_mask, matching })
 }
 
-/// Reads the same of Nicira's requests.
+/// Decodes the filter of Nicira's requests.
 pub(super) fn read_filter_nx(c: Context<'_>, r: &mut Reader<'_>) -> Result<FlowFilter> {
     let out_port = read_port(Version::V10, r)?;
     let len = usize::from(r.u16()?);
@@ -37,7 +37,7 @@ pub(super) fn read_filter_nx(c: Context<'_>, r: &mut Reader<'_>) -> Result<FlowF
     Ok(FlowFilter { table, out_port, out_group: GROUP_ANY, cookie, cookie_mask, matching })
 }
 
-/// Appends which flows a request is about; in Nicira's format, if the connection says so.
+/// Appends the filter of a flow statistics request, in Nicira's format if the connection uses it.
 pub(super) fn write_filter(c: Context<'_>, filter: &FlowFilter, out: &mut Vec<u8>) -> Result<()> {
     if c.version != Version::V10 {
         out.bytes(&[filter.table, 0, 0, 0]);
@@ -68,14 +68,14 @@ pub(super) fn write_filter(c: Context<'_>, filter: &FlowFilter, out: &mut Vec<u8
     write_port(c.version, filter.out_port, out)
 }
 
-/// Reads the length of an entry, and gives a reader of what follows it within the entry.
+/// Reads the length of an entry, and returns a reader of the rest of the entry.
 pub(super) fn entry<'a>(r: &mut Reader<'a>) -> Result<Reader<'a>> {
     let len = usize::from(r.u16()?);
     let body = len.checked_sub(2).ok_or_else(|| r.bad_length("an entry is shorter than its length"))?;
     r.sub(body)
 }
 
-/// Reads a flow.
+/// Decodes a flow entry.
 pub(super) fn read_entry(c: Context<'_>, r: &mut Reader<'_>) -> Result<FlowEntry> {
     let mut r = entry(r)?;
     let mut flow = match c.version {
@@ -169,7 +169,7 @@ fn read_entry_15(c: Context<'_>, r: &mut Reader<'_>) -> Result<FlowEntry> {
     })
 }
 
-/// Reads a flow of Nicira's format.
+/// Decodes a flow entry of Nicira's format.
 pub(super) fn read_entry_nx(c: Context<'_>, r: &mut Reader<'_>) -> Result<FlowEntry> {
     let mut r = entry(r)?;
     let table = r.u8()?;
@@ -178,7 +178,7 @@ pub(super) fn read_entry_nx(c: Context<'_>, r: &mut Reader<'_>) -> Result<FlowEn
     let priority = r.u16()?;
     let timeouts = Timeouts { idle: r.u16()?, hard: r.u16()? };
     let len = usize::from(r.u16()?);
-    // One more than the seconds; 0 for unknown.
+    // Seconds plus one; 0 if unknown.
     let ages = (r.u16()?, r.u16()?);
     let cookie = r.u64()?;
     let counts = Counts { packets: r.u64()?, bytes: r.u64()? };
@@ -199,7 +199,7 @@ pub(super) fn read_entry_nx(c: Context<'_>, r: &mut Reader<'_>) -> Result<FlowEn
     })
 }
 
-/// Appends a flow; in Nicira's format, if the connection says so.
+/// Appends a flow entry, in Nicira's format if the connection uses it.
 pub(super) fn write_entry(c: Context<'_>, flow: &FlowEntry, out: &mut Vec<u8>) -> Result<()> {
     let start = out.len();
     out.u16(0);
@@ -285,7 +285,7 @@ fn oxs_of(flow: &FlowEntry) -> Oxs {
     Oxs { duration: Some(flow.duration), idle: Some(flow.ages.0), flows: None, counts: flow.counts }
 }
 
-/// Reads a flow without what it does (`OFPMP_FLOW_STATS`, 1.5).
+/// Decodes a flow entry without instructions (`OFPMP_FLOW_STATS`, 1.5).
 pub(super) fn read_short(c: Context<'_>, r: &mut Reader<'_>) -> Result<FlowEntry> {
     let mut r = entry(r)?;
     r.skip(2)?;
@@ -312,7 +312,7 @@ pub(super) fn read_short(c: Context<'_>, r: &mut Reader<'_>) -> Result<FlowEntry
     })
 }
 
-/// Appends a flow without what it does.
+/// Appends a flow entry without instructions.
 pub(super) fn write_short(c: Context<'_>, flow: &FlowEntry, out: &mut Vec<u8>) -> Result<()> {
     let start = out.len();
     out.zeros(4);
@@ -323,7 +323,7 @@ pub(super) fn write_short(c: Context<'_>, flow: &FlowEntry, out: &mut Vec<u8>) -
     out.patch_length(start, start)
 }
 
-/// Reads sums of flows.
+/// Decodes aggregate statistics.
 pub(super) fn read_aggregate(version: Version, r: &mut Reader<'_>) -> Result<(Counts, u32)> {
     if version == Version::V15 {
         let stats = Oxs::read(r)?;
@@ -335,7 +335,7 @@ pub(super) fn read_aggregate(version: Version, r: &mut Reader<'_>) -> Result<(Co
     Ok((counts, flows))
 }
 
-/// Appends sums of flows.
+/// Appends aggregate statistics.
 pub(super) fn write_aggregate(version: Version, counts: Counts, flows: u32, out: &mut Vec<u8>) {
     if version == Version::V15 {
         return Oxs { flows: Some(flows), counts, ..Oxs::default() }.write(out);

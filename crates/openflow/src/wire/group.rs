@@ -1,7 +1,8 @@
 //! Groups: mods, statistics, descriptions, features.
 //!
-//! OpenFlow 1.3.5, 7.3.4.2, 7.3.5.9 to 7.3.5.11; 1.5.1, 7.3.4.3. OpenFlow 1.0 has no groups; Open vSwitch's `NXT_GROUP_MOD` and
-//! `NXST_GROUP` for it are of 1.5's format. The selection method is Netronome's property, as ovs-ofctl(8) describes it.
+//! OpenFlow 1.3.5, 7.3.4.2, 7.3.5.9 to 7.3.5.11; 1.5.1, 7.3.4.3. OpenFlow 1.0 has no groups; Open vSwitch's
+//! `NXT_GROUP_MOD` and `NXST_GROUP` for it use 1.5's format. The selection method is Netronome's property, as described
+//! in ovs-ofctl(8).
 
 use super::flow_stats::entry;
 use super::{Context, Reader, Result, Writer, action, oxm, props};
@@ -13,14 +14,14 @@ use crate::message::{
     bucket,
 };
 
-/// Netronome's number as an experimenter, and the wrong one that old switches use.
+/// Netronome's experimenter id, and a wrong one that old switches send.
 const NETRONOME: [u32; 2] = [0x0000_154d, 0x0000_1540];
-/// The selection method among Netronome's properties.
+/// The experimenter type of Netronome's selection method property.
 const SELECTION_METHOD: u32 = 1;
-/// Bytes of a selection method's name, with a zero at its end.
+/// The length of a selection method's name in bytes, with its final zero.
 const METHOD_LEN: usize = 16;
 
-/// Whether groups are in 1.5's format.
+/// Whether groups use 1.5's format.
 fn is_new(version: Version) -> bool {
     matches!(version, Version::V10 | Version::V15)
 }
@@ -39,7 +40,7 @@ fn bad_bucket(text: impl Into<String>) -> Error {
     Error::new(ErrorKind::GmfcBadBucket, text)
 }
 
-/// Reads a group mod.
+/// Decodes a group mod.
 pub(super) fn read_mod(c: Context<'_>, r: &mut Reader<'_>) -> Result<GroupMod> {
     let command = r.u16()?;
     let kind = kind(r.u8()?)?;
@@ -83,7 +84,7 @@ fn command_of(number: u16, bucket_id: u32, has_buckets: bool) -> Result<GroupCom
     if is_valid { Ok(command) } else { Err(bad_bucket(format!("bucket {bucket_id:#x} of group command {number}"))) }
 }
 
-/// A command's number, and the bucket that it names.
+/// A command's number, and the bucket id of its message.
 fn number_of(command: GroupCommand) -> (u16, u32) {
     match command {
         GroupCommand::Add => (0, bucket::ALL),
@@ -270,7 +271,7 @@ fn write_selection(c: Context<'_>, selection: &Selection, out: &mut Vec<u8>) -> 
         for (id, mask) in &selection.fields {
             let at = out.len();
             oxm::write_field_header(c.version, *id, false, c.fields, out)?;
-            // The header's last byte is the value's length, of which an experimenter's number is a part.
+            // The header's last byte counts the value, and an experimenter id in front of it.
             let header = [out[at], out[at + 1], out[at + 3]];
             let number = if header[..2] == [0xff, 0xff] { 4 } else { 0 };
             out.uint(*mask, usize::from(header[2]) - number);
@@ -279,7 +280,7 @@ fn write_selection(c: Context<'_>, selection: &Selection, out: &mut Vec<u8>) -> 
     })
 }
 
-/// Reads a group's counts.
+/// Decodes group statistics.
 pub(super) fn read_stats(r: &mut Reader<'_>) -> Result<GroupStats> {
     let mut r = entry(r)?;
     r.skip(2)?;
@@ -294,7 +295,7 @@ pub(super) fn read_stats(r: &mut Reader<'_>) -> Result<GroupStats> {
     Ok(GroupStats { group, references, counts, duration, buckets })
 }
 
-/// Appends a group's counts.
+/// Appends group statistics.
 pub(super) fn write_stats(group: &GroupStats, out: &mut Vec<u8>) -> Result<()> {
     let start = out.len();
     for value in [0, group.group, group.references, 0] {
@@ -311,7 +312,7 @@ pub(super) fn write_stats(group: &GroupStats, out: &mut Vec<u8>) -> Result<()> {
     out.patch_length(start, start)
 }
 
-/// Reads a group.
+/// Decodes a group description.
 pub(super) fn read_desc(c: Context<'_>, r: &mut Reader<'_>) -> Result<GroupDesc> {
     let mut r = entry(r)?;
     let kind = kind(r.u8()?)?;
@@ -329,7 +330,7 @@ pub(super) fn read_desc(c: Context<'_>, r: &mut Reader<'_>) -> Result<GroupDesc>
     Ok(GroupDesc { group, kind, buckets, selection })
 }
 
-/// Appends a group. Selection methods are left out where the version has none.
+/// Appends a group description; without the selection method in versions that lack it.
 pub(super) fn write_desc(c: Context<'_>, group: &GroupDesc, out: &mut Vec<u8>) -> Result<()> {
     let start = out.len();
     out.bytes(&[0, 0, group.kind as u8, 0]);
@@ -347,7 +348,7 @@ pub(super) fn write_desc(c: Context<'_>, group: &GroupDesc, out: &mut Vec<u8>) -
     out.patch_length(start, start)
 }
 
-/// Reads what groups can do.
+/// Decodes group features.
 pub(super) fn read_features(r: &mut Reader<'_>) -> Result<GroupFeatures> {
     let (kinds, capabilities) = (r.u32()?, r.u32()?);
     let max = [r.u32()?, r.u32()?, r.u32()?, r.u32()?];
@@ -355,7 +356,7 @@ pub(super) fn read_features(r: &mut Reader<'_>) -> Result<GroupFeatures> {
     Ok(GroupFeatures { kinds, capabilities, max, actions })
 }
 
-/// Appends what groups can do.
+/// Appends group features.
 pub(super) fn write_features(features: &GroupFeatures, out: &mut Vec<u8>) {
     out.u32(features.kinds);
     out.u32(features.capabilities);

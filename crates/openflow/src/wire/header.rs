@@ -1,6 +1,6 @@
-//! The header of all messages: type numbers in each version, and lengths.
+//! The header of all messages: message types of each version, and lengths.
 //!
-//! OpenFlow 1.0, 5.1; 1.3.5, 7.1; 1.4.1, 7.1.1; 1.5.1, 7.1.1. Types are named by the newest version's numbers.
+//! OpenFlow 1.0, 5.1; 1.3.5, 7.1; 1.4.1, 7.1.1; 1.5.1, 7.1.1. Types are named after the newest version's numbers.
 
 use super::{Result, Writer};
 use crate::message::Version;
@@ -42,7 +42,7 @@ pub(super) const BUNDLE_CONTROL: u8 = 33;
 pub(super) const BUNDLE_ADD: u8 = 34;
 pub(super) const CONTROLLER_STATUS: u8 = 35;
 
-/// 1.0's type numbers of messages whose numbers have changed, and the new ones.
+/// Messages whose type number in 1.0 differs from the newest version's: both numbers.
 const MOVED: [(u8, u8); 7] = [
     (15, PORT_MOD),
     (16, MULTIPART_REQUEST),
@@ -53,7 +53,7 @@ const MOVED: [(u8, u8); 7] = [
     (21, QUEUES_REPLY),
 ];
 
-/// A type number of a version as the newest one has it, if the version has the message.
+/// A version's type number converted to the newest version's; `None` if the version lacks it.
 pub(super) fn from_number(version: Version, number: u8) -> Option<u8> {
     if version == Version::V10 && number > FLOW_MOD {
         return MOVED.iter().find(|row| row.0 == number).map(|row| row.1);
@@ -61,13 +61,13 @@ pub(super) fn from_number(version: Version, number: u8) -> Option<u8> {
     is_in(version, number).then_some(number)
 }
 
-/// A version's number of a type.
+/// The newest version's type number converted to a version's.
 pub(super) fn to_number(version: Version, kind: u8) -> u8 {
     let moved = MOVED.iter().find(|row| row.1 == kind && version == Version::V10);
     moved.map_or(kind, |row| row.0)
 }
 
-/// Whether a version has a type.
+/// Whether a version has a message type.
 pub(super) fn is_in(version: Version, kind: u8) -> bool {
     match kind {
         HELLO..=FLOW_MOD | PORT_MOD | MULTIPART_REQUEST..=BARRIER_REPLY => true,
@@ -79,7 +79,7 @@ pub(super) fn is_in(version: Version, kind: u8) -> bool {
     }
 }
 
-/// Whether a type of 1.3 and later may be in another message.
+/// Whether messages of this type (1.3 and later) may be inner messages.
 pub(super) fn can_nest(kind: u8) -> bool {
     [PACKET_OUT, FLOW_MOD, GROUP_MOD, PORT_MOD, TABLE_MOD, METER_MOD].contains(&kind)
 }
@@ -89,13 +89,13 @@ pub(super) fn reply_type(version: Version) -> u8 {
     to_number(version, MULTIPART_REPLY)
 }
 
-/// Appends a header whose length [`finish`] writes.
+/// Appends a header, whose length [`finish`] fills in.
 pub(super) fn write_header(version: Version, number: u8, xid: u32, out: &mut Vec<u8>) {
     out.bytes(&[version as u8, number, 0, 0]);
     out.u32(xid);
 }
 
-/// Writes the length of the message that begins at `start`.
+/// Fills in the length of the message that begins at `start`.
 pub(super) fn finish(start: usize, out: &mut Vec<u8>) -> Result<()> {
     out.patch_length(start + 2, start)
 }

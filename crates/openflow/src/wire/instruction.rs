@@ -1,8 +1,8 @@
-//! Instructions (OpenFlow 1.3.5, 7.2.4; 1.5.1, 7.2.5). OpenFlow 1.0 has a list of actions in their place.
+//! Instructions (OpenFlow 1.3.5, 7.2.4; 1.5.1, 7.2.5). OpenFlow 1.0 has a list of actions instead.
 //!
-//! What 1.5 says by a meter action at the begin of the applied actions is what 1.3 and 1.4 say by the meter instruction: both are
-//! [`Instructions::meter`]. In OpenFlow 1.0 the metadata field is written by Nicira's action and goto is Nicira's `resubmit`, as Open
-//! vSwitch writes them.
+//! A meter action at the start of 1.5's apply-actions and the meter instruction of 1.3 and 1.4 are both
+//! [`Instructions::meter`]. In OpenFlow 1.0, write-metadata is Nicira's action and goto-table is Nicira's `resubmit`,
+//! as in Open vSwitch.
 
 use crate::action::{Action, Instructions};
 use crate::error::ErrorKind;
@@ -22,7 +22,7 @@ mod kind {
     pub(super) const EXPERIMENTER: u16 = 0xffff;
 }
 
-/// Reads `len` bytes of instructions.
+/// Decodes `len` bytes of instructions.
 pub(crate) fn read_instructions(version: Version, len: usize, r: &mut Reader, fields: &Fields) -> Result<Instructions> {
     let mut read = if version == Version::V10 {
         Instructions { apply: read_actions(version, len, r, fields)?, ..Instructions::default() }
@@ -98,7 +98,7 @@ fn read_list(version: Version, len: usize, r: &mut Reader, fields: &Fields) -> R
     Ok(read)
 }
 
-/// Refuses actions that cannot stand where they do.
+/// Refuses actions that are not allowed in their list.
 fn check_lists(read: &Instructions) -> Result<()> {
     let is_conjunction = |action: &Action| matches!(action, Action::Conjunction { .. });
     if read.apply.iter().any(is_conjunction) {
@@ -132,7 +132,7 @@ fn check_nested(actions: &[Action], is_nested: bool) -> Result<()> {
     Ok(())
 }
 
-/// Whether the action set may have an action (OpenFlow 1.3.5, 5.10; ovs-actions(7), "Actions in the action set").
+/// Whether an action may be in the action set (OpenFlow 1.3.5, 5.10; ovs-actions(7), "Actions in the action set").
 fn may_be_in_set(action: &Action) -> bool {
     matches!(
         action,
@@ -149,7 +149,7 @@ fn may_be_in_set(action: &Action) -> bool {
     )
 }
 
-/// Writes instructions.
+/// Encodes instructions.
 pub(crate) fn write_instructions(
     version: Version,
     instructions: &Instructions,
@@ -217,7 +217,7 @@ fn write_10(instructions: &Instructions, fields: &Fields, out: &mut Vec<u8>) -> 
     }
     write_actions(Version::V10, apply, fields, out)?;
     if let Some((value, mask)) = *metadata {
-        // Nicira's action must be the last one; what comes before another is a load.
+        // Nicira's action must come last; metadata before another action is written by a load.
         let (field, is_last) = (fields.basic(2), goto.is_none());
         let action = match field {
             Some(field) if !is_last => Action::SetField { field, value: value.into(), mask: mask.into() },

@@ -1,7 +1,8 @@
-//! Nicira's `learn` (ovs-actions(7)): what a learned flow is made of, as parts that each copy bits.
+//! Nicira's `learn` action (ovs-actions(7)): the parts of the learned flow, each of which copies bits.
 //!
-//! A part begins with 16 bits: the number of bits, where they come from (a field or a constant) and where they go (the match, a load,
-//! an output). Fields are named by the four bytes of a header and an offset; a constant has as many 16-bit words as it needs.
+//! A part begins with 16 bits: the number of bits, their source (a field or a constant) and their destination (the
+//! match, a load or an output). A field is a four-byte OXM header and a bit offset; a constant takes as many 16-bit
+//! words as it needs.
 
 use crate::action::{Learn, LearnSpec, Source, Subfield};
 use crate::error::ErrorKind;
@@ -23,7 +24,7 @@ const TO_MATCH: u16 = 0;
 const TO_LOAD: u16 = 1 << 11;
 const TO_OUTPUT: u16 = 2 << 11;
 
-/// Reads the action behind its subtype; the long form has a limit and a result.
+/// Decodes the action after its subtype; the long form (`learn2`) has a limit and a result.
 pub(crate) fn read(is_long: bool, r: &mut Reader, fields: &Fields) -> Result<Learn> {
     let mut learn = Learn {
         idle_timeout: r.u16()?,
@@ -71,7 +72,7 @@ pub(crate) fn read(is_long: bool, r: &mut Reader, fields: &Fields) -> Result<Lea
     Ok(learn)
 }
 
-/// A field as a part names it.
+/// A field operand of a part.
 struct Named {
     header: Header,
     offset: u32,
@@ -85,7 +86,7 @@ impl Named {
         Ok(Named { header, offset: r.u16()?.into(), bits })
     }
 
-    /// All bits of a port number, which are fewer in Nicira's format.
+    /// The whole port field, if the operand is all 16 bits of Nicira's shorter ingress port.
     fn whole_port(&self, fields: &Fields) -> Option<Subfield> {
         let port = number::known(number::IN_PORT, fields)?;
         let is_whole = self.header.number == number::IN_PORT && self.offset == 0 && self.bits == port.width;
@@ -148,12 +149,12 @@ fn read_constant(bits: u32, r: &mut Reader) -> Result<u128> {
     Ok(value)
 }
 
-/// Whether only the long form can say it.
+/// Whether only the long form can express the action.
 pub(crate) fn is_long(learn: &Learn) -> bool {
     learn.limit != 0 || learn.result.is_some()
 }
 
-/// Writes the action behind its subtype.
+/// Encodes the action after its subtype.
 pub(crate) fn write(learn: &Learn, is_long: bool, fields: &Fields, out: &mut Vec<u8>) -> Result<()> {
     let result_flag = if learn.result.is_some() { WRITE_RESULT } else { 0 };
     out.u16(learn.idle_timeout);

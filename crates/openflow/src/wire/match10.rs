@@ -1,8 +1,8 @@
-//! The fixed match of OpenFlow 1.0 (1.0.0, 5.2.3): 40 bytes, whose members stand for several fields.
+//! The fixed match structure of OpenFlow 1.0 (1.0.0, 5.2.3): 40 bytes, whose members stand for several fields.
 //!
-//! `nw_src` is an IPv4 source, or an ARP sender; `tp_src` a TCP, UDP or SCTP port, or an ICMP type. Which one is meant follows from
-//! what the fields need: it is the first whose prerequisites hold. Members that mean nothing for the rest of the match are ignored,
-//! as the specification says of them. What the structure cannot say is an error where it is written.
+//! `nw_src` is an IPv4 source or an ARP sender, `tp_src` a TCP, UDP or SCTP port or an ICMP type. A member stands for
+//! the first of its fields whose prerequisites hold. Members without meaning under the rest of the match are ignored,
+//! as the specification requires. Encoding fails for matches that the structure cannot express.
 
 use crate::action::port;
 use crate::error::ErrorKind;
@@ -30,7 +30,7 @@ mod wild {
 /// `OFP_VLAN_NONE`: packets without a tag.
 const VLAN_NONE: u16 = 0xffff;
 
-// Numbers of OpenFlow's own class (1.3.5, 7.2.3.7, table 11) that a member stands for.
+// OXM numbers of the basic-class fields that members stand for (1.3.5, 7.2.3.7, table 11).
 const IN_PORT: u8 = 0;
 const ETH_DST: u8 = 3;
 const ETH_SRC: u8 = 4;
@@ -44,7 +44,7 @@ const NW_DST: [u8; 2] = [12, 23];
 const TP_SRC: [u8; 5] = [13, 15, 17, 19, 29];
 const TP_DST: [u8; 5] = [14, 16, 18, 20, 30];
 
-/// The structure.
+/// The match structure.
 #[derive(Clone, Copy, Default)]
 struct Fixed {
     wildcards: u32,
@@ -62,7 +62,7 @@ struct Fixed {
     tp_dst: u16,
 }
 
-/// Reads it.
+/// Decodes a match.
 pub(super) fn read(r: &mut Reader, fields: &Fields) -> Result<Match> {
     let fixed = Fixed::read(&mut r.sub(40)?.short(ErrorKind::BmcBadLen))?;
     let mut matching = Match::any();
@@ -88,7 +88,7 @@ pub(super) fn read(r: &mut Reader, fields: &Fields) -> Result<Match> {
         add(&[ETH_DST], number(&fixed.dl_dst), u128::MAX);
     }
     if has(wild::DL_VLAN) && fixed.dl_vlan == VLAN_NONE {
-        // Open vSwitch takes no notice of a priority here.
+        // Open vSwitch ignores the priority here.
         add(&[VLAN_VID], 0, u128::MAX);
     } else {
         if has(wild::DL_VLAN) {
@@ -123,7 +123,7 @@ pub(super) fn read(r: &mut Reader, fields: &Fields) -> Result<Match> {
     }
 }
 
-/// The mask of an address of which so many low bits are wild.
+/// The mask of an address with the `wild` lowest bits wildcarded.
 fn prefix(wild: u32) -> u128 {
     match wild & 0x3f {
         wild @ 0..32 => ones(32) ^ ones(wild),
@@ -135,7 +135,7 @@ fn number(bytes: &[u8]) -> u128 {
     bytes.iter().fold(0, |value, byte| value << 8 | u128::from(*byte))
 }
 
-/// Writes it.
+/// Encodes a match.
 pub(super) fn write(matching: &Match, fields: &Fields, out: &mut Vec<u8>) -> Result<()> {
     let mut fixed = Fixed { wildcards: (1 << 22) - 1, ..Fixed::default() };
     fixed.wildcards &= !(0x3f << wild::NW_SRC_SHIFT | 0x3f << wild::NW_DST_SHIFT);
@@ -202,7 +202,7 @@ impl Fixed {
         out.u16(self.tp_dst);
     }
 
-    /// Asks for a field; `None` if it cannot be said.
+    /// Adds a term; `None` if the structure cannot express it.
     fn set(&mut self, term: &Term, matching: &Match, fields: &Fields) -> Option<()> {
         let number =
             fields.get(term.field).numbers.iter().find(|number| fields.basic(number.field) == Some(term.field))?.field;
@@ -228,7 +228,7 @@ impl Fixed {
                 self.wildcards &= !wild::DL_VLAN;
             }
             VLAN_VID => {
-                // That there is a tag can only be said with its priority.
+                // The presence of any tag can only be expressed together with a priority.
                 let has_priority = fields.basic(VLAN_PCP).is_some_and(|pcp| matching.term(pcp).is_some());
                 if term.mask != VLAN_PRESENT || term.value != VLAN_PRESENT || !has_priority {
                     return None;

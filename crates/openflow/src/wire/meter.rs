@@ -1,4 +1,4 @@
-//! Meters: mods, configuration, counts, features. OpenFlow 1.3.5, 7.3.4.4, 7.3.5.12 to 7.3.5.14.
+//! Meters: mods, configuration, statistics, features. OpenFlow 1.3.5, 7.3.4.4, 7.3.5.12 to 7.3.5.14.
 
 use super::flow_stats::entry;
 use super::{Reader, Result, Writer};
@@ -7,10 +7,10 @@ use crate::message::{Band, BandKind, Counts, MeterCommand, MeterFeatures, MeterM
 
 const DROP: u16 = 1;
 const DSCP_REMARK: u16 = 2;
-/// Bytes of a band.
+/// The length of a band in bytes.
 const BAND: u16 = 16;
 
-/// Reads a meter mod.
+/// Decodes a meter mod.
 pub(super) fn read_mod(r: &mut Reader<'_>) -> Result<MeterMod> {
     let command = match r.u16()? {
         0 => MeterCommand::Add,
@@ -67,7 +67,7 @@ fn write_bands(bands: &[Band], out: &mut Vec<u8>) {
     }
 }
 
-/// Reads a meter's configuration.
+/// Decodes a meter configuration.
 pub(super) fn read_config(r: &mut Reader<'_>) -> Result<MeterMod> {
     let mut r = entry(r)?;
     let (flags, meter) = (r.u16()?, r.u32()?);
@@ -75,7 +75,7 @@ pub(super) fn read_config(r: &mut Reader<'_>) -> Result<MeterMod> {
     Ok(MeterMod { command: MeterCommand::Add, flags, meter, bands })
 }
 
-/// Appends a meter's configuration.
+/// Appends a meter configuration.
 pub(super) fn write_config(meter: &MeterMod, out: &mut Vec<u8>) -> Result<()> {
     let start = out.len();
     out.u16(0);
@@ -85,7 +85,7 @@ pub(super) fn write_config(meter: &MeterMod, out: &mut Vec<u8>) -> Result<()> {
     out.patch_length(start, start)
 }
 
-/// Reads a meter's counts.
+/// Decodes meter statistics.
 pub(super) fn read_stats(r: &mut Reader<'_>) -> Result<MeterStats> {
     let meter = r.u32()?;
     let len = usize::from(r.u16()?);
@@ -102,7 +102,7 @@ pub(super) fn read_stats(r: &mut Reader<'_>) -> Result<MeterStats> {
     Ok(MeterStats { meter, flows, counts, duration, bands })
 }
 
-/// Appends a meter's counts.
+/// Appends meter statistics.
 pub(super) fn write_stats(meter: &MeterStats, out: &mut Vec<u8>) -> Result<()> {
     let start = out.len();
     out.u32(meter.meter);
@@ -119,7 +119,7 @@ pub(super) fn write_stats(meter: &MeterStats, out: &mut Vec<u8>) -> Result<()> {
     out.patch_length(start + 4, start)
 }
 
-/// Reads what meters can do. OpenFlow 1.5 has eight bytes more, which Open vSwitch leaves out.
+/// Decodes meter features. OpenFlow 1.5 adds eight bytes, which Open vSwitch omits.
 pub(super) fn read_features(version: Version, r: &mut Reader<'_>) -> Result<MeterFeatures> {
     let (max, bands, capabilities) = (r.u32()?, r.u32()?, r.u32()?);
     let (max_bands, max_colors) = (r.u8()?, r.u8()?);
@@ -132,7 +132,7 @@ pub(super) fn read_features(version: Version, r: &mut Reader<'_>) -> Result<Mete
     Ok(MeterFeatures { max, bands, capabilities, max_bands, max_colors, features })
 }
 
-/// Appends what meters can do; 1.5's features only if there are any, since Open vSwitch does not read them.
+/// Appends meter features; 1.5's eight bytes only if not zero, since Open vSwitch does not read them.
 pub(super) fn write_features(version: Version, features: &MeterFeatures, out: &mut Vec<u8>) {
     for value in [features.max, features.bands, features.capabilities] {
         out.u32(value);

@@ -1,7 +1,7 @@
-//! Flow monitors: requests and what happened to flows.
+//! Flow monitors: requests and flow updates.
 //!
-//! OpenFlow 1.4.1, 7.3.5.17. For 1.3 the same is an extension of ONF's, whose formats are Nicira's for 1.0 but for matches,
-//! instructions and ports; Open vSwitch speaks all three.
+//! OpenFlow 1.4.1, 7.3.5.17. ONF's extension for 1.3 uses Nicira's formats for 1.0, except for matches, instructions
+//! and ports; Open vSwitch supports all three.
 
 use super::flow::{as_actions, read_nx_match, reason, reason_number, write_nx_match};
 use super::flow_stats::entry;
@@ -19,7 +19,7 @@ const ABBREVIATED: u16 = 4;
 const PAUSED: u16 = 5;
 const RESUMED: u16 = 6;
 
-/// Reads a monitor of a request.
+/// Decodes a flow monitor request.
 pub(super) fn read_request(c: Context<'_>, r: &mut Reader<'_>) -> Result<FlowMonitor> {
     let id = r.u32()?;
     if c.version >= Version::V14 {
@@ -62,7 +62,7 @@ fn check_flags(flags: u16, known: u16) -> Result<()> {
     Err(Error::new(ErrorKind::MofcBadFlags, format!("monitor flags {flags:#x}")))
 }
 
-/// Appends a monitor of a request.
+/// Appends a flow monitor request.
 pub(super) fn write_request(c: Context<'_>, monitor: &FlowMonitor, out: &mut Vec<u8>) -> Result<()> {
     out.u32(monitor.id);
     if c.version >= Version::V14 {
@@ -102,7 +102,7 @@ fn write_match(c: Context<'_>, monitor: &FlowMonitor, out: &mut Vec<u8>) -> Resu
     Ok(u16::from_be_bytes([out[start + 2], out[start + 3]]))
 }
 
-/// Reads what happened to a flow.
+/// Decodes a flow update.
 pub(super) fn read_update(c: Context<'_>, r: &mut Reader<'_>) -> Result<FlowUpdate> {
     let mut r = entry(r)?;
     let number = r.u16()?;
@@ -169,7 +169,7 @@ fn read_update_old(c: Context<'_>, number: u16, r: &mut Reader<'_>) -> Result<Fl
     Ok(FlowUpdate::Full { event, reason: reason_of(event, why)?, flow })
 }
 
-/// Only removals have a reason.
+/// The removal reason of an update; other events have none.
 fn reason_of(event: UpdateEvent, number: u16) -> Result<RemovedReason> {
     if event == UpdateEvent::Removed { reason(number) } else { Ok(RemovedReason::IdleTimeout) }
 }
@@ -190,7 +190,7 @@ fn empty_flow() -> FlowEntry {
     }
 }
 
-/// Appends what happened to a flow.
+/// Appends a flow update.
 pub(super) fn write_update(c: Context<'_>, update: &FlowUpdate, out: &mut Vec<u8>) -> Result<()> {
     let start = out.len();
     out.u16(0);

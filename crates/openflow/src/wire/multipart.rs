@@ -1,4 +1,4 @@
-//! Multipart messages (statistics in OpenFlow 1.0): which request or reply goes by which number, and lists split over messages.
+//! Multipart messages (statistics in OpenFlow 1.0): their types, and the distribution of lists over messages.
 //!
 //! OpenFlow 1.0, 5.3.5; 1.3.5, 7.3.5; 1.4.1, 7.3.5; 1.5.1, 7.3.5.
 
@@ -11,18 +11,18 @@ use crate::action::port as port_number;
 use crate::error::{Error, ErrorKind, NICIRA, ONF};
 use crate::message::{Desc, GROUP_ALL, Message, Reply, Request, Version};
 
-/// Another part follows.
+/// `OFPMPF_REPLY_MORE`: more messages of the reply follow.
 const MORE: u16 = 1;
-/// An experimenter's.
+/// `OFPMP_EXPERIMENTER`.
 const EXPERIMENTER: u16 = 0xffff;
-/// Bytes of the texts that describe a switch, but of its serial number.
+/// The length of the texts of a switch description in bytes, except the serial number.
 const TEXT: usize = 256;
-/// Bytes of the serial number.
+/// The length of the serial number in bytes.
 const SERIAL: usize = 32;
-/// The longest message.
+/// The length of the longest message in bytes.
 const MESSAGE_MAX: usize = 0xffff;
 
-/// What a multipart message is about.
+/// A multipart type, with any experimenter types.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
     Desc,
@@ -47,14 +47,14 @@ enum Kind {
     BundleFeatures,
 }
 
-/// How a kind goes on the wire.
+/// A multipart type's number on the wire.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Number {
     Standard(u16),
     Experimenter(u32, u32),
 }
 
-/// OpenFlow's own numbers: kind, number, the first and the last version.
+/// OpenFlow's own types: kind, number, first and last version.
 const STANDARD: [(Kind, u16, Version, Version); 20] = {
     use Version::*;
     [
@@ -71,7 +71,7 @@ const STANDARD: [(Kind, u16, Version, Version); 20] = {
         (Kind::MeterConfig, 10, V13, V15),
         (Kind::MeterFeatures, 11, V13, V15),
         (Kind::TableFeatures, 12, V13, V15),
-        // An extension of Open vSwitch's in 1.0.
+        // In 1.0, an extension of Open vSwitch.
         (Kind::PortDesc, 13, V10, V15),
         (Kind::TableDesc, 14, V14, V15),
         (Kind::QueueDesc, 15, V14, V15),
@@ -82,7 +82,7 @@ const STANDARD: [(Kind, u16, Version, Version); 20] = {
     ]
 };
 
-/// Experimenters' numbers: kind, whose, number, the only version.
+/// Experimenters' types: kind, experimenter id, number, the only version.
 const EXTENSIONS: [(Kind, u32, u32, Version); 7] = [
     (Kind::Flow, NICIRA, 0, Version::V10),
     (Kind::Aggregate, NICIRA, 1, Version::V10),
@@ -93,7 +93,7 @@ const EXTENSIONS: [(Kind, u32, u32, Version); 7] = [
     (Kind::FlowMonitor, ONF, 1870, Version::V13),
 ];
 
-/// The number of a kind on a connection.
+/// The number of a type on a connection.
 fn number_of(c: Context<'_>, kind: Kind) -> Result<Number> {
     let is_nicira = c.is_nxm() && matches!(kind, Kind::Flow | Kind::Aggregate);
     let standard = STANDARD.iter().find(|row| row.0 == kind && (row.2..=row.3).contains(&c.version) && !is_nicira);
@@ -105,7 +105,7 @@ fn number_of(c: Context<'_>, kind: Kind) -> Result<Number> {
     extension.map(|row| Number::Experimenter(row.1, row.2)).ok_or_else(lacking)
 }
 
-/// Reads what is before the body: the number and whether more follows.
+/// Decodes the header of the body: the type, and whether more messages follow.
 fn read_header(version: Version, r: &mut Reader<'_>) -> Result<(Number, bool)> {
     let number = r.u16()?;
     let has_more = r.u16()? & MORE != 0;
@@ -116,7 +116,7 @@ fn read_header(version: Version, r: &mut Reader<'_>) -> Result<(Number, bool)> {
         return Ok((Number::Standard(number), has_more));
     }
     let experimenter = r.u32()?;
-    // OpenFlow 1.0 leaves what follows to the experimenter; Nicira pads it.
+    // OpenFlow 1.0 leaves the rest to the experimenter; Nicira adds padding.
     if version == Version::V10 && experimenter != NICIRA {
         return Ok((Number::Experimenter(experimenter, 0), has_more));
     }
@@ -145,7 +145,7 @@ fn kind_of(version: Version, number: Number) -> Result<Kind> {
     kind.ok_or_else(|| Error::new(error, format!("multipart message {number:?}")))
 }
 
-/// Whether a request for flows, or their sums, is in Nicira's format; `None` for other messages.
+/// Whether a request for flow or aggregate statistics is in Nicira's format; `None` for other messages.
 pub(super) fn is_nicira_flow(bytes: &[u8]) -> Option<bool> {
     const REQUEST_10: u8 = 16;
     let [version, kind] = *bytes.first_chunk()?;
@@ -158,7 +158,7 @@ pub(super) fn is_nicira_flow(bytes: &[u8]) -> Option<bool> {
     matches!(kind, Kind::Flow | Kind::Aggregate).then_some(matches!(number, Number::Experimenter(..)))
 }
 
-/// Appends what is before the body.
+/// Appends the header of the body.
 fn write_header(version: Version, number: Number, has_more: bool, out: &mut Vec<u8>) {
     out.u16(if let Number::Standard(number) = number { number } else { EXPERIMENTER });
     out.u16(if has_more { MORE } else { 0 });
@@ -174,7 +174,7 @@ fn write_header(version: Version, number: Number, has_more: bool, out: &mut Vec<
     }
 }
 
-/// Reads a number that is followed by four bytes of padding.
+/// Reads 32 bits and four bytes of padding.
 fn read_padded(r: &mut Reader<'_>) -> Result<u32> {
     let value = r.u32()?;
     r.skip(4)?;
@@ -195,7 +195,7 @@ fn list<T>(r: &mut Reader<'_>, mut read: impl FnMut(&mut Reader<'_>) -> Result<T
     Ok(all)
 }
 
-/// Reads a request.
+/// Decodes a request.
 pub(super) fn read_request(c: Context<'_>, r: &mut Reader<'_>) -> Result<Request> {
     let (number, has_more) = read_header(c.version, r)?;
     if has_more && c.version != Version::V10 {
@@ -252,7 +252,7 @@ pub(super) fn read_request(c: Context<'_>, r: &mut Reader<'_>) -> Result<Request
     })
 }
 
-/// Whether requests for descriptions of groups name one.
+/// Whether group description requests have a group id.
 fn names_group(version: Version) -> bool {
     matches!(version, Version::V10 | Version::V15)
 }
@@ -317,7 +317,7 @@ pub(super) fn write_request(c: Context<'_>, request: &Request, out: &mut Vec<u8>
     Ok(())
 }
 
-/// Reads a part of a reply, and whether more follow.
+/// Decodes one message of a reply.
 pub(super) fn read_reply(c: Context<'_>, r: &mut Reader<'_>) -> Result<Message> {
     let (number, more) = read_header(c.version, r)?;
     let is_nicira = matches!(number, Number::Experimenter(NICIRA, _));
@@ -374,15 +374,15 @@ fn write_desc(desc: &Desc, out: &mut Vec<u8>) {
     out.text(&desc.datapath, TEXT);
 }
 
-/// Appends the parts of a reply to one message or to several.
+/// Appends a reply's entries as one message or several.
 struct Parts<'a> {
     out: &'a mut Vec<u8>,
     version: Version,
     xid: u32,
     number: Number,
-    /// Whether further messages may begin.
+    /// Whether the reply may take several messages.
     is_split: bool,
-    /// Where the current message begins, and where its body.
+    /// The start of the current message, and of its body.
     start: usize,
     body: usize,
     left_out: usize,
@@ -396,7 +396,8 @@ impl Parts<'_> {
         self.body = self.out.len();
     }
 
-    /// Appends an entry, in another message if it does not fit in the current one.
+    /// Appends an entry, in a new message if it does not fit in the current one; counts it in `left_out` if it fits in
+    /// none.
     fn entry(&mut self, write: impl Fn(&mut Vec<u8>) -> Result<()>) -> Result<()> {
         if !self.is_split {
             return write(self.out);
@@ -404,7 +405,7 @@ impl Parts<'_> {
         let at = self.out.len();
         let too_long = match write(self.out) {
             Ok(()) => false,
-            // A structure of the entry is itself too long for its length field.
+            // A structure inside the entry exceeds its 16-bit length field.
             Err(error) if error.kind == ErrorKind::BrcBadLen => true,
             Err(error) => return Err(error),
         };
@@ -427,12 +428,12 @@ impl Parts<'_> {
     }
 }
 
-/// Appends a reply in one message.
+/// Appends a reply as one message.
 pub(super) fn write_one(c: Context<'_>, xid: u32, reply: &Reply, more: bool, out: &mut Vec<u8>) -> Result<()> {
     write_parts(c, xid, reply, more, false, out).map(|_| ())
 }
 
-/// Appends a reply in as many messages as it needs. How many entries were left out.
+/// Appends a reply as one message or several. Returns the number of entries left out.
 pub(super) fn write_split(c: Context<'_>, xid: u32, reply: &Reply, out: &mut Vec<u8>) -> Result<usize> {
     write_parts(c, xid, reply, false, true, out)
 }

@@ -1,10 +1,12 @@
-//! Actions of experimenters: Nicira's (ovs-actions(7)), ONF's copy-field for OpenFlow 1.3 and 1.4 (EXT-320), and our own.
+//! Experimenters' actions: Nicira's (ovs-actions(7)), ONF's copy-field for OpenFlow 1.3 and 1.4 (EXT-320), and Sluice's
+//! own.
 //!
-//! Nicira's actions have ports of 16 bits and name fields by headers of OXM entries; older ones have room for four bytes of these only.
-//! Where one action has an older and a newer form, the older is written if it can say it, as Open vSwitch does.
+//! Nicira's actions have 16-bit ports and name fields by OXM headers, of which older actions have room for four bytes
+//! only. Where an action has an older and a newer form, the older is used if it can express the action, as in Open
+//! vSwitch.
 //!
-//! Connection tracking, sampling and other actions that are not done are read as [`Action::Unsupported`], so that the bridge refuses
-//! them by name.
+//! Connection tracking, sampling and other unimplemented actions are decoded as [`Action::Unsupported`], so that the
+//! bridge can refuse them by name.
 //!
 //! | experimenter | subtype | action |
 //! | --- | --- | --- |
@@ -12,8 +14,8 @@
 //! | 0x4f4e4600 (ONF) | 3200 | copy-field |
 //! | [`SLUICE`] | 1 | runs a program: 2 bytes of zeros, 32 bits of its id, 64 bits of an argument |
 //!
-//! Clients that do not know our experimenter would refuse a whole reply with such an action in it, so it is written as Nicira's
-//! `note` (ovs-actions(7)): the same bytes from the experimenter on. Both forms are read.
+//! Clients that do not know Sluice's experimenter id would refuse a whole reply with such an action, so it is encoded
+//! in Nicira's `note` (ovs-actions(7)): the same bytes from the experimenter id on. Both forms are decoded.
 
 mod kind;
 mod write;
@@ -36,13 +38,13 @@ pub(crate) use write::{write, write_clone, write_header, write_load};
 
 /// ONF's copy-field.
 const ONF_COPY: u16 = 3200;
-/// The most members of a bundle (ovs-actions(7) names no limit; Open vSwitch has this one).
+/// The maximum number of a bundle's members: Open vSwitch's limit, which ovs-actions(7) does not state.
 const MAX_MEMBERS: u16 = 2048;
 
 const IN_LOAD: Kinds =
     Kinds { field: ErrorKind::BacBadSetType, length: ErrorKind::BacBadSetLen, value: ErrorKind::BacBadSetArgument };
 
-/// Reads an experimenter's action, whose first four bytes have been read. `nested` reads actions within it.
+/// Decodes an experimenter's action after its first four bytes. `nested` decodes actions within it.
 pub(crate) fn read(
     version: Version,
     r: &mut Reader,
@@ -73,7 +75,7 @@ pub(crate) fn read(
     }
 }
 
-/// Reads a note: text for people, or the action that runs a program.
+/// Decodes a note: arbitrary data, or the action that runs a program.
 fn read_note(r: &mut Reader, actions: &mut Vec<Action>) -> Result<()> {
     let bytes = r.rest();
     let Some(mut ours) = bytes.strip_prefix(&SLUICE.to_be_bytes()).map(|rest| Reader::new(rest, ErrorKind::BacBadLen))
@@ -90,7 +92,7 @@ fn read_note(r: &mut Reader, actions: &mut Vec<Action>) -> Result<()> {
     zeros(ours.rest(), ErrorKind::BacBadArgument)
 }
 
-/// Whether a version has an action of Nicira's, and the least and most that it is long.
+/// The minimum and maximum length in bytes of a Nicira action; `None` if the version lacks it.
 fn lengths(version: Version, kind: u16) -> Option<(usize, usize)> {
     const ANY: usize = 65528;
     let lengths = match kind {
@@ -155,7 +157,7 @@ fn read_nicira(
             }
         }
         nxast::SET_TUNNEL | nxast::SET_TUNNEL64 => {
-            // The argument is aligned to its own size.
+            // The argument is aligned to its size.
             r.skip(if kind == nxast::SET_TUNNEL { 2 } else { 6 })?;
             let value = if kind == nxast::SET_TUNNEL { r.u32()?.into() } else { r.u64()? };
             let Some(field) = tunnel(fields) else {
@@ -296,12 +298,12 @@ fn set_basic(number: u8, value: u128, fields: &Fields) -> Result<Action> {
     Ok(Action::SetField { field, value, mask })
 }
 
-/// The bits that an offset and a number of bits in 16 bits name.
+/// The subfield of an offset and a bit count packed in 16 bits.
 fn narrow(packed: u16, header: Header, fields: &Fields) -> Result<Subfield> {
     subfield_of(header, (packed >> 6).into(), u32::from(packed & 0x3f) + 1, fields)
 }
 
-/// All of a port number instead of those of its bits that Nicira's format has.
+/// The whole port field for all 16 bits of Nicira's shorter port; other subfields as they are.
 fn whole_port(bits: Subfield, fields: &Fields) -> Subfield {
     let is_port = number::known(number::IN_PORT, fields).is_some_and(|known| known.id == bits.field);
     if is_port && bits.offset == 0 && bits.bits == 16 {
@@ -323,7 +325,8 @@ fn read_load(r: &mut Reader, fields: &Fields, actions: &mut Vec<Action>) -> Resu
         return fail(ErrorKind::BacBadSetLen, "a VLAN id has 12 bits here, as Open vSwitch has it");
     }
     let value = u128::from(value);
-    // All bits of a number's value: they may mean more than those of a field, as a VLAN tag or a port does.
+    // A load of a number's whole value is decoded as that number, which may mean more than the field's bits: a VLAN
+    // tag, a port.
     let width = match number::known(header.number, fields) {
         Some(known) => Some(known.width),
         None => number::parts(header.number, fields).map(|parts| parts.iter().map(|part| part.width).sum()),
@@ -403,7 +406,7 @@ fn read_bundle(is_load: bool, r: &mut Reader, fields: &Fields) -> Result<Action>
         1 => BundleAlgorithm::HighestRandomWeight,
         _ => return fail(ErrorKind::BacBadArgument, format!("a bundle has no algorithm {number}")),
     };
-    // The header of NXM_OF_IN_PORT.
+    // The header of `NXM_OF_IN_PORT` is 2.
     if member_type != 2 || count > MAX_MEMBERS {
         return fail(ErrorKind::BacBadArgument, format!("{count} members of type {member_type:#x}"));
     }

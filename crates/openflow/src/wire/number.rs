@@ -1,40 +1,40 @@
-//! How a field's value looks behind each of its numbers.
+//! The encoding of a field's values under each of its OXM or NXM numbers.
 //!
-//! Most fields look alike behind all of their numbers. Nicira's older numbers differ in three cases, which are resolved here so that
-//! a flow is the same value by whichever numbers it came:
+//! Most fields have the same encoding under all of their numbers. Three of Nicira's older numbers differ; they are
+//! normalised here, so that a flow is the same value whichever number it was sent with:
 //!
-//! | number | is |
+//! | number | meaning |
 //! | --- | --- |
-//! | `NXM_OF_IN_PORT` | `in_port` with 16 bits: reserved ports begin at 0xff00 |
+//! | `NXM_OF_IN_PORT` | `in_port` in 16 bits: reserved ports begin at 0xff00 |
 //! | `NXM_OF_IP_TOS` | `ip_dscp` in the upper six of eight bits |
-//! | `NXM_OF_VLAN_TCI` | `vlan_pcp` and `vlan_vid` side by side; the CFI is OpenFlow's `OFPVID_PRESENT` |
+//! | `NXM_OF_VLAN_TCI` | `vlan_pcp` and `vlan_vid` concatenated; the CFI bit is OpenFlow's `OFPVID_PRESENT` |
 //!
-//! Registers of 64 and 128 bits are registers of 32 bits side by side (ovs-fields(7)): matches are about these.
+//! Registers of 64 and 128 bits are concatenated registers of 32 bits (ovs-fields(7)), which matches refer to.
 
 use crate::action::{Subfield, port};
 use crate::error::ErrorKind;
 use crate::field::{FieldId, Fields, OxmNumber, class};
 use crate::wire::{Result, fail};
 
-/// `OFPVID_PRESENT`: the bit of `vlan_vid` that says that there is a tag (OpenFlow 1.3.5, 7.2.3.7).
+/// `OFPVID_PRESENT`: the bit of `vlan_vid` for the presence of a tag (OpenFlow 1.3.5, 7.2.3.7).
 pub(crate) const VLAN_PRESENT: u128 = 0x1000;
 
-/// OpenFlow's VLAN id, if it has its bit for the tag.
+/// The field `vlan_vid`, if it has `OFPVID_PRESENT`.
 pub(crate) fn vlan_vid(fields: &Fields) -> Option<FieldId> {
     fields.basic(6).filter(|id| fields.get(*id).width == 13)
 }
 
-/// A number of OpenFlow's own class.
+/// A number in class `OFPXMC_OPENFLOW_BASIC`.
 pub(crate) const fn basic(field: u8) -> OxmNumber {
     OxmNumber { class: class::OPENFLOW_BASIC, field, experimenter: 0 }
 }
 
-/// A number of Nicira's first class.
+/// A number in class `NXM_0`.
 pub(crate) const fn nxm_0(field: u8) -> OxmNumber {
     OxmNumber { class: class::NXM_0, field, experimenter: 0 }
 }
 
-/// A number of Nicira's second class.
+/// A number in class `NXM_1`.
 pub(crate) const fn nxm_1(field: u8) -> OxmNumber {
     OxmNumber { class: class::NXM_1, field, experimenter: 0 }
 }
@@ -46,36 +46,36 @@ pub(crate) const VLAN_TCI: OxmNumber = nxm_0(4);
 /// `NXM_OF_IP_TOS`.
 pub(crate) const IP_TOS: OxmNumber = nxm_0(5);
 
-/// Which of a field's numbers is written.
+/// Which of a field's numbers is used for encoding.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Style {
-    /// The one that the field prefers, OpenFlow's own.
+    /// The field's preferred number, normally OpenFlow's own.
     Oxm,
-    /// Nicira's, if there is one.
+    /// Nicira's number, if the field has one.
     Nxm,
 }
 
-/// How a value differs from the field's.
+/// The encoding of values under a number, relative to the field's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Form {
-    /// Not at all.
+    /// The same.
     Plain,
-    /// It is a port number of 16 bits.
+    /// A port number of 16 bits.
     Port,
-    /// It has two more bits below.
+    /// Shifted left by two bits.
     Tos,
 }
 
-/// A field by one of its numbers.
+/// A field under one of its numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Known {
     /// The field.
     pub(crate) id: FieldId,
     /// The number.
     pub(crate) number: OxmNumber,
-    /// Bits of a value on the wire.
+    /// The width of a value on the wire in bits.
     pub(crate) width: u32,
-    /// Bytes of a value on the wire.
+    /// The length of a value on the wire in bytes.
     pub(crate) bytes: usize,
     form: Form,
 }
@@ -91,12 +91,12 @@ impl Known {
         Known { id, number, width, bytes, form }
     }
 
-    /// All bits of a value on the wire.
+    /// The value on the wire with all bits set.
     pub(crate) fn full(&self) -> u128 {
         ones(self.width)
     }
 
-    /// The field's value and mask for those on the wire.
+    /// Converts a value and mask on the wire to the field's.
     pub(crate) fn read(&self, value: u128, mask: u128, fields: &Fields) -> (u128, u128) {
         match self.form {
             Form::Plain => (value, mask),
@@ -106,7 +106,7 @@ impl Known {
         }
     }
 
-    /// The value and mask on the wire for the field's, if there are any.
+    /// Converts the field's value and mask to those on the wire; `None` if the encoding lacks them.
     pub(crate) fn write(&self, value: u128, mask: u128, fields: &Fields) -> Option<(u128, u128)> {
         match self.form {
             Form::Plain => Some((value, mask)),
@@ -120,7 +120,7 @@ impl Known {
         }
     }
 
-    /// The offset and number of bits on the wire for those of the field.
+    /// Converts a subfield to offset and number of bits on the wire.
     pub(crate) fn write_bits(&self, bits: Subfield, fields: &Fields) -> Option<(u32, u32)> {
         match self.form {
             Form::Plain => Some((bits.offset, bits.bits)),
@@ -130,22 +130,22 @@ impl Known {
         }
     }
 
-    /// The field's bits for an offset and a number of bits on the wire, which must lie within it.
+    /// Converts an offset and number of bits on the wire, which must be within the value, to a subfield.
     fn read_bits(&self, offset: u32, bits: u32) -> Option<Subfield> {
         let offset = if self.form == Form::Tos { offset.checked_sub(2)? } else { offset };
         Some(Subfield { field: self.id, offset, bits })
     }
 }
 
-/// The lowest bits.
+/// A mask of the `bits` lowest bits.
 pub(crate) fn ones(bits: u32) -> u128 {
     if bits >= 128 { u128::MAX } else { (1 << bits) - 1 }
 }
 
-/// The field of a number.
+/// The field with a number.
 pub(crate) fn known(number: OxmNumber, fields: &Fields) -> Option<Known> {
     let of_width = |basic: u8, width: u32| fields.basic(basic).filter(|id| fields.get(*id).width == width);
-    // A program may have a field of its own for Nicira's number; the same bits must be one field all the same.
+    // A program may declare a separate field for Nicira's number; it must be the same field as OpenFlow's nevertheless.
     let id = match number {
         IN_PORT => of_width(0, 32),
         IP_TOS => of_width(8, 6),
@@ -155,7 +155,7 @@ pub(crate) fn known(number: OxmNumber, fields: &Fields) -> Option<Known> {
     Some(Known::new(id, number, fields))
 }
 
-/// The number by which a field is written.
+/// The number under which a field is encoded.
 pub(crate) fn number_of(id: FieldId, style: Style, fields: &Fields) -> Option<Known> {
     let numbers = &fields.get(id).numbers;
     let nicira = |number: &&OxmNumber| matches!(number.class, class::NXM_0 | class::NXM_1);
@@ -168,25 +168,25 @@ pub(crate) fn number_of(id: FieldId, style: Style, fields: &Fields) -> Option<Kn
     number.map(|number| Known::new(id, number, fields))
 }
 
-/// `NXM_OF_VLAN_TCI`, if these are bits of a VLAN id without the one that says that there is a tag: so Open vSwitch names them.
+/// `NXM_OF_VLAN_TCI`, if the subfield is of a VLAN id without `OFPVID_PRESENT`: the name that Open vSwitch uses.
 pub(crate) fn in_vlan_tci(bits: Subfield, fields: &Fields) -> Option<Known> {
     let vid = parts(VLAN_TCI, fields)?.pop().filter(|vid| vid.id == bits.field)?;
     (bits.offset + bits.bits < vid.width).then(|| Known::new(vid.id, VLAN_TCI, fields))
 }
 
-/// A field that is a part of a longer one.
+/// A field that is part of a longer value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Part {
     /// The field.
     pub(crate) id: FieldId,
-    /// Where its lowest bit is.
+    /// Its lowest bit in the value.
     pub(crate) lo: u32,
-    /// How many bits it has.
+    /// Its width in bits.
     pub(crate) width: u32,
 }
 
-/// The fields that lie side by side behind a number, the most significant first; none if the number is no such one or one of them is
-/// missing. Bits of no part are zero.
+/// The concatenated fields under a number, the most significant first; `None` if the number has no parts or a part is
+/// missing. Bits outside the parts are zero.
 pub(crate) fn parts(number: OxmNumber, fields: &Fields) -> Option<Vec<Part>> {
     let at = |number: OxmNumber, lo: u32, width: u32| {
         let id = fields.numbered(number)?;
@@ -204,7 +204,7 @@ pub(crate) fn parts(number: OxmNumber, fields: &Fields) -> Option<Vec<Part>> {
     }
 }
 
-/// The bits that an action names by a number, an offset and how many there are.
+/// The subfield that an action names by a number, an offset and a number of bits.
 pub(crate) fn subfield(number: OxmNumber, len: usize, offset: u32, bits: u32, fields: &Fields) -> Result<Subfield> {
     let known = known(number, fields);
     let parts = parts(number, fields);
@@ -238,7 +238,7 @@ pub(crate) fn subfield(number: OxmNumber, len: usize, offset: u32, bits: u32, fi
     }
 }
 
-/// The name of a field that has none.
+/// A name for an unknown field, from its number.
 pub(crate) fn unknown(number: OxmNumber) -> String {
     match number.class {
         class::EXPERIMENTER => format!("field {} of experimenter {:#x}", number.field, number.experimenter),

@@ -1,4 +1,4 @@
-//! What the actions of all authors are made of: ports, fields, bits of fields, padding.
+//! Operands shared by OpenFlow's own and experimenters' actions: ports, fields, subfields, padding.
 
 use crate::action::{Action, HeaderAction, Subfield, port};
 use crate::error::ErrorKind;
@@ -10,18 +10,18 @@ use crate::wire::{Reader, Result, Writer, fail, unencodable};
 /// `OFPAT_EXPERIMENTER`.
 pub(crate) const EXPERIMENTER: u16 = 0xffff;
 
-/// Refuses an action of another length, header included.
+/// Refuses an action whose length, header included, is not `len`.
 pub(crate) fn exactly(len: usize, body: &Reader) -> Result<()> {
     let has = body.position() + body.left();
     if has == len { Ok(()) } else { fail(ErrorKind::BacBadLen, format!("an action of {has} bytes, not {len}")) }
 }
 
-/// Refuses an action that ends with something other than zeros.
+/// Refuses padding that is not zero.
 pub(crate) fn zeros(bytes: &[u8], kind: ErrorKind) -> Result<()> {
     if bytes.iter().all(|byte| *byte == 0) { Ok(()) } else { fail(kind, "bytes that must be zero are not") }
 }
 
-/// Refuses ports that nothing can be sent to.
+/// Refuses ports that cannot be output to.
 pub(crate) fn output_port(number: u32) -> Result<u32> {
     match number {
         1..port::MAX | port::IN_PORT..=port::LOCAL => Ok(number),
@@ -29,12 +29,12 @@ pub(crate) fn output_port(number: u32) -> Result<u32> {
     }
 }
 
-/// An action on headers.
+/// A header action.
 pub(crate) fn header(name: HeaderAction, argument: u128) -> Action {
     Action::Header { name, argument }
 }
 
-/// The EtherType of a tag that may be pushed.
+/// Reads an EtherType, which must be one of `may`.
 pub(crate) fn ether_type(r: &mut Reader, may: &[u16]) -> Result<u128> {
     let found = r.u16()?;
     if may.contains(&found) {
@@ -44,12 +44,12 @@ pub(crate) fn ether_type(r: &mut Reader, may: &[u16]) -> Result<u128> {
     }
 }
 
-/// A value up to a limit.
+/// Refuses a value above a maximum.
 pub(crate) fn limited(value: u128, max: u128) -> Result<u128> {
     if value <= max { Ok(value) } else { fail(ErrorKind::BacBadArgument, format!("{value:#x} is more than {max:#x}")) }
 }
 
-/// Refuses fields that no action may write.
+/// Refuses fields that actions may not write.
 pub(crate) fn check_writable(field: FieldId, fields: &Fields) -> Result<()> {
     let field = fields.get(field);
     if field.writable {
@@ -59,10 +59,10 @@ pub(crate) fn check_writable(field: FieldId, fields: &Fields) -> Result<()> {
     }
 }
 
-/// Adds the actions that write an entry's value under its mask.
+/// Appends the actions that set an OXM entry's value under its mask.
 pub(crate) fn set(entry: &Entry, fields: &Fields, actions: &mut Vec<Action>) -> Result<()> {
     if entry.number == VLAN_TCI && number::parts(VLAN_TCI, fields).is_some() && entry.mask & VLAN_PRESENT != 0 {
-        // The whole tag is written: without the CFI it goes away (ovs-fields(7)).
+        // A write of the CFI writes the whole tag; a zero CFI removes the tag (ovs-fields(7)).
         if entry.value & VLAN_PRESENT == 0 {
             actions.push(header(HeaderAction::PopVlan, 0));
         } else if entry.mask == number::ones(16) {
@@ -93,7 +93,7 @@ pub(crate) fn set(entry: &Entry, fields: &Fields, actions: &mut Vec<Action>) -> 
     Ok(())
 }
 
-/// Reads offsets, so many bytes that are ignored, and headers of a copy of bits.
+/// Decodes a copy: two offsets, `pad` ignored bytes, two OXM headers.
 pub(crate) fn read_copy(bits: u16, r: &mut Reader, pad: usize, fields: &Fields) -> Result<Action> {
     let offsets = [r.u16()?, r.u16()?];
     r.skip(pad)?;
@@ -104,7 +104,7 @@ pub(crate) fn read_copy(bits: u16, r: &mut Reader, pad: usize, fields: &Fields) 
     Ok(Action::Move { from, to })
 }
 
-/// The bits of a header's field.
+/// The subfield of the field in an OXM header.
 pub(crate) fn subfield_of(header: Header, offset: u32, bits: u32, fields: &Fields) -> Result<Subfield> {
     if header.has_mask {
         return fail(ErrorKind::BmcBadMask, "a field is named with a mask");
@@ -112,33 +112,33 @@ pub(crate) fn subfield_of(header: Header, offset: u32, bits: u32, fields: &Field
     number::subfield(header.number, header.len, offset, bits, fields)
 }
 
-/// A port of OpenFlow 1.0's and Nicira's formats.
+/// A port in 16 bits, for OpenFlow 1.0 and Nicira's formats.
 pub(crate) fn port_16(number: u32) -> Result<u16> {
     port::to_16(number).map_or_else(|| unencodable(format!("port {number} does not fit in 16 bits")), Ok)
 }
 
-/// Pads what began at `start` and writes its length.
+/// Pads the structure that begins at `start` and fills in its length.
 pub(crate) fn finish(start: usize, out: &mut Vec<u8>) -> Result<()> {
     out.align(start);
     out.patch_length(start + 2, start)
 }
 
-/// The two ends of a copy of bits as they are named on the wire: fields, offsets and the number of bits.
+/// The operands of a copy on the wire: fields, offsets and the number of bits.
 pub(crate) struct Ends {
     known: [Known; 2],
     offsets: [u32; 2],
     bits: u32,
 }
 
-/// How a copy of bits is named.
+/// The operands of a copy in an encoding style.
 pub(crate) fn ends_of(from: Subfield, to: Subfield, style: Style, fields: &Fields) -> Result<Ends> {
     let (from, offset_from, bits_from) = bits_of(from, style, fields)?;
     let (to, offset_to, bits_to) = bits_of(to, style, fields)?;
-    // Only a port number's bits can differ: 16 of them in Nicira's format are all of them.
+    // Only a port's two lengths can differ: Nicira's 16 bits stand for all of the field.
     Ok(Ends { known: [from, to], offsets: [offset_from, offset_to], bits: bits_from.min(bits_to) })
 }
 
-/// How bits of a field are named: the field, the offset and the number of bits.
+/// A subfield in an encoding style: the field, the offset and the number of bits.
 pub(crate) fn bits_of(bits: Subfield, style: Style, fields: &Fields) -> Result<(Known, u32, u32)> {
     let name = &fields.get(bits.field).name;
     let Some(known) = number::number_of(bits.field, style, fields) else {
@@ -150,7 +150,7 @@ pub(crate) fn bits_of(bits: Subfield, style: Style, fields: &Fields) -> Result<(
     }
 }
 
-/// Writes the number of bits, offsets, zeros and headers of a copy.
+/// Encodes a copy: the number of bits, offsets, `pad` zeros, OXM headers.
 pub(crate) fn write_copy(ends: &Ends, pad: usize, out: &mut Vec<u8>) {
     out.u16(ends.bits as u16);
     out.u16(ends.offsets[0] as u16);

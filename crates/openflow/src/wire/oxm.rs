@@ -1,10 +1,10 @@
-//! Matches as lists of OXM and NXM entries (OpenFlow 1.3.5, 7.2.3; ovs-fields(7)), and headers of such entries.
+//! Matches as lists of OXM and NXM TLVs (OpenFlow 1.3.5, 7.2.3; ovs-fields(7)), and the headers of such TLVs.
 //!
-//! An entry is a header (class, field, whether there is a mask, length) with a value and perhaps a mask. OpenFlow 1.0's fixed match is
-//! in [`match10`](super::match10).
+//! A TLV is a header (class, field, mask bit, length), a value and an optional mask. OpenFlow 1.0's fixed match
+//! structure is in [`match10`](super::match10).
 //!
-//! Both kinds of numbers are read everywhere, as Open vSwitch does. A field must come behind those that it needs; so they are written
-//! in that order.
+//! OXM and NXM numbers are decoded in every version, as in Open vSwitch. A field must follow its prerequisites, and is
+//! encoded in that order.
 
 use crate::error::ErrorKind;
 use crate::field::{FieldId, Fields, OxmNumber, class};
@@ -15,22 +15,22 @@ use crate::wire::{Reader, Result, Writer, fail, match10, unencodable};
 
 /// `OFPMT_OXM`.
 const TYPE_OXM: u16 = 1;
-/// `NXM_NX_COOKIE`, which is no field but stands in matches.
+/// `NXM_NX_COOKIE`: appears in matches but is no field of a packet.
 const COOKIE: OxmNumber = number::nxm_1(30);
 
-/// The header of an entry.
+/// The header of an OXM TLV.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Header {
-    /// Which field.
+    /// The field's number.
     pub(crate) number: OxmNumber,
     /// Whether a mask follows the value.
     pub(crate) has_mask: bool,
-    /// Bytes of value and mask.
+    /// The length of value and mask in bytes.
     pub(crate) len: usize,
 }
 
 impl Header {
-    /// Reads one: four bytes, or eight for an experimenter's.
+    /// Decodes a header: four bytes, or eight for an experimenter's.
     pub(crate) fn read(r: &mut Reader) -> Result<Header> {
         let bits = r.u32()?;
         let class = (bits >> 16) as u16;
@@ -47,12 +47,12 @@ impl Header {
         Ok(Header { number, has_mask: bits >> 8 & 1 != 0, len })
     }
 
-    /// The header of a field's value.
+    /// The header of a TLV with this field.
     pub(crate) fn of(known: &Known, has_mask: bool) -> Header {
         Header { number: known.number, has_mask, len: known.bytes * (1 + usize::from(has_mask)) }
     }
 
-    /// Writes it.
+    /// Encodes the header.
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
         let is_experimenter = self.number.class == class::EXPERIMENTER;
         let len = self.len + if is_experimenter { 4 } else { 0 };
@@ -64,27 +64,27 @@ impl Header {
         }
     }
 
-    /// Bytes of the value alone.
+    /// The length of the value alone in bytes.
     fn value_len(&self) -> usize {
         if self.has_mask { self.len / 2 } else { self.len }
     }
 }
 
-/// An entry of a known field, as it is on the wire.
+/// An OXM TLV of a known field, as on the wire.
 pub(crate) struct Entry {
-    /// Which field.
+    /// The field's number.
     pub(crate) number: OxmNumber,
-    /// Bits that the number has.
+    /// The width under this number in bits.
     pub(crate) width: u32,
-    /// Whether there was a mask.
+    /// Whether a mask was sent.
     pub(crate) has_mask: bool,
     /// The value.
     pub(crate) value: u128,
-    /// The mask, all ones if there was none.
+    /// The mask; all ones if none was sent.
     pub(crate) mask: u128,
 }
 
-/// The kinds of errors of an entry: they differ in matches and actions.
+/// The kinds of errors that a TLV can have, which differ between matches and actions.
 pub(crate) struct Kinds {
     pub(crate) field: ErrorKind,
     pub(crate) length: ErrorKind,
@@ -94,7 +94,7 @@ pub(crate) struct Kinds {
 const IN_MATCH: Kinds =
     Kinds { field: ErrorKind::BmcBadField, length: ErrorKind::BmcBadLen, value: ErrorKind::BmcBadValue };
 
-/// Bits and bytes of values behind a number.
+/// The width in bits and the length in bytes of values under a number.
 fn size_of(number: OxmNumber, fields: &Fields) -> Option<(u32, usize)> {
     if let Some(known) = number::known(number, fields) {
         return Some((known.width, known.bytes));
@@ -106,7 +106,7 @@ fn size_of(number: OxmNumber, fields: &Fields) -> Option<(u32, usize)> {
     Some((width, width as usize / 8))
 }
 
-/// Reads a header, a value and perhaps a mask.
+/// Decodes a TLV.
 pub(crate) fn read_entry(r: &mut Reader, kinds: &Kinds, fields: &Fields) -> Result<Entry> {
     let header = Header::read(r)?;
     let Some((width, bytes)) = size_of(header.number, fields) else {
@@ -130,7 +130,7 @@ pub(crate) fn read_entry(r: &mut Reader, kinds: &Kinds, fields: &Fields) -> Resu
     Ok(Entry { number: header.number, width, has_mask: header.has_mask, value, mask: mask & full })
 }
 
-/// Reads the `ofp_match` of a version.
+/// Decodes the `ofp_match` of a version.
 pub(crate) fn read_match(version: Version, r: &mut Reader, fields: &Fields) -> Result<Match> {
     if version == Version::V10 {
         return match10::read(r, fields);
@@ -150,14 +150,14 @@ pub(crate) fn read_match(version: Version, r: &mut Reader, fields: &Fields) -> R
     read_entries(entries, fields, None)
 }
 
-/// Reads `len` bytes of entries.
+/// Decodes `len` bytes of TLVs.
 pub(crate) fn read_nx_match(len: usize, r: &mut Reader, fields: &Fields) -> Result<Match> {
     let entries = r.short(ErrorKind::BmcBadLen).sub(len)?;
     r.skip(len)?;
     read_entries(entries, fields, None)
 }
 
-/// The same where the match may name a cookie and its mask, which are zero if it does not.
+/// The same for a match that may include a cookie; the cookie and its mask are zero if absent.
 pub(crate) fn read_nx_match_with_cookie(len: usize, r: &mut Reader, fields: &Fields) -> Result<(Match, u64, u64)> {
     let entries = r.short(ErrorKind::BmcBadLen).sub(len)?;
     r.skip(len)?;
@@ -192,7 +192,7 @@ fn read_entries(mut r: Reader, fields: &Fields, mut cookie: Option<&mut (u64, u6
     Ok(matching)
 }
 
-/// Adds what a match asks of a field, if it may.
+/// Adds a term to a match; refuses a mask that the field does not allow, missing prerequisites and duplicates.
 fn add(matching: &mut Match, id: FieldId, value: u128, mask: u128, fields: &Fields) -> Result<()> {
     let field = fields.get(id);
     if !field.maskable && mask != 0 && mask != field.full() {
@@ -207,7 +207,7 @@ fn add(matching: &mut Match, id: FieldId, value: u128, mask: u128, fields: &Fiel
     Ok(())
 }
 
-/// Adds what a match asks of fields that lie side by side.
+/// Adds a term for each of the concatenated fields of a TLV.
 fn add_parts(matching: &mut Match, entry: &Entry, parts: &[Part], fields: &Fields) -> Result<()> {
     let mut mask = entry.mask;
     let all = parts.iter().fold(0, |all, part| all | number::ones(part.width) << part.lo);
@@ -217,7 +217,7 @@ fn add_parts(matching: &mut Match, entry: &Entry, parts: &[Part], fields: &Field
     if entry.number == VLAN_TCI {
         let (no_tag, pcp) = (entry.value & VLAN_PRESENT == 0 && mask & VLAN_PRESENT != 0, entry.value >> 13);
         if no_tag {
-            // There is no other value without a tag, so that the other bits are zero or never match.
+            // An untagged packet has only zeros here, so that other values can never match.
             if entry.value != 0 {
                 return fail(ErrorKind::BmcBadValue, "VLAN bits of packets without a tag");
             }
@@ -227,12 +227,12 @@ fn add_parts(matching: &mut Match, entry: &Entry, parts: &[Part], fields: &Field
             if pcp == 0 {
                 return fail(ErrorKind::BmcBadMask, "VLAN priority 0 with or without a tag");
             }
-            // A priority other than zero has a tag.
+            // A priority other than zero implies a tag.
             mask |= VLAN_PRESENT;
         }
     }
     let value = if mask == entry.mask { entry.value } else { entry.value | VLAN_PRESENT };
-    // The least significant first: a VLAN priority needs the id's bit for the tag.
+    // The least significant first: `OFPVID_PRESENT` of the VLAN id is a prerequisite of the priority.
     for part in parts.iter().rev() {
         let (value, mask) = (value >> part.lo & number::ones(part.width), mask >> part.lo & number::ones(part.width));
         if mask != 0 {
@@ -242,7 +242,7 @@ fn add_parts(matching: &mut Match, entry: &Entry, parts: &[Part], fields: &Field
     Ok(())
 }
 
-/// Writes the `ofp_match` of a version.
+/// Encodes the `ofp_match` of a version.
 pub(crate) fn write_match(version: Version, matching: &Match, fields: &Fields, out: &mut Vec<u8>) -> Result<()> {
     if version == Version::V10 {
         return match10::write(matching, fields, out);
@@ -256,12 +256,12 @@ pub(crate) fn write_match(version: Version, matching: &Match, fields: &Fields, o
     Ok(())
 }
 
-/// Writes entries alone. In OpenFlow 1.0 they have Nicira's numbers.
+/// Encodes TLVs without a header; in OpenFlow 1.0 with Nicira's numbers.
 pub(crate) fn write_nx_match(version: Version, matching: &Match, fields: &Fields, out: &mut Vec<u8>) -> Result<()> {
     write_entries(style(version), matching, fields, out)
 }
 
-/// The numbers that a version prefers.
+/// The encoding style of a version.
 pub(crate) fn style(version: Version) -> Style {
     if version == Version::V10 { Style::Nxm } else { Style::Oxm }
 }
@@ -306,7 +306,7 @@ fn write_tag(matching: &Match, parts: &[Part], out: &mut Vec<u8>) {
     }
 }
 
-/// Writes a header, a value, and a mask if it is not all ones.
+/// Encodes a TLV, with a mask unless it is all ones.
 pub(crate) fn write_entry(known: &Known, value: u128, mask: u128, out: &mut Vec<u8>) {
     let has_mask = mask != known.full();
     Header::of(known, has_mask).write(out);
@@ -316,7 +316,7 @@ pub(crate) fn write_entry(known: &Known, value: u128, mask: u128, out: &mut Vec<
     }
 }
 
-/// Reads the header of an entry: the field, whether there is a mask, and bytes of value and mask.
+/// Decodes an OXM header: the field, whether there is a mask, the length of value and mask in bytes.
 pub(crate) fn read_field_header(r: &mut Reader, fields: &Fields) -> Result<(FieldId, bool, usize)> {
     let mut bytes = r.short(ErrorKind::BmcBadLen);
     let before = bytes.position();
@@ -328,7 +328,7 @@ pub(crate) fn read_field_header(r: &mut Reader, fields: &Fields) -> Result<(Fiel
     }
 }
 
-/// Writes the header of an entry.
+/// Encodes an OXM header.
 pub(crate) fn write_field_header(
     version: Version,
     field: FieldId,

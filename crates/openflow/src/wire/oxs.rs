@@ -1,4 +1,4 @@
-//! OXS, the statistics' TLVs of OpenFlow 1.5 (1.5.1, 7.2.4).
+//! OXS, the TLVs of flow statistics in OpenFlow 1.5 (1.5.1, 7.2.4).
 
 use super::{Reader, Result, Writer};
 use crate::error::{Error, ErrorKind};
@@ -9,16 +9,16 @@ const OXS_BASIC: u16 = 0x8002;
 /// An experimenter's statistics.
 const OXS_EXPERIMENTER: u16 = 0xffff;
 
-/// Statistics in OXS.
+/// The statistics of an OXS list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Oxs {
-    /// Seconds and nanoseconds.
+    /// The flow's age: seconds and nanoseconds.
     pub(super) duration: Option<(u32, u32)>,
-    /// Seconds.
+    /// The idle time in seconds.
     pub(super) idle: Option<u32>,
-    /// How many flows.
+    /// The number of flows.
     pub(super) flows: Option<u32>,
-    /// All ones where unknown.
+    /// The counters; all ones if unknown.
     pub(super) counts: Counts,
 }
 
@@ -29,7 +29,7 @@ impl Default for Oxs {
 }
 
 impl Oxs {
-    /// Reads them with their header and padding. What is not known is passed over.
+    /// Decodes a list with its header and padding. Unknown statistics are skipped.
     pub(super) fn read(r: &mut Reader<'_>) -> Result<Oxs> {
         r.skip(2)?;
         let len = usize::from(r.u16()?);
@@ -53,7 +53,7 @@ impl Oxs {
         Ok(stats)
     }
 
-    /// Appends those that are known.
+    /// Appends the known statistics.
     pub(super) fn write(&self, out: &mut Vec<u8>) {
         let start = out.len();
         out.u32(0);

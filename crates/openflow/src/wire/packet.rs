@@ -11,14 +11,14 @@ use crate::field::FieldId;
 use crate::matching::Match;
 use crate::message::{PacketIn, PacketOut, Version};
 
-/// No buffer holds the packet.
+/// `OFP_NO_BUFFER`: the packet is not buffered.
 const NO_BUFFER: u32 = u32::MAX;
-/// No flow sent the packet.
+/// The cookie of a packet-in that no flow sent.
 const NO_COOKIE: u64 = u64::MAX;
-/// The number of `in_port` in OpenFlow's own class.
+/// The OXM number of `in_port` in the basic class.
 const IN_PORT: u8 = 0;
 
-/// Properties of `NXT_PACKET_IN2`.
+/// Property types of `NXT_PACKET_IN2`.
 mod property {
     pub(super) const PACKET: u16 = 0;
     pub(super) const FULL_LEN: u16 = 1;
@@ -46,12 +46,12 @@ fn add_in_port(c: Context<'_>, number: u32, fields: &mut Match) {
     }
 }
 
-/// A reason, as a version can say it: 1.4 tells apart what an action did.
+/// The number of a reason in a version; 1.4 distinguishes several reasons of actions.
 fn reason_in(version: Version, reason: u8) -> u8 {
     if version < Version::V14 && (3..=5).contains(&reason) { 1 } else { reason }
 }
 
-/// Reads a packet-in of the version's own format.
+/// Decodes a packet-in of the version's own format.
 pub(super) fn read_in(c: Context<'_>, r: &mut Reader<'_>) -> Result<PacketIn> {
     r.skip(4)?;
     let total_len = r.u16()?;
@@ -71,7 +71,7 @@ pub(super) fn read_in(c: Context<'_>, r: &mut Reader<'_>) -> Result<PacketIn> {
     Ok(PacketIn { total_len, reason, table, cookie, fields, frame, ..PacketIn::default() })
 }
 
-/// Reads `NXT_PACKET_IN`.
+/// Decodes `NXT_PACKET_IN`.
 pub(super) fn read_in_nx(c: Context<'_>, r: &mut Reader<'_>) -> Result<PacketIn> {
     r.skip(4)?;
     let (total_len, reason, table, cookie) = (r.u16()?, r.u8()?, r.u8()?, r.u64()?);
@@ -83,7 +83,7 @@ pub(super) fn read_in_nx(c: Context<'_>, r: &mut Reader<'_>) -> Result<PacketIn>
     Ok(PacketIn { total_len, reason, table, cookie, fields, frame, ..PacketIn::default() })
 }
 
-/// Reads `NXT_PACKET_IN2` and `NXT_RESUME`.
+/// Decodes `NXT_PACKET_IN2` and `NXT_RESUME`.
 pub(super) fn read_in2(c: Context<'_>, r: &mut Reader<'_>) -> Result<PacketIn> {
     let mut packet = PacketIn { cookie: NO_COOKIE, ..PacketIn::default() };
     let mut full_len = None;
@@ -183,7 +183,7 @@ pub(super) fn write_in2(c: Context<'_>, packet: &PacketIn, is_resume: bool, out:
     Ok(())
 }
 
-/// Reads a packet-out.
+/// Decodes a packet-out.
 pub(super) fn read_out(c: Context<'_>, r: &mut Reader<'_>) -> Result<PacketOut> {
     let buffer = r.u32()?;
     let mut fields = Match::any();

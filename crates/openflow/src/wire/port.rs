@@ -1,4 +1,4 @@
-//! Ports: descriptions, mods, counts.
+//! Ports: descriptions, mods, statistics.
 //!
 //! OpenFlow 1.0, 5.2.1, 5.3.3, 5.3.5; 1.3.5, 7.2.1, 7.3.4.3, 7.3.5.6; 1.4.1, 7.2.1, 7.3.4.3, 7.3.5.6.
 
@@ -8,12 +8,12 @@ use super::{Reader, Result, Writer, props, read_text};
 use crate::error::{Error, ErrorKind};
 use crate::message::{Counts, Port, PortMod, PortReason, PortStats, Version};
 
-/// Bytes of a port's name, with a zero at its end.
+/// The length of a port's name in bytes, with its final zero.
 const NAME: usize = 16;
-/// The property of Ethernet ports.
+/// The property type of Ethernet ports.
 const ETHERNET: u16 = 0;
 
-/// Reads a port.
+/// Decodes a port description.
 pub(super) fn read(version: Version, r: &mut Reader<'_>) -> Result<Port> {
     let mut port = Port { number: read_port(version, r)?, ..Port::default() };
     match version {
@@ -33,7 +33,7 @@ pub(super) fn read(version: Version, r: &mut Reader<'_>) -> Result<Port> {
     Ok(port)
 }
 
-/// What follows a port's number.
+/// Decodes the part after the port number.
 fn read_rest(version: Version, r: &mut Reader<'_>, port: &mut Port) -> Result<()> {
     port.address = r.array()?;
     if version != Version::V10 {
@@ -65,7 +65,7 @@ fn read_features(version: Version, r: &mut Reader<'_>, port: &mut Port) -> Resul
     Ok(())
 }
 
-/// Appends a port.
+/// Appends a port description.
 pub(super) fn write(version: Version, port: &Port, out: &mut Vec<u8>) -> Result<()> {
     let start = out.len();
     write_port(version, port.number, out)?;
@@ -101,7 +101,7 @@ fn write_features(version: Version, port: &Port, out: &mut Vec<u8>) {
     }
 }
 
-/// Reads why a port's status is sent, and the port.
+/// Decodes a port status.
 pub(super) fn read_status(version: Version, r: &mut Reader<'_>) -> Result<(PortReason, Port)> {
     let reason = match r.u8()? {
         0 => PortReason::Add,
@@ -113,14 +113,14 @@ pub(super) fn read_status(version: Version, r: &mut Reader<'_>) -> Result<(PortR
     Ok((reason, read(version, r)?))
 }
 
-/// Appends a port's status.
+/// Appends a port status.
 pub(super) fn write_status(version: Version, reason: PortReason, port: &Port, out: &mut Vec<u8>) -> Result<()> {
     out.u8(reason as u8);
     out.zeros(7);
     write(version, port, out)
 }
 
-/// Reads a port mod.
+/// Decodes a port mod.
 pub(super) fn read_mod(version: Version, r: &mut Reader<'_>) -> Result<PortMod> {
     let port = read_port(version, r)?;
     let is_old = version == Version::V10;
@@ -171,7 +171,7 @@ pub(super) fn write_mod(version: Version, port: &PortMod, out: &mut Vec<u8>) -> 
     Ok(())
 }
 
-/// Reads a port's counts.
+/// Decodes port statistics.
 pub(super) fn read_stats(version: Version, r: &mut Reader<'_>) -> Result<PortStats> {
     let mut stats = PortStats::default();
     if version < Version::V14 {
@@ -205,7 +205,7 @@ fn read_counts(r: &mut Reader<'_>, stats: &mut PortStats) -> Result<()> {
     Ok(())
 }
 
-/// Appends a port's counts. Counters of Ethernet errors are not kept: all ones.
+/// Appends port statistics. Counters of Ethernet errors are not supported: all ones.
 pub(super) fn write_stats(version: Version, stats: &PortStats, out: &mut Vec<u8>) -> Result<()> {
     let start = out.len();
     let is_new = version >= Version::V14;

@@ -1,32 +1,32 @@
-//! Properties: the type-length-value lists of OpenFlow 1.4 and later, of 1.3's table features and of Nicira's extensions.
+//! Properties: the TLV lists of OpenFlow 1.4 and later, of 1.3's table features and of Nicira's extensions.
 //!
-//! A property's length counts its header and payload; it is followed by zeros up to a multiple of 8 bytes.
+//! A property's length covers header and payload; zeros follow up to a multiple of 8 bytes.
 
 use super::{Reader, Result, Writer};
 use crate::error::{Error, ErrorKind};
 
-/// From this type on a property is an experimenter's.
+/// The first experimenter type.
 const EXPERIMENTER: u16 = 0xffff;
 
-/// What a property is.
+/// A property's type.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
-    /// OpenFlow's own, by its number.
+    /// A type of OpenFlow's own.
     Standard(u16),
-    /// An experimenter's: whose, and which of its types.
+    /// An experimenter's: experimenter id and experimenter type.
     Experimenter(u32, u32),
 }
 
-/// A property with what follows its header.
+/// A property without its header.
 #[derive(Debug)]
 pub(crate) struct Property<'a> {
-    /// What it is.
+    /// Its type.
     pub(crate) kind: Kind,
     /// Its payload.
     pub(crate) payload: Reader<'a>,
 }
 
-/// The next property of a list.
+/// Reads the next property of a list.
 pub(crate) fn read<'a>(r: &mut Reader<'a>) -> Result<Property<'a>> {
     let mut at = r.short(ErrorKind::BpcBadLen);
     let number = at.u16()?;
@@ -50,23 +50,23 @@ pub(crate) fn read<'a>(r: &mut Reader<'a>) -> Result<Property<'a>> {
 }
 
 impl Property<'_> {
-    /// A payload of 8 bits; more bytes are ignored.
+    /// The payload as 8 bits; more bytes are ignored.
     pub(crate) fn u8(mut self) -> Result<u8> {
         self.payload.u8()
     }
 
-    /// A payload of 16 bits; more bytes are ignored, as the specification pads it within the length.
+    /// The payload as 16 bits; more bytes are ignored, since the specification counts padding in the length.
     pub(crate) fn u16(mut self) -> Result<u16> {
         self.payload.u16()
     }
 
-    /// A payload of 32 bits.
+    /// The payload as 32 bits.
     pub(crate) fn u32(mut self) -> Result<u32> {
         let value = self.payload.u32()?;
         self.end(value)
     }
 
-    /// A payload of 64 bits, behind four bytes of padding.
+    /// The payload as 64 bits, after four bytes of padding.
     pub(crate) fn u64(mut self) -> Result<u64> {
         self.payload.skip(4)?;
         let value = self.payload.u64()?;
@@ -77,7 +77,7 @@ impl Property<'_> {
         if self.payload.is_empty() { Ok(value) } else { Err(self.payload.bad_length("a property is too long")) }
     }
 
-    /// The error for a property that is not known in this place.
+    /// The error for a property that is unknown in this place.
     pub(crate) fn unknown(&self, place: &str) -> Error {
         match self.kind {
             Kind::Standard(number) => Error::new(ErrorKind::BpcBadType, format!("property {number} of {place}")),
@@ -90,7 +90,7 @@ impl Property<'_> {
     }
 }
 
-/// Appends a property; `payload` appends what follows its header.
+/// Appends a property; `payload` appends its payload.
 pub(crate) fn write(out: &mut Vec<u8>, number: u16, payload: impl FnOnce(&mut Vec<u8>) -> Result<()>) -> Result<()> {
     let start = out.len();
     out.u16(number);
@@ -113,14 +113,14 @@ pub(crate) fn write_experimenter(
     })
 }
 
-/// Writes the length of the property that began at `start`, and pads it.
+/// Fills in the length of the property that begins at `start`, and pads it.
 fn end(out: &mut Vec<u8>, start: usize) -> Result<()> {
     out.patch_length(start + 2, start)?;
     out.align(start);
     Ok(())
 }
 
-/// Appends a property of 8 bits.
+/// Appends a property with 8 bits.
 pub(crate) fn write_u8(out: &mut Vec<u8>, number: u16, value: u8) {
     for word in [number, 5] {
         out.u16(word);
@@ -128,21 +128,21 @@ pub(crate) fn write_u8(out: &mut Vec<u8>, number: u16, value: u8) {
     out.bytes(&[value, 0, 0, 0]);
 }
 
-/// Appends a property of 16 bits: its length counts two bytes of padding.
+/// Appends a property with 16 bits; its length counts two bytes of padding.
 pub(crate) fn write_u16(out: &mut Vec<u8>, number: u16, value: u16) {
     for word in [number, 8, value, 0] {
         out.u16(word);
     }
 }
 
-/// Appends a property of 32 bits.
+/// Appends a property with 32 bits.
 pub(crate) fn write_u32(out: &mut Vec<u8>, number: u16, value: u32) {
     out.u16(number);
     out.u16(8);
     out.u32(value);
 }
 
-/// Appends a property of 64 bits.
+/// Appends a property with 64 bits.
 pub(crate) fn write_u64(out: &mut Vec<u8>, number: u16, value: u64) {
     out.u16(number);
     out.u16(16);

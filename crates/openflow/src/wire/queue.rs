@@ -1,4 +1,4 @@
-//! Queues: descriptions and counts. OpenFlow 1.0, 5.2.2, 5.3.4; 1.3.5, 7.2.2, 7.3.6; 1.4.1, 7.3.5.8, 7.3.5.10.
+//! Queues: descriptions and statistics. OpenFlow 1.0, 5.2.2, 5.3.4; 1.3.5, 7.2.2, 7.3.6; 1.4.1, 7.3.5.8, 7.3.5.10.
 
 use super::flow_stats::entry;
 use super::v10::{read_port, write_port};
@@ -6,24 +6,24 @@ use super::{Reader, Result, Writer, props};
 use crate::action::port;
 use crate::message::{Counts, Queue, QueueStats, Version};
 
-/// Properties: the least and the highest rate.
+/// Property types: minimum and maximum rate.
 const RATES: [u16; 2] = [1, 2];
 
-/// Reads the port whose queues a request is about.
+/// Decodes the port of a queue configuration request.
 pub(super) fn read_request(version: Version, r: &mut Reader<'_>) -> Result<u32> {
     let port = read_port(version, r)?;
     r.skip(if version == Version::V10 { 2 } else { 4 })?;
     Ok(port)
 }
 
-/// Appends it.
+/// Appends the port of a queue configuration request.
 pub(super) fn write_request(version: Version, port: u32, out: &mut Vec<u8>) -> Result<()> {
     write_port(version, port, out)?;
     out.zeros(if version == Version::V10 { 2 } else { 4 });
     Ok(())
 }
 
-/// Reads a port's queues.
+/// Decodes a port's queues.
 pub(super) fn read_reply(version: Version, r: &mut Reader<'_>) -> Result<(u32, Vec<Queue>)> {
     let port = read_port(version, r)?;
     r.skip(if version == Version::V10 { 6 } else { 4 })?;
@@ -41,9 +41,9 @@ pub(super) fn write_reply(version: Version, port: u32, queues: &[Queue], out: &m
     queues.iter().try_for_each(|queue| write(version, queue, out))
 }
 
-/// Reads a queue of a port.
+/// Decodes a queue of a port.
 pub(super) fn read(version: Version, port: u32, r: &mut Reader<'_>) -> Result<Queue> {
-    // OpenFlow 1.4 puts the port first, 1.3 the queue.
+    // OpenFlow 1.4 encodes the port first, 1.3 the queue.
     let (port, queue) = match version {
         Version::V10 => (port, r.u32()?),
         Version::V13 => {
@@ -106,7 +106,8 @@ pub(super) fn write(version: Version, queue: &Queue, out: &mut Vec<u8>) -> Resul
     out.patch_length(at, start)
 }
 
-/// Reads which queues' counts, or descriptions, are wanted. OpenFlow 1.0 (5.3.5) calls any port `OFPP_ALL`, later versions `OFPP_ANY`.
+/// Decodes the port and queue of a request for statistics or descriptions. OpenFlow 1.0 (5.3.5) names any port
+/// `OFPP_ALL`, later versions `OFPP_ANY`.
 pub(super) fn read_filter(version: Version, r: &mut Reader<'_>) -> Result<(u32, u32)> {
     let port = match read_port(version, r)? {
         port::ALL if version == Version::V10 => port::ANY,
@@ -118,7 +119,7 @@ pub(super) fn read_filter(version: Version, r: &mut Reader<'_>) -> Result<(u32, 
     Ok((port, r.u32()?))
 }
 
-/// Appends it.
+/// Appends the port and queue of a request.
 pub(super) fn write_filter(version: Version, port: u32, queue: u32, out: &mut Vec<u8>) -> Result<()> {
     let port = if version == Version::V10 && port == port::ANY { port::ALL } else { port };
     write_port(version, port, out)?;
@@ -129,7 +130,7 @@ pub(super) fn write_filter(version: Version, port: u32, queue: u32, out: &mut Ve
     Ok(())
 }
 
-/// Reads a queue's counts.
+/// Decodes queue statistics.
 pub(super) fn read_stats(version: Version, r: &mut Reader<'_>) -> Result<QueueStats> {
     if version >= Version::V14 {
         let mut r = entry(r)?;
@@ -147,7 +148,7 @@ pub(super) fn read_stats(version: Version, r: &mut Reader<'_>) -> Result<QueueSt
     Ok(QueueStats { port, queue, sent: Counts { packets, bytes }, errors, duration })
 }
 
-/// Appends a queue's counts.
+/// Appends queue statistics.
 pub(super) fn write_stats(version: Version, stats: &QueueStats, out: &mut Vec<u8>) -> Result<()> {
     let start = out.len();
     if version >= Version::V14 {

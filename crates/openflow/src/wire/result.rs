@@ -1,16 +1,16 @@
-//! What reading and writing give.
+//! The result type of decoding and encoding.
 
 use crate::error::{Error, ErrorKind};
 
-/// What reading or writing a part of a message gives.
+/// The result of decoding or encoding part of a message.
 pub(crate) type Result<T> = std::result::Result<T, Error>;
 
-/// An error.
+/// An error, as a result.
 pub(crate) fn fail<T>(kind: ErrorKind, text: impl Into<String>) -> Result<T> {
     Err(Error::new(kind, text))
 }
 
-/// What cannot be said in a version or format.
+/// The error for what a version or format cannot express.
 pub(crate) fn unencodable<T>(text: impl Into<String>) -> Result<T> {
     fail(ErrorKind::NxbrcUnencodableError, text)
 }

@@ -1,4 +1,4 @@
-//! Tables: mods, descriptions, status, counts, features.
+//! Tables: mods, descriptions, status, statistics, features.
 //!
 //! OpenFlow 1.0, 5.3.5; 1.3.5, 7.3.3, 7.3.5.4, 7.3.5.5; 1.4.1, 7.3.3, 7.3.5.6, 7.4.5; 1.5.1, 7.3.5.18.
 
@@ -9,23 +9,24 @@ use crate::error::{Error, ErrorKind};
 use crate::field::FieldId;
 use crate::message::{TableFeatures, TableStats, Version};
 
-/// Bytes of a table's name, with a zero at its end.
+/// The length of a table's name in bytes, with its final zero.
 const NAME: usize = 32;
-/// Properties of mods and descriptions.
+/// Property types of mods and descriptions.
 const EVICTION: u16 = 2;
 const VACANCY: u16 = 3;
-/// `OFPFW_ALL`: 1.0's tables can leave out every field.
+/// `OFPFW_ALL`: in 1.0, tables can wildcard every field.
 const WILDCARDS_10: u32 = 0x003f_ffff;
 /// All tables.
 const TABLE_ALL: u8 = 0xff;
 
-/// A table's configuration: its number, `OFPTC_` bits, and vacancy thresholds down and up with what is vacant now.
+/// A table's configuration: its number, `OFPTC_` bits, vacancy thresholds down and up and the current vacancy, in
+/// percent.
 pub(super) type TableDesc = (u8, u32, Option<(u8, u8, u8)>);
 
-/// A table mod: its table, `OFPTC_` bits, and vacancy thresholds down and up.
+/// A table mod: its table, `OFPTC_` bits, and vacancy thresholds down and up in percent.
 pub(super) type TableMod = (u8, u32, Option<(u8, u8)>);
 
-/// Reads a table mod.
+/// Decodes a table mod.
 pub(super) fn read_mod(version: Version, r: &mut Reader<'_>) -> Result<TableMod> {
     let table = r.u8()?;
     r.skip(3)?;
@@ -52,7 +53,7 @@ pub(super) fn write_mod(version: Version, (table, config, vacancy): TableMod, ou
     }
 }
 
-/// Reads a property of a table: its vacancy, or `None` if it is about eviction.
+/// Decodes a property of a table: its vacancy; `None` for eviction.
 fn read_property(r: &mut Reader<'_>, is_strict: bool) -> Result<Option<(u8, u8, u8)>> {
     let mut prop = props::read(r)?;
     match prop.kind {
@@ -74,7 +75,7 @@ fn write_vacancy(vacancy: Option<(u8, u8, u8)>, out: &mut Vec<u8>) {
     }
 }
 
-/// Reads a table's configuration.
+/// Decodes a table description.
 pub(super) fn read_desc(r: &mut Reader<'_>) -> Result<TableDesc> {
     let mut r = entry(r)?;
     let table = r.u8()?;
@@ -87,7 +88,7 @@ pub(super) fn read_desc(r: &mut Reader<'_>) -> Result<TableDesc> {
     Ok((table, config, vacancy))
 }
 
-/// Appends a table's configuration.
+/// Appends a table description.
 pub(super) fn write_desc((table, config, vacancy): TableDesc, out: &mut Vec<u8>) -> Result<()> {
     let start = out.len();
     out.bytes(&[0, 0, table, 0]);
@@ -96,21 +97,21 @@ pub(super) fn write_desc((table, config, vacancy): TableDesc, out: &mut Vec<u8>)
     out.patch_length(start, start)
 }
 
-/// Reads why a table's status is sent, and its configuration.
+/// Decodes a table status.
 pub(super) fn read_status(r: &mut Reader<'_>) -> Result<(u8, TableDesc)> {
     let reason = r.u8()?;
     r.skip(7)?;
     Ok((reason, read_desc(r)?))
 }
 
-/// Appends a table's status.
+/// Appends a table status.
 pub(super) fn write_status(reason: u8, table: TableDesc, out: &mut Vec<u8>) -> Result<()> {
     out.u8(reason);
     out.zeros(7);
     write_desc(table, out)
 }
 
-/// Reads a table's counts.
+/// Decodes table statistics.
 pub(super) fn read_stats(version: Version, r: &mut Reader<'_>) -> Result<TableStats> {
     let mut stats = TableStats { table: r.u8()?, ..TableStats::default() };
     r.skip(3)?;
@@ -124,7 +125,7 @@ pub(super) fn read_stats(version: Version, r: &mut Reader<'_>) -> Result<TableSt
     Ok(stats)
 }
 
-/// Appends a table's counts.
+/// Appends table statistics.
 pub(super) fn write_stats(version: Version, stats: &TableStats, out: &mut Vec<u8>) {
     out.bytes(&[stats.table, 0, 0, 0]);
     if version == Version::V10 {
@@ -137,7 +138,7 @@ pub(super) fn write_stats(version: Version, stats: &TableStats, out: &mut Vec<u8
     out.u64(stats.matched);
 }
 
-/// The first of two properties' numbers, for matches and for misses.
+/// Property types of table features for flows; the type for the table miss is one more.
 mod property {
     pub(super) const INSTRUCTIONS: u16 = 0;
     pub(super) const NEXT: u16 = 2;
@@ -147,13 +148,13 @@ mod property {
     pub(super) const WILDCARDS: u16 = 10;
     pub(super) const WRITE_FIELDS: u16 = 12;
     pub(super) const APPLY_FIELDS: u16 = 14;
-    /// Properties for matches that a table must have if it has any, as a bitmap.
+    /// The types that table features must include if they include any, as a bitmap.
     pub(super) const REQUIRED: u32 = 0x5555;
-    /// The last of 1.5's numbers: synchronisation, copied fields, packet types.
+    /// 1.5's last type: it adds synchronisation, copy-field and packet types.
     pub(super) const LAST: u16 = 22;
 }
 
-/// Reads what a table can do.
+/// Decodes table features.
 pub(super) fn read_features(c: Context<'_>, r: &mut Reader<'_>) -> Result<TableFeatures> {
     let mut r = entry(r)?;
     let mut table = TableFeatures { table: r.u8()?, ..TableFeatures::default() };
@@ -207,7 +208,7 @@ fn read_feature(c: Context<'_>, number: u16, mut prop: Property<'_>, table: &mut
     Ok(())
 }
 
-/// What is left out for misses is as for matches.
+/// Properties for the table miss that are absent equal those for flows.
 fn copy_to_misses(seen: u32, table: &mut TableFeatures) {
     let is_left_out = |number: u16| seen & 1 << (number + 1) == 0;
     if is_left_out(property::INSTRUCTIONS) {
@@ -230,7 +231,7 @@ fn copy_to_misses(seen: u32, table: &mut TableFeatures) {
     }
 }
 
-/// Reads types of instructions or actions; experimenters' have four bytes more.
+/// Decodes instruction or action types; experimenters' have four bytes more.
 fn read_types(r: &mut Reader<'_>) -> Result<Vec<u16>> {
     let mut types = Vec::new();
     while !r.is_empty() {
@@ -254,7 +255,7 @@ fn read_ids(c: Context<'_>, r: &mut Reader<'_>) -> Result<Vec<FieldId>> {
     Ok(read_fields(c, r)?.into_iter().map(|(id, _)| id).collect())
 }
 
-/// Appends what a table can do.
+/// Appends table features.
 pub(super) fn write_features(c: Context<'_>, table: &TableFeatures, out: &mut Vec<u8>) -> Result<()> {
     let start = out.len();
     let is_new = c.version == Version::V15;

@@ -1,4 +1,4 @@
-//! Which message goes by which type number in a version.
+//! The message type of each message in each version.
 //!
 //! OpenFlow 1.0, 5.1; 1.3.5, 7.1; 1.4.1, 7.1.1; 1.5.1, 7.1.1.
 
@@ -12,7 +12,7 @@ use crate::error::{Error, ErrorKind, NICIRA, ONF};
 use crate::field::Fields;
 use crate::message::{Framed, Message, Version};
 
-/// Reads a message.
+/// Decodes a message.
 pub(super) fn read(bytes: &[u8], fields: &Fields, formats: &Formats) -> Result<Framed> {
     let mut r = Reader::new(bytes, ErrorKind::BrcBadLen);
     let (number, kind, len) = (r.u8()?, r.u8()?, r.u16()?);
@@ -91,14 +91,14 @@ fn read_body(c: Context<'_>, kind: u8, xid: u32, r: &mut Reader<'_>) -> Result<M
     })
 }
 
-/// What a message goes by.
+/// A message's type on the wire.
 enum Number {
     Standard(u8),
     Nicira(u32),
     Onf(u32),
 }
 
-/// What a message goes by on a connection.
+/// A message's type on a connection.
 fn number_of(c: Context<'_>, message: &Message) -> Result<Number> {
     use Number::*;
     let version = c.version;
@@ -197,7 +197,7 @@ pub(super) fn write(c: Context<'_>, xid: u32, message: &Message, out: &mut Vec<u
     finish(start, out)
 }
 
-/// Appends a message in a message.
+/// Appends an inner message.
 fn write_inner(c: Context<'_>, message: &Framed, out: &mut Vec<u8>) -> Result<()> {
     bundle::check_inner(c.version, message)?;
     write(c, message.xid, &message.message, out)

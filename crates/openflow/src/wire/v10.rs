@@ -1,11 +1,11 @@
-//! What OpenFlow 1.0 numbers otherwise: ports, capabilities, features of ports; and flags that versions lack.
+//! Numbers that differ in OpenFlow 1.0 (ports, capabilities, port features), and flags that some versions lack.
 
 use super::{Reader, Result, Writer};
 use crate::action::port;
 use crate::error::{Error, ErrorKind};
 use crate::message::Version;
 
-/// Reads a port number: 16 bits in 1.0, 32 bits later.
+/// Decodes a port number: 16 bits in 1.0, 32 bits later.
 pub(crate) fn read_port(version: Version, r: &mut Reader<'_>) -> Result<u32> {
     if version == Version::V10 { Ok(port::from_16(r.u16()?)) } else { r.u32() }
 }
@@ -26,9 +26,9 @@ pub(crate) fn write_port_10(number: u32, out: &mut Vec<u8>) -> Result<()> {
     write_port(Version::V10, number, out)
 }
 
-/// The `OFPC_` capabilities that a version has.
+/// The `OFPC_` capabilities that exist in a version.
 pub(crate) fn capabilities(version: Version, bits: u32) -> u32 {
-    // 1.0 has 802.1D in the place of group statistics, and "match IP addresses in ARP packets".
+    // 1.0 has 802.1D in place of group statistics, and "match IP addresses in ARP packets".
     let known = match version {
         Version::V10 => 0x0e7,
         Version::V13 => 0x16f,
@@ -37,22 +37,22 @@ pub(crate) fn capabilities(version: Version, bits: u32) -> u32 {
     bits & known
 }
 
-/// The `OFPPC_` bits that a version has: 1.0 also those for the spanning tree and flooding.
+/// The `OFPPC_` bits that exist in a version; 1.0 also has those for spanning tree and flooding.
 pub(crate) fn port_config(version: Version, bits: u32) -> u32 {
     bits & if version == Version::V10 { 0x7f } else { 0x65 }
 }
 
-/// The `OFPPS_` bits that a version has: 1.0 the spanning tree's, later ones "blocked" and "live".
+/// The `OFPPS_` bits that exist in a version: 1.0 has the spanning tree states, later ones "blocked" and "live".
 pub(crate) fn port_state(version: Version, bits: u32) -> u32 {
     bits & if version == Version::V10 { 0x301 } else { 0x007 }
 }
 
-/// `OFPPF_` bits of a version, as later ones have them: 1.0 lacks four rates between those that it has and the media.
+/// Converts a version's `OFPPF_` bits to those of later versions: 1.0 lacks four rates between its rates and the media.
 pub(crate) fn port_features_from(version: Version, bits: u32) -> u32 {
     if version == Version::V10 { bits & 0x7f | (bits & 0xf80) << 4 } else { bits & 0xffff }
 }
 
-/// The same for a version.
+/// Converts the `OFPPF_` bits of later versions to a version's.
 pub(crate) fn port_features_to(version: Version, bits: u32) -> u32 {
     if version == Version::V10 { bits & 0x7f | (bits & 0xf800) >> 4 } else { bits & 0xffff }
 }

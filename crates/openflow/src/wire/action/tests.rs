@@ -44,7 +44,7 @@ fn corrupt_actions_are_refused_or_mean_something() {
                 let at = random.below(out.len() as u64) as usize;
                 out[at] ^= 1 << random.below(8);
             }
-            // What is read can be written, and means the same then.
+            // What is decoded can be encoded, with the same meaning.
             let Ok(actions) = read(version, &out, &fields) else { continue };
             let mut again = Vec::new();
             if write_actions(version, &actions, &fields, &mut again).is_ok() {
@@ -55,7 +55,7 @@ fn corrupt_actions_are_refused_or_mean_something() {
     }
 }
 
-/// Actions as `ovs-ofctl parse-actions` of Open vSwitch 3.1 takes them, and what they are.
+/// Actions that `ovs-ofctl parse-actions` of Open vSwitch 3.1 accepts, and their text.
 #[rustfmt::skip]
 const BYTES: &[(Version, &str, &str)] = &[
     (Version::V10, "0000 0008 0001 ffff", "output:1"),
@@ -117,7 +117,7 @@ const BYTES: &[(Version, &str, &str)] = &[
     (Version::V15, "0019 0018 8000070c aabbccddee00 ffffffffff00 00000000", "set_field:aa:bb:cc:dd:ee:00/ff:ff:ff:ff:ff:00->eth_dst"),
     (Version::V15, "001c 0018 0010 0000 0008 0000 80000a02 00010204 00000000", "move:eth_type[]->reg1[8..23]"),
     (Version::V15, "001d 0008 00000009", "meter:9"),
-    // Learning of addresses: VLAN, Ethernet address, port.
+    // MAC learning: VLAN, Ethernet address, port.
     (Version::V13, "ffff 0050 00002320 0010 003c 0000 8000 0000000000000005 0000 0a 00 0000 0000 \
         000c 00000802 0000 00000802 0000  0030 00000406 0000 00000206 0000  1010 00000002 0000 \
         2808 0007 00010004 0000 0000",
@@ -132,7 +132,7 @@ fn bytes_are_what_open_vswitch_takes_them_for() {
         assert_eq!(text::actions(&actions, &fields), *expected, "{hex}");
         let again = written(*version, &actions, &fields);
         assert_eq!(read(*version, &again, &fields), Ok(actions), "{hex}");
-        // Some rows have another form than what is written: a mask of all ones, a program to run.
+        // Some rows are not in canonical form: a mask of all ones, a program to run.
         if hex.starts_with("ffff 0018 0072736c") {
             assert_ne!(again, bytes(hex));
         } else if !hex.contains("10051fff") {
@@ -141,7 +141,8 @@ fn bytes_are_what_open_vswitch_takes_them_for() {
     }
 }
 
-/// Open vSwitch 3.1 says the same of all of these but for port 0, to which it sends, and a constant of `learn`, of which it drops bits.
+/// Open vSwitch 3.1 reports the same errors except for port 0, which it outputs to, and a constant of `learn`, whose
+/// excess bits it drops.
 #[rustfmt::skip]
 const ERRORS: &[(Version, &str, ErrorKind)] = &[
     (Version::V10, "000c 0008 00000000", ErrorKind::BacBadType),
@@ -194,12 +195,12 @@ const ERRORS: &[(Version, &str, ErrorKind)] = &[
     (Version::V13, "ffff 0020 00002320 000a 0007 0032 0000 0001 000c 00000000 0000 000f 00010004", ErrorKind::BacBadArgument),
     (Version::V13, "ffff 0028 00002320 000c 0001 0000 0000 00000002 0005 0000 00000000 00000000 0004 0008 00000000", ErrorKind::BacBadLen),
     (Version::V13, "ffff 0028 00002320 000c 0001 0000 0000 00000002 0001 0000 00000000 00000000 fffd 0000 00000000", ErrorKind::BacBadOutPort),
-    // Notes with our experimenter's number: another action, less than one, what is not zero.
+    // Notes with Sluice's experimenter id: an unknown action, a short one, one with nonzero padding.
     (Version::V13, "ffff 0020 00002320 0008 0072736c 0002 0000 00000007 0000000000000102 0000", ErrorKind::BacBadExpType),
     (Version::V13, "ffff 0018 00002320 0008 0072736c 0001 0000 00000007 000000000000", ErrorKind::BacBadLen),
     (Version::V13, "ffff 0020 00002320 0008 0072736c 0001 0001 00000007 0000000000000102 0000", ErrorKind::BacBadArgument),
     (Version::V13, "ffff 0020 00002320 0008 0072736c 0001 0000 00000007 0000000000000102 0001", ErrorKind::BacBadArgument),
-    // `learn` into table 255; with a constant of more bits than it has; with two ends that go past the action.
+    // `learn` into table 255; with a constant of too many bits; with two parts that exceed the action.
     (Version::V13, "ffff 0020 00002320 0010 0000 0000 8000 0000000000000000 0000 ff 00 0000 0000", ErrorKind::BacBadArgument),
     (Version::V13, "ffff 0030 00002320 0010 0000 0000 8000 0000000000000000 0000 01 00 0000 0000 2804 0010 00010004 0000 000000000000",
         ErrorKind::BacBadArgument),
@@ -261,7 +262,7 @@ fn a_vlan_id_is_written_as_open_vswitch_reads_it() {
         assert_eq!(set(Version::V10, 0x64, 0xfff), load("000b", "0064"));
         for version in [Version::V10, Version::V13] {
             assert_eq!(set(version, 0x1005, 0x100f), load("0003", "0005"));
-            // That there is a tag is no change of a packet that has one.
+            // The bit for the presence of a tag does not change a tagged packet.
             assert_eq!(set(version, 0x1000, 0x1000), "");
         }
         assert_eq!(set(Version::V13, 0x1003, 0x1fff), "0019001080000c021003000000000000");

@@ -70,7 +70,7 @@ fn corrupt_instructions_do_no_harm() {
                 out[at] ^= 1 << random.below(8);
             }
             if let Ok(instructions) = read(version, &out, &fields) {
-                // What is read has a text, and can be checked.
+                // What is decoded has a text and can be checked.
                 text::instructions(&instructions, &fields);
                 let _ = crate::check::check(&instructions, &crate::Match::any(), &fields);
             }
@@ -111,9 +111,9 @@ fn errors_name_the_cause() {
         (Version::V13, "0001 0010 05 000000", ErrorKind::BicBadLen),
         (Version::V13, "0004 0018 00000000 0000 0010 00000001", ErrorKind::BicBadLen),
         (Version::V13, "0004 0010 00000000 0000 0010 00000001", ErrorKind::BacBadLen),
-        // Not for the action set: `exit`.
+        // Not allowed in the action set: `exit`.
         (Version::V13, "0003 0018 00000000 ffff 0010 00002320 0011 000000000000", ErrorKind::BacBadType),
-        // A conjunction beside an output; a load behind Nicira's write_metadata.
+        // A conjunction beside an output; a load after Nicira's write_metadata.
         (
             Version::V13,
             "0004 0028 00000000 ffff 0010 00002320 0022 01 03 000000ff 0000 0010 00000001 ffff 000000000000",

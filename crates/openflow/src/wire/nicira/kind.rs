@@ -1,12 +1,12 @@
-//! Numbers of experimenters' actions and of their parts.
+//! Numbers of experimenters' actions and their properties.
 
 use crate::field::{FieldId, Fields};
 use crate::wire::number;
 
-/// Our number as an experimenter. Numbers below 2^24 are IEEE's OUIs; this one lies among those that are assigned locally (IEEE 802c,
-/// AAI: the second hexadecimal digit is 2), so that it is nobody's.
+/// Sluice's experimenter id. Ids below 2^24 are IEEE OUIs; this one is in the range for local assignment (IEEE 802c,
+/// AAI: the second hexadecimal digit is 2), so that nobody owns it.
 pub(crate) const SLUICE: u32 = 0x0072_736c;
-/// Runs a program.
+/// The subtype of the action that runs a program.
 pub(crate) const RUN_PROGRAM: u16 = 1;
 
 /// `NXAST_` numbers.
@@ -62,7 +62,7 @@ pub(crate) mod nxast {
     pub(crate) const SAMPLE4: u16 = 51;
 }
 
-/// Properties of `CONTROLLER2`.
+/// Property types of `CONTROLLER2`.
 pub(crate) mod nxac2pt {
     pub(crate) const MAX_LEN: u16 = 0;
     pub(crate) const CONTROLLER_ID: u16 = 1;
@@ -75,7 +75,7 @@ pub(crate) mod nxac2pt {
 /// `OFPR_ACTION`.
 pub(crate) const REASON_ACTION: u8 = 1;
 
-/// The field of the number of a packet's tunnel.
+/// The tunnel id field.
 pub(crate) fn tunnel(fields: &Fields) -> Option<FieldId> {
     fields.numbered(number::nxm_1(16)).or_else(|| fields.basic(38))
 }

@@ -1,4 +1,4 @@
-//! Writing the actions of experimenters, in the order of [`Action`].
+//! Encoding of experimenters' actions, in the order of [`Action`].
 
 use super::kind::{REASON_ACTION, RUN_PROGRAM, SLUICE, nxac2pt, nxast, tunnel};
 use crate::action::{Action, Controller, HeaderAction, Subfield, port};
@@ -10,7 +10,7 @@ use crate::wire::operand::{EXPERIMENTER, bits_of, ends_of, finish, port_16, writ
 use crate::wire::oxm::{self, Header};
 use crate::wire::{Result, Writer, learn, unencodable};
 
-/// An offset and a number of bits in 16 bits, and the header of the field, of which only four bytes fit.
+/// An offset and a bit count packed in 16 bits, and the field's OXM header, which must fit in four bytes.
 fn write_narrow(bits: Subfield, fields: &Fields) -> Result<(u16, u32)> {
     let (known, offset, count) = bits_of(bits, Style::Nxm, fields)?;
     if count > 64 || offset >= 1024 || known.number.class == class::EXPERIMENTER {
@@ -20,7 +20,7 @@ fn write_narrow(bits: Subfield, fields: &Fields) -> Result<(u16, u32)> {
     Ok(((offset << 6 | (count - 1)) as u16, header))
 }
 
-/// Writes an action that OpenFlow itself does not have in the version.
+/// Encodes an action that the version lacks in OpenFlow itself.
 pub(crate) fn write(version: Version, action: &Action, fields: &Fields, out: &mut Vec<u8>) -> Result<()> {
     match action {
         Action::Resubmit { port, table, with_ct } => {
@@ -180,7 +180,7 @@ pub(crate) fn write(version: Version, action: &Action, fields: &Fields, out: &mu
     }
 }
 
-/// Writes `clone` around what writes its actions.
+/// Encodes `clone` around the actions that `actions` appends.
 pub(crate) fn write_clone(out: &mut Vec<u8>, actions: impl FnOnce(&mut Vec<u8>) -> Result<()>) -> Result<()> {
     put(nxast::CLONE, out, |out| {
         out.zeros(6);
@@ -188,7 +188,7 @@ pub(crate) fn write_clone(out: &mut Vec<u8>, actions: impl FnOnce(&mut Vec<u8>) 
     })
 }
 
-/// Writes an action of Nicira's of at least 16 bytes.
+/// Encodes a Nicira action of at least 16 bytes.
 fn put(kind: u16, out: &mut Vec<u8>, body: impl FnOnce(&mut Vec<u8>) -> Result<()>) -> Result<()> {
     let start = out.len();
     out.u16(EXPERIMENTER);
@@ -198,7 +198,7 @@ fn put(kind: u16, out: &mut Vec<u8>, body: impl FnOnce(&mut Vec<u8>) -> Result<(
     body(out)?;
     let missing = 16usize.saturating_sub(out.len() - start);
     out.zeros(missing);
-    // Some actions have one length, whatever the header of a field in them.
+    // These actions have a fixed length, whatever the length of the OXM header in them.
     if matches!(
         kind,
         nxast::OUTPUT_REG2 | nxast::STACK_PUSH | nxast::STACK_POP | nxast::DELETE_FIELD | nxast::CHECK_PKT_LARGER
@@ -239,7 +239,7 @@ fn write_controller(controller: &Controller, out: &mut Vec<u8>) -> Result<()> {
         out.align(start);
         Ok(())
     };
-    // Open vSwitch counts the padding of numbers in a property's length.
+    // Open vSwitch counts a number's padding in a property's length.
     let word = |value: u16| (u32::from(value) << 16).to_be_bytes();
     put(nxast::CONTROLLER2, out, |out| {
         out.zeros(6);
@@ -265,7 +265,7 @@ fn write_controller(controller: &Controller, out: &mut Vec<u8>) -> Result<()> {
     })
 }
 
-/// Writes an action on headers that OpenFlow 1.0 itself does not have.
+/// Encodes a header action that OpenFlow 1.0 itself lacks.
 pub(crate) fn write_header(name: HeaderAction, argument: u128, fields: &Fields, out: &mut Vec<u8>) -> Result<()> {
     let (kind, bytes) = match name {
         HeaderAction::PushMpls => (nxast::PUSH_MPLS, 2),
@@ -288,8 +288,8 @@ pub(crate) fn write_header(name: HeaderAction, argument: u128, fields: &Fields, 
     })
 }
 
-/// Writes what sets bits of a field as loads of up to 64 adjacent bits each, or as a load of the new form if the field's header needs
-/// that.
+/// Encodes set-field as loads of up to 64 adjacent bits each, or as one load of the newer form if the OXM header needs
+/// it.
 pub(crate) fn write_load(
     field: FieldId,
     value: u128,
@@ -327,7 +327,7 @@ pub(crate) fn write_load(
         });
     }
     let mut left = mask;
-    // Only 12 bits of a VLAN id are loaded (see `read_load`). The bit above them is set anyway where there is a tag.
+    // A load has only 12 bits of a VLAN id (see `read_load`); the bit above them is set in any tagged packet.
     if number::vlan_vid(fields) == Some(field) {
         left &= !VLAN_PRESENT;
     }

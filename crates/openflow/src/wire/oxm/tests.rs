@@ -41,7 +41,7 @@ fn random_matches_by_nicira_s_numbers_are_read_as_written() {
     let mut random = Random::new(4);
     for _ in 0..5000 {
         let matching = random_match(&mut random, &fields);
-        // A tag's priority with a part of its id is one more value and mask.
+        // A priority with part of a VLAN id has several encodings as value and mask.
         let mut out = Vec::new();
         write_nx_match(Version::V10, &matching, &fields, &mut out).unwrap();
         assert_eq!(
@@ -101,7 +101,7 @@ fn corrupt_matches_are_refused_or_mean_something() {
     }
 }
 
-/// Matches as Open vSwitch 3.1 prints them, and what they are.
+/// Matches as Open vSwitch 3.1 prints them, and their text.
 #[rustfmt::skip]
 const BYTES: &[(Version, &str, &str)] = &[
     (Version::V13, "0001 0004 00000000", ""),
@@ -171,9 +171,9 @@ fn check_nicira_s_numbers(fields: &Fields) {
     assert_eq!(is("00000602 0800 00000a01 b8"), "eth_type=0x800,ip_dscp=46");
     assert_eq!(read_nx(&bytes("00000602 0800 00000a01 b9"), fields).unwrap_err().kind, ErrorKind::BmcBadValue);
     assert_eq!(is("0001de10 00000001 00000000 00000000 00000004"), "reg0=0x1,reg1=0x0,reg2=0x0,reg3=0x4");
-    // By both kinds of numbers it is one flow.
+    // OXM and NXM numbers give the same flow.
     assert_eq!(is("80000a02 0800 80001604 0a000001"), is("00000602 0800 00000e04 0a000001"));
-    // They are written by Nicira's numbers again.
+    // They are encoded with Nicira's numbers again.
     let matching = read_nx(&bytes("00000002 fffe 00000602 0800 00000a01 b8"), fields).unwrap();
     let mut out = Vec::new();
     write_nx_match(Version::V10, &matching, fields, &mut out).unwrap();
@@ -197,7 +197,7 @@ const ERRORS: &[(&str, ErrorKind)] = &[
     ("0000 0058 00000000", ErrorKind::BmcBadType),
     ("0001 0008 80007a00", ErrorKind::BmcBadField),
     ("0001 000a 80000002 0001 000000000000", ErrorKind::BmcBadLen),
-    // The header says more bytes than there are.
+    // The header's length exceeds the bytes present.
     ("0001 000a 80000004 0001 000000000000", ErrorKind::BmcBadLen),
     ("0001 0010 80000108 00000001 0000ffff", ErrorKind::BmcBadMask),
     ("0001 0010 80000908 001122334455 ffffff", ErrorKind::BmcBadLen),

@@ -130,7 +130,7 @@ struct Rows {
     /// Bytes of a row, and how many of them are used.
     size: usize,
     used: usize,
-    /// The address of the head's first entry, and the power of two by which rows are longer than the head's entries.
+    /// The address of the head's first entry; the logarithm of a row's size over an entry's.
     first: u64,
     up: u32,
     /// The action call of each row's entry; none where there is no entry.

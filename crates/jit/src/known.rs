@@ -209,7 +209,7 @@ impl Translator<'_, '_> {
         (a_type == b_type).then_some((a, b, a_type))
     }
 
-    /// Reverses the bytes of a word that is a zero-extended value of type `ty`.
+    /// Reverses the order of a word's low bytes, as many as type `ty` has; the bytes above become zero.
     pub fn swap(&mut self, word: Value, ty: Type) -> Value {
         if ty == I64 {
             return self.b.ins().bswap(word);

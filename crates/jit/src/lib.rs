@@ -182,7 +182,8 @@ impl std::str::FromStr for Strategy {
 
     /// Parses `rtc`, `staged` or `auto`.
     ///
-    /// # Errors A message that lists the names, for any other name.
+    /// # Errors
+    /// A message that lists the names, for any other name.
     fn from_str(name: &str) -> Result<Strategy, String> {
         match name {
             "rtc" => Ok(Strategy::RunToCompletion),
@@ -335,8 +336,9 @@ impl From<CodegenError> for Error {
 /// Compiles all entry points of a verified program. The addresses in `bindings` and `calls` become constants of the
 /// code and must stay valid while it runs.
 ///
-/// # Errors [`Error::Unresolved`] if the program calls an external function that has no implementation; else as
-/// [`Error`]'s variants say.
+/// # Errors
+/// [`Error::Unresolved`] if the program calls an external function that has no implementation; else as [`Error`]'s
+/// variants say.
 pub fn compile(
     program: &Program,
     bindings: &Bindings,
@@ -349,7 +351,8 @@ pub fn compile(
 /// As [`compile`], specialised for tables of these `shapes`: the code may run only while the tables match them
 /// (`abi::shape`). `sites` are those of other code of the same program; this code numbers its sites the same.
 ///
-/// # Errors As [`compile`].
+/// # Errors
+/// As [`compile`].
 pub fn compile_for(
     program: &Program,
     bindings: &Bindings,
@@ -363,7 +366,8 @@ pub fn compile_for(
 
 /// As [`compile_for`], with an [`Analysis`] that was made from the same program and options.
 ///
-/// # Errors As [`compile`].
+/// # Errors
+/// As [`compile`].
 pub fn compile_analysed(
     program: &Program,
     analysis: &Analysis,
@@ -389,7 +393,8 @@ pub fn compile_analysed(
 /// Translates all entry points of a verified program to machine code and discards it, to check that it can be done.
 /// Calls of external functions without an implementation remain unresolved symbols.
 ///
-/// # Errors As [`compile`], without [`Error::Unresolved`].
+/// # Errors
+/// As [`compile`], without [`Error::Unresolved`].
 pub fn check(program: &Program, bindings: &Bindings, calls: &RuntimeCalls, options: &Options) -> Result<Timing, Error> {
     let analysis = Analysis::new(program, options)?;
     let generated = generate(program, &analysis, bindings, &Shapes::default(), &[], calls, options)?;
@@ -399,7 +404,8 @@ pub fn check(program: &Program, bindings: &Bindings, calls: &RuntimeCalls, optio
 
 /// As [`check`]; returns the listings of the entry points' code.
 ///
-/// # Errors As [`check`].
+/// # Errors
+/// As [`check`].
 pub fn listing(
     program: &Program,
     bindings: &Bindings,

@@ -41,7 +41,8 @@ pub(crate) fn lock_rank(bindings: &Bindings, register: ExternId) -> Option<u32> 
 impl Locks {
     /// The locks of an entry point; `declare` makes a variable.
     ///
-    /// # Errors The name of a register whose lock would be acquired out of order.
+    /// # Errors
+    /// The name of a register whose lock would be acquired out of order.
     pub fn new(
         program: &Program,
         entry: &EntryPoint,

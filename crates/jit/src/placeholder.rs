@@ -78,7 +78,8 @@ impl Translator<'_, '_> {
 
 /// Replaces the placeholders in `code` by their instructions.
 ///
-/// # Errors [`Error::Codegen`] if a placeholder has an unexpected encoding.
+/// # Errors
+/// [`Error::Codegen`] if a placeholder has an unexpected encoding.
 pub(crate) fn patch(code: &mut [u8], traps: &[MachTrap]) -> Result<(), Error> {
     for trap in traps {
         let at = trap.offset as usize;

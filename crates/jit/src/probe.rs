@@ -171,8 +171,8 @@ impl Translator<'_, '_> {
         binding.engine == EngineKind::Prefixes
     }
 
-    /// What is between the two halves: reads the line that was prefetched, and says which one the second half reads first. That is the first
-    /// of the words from then on.
+    /// The step between the two halves: reads the prefetched line and computes the address that the second half reads
+    /// first, which replaces the first carried word.
     pub fn probe_advance(&mut self, binding: &TableBinding, carried: &mut [Value]) {
         if self.probe_advances(binding) {
             carried[0] = self.prefix_advance(carried);

@@ -3,8 +3,8 @@
 //! A key is built in registers as the words of its `abi::KeyLayout`. Engines that allow it are probed inline
 //! ([`crate::probe`]); the others are called with the key on the stack.
 //!
-//! A group without members counts as a miss: the default action runs. If the default action is a group too, its fallback
-//! action runs (`tables::Runs::GroupOr`).
+//! A group without members counts as a miss: the default action runs. If the default action is a group too, its
+//! fallback action runs (`tables::Runs::GroupOr`).
 
 use crate::keyed::KEY_WORDS_MAX;
 use crate::packet::At;
@@ -133,9 +133,9 @@ impl Translator<'_, '_> {
         Ok(())
     }
 
-    /// Joins hits and misses: whether there is an entry, and the entry, which is the default entry on a miss. Misses are a
-    /// branch, not a select: so what is done with the entry does not wait for the hit to be known. `counted`: counts the
-    /// hit or miss here.
+    /// Joins hits and misses: whether there is an entry, and the entry, which is the default entry on a miss. Misses are
+    /// a branch, not a select: so what is done with the entry does not wait for the hit to be known. `counted`: counts
+    /// the hit or miss here.
     fn hit_or_miss(
         &mut self,
         table: TableId,

@@ -31,7 +31,7 @@ pub enum Optimisation {
     BakedAddresses,
     /// The code itself probes tables whose engine allows it. Without: it calls their engines.
     InlineTables,
-    /// Code behind joins is duplicated by what is known on each path (tail duplication), lookups excepted. Without:
+    /// Code after joins is duplicated by what is known on each path (tail duplication), lookups excepted. Without:
     /// branches on what was known are evaluated again.
     SplitPaths,
     /// Packets with the deepest headers have code of their own from the parser to the end, lookups included. Without:

@@ -1,7 +1,7 @@
 //! Path splitting (tail duplication): copies of blocks, specialised for what is known of a packet on each path.
 //!
-//! Where a stage ends, all its paths join, and what each of them knows is lost: behind a parser, that the packet is an
-//! ARP packet; behind a control, that it was dropped. The next stage tests it again. This pass propagates known values
+//! Where a stage ends, all its paths join, and what each of them knows is lost: after a parser, that the packet is an
+//! ARP packet; after a control, that it was dropped. The next stage tests it again. This pass propagates known values
 //! (headers' validity, conditions, and slots that are compared with constants) along the paths of an entry point's
 //! graph. Where paths with different knowledge meet, each gets a copy of the blocks that follow. Branches on known
 //! values become jumps, a copy in which a header is never valid has no code for it, and dropped packets go directly to
@@ -37,8 +37,8 @@ use std::collections::{BTreeMap, HashMap};
 const NODES_MAX: usize = 400;
 /// Most weight of the blocks that two copies have in common.
 const JOINT_WEIGHT_MAX: u32 = 150;
-/// Budget for comparing paths: operations and known values that are looked at, for each operation and block of the entry
-/// point. It suffices to compare the paths that leave a parser of some hundred states. Chosen; `fabric.p4` and
+/// Budget for comparing paths: operations and known values that are looked at, for each operation and block of the
+/// entry point. It suffices to compare the paths that leave a parser of some hundred states. Chosen; `fabric.p4` and
 /// `switch_p4_16.p4` compile as fast with a quarter.
 const STEPS_MAX: usize = 400;
 /// Most values that may be known at the starts of all blocks together, since they are propagated from block to block.
@@ -490,7 +490,7 @@ impl<'p> Splitter<'p> {
     }
 
     /// The nodes before `until` that are reachable from `node` if `known` holds at its start, up to and including the
-    /// first lookups, with their weights. (Code behind lookups is shared, or is examined where paths meet again.) All
+    /// first lookups, with their weights. (Code after lookups is shared, or is examined where paths meet again.) All
     /// nodes, if the step budget is spent.
     fn reach(&self, node: usize, until: usize, known: &Known, is_hot: bool) -> Reached {
         let mut reached = Reached { nodes: BitSet::new(self.base.nodes.len()), weights: BTreeMap::new() };

@@ -4,9 +4,10 @@
 //! A file begins with what its cases share. A case is a line `// ==== title`, the rest of a program, and directives:
 //!
 //! ```text
-//! // packets: 64 of 45|46 .. ( .. .. cc cc )   so many packets, by bytes: this one, one of several, any, the checksum of those in
-//!                                              parentheses (wrong in some packets); some packets are truncated
-//! // tables: entries of t, contents of u       the code is specialised: for these entries, for what these tables can return
+//! // packets: 64 of 45|46 .. ( .. .. cc cc )   so many packets, by bytes: this one, one of several, any; `cc cc` is the
+//!                                              checksum of the bytes in parentheses (wrong in some packets); some
+//!                                              packets are truncated
+//! // tables: entries of t, contents of u       the code is specialised: for these entries, for what these can return
 //! // strategy: staged                          run to completion otherwise
 //! // memory: every other                       every other slot lives in memory
 //! // left out: hot_paths                       switched off too, because it would obscure the file's own optimisation

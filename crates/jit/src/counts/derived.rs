@@ -7,10 +7,10 @@
 //! The tree takes the edges that are expected to be the most frequent: those with most tables, never those to cold code
 //! (Ball, Larus, "Optimally profiling and tracing programs", TOPLAS 1994). Packets on the tree's edges count nothing.
 //!
-//! Each block has a *potential* for each counter: the counter's increase along the tree from the first block. For an edge
-//! outside the tree, the potential of its beginning and what the tables add at its end sum up to more or less than the
-//! potential of its end; packets on the edge are counted, times this difference. Where it is zero for all counters, as
-//! around code without tables, nothing is counted. Edges whose differences are equal or opposite share a cell.
+//! Each block has a *potential* for each counter: the counter's increase along the tree from the first block. For an
+//! edge outside the tree, the potential of its beginning and what the tables add at its end sum up to more or less than
+//! the potential of its end; packets on the edge are counted, times this difference. Where it is zero for all counters,
+//! as around code without tables, nothing is counted. Edges whose differences are equal or opposite share a cell.
 //!
 //! Tests: below; `crates/jit/tests/state.rs`.
 

@@ -236,7 +236,7 @@ impl ProgramFacts {
 /// A block of a stage of an entry point.
 #[derive(Debug)]
 pub(crate) struct Node {
-    /// Position of the stage in the entry.
+    /// Position of the stage in the entry point.
     pub position: usize,
     /// The stage.
     pub stage: StageId,

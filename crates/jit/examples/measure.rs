@@ -1,5 +1,5 @@
-//! `measure X.p4 [clif|asm ENTRY]`: how long compiling a program takes, phase by phase, how large its code is, and what
-//! the code looks like. The code is made for tables without entries and is never run.
+//! `measure X.p4 [clif|asm ENTRY]`: the time that compiling a program takes, by phase, the size of its code, and the
+//! code itself. The code is specialised for empty tables and is never run.
 
 use abi::{Bindings, ExternBinding, RuntimeCalls};
 use ir::{EntryKind, ExternKind, Program};
@@ -37,7 +37,7 @@ fn bindings(program: &Program) -> Bindings {
             direct: !t.direct.is_empty(),
         };
         let table = Table::new(spec, Runs::Call(&t.default_action), Domain::new(1)).expect("a possible table");
-        // The code has its address.
+        // The code holds its address.
         Box::leak(Box::new(table)).binding()
     });
     let externs = program.externs.iter().map(|e| match e.kind {

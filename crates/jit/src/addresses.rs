@@ -1,8 +1,8 @@
-//! Addresses of what code works with: tables' handles and engines, registers, the runtime.
+//! Addresses that the code uses: tables' handles and engines, registers, runtime functions.
 //!
-//! They are known when code is made and constant as long as it runs, so they are constants in it. Code that is made
-//! without [`Optimisation::BakedAddresses`] loads them from a list instead, each time it needs one: what code has to do
-//! that was compiled before its tables existed.
+//! They are known when code is generated and do not change while it runs, so they are constants of the code. Code
+//! without [`Optimisation::BakedAddresses`] loads them from a list at each use instead, as code would that was compiled
+//! before its tables existed.
 
 use crate::translate::Translator;
 use crate::{Optimisation, Options};
@@ -64,7 +64,7 @@ impl Addresses {
 }
 
 impl Translator<'_, '_> {
-    /// An address that stays the same as long as the code runs.
+    /// An address that is constant while the code runs.
     pub fn address(&mut self, address: u64) -> Value {
         match self.addresses.0.binary_search(&address) {
             Ok(at) => {
@@ -75,8 +75,8 @@ impl Translator<'_, '_> {
         }
     }
 
-    /// As a constant, where memory begins that packets on the path at hand read. If few tables leave registers for it, it is kept in one
-    /// from the function's start on: a constant of 64 bits is an instruction wherever it is asked for.
+    /// The constant address of memory that packets on this path read. If few tables compete for registers, it is kept
+    /// in one from the function's start on: a 64-bit constant takes an instruction at each use.
     pub fn base(&mut self, address: u64) -> Value {
         let block = self.b.current_block().expect("an operation is being translated");
         if self.is_seldom || self.b.func.layout.is_cold(block) || self.plan.is_staged() || self.are_tables_many() {
@@ -91,7 +91,7 @@ impl Translator<'_, '_> {
         let start = self.b.func.layout.entry_block().expect("the function has begun");
         let mut first = FuncCursor::new(self.b.func).at_first_insertion_point(start);
         let constant = first.ins().iconst(I64, address as i64);
-        // What has two results is not made again where it is used.
+        // An instruction with two results is not rematerialised at its uses.
         let pair = first.ins().iconcat(constant, constant);
         let (value, _) = first.ins().isplit(pair);
         self.bases.push((address, value));

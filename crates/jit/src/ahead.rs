@@ -1,24 +1,25 @@
-//! Prefetches the cells of large registers.
+//! Prefetches the cells of large registers in a pass over the batch ahead of the actual one.
 //!
-//! Which cell of a register a packet wants, a hash of its fields says, mostly: an address that nobody can know sooner, in
-//! megabytes. Run to completion waits for it packet by packet; and packets cannot wait for one another there, as they do at
-//! tables ([`crate::stage`]), for what they do to a register must happen in their order, on whatever paths they come to it.
+//! Which cell of a register a packet accesses is mostly a hash of its fields: an address that cannot be known earlier,
+//! in megabytes of memory. Run-to-completion code waits for it packet by packet. Packets cannot wait for one another
+//! there as they do at tables ([`crate::stage`]), because their accesses of a register must happen in their order,
+//! whatever paths lead to it.
 //!
-//! So the packets of a batch go through twice. The first time each prefetches its cells where it comes to read them, goes on without
-//! what they hold as far as that is not needed to know the path, and leaves no trace: nothing is counted or written
-//! ([`Translator::is_ahead`]), and variables are set anew when it comes again. The second time everything is done, in order. What is
-//! parsed, looked up and hashed twice costs less than a line from memory.
+//! So the packets of a batch go through the code twice. In the first pass each packet prefetches its cells where it
+//! reaches the reads, goes on without their values as far as the path does not depend on them, and has no effects:
+//! nothing is counted or written ([`Translator::is_ahead`]), and variables are set anew in the second pass. The second
+//! pass does everything, in order. Parsing, lookups and hashes made twice cost less than one cache line from memory.
 //!
-//! The first time round is only a guess. A register may change in between, and with it the path: then another cell's
-//! line is there than the one that is wanted, and nothing is wrong.
+//! The first pass is only a hint. A register may change in between, and with it the path; then the wrong cell's line
+//! has been prefetched, which does no harm.
 //!
-//! Cells that several workers lock are in another worker's cache half of the time, which is as far away as memory: those are prefetched
-//! from [`LOCKED_BYTES_MIN`] on, and taken away from that worker at once.
+//! Cells that several workers lock are in another worker's cache half of the time, as far away as memory. Those are
+//! prefetched from [`LOCKED_BYTES_MIN`] on, for writing, so that the other worker gives the line up at once.
 //!
-//! Not for entries whose packets wait for tables; not in loops, parsers and deparsers, and not behind meters and chance, whose
-//! answers would be spent.
+//! Not for entry points whose packets wait for tables; not in loops, parsers and deparsers; and not after meters and
+//! random numbers, whose state the first pass would use up.
 //!
-//! Tests: `tests/staged.rs`; with `JIT_STAGED=1` all entries that read registers and are not taken apart.
+//! Tests: `tests/staged.rs`; with `JIT_STAGED=1` all entry points that read registers and are not cut.
 
 use crate::flow::Flow;
 use crate::locks::lock_rank;
@@ -31,17 +32,17 @@ use cranelift_codegen::ir::{InstBuilder, Value};
 use ir::{EntryPoint, ExternId, HashAlgorithm, Inst, Op, Operand, Program, SlotId, StageKind};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What packets go through the first time.
+/// What packets run in the first pass.
 #[derive(Clone, Debug)]
 pub(crate) struct Ahead {
-    /// In ascending order, each with the operation before which a packet stops.
+    /// Nodes in ascending order, each with the operation before which a packet stops.
     pub nodes: Vec<(usize, Option<usize>)>,
     /// The large registers.
     registers: Vec<ExternId>,
 }
 
 impl Ahead {
-    /// `None` if there is nothing to prefetch.
+    /// The first pass of an entry point; `None` if there is nothing to prefetch.
     pub fn new(
         program: &Program,
         entry: &EntryPoint,
@@ -56,10 +57,10 @@ impl Ahead {
         let graph = &flow.graph;
         let mut stops = BTreeMap::new();
         let mut reads = Vec::new();
-        // By node: slots whose values depend on cells that are only prefetched.
+        // By node: slots whose values depend on cells that are only prefetched, so that they are unknown.
         let mut arriving: Vec<Option<BTreeSet<SlotId>>> = vec![None; graph.nodes.len()];
         arriving[0] = Some(BTreeSet::new());
-        // Edges that lead backwards lead to heads of loops, where packets stop.
+        // Back edges lead to loop heads, where packets stop.
         for n in 0..graph.nodes.len() {
             let Some(mut unknown) = arriving[n].take() else { continue };
             let node = &graph.nodes[n];
@@ -94,7 +95,7 @@ impl Ahead {
                 arriving[s].get_or_insert_default().extend(&unknown);
             }
         }
-        // Packets that are on no path to a read need not go on.
+        // Packets that can reach no read stop.
         let mut leads = vec![false; graph.nodes.len()];
         reads.iter().for_each(|&n| leads[n] = true);
         loop {
@@ -117,12 +118,12 @@ impl Ahead {
     }
 }
 
-/// Whether it reads one of the registers, and which cell is not always the same.
+/// Whether an operation reads one of the registers at an index that is no constant.
 fn is_read(inst: &Inst, registers: &[ExternId]) -> bool {
     matches!(&inst.op, Op::RegisterRead { register, index, .. } if index.slot().is_some() && registers.contains(register))
 }
 
-/// Whether asking twice gives another answer.
+/// Whether an operation changes state that later packets see, so that it must not run twice.
 fn spends(op: &Op) -> bool {
     match op {
         Op::Meter { .. } | Op::MeterDirect { .. } | Op::Random { .. } | Op::Unresolved { .. } | Op::AddEntry { .. } => {
@@ -133,16 +134,16 @@ fn spends(op: &Op) -> bool {
     }
 }
 
-/// Bytes of a locked register in use up to which its cells are not prefetched: eight cache lines for each packet of a batch. With
-/// fewer, more than an eighth of the lines would be in another worker's cache again before they are used.
+/// Bytes of a locked register in use from which its cells are prefetched: eight cache lines for each packet of a batch.
+/// With fewer, more than an eighth of the lines would be in another worker's cache again before they are used.
 const LOCKED_BYTES_MIN: u64 = 8 * 64 * abi::BATCH_MAX as u64;
 
-/// Bytes of a register in use up to which [`Strategy::Auto`] does not prefetch its cells.
+/// Bytes of a register in use from which [`Strategy::Auto`] prefetches its cells.
 pub fn prefetched_bytes_min(is_locked: bool) -> u64 {
     if is_locked { LOCKED_BYTES_MIN } else { crate::PREFETCHED_BYTES_MIN }
 }
 
-/// The registers that the strategy wants prefetched.
+/// The registers that the strategy prefetches.
 fn large_registers(program: &Program, entry: &EntryPoint, bindings: &Bindings, strategy: Strategy) -> Vec<ExternId> {
     let mut registers = Vec::new();
     for stage in &entry.stages {
@@ -169,12 +170,12 @@ fn large_registers(program: &Program, entry: &EntryPoint, bindings: &Bindings, s
 }
 
 impl Translator<'_, '_> {
-    /// Whether packets come for the first time, and nothing may be left of it.
+    /// Whether this is the first pass, which must have no effects.
     pub fn is_ahead(&self) -> bool {
         self.ahead
     }
 
-    /// The loop over the packets from `first` to `end` that only prefetches what they will want.
+    /// Generates the loop over the packets from `first` to `end` that only prefetches their cells.
     pub fn loop_ahead(&mut self, ahead: &Ahead, first: Value, end: Value) -> Result<(), Error> {
         let (packet, next_packet) = (self.packet, self.next_packet);
         let [head, body, done] = [(); 3].map(|()| self.b.create_block());
@@ -202,13 +203,14 @@ impl Translator<'_, '_> {
         Ok(())
     }
 
-    /// Prefetches the cell of a read, the first time round; whether it was one to prefetch. Then what is read is not known.
+    /// In the first pass, prefetches the cell of a read and returns true; the value read is then unknown. Returns false
+    /// if the read is none of these.
     pub fn prefetch_cell(&mut self, register: ExternId, dst: SlotId, index: &Operand) -> Result<bool, Error> {
         let is_wanted = self.plan.ahead.as_ref().is_some_and(|ahead| ahead.registers.contains(&register));
         if !self.is_ahead() || !is_wanted || index.slot().is_none() {
             return Ok(false);
         }
-        // Beyond the last cell too: nothing is read.
+        // An index beyond the last cell is prefetched too: nothing is read.
         let (cell, ..) = self.register_cell(register, index)?;
         match lock_rank(self.bindings, register) {
             Some(_) => self.prefetch_to_write(cell),

@@ -1,30 +1,30 @@
-//! What is known of a program before code is generated for it, whatever its tables hold: so code for other entries of the same
-//! program need not find it out again.
+//! Analysis of a program before code generation, independent of its tables' contents, so that all specialised code of
+//! the program shares it.
 
 use crate::flow::{Flow, ProgramFacts};
 use crate::{Error, Options, SLOT_WIDTH_MAX, timed};
 use ir::{EntryKind, EntryPoint, Program};
 use std::time::Duration;
 
-/// What is known of a program, for code with certain options ([`crate::compile_analysed`]).
+/// The analysis of a program for certain options ([`crate::compile_analysed`]).
 pub struct Analysis {
     pub(crate) facts: ProgramFacts,
-    /// By entry.
+    /// By entry point.
     pub(crate) entries: Vec<EntryPaths>,
-    /// How long it took to find out.
+    /// The time that it took.
     pub(crate) took: Duration,
 }
 
-/// How packets can go through an entry.
+/// The control-flow graphs of an entry point.
 pub(crate) struct EntryPaths {
     pub all: Known,
-    /// With copies for hot paths, if there may be some.
+    /// With copies for hot paths, if there are any.
     pub hot: Option<Known>,
 }
 
-/// What is known of an entry's packets.
+/// The dataflow facts of an entry point.
 pub(crate) struct Known {
-    /// The facts that this is about, where they are not the program's.
+    /// The facts for this entry point, if they differ from the program's.
     facts: Option<ProgramFacts>,
     flow: Flow,
 }
@@ -41,7 +41,7 @@ impl Known {
         Known { facts: Some(facts), flow }
     }
 
-    /// The facts, given the program's, and what follows from them.
+    /// The facts for this entry point, given the program's, and the flow.
     pub fn about<'a>(&'a self, program: &'a ProgramFacts) -> (&'a ProgramFacts, &'a Flow) {
         (self.facts.as_ref().unwrap_or(program), &self.flow)
     }
@@ -49,6 +49,9 @@ impl Known {
 
 impl Analysis {
     /// Analyses a verified program.
+    ///
+    /// # Errors
+    /// [`Error::Limit`] if a value is too wide; [`Error::Unsupported`] if a header's layout is not supported.
     pub fn new(program: &Program, options: &Options) -> Result<Analysis, Error> {
         check_widths(program)?;
         let mut took = Duration::ZERO;
@@ -65,7 +68,7 @@ impl Analysis {
         Ok(Analysis { facts, entries, took })
     }
 
-    /// Blocks of the program that it has something about, copies included: its memory grows with that.
+    /// Number of blocks in all graphs, copies included; memory grows with it.
     pub fn blocks(&self) -> usize {
         let paths = self.entries.iter().flat_map(|entry| [Some(&entry.all), entry.hot.as_ref()]);
         paths.flatten().map(|known| known.flow.graph.nodes.len()).sum()

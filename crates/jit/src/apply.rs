@@ -3,8 +3,8 @@
 //! A key is built in registers as the words of its `abi::KeyLayout`. Engines that allow it are probed inline
 //! ([`crate::probe`]); the others are called with the key on the stack.
 //!
-//! A group without members counts as a miss: the default action runs. If that is a group too, it is the action behind it
-//! (`tables::Runs::GroupOr`).
+//! A group without members counts as a miss: the default action runs. If the default action is a group too, its
+//! fallback action runs (`tables::Runs::GroupOr`).
 
 use crate::keyed::KEY_WORDS_MAX;
 use crate::packet::At;
@@ -21,23 +21,23 @@ use cranelift_codegen::ir::{Block, InstBuilder, Value};
 use ir::{ExternKind, Operand, SlotId, TableId, Terminator};
 use std::mem::offset_of;
 
-/// Entries up to which comparing them all is quicker than a load from an array.
+/// Most entries that are compared one by one instead of indexing an array.
 const DIRECT_RULES_MAX: usize = 1;
-/// Entries up to which comparing them all is quicker than a hash and a bucket, or two loads.
+/// Most entries that are compared one by one instead of hashing and reading a bucket.
 const EXACT_RULES_MAX: usize = 3;
 
-/// What a lookup gives.
+/// The result of a lookup.
 pub(crate) enum Found {
     /// The table never hits.
     Never,
     /// The entry, or null.
     Pointer(Value),
-    /// What follows is for hits, with this entry; misses go to a block that has all its predecessors, if there can be any. What all hits
-    /// run, if that is known.
+    /// The code that follows is for hits, with this entry. Misses go to the block `miss`, whose predecessors are
+    /// complete; `None` if there are no misses. `action`: what all hits run, if it is the same.
     Hit { entry: Value, miss: Option<Block>, action: Option<u32> },
 }
 
-/// Where a lookup's results go.
+/// The slots for a lookup's results.
 #[derive(Clone, Copy)]
 struct ApplySlots {
     hit: SlotId,
@@ -46,22 +46,22 @@ struct ApplySlots {
     data: SlotId,
 }
 
-/// The other path of a lookup that a block ends with.
+/// The miss continuation: the second path out of a lookup at a block's end.
 pub(crate) struct MissContinuation {
     table: TableId,
     slots: ApplySlots,
     path: Continuation,
 }
 
-/// What is on that path.
+/// The code of that path.
 enum Continuation {
     /// Misses, not counted yet.
     Miss(Block),
-    /// What was selected there.
+    /// The other result of a selection.
     Selected(Elsewhere),
 }
 
-/// The action that all entries run.
+/// The action that all entries run, if it is the same.
 pub(crate) fn common_action<'a>(entries: impl Iterator<Item = &'a EntryShape>) -> Option<u32> {
     let mut actions = entries.map(|entry| entry.call.as_ref().map(|call| call.action));
     let first = actions.next()??;
@@ -75,7 +75,7 @@ impl Translator<'_, '_> {
         })
     }
 
-    /// `slots` are hit, action, entry, data.
+    /// Translates `Op::Apply`; `slots` are hit, action, entry, data.
     pub fn apply(
         &mut self,
         table: TableId,
@@ -133,8 +133,9 @@ impl Translator<'_, '_> {
         Ok(())
     }
 
-    /// Whether there is an entry, and the entry, which is the default one on a miss. Misses are a branch: with the entry
-    /// itself nothing waits for the answer to be known. `counted`: hits and misses are counted here.
+    /// Joins hits and misses: whether there is an entry, and the entry, which is the default entry on a miss. Misses are
+    /// a branch, not a select: so what is done with the entry does not wait for the hit to be known. `counted`: counts
+    /// the hit or miss here.
     fn hit_or_miss(
         &mut self,
         table: TableId,
@@ -149,7 +150,7 @@ impl Translator<'_, '_> {
         };
         let done = self.b.create_block();
         let entry = self.b.append_block_param(done, I64);
-        // A value that nothing asks for would cost a register at the join.
+        // An unused value would cost a register at the join.
         let wanted = !counted || self.flow.needed.contains(slots.hit.index());
         let hit = wanted.then(|| self.b.append_block_param(done, I64));
         let join = |t: &mut Self, hit: u64, entry: Value| {
@@ -189,7 +190,7 @@ impl Translator<'_, '_> {
         (hit.unwrap_or(entry), entry)
     }
 
-    /// Whether the block ends with a branch on what the lookup says: then hits and misses need not meet before it.
+    /// Whether the block ends with a branch on the lookup's result, so that hits and misses need not join before it.
     fn ends_with(&self, slots: ApplySlots) -> bool {
         self.options.has(Optimisation::SplitPaths)
             && match self.asked_next {
@@ -199,7 +200,8 @@ impl Translator<'_, '_> {
             }
     }
 
-    /// Goes on with hits, and leaves misses to [`Self::miss_continuation`]. Where it is known what runs, nothing is asked.
+    /// Continues with hits, and leaves misses to [`Self::miss_continuation`]. Where the action is known, no code tests
+    /// it.
     fn apply_in_two(&mut self, table: TableId, binding: &TableBinding, found: Found, slots: ApplySlots) {
         let (entry, miss, action) = match found {
             Found::Never => unreachable!("there is a way to hit"),
@@ -214,7 +216,7 @@ impl Translator<'_, '_> {
         };
         if let Some(miss) = miss {
             self.b.seal_block(miss);
-            // Most tables of prefixes have one for everything.
+            // Most prefix tables have a default route, so misses are cold.
             if binding.engine == EngineKind::Prefixes {
                 self.b.set_cold_block(miss);
             }
@@ -227,18 +229,18 @@ impl Translator<'_, '_> {
         self.miss_continuation = miss.map(|miss| MissContinuation { table, slots, path: Continuation::Miss(miss) });
     }
 
-    /// What all hits of a table run whose entries are known and no other can be found.
+    /// The action that all hits of a table run, if its entries are known and it can have no others.
     fn action_of_hits(&self, table: TableId) -> Option<u32> {
         let rules = self.shape(table)?.rules.as_ref()?;
         common_action(rules.iter().map(|rule| &rule.entry))
     }
 
-    /// The same of a table of which it is known what lookups can give.
+    /// The action that all entries which lookups of a table can return run.
     fn action_of_answers(&self, table: TableId) -> Option<u32> {
         common_action(self.shape(table)?.answers.as_ref()?.entries.iter())
     }
 
-    /// The other path from the lookup that the block ends with, up to the block's end.
+    /// Begins the miss continuation of the lookup at the block's end; false if there is none.
     pub fn begin_second_tail(&mut self) -> Result<bool, Error> {
         let Some(MissContinuation { table, slots, path }) = self.miss_continuation.take() else { return Ok(false) };
         let binding = self.binding(table)?.clone();
@@ -270,7 +272,7 @@ impl Translator<'_, '_> {
         self.write_slot(slots.data, &Val::Word(entry));
     }
 
-    /// The time of an entry's hit, for tables that want it.
+    /// Stores the time of an entry's hit, for tables that record it.
     fn note_hit(&mut self, binding: &TableBinding, entry: Value) {
         if let Some(last_hit) = binding.entry.last_hit
             && !self.is_ahead()
@@ -282,7 +284,7 @@ impl Translator<'_, '_> {
         }
     }
 
-    /// The lookup in a table of which its entries, or a prefilter, are part of the code; false if neither is.
+    /// Looks up a table whose entries, or a prefilter of them, are part of the code; false if neither is.
     fn apply_rules(&mut self, table: TableId, binding: &TableBinding, keys: &[Operand], slots: ApplySlots) -> bool {
         let Some(shape) = self.shape(table).filter(|_| self.options.has(Optimisation::InlineTables)) else {
             return false;
@@ -367,13 +369,13 @@ impl Translator<'_, '_> {
         })
     }
 
-    /// Whether a table is one of exact keys that are not too long for a perfect hash.
+    /// Whether a table has exact keys that are short enough for a perfect hash.
     fn may_be_keyed(&self, table: TableId, binding: &TableBinding) -> bool {
         let keys = &self.program.tables[table.index()].keys;
         keys.iter().all(|key| key.kind == MatchKind::Exact) && binding.key.bytes as usize <= 8 * KEY_WORDS_MAX
     }
 
-    /// The same through `TableBinding::lookup`.
+    /// Looks the key up by a call of `TableBinding::lookup`.
     pub fn lookup_by_call(&mut self, binding: &TableBinding, keys: &[Operand]) -> Value {
         let words = self.key_words(&binding.key, keys);
         let buffer = self.buffer_of(binding.key.bytes);
@@ -382,8 +384,8 @@ impl Translator<'_, '_> {
         self.call(binding.lookup as usize, &[handle, buffer], Some(I64)).expect("the call has a result")
     }
 
-    /// The key as the words of its layout: fields of up to 64 bits at their byte offset in one word, wider ones in words
-    /// of their own.
+    /// The key as the words of its layout: fields of up to 64 bits at their byte offset in one word, wider ones in
+    /// words of their own.
     pub fn key_words(&mut self, layout: &KeyLayout, keys: &[Operand]) -> Vec<Value> {
         let mut words: Vec<Option<Value>> = vec![None; layout.bytes as usize / 8];
         for (field, key) in layout.fields.iter().zip(keys) {
@@ -399,7 +401,7 @@ impl Translator<'_, '_> {
         words.into_iter().map(|w| w.unwrap_or_else(|| self.iconst(0))).collect()
     }
 
-    /// If the entry has a group, the member the selector picks: hit, entry, data.
+    /// The member that the action selector chooses, if the entry has a group: hit, entry, data.
     fn choose_member(
         &mut self,
         table: TableId,
@@ -427,7 +429,7 @@ impl Translator<'_, '_> {
         let is_member = self.icmp_imm(IntCC::NotEqual, member, 0);
         let (data, entry) =
             (self.b.ins().select(is_member, member, default), self.b.ins().select(is_member, entry, default));
-        // A default entry with a group stays a miss.
+        // A default entry with a group remains a miss.
         let is_member = self.bool_word(is_member);
         let hit = self.b.ins().band(hit, is_member);
         self.b.ins().jump(done, &[hit.into(), entry.into(), data.into()]);
@@ -436,7 +438,7 @@ impl Translator<'_, '_> {
         Ok((params[0], params[1], params[2]))
     }
 
-    /// Adds `amount`, or 1, to the 64-bit cell at `base + offset`.
+    /// Adds `amount`, or 1 if there is none, to the 64-bit cell at `base + offset`.
     pub fn add_to_cell(&mut self, base: Value, offset: u32, amount: Option<Value>) {
         if self.is_ahead() {
             return;
@@ -470,8 +472,8 @@ impl Translator<'_, '_> {
         Ok(())
     }
 
-    /// The address of the shared buffer for keys, hash data and messages, at least `bytes` long; contents do not survive
-    /// the next use.
+    /// The address of the shared buffer for keys, hash data and messages, at least `bytes` long. Its contents are valid
+    /// until the next use.
     pub fn buffer_of(&mut self, bytes: u32) -> Value {
         let slot = match self.call_buffer {
             Some(slot) => slot,
@@ -484,7 +486,7 @@ impl Translator<'_, '_> {
         self.stack_addr(slot)
     }
 
-    /// The place of the first byte of [`Self::buffer_of`].
+    /// The first byte of [`Self::buffer_of`].
     pub fn buffer_at(&mut self, bytes: u32) -> At {
         At { base: self.buffer_of(bytes), offset: 0 }
     }

@@ -1,7 +1,7 @@
-//! Arithmetic, logic, comparisons and width changes.
+//! Arithmetic, logic, comparisons and changes of width.
 //!
-//! The meaning of every operation is that of the method of the same name in [`base::Bits`]. Up to 128 bits everything is
-//! inline but the 128-bit division; wider sums, products, orders and shifts call `RuntimeCalls::wide_bin`.
+//! Every operation has the meaning of the method of the same name in [`base::Bits`]. Up to 128 bits everything is
+//! inline except 128-bit division; wider sums, products, orders and shifts call `RuntimeCalls::wide_bin`.
 //!
 //! Tests: `tests/arith.rs`, every operation at widths on both sides of each class's boundary, against the interpreter.
 
@@ -12,7 +12,7 @@ use cranelift_codegen::ir::types::{I32, I128};
 use cranelift_codegen::ir::{InstBuilder, Value};
 use ir::{BinOp, CastKind, Operand, SlotId, UnOp};
 
-/// The number `RuntimeCalls::wide_bin` knows an operation by.
+/// The number of an operation for `RuntimeCalls::wide_bin`.
 fn wide_op(op: BinOp) -> u64 {
     op as u64
 }
@@ -42,7 +42,8 @@ impl Translator<'_, '_> {
         self.write_slot(dst, &val);
     }
 
-    /// `y_operand` is where `y` comes from: a divisor known not to be zero needs no guard.
+    /// Translates an operation on words. `y_operand` is the operand that `y` is the value of: a divisor that is a
+    /// nonzero constant needs no guard.
     fn bin_word(&mut self, op: BinOp, width: u32, x: Value, y: Value, y_operand: &Operand) -> Value {
         match op {
             BinOp::Add => {
@@ -81,7 +82,8 @@ impl Translator<'_, '_> {
                 self.bool_word(flag)
             }
             BinOp::Slt | BinOp::Sle => {
-                // With the sign at the top the order is that of signed words; the bits below are equal zeros.
+                // With the sign bits shifted to the top, the comparison is that of signed words; the bits below are
+                // zero in both.
                 let up = i64::from(64 - width);
                 let (x, y) = (self.b.ins().ishl_imm_u(x, up), self.b.ins().ishl_imm_u(y, up));
                 let flag = self.icmp(condition(op), x, y);
@@ -91,7 +93,7 @@ impl Translator<'_, '_> {
         }
     }
 
-    /// Masks and the order of bytes are put behind, where both operands have the same.
+    /// A bitwise operation. Masks and byte swaps that both operands share are applied once, to the result.
     fn bitwise(&mut self, op: BinOp, x: Value, y: Value) -> Value {
         if let (Some((x, mask)), Some((y, same))) = (self.unmasked(x), self.unmasked(y))
             && mask == same
@@ -133,7 +135,7 @@ impl Translator<'_, '_> {
             let limit = self.b.ins().bxor_imm_u(limit, max as i64);
             self.b.ins().select(over, limit, v)
         } else {
-            // One bit more than the operands have fits, so the sum is exact.
+            // The words have a bit more than the operands, so the sum is exact.
             let (low, high) = (self.iconst(!max), self.iconst(max));
             let v = self.b.ins().smin(v, high);
             self.b.ins().smax(v, low)
@@ -141,8 +143,8 @@ impl Translator<'_, '_> {
         self.mask_word(v, width)
     }
 
-    /// Whether the full-width signed sum or difference `v` overflowed: a sum if both operands' signs differ from its
-    /// own, a difference if the operands' signs differ and the result's is not the first's.
+    /// Whether the full-width signed sum or difference `v` overflowed: a sum if its sign differs from both operands'
+    /// signs, a difference if the operands' signs differ and its sign is not the first operand's.
     fn signed_overflow(&mut self, op: BinOp, x: Value, y: Value, v: Value) -> Value {
         let p = self.b.ins().bxor(x, v);
         let q = if op == BinOp::SatAddS { self.b.ins().bxor(y, v) } else { self.b.ins().bxor(x, y) };
@@ -217,7 +219,7 @@ impl Translator<'_, '_> {
         let max = (u128::MAX >> (128 - width)) >> 1;
         let (low, high) = (self.pair_const(!max), self.pair_const(max));
         let zero = self.pair_const(0);
-        // The sign that the exact result has: the first operand's if the sum overflowed, else its own.
+        // The sign of the exact result: the first operand's if the sum overflowed, else its own.
         let (over, sign) = if width == 128 {
             (self.signed_overflow(op, x, y, v), x)
         } else {
@@ -229,8 +231,8 @@ impl Translator<'_, '_> {
         self.select_pair(over, limit, v)
     }
 
-    /// One of two pairs. By halves: Cranelift makes a comparison and a selection of the same values a minimum or maximum,
-    /// which the back ends do not have for 128 bits.
+    /// Selects one of two pairs, by halves: Cranelift turns a comparison and a selection of the same values into a
+    /// minimum or maximum, which the back ends lack for 128 bits.
     fn select_pair(&mut self, cond: Value, x: Value, y: Value) -> Value {
         let ((x_low, x_high), (y_low, y_high)) = (self.b.ins().isplit(x), self.b.ins().isplit(y));
         let low = self.b.ins().select(cond, x_low, y_low);
@@ -259,7 +261,7 @@ impl Translator<'_, '_> {
         }
     }
 
-    /// `x op y` by the runtime. For shifts `y` is one saturated word.
+    /// `x op y` by a call of the runtime. For shifts `y` is one saturated word.
     pub fn call_wide(&mut self, op: BinOp, width: u32, x: &[Value], y: &[Value]) -> Val {
         let bytes = width.div_ceil(64) * 8;
         let [dst, a, b] = self.wide_scratch(bytes);
@@ -473,7 +475,7 @@ impl Translator<'_, '_> {
         let cond = self.as_condition(cond);
         let val = match (self.read(then), self.read(other)) {
             (Val::Word(x), Val::Word(y)) => Val::Word(match self.both_unswapped(x, y) {
-                // As they lie in the frame, so that their bytes are exchanged once, or not at all.
+                // In the frame's byte order, so that the bytes are swapped once or not at all.
                 Some((x, y, ty)) => {
                     let word = self.b.ins().select(cond, x, y);
                     self.swap(word, ty)

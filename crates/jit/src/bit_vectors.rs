@@ -1,20 +1,23 @@
-//! Tables of some tens of rules as part of the code: for each byte of the key a row of bits, one for each rule.
+//! Bit vector classification of tables of some tens of rules, as part of the code: for each value of each byte of the
+//! key a bit vector over the rules.
 //!
-//! A rule with a mask accepts a key if it accepts each of its bytes. So for each byte of the key that some rule looks at (a
-//! *column*) there are 256 rows, one for each value, with the bits of the rules that accept it. The bits that all columns' rows
-//! have in common are the rules that match, and the lowest one is the rule that wins. (Lakshman, Stiliadis: "High-speed
-//! policy-based packet forwarding using efficient multi-dimensional range matching", SIGCOMM 1998, the bit vectors; here
-//! with bytes instead of ranges of whole fields.) Nothing is predicted, no load waits for another one, and the number of
-//! rules matters no more than their masks do.
+//! A masked rule accepts a key if it accepts each of its bytes. So for each byte of the key that some rule examines (a
+//! *column*) there are 256 bit vectors (*rows*), one for each value, with the bits of the rules that accept it. The
+//! intersection of all columns' vectors has the bits of the matching rules, and its lowest bit is the rule that wins.
+//! (Lakshman, Stiliadis: "High-speed policy-based packet forwarding using efficient multi-dimensional range matching",
+//! SIGCOMM 1998; here with bytes instead of ranges of whole fields.) Nothing is predicted, no load depends on another,
+//! and the number of rules matters no more than their masks do.
 //!
-//! The highest bit is set in all rows: it stands for the default entry, or for the last rule if that accepts everything.
+//! The highest bit is set in all vectors: it stands for the default entry, or for the last rule if that accepts
+//! everything.
 //!
-//! **More rules than bits** share them: a bit is then that of a group of similar rules, and stands in the row of a byte if one of
-//! them accepts it. Keys that have no bit but the highest in common surely meet none of the rules, and those are most that an access
-//! list is asked for; the others are looked up by a call of the engine.
+//! **Aggregation.** If there are more rules than bits, similar rules share a bit, which is set in a vector if one of
+//! them accepts the byte (aggregated bit vectors: Baboescu, Varghese, "Scalable packet classification", SIGCOMM 2001).
+//! Keys with no common bit except the highest match none of the rules; most lookups in an access list are of this kind.
+//! The others are looked up by a call of the engine.
 //!
-//! The rows belong to the code that is made for the rules, and are shared by all places of the table in it. [`crate::rules`]
-//! says when code is made for rules, and chooses between this and comparing one by one.
+//! The vectors belong to the code that is specialised for the rules, and are shared by all lookups of the table in it.
+//! [`crate::rules`] says when code is specialised for rules, and chooses between bit vectors and comparing one by one.
 //!
 //! Tests: below; `crates/datapath/tests/rules.rs` and `recompile.rs`, against the interpreter.
 
@@ -28,23 +31,23 @@ use std::mem::offset_of;
 use std::sync::Arc;
 use tables::columns::{Column, ROWS, accepted, byte_of, columns};
 
-/// Bytes of the key that rules may look at.
+/// Most bytes of the key that rules may examine.
 pub const COLUMNS_MAX: usize = 32;
-/// Rules, not counting the last one if that accepts everything.
+/// Most rules with a bit each, not counting the last one if that accepts everything.
 pub const RULES_MAX: usize = 127;
-/// Rules that share bits.
+/// Most rules that share bits.
 const GROUPED_RULES_MAX: usize = 1024;
-/// How many bits random keys may have in common, on average, for groups of rules to be worth a try.
+/// Most common bits of random keys, on average, with which a prefilter of shared bits is used.
 const COMMON_MAX: f64 = 0.5;
-/// Which rules accept what, and their entries.
+/// The bit vectors of a table, and the entries of its rules.
 #[derive(Debug)]
 pub(crate) struct BitVectors {
     columns: Vec<Column>,
-    /// Words of a row: 1 or 2.
+    /// Words of a vector: 1 or 2.
     words: usize,
-    /// The rows of the columns one after the other, in pieces that one load can read.
+    /// The vectors of the columns one after the other, aligned so that one load reads a vector.
     rows: Box<[u128]>,
-    /// By bit. Bits that are never the lowest one have no entry.
+    /// By bit. Bits that are never the lowest common one have no entry.
     entries: Box<[Answer]>,
 }
 
@@ -53,37 +56,38 @@ pub(crate) struct BitVectors {
 #[repr(C)]
 struct Answer {
     entry: u64,
-    /// What it runs, if that is known.
+    /// The action that it runs, if that is known.
     action: u64,
-    /// Whether it is another than the last one.
+    /// Whether it is a rule and not the default or last entry.
     is_rule: u64,
-    /// Where the table counts it, behind the counter of hits.
+    /// The offset of its counter from the counter of hits.
     counter: u64,
 }
 
-/// A key as its fields.
+/// A key as a list of its fields.
 pub(crate) struct KeyParts {
-    /// Words of fields by the bit of the key that their lowest one is, ascending.
+    /// The bit of the key at which each word of a field begins, ascending, and the word.
     fields: Vec<(u32, Value)>,
 }
 
-/// The matrices of code that is being made, by table.
+/// The bit vectors of one compilation, by table.
 pub(crate) type AllBitVectors = RefCell<Vec<(TableId, Arc<BitVectors>)>>;
 
-/// About how many instructions it takes to look such rules up here; `None` if it cannot be done.
+/// The approximate number of instructions of a lookup; `None` if there are too many rules or columns.
 pub(crate) fn cost(rules: &[&Rule]) -> Option<usize> {
     if rules.len() > RULES_MAX {
         return None;
     }
     let columns = columns(rules).len();
     let fits = (1..=COLUMNS_MAX).contains(&columns);
-    // Shift, mask, and the load with the operation; then from bits to the entry.
+    // Per column a shift, a mask, and the load with the AND; then from the bits to the entry.
     let two = rules.len() > 63;
     fits.then_some(3 * columns + if two { 11 } else { 5 })
 }
 
 impl BitVectors {
-    /// Of the rules in the order in which they win, and what all other keys meet, which may be a miss. If there are more than bits, they are grouped.
+    /// The vectors for rules in descending order of priority, and for the entry of all other keys, which may be a miss.
+    /// If there are more rules than bits, they are grouped.
     fn new(rules: &[&Rule], last: &EntryShape, may_miss: bool) -> BitVectors {
         let words = if rules.len() > 63 { 2 } else { 1 };
         let columns = columns(rules);
@@ -91,7 +95,7 @@ impl BitVectors {
         let mut rows = vec![0u64; columns.len() * ROWS * words];
         let bits = bits(rules);
         for (column, rows) in columns.iter().zip(rows.chunks_exact_mut(ROWS * words)) {
-            // What is the same for all values.
+            // The bits that are set for all values.
             let mut all = vec![0u64; words];
             all[sentinel / 64] |= 1 << (sentinel % 64);
             for (rule, bit) in rules.iter().zip(&bits) {
@@ -120,7 +124,7 @@ impl BitVectors {
     }
 }
 
-/// The bit of each rule: its own, or that of its group, in which neighbours by mask and value are.
+/// The bit of each rule: its own, or that of its group of rules that are adjacent by mask and value.
 fn bits(rules: &[&Rule]) -> Vec<usize> {
     if rules.len() <= RULES_MAX {
         return (0..rules.len()).collect();
@@ -133,11 +137,11 @@ fn bits(rules: &[&Rule]) -> Vec<usize> {
 }
 
 impl BitVectors {
-    /// How many groups random keys find, on average.
+    /// The average number of groups that a random key may match.
     fn common(&self) -> f64 {
         let mut found = [1.0; RULES_MAX];
         for rows in self.rows.chunks_exact(ROWS) {
-            // Most groups accept all values of a byte, or few.
+            // Most groups accept either all values of a byte or few.
             let any = rows.iter().fold(u128::MAX, |any, row| any & row);
             let mut accepted = [0u32; RULES_MAX + 1];
             for row in rows {
@@ -155,14 +159,14 @@ impl BitVectors {
     }
 }
 
-/// What a lookup finds.
+/// The result of a lookup.
 pub(crate) struct Row {
-    /// Whether it is another than the last one, as a one-bit word.
+    /// Whether it is a rule and not the default or last entry, as a one-bit word.
     pub is_rule: Value,
-    /// Where the table counts it, behind the counter of hits.
+    /// The offset of its counter from the counter of hits.
     pub counter: Value,
     pub entry: Value,
-    /// What it runs, if that is known of all.
+    /// The action that it runs, if it is known of all entries.
     pub action: Value,
 }
 
@@ -188,7 +192,8 @@ impl Translator<'_, '_> {
         KeyParts { fields }
     }
 
-    /// Whether one of so many rules that they share bits may accept the key, as a condition; `None` if that is not worth asking.
+    /// Whether one of the rules may accept the key, as a condition, for rules that share bits; `None` if the test is
+    /// not worth its cost.
     pub fn may_match(
         &mut self,
         table: TableId,
@@ -207,12 +212,12 @@ impl Translator<'_, '_> {
         let key = self.key_parts(layout, keys);
         let common = self.common_bits(&bit_vectors, &key);
         let (low, high) = (self.b.ins().extractlane(common, 0), self.b.ins().extractlane(common, 1));
-        // Without the highest bit, which all have.
+        // Without the highest bit, which is set in all vectors.
         let high = self.b.ins().ishl_imm_u(high, 1);
         Some(self.b.ins().bor(low, high))
     }
 
-    /// The first of the rules that accepts the key, or the last entry, which a miss finds if there `may` be one.
+    /// The first rule that accepts the key, or else the last entry, which is that of a miss if there `may` be one.
     pub fn select_in_matrix(
         &mut self,
         table: TableId,
@@ -244,13 +249,13 @@ impl Translator<'_, '_> {
         }
     }
 
-    /// The bits that the rows of all of a key's bytes have in common: a word, or a vector of two.
+    /// The intersection of the bit vectors of all of a key's bytes: a word, or a vector of two.
     fn common_bits(&mut self, bit_vectors: &BitVectors, key: &KeyParts) -> Value {
         let flags = MemFlagsData::trusted().with_readonly().with_can_move().with_aligned();
         let row_bytes = 8 * bit_vectors.words as u32;
         let (row_type, up) = if bit_vectors.words == 1 { (I64, 3) } else { (I64X2, 4) };
         let rows = self.iconst(bit_vectors.rows.as_ptr() as u64);
-        // Two products, so that one need not wait for the other.
+        // Two chains of ANDs, so that they run in parallel.
         let mut common: [Option<Value>; 2] = [None; 2];
         for (i, column) in bit_vectors.columns.iter().enumerate() {
             let offset = self.key_byte(key, *column, up);
@@ -267,7 +272,7 @@ impl Translator<'_, '_> {
         }
     }
 
-    /// A byte of a key, times `1 << up`. Where the field is as it lies in the frame, the byte is read from there.
+    /// A byte of a key, shifted left by `up`. If the field is still in the frame, the byte is loaded from there.
     pub fn key_byte(&mut self, key: &KeyParts, column: Column, up: u32) -> Value {
         let at = 64 * column.word as u32 + 8 * column.byte;
         let (from, field) = *key.fields.iter().rfind(|(from, _)| *from <= at).expect("a column is a byte of a field");
@@ -292,7 +297,7 @@ mod tests {
         EntryShape { entry: std::ptr::without_provenance(8 * number), call: None }
     }
 
-    /// What code that reads bit vectors finds.
+    /// What the generated code would find.
     fn find(bit_vectors: &BitVectors, key: &[u64]) -> u64 {
         let columns = bit_vectors.columns.iter().enumerate();
         let common = columns.fold(u128::MAX, |common, (i, column)| {

@@ -1,18 +1,20 @@
-//! CRCs by multiplying polynomials, which takes an instruction that Cranelift does not have.
+//! CRCs by carry-less multiplication, an instruction that Cranelift lacks.
 //!
-//! A CRC is a remainder: the message's bits are the coefficients of a polynomial over the field of two elements, and with `P` of degree
-//! 32 the CRC is `M t^32 mod P`, but for what the initial value adds. `pclmulqdq` multiplies two such polynomials of 64 coefficients.
-//! So (Gopal, Ozturk and others, "Fast CRC computation for generic polynomials using PCLMULQDQ instruction", Intel 2009), for short
-//! messages without its loops:
+//! A CRC is a remainder: the message's bits are the coefficients of a polynomial over GF(2), and with `P` of degree 32
+//! the CRC is `M t^32 mod P`, except for what the initial value adds. `pclmulqdq` multiplies two such polynomials of 64
+//! coefficients. The method is that of Gopal, Ozturk and others, "Fast CRC computation for generic polynomials using
+//! PCLMULQDQ instruction", Intel 2009, for short messages, without its loops:
 //!
-//! - the last 64 bits are `X`; each 32 bits `A` before them that lie `d` bits ahead of the end are as good as `A (t^d mod P)`, which
-//!   has less than 64 coefficients and is added to `X`: one product for four bytes, none of which waits for another;
-//! - then `q = floor(X t^32 / P)` is the upper half of `X floor(t^96 / P)`, and the remainder is what the lower 32 coefficients of
-//!   `q P` are (Barrett's reduction): two products.
+//! - The last 64 bits are `X`. Each 32 bits `A` before them, `d` bits ahead of the end, are congruent to `A (t^d mod
+//!   P)`, which has less than 64 coefficients and is added to `X`: one product for four bytes, all independent of each
+//!   other.
+//! - Then `q = floor(X t^32 / P)` is the upper half of `X floor(t^96 / P)`, and the remainder is the lower 32
+//!   coefficients of `q P` (Barrett reduction): two products.
 //!
-//! The first bit of a message, the highest coefficient, is the lowest bit of a word here, as these CRCs have it. The product of two
-//! words turned round is one bit too low; so each constant is shifted up by one, and `X` itself, the highest coefficient of the
-//! quotient being one, is its lowest bit ([`constants`]). A polynomial of degree 16 does as one of degree 32 whose lower half is zero.
+//! As in these reflected CRCs, the first bit of a message, the highest coefficient, is the lowest bit of a word. The
+//! product of two reflected words is one bit too low, so each constant is shifted up by one. The highest coefficient of
+//! the quotient is one; it stands for `X` itself and is the constant's lowest bit ([`constants`]). A polynomial of
+//! degree 16 is treated as one of degree 32 whose lower half is zero.
 //!
 //! ```text
 //! vmovq xmm16, word                       vmovq xmm16, x
@@ -21,8 +23,8 @@
 //!                                         vpextrq remainder, xmm16, 1
 //! ```
 //!
-//! Placeholders stand for them ([`crate::placeholder`]): a store of the word, stores of a constant through
-//! the constants' address, and a load.
+//! Placeholders stand for these instructions ([`crate::placeholder`]): a store of the word, stores of a constant
+//! through the constants' address, and a load.
 //!
 //! Tests: at the end of the file; `tests/hashes.rs`, against the oracle's hashes.
 
@@ -35,20 +37,21 @@ const MULTIPLY: TrapCode = TrapCode::unwrap_user(0x5d);
 const LOW: TrapCode = TrapCode::unwrap_user(0x5e);
 const HIGH: TrapCode = TrapCode::unwrap_user(0x5f);
 
-/// Words of 32 bits before the last 64 bits of a message.
+/// Most words of 32 bits before the last 64 bits of a message.
 pub(crate) const WORDS_MAX: usize = 14;
-/// What a constant takes, of which the upper half is not read.
+/// Bytes of a constant, of which the upper half is not read.
 const CONSTANT_BYTES: u32 = 16;
 
-/// Constants of a polynomial in memory: for the quotient, the polynomial, and for words by how many of them are behind.
+/// Constants of a polynomial in memory: the quotient, the polynomial, and the powers for words, by the number of words
+/// that follow.
 pub(crate) type Constants = [[u64; 2]; 2 + WORDS_MAX];
 
-/// Whether a load stands for reading a remainder, which has no bits above the polynomial's degree.
+/// Whether a load is the placeholder that reads a remainder, which has no bits above the polynomial's degree.
 pub(crate) fn is_remainder(flags: MemFlagsData) -> bool {
     flags.trap_code() == Some(HIGH)
 }
 
-/// Whether the processor has what it takes.
+/// Whether the processor has the instructions.
 pub(crate) fn is_available() -> bool {
     #[cfg(target_arch = "x86_64")]
     {
@@ -59,7 +62,7 @@ pub(crate) fn is_available() -> bool {
     false
 }
 
-/// The constants of a polynomial, which is turned round and without its highest coefficient.
+/// The constants of a polynomial in reflected form, without its highest coefficient.
 pub(crate) fn constants(polynomial: u32) -> Constants {
     let times_t = |p: u32| p >> 1 ^ if p & 1 == 1 { polynomial } else { 0 };
     let mut all = [[0; 2]; 2 + WORDS_MAX];
@@ -81,8 +84,9 @@ pub(crate) fn constants(polynomial: u32) -> Constants {
 }
 
 impl Translator<'_, '_> {
-    /// The remainder of a message: its last 64 bits, and words of 32 bits before them, from the last to the first, with zeros in
-    /// front; first bits lowest. None is a constant. `constants` is the address of [`constants`].
+    /// The remainder of a message: its last 64 bits, and the words of 32 bits before them, from the last to the first,
+    /// zero-padded in front. The first bit is the lowest. None of them may be a constant. `constants` is the address of
+    /// [`constants`].
     pub fn remainder(&mut self, constants: Value, last: Value, words: &[Value]) -> Value {
         let mut x = last;
         for (behind, word) in words.iter().enumerate() {
@@ -97,13 +101,14 @@ impl Translator<'_, '_> {
         self.place_load(HIGH, constants, FAR_BEHIND)
     }
 
-    /// Multiplies what is in the vector by a constant.
+    /// Multiplies the vector register by a constant.
     fn multiply(&mut self, constants: Value, number: u32) {
         self.place_constant(MULTIPLY, constants, (CONSTANT_BYTES * number) as i32 + FAR_BEHIND);
     }
 }
 
-/// The instruction that a placeholder stands for, and the placeholder's length; the outer none if it is not one of these.
+/// The instruction and the placeholder's length. The outer option is `None` if the tag is another one's, the inner one
+/// if the code is unexpected.
 pub(crate) fn made(tag: TrapCode, instruction: Option<Instruction<'_>>) -> Option<Option<Made>> {
     let load = |encode: fn(u8) -> Vec<u8>| {
         let load = instruction.as_ref().filter(|i| i.is_load_of_byte());
@@ -124,7 +129,7 @@ pub(crate) fn made(tag: TrapCode, instruction: Option<Instruction<'_>>) -> Optio
     }
 }
 
-/// The bit of a prefix's first byte for a register or base that needs no more than three bits.
+/// The bit of the prefix's first byte that is set for a register or base whose number needs only three bits.
 fn low_register(register: u8) -> u8 {
     u8::from(register < 8) << 5
 }
@@ -144,7 +149,7 @@ fn move_high(to: u8) -> Vec<u8> {
     vec![0x62, 0xc3 | low_register(to), 0xfd, 0x08, 0x16, 0xc0 | to & 7, 1]
 }
 
-/// `vpclmulqdq xmm16, xmm16, m128, 0`, on what lies before the address of `store`.
+/// `vpclmulqdq xmm16, xmm16, m128, 0`, on the constant before the address of `store`.
 fn multiplication(store: &Instruction<'_>) -> Option<Vec<u8>> {
     let (prefix, operand) = memory_operand(store, FAR_BEHIND, CONSTANT_BYTES as i32, 0)?;
     let mut bytes = vec![0x62, 0x83 | prefix, 0x7d, 0, 0x44];
@@ -162,7 +167,7 @@ mod tests {
         (0..64).filter(|bit| a >> bit & 1 == 1).fold(0, |sum, bit| sum ^ u128::from(b) << bit)
     }
 
-    /// What compiled code computes.
+    /// What the compiled code computes.
     fn remainder(constants: &Constants, message: &[u8]) -> u32 {
         let word = |bytes: &[u8], size: usize| {
             let mut word = [0; 8];

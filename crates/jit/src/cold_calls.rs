@@ -1,15 +1,18 @@
-//! Calls of what is seldom called, which cost the rest of the code nothing.
+//! Calls on cold paths that cost the hot paths nothing.
 //!
-//! A call may change half of the registers, so whatever lives across one is kept in the other half or in memory, on all
-//! paths, also those that never call. Digests, log lines, assertions and making headroom are such calls. They go through
-//! a *cold call*: a function that saves every register it changes (Cranelift's `preserve_all`), made once per compilation and
-//! kind of call. To whoever makes one, nothing changes. A result, which the convention does not have, comes through
-//! memory.
+//! A call may clobber half of the registers, so every value that is live across one is kept in the other half or
+//! spilled, on all paths, also on those that never call. Digests, log lines, assertions and making headroom are such
+//! calls. They go through a *cold call*: a trampoline that saves every register it changes (Cranelift's `preserve_all`
+//! calling convention), generated once per compilation and kind of call. For the caller no register changes. The
+//! convention has no results, so a result is returned through memory.
 //!
-//! So do packets' changes of tables, and lookups in the few cases that code does not answer itself. What is called per packet (other engines, hashes, meters) is called directly: a cold call saves and restores two dozen registers.
+//! Packets' changes of tables are cold calls too, and so are lookups in the few cases that inline code does not answer.
+//! What is called for every packet (other engines, hashes, meters) is called directly: a cold call saves and restores
+//! two dozen registers.
 //!
-//! Behind many tables digests, log lines and assertions are called directly all the same: there the register allocator makes less of
-//! registers that are free across calls than of those that are not (`l2l3acl` with tiny tables: 20.4 cycles with cold calls, 19.1 without).
+//! In programs of many tables, digests, log lines and assertions are called directly all the same: there the register
+//! allocator does worse with registers that are free across calls than with clobbered ones (`l2l3acl` with tiny tables:
+//! 20.4 cycles with cold calls, 19.1 without).
 //!
 //! Tests: `tests/state.rs`, `tests/packets.rs`.
 
@@ -29,7 +32,8 @@ use cranelift_module::{FuncId, Linkage, Module};
 use std::cell::Cell;
 use std::mem::offset_of;
 
-/// The kinds of calls: arguments and result. Those of `abi::RuntimeCalls` that are seldom made, and lookups that seldom are.
+/// The signatures of cold calls: arguments and result. They are those of `abi::RuntimeCalls` on cold paths, and of
+/// lookups on cold paths.
 const KINDS: [(&[Type], Option<Type>); 7] = [
     (&[I64, I64, I32, I64, I32], None),
     (&[I64, I64, I32], None),
@@ -39,12 +43,13 @@ const KINDS: [(&[Type], Option<Type>); 7] = [
     (&[I64, I64], None),
     (&[I64, I64], Some(I64)),
 ];
-/// The last: of a handle and the address of a key that has one word. The cold call takes the word and puts it into memory of its own:
-/// an address in the frame is a value that the whole loop would carry.
+/// The last kind: a lookup, of a handle and the address of a one-word key. The trampoline takes the key itself and
+/// stores it in its own frame: an address in the caller's frame would be a value that the whole loop carries.
 const LOOKUP: usize = KINDS.len() - 1;
-/// Waiting for the lock of a register's cell.
+/// The kind that waits for the lock of a register's cell.
 const LOCK: usize = LOOKUP - 1;
-/// Of making headroom; others before are of digests, log lines and assertions, and those behind of entries that packets add.
+/// The kind that makes headroom. Kinds before it are digests, log lines and assertions; kinds after it are entries that
+/// packets add.
 const HEADROOM: usize = 2;
 
 /// The cold calls of one compilation.
@@ -65,7 +70,7 @@ fn signature(call_conv: CallConv, params: &[Type], result: Option<Type>) -> Sign
     signature
 }
 
-/// Of a cold call: what it calls, the arguments, and where the result goes if there is one.
+/// The signature of a trampoline: the callee's address, the arguments, and the address for the result if there is one.
 fn outer(params: &[Type], result: Option<Type>) -> Signature {
     let place = result.map(|_| I64);
     let params: Vec<Type> = [I64].into_iter().chain(params.iter().copied()).chain(place).collect();
@@ -73,7 +78,7 @@ fn outer(params: &[Type], result: Option<Type>) -> Signature {
 }
 
 impl ColdCalls {
-    /// Declares the cold calls; none where Cranelift has no such convention.
+    /// Declares the trampolines; none on targets whose calling convention Cranelift lacks.
     pub fn declare(module: &mut JITModule) -> Result<ColdCalls, Error> {
         let inner = module.isa().default_call_conv();
         let mut cold_calls = Vec::new();
@@ -86,7 +91,7 @@ impl ColdCalls {
         Ok(ColdCalls { cold_calls, inner })
     }
 
-    /// Makes those that were used: each is given to `define`.
+    /// Generates the trampolines that were used and passes each to `define`.
     pub fn define(
         &self,
         module: &mut JITModule,
@@ -128,7 +133,7 @@ impl ColdCalls {
 }
 
 impl Translator<'_, '_> {
-    /// As [`Translator::call`], where it is seldom done.
+    /// As [`Translator::call`], on a cold path.
     pub fn call_rarely(&mut self, address: usize, args: &[Value], result: Option<Type>) -> Option<Value> {
         let types: Vec<Type> = args.iter().map(|&a| self.b.func.dfg.value_type(a)).collect();
         let kind = KINDS.iter().position(|(params, r)| *params == types && *r == result);
@@ -151,7 +156,7 @@ impl Translator<'_, '_> {
         Some(self.b.ins().load(result?, self.flags.stack, place?, 0))
     }
 
-    /// The lookup of a key of one word, where that is seldom done.
+    /// Looks up a one-word key on a cold path.
     pub fn look_up_rarely(&mut self, binding: &TableBinding, key: Value) -> Value {
         let (address, cold_calls) = (binding.lookup as usize, self.cold_calls);
         let handle = self.address(binding.handle as u64);
@@ -161,7 +166,7 @@ impl Translator<'_, '_> {
             self.store_words(self.flags.stack, &[key], buffer, 0);
             return self.call(address, &[handle, buffer], Some(I64)).expect("the call has a result");
         };
-        // What says where a packet goes is written when it goes, and is room for the result until then.
+        // The fate is written when the packet ends; until then its place in the descriptor receives the result.
         const { assert!(offset_of!(PacketDesc, fate_arg) == offset_of!(PacketDesc, fate) + 4) };
         let packet = self.packet_again();
         let place = self.add_imm(packet, offset_of!(PacketDesc, fate) as u64);
@@ -193,5 +198,5 @@ impl Translator<'_, '_> {
     }
 }
 
-/// The cold calls that a function has imported, by kind.
+/// The trampolines that a function has imported, by kind.
 pub(crate) type ColdCallsHere = [Option<FuncRef>; KINDS.len()];

@@ -1,10 +1,10 @@
 //! Compiled code and its owner.
 //!
-//! A [`CompiledPipeline`] owns the memory of its machine code. Function pointers taken from it are valid while it lives;
-//! dropping it frees the memory at once. Whoever shares it with workers must see to it that all of them have passed a
-//! quiescent point before the last owner lets go (`datapath` keeps it in an `Arc` and retires that).
+//! A [`CompiledPipeline`] owns the memory of its machine code. Function pointers taken from it are valid while it
+//! lives; dropping it frees the memory at once. A caller that shares it with workers must make sure that all of them
+//! have passed a quiescent point before the last owner drops it (`datapath` keeps it in an `Arc` and retires that).
 //!
-//! Code never changes after it was made, so a pipeline may be shared and sent freely.
+//! Code is immutable once it is made, so a pipeline is `Send` and `Sync`.
 #![allow(unsafe_code)]
 
 use crate::addresses::Addresses;
@@ -21,7 +21,7 @@ use ir::{EntryKind, SlotId};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A pipeline's entries as machine code.
+/// The entry points of a pipeline as machine code.
 pub struct CompiledPipeline {
     /// `None` only while dropping.
     module: Option<JITModule>,
@@ -32,7 +32,7 @@ pub struct CompiledPipeline {
     timing: Timing,
 }
 
-/// What the code has addresses of.
+/// The memory whose addresses are in the code.
 pub(crate) struct CodeData {
     pub _zeros: Box<[u8]>,
     pub _addresses: Addresses,
@@ -42,7 +42,7 @@ pub(crate) struct CodeData {
     pub _rows: Vec<Box<[Line]>>,
 }
 
-/// An entry whose function is defined in the module.
+/// An entry point whose function is defined in the module.
 pub(crate) struct NewEntry {
     pub kind: EntryKind,
     pub id: cranelift_module::FuncId,
@@ -57,14 +57,14 @@ pub(crate) struct NewEntry {
     pub listing: Option<Listing>,
 }
 
-/// What the numbers mean that watched code gives before calls; empty of other code.
+/// The meaning of the place numbers that watched code stores before calls; empty for other code.
 #[derive(Default)]
 pub(crate) struct Named {
     pub serial: u32,
     pub places: Vec<Place>,
 }
 
-/// One entry.
+/// A compiled entry point.
 struct CompiledEntry {
     kind: EntryKind,
     code: *const u8,
@@ -78,7 +78,7 @@ struct CompiledEntry {
     named: Named,
 }
 
-/// What a log or assertion site is.
+/// The kind of a log or assertion site.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum SiteKind {
     /// `Op::Log`: the arguments' widths; each takes `ceil(width / 64)` words of the call.
@@ -90,32 +90,32 @@ pub enum SiteKind {
     Assert,
 }
 
-/// A log or assertion site; the runtime's calls give its index.
+/// A log or assertion site. Calls of the runtime carry its index.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Site {
-    /// What it is.
+    /// Its kind.
     pub kind: SiteKind,
     /// The format string with `{}` per argument, or the assertion's text.
     pub text: String,
-    /// Where it stands in the source.
+    /// Its place in the source.
     pub span: Span,
 }
 
-/// How long the phases of a compilation took, over all entries.
+/// The time that each phase of a compilation took, over all entry points.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Timing {
-    /// Dataflow over the IR.
+    /// Dataflow analysis of the IR.
     pub analysis: Duration,
-    /// IR to Cranelift's form.
+    /// IR to Cranelift's IR.
     pub translation: Duration,
     /// Cranelift: optimisation, register allocation, encoding.
     pub codegen: Duration,
-    /// Placing and protecting the code.
+    /// Relocating the code and making it executable.
     pub linking: Duration,
 }
 
 impl Timing {
-    /// All phases together.
+    /// The time of all phases.
     pub fn total(&self) -> Duration {
         self.analysis + self.translation + self.codegen + self.linking
     }
@@ -134,7 +134,7 @@ pub(crate) fn discard(module: JITModule) {
 }
 
 impl CompiledPipeline {
-    /// `functions` are finalised in `module`.
+    /// A pipeline of `functions`, which are finalised in `module`.
     pub(crate) fn new(
         module: JITModule,
         functions: Vec<NewEntry>,
@@ -161,27 +161,28 @@ impl CompiledPipeline {
         self.entries.iter().find(|e| e.kind == kind)
     }
 
-    /// An entry's function; `None` if the program has no such entry. It may be called while the pipeline lives, with the
-    /// context and a batch as `abi::packet` describes them, and with the tables and cells of the bindings alive.
+    /// The function of an entry point; `None` if the program has no such entry point. It may be called while the
+    /// pipeline lives, with the context and a batch as `abi::packet` describes them, and while the tables and cells of
+    /// the bindings live.
     pub fn entry(&self, kind: EntryKind) -> Option<PipelineFn> {
         // SAFETY: the address is that of a finalised function with exactly this signature
         // (`translate::entry_signature`); it stays mapped while `self` lives.
         self.find(kind).map(|e| unsafe { std::mem::transmute::<*const u8, PipelineFn>(e.code) })
     }
 
-    /// Address and length of an entry's code, for symbol maps.
+    /// Address and bytes of an entry point's code, for symbol maps.
     pub fn code_range(&self, kind: EntryKind) -> Option<(usize, usize)> {
         self.find(kind).map(|e| (e.code as usize, e.size))
     }
 
-    /// Which part of the program each byte of an entry's code comes from, without gaps; with `Options::keep_text` or
-    /// `Options::perf_map` only.
+    /// The part of the program that each byte of an entry point's code comes from, without gaps; with
+    /// `Options::keep_text` or `Options::perf_map` only.
     pub fn places(&self, kind: EntryKind) -> &[CodePlace] {
         self.find(kind).map_or(&[], |e| &e.places)
     }
 
-    /// Which region a worker is in whose next instruction is at `pc`, and that has said `place` before its last call
-    /// (`WorkerCtx::place`); `None` if it is not in this code and has not called from there. Of watched code only.
+    /// The region that a worker executes, given its program counter and the `place` that it stored before its last call
+    /// (`WorkerCtx::place`). `None` if `pc` is not in this code and `place` is not of this code. For watched code only.
     pub fn region_at(&self, pc: usize, place: u64) -> Option<&str> {
         for entry in &self.entries {
             let offset = pc.wrapping_sub(entry.code as usize);
@@ -195,7 +196,7 @@ impl CompiledPipeline {
         Some(&caller.named.places.get(number as usize)?.region)
     }
 
-    /// As [`Self::places`], by regions: start, end, region. Neighbours differ.
+    /// As [`Self::places`], merged by region: start, end, region. Adjacent regions differ.
     pub fn regions(&self, kind: EntryKind) -> Vec<(usize, usize, &str)> {
         let mut out: Vec<(usize, usize, &str)> = Vec::new();
         for CodePlace { start, end, place } in self.places(kind) {
@@ -212,47 +213,47 @@ impl CompiledPipeline {
         self.entries.iter().map(|e| e.size).sum()
     }
 
-    /// Instructions of an entry in Cranelift's form, before its optimisations.
+    /// Number of an entry point's instructions in Cranelift's IR, before its optimisations.
     pub fn instructions(&self, kind: EntryKind) -> Option<usize> {
         self.find(kind).map(|e| e.instructions)
     }
 
-    /// Phases that packets go through an entry in; 1 where it runs to completion.
+    /// Number of phases of an entry point; 1 if it runs to completion.
     pub fn phases(&self, kind: EntryKind) -> Option<usize> {
         self.stages(kind).map(|stages| stages.phases.len())
     }
 
-    /// How packets go through an entry.
+    /// How packets go through an entry point.
     pub fn stages(&self, kind: EntryKind) -> Option<&Stages> {
         self.find(kind).map(|e| &e.stages)
     }
 
-    /// Whether the packets of a batch go through an entry a first time, to prefetch the cells of registers.
+    /// Whether an entry point first goes through each batch to prefetch the cells of registers.
     pub fn prefetches_ahead(&self, kind: EntryKind) -> bool {
         self.find(kind).is_some_and(|e| e.prefetches_ahead)
     }
 
-    /// Log and assertion sites, by the ids that the runtime's calls give.
+    /// Log and assertion sites, by the index that calls of the runtime carry.
     pub fn sites(&self) -> &[Site] {
         &self.sites
     }
 
-    /// Slots that an entry may read from a packet's record before it assigns them, whoever has written the record.
+    /// Slots that an entry point may read from a packet's record before it assigns them, whoever wrote the record.
     pub fn recorded(&self) -> &[SlotId] {
         &self.recorded
     }
 
-    /// How long compiling took.
+    /// The time that compilation took.
     pub fn timing(&self) -> Timing {
         self.timing
     }
 
-    /// The entry in Cranelift's text form, before its optimisations; with `Options::keep_text` only.
+    /// The entry point in Cranelift's text form, before its optimisations; with `Options::keep_text` only.
     pub fn clif(&self, kind: EntryKind) -> Option<&str> {
         self.find(kind)?.clif.as_deref()
     }
 
-    /// The entry as assembly; with `Options::keep_text` only.
+    /// The entry point as assembly; with `Options::keep_text` only.
     pub fn asm(&self, kind: EntryKind) -> Option<&str> {
         self.find(kind)?.asm.as_deref()
     }

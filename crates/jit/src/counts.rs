@@ -1,14 +1,16 @@
 //! Hits and misses of tables.
 //!
-//! The shared counters belong to the worker; their address is one more value to keep through all of the code, and each count goes
-//! through it. So lookups on paths that packets are likely to take count in the function's own frame, which needs no register, and
-//! what a batch has counted is added to the shared counters when the entry returns: who reads them between two batches sees all.
-//! At most [`CELLS_MAX`] cells are kept so, since batches of a single packet pay for them too; others, and those on paths that are
-//! seldom taken, are counted where they are.
+//! The shared counters belong to the worker. Counting there keeps one more value, their address, live through all of
+//! the code. So lookups on hot paths count in the function's own frame, which needs no register, and a batch's counts
+//! are added to the shared counters when the entry point returns: readers between two batches see all of them. At most
+//! [`CELLS_MAX`] cells are kept in the frame, since batches of a single packet pay for them too; other cells, and those
+//! on cold paths, are counted in the shared counters directly.
 //!
-//! Where code goes round once for each packet, most of these cells need not be counted: [`derived`] says which follow from others.
+//! Where each packet goes round the loop once, most of these cells need not be counted: [`derived`] finds which follow
+//! from others.
 //!
-//! Tests: `tests/state.rs`; `crates/datapath/tests/joined.rs` and `recompile.rs`, which compare hits and misses with the interpreter's.
+//! Tests: `tests/state.rs`; `crates/datapath/tests/joined.rs` and `recompile.rs`, which compare hits and misses with
+//! the interpreter's.
 
 mod derived;
 
@@ -30,9 +32,9 @@ use std::mem::offset_of;
 
 /// Most cells that are counted in the frame.
 const CELLS_MAX: usize = 16;
-/// Most cells that take their place where the others follow.
+/// Most cells that replace them where counts are derived.
 const DERIVED_MAX: usize = 32;
-/// Cells that there is room for. They are cleared in pairs.
+/// Cells that the frame has room for. They are cleared in pairs.
 const ROOM: usize = if CELLS_MAX > DERIVED_MAX { CELLS_MAX } else { DERIVED_MAX };
 const _: () = assert!(ROOM.is_multiple_of(2));
 /// Bytes of a cell.
@@ -41,16 +43,16 @@ const CELL_BYTES: u32 = 8;
 /// The cells that are counted in the frame.
 #[derive(Default)]
 pub(crate) struct Counts {
-    /// Where, with room for all that there can be.
+    /// The stack slot, with room for the most cells that there can be.
     slot: Option<StackSlot>,
-    /// By place in the slot: the offset among the shared counters.
+    /// By cell of the stack slot: the offset in the shared counters.
     cells: Vec<u32>,
-    /// Where the code adds to them: the block, its store, and the place.
+    /// Where the code adds to cells: the block, the store, and the cell.
     sites: Vec<(Block, Inst, usize)>,
 }
 
 impl Translator<'_, '_> {
-    /// The hit or miss of a lookup in entries that are part of the code.
+    /// Counts the hit or miss of a lookup in entries that are part of the code.
     pub fn count_selected(&mut self, table: TableId, selected: &Selected) {
         match selected.counted {
             Counted::Already => {}
@@ -59,7 +61,7 @@ impl Translator<'_, '_> {
         }
     }
 
-    /// One more hit or miss of the table.
+    /// Counts a hit or miss of a table.
     pub fn count_apply(&mut self, table: TableId, is_hit: bool) {
         if self.is_ahead() {
             return;
@@ -81,7 +83,7 @@ impl Translator<'_, '_> {
         }
     }
 
-    /// The same where it is a value.
+    /// Counts a hit or miss of a table where `hit` is a value.
     pub fn count_apply_if(&mut self, table: TableId, hit: Value) {
         if let Some(hit) = self.as_constant(hit) {
             return self.count_apply(table, hit == 1);
@@ -91,7 +93,7 @@ impl Translator<'_, '_> {
         self.count_apply_at(table, offset);
     }
 
-    /// The same where `offset` is 0 for a hit and 8 for a miss.
+    /// Counts at `offset`: 0 for a hit, 8 for a miss.
     fn count_apply_at(&mut self, table: TableId, offset: Value) {
         let cells = self.table_counters();
         let at = self.b.ins().iadd(cells, offset);
@@ -100,7 +102,8 @@ impl Translator<'_, '_> {
 
     fn table_counters(&mut self) -> Value {
         let block = self.b.current_block().expect("an operation is being translated");
-        // What may be loaded anywhere is loaded before the loop, and carried by packets that are not counted here.
+        // A load that may be moved is hoisted out of the loop, and its result carried by packets that are not counted
+        // here.
         let flags = match self.is_seldom || self.b.func.layout.is_cold(block) {
             true => MemFlagsData::new().with_notrap().with_alias_region(self.flags.context.alias_region()),
             false => self.flags.context,
@@ -109,7 +112,7 @@ impl Translator<'_, '_> {
         self.b.ins().load(I64, flags, ctx, offset_of!(WorkerCtx, table_counters) as i32)
     }
 
-    /// Where a cell is counted in the frame, if it is.
+    /// The stack slot and offset of a cell that is counted in the frame; `None` if it is not.
     fn cell_in_frame(&mut self, offset: u32) -> Option<(StackSlot, u32)> {
         let block = self.b.current_block().expect("an operation is being translated");
         if !self.options.has(Optimisation::BatchedCounts) || self.is_seldom || self.b.func.layout.is_cold(block) {
@@ -134,8 +137,9 @@ impl Translator<'_, '_> {
         Some((slot, at as u32 * CELL_BYTES))
     }
 
-    /// The entry ends: what was counted is added up, and nothing had been when it began. All other code has been made; `round` is
-    /// the loop in which all of it is counted, if there is one.
+    /// Where the entry point ends: adds the counts of the batch to the shared counters. All other code has been
+    /// generated; the cells are cleared where the function begins. `round` is the loop in which everything is counted,
+    /// if there is one.
     pub fn add_up_counts(&mut self, round: Option<Round>) {
         let Counts { slot: Some(slot), cells, sites } = std::mem::take(&mut self.counts) else { return };
         let shared = self.table_counters();
@@ -150,7 +154,7 @@ impl Translator<'_, '_> {
             }
             return self.clear_counts(slot, cells.len());
         };
-        // What they would have stored is taken out with all that nothing uses.
+        // Dead code elimination removes what these stores would have stored.
         sites.into_iter().for_each(|(_, store, _)| self.b.func.layout.remove_inst(store));
         self.count_edges(slot, &derived.counted);
         let packets = self.b.ins().uload32(self.flags.desc, self.batch, offset_of!(Batch, count) as i32);
@@ -159,7 +163,7 @@ impl Translator<'_, '_> {
         let factors = |counter: usize| -> Vec<i64> {
             [derived.packets[counter]].into_iter().chain(derived.cells.iter().map(|cell| cell[counter])).collect()
         };
-        // Each differs little from one before.
+        // Each sum is computed from the most similar earlier one.
         let mut sums: Vec<(Vec<i64>, Option<Value>)> = vec![(vec![0; terms.len()], None)];
         for (counter, offset) in cells.iter().enumerate() {
             let own = factors(counter);
@@ -186,13 +190,13 @@ impl Translator<'_, '_> {
         self.clear_counts(slot, derived.cells.len());
     }
 
-    /// A cell of the frame.
+    /// Loads a cell of the frame.
     fn counted(&mut self, slot: StackSlot, cell: usize) -> Value {
         let at = self.b.ins().stack_addr(I64, slot, (cell as u32 * CELL_BYTES) as i32);
         self.b.ins().load(I64, self.flags.stack, at, 0)
     }
 
-    /// Sets the first cells of the frame to zero where the entry begins.
+    /// Clears the first cells of the frame where the function begins.
     fn clear_counts(&mut self, slot: StackSlot, cells: usize) {
         let start = self.b.func.layout.entry_block().expect("the function has begun");
         let zero = self.b.func.dfg.constants.insert(vec![0; 16].into());
@@ -205,11 +209,11 @@ impl Translator<'_, '_> {
         }
     }
 
-    /// Adds to cells where packets take these edges.
+    /// Adds to cells on these edges.
     fn count_edges(&mut self, slot: StackSlot, edges: &[CountedEdge]) {
         let flags = self.flags.stack;
         let before = ControlFlowGraph::with_function(self.b.func);
-        // Asked for once for each block: wide switches have many edges out, and all may be counted.
+        // Once for each block: wide switches have many outgoing edges, all of which may be counted.
         let mut known: HashMap<Block, HashMap<Block, Vec<usize>>> = HashMap::new();
         for CountedEdge { from, to, cell, amount } in edges {
             let has_other_edges_in = before.pred_iter(*to).nth(1).is_some();

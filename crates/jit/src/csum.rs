@@ -1,18 +1,18 @@
-//! The internet checksum of a bit string of constant layout, from registers and straight from the packet (RFC 1071).
+//! The Internet checksum (RFC 1071) of a bit string of constant layout, from registers and straight from the packet.
 //!
-//! The one's complement sum is linear and does not care which 16-bit word a contribution lands in: a field whose last
-//! bit stands `s` bits before the end of its 16-bit word adds `field << s`. So no bytes are put together: one shift and
-//! one add per field, and a fold at the end.
+//! The one's complement sum is linear and does not depend on which 16-bit word a contribution is part of: a field whose
+//! last bit is `s` bits before the end of its 16-bit word adds `field << s`. So no bytes are assembled: there are one
+//! shift and one addition per field, and a fold at the end.
 //!
-//! Fields that follow one another in the packet, unchanged, are not even taken apart: they are added as 32-bit words in the
-//! machine's byte order. Exchanging the bytes of all 16-bit words multiplies a sum by 256, modulo 65,535 (RFC 1071, section
-//! 2 (B)), so the rest is shifted by eight bits and added to them, and the bytes of the result are exchanged: where it is
-//! compared with a field or written to one, that cancels out. A sum that is not zero stays so, and
-//! folds to 0xffff, never to 0, whichever way it is added up: the result is the same bit by bit. For an IPv4 header that
-//! is five loads, five adds, and ten instructions for the fold.
+//! Adjacent fields that are unchanged in the packet are not even separated: they are added as 32-bit words in the
+//! machine's byte order. Swapping the bytes of all 16-bit words multiplies a sum by 256, modulo 65,535 (RFC 1071,
+//! section 2 (B)). So the other contributions are shifted by eight bits and added to these words, and the result's
+//! bytes are swapped; where it is compared with a field or written to one, the swaps cancel out. A nonzero sum stays
+//! nonzero and folds to 0xffff, never to 0, in whatever order it is added, so the result is the same bit by bit. For an
+//! IPv4 header this takes five loads, five additions, and ten instructions for the fold.
 //!
-//! Words that hold nothing that the program ever assigns are added first. Where a checksum is verified and computed again
-//! later, this part of the two sums is the same expression, which Cranelift computes once.
+//! Words of which the program never assigns a part are added first. Where a checksum is verified and later computed
+//! again, this part of the two sums is the same expression, which Cranelift computes once.
 
 use crate::Optimisation;
 use crate::pack::Piece;
@@ -22,23 +22,23 @@ use cranelift_codegen::ir::types::{I16, I32, I64};
 use cranelift_codegen::ir::{InstBuilder, Value};
 use ir::Operand;
 
-/// Bits of the largest contribution that is added whole; leaves room for 64 of them in a word.
+/// Most bits of a contribution that is added whole; a word has room for 64 of them.
 const TERM_BITS_MAX: u32 = 58;
-/// As many more has the sum of so many.
+/// Additional bits of the sum of so many.
 const SUM_BITS: u32 = 6;
 
-/// A sum that is being added up.
+/// A sum under construction.
 #[derive(Default)]
 pub(crate) struct Sum {
     value: Option<Value>,
-    /// Contributions since it was folded.
+    /// Contributions since it was last folded.
     added: u32,
     /// Bits of the longest of them.
     bits: u32,
 }
 
 impl Sum {
-    /// The sum of one value of so many bits.
+    /// The sum of one value of at most `bits` bits.
     pub fn of(value: Value, bits: u32) -> Sum {
         Sum { value: Some(value), added: 1, bits }
     }
@@ -48,7 +48,7 @@ impl Translator<'_, '_> {
     /// The one's complement of the sum of the 16-bit words of `data`, padded with zeros at the end.
     pub fn internet_checksum(&mut self, data: &[Operand]) -> Value {
         let packed = self.options.has(Optimisation::PackedChecksum);
-        // In network order and in the machine's.
+        // Sums in network byte order and in the machine's.
         let (mut sum, mut native) = (Sum::default(), Sum::default());
         let mut words: Vec<(bool, Value)> = Vec::new();
         let mut bit = 0;
@@ -93,14 +93,14 @@ impl Translator<'_, '_> {
                 self.add_term(&mut native, other, 8, sum.bits + SUM_BITS);
             }
             (Some(_), Some(native)) => {
-                // At most 60 contributions of 32 bits, so there is room for eight more bits and for another such sum.
+                // At most 60 contributions of 32 bits: there is room for eight more bits and for another such sum.
                 self.add_term(&mut sum, native, 8, 32 + SUM_BITS);
                 return self.fold(sum);
             }
             (_, None) => return self.fold(sum),
             (None, Some(_)) => {}
         }
-        // Compared with a field, or written to one, it need not be turned at all.
+        // If it is compared with a field or written to one, it is not swapped at all.
         let turned = self.fold(native);
         let turned = self.b.ins().ireduce(I16, turned);
         let in_order = self.b.ins().bswap(turned);
@@ -134,7 +134,7 @@ impl Translator<'_, '_> {
         }
     }
 
-    /// Adds `value << up`; the value has at most so many bits.
+    /// Adds `value << up`; the value has at most `bits` bits.
     pub fn add_term(&mut self, sum: &mut Sum, value: Value, up: u32, bits: u32) {
         let term = if up > 0 { self.b.ins().ishl_imm_u(value, i64::from(up)) } else { value };
         sum.value = Some(match sum.value {
@@ -152,7 +152,7 @@ impl Translator<'_, '_> {
         }
     }
 
-    /// The end-around sum of the 16-bit words, complemented.
+    /// The end-around-carry sum of the 16-bit words, complemented.
     pub fn fold(&mut self, sum: Sum) -> Value {
         let fits_half = sum.bits + sum.added.next_power_of_two().ilog2() <= 32;
         let sum = match sum.value {
@@ -160,7 +160,7 @@ impl Translator<'_, '_> {
             None => self.iconst(0),
         };
         let mut sum = self.compute_here(sum);
-        // Adding a number to itself with its halves exchanged leaves the end-around sum of the halves on top.
+        // Adding a number to itself with its halves exchanged leaves their end-around-carry sum in the upper half.
         if !fits_half {
             let turned = self.b.ins().rotl_imm_u(sum, 32);
             let twice = self.b.ins().iadd(sum, turned);

@@ -1,12 +1,13 @@
-//! Dead stores to header fields that live in the frame ([`Where::Memory`]), found by liveness analysis over the copies of
-//! paths that [`crate::paths`] has made.
+//! Dead store elimination for header fields that live in the frame ([`Where::Memory`]), by liveness analysis over the
+//! path copies that [`crate::paths`] has made.
 //!
-//! Stacks move as a whole: `pop_front` copies every declared element. On a path on which most of them are known to be invalid,
-//! nobody reads what is moved there. Cranelift removes variables that are dead, but no stores; these are left out here, and so
-//! are loads of a field's old value into the frame where a header's validity changes and the field is dead.
+//! Header stacks move as a whole: `pop_front` copies every declared element. On a path on which most elements are known
+//! to be invalid, the copied values are never read. Cranelift removes dead variables, but no stores; these are left out
+//! here, and so are loads of a field's old value into the frame where a header's validity changes and the field is
+//! dead.
 //!
-//! Emitted headers are read where they are emitted or at the end of their deparser ([`crate::deparse`]), so they count as
-//! read at both, and all slots are read by what becomes of the packet unless it is dropped or sent.
+//! Emitted headers are read where they are emitted or at the end of their deparser ([`crate::deparse`]), so they count
+//! as read at both. A packet's fate counts as a read of all slots, unless the packet is dropped or sent.
 //!
 //! Tests: `tests/packets.rs`, `tests/stf/v1model/deep_stacks.stf`; crate `difftest`.
 
@@ -16,19 +17,19 @@ use crate::{Optimisation, Options};
 use ir::{BitSet, Fate, HeaderId, Op, Operand, Program, SlotId, SlotKind, Stage, Terminator};
 use std::collections::BTreeSet;
 
-/// Nodes times slots of an entry that is analysed: a bit each for the sets of live slots, 8 MB.
+/// Most nodes times slots of an entry point that is analysed: a bit for each in the sets of live slots, 8 MB.
 const LOOKED_AT_MAX: usize = 1 << 26;
 
-/// Operations of a node.
+/// The dead operations of a node, by index.
 #[derive(Clone)]
 pub(crate) struct Dead {
-    /// Those that need no code.
+    /// Operations that need no code.
     pub moves: BitSet,
-    /// Those that change the validity of a header whose old fields are not read any more.
+    /// Operations that change the validity of a header whose old fields are dead.
     pub fields: BitSet,
 }
 
-/// By node, what is dead in it.
+/// The dead operations of each node.
 pub(crate) fn find(program: &Program, flow: &Flow, placement: &Placement, options: &Options) -> Vec<Dead> {
     let graph = &flow.graph;
     let is_candidate =
@@ -86,13 +87,14 @@ pub(crate) fn find(program: &Program, flow: &Flow, placement: &Placement, option
 struct Liveness<'a> {
     program: &'a Program,
     graph: &'a Graph,
-    /// By stage: the headers that a deparser emits.
+    /// By stage: the headers that it emits.
     emitted: Vec<BTreeSet<HeaderId>>,
 }
 
 impl Liveness<'_> {
-    /// The slots that are live at the start of a node, if `live` are those at the start of its successors. Calls `skip` with each
-    /// operation, from the last on, and the slots that are live behind it; an operation for which it is true is left out.
+    /// The slots that are live at the start of a node, if `live` are those at the start of each node. Calls `skip` with
+    /// each operation, last to first, and the slots that are live after it; operations for which it returns true are
+    /// left out.
     fn before(&self, n: usize, live: &[BitSet], skip: &mut dyn FnMut(usize, &BitSet) -> bool) -> BitSet {
         let (program, node) = (self.program, &self.graph.nodes[n]);
         let block = self.graph.block(program, n);
@@ -125,7 +127,7 @@ impl Liveness<'_> {
         set
     }
 
-    /// In a node of a deparser: slots of the headers that the stage emits and that are not known to be invalid.
+    /// In a node of a deparser: slots of the emitted headers that are not known to be invalid.
     fn emitted_slots(&self, n: usize) -> BitSet {
         let (program, node) = (self.program, &self.graph.nodes[n]);
         let mut slots = BitSet::new(program.slots.len());

@@ -1,22 +1,24 @@
 //! The deparser: emitted headers and payload become one frame.
 //!
-//! From the best to the most general:
+//! The methods, from the cheapest to the most general:
 //!
-//! 1. **Edit.** The deparser is a straight line, and at run time no header has moved ([`crate::flow`], "Layout
-//!    changes"). Then the frame stays where it is, and only the bytes of fields that may be modified are stored. An
-//!    unchanged header costs nothing.
-//! 2. **In place.** Headers were added or removed, and the frame's first byte moves, but every header that has unchanged
+//! 1. **Edit.** The deparser is straight-line code, and at run time no header has moved ([`crate::flow`], "Layout
+//!    changes"). The frame stays in place, and only the bytes of fields that may be modified are stored. An unchanged
+//!    header costs nothing.
+//! 2. **In place.** Headers were added or removed and the frame's first byte moves, but every header with unchanged
 //!    bytes stays where it is in memory (what is added or removed is in front of it). Again only modified bytes are
 //!    stored: pushing a tunnel costs the tunnel's headers.
-//! 3. **Registers.** Otherwise, if the headers are short, all that is to be written is first loaded. Which headers move is
-//!    known when the code is made, where it is known which are valid; else it is found out at run time.
+//! 3. **Registers.** Otherwise, if the headers are short, everything that is to be written is loaded first. Which
+//!    headers move is a compile-time constant where their validity is; else it is tested at run time.
 //! 4. **Buffer.** Otherwise every valid emitted header is written to a buffer on the stack: modified bytes from
-//!    registers, others copied from the packet. Then the buffer is copied to its place before the payload. Nothing is
-//!    written to the packet before everything has been read from it, so headers may overlap their old places in any way.
-//! 5. A deparser with branches does what (4) does, but emits to the buffer as it goes.
+//!    registers, others copied from the packet. The buffer is then copied to its place before the payload. Nothing is
+//!    written to the packet before everything has been read from it, so headers may overlap their old places in any
+//!    way.
+//! 5. **Branches.** A deparser with branches uses the buffer too, but emits to it as it goes.
 //!
-//! The buffer holds all that the deparser can emit, up to [`ir::EMITTED_BYTES_MAX`]. A deparser that emits in a loop, or
-//! more than that, checks: a packet whose headers do not fit has no room, like one that outgrows its packet buffer.
+//! The buffer holds all that the deparser can emit, up to [`ir::EMITTED_BYTES_MAX`]. A deparser that emits in a loop,
+//! or more than that, checks at run time: a packet whose headers do not fit gets the fate `NoRoom`, like one that
+//! outgrows its packet buffer.
 //!
 //! Tests: `tests/packets.rs`.
 
@@ -33,13 +35,14 @@ use cranelift_codegen::ir::{InstBuilder, MemFlagsData, StackSlot, Type, Value};
 use ir::{HeaderId, Op, Operand, SlotId};
 use std::mem::offset_of;
 
-/// The layout of a frame of which all headers are known.
+/// The new layout of a frame, if the validity of all headers is known at compile time.
 struct KnownLayout {
-    /// The valid headers in order, each with its new offset, and where it was extracted from if that is known.
+    /// The valid headers in order: each with its new offset, and the offset that it was extracted from if that is
+    /// known.
     emitted: Vec<(HeaderId, u32, Option<i64>)>,
-    /// Their bytes.
+    /// Bytes of the valid headers.
     total: u32,
-    /// By how much the frame grows at its start.
+    /// Bytes by which the frame grows at its start; negative if it shrinks.
     grow: i64,
     /// Whether all headers with unchanged bytes stay where they are in memory.
     in_place: bool,
@@ -48,31 +51,31 @@ struct KnownLayout {
 /// Most bytes of headers that are moved through registers.
 const MOVED_BYTES_MAX: u32 = 128;
 
-/// Most headers whose places are kept in registers or on the stack from where the frame's length is known to where they are stored.
-/// Register allocation takes time for each value in each block that it lives through, so more would be quadratic.
+/// Most headers whose places are live from where the frame's new length is known to where the headers are stored.
+/// Register allocation takes time for each value in each block that it is live in, so more would be quadratic.
 const PLACES_MAX: usize = 64;
 
-/// Whether a header has to be moved, as far as that is known when code is made.
+/// Whether a header has to be moved, as far as that is known at compile time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Moves {
-    /// It stands where it is to stand, or has no bytes that are read from the packet.
+    /// It is in its place already, or none of its bytes are read from the packet.
     Never,
-    /// It is valid, and stands elsewhere.
+    /// It is valid and in another place.
     Always,
-    /// That is found out at run time.
+    /// Known at run time only.
     Perhaps,
 }
 
-/// A header on its way out.
+/// A header to be written.
 #[derive(Clone, Copy)]
 struct Emitted {
     header: HeaderId,
-    /// Its place, if it is valid.
+    /// Its new place, if it is valid.
     to: Value,
     moves: Moves,
 }
 
-/// Loads that cover so many bytes: the offset and type of each. The last may overlap the one before.
+/// Offset and type of loads that cover so many bytes. The last may overlap the one before.
 fn chunks(bytes: u32) -> Vec<(u32, Type)> {
     let widths = [(I8X16, 16), (I64, 8), (I32, 4), (I16, 2), (I8, 1)];
     let Some((ty, size)) = widths.into_iter().find(|(_, size)| *size <= bytes) else { return Vec::new() };
@@ -82,7 +85,7 @@ fn chunks(bytes: u32) -> Vec<(u32, Type)> {
 }
 
 impl Translator<'_, '_> {
-    /// `Op::Emit`: at once when the deparser has branches, else when the stage ends.
+    /// `Op::Emit`: emits at once if the deparser has branches, else when the stage ends.
     pub fn emit(&mut self, header: HeaderId) {
         if self.flow.deparser(self.position).is_some_and(|d| d.in_order.is_none()) {
             self.emit_to_buffer(header);
@@ -95,7 +98,7 @@ impl Translator<'_, '_> {
         self.b.def_var(self.vars.truncate, bytes);
     }
 
-    /// What happens when a deparser ends. Leaves the cursor's variable at the end of the emitted headers.
+    /// Ends a deparser. Leaves the cursor's variable at the end of the emitted headers.
     pub fn join_packet(&mut self) {
         let flow = self.flow;
         let deparser = flow.deparser(self.position).expect("the stage is a deparser");
@@ -138,10 +141,10 @@ impl Translator<'_, '_> {
         self.b.switch_to_block(done);
     }
 
-    /// Stores what may be modified of headers that have not moved.
+    /// Stores the modified bytes of headers that have not moved.
     fn edit(&mut self, headers: &[HeaderId]) {
         for &header in headers {
-            // Changed varbits change the layout; where it is unchanged, so are they.
+            // A changed varbit changes the layout, so here varbits are unchanged.
             if self.bytes_of(header).any(|(_, is_dirty)| is_dirty) {
                 self.if_valid(header, |t| {
                     let at = t.extracted_at(header);
@@ -151,7 +154,7 @@ impl Translator<'_, '_> {
         }
     }
 
-    /// The frame's start moves, and perhaps headers too.
+    /// Writes the headers where the frame's start moves, and perhaps headers too.
     fn join_moved(&mut self, headers: &[HeaderId]) {
         if let Some(known) = self.known_layout(headers) {
             return self.join_known(headers, &known);
@@ -180,7 +183,7 @@ impl Translator<'_, '_> {
             })
             .collect();
 
-        // Whether a valid header with unchanged fields is to stand elsewhere than it does.
+        // Whether a valid header with unchanged fields has to move.
         let mut moved = None;
         for &Emitted { header, to, .. } in emitted.iter().filter(|e| e.moves == Moves::Perhaps) {
             let valid = self.read_flag(self.facts.headers[header.index()].valid);
@@ -226,7 +229,7 @@ impl Translator<'_, '_> {
         self.move_start(data, grow, total);
     }
 
-    /// The frame's new layout, where the code is only for packets with certain headers.
+    /// The frame's new layout, if this copy of the code is for packets with known valid headers.
     fn known_layout(&mut self, headers: &[HeaderId]) -> Option<KnownLayout> {
         if self.flow.deparser(self.position).is_some_and(|d| d.may_overflow) {
             return None;
@@ -258,7 +261,7 @@ impl Translator<'_, '_> {
         (in_place || places_known).then_some(KnownLayout { emitted, total, grow, in_place })
     }
 
-    /// As [`Self::join_moved`], with nothing left to find out but whether there is room.
+    /// As [`Self::join_moved`], for a known layout: only the room is tested at run time.
     fn join_known(&mut self, headers: &[HeaderId], known: &KnownLayout) {
         let total = self.iconst(u64::from(known.total));
         let grow = self.iconst(known.grow as u64);
@@ -299,15 +302,15 @@ impl Translator<'_, '_> {
         }
     }
 
-    /// Whether emitting a header takes bytes from the packet. Not only clean bytes: a clean field that shares a byte with
-    /// a dirty one is read from the packet too.
+    /// Whether emitting a header reads bytes of the packet. Beside clean bytes, these are bytes that a clean field
+    /// shares with a dirty one.
     fn reads_packet(&self, header: HeaderId) -> bool {
         let is_clean = |slot| !self.flow.is_dirty(self.facts, &self.facts_now, slot);
         let fields = &self.program.headers[header.index()].fields;
         self.flow.is_extracted[header.index()] && fields.iter().any(|f| is_clean(f.slot))
     }
 
-    /// Stores modified bytes of headers that stand where they are to stand or have no others; the frame begins at `data`.
+    /// Stores the modified bytes of headers that do not move; the frame begins at `data`.
     fn store_in_place(&mut self, emitted: &[Emitted], data: Value) {
         if emitted.len() > PLACES_MAX {
             return self.store_one_after_another(emitted, data);
@@ -317,7 +320,8 @@ impl Translator<'_, '_> {
         }
     }
 
-    /// The same, with each header's place found from the one before.
+    /// As [`Self::store_in_place`], computing each header's place from the previous header's, so that few places are
+    /// live at once.
     fn store_one_after_another(&mut self, emitted: &[Emitted], data: Value) {
         self.b.def_var(self.vars.emitted, data);
         for &Emitted { header, .. } in emitted {
@@ -331,8 +335,7 @@ impl Translator<'_, '_> {
         }
     }
 
-    /// Whether a header that is valid and has unchanged fields is to stand elsewhere than it does. `to` is the offset from
-    /// the frame's first byte of before to its place, if that is known.
+    /// Whether a header has to move. `to` is its new offset from the old first byte of the frame, if that is known.
     fn moves(&mut self, header: HeaderId, to: Option<i64>) -> Moves {
         let reads_packet = self.reads_packet(header);
         let valid = self.read_flag(self.facts.headers[header.index()].valid);
@@ -345,7 +348,7 @@ impl Translator<'_, '_> {
         }
     }
 
-    /// The bytes that a header adds to the frame, if they are known.
+    /// Bytes that a header adds to the frame, if they are known at compile time.
     fn known_size(&mut self, header: HeaderId) -> Option<u32> {
         let layout = &self.facts.headers[header.index()];
         let valid = self.read_flag(layout.valid);
@@ -365,14 +368,14 @@ impl Translator<'_, '_> {
             && self.flow.deparser(self.position).is_some_and(|d| !d.may_overflow)
     }
 
-    /// Moves headers that are to stand elsewhere, all through registers: everything is read before anything is stored.
-    /// (Through memory, a load of what several stores have just written waits until they have left the processor.)
+    /// Moves headers through registers: all loads come before all stores. (Through memory, a load of bytes that several
+    /// stores have just written would wait until these have left the store buffer.)
     fn move_in_registers(&mut self, emitted: &[Emitted]) {
         let mut all = Vec::new();
         for &Emitted { header, to, moves } in emitted {
             let layout = &self.facts.headers[header.index()];
             let valid = self.read_flag(layout.valid);
-            // An invalid header's bytes are those of the zeros.
+            // An invalid header's pointer leads to the zeros.
             let from = match self.as_constant(valid) {
                 Some(0) => continue,
                 Some(_) => self.extracted_at(header),
@@ -411,7 +414,7 @@ impl Translator<'_, '_> {
         }
     }
 
-    /// The bytes of a header's fixed segments: segment and whether it may be modified.
+    /// The bytes of a header's fixed segments: the segment's index, and whether the byte may be modified.
     fn bytes_of(&self, header: HeaderId) -> impl Iterator<Item = (usize, bool)> + '_ {
         let segments = self.facts.headers[header.index()].segments.iter().enumerate();
         segments.flat_map(|(i, segment)| {
@@ -443,7 +446,7 @@ impl Translator<'_, '_> {
         self.b.ins().select(valid, size, none)
     }
 
-    /// The bytes of a varbit, as its length says, but never more than there can be.
+    /// Bytes of a varbit by its length field, limited to its greatest width.
     fn varbit_bytes(&mut self, length: SlotId, width: u32) -> Value {
         let bits = self.read_word(&Operand::Slot(length));
         let bytes = self.b.ins().ushr_imm_u(bits, 3);
@@ -451,7 +454,7 @@ impl Translator<'_, '_> {
         self.b.ins().umin(bytes, most)
     }
 
-    /// Runs `body` where a header is valid.
+    /// Runs `body` for code where a header is valid.
     fn if_valid(&mut self, header: HeaderId, body: impl FnOnce(&mut Self)) {
         let valid = self.read_flag(self.facts.headers[header.index()].valid);
         match self.as_constant(valid) {
@@ -508,7 +511,7 @@ impl Translator<'_, '_> {
         Some((fields.iter().filter(touched).map(piece).collect(), first.bit))
     }
 
-    /// The buffer for emitted headers, large enough for every deparser of the entry.
+    /// The buffer for emitted headers, large enough for every deparser of the entry point.
     fn buffer(&mut self) -> StackSlot {
         if let Some(buffer) = self.emit_buffer {
             return buffer;
@@ -568,7 +571,7 @@ impl Translator<'_, '_> {
         });
     }
 
-    /// Goes on only if `total` emitted bytes fit into the buffer.
+    /// Ends packets with `NoRoom` unless `total` emitted bytes fit into the buffer.
     fn check_emitted(&mut self, total: Value) {
         let (fits, refuse) = (self.b.create_block(), self.b.create_block());
         let over = self.icmp_imm(IntCC::UnsignedGreaterThan, total, ir::EMITTED_BYTES_MAX.into());
@@ -581,8 +584,8 @@ impl Translator<'_, '_> {
         self.b.switch_to_block(fits);
     }
 
-    /// Stores a header whose varbit (value, length, width) does not begin at a byte, zeros up to a whole byte at its end;
-    /// how many bytes that are.
+    /// Stores a header whose varbit (value, length, width) does not begin at a byte boundary, padded with zero bits to
+    /// a whole byte. Returns its number of bytes.
     fn store_odd(&mut self, before: &[FieldAt], var: (SlotId, SlotId, u32), after: &[FieldAt], to: At) -> Value {
         let (slot, length, width) = var;
         let field = |f: &FieldAt| Operand::Slot(f.slot);
@@ -649,8 +652,8 @@ impl Translator<'_, '_> {
         });
     }
 
-    /// Makes sure that `total` bytes fit before the payload. Gives the frame's new first byte and by how much the frame
-    /// grows; nothing else has changed yet.
+    /// Makes sure that `total` bytes fit before the payload. Returns the frame's new first byte and by how many bytes
+    /// the frame grows; the frame itself is still unchanged.
     fn make_room(&mut self, total: Value) -> (Value, Value) {
         if self.flow.deparser(self.position).is_some_and(|d| d.may_overflow) {
             self.check_emitted(total);
@@ -671,7 +674,7 @@ impl Translator<'_, '_> {
         self.icmp_imm(IntCC::UnsignedGreaterThanOrEqual, both, (grow as u64) << 32)
     }
 
-    /// The frame's length, and above it the room before the frame.
+    /// The frame's length in the low half, the headroom before it in the high half.
     fn len_and_headroom(&mut self) -> Value {
         const {
             assert!(
@@ -681,8 +684,8 @@ impl Translator<'_, '_> {
         self.b.ins().load(I64, self.flags.desc, self.packet, offset_of!(PacketDesc, len) as i32)
     }
 
-    /// Makes sure that the frame can grow by `grow` bytes at its start, which `is_enough` says; `data` and what points into the
-    /// packet may be others after it.
+    /// Makes sure that the frame can grow by `grow` bytes at its start, if `is_enough` says it cannot yet. Afterwards
+    /// `data` and pointers into the packet may have changed.
     fn ask_for_room(&mut self, grow: Value, is_enough: impl FnOnce(&mut Self) -> Value) {
         let (make, moved, refuse, place) =
             (self.b.create_block(), self.b.create_block(), self.b.create_block(), self.b.create_block());
@@ -722,7 +725,7 @@ impl Translator<'_, '_> {
         self.b.switch_to_block(place);
     }
 
-    /// As [`Self::move_start`], where it is known by how much the frame grows: its length and the room before it change by one sum.
+    /// As [`Self::move_start`], for a constant growth: one addition changes both the frame's length and its headroom.
     fn move_start_by(&mut self, data: Value, grow: i64, total: Value) {
         let both = self.len_and_headroom();
         let both = self.add_imm(both, (grow as u64).wrapping_sub((grow as u64) << 32));
@@ -735,7 +738,7 @@ impl Translator<'_, '_> {
         self.b.def_var(self.vars.cursor, total);
     }
 
-    /// Makes `data` the frame's first byte, behind which `total` bytes have been emitted.
+    /// Makes `data` the frame's first byte, after which `total` bytes have been emitted.
     fn move_start(&mut self, data: Value, grow: Value, total: Value) {
         let len = self.b.use_var(self.vars.len);
         let len = self.b.ins().iadd(len, grow);
@@ -749,8 +752,8 @@ impl Translator<'_, '_> {
         self.b.def_var(self.vars.cursor, total);
     }
 
-    /// Copies `n` bytes from the stack to the packet: in sixteens, eights or fours, the last of which overlaps the one
-    /// before.
+    /// Copies `n` bytes from the stack to the packet in chunks of sixteen, eight or four bytes, the last of which
+    /// overlaps the one before.
     fn copy_buffer(&mut self, from: Value, to: Value, n: Value) {
         let done = self.b.create_block();
         for (ty, size) in [(I8X16, 16), (I64, 8), (I32, 4)] {
@@ -797,7 +800,7 @@ impl Translator<'_, '_> {
         self.b.ins().store(self.flags.packet, v, to, 0);
     }
 
-    /// Cuts the frame, if the stage has a `Truncate`.
+    /// Truncates the frame, if the stage has a `Truncate`.
     fn cut(&mut self) {
         let stage = &self.program.stages[self.entry.stages[self.position].index()];
         let truncates = stage.blocks.iter().flat_map(|b| &b.insts).any(|i| matches!(i.op, Op::Truncate { .. }));
@@ -813,7 +816,7 @@ impl Translator<'_, '_> {
         self.store_desc32(short, offset_of!(PacketDesc, len));
         self.store_desc32(tailroom, offset_of!(PacketDesc, tailroom));
         self.b.def_var(self.vars.len, short);
-        // The emitted headers may be cut too; what is left of them is all that counts as consumed.
+        // The emitted headers may be truncated too; the cursor must not be beyond the frame's end.
         let cursor = self.b.use_var(self.vars.cursor);
         let cursor = self.b.ins().umin(cursor, short);
         self.b.def_var(self.vars.cursor, cursor);

@@ -1,9 +1,9 @@
 //! Tables that packets write (PNA, `add_entry`, `set_entry_expire_time`, `restart_expire_timer`).
 //!
-//! They are looked up as other exact tables are ([`crate::probe`]). What such a table holds is never part of the code, so no
-//! entry that a packet adds makes code wrong. Adding is a cold call ([`crate::cold_calls`]), so that packets that find
-//! their entry pay nothing for it; the new entry lies in memory as it will in the table, behind the key. Beginning an entry's
-//! time anew is one store of the batch's clock.
+//! They are looked up like other exact tables ([`crate::probe`]). Their contents are never part of the code, so no
+//! entry that a packet adds invalidates code. Adding an entry is a cold call ([`crate::cold_calls`]), so it costs
+//! nothing for packets that find their entry; the new entry is passed in memory in the table's layout, after the key.
+//! Restarting an entry's timer is one store of the batch's clock.
 //!
 //! Staged code looks up and adds in one phase, in the packets' order ([`crate::stage::plan`]).
 //!
@@ -26,7 +26,7 @@ impl Translator<'_, '_> {
         Ok((binding.clone(), dynamic))
     }
 
-    /// Adds an entry that runs `(action, args)`, or gives it to one that is there.
+    /// Adds an entry with the call `(action, args)`, or sets the call of an existing entry.
     pub fn add_entry(
         &mut self,
         table: TableId,
@@ -47,7 +47,8 @@ impl Translator<'_, '_> {
         let args: Vec<Vec<Value>> = args.iter().map(|arg| self.read_words(arg)).collect();
         let expire = self.read_word(expire);
         let expire = self.b.ins().ireduce(I32, expire);
-        // Words are stored whole, from the front on: what is stored behind a parameter's last byte is the next one's.
+        // Whole words are stored, in ascending order: bytes stored after a parameter's end are overwritten by the next
+        // one.
         let key_bytes = binding.key.bytes;
         let buffer = self.buffer_of(key_bytes + bytes + 8);
         let stack = self.flags.stack;
@@ -68,7 +69,7 @@ impl Translator<'_, '_> {
         Ok(())
     }
 
-    /// Begins the time of a lookup's entry anew, if it was a hit; perhaps with another expire time.
+    /// Restarts the timer of a lookup's entry, if it was a hit; optionally with another expire time.
     pub fn restart_timer(
         &mut self,
         table: TableId,
@@ -85,7 +86,7 @@ impl Translator<'_, '_> {
         self.b.switch_to_block(restart);
         let entry = self.read_flag(entry);
         if let Some(expire) = expire {
-            // Mostly the expire time stays as it is.
+            // Mostly the expire time does not change.
             let known = match expire {
                 Operand::Const(number) => {
                     let number = number.to_u64().and_then(|n| usize::try_from(n).ok());
@@ -123,7 +124,7 @@ impl Translator<'_, '_> {
         Ok(())
     }
 
-    /// Stores the clock as the beginning of an entry's time.
+    /// Stores the clock as the start of an entry's time.
     pub fn note_tick(&mut self, binding: &TableBinding, entry: Value) {
         if let Some(timer) = binding.entry.timer {
             let tick = self.b.ins().ushr_imm_u(self.now_us, i64::from(TICK_SHIFT));

@@ -1,4 +1,4 @@
-//! Code on the edge from one block to another.
+//! Edges of the control-flow graph: splitting them.
 
 use cranelift_codegen::cursor::{Cursor, FuncCursor};
 use cranelift_codegen::ir::{Block, BlockArg, Function, Inst, InstBuilder};
@@ -8,14 +8,14 @@ fn end_of(func: &Function, block: Block) -> Inst {
     func.layout.last_inst(block).expect("blocks end with a branch")
 }
 
-/// Where a block's edges lead to, one by one.
+/// The target of each edge out of a block.
 pub(crate) fn targets(func: &Function, block: Block) -> Vec<Block> {
     let end = end_of(func, block);
     let calls = func.dfg.insts[end].branch_destination(&func.dfg.jump_tables, &func.dfg.exception_tables);
     calls.iter().map(|call| call.block(&func.dfg.value_lists)).collect()
 }
 
-/// Puts a block of its own on edge number `number` out of a block. It is seldom run if either of the two is.
+/// Inserts a block on edge `number` out of a block. It is cold if either end of the edge is.
 pub(crate) fn split(func: &mut Function, from: Block, number: usize) -> Block {
     let end = end_of(func, from);
     let between = func.dfg.make_block();

@@ -1,4 +1,4 @@
-//! Reads from entries: `abi::entry` says how they lie.
+//! Reads from table entries; `abi::entry` describes their layout.
 
 use crate::Error;
 use crate::translate::Translator;
@@ -16,7 +16,7 @@ impl Translator<'_, '_> {
         self.entry_bytes(entry, 0, layout.action_bytes)
     }
 
-    /// The cell of an entry in a direct counter or meter.
+    /// The index of an entry's cell in a direct counter or meter.
     pub fn entry_index(&mut self, ext: ExternId, entry: Value) -> Result<Value, Error> {
         let table = match self.program.externs[ext.index()].kind {
             ExternKind::Counter { direct, .. } | ExternKind::Meter { direct, .. } => direct,
@@ -38,7 +38,7 @@ impl Translator<'_, '_> {
         self.val_of_words(width, words)
     }
 
-    /// A little-endian integer of up to eight bytes; reads no byte behind it.
+    /// A little-endian integer of up to eight bytes; no byte after it is read.
     fn entry_bytes(&mut self, entry: Value, offset: u32, bytes: u32) -> Value {
         let (flags, at) = (self.flags.entry, offset as i32);
         match bytes {
@@ -46,7 +46,7 @@ impl Translator<'_, '_> {
             2 => self.b.ins().uload16(I64, flags, entry, at),
             4 => self.b.ins().uload32(flags, entry, at),
             8 => self.b.ins().load(I64, flags, entry, at),
-            // The last bytes of a larger integer, with some of those before it.
+            // The last bytes of a longer integer, loaded with some of the bytes before them.
             _ if offset + bytes >= 8 => {
                 let word = self.b.ins().load(I64, flags, entry, at - (8 - bytes as i32));
                 self.b.ins().ushr_imm_u(word, i64::from(64 - 8 * bytes))

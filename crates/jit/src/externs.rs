@@ -1,6 +1,6 @@
 //! Counters, meters, registers, hashes, random numbers, digests, log lines and assertions.
 //!
-//! Counters and registers are inline; hashes too where [`crate::hashes`] can; the rest calls the runtime.
+//! Counters and registers are inline, and so are hashes that [`crate::hashes`] supports; the others call the runtime.
 
 use crate::pack::Piece;
 use crate::translate::Translator;
@@ -14,7 +14,7 @@ use cranelift_codegen::ir::{InstBuilder, Value};
 use ir::{BinOp, CounterUnit, ExternId, ExternKind, HashAlgorithm, Operand, SlotId};
 use std::mem::offset_of;
 
-/// What an operation tells a meter: the colour before, and the length.
+/// The arguments of a meter: the packet's colour before it, and the length.
 type Given<'o> = (Option<&'o Operand>, Option<&'o Operand>);
 
 // Counters and meters.
@@ -70,7 +70,7 @@ impl Translator<'_, '_> {
         Ok(())
     }
 
-    /// The length that an operation gives, or the packet's.
+    /// The length that an operation gives, or else the packet's.
     fn given_length(&mut self, bytes: Option<&Operand>) -> Value {
         bytes.map_or(self.entry_len, |bytes| self.read_word(bytes))
     }
@@ -145,7 +145,7 @@ impl Translator<'_, '_> {
 
 // Registers.
 impl Translator<'_, '_> {
-    /// The cell's address and whether there is one: index below the size.
+    /// The cell's address; whether the index is below the size (`None` if it always is); the cell's width in bits.
     pub fn register_cell(&mut self, register: ExternId, index: &Operand) -> Result<(Value, Option<Value>, u32), Error> {
         let ExternBinding::Register { cells, size, width, lock_rank, .. } = self.extern_binding(register)? else {
             return Err(self.wrong_binding(register));
@@ -188,7 +188,7 @@ impl Translator<'_, '_> {
         Ok(())
     }
 
-    /// The words of a register's cell.
+    /// The value of a register's cell as words.
     fn load_cell(&mut self, cell: Value, width: u32) -> Vec<Value> {
         let state = self.flags.state;
         match register_cell_bytes(width) {
@@ -288,7 +288,7 @@ impl Translator<'_, '_> {
         self.b.ins().select(high, hash, rest)
     }
 
-    /// The hash as the runtime's `hash` gives it.
+    /// The hash by a call of the runtime.
     pub fn hash_value(
         &mut self,
         algorithm: HashAlgorithm,
@@ -323,11 +323,11 @@ impl Translator<'_, '_> {
         self.call(self.runtime.hash as usize, &args, Some(I64)).expect("the call has a result")
     }
 
-    /// Writes pieces some of which count only with their low bits: the string is put together as one wide number,
-    /// shifted by each piece's length, and then moved to the left end. Slow (two calls per piece), and right for any
-    /// alignment. Gives the buffer and the number of bits.
+    /// Writes a bit string of pieces of which some have a variable length, counted from their low end: it is built as
+    /// one wide number, shifted by each piece's length, and then left-aligned. Slow (two calls per piece), but correct
+    /// for any alignment. Returns the buffer's address and the number of bits.
     pub fn pack_varbits(&mut self, pieces: &[Piece], varbits: &[(u32, SlotId)], bits_max: u32) -> (Value, Value) {
-        // At least 192 bits, so that the runtime's wide operations are for it; whole bytes.
+        // The runtime's wide operations need at least 192 bits and whole words.
         let width = bits_max.next_multiple_of(64).max(192);
         let zero = self.iconst(0);
         let mut string = vec![zero; width as usize / 64];
@@ -383,7 +383,7 @@ impl Translator<'_, '_> {
         Ok(())
     }
 
-    /// Writes operands' words one after the other; the address and the number of words.
+    /// Writes the words of operands one after the other; returns the address and the number of words.
     fn message(&mut self, operands: &[Operand]) -> (Value, Value) {
         let words: Vec<Value> = operands.iter().flat_map(|o| self.read_words(o)).collect();
         let at = self.buffer_of(8 * words.len() as u32);
@@ -424,7 +424,7 @@ impl Translator<'_, '_> {
     }
 
     fn site(&mut self, site: Site) -> Value {
-        // Code for tables as they are has the sites of the code it replaces.
+        // Specialised code shares the sites of the code that it replaces.
         let id = self.sites.iter().position(|s| *s == site).unwrap_or_else(|| {
             self.sites.push(site);
             self.sites.len() - 1

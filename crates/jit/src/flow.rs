@@ -1,28 +1,29 @@
-//! What is known about an entry's packets before code is generated for it.
+//! Dataflow analysis of an entry point, before code is generated for it.
 //!
-//! The stages of an entry are laid out as one graph of [`Node`]s in reverse post-order. A forward analysis carries
-//! [`Facts`] through it: the parser's cursor where it is a constant, which headers can be valid, and which fields can
-//! differ from the packet's bytes. The last is what edit mode lives on:
+//! The stages of an entry point are laid out as one control-flow graph of [`Node`]s in reverse post-order. A forward
+//! analysis propagates [`Facts`] through it: the parser's cursor where it is a constant, which headers can be valid,
+//! and which fields can differ from the packet's bytes. Edit mode depends on the last.
 //!
-//! **Clean fields.** A field is *clean* where, if its header is valid, the field's value is what stands in the packet at
-//! the place the header was last extracted from, and, if its header is invalid, the value is zero (the IR's own rule for
-//! invalid headers). Clean fields need no register: reads load them from the packet where they stand, deparsing leaves
-//! their bytes alone or copies them. Everything else is *dirty*; joins unite dirt.
+//! **Clean fields.** A field is *clean* where its value equals the packet's bytes at the place the header was last
+//! extracted from, if its header is valid, and is zero if its header is invalid (the IR's own rule for invalid
+//! headers). Clean fields need no register: reads load them from the packet, and deparsing leaves their bytes alone or
+//! copies them. All other fields are *dirty*. At a join, a field is dirty if it is dirty on any incoming path.
 //!
-//! So that a read need not ask whether the header is valid, code keeps a pointer for every header that is extracted: to
-//! its place in the packet, or to a row of zeros while the header is invalid. That is one value per header to carry
-//! through the graph instead of one per field. Where a field turns dirty without being assigned (its header is set valid,
-//! a path joins one on which it is dirty, the deparser ends) its value is loaded into its variable. Headers with a varbit
-//! are the exception: their fields are loaded when they are extracted ([`ProgramFacts::lazy_field`]). So are fields that would
-//! have to be loaded on many edges ([`Flow::loaded_often`]): where the paths of a large `switch` meet, each of which assigns
-//! another field, all of these fields turn dirty on all the paths.
+//! So that a read need not test whether the header is valid, code keeps a pointer for every header that is extracted:
+//! to its place in the packet, or to a row of zeros while the header is invalid. One value per header is thus carried
+//! through the graph instead of one per field. Where a field turns dirty without being assigned (its header is set
+//! valid, its path joins one on which it is dirty, the deparser ends), its value is loaded into its variable. Two kinds
+//! of fields are loaded when they are extracted instead: those of headers with a varbit ([`ProgramFacts::lazy_field`]),
+//! and those that would have to be loaded on many edges ([`Flow::loaded_often`]). The latter arise where the cases of a
+//! large `switch` join, each of which assigns another field: all of these fields turn dirty on all incoming edges.
 //!
-//! **Layout changes.** The headers that the next deparser emits stand unmoved at the packet's head as long as (a) none
+//! **Layout changes.** The headers that the next deparser emits are unmoved at the packet's head as long as (a) none
 //! was valid before the parser began, (b) they were extracted in the order of emission, (c) the parser skipped nothing
 //! and extracted nothing that is not emitted, and (d) no validity and no varbit changed since. [`Flow::step`] says for
-//! every operation whether it may break this ([`LayoutChange`]); the generated code then keeps a flag.
+//! every operation whether it may break this ([`LayoutChange`]); generated code then keeps a flag.
 //!
-//! Also here: which slots must hold a value at all ([`Flow::needed`]), and which are live at the start of an entry.
+//! Also here: which slots must hold a value at all ([`Flow::needed`]), and which are live at the start of an entry
+//! point.
 //!
 //! Tests: `tests/` of this crate compare edited packets with the interpreter's.
 
@@ -35,34 +36,35 @@ use ir::{BitSet, BlockId, EntryKind, EntryPoint, Fate, HeaderId, Inst, Op, Progr
 use ir::{StageKind, Terminator};
 use std::collections::{BTreeMap, VecDeque};
 
-/// Facts about the whole program that all entries share, but for those with [`Flow::loaded_often`].
+/// Facts about the whole program, shared by all entry points except those with [`Flow::loaded_often`].
 #[derive(Clone)]
 pub(crate) struct ProgramFacts {
-    /// By header.
+    /// The layouts of headers, by header.
     pub headers: Vec<HeaderLayout>,
-    /// The number of each header field's slot among all fields, by slot; `u32::MAX` for other slots.
+    /// By slot: the number of a header field among all fields; `u32::MAX` for other slots.
     field_number: Vec<u32>,
-    /// The numbers of a header's fields, by header.
+    /// By header: the numbers of its fields.
     field_range: Vec<std::ops::Range<usize>>,
     fields: usize,
     /// All fields, by number.
     all_fields: BitSet,
-    /// By slot: for fields of headers without varbits, the header and the place in it.
+    /// By slot: the header and the place in it, for fields of headers without varbits.
     lazy_fields: Vec<Option<(HeaderId, FieldAt)>>,
-    /// By slot: whether it is a field of a header that is not read or written field by field (`Segment::Odd`); such a
-    /// field is never clean.
+    /// By slot: whether it is a field of a header that is not accessed field by field (`Segment::Odd`); such a field is
+    /// never clean.
     never_clean: Vec<bool>,
-    /// Slots that any operation assigns other than by extracting a header or making it invalid.
+    /// Slots that are assigned by an operation other than extracting a header or making it invalid.
     pub assigned: BitSet,
-    /// What is summed more than once.
+    /// The sets of fields that are summed more than once.
     pub sums: Sums,
-    /// Slots that a record must hold after `IngressEnd` and `EgressEnd`, after `DeparseEnd`, and after `FrameEnd`.
+    /// Slots that a record must hold after `IngressEnd` and `EgressEnd`, after `DeparseEnd`, and after `FrameEnd`: the
+    /// entry points that follow, or the runtime, read them.
     pub spilled_before_deparse: BitSet,
     pub spilled_after_deparse: BitSet,
     pub spilled_after_frame: BitSet,
-    /// Slots that a record must hold when a packet goes back to ingress, some of them zeros.
+    /// Slots that a record must hold when a packet goes back to ingress; some of them are zero.
     pub read_again: BitSet,
-    /// The slots of field lists, by their numbers, and of none.
+    /// The slots of each field list, by its number; `None` is the empty list.
     lists: Vec<(Option<u64>, BitSet)>,
 }
 
@@ -128,9 +130,9 @@ impl ProgramFacts {
         Ok(facts)
     }
 
-    /// The runtime reads intrinsics and field lists; the entries `Egress` and `Deparse` read what they use before they
-    /// set it, and `Egress` may hand it on to another `Egress` or `Deparse`. So the set is a least fixed point. `Deparse` hands
-    /// nothing on but what the runtime reads.
+    /// Computes which slots records must hold, as a least fixed point: the runtime reads intrinsics and field lists;
+    /// the entry points `Egress` and `Deparse` read what they use before they assign it; and `Egress` may pass it on to
+    /// another `Egress` or `Deparse`. `Deparse` passes on only what the runtime reads.
     fn find_spilled(&mut self, program: &Program) {
         let mut base = BitSet::new(program.slots.len());
         program.intrinsics.iter().for_each(|(_, slot)| base.insert(slot.index()));
@@ -156,7 +158,8 @@ impl ProgramFacts {
         }
     }
 
-    /// What the entry `Reingress` reads of records; all that any may read if this program does not have it, since other code has.
+    /// The slots that the entry point `Reingress` reads from records. If the program has none, all that any entry point
+    /// may read, since other code has one.
     fn find_read_again(&self, program: &Program) -> BitSet {
         let Some(entry) = program.entry(EntryKind::Reingress) else { return self.spilled_after_deparse.clone() };
         let mut read = BitSet::new(program.slots.len());
@@ -165,14 +168,15 @@ impl ProgramFacts {
         read
     }
 
-    /// As these facts, where some fields are loaded when their header is extracted.
+    /// These facts with some fields loaded when their header is extracted.
     pub fn with_loaded(&self, fields: &BitSet) -> ProgramFacts {
         let mut facts = self.clone();
         fields.iter().for_each(|slot| facts.lazy_fields[slot] = None);
         facts
     }
 
-    /// The header and place of a field that is loaded where it is read, as long as it is clean.
+    /// The header of a lazily loaded field and its place there; while the field is clean, reads load it from the
+    /// packet.
     pub fn lazy_field(&self, slot: SlotId) -> Option<(HeaderId, FieldAt)> {
         self.lazy_fields[slot.index()]
     }
@@ -188,8 +192,8 @@ impl ProgramFacts {
         self.field_range[header.index()].clone()
     }
 
-    /// Whether a slot can have a value when a packet starts at an entry; else it is zero. `Reingress` and
-    /// `CloneIngress` get records in which the engine has cleared all but intrinsics and field lists.
+    /// Whether a slot can have a nonzero value when a packet starts at an entry point. Records for `Reingress` and
+    /// `CloneIngress` have been cleared by the replication engine except for intrinsics and field lists.
     pub fn is_kept(&self, kind: EntryKind, slot: SlotId) -> bool {
         match kind {
             EntryKind::Ingress => false,
@@ -206,7 +210,8 @@ impl ProgramFacts {
         all.iter().map(SlotId::from_index).collect()
     }
 
-    /// The slots that code must have the values of where packets end, because other entries read them.
+    /// The slots whose values must be in the record when packets end with this fate, because other entry points read
+    /// them.
     pub fn handed_over(&self, fate: &Fate) -> Option<&BitSet> {
         match fate {
             Fate::Replicate(point) => Some(self.spilled(*point)),
@@ -228,10 +233,10 @@ impl ProgramFacts {
     }
 }
 
-/// A block of a stage of an entry.
+/// A block of a stage of an entry point.
 #[derive(Debug)]
 pub(crate) struct Node {
-    /// Position of the stage in the entry.
+    /// Position of the stage in the entry point.
     pub position: usize,
     /// The stage.
     pub stage: StageId,
@@ -239,22 +244,22 @@ pub(crate) struct Node {
     pub block: BlockId,
     /// Successor nodes, each once; for `Next`, the next stage's start.
     pub succs: Vec<usize>,
-    /// The successors by the blocks that the terminator names.
+    /// Successors by the blocks that the terminator names.
     pub targets: BTreeMap<BlockId, usize>,
-    /// How many nodes have this one as successor.
+    /// Number of predecessor nodes.
     pub preds: u32,
-    /// Whether an edge from a later node leads here: the head of a loop.
+    /// Whether an edge from a later node leads here (a back edge): the head of a loop.
     pub is_loop_head: bool,
-    /// Whether the terminator always leads to the one successor, whatever it asks.
+    /// Whether the terminator always takes the same edge.
     pub decided: bool,
-    /// What is known at the start.
+    /// The slots' values that are known at the start.
     pub known: Known,
-    /// The hot path out of the parser that it is on, from 1; 0 for none. See [`crate::hot`].
+    /// The number of the hot path out of the parser that the node is on, from 1; 0 for none. See [`crate::hot`].
     pub hot: usize,
 }
 
 impl Node {
-    /// Adds a successor, which the terminator names as `block`.
+    /// Adds a successor for the terminator's target `block`.
     pub fn link(&mut self, block: BlockId, node: usize) {
         if self.targets.insert(block, node).is_none() {
             self.succs.push(node);
@@ -262,10 +267,10 @@ impl Node {
     }
 }
 
-/// An entry's nodes in reverse post-order; node 0 is where it starts.
+/// The control-flow graph of an entry point: its nodes in reverse post-order, starting with node 0.
 pub(crate) struct Graph {
     pub nodes: Vec<Node>,
-    /// First node of each stage position; not of a graph with copies.
+    /// First node of each stage position; empty for a graph with duplicated nodes.
     pub first: Vec<usize>,
 }
 
@@ -315,24 +320,24 @@ impl Graph {
         graph
     }
 
-    /// The node that the terminator of `node` leads to when it names `block`.
+    /// The successor of `node` for its terminator's target `block`.
     pub fn target(&self, node: usize, block: BlockId) -> usize {
         *self.nodes[node].targets.get(&block).expect("a block that the terminator names")
     }
 
-    /// The block of a node.
+    /// The basic block of a node.
     pub fn block<'p>(&self, program: &'p Program, node: usize) -> &'p ir::Block {
         let n = &self.nodes[node];
         &program.stages[n.stage.index()].blocks[n.block.index()]
     }
 
-    /// Whether a node's packets go on to the next stage.
+    /// Whether a node ends its stage and leads to the next one.
     pub fn ends_stage(&self, program: &Program, node: usize) -> bool {
         matches!(self.block(program, node).term, Terminator::Next)
     }
 
-    /// By node: whether its code is out of the way of other packets' code. So it is where packets are about to be dropped, and, where
-    /// there are hot paths, where they are on none and will be on none.
+    /// By node: whether it is cold, so that its code is placed out of line. Nodes that lead to a drop are cold; if
+    /// there are hot paths, so are those that are on none and lead to none.
     pub fn seldom(&self, program: &Program) -> Vec<bool> {
         let any_hot = self.nodes.iter().any(|n| n.hot > 0);
         let mut seldom = vec![false; self.nodes.len()];
@@ -346,7 +351,7 @@ impl Graph {
         seldom
     }
 
-    /// Slots whose value at the entry's start may be read: classical backward liveness.
+    /// Slots whose value at the start of the entry point may be read: classical backward liveness.
     pub fn live_at_start(&self, program: &Program, facts: &ProgramFacts) -> BitSet {
         let slots = program.slots.len();
         let mut live: Vec<BitSet> = vec![BitSet::new(slots); self.nodes.len()];
@@ -385,78 +390,78 @@ impl Graph {
     }
 }
 
-/// A byte offset that may be known.
+/// A byte offset: a compile-time constant or not.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Place {
-    /// Always this.
+    /// Always this offset.
     Const(u32),
-    /// Only known when a packet is there.
+    /// Known at run time only.
     Varying,
 }
 
-/// What is known at one point of an entry.
+/// What is known at one point of an entry point.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Facts {
     /// The parser's cursor.
     pub cursor: Place,
-    /// Headers that can be valid.
+    /// Headers that can be valid; all others are invalid.
     may_be_valid: BitSet,
-    /// Fields (by number) that can differ from the packet.
+    /// Fields (by number) that can differ from the packet's bytes.
     dirty: BitSet,
-    /// The greatest place in the order of emission of the headers extracted so far, plus one.
+    /// One plus the greatest position in the order of emission among the headers extracted so far.
     last_extracted: u32,
-    /// What is known of checksums.
+    /// Facts about checksums.
     pub sums: SumFacts,
 }
 
-/// How an operation may move the emitted headers away from where they are in the packet.
+/// How an operation may move the emitted headers from their places in the packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum LayoutChange {
-    /// Not at all.
+    /// It moves none.
     None,
-    /// The operation moves them, or may, and nothing cheap tells.
+    /// It moves them, or may, and there is no cheap test.
     Always,
-    /// The header becomes valid; a change if it was not.
+    /// The header becomes valid: a change if it was invalid.
     Validated(SlotId),
-    /// The header becomes invalid; a change if it was valid.
+    /// The header becomes invalid: a change if it was valid.
     Invalidated(SlotId),
-    /// The validity slot is assigned; a change if the value differs.
+    /// The validity slot is assigned: a change if the value differs.
     Assigned(SlotId),
 }
 
-/// A deparser of the entry.
+/// A deparser of the entry point.
 #[derive(Debug)]
 pub(crate) struct Deparser {
-    /// Position in the entry.
+    /// Stage position in the entry point.
     position: usize,
     /// The emitted headers in order, when the stage is a straight line that emits each header at most once and changes
     /// none of them; only such a deparser is subject to edit mode.
     pub in_order: Option<Vec<HeaderId>>,
-    /// Place in that order, by header.
+    /// By header: its position in that order.
     place: Vec<Option<u32>>,
-    /// Bytes of the buffer that takes what it emits.
+    /// Bytes of the buffer that receives the emitted headers.
     pub buffer_bytes: u32,
-    /// Whether it may emit more than that: it emits in a loop, or very much.
+    /// Whether it may emit more than the buffer holds: it emits in a loop, or emits very many bytes.
     pub may_overflow: bool,
 }
 
-/// All about one entry.
+/// All facts about one entry point.
 pub(crate) struct Flow {
     pub graph: Graph,
     /// Facts at the start of each node.
     pub at: Vec<Facts>,
     pub deparsers: Vec<Deparser>,
-    /// Where each header is extracted, if that is everywhere the same.
+    /// By header: the offset at which it is extracted, if it is the same everywhere.
     pub extracted_at: Vec<Place>,
-    /// Whether a header is extracted at all, by header.
+    /// By header: whether it is extracted at all.
     pub is_extracted: Vec<bool>,
-    /// Slots whose value code must compute.
+    /// Slots whose values the code must compute.
     pub needed: BitSet,
-    /// Slots whose value at the start may be read.
+    /// Slots whose values at the start may be read.
     pub live_at_start: BitSet,
-    /// Whether code must keep the flag that says whether the layout changed.
+    /// Whether the code must keep the flag for a changed layout.
     pub layout_may_change: bool,
-    /// Fields, by number, that no path need load when they turn dirty.
+    /// Fields, by number, that never need to be loaded when they turn dirty.
     never_loaded: BitSet,
 }
 
@@ -496,7 +501,7 @@ impl Flow {
         flow
     }
 
-    /// What holds when a packet starts at the entry, before its first stage is entered.
+    /// The facts when a packet starts at the entry point, before its first stage.
     pub fn initial(&self, program: &Program, facts: &ProgramFacts, kind: EntryKind) -> Facts {
         let mut initial = Facts {
             cursor: if kind == EntryKind::Ingress { Place::Const(0) } else { Place::Varying },
@@ -516,8 +521,8 @@ impl Flow {
         initial
     }
 
-    /// Headers of which code carries a pointer along. With more than so many, the place of one that always stands at the
-    /// same offset is made of its validity instead.
+    /// Headers for which the code carries a pointer. If there are more than `all_up_to`, the address of a header that
+    /// is always extracted at the same offset is computed from its validity instead.
     pub fn carried_headers(&self, all_up_to: usize) -> impl Iterator<Item = HeaderId> + '_ {
         let extracted = self.is_extracted.iter().filter(|e| **e).count();
         let is_carried = move |h: &usize| {
@@ -526,23 +531,23 @@ impl Flow {
         (0..self.is_extracted.len()).filter(is_carried).map(HeaderId::from_index)
     }
 
-    /// The deparser whose layout a stage position works towards.
+    /// The next deparser at or after a stage position.
     fn upcoming(&self, position: usize) -> Option<&Deparser> {
         self.deparsers.iter().find(|d| d.position >= position)
     }
 
-    /// Whether no deparser has written to the frame when a stage runs.
+    /// Whether a stage runs before all deparsers.
     pub fn is_before_deparsers(&self, position: usize) -> bool {
         self.deparsers.iter().all(|d| d.position > position)
     }
 
-    /// The deparser at a position.
+    /// The deparser at a stage position.
     pub fn deparser(&self, position: usize) -> Option<&Deparser> {
         self.deparsers.iter().find(|d| d.position == position)
     }
 
-    /// Enters a stage. Where the layout flag is set, that is at the start and at parsers: whether the layout counts as
-    /// changed already.
+    /// Updates the facts where a stage is entered. Returns the initial value of the layout flag where it is set (at the
+    /// entry point's start and at parsers): whether the layout counts as changed already.
     pub fn enter_stage(&self, program: &Program, entry: &EntryPoint, position: usize, at: &mut Facts) -> Option<bool> {
         if program.stages[entry.stages[position].index()].kind != StageKind::Parser {
             return (position == 0).then_some(self.upcoming(position).is_some());
@@ -554,7 +559,7 @@ impl Flow {
         Some(self.upcoming(position).is_some_and(stale))
     }
 
-    /// Leaves a stage: a deparser rewrites the packet, so nothing is where it was.
+    /// Updates the facts where a stage ends: a deparser rewrites the packet, so no header is where it was.
     pub fn leave_stage(&self, position: usize, at: &mut Facts, facts: &ProgramFacts) {
         if self.deparser(position).is_some() {
             at.cursor = Place::Varying;
@@ -563,7 +568,7 @@ impl Flow {
         }
     }
 
-    /// Carries the facts over an operation.
+    /// The transfer function of an operation.
     pub fn step(
         &self,
         program: &Program,
@@ -645,12 +650,12 @@ impl Flow {
         }
     }
 
-    /// Whether a slot is a field whose value the packet has.
+    /// Whether a slot is a lazily loaded field that is clean.
     fn is_in_frame(&self, facts: &ProgramFacts, at: &Facts, slot: SlotId) -> bool {
         facts.lazy_field(slot).is_some() && !self.is_dirty(facts, at, slot)
     }
 
-    /// Whether a slot can differ from the packet (always, for slots that are no fields).
+    /// Whether a slot can differ from the packet's bytes; always true of slots that are not fields.
     pub fn is_dirty(&self, facts: &ProgramFacts, at: &Facts, slot: SlotId) -> bool {
         match facts.field_number[slot.index()] {
             u32::MAX => true,
@@ -658,7 +663,7 @@ impl Flow {
         }
     }
 
-    /// Needed fields that are clean at `from` and dirty at `to`: code must load them on the path.
+    /// Needed fields that are clean at `from` and dirty at `to`: the code loads them on this edge.
     pub fn turning_dirty(&self, program: &Program, facts: &ProgramFacts, from: &Facts, to: &Facts) -> Vec<SlotId> {
         let mut stay = from.dirty.clone();
         stay.union(&self.never_loaded);
@@ -668,7 +673,7 @@ impl Flow {
     /// The slots of fields that turn dirty on more edges than `loads_max`.
     pub fn loaded_often(&self, program: &Program, facts: &ProgramFacts, loads_max: u32) -> BitSet {
         let mut often = BitSet::new(program.slots.len());
-        // Those that are known to turn dirty often are counted no more.
+        // Fields that have reached the limit are not counted further.
         let mut counted = BitSet::new(facts.fields);
         let mut loads = vec![0; facts.fields];
         for (n, node) in self.graph.nodes.iter().enumerate() {
@@ -736,7 +741,7 @@ impl Flow {
         self.at = at.into_iter().map(|f| f.expect("every node can be reached")).collect();
     }
 
-    /// With the facts final: needed slots, extraction places, and whether the layout can change.
+    /// Once the facts are final: finds needed slots, extraction offsets, and whether the layout can change.
     fn look_once(&mut self, program: &Program, facts: &ProgramFacts) {
         let mut places: Vec<Option<Place>> = vec![None; program.headers.len()];
         for n in 0..self.graph.nodes.len() {
@@ -778,14 +783,14 @@ impl Flow {
         self.extracted_at = places.into_iter().map(|p| p.unwrap_or(Place::Varying)).collect();
     }
 
-    /// A slot is read: it must have a value, unless the read loads it from the packet.
+    /// A read of a slot: the slot must hold a value, unless the read loads it from the packet.
     fn need(&mut self, facts: &ProgramFacts, at: &Facts, slot: SlotId) {
         if facts.lazy_field(slot).is_none() || self.is_dirty(facts, at, slot) {
             self.needed.insert(slot.index());
         }
     }
 
-    /// Whatever the parser extracts must have a value, read or not.
+    /// Every extracted field must have a value, read or not.
     fn need_all_extracted(&mut self, program: &Program) {
         for (header, _) in program.headers.iter().zip(&self.is_extracted).filter(|(_, e)| **e) {
             header.fields.iter().for_each(|f| self.needed.insert(f.slot.index()));
@@ -818,8 +823,8 @@ impl Flow {
 }
 
 impl Facts {
-    /// With what is known of headers' validity. (Fields of an invalid header stay dirty: the pointer that clean ones are
-    /// loaded from may still lead to the packet.)
+    /// These facts, refined by the known validity of headers. (Fields of an invalid header stay dirty: the pointer that
+    /// clean fields are loaded from may still point into the packet.)
     fn refined(&self, program: &Program, known: &Known) -> Facts {
         let mut out = self.clone();
         for (slot, _) in known.iter().filter(|(_, value)| value.is_zero()) {
@@ -830,7 +835,7 @@ impl Facts {
         out
     }
 
-    /// Weakens the facts to what also holds in `other`; whether they changed.
+    /// Joins another path's facts into these; returns whether they changed.
     fn join(&mut self, other: &Facts) -> bool {
         let mut changed = false;
         if self.cursor != other.cursor && self.cursor != Place::Varying {
@@ -847,7 +852,7 @@ impl Facts {
     }
 }
 
-/// The entry's deparsers in order.
+/// The entry point's deparsers in order.
 fn find_deparsers(program: &Program, facts: &ProgramFacts, entry: &EntryPoint, graph: &Graph) -> Vec<Deparser> {
     let mut out = Vec::new();
     for (position, &first) in graph.first.iter().enumerate() {
@@ -877,7 +882,7 @@ fn find_deparsers(program: &Program, facts: &ProgramFacts, entry: &EntryPoint, g
             });
         });
         let odd = emitted.iter().any(|h| facts.headers[h.index()].is_odd());
-        // What may be too much is added up, also where the frame could stay as it is.
+        // A deparser that may emit too much keeps a running total, even where the frame could stay as it is.
         let in_order = (straight && distinct && !changes_header && !odd && !may_overflow).then_some(emitted);
         out.push(Deparser { position, in_order, place, buffer_bytes, may_overflow });
     }

@@ -1,20 +1,22 @@
-//! Hashes of bit strings of constant length as part of the code: CRCs, `xor16`, the first 64 bits.
+//! Inline hashes of bit strings of constant length: CRCs, `xor16`, the first 64 bits.
 //!
-//! A CRC is linear: the remainder of a message is the exclusive or of what each of its bits contributes, and of what the
-//! initial value does. A byte's contribution depends on the byte and on the number of bytes behind it, so there is a table of
-//! 256 remainders for each such number ([`remainders`]; the lookup tables of Kounavis and Berry, "A systematic approach to
-//! building high performance software-based CRC generators", for whole messages). No lookup waits for another one, and
-//! the initial value and the final complement are one constant.
+//! A CRC is linear: the remainder of a message is the exclusive or of the contributions of its bytes and of the initial
+//! value. A byte's contribution depends on its value and on the number of bytes after it, so there is a table of 256
+//! remainders for each such number ([`remainders`]; the lookup tables of Kounavis and Berry, "A systematic approach to
+//! building high performance software-based CRC generators", for whole messages). No lookup depends on another, and the
+//! initial value and the final complement are one constant.
 //!
-//! Where the processor multiplies polynomials, four bytes are one product instead of four lookups ([`crate::clmul`]).
+//! If the processor has carry-less multiplication, four bytes are one product instead of four lookups
+//! ([`crate::clmul`]).
 //!
-//! The tables are made when code first needs them, and stay for the life of the process: all code shares them, so that
-//! caches hold them once.
+//! The tables are computed when code first needs them, and kept for the life of the process. All code shares them, so
+//! that caches hold them once.
 //!
-//! Everything else is a call ([`Translator::hash_value`]): strings whose length is not known, the payload, CRCs whose
+//! All other hashes are calls ([`Translator::hash_value`]): of strings of unknown length, of the payload, CRCs whose
 //! parameters the control plane sets, and CRCs over more than [`CRC_BYTES_MAX`] bytes.
 //!
-//! Tests: `tests/packets.rs` (generated programs), `tests/hashes.rs` (lengths, alignments), both against the oracle's hashes.
+//! Tests: `tests/packets.rs` (generated programs), `tests/hashes.rs` (lengths, alignments), both against the oracle's
+//! hashes.
 
 use crate::clmul::{self, Constants};
 use crate::optimisation::Optimisation;
@@ -27,23 +29,24 @@ use cranelift_codegen::ir::{InstBuilder, MemFlagsData, Value};
 use ir::{HashAlgorithm, Operand};
 use std::sync::OnceLock;
 
-/// So many bytes of a CRC may wait in registers.
+/// Most bytes of a CRC whose contributions are held in registers at once.
 const BYTES_AT_ONCE: usize = 4;
 
-/// The longest string whose CRC is computed without a call: 64 kilobytes of tables.
+/// Most bytes of a string whose CRC is computed inline: 64 kilobytes of tables.
 const CRC_BYTES_MAX: usize = 64;
 const _: () = assert!(CRC_BYTES_MAX <= 8 + 4 * clmul::WORDS_MAX);
 
-/// The shortest string whose CRC is computed by products: two of them, a move there and one back stand for a lookup each.
+/// Fewest bytes of a string whose CRC is computed by products: two products and two moves between register files cost
+/// as much as four lookups.
 const LONG_ENOUGH: usize = 4;
 
-/// What a byte contributes to a remainder, by the number of bytes behind it and its value.
+/// The contribution of a byte to a remainder, by the number of bytes after it and by its value.
 type Remainders = [[u32; 256]; CRC_BYTES_MAX];
 
-/// A CRC whose bytes go in from their lowest bit on.
+/// The parameters of a reflected CRC (each byte's lowest bit first).
 #[derive(Clone, Copy)]
 struct Crc {
-    /// Turned round.
+    /// In reflected form.
     polynomial: u32,
     initial: u32,
     xor_out: u32,
@@ -53,7 +56,7 @@ struct Crc {
 const CRC32: Crc = Crc { polynomial: 0xedb8_8320, initial: u32::MAX, xor_out: u32::MAX };
 const CRC16: Crc = Crc { polynomial: 0xa001, initial: 0, xor_out: 0 };
 
-/// The remainder after another byte.
+/// The remainder after another zero byte.
 fn step(crc: Crc, remainder: u32) -> u32 {
     (0..8).fold(remainder, |r, _| r >> 1 ^ if r & 1 == 1 { crc.polynomial } else { 0 })
 }
@@ -74,7 +77,7 @@ fn remainders(crc: Crc) -> &'static Remainders {
     })
 }
 
-/// What products need of a CRC.
+/// The constants for products of a CRC.
 fn constants(crc: Crc) -> &'static Constants {
     static CONSTANTS: [OnceLock<Box<Constants>>; 2] = [OnceLock::new(), OnceLock::new()];
     CONSTANTS[usize::from(crc.polynomial == CRC16.polynomial)]
@@ -83,14 +86,14 @@ fn constants(crc: Crc) -> &'static Constants {
 
 /// A part of a string.
 enum Part {
-    /// Bytes as they stand in the packet.
+    /// Bytes that are still in the packet, and their number.
     Packet(At, u32),
-    /// Values; the next part begins at a whole byte.
+    /// Values, up to a byte boundary.
     Pieces(Vec<Piece>),
 }
 
 impl Translator<'_, '_> {
-    /// The hash of `data` without a call, if there is code for it.
+    /// The hash of `data` without a call, if there is inline code for it.
     pub fn inline_hash(&mut self, algorithm: HashAlgorithm, data: &[Operand]) -> Option<Value> {
         let bits: u32 = data.iter().map(|o| self.width(o)).sum();
         let bytes = bits.div_ceil(8) as usize;
@@ -109,7 +112,7 @@ impl Translator<'_, '_> {
         }
     }
 
-    /// The exclusive or of the 16-bit words of a string of so many bits.
+    /// The exclusive or of the 16-bit words of a string of `bits` bits.
     fn xor16(&mut self, data: &[Operand], bits: u32) -> Value {
         let pieces = self.packed_pieces(data);
         let mut all = self.iconst(0);
@@ -129,7 +132,7 @@ impl Translator<'_, '_> {
         self.mask_word(all, 16)
     }
 
-    /// The CRC of a string of so many bytes.
+    /// The CRC of a string of `bytes` bytes.
     fn crc(&mut self, crc: Crc, data: &[Operand], bytes: usize) -> Value {
         let initial = (0..bytes).fold(crc.initial, |r, _| step(crc, r));
         if self.options.has(Optimisation::CarrylessCrc)
@@ -142,7 +145,7 @@ impl Translator<'_, '_> {
         }
         let tables = remainders(crc);
         let base = self.iconst(tables.as_ptr() as u64);
-        // Or each byte would have an instruction for the address.
+        // Otherwise each byte would take an instruction for the address.
         let base = self.compute_here(base);
         let mut sum = None;
         let mut behind = bytes;
@@ -186,8 +189,8 @@ impl Translator<'_, '_> {
         self.compute_here(sum)
     }
 
-    /// The CRC of a string of so many bytes, without what the initial value contributes; none if a part is a constant, for which
-    /// there is no placeholder.
+    /// The CRC of a string of `bytes` bytes, without the contribution of the initial value. `None` if a part is a
+    /// constant, for which there is no placeholder.
     fn crc_by_products(&mut self, crc: Crc, data: &[Operand], bytes: usize) -> Option<Value> {
         let pieces = self.packed_pieces(data);
         let mut end = 8 * bytes as u32;
@@ -203,7 +206,8 @@ impl Translator<'_, '_> {
             }
             let turned = match self.join_turned(&pieces[next..], start, end, bits, most) {
                 Some(turned) => turned,
-                // First bits lowest: the last byte becomes the highest one, and what is too short has zeros in front.
+                // The first bit is the lowest: the last byte becomes the highest one, and short parts are zero-padded
+                // in front.
                 None => {
                     let joined = self.join_pieces(&pieces[next..], start, end, bits);
                     let word = if bits < most { self.mask_word(joined, bits) } else { joined };
@@ -220,8 +224,8 @@ impl Translator<'_, '_> {
         Some(self.remainder(constants, parts[0], &parts[1..]))
     }
 
-    /// The `bits` bits at offset `first` of a string whose pieces begin at offset `start <= first`, first bits lowest, in the highest
-    /// ones of `most`, if the pieces are whole values whose bytes only need not be exchanged.
+    /// The `bits` bits at offset `first` of a string whose pieces begin at offset `start <= first`, first bit lowest,
+    /// in the highest bits of `most`. Only if the pieces are whole values in the frame's byte order; `None` otherwise.
     fn join_turned(&mut self, pieces: &[Piece], mut start: u32, first: u32, bits: u32, most: u32) -> Option<Value> {
         let mut all: Option<Value> = None;
         for piece in pieces {
@@ -248,7 +252,7 @@ impl Translator<'_, '_> {
         all.filter(|_| start == first + bits)
     }
 
-    /// Adds what a byte with so many behind it contributes.
+    /// Adds the contribution of a byte that `behind` bytes follow.
     fn add_remainder(&mut self, sum: &mut Option<Value>, tables: Value, behind: usize, byte: Value) {
         let flags = MemFlagsData::trusted().with_readonly().with_can_move();
         let offset = self.b.ins().ishl_imm_u(byte, 2);
@@ -258,7 +262,7 @@ impl Translator<'_, '_> {
             Some(sum) => self.b.ins().bxor(sum, remainder),
             None => remainder,
         };
-        // Or all bytes would be loaded before the first is used, and there are more of them than registers.
+        // Otherwise all bytes would be loaded before the first is used, and they are more than the registers.
         *sum = Some(match behind.is_multiple_of(BYTES_AT_ONCE) {
             true => {
                 let word = self.b.ins().uextend(I64, all);
@@ -269,7 +273,7 @@ impl Translator<'_, '_> {
         });
     }
 
-    /// A string as parts that begin at whole bytes: fields that stand unchanged in the packet are not put together first.
+    /// A string as parts that begin at byte boundaries: fields that are unchanged in the packet are loaded together.
     fn parts(&mut self, data: &[Operand]) -> Vec<Part> {
         let mut parts = Vec::new();
         let (mut rest, mut bit) = (data, 0);
@@ -306,7 +310,7 @@ impl Translator<'_, '_> {
 mod tests {
     use super::{CRC_BYTES_MAX, CRC16, CRC32, Crc, remainders, step};
 
-    /// What compiled code computes.
+    /// What the compiled code computes.
     fn of(crc: Crc, bytes: &[u8]) -> u32 {
         let initial = bytes.iter().fold(crc.initial, |r, _| step(crc, r));
         let tables = remainders(crc);

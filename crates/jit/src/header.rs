@@ -1,8 +1,8 @@
-//! Where a header's fields lie on the wire.
+//! The wire layout of headers.
 //!
-//! A header is a row of segments: fixed ones, whose fields have constant bit offsets, and at most one varbit. Everything
-//! that loads from or stores to packets works on segments. Where a varbit does not begin at a byte, the whole header is one
-//! segment ([`Segment::Odd`]) that is read and written as one wide number: rare, slow, and right.
+//! A header is a sequence of segments: fixed ones, whose fields have constant bit offsets, and at most one varbit. All
+//! loads from packets and stores to them work on segments. If a varbit does not begin at a byte boundary, the whole
+//! header is one segment ([`Segment::Odd`]) that is read and written as one wide number: rare and slow.
 
 use crate::Error;
 use ir::{HeaderId, Program, SlotId};
@@ -10,21 +10,21 @@ use ir::{HeaderId, Program, SlotId};
 /// A field of a fixed segment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FieldAt {
-    /// Its slot.
+    /// The field's slot.
     pub slot: SlotId,
     /// Bits between the segment's start and the field's first (most significant) bit.
     pub bit: u32,
-    /// Its width.
+    /// Bits of the field.
     pub width: u32,
 }
 
 impl FieldAt {
-    /// The first byte it touches.
+    /// The first byte that holds bits of it.
     pub fn first_byte(&self) -> u32 {
         self.bit / 8
     }
 
-    /// One past the last byte it touches.
+    /// One past the last byte that holds bits of it.
     pub fn end_byte(&self) -> u32 {
         (self.bit + self.width).div_ceil(8)
     }
@@ -33,38 +33,39 @@ impl FieldAt {
 /// A part of a header.
 #[derive(Clone, Debug)]
 pub(crate) enum Segment {
-    /// `bytes` bytes whose fields are at known places.
+    /// `bytes` bytes whose fields have constant offsets.
     Fixed {
-        /// Length.
+        /// Length in bytes.
         bytes: u32,
-        /// In wire order, without gaps.
+        /// The fields in wire order, without gaps.
         fields: Vec<FieldAt>,
     },
-    /// A varbit field: as many bits as `length` holds, a multiple of 8.
+    /// A varbit field of a multiple of 8 bits.
     Var {
-        /// Its value, right-aligned.
+        /// The slot of its value, right-aligned.
         slot: SlotId,
-        /// Its length in bits.
+        /// The slot of its length in bits.
         length: SlotId,
-        /// Most bits.
+        /// Its greatest length in bits.
         width: u32,
     },
-    /// All of a header whose varbit does not begin at a byte. The varbit's length is still a multiple of 8.
+    /// A whole header whose varbit does not begin at a byte boundary. The varbit's length is still a multiple of 8
+    /// bits.
     Odd {
         /// The fields before the varbit, by offset from the header's start.
         before: Vec<FieldAt>,
-        /// The varbit's value, right-aligned.
+        /// The slot of the varbit's value, right-aligned.
         slot: SlotId,
-        /// Its length in bits.
+        /// The slot of its length in bits.
         length: SlotId,
-        /// Most bits of it.
+        /// Its greatest length in bits.
         width: u32,
-        /// The fields behind it, by offset from its end.
+        /// The fields after the varbit, by offset from its end.
         after: Vec<FieldAt>,
     },
 }
 
-/// The bits of fields that follow one another from offset 0.
+/// Bits of adjacent fields that begin at offset 0.
 pub(crate) fn bits_of(fields: &[FieldAt]) -> u32 {
     fields.last().map_or(0, |f| f.bit + f.width)
 }
@@ -72,7 +73,7 @@ pub(crate) fn bits_of(fields: &[FieldAt]) -> u32 {
 /// A header's wire layout.
 #[derive(Clone, Debug)]
 pub(crate) struct HeaderLayout {
-    /// The parts in wire order.
+    /// The segments in wire order.
     pub segments: Vec<Segment>,
     /// Bytes without the varbit.
     pub fixed_bytes: u32,
@@ -80,12 +81,15 @@ pub(crate) struct HeaderLayout {
     pub max_bytes: u32,
     /// The validity slot.
     pub valid: SlotId,
-    /// The varbit's slots, if there is one: value and length.
+    /// The varbit's slots (value, length), if there is one.
     pub var: Option<(SlotId, SlotId)>,
 }
 
 impl HeaderLayout {
-    /// The layout of `header`; an error when a part does not begin and end at a byte.
+    /// The layout of `header`.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if a part of the header is not a whole number of bytes.
     pub fn new(program: &Program, header: HeaderId) -> Result<HeaderLayout, Error> {
         let h = &program.headers[header.index()];
         let odd =
@@ -127,7 +131,7 @@ impl HeaderLayout {
         Ok(HeaderLayout { segments, fixed_bytes, max_bytes: max_bytes + fixed_bytes, valid: h.valid, var })
     }
 
-    /// The layout of a header whose varbit is field `at`; `None` if the fixed part is no whole number of bytes.
+    /// The layout of a header whose varbit is field `at`; `None` if the fixed part is not a whole number of bytes.
     fn odd(program: &Program, header: &ir::Header, at: usize) -> Option<HeaderLayout> {
         let place = |fields: &[ir::Field]| {
             let mut bit = 0;
@@ -158,7 +162,7 @@ impl HeaderLayout {
     }
 }
 
-/// Which bytes of a fixed segment hold a field that `dirty` says is modified.
+/// By byte of a fixed segment: whether it holds bits of a field that `dirty` says is modified.
 pub(crate) fn dirty_bytes(bytes: u32, fields: &[FieldAt], dirty: impl Fn(SlotId) -> bool) -> Vec<bool> {
     let mut marks = vec![false; bytes as usize];
     for f in fields.iter().filter(|f| dirty(f.slot)) {

@@ -1,10 +1,11 @@
-//! Which paths out of the parser get code of their own.
+//! Chooses the hot paths: which paths out of the parser get code of their own.
 //!
-//! Where the paths out of a parser join, it is forgotten which headers a packet has: fields' places become pointers, every
-//! header that is written back is a branch, and the frame's new layout is computed. For a few paths that is worth copying
-//! all that follows, lookups included ([`crate::paths`] copies none otherwise). Nothing says which ways packets will take;
-//! but a program is written for the traffic that it looks into deepest, so these paths are taken to be hot: those that know
-//! all about validity and have the header that is declared last, then those with most headers.
+//! Where the paths out of a parser join, it is no longer known which headers a packet has: fields are accessed through
+//! pointers, every header that is written back is a branch, and the frame's new layout is computed at run time. For a
+//! few paths it is worth duplicating all that follows, lookups included ([`crate::paths`] copies none otherwise). No
+//! counts of the traffic are available; but a program is usually written for the traffic that it examines most deeply,
+//! so these paths are assumed to be hot: those on which all validity is known and that have the header that is declared
+//! last, then those with the most headers.
 //!
 //! Tests: `tests/packets.rs`; crate `difftest`.
 
@@ -12,7 +13,7 @@ use crate::paths::Path;
 use base::Bits;
 use ir::Program;
 
-/// As many paths are hot.
+/// Default for the number of hot paths.
 pub const HOT_PATHS: usize = 2;
 
 /// Marks up to `most` of the paths out of a parser as hot, from 1.

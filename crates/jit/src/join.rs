@@ -1,8 +1,10 @@
-//! Lookups whose keys are what an earlier entry says, done when the code is made.
+//! Materialised joins of dependent tables: lookups whose keys are action parameters of an earlier table, done at
+//! compile time.
 //!
-//! A route says which next hop it leads to, and another table what that is: packet after packet the same number is looked up
-//! for the same route. Where all that lookups in the first table can give is known (`abi::Answers`: many keys share few entries), and
-//! all entries of the second, the answers of both are joined:
+//! A route names a next hop, and a second table maps the next hop to its port and address: for the same route, packet
+//! after packet looks up the same number. Where all entries that lookups in the first table can return are known
+//! (`abi::Answers`: many keys share few entries), and all entries of the second, the join of both is stored in memory
+//! of the code:
 //!
 //! ```text
 //! %h, %a, %e, %d = apply routes (dst)         row = rows + (entry - first) * scale
@@ -10,18 +12,20 @@
 //! %h, %a, %f, %g = apply hops (hop)           %g = row + 8
 //! ```
 //!
-//! There is a row for each place that an entry of the first table, the *head*, can lie at. It begins with a copy of the entry; for each
-//! table that is joined it has a copy of what that table gives, or, if it is more than action and parameters, where that lies. What one
-//! joined table's entry says may be the key of another. Whether there is a hit is asked only if some row has none, and what it
-//! runs only if rows differ. Hits, misses and times of hits are noted as ever. What is written to packets and is made of nothing but a
-//! row's parameters is in the row, too, as it lies in the packet.
+//! There is one row for each place that an entry of the first table, the driving table (*head*), can have. It begins
+//! with a copy of the entry. For each joined table it holds a copy of the entry that the table returns, or the entry's
+//! address if the entry is more than an action and its parameters. A joined table's parameters may in turn be keys of
+//! another. Code tests for a miss only if some row has one, and for the action only if rows differ in it. Hits, misses
+//! and times of hits are recorded as without the join. Values that are written to packets and are computed only from a
+//! row's parameters are precomputed in the row, in the packet's byte order.
 //!
-//! **What is a parameter** is told by values, not by slots: of [`Translator::action_param`] it is known which row its result was loaded
-//! from, and a key that is this very value reaches the lookup on paths that ran the action. Where paths join that know different
-//! values there is another one, and the table is looked up.
+//! **What counts as a parameter** is decided by SSA values, not by slots: the compiler knows which row the result of
+//! [`Translator::action_param`] was loaded from, and a key that is this very value reaches the lookup only on paths
+//! that ran the action. At a join of paths with different values the key is a block parameter, a new value, and the
+//! table is looked up.
 //!
-//! The rows belong to the code. It is invalidated before the head gets an entry that is not in them, and before an entry of a joined table
-//! changes ([`crate::rules`] says when that is right).
+//! The rows belong to the code. The code is invalidated before the head gets an entry that is not in them, and before
+//! an entry of a joined table changes ([`crate::rules`] says when that is right).
 //!
 //! Tests: `crates/datapath/tests/joined.rs`, against the interpreter; crate `difftest`.
 
@@ -40,10 +44,11 @@ use ir::{Op, Operand, Program, TableId};
 use std::cell::RefCell;
 use std::collections::HashMap;
 
-/// Bytes of the longest rows: a cache line.
+/// Most bytes of a row: a cache line.
 const ROW_BYTES_MAX: usize = 64;
 
-/// For each table, those that may be joined to it: their keys may be parameters of its actions, or of the actions of one of them.
+/// For each table, the tables that may be joined to it: their keys may be parameters of its actions, or of the actions
+/// of another joined table.
 pub(crate) fn candidates(program: &Program) -> Vec<Vec<TableId>> {
     let insts = || program.stages.iter().flat_map(|s| &s.blocks).flat_map(|b| &b.insts);
     let joined_to = |head: usize| {
@@ -81,24 +86,24 @@ pub(crate) fn candidates(program: &Program) -> Vec<Vec<TableId>> {
     (0..program.tables.len()).map(joined_to).collect()
 }
 
-/// For each table, whether code may have use for all that its lookups can give, not knowing its keys.
+/// For each table, whether code may use the set of entries that its lookups can return for unknown keys.
 pub fn heads(program: &Program) -> Vec<bool> {
     candidates(program).iter().map(|joined| !joined.is_empty()).collect()
 }
 
-/// For each table, whether what its lookups give may be answered in another table's rows, if all its entries are known.
+/// For each table, whether it may be joined to another table's rows, if all its entries are known.
 pub fn joined(program: &Program) -> Vec<bool> {
     let mut joined = vec![false; program.tables.len()];
     candidates(program).into_iter().flatten().for_each(|table| joined[table.index()] = true);
     joined
 }
 
-/// The joined tables of code that is being made.
+/// The materialised joins of one compilation.
 #[derive(Default)]
 pub(crate) struct Joins {
     /// [`candidates`].
     candidates: Vec<Vec<TableId>>,
-    /// By head; `None` if nothing is joined to it.
+    /// The rows by head; `None` if nothing is joined to it.
     rows: RefCell<Vec<(TableId, Option<Rows>)>>,
 }
 
@@ -107,13 +112,13 @@ impl Joins {
         Joins { candidates: candidates(program), rows: RefCell::default() }
     }
 
-    /// What the code reads.
+    /// The memory that the code reads, which must live as long as the code.
     pub fn into_memory(self) -> Vec<Box<[Line]>> {
         self.rows.into_inner().into_iter().filter_map(|(_, rows)| Some(rows?.memory)).collect()
     }
 }
 
-/// Rows lie in such.
+/// A cache line of rows.
 #[derive(Clone, Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Line([u8; ROW_BYTES_MAX]);
@@ -122,23 +127,23 @@ pub(crate) struct Line([u8; ROW_BYTES_MAX]);
 #[derive(Debug)]
 struct Rows {
     memory: Box<[Line]>,
-    /// Bytes of a row, and those of them that are taken.
+    /// Bytes of a row, and how many of them are used.
     size: usize,
     used: usize,
-    /// Where the head's entries begin, and by how many bits a row is further from the next than they are.
+    /// The address of the head's first entry; the logarithm of a row's size over an entry's.
     first: u64,
     up: u32,
-    /// What each row's entry runs; nothing where there is no entry.
+    /// The action call of each row's entry; none where there is no entry.
     calls: Calls,
     columns: Vec<Column>,
 }
 
-/// What rows run.
+/// The action calls of rows.
 #[derive(Debug)]
 struct Calls {
-    /// By row: the action, and where its arguments begin.
+    /// By row: the action, and the index of its first argument in `args`.
     rows: Vec<Option<(u32, u32)>>,
-    /// The lowest word of each.
+    /// The lowest word of each argument.
     args: Vec<u64>,
 }
 
@@ -153,27 +158,27 @@ impl Calls {
         self.args.extend(call.args.iter().map(low));
     }
 
-    /// A parameter of an action, in rows that run it.
+    /// The argument of a row for a parameter of `action`; `None` if the row runs another action.
     fn arg(&self, row: usize, action: u32, param: u32) -> Option<u64> {
         let (_, first) = self.rows[row].filter(|(runs, _)| *runs == action)?;
         self.args.get((first + param) as usize).copied()
     }
 }
 
-/// What the rows have of a joined table.
+/// A joined table's part of the rows.
 #[derive(Debug)]
 struct Column {
     table: TableId,
     keys: Vec<Key>,
-    /// In bytes from the row's start.
+    /// Bytes from the row's start.
     at: usize,
-    /// Whether entries are copied, and not where they lie.
+    /// Whether rows hold copies of entries instead of their addresses.
     is_copied: bool,
-    /// Whether there are rows with a miss.
+    /// Whether some row has a miss.
     may_miss: bool,
-    /// What all hits run, if it is the same.
+    /// The action that all hits run, if it is the same.
     action: Option<u32>,
-    /// By row; nothing for misses, and rows that do not come here.
+    /// By row; none for misses, and for rows whose packets do not look this table up.
     calls: Calls,
 }
 
@@ -184,33 +189,34 @@ enum Key {
     Param { table: TableId, action: u32, param: u32 },
 }
 
-/// What is known of values of a function.
+/// Which SSA values of a function come from rows.
 #[derive(Default)]
 pub(crate) struct JoinedValues {
-    /// Of entries.
+    /// Pointers to entries.
     data: HashMap<Value, Data>,
-    /// Of parameters: the row's head, and the row.
+    /// Parameters: the row's head, the row's address, and the parameter.
     params: HashMap<Value, (TableId, Value, Key)>,
 }
 
-/// An entry that a row has, or says where it is.
+/// An entry that a row holds, or whose address it holds.
 #[derive(Clone, Copy, Debug)]
 struct Data {
     head: TableId,
     row: Value,
-    /// What it is an entry of.
+    /// The entry's table.
     table: TableId,
-    /// Where in the row it is.
+    /// Bytes from the row's start; `None` if the row holds its address only.
     at: Option<i64>,
 }
 
-/// Instructions that a value in rows may take the place of.
+/// Most instructions of an expression that is precomputed in rows.
 const FOLDED_MAX: usize = 32;
-/// Bytes of rows for such values: two addresses of Ethernet.
+/// Bytes of rows kept for precomputed values: two Ethernet addresses.
 const FOLDED_BYTES: usize = 12;
 
 impl Rows {
-    /// For a head with these answers; `more` bytes are for what is joined.
+    /// The rows of a head with these answers; `more` bytes are reserved for joined tables. `None` if a row would be too
+    /// long.
     fn new(answers: &Answers, layout: &EntryLayout, more: usize) -> Option<Rows> {
         let (stride, used) = (answers.stride as usize, layout.sizes.iter().copied().max()? as usize);
         let mut size = stride;
@@ -242,7 +248,7 @@ impl Rows {
         Some(rows)
     }
 
-    /// Rows of sizes that do not divide a line lie across two.
+    /// Writes bytes of a row. Rows whose size does not divide a cache line may lie across two.
     fn write(&mut self, row: usize, at: usize, bytes: &[u8]) {
         for (i, byte) in (row * self.size + at..).zip(bytes) {
             self.memory[i / ROW_BYTES_MAX].0[i % ROW_BYTES_MAX] = *byte;
@@ -255,12 +261,12 @@ impl Rows {
         (first..first + bytes).rev().fold(0, |word, i| word << 8 | byte(i))
     }
 
-    /// The address of a row is this and the entry's, shifted.
+    /// The constant to which the entry's address, shifted, is added to get the row's address.
     fn base(&self) -> u64 {
         (self.memory.as_ptr().addr() as u64).wrapping_sub(self.first << self.up)
     }
 
-    /// What a field of a key is in a row; `None` if the row's packets do not look it up.
+    /// The value of a key field in a row; `None` if the row's packets do not look the table up.
     fn key(&self, row: usize, key: &Key) -> Option<u64> {
         let (table, action, param) = match key {
             Key::Constant(value) => return Some(*value),
@@ -270,7 +276,7 @@ impl Rows {
         calls.arg(row, action, param)
     }
 
-    /// Adds a table that has these rules.
+    /// Joins a table with these rules. `None` if it has masks or does not fit.
     fn join(
         &mut self,
         table: TableId,
@@ -294,13 +300,13 @@ impl Rows {
         let found: Vec<Option<Option<&EntryShape>>> = (0..self.calls.rows.len()).map(&mut found).collect();
         let hits = || found.iter().flatten().flatten().copied();
         let mut bytes = [0; ROW_BYTES_MAX];
-        // Bytes of the longest copy, if all fit into rows.
+        // Bytes of the longest copy, if all entries can be copied to rows.
         let longest = hits().try_fold(0, |most: usize, hit| Some(most.max(copy_to(hit, layout, &mut bytes)?)));
         let is_copied = longest.is_some();
         let action_bytes = layout.action_bytes as usize;
         let may_miss = found.iter().any(|found| matches!(found, Some(None)));
         let action = common_action(hits());
-        // Nobody reads what is known: then that overlaps what comes before.
+        // An action that is the same everywhere is never read: it may overlap what precedes it.
         let left_out = if is_copied && !may_miss && action.is_some() { action_bytes } else { 0 };
         let size = longest.map_or(8, |longest| longest.max(action_bytes));
         let at = if is_copied { self.used - left_out } else { self.used.next_multiple_of(8) };
@@ -335,7 +341,7 @@ impl Rows {
 
 /// Entries by their key.
 enum ByKey<'a> {
-    /// Keys of one word that lie close together: by how far they are from the first.
+    /// Dense keys of one word: the first key, and entries by distance from it.
     Close(u64, Vec<Option<&'a EntryShape>>),
     Any(HashMap<&'a [u64], &'a EntryShape>),
 }
@@ -365,9 +371,10 @@ impl ByKey<'_> {
     }
 }
 
-// The head.
+// The driving table.
 impl Translator<'_, '_> {
-    /// The row of a head's entry, in place of the entry; the entry itself for other tables. For hits only.
+    /// The address of the row of a head's entry, to be used as the entry; for other tables the entry itself. For hits
+    /// only.
     pub fn row_of(&mut self, table: TableId, entry: Value) -> Value {
         let known = self.joins.rows.borrow().iter().any(|(head, _)| *head == table);
         if !known {
@@ -399,14 +406,14 @@ impl Translator<'_, '_> {
         if more.is_empty() { None } else { Rows::new(answers, layout, more.iter().sum()) }
     }
 
-    /// Whether what a table's lookups give can be in rows.
+    /// Whether a table's entries can be joined to rows.
     fn may_join(&self, table: TableId, binding: &TableBinding) -> bool {
         binding.select.is_none()
             && matches!(binding.engine, EngineKind::ExactInline | EngineKind::DirectIndex)
             && self.shape(table).is_some_and(|shape| shape.rules.is_some())
     }
 
-    /// Notes that a value is a parameter, if it was loaded from a row.
+    /// Records that a value is an action parameter, if it was loaded from a row.
     pub fn note_param(&mut self, data: Value, table: TableId, action: u32, param: u32, val: &Val) {
         let data = self.b.func.dfg.resolve_aliases(data);
         if let (Val::Word(word), Some(from)) = (val, self.joined.data.get(&data))
@@ -417,9 +424,9 @@ impl Translator<'_, '_> {
     }
 }
 
-// What is joined.
+// Joined tables.
 impl Translator<'_, '_> {
-    /// A lookup whose key follows from a row; `None` for others.
+    /// A lookup that rows answer, because its key consists of constants and a row's parameters; `None` for others.
     pub(crate) fn joined(&mut self, table: TableId, binding: &TableBinding, keys: &[Operand]) -> Option<Found> {
         if self.joined.params.is_empty() || !self.may_join(table, binding) {
             return None;
@@ -446,7 +453,7 @@ impl Translator<'_, '_> {
             let rows = joins.iter_mut().find(|(table, _)| *table == head).and_then(|(_, rows)| rows.as_mut())?;
             if !rows.columns.iter().any(|column| column.table == table) {
                 let rules = self.shape(table)?.rules.as_ref()?;
-                // Where nothing is counted by entry nobody asks for their numbers.
+                // Entries' numbers are read only by direct counters and the like; without these they need not be kept.
                 let index = binding.entry.index.filter(|_| !self.program.tables[table.index()].direct.is_empty());
                 let layout = EntryLayout { index, ..binding.entry.clone() };
                 rows.join(table, parts.clone(), rules, &binding.key, &layout)?;
@@ -477,9 +484,10 @@ impl Translator<'_, '_> {
     }
 }
 
-// What follows from a row.
+// Expressions over a row.
 impl Translator<'_, '_> {
-    /// A value that several instructions make of a row's bytes and constants, loaded from the row; or the value itself.
+    /// Loads from the row a value that several instructions compute from the row's bytes and constants; other values
+    /// are returned as they are.
     pub fn folded_into_row(&mut self, value: Value) -> Value {
         if self.joined.params.is_empty() {
             return value;
@@ -503,7 +511,7 @@ impl Translator<'_, '_> {
         self.b.ins().load(ty, self.flags.entry, row, at as i32)
     }
 
-    /// What a word is in all rows, if it is made of nothing else and the same in them.
+    /// The constant that an expression over a row has in all rows, if it is the same.
     pub fn same_in_rows(&self, value: Value) -> Option<u64> {
         if self.joined.params.is_empty() {
             return None;
@@ -516,7 +524,8 @@ impl Translator<'_, '_> {
         there.all(|i| term.in_row(rows, i) == first).then_some(first)
     }
 
-    /// How a value is made of the bytes of a row and of constants, and which row that is.
+    /// The expression by which a value is computed from a row's bytes and constants, with the row; `None` for other
+    /// values.
     fn term(&self, value: Value) -> Option<(Term, (TableId, Value))> {
         let mut term = Term::default();
         self.extend_term(&mut term, value)?;
@@ -524,12 +533,12 @@ impl Translator<'_, '_> {
         Some((term, row))
     }
 
-    /// Adds a value's steps; says which of them gives it.
+    /// Appends the steps that compute a value; returns the index of the last.
     fn extend_term(&self, term: &mut Term, value: Value) -> Option<usize> {
         let dfg = &self.b.func.dfg;
         let value = dfg.resolve_aliases(value);
         let bits = dfg.value_type(value).bits();
-        // Counted on the way down, as what a value is made of may go far.
+        // Counted before descending, since the expression may be deep.
         term.instructions += 1;
         if term.instructions > FOLDED_MAX || bits > 64 {
             return None;
@@ -579,13 +588,13 @@ impl Translator<'_, '_> {
     }
 }
 
-/// How a value is made of a row's bytes: steps that take what earlier ones give, and the bits of what they give.
+/// An expression over a row: steps over the results of earlier steps, each with the width of its result in bits.
 #[derive(Default)]
 struct Term {
     steps: Vec<(Step, u32)>,
-    /// How many of them there are or will be.
+    /// Steps so far, including those being visited.
     instructions: usize,
-    /// Those of them that a load does not do along with it.
+    /// Instructions that cannot be part of a load.
     others: usize,
     row: Option<(TableId, Value)>,
 }
@@ -597,12 +606,12 @@ enum Step {
     Swapped(usize),
     Binary(Opcode, usize, usize),
     Compare(IntCC, usize, usize),
-    /// So many bytes, from there on in the row.
+    /// So many bytes, from this offset in the row: offset, bytes.
     Load(usize, usize),
 }
 
 impl Term {
-    /// What it is in a row.
+    /// The expression's value in a row.
     fn in_row(&self, rows: &Rows, row: usize) -> u64 {
         let mut values = [0u64; FOLDED_MAX];
         for (i, (step, bits)) in self.steps.iter().enumerate() {

@@ -1,31 +1,32 @@
-//! Exact tables of up to some thousand entries as part of the code: a hash that is made for their keys, so that each key has
-//! a place of its own.
+//! Perfect hashing and direct indexing of exact tables of up to some thousand entries, as part of the code.
 //!
-//! A lookup in buckets compares with all keys of a bucket, for nobody knows which keys there will be (`tables::exact`). Where
-//! the keys are known, a hash is looked for that gives no two of them the same place ("perfect" hashing: Fredman, Komlós,
-//! Szemerédi, "Storing a sparse table with O(1) worst case access time", JACM 1984; the second level here by displacement
-//! of rows: Tarjan, Yao, "Storing a sparse table", CACM 1979). One key is compared, with no loop and nothing behind it:
+//! A bucket lookup compares with all keys of a bucket, because the keys are not known in advance (`tables::exact`).
+//! Where they are known, a hash without collisions among them is searched for (perfect hashing: Fredman, Komlós,
+//! Szemerédi, "Storing a sparse table with O(1) worst case access time", JACM 1984; the second level here by
+//! displacement of rows: Tarjan, Yao, "Storing a sparse table", CACM 1979). A lookup compares one key, without a loop:
 //!
 //! ```text
 //! h     = key0 * multiplier0 + key1 * multiplier1 + …   modulo 2^64; a product for each word
-//! row   = rows[h >> (64 - row bits)]                    an address; of some tens of keys there is one row, a constant
-//! place = row + (the bits of h below, times the size of a place)
-//! hit if place.key == key, and then place.entry is the entry, or what there is of it if that has room
+//! row   = rows[h >> (64 - row bits)]                    an address; small tables have one row, a constant
+//! place = row + (the next bits of h, times the size of a place)
+//! hit if place.key == key; then place.entry is the entry's address, or a copy of the entry if that fits
 //! ```
 //!
-//! Keys of one word that lie close together (numbers that a controller gave out one after the other) are positions as they are:
+//! Dense keys of one word (for example numbers that a controller assigned consecutively) are indices themselves (direct
+//! indexing):
 //!
 //! ```text
-//! hit if key - first < number of places and places[key - first] is not null, and then that is the entry
+//! hit if key - first < number of places and places[key - first] is not null; then that is the entry's address
 //! ```
 //!
-//! Entries that are an action with its parameters and nothing else never change, and code finds no other here: places have copies
-//! of them if these are short and no key is missing.
+//! Entries that are only an action and its parameters never change: a changed table has other code. Places hold copies
+//! of such entries if these are short; with direct indexing, only if no key is missing.
 //!
-//! A place without an entry has a key that belongs elsewhere, so that no key is found there. The hash need not keep anybody from
-//! choosing keys that collide: packets' keys cannot, and those of the table do not.
+//! An empty place holds a key that hashes to another place, so no key is found there. The hash need not resist
+//! adversaries that choose colliding keys: a lookup takes one comparison whatever the packets' keys, and the table's
+//! own keys do not collide.
 //!
-//! The places belong to the code that is made for the entries ([`crate::rules`] says when that is right).
+//! The places belong to the code that is specialised for the entries ([`crate::rules`] says when that is right).
 //!
 //! Tests: below; `crates/datapath/tests/recompile.rs`, against the interpreter.
 
@@ -38,67 +39,68 @@ use cranelift_codegen::ir::{Block, InstBuilder, MemFlagsData, Value, ValueDef};
 use std::cell::RefCell;
 use std::sync::Arc;
 
-/// For a pointer to an entry that may be null. It is not loaded before the loop over a batch, though it is the same for all packets: the
-/// entry's parameters, which may be loaded wherever there is an entry, would be loaded there too, where nobody has looked whether it is null.
+/// Flags for loading a pointer to an entry that may be null. The load is not marked movable, although it may be the
+/// same for all packets: if it were hoisted out of the batch loop, loads of the entry's parameters, which are movable,
+/// would be hoisted with it, above the null test.
 const ENTRY_OR_NONE: MemFlagsData = MemFlagsData::trusted().with_readonly();
-/// Most entries.
+/// Most entries of a table.
 pub const KEYED_MAX: usize = 2048;
-/// Most entries with one row of places.
+/// Most entries with a single row of places.
 const ONE_ROW_MAX: usize = 32;
-/// Places for each key of those that lie close together, at most; up to [`CLOSE_MIN`] there may be always.
+/// Most places per key for direct indexing; up to [`CLOSE_MIN`] places are always allowed.
 const CLOSE: u64 = 4;
 const CLOSE_MIN: u64 = 512;
-/// Words of the longest keys: with an address behind it, such a key is a cache line.
+/// Most words of a key: with an address after it, such a key fills a cache line.
 pub const KEY_WORDS_MAX: usize = 7;
-/// How many hashes are tried.
+/// Hashes that are tried.
 const TRIES: u64 = 200;
 
-/// Words of places, so aligned that a place, whose size is a power of two, is on one cache line if it is no larger.
+/// Words of places, aligned so that a place (its size is a power of two) of at most a cache line does not cross lines.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
 struct Places([u64; 8]);
 
-/// Where the entries of some keys are found.
+/// A lookup structure for the known entries of a table.
 #[derive(Debug)]
 pub(crate) enum Keyed {
-    /// By position.
+    /// Direct index.
     Close(Close),
-    /// By a hash.
+    /// Perfect hash.
     Hashed(Hashed),
 }
 
-/// Keys that lie close together.
+/// A direct index over dense keys.
 #[derive(Debug)]
 pub(crate) struct Close {
     first: u64,
-    /// How many keys there are from the first to the last.
+    /// The number of places: the last key minus the first, plus one.
     count: u64,
-    /// For each of them its entry: in so many words of its own, or, with 0, where it lies or null.
+    /// Words of the entry's copy in each place; 0 if a place holds the entry's address or null.
     own_words: usize,
     words: Box<[u64]>,
 }
 
-/// A hash for some keys, and their places.
+/// A perfect hash and its places.
 #[derive(Debug)]
 pub(crate) struct Hashed {
     multipliers: [u64; KEY_WORDS_MAX],
     /// Words of a key, at least one.
     words: usize,
-    /// Whether places have the entries themselves, not where they lie.
+    /// Whether places hold copies of entries instead of their addresses.
     has_entries: bool,
-    /// Bits of the hash that choose a row, and then a place in it.
+    /// Bits of the hash that select a row, and those that select a place in it.
     row_bits: u32,
     place_bits: u32,
-    /// Addresses of rows in `places`; empty if there is one.
+    /// Addresses of the rows in `places`; empty if there is only one row.
     rows: Box<[u64]>,
-    /// Places of [`place_words`]: key, entry, nothing.
+    /// Places of [`place_words`] each: key, entry, padding.
     places: Box<[Places]>,
 }
 
-/// Those of code that is being made, by table; `None` if there is none.
+/// Lookup structures of one compilation, by table; `None` for a table that can have none.
 pub(crate) type KeyedTables = RefCell<Vec<(TableId, Option<Arc<Keyed>>)>>;
 
-/// Random enough numbers.
+/// The next pseudo-random number (SplitMix64).
 fn next_random(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let z = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -107,21 +109,21 @@ fn next_random(state: &mut u64) -> u64 {
 }
 
 impl Keyed {
-    /// For these rules, which are about whole keys of so many words. `None` if there are too many, or they have no order that
-    /// helps.
+    /// The structure for rules that match whole keys of `words` words. `None` if there are too many, or no hash is
+    /// found.
     fn new(rules: &[Rule], words: usize, layout: &EntryLayout) -> Option<Keyed> {
         let close = (words == 1).then(|| Close::new(rules, layout)).flatten().map(Keyed::Close);
         close.or_else(|| Hashed::new(rules, words, layout).map(Keyed::Hashed))
     }
 }
 
-/// How many bytes an entry has, if it is nothing but an action with its parameters: what is read through a copy is the same then.
+/// Bytes of an entry, if it is only an action and its parameters, so that a copy is as good as the entry.
 fn size_of(entry: &EntryShape, layout: &EntryLayout) -> Option<usize> {
     let EntryLayout { last_hit: None, idle_timeout: None, group: None, index: None, .. } = layout else { return None };
     layout.sizes.get(entry.call.as_ref()?.action as usize).map(|size| *size as usize)
 }
 
-/// Copies what an entry of this size runs to zeroed bytes.
+/// Copies an entry's action and arguments to zeroed bytes of the entry's size.
 fn copy(entry: &EntryShape, layout: &EntryLayout, bytes: &mut [u8]) -> Option<()> {
     let call = entry.call.as_ref()?;
     let action_bytes = layout.action_bytes as usize;
@@ -140,7 +142,8 @@ fn copy(entry: &EntryShape, layout: &EntryLayout, bytes: &mut [u8]) -> Option<()
     Some(())
 }
 
-/// Writes an entry to the beginning of some bytes and says how many it has, if it has a [size](size_of) and there is room.
+/// Copies an entry to the beginning of `bytes` and returns its size in bytes. `None` if it has no [size](size_of) or
+/// does not fit.
 pub(crate) fn copy_to(entry: &EntryShape, layout: &EntryLayout, bytes: &mut [u8]) -> Option<usize> {
     let size = size_of(entry, layout)?;
     let bytes = bytes.get_mut(..size)?;
@@ -149,12 +152,12 @@ pub(crate) fn copy_to(entry: &EntryShape, layout: &EntryLayout, bytes: &mut [u8]
     Some(size)
 }
 
-/// A key, with zeros behind its words.
+/// A key, padded with zeros.
 type KeyWords = [u64; KEY_WORDS_MAX];
 /// The words of an entry's copy.
 type EntryWords = [u64; KEY_WORDS_MAX];
 
-/// Words of the place of a key of so many: with the entry's address, or as much of the entry as there is room for.
+/// Words of a place for keys of `words` words; what the key leaves is for the entry's address or a copy of the entry.
 fn place_words(words: usize) -> usize {
     (words + 1).next_power_of_two()
 }
@@ -165,7 +168,7 @@ fn padded(words: &[u64]) -> [u64; KEY_WORDS_MAX] {
     all
 }
 
-/// The same in so many words, if they suffice.
+/// The entry's copy in words, if at most `max` suffice.
 fn words_of(entry: &EntryShape, layout: &EntryLayout, max: usize) -> Option<EntryWords> {
     let size = size_of(entry, layout).filter(|size| *size <= 8 * max.min(KEY_WORDS_MAX))?;
     let mut bytes = [0; 8 * KEY_WORDS_MAX];
@@ -185,7 +188,7 @@ impl Close {
             return None;
         }
         let count = last - first + 1;
-        // Where no key is missing, there is an entry in each place.
+        // Without gaps, every place has an entry.
         let own = [1, 2].into_iter().filter(|_| count == rules.len() as u64).find_map(|words| {
             let entries: Option<Vec<_>> = rules.iter().map(|rule| words_of(&rule.entry, layout, words)).collect();
             Some((words, entries?))
@@ -204,14 +207,15 @@ impl Close {
 }
 
 impl Hashed {
-    /// For these rules, which are about whole keys of so many words. `None` if there are too many, or no hash is found.
+    /// A perfect hash for rules that match whole keys of `words` words. `None` if there are too many, or none is found.
     fn new(rules: &[Rule], words: usize, layout: &EntryLayout) -> Option<Hashed> {
         if rules.is_empty() || rules.len() > KEYED_MAX || !(1..=KEY_WORDS_MAX).contains(&words) {
             return None;
         }
         let keys: Vec<KeyWords> = rules.iter().map(|rule| padded(&rule.value[..words])).collect();
         let one_row = keys.len() <= ONE_ROW_MAX;
-        // Of `n` keys in two to a row, `n` pairs share one; they fit into a row of as many places once in e tries.
+        // With `n` keys, two to a row on average, `n` pairs of keys share a row. With `n` places in a row, all pairs
+        // are free of collisions once in e tries.
         let row_bits = if one_row { 0 } else { keys.len().div_ceil(2).next_power_of_two().ilog2() };
         let place_bits = match one_row {
             true => (keys.len() * keys.len() / 2).max(4).next_power_of_two().ilog2(),
@@ -250,7 +254,7 @@ impl Hashed {
         (hash >> (64 - self.row_bits - self.place_bits)) as usize & ((1 << self.place_bits) - 1)
     }
 
-    /// Whether two keys have the same place in the same row: what most hashes that are tried fail at.
+    /// Whether two keys have the same place in the same row: why most hashes fail.
     fn collide(&self, keys: &[KeyWords]) -> bool {
         let mut taken = vec![0u64; (1usize << (self.row_bits + self.place_bits)).div_ceil(64)];
         keys.iter().any(|key| {
@@ -263,7 +267,7 @@ impl Hashed {
         })
     }
 
-    /// Where each row begins, so that no two keys have the same place; `None` if two of a row do in any case.
+    /// Displaces the rows so that no two keys share a place; `None` if two keys of a row do, or a row fits nowhere.
     fn displacements(&self, keys: &[KeyWords]) -> Option<Homes> {
         if self.collide(keys) {
             return None;
@@ -275,7 +279,7 @@ impl Hashed {
             rows[self.row_of(hash)].1.push(self.place_in_row(hash));
         }
         rows.sort_by_key(|(_, places)| std::cmp::Reverse(places.len()));
-        // As many beginnings as make one place in four taken.
+        // So many row starts that one place in four is taken.
         let beginnings =
             if self.row_bits == 0 { 1 } else { (4 * keys.len()).saturating_sub(row_length).max(row_length) };
         let mut taken = vec![false; beginnings + row_length];
@@ -289,7 +293,7 @@ impl Hashed {
             let begin = tried.into_iter().find(|begin| places.iter().all(|p| !taken[begin + p]))?;
             places.iter().for_each(|p| taken[begin + p] = true);
             at[*row] = begin;
-            // Far from the last one, where less is taken.
+            // Continue far from the last row, where fewer places are taken.
             from = (begin + beginnings / 3 + 1) % beginnings;
         }
         Some(Homes { rows: at, places: taken.len() })
@@ -309,7 +313,8 @@ impl Hashed {
     ) {
         let size = place_words(self.words);
         let mut words = vec![0u64; (places * size).next_multiple_of(8)];
-        // A key of no entry is not found where it does not belong: zero, and at its own place another one.
+        // Empty places hold the key zero; the home place of key zero holds a key with another home. No key is found in
+        // them.
         let place_of = |key: KeyWords| {
             let hash = self.hash(key);
             rows[self.row_of(hash)] + self.place_in_row(hash)
@@ -334,14 +339,14 @@ impl Hashed {
     }
 }
 
-/// Where rows begin, and how many places there are.
+/// The start of each row, and the number of places.
 struct Homes {
     rows: Vec<usize>,
     places: usize,
 }
 
 impl Translator<'_, '_> {
-    /// How an exact table's entries are found, if they are known and there is a way.
+    /// The lookup structure of an exact table, if its entries are known and one can be built.
     pub fn keyed(&mut self, table: TableId, binding: &TableBinding) -> Option<Arc<Keyed>> {
         let words = match binding.engine {
             EngineKind::DirectIndex => 1,
@@ -350,7 +355,7 @@ impl Translator<'_, '_> {
         };
         let rules = self.shape(table)?.rules.as_ref()?;
         let known = self.keyed.borrow().iter().find(|(t, _)| *t == table).map(|(_, keyed)| keyed.clone());
-        // Next to an array of all keys a hash is no gain.
+        // A direct-index engine is an array of all keys already; a hash would not be faster.
         let helps = |keyed: &Keyed| binding.engine != EngineKind::DirectIndex || matches!(keyed, Keyed::Close(..));
         known.unwrap_or_else(|| {
             let new = Keyed::new(rules, words, &binding.entry).filter(helps).map(Arc::new);
@@ -359,7 +364,7 @@ impl Translator<'_, '_> {
         })
     }
 
-    /// Goes on with the entry of a key, or to `miss`.
+    /// The entry of a key; the code continues with hits, and misses go to the block `miss`.
     pub fn find_keyed(&mut self, keyed: &Keyed, key: &[Value], miss: Block) -> Value {
         match keyed {
             Keyed::Close(close) => self.find_close(close, key[0], miss),
@@ -367,7 +372,7 @@ impl Translator<'_, '_> {
         }
     }
 
-    /// Whether a value is of a packet's own memory, through arithmetic: then it is another one for each packet.
+    /// Whether a value is computed from the packet's own memory, so that it differs between packets.
     fn is_loaded(&self, value: Value) -> bool {
         let dfg = &self.b.func.dfg;
         let mut waiting = vec![value];
@@ -387,7 +392,7 @@ impl Translator<'_, '_> {
     fn find_close(&mut self, close: &Close, key: Value, miss: Block) -> Value {
         let mut position = self.add_imm(key, close.first.wrapping_neg());
         let bits = self.significant_bits(key);
-        // Of short keys there may be a place for each.
+        // Short keys may have a place for each value, so that no range check is needed.
         if close.first > 0 || bits >= 32 || close.count < 1 << bits {
             let is_in = self.icmp_imm(IntCC::UnsignedLessThan, position, close.count);
             let there = self.b.create_block();
@@ -395,7 +400,8 @@ impl Translator<'_, '_> {
             self.b.seal_block(there);
             self.b.switch_to_block(there);
             if !self.is_loaded(key) {
-                // The same for all packets, perhaps: what is loaded from there may be loaded before the loop, where nothing guards it.
+                // The key may be the same for all packets; then the load below may be hoisted above the range check, so
+                // its index must be valid anyway.
                 let first = self.iconst(0);
                 position = self.b.ins().select(is_in, position, first);
             }
@@ -415,7 +421,7 @@ impl Translator<'_, '_> {
         entry
     }
 
-    /// Whether part of a key, all parts of which have as many words, is at its place in memory.
+    /// Whether part of a key is equal to that at its place in memory; all parts have the same number of words.
     fn is_at(&mut self, (part, words): (usize, &[Value]), at: Value, flags: MemFlagsData) -> Value {
         let stored = |t: &mut Self, i: usize| t.b.ins().load(I64, flags, at, 8 * (part * words.len() + i) as i32);
         if let [word] = words {
@@ -441,7 +447,7 @@ impl Translator<'_, '_> {
             let next = product(self, i);
             hash = self.b.ins().iadd(hash, next);
         }
-        // The place in the row, times the size of a place.
+        // The index in the row, times the size of a place.
         let up = keyed.place_bytes().ilog2();
         let below = 64 - keyed.row_bits - keyed.place_bits - up;
         let place = self.b.ins().rotr_imm_u(hash, i64::from(below));
@@ -457,7 +463,7 @@ impl Translator<'_, '_> {
             self.iconst(keyed.places.as_ptr() as u64)
         };
         let at = self.b.ins().iadd(row, place);
-        // A branch for each of two words; one for all of more.
+        // Keys of two words have a branch for each word, longer keys a single branch.
         let parts = if keyed.words > 2 { 1 } else { keyed.words };
         for part in key[..keyed.words].chunks(keyed.words / parts).enumerate() {
             let same = self.is_at(part, at, flags);
@@ -484,17 +490,17 @@ mod tests {
         Rule { mask: vec![u64::MAX; key.len()], value: key.to_vec(), entry }
     }
 
-    /// A layout whose entries have no room for more than where they lie.
+    /// A layout whose entries cannot be copied: places hold addresses.
     fn elsewhere() -> EntryLayout {
         EntryLayout::default()
     }
 
-    /// Of entries of one action with a parameter of 48 bits behind a byte.
+    /// A layout of entries with an action of one byte and a parameter of 48 bits.
     fn short() -> EntryLayout {
         EntryLayout { action_bytes: 1, params: vec![vec![], vec![1]], sizes: vec![1, 7], ..EntryLayout::default() }
     }
 
-    /// As `rule`, with what an entry of `short` has.
+    /// As `rule`, with the call of an entry of layout `short`.
     fn short_rule(key: &[u64], number: usize) -> Rule {
         let call = ActionCall { action: 1, args: vec![Bits::new(48, 0x0200_0000_0000 + number as u128)] };
         let mut rule = rule(key, number);
@@ -506,7 +512,7 @@ mod tests {
         (0x0200_0000_0000 + number as u64) << 8 | 1
     }
 
-    /// What code that reads the places finds: an address, or the first word of a copy.
+    /// What the generated code would find: an address, or the first word of a copy.
     fn find(keyed: &Keyed, key: &[u64]) -> Option<u64> {
         let keyed = match keyed {
             Keyed::Close(close) => {
@@ -532,12 +538,12 @@ mod tests {
             for count in [1, 2, 4, 9, 32, 33, 100, 1000, KEYED_MAX] {
                 let draw = |random: &mut u64, i: u64| {
                     let mut key = match i % 3 {
-                        // Addresses one after the other, ports in the higher bits, anything.
+                        // Consecutive addresses; ports in the high bits; random keys.
                         0 => vec![0x0000_0200_0000_0000 + i, i / 7],
                         1 => vec![(i << 48) | 0x0200_0000_0001, 3],
                         _ => vec![next_random(random), next_random(random) >> 40],
                     };
-                    // Of longer keys the last words differ, too, or only those.
+                    // Longer keys differ in their last words too, or only there.
                     key.resize(words, i % 2 * i);
                     key
                 };
@@ -585,7 +591,7 @@ mod tests {
                 assert_eq!(find(&keyed, &key(i)), Some(short_entry(i as usize)), "{words} words, key {i}");
             }
             assert_eq!(find(&keyed, &key(300)), None);
-            // Readers write into these.
+            // Entries that readers write to (times of hits) are not copied.
             let timed = EntryLayout { last_hit: Some(-8), ..short() };
             let keyed = Keyed::new(&rules, words, &timed).expect("there is a way");
             assert_eq!(find(&keyed, &key(7)), Some(64));

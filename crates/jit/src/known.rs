@@ -1,6 +1,6 @@
-//! What is known of a value from the instruction that makes it.
+//! What is known of a value from the instructions that compute it.
 //!
-//! Only a few instructions back are looked at, so asking is cheap; values that joins make are not known.
+//! Only a few instructions are examined, so queries are cheap. Nothing is known of block parameters.
 //!
 //! Tests: `tests/packets.rs`, `tests/stf/v1model/what_branches_say.stf`; crate `difftest`.
 
@@ -10,7 +10,7 @@ use crate::translate::Translator;
 use cranelift_codegen::ir::types::{I16, I64};
 use cranelift_codegen::ir::{InstBuilder, InstructionData, Opcode, Type, Value};
 
-/// Instructions behind one another that are looked at.
+/// Most instructions in a chain that are examined.
 const DEPTH_MAX: u32 = 4;
 
 /// Bytes of the frame that a value was loaded from.
@@ -18,24 +18,24 @@ const DEPTH_MAX: u32 = 4;
 pub(crate) struct FrameBytes {
     at: At,
     size: u32,
-    /// Whether the first byte is the highest.
+    /// Whether the first byte is the most significant.
     in_network_order: bool,
 }
 
 impl FrameBytes {
-    /// Where byte `byte` of the value is, from the lowest on; `None` for those above it, which are zero.
+    /// Where byte `byte` of the value is, counted from the least significant; `None` for higher bytes, which are zero.
     pub fn byte(&self, byte: u32) -> Option<At> {
         let from = if self.in_network_order { self.size.checked_sub(byte + 1)? } else { byte };
         (from < self.size).then(|| self.at.plus(from))
     }
 
-    /// Where the bytes of a value of so many bits are, the highest first, if it is all of them.
+    /// Where the bytes of a value of `width` bits are, the most significant first, if they are exactly this load.
     pub fn whole(&self, width: u32) -> Option<At> {
         (8 * self.size == width && (self.in_network_order || self.size == 1)).then_some(self.at)
     }
 }
 
-/// Bits of so many bytes of the frame, loaded as they lie, and what they are to be.
+/// A comparison of masked bytes of the frame, in the host's byte order, with a constant.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FrameTest {
     pub at: At,
@@ -46,7 +46,8 @@ pub(crate) struct FrameTest {
 }
 
 impl FrameTest {
-    /// Both at once, if a word has the bytes of both. It begins at the base or behind, from where on all bytes are in the frame.
+    /// One comparison for both, if a word holds the bytes of both. It begins at the base or after it; from there on all
+    /// bytes are in the frame.
     pub fn with(&self, other: &FrameTest) -> Option<FrameTest> {
         let from = self.at.offset.min(other.at.offset);
         let end = (self.at.offset + self.size).max(other.at.offset + other.size);
@@ -83,7 +84,7 @@ impl Translator<'_, '_> {
         }
     }
 
-    /// The bytes of the frame that a value is, if they are as they were.
+    /// The bytes of the frame that a value was loaded from, if they have not been written since.
     pub fn frame_bytes(&self, value: Value) -> Option<FrameBytes> {
         if !self.flow.is_before_deparsers(self.position) {
             return None;
@@ -111,7 +112,8 @@ impl Translator<'_, '_> {
         Some(FrameBytes { at: At { base: arg, offset }, size, in_network_order: swapped.is_some() })
     }
 
-    /// What to ask the frame whether a value is a number: of bytes that lie there or some of their bits, or put together of such.
+    /// The test of the frame's bytes that is equivalent to `value == number`, if the value was loaded from there, or
+    /// consists of bits or a concatenation of such values.
     pub fn frame_test(&self, value: Value, number: u64) -> Option<FrameTest> {
         if let Some((high, up, low)) = self.parts_of(value) {
             let low = self.frame_test(low, number & ((1 << up) - 1))?;
@@ -131,7 +133,7 @@ impl Translator<'_, '_> {
         Some(FrameTest { at: bytes.at, size: bytes.size, mask: turned(mask), value: turned(number) })
     }
 
-    /// Above so many bits a word is zero.
+    /// The number of low bits of a word that may be nonzero.
     pub fn significant_bits(&self, value: Value) -> u32 {
         self.bits_of(value, DEPTH_MAX)
     }
@@ -163,7 +165,7 @@ impl Translator<'_, '_> {
         bits.min(all)
     }
 
-    /// The flags one of which is set if a flag is.
+    /// The two flags of which a flag is the disjunction.
     pub fn either_of(&self, flag: Value) -> Option<[Value; 2]> {
         let InstructionData::Binary { opcode: Opcode::Bor, args } = self.def(flag)? else { return None };
         args.iter().all(|arg| self.significant_bits(*arg) == 1).then_some(args)
@@ -182,7 +184,7 @@ impl Translator<'_, '_> {
         })
     }
 
-    /// What a value and a number may be compared as instead: bytes as they lie in the frame.
+    /// An equivalent comparison of a value with a number that needs no byte swap.
     pub fn unswapped(&mut self, value: Value, number: u64) -> Option<(Value, u64)> {
         let (whole, mask) = match self.def(value)? {
             InstructionData::Binary { opcode: Opcode::Band, args: [a, b] } => (a, Some(self.as_constant(b)? as u64)),
@@ -201,13 +203,13 @@ impl Translator<'_, '_> {
         Some((inner, turned(number)))
     }
 
-    /// The same for two values, and the type of what lies there.
+    /// The same for a comparison of two values; also the type of the unswapped values.
     pub fn both_unswapped(&mut self, a: Value, b: Value) -> Option<(Value, Value, Type)> {
         let ((a, a_type), (b, b_type)) = (self.swapped(a)?, self.swapped(b)?);
         (a_type == b_type).then_some((a, b, a_type))
     }
 
-    /// The bytes of a type in a word, in the other order.
+    /// Reverses the order of a word's low bytes, as many as type `ty` has; the bytes above become zero.
     pub fn swap(&mut self, word: Value, ty: Type) -> Value {
         if ty == I64 {
             return self.b.ins().bswap(word);
@@ -217,20 +219,20 @@ impl Translator<'_, '_> {
         self.b.ins().uextend(I64, narrow)
     }
 
-    /// The word that a narrower value is, with zeros above.
+    /// The word that a narrower value was truncated from, if the bits above are zero.
     fn unreduced(&self, value: Value) -> Option<Value> {
         let word = self.operand_of(value, Opcode::Ireduce)?;
         let dfg = &self.b.func.dfg;
         (dfg.value_type(word) == I64 && self.significant_bits(word) <= dfg.value_type(value).bits()).then_some(word)
     }
 
-    /// A value without a mask, and the mask.
+    /// The value and the mask of a masked value.
     pub fn unmasked(&self, value: Value) -> Option<(Value, u64)> {
         let InstructionData::Binary { opcode: Opcode::Band, args: [a, b] } = self.def(value)? else { return None };
         Some((a, self.as_constant(b)? as u64))
     }
 
-    /// The value of which the bytes are exchanged, zero-extended, and its type.
+    /// The value whose byte swap, zero-extended, this is, and its type.
     pub fn swapped(&mut self, value: Value) -> Option<(Value, Type)> {
         let narrow = self.operand_of(value, Opcode::Uextend).unwrap_or(value);
         let inner = self.operand_of(narrow, Opcode::Bswap)?;

@@ -1,28 +1,30 @@
-//! Optimised IR to machine code with Cranelift.
+//! Compiles optimised IR to machine code with Cranelift.
 //!
-//! [`compile`] turns every entry of a program into one function, `extern "C" fn(ctx, batch)`, that runs all packets of a
-//! batch to their fates. The contract with the runtime is crate `abi`; the meaning of every operation is in `ir::op`.
+//! [`compile`] turns each entry point of a program into one function, `extern "C" fn(ctx, batch)`, which runs every
+//! packet of a batch to its fate. The contract with the runtime is crate `abi`; the meaning of every operation is in
+//! `ir::op`.
 //!
-//! - `analysis` with `flow` finds out what is known before any code is generated: the parser's cursor, which fields can differ from the
-//!   packet's bytes, which slots are needed. `paths` copies blocks for what is known of a packet.
-//! - `placement` decides which slots live in memory, so that the time to compile stays near linear.
-//! - `translate` builds the function: packet loop, blocks, records. `value` defines how slots become values, `ops` is the list of
-//!   all operations, terminators and fates;
-//!   `arith`, `packet`, `deparse`, `apply`, `probe`, `prefixes`, `rules`, `bit_vectors`, `prefilter`, `keyed`, `join`, `externs`, `hashes`, `csum`, `pack`
-//!   translate operations; `known` tells what a value is, `unused` takes out what nothing asks for.
-//! - `cold_calls` makes cold calls free where they are not made.
-//! - `stage` takes many packets through the function in phases, `ahead` through its beginning twice.
-//! - `placeholder` is for instructions that Cranelift does not have: `prefetch`, `wide` to compare a key with a whole bucket, `clmul` to
-//!   multiply polynomials.
-//! - `pipeline` owns the result; `places` and `listing` say what part of the program it comes from. `optimisation` names what
-//!   can be left out.
+//! - Analyses before code generation: `analysis` and `flow` compute dataflow facts (the parser's cursor, which fields
+//!   can differ from the packet's bytes, which slots are needed). `paths` duplicates blocks by what is known of a
+//!   packet on each path. `placement` decides which slots live in memory, so that compile time stays near linear.
+//! - Code generation: `translate` builds the function (packet loop, blocks, records). `value` defines how slots become
+//!   values. `ops` lists all operations, terminators and fates; `arith`, `packet`, `deparse`, `apply`, `probe`,
+//!   `prefixes`, `rules`, `bit_vectors`, `prefilter`, `keyed`, `join`, `externs`, `hashes`, `csum` and `pack` translate
+//!   them. `known` finds what is known of a value; `unused` removes dead instructions.
+//! - `cold_calls` keeps calls on cold paths from costing registers on hot ones.
+//! - Batches: `stage` takes many packets through the function in phases; `ahead` runs its beginning once more to
+//!   prefetch.
+//! - Instructions that Cranelift lacks: `placeholder` patches them into the code; `prefetch`, `wide` (compare a key
+//!   with a whole bucket) and `clmul` (carry-less multiplication) use it.
+//! - The result: `compiled` owns it; `places` and `listing` map code to the part of the program it comes from.
+//!   `optimisation` names what can be switched off.
 //!
-//! The code trusts the IR: it must have passed `ir::verify`. Bounds of the packet are checked by the program's own
-//! `HasBits`; a program that extracts without them reads outside the frame ([`Options::check_bounds`] finds that in
-//! tests).
+//! The compiler trusts the IR, which must have passed `ir::verify`. The bounds of a packet are checked by the program's
+//! own `HasBits`; code of a program that extracts without it reads outside the frame ([`Options::check_bounds`] finds
+//! such reads in tests).
 //!
-//! Refused by name: values above [`SLOT_WIDTH_MAX`] bits, entries whose wide values need more than [`STACK_BYTES_MAX`]
-//! bytes, random numbers above 64 bits.
+//! [`Error::Limit`] refuses values wider than [`SLOT_WIDTH_MAX`] bits and entry points whose wide values need more than
+//! [`STACK_BYTES_MAX`] bytes; random numbers wider than 64 bits are refused too.
 
 mod addresses;
 mod ahead;
@@ -107,40 +109,44 @@ use std::time::{Duration, Instant};
 use translate::Shared;
 use unresolved::Symbols;
 
-/// The widest slot that can be compiled.
+/// Bits of the widest slot that can be compiled.
 pub const SLOT_WIDTH_MAX: u32 = 1 << 16;
-/// Most bytes of a function's stack frame that its slots may take.
+/// Most bytes of a function's stack frame that slots may take.
 pub const STACK_BYTES_MAX: u64 = 512 * 1024;
-/// What `fate_arg` says in a descriptor left `Pending` by code with [`Options::check_bounds`].
+/// The `fate_arg` of a descriptor that code with [`Options::check_bounds`] left `Pending`.
 pub const OUT_OF_FRAME: u32 = 0xffff_fff0;
-/// Edges on which a clean field may turn dirty, and is loaded; one that would on more is loaded when it is extracted.
+/// Most edges on which a lazily loaded field may turn dirty and be loaded. A field with more such edges is loaded when
+/// its header is extracted.
 pub const LOADS_PER_FIELD_MAX: u32 = 64;
-/// Cranelift instructions of an entry up to which its code is made as fast as can be. Beyond, registers are allocated in one
-/// pass: the time of the better allocator grows with the square of the size for long straight code and for many values
-/// that live long, and code of this size waits for caches more than for registers.
+/// Most Cranelift instructions of an entry point that is compiled with the best register allocator. Above, registers
+/// are allocated in one pass: the better allocator's time grows with the square of the size for long straight-line code
+/// and for many long live ranges, and code of this size waits for caches more than for registers.
 pub const THOROUGH_INSTRUCTIONS_MAX: usize = 100_000;
-/// Extracted headers up to which the place of each is carried along; beyond, the place of a header that always stands at
-/// the same offset is made of its validity where it is needed. Every value that is carried costs at every join.
+/// Most extracted headers for which the code carries a pointer to each. Above, the address of a header that is always
+/// extracted at the same offset is computed from its validity where it is needed. Every carried value costs a block
+/// parameter at every join.
 pub const CARRIED_HEADERS_MAX: usize = 16;
-/// Packets that staged code takes through its phases together, at most: by default all of a batch. With fewer, phases run more
-/// often, and each time the first packets wait for memory and the ends of the loops are mispredicted.
+/// Most packets that staged code takes through its phases together; by default a whole batch. Smaller chunks run the
+/// phases more often, and each time the first packets wait for memory and the loop exits are mispredicted.
 pub const CHUNK: u32 = abi::BATCH_MAX as u32;
-/// Bytes of all tables of an entry up to which `Strategy::Auto` runs to completion: what a second-level cache has.
+/// Most bytes of all tables of an entry point for which `Strategy::Auto` runs to completion: the size of a second-level
+/// cache.
 pub const CACHED_BYTES_MAX: u64 = 256 * 1024;
-/// Bytes of a register in use up to which `Strategy::Auto` does not prefetch its cells: what second-level caches have. Beyond, a cell
-/// comes from the last-level cache or from memory, which takes longer than the thirty cycles a packet of going through a batch twice.
+/// Bytes of a register in use from which `Strategy::Auto` prefetches its cells: the size of a second-level cache. The
+/// cells of a larger register come from the last-level cache or from memory, which takes longer than the thirty cycles
+/// per packet that a second pass over the batch costs.
 pub const PREFETCHED_BYTES_MIN: u64 = 1 << 20;
-/// Bytes of a table up to which `Strategy::Auto` never has packets wait for it.
+/// Bytes of a table from which `Strategy::Auto` may split phases at it, so that packets wait for its prefetches.
 pub const CUT_BYTES_MIN: u64 = 64 * 1024;
-/// Switches with up to this many cases compare one after the other.
+/// Most cases of a switch that is translated to a chain of comparisons.
 pub(crate) const COMPARED_CASES_MAX: usize = 4;
 
-/// How hard Cranelift tries.
+/// Cranelift's optimisation level.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum OptLevel {
-    /// No optimisation passes: for comparing.
+    /// No optimisation passes; for comparison.
     None,
-    /// For speed of the code.
+    /// Optimise for speed.
     #[default]
     Speed,
     /// For speed and then size.
@@ -157,15 +163,15 @@ impl OptLevel {
     }
 }
 
-/// How the packets of a batch go through an entry.
+/// The order in which the packets of a batch go through an entry point.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Strategy {
     /// One packet after the other.
     RunToCompletion,
-    /// Many packets up to every table with a key, then the table for all of them, as far as order and size allow (the
-    /// file `stage/plan.rs` says how far). Where they do not, the cells of registers are prefetched (`ahead.rs`).
+    /// Phases: all packets go up to a table with a key, then the table is looked up for all of them, as far as order
+    /// and size allow (see `stage/plan.rs`). Elsewhere the cells of registers are prefetched (`ahead.rs`).
     Staged,
-    /// As `Staged`, but only at tables and registers that are too large for the caches; see [`CACHED_BYTES_MAX`],
+    /// As `Staged`, but only for tables and registers that are too large for the caches; see [`CACHED_BYTES_MAX`],
     /// [`CUT_BYTES_MIN`] and [`PREFETCHED_BYTES_MIN`].
     #[default]
     Auto,
@@ -174,7 +180,10 @@ pub enum Strategy {
 impl std::str::FromStr for Strategy {
     type Err = String;
 
-    /// `rtc`, `staged` or `auto`.
+    /// Parses `rtc`, `staged` or `auto`.
+    ///
+    /// # Errors
+    /// A message that lists the names, for any other name.
     fn from_str(name: &str) -> Result<Strategy, String> {
         match name {
             "rtc" => Ok(Strategy::RunToCompletion),
@@ -185,53 +194,55 @@ impl std::str::FromStr for Strategy {
     }
 }
 
-/// Where slots live; see `placement`. All but [`MemorySlots::Auto`] is for tests and comparing.
+/// Where slots live; see `placement`. All but [`MemorySlots::Auto`] are for tests and comparison.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum MemorySlots {
-    /// In variables, but for those that would have to be carried far for few accesses.
+    /// In Cranelift variables, except slots with long live ranges and few accesses.
     #[default]
     Auto,
-    /// Every other one in memory.
+    /// Every other slot in memory.
     EveryOther,
-    /// None in memory, but for those that are too wide for a register.
+    /// In variables, except slots that are too wide for a register.
     Never,
 }
 
-/// How to compile.
+/// Options of the compiler.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Options {
-    /// How hard Cranelift tries.
+    /// Cranelift's optimisation level.
     pub opt_level: OptLevel,
-    /// Keep Cranelift's text form and the assembly of every entry.
+    /// Keep Cranelift's text form and the assembly of every entry point.
     pub keep_text: bool,
-    /// For tests: check every extraction against the frame's length. A packet that would be read behind its end is left
+    /// For tests: check every extraction against the frame's length. A packet that would be read beyond its end is left
     /// `Pending` with [`OUT_OF_FRAME`].
     pub check_bounds: bool,
     /// Run Cranelift's verifier.
     pub verify: bool,
     /// Append the functions' parts (tables, actions, parser states) to `/tmp/perf-<pid>.map` for Linux `perf`.
     pub perf_map: bool,
-    /// For samplers: remember what part of the program each byte of code comes from, and have the code say in
-    /// `WorkerCtx::place` what it calls somebody for ([`CompiledPipeline::region_at`]).
+    /// For sampling profilers: keep which part of the program each byte of code comes from, and store in
+    /// `WorkerCtx::place` which part makes a call ([`CompiledPipeline::region_at`]).
     pub watched: bool,
-    /// [`THOROUGH_INSTRUCTIONS_MAX`], or another number.
+    /// Default: [`THOROUGH_INSTRUCTIONS_MAX`].
     pub thorough_instructions_max: usize,
-    /// [`LOADS_PER_FIELD_MAX`], or another number.
+    /// Default: [`LOADS_PER_FIELD_MAX`].
     pub loads_per_field_max: u32,
-    /// [`CARRIED_HEADERS_MAX`], or another number.
+    /// Default: [`CARRIED_HEADERS_MAX`].
     pub carried_headers_max: usize,
-    /// Whether code is staged.
+    /// Whether packets go through the code in phases.
     pub strategy: Strategy,
-    /// [`CHUNK`], or another number.
+    /// Default: [`CHUNK`].
     pub chunk: u32,
-    /// Optimisations that are left out.
+    /// Optimisations that are switched off.
     pub without: Without,
     /// Where slots live.
     pub memory_slots: MemorySlots,
-    /// [`HOT_PATHS`], or another number: how many paths out of the parser get code of their own. More cost time to compile.
+    /// How many paths out of the parser get code of their own; default: [`HOT_PATHS`]. More paths take longer to
+    /// compile.
     pub hot_paths: usize,
-    /// Most time that making the code may take. It is looked at between functions and their phases: each of those takes time in proportion
-    /// to the size of its function ([`THOROUGH_INSTRUCTIONS_MAX`]), so the end comes that much later at most.
+    /// Most time that compilation may take. It is checked between functions and between their compile phases. Each of
+    /// these takes time proportional to the size of its function ([`THOROUGH_INSTRUCTIONS_MAX`]), so the limit is
+    /// overrun by one of them at most.
     pub time_max: Option<Duration>,
 }
 
@@ -274,22 +285,23 @@ impl Default for Options {
 pub enum Error {
     /// The program needs something that this compiler does not have.
     Unsupported(String),
-    /// A stated bound is exceeded.
+    /// A stated limit is exceeded.
     Limit {
-        /// Of what.
+        /// What is limited.
         what: String,
-        /// How much there is.
+        /// The program's amount.
         found: u64,
-        /// How much there may be.
+        /// The limit.
         max: u64,
     },
     /// The bindings do not fit the program.
     Binding(String),
-    /// The program calls code that nobody has: it can be translated, not linked.
+    /// The program calls an external function of this name that has no implementation: it can be translated, but not
+    /// linked.
     Unresolved(String),
-    /// Making the code takes longer than [`Options::time_max`].
+    /// Compilation takes longer than [`Options::time_max`].
     TooSlow(Duration),
-    /// Cranelift failed: a bug, or out of memory.
+    /// Cranelift failed: a bug, or it ran out of memory.
     Codegen(String),
 }
 
@@ -310,7 +322,7 @@ impl std::error::Error for Error {}
 
 impl From<ModuleError> for Error {
     fn from(error: ModuleError) -> Error {
-        // The short form of a compilation error does not say what is wrong.
+        // The short form of a compilation error does not name the cause.
         Error::Codegen(format!("{error:?}"))
     }
 }
@@ -321,8 +333,12 @@ impl From<CodegenError> for Error {
     }
 }
 
-/// Compiles all entries of a verified program. The addresses in `bindings` and `calls` are baked into the code and must
-/// stay valid for as long as it runs. A program with calls of what nobody has is refused.
+/// Compiles all entry points of a verified program. The addresses in `bindings` and `calls` become constants of the
+/// code and must stay valid while it runs.
+///
+/// # Errors
+/// [`Error::Unresolved`] if the program calls an external function that has no implementation; else as [`Error`]'s
+/// variants say.
 pub fn compile(
     program: &Program,
     bindings: &Bindings,
@@ -332,8 +348,11 @@ pub fn compile(
     compile_for(program, bindings, &Shapes::default(), &[], calls, options)
 }
 
-/// As [`compile`], for tables that are like `shapes`: the code may run only as long as they are (`abi::shape`). `sites` are
-/// those of other code of the same program; this code's sites have the same numbers.
+/// As [`compile`], specialised for tables of these `shapes`: the code may run only while the tables match them
+/// (`abi::shape`). `sites` are those of other code of the same program; this code numbers its sites the same.
+///
+/// # Errors
+/// As [`compile`].
 pub fn compile_for(
     program: &Program,
     bindings: &Bindings,
@@ -345,7 +364,10 @@ pub fn compile_for(
     compile_analysed(program, &Analysis::new(program, options)?, bindings, shapes, sites, calls, options)
 }
 
-/// As [`compile_for`], with what is known of the same program with the same options from before.
+/// As [`compile_for`], with an [`Analysis`] that was made from the same program and options.
+///
+/// # Errors
+/// As [`compile`].
 pub fn compile_analysed(
     program: &Program,
     analysis: &Analysis,
@@ -368,8 +390,11 @@ pub fn compile_analysed(
     Ok(pipeline)
 }
 
-/// Translates all entries of a verified program to machine code and throws the code away: whether it can be done. Calls
-/// of what nobody has stay unresolved symbols.
+/// Translates all entry points of a verified program to machine code and discards it, to check that it can be done.
+/// Calls of external functions without an implementation remain unresolved symbols.
+///
+/// # Errors
+/// As [`compile`], without [`Error::Unresolved`].
 pub fn check(program: &Program, bindings: &Bindings, calls: &RuntimeCalls, options: &Options) -> Result<Timing, Error> {
     let analysis = Analysis::new(program, options)?;
     let generated = generate(program, &analysis, bindings, &Shapes::default(), &[], calls, options)?;
@@ -377,7 +402,10 @@ pub fn check(program: &Program, bindings: &Bindings, calls: &RuntimeCalls, optio
     Ok(generated.timing)
 }
 
-/// As [`check`], and gives what the entries were translated to.
+/// As [`check`]; returns the listings of the entry points' code.
+///
+/// # Errors
+/// As [`check`].
 pub fn listing(
     program: &Program,
     bindings: &Bindings,
@@ -401,7 +429,7 @@ struct Generated {
     timing: Timing,
 }
 
-/// What puts instructions of its own into code.
+/// The optimisations that patch instructions into the code.
 const PATCHED: [Optimisation; 2] = [Optimisation::WideCompare, Optimisation::CarrylessCrc];
 
 fn generate(
@@ -414,7 +442,8 @@ fn generate(
     options: &Options,
 ) -> Result<Generated, Error> {
     match generate_as(program, analysis, bindings, shapes, sites, calls, options) {
-        // A placeholder that is not known; see `placeholder`. What is made without is right, too.
+        // A placeholder was encoded in an unexpected form; see `placeholder`. Code without patched instructions is
+        // correct too.
         Err(Error::Codegen(_)) if PATCHED.iter().any(|patched| options.has(*patched)) => {
             let mut plain = options.clone();
             PATCHED.into_iter().for_each(|patched| plain.without.insert(patched));
@@ -443,7 +472,7 @@ fn generate_as(
     let mut module = JITModule::new(JITBuilder::with_isa(isa, cranelift_module::default_libcall_names()));
     let facts = &analysis.facts;
     let record = RecordLayout::new(program);
-    // What reads of invalid headers' fields load.
+    // Reads of fields of invalid headers load from these zeros.
     let longest = facts.headers.iter().map(|h| h.fixed_bytes).max().unwrap_or(0);
     let zeros = vec![0u8; longest.max(8) as usize].into_boxed_slice();
     let addresses = Addresses::new(bindings, calls, options);
@@ -478,7 +507,7 @@ fn generate_as(
                     false => plan.uncut(hot),
                 };
                 let may_stage = || placement::may_stage(program, hot_facts, hot, options);
-                // Waiting for memory costs more than what copies save.
+                // Waiting for memory costs more than path copies save.
                 if !plan.is_staged() || hot_plan.tables.is_superset(&plan.tables) && may_stage() {
                     (entry_facts, flow, plan) = (hot_facts, hot, hot_plan);
                 }
@@ -511,7 +540,7 @@ fn generate_as(
                 let builder = FunctionBuilder::new(&mut context.func, &mut builder_context);
                 let frontend = module.isa().frontend_config();
                 match translate::translate(&shared, flow, &plan, entry, &mut sites, builder, frontend) {
-                    // Packets that wait need room in the frame; there may be room for one.
+                    // Waiting packets need stack space; one packet at a time may fit.
                     Err(Error::Limit { .. }) if plan.is_staged() => {
                         plan = plan.uncut(flow);
                         sites.truncate(sites_before);
@@ -592,7 +621,7 @@ fn timed<T>(total: &mut Duration, f: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Compiles a function and places its code. See [`THOROUGH_INSTRUCTIONS_MAX`] for large ones.
+/// Compiles a function and adds its code to the module. See [`THOROUGH_INSTRUCTIONS_MAX`] for large functions.
 fn define(
     module: &mut JITModule,
     id: FuncId,
@@ -619,9 +648,9 @@ fn define(
 /// How much time code generation may take.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Effort {
-    /// Whatever makes the best code.
+    /// The best code, at any cost.
     Thorough,
-    /// Proportional to the size of the function.
+    /// Time proportional to the function's size.
     Linear,
 }
 
@@ -638,10 +667,10 @@ fn host_isa(options: &Options, effort: Effort) -> Result<OwnedTargetIsa, Error> 
         ("enable_verifier", verify),
         ("is_pic", "false"),
         ("use_colocated_libcalls", "false"),
-        // A frame with wide values may be longer than the page that guards the stack.
+        // A frame with wide values may be longer than the stack's guard page.
         ("enable_probestack", "true"),
         ("probestack_strategy", "inline"),
-        // Profilers walk frames through compiled code.
+        // Profilers unwind through compiled code by frame pointers.
         ("preserve_frame_pointers", "true"),
     ];
     for (name, value) in settings {
@@ -651,13 +680,14 @@ fn host_isa(options: &Options, effort: Effort) -> Result<OwnedTargetIsa, Error> 
     Ok(isa.finish(settings::Flags::new(flags))?)
 }
 
-/// Declares the function that an entry becomes.
+/// Declares the function of an entry point.
 fn declare(module: &mut JITModule, name: &str) -> Result<FuncId, Error> {
     let signature = translate::entry_signature(module.isa().default_call_conv());
     Ok(module.declare_function(name, Linkage::Export, &signature)?)
 }
 
-/// Tells `perf` what the parts of the code are. Profiling is a convenience: if the file cannot be written, there are no names.
+/// Writes the names of the code's parts for `perf`. If the file cannot be written, `perf` shows no names; that is no
+/// error.
 fn write_perf_map(program: &Program, pipeline: &CompiledPipeline) {
     use std::io::Write;
     let path = format!("/tmp/perf-{}.map", std::process::id());

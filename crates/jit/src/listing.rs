@@ -1,8 +1,8 @@
-//! What an entry was compiled to, for people: Cranelift's form and machine code, with the parts of the P4 program that they
-//! come from as comments.
+//! Listings of an entry point's code for display: Cranelift's IR and machine code, commented with the parts of the P4
+//! program that they come from.
 //!
-//! The code is that of `compile`; it is made and never linked, so calls go to the runtime's addresses and nothing can run.
-//! On processors other than x86-64 the assembly is Cranelift's own text, which has no places.
+//! The code is that of `compile`. It is generated and never linked, so calls go to the runtime's addresses and nothing
+//! can run. On other processors than x86-64 the assembly is Cranelift's own text, without places.
 
 use crate::places::{CodePlace, Place};
 use crate::stage::report::Stages;
@@ -10,18 +10,18 @@ use base::Span;
 use ir::EntryKind;
 use std::fmt::Write;
 
-/// An entry, compiled.
+/// The compiled code of an entry point.
 #[derive(Debug)]
 pub struct Listing {
-    /// Which.
+    /// The kind of the entry point.
     pub kind: EntryKind,
     /// How packets go through it.
     pub stages: Stages,
     /// Machine code.
     pub code: Vec<u8>,
-    /// What part of the program each byte comes from, without gaps.
+    /// The part of the program that each byte comes from, without gaps.
     pub places: Vec<CodePlace>,
-    /// Cranelift's text form before its optimisations, with source locations that are numbers of `numbered`.
+    /// Cranelift's text form before its optimisations, with indices in `numbered` as source locations.
     pub(crate) clif: String,
     pub(crate) numbered: Vec<Place>,
     /// Cranelift's assembly.
@@ -29,7 +29,7 @@ pub struct Listing {
 }
 
 impl Listing {
-    /// Cranelift's form. `source` gives the text of a place in the source, if there is one.
+    /// Cranelift's IR. `source` returns the text of a place in the source, if there is one.
     pub fn clif(&self, source: &dyn Fn(Span) -> Option<String>) -> String {
         let mut out = String::new();
         let mut last = None;
@@ -49,7 +49,7 @@ impl Listing {
         out
     }
 
-    /// Machine code: offset, instruction. `source` as for [`Listing::clif`].
+    /// Machine code: offset and instruction. `source` as for [`Listing::clif`].
     #[cfg(target_arch = "x86_64")]
     pub fn asm(&self, source: &dyn Fn(Span) -> Option<String>) -> String {
         use iced_x86::{Decoder, DecoderOptions, Formatter, Instruction, IntelFormatter};

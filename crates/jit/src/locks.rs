@@ -1,14 +1,15 @@
-//! Locks of register cells, for programs that several workers run: `ir::atomicity` says which there are and when packets
-//! acquire them.
+//! Locks of register cells, for programs that run on several workers. `ir::atomicity` says which locks there are and
+//! when packets acquire them.
 //!
-//! A packet's locks are variables: the address of the lock that it holds, or 0. It releases them where no access of a locked
-//! register can follow any more, or with its fate. Packets that wait for a table hold none: all accesses of locked
+//! A packet's locks are variables: the address of the lock that it holds, or 0. A packet releases them where no access
+//! of a locked register can follow, or with its fate. Packets that wait for a table hold none: all accesses of locked
 //! registers are in one phase of staged code (`stage/plan.rs`).
 //!
-//! Acquiring is one compare-and-exchange; who does not get the lock waits in a call. Releasing is a store: no store of x86-64
-//! is seen before those ahead of it (Intel SDM 3A, 9.2.2). Other processors have their own.
+//! Acquiring is one compare-and-exchange; if the lock is taken, a call waits for it. Releasing is a plain store, since
+//! x86-64 does not reorder stores with earlier loads and stores (Intel SDM volume 3A, 9.2.2). Other processors use
+//! their own instructions.
 //!
-//! Tests: `tests/locks.rs`; `crates/datapath/tests/shared_cells.rs`.
+//! Tests: `crates/datapath/tests/shared_cells.rs`.
 
 use crate::flow::Graph;
 use crate::translate::Translator;
@@ -19,13 +20,13 @@ use cranelift_frontend::Variable;
 use ir::{Acquire, Acquisitions, EntryPoint, ExternId, Program};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The locks of an entry.
+/// The locks of an entry point.
 #[derive(Default)]
 pub(crate) struct Locks {
     acquisitions: Acquisitions,
-    /// By rank.
+    /// The variable of the held lock, by rank.
     held: BTreeMap<u32, Variable>,
-    /// Nodes that follow those from which accesses can be reached, and from which none can.
+    /// Nodes from which no access can be reached, but which follow nodes from which some can: here locks are released.
     last: BTreeSet<usize>,
 }
 
@@ -38,7 +39,10 @@ pub(crate) fn lock_rank(bindings: &Bindings, register: ExternId) -> Option<u32> 
 }
 
 impl Locks {
-    /// Those of an entry; `declare` makes a variable. Fails with the name of a register that would be locked out of order.
+    /// The locks of an entry point; `declare` makes a variable.
+    ///
+    /// # Errors
+    /// The name of a register whose lock would be acquired out of order.
     pub fn new(
         program: &Program,
         entry: &EntryPoint,
@@ -73,7 +77,7 @@ impl Locks {
 }
 
 impl Translator<'_, '_> {
-    /// Packets begin, here or behind a table that they waited for: they hold nothing.
+    /// Where packets start, or continue after a table that they waited for: no lock is held.
     pub fn hold_nothing(&mut self) {
         for var in self.locks.held.values().copied().collect::<Vec<Variable>>() {
             let none = self.iconst(0);
@@ -81,14 +85,14 @@ impl Translator<'_, '_> {
         }
     }
 
-    /// Whether the operation at hand acquires a lock, which those behind it rely on.
+    /// Whether the current operation acquires a lock that later operations rely on.
     pub fn acquires(&self) -> bool {
         let node = &self.flow.graph.nodes[self.spot.0];
         let acquire = self.locks.acquisitions.at(node.position, node.block, self.spot.1);
         acquire.is_some_and(|acquire| acquire != Acquire::Held)
     }
 
-    /// Before an access of a register: waits for the lock of the cell at `cell`, unless the packet holds it.
+    /// Before an access of a register: acquires the lock of the cell at `cell`, unless the packet holds it.
     pub fn acquire(&mut self, register: ExternId, cell: Value, width: u32) {
         if self.is_ahead() {
             return;
@@ -137,16 +141,16 @@ impl Translator<'_, '_> {
         self.b.switch_to_block(taken);
     }
 
-    /// At the start of a node: releases what the packet holds, if it comes from an access and to no more of them.
+    /// At the start of a node: releases the packet's locks, if it comes from an access and no more can follow.
     pub fn release_at_start(&mut self) {
         if self.locks.last.contains(&self.node) {
             self.release();
         }
     }
 
-    /// With the packet's fate, or where it waits: releases what it holds.
+    /// With the packet's fate, or where it waits: releases its locks.
     pub fn release_at_end(&mut self) {
-        // Elsewhere it was done at the start of the node.
+        // Elsewhere they were released at the start of the node.
         if self.is_growing() {
             self.release();
         }

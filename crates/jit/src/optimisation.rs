@@ -1,61 +1,69 @@
-//! The optimisations that are part of code generation, each with a switch.
+//! The optimisations of code generation, each with a switch.
 //!
-//! The passes of crate `opt` turn IR into IR and can be left out one by one. What makes compiled code fast beyond that is
-//! how it is generated; [`Optimisation`] names those parts, so that the worth of each can be measured like a pass's.
-//! Without one of them the code is slower and does the same. Names share one namespace with the passes'
-//! (`datapath::Switches`).
+//! The passes of crate `opt` transform IR and can be left out one by one. [`Optimisation`] names further optimisations,
+//! which are part of code generation, so that the worth of each can be measured like a pass's. Code without them is
+//! slower and has the same effect. Names share one namespace with the passes' (`datapath::Switches`).
 //!
-//! [`Without`] is a set of them, in `Options::without`.
+//! [`Without`] is a set of optimisations that are switched off, in `Options::without`.
 //!
-//! Tests: `tests/files/`, a file for each; `tests/packets.rs`; all tests of this crate with `JIT_WITHOUT=NAME,...`; crate `difftest` leaves each out.
+//! PISCES: Shahbaz et al., SIGCOMM 2016.
+//!
+//! Tests: `tests/files/`, a file for each; `tests/packets.rs`; all tests of this crate with `JIT_WITHOUT=NAME,...`;
+//! crate `difftest` leaves each out.
 
-/// A part of code generation that can be left out.
+/// An optimisation of code generation that can be switched off.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Optimisation {
-    /// The deparser edits packets where they stand. Without: it writes all headers anew, changed or not (PISCES, section
-    /// 4.3, post-pipeline editing).
+    /// The deparser edits packets in place. Without: it writes all headers anew, changed or not (PISCES, section 4.3,
+    /// post-pipeline editing).
     EditMode,
-    /// Fields are loaded where they are read, if they are. Without: the parser loads every field that it extracts
-    /// (PISCES, parser specialisation).
+    /// Fields are loaded where they are read. Without: the parser loads every field that it extracts (PISCES, parser
+    /// specialisation).
     LazyFields,
-    /// Neighbouring fields become one store. Without: each field is stored by itself (PISCES, action coalescing).
+    /// Adjacent fields are stored together. Without: each field has its own store (PISCES, action coalescing).
     WideStores,
-    /// Slots live in registers. Without: each has a place of its own in memory (PVPP, reducing metadata access).
+    /// Slots live in registers. Without: each slot lives in memory (PVPP, reducing metadata access).
     RegisterSlots,
-    /// Fields in memory that nothing reads on a path are not moved. Without: all are.
+    /// Loads and stores of fields in memory that are dead on a path are left out. Without: all are made.
     DeadFields,
-    /// Addresses of tables, registers and the runtime are constants in the code. Without: they are loaded from a list
-    /// each time (PVPP, reducing pointer dereferences).
+    /// Addresses of tables, registers and runtime functions are constants of the code. Without: they are loaded from a
+    /// list at each use (PVPP, reducing pointer dereferences).
     BakedAddresses,
-    /// Tables whose engine allows it are probed by the code itself. Without: their engines are called.
+    /// The code itself probes tables whose engine allows it. Without: it calls their engines.
     InlineTables,
-    /// What follows where paths join is copied for what is known on each path, lookups excepted. Without: it is asked again.
+    /// Code after joins is duplicated by what is known on each path (tail duplication), lookups excepted. Without:
+    /// branches on what was known are evaluated again.
     SplitPaths,
-    /// Packets with the deepest headers have code of their own from the parser to the end, lookups included. Without: they
-    /// share it with all others, which forgets what the parser found.
+    /// Packets with the deepest headers have code of their own from the parser to the end, lookups included. Without:
+    /// they share it with all others, and what the parser found out is lost.
     HotPaths,
-    /// Checksums sum unchanged fields straight from the packet, many at a time. Without: field by field.
+    /// Checksums sum unchanged fields straight from the packet, in wide words. Without: field by field.
     PackedChecksum,
-    /// A checksum that was verified is brought up to date for what changed (RFC 1624). Without: it is summed again.
+    /// A verified checksum is updated for the changed words (RFC 1624). Without: it is summed again.
     IncrementalChecksum,
-    /// Hashes of bit strings of constant length are part of the code. Without: the runtime is called.
+    /// Hashes of bit strings of constant length are computed inline. Without: the runtime is called.
     InlineHashes,
-    /// A key is compared with all keys of a bucket at once, where the processor has AVX-512. Without: two or four at a time.
+    /// A key is compared with all keys of a bucket at once, if the processor has AVX-512. Without: two or four at a
+    /// time.
     WideCompare,
-    /// CRCs are products of polynomials, where the processor has VPCLMULQDQ and AVX-512. Without: a lookup for each byte.
+    /// CRCs are computed by carry-less multiplication, if the processor has VPCLMULQDQ and AVX-512. Without: by a
+    /// lookup per byte.
     CarrylessCrc,
-    /// Tables whose keys are what an earlier table's entries say are looked up when the code is made. Without: for each packet.
+    /// Tables whose keys are action parameters of an earlier table are looked up at compile time (materialised joins).
+    /// Without: for each packet.
     JoinedTables,
-    /// Hits and misses of tables are counted on the stack, and added to the tables' counters behind each batch. Without: each at once.
+    /// Hits and misses of tables are counted on the stack and added to the tables' counters after each batch. Without:
+    /// at each lookup.
     BatchedCounts,
-    /// Hits and misses that follow from others and the number of packets are not counted. Without: each lookup is.
+    /// Hits and misses that follow from other counts and the number of packets are derived. Without: each lookup is
+    /// counted.
     DerivedCounts,
 }
 
 use Optimisation as O;
 
 impl Optimisation {
-    /// All of them.
+    /// All optimisations.
     pub const ALL: [Optimisation; 17] = [
         O::EditMode,
         O::LazyFields,
@@ -76,7 +84,7 @@ impl Optimisation {
         O::DerivedCounts,
     ];
 
-    /// Its name on the command line.
+    /// The name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             O::EditMode => "edit_mode",
@@ -99,7 +107,7 @@ impl Optimisation {
         }
     }
 
-    /// What it does, in a line.
+    /// What it does, in one line.
     pub fn about(self) -> &'static str {
         match self {
             O::EditMode => "edit packets where they stand instead of writing all headers anew",
@@ -125,27 +133,27 @@ impl Optimisation {
     }
 }
 
-/// A set of optimisations that are left out.
+/// A set of optimisations that are switched off.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Without(u32);
 
 impl Without {
-    /// All of them.
+    /// The set of all optimisations.
     pub fn all() -> Without {
         Optimisation::ALL.into_iter().collect()
     }
 
-    /// Leaves one more out.
+    /// Switches one more off.
     pub fn insert(&mut self, optimisation: Optimisation) {
         self.0 |= 1 << optimisation as u32;
     }
 
-    /// Takes one back in.
+    /// Switches one on again.
     pub fn remove(&mut self, optimisation: Optimisation) {
         self.0 &= !(1 << optimisation as u32);
     }
 
-    /// Whether one is left out.
+    /// Whether one is switched off.
     pub fn contains(self, optimisation: Optimisation) -> bool {
         self.0 >> optimisation as u32 & 1 != 0
     }

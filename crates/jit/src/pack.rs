@@ -1,8 +1,8 @@
-//! Bit strings in memory: the opposite of loading fields.
+//! Writes bit strings to memory: the opposite of loading fields.
 //!
-//! A [`Piece`] list is a bit string, most significant piece first. [`Translator::store_pieces`] writes a byte range of it
-//! in network order with the widest stores there are: neighbouring fields are joined in registers, so that an Ethernet
-//! header is three stores. Used for emitted headers and for the data of hashes.
+//! A list of [`Piece`]s is a bit string, most significant piece first. [`Translator::store_pieces`] writes a byte range
+//! of it in network order with the widest possible stores: adjacent fields are combined in registers, so that an
+//! Ethernet header takes three stores. Used for emitted headers and for the data of hashes.
 
 use crate::Optimisation;
 use crate::packet::At;
@@ -11,7 +11,7 @@ use cranelift_codegen::ir::types::I64;
 use cranelift_codegen::ir::{InstBuilder, MemFlagsData, Value};
 use ir::{HeaderId, Operand};
 
-/// A normalised value as words, and its width.
+/// A value (zero above its width) as words, and its width in bits.
 #[derive(Clone, Debug)]
 pub(crate) struct Piece {
     pub words: Vec<Value>,
@@ -24,8 +24,8 @@ impl Translator<'_, '_> {
         operands.iter().map(|o| Piece { words: self.read_words(o), width: self.width(o) }).collect()
     }
 
-    /// Operands as pieces that may join neighbours: fields that follow one another in the packet, unchanged, are loaded
-    /// together, up to eight bytes at a time.
+    /// Operands as pieces, of which some may hold several operands: adjacent fields that are unchanged in the packet
+    /// are loaded together, up to eight bytes at a time.
     pub fn packed_pieces(&mut self, operands: &[Operand]) -> Vec<Piece> {
         let mut out = Vec::new();
         if !self.options.has(Optimisation::PackedChecksum) {
@@ -50,8 +50,8 @@ impl Translator<'_, '_> {
         out
     }
 
-    /// The longest run of operands, from the first one on, that are a whole number of bytes of one header in the packet:
-    /// header, first byte, bytes, number of operands. None for a single operand; loading it is no worse.
+    /// The longest run of operands, from the first on, that are a whole number of bytes of one header in the packet:
+    /// header, first byte, bytes, number of operands. `None` for a single operand, since loading it alone is as good.
     pub fn run_in_packet(&self, operands: &[Operand]) -> Option<(HeaderId, u32, u32, usize)> {
         let clean = |o: &Operand| {
             let slot = o.slot().filter(|s| !self.flow.is_dirty(self.facts, &self.facts_now, *s))?;
@@ -73,7 +73,7 @@ impl Translator<'_, '_> {
     }
 
     /// Stores the bytes `from..to` of a bit string at `at` (the place of byte `from`). The first piece begins at bit
-    /// `origin` of the string, not behind byte `from`; bits behind the last piece are zero.
+    /// `origin` of the string, not after byte `from`; bits after the last piece are zero.
     pub fn store_pieces(&mut self, flags: MemFlagsData, pieces: &[Piece], origin: u32, from: u32, to: u32, at: At) {
         if !self.options.has(Optimisation::WideStores) {
             return self.store_one_by_one(flags, pieces, origin, from, to, at);
@@ -83,11 +83,11 @@ impl Translator<'_, '_> {
         }
     }
 
-    /// The bytes `from..to` of a bit string as words: the first byte of each, how many it has, and its value, with garbage
-    /// above.
+    /// The bytes `from..to` of a bit string as words: the first byte of each, its number of bytes, and its value. Bits
+    /// above are undefined.
     pub fn wide_pieces(&mut self, pieces: &[Piece], origin: u32, from: u32, to: u32) -> Vec<(u32, u32, Value)> {
         let mut words = Vec::new();
-        // `start` is the bit offset of piece `next`, the first one that ends behind the current byte.
+        // `start` is the bit offset of piece `next`, the first one that ends after the current byte.
         let (mut next, mut start) = (0, origin);
         let mut byte = from;
         while byte < to {
@@ -103,14 +103,14 @@ impl Translator<'_, '_> {
         words
     }
 
-    /// As [`Self::store_pieces`], piece by piece: bytes of two pieces are read and written again.
+    /// As [`Self::store_pieces`], piece by piece: bytes of two pieces are read, modified and written.
     fn store_one_by_one(&mut self, flags: MemFlagsData, pieces: &[Piece], origin: u32, from: u32, to: u32, at: At) {
         let mut bit = origin;
         for piece in pieces {
             let (start, end) = (bit.max(8 * from), (bit + piece.width).min(8 * to));
             let mut first = start;
             while first < end {
-                // A row of whole bytes that one store can write, or a part of a byte.
+                // A sequence of whole bytes that one store can write, or a part of a byte.
                 let whole = if first.is_multiple_of(8) { (end - first) / 8 } else { 0 };
                 let (byte, place) = (first / 8, at.plus(first / 8 - from));
                 if whole > 0 {
@@ -133,7 +133,7 @@ impl Translator<'_, '_> {
             bit += piece.width;
         }
         if bit < 8 * to {
-            // Zeros behind the last piece.
+            // Zeros after the last piece.
             let (first, zero) = (bit.max(8 * from), self.iconst(0));
             let rest = Piece { words: vec![zero], width: 8 };
             let mut rest = vec![rest; (8 * to - first).div_ceil(8) as usize];
@@ -145,7 +145,7 @@ impl Translator<'_, '_> {
     }
 
     /// The `bits` (at most 64) bits at offset `first` of a bit string whose pieces begin at offset `start <= first`.
-    /// Above them may be garbage.
+    /// Bits above are undefined.
     pub fn join_pieces(&mut self, pieces: &[Piece], mut start: u32, first: u32, bits: u32) -> Value {
         let end = first + bits;
         let mut value: Option<Value> = None;
@@ -154,7 +154,7 @@ impl Translator<'_, '_> {
             if start >= end {
                 break;
             }
-            // The bits of the piece from its least significant end that lie behind the range, and where the rest goes.
+            // How many low bits of the piece are beyond the range, and how far the rest is shifted up.
             let (behind, up) = (piece_end.saturating_sub(end), end.saturating_sub(piece_end));
             let part = self.word_from(&piece.words, behind, piece.width, bits);
             let part = if up > 0 { self.b.ins().ishl_imm_u(part, i64::from(up)) } else { part };
@@ -170,7 +170,7 @@ impl Translator<'_, '_> {
         }
     }
 
-    /// The `bits` low bits of `words >> lo`, with garbage above.
+    /// The `bits` low bits of `words >> lo`. Bits above are undefined.
     fn word_from(&mut self, words: &[Value], lo: u32, width: u32, bits: u32) -> Value {
         let (at, shift) = ((lo / 64) as usize, lo % 64);
         let word = words[at];

@@ -1,10 +1,10 @@
 //! The parser's operations: availability, extraction, lookahead.
 //!
-//! Loads never touch a byte outside the region that a dominating `HasBits` covers: a field is loaded with the smallest
-//! power of two of bytes that covers it and fits into its segment, or in pieces where none does. All packet loads are
-//! plain `notrap` loads: Cranelift drops those that nothing uses, merges equal ones, and never moves one across a store
-//! to packets. Extracting a header without a varbit loads nothing: its fields are loaded where they are read
-//! ([`crate::flow`], "Clean fields").
+//! Loads never touch a byte outside the region that a dominating `HasBits` covers: a field is loaded by the smallest
+//! power of two of bytes that covers it and fits into its segment, or in parts where none does. All packet loads are
+//! plain `notrap` loads: Cranelift drops unused ones, merges equal ones, and never moves one across a store to packets.
+//! Extracting a header without a varbit loads nothing: its fields are loaded where they are read ([`crate::flow`],
+//! "Clean fields").
 
 use crate::Optimisation;
 use crate::flow;
@@ -16,7 +16,7 @@ use cranelift_codegen::ir::types::{I8, I16, I32, I64};
 use cranelift_codegen::ir::{InstBuilder, Value};
 use ir::{BinOp, HeaderId, Operand, SlotId};
 
-/// A place in a packet: a pointer and a constant offset.
+/// An address in a packet: a pointer and a constant offset in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct At {
     pub base: Value,
@@ -50,7 +50,7 @@ impl Translator<'_, '_> {
         }
     }
 
-    /// Where a header was last extracted from. Meaningless for an invalid header.
+    /// The address that a header was last extracted from. Meaningless for an invalid header.
     pub fn extracted_at(&mut self, header: HeaderId) -> At {
         match self.flow.extracted_at[header.index()] {
             flow::Place::Const(offset) => At { base: self.b.use_var(self.vars.data), offset },
@@ -58,7 +58,8 @@ impl Translator<'_, '_> {
         }
     }
 
-    /// Where a header's clean fields can be loaded from: its place in the packet, or zeros while it is invalid.
+    /// The address from which a header's clean fields can be loaded: its place in the packet, or zeros while it is
+    /// invalid.
     pub fn header_pointer(&mut self, header: HeaderId) -> Value {
         if let Some(place) = self.header_pointers[header.index()] {
             return self.read_pointer(place);
@@ -75,14 +76,14 @@ impl Translator<'_, '_> {
         }
     }
 
-    /// Notes where a header stands.
+    /// Assigns a header's pointer, if the code carries one.
     pub fn set_header_pointer(&mut self, header: HeaderId, to: Value) {
         if let Some(place) = self.header_pointers[header.index()] {
             self.write_pointer(place, to);
         }
     }
 
-    /// A header pointer's value.
+    /// The value of a header's pointer.
     pub fn read_pointer(&mut self, place: Place) -> Value {
         match place {
             Place::Var(var) => self.b.use_var(var),
@@ -110,7 +111,7 @@ impl Translator<'_, '_> {
         self.iconst(self.zeros.as_ptr() as u64)
     }
 
-    /// A clean field's value.
+    /// Loads a clean field.
     pub fn load_clean(&mut self, header: HeaderId, field: &FieldAt) -> Val {
         let valid = self.read_flag(self.facts.headers[header.index()].valid);
         if !self.flow.is_extracted[header.index()] || self.as_constant(valid) == Some(0) {
@@ -197,7 +198,7 @@ impl Translator<'_, '_> {
         if self.program.headers[header.index()].fields.iter().any(|f| is_loaded(f.slot)) {
             let flags = self.flags.packet;
             if !lazy {
-                // Loads that may trap are made even if nothing uses them.
+                // Loads that may trap are executed even if unused.
                 self.flags.packet = self.flags.extract;
             }
             self.load_header(header, at, var_bytes, &mut |t, slot, load| {
@@ -218,8 +219,8 @@ impl Translator<'_, '_> {
         }
     }
 
-    /// Visits the fields of a header that stands at `at`, each with a function that loads it. `var_bytes` is the
-    /// varbit's length, for headers that have one.
+    /// Visits the fields of a header at `at`, each with a function that loads it. `var_bytes` is the varbit's length,
+    /// for headers with one.
     #[allow(clippy::type_complexity, reason = "a visitor with a deferred load, used twice")]
     pub fn load_header(
         &mut self,
@@ -249,7 +250,7 @@ impl Translator<'_, '_> {
                         continue;
                     }
                     let bytes = self.add_imm(bytes, u64::from(layout.fixed_bytes));
-                    // The widths of the runtime's wide operations: whole words, and more than a pair.
+                    // The runtime's wide operations take whole words, and more than two.
                     let behind = bits_of(after);
                     let all = (bits_of(before) + width + behind).next_multiple_of(64).max(192);
                     let whole = self.load_varbit(at, bytes, all);
@@ -276,7 +277,7 @@ impl Translator<'_, '_> {
         }
     }
 
-    /// Adds to the cursor; the facts follow in the caller.
+    /// Adds to the cursor; the caller updates the facts.
     fn move_cursor(&mut self, bytes: u64) {
         let cursor = self.cursor_value();
         let next = self.add_imm(cursor, bytes);
@@ -312,7 +313,7 @@ impl Translator<'_, '_> {
         self.write_number(dst, cursor);
     }
 
-    /// For tests: gives up on the packet, undecided, unless `bytes` are left behind the cursor.
+    /// For tests: ends the packet with the fate `Pending` unless `bytes` are left after the cursor.
     fn check_left(&mut self, bytes: Value) {
         let len = self.b.use_var(self.vars.len);
         let cursor = self.cursor_value();
@@ -350,14 +351,15 @@ impl Translator<'_, '_> {
             let down = 8 * (start + size) - (bit + width);
             let block = self.b.current_block().expect("an operation is being translated");
             if down > 0 && (self.is_seldom || self.b.func.layout.is_cold(block)) {
-                // Not what others have of the same load: shifted into a key they need not have it by itself, but would compute it for this.
+                // A rotation instead of the shift that other uses of this load have: a key field that is shifted into
+                // place needs no separate shift, but would have one computed for the shared value.
                 let turned = self.b.ins().rotr_imm_u(loaded, i64::from(down));
                 return self.mask_word(turned, width);
             }
             let shifted = if down > 0 { self.b.ins().ushr_imm_u(loaded, i64::from(down)) } else { loaded };
             return if 8 * start == bit { shifted } else { self.mask_word(shifted, width) };
         }
-        // No single load covers it: the first bytes, then the rest.
+        // No single load covers it: load the first bytes, then the rest.
         let head_bytes = 1 << (end - first - 1).ilog2().min(2);
         let head = 8 * (first + head_bytes) - bit;
         let high = self.load_bits(at, bytes, bit, head);
@@ -372,7 +374,7 @@ impl Translator<'_, '_> {
         let flags = self.flags.packet;
         match size {
             1 => self.b.ins().uload8(I64, flags, at.base, offset),
-            // Such a load is the same whether the bytes are exchanged or not, so one does for both.
+            // The load is the same with and without a byte swap, so that uses of both share it.
             2 => {
                 let v = self.b.ins().uload16(I64, flags, at.base, offset);
                 self.swap(v, I16)
@@ -394,7 +396,7 @@ impl Translator<'_, '_> {
         self.b.ins().store(flags, value, at.base, at.offset as i32);
     }
 
-    /// The low `size` bytes of a word as a value of this size that is stored in network order.
+    /// The low `size` bytes of a word as a value that, stored in the machine's order, is in network order.
     pub fn be_bytes(&mut self, value: Value, size: u32) -> Value {
         let stored = match size {
             1 => self.b.ins().ireduce(I8, value),
@@ -431,7 +433,7 @@ impl Translator<'_, '_> {
         self.load_val(self.flags.stack, width, scratch, 0)
     }
 
-    /// Runs `body` for `i` in `0..n`.
+    /// Generates a loop that runs `body` for `i` in `0..n`.
     pub fn byte_loop(&mut self, n: Value, body: &mut dyn FnMut(&mut Self, Value)) {
         let (head, inside, done) = (self.b.create_block(), self.b.create_block(), self.b.create_block());
         let i = self.b.append_block_param(head, I64);
@@ -451,8 +453,8 @@ impl Translator<'_, '_> {
     }
 }
 
-/// A power-of-two window of bytes that covers `first..end` inside `0..bytes`: start and size. Prefers to begin with the
-/// field (no mask needed), else to end with it (no shift needed), else anything.
+/// A window of a power of two of bytes that covers `first..end` inside `0..bytes`: start and size. Preferably one that
+/// begins with the field (no mask needed), else one that ends with it (no shift needed).
 fn window(first: u32, end: u32, bytes: u32) -> Option<(u32, u32)> {
     let size = (end - first).next_power_of_two();
     if size > 8 || size > bytes {

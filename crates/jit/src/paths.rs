@@ -1,10 +1,11 @@
-//! Copies of blocks for packets of which something is known.
+//! Path splitting (tail duplication): copies of blocks, specialised for what is known of a packet on each path.
 //!
-//! Stages follow one another, and where one ends all its paths join: behind a parser it is forgotten that the packet is an
-//! ARP packet, behind a control that it was dropped, and the next stage asks again. Here an entry's graph is followed with
-//! what is known of flags on each path (headers' validity, conditions, what they are compared with), and where paths that know
-//! different things meet, each gets a copy of what follows. Branches on what is known are jumps; a copy in which a header is
-//! never valid has no code for it, and dropped packets go to their end directly.
+//! Where a stage ends, all its paths join, and what each of them knows is lost: after a parser, that the packet is an
+//! ARP packet; after a control, that it was dropped. The next stage tests it again. This pass propagates known values
+//! (headers' validity, conditions, and slots that are compared with constants) along the paths of an entry point's
+//! graph. Where paths with different knowledge meet, each gets a copy of the blocks that follow. Branches on known
+//! values become jumps, a copy in which a header is never valid has no code for it, and dropped packets go directly to
+//! their end.
 //!
 //! ```text
 //! parser:   ipv4 -> next              control: branch ipv4.$valid, a, b
@@ -12,14 +13,13 @@
 //!                                     arp  -> b -> deparser for arp
 //! ```
 //!
-//! **Bounds.** No lookup is copied: paths that both lead to the same `apply` join in front of it. (Paths that go on from
-//! different hot paths out of the parser never join, see [`crate::hot`], and what follows a hot path may have copies of
-//! lookups too, if they are few: those that are the last ones.) Copies of the rest are
-//! counted by [`weight`]; where the same code would be reached in several copies that are too heavy together
-//! ([`JOINT_WEIGHT_MAX`], [`TOTAL_WEIGHT_MAX`]), paths join, and what only one of them knows is forgotten. Knowing less is
-//! always right. Heads of loops know nothing. Entries of more than [`NODES_MAX`] blocks, or in which much may be known
-//! ([`KNOWN_MAX`]), stay as they are, and when too much has been looked at to find out what paths have in common
-//! ([`STEPS_MAX`]), all further paths join. So comparing takes time by the size of the entry.
+//! **Bounds.** No lookup is copied: paths to the same `apply` join before it. (Hot paths out of the parser are the
+//! exception, see [`crate::hot`]: they never join each other, and may have copies of lookups, if these are few and the
+//! last ones.) All other copies are weighed by [`weight`]. Where several copies of the same code would together be too
+//! heavy ([`JOINT_WEIGHT_MAX`], [`TOTAL_WEIGHT_MAX`]), paths join, and what only one of them knows is dropped; knowing
+//! less is always correct. Nothing is known at loop heads. Entry points of more than [`NODES_MAX`] blocks or with too
+//! many known values ([`KNOWN_MAX`]) are left as they are. When comparing paths has taken too many steps
+//! ([`STEPS_MAX`]), all further paths join; so the time is linear in the size of the entry point.
 //!
 //! Tests: `tests/packets.rs`, `tests/stf/v1model/what_branches_say.stf`; crate `difftest`.
 
@@ -33,29 +33,30 @@ use ir::{
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
 
-/// Entries of more blocks are not looked at.
+/// Most blocks of an entry point that is split.
 const NODES_MAX: usize = 400;
-/// Weight of what two copies may have in common.
+/// Most weight of the blocks that two copies have in common.
 const JOINT_WEIGHT_MAX: u32 = 150;
-/// Operations and known values that are looked at to compare paths, for each operation and block of the entry: enough to compare
-/// the paths that leave a parser of some hundred states. Chosen; `fabric.p4` and `switch_p4_16.p4` compile as fast with a quarter.
+/// Budget for comparing paths: operations and known values that are looked at, for each operation and block of the
+/// entry point. It suffices to compare the paths that leave a parser of some hundred states. Chosen; `fabric.p4` and
+/// `switch_p4_16.p4` compile as fast with a quarter.
 const STEPS_MAX: usize = 400;
-/// Values that may be known at the start of blocks, over all blocks: what is known is carried from block to block.
+/// Most values that may be known at the starts of all blocks together, since they are propagated from block to block.
 /// Chosen: the largest of the programs that were tried has 33,408 (a stack of 128 elements), `switch_p4_16.p4` 30,683.
 const KNOWN_MAX: usize = 50_000;
 /// Weight of a lookup on a hot path.
 const HOT_LOOKUP_WEIGHT: u32 = 25;
-/// As [`JOINT_WEIGHT_MAX`], on hot paths.
+/// [`JOINT_WEIGHT_MAX`] on hot paths.
 const HOT_JOINT_WEIGHT_MAX: u32 = 180;
-/// Weight of all copies of an entry.
+/// Most weight of all copies of an entry point.
 const TOTAL_WEIGHT_MAX: u32 = 600;
-/// Weight of all copies that are made on one hot path.
+/// Most weight of all copies on one hot path.
 const HOT_TOTAL_WEIGHT_MAX: u32 = 1200;
 
-/// Values of slots that are known.
+/// Known values of slots: the path state.
 pub(crate) type Known = BTreeMap<SlotId, Bits>;
 
-/// How much code an operation becomes; `None` for one that is not to be copied.
+/// The estimated code size of an operation; `None` if it must not be copied.
 fn weight(op: &Op) -> Option<u32> {
     match op {
         Op::Apply { .. } => None,
@@ -68,9 +69,9 @@ fn weight(op: &Op) -> Option<u32> {
     }
 }
 
-/// A graph that does what `base`, the graph of `entry`, does.
+/// Returns a graph equivalent to `base`, the graph of `entry`, with paths split.
 ///
-/// Up to `hot` paths out of the parser keep what they know to the end, lookups or not; see [`crate::hot`].
+/// Up to `hot` paths out of the parser keep their state to the end, through lookups too; see [`crate::hot`].
 pub(crate) fn split(program: &Program, entry: &EntryPoint, base: Graph, hot: usize) -> Graph {
     if base.nodes.len() > NODES_MAX {
         return base;
@@ -82,54 +83,57 @@ pub(crate) fn split(program: &Program, entry: &EntryPoint, base: Graph, hot: usi
     splitter.run(entry)
 }
 
-/// By result: the result of the same comparison, and whether it is the opposite.
+/// Value numbering of comparisons: by result, the result of an earlier equal comparison, and whether it is the
+/// negation.
 type Twins = BTreeMap<SlotId, (Operand, bool)>;
 
 struct Splitter<'p> {
     program: &'p Program,
     base: Graph,
-    /// Slots of which values are followed.
+    /// Slots whose values are propagated.
     tracked: BitSet,
-    /// By node: tracked slots whose value at the start may matter.
+    /// By node: tracked slots that are live at its start.
     live: Vec<BitSet>,
     /// By node: tracked slots that it reads.
     reads: Vec<BitSet>,
-    /// By node: its weight; `None` where there is a lookup.
+    /// By node: its weight; `None` if it has a lookup.
     weights: Vec<Option<u32>>,
     /// By node: whether it writes headers.
     emits: Vec<bool>,
-    /// By node: whether it writes headers or copies parts of them, so that it weighs less where some are invalid.
+    /// By node: whether it writes headers or copies parts of them, so that its weight is less where some of them are
+    /// invalid.
     moves_headers: Vec<bool>,
     /// By node: its weight on hot paths.
     hot_weights: Vec<u32>,
-    /// Comparisons that were made before, in a stage that all packets have come through.
+    /// Equal comparisons in an earlier stage that all packets have come through.
     twins: Twins,
-    /// What may still be looked at; see [`STEPS_MAX`].
+    /// The steps that are left of [`STEPS_MAX`].
     steps: Cell<usize>,
     /// Most hot paths out of the parser.
     hot: usize,
 }
 
-/// What a path leads to.
+/// The nodes that a path can reach.
 struct Reached {
     nodes: BitSet,
-    /// By node; `None` for a lookup. Nodes that are not here were not looked at, and are not to be copied.
+    /// By node; `None` for a lookup. Nodes without an entry were not visited, and must not be copied.
     weights: BTreeMap<usize, Option<u32>>,
 }
 
-/// A path that leads to a node: what is known on it, and the copies that it comes from.
+/// A path to a node: its state, and the copies that it comes from.
 pub(crate) struct Path {
     pub known: Known,
     pub from: Vec<usize>,
     /// The hot path out of the parser that it continues, from 1; 0 for none.
     pub hot: usize,
-    /// Fields of headers that were assigned on it since they were extracted, if it is hot: the frame does not have them.
+    /// On a hot path: header fields that were assigned since they were extracted, so that the frame does not hold their
+    /// values.
     pub changed: BitSet,
 }
 
 impl Reached {
-    /// What joined paths lead to: all that each of them does. They may lead to more, for less is known of them; that is an
-    /// estimate of copies' size.
+    /// Adds what another path reaches. The joined path may reach more nodes, since less is known on it; the weights are
+    /// an estimate.
     fn join(&mut self, other: Reached) {
         self.nodes.union(&other.nodes);
         for (node, weight) in other.weights {
@@ -144,12 +148,12 @@ impl Reached {
 }
 
 impl Path {
-    /// Whether two paths need no code of their own.
+    /// Whether two paths have the same state, so that they share code.
     fn is_like(&self, other: &Path) -> bool {
         self.known == other.known && self.changed == other.changed
     }
 
-    /// Forgets what does not hold on another path too.
+    /// Joins another path: keeps only what holds on both.
     fn join(&mut self, other: Path) {
         self.known.retain(|s, v| other.known.get(s) == Some(v));
         self.changed.union(&other.changed);
@@ -211,7 +215,8 @@ impl<'p> Splitter<'p> {
         &self.base.block(self.program, node).insts
     }
 
-    /// Slots that branches depend on, directly or through what [`Splitter::step`] can evaluate, and validity.
+    /// Finds the slots to track: validity, and the slots that branches depend on, directly or through what
+    /// [`Splitter::step`] can evaluate.
     fn find_tracked(&mut self) {
         let track = |tracked: &mut BitSet, operand: &Operand, program: &Program| match operand {
             Operand::Slot(s) if program.width(*s) <= 64 && !tracked.contains(s.index()) => {
@@ -230,7 +235,7 @@ impl<'p> Splitter<'p> {
         }
         loop {
             let mut changed = false;
-            // From the last to the first, as values come from before.
+            // Backwards, since operands are defined before their uses.
             for n in (0..self.base.nodes.len()).rev() {
                 for inst in self.base.block(self.program, n).insts.iter().rev() {
                     for operand in evaluated(&inst.op, &self.twins, |s| self.tracked.contains(s.index())) {
@@ -302,7 +307,7 @@ impl<'p> Splitter<'p> {
         }
     }
 
-    /// Carries knowledge over an operation.
+    /// The transfer function of an operation.
     fn step(&self, known: &mut Known, op: &Op) {
         let flag = |b: bool| Bits::from_bool(b);
         let result = match op {
@@ -345,7 +350,8 @@ impl<'p> Splitter<'p> {
         known.extend(result.filter(|(dst, _)| self.tracked.contains(dst.index())));
     }
 
-    /// What follows when `slot`, last assigned in the first `end` of `insts`, has a value at the end of all of them.
+    /// Learns from a branch: `slot`, last assigned in the first `end` of `insts`, has `value` at the end of `insts`.
+    /// Operands of its definition that follow from that are learnt too.
     fn learn(&self, known: &mut Known, insts: &[Inst], end: usize, slot: SlotId, value: &Bits) {
         if self.tracked.contains(slot.index()) {
             known.insert(slot, value.clone());
@@ -376,7 +382,7 @@ impl<'p> Splitter<'p> {
             Op::Bin { op: BinOp::Or, a, b, .. } if is_flag && !is => {
                 more.extend([a, b].into_iter().filter_map(|o| Some((o.slot()?, value.clone()))));
             }
-            // One of them decides it, if it is known that the other does not.
+            // If one operand is known not to decide the result, the other does.
             Op::Bin { op: BinOp::And | BinOp::Or, a, b, .. } if is_flag => {
                 let is_other = |o: &Operand| {
                     o.slot().is_some_and(|s| unchanged(s) && known.get(&s).is_some_and(|v| v.is_true() != is))
@@ -391,7 +397,7 @@ impl<'p> Splitter<'p> {
         }
     }
 
-    /// Adds the fields that a node assigns to those that the frame does not have.
+    /// Adds the fields that a node assigns to `changed`, since the frame does not hold their new values.
     fn add_changed(&self, node: usize, changed: &mut BitSet) {
         for inst in self.insts(node) {
             let is_extracted = matches!(inst.op, Op::Extract { .. });
@@ -406,8 +412,8 @@ impl<'p> Splitter<'p> {
         }
     }
 
-    /// The paths that lead out of a node when `known` holds at its start: base node and what is known on the path. One path
-    /// for a terminator that is decided.
+    /// The edges out of a node at whose start `known` holds: the successor and the state on the edge. One edge if the
+    /// terminator is decided.
     fn paths_out(&self, node: usize, known: &Known) -> Vec<(usize, Known)> {
         let mut known = known.clone();
         let insts = self.insts(node);
@@ -458,8 +464,8 @@ impl<'p> Splitter<'p> {
         paths
     }
 
-    /// The weight of a node at whose start `known` holds; `None` for one that is not to be copied. What is done to a header that
-    /// is known to be invalid is no code.
+    /// The weight of a node at whose start `known` holds; `None` if it must not be copied. Operations on a header that
+    /// is known to be invalid weigh nothing.
     fn weight(&self, node: usize, known: &Known, is_hot: bool) -> Option<u32> {
         let weight = if is_hot { Some(self.hot_weights[node]) } else { self.weights[node] };
         if !self.moves_headers[node] {
@@ -483,9 +489,9 @@ impl<'p> Splitter<'p> {
         weight.map(|weight| weight - saved)
     }
 
-    /// The nodes before `until` that can be reached from one at whose start `known` holds, up to the first lookups, and their
-    /// weights: what is behind lookups is shared if they are, and else looked at where paths meet again. All nodes, when there is
-    /// no time to find out.
+    /// The nodes before `until` that are reachable from `node` if `known` holds at its start, up to and including the
+    /// first lookups, with their weights. (Code after lookups is shared, or is examined where paths meet again.) All
+    /// nodes, if the step budget is spent.
     fn reach(&self, node: usize, until: usize, known: &Known, is_hot: bool) -> Reached {
         let mut reached = Reached { nodes: BitSet::new(self.base.nodes.len()), weights: BTreeMap::new() };
         // What holds on all paths to a node so far.
@@ -522,8 +528,8 @@ impl<'p> Splitter<'p> {
         reached
     }
 
-    /// Joins paths to a node until the copies that they need are light enough; `budget` is what all may still weigh. Only
-    /// nodes before `until` count.
+    /// Joins the paths that have arrived at a node until the copies that they need are light enough. `budget` is the
+    /// weight that is left for all copies. Only nodes before `until` count.
     fn group(&self, node: usize, until: usize, arrived: Vec<Path>, budget: u32) -> Vec<Path> {
         if arrived.len() <= 1 {
             return arrived;
@@ -538,7 +544,7 @@ impl<'p> Splitter<'p> {
         for mut path in without_equals(arrived) {
             let reached = self.reach(node, until, &path.known, is_hot);
             if until == self.base.nodes.len() && reached.nodes.iter().all(|n| reached.weight(n).is_some()) {
-                // What nothing on the path to the end asks for does not make it another path.
+                // State that no node up to the end reads does not distinguish paths.
                 path.known.retain(|s, _| reached.nodes.iter().any(|n| self.reads[n].contains(s.index())));
             }
             if is_hot && !reached.nodes.iter().any(|n| self.emits[n]) {
@@ -556,7 +562,7 @@ impl<'p> Splitter<'p> {
                 Some(weight) if weight <= most.min(budget) => kept.push((path, reached)),
                 _ => {
                     let agree = |k: &Known| k.iter().filter(|(s, v)| path.known.get(s) == Some(v)).count();
-                    // Rather with one that reaches the same lookup than with one that is about to end.
+                    // Preferably join with a path that reaches the same lookup, not with one that is about to end.
                     let meets = |other: &Reached| {
                         reached.nodes.iter().any(|n| self.weights[n].is_none() && other.nodes.contains(n))
                     };
@@ -565,12 +571,12 @@ impl<'p> Splitter<'p> {
                     let (mut into, mut into_reached) = kept.swap_remove(best);
                     into.join(path);
                     into_reached.join(reached);
-                    // It may be like another one now.
+                    // The joined path may now equal another one.
                     match kept.iter_mut().find(|(other, _)| other.is_like(&into)) {
                         Some((same, _)) => same.from.extend(into.from),
                         None => kept.push((into, into_reached)),
                     }
-                    // No lookup twice, whatever was joined.
+                    // Joined paths may reach more lookups; none may be reached twice.
                     kept = if is_hot { kept } else { self.without_joint_lookups(node, until, kept) };
                 }
             }
@@ -600,7 +606,7 @@ impl<'p> Splitter<'p> {
             .collect()
     }
 
-    /// The node where the stage behind the first parser begins.
+    /// The first node of the stage after the first parser.
     fn behind_parser(&self, entry: &EntryPoint) -> Option<usize> {
         let is_parser = |s: &StageId| self.program.stages[s.index()].kind == StageKind::Parser;
         let parser = entry.stages.iter().position(is_parser)?;
@@ -627,7 +633,7 @@ impl<'p> Splitter<'p> {
             changed: BitSet::new(self.program.slots.len()),
         });
         let mut nodes: Vec<Node> = Vec::new();
-        // The copies of loops' heads by hot path, for edges that lead back.
+        // Copies of loop heads, by hot path: the targets of back edges.
         let mut heads: Vec<Vec<Option<usize>>> = vec![vec![None; 1 + self.hot]; count];
         let mut back: Vec<(usize, usize, usize)> = Vec::new();
         let mut budgets = vec![HOT_TOTAL_WEIGHT_MAX; 1 + self.hot];
@@ -638,13 +644,13 @@ impl<'p> Splitter<'p> {
             if Some(n) == behind_parser {
                 hot::choose(self.program, &mut all, self.hot);
             }
-            // Paths out of the parser that will be hot need not join in it.
+            // Within the parser, hot paths need not join for what comes after it.
             let until = behind_parser.filter(|b| self.hot > 0 && n < *b).unwrap_or(count);
             let mut paths = Vec::new();
             for (hot, budget) in budgets.iter_mut().enumerate() {
                 let these: Vec<Path> = all.extract_if(.., |w| w.hot == hot).collect();
                 let these = self.group(n, until, these, *budget);
-                // One of them is no copy.
+                // The heaviest one replaces the original, so it adds nothing.
                 let weights = these.iter().map(|path| self.weight(n, &path.known, hot > 0).unwrap_or(0));
                 let (sum, most) =
                     weights.fold((0, 0), |(sum, most): (u32, u32), w| (sum.saturating_add(w), most.max(w)));
@@ -681,7 +687,7 @@ impl<'p> Splitter<'p> {
                     Terminator::Branch { .. } | Terminator::Switch { .. }
                 );
                 nodes[id].decided = is_choice && paths.len() == 1;
-                // Several cases may lead to one block: what holds on all of them.
+                // Several cases of a switch may have the same target: keep what holds for all of them.
                 let mut by_target: Vec<(usize, Known)> = Vec::new();
                 for (to, known) in paths {
                     match by_target.iter_mut().find(|(t, _)| *t == to) {
@@ -692,7 +698,7 @@ impl<'p> Splitter<'p> {
                 for (to, known) in by_target {
                     match heads[to][hot] {
                         Some(_) if to <= n => back.push((id, to, hot)),
-                        // A loop that is entered elsewhere than at its head.
+                        // The loop is entered other than at its head: the graph is left as it is.
                         None if to <= n => return self.base,
                         _ => arrived[to].push(Path { known, from: vec![id], hot, changed: changed.clone() }),
                     }
@@ -712,7 +718,8 @@ impl<'p> Splitter<'p> {
     }
 }
 
-/// What an intrinsic is for every packet that starts at [`EntryKind::Ingress`]; `None` if that depends on the packet.
+/// The value of an intrinsic for every packet that starts at [`EntryKind::Ingress`]; `None` if it depends on the
+/// packet.
 pub(crate) fn value_at_ingress(intrinsic: Intrinsic, program: &Program) -> Option<u64> {
     match intrinsic {
         Intrinsic::IngressPort | Intrinsic::PacketLength | Intrinsic::IngressTimestamp => None,
@@ -740,7 +747,7 @@ pub(crate) fn value_at_ingress(intrinsic: Intrinsic, program: &Program) -> Optio
     }
 }
 
-/// The paths, one of those that know and have changed the same.
+/// Merges paths that have the same state and the same changed fields.
 fn without_equals(paths: Vec<Path>) -> Vec<Path> {
     let mut places: HashMap<Known, usize> = HashMap::new();
     let mut different: Vec<Path> = Vec::with_capacity(paths.len());
@@ -756,7 +763,7 @@ fn without_equals(paths: Vec<Path>) -> Vec<Path> {
     different
 }
 
-/// One path of all, which knows what all of them do.
+/// Joins all paths into one, which keeps what holds on all of them.
 fn join_all(paths: Vec<Path>) -> Vec<Path> {
     let joined = paths.into_iter().reduce(|mut all, path| {
         all.join(path);
@@ -765,7 +772,7 @@ fn join_all(paths: Vec<Path>) -> Vec<Path> {
     joined.into_iter().collect()
 }
 
-/// The slot and the constant of a comparison of the two.
+/// The slot and the constant of a comparison between the two.
 fn compared(a: &Operand, b: &Operand) -> Option<(SlotId, Bits)> {
     match (a, b) {
         (Operand::Slot(s), Operand::Const(c)) | (Operand::Const(c), Operand::Slot(s)) => Some((*s, c.clone())),
@@ -773,8 +780,8 @@ fn compared(a: &Operand, b: &Operand) -> Option<(SlotId, Bits)> {
     }
 }
 
-/// Comparisons of a field with a number that the first block of an earlier stage has made of the same field: parsers,
-/// checksums and controls ask the same.
+/// Finds comparisons of a field with a constant that repeat one in the first block of an earlier stage: parsers,
+/// checksums and controls often test the same.
 fn find_twins(program: &Program, base: &Graph) -> Twins {
     let comparison = |op: &Op| match op {
         Op::Bin { op: op @ (BinOp::Eq | BinOp::Ne), dst, a, b } => {
@@ -782,7 +789,7 @@ fn find_twins(program: &Program, base: &Graph) -> Twins {
         }
         _ => None,
     };
-    // By slot: how often it is assigned, and the last position at which it is.
+    // By slot: how often it is assigned, and the last stage position at which it is.
     let mut assigned: BTreeMap<SlotId, (u32, usize)> = BTreeMap::new();
     for (n, node) in base.nodes.iter().enumerate() {
         for inst in &base.block(program, n).insts {
@@ -812,7 +819,7 @@ fn find_twins(program: &Program, base: &Graph) -> Twins {
     twins
 }
 
-/// The operands of an operation that can be evaluated and whose result is wanted.
+/// The operands of an operation that can be evaluated, if its result is wanted.
 fn evaluated<'a>(op: &'a Op, twins: &'a Twins, wanted: impl Fn(SlotId) -> bool) -> Vec<&'a Operand> {
     match op {
         Op::Bin { op: BinOp::Eq | BinOp::Ne, dst, a, b } if wanted(*dst) => {

@@ -1,20 +1,21 @@
-//! Instructions that Cranelift does not have.
+//! Instructions that Cranelift lacks, patched into the code over placeholders.
 //!
-//! A placeholder stands for each of them until the code gets its address: a store of a word ([`Translator::place_store`]), a store of
-//! a constant ([`Translator::place_constant`]) or a load of a byte ([`Translator::place_load`]), through an address that the
-//! instruction needs or any other. They are allowed to trap, each with a tag of its own, so they are neither dropped nor moved against
-//! one another, and Cranelift notes where they begin. It never uses `zmm16` and `k1`, so nothing between them changes those. A
-//! placeholder is at least as long as what takes its place; segment overrides, which mean nothing here, fill it up.
+//! A placeholder is a store of a word ([`Translator::place_store`]), a store of a constant
+//! ([`Translator::place_constant`]) or a load of a byte ([`Translator::place_load`]), through an address that the
+//! instruction needs or any other. Placeholders are allowed to trap, each with a tag of its own (its trap code), so
+//! they are neither removed nor reordered, and Cranelift records where they begin. Cranelift never uses `zmm16` and
+//! `k1`, so nothing between placeholders changes these. A placeholder is at least as long as the instruction that
+//! replaces it; segment override prefixes, which have no effect here, pad it.
 //!
-//! Placeholders must not run. Where Cranelift made something else of one than is known here, which it does where what is
-//! stored is a constant, [`patch`] fails, and everything is compiled again without them. So nobody asks for one of a value that is seen
-//! to be a constant ([`Translator::is_constant`]).
+//! Placeholders must not run. Where Cranelift encoded one in an unexpected form, which it does where the stored value
+//! is a constant, [`patch`] fails, and everything is compiled again without placeholders. So none is made for a value
+//! that is visibly a constant ([`Translator::is_constant`]).
 //!
 //! | file | tags | instructions |
 //! | --- | --- | --- |
 //! | `prefetch` | 0x51, 0x60 | prefetches |
-//! | `wide` | 0x52 to 0x5b | compares of a key with a whole bucket |
-//! | `clmul` | 0x5c to 0x5f | products of polynomials |
+//! | `wide` | 0x52 to 0x5b | comparisons of a key with a whole bucket |
+//! | `clmul` | 0x5c to 0x5f | carry-less multiplication |
 //!
 //! Tests: at the end of those files.
 
@@ -24,21 +25,21 @@ use cranelift_codegen::MachTrap;
 use cranelift_codegen::ir::types::{I32, I64};
 use cranelift_codegen::ir::{InstBuilder, MemFlagsData, TrapCode, Value, ValueDef};
 
-/// What a store of a constant stores.
+/// The constant that [`Translator::place_constant`] stores.
 const STORED: u32 = 0x5a5a_5a5a;
-/// How far behind an address placeholders store that need a long displacement.
+/// A displacement for placeholders that must be encoded with four bytes of it.
 pub(crate) const FAR_BEHIND: i32 = 0x5a_5a5a;
 
-/// The bytes of an instruction, and how long the placeholder is that it takes the place of.
+/// The bytes of an instruction, and the length of the placeholder that it replaces.
 pub(crate) type Made = (Vec<u8>, usize);
 
 impl Translator<'_, '_> {
-    /// Whether a value is computed from constants alone, as far as that is easy to see: Cranelift stores one without a
-    /// register.
+    /// Whether a value is computed from constants alone, as far as a short search shows: Cranelift stores such a value
+    /// without a register.
     pub fn is_constant(&self, value: Value) -> bool {
         let dfg = &self.b.func.dfg;
         let mut left = vec![dfg.resolve_aliases(value)];
-        // Enough for a field's constant that was moved into its place in the key.
+        // Enough for a field's constant that was shifted into its place in the key.
         for _ in 0..16 {
             let Some(value) = left.pop() else { return true };
             let ValueDef::Result(inst, _) = dfg.value_def(value) else { return false };
@@ -55,27 +56,30 @@ impl Translator<'_, '_> {
         MemFlagsData::new().with_trap_code(Some(tag)).with_alias_region(self.flags.patched)
     }
 
-    /// A placeholder that has a value in a register: one of 32 or 64 bits that is no constant.
+    /// A placeholder with a value in a register: 32 or 64 bits wide, no constant.
     pub fn place_store(&mut self, tag: TrapCode, value: Value, address: Value) {
         let flags = self.tagged(tag);
         self.b.ins().store(flags, value, address, FAR_BEHIND);
     }
 
-    /// A placeholder that has the address of what it reads.
+    /// A placeholder with the address of a memory operand.
     pub fn place_constant(&mut self, tag: TrapCode, address: Value, offset: i32) {
         let flags = self.tagged(tag);
         let stored = self.b.ins().iconst(I32, i64::from(STORED));
         self.b.ins().store(flags, stored, address, offset);
     }
 
-    /// A placeholder that makes a value of 64 bits.
+    /// A placeholder that defines a value of 64 bits.
     pub fn place_load(&mut self, tag: TrapCode, address: Value, offset: i32) -> Value {
         let flags = self.tagged(tag);
         self.b.ins().sload8(I64, flags, address, offset)
     }
 }
 
-/// Puts the instructions where their placeholders are in `code`.
+/// Replaces the placeholders in `code` by their instructions.
+///
+/// # Errors
+/// [`Error::Codegen`] if a placeholder has an unexpected encoding.
 pub(crate) fn patch(code: &mut [u8], traps: &[MachTrap]) -> Result<(), Error> {
     for trap in traps {
         let at = trap.offset as usize;
@@ -90,27 +94,27 @@ pub(crate) fn patch(code: &mut [u8], traps: &[MachTrap]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Puts an instruction in the place of a placeholder of so many bytes, if it is one.
+/// Replaces a placeholder by an instruction and pads it in front.
 fn replace(code: &mut [u8], at: usize, made: Option<(Vec<u8>, usize)>) -> Result<(), Error> {
     let Some((bytes, length)) = made.filter(|(bytes, length)| bytes.len() <= *length) else {
         return Err(Error::Codegen(format!("no placeholder at {at:#x} that an instruction could be made of")));
     };
     let filled = length - bytes.len();
-    // DS
+    // The prefix of the segment override DS.
     code[at..at + filled].fill(0x3e);
     code[at + filled..at + length].copy_from_slice(&bytes);
     Ok(())
 }
 
-/// An instruction with a register and a place in memory.
+/// An instruction with a register operand and a memory operand.
 pub(crate) struct Instruction<'a> {
     wide: bool,
     opcode: &'a [u8],
-    /// What follows, an immediate operand if it has one.
+    /// The bytes that follow, with the immediate operand if it has one.
     rest: &'a [u8],
     pub register: u8,
     base: u8,
-    /// With the exponent of its factor.
+    /// The index register, and the exponent of its scale factor.
     index: Option<(u8, u8)>,
     displacement: i32,
     /// Bytes without an immediate operand.
@@ -118,7 +122,7 @@ pub(crate) struct Instruction<'a> {
 }
 
 impl Instruction<'_> {
-    /// The instruction at the beginning of `code`: of those with one opcode byte, or two from the table behind 0F.
+    /// Decodes the instruction at the beginning of `code`, if it has one opcode byte, or two of which the first is 0F.
     pub fn decode(code: &[u8]) -> Option<Instruction<'_>> {
         let mut at = 0;
         let rex = code.first().copied().filter(|b| b & 0xf0 == 0x40).unwrap_or(0);
@@ -140,7 +144,7 @@ impl Instruction<'_> {
             index = (number != 4).then_some((number, sib >> 6));
         }
         if mode == 0 && base == 5 {
-            // An address without a base.
+            // An address without a base register.
             return None;
         }
         let displacement = match mode {
@@ -177,13 +181,13 @@ impl Instruction<'_> {
     }
 }
 
-/// An EVEX operand in memory, `behind` bytes before the address of an instruction, for vectors of so many bytes: what it sets in
-/// the prefix's first byte, and what follows the opcode; `register` is the other operand's.
+/// The EVEX encoding of a memory operand, `behind` bytes before the address of `at`, for vectors of `vector` bytes:
+/// bits of the prefix's first byte, and the bytes after the opcode. `register` is the other operand.
 pub(crate) fn memory_operand(at: &Instruction<'_>, behind: i32, vector: i32, register: u8) -> Option<(u8, Vec<u8>)> {
     let b = u8::from(at.base < 8) << 5;
     let x = u8::from(at.index.is_none_or(|(index, _)| index < 8)) << 6;
     let displacement = at.displacement.checked_sub(behind)?;
-    // A short displacement counts vectors.
+    // An EVEX displacement of one byte is a multiple of the vector's length (disp8*N).
     let vectors = i8::try_from(displacement / vector).ok().filter(|_| displacement % vector == 0);
     let mode = match vectors {
         Some(0) if at.base & 7 != 5 => 0,
@@ -209,13 +213,13 @@ pub(crate) mod tests {
     use super::*;
 
     impl Instruction<'_> {
-        /// One that has this place in memory.
+        /// An instruction with this memory operand.
         pub(crate) fn at(base: u8, index: Option<(u8, u8)>, displacement: i32) -> Self {
             Instruction { wide: false, opcode: &[], rest: &[], register: 0, base, index, displacement, length: 0 }
         }
     }
 
-    /// Patches one placeholder.
+    /// Patches a single placeholder.
     pub(crate) fn patched(tag: TrapCode, code: &[u8]) -> Option<Vec<u8>> {
         let mut code = code.to_vec();
         patch(&mut code, &[MachTrap { offset: 0, code: tag }]).is_ok().then_some(code)

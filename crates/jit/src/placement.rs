@@ -1,35 +1,34 @@
-//! Which slots of an entry live in memory and not in a Cranelift variable.
+//! Which slots of an entry point live in memory instead of a Cranelift variable.
 //!
-//! A variable costs nothing where it is neither read nor written, it seems; but its value is an argument at each join that
-//! it lives through, and it competes for a register with everything on the path. Many variables that live long therefore
-//! cost the square of the program's size: in Cranelift's own construction of static single assignment form, in its passes
-//! and in its register allocator, which would put most of them on the stack in the end. So a slot whose *reach*, the code
-//! that it lives through, is long for the number of its accesses gets a word of the function's frame from the start, where
-//! only accesses cost anything.
+//! A variable seems to cost nothing where it is neither read nor written, but its value is an argument at each join in
+//! its live range, and it competes for a register all along. Many long live ranges cost time quadratic in the program's
+//! size: in Cranelift's SSA construction, in its passes and in its register allocator, which would spill most of them
+//! in the end. So a slot whose *reach* (the length of its live range in code) is long for its number of accesses gets a
+//! word of the function's frame from the start, where only accesses cost anything.
 //!
-//! The reach of all slots that stay in variables is at most [`REACH_PER_ACCESS_MAX`] times the number of accesses, and the
-//! walk that measures it ends where a slot exceeds it: both are linear in the program. No slot of a program that is
-//! shorter than twice that number exceeds it.
+//! The reach of all slots in variables together is at most [`REACH_PER_ACCESS_MAX`] times the number of accesses, and
+//! the walk that measures a slot's reach stops where it exceeds this; both are linear in the program. No slot of a
+//! program shorter than twice that number exceeds it.
 //!
-//! A slot that very many blocks write ([`WRITERS_MAX`]; a table's actions, say) is in memory too: their values would be one
-//! bundle of the register allocator, which takes the square of their number to put together.
+//! A slot that very many blocks write ([`WRITERS_MAX`]; a table's action, for example) is in memory too: its values
+//! would be one bundle of the register allocator, and building a bundle takes time quadratic in its values.
 //!
-//! Besides, everything that is written in a long block without a branch ([`STRAIGHT_MAX`]) is kept in memory. Cranelift
-//! computes pure values where they are first used, not in the order of the program; in a long block that makes thousands of
-//! them live at once. Stores keep their order, and what is stored is computed before.
+//! Everything that is written in a long block without a branch ([`STRAIGHT_MAX`]) is also kept in memory. Cranelift
+//! computes pure values where they are first used, not in program order; in a long block that makes thousands of them
+//! live at once. Stores keep their order, and the stored value is computed before the store.
 //!
-//! Slots that no block hands on to another ([`Where::Block`]) are neither: the translator remembers their values. (Besides
-//! work, that saves memory: Cranelift keeps a table of all blocks for each variable.)
+//! Slots that are never live between blocks ([`Where::Block`]) need neither: the translator remembers their values.
+//! (This also saves memory: Cranelift keeps a table of all blocks for each variable.)
 //!
-//! Header pointers ([`crate::flow`]) are counted as slots behind the program's own. Clean fields have no value in a
+//! Header pointers ([`crate::flow`]) are numbered as slots after the program's own. Clean fields have no value in a
 //! variable; reading one reads its header's pointer, or its validity where no pointer is carried.
 //!
-//! Staged code ([`crate::stage`]) has everything in variables and stack slots, which its rows know how to keep. An entry for
-//! which that would cost too much ([`may_stage`]) runs to completion, whatever the strategy.
+//! Staged code ([`crate::stage`]) keeps all slots in variables and stack slots, which its rows can save. An entry point
+//! for which that would cost too much ([`may_stage`]) runs to completion, whatever the strategy.
 //!
-//! This is an estimate: translation reads more than the operations say, where a deparser ends for instance. It decides on
-//! speed, never on what is right. Tests: `tests/packets.rs` with every choice forced, `tests/scale.rs`, and generated programs
-//! in crate `difftest`.
+//! The measure is an estimate: translation reads more than the operations say, for example where a deparser ends. It
+//! affects speed, never correctness. Tests: `tests/packets.rs` with every choice forced, `tests/scale.rs`, and
+//! generated programs in crate `difftest`.
 
 use crate::flow::{Facts, Flow, ProgramFacts};
 use crate::stage::plan::Plan;
@@ -37,24 +36,24 @@ use crate::value::Class;
 use crate::{MemorySlots, Optimisation, Options};
 use ir::{BitSet, Fate, HeaderId, Op, Program, SlotId, SlotKind, Terminator};
 
-/// Longest reach of a variable for each of its accesses.
+/// Most reach of a variable for each of its accesses.
 pub const REACH_PER_ACCESS_MAX: u64 = 256;
 /// Most blocks that write a variable.
 pub const WRITERS_MAX: usize = 1024;
-/// Operations of a block up to which what it writes may be in variables.
+/// Most operations of a block whose writes may be in variables.
 pub const STRAIGHT_MAX: u64 = 512;
 
 /// Most variables times blocks: Cranelift keeps a table of all blocks for each variable.
 const VARIABLE_BLOCKS_MAX: usize = 4_000_000;
 
-/// The same for staged code, which can put less into memory.
+/// [`VARIABLE_BLOCKS_MAX`] for staged code, which can put less into memory.
 const STAGED_VARIABLE_BLOCKS_MAX: usize = 16_000_000;
 
-/// Slots and pointers of staged code that are carried far, times the blocks that they may be carried through. Time and
-/// memory to translate it grow with that.
+/// Most slots and pointers with long live ranges in staged code, times the blocks that they may be live in. Time and
+/// memory for translation grow with this product.
 const STAGED_CARRIED_MAX: usize = 2_000_000;
 
-/// Whether staged code, which has all slots in variables, is not too much work for an entry.
+/// Whether an entry point is small enough for staged code, which has all slots in variables.
 pub(crate) fn may_stage(program: &Program, facts: &ProgramFacts, flow: &Flow, options: &Options) -> bool {
     let nodes = flow.graph.nodes.len();
     let all = nodes * (program.slots.len() + program.headers.len());
@@ -76,14 +75,14 @@ pub(crate) enum Where {
     Variable,
     /// In the frame.
     Memory,
-    /// Nowhere between blocks: each that reads it has written it before.
+    /// Only within a block: each block that reads it has written it before.
     Block,
 }
 
-/// Where an entry's slots and header pointers are kept.
+/// Where the slots and header pointers of an entry point are kept.
 pub(crate) struct Placement {
     in_memory: BitSet,
-    /// Slots that some block needs from before it.
+    /// Slots that are live between blocks.
     between_blocks: BitSet,
     slots: usize,
 }
@@ -113,21 +112,21 @@ impl Placement {
                 let is_variable = |&s: &usize| !in_memory.contains(s) && between_blocks.contains(s);
                 let mut variables: Vec<usize> = (0..slots).filter(is_variable).collect();
                 if variables.len() > most {
-                    // Those that are used most stay.
+                    // Keep those that are accessed most.
                     variables.sort_by_key(|&s| std::cmp::Reverse(accesses[s]));
                     variables[most..].iter().for_each(|&s| in_memory.insert(s));
                 }
                 in_memory
             }
         };
-        // Wide ones have stack slots of their own.
+        // Wide slots have stack slots of their own.
         for s in (0..slots).filter(|&s| matches!(Class::of(program.slots[s].width), Class::Words(_))) {
             in_memory.remove(s);
         }
         Placement { in_memory, between_blocks, slots }
     }
 
-    /// Where a slot lives.
+    /// Where a slot is kept.
     pub fn slot(&self, slot: SlotId) -> Where {
         match slot.index() {
             s if self.in_memory.contains(s) => Where::Memory,
@@ -136,13 +135,13 @@ impl Placement {
         }
     }
 
-    /// Whether the pointer to a header lives in memory.
+    /// Whether the pointer to a header is in memory.
     pub fn pointer(&self, header: HeaderId) -> bool {
         self.in_memory.contains(self.slots + header.index())
     }
 }
 
-/// How much code an operation becomes, roughly, in plain operations; a join counts as one too.
+/// The approximate code size of an operation, in plain operations; a join counts as one too.
 fn weight(op: &Op) -> u64 {
     match op {
         Op::Emit { .. } => 8,
@@ -152,7 +151,7 @@ fn weight(op: &Op) -> u64 {
     }
 }
 
-/// A place where a key is needed from before the block, or is written last in it.
+/// An upward-exposed read of a key in a node, or its last write there.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct At {
     key: u32,
@@ -160,21 +159,21 @@ struct At {
     position: u64,
 }
 
-/// What the operations of an entry do with its slots and header pointers, the *keys*.
+/// Accesses of an entry point's slots and header pointers, the *keys*.
 struct Survey<'a> {
     program: &'a Program,
     facts: &'a ProgramFacts,
     flow: &'a Flow,
-    /// By header: whether its pointer is carried along.
+    /// By header: whether the code carries its pointer.
     carries: Vec<bool>,
     /// By key.
     accesses: Vec<u64>,
     reach: Vec<u64>,
-    /// By key: the node that touched it last, plus one, and where.
+    /// By key: one plus the last node that accessed it, and the position there.
     touched: Vec<(u32, u64)>,
-    /// By key: its last entry in `writes`, plus one.
+    /// By key: one plus the index of its last entry in `writes`.
     written: Vec<u32>,
-    /// Reads of what is not written before in the same block, and last writes.
+    /// Upward-exposed reads (not preceded by a write in the same block), and last writes.
     reads: Vec<At>,
     writes: Vec<At>,
     /// By node.
@@ -207,7 +206,7 @@ impl<'a> Survey<'a> {
         }
     }
 
-    /// Notes what a node's block does.
+    /// Records the accesses of a node's block.
     fn node(&mut self, n: usize) {
         let (program, facts, flow) = (self.program, self.facts, self.flow);
         let node = &flow.graph.nodes[n];
@@ -247,7 +246,7 @@ impl<'a> Survey<'a> {
             self.write(program.slots.len() + header.index());
         }
         op.for_each_def(program, |s| {
-            // Extracted fields without a value of their own; see `flow`.
+            // Lazily loaded fields are not written by an extraction; see `flow`.
             let is_lazy =
                 matches!(op, Op::Extract { .. } | Op::SetInvalid { .. }) && self.facts.lazy_field(s).is_some();
             if !is_lazy {
@@ -256,7 +255,7 @@ impl<'a> Survey<'a> {
         });
     }
 
-    /// A read of a slot, or of what a clean field is loaded by.
+    /// A read of a slot, or of the pointer or validity through which a clean field is loaded.
     fn read(&mut self, at: &Facts, slot: SlotId) {
         let key = match self.facts.lazy_field(slot) {
             Some((header, _)) if !self.flow.is_dirty(self.facts, at, slot) => match self.carries[header.index()] {
@@ -290,8 +289,8 @@ impl<'a> Survey<'a> {
         }
     }
 
-    /// The slots that may be read where the same block has not written them. This is not an estimate: translation reads
-    /// other slots than an operation's only of headers, and of what replication points spill.
+    /// The slots with upward-exposed reads. This is no estimate: beyond an operation's own slots, translation reads
+    /// only those of headers and those that replication points spill.
     fn between_blocks(&self) -> BitSet {
         let mut between = BitSet::new(self.program.slots.len());
         for (s, slot) in self.program.slots.iter().enumerate() {
@@ -306,7 +305,7 @@ impl<'a> Survey<'a> {
         between
     }
 
-    /// Measures how far each key reaches, as long as that is not too far.
+    /// Measures the reach of each key, up to the limit.
     fn place(mut self) -> BitSet {
         let nodes = &self.flow.graph.nodes;
         let mut preds: Vec<Vec<u32>> = vec![Vec::new(); nodes.len()];
@@ -315,7 +314,7 @@ impl<'a> Survey<'a> {
         }
         self.reads.sort_unstable();
         self.writes.sort_unstable();
-        // By node: the last key that is needed from before it, and that is written in it, and where.
+        // By node: the last key that is live at its start; the last key written in it, and where.
         let mut needed = vec![u32::MAX; nodes.len()];
         let mut written = vec![(u32::MAX, 0u64); nodes.len()];
         let mut writes = self.writes.iter().peekable();
@@ -359,7 +358,7 @@ impl<'a> Survey<'a> {
         self.in_memory
     }
 
-    /// Whether a key is a field that has no value in a variable when a node begins.
+    /// Whether a key is a clean field at a node's start, which has no value in a variable.
     fn is_clean(&self, key: usize, node: usize) -> bool {
         self.program.slots.get(key).is_some_and(|slot| matches!(slot.kind, SlotKind::Field(_))) && {
             let slot = SlotId::from_index(key);

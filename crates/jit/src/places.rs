@@ -1,20 +1,19 @@
-//! What part of the P4 program each piece of code is: for listings and profilers.
+//! Maps code to the parts of the P4 program that it comes from, for listings and profilers.
 //!
-//! A [`Place`] is a *region* (a parser state, a table, an action, otherwise the stage) and a place in the source. While an
-//! entry is translated every Cranelift instruction is given the number of its place as source location; Cranelift says
-//! which bytes of machine code came of which. Instructions that it merged or moved count for one of their places; those of
-//! which it has forgotten the place (it does when it simplifies an expression) count for the place of the code before
-//! them; entering, leaving and the loop over the batch are [`LOOP`].
+//! A [`Place`] is a *region* (a parser state, a table or an action; otherwise the stage) and a place in the source.
+//! During translation every Cranelift instruction gets the number of its place as source location; Cranelift then
+//! reports which bytes of machine code came from which location. Instructions that it merged or moved count for one of
+//! their places. Where it has lost the location (it does when it simplifies an expression), the code counts for the
+//! place of the code before it. The prologue, the epilogue and the loop over the batch are [`LOOP`].
 //!
-//! Regions. What an `apply` becomes belongs to the table, with what counts its hits. The blocks that only the switch on an
-//! applied action leads to are that action; with them goes all that is reached only from there. Blocks of a parser belong
-//! to the state that they are labelled with, or that leads to them. What is reached from several regions belongs to the
-//! stage.
+//! Regions: the code of an `apply`, with its hit counting, belongs to the table. Blocks that are reached only from the
+//! switch on the applied action belong to that action. Blocks of a parser belong to the state that they are labelled
+//! with, or that leads to them. What is reached from several regions belongs to the stage.
 //!
-//! Only made when somebody looks (`Options::keep_text`, `Options::perf_map`, `Options::watched`).
+//! The map is made only on request (`Options::keep_text`, `Options::perf_map`, `Options::watched`).
 //!
-//! A sampler that finds a worker outside of compiled code wants to know what called there. Watched code says it before each
-//! call, as one number: the entry's [`Places::serial`], and which place.
+//! A sampling profiler that finds a worker outside of compiled code needs to know which code made the call. Watched
+//! code stores that before each call as one number: the entry point's [`Places::serial`] and the number of the place.
 //!
 //! Tests: `tests/places.rs`.
 
@@ -29,37 +28,37 @@ use std::collections::HashMap;
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The region of what belongs to no part of the program.
+/// The region of code that belongs to no part of the program.
 pub const LOOP: &str = "loop";
 
 /// A part of the program.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Place {
     /// `table:MyIngress.ipv4_lpm`, `action:MyIngress.drop`, `state:MyParser.start`, `control:MyEgress`, `deparser:D`,
-    /// [`LOOP`].
+    /// or [`LOOP`].
     pub region: String,
-    /// In the source; `Span::NONE` where there is no more to say than the region.
+    /// Its place in the source; `Span::NONE` if only the region is known.
     pub span: Span,
 }
 
-/// Bytes `start..end` of an entry's code and where they come from.
+/// Bytes `start..end` of an entry point's code and the place that they come from.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CodePlace {
     /// First byte.
     pub start: u32,
     /// One past the last byte.
     pub end: u32,
-    /// What it is.
+    /// The part of the program.
     pub place: Place,
 }
 
 static SERIAL: AtomicU32 = AtomicU32::new(1);
 
-/// Numbers places, and knows which region each node of an entry belongs to.
+/// Numbers places, and maps each node of an entry point to its region.
 #[derive(Default)]
 pub(crate) struct Places {
     pub list: Vec<Place>,
-    /// Of all entries that were ever numbered in this process; never 0.
+    /// Identifies the entry point among all that were compiled in this process; never 0.
     pub serial: u32,
     numbers: HashMap<Place, u32>,
     /// By node.
@@ -67,7 +66,7 @@ pub(crate) struct Places {
 }
 
 impl Places {
-    /// For an entry whose graph is given.
+    /// The places of the entry point with this graph.
     pub fn new(program: &Program, graph: &Graph) -> Places {
         let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
         let mut places = Places { regions: regions(program, graph), serial, ..Places::default() };
@@ -75,7 +74,7 @@ impl Places {
         places
     }
 
-    /// The source location that stands for an operation of a node, or for the node's end.
+    /// The source location of an operation of a node, or of the node's end.
     pub fn location(&mut self, program: &Program, node: usize, op: Option<&Op>, span: Span) -> SourceLoc {
         let table = |t: ir::TableId| table_region(program, t);
         let owner = |e: ir::ExternId| match program.externs[e.index()].kind {
@@ -97,12 +96,12 @@ impl Places {
         &self.regions[node]
     }
 
-    /// The number that watched code gives for a place.
+    /// The number that watched code stores for a place.
     pub fn said(&self, location: SourceLoc) -> u64 {
         u64::from(self.serial) << 32 | u64::from(location.bits())
     }
 
-    /// The source location of what belongs to no part of the program.
+    /// The source location of code that belongs to no part of the program.
     pub fn outside() -> SourceLoc {
         SourceLoc::new(0)
     }
@@ -116,7 +115,7 @@ impl Places {
         SourceLoc::new(number)
     }
 
-    /// What Cranelift says about where code came from, without gaps: from byte 0 to `size`.
+    /// The places of code by the locations that Cranelift reports, without gaps from byte 0 to `size`.
     pub fn of_code(
         &self,
         locations: &[cranelift_codegen::MachSrcLoc<cranelift_codegen::Final>],
@@ -131,7 +130,7 @@ impl Places {
         };
         let mut at = 0;
         for l in locations {
-            // A branch that was taken back may leave a range that begins before the last one ends.
+            // A branch that Cranelift removed again may leave a range that begins before the last one ends.
             let (start, end) = (l.start.clamp(at, size), l.end.clamp(at, size));
             let place = (!l.loc.is_default()).then(|| &self.list[l.loc.bits() as usize]);
             push(at, start, None);
@@ -143,9 +142,9 @@ impl Places {
     }
 }
 
-// What the translator says.
+// Used by the translator.
 impl Translator<'_, '_> {
-    /// What is generated from now on is an operation of the node at hand, or its end.
+    /// Attributes the code that follows to an operation of the current node, or to its end.
     pub fn locate(&mut self, op: Option<&Op>, span: Span) {
         if let Some(places) = &mut self.places_of_code {
             let location = places.location(self.program, self.node, op, span);
@@ -154,7 +153,7 @@ impl Translator<'_, '_> {
         }
     }
 
-    /// What is generated from now on belongs to no part of the program.
+    /// Attributes the code that follows to no part of the program.
     pub fn locate_outside(&mut self) {
         if self.places_of_code.is_some() {
             self.b.set_srcloc(Places::outside());
@@ -162,7 +161,7 @@ impl Translator<'_, '_> {
         }
     }
 
-    /// Says what the call that follows is for, if somebody watches.
+    /// In watched code, stores the place of the call that follows.
     pub fn say_place(&mut self) {
         if let Some(places) = self.places_of_code.as_ref().filter(|_| self.options.watched) {
             let said = places.said(self.place_now);
@@ -170,7 +169,7 @@ impl Translator<'_, '_> {
         }
     }
 
-    /// The entry ends: what runs next belongs to no part of the program.
+    /// At the entry point's end: in watched code, stores that the worker is in no part of the program.
     pub fn say_end(&mut self) {
         if self.options.watched {
             self.store_place(0);
@@ -185,7 +184,7 @@ impl Translator<'_, '_> {
     }
 }
 
-/// The region of what looks a table up.
+/// The region of lookups in a table.
 pub(crate) fn table_region(program: &Program, table: ir::TableId) -> String {
     format!("table:{}", program.tables[table.index()].name)
 }
@@ -209,7 +208,8 @@ fn regions(program: &Program, graph: &Graph) -> Vec<String> {
         };
         format!("{word}:{}", stage.name)
     };
-    // What leads to a node: a region that begins there, or the region that goes on; none when there are several.
+    // By node: the region that leads to it (one that begins there, or one that continues); `Some(None)` if there are
+    // several.
     let mut led: Vec<Option<Option<String>>> = vec![None; graph.nodes.len()];
     let lead = |led: &mut Vec<Option<Option<String>>>, to: usize, region: String| match &mut led[to] {
         none @ None => *none = Some(Some(region)),
@@ -239,7 +239,7 @@ fn regions(program: &Program, graph: &Graph) -> Vec<String> {
                             let mut numbers: Vec<Option<u64>> =
                                 cases.iter().filter(|(_, t)| *t == to).map(|(v, _)| v.to_u64()).collect();
                             if *default == to {
-                                // All actions that have no case.
+                                // All actions without a case.
                                 let count = program.tables[table.index()].actions.len() as u64;
                                 let has_case = |i: &u64| cases.iter().any(|(v, _)| v.to_u64() == Some(*i));
                                 numbers.extend((0..count).filter(|i| !has_case(i)).map(Some));
@@ -260,7 +260,7 @@ fn regions(program: &Program, graph: &Graph) -> Vec<String> {
     regions
 }
 
-/// The table whose applied action a block ends with a switch on.
+/// The table of the applied action on which a block ends with a switch.
 fn applied_action(insts: &[ir::Inst], term: &Terminator) -> Option<ir::TableId> {
     let Terminator::Switch { on, .. } = term else { return None };
     let on: SlotId = on.slot()?;

@@ -1,8 +1,9 @@
-//! Prefetches, which Cranelift has no instruction for.
+//! Prefetch instructions, which Cranelift lacks.
 //!
-//! [`Translator::prefetch`] makes a load that nothing uses: one byte, sign-extended to 64 bits (no other load of this
-//! compiler is), and allowed to trap with [`TAG`], so that it is neither dropped nor merged with a real load. It is a placeholder
-//! ([`crate::placeholder`]) for `prefetcht0 m8`, which has the same length and the same operand.
+//! [`Translator::prefetch`] makes a load whose result is unused: one byte, sign-extended to 64 bits (a form that no
+//! other load of this compiler has), and allowed to trap with [`TAG`], so that it is neither removed nor merged with a
+//! real load. It is a placeholder ([`crate::placeholder`]) for `prefetcht0 m8`, which has the same length and the same
+//! operand.
 //!
 //! [`Translator::prefetch_to_write`] is the same for `prefetchw m8`, with a tag of its own.
 //!
@@ -12,8 +13,8 @@
 //! REX   0F 0D /1   prefetchw m8
 //! ```
 //!
-//! Anything else at such a place is an error: an address that is prefetched may be one that must not be read. On other
-//! processors than x86-64 nothing is prefetched.
+//! Any other instruction at such a place is an error: the prefetched address may be one that must not be read. Only
+//! x86-64 code has prefetches.
 //!
 //! Tests: at the end of the file; a tagged load that cannot be patched fails every test that stages an inlined table.
 
@@ -27,17 +28,17 @@ const TAG: TrapCode = TrapCode::unwrap_user(0x51);
 /// The trap code of loads that are patched into prefetches for a write (`prefetchw`).
 const TAG_WRITE: TrapCode = TrapCode::unwrap_user(0x60);
 
-/// The second bytes of their opcodes.
+/// The second opcode bytes of the prefetches.
 const READ: u8 = 0x18;
 const WRITE: u8 = 0x0d;
 
 impl Translator<'_, '_> {
-    /// Prefetches the cache line of an address, which need not be one that can be read.
+    /// Prefetches the cache line at an address, which need not be readable.
     pub fn prefetch(&mut self, address: Value) {
         self.tagged_load(TAG, address);
     }
 
-    /// As [`Translator::prefetch`], and takes the line away from other processors.
+    /// As [`Translator::prefetch`], for writing: takes the line from other processors' caches.
     pub fn prefetch_to_write(&mut self, address: Value) {
         self.tagged_load(TAG_WRITE, address);
     }
@@ -50,7 +51,8 @@ impl Translator<'_, '_> {
     }
 }
 
-/// The prefetch that a placeholder at the beginning of `code` stands for; the outer none if it is none of these.
+/// The prefetch for a placeholder at the beginning of `code`. The outer option is `None` if the tag is another one's,
+/// the inner one if the code is unexpected.
 pub(crate) fn made(tag: TrapCode, code: &[u8]) -> Option<Option<Made>> {
     let opcode = match tag {
         TAG => READ,
@@ -61,7 +63,7 @@ pub(crate) fn made(tag: TrapCode, code: &[u8]) -> Option<Option<Made>> {
     Some(load.and_then(|load| prefetch_of(opcode, load)).map(|bytes| (bytes.to_vec(), bytes.len())))
 }
 
-/// The first four bytes of a prefetch for those of `movsx r64, m8`.
+/// Turns the first four bytes of `movsx r64, m8` into those of a prefetch; `None` for other instructions.
 fn prefetch_of(prefetch: u8, [rex, escape, opcode, modrm]: [u8; 4]) -> Option<[u8; 4]> {
     let (wide, memory) = (rex & 0xf8 == 0x48, modrm >> 6 != 3);
     let is_load = wide && memory && (escape, opcode) == (0x0f, 0xbe);

@@ -1,4 +1,4 @@
-//! Keys that surely match none of a table's rules are kept back by a prefilter ([`tables::prefilter`]), which the table made.
+//! Prefilters made by tables ([`tables::prefilter`]): keys that cannot match any rule are not looked up.
 //!
 //! Tests: `tests/files/`; `crates/datapath/tests/rules.rs` and `recompile.rs`, against the interpreter.
 
@@ -10,7 +10,7 @@ use cranelift_codegen::ir::{InstBuilder, MemFlagsData, Value};
 use tables::columns::Column;
 
 impl Translator<'_, '_> {
-    /// Whether a key passes, as a condition.
+    /// Whether a key passes the prefilter, as a condition.
     pub fn passes_prefilter(&mut self, prefilter: &Prefilter, key: &KeyParts) -> Value {
         // Not read-only: the table's writer may set bits.
         let flags = MemFlagsData::trusted().with_can_move();

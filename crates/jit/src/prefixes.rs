@@ -1,14 +1,14 @@
 //! Longest prefix match as part of the code: the walk of `tables::lpm::flat`, which describes the memory.
 //!
-//! The walk has no branch that depends on lengths of prefixes but the one to the last 8 bits, which few addresses need. What it has
-//! no answer for goes to the engine by a call, for it must be looked for with care (`tables::lpm`): addresses that only the
-//! empty prefix matches, or none; and all of them where there are no such answers: in empty tables and in those that
-//! have outgrown them.
+//! The walk has no branch that depends on prefix lengths except the one to the last 8 bits, which few addresses need.
+//! Addresses without an answer there are looked up by a call of the engine, which reads with more care (`tables::lpm`):
+//! addresses that match only the empty prefix or none, and all addresses of tables without this structure (empty ones,
+//! and those that have outgrown it).
 //!
-//! Packets that wait for one another do it in steps, each for all of them: the link, the place, the entry. Directory and places are
-//! larger than what is near, and nobody waits for one to prefetch the other.
+//! Staged code does the walk in steps, each for all packets: link, place, entry. Directory and places are larger than
+//! the near caches, so each step prefetches for the next.
 //!
-//! Tests: `crates/datapath/tests/prefixes.rs`; `crates/tables/tests` for what is walked.
+//! Tests: `crates/datapath/tests/prefixes.rs`; `crates/tables/tests` for the structure.
 
 use crate::translate::Translator;
 use abi::TableBinding;
@@ -21,19 +21,19 @@ use tables::lpm::LpmShared;
 use tables::lpm::flat::longer::{ANSWER_SHIFT, BLOCK, MASK_SHIFT};
 use tables::lpm::flat::{DIRECTORY_BITS, ENTRIES_AT, LEADS_ON, LINK_BYTES, LONGER_AT, PLACE_BYTES, STRIDE};
 
-/// Bits of the values that the walk is made for.
+/// Bits of the values that the walk is for.
 const BITS: u32 = 32;
 
 impl Translator<'_, '_> {
-    /// The first half of a lookup, which gives what [`Self::prefix_advance`] needs: the address of the link for a key, the key, and the
-    /// directory if that is not known. Values are left-aligned in 32 bits.
+    /// The first half of a lookup; returns what [`Self::prefix_advance`] needs: the address of the key's link, the key,
+    /// and the directory unless it is constant. Keys are left-aligned in 32 bits.
     pub fn prefix_begin(&mut self, table: TableId, shared: Value, key: Value) -> Vec<Value> {
         let known = self.prefix_directory(table).map(|directory| self.base(directory));
         let directory = match known {
             Some(directory) => directory,
             None => self.b.ins().load(I64, self.flags.state, shared, offset_of!(LpmShared, flat) as i32),
         };
-        // The directory is in the order of frames.
+        // The directory is indexed in network byte order.
         const { assert!(DIRECTORY_BITS == 16) };
         let index = match (self.swapped(key), self.frame_bytes(key).and_then(|bytes| bytes.byte(BITS / 8 - 1))) {
             (Some((_, I32)), Some(first)) => {
@@ -50,7 +50,7 @@ impl Translator<'_, '_> {
         [link, key].into_iter().chain(known.is_none().then_some(directory)).collect()
     }
 
-    /// The next step of a lookup: the address of the place for a key, or 0 without a directory.
+    /// The next step of a lookup: the address of the key's place, or 0 without a directory.
     pub fn prefix_advance(&mut self, carried: &[Value]) -> Value {
         let (link, key) = (carried[0], carried[1]);
         let Some(&directory) = carried.get(2) else { return self.prefix_place(link, key) };
@@ -66,17 +66,17 @@ impl Translator<'_, '_> {
         place
     }
 
-    /// How many values [`Self::prefix_begin`] gives.
+    /// The number of values that [`Self::prefix_begin`] returns.
     pub fn prefix_words(&self, table: TableId) -> usize {
         if self.prefix_directory(table).is_some() { 2 } else { 3 }
     }
 
-    /// Where the directory of a table is, for code that is made for the table as it is: before it goes, the code is invalidated.
+    /// The address of a table's directory, for specialised code, which is invalidated before the directory is replaced.
     fn prefix_directory(&self, table: TableId) -> Option<u64> {
         self.shape(table).and_then(|shape| shape.words.first().copied()).filter(|at| *at != 0)
     }
 
-    /// The address of the place for a key whose link is at an address.
+    /// The address of a key's place, given the address of its link.
     fn prefix_place(&mut self, link: Value, key: Value) -> Value {
         let link = self.b.ins().load(I64, self.flags.state, link, 0);
         const { assert!(STRIDE == 8 && (BITS - DIRECTORY_BITS).is_multiple_of(8)) };
@@ -88,13 +88,13 @@ impl Translator<'_, '_> {
                 self.mask_word(next, STRIDE)
             }
         };
-        // By the link modulo 64.
+        // Shifted by the link's low six bits.
         let value = self.b.ins().ushr(next, link);
         let offset = self.b.ins().ishl_imm_u(value, i64::from(PLACE_BYTES.ilog2()));
         self.b.ins().iadd(link, offset)
     }
 
-    /// The second half, from the place on: goes on with the entry of the longest prefix, or to `miss`.
+    /// The second half, from the place on: continues with the entry of the longest prefix, or at `miss`.
     pub fn prefix_find(&mut self, table: TableId, binding: &TableBinding, carried: &[Value], miss: Block) -> Value {
         let (place, key) = (carried[0], carried[1]);
         let [walk, on, longer, numbered, call, done] = [(); 6].map(|()| self.b.create_block());
@@ -114,7 +114,7 @@ impl Translator<'_, '_> {
         self.b.seal_block(walk);
         self.b.switch_to_block(walk);
         let content = self.b.ins().uload16(I64, self.flags.state, place, 0);
-        // Neither 0 nor with the highest bit set: an answer.
+        // Neither 0 nor with the extension flag (the highest bit): a next-hop index.
         const { assert!(LEADS_ON == i16::MIN as u16) };
         let low = self.b.ins().ireduce(I16, content);
         let none = self.b.ins().iconst(I16, 0);
@@ -136,7 +136,7 @@ impl Translator<'_, '_> {
         self.b.switch_to_block(call);
         self.b.set_cold_block(call);
         let width = binding.key.fields[0].width;
-        // Keys have the value at their right end.
+        // The engine's keys are right-aligned.
         let own = if width < BITS { self.b.ins().ushr_imm_u(key, i64::from(BITS - width)) } else { key };
         let found = self.look_up_rarely(binding, own);
         self.b.ins().brif(found, done, &[found.into()], miss, &[]);
@@ -152,7 +152,7 @@ impl Translator<'_, '_> {
         entry
     }
 
-    /// The number of the answer for a key whose place, with this content, leads on.
+    /// The next-hop index for a key whose place has the extension flag and this content.
     fn find_longer(&mut self, directory: Value, content: Value, key: Value) -> Value {
         let state = self.flags.state;
         let [list, block, done] = [(); 3].map(|()| self.b.create_block());
@@ -180,7 +180,7 @@ impl Translator<'_, '_> {
         let found = self.b.ins().uload16(I64, state, place, 0);
         self.b.ins().jump(done, &[found.into()]);
 
-        // The last word accepts everything.
+        // The last word of a list accepts everything.
         self.b.switch_to_block(list);
         let word = self.b.ins().uload32(state, at, 0);
         let mask = self.b.ins().ushr_imm_u(word, i64::from(MASK_SHIFT));

@@ -1,26 +1,23 @@
-//! Lookups that are part of the code: tables whose engine lets compiled code read its memory.
+//! Inline lookups: tables whose engine lets compiled code read its memory.
 //!
-//! A probe has two halves, so that code that works on many packets at a time can do something else while memory answers:
+//! A probe has two halves, so that code for many packets can prefetch in between:
 //!
 //! - [`Translator::probe_begin`] computes from the key where the lookup's first cache line is, without touching it: the
 //!   address to prefetch, and the words that the second half needs ([`Begun::carried`]; their number depends on the
-//!   binding alone). Whoever calls it may keep them in registers or in memory.
-//! - [`Translator::probe_finish`] takes those words and reads the table. What follows is for hits, with the entry; misses
-//!   go elsewhere.
+//!   binding alone). The caller may keep them in registers or in memory.
+//! - [`Translator::probe_finish`] takes these words and reads the table. The code that follows is for hits, with the
+//!   entry; misses branch away.
 //!
-//! Between them is [`Translator::probe_advance`], for lookups whose first line says where the second is.
+//! Between them is [`Translator::probe_advance`], for lookups whose first line holds the address of the second.
 //!
-//! Run to completion calls one after the other. The memory layouts are those of `tables::exact`, `tables::direct` and `tables::lpm::flat`
-//! ([`crate::prefixes`]); what
-//! changes when a table is resized (where the buckets begin, the mask, the seeds) comes from [`Translator::exact_base`]
-//! alone.
+//! Run-to-completion code calls both at once. The memory layouts are those of `tables::exact`, `tables::direct` and
+//! `tables::lpm::flat` ([`crate::prefixes`]). What changes when a table is resized (the buckets' address, the mask, the
+//! seeds) comes from [`Translator::exact_base`] alone. Where the table's shape is known ([`Translator::shape`]), all of
+//! that is constant, and no snapshot is loaded.
 //!
-//! Where the table's shape is known ([`Translator::shape`]), all of that is constant, and no snapshot is loaded.
-//!
-//! **Snapshots** of inlined tables are loaded once per batch, if they are few: entries that were there when the batch began
-//! are found, which is what a batch that started a little earlier would have seen. Many snapshots would only be many
-//! values that live through all of the code, for which the register allocator takes time and has no registers; they are
-//! loaded at each lookup.
+//! **Snapshots** of inlined tables are loaded once per batch, if there are few: a batch finds the entries that were
+//! there when it began, as a batch that had started a little earlier would. If there are many, each would be live
+//! through all of the code, which costs compile time and exceeds the registers; then they are loaded at each lookup.
 
 use crate::translate::Translator;
 use crate::wide::{self, Lanes};
@@ -39,13 +36,13 @@ use tables::exact::{
 /// Most inlined tables whose snapshots are loaded once per batch.
 const HOISTED_SNAPSHOTS_MAX: usize = 8;
 
-/// Whether a table with this engine is probed by the code itself.
+/// Whether the code itself probes a table with this engine.
 pub(crate) fn is_inlined(engine: EngineKind, options: &Options) -> bool {
     options.has(Optimisation::InlineTables)
         && matches!(engine, EngineKind::ExactInline | EngineKind::DirectIndex | EngineKind::Prefixes)
 }
 
-/// A probe that has not touched its table yet.
+/// A probe whose table has not been read yet.
 pub(crate) struct Begun {
     /// An address in the cache line that the second half reads first.
     pub prefetch: Value,
@@ -53,7 +50,7 @@ pub(crate) struct Begun {
     pub carried: Vec<Value>,
 }
 
-/// Where an exact table's buckets are and how keys are spread over them.
+/// The buckets of an exact table and the parameters of its hash.
 struct ExactBase {
     first: Value,
     count: Value,
@@ -66,7 +63,7 @@ fn exact_layout(binding: &TableBinding) -> ExactLayout {
 
 // Snapshots.
 impl Translator<'_, '_> {
-    /// Loads the snapshots of the tables that are probed inline, if they are few; once per batch.
+    /// Loads the snapshots of inlined tables once per batch, if there are few.
     pub fn load_snapshots(&mut self) -> Result<(), Error> {
         let flow = self.flow;
         let mut tables = Vec::new();
@@ -96,7 +93,7 @@ impl Translator<'_, '_> {
         self.b.ins().load(I64, self.flags.state, handle, offset_of!(TableHandle, snapshot) as i32)
     }
 
-    /// The snapshot of a table that is probed inline.
+    /// The snapshot of an inlined table.
     fn snapshot(&mut self, table: TableId, binding: &TableBinding) -> Value {
         if let Some(shape) = self.shape(table) {
             let snapshot = shape.snapshot as u64;
@@ -111,7 +108,7 @@ impl Translator<'_, '_> {
 
 // The two halves.
 impl Translator<'_, '_> {
-    /// How many words [`Begun::carried`] has.
+    /// The number of words of [`Begun::carried`].
     pub fn carried_words(&self, table: TableId, binding: &TableBinding) -> usize {
         match binding.engine {
             EngineKind::ExactInline => 1 + binding.key.bytes as usize / 8 + usize::from(self.carries_hash(table)),
@@ -121,13 +118,13 @@ impl Translator<'_, '_> {
         }
     }
 
-    /// Whether the second half of a lookup is told the hash. It is seldom asked for, and can be computed again if the table
-    /// is still the same.
+    /// Whether the second half receives the hash. It is needed on a cold path only, and can be computed again if the
+    /// snapshot is still the same.
     fn carries_hash(&self, table: TableId) -> bool {
         self.shape(table).is_none() && !self.snapshots.contains_key(&table)
     }
 
-    /// The first half of the lookup of a key in a table that is probed inline.
+    /// The first half of a lookup in an inlined table.
     pub fn probe_begin(&mut self, table: TableId, binding: &TableBinding, keys: &[Operand]) -> Begun {
         let snapshot = self.snapshot(table, binding);
         match binding.engine {
@@ -155,7 +152,7 @@ impl Translator<'_, '_> {
         }
     }
 
-    /// The position of a key in the array of `tables::direct`.
+    /// The index of a key in the array of `tables::direct`.
     fn direct_index(&mut self, binding: &TableBinding, keys: &[Operand]) -> Value {
         let mut index = None;
         for (key, shift) in keys.iter().zip(direct::shifts(&binding.key)) {
@@ -174,15 +171,15 @@ impl Translator<'_, '_> {
         binding.engine == EngineKind::Prefixes
     }
 
-    /// What is between the two halves: reads the line that was prefetched, and says which one the second half reads first. That is the first
-    /// of the words from then on.
+    /// The step between the two halves: reads the prefetched line and computes the address that the second half reads
+    /// first, which replaces the first carried word.
     pub fn probe_advance(&mut self, binding: &TableBinding, carried: &mut [Value]) {
         if self.probe_advances(binding) {
             carried[0] = self.prefix_advance(carried);
         }
     }
 
-    /// The second half: goes on with the entry that matches, or to `miss`.
+    /// The second half: continues with the matching entry, or at `miss`.
     pub fn probe_finish(&mut self, table: TableId, binding: &TableBinding, carried: &[Value], miss: Block) -> Value {
         match binding.engine {
             EngineKind::ExactInline => {
@@ -202,7 +199,7 @@ impl Translator<'_, '_> {
         }
     }
 
-    /// The second half where a miss is an entry that is null.
+    /// The second half with a null pointer for a miss.
     pub fn probe_pointer(&mut self, table: TableId, binding: &TableBinding, carried: &[Value]) -> Value {
         let (miss, done) = (self.b.create_block(), self.b.create_block());
         let pointer = self.b.append_block_param(done, I64);
@@ -239,7 +236,7 @@ impl Translator<'_, '_> {
         }
     }
 
-    /// The address of a key's home and the key's hash. Keys have `two` words or one that counts.
+    /// The address of a key's home bucket and the key's hash. Keys have `two` words or one significant one.
     fn exact_home(&mut self, table: TableId, snapshot: Value, key: &[Value], two: bool) -> (Value, Value) {
         let base = self.exact_base(table, snapshot);
         let second = if two { key[1] } else { self.b.ins().rotl_imm_u(key[0], 32) };
@@ -252,14 +249,15 @@ impl Translator<'_, '_> {
             true => self.b.ins().imul_imm_s(hash, MIX as i64),
             false => hash,
         };
-        // The offset of bucket `hash * count >> 64`, without the bits below.
+        // The offset of bucket `hash * count >> 64`, with the bits below a bucket cleared.
         let bytes = self.b.ins().ishl_imm_u(base.count, i64::from(BUCKET_BYTES.ilog2()));
         let offset = self.b.ins().umulhi(hash, bytes);
         let offset = self.b.ins().band_imm_s(offset, -i64::from(BUCKET_BYTES));
         (self.b.ins().iadd(base.first, offset), hash)
     }
 
-    /// Goes through a key's home and, if the home says so, the buckets behind it; on to `miss` if none has the key.
+    /// Searches a key's home bucket and, if its marks say so, the following ones; continues at `miss` if none has the
+    /// key.
     fn exact_find(
         &mut self,
         table: TableId,
@@ -270,12 +268,12 @@ impl Translator<'_, '_> {
         miss: Block,
     ) -> Value {
         let layout = exact_layout(binding);
-        // Most keys are found at home; where else to look is not computed before it is asked for.
+        // Most keys are found in their home bucket; where else to look is computed on the cold path.
         let done = self.b.create_block();
         let [bucket, live] = [(); 2].map(|()| self.b.append_block_param(done, I64));
         let elsewhere = self.b.create_block();
         let (at_home, meta) = self.exact_live(layout, home, key);
-        // Never negative. Asked like that, the bits need not be put together a second time for the question.
+        // The bits are never negative. With a signed comparison they need not be combined a second time for the test.
         let is_there = self.icmp_imm(IntCC::SignedGreaterThan, at_home, 0);
         self.b.ins().brif(is_there, done, &[home.into(), at_home.into()], elsewhere, &[]);
         self.b.seal_block(elsewhere);
@@ -321,7 +319,8 @@ impl Translator<'_, '_> {
         let offset = self.times(slot, layout.entry_bytes);
         let entry = self.b.ins().iadd(bucket, offset);
         if layout.far {
-            // Six bytes and two before them: keys come first, so they are of the bucket.
+            // An address of six bytes is loaded with the two bytes before it: keys come first, so these are of the same
+            // bucket.
             let before = 8 - FAR_BYTES;
             let at = (layout.entry_offset - before) as i32;
             let address = self.b.ins().load(I64, self.flags.state, entry, at);
@@ -331,7 +330,7 @@ impl Translator<'_, '_> {
         }
     }
 
-    /// `value * by`; sums of two shifts take one instruction less time than a multiplication.
+    /// `value * by`; the sum of two shifts has a cycle less latency than a multiplication.
     fn times(&mut self, value: Value, by: u32) -> Value {
         let low = by.trailing_zeros();
         match by.count_ones() {
@@ -345,19 +344,19 @@ impl Translator<'_, '_> {
         }
     }
 
-    /// One bit for each slot of a bucket that has this key and is live, and the bucket's state.
+    /// A bit for each slot of a bucket that has this key and is live; the bucket's metadata.
     fn exact_live(&mut self, layout: ExactLayout, bucket: Value, key: &[Value]) -> (Value, Value) {
-        // The state before keys and entries.
+        // The metadata is loaded before keys and entries.
         let meta = self.b.ins().uload32(self.flags.state, bucket, META_OFFSET as i32);
         let same = self.exact_matches(layout, bucket, key);
         (self.b.ins().band(same, meta), meta)
     }
 
-    /// One bit for each slot of a bucket that has this key, whether it is live or not.
+    /// A bit for each slot of a bucket that has this key, live or not.
     fn exact_matches(&mut self, layout: ExactLayout, bucket: Value, key: &[Value]) -> Value {
         let mut bits = None;
-        // What is behind the last slot's may look like a key too; its bit is among those of the states that no slot has, and
-        // zero there.
+        // What follows the last slot may look like a key too; its bit is one that no slot has, and zero in the live
+        // bits.
         let words = &key[..layout.key_bytes.div_ceil(8) as usize];
         let is_wide = self.options.has(Optimisation::WideCompare) && wide::is_available();
         if is_wide && !words.iter().any(|&word| self.is_constant(word)) {
@@ -373,7 +372,7 @@ impl Translator<'_, '_> {
                 }
             };
         }
-        // Short keys sixteen bytes at a time.
+        // Short keys are compared sixteen bytes at a time.
         if let Some(lanes) = match layout.key_bytes {
             4 => Some(I32X4),
             8 => Some(I64X2),

@@ -1,7 +1,7 @@
-//! What a packet's record gets where the packet leaves the entry's code and goes on at another entry.
+//! Writes a packet's record where the packet leaves an entry point's code and continues at another one.
 //!
-//! Lets the code of an entry hand its slots over: all that may be read to the replication engine (`Fate::Replicate`), and what
-//! is kept to the next pass through ingress (`Fate::Again`). Fields that are still only in the frame are loaded from there.
+//! For the replication engine (`Fate::Replicate`) the record gets all slots that may be read later; for the next pass
+//! through ingress (`Fate::Again`), those that are kept. Clean fields are loaded from the frame.
 //!
 //! Tests: `tests/packets.rs`, `tests/files.rs`; `datapath`'s `tests/again.rs`.
 
@@ -14,7 +14,8 @@ use ir::{Again, AtReingress, BitSet, HeaderId, Intrinsic, Operand, ReplicationPo
 use std::mem::offset_of;
 
 impl Translator<'_, '_> {
-    /// Fills the record: what the point spills from registers, clean header fields from the packet, zeros elsewhere.
+    /// Fills the record: slots that the replication point spills, from variables; clean header fields, from the packet;
+    /// zeros elsewhere.
     pub fn spill(&mut self, point: ReplicationPoint) {
         let (packet, record) = self.begin_record();
         let spilled = self.facts.spilled(point);
@@ -28,7 +29,7 @@ impl Translator<'_, '_> {
         self.packet = packet;
     }
 
-    /// Writes of the record what the next pass through ingress reads: the slots of a field list, what the switch knows, and zeros.
+    /// Writes the slots that the next pass through ingress reads: those of a field list, intrinsics, and zeros.
     pub fn spill_again(&mut self, why: Again, list: Option<u64>) {
         let (packet, record) = self.begin_record();
         let values = self.program.at_reingress(why, list);
@@ -55,7 +56,7 @@ impl Translator<'_, '_> {
         self.packet = packet;
     }
 
-    /// The descriptor that was at hand, which is to be put back, and the record.
+    /// Returns the current descriptor, which the caller must restore, and the record.
     fn begin_record(&mut self) -> (Value, Value) {
         let packet = self.packet_again();
         let packet = std::mem::replace(&mut self.packet, packet);
@@ -63,7 +64,7 @@ impl Translator<'_, '_> {
         (packet, record)
     }
 
-    /// Whether a field has no variable, as those of headers with varbits have none while they are clean.
+    /// Whether a field has no variable, like clean fields of headers with varbits.
     fn is_only_in_packet(&self, slot: SlotId) -> bool {
         self.facts.lazy_field(slot).is_none() && !self.flow.is_dirty(self.facts, &self.facts_now, slot)
     }
@@ -77,7 +78,7 @@ impl Translator<'_, '_> {
         self.store_words(self.flags.desc, &words, record, 8 * self.record.offset(slot) as u32);
     }
 
-    /// A number, cut to the slot's width, or zero.
+    /// A number truncated to the slot's width, or zero.
     fn spill_word(&mut self, slot: SlotId, number: Option<Value>, record: Value) {
         let width = self.program.width(slot);
         let zero = self.iconst(0);
@@ -88,7 +89,7 @@ impl Translator<'_, '_> {
         self.store_words(self.flags.desc, &words, record, 8 * self.record.offset(slot) as u32);
     }
 
-    /// Loads those of these slots from the frame that are only there, of valid headers.
+    /// Copies those of these slots that only the frame holds, for valid headers.
     fn spill_fields(&mut self, spilled: &BitSet, record: Value) {
         for h in 0..self.program.headers.len() {
             let fields = &self.program.headers[h].fields;

@@ -1,12 +1,14 @@
-//! What was loaded from a frame is not loaded again behind a call that seldom happens.
+//! Redundant load elimination across cold calls.
 //!
-//! Cranelift takes a load's result for the next one of the same bytes where no store and no call can come in between. Lookups that are
-//! part of the code call their table's engine in cases that hardly occur, and behind each of them all of a frame would be loaded again. But
-//! what goes through a cold call ([`crate::cold_calls`]) writes to no frame, and saves all registers. One call moves the frame, to make room ahead of it;
-//! behind that its address is loaded anew, so that nothing is taken for a load of the same bytes (`ask_for_room` in `crate::deparse`).
+//! Cranelift reuses a load's result for later loads of the same bytes if no store and no call can come in between.
+//! Inline lookups call their table's engine on cold paths, and after each such call all of a frame would be loaded
+//! again. But a cold call ([`crate::cold_calls`]) writes to no frame and saves all registers. One cold call moves the
+//! frame, to make headroom; after it the frame's address is loaded anew, so that no earlier load has the same address
+//! (`ask_for_room` in `crate::deparse`).
 //!
-//! For each point of the function there is a *version* of the frame: what could have changed it last, or the block where several meet.
-//! Loads of the same bytes at the same version give the same, and the first is taken where it is on all paths to the second.
+//! Each point of the function has a *version* of the frame: the instruction that may have changed it last, or the block
+//! where several such versions join. Loads of the same bytes in the same version give the same value; the first is
+//! reused where it dominates the second.
 //!
 //! Tests: `tests/packets.rs`; crate `difftest`.
 
@@ -16,21 +18,21 @@ use cranelift_codegen::ir::{AliasRegion, Block, Function, Inst, InstBuilder, Ins
 use cranelift_codegen::isa::CallConv;
 use std::collections::HashMap;
 
-/// What could have changed the frame last.
+/// What may have changed the frame last.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Version {
     Inst(Inst),
     Join(Block),
 }
 
-/// How many earlier loads of the same bytes are looked through for one that is on all paths here: the arms of a wide switch may all have
-/// one of their own.
+/// Most earlier loads of the same bytes that are examined for one that dominates: the cases of a wide switch may each
+/// have their own.
 const EARLIER_MAX: usize = 8;
 
-/// How many bytes a load gives, and which.
+/// Bytes that are loaded, and the base and offset of the address.
 type Load = (u32, Value, i32);
 
-/// Takes out loads from frames, which are in alias region `frames`, that give what an earlier one gave.
+/// Removes loads from frames, which are in alias region `frames`, that repeat an earlier load.
 pub(crate) fn remove(func: &mut Function, frames: Option<AliasRegion>) {
     let is_call = |inst: Inst| func.dfg.insts[inst].opcode() == Opcode::Call;
     if !func.layout.blocks().any(|block| func.layout.block_insts(block).any(is_call)) {
@@ -59,7 +61,7 @@ pub(crate) fn remove(func: &mut Function, frames: Option<AliasRegion>) {
     }
 }
 
-/// Takes a load's result from an earlier one of the same bytes, which may have had them in a wider or narrower value.
+/// Replaces a load by an earlier one of the same bytes, whose result may be wider or narrower.
 fn replace(func: &mut Function, inst: Inst, result: Value, earlier: Value) {
     let (wanted, there) = (func.dfg.value_type(result), func.dfg.value_type(earlier));
     if wanted == there {
@@ -73,8 +75,8 @@ fn replace(func: &mut Function, inst: Inst, result: Value, earlier: Value) {
     }
 }
 
-/// The version at the start of each block. A path back, until it has been followed, is taken to bring nothing new; what is found to be a
-/// join stays one.
+/// The version at the start of each block. Back edges are assumed to bring the same version until they have been
+/// followed; a block that turns out to join versions remains a join.
 fn versions(
     func: &Function,
     graph: &ControlFlowGraph,
@@ -110,7 +112,8 @@ fn versions(
     }
 }
 
-/// What a load from a frame asks for; `None` for other instructions, and for loads that happen whether they are used or not.
+/// The bytes that an instruction loads from a frame; `None` for other instructions, and for loads that must be executed
+/// even if unused.
 fn load_of(func: &Function, inst: Inst, frames: Option<AliasRegion>) -> Option<Load> {
     let InstructionData::Load { opcode, arg, flags, offset } = func.dfg.insts[inst] else { return None };
     let flags = func.dfg.mem_flags[flags];

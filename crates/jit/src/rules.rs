@@ -1,13 +1,14 @@
-//! Tables whose entries are part of the code: straight compares, no branches.
+//! Tables whose entries are part of the code: comparisons without branches.
 //!
-//! A table of a handful of entries is not looked up at all: each entry's key is compared, and of the entries that accept
-//! the key the first one is selected, from the last to the first. Addresses of entries, masks and values are constants.
-//! Masked words are shared by the entries with the same mask. Nothing is predicted and no memory is read, but for
-//! parameters of the entry that was selected. Where that would be more instructions, bit vectors say which entries accept
-//! which bytes of the key ([`crate::bit_vectors`]).
+//! A table of a handful of entries is not looked up: the key is compared with each entry, and of the entries that
+//! accept it the first one is selected, by a chain of selects from the last to the first. Addresses of entries, masks
+//! and values are constants. Entries with the same mask share the masked words. Nothing is predicted, and no memory is
+//! read except for parameters of the selected entry. Where that would be more instructions, bit vectors say which
+//! entries accept which bytes of the key ([`crate::bit_vectors`]).
 //!
-//! The code is right for as long as the entries are those of the `abi::TableShape`; who runs it looks after that. Where only a prefilter
-//! of them is known ([`crate::prefilter`]), which stays right while they change, the keys that pass are looked up in the table.
+//! The code is correct while the entries are those of the `abi::TableShape`; its user must ensure that. Where only a
+//! prefilter of the entries is known ([`crate::prefilter`]), which stays correct while they change, keys that pass it
+//! are looked up in the table.
 //!
 //! Tests: `crates/datapath/tests/recompile.rs`, against the interpreter, with entries that change.
 
@@ -20,48 +21,48 @@ use cranelift_codegen::ir::types::I64;
 use cranelift_codegen::ir::{Block, InstBuilder, Value};
 use ir::{Operand, TableId};
 
-/// What a lookup gives.
+/// The result of a lookup.
 pub(crate) struct Selected {
     /// A one-bit word.
     pub hit: Value,
-    /// How it is counted.
+    /// How the table's counters count it.
     pub counted: Counted,
     /// The entry; the default entry on a miss.
     pub entry: Value,
-    /// What it runs, where it is known.
+    /// The action that the entry runs, if it is known.
     pub action: Option<Value>,
-    /// What is found on another path, where paths need not meet.
+    /// The result on the other path, where the two paths do not join.
     pub elsewhere: Option<Elsewhere>,
 }
 
-/// What a lookup gives where its other path ends, which has been counted.
+/// The result of a lookup on its other path, which has been counted already.
 pub(crate) struct Elsewhere {
-    /// The block that goes on from there.
+    /// The block where that path continues.
     pub block: Block,
-    /// As of [`Selected`].
+    /// As in [`Selected`].
     pub hit: Value,
     pub entry: Value,
     pub action: Option<Value>,
 }
 
-/// How a lookup gets into the table's counters.
+/// How the table's counters count a lookup.
 pub(crate) enum Counted {
     /// It has been counted.
     Already,
-    /// Where, behind the counter of hits.
+    /// At this offset from the counter of hits.
     At(Value),
-    /// By whether it is a hit.
+    /// As a hit or a miss.
     ByHit,
 }
 
 impl Translator<'_, '_> {
-    /// What the table is like, if the code is made for that.
+    /// The contents that the code assumes of a table, if it is specialised for any.
     pub fn shape(&self, table: TableId) -> Option<&TableShape> {
         self.shapes.tables.get(table.index()).filter(|_| self.options.has(Optimisation::BakedAddresses))
     }
 
-    /// Compares the key with all entries of a table, or those keys that pass its prefilter; `None` if nothing is known of its entries.
-    /// `apart`: two paths need not meet.
+    /// Compares the key with all entries of a table, or with its prefilter; `None` if nothing is known of its entries.
+    /// `apart`: the two paths need not join.
     pub fn select_entry(
         &mut self,
         table: TableId,
@@ -78,7 +79,7 @@ impl Translator<'_, '_> {
         }
     }
 
-    /// [`Self::select_entry`] for keys that a prefilter may keep back.
+    /// [`Self::select_entry`] for a table with a prefilter.
     fn select_through_prefilter(
         &mut self,
         table: TableId,
@@ -88,7 +89,7 @@ impl Translator<'_, '_> {
         apart: bool,
     ) -> Selected {
         let shape = &self.shapes.tables[table.index()];
-        // Where the entries change, the default entry is what a miss finds.
+        // While the entries change, keys that do not pass get the default entry.
         let (last, is_hit) = match shape.possible() {
             Some((rules, None)) => (&rules.last().expect("one accepts everything").entry, true),
             _ => (&shape.default, false),
@@ -109,8 +110,8 @@ impl Translator<'_, '_> {
         self.select_if(table, passes, (true, apart), (last, is_hit), look)
     }
 
-    /// What `look` selects if a condition holds, and otherwise an entry, with whether that is a hit. Where the two paths may go on
-    /// `apart`, what is known on one of them stays known.
+    /// What `look` selects if a condition holds, and otherwise the entry `other`. If the paths may continue `apart`,
+    /// the constants of the second path stay known there.
     fn select_if(
         &mut self,
         table: TableId,
@@ -144,7 +145,7 @@ impl Translator<'_, '_> {
             return Selected { hit, counted: Counted::Already, entry, action, elsewhere };
         }
         let [hit, entry] = [(); 2].map(|()| self.b.append_block_param(done, I64));
-        // What it runs is told where that is known both ways.
+        // The action is known if it is known on both paths.
         let action = found.action.zip(action_of(other)).map(|(found, other)| {
             let either = self.b.append_block_param(done, I64);
             (found, other, either)
@@ -162,7 +163,7 @@ impl Translator<'_, '_> {
         Selected { hit, counted: Counted::Already, entry, action: action.map(|a| a.2), elsewhere: None }
     }
 
-    /// [`Self::select_entry`] for any keys.
+    /// [`Self::select_entry`] without a prefilter.
     fn select_any(
         &mut self,
         table: TableId,
@@ -173,7 +174,7 @@ impl Translator<'_, '_> {
         let shapes = self.shapes;
         let (rules, default) = shapes.tables.get(table.index())?.possible()?;
         let mut from_last = rules.iter().rev();
-        // Without a default to fall back to, the last rule accepts everything.
+        // Without a default entry, the last rule accepts everything.
         let (last, mut hit) = match default {
             Some(default) => (default, self.iconst(0)),
             None => (&from_last.next().expect("there is a rule or a miss").entry, self.iconst(1)),
@@ -217,7 +218,8 @@ impl Translator<'_, '_> {
         Some(Selected { hit, counted: Counted::ByHit, entry, action, elsewhere: None })
     }
 
-    /// [`Self::select_entry`] of so many rules that their bit vectors tell no more than whether one may accept the key.
+    /// [`Self::select_entry`] for so many rules that they share bits: the bit vectors only say whether one may accept
+    /// the key.
     fn select_if_any(
         &mut self,
         table: TableId,
@@ -246,7 +248,7 @@ impl Translator<'_, '_> {
         Some(Selected { hit, counted: Counted::ByHit, entry, action: None, elsewhere: None })
     }
 
-    /// [`Self::select_entry`] by bit vectors. `same` says whether all entries run the same, if it is known what they run.
+    /// [`Self::select_entry`] by bit vectors. `same`: whether all entries run the same action; `None` if it is unknown.
     fn select_row(
         &mut self,
         table: TableId,
@@ -292,10 +294,10 @@ impl Translator<'_, '_> {
 /// Most rules that are compared one by one.
 const COMPARED_MAX: usize = 16;
 
-/// About how many instructions it takes to compare with rules one by one.
+/// The approximate number of instructions for comparing with rules one by one.
 fn compare_cost(rules: &[&Rule]) -> usize {
     let words = |rule: &&Rule| rule.mask.iter().filter(|mask| **mask != 0).count();
-    // Mask and difference of each word; then the comparison, and what it selects.
+    // Per word a mask and a difference; then the comparison and the selects.
     rules.iter().map(|rule| 2 * words(rule) + 5).sum()
 }
 

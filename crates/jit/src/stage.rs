@@ -1,35 +1,37 @@
-//! Staged execution: many packets up to a lookup, then the lookup for all of them.
+//! Staged execution (group prefetching): many packets up to a lookup, then the lookup for all of them.
 //!
-//! A table that does not fit in the caches answers after hundreds of cycles. Run to completion waits for it packet by
-//! packet. Staged code ([`plan`] says where it is cut) hashes the keys of a chunk of packets and prefetches their cache lines;
-//! when it comes back to the first packet, memory has answered.
+//! A table that does not fit in the caches answers after hundreds of cycles. Run-to-completion code waits for it packet
+//! by packet. Staged code ([`plan`] chooses the cuts) hashes the keys of a chunk of packets and prefetches their cache
+//! lines; by the time it returns to the first packet, its line has arrived. (For hash joins of databases: Chen,
+//! Ailamaki, Gibbons, Mowry, "Improving hash join performance through prefetching", ICDE 2004.)
 //!
 //! ```text
 //! for each chunk of the batch
 //!     phase 0:  for each packet         run until a fate or a cut
 //!     phase 1:  for each row of cut 1   if what was prefetched leads to another cache line, prefetch that
 //!               for each row of cut 1   finish the lookup, and prefetch the entry's cache line
-//!               for each row of cut 1   go on behind the lookup, until a fate or a later cut
+//!               for each row of cut 1   continue after the lookup, until a fate or a later cut
 //!     ...
 //! ```
 //!
-//! **Rows.** A packet that comes to a cut appends a row to the cut's array in the function's frame: its descriptor, what its
-//! lookups need ([`crate::probe::Begun::carried`]) and every variable that is live behind the cut. Appending is a few stores
-//! and no branch. Slots that nothing can have assigned before the cut are not kept: they are what they are when a packet
-//! starts. Every phase is translated with the variables set anew from its row at its start; which of them are live is
-//! seen in the code that comes out ([`live`]). Therefore phases are translated last to first: who parks packets knows what
-//! to keep.
+//! **Rows.** A packet that reaches a cut appends a row, its saved state, to the cut's array in the function's frame:
+//! its descriptor, what its lookups need ([`crate::probe::Begun::carried`]) and every variable that is live after the
+//! cut. Appending takes a few stores and no branch. Slots that cannot have been assigned before the cut are not saved:
+//! they have their initial values. Every phase is translated with its variables defined from the row at its start;
+//! which of them are live is found in the code that results ([`live`]). Phases are therefore translated last to first,
+//! so that the code that appends a row knows what to save.
 //!
-//! **Calls.** For engines that are not probed inline the key goes to an array, and the phase begins with one call of
-//! `TableBinding::lookup_batch` for all of them; then the entries are prefetched. What such a lookup carries is the address of its answer. Where the lookup
-//! is begun ahead of its apply, packets in which a header of the key is not valid are left out (most programs do not apply
-//! the table to them); their address is null, and should the apply come nevertheless it looks up on the spot.
+//! **Calls.** For engines that are not probed inline, the key goes to an array, and the phase begins with one call of
+//! `TableBinding::lookup_batch` for all keys; then the entries are prefetched. The row of such a lookup holds the
+//! address of its answer. Where the lookup is begun ahead of its apply, packets in which a header of the key is invalid
+//! are left out (most programs do not apply the table to them). Their address is null; if the apply is reached
+//! nevertheless, it makes the lookup itself.
 //!
-//! What is known about a packet at a cut ([`crate::flow::Facts`]) does not depend on the phase that parks it. A frame's
-//! place and length are always the same in the descriptor as in the variables, so they are not kept.
+//! Facts about a packet at a cut ([`crate::flow::Facts`]) do not depend on the phase that saves it. The descriptor
+//! always holds the same address and length of the frame as the variables, so these are not saved.
 //!
-//! **Lines.** Where the entries of an exact table lie beside the keys, in the line that was prefetched, there is nothing more to
-//! prefetch: such a lookup is finished where the packet comes to it, if it does.
+//! **Cache lines.** Where the entries of an exact table are next to their keys, in the line that was prefetched,
+//! nothing more is to be prefetched: such a lookup is finished where the packet reaches its apply.
 //!
 //! Tests: `tests/staged.rs`; all other tests of this crate with `JIT_STAGED=1`; `difftest`.
 
@@ -50,19 +52,19 @@ use cranelift_codegen::ir::{Block, InstBuilder, StackSlot, Value};
 use ir::TableId;
 use rows::{Kept, Member};
 
-/// The lookups of a cut that are answered by one call.
+/// The lookups of a cut that one call of the engine answers.
 struct Called {
     lookup: usize,
     keys: StackSlot,
     answers: StackSlot,
-    /// Keys so far, in eight bytes.
+    /// Keys so far: a counter of eight bytes.
     count: StackSlot,
 }
 
-/// Where the packets of a phase wait.
+/// The waiting packets of a phase.
 pub(crate) struct Waiting {
     rows: StackSlot,
-    /// Address of the next row, in eight bytes.
+    /// Address of the next row, eight bytes.
     next: StackSlot,
     row_bytes: u32,
     members: Vec<Member>,
@@ -71,12 +73,12 @@ pub(crate) struct Waiting {
 
 // The loops.
 impl<'a> Translator<'a, '_> {
-    /// Bytes that are kept of each packet that waits, by phase.
+    /// Bytes saved of each waiting packet, by phase.
     pub fn row_bytes(&self) -> Vec<u32> {
         self.waiting.iter().map(|waiting| waiting.as_ref().map_or(0, |w| w.row_bytes)).collect()
     }
 
-    /// The loop over chunks of the packets from `first` to `end`.
+    /// Generates the loop over chunks of the packets from `first` to `end`.
     pub fn staged_loop(&mut self, first: Value, end: Value) -> Result<(), Error> {
         self.declare_all()?;
         let phases = self.plan.phases.len();
@@ -100,7 +102,7 @@ impl<'a> Translator<'a, '_> {
         let most = self.iconst(u64::from(self.chunk()) * size_of::<PacketDesc>() as u64);
         let size = self.b.ins().umin(left, most);
         let to = self.b.ins().iadd(from, size);
-        // What bounds a loop is compared in memory: there is no register to spare for it.
+        // The loop bound is compared in memory: no register can be spared for it.
         let bound = self.stack_slot(8);
         let at = self.stack_addr(bound);
         self.b.ins().store(self.flags.stack, to, at, 0);
@@ -136,12 +138,12 @@ impl<'a> Translator<'a, '_> {
         Ok(())
     }
 
-    /// Packets of the batch that are worked on together.
+    /// Packets of the batch that go through the phases together.
     fn chunk(&self) -> u32 {
         self.options.chunk.clamp(1, abi::BATCH_MAX as u32)
     }
 
-    /// Makes variables and memory of all phases, so that each can be translated before those that come to it.
+    /// Declares variables and memory of all phases, so that each can be translated before the phases that lead to it.
     fn declare_all(&mut self) -> Result<(), Error> {
         let plan = self.plan;
         self.header_places = header_places::header_places(self.program, self.facts, self.flow, plan, self.entry);
@@ -173,7 +175,7 @@ impl<'a> Translator<'a, '_> {
         Ok(())
     }
 
-    /// Nobody waits.
+    /// Empties the rows of all phases.
     fn empty_rows(&mut self) {
         let stack = self.flags.stack;
         for p in 1..self.plan.phases.len() {
@@ -188,7 +190,7 @@ impl<'a> Translator<'a, '_> {
         }
     }
 
-    /// Phase `p`, from block `begin` on; control leaves to `after`.
+    /// Generates phase `p`, from block `begin` on; control continues at `after`.
     fn later_phase(&mut self, p: usize, begin: Block, after: Block) -> Result<(), Error> {
         let first_block = self.b.func.dfg.num_blocks();
         let waiting = self.waiting[p].take().expect("declared");
@@ -246,7 +248,7 @@ impl<'a> Translator<'a, '_> {
         Ok(())
     }
 
-    /// What is generated from now on belongs to the table that the packets of phase `p` wait for.
+    /// Attributes the code that follows to the table that the packets of phase `p` wait for.
     fn locate_lookup(&mut self, p: usize) {
         let cut = self.plan.phases[p].cut.expect("only the first phase has none");
         let spot = self.plan.lookups[cut].spot;
@@ -275,7 +277,7 @@ impl<'a> Translator<'a, '_> {
         self.b.switch_to_block(done);
     }
 
-    /// Whether a loop has come to the address in `bound`.
+    /// Whether a loop has reached the address in `bound`.
     fn is_at_end(&mut self, at: Value, bound: StackSlot) -> Value {
         let bound = self.stack_addr(bound);
         let end = self.b.ins().load(I64, self.flags.stack, bound, 0);
@@ -312,7 +314,7 @@ impl<'a> Translator<'a, '_> {
         }
         if !probed.is_empty() {
             self.for_rows(&waiting, rows, |t, row| {
-                // Whose lookup it is: what seldom calls leave their results with.
+                // The packet of the row: cold calls return their results through its descriptor.
                 t.packet = t.b.ins().load(I64, t.flags.row, row, 0);
                 for Probed { table, binding, member } in &probed {
                     let words = t.load_words(row, member);
@@ -327,7 +329,7 @@ impl<'a> Translator<'a, '_> {
         Ok(())
     }
 
-    /// A loop over the rows of a phase, from `rows` on, of which there is one at least.
+    /// A loop over the rows of a phase, from `rows` on; there is at least one.
     fn for_rows(&mut self, waiting: &Waiting, rows: Value, mut body_of: impl FnMut(&mut Self, Value)) {
         let (head, body, done) = (self.b.create_block(), self.b.create_block(), self.b.create_block());
         let row = self.b.append_block_param(head, I64);
@@ -345,14 +347,14 @@ impl<'a> Translator<'a, '_> {
         self.b.switch_to_block(done);
     }
 
-    /// The words that a row has of a lookup.
+    /// The words that a row holds for a lookup.
     fn load_words(&mut self, row: Value, member: &Member) -> Vec<Value> {
         let words = (0..member.bytes).step_by(8);
         words.map(|i| self.b.ins().load(I64, self.flags.stack, row, (member.offset + i) as i32)).collect()
     }
 }
 
-/// A lookup that the rows of a phase are to finish.
+/// A lookup that is to be finished for the rows of a phase.
 struct Probed {
     table: TableId,
     binding: TableBinding,

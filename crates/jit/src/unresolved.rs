@@ -1,8 +1,8 @@
-//! Calls of code that nobody has (`Op::Unresolved`): unresolved symbols of the generated code.
+//! Calls of external functions without an implementation (`Op::Unresolved`): unresolved symbols of the generated code.
 //!
-//! Such code is made to see that it can be made, and never linked: [`crate::compile`] refuses the program. Each callee is
-//! an imported function `extern "C" fn(ctx, args, arg_words: u32, results, result_words: u32)`, where `args` points to
-//! the arguments' words one after the other and `results` to room for the results', as for digests.
+//! Such code is generated only to check that it can be, and never linked: [`crate::compile`] refuses the program. Each
+//! callee is an imported function `extern "C" fn(ctx, args, arg_words: u32, results, result_words: u32)`, where `args`
+//! points to the words of the arguments and `results` to space for those of the results, as for digests.
 //!
 //! Tests: `tests/state.rs`.
 
@@ -22,7 +22,7 @@ pub(crate) struct Symbols {
 }
 
 impl Symbols {
-    /// Declares what a program calls and nobody has.
+    /// Declares the external functions that a program calls without an implementation.
     pub fn declare(program: &Program, module: &mut JITModule) -> Result<Symbols, Error> {
         let mut signature = Signature::new(module.isa().default_call_conv());
         signature.params = [I64, I64, I32, I64, I32].map(AbiParam::new).to_vec();
@@ -38,7 +38,7 @@ impl Symbols {
 }
 
 impl Translator<'_, '_> {
-    /// A call of what nobody has.
+    /// A call of an external function without an implementation.
     pub fn unresolved(&mut self, callee: &str, args: &[Operand], results: &[SlotId]) {
         let id = self.symbols.by_callee[callee];
         let signature = self.b.import_signature(self.symbols.signature.clone());

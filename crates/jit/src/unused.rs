@@ -1,14 +1,14 @@
-//! Takes out what nothing uses before Cranelift sees it: it never drops a load, or what is passed to a block, by itself.
+//! Dead code elimination before Cranelift's passes: Cranelift itself never removes a load or a block parameter.
 //!
-//! Fields are loaded where an operation reads them, and sometimes only another code path needs the value, or bytes of it that
-//! are loaded on their own. What slots hold is passed to blocks where paths join, though hardly any operation behind asks for it.
+//! Fields are loaded where an operation reads them, and sometimes only another path needs the value, or its bytes are
+//! loaded on their own. Slots become block parameters at joins, though few operations after a join read them.
 //!
 //! Tests: `tests/packets.rs`; crate `difftest`.
 
 use cranelift_codegen::ir::{Block, DataFlowGraph, Function, Inst, Opcode, Value};
 use std::collections::HashMap;
 
-/// Whether an instruction may go if nothing uses its results.
+/// Whether an instruction may be removed if its results are unused.
 fn is_removable(func: &Function, inst: Inst) -> bool {
     let data = &func.dfg.insts[inst];
     let opcode = data.opcode();
@@ -33,7 +33,7 @@ fn is_removable(func: &Function, inst: Inst) -> bool {
         || opcode.other_side_effects())
 }
 
-/// Removes instructions whose results nothing uses, and parameters of blocks.
+/// Removes instructions with unused results, and unused block parameters.
 pub(crate) fn remove(func: &mut Function) {
     remove_instructions(func);
     if remove_params(func) {
@@ -41,7 +41,7 @@ pub(crate) fn remove(func: &mut Function) {
     }
 }
 
-/// Removes the parameters of blocks that nothing uses but the passing on to others of that kind.
+/// Removes block parameters that are used only as arguments of other unused ones.
 fn remove_params(func: &mut Function) -> bool {
     let mut live = vec![false; func.dfg.num_values()];
     let mut passed: Vec<(Value, Value)> = Vec::new();
@@ -95,7 +95,7 @@ fn remove_params(func: &mut Function) -> bool {
     !gone.is_empty()
 }
 
-/// Removes instructions whose results nothing uses.
+/// Removes instructions with unused results.
 fn remove_instructions(func: &mut Function) {
     let mut uses = vec![0u32; func.dfg.num_values()];
     let blocks: Vec<Block> = func.layout.blocks().collect();
@@ -106,7 +106,7 @@ fn remove_instructions(func: &mut Function) {
             }
         }
     }
-    // From the last to the first, so that what only removed ones use goes too.
+    // From last to first, so that instructions used only by removed ones are removed too.
     for block in blocks.into_iter().rev() {
         let mut next = func.layout.last_inst(block);
         while let Some(inst) = next {

@@ -1,11 +1,11 @@
 //! Slots and operands as Cranelift values.
 //!
-//! A value's class follows from its width: up to 64 bits one `I64`, up to 128 bits one `I128`, above that little-endian
-//! 64-bit words ([`Val::Words`]), whose slots live on the stack. The others live in Cranelift variables, or where `placement`
-//! says so in words of the function's frame.
+//! A value's class follows from its width: one `I64` up to 64 bits, one `I128` up to 128 bits, and above that
+//! little-endian 64-bit words ([`Val::Words`]), whose slots live on the stack. Slots of the other classes live in
+//! Cranelift variables or, where `placement` says so, in words of the function's frame.
 //!
 //! **Invariant:** bits above the width are zero in every value that is read from or written to a slot. Operations that
-//! can set them mask their result ([`Translator::mask_word`] and friends); nothing else needs to.
+//! can set them mask their result ([`Translator::mask_word`] and friends); no others need to.
 
 use crate::Optimisation;
 use crate::placement::Where;
@@ -26,7 +26,7 @@ pub(crate) enum Class {
     Word,
     /// 65 to 128 bits.
     Pair,
-    /// More: that many words.
+    /// More than 128 bits: so many words.
     Words(usize),
 }
 
@@ -51,20 +51,20 @@ pub(crate) enum Val {
     Words(Vec<Value>),
 }
 
-/// Where a slot lives.
+/// Where a slot's value is.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Place {
     /// In an `I64` or `I128` variable.
     Var(Variable),
-    /// In a stack slot of its own: values above 128 bits, or all.
+    /// In a stack slot of its own: values above 128 bits, or all values.
     Stack(StackSlot),
-    /// In the frame ([`Translator::frame_words`]), from this byte on.
+    /// In the frame ([`Translator::frame_words`]), at this byte offset.
     Memory(u32),
-    /// Nowhere: the value that the block at hand has written last.
+    /// Only within a block: the value that the current block has written last.
     Block(Value),
 }
 
-/// The low `width` bits set.
+/// A word with the low `width` bits set.
 pub(crate) fn ones(width: u32) -> u64 {
     if width >= 64 { u64::MAX } else { (1 << width) - 1 }
 }
@@ -100,7 +100,7 @@ impl Translator<'_, '_> {
         }
     }
 
-    /// The constant that a value is, if it is one.
+    /// The value as a constant, if it is one.
     pub fn as_constant(&self, value: Value) -> Option<i64> {
         let dfg = &self.b.func.dfg;
         let inst = dfg.value_def(dfg.resolve_aliases(value)).inst()?;
@@ -110,7 +110,7 @@ impl Translator<'_, '_> {
         }
     }
 
-    /// How far behind `base` a pointer is, if it was made by adding constants to it.
+    /// The bytes from `base` to `pointer`, if the pointer was computed by adding constants to the base.
     pub fn distance(&self, pointer: Value, base: Value) -> Option<i64> {
         let dfg = &self.b.func.dfg;
         let (mut pointer, base) = (dfg.resolve_aliases(pointer), dfg.resolve_aliases(base));
@@ -127,7 +127,7 @@ impl Translator<'_, '_> {
         Some(distance)
     }
 
-    /// `a & ((1 << width) - 1)`.
+    /// `a & ((1 << width) - 1)`, without an instruction if it changes nothing.
     pub fn mask_word(&mut self, a: Value, width: u32) -> Value {
         if width >= self.significant_bits(a) { a } else { self.b.ins().band_imm_u(a, ones(width) as i64) }
     }
@@ -142,7 +142,7 @@ impl Translator<'_, '_> {
         self.b.ins().iconcat(lo, hi)
     }
 
-    /// A comparison's result as a one-bit value.
+    /// The result of a comparison as a one-bit word.
     pub fn bool_word(&mut self, flag: Value) -> Value {
         self.b.ins().uextend(I64, flag)
     }
@@ -167,13 +167,14 @@ impl Translator<'_, '_> {
         if b == 0 { a } else { self.b.ins().iadd_imm_s(a, b as i64) }
     }
 
-    /// A fresh stack slot, eight-byte aligned.
+    /// A new stack slot, aligned to eight bytes.
     pub fn stack_slot(&mut self, bytes: u32) -> StackSlot {
         self.stack_bytes += u64::from(bytes.next_multiple_of(8));
         self.b.create_sized_stack_slot(StackSlotData::new(StackSlotKind::ExplicitSlot, bytes.next_multiple_of(8), 3))
     }
 
-    /// Fresh words in the frame: their offset. All are in one stack slot, whose address is no value to carry.
+    /// The byte offset of new words in the frame. All are in one stack slot, whose address need not be carried as a
+    /// value.
     pub fn frame_words(&mut self, words: u32) -> u32 {
         let offset = self.b.func.sized_stack_slots[self.frame].size;
         self.grow(self.frame, offset + 8 * words);
@@ -184,14 +185,14 @@ impl Translator<'_, '_> {
         self.b.ins().stack_addr(I64, slot, 0)
     }
 
-    /// Stores a value's words at `base + offset`.
+    /// Stores words at `base + offset`.
     pub fn store_words(&mut self, flags: MemFlagsData, words: &[Value], base: Value, offset: u32) {
         for (i, &word) in words.iter().enumerate() {
             self.b.ins().store(flags, word, base, (offset + 8 * i as u32) as i32);
         }
     }
 
-    /// Loads `width` bits' words from `base + offset`.
+    /// Loads a value of `width` bits from `base + offset`.
     pub fn load_val(&mut self, flags: MemFlagsData, width: u32, base: Value, offset: u32) -> Val {
         let words =
             (0..width.div_ceil(64)).map(|i| self.b.ins().load(I64, flags, base, (offset + 8 * i) as i32)).collect();
@@ -213,7 +214,7 @@ impl Translator<'_, '_> {
         }
     }
 
-    /// A value of `width` bits from its words; missing words are zero, surplus ones are cut off. The caller has masked
+    /// A value of `width` bits from its words. Missing words are zero, surplus ones are ignored; the caller has masked
     /// the last word.
     pub fn val_of_words(&mut self, width: u32, mut words: Vec<Value>) -> Val {
         let count = width.div_ceil(64).max(1) as usize;
@@ -229,7 +230,7 @@ impl Translator<'_, '_> {
         }
     }
 
-    /// A value that may have garbage above `width` without it.
+    /// Clears the bits above `width`.
     pub fn mask_val(&mut self, val: Val, width: u32) -> Val {
         match val {
             Val::Word(v) => Val::Word(self.mask_word(v, width)),
@@ -243,7 +244,7 @@ impl Translator<'_, '_> {
         }
     }
 
-    /// `words[lo + width - 1 : lo]`; bits behind the last word are zero.
+    /// `words[lo + width - 1 : lo]`; bits beyond the last word are zero.
     pub fn slice_words(&mut self, words: &[Value], lo: u32, width: u32) -> Vec<Value> {
         let shift = lo % 64;
         let first = (lo / 64) as usize;
@@ -256,7 +257,7 @@ impl Translator<'_, '_> {
             };
             if shift > 0 {
                 word = self.b.ins().ushr_imm_u(word, i64::from(shift));
-                // The next word's low bits, if any of them count.
+                // The next word's low bits, if any of them are needed.
                 let have = 64 - shift;
                 let want = width - 64 * (i - first) as u32;
                 if let Some(&next) = words.get(i + 1).filter(|_| want > have) {
@@ -272,7 +273,7 @@ impl Translator<'_, '_> {
         out
     }
 
-    /// `hi ++ lo` as words, where `lo` has `lo_width` bits and the result `width`.
+    /// `hi ++ lo` as words, where `lo` has `lo_width` bits and the result `width` bits.
     pub fn concat_words(&mut self, hi: &[Value], lo: &[Value], lo_width: u32, width: u32) -> Vec<Value> {
         let count = width.div_ceil(64) as usize;
         let zero = self.iconst(0);
@@ -292,7 +293,7 @@ impl Translator<'_, '_> {
         out
     }
 
-    /// The unsigned value in one word; what does not fit becomes the largest word.
+    /// The value as an unsigned word, saturated to `u64::MAX`.
     pub fn saturate_to_word(&mut self, val: &Val) -> Value {
         let words = self.words_of_val(val);
         let Some((&first, rest)) = words.split_first() else { return self.iconst(0) };
@@ -306,10 +307,10 @@ impl Translator<'_, '_> {
 
 // Slots and operands.
 impl Translator<'_, '_> {
-    /// The value, a word, computed at this place and for itself. What is pure Cranelift computes where it is used, which may be
-    /// far behind, and what was loaded for it would fill the registers until then. And it gives no instruction an operand
-    /// in memory of which, however many steps on, something is used twice. What has two results is neither moved nor looked
-    /// through; this costs no instruction.
+    /// Forces a word to be computed here and on its own. Cranelift computes pure values where they are used, which may
+    /// be far away, and the values loaded for it would occupy registers until then. Nor does Cranelift fold a load into
+    /// an instruction if the loaded value is, even indirectly, used twice. An instruction with two results is neither
+    /// moved nor looked through; this one needs no machine instruction.
     pub fn compute_here(&mut self, value: Value) -> Value {
         let pair = self.b.ins().iconcat(value, value);
         self.b.ins().isplit(pair).0
@@ -319,7 +320,7 @@ impl Translator<'_, '_> {
         operand.width(self.program)
     }
 
-    /// Where a slot lives that has a place between blocks; made at the first use.
+    /// The place of a slot that has one between blocks; allocated at the first use.
     pub fn place(&mut self, slot: SlotId) -> Place {
         if let Some(place) = self.places[slot.index()] {
             return place;
@@ -369,7 +370,7 @@ impl Translator<'_, '_> {
         }
     }
 
-    /// Writes a normalised value; nothing if no code needs the slot.
+    /// Writes a value without bits above the width; does nothing if no code needs the slot.
     pub fn write_slot(&mut self, slot: SlotId, val: &Val) {
         if self.is_known_to_be(slot, val) {
             return;
@@ -399,7 +400,7 @@ impl Translator<'_, '_> {
         }
     }
 
-    /// Notes which value a slot gets, if that is a constant and the slot is in memory. Whether memory has it already.
+    /// Records which constant a slot in memory is assigned, if it is one. Returns whether memory holds it already.
     fn is_known_to_be(&mut self, slot: SlotId, val: &Val) -> bool {
         if self.known_now.is_empty() {
             return false;
@@ -411,12 +412,12 @@ impl Translator<'_, '_> {
         };
         let now = constant.map(|c| Bits::new(self.program.width(slot), (c as u64).into()));
         self.known_now.extend(now.clone().map(|now| (slot, now)));
-        // A field's moves may have been left out.
+        // Stores of a field may have been left out.
         let is_field = matches!(self.program.slots[slot.index()].kind, SlotKind::Field(_));
         now.is_some() && now == before && !is_field
     }
 
-    /// Writes words, the last of which is masked.
+    /// Writes words of which the last is masked.
     pub fn write_words(&mut self, slot: SlotId, words: Vec<Value>) {
         let val = self.val_of_words(self.program.width(slot), words);
         self.write_slot(slot, &val);
@@ -448,7 +449,7 @@ impl Translator<'_, '_> {
         self.read_word(&Operand::Slot(slot))
     }
 
-    /// Assigns a small number to a slot of at most 128 bits or more, cut to its width.
+    /// Assigns a word to a slot of any width, truncated or zero-extended.
     pub fn write_number(&mut self, slot: SlotId, value: Value) {
         let width = self.program.width(slot);
         let value = self.mask_word(value, width.min(64));

@@ -1,8 +1,9 @@
-//! Checksums that were found right, and what has changed since.
+//! Incremental checksum update: checksums that were verified, and what has changed since.
 //!
-//! Where every path to an Internet checksum has compared an earlier one over the same fields with what the packet brought along, and
-//! goes on only if they are the same, the later one need not be summed again: RFC 1624, equation 3, makes it of the packet's own
-//! checksum and of the fields that changed. A router that takes one from the time to live adds one to the checksum, end around:
+//! Where every path to an Internet checksum has compared an earlier one over the same fields with the packet's
+//! checksum, and continues only if they are equal, the later one need not be summed again: RFC 1624, equation 3,
+//! computes it from the packet's checksum and the changed fields. A router that decrements the time to live adds one to
+//! the checksum, with end-around carry:
 //!
 //! ```text
 //! s = hash csum16 (…, ttl, …)
@@ -11,14 +12,16 @@
 //! check = hash csum16 (…, ttl, …)       =>    check = check + 0x0100, end around
 //! ```
 //!
-//! What a `switch` in the parser has found a field to be is known in the same way, for fields that are copied to others.
+//! The values of fields that a `switch` in the parser has found are propagated in the same way, for fields that are
+//! copied to others.
 //!
-//! What is known travels with the [`Facts`](crate::flow::Facts) of an entry: [`SumFacts`]. All of it is about the frame, which nobody
-//! writes to before the deparser: that its checksum is right, and that fields are greater than a number; and about slots that are a
-//! field of the frame less a number. Headers that are extracted, added or removed end it.
+//! These facts are [`SumFacts`], part of an entry point's [`Facts`](crate::flow::Facts). They are about the frame,
+//! which is not written before the deparser (its checksum is right; fields are greater than a number), and about slots
+//! that are a field of the frame less a constant. Extracting, adding or removing a header invalidates the facts about
+//! it.
 //!
-//! The equation gives the sum modulo 65,535 and never the sum zero, so 0x0000 where summing anew gives 0xffff for fields that are all
-//! zero. Therefore some field must be known not to be zero.
+//! The equation gives the sum modulo 65,535 and never the sum zero, so the result is 0x0000 where summing anew gives
+//! 0xffff for fields that are all zero. Therefore some field must be known to be nonzero.
 //!
 //! Tests: `tests/sums.rs`; `tests/files/incremental_checksum.ir`; crate `difftest`.
 
@@ -34,31 +37,32 @@ use cranelift_codegen::ir::{InstBuilder, Value};
 use ir::{BinOp, BitSet, HashAlgorithm, HeaderId, Inst, Op, Operand, Program, SlotId, SlotKind, Terminator, UnOp};
 use std::collections::BTreeMap;
 
-/// Operations behind one another that a flag may be put together of.
+/// Longest chain of operations of which a flag may be computed.
 const DEPTH_MAX: u32 = 10;
 /// Most fields that may have changed.
 const CHANGED_MAX: usize = 2;
-/// Widest of them.
+/// Bits of the widest changed field.
 const CHANGED_BITS_MAX: u32 = 32;
-/// A multiple of 65,535 from which any field can be taken.
+/// A multiple of 65,535 that is greater than any changed field, so that subtracting the field does not underflow.
 const ENOUGH: u64 = 0xffff << 32;
-/// Bits of that.
+/// Bits of [`ENOUGH`].
 const ENOUGH_BITS: u32 = 48;
 
-/// What the program sums more than once.
+/// The lists of operands that the program sums more than once.
 #[derive(Clone, Default)]
 pub(crate) struct Sums {
     lists: Vec<Vec<Operand>>,
-    /// The headers whose fields are in a list or copied.
+    /// The headers with fields in a list or copied.
     headers: BitSet,
     /// The slots in lists.
     slots: BitSet,
-    /// Slots that are copied to a header's field: a type that the parser has asked for moves to another header when a tag is added.
+    /// Slots that are copied to a header's field: for example an EtherType that the parser has examined moves to
+    /// another header when a tag is added.
     copied: BitSet,
 }
 
 impl Sums {
-    /// `is_loaded_late` says which slots are fields that can be read from the frame.
+    /// `is_loaded_late` says which slots are fields that can be loaded from the frame.
     pub fn new(program: &Program, options: &Options, is_loaded_late: impl Fn(SlotId) -> bool) -> Sums {
         let mut sums = Sums {
             lists: Vec::new(),
@@ -100,13 +104,13 @@ impl Sums {
         self
     }
 
-    /// Whether there is nothing to follow.
+    /// Whether there is nothing to track.
     pub fn is_empty(&self) -> bool {
         self.headers.iter().next().is_none()
     }
 }
 
-/// The destination and the operands of an operation that is a checksum of these alone.
+/// The destination and operands of a checksum over these operands only.
 fn summed<'p>(program: &Program, op: &'p Op) -> Option<(SlotId, &'p [Operand])> {
     let Op::Hash { algorithm: HashAlgorithm::Csum16, dst, base, max: None, data, varbits, payload: false } = op else {
         return None;
@@ -115,38 +119,39 @@ fn summed<'p>(program: &Program, op: &'p Op) -> Option<(SlotId, &'p [Operand])> 
     (starts_at_zero && varbits.is_empty() && program.width(*dst) == 16).then_some((*dst, data))
 }
 
-/// What is known of a checksum of the frame.
+/// The state of a checksum of the frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum State {
     #[default]
     Unknown,
-    /// This slot is the sum of the list.
+    /// The slot is the sum of the list.
     Computed { list: usize, sum: SlotId },
-    /// This flag says whether the sum of the list differs from the field, or, `is_same`, whether it does not.
+    /// The flag says whether the sum of the list differs from the field `check` or, with `is_same`, whether it is
+    /// equal.
     Compared { list: usize, check: SlotId, flag: SlotId, is_same: bool },
-    /// The field is the sum of the list.
+    /// The field `check` is the sum of the list.
     Right { list: usize, check: SlotId },
 }
 
-/// What is known of the frame's checksums at one point of an entry.
+/// Facts about the frame's checksums at one program point.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct SumFacts {
     state: State,
-    /// Fields that are greater than this in the frame.
+    /// Fields whose value in the frame is greater than this.
     above: BTreeMap<SlotId, u64>,
-    /// Slots of fields that are now less than in the frame by this.
+    /// Slots of fields that are less than in the frame by this.
     less: BTreeMap<SlotId, u64>,
-    /// What fields are as long as they are as in the frame.
+    /// Values of fields, valid while the field is clean.
     equal: BTreeMap<SlotId, Bits>,
 }
 
 impl SumFacts {
-    /// What a field is, if it is as in the frame.
+    /// The value of a field, if it is clean.
     pub fn value(&self, slot: SlotId) -> Option<&Bits> {
         self.equal.get(&slot)
     }
 
-    /// Weakens it to what also holds in `other`; whether it changed.
+    /// Joins `other` into these facts; returns whether they changed.
     pub fn join(&mut self, other: &SumFacts) -> bool {
         if self == other {
             return false;
@@ -162,7 +167,7 @@ impl SumFacts {
         *self != before
     }
 
-    /// Carries it over an operation. `is_in_frame` says whether a slot is a field as it is in the frame, before the operation.
+    /// The transfer function of an operation. `is_in_frame`: whether a slot is a clean field before the operation.
     pub fn step(&mut self, program: &Program, sums: &Sums, op: &Op, is_in_frame: impl Fn(SlotId) -> bool) {
         let before = self.state;
         op.for_each_def(program, |slot| {
@@ -216,7 +221,7 @@ impl SumFacts {
         }
     }
 
-    /// What follows at the end of a block if a flag has a value there.
+    /// Learns from a branch: a flag has a value at the end of a block.
     fn learn(
         &mut self,
         program: &Program,
@@ -253,7 +258,7 @@ impl SumFacts {
                 self.learn(program, insts, sums, (slot, value, depth - 1), is_in_frame);
             }
         }
-        // A field that is greater than a number.
+        // A comparison that implies that a field is greater than a number.
         let above = match (op, value, a, b) {
             (BinOp::Ule, false, Operand::Slot(s), Operand::Const(c)) => Some((*s, const_words(c)[0])),
             (BinOp::Ult, true, Operand::Const(c), Operand::Slot(s)) => Some((*s, const_words(c)[0])),
@@ -282,7 +287,7 @@ impl SumFacts {
     }
 }
 
-/// What holds at the start of the node `to`, to which a block goes on with `facts`: `target` says which node a block is.
+/// The facts on the edge from a block, at whose end `facts` hold, to the node `to`. `target` maps blocks to nodes.
 pub(crate) fn learn_from(
     program: &Program,
     sums: &Sums,
@@ -310,16 +315,16 @@ pub(crate) fn learn_from(
     }
 }
 
-/// A field of a sum that has changed.
+/// A changed field of a sum.
 struct Change {
     slot: SlotId,
     width: u32,
-    /// By how many bits it stands above the end of its 16-bit word.
+    /// Bits by which it is shifted up in its 16-bit word.
     up: u32,
 }
 
 impl Translator<'_, '_> {
-    /// The checksum of `data`, from what the frame has, if that is known to be right and little has changed.
+    /// The checksum of `data`, computed from the frame's, if that is known to be right and little has changed.
     pub fn updated_checksum(&mut self, data: &[Operand]) -> Option<Value> {
         let State::Right { list, check } = self.facts_now.sums.state else { return None };
         if self.facts.sums.lists.get(list).is_none_or(|list| list != data) {
@@ -382,8 +387,8 @@ impl Translator<'_, '_> {
         Some(self.fold(sum))
     }
 
-    /// The sum of a checksum, which is not 0xffff, and a number of 16 bits, modulo 65,535, in the order that the checksum lies in the
-    /// frame in: exchanging the bytes of both exchanges those of the sum.
+    /// The sum modulo 65,535 of a checksum, which is not 0xffff, and a 16-bit number. It is computed in the frame's
+    /// byte order: swapping the bytes of both operands swaps the bytes of the sum.
     fn add_end_around(&mut self, right: Value, number: u64) -> Value {
         let (lies, number) = match self.swapped(right) {
             Some((lies, _)) => (lies, u64::from((number as u16).swap_bytes())),

@@ -1,6 +1,6 @@
-//! Comparing a key with all keys of a bucket at once, which takes registers that Cranelift does not have.
+//! Comparison of a key with all keys of a bucket at once, with vector registers that Cranelift lacks.
 //!
-//! AVX-512 compares sixty-four bytes in one instruction, and what comes out is a mask of one bit a lane:
+//! AVX-512 compares sixty-four bytes in one instruction, whose result is a mask with one bit per lane:
 //!
 //! ```text
 //! vpbroadcastq zmm16, key          vpbroadcastd ymm16, key
@@ -8,38 +8,40 @@
 //! kmovb mask, k1
 //! ```
 //!
-//! Keys above eight bytes take two of them, one for what comes first of each, one for the rest. All that is read is in the
-//! bucket: those keys have four slots at most.
+//! Keys of more than eight bytes take two comparisons, one of the first words and one of the rest. Only the bucket is
+//! read: buckets of such keys have at most four slots.
 //!
-//! Placeholders stand for them ([`crate::placeholder`]): a store of the key, which must not be a constant, a store of a constant and a
-//! load, all through the bucket. On processors without AVX-512 (F, VL and DQ) [`is_available`] says no.
+//! Placeholders stand for these instructions ([`crate::placeholder`]): a store of the key, which must not be a
+//! constant, a store of a constant and a load, all with the bucket's address. On processors without AVX-512 (F, VL and
+//! DQ) [`is_available`] returns false.
 //!
-//! Tests: at the end of the file; `tests/tables.rs` and everything that looks up small exact keys.
+//! Tests: at the end of the file; all tests that look up small exact keys.
 
 use crate::placeholder::{FAR_BEHIND, Instruction, Made, memory_operand};
 use crate::translate::Translator;
 use cranelift_codegen::ir::types::I32;
 use cranelift_codegen::ir::{InstBuilder, TrapCode, Value};
 
-/// The kinds of placeholders.
+/// The tags of placeholders, by [`Lanes`].
 const BROADCAST: [TrapCode; 3] =
     [TrapCode::unwrap_user(0x52), TrapCode::unwrap_user(0x53), TrapCode::unwrap_user(0x57)];
 const COMPARE: [TrapCode; 3] = [TrapCode::unwrap_user(0x54), TrapCode::unwrap_user(0x55), TrapCode::unwrap_user(0x58)];
-/// As [`COMPARE`], at a distance from the bucket.
+/// As [`COMPARE`], for lanes at an offset in the bucket.
 const COMPARE_FAR: [TrapCode; 3] =
     [TrapCode::unwrap_user(0x59), TrapCode::unwrap_user(0x5a), TrapCode::unwrap_user(0x5b)];
 const MASK: TrapCode = TrapCode::unwrap_user(0x56);
 
-/// How far behind the bucket the placeholder of a compare stores, so that it has a displacement; those at a distance need a long one.
+/// The displacement of a comparison's placeholder, so that it has one of one byte; those at an offset need one of four
+/// bytes.
 const BEHIND: i32 = 1;
-/// What is compared at once.
+/// The lanes that are compared.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Lanes {
-    /// Of eight bytes.
+    /// Eight lanes of eight bytes.
     EightWords,
-    /// Of four bytes.
+    /// Eight lanes of four bytes.
     EightHalves,
-    /// Of eight bytes.
+    /// Four lanes of eight bytes.
     FourWords,
 }
 
@@ -50,18 +52,18 @@ impl Lanes {
         self != Lanes::EightHalves
     }
 
-    /// Bytes of all of them.
+    /// Bytes of all lanes.
     fn vector(self) -> i32 {
         if self == Lanes::EightWords { 64 } else { 32 }
     }
 
-    /// The bits of the last byte of a prefix that say how long the vector is.
+    /// The vector length field of the EVEX prefix's last byte.
     fn length(self) -> u8 {
         if self == Lanes::EightWords { 0x40 } else { 0x20 }
     }
 }
 
-/// Whether the processor has what it takes.
+/// Whether the processor has the instructions.
 pub(crate) fn is_available() -> bool {
     #[cfg(target_arch = "x86_64")]
     {
@@ -73,7 +75,8 @@ pub(crate) fn is_available() -> bool {
 }
 
 impl Translator<'_, '_> {
-    /// One bit for each lane from `address + offset` on that is equal to `key`. All of the lanes are read, whatever they hold.
+    /// A bit for each lane that equals `key`, the lanes beginning at `address + offset`. All lanes are read, whatever
+    /// they hold.
     pub fn equal_lanes(&mut self, lanes: Lanes, key: Value, address: Value, offset: u32) -> Value {
         let kind = lanes as usize;
         let (compare, behind) = match offset {
@@ -87,7 +90,8 @@ impl Translator<'_, '_> {
     }
 }
 
-/// The instruction that a placeholder stands for, and the placeholder's length; the outer none if it is not one of these.
+/// The instruction and the placeholder's length. The outer option is `None` if the tag is another one's, the inner one
+/// if the code is unexpected.
 pub(crate) fn made(tag: TrapCode, instruction: Option<Instruction<'_>>) -> Option<Option<Made>> {
     if let Some(lanes) = lanes_of(&BROADCAST, tag) {
         let store = instruction.filter(|i| i.is_store_of_register(lanes.are_words()));
@@ -101,7 +105,7 @@ pub(crate) fn made(tag: TrapCode, instruction: Option<Instruction<'_>>) -> Optio
     (tag == MASK).then(|| instruction.filter(Instruction::is_load_of_byte).map(|i| (mask(i.register), i.length)))
 }
 
-/// What is compared by a placeholder, if it is one of these.
+/// The lanes of a placeholder, if its tag is among `tags`.
 fn lanes_of(tags: &[TrapCode; 3], tag: TrapCode) -> Option<Lanes> {
     tags.iter().position(|t| *t == tag).map(|kind| Lanes::ALL[kind])
 }

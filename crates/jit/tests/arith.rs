@@ -80,7 +80,7 @@ fn program(fields: &[(&str, u32)], body: impl FnOnce(&mut Builder, &[SlotId], &m
     verified(b.finish())
 }
 
-/// Values where carries, signs and bounds are.
+/// Values at carries, sign changes and bounds.
 fn edges(width: u32) -> Vec<Bits> {
     let one = Bits::new(width, 1);
     let top = one.shl(u64::from(width) - 1);
@@ -134,7 +134,7 @@ fn binary_operations() {
                     b.emit(Op::Bin { op, dst, a: f[0].into(), b: other });
                     kept.push(dst);
                 }
-                // A constant on the left, and the destination among the operands.
+                // A constant on the left, and the destination as an operand.
                 let dst = b.local("r", result_width(op, width));
                 b.emit(Op::Bin { op, dst, a: Bits::new(width, 5).into(), b: f[1].into() });
                 kept.push(dst);
@@ -232,7 +232,7 @@ fn switches_of_every_kind() {
                 (0..count).map(|i| if dense { Bits::new(width, (i + 3).into()) } else { random.bits(width) }).collect();
             values.sort();
             values.dedup();
-            // Each case has a block of its own, or all have the same.
+            // Each case has a block of its own, or all share one.
             let programs = [false, true].map(|together| {
                 program(&[("a", width), ("b", 1)], |b, f, kept| {
                     let dst = b.local("r", 16);

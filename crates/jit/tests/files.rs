@@ -1,24 +1,25 @@
-//! Runs the cases in `tests/files/NAME.ir`, one file for each optimisation: what the code looks like with it and without, and that
-//! both do with packets what the interpreter does.
+//! Runs the cases in `tests/files/NAME.ir`, one file for each optimisation: checks the generated code with the
+//! optimisation and without, and that both treat packets as the interpreter does.
 //!
-//! A file begins with what its cases share. A case is a line `// ==== title`, the rest of a program, and lines that say what
-//! is to come of it:
+//! A file begins with what its cases share. A case is a line `// ==== title`, the rest of a program, and directives:
 //!
 //! ```text
-//! // packets: 64 of 45|46 .. ( .. .. cc cc )   so many packets, by bytes: these, one of several, any, the checksum of those in
-//!                                              parentheses (wrong in some packets); some packets end before
-//! // tables: entries of t, contents of u       the code is made for tables as they are: for these entries, for what these share
+//! // packets: 64 of 45|46 .. ( .. .. cc cc )   so many packets, by bytes: this one, one of several, any; `cc cc` is the
+//!                                              checksum of the bytes in parentheses (wrong in some packets); some
+//!                                              packets are truncated
+//! // tables: entries of t, contents of u       the code is specialised: for these entries, for what these can return
 //! // strategy: staged                          run to completion otherwise
-//! // memory: every other                       every other slot has its place in memory
-//! // left out: hot_paths                       beside the file's own optimisation, which would be hard to see
-//! // with: check: store packet                 what the code has; the directives of crate `filecheck`
+//! // memory: every other                       every other slot lives in memory
+//! // left out: hot_paths                       switched off too, because it would obscure the file's own optimisation
+//! // with: check: store packet                 the code with the optimisation; the directives of crate `filecheck`
 //! // without: not: store packet
 //! // both: check: store packet
 //! // code: the same                            with the optimisation and without
 //! ```
 //!
-//! The code is what `sluice check --clif` shows, made shorter ([`readable`]): loads and stores say what of (`packet`, `state`, `stack`),
-//! calls and addresses whose they are (`call lookup(…)`, `&handle(t)`); and what has no type is of sixty-four bits.
+//! The code is what `sluice check --clif` shows, abbreviated ([`readable`]): loads and stores name their region
+//! (`packet`, `state`, `stack`), calls and addresses what they refer to (`call lookup(…)`, `&handle(t)`), and values
+//! without a type have 64 bits.
 
 mod common;
 
@@ -29,13 +30,13 @@ use ir::{EntryKind, Program};
 use jit::{Optimisation, Options, Strategy};
 use std::path::{Path, PathBuf};
 
-/// A part of a file.
+/// A case of a file.
 struct Case {
-    /// Where it is, for people.
+    /// File and title, for messages.
     name: String,
     /// The program's text.
     text: String,
-    /// What comes of it: word, rest.
+    /// The directives: word, rest.
     directives: Vec<(String, String)>,
 }
 
@@ -73,7 +74,7 @@ fn cases(path: &Path) -> Vec<Case> {
     parts.map(case).collect()
 }
 
-/// The code of an entry as text, and what it is to run with.
+/// The code of an entry point as text, and both engines to run it with.
 fn compile(case: &Case, program: &Program, tables: &mut [tables::Table], without: &[Optimisation]) -> (Both, String) {
     let strategy = if case.is("strategy", "staged") { Strategy::Staged } else { Strategy::RunToCompletion };
     let mut options = Options { verify: true, keep_text: true, strategy, ..Options::default() };
@@ -114,7 +115,7 @@ fn compile(case: &Case, program: &Program, tables: &mut [tables::Table], without
     (both, clif)
 }
 
-/// What the code may know of tables.
+/// The shapes of tables that the code is specialised for.
 fn shapes(case: &Case, program: &Program, tables: &mut [tables::Table]) -> abi::Shapes {
     let Some(known) = case.all("tables").next() else { return abi::Shapes::default() };
     let known: Vec<&str> = known.split(", ").collect();
@@ -135,8 +136,8 @@ fn shapes(case: &Case, program: &Program, tables: &mut [tables::Table]) -> abi::
     abi::Shapes { tables: shapes }
 }
 
-/// Cranelift's text without what says nothing here: where instructions come from, flags of loads and stores, comments. Regions of
-/// memory have their names, and so have addresses in `names`; other addresses are all the same.
+/// Cranelift's text without what is irrelevant here: source locations, flags of loads and stores, comments. Alias
+/// regions are named, and so are addresses in `names`; all other addresses are printed alike.
 fn readable(clif: &str, names: &[(u64, String)]) -> String {
     let named = |word: &str| {
         let number = match word.strip_prefix("0x") {
@@ -169,7 +170,7 @@ fn readable(clif: &str, names: &[(u64, String)]) -> String {
                 _ => words.push(named(word).unwrap_or_else(|| word.strip_suffix(".i64").unwrap_or(word).to_string())),
             }
         }
-        // A call of what an operand is, which the comment tells.
+        // An indirect call of an operand whose value is in the comment.
         if let Some(at) = words.iter().position(|word| word == "call_indirect")
             && let Some((callee, arguments)) = words[at + 2].split_once('(')
             && let Some(address) = comment.split(", ").find_map(|c| c.strip_prefix(callee)?.strip_prefix(" = "))
@@ -184,7 +185,7 @@ fn readable(clif: &str, names: &[(u64, String)]) -> String {
     out
 }
 
-/// What is wrong with the code by the directives that begin with `words`.
+/// The failure of the directives that begin with `words`, if they fail.
 fn check(case: &Case, words: [&str; 2], code: &str) -> Option<String> {
     let mut builder = filecheck::CheckerBuilder::new();
     for (_, directive) in case.directives.iter().filter(|(word, _)| words.contains(&word.as_str())) {
@@ -243,7 +244,7 @@ fn packet(pattern: &str, random: &mut Random, name: &str) -> Vec<u8> {
     bytes
 }
 
-/// What a packet became, but for what cannot be told apart in a batch.
+/// The outcome without messages, which cannot be attributed to a packet of a batch.
 fn by_itself(outcome: &Outcome) -> Outcome {
     Outcome { digests: Vec::new(), logs: Vec::new(), failed_assertions: Vec::new(), ..outcome.clone() }
 }
@@ -263,7 +264,7 @@ fn run(case: &Case, both: &Both, packets: &[Vec<u8>]) -> Vec<[u64; 2]> {
     both.runtime.table_counters.clone()
 }
 
-/// Whether code can have an optimisation on this machine.
+/// Whether this machine supports an optimisation.
 fn is_possible(optimisation: Optimisation) -> bool {
     #[cfg(target_arch = "x86_64")]
     {

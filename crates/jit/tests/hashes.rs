@@ -1,4 +1,4 @@
-//! Hashes of strings of many lengths and alignments, compiled and interpreted. The inline code of CRCs ends at some length;
+//! Hashes of strings of many lengths and alignments, compiled and interpreted. CRCs are inline up to some length;
 //! strings here are shorter and longer.
 
 mod common;
@@ -13,7 +13,7 @@ const ALGORITHMS: [HashAlgorithm; 5] =
 /// Bytes of the header.
 const BYTES: u32 = 80;
 
-/// Field widths that add up to [`BYTES`].
+/// Field widths that add up to [`BYTES`] bytes.
 fn fields(random: &mut Random) -> Vec<u32> {
     let mut left = 8 * BYTES;
     let mut widths = Vec::new();
@@ -25,7 +25,8 @@ fn fields(random: &mut Random) -> Vec<u32> {
     widths
 }
 
-/// A program whose parser extracts a header of fields of such widths, or drops the packet; its parser and the fields.
+/// A program whose parser extracts a header of fields of these widths, or drops the packet; returns the parser and the
+/// fields.
 fn extracting(widths: &[u32]) -> (Builder, StageId, Vec<SlotId>) {
     let mut b = Builder::new("hashes");
     let named: Vec<(String, FieldWidth)> =
@@ -49,7 +50,7 @@ fn extracting(widths: &[u32]) -> (Builder, StageId, Vec<SlotId>) {
     (b, parser, slots)
 }
 
-/// The program, whose last stage ends with a record of its results.
+/// The program, whose last stage ends by writing its results to the record.
 fn showing(mut b: Builder, parser: StageId, control: StageId, results: Vec<SlotId>) -> ir::Program {
     b.fate(ir::Fate::Replicate(ir::ReplicationPoint::IngressEnd));
     b.end_stage();
@@ -58,8 +59,8 @@ fn showing(mut b: Builder, parser: StageId, control: StageId, results: Vec<SlotI
     b.finish()
 }
 
-/// A program that extracts a header, changes some fields, and hashes runs of fields that begin anywhere, with a constant
-/// here and there.
+/// A program that extracts a header, changes some fields, and hashes runs of fields that begin anywhere, with some
+/// constants.
 fn program(random: &mut Random) -> ir::Program {
     let widths = fields(random);
     let (mut b, parser, slots) = extracting(&widths);
@@ -103,11 +104,11 @@ fn hashes_of_any_length_and_alignment_are_the_oracles() {
     }
 }
 
-/// Widths of fields that hashes are made of selections of: pairs, and what decides.
+/// Widths of fields: pairs from which the hashed fields are selected, and the field that decides.
 const PAIRS: [u32; 13] = [32, 32, 16, 16, 8, 8, 64, 64, 24, 24, 13, 13, 6];
 
-/// A program that hashes fields one of which is selected of each pair, as a firewall does with both ends of a connection, and
-/// computes with lower parts of them.
+/// A program that hashes fields selected from pairs, as a firewall does with both ends of a connection, and computes
+/// with their low bits.
 fn selecting(random: &mut Random) -> ir::Program {
     let (mut b, parser, slots) = extracting(&PAIRS);
     let control = b.begin_stage("control", StageKind::Control);

@@ -1,5 +1,5 @@
-//! What is said about where code comes from: ranges follow one another from the first byte to the last, and tables, actions
-//! and parser states have some of it.
+//! The places of code: ranges are adjacent from the first byte to the last, and tables, actions and parser states have
+//! some.
 
 mod common;
 
@@ -69,7 +69,7 @@ fn watched_code_says_what_it_calls_for_and_where_it_is() {
     let said = both.runtime.said.lock().expect("not poisoned").clone();
     assert_eq!(said.len(), 2);
     for place in said {
-        // Somewhere outside of the code, as the function that was called is.
+        // A program counter outside of the code, as in a called function.
         assert_eq!(both.pipeline.region_at(0, place), Some("action:I.reject"));
         assert_eq!(both.pipeline.region_at(0, place + (1 << 40)), None, "other code's");
     }
@@ -130,6 +130,6 @@ fn the_map_for_perf_names_disjoint_parts_of_the_code() {
     for part in ["/ingress/table:I.t", "/ingress/action:I.forward"] {
         assert!(ranges.iter().any(|r| r.2.starts_with("sluice/") && r.2.ends_with(part)), "{part}: {ranges:?}");
     }
-    // The map is for those who profile this process; nobody does.
+    // The map is for profilers of this process; there is none.
     let _ = std::fs::remove_file(path);
 }

@@ -1,4 +1,4 @@
-//! Large programs: compiling stays practicable, and the code right.
+//! Large programs: compile time stays linear, and the code is correct.
 
 mod common;
 
@@ -9,8 +9,8 @@ use ir::builder::{Builder, FieldWidth};
 use ir::{BinOp, EntryKind, Fate, Op, Operand, Program, ReplicationPoint, SlotId, StageKind};
 use std::time::{Duration, Instant};
 
-/// A parser of `headers` headers in a row, then `diamonds` conditions and switches with arithmetic in their arms, all of
-/// which meet again.
+/// A parser of `headers` headers in a row, then `diamonds` conditions and switches with arithmetic in their cases,
+/// which all join.
 fn large(headers: usize, diamonds: usize) -> Program {
     let mut random = Random::new(9);
     let mut b = Builder::new("large");
@@ -104,7 +104,7 @@ fn large_programs() {
         let both = Both::with_options(program, &jit::Options { verify: false, thorough_instructions_max, ..options() });
         let timing = both.pipeline.timing();
         println!("{insts} instructions: {:?}; {timing:?}, {} bytes", start.elapsed(), both.pipeline.code_size());
-        // Far above what it takes, far below what anything quadratic would.
+        // Far above the actual time, far below anything quadratic.
         assert!(timing.total() < Duration::from_millis(50 * insts as u64), "{insts} instructions: {timing:?}");
         let mut random = Random::new(10);
         let packets: Vec<Vec<u8>> = (0..10).map(|i| random.bytes(i * 13 + 9)).collect();

@@ -1,5 +1,5 @@
-//! Staged code: batches whose packets go different ways, against the interpreter, which runs one packet after the other;
-//! and what must not be taken apart. (All other tests of this crate run on staged code with `JIT_STAGED=1`.)
+//! Staged code: batches of packets on different paths, against the interpreter, which runs one packet after the other;
+//! and lookups that must not be split. (All other tests of this crate run on staged code with `JIT_STAGED=1`.)
 
 mod common;
 
@@ -21,7 +21,7 @@ fn without_copies(options: Options) -> Options {
     Options { hot_paths: 0, ..options }
 }
 
-/// Runs batches on compiled code and their packets one by one on the interpreter; everything must be the same.
+/// Runs batches on compiled code and their packets one by one on the interpreter; all outcomes must be equal.
 fn check_batches(both: &Both, packets: &[Vec<u8>]) -> Vec<Outcome> {
     let mut all = Vec::new();
     for batch in packets.chunks(abi::BATCH_MAX) {
@@ -32,7 +32,7 @@ fn check_batches(both: &Both, packets: &[Vec<u8>]) -> Vec<Outcome> {
             assert_eq!((&got.fate, &got.packet, got.consumed), (&want.fate, &want.packet, want.consumed), "{}", text());
             assert_eq!(got.slots, want.slots, "{}", text());
         }
-        // Messages of a batch are told apart by nothing but their order.
+        // The messages of a batch are distinguished only by their order.
         let digests: Vec<_> = want.iter().flat_map(|o| o.digests.clone()).collect();
         let logs: Vec<_> = want.iter().flat_map(|o| o.logs.clone()).collect();
         assert_eq!(got[0].digests, digests, "{}", ir::print(&both.program));
@@ -71,7 +71,7 @@ fn generated_programs() {
         let mut random = Random::new(seed);
         let len = 200 + random.below(400) as usize;
         let program = ir::generate::generate(&random.bytes(len));
-        // Chance differs between the two, and the tests' runtime has none.
+        // Random numbers differ between the two engines, and the tests' runtime has none.
         let ops = || program.stages.iter().flat_map(|s| &s.blocks).flat_map(|b| &b.insts).map(|i| &i.op);
         let by_chance = |op: &Op| matches!(op, Op::Random { .. } | Op::Hash { algorithm: HashAlgorithm::Random, .. });
         if ops().any(by_chance) {
@@ -148,7 +148,7 @@ control D(packet_out p, in headers hdr) { apply { p.emit(hdr.h); p.emit(hdr.inne
 V1Switch(P(), V(), I(), E(), C(), D()) main;
 "#;
 
-/// [`PROGRAM`] with an ingress.
+/// [`PROGRAM`] with the body of an ingress control.
 fn program(body: &str) -> Program {
     let text = PROGRAM.replace("BODY", body);
     let compiled =
@@ -158,10 +158,10 @@ fn program(body: &str) -> Program {
     compiled.optimised.expect("a whole program")
 }
 
-/// Runs random packets through [`program`] staged; how many phases it has.
+/// Runs random packets through [`program`], staged; returns the number of phases.
 fn phases(body: &str) -> usize {
     let [phases, copied] = [without_copies(staged(32)), staged(32)].map(|options| phases_with(body, &options));
-    // Copies are made where they have all the cuts.
+    // Copies are made only if they can have all the cuts.
     assert!(copied >= phases, "{phases} phases without copies, {copied} with");
     phases
 }
@@ -186,12 +186,12 @@ fn phases_with(body: &str, options: &Options) -> usize {
 #[test]
 fn lookups_that_do_not_depend_on_one_another_share_a_phase() {
     assert_eq!(phases("t1.apply(); t2.apply();"), 2);
-    // What t3 looks for, t1 says.
+    // t1's entries say what t3 looks up.
     assert_eq!(phases("t1.apply(); t2.apply(); t3.apply();"), 3);
-    // t2 is looked up ahead for all packets, and also comes without t1.
+    // t2 is begun ahead for all packets, and is also reached without t1.
     assert_eq!(phases("if (hdr.inner.isValid()) { t1.apply(); hdr.inner.a = m.x; } t2.apply();"), 3);
     assert_eq!(phases("hdr.h.b = hdr.h.b + 1; t2.apply(); hdr.h.c = hdr.h.c + 1; t1.apply();"), 3);
-    // t3 is looked up ahead where its header is valid, and on the spot where it is not.
+    // t3 is begun ahead where its header is valid, and looked up at its apply where it is not.
     assert_eq!(phases("t1.apply(); if (hdr.h.c == 1) { m.x = 1; t3.apply(); }"), 2);
 }
 
@@ -216,9 +216,9 @@ fn a_plan_says_which_phase_tables_and_actions_belong_to() {
     assert_eq!((phases, whole), (vec![at("", ""), at("t1", "t2"), at("t3", "")], vec![]));
     let runs = |phase: usize, part: &str| stages.phases[phase].runs.iter().any(|p| p == part);
     assert!(runs(0, "state:P.start") && !runs(0, "table:I.t1") && !runs(1, "state:P.start"));
-    // What t2 found is asked for with t1, and used when the packet comes to it; the first actions run before t3.
+    // t2 is begun with t1 and finished where the packet reaches it; the first actions run before t3.
     assert!(runs(1, "action:I.set") && runs(1, "table:I.t2") && !runs(1, "table:I.t3") && !runs(2, "action:I.set"));
-    // Nothing is kept of a packet that comes; of one that waits, where its descriptor is and more.
+    // Starting packets have no row; rows of waiting ones hold the descriptor's address and more.
     assert!(stages.phases[0].row_bytes == 0 && stages.phases[1..].iter().all(|p| p.row_bytes > 8), "{stages:?}");
 
     let (phases, whole, _) = of("t1.apply(); t3.apply();", Strategy::Auto);
@@ -234,21 +234,21 @@ fn a_plan_says_which_phase_tables_and_actions_belong_to() {
 #[test]
 fn what_must_keep_its_order_stays_in_one_phase() {
     let update = "bit<32> n; counts.read(n, (bit<32>)m.x & 3); counts.write((bit<32>)m.x & 3, (n << 1) + hdr.h.c + 1);";
-    // All of it behind one lookup that every packet comes to from the start, in order.
+    // All of it after one lookup, which every packet reaches from the start, in order.
     assert_eq!(phases(&format!("t1.apply(); {update}")), 2);
-    // All before the first lookup.
+    // All of it before the first lookup.
     assert_eq!(phases(&format!("{{ {update} }} t1.apply();")), 2);
-    // On both sides of the lookup: not taken apart.
+    // On both sides of the lookup: it is not split.
     assert_eq!(phases(&format!("{{ {update} }} t1.apply(); {{ {update} }}")), 1);
-    // Packets that pass the lookup by would be ahead of those that wait.
+    // Packets that bypass the lookup would overtake those that wait.
     assert_eq!(phases(&format!("if (hdr.h.d == 0) {{ t1.apply(); }} {update}")), 1);
-    // One of the lookups can go, the other one stays.
+    // One of the lookups can be split, the other cannot.
     assert_eq!(phases(&format!("t1.apply(); {{ {update} }} t3.apply(); {{ {update} }}")), 2);
-    // Sums know no order.
+    // Sums do not depend on order.
     assert_eq!(phases("seen.count(1); t1.apply(); seen.count((bit<32>)m.x & 3); t3.apply(); seen.count(2);"), 3);
     let log = "log_msg(\"{}\", {m.x});";
     assert_eq!(phases(&format!("t1.apply(); {log} t3.apply();")), 3);
-    // Who takes messages puts them in order.
+    // The receiver of messages restores their order.
     assert_eq!(phases(&format!("{log} t1.apply(); {log}")), 2);
 }
 
@@ -260,7 +260,7 @@ fn hot_paths_wait_by_themselves() {
         phases_with("t1.apply(); hdr.h.d = hdr.h.d + 1; t2.apply(); hdr.inner.setInvalid(); t3.apply();", &staged(8)),
         7
     );
-    // The counts must be in the packets' order, and copies would have their own: none are made.
+    // The updates must be in the packets' order, and copies would have their own phases: no copies are made.
     let update = "counts.write((bit<32>)m.x & 3, hdr.h.c);";
     assert_eq!(phases_with(&format!("t1.apply(); {update}"), &staged(32)), 2);
 }
@@ -300,19 +300,19 @@ fn cells_of_registers_are_prefetched() {
         both.pipeline.prefetches_ahead(EntryKind::Ingress)
     };
     let update = "bit<32> n; counts.read(n, (bit<32>)hdr.h.a & 3); counts.write((bit<32>)hdr.h.a & 3, n + hdr.h.c);";
-    // Tables on the path, counters, writes of the same register, messages: nothing is done twice. Packets that end there
-    // are not asked for anything.
+    // Tables on the path, counters, writes of the same register, messages: nothing is done twice. Packets that end
+    // there prefetch nothing.
     let way = "seen.count(1); t1.apply(); counts.write(2, hdr.h.c + 1); log_msg(\"{}\", {hdr.h.c});
         if (hdr.h.d == 1) { mark_to_drop(s); exit; }";
     // On both of two paths, so that packets cannot wait for t1.
     let either = format!("if (hdr.h.b == 0) {{ {way} }} {update}");
     assert!(asks(&either));
-    // The second cell is known with the first one; beyond the last there is none.
+    // The second cell is known with the first one; an index beyond the last cell has none.
     let twice = "if (hdr.h.b == 0) { t1.apply(); } bit<32> n; bit<32> k; counts.read(n, hdr.h.c << 3); counts.read(k, (bit<32>)hdr.h.a); counts.write(1, n + k + 1);";
     assert!(asks(twice));
-    // Nobody needs to ask for a cell that is always the same.
+    // A cell with a constant index need not be prefetched.
     assert!(!asks("bit<32> n; counts.read(n, 2); counts.write(2, n + 1);"));
-    // What comes behind a table for which packets wait is not asked for.
+    // Reads after a table for which packets wait are not prefetched.
     assert!(!asks(&format!("t1.apply(); {update}")));
 }
 

@@ -1,5 +1,5 @@
-//! Checksums that are verified and computed again, compiled and interpreted: generated ways to ask and to change, with headers whose
-//! bytes are the corners of one's complement, half of them with the right checksum.
+//! Checksums that are verified and computed again, compiled and interpreted: generated tests and changes, on headers of
+//! bytes that are corner cases of one's complement, half of them with the right checksum.
 
 mod common;
 
@@ -7,7 +7,7 @@ use common::random::Random;
 use common::{Both, options, parse};
 use jit::Optimisation;
 
-/// Ways to change a header, or not to.
+/// Operations that may change a header.
 const CHANGES: [&str; 14] = [
     "ip.ttl = sub ip.ttl, 8w1",
     "ip.ttl = sub ip.ttl, 8w3",
@@ -25,7 +25,7 @@ const CHANGES: [&str; 14] = [
     "ip.sum = mov ip.id",
 ];
 
-/// What is asked before the header is changed: operations, and the flag that is set for packets that are dropped.
+/// Tests before the header is changed: operations, and the flag that is set for packets that are dropped.
 const QUESTIONS: [(&str, &str); 9] = [
     ("  %2 = ule ip.ttl, 8w1\n  %3 = or wrong, %2\n", "%3"),
     ("  %2 = ult ip.ttl, 8w3\n  %3 = or %2, wrong\n", "%3"),
@@ -51,7 +51,7 @@ const FIELDS: [(&str, u32); 10] = [
     ("dst", 56),
 ];
 
-/// What is done before the header is summed for the first time.
+/// Operations before the header is summed for the first time.
 const BEFORE: [&str; 6] = ["", "", "", "", "  ip.sum = xor ip.sum, 16w1\n", "  ip.id = mov 16w1\n"];
 
 /// Where the checksum is verified and computed again.
@@ -59,19 +59,20 @@ const BEFORE: [&str; 6] = ["", "", "", "", "  ip.sum = xor ip.sum, 16w1\n", "  i
 enum Shape {
     /// In controls, one after the other.
     Straight,
-    /// Asked on one of two paths.
+    /// In controls, with the test on one of two paths.
     Asked,
-    /// Verified and asked before the header is extracted again.
+    /// Verified and tested before the header is extracted again.
     Again,
-    /// Verified, and asked, for each header of a loop of the parser; the last header goes on.
+    /// Verified and tested for each header of a parser loop; the last header is used after it.
     Parsed,
-    /// Changed in a loop, and computed behind it.
+    /// Changed in a loop, and computed after it.
     Changed,
     /// Changed and computed in a loop.
     Summed,
 }
 
-/// A program that compares a header's sum with its checksum, drops what it does not like, changes the header and sums again.
+/// A program that compares a header's sum with its checksum, drops packets by the test, changes the header and sums it
+/// again.
 fn program(shape: Shape, before: usize, question: usize, changes: &[usize], is_same: bool) -> ir::Program {
     let mut text = String::from(
         "program \"test\"\ndrops end\nslot port: 16 metadata\nslot wrong: 1 metadata\nslot round: 2 metadata\n",
@@ -129,7 +130,7 @@ fn program(shape: Shape, before: usize, question: usize, changes: &[usize], is_s
     parse(&text)
 }
 
-/// What was asked of a header that was there before says nothing of the one in its place.
+/// Tests of an earlier header say nothing of the one extracted in its place.
 #[test]
 fn a_header_extracted_again_may_have_any_ttl() {
     let fields = [("ttl", 8), ("other", 8), ("src", 16)];
@@ -154,7 +155,7 @@ fn a_header_extracted_again_may_have_any_ttl() {
     Both::with_options(parse(&text), &options()).check(&[0, 1, 2, 9].map(packet));
 }
 
-/// The bytes of a header, most often with the right checksum for it, or with what is right for one of [`BEFORE`].
+/// The bytes of a header, mostly with the right checksum for it, or with the one that is right after one of [`BEFORE`].
 fn header(random: &mut Random) -> Vec<u8> {
     let mut bytes: Vec<u8> =
         (0..18).map(|_| *random.pick(&[0, 0, 0, 0xff, 0xff, 1, 2, 3, 4, 0x45, 0x80, 0xfe])).collect();
@@ -188,7 +189,7 @@ fn sums_are_what_they_would_be_anew() {
             let program = program(shape, before, question, &changes, random.chance(50));
             let mut options = options();
             if random.chance(30) {
-                // Then paths join.
+                // Without it, paths join.
                 options.without.insert(Optimisation::SplitPaths);
             }
             let both = Both::with_options(program, &options);
@@ -206,7 +207,7 @@ fn sums_are_what_they_would_be_anew() {
     }
 }
 
-/// Every time to live, with every checksum near the end around.
+/// Every time to live, with every checksum near the end-around carry.
 #[test]
 fn a_decrement_is_right_at_all_corners() {
     for changes in [&[0][..], &[1], &[8]] {
@@ -227,7 +228,7 @@ fn a_decrement_is_right_at_all_corners() {
     }
 }
 
-/// The properties above would hold for code that always sums again.
+/// The properties above would also hold for code that always sums again.
 #[test]
 fn nothing_is_summed_again_where_that_need_not_be() {
     let bytes = |shape: Shape, question: usize, changes: &[usize], without: bool| {

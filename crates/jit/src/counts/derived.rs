@@ -1,15 +1,16 @@
-//! Which hits and misses follow from others.
+//! Which hits and misses can be derived from others.
 //!
-//! Every packet of a batch goes once round the loop, from the block where it begins to the one where the next one follows. So as many
-//! leave a block as enter it, and where all packets but a few pass a table, the hits there are the packets of the batch less those few.
-//! It is enough to count on those edges from block to block that do not belong to a spanning tree of all blocks (Knuth, Stevenson,
-//! "Optimal measurement points for program frequency counts", BIT 1973); the tree takes the edges that most packets are taken to go:
-//! those with most tables, never to code that is seldom run (Ball, Larus, "Optimally profiling and tracing programs", TOPLAS 1994).
-//! Packets that take them count nothing.
+//! Every packet of a batch goes once round the loop, from the block where it begins to the one where the next packet
+//! follows. So each block is left as often as it is entered. Where all packets but a few pass a table, its hits are the
+//! packets of the batch less those few. It suffices to count on the edges of the control-flow graph that are not in a
+//! spanning tree of all blocks (Knuth, Stevenson, "Optimal measurement points for program frequency counts", BIT 1973).
+//! The tree takes the edges that are expected to be the most frequent: those with most tables, never those to cold code
+//! (Ball, Larus, "Optimally profiling and tracing programs", TOPLAS 1994). Packets on the tree's edges count nothing.
 //!
-//! Each block has a *potential* for each counter: what the counter has grown by along the tree from the first block. An edge
-//! that is not in the tree changes a counter by what its end says more than its beginning and the tables between; where that is
-//! nothing for all counters, as around code without tables, nothing is counted. Edges that change all counters alike share a cell.
+//! Each block has a *potential* for each counter: the counter's increase along the tree from the first block. For an
+//! edge outside the tree, the potential of its beginning and what the tables add at its end sum up to more or less than
+//! the potential of its end; packets on the edge are counted, times this difference. Where it is zero for all counters,
+//! as around code without tables, nothing is counted. Edges whose differences are equal or opposite share a cell.
 //!
 //! Tests: below; `crates/jit/tests/state.rs`.
 
@@ -18,43 +19,43 @@ use std::cmp::Reverse;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-/// The loop over the packets of a batch: where each begins, and where it has ended.
+/// The loop over the packets of a batch: the block where each begins, and the one where it has ended.
 #[derive(Clone, Copy)]
 pub(crate) struct Round {
     pub first: Block,
     pub last: Block,
 }
 
-/// An edge from block to block that is counted.
+/// An edge that is counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Counted {
     pub from: Block,
     pub to: Block,
     pub cell: usize,
-    /// What a packet adds to the cell, 1 or -1.
+    /// What a packet adds to the cell: 1 or -1.
     pub amount: i64,
 }
 
-/// What there is to count, and how counters follow from it.
+/// The edges to count, and how counters follow from the cells.
 #[derive(PartialEq, Eq, Debug)]
 pub(super) struct Derived {
     pub counted: Vec<Counted>,
-    /// By counter: how often it has the number of packets.
+    /// By counter: the coefficient of the number of packets.
     pub packets: Vec<i64>,
-    /// By cell and counter: how often it has the cell.
+    /// By cell and counter: the coefficient of the cell.
     pub cells: Vec<Vec<i64>>,
 }
 
-/// The blocks of the loop, each before those behind it but where code goes round by itself.
+/// The blocks of the loop in topological order, except for back edges of inner loops.
 struct Blocks {
     blocks: Vec<Block>,
     numbers: HashMap<Block, usize>,
-    /// By block: the next ones.
+    /// By block: its successors.
     next: Vec<Vec<usize>>,
 }
 
 impl Blocks {
-    /// `None` where code leaves the loop.
+    /// The blocks of a loop; `None` if control can leave it.
     fn new(func: &Function, round: Round) -> Option<Blocks> {
         let after = |block: Block| -> Option<Vec<Block>> {
             if block == round.last {
@@ -93,15 +94,16 @@ impl Blocks {
         Some(Blocks { blocks, numbers, next })
     }
 
-    /// All edges, those first that packets are taken to go: `tables` says how many tables a block counts, `cold` which are seldom run.
+    /// All edges, those expected to be most frequent first. `tables`: how many tables a block counts; `cold`: which
+    /// blocks are cold.
     fn edges(&self, tables: &[i64], cold: &[bool], last: usize) -> Vec<(usize, usize)> {
         let warm = |from: usize| self.next[from].iter().copied().filter(move |to| *to > from && !cold[*to]);
-        // The most tables on a path to the end, and the next block there.
+        // By block: the most tables on a path to the end, and the next block on it.
         let mut behind: Vec<Option<(i64, usize)>> = vec![None; self.blocks.len()];
         behind[last] = Some((0, last));
         for from in (0..self.blocks.len()).rev().filter(|b| *b != last && !cold[*b]) {
             let edges = warm(from).filter_map(|to| Some((tables[to] + behind[to]?.0, to)));
-            // Of two with as many, the first: where there is an entry.
+            // Of two equal successors the first, which is that of a hit.
             behind[from] = edges.reduce(|a, b| if b.0 > a.0 { b } else { a });
         }
         let mut before: Vec<i64> = tables.to_vec();
@@ -124,7 +126,7 @@ impl Blocks {
     }
 }
 
-/// The representative of a block's part of the tree.
+/// The representative of a block's component of the tree (union-find).
 fn root(parents: &mut [usize], mut at: usize) -> usize {
     while parents[at] != at {
         parents[at] = parents[parents[at]];
@@ -134,8 +136,8 @@ fn root(parents: &mut [usize], mut at: usize) -> usize {
 }
 
 impl Derived {
-    /// For counters `0..counters`, which the code adds to in these blocks. `None` if that takes more than `cells_max` cells, or packets
-    /// can leave the loop.
+    /// The derivation for counters `0..counters`, to which the code adds in these blocks. `None` if it takes more than
+    /// `cells_max` cells, or packets can leave the loop.
     pub fn new(
         func: &Function,
         round: Round,
@@ -147,7 +149,7 @@ impl Derived {
         let count = blocks.blocks.len();
         let last = *blocks.numbers.get(&round.last)?;
         let mut tables = vec![0; count];
-        // What a block adds to the counters.
+        // By block: what it adds to the counters.
         let mut added: HashMap<usize, Vec<i64>> = HashMap::new();
         for (block, counter) in sites {
             let at = *blocks.numbers.get(block)?;
@@ -166,7 +168,7 @@ impl Derived {
                 tree[to].push((from, false));
             }
         }
-        // With what the block itself adds.
+        // The potentials include what the block itself adds.
         let mut potentials: Vec<Vec<i64>> = vec![Vec::new(); count];
         let change = |potential: &mut Vec<i64>, at: usize, sign: i64| {
             let added = added.get(&at).into_iter().flatten();
@@ -194,7 +196,7 @@ impl Derived {
             let mut difference = potentials[from].clone();
             change(&mut difference, to, 1);
             difference.iter_mut().zip(&potentials[to]).for_each(|(d, p)| *d -= p);
-            // What is one the other way round shares its cell.
+            // Opposite changes share a cell.
             let Some(amount) = difference.iter().find(|d| **d != 0).map(|d| d.signum()) else { continue };
             difference.iter_mut().for_each(|d| *d *= amount);
             let next = cells.len();
@@ -218,7 +220,7 @@ mod tests {
     use cranelift_codegen::ir::types::I64;
     use random::Random;
 
-    /// A function whose block `i` goes on with one of `next[i]`; the last one goes back to the first.
+    /// A function whose block `i` has the successors `next[i]`; the last one leads back to the first.
     fn function(next: &[Vec<usize>], cold: &[usize]) -> (Function, Vec<Block>) {
         let mut func = Function::new();
         let blocks: Vec<Block> = next.iter().map(|_| func.dfg.make_block()).collect();
@@ -253,7 +255,7 @@ mod tests {
             let mut next: Vec<Vec<usize>> = Vec::new();
             for i in 0..last {
                 let one = i + 1 + random.index((last - i).min(4));
-                // Some edges go back, as those of a parser do.
+                // Some edges are back edges, as in a parser loop.
                 let other = if random.index(12) == 0 { random.index(i + 1) } else { i + 1 + random.index(last - i) };
                 next.push(if random.index(3) == 0 || other == 0 { vec![one] } else { vec![one, other] });
             }
@@ -295,7 +297,7 @@ mod tests {
         assert!(saved > 0, "counting costs {saved} more stores");
     }
 
-    /// Three tables behind one another; the first two can miss, and what misses both goes to code that is seldom run.
+    /// Three tables in a row; the first two can miss, and packets that miss both go to cold code.
     #[test]
     fn the_path_with_most_tables_counts_nothing() {
         let next =

@@ -1,35 +1,35 @@
-//! What is known of headers when packets wait.
+//! Which header pointers are constants where packets wait.
 //!
-//! On a path that knows which headers were extracted, a header's pointer is the frame's first byte and a constant, or it
-//! leads to the zeros; and whether headers moved is known, too. Neither needs a place in a row then: the phase makes it
-//! anew. A forward analysis carries that through the graph; it follows what [`crate::packet`] does with pointers, and
-//! [`crate::translate`] with the flag.
+//! On a path where it is known which headers were extracted, a header's pointer is the frame's first byte plus a
+//! constant, or points to the zeros; and whether headers moved is known too. Rows need not hold either: the phase
+//! computes them again. This forward dataflow analysis mirrors what [`crate::packet`] does with pointers and
+//! [`crate::translate`] with the layout flag.
 
 use crate::flow::{Flow, LayoutChange, Place, ProgramFacts};
 use crate::stage::plan::{Plan, Spot};
 use ir::{EntryPoint, Op, Program, SlotId};
 
-/// What a header's pointer is.
+/// The value of a header's pointer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum HeaderPlace {
-    /// The zeros: it was never extracted, or it became invalid.
+    /// The zeros: the header was never extracted, or it became invalid.
     Zeros,
-    /// So many bytes from the frame's first byte.
+    /// So many bytes after the frame's first byte.
     At(u32),
-    /// Only known when a packet is there.
+    /// Known at run time only.
     Varying,
 }
 
-/// What is known at a place.
+/// The facts at a program point.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct HeaderPlaces {
     /// By header.
     pub headers: Vec<HeaderPlace>,
-    /// Whether the emitted headers may not stand where they would be emitted to.
+    /// Whether the emitted headers may not be where they would be emitted to; `None` if it is known at run time only.
     pub layout_changed: Option<bool>,
 }
 
-/// By phase; for the first, what holds when a packet starts.
+/// The facts at each phase's start; for the first phase, where a packet starts.
 pub(crate) fn header_places(
     program: &Program,
     facts: &ProgramFacts,
@@ -43,7 +43,7 @@ pub(crate) fn header_places(
     walk.enter(0, &mut start, flow.at[0].clone());
     let mut at: Vec<Option<HeaderPlaces>> = vec![None; nodes.len()];
     at[0] = Some(start.clone());
-    // Until nothing changes: each time round, a loop is known better.
+    // Iterate to a fixed point: facts about loops get weaker in each round.
     loop {
         let mut changed = false;
         for n in 0..nodes.len() {
@@ -89,14 +89,14 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// A stage is entered, at its start or from the one before, of which `at` is known.
+    /// Enters a stage, at the entry point's start or from the previous stage, with the facts `at`.
     fn enter(&self, position: usize, header_places: &mut HeaderPlaces, mut at: crate::flow::Facts) {
         if let Some(changed) = self.flow.enter_stage(self.program, self.entry, position, &mut at) {
             header_places.layout_changed = Some(changed);
         }
     }
 
-    /// Carries what is known over the first `count` operations of a node; the facts behind them.
+    /// Applies the first `count` operations of a node; returns the flow facts after them.
     fn step(&self, node: usize, count: usize, header_places: &mut HeaderPlaces) -> crate::flow::Facts {
         let mut now = self.flow.at[node].clone();
         let place = &self.flow.graph.nodes[node];
@@ -132,7 +132,7 @@ impl Walk<'_> {
 }
 
 impl HeaderPlaces {
-    /// Forgets what does not hold in `other`; whether there was such.
+    /// Joins with `other`: keeps only what holds in both. Returns whether anything changed.
     fn join(&mut self, other: &HeaderPlaces) -> bool {
         let mut changed = false;
         for (known, other) in self.headers.iter_mut().zip(&other.headers) {

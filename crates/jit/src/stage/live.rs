@@ -1,8 +1,8 @@
-//! Which values of a piece of generated code are used at all.
+//! Liveness in generated code: which values of a piece of it are used.
 //!
-//! A phase begins by loading everything that might be live from the packet's row. What really is live is found by looking at
-//! the code that came out: marks go backward from operations with an effect, through values and block parameters. So
-//! nothing that translates operations needs to say twice what it reads.
+//! A phase begins by loading everything that might be live from the packet's row. What is really live is found in the
+//! generated code: marks propagate backwards from instructions with effects, through values and block parameters. So
+//! the translation of an operation need not declare separately what it reads.
 
 use cranelift_codegen::entity::EntitySet;
 use cranelift_codegen::ir::{Block, BlockArg, Function, Inst, InstructionData, Opcode, StackSlot, Value, ValueDef};
@@ -13,7 +13,7 @@ pub(super) fn used_values(func: &Function, blocks: &[Block]) -> EntitySet<Value>
     let dfg = &func.dfg;
     let mut used = EntitySet::new();
     let mut work: Vec<Value> = Vec::new();
-    // What block parameters can be.
+    // The branches that pass arguments to a block's parameters.
     let mut incoming: HashMap<Block, Vec<Inst>> = HashMap::new();
     for &block in blocks {
         for inst in func.layout.block_insts(block) {

@@ -1,4 +1,4 @@
-//! Lookups that are begun in one phase and used in a later one.
+//! Lookups that are begun in one phase and finished in a later one.
 
 use super::{Called, from_arg};
 use crate::Error;
@@ -11,8 +11,8 @@ use cranelift_codegen::ir::{InstBuilder, Value};
 use ir::{HeaderId, Op, Operand, SlotKind};
 
 impl<'a> Translator<'a, '_> {
-    /// Begins a lookup of the packet at hand, whose key has its value: what it carries. `called` is where its key goes if it
-    /// is answered by a call; `certain` says that the packet will want the answer.
+    /// Begins a lookup for the current packet, whose key is computed, and returns what its row carries. `called`
+    /// receives its key if a call answers it; `certain` says that the packet will reach the apply.
     pub(super) fn begin(&mut self, lookup: usize, called: Option<&Called>, certain: bool) -> Result<Vec<Value>, Error> {
         let lookup = &self.plan.lookups[lookup];
         let binding = self.binding(lookup.table)?.clone();
@@ -72,12 +72,13 @@ impl<'a> Translator<'a, '_> {
         &program.stages[node.stage.index()].blocks[node.block.index()].insts[spot.1]
     }
 
-    /// Whether a lookup that was begun is only finished where the packet comes to it: its first cache line has all of it.
+    /// Whether a begun lookup is finished only where the packet reaches its apply, because its first cache line holds
+    /// the entry too.
     pub(super) fn is_finished_late(&self, binding: &TableBinding) -> bool {
         super::plan::is_finished_late(binding, self.options)
     }
 
-    /// The entry that a lookup found which was begun before this phase, for the apply being translated.
+    /// The entry that a lookup begun before this phase found, for the apply being translated.
     pub fn finish_begun(&mut self, lookup: usize, keys: &[Operand]) -> Result<Value, Error> {
         let plan = self.plan;
         let binding = self.binding(plan.lookups[lookup].table)?.clone();
@@ -107,7 +108,7 @@ impl<'a> Translator<'a, '_> {
         Ok(found)
     }
 
-    /// The lookup at the place of the operation being translated, if it was begun before this phase.
+    /// The lookup at the current operation, if it was begun before this phase.
     pub fn begun_here(&self) -> Option<usize> {
         let lookup = self.plan.lookup_at(self.spot)?;
         self.plan.phases[self.phase].has_begun(lookup).then_some(lookup)

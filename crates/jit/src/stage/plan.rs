@@ -1,25 +1,26 @@
-//! Where staged code cuts an entry.
+//! Chooses where staged code cuts an entry point.
 //!
-//! A **lookup** is an apply that was chosen to be taken apart: its key is hashed and its memory prefetched for many packets
-//! before any of them needs the result. A **phase** is what runs from the start of a packet, or from behind a lookup, up to
-//! the next lookups or the packet's fate. Phase 0 starts packets; every other phase belongs to the lookup at which the
-//! packets that it goes on with wait: a **cut**.
+//! A **lookup** here is an apply that is split: its key is hashed and its memory prefetched for many packets before any
+//! of them needs the result. A **phase** runs from the start of a packet, or from after a lookup, to the next lookups
+//! or the packet's fate. Phase 0 starts packets; every other phase belongs to the lookup at which its packets wait: a
+//! **cut**.
 //!
-//! Where a packet waits for one lookup, others can be begun too: those that may follow and whose keys have their values
-//! already ([`Planner::is_ready`]). When the packet comes to them they are finished on the spot, without another phase. So a
-//! row of tables that do not depend on one another is one phase, and a program has as many phases as the longest chain of
-//! dependent lookups, or a few more.
+//! Where a packet waits for one lookup, others can be begun too: those that may follow and whose keys are already
+//! computed ([`Planner::is_ready`]). They are finished where the packet reaches them, without another phase. So a
+//! sequence of independent tables is one phase, and a program has about as many phases as its longest chain of
+//! dependent lookups.
 //!
-//! **Order.** RTC code does everything for one packet before it looks at the next one. Staged code does not, which nobody
-//! may see. Counters are sums, and sums know no order; but what packets do to the same register, to the same meter or to the
-//! random numbers, and lookups in tables that packets add entries to, must happen in the packets' order. It does if it all happens
-//! in one phase whose packets come in order: phase 0, or one that is reached from a single phase in order (rows are
-//! appended one after the other). So must all accesses of locked registers ([`crate::locks`]): who waits for a table holds no lock. A plan for which this does not hold is not used: cuts are added one by one as long as it
-//! does. Registers that the entry only reads are free.
+//! **Order.** Run-to-completion code does everything for one packet before the next one. Staged code does not, and this
+//! must not be observable. Counters are sums, which do not depend on order. But accesses of the same register, of the
+//! same meter or of the random numbers, and lookups in tables that packets add entries to, must happen in the packets'
+//! order. They do if they all happen in one phase whose packets come in order: phase 0, or a phase that is reached in
+//! order from a single phase (rows are appended one after the other). The same holds for all accesses of locked
+//! registers ([`crate::locks`]), because a packet that waits for a table holds no lock. Cuts are added one by one as
+//! long as the plan satisfies this. Registers that the entry point only reads are exempt.
 //!
-//! **Size.** Code that several phases reach is made several times; [`GROWTH_MAX`] bounds that.
+//! **Size.** Code that is reached from several phases is generated several times; [`GROWTH_MAX`] bounds that.
 //!
-//! Not cut: applies in parsers and deparsers, in loops, of tables without keys.
+//! Not cut: applies in parsers and deparsers, in loops, and of tables without keys.
 
 use crate::ahead::Ahead;
 use crate::flow::Flow;
@@ -30,65 +31,65 @@ use abi::{Bindings, EngineKind, TableBinding};
 use ir::{BitSet, EntryPoint, ExternId, HashAlgorithm, Op, Program, SlotId, StageKind, TableId};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Most phases of an entry, the first included, for each copy of what follows its parser.
+/// Most phases of an entry point, the first included, for each copy of what follows its parser.
 const PHASES_MAX: usize = 12;
-/// Most times that operations may be translated more often than once: `ops * GROWTH_MAX + GROWTH_FREE` in all.
+/// Bound on the code size: at most `ops * GROWTH_MAX + GROWTH_FREE` operations are translated in all.
 const GROWTH_MAX: usize = 3;
 /// See [`GROWTH_MAX`].
 const GROWTH_FREE: usize = 64;
 
-/// A place in the graph: a node and the number of an operation in its block.
+/// A program point: a node and the index of an operation in its block.
 pub(crate) type Spot = (usize, usize);
 
-/// An apply that is taken apart.
+/// An apply that is split.
 #[derive(Clone, Debug)]
 pub(crate) struct Lookup {
     pub spot: Spot,
     pub table: TableId,
 }
 
-/// One phase.
+/// A phase.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Phase {
     /// The lookup that its packets wait for; `None` for the first phase.
     pub cut: Option<usize>,
-    /// Lookups that are begun where packets start to wait for it.
+    /// Lookups that are begun where packets start to wait for this phase.
     pub fresh: Vec<usize>,
-    /// Lookups that all packets that come to it have begun before, and may still come to.
+    /// Lookups that all packets of this phase have begun earlier and may still reach.
     pub passed: Vec<usize>,
-    /// The nodes it runs in ascending order, each with the operation before which it stops.
+    /// The nodes that it runs, in ascending order, each with the operation before which it stops.
     pub nodes: Vec<(usize, Option<usize>)>,
 }
 
 impl Phase {
-    /// Whether the phase's packets have begun a lookup when they enter it.
+    /// Whether the phase's packets have begun a lookup before they enter it.
     pub fn has_begun(&self, lookup: usize) -> bool {
         self.cut == Some(lookup) || self.fresh.contains(&lookup) || self.passed.contains(&lookup)
     }
 
-    /// The lookups that are begun when it is entered.
+    /// The lookups that are begun before it is entered.
     pub fn begun(&self) -> impl Iterator<Item = usize> + '_ {
         self.cut.iter().chain(&self.fresh).chain(&self.passed).copied()
     }
 }
 
-/// How an entry is cut.
+/// The cuts of an entry point.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Plan {
     pub lookups: Vec<Lookup>,
-    /// Tables none of whose lookups in controls is left whole.
+    /// Tables whose lookups in controls are all split.
     pub tables: BTreeSet<TableId>,
-    /// Tables that the strategy does not want to cut at, and their bytes.
+    /// Tables at which the strategy does not cut, with their bytes.
     pub unwanted: BTreeMap<TableId, u64>,
-    /// In an order in which packets can come through them.
+    /// The phases in an order in which packets can pass them.
     pub phases: Vec<Phase>,
-    /// What packets go through before, if no packet waits.
+    /// The prefetching pass before the packets run, if no packet waits.
     pub ahead: Option<Ahead>,
 }
 
 impl Plan {
-    /// The plan that a strategy wants, as far as order and size allow. The flow has up to `copies` copies of what follows
-    /// the parser.
+    /// The plan by the strategy, as far as order and size allow. The flow has up to `copies` copies of what follows the
+    /// parser.
     pub fn new(
         program: &Program,
         entry: &EntryPoint,
@@ -118,14 +119,14 @@ impl Plan {
         Plan { unwanted, ..best }
     }
 
-    /// Everything in one phase, after all.
+    /// The plan with everything in one phase.
     pub fn uncut(&self, flow: &Flow) -> Plan {
         let nodes = (0..flow.graph.nodes.len()).map(|n| (n, None)).collect();
         let phases = vec![Phase { nodes, ..Phase::default() }];
         Plan { phases, unwanted: self.unwanted.clone(), ..Plan::default() }
     }
 
-    /// The lookup at a place.
+    /// The lookup at a program point.
     pub fn lookup_at(&self, spot: Spot) -> Option<usize> {
         self.lookups.binary_search_by_key(&spot, |l| l.spot).ok()
     }
@@ -141,7 +142,7 @@ impl Plan {
     }
 }
 
-/// What must see packets in their order.
+/// What must be accessed in the packets' order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Ordered {
     Extern(ExternId),
@@ -151,7 +152,8 @@ enum Ordered {
     Chance,
 }
 
-/// Whether a lookup that was begun is only finished where the packet comes to it: its first cache line has all of it.
+/// Whether a begun lookup is finished only where the packet reaches its apply, because its first cache line holds the
+/// entry too.
 pub(super) fn is_finished_late(binding: &TableBinding, options: &Options) -> bool {
     is_inlined(binding.engine, options) && binding.exact.is_some_and(|layout| !layout.far)
 }
@@ -160,15 +162,15 @@ struct Planner<'a> {
     program: &'a Program,
     flow: &'a Flow,
     bindings: &'a Bindings,
-    /// All applies that can be cut, by place.
+    /// All applies that can be cut, by program point.
     candidates: Vec<Lookup>,
-    /// Nodes that can be reached from each candidate's node, itself not included.
+    /// By candidate: the nodes that are reachable from its node, without the node itself.
     behind: Vec<BitSet>,
-    /// Nodes from which each candidate's node can be reached, itself not included.
+    /// By candidate: the nodes from which its node is reachable, without the node itself.
     before: Vec<BitSet>,
-    /// Registers that the entry writes.
+    /// Registers that the entry point writes.
     written: Vec<ExternId>,
-    /// Tables that it adds entries to.
+    /// Tables that the entry point adds entries to.
     added: Vec<TableId>,
     /// See [`PHASES_MAX`].
     phases_max: usize,
@@ -215,7 +217,8 @@ impl<'a> Planner<'a> {
                 }
             }
         }
-        // A lookup must see what the packets before this one have added: it may only be finished where the packet comes to it.
+        // A lookup must see the entries that earlier packets have added: it may only be finished where the packet
+        // reaches it.
         let added = &planner.added;
         planner.candidates.retain(|c| {
             let binding = &bindings.tables[c.table.index()];
@@ -232,7 +235,7 @@ impl<'a> Planner<'a> {
             }
             seen
         };
-        // Every candidate is a search through the graph; no more of them than a plan can use a few times over.
+        // Every candidate costs a search of the graph; keep a few times as many as a plan can use.
         planner.candidates.truncate(8 * planner.phases_max);
         planner.candidates.retain(|c| !reach(c.spot.0, &|n| nodes[n].succs.clone()).contains(c.spot.0));
         for c in &planner.candidates {
@@ -247,7 +250,7 @@ impl<'a> Planner<'a> {
         &self.program.stages[n.stage.index()].blocks[n.block.index()].insts
     }
 
-    /// The candidates that the strategy wants to cut at, the most important first.
+    /// The candidates at which the strategy cuts, the most important first.
     fn wanted(&self, options: &Options) -> Vec<usize> {
         let footprint = |c: &usize| self.bindings.tables[self.candidates[*c].table.index()].footprint_bytes;
         let mut wanted: Vec<usize> = (0..self.candidates.len()).collect();
@@ -270,7 +273,7 @@ impl<'a> Planner<'a> {
         wanted
     }
 
-    /// The tables of all candidates that are not wanted.
+    /// The tables of all other candidates.
     fn unwanted(&self, wanted: &[usize]) -> BTreeMap<TableId, u64> {
         let not_wanted = (0..self.candidates.len()).filter(|c| !wanted.contains(c));
         let tables = not_wanted.map(|c| self.candidates[c].table);
@@ -283,8 +286,8 @@ impl<'a> Planner<'a> {
         if an == bn { ai < bi } else { self.behind[a].contains(bn) }
     }
 
-    /// Whether `b`'s key has its value when a packet is about to be looked up at `a`: nothing that can happen between the
-    /// two assigns what it is made of.
+    /// Whether `b`'s key is computed when a packet is about to be looked up at `a`: nothing between the two assigns its
+    /// slots.
     fn is_ready(&self, a: usize, b: usize) -> bool {
         let ((an, ai), (bn, bi)) = (self.candidates[a].spot, self.candidates[b].spot);
         let Op::Apply { keys, .. } = &self.insts(bn)[bi].op else { unreachable!("candidates are applies") };
@@ -303,8 +306,8 @@ impl<'a> Planner<'a> {
             && !(0..self.flow.graph.nodes.len()).filter(between).any(|n| changes(self.insts(n)))
     }
 
-    /// What a phase runs that begins behind `start` (or at the entry's start) with lookups begun, and the cuts that its
-    /// packets come to. `chosen` are candidates.
+    /// The nodes of a phase that begins after `start` (or at the entry point's start) with some lookups begun, and the
+    /// cuts that its packets reach. `chosen` are candidates.
     fn explore(
         &self,
         start: Option<Spot>,
@@ -333,7 +336,7 @@ impl<'a> Planner<'a> {
         (nodes.into_iter().collect(), cuts)
     }
 
-    /// Cuts at the chosen candidates.
+    /// The plan with cuts at the chosen candidates.
     fn plan(&self, chosen: &[usize]) -> Plan {
         let mut chosen = chosen.to_vec();
         chosen.sort_unstable();
@@ -341,7 +344,7 @@ impl<'a> Planner<'a> {
         let lookups = chosen.iter().map(|&c| self.candidates[c].clone()).collect();
         let (nodes, cuts) = self.explore(None, &[], &chosen);
         let mut phases = vec![Phase { nodes, ..Phase::default() }];
-        // By chosen candidate: what has been begun in every phase that comes to it.
+        // By chosen candidate: the lookups that have been begun in every phase that reaches it.
         let mut arriving: Vec<Option<Vec<usize>>> = vec![None; chosen.len()];
         for c in cuts {
             arriving[number(c)] = Some(Vec::new());
@@ -371,7 +374,7 @@ impl<'a> Planner<'a> {
         Plan { lookups, tables, phases, ..Plan::default() }
     }
 
-    /// Whether a plan is small enough and keeps the order of what must be kept in order.
+    /// Whether a plan is small enough and keeps the required order.
     fn is_allowed(&self, plan: &Plan) -> bool {
         let ops = |phase: &Phase| -> usize {
             phase.nodes.iter().map(|&(n, stop)| stop.unwrap_or(self.insts(n).len()) + 1).sum()
@@ -381,7 +384,7 @@ impl<'a> Planner<'a> {
         if plan.phases.len() > self.phases_max || all > once * GROWTH_MAX + GROWTH_FREE {
             return false;
         }
-        // How many phases come to each, and whether its packets come in order.
+        // How many phases lead to each phase, and whether its packets come in order.
         let mut in_order = vec![true; plan.phases.len()];
         for (p, phase) in plan.phases.iter().enumerate() {
             let Some(cut) = phase.cut else { continue };
@@ -393,7 +396,7 @@ impl<'a> Planner<'a> {
         let mut used: BTreeMap<Ordered, usize> = BTreeMap::new();
         for (p, phase) in plan.phases.iter().enumerate() {
             let start = phase.cut.map(|c| plan.lookups[c].spot);
-            // The lookup that its packets wait for is finished in it.
+            // The lookup that its packets wait for is finished in this phase.
             let cut = phase.cut.map(|c| plan.lookups[c].table).filter(|table| self.added.contains(table));
             if let Some(table) = cut
                 && (*used.entry(Ordered::Table(table)).or_insert(p) != p || !in_order[p])
@@ -414,7 +417,7 @@ impl<'a> Planner<'a> {
         true
     }
 
-    /// What an operation does that other packets can see the order of.
+    /// What an operation accesses in an order that other packets can observe.
     fn ordered(&self, op: &Op) -> Option<Ordered> {
         match op {
             Op::RegisterRead { register, .. } | Op::RegisterWrite { register, .. }
@@ -425,7 +428,7 @@ impl<'a> Planner<'a> {
             Op::RegisterRead { register, .. } if !self.written.contains(register) => None,
             Op::RegisterRead { register, .. } | Op::RegisterWrite { register, .. } => Some(Ordered::Extern(*register)),
             Op::Meter { meter, .. } | Op::MeterDirect { meter, .. } => Some(Ordered::Extern(*meter)),
-            // What is looked up is what earlier packets have added.
+            // The lookup finds what earlier packets have added.
             Op::Apply { table, .. } if !self.added.contains(table) => None,
             Op::Apply { table, .. } | Op::AddEntry { table, .. } => Some(Ordered::Table(*table)),
             Op::Unresolved { .. } => Some(Ordered::Unresolved),

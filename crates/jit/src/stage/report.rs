@@ -1,7 +1,8 @@
-//! Which phase each table and action of an entry belongs to, for people.
+//! Which phase each table and action of an entry point belongs to, for display.
 //!
-//! No annotation of the IR: a plan is made with each piece of code, from the sizes that tables have then and from what the
-//! optimiser was told about their contents, so one IR has many plans. What is told here is the plan of the code that was made.
+//! This is no annotation of the IR: each compilation makes a plan, from the tables' sizes at that time and from what
+//! the optimiser knows of their contents, so one IR has many plans. The report describes the plan of the code that was
+//! made.
 //!
 //! Tests: `tests/staged.rs`.
 
@@ -10,13 +11,13 @@ use crate::places::{self, Places};
 use crate::stage::plan::Plan;
 use ir::{Op, Program, TableId};
 
-/// How packets go through an entry.
+/// How packets go through an entry point.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Stages {
-    /// In an order in which packets can come through them: a single one where they run to completion. Copies for hot paths have
-    /// phases of their own.
+    /// The phases in an order in which packets can pass them; a single one for run to completion. Copies for hot paths
+    /// have phases of their own.
     pub phases: Vec<Phase>,
-    /// Tables that, at some apply at least, are looked up where a packet comes to it, and why.
+    /// Tables for which packets do not wait, at one apply at least, and why.
     pub whole: Vec<(TableId, Whole)>,
 }
 
@@ -27,24 +28,24 @@ pub struct Phase {
     pub waits_for: Option<TableId>,
     /// Tables whose keys are hashed and whose memory is prefetched when packets begin to wait.
     pub begun_with: Vec<TableId>,
-    /// Bytes that are kept of each packet that waits.
+    /// Bytes saved of each waiting packet.
     pub row_bytes: u32,
-    /// The parts of the program that it runs (`Place::region`); empty but in a listing.
+    /// The parts of the program that it runs (`Place::region`); filled in for listings only.
     pub runs: Vec<String>,
 }
 
 /// Why packets do not wait for a table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Whole {
-    /// The strategy does not want it: the caches hold its so many bytes, or all packets run to completion.
+    /// The strategy does not cut there: the caches hold the table's bytes (given), or all packets run to completion.
     NotWanted(u64),
-    /// It has no key or no entries are possible, it is applied in a loop or not in a control, or cutting there would change what
-    /// packets do in their order or exceed a limit (`stage/plan.rs`).
+    /// The table has no key or can have no entries, it is applied in a loop or outside controls, or cutting there would
+    /// change the packets' order or exceed a limit (`stage/plan.rs`).
     NotPossible,
 }
 
 impl Stages {
-    /// Of code that was made; `row_bytes` by phase. With `places` for a listing.
+    /// The report of generated code; `row_bytes` is by phase. `places` is given for a listing.
     pub(crate) fn new(
         program: &Program,
         flow: &Flow,
@@ -56,7 +57,7 @@ impl Stages {
         let phases = plan.phases.iter().enumerate().map(|(p, phase)| Phase {
             waits_for: phase.cut.as_ref().map(table),
             begun_with: once(phase.fresh.iter().map(table)),
-            // Only what waits is kept.
+            // Only waiting packets have rows.
             row_bytes: phase.cut.and(row_bytes.get(p).copied()).unwrap_or(0),
             runs: places.map_or_else(Vec::new, |places| parts(program, flow, plan, p, places)),
         });
@@ -76,7 +77,7 @@ impl Stages {
     }
 }
 
-/// Copies of a node have lookups of their own, for one table.
+/// Each table once: copies of a node have lookups of their own for the same table.
 fn once(tables: impl Iterator<Item = TableId>) -> Vec<TableId> {
     let mut all = Vec::new();
     tables.for_each(|table| {
@@ -99,7 +100,7 @@ fn parts(program: &Program, flow: &Flow, plan: &Plan, phase: usize, places: &Pla
             Op::Apply { table, .. } => Some(places::table_region(program, table)),
             _ => None,
         });
-        // A node that only leads to where packets wait is no work.
+        // A node that only leads to where packets wait does no work.
         let own = (stop != Some(from)).then(|| places.region(n).to_string());
         for part in own.into_iter().chain(tables) {
             if !parts.contains(&part) {

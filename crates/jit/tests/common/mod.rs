@@ -1,8 +1,8 @@
-//! Runs a program both ways and compares everything: the compiled code on a small runtime of its own, the interpreter on
-//! its state.
+//! Runs a program on both engines and compares everything: compiled code on a small runtime of its own, the interpreter
+//! on its state.
 //!
-//! The runtime here is simple on purpose: wide arithmetic is `base::Bits`, hashes are the interpreter's, tables are
-//! scanned. What is under test is what the compiled code does itself.
+//! The runtime is simple on purpose: wide arithmetic is `base::Bits`, hashes are the interpreter's, tables are scanned.
+//! Under test is what the compiled code does itself.
 #![allow(unsafe_code, dead_code, reason = "calls machine code; not every test file uses everything")]
 
 pub mod random;
@@ -18,9 +18,9 @@ use runtime::Runtime;
 use std::sync::Arc;
 use tables::{Domain, Runs, Table, TableSpec};
 
-/// Free bytes before a frame: so few that growing headers must sometimes ask for more.
+/// Free bytes before a frame: so few that growing headers must sometimes make room.
 const HEAD: usize = 40;
-/// Free bytes behind a frame.
+/// Free bytes after a frame.
 const TAIL: usize = 600;
 /// The time that all packets see.
 pub const NOW_US: u64 = 5_000_000;
@@ -31,11 +31,11 @@ pub struct Both {
     pub interp: Interp,
     pub runtime: Box<Runtime>,
     pub pipeline: CompiledPipeline,
-    /// Slots that a record must agree on.
+    /// Slots in which the records must agree.
     compared: Vec<SlotId>,
 }
 
-/// What came of one packet, in terms that both sides can say.
+/// The outcome of one packet, in terms that both engines have.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Outcome {
     pub fate: Fate,
@@ -64,7 +64,7 @@ pub fn verified(program: Program) -> Program {
 
 /// The options that tests compile with.
 pub fn options() -> Options {
-    // `JIT_LINEAR=1` runs all tests on what large entries are compiled with.
+    // `JIT_LINEAR=1` compiles all tests as large entry points are compiled.
     let mut options = Options { check_bounds: true, verify: true, ..Options::default() };
     if std::env::var_os("JIT_LINEAR").is_some() {
         (options.thorough_instructions_max, options.carried_headers_max) = (0, 0);
@@ -119,7 +119,7 @@ impl Both {
         Both::with_shapes(program, options, &Shapes::default(), change)
     }
 
-    /// As [`Self::with_runtime`], for tables that are like `shapes`.
+    /// As [`Self::with_runtime`], specialised for tables of these `shapes`.
     pub fn with_shapes(
         program: Program,
         options: &Options,
@@ -138,12 +138,12 @@ impl Both {
         Both { interp: Interp::new(program.clone()), program, runtime, pipeline, compared }
     }
 
-    /// Runs packets from port 7 through the ingress entry both ways; they must agree.
+    /// Runs packets from port 7 through the ingress entry point on both engines, which must agree.
     pub fn check(&self, packets: &[Vec<u8>]) -> Vec<Outcome> {
         self.check_entry(EntryKind::Ingress, packets, &|_| {})
     }
 
-    /// As [`Self::check`] for any entry; `fill` sets the record that the packet comes with.
+    /// As [`Self::check`] for any entry point; `fill` sets the packet's record.
     pub fn check_entry(&self, kind: EntryKind, packets: &[Vec<u8>], fill: &dyn Fn(&mut [u64])) -> Vec<Outcome> {
         let mut all = Vec::new();
         for batch in packets.chunks(abi::BATCH_MAX) {
@@ -183,11 +183,11 @@ impl Both {
 
     fn slots_of(&self, record: &[u64]) -> Vec<(String, Bits)> {
         let of = |s: &SlotId| (self.program.slots[s.index()].name.clone(), self.interp.layout().get(record, *s));
-        // A validity or length that is not asked for may be stale; the compared ones are all asked for.
+        // An unneeded validity or length may be stale; the compared slots are all needed.
         self.compared.iter().filter(|s| self.program.slots[s.index()].kind != SlotKind::Temp).map(of).collect()
     }
 
-    /// One packet on the interpreter.
+    /// Runs one packet on the interpreter.
     pub fn run_one_interpreted(&self, kind: EntryKind, packet: &[u8]) -> Outcome {
         self.run_interpreted(kind, packet, &|_| {})
     }
@@ -210,7 +210,7 @@ impl Both {
     }
 
     fn run_compiled(&self, kind: EntryKind, packets: &[Vec<u8>], fill: &dyn Fn(&mut [u64])) -> Vec<Outcome> {
-        // One packet at a time where the runtime's side effects must be told apart; the batch loop has its own test.
+        // One packet at a time, since the runtime's side effects must be attributed; the batch loop has its own test.
         packets.iter().flat_map(|p| self.run_batch(kind, std::slice::from_ref(p), fill)).collect()
     }
 

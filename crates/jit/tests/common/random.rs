@@ -1,9 +1,9 @@
-//! Random values for tests: a seed names a case for ever.
+//! Random values for tests: a seed identifies a case forever.
 
 use base::Bits;
 use interp::SeededHost;
 
-/// A generator with the helpers that tests want.
+/// A generator with helpers for tests.
 pub struct Random(SeededHost);
 
 impl Random {

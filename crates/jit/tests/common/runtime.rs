@@ -18,18 +18,18 @@ use std::sync::{Arc, Mutex};
 use tables::Runs;
 use tables::entry::{EntryWriter, Tag};
 
-/// What a packet made the runtime do.
+/// The side effects of a run.
 #[derive(Default)]
 pub struct Effects {
     pub digests: Vec<Vec<Bits>>,
     pub logs: Vec<String>,
     pub failed_assertions: Vec<String>,
     sites: Vec<Site>,
-    /// Whose the digests, the log lines and the failed assertions are.
+    /// The packets of the digests, the log lines and the failed assertions.
     packets: [Vec<usize>; 3],
 }
 
-/// Staged code tells of packets in its own order.
+/// Sorts by packet: staged code reports in its own order.
 fn in_order<T>(packets: &[usize], what: Vec<T>) -> Vec<T> {
     let mut all: Vec<(usize, T)> = packets.iter().copied().zip(what).collect();
     all.sort_by_key(|(packet, _)| *packet);
@@ -44,15 +44,15 @@ pub struct Runtime {
     counters: Vec<Vec<[u64; 2]>>,
     counter_bases: Vec<*mut [u64; 2]>,
     pub table_counters: Vec<[u64; 2]>,
-    /// What watched code says.
+    /// The place that watched code stores.
     pub place: AtomicU64,
-    /// What it had said when it wrote log lines.
+    /// The place that it had stored when it wrote each log line.
     pub said: Mutex<Vec<u64>>,
     registers: Vec<Vec<u64>>,
     effects: Mutex<Effects>,
-    /// Bindings that replace the scanned tables' own.
+    /// Bindings that replace those of the scanned tables.
     pub replaced: Vec<Option<TableBinding>>,
-    /// What registers say that packets use of them.
+    /// The bytes in use that registers report.
     pub register_bytes: u64,
 }
 
@@ -65,7 +65,7 @@ struct ScannedTable {
     algorithm: Option<u32>,
 }
 
-/// What the group of an entry points at.
+/// The group of an entry.
 struct Group {
     members: Vec<GroupMember>,
     entries: BTreeMap<u32, *const EntryHeader>,
@@ -103,7 +103,7 @@ impl ScannedTable {
     }
 }
 
-/// An entry in memory, never freed: tests are short.
+/// An entry in memory that is never freed: tests are short.
 fn make_entry(writer: &EntryWriter, runs: Runs<'_>, index: u32) -> *const EntryHeader {
     let cell = vec![0u8; writer.bytes(runs)].leak();
     // SAFETY: the memory is large enough; entries have no time of the last hit.
@@ -231,7 +231,7 @@ impl Runtime {
         cells.flat_map(|cell| cell.chunks(8).map(word).collect::<Vec<u64>>()).collect()
     }
 
-    /// Adds an entry that leads to a group of members.
+    /// Adds an entry with a group of members.
     pub fn insert_group(&mut self, table: usize, key: Vec<KeyMatch>, members: &[(GroupMember, ActionCall)]) {
         let t = &mut self.tables[table];
         let group = Group {
@@ -483,7 +483,7 @@ unsafe extern "C" fn wait_for_lock(_: *const WorkerCtx, _: *const u8) {
 
 unsafe extern "C" fn make_headroom(_: *const WorkerCtx, packet: *mut PacketDesc, need: u32) -> bool {
     // Moves the frame to the end of its buffer.
-    // SAFETY: the descriptor tells the buffer truly.
+    // SAFETY: the descriptor describes the buffer correctly.
     unsafe {
         let p = &mut *packet;
         if need > p.headroom + p.tailroom {

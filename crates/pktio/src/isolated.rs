@@ -1,4 +1,5 @@
-//! Ports whose peer can hold up whoever touches its memory: a thread of the port's own does so instead of a worker.
+//! Isolation of ports from workers: a dedicated thread, instead of a worker, accesses the memory of a peer that can
+//! block its readers.
 //!
 //! ```text
 //!               ┌ Direct:  queue.rx, queue.tx ─────────────────────────────┐
@@ -6,25 +7,25 @@
 //!               └ Isolated: two rings of packets ── thread: queue.rx, tx ──┘
 //! ```
 //!
-//! A page fault in memory that a peer shares waits in the kernel for as long as the peer punches a hole around the page or
-//! truncates the file: a fifth of a second for each gigabyte of ordinary pages. No check beforehand avoids that, since the
-//! peer can begin at any moment. A worker that waits stops all ports that it serves; a thread that serves one queue of one port
-//! stops that one. The price is a hand-over between two threads for each burst, so a queue is served by its worker
-//! until its peer has held one up ([`Isolation::OnceHeldUp`]), or never ([`Isolation::Always`]) where peers are not trusted
-//! at all. A port stays isolated until it is closed, since its peer could do it again at once.
+//! A page fault in shared memory blocks while the peer punches a hole around the page or truncates the file: for up to
+//! 0.4 seconds per gigabyte of ordinary pages. No check beforehand can prevent this, since the peer can begin at any
+//! moment. A blocked worker serves none of its ports; a blocked dedicated thread affects one queue of one port. The
+//! price is a hand-over between two threads for each burst. So a worker serves a queue until the peer has held up a
+//! worker ([`Isolation::OnceHeldUp`]), or never ([`Isolation::Always`]) if the peer is not trusted. A port stays
+//! isolated until it is closed, since its peer could do it again at once.
 //!
-//! How often a peer can do so in one call is bounded by [`shared_memory::Overdue`], which the loops over its buffers ask. What
-//! counts as held up is [`watch`]'s.
+//! [`shared_memory::Overdue`], which the loops over a peer's buffers check, bounds how often a peer can hold up one
+//! call. [`watch`] decides which calls were held up.
 //!
 //! | file | holds |
 //! | --- | --- |
-//! | `watch` | which calls of a worker were held up |
-//! | `thread` | the thread of a queue, and the rings between it and the worker |
-//! | `spawner` | starts these threads: a worker's own call for that could wait as well |
-//! | `port` | what all of these share |
+//! | `watch` | detects calls of a worker that were held up |
+//! | `thread` | a queue's dedicated thread, and the rings between it and the worker |
+//! | `spawner` | starts these threads, since starting a thread could block a worker |
+//! | `port` | the state that all of these share |
 //!
-//! Threads: device on control, queues on workers, one thread for each isolated queue. Tests: `isolated/tests.rs`; row `guests` of
-//! `bench/trust`.
+//! Threads: the device on control, queues on workers, one thread per isolated queue. Tests: `isolated/tests.rs`; row
+//! `guests` of `bench/trust`.
 
 mod port;
 mod spawner;
@@ -47,26 +48,26 @@ use thread::Isolated;
 pub use thread::RING_MAX as ISOLATED_RING_MAX;
 use watch::Watch;
 
-/// When a queue is served by a thread of its own.
+/// When dedicated threads serve a port's queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Isolation {
     /// From the start.
     Always,
-    /// From when its peer has held up a worker.
+    /// Once the peer has held up a worker.
     OnceHeldUp,
 }
 
 struct GuardedDevice {
     inner: Box<dyn Device>,
     port: Arc<Port>,
-    /// Queues that run already.
+    /// The queues, until they are taken.
     ready: Vec<Box<dyn Queue>>,
 }
 
-/// The same port, whose queues are served by threads of their own when `isolation` says so.
+/// Wraps a device so that dedicated threads serve its queues when `isolation` says so.
 ///
 /// # Errors
-/// The process can have no further thread, or no eventfd for queues that are to be isolated from the start.
+/// The thread that starts the others cannot be started, or, with [`Isolation::Always`], no eventfd can be created.
 pub fn guard(mut inner: Box<dyn Device>, isolation: Isolation) -> Result<Box<dyn Device>, Error> {
     let refuse = |reason: String| Error::Device { device: inner.name().to_owned(), reason };
     spawner::prepare().map_err(|error| refuse(format!("no thread is left to serve it: {error}")))?;
@@ -131,13 +132,13 @@ impl Device for GuardedDevice {
     }
 }
 
-/// Who calls the port's queue.
+/// Which thread calls the inner queue.
 enum Served {
     /// The worker.
     Direct(Box<dyn Queue>),
-    /// A thread of its own.
+    /// A dedicated thread.
     Isolated(Isolated),
-    /// Nobody: while the queue changes hands.
+    /// None: the queue is being moved to its thread.
     Moving,
 }
 
@@ -146,7 +147,7 @@ struct GuardedQueue {
     port: Arc<Port>,
     index: usize,
     watch: Watch,
-    /// In ticks: no thread is asked for before.
+    /// Time in ticks before which isolation is not attempted again.
     retry_at: u64,
 }
 
@@ -155,7 +156,8 @@ impl GuardedQueue {
         GuardedQueue { served: Served::Direct(queue), port, index, watch: Watch::new(), retry_at: 0 }
     }
 
-    /// Gives the queue to a thread of its own; whether it has one. Where no file is left its worker goes on with it.
+    /// Moves the queue to a dedicated thread. Returns whether it has one; if no eventfd can be created, the worker
+    /// continues to serve it.
     #[cold]
     fn isolate(&mut self) -> bool {
         self.served = match std::mem::replace(&mut self.served, Served::Moving) {
@@ -168,7 +170,7 @@ impl GuardedQueue {
         matches!(self.served, Served::Isolated(_))
     }
 
-    /// Follows the port's other queues, which have the same peer and may share a ring with this one.
+    /// Isolates this queue if another queue of the port was held up: both have the same peer and may share a ring.
     #[inline]
     fn follow(&mut self) {
         if self.port.isolates.load(Ordering::Relaxed) && matches!(self.served, Served::Direct(_)) {
@@ -176,7 +178,7 @@ impl GuardedQueue {
         }
     }
 
-    /// Ten times a second while there are no files.
+    /// Isolates the queue, at most ten times a second while no eventfd can be created.
     #[cold]
     fn try_to_isolate(&mut self) {
         let now = ticks();
@@ -236,7 +238,7 @@ impl Queue for GuardedQueue {
                 let wake = queue.arm(files);
                 let Some(time) = self.watch.end(call) else { return wake };
                 self.held_up(time);
-                // What was to wake the worker may be the thread's now.
+                // The queue may belong to its thread now, whose events no longer wake the worker.
                 Wake::Now
             }
             Served::Isolated(isolated) => isolated.arm(files),

@@ -62,17 +62,17 @@ impl Bell {
 }
 
 thread_local! {
-    /// Whether the thread has slept since the last call of [`take_slept`].
+    /// Whether the thread has slept or waited since the last call of [`take_slept`]; initially true.
     static SLEPT: Cell<bool> = const { Cell::new(true) };
 }
 
-/// Returns whether the calling thread has slept or waited since the last call.
+/// Returns whether the calling thread has slept or reported a wait since the last call.
 #[inline]
 pub(crate) fn take_slept() -> bool {
     SLEPT.replace(false)
 }
 
-/// Records that the calling thread has waited, though not for a peer: for a lock, for example.
+/// Reports that the calling thread has waited for something other than a port's peer: a lock, for example.
 #[inline]
 pub fn has_waited() {
     SLEPT.set(true);

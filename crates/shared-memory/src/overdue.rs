@@ -1,33 +1,36 @@
-//! Calls that touch a peer's memory, and whether one takes too long.
+//! A time limit for calls that access a peer's memory.
 //!
-//! Each access to a page that the peer frees may wait until that is done ([`super::Usage`]), and a burst has hundreds of accesses: a
-//! peer that frees one part of its memory while it allocates another could hold a thread up for as long as all of these
-//! waits together. So a loop over a peer's buffers asks an [`Overdue`] before each, and ends when its call has been going on for
-//! [`LIMIT`]: what was held up once is not held up again in the same call.
+//! Each access to a page that the peer frees may block until the page is freed, and a burst has hundreds of accesses.
+//! So a peer that frees one part of its memory while it allocates another could hold up a thread for the sum of all
+//! these waits. Therefore a loop over a peer's buffers checks an [`Overdue`] before each buffer and ends when its call
+//! has taken longer than [`LIMIT`]: once held up, the call accesses no further buffer.
 //!
-//! A look at the clock for each buffer would cost as much as its copy. Instead a thread counts the calls that it begins and ends
-//! ([`enter`]), and a *monitor* thread compares these counts every [`LIMIT`]: a call that is the same as at the last look is
-//! overdue. So a call costs two stores, a question one load from a line that nobody writes, and a call may take up to twice
-//! [`LIMIT`] before its next question has the answer.
+//! Reading the clock for each buffer would cost as much as copying the buffer. Instead each thread counts the calls
+//! that it begins and ends ([`enter`]), and a *monitor* thread compares these counts every [`LIMIT`]: a call that was
+//! in progress at the previous comparison, too, is overdue. So a call costs two stores and a check costs one load, both
+//! in a cache line that no other thread writes but the monitor. A call may take up to twice [`LIMIT`] before a check
+//! ends it.
 //!
-//! Threads: each has a record of its own, which the next thread uses again. Tests: below.
+//! [`super::Usage`] tells afterwards whether a call was held up.
+//!
+//! Threads: each has a record of its own, which a later thread reuses. Tests: below.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 use std::time::Duration;
 
-/// How long a call may touch a peer's memory, at least: bursts take some ten microseconds.
+/// No call is overdue before it has taken this long. A burst takes some ten microseconds.
 pub const LIMIT: Duration = Duration::from_millis(20);
 
-/// What a thread and the monitor share.
+/// State shared by a thread and the monitor.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Record {
-    /// Calls begun and ended: odd within one.
+    /// Number of calls begun and ended: odd during a call.
     count: AtomicU64,
     overdue: AtomicBool,
-    /// Of the monitor: `count` at its last look.
+    /// The monitor's: `count` at its last comparison.
     seen: AtomicU64,
     is_used: AtomicBool,
 }
@@ -39,9 +42,9 @@ fn records() -> MutexGuard<'static, Vec<&'static Record>> {
 }
 
 thread_local! {
-    /// This thread's, if it has one.
+    /// The thread's record, if it has one.
     static OWN: Cell<Option<&'static Record>> = const { Cell::new(None) };
-    /// Gives it back.
+    /// Returns the record for reuse when the thread ends.
     static RETURNED: Returned = const { Returned };
 }
 
@@ -63,7 +66,7 @@ fn own() -> &'static Record {
 #[cold]
 fn begin() -> &'static Record {
     static MONITOR: Once = Once::new();
-    // Without a monitor no call is ever overdue: bursts are what they were.
+    // If the monitor cannot be started, no call is ever overdue, and bursts are not cut short.
     MONITOR.call_once(|| drop(std::thread::Builder::new().name("overdue".into()).spawn(monitor)));
     let mut records = records();
     let free = records.iter().find(|record| !record.is_used.load(Ordering::Acquire)).copied();
@@ -95,12 +98,12 @@ fn look(record: &Record) {
     }
 }
 
-/// A call that touches a peer's memory; it ends when this is dropped. One at a time for each thread.
+/// A call that accesses a peer's memory; it ends when this is dropped. A thread has at most one at a time.
 #[derive(Debug)]
 #[must_use = "the call ends when this is dropped"]
 pub struct Entered(&'static Record);
 
-/// Begins a call that touches a peer's memory.
+/// Begins a call that accesses a peer's memory.
 #[inline]
 pub fn enter() -> Entered {
     let record = own();
@@ -119,18 +122,18 @@ impl Drop for Entered {
     }
 }
 
-/// Answers whether the calling thread's call is overdue.
+/// Tells whether the current call of a thread is overdue.
 #[derive(Clone, Copy, Debug)]
 pub struct Overdue(&'static AtomicBool);
 
 impl Overdue {
-    /// Of the calling thread. To be asked for once for a burst.
+    /// The calling thread's. To be obtained once per burst.
     #[inline]
     pub fn of_this_thread() -> Overdue {
         Overdue(&own().overdue)
     }
 
-    /// Whether the loop is to end.
+    /// Whether the call is overdue, so that its loops must end.
     #[inline(always)]
     pub fn is_now(self) -> bool {
         self.0.load(Ordering::Relaxed)
@@ -166,7 +169,7 @@ mod tests {
 
     #[test]
     fn short_calls_are_never_overdue_however_many() {
-        // Looks of the monitor's, at the worst moments.
+        // The monitor's comparisons, at the worst moments.
         let record = own();
         for _ in 0..1000 {
             let call = enter();

@@ -1,34 +1,36 @@
-//! What the kernel has counted for a thread: waits, page faults, processor time.
+//! The kernel's counts for a thread: waits, page faults and processor time.
 //!
-//! An access to a peer's page waits while the peer punches a hole around it (`shmem_fault`), and the SIGBUS handler's `mmap` waits
-//! while the peer truncates the file. Neither is a system call that the thread makes for the peer, so nothing tells but what the
-//! kernel counts: a *voluntary context switch* is a thread that waits, an involuntary one a thread that another one displaces. A
-//! page that has to be cleared first (a huge one takes a tenth of a millisecond and more) is a fault and processor time.
+//! An access to a peer's page blocks while the peer punches a hole around it (`shmem_fault`), and the `mmap` in the
+//! SIGBUS handler blocks while the peer truncates the file. The code that accesses the page sees neither, but the
+//! kernel counts both: a *voluntary context switch* means that the thread waited, an involuntary one that it was
+//! preempted. A page that has to be cleared first (a huge page takes a tenth of a millisecond and more) shows as a page
+//! fault and as processor time.
 //!
-//! Threads: any; the counts are of the thread that asks. Tests: below.
+//! Threads: any; the counts are the calling thread's. Tests: below.
 #![allow(unsafe_code)]
 
 use std::mem::MaybeUninit;
 use std::time::Duration;
 
-/// What a thread has used so far.
+/// Counts of a thread since it started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// How often it has waited.
+    /// Voluntary context switches: how often it has waited.
     pub waits: u64,
-    /// Page faults.
+    /// Page faults, minor and major.
     pub faults: u64,
-    /// Processor time, its own and the kernel's for it.
+    /// Processor time in user and kernel mode.
     pub time: Duration,
 }
 
 impl Usage {
-    /// Of the calling thread. Two system calls, which do not wait.
+    /// The calling thread's counts. Makes two system calls, which do not block.
     ///
-    /// The time of `getrusage` would be that of the last timer tick, milliseconds ago.
+    /// `getrusage` has the processor time of the last timer tick, milliseconds ago; so that is read from the thread's clock.
     pub fn now() -> Usage {
         let (mut usage, mut time) = (MaybeUninit::<libc::rusage>::zeroed(), MaybeUninit::<libc::timespec>::zeroed());
-        // SAFETY: structures of the right sizes to write to; all zeros, which they keep in case of an error, are valid ones.
+        // SAFETY: the pointers are to structures of these types; all zeros, which they keep if a call fails, are valid
+        // values.
         let (usage, time) = unsafe {
             libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr());
             libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, time.as_mut_ptr());

@@ -1,17 +1,17 @@
-//! What the queues of a guarded port, their threads and its device share.
+//! State shared by a guarded port's device, its queues and their threads.
 
 use crate::device::QueueCounters;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// What the queues of a port and its device share.
+/// State of a guarded port.
 pub(super) struct Port {
     pub name: String,
-    /// Whether queues are to be isolated.
+    /// Whether all queues are to be isolated.
     pub isolates: AtomicBool,
-    /// Queues that have a thread of their own.
+    /// Number of queues that a dedicated thread serves.
     pub isolated: AtomicUsize,
-    /// The longest time that a worker was held up, in microseconds.
+    /// The longest time for which a worker was held up, in microseconds; 0 if none was.
     held_up_us: AtomicU64,
     pub counters: Vec<QueueCounters>,
 }
@@ -27,13 +27,13 @@ impl Port {
         }
     }
 
-    /// Its peer has held a worker up for so long.
+    /// Records that the peer has held up a worker for `time`, and has all queues isolated.
     pub(super) fn held_up(&self, time: Duration) {
         self.held_up_us.fetch_max((time.as_micros() as u64).max(1), Ordering::Relaxed);
         self.isolates.store(true, Ordering::Relaxed);
     }
 
-    /// What an operator is to know of that.
+    /// A message for the operator about that; `None` if no worker was held up.
     pub(super) fn note(&self) -> Option<String> {
         let held_up_us = self.held_up_us.load(Ordering::Relaxed);
         (held_up_us != 0).then(|| {

@@ -1,10 +1,11 @@
 //! A thread that starts threads.
 //!
-//! Starting one maps its stack, which waits for other changes of the process's mappings; some of those wait for peers (the SIGBUS
-//! handler's, say). So workers leave a job and go on. It also gives the new threads the processors of whoever opened the
-//! first port, where a worker may have one for itself. While the process can have no more threads, it is tried again.
+//! Starting a thread maps its stack. That waits for other changes of the process's mappings, and some of these wait for
+//! peers (the `mmap` in the SIGBUS handler, for example). So a worker sends a job to the spawner and continues.
+//! Besides, the new threads inherit the CPU affinity of the thread that opened the first port, and not that of a
+//! worker, which may have a processor to itself. While the process cannot have more threads, the spawner retries.
 //!
-//! Threads: any; one for all ports. Tests: `tests.rs`, through queues.
+//! Threads: any may send jobs; one spawner for all ports. Tests: `tests.rs`, through queues.
 
 use std::any::Any;
 use std::io;
@@ -16,40 +17,46 @@ use std::time::Duration;
 
 const RETRY: Duration = Duration::from_millis(100);
 
-/// What a new thread is to do.
+/// A thread to be started.
 pub(super) struct Job {
     pub name: String,
-    /// Nobody wants it any more.
+    /// Set when the thread is no longer wanted.
     pub stops: Arc<AtomicBool>,
     pub run: Box<dyn FnOnce() + Send>,
 }
 
 static JOBS: OnceLock<Sender<Job>> = OnceLock::new();
 
-/// What a thread holds while it uses queues and pools: a registration, say.
+/// A value that a dedicated thread keeps until it ends, such as its registration as a user of a buffer pool.
 pub type Registration = Box<dyn Any>;
 
 static REGISTER: OnceLock<fn() -> Option<Registration>> = OnceLock::new();
 
-/// Has all threads that are started from now on call `register` first, and keep what it returns until they end. The first
-/// call in a process decides.
+/// Makes each dedicated thread that is started from now on call `register` first and keep the result until it ends.
+/// Only the first call in a process has an effect.
 pub fn register_threads(register: fn() -> Option<Registration>) {
     let _ = REGISTER.set(register);
 }
 
-/// Starts the thread, unless it runs. To be called on a thread that may wait.
+/// Starts the spawner unless it runs. To be called on a thread that may block.
+///
+/// # Errors
+/// The thread cannot be started.
 pub(super) fn prepare() -> io::Result<()> {
     if JOBS.get().is_some() {
         return Ok(());
     }
     let (sender, jobs) = channel();
     Builder::new().name("spawner".into()).spawn(move || jobs.into_iter().for_each(start))?;
-    // If two came at once, one of the threads ends, for nobody has its sender.
+    // If two threads do this at once, one of the spawners ends, since its sender is dropped.
     let _ = JOBS.set(sender);
     Ok(())
 }
 
-/// Has a job done, soon; gives it back if nothing is prepared.
+/// Sends a job to the spawner.
+///
+/// # Errors
+/// No spawner runs; the job is returned.
 pub(super) fn leave(job: Job) -> Result<(), Job> {
     match JOBS.get() {
         Some(jobs) => jobs.send(job).map_err(|job| job.0),
@@ -58,7 +65,7 @@ pub(super) fn leave(job: Job) -> Result<(), Job> {
 }
 
 fn start(Job { name, stops, run }: Job) {
-    // A closure that is not started is dropped with what it owns, so the job waits outside.
+    // A `spawn` that fails drops its closure and all that it owns, so the job is kept outside.
     let slot = Arc::new(Mutex::new(Some(run)));
     let mut is_told = false;
     while !stops.load(Ordering::Acquire) {

@@ -7,27 +7,27 @@ use std::time::Instant;
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// What calls of a queue do, as its peer decides.
+/// How the peer makes the calls of its queue behave.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Peer {
     /// Nothing special.
     Honest,
-    /// The next call waits for so long, once.
+    /// The next call sleeps for this time, once.
     Delays(Duration),
-    /// The next call computes for so long, once.
+    /// The next call computes for this time, once.
     IsSlow(Duration),
-    /// Calls wait until that changes.
+    /// Calls block until this changes.
     Stops,
-    /// Takes no packet, and gives some.
+    /// Packets are received, but none is taken.
     TakesNothing,
 }
 
 struct Behaviour {
     peer: Mutex<Peer>,
     changed: Condvar,
-    /// Who called, in the order of first calls.
+    /// The calling threads, in the order of their first calls.
     callers: Mutex<Vec<ThreadId>>,
-    /// How many calls wait.
+    /// Number of calls that are blocked.
     waiting: Mutex<usize>,
 }
 
@@ -67,7 +67,7 @@ impl Behaviour {
     }
 }
 
-/// A queue whose peer behaves as told.
+/// A queue with a peer of the given behaviour.
 struct Odd {
     inner: Box<dyn Queue>,
     behaviour: Arc<Behaviour>,
@@ -164,7 +164,7 @@ fn rig(isolation: Isolation) -> Rig {
 }
 
 impl Rig {
-    /// Receives `count` packets, whoever serves the queue.
+    /// Receives `count` packets, whichever thread serves the queue.
     fn receive(&mut self, count: usize) -> Vec<Vec<u8>> {
         let (mut out, start) = (Vec::new(), Instant::now());
         while out.len() < count && start.elapsed() < PATIENCE {
@@ -186,7 +186,7 @@ impl Rig {
         self.behaviour.callers.lock().unwrap().clone()
     }
 
-    /// Packets pass both ways, in order.
+    /// Asserts that packets pass in both directions, in order.
     fn passes(&mut self) {
         let frames: Vec<Vec<u8>> = (0..3000u32).map(|i| [&[7; 60][..], &i.to_be_bytes()].concat()).collect();
         for part in frames.chunks(500) {
@@ -207,15 +207,15 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Passes packets, and has the peer be slow between; whether the worker still serves the port.
+/// Passes packets, with slow calls in between. Returns whether the worker still serves the port.
 fn is_served_by_its_worker() -> bool {
     let mut rig = rig(Isolation::OnceHeldUp);
     rig.passes();
-    // That it takes long, with whatever other programs do to the processor, is no wait of the worker.
+    // A call that takes long, for example because the thread is preempted, has not waited.
     for _ in 0..3 {
         rig.behaviour.set(Peer::IsSlow(Duration::from_millis(3)));
         rig.queue.rx(&mut Vec::new(), 1);
-        // Nor are its own pauses.
+        // The worker's own sleep is not attributed to a call.
         sleep(Duration::from_millis(3));
     }
     rig.passes();
@@ -224,7 +224,8 @@ fn is_served_by_its_worker() -> bool {
 
 #[test]
 fn workers_serve_peers_that_hold_nobody_up() {
-    // This thread waits now and then for the allocator, which other tests use; once in a while that is taken for the peer's doing.
+    // This thread sometimes waits for the allocator, which other tests use, too. Occasionally that is attributed to the
+    // peer.
     assert!((0..5).any(|_| is_served_by_its_worker()));
 }
 
@@ -240,7 +241,7 @@ fn who_has_held_up_a_worker_holds_up_a_thread_of_its_own_from_then_on() {
     rig.passes();
     rig.behaviour.set(Peer::Stops);
     wait_until("the thread stands", || *rig.behaviour.waiting.lock().unwrap() == 1);
-    // The worker would stand here.
+    // Without isolation the worker would block here.
     assert_eq!(rig.queue.rx(&mut Vec::new(), 1), 0);
     rig.send((0..100).map(|i| vec![i; 60]));
     rig.behaviour.set(Peer::Honest);
@@ -275,7 +276,7 @@ fn it_is_noticed_on_whichever_of_several_workers() {
     let mut rig = rig(Isolation::OnceHeldUp);
     let queue = Mutex::new(&mut rig.queue);
     scope(|scope| {
-        // One polls all the time, another one is held up.
+        // One worker polls all the time, and another is held up.
         let polling = scope.spawn(|| (0..20_000).for_each(|_| _ = queue.lock().unwrap().rx(&mut Vec::new(), 1)));
         sleep(Duration::from_millis(1));
         let mut queue = queue.lock().unwrap();
@@ -297,7 +298,7 @@ fn short_waits_are_noticed_when_there_are_many() {
         delays += 1;
         rig.device.note().is_some()
     });
-    // Where others displace this thread one wait may take long enough by itself.
+    // If this thread is preempted, one wait may be long enough by itself.
     assert!(delays <= 200, "{delays}");
 }
 
@@ -336,11 +337,11 @@ fn no_worker_touches_what_is_isolated_from_the_start() {
     rig.behaviour.set(Peer::Stops);
     wait_until("the thread stands", || *rig.behaviour.waiting.lock().unwrap() == 1);
     assert_eq!(rig.queue.rx(&mut Vec::new(), 1), 0);
-    // As much as a ring holds, and the rest stays with the worker.
+    // The ring takes what it can hold; the rest stays with the worker.
     let room = thread::RING_MAX;
     let mut packets: Vec<_> = (0..2000).map(|_| rig.pool.alloc_from(&[1; 60]).unwrap()).collect();
     while rig.queue.tx(&mut packets) != 0 {}
-    // The thread may have one burst in its hands.
+    // The thread may hold one burst.
     assert!((2000 - room - 64..=2000 - room).contains(&packets.len()), "{}", packets.len());
     rig.behaviour.set(Peer::Honest);
 }
@@ -364,7 +365,7 @@ fn a_worker_that_sleeps_is_woken_and_so_is_the_thread() {
         wait_until("nothing is there", || rig.queue.arm(&mut files) == Wake::File);
         scope(|scope| {
             scope.spawn(|| {
-                // The thread of the queue sleeps by then, too.
+                // By then the dedicated thread sleeps, too.
                 sleep(Duration::from_millis(5));
                 assert!(rig.outside.inject(&[i; 60]));
             });

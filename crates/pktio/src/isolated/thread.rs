@@ -1,15 +1,16 @@
-//! A queue with a thread of its own, and the rings between that and the worker.
+//! The dedicated thread of an isolated queue, and the two rings between it and the worker.
 //!
-//! Packets from the peer wait in a ring of [`RING_MAX`]; when it is full the thread receives no more, so they wait at the peer. Packets
-//! to the peer wait in another one; when that is full the worker keeps them, as with any device that is full. What the
-//! peer does not take within [`PATIENCE`] is dropped, as a worker drops what a device does not take, so nothing stale is delivered
-//! to a peer that comes later.
+//! The inward ring holds packets from the peer, at most [`RING_MAX`]. When it is full, the thread stops receiving, so
+//! packets wait at the peer. The outward ring holds packets to the peer. When it is full, the worker keeps its packets,
+//! as with any device that is full. Packets that the peer does not take within [`PATIENCE`] are dropped, as a worker
+//! drops what a device does not take; so no stale packet reaches a peer that connects later.
 //!
-//! The thread polls while packets pass, giving way to others; otherwise it sleeps until the peer or the worker wakes it.
-//! It is monitored and not vital: a peer decides how long it stands. Its own end is waited for when the queue is dropped.
+//! While packets pass, the thread polls, and yields the processor in empty rounds; otherwise it sleeps until the peer
+//! or the worker wakes it. Its heartbeat is not vital, since the peer decides for how long the thread blocks. Dropping
+//! the queue waits until the thread has ended.
 //!
-//! A ring's lock is held for the move of a burst. The worker tries for it [`TRIES`] times and does not wait; who finds a ring empty by
-//! its length does not lock it.
+//! A ring's lock is held while a burst is moved. The worker tries to acquire it at most [`TRIES`] times and never
+//! blocks. A consumer that sees a length of 0 does not lock the ring.
 
 use super::port::Port;
 use super::spawner::{self, Job};
@@ -26,26 +27,26 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::yield_now;
 use std::time::Duration;
 
-/// Most packets that wait in one direction: eight bursts. They are buffers that nobody else has meanwhile.
+/// Maximum packets in a ring: eight bursts. Their buffers are not available to other ports meanwhile.
 pub const RING_MAX: usize = 512;
-/// How often a worker tries for a ring: as long as the other side moves a burst.
+/// A worker's attempts to lock a ring: about as long as the other side takes to move a burst.
 const TRIES: u32 = 500;
-/// How long a peer may leave packets that it was offered and did not take.
+/// How long packets are offered to a peer that does not take them.
 const PATIENCE: Duration = Duration::from_millis(1);
 /// Empty rounds before the thread sleeps.
 const SPIN_ROUNDS: u32 = 64;
-/// How long it sleeps where something can only be polled for.
+/// The first and the longest sleep while the thread has to poll.
 const POLL_MIN: Duration = Duration::from_micros(20);
 const POLL_MAX: Duration = Duration::from_micros(500);
-/// How long it sleeps at most where it would be woken.
+/// The longest sleep if events wake the thread.
 const SLEEP_MAX: Duration = Duration::from_millis(500);
-/// A round that takes longer is told: its peer has found how to stop it.
+/// A round that takes longer is reported: the peer has managed to block the thread.
 const ROUND_MAX: Duration = Duration::from_secs(10);
 
-/// One direction.
+/// The packets of one direction.
 #[derive(Default)]
 struct Ring {
-    /// As many as there are packets, but for a moment.
+    /// Number of packets, written under the lock and read without it.
     len: AtomicUsize,
     locked: Mutex<Locked>,
 }
@@ -53,17 +54,17 @@ struct Ring {
 #[derive(Default)]
 struct Locked {
     packets: VecDeque<Packet>,
-    /// Whether whoever takes packets out sleeps, and is to be woken.
+    /// Whether the consumer sleeps and must be woken.
     sleeps: bool,
 }
 
 impl Ring {
-    /// A ring is consistent between any two statements, so a panic in the other thread does not spoil it.
+    /// Locks the ring. It is consistent after every statement, so a panic of the other thread does no harm.
     fn lock(&self) -> MutexGuard<'_, Locked> {
         self.locked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// For the worker, which does not wait.
+    /// Tries to lock the ring, a bounded number of times: the worker must not block.
     fn lock_soon(&self) -> Option<MutexGuard<'_, Locked>> {
         for _ in 0..TRIES {
             match self.locked.try_lock() {
@@ -79,7 +80,8 @@ impl Ring {
         self.len.load(Ordering::Relaxed)
     }
 
-    /// Puts packets in from the front of `from`, as many as there is room for; how many, and whether somebody is to be woken.
+    /// Moves packets from the front of `from` into the ring, as many as fit. Returns how many, and whether the consumer
+    /// must be woken.
     fn put(&self, mut locked: MutexGuard<'_, Locked>, from: &mut Vec<Packet>) -> (usize, bool) {
         let count = from.len().min(RING_MAX.saturating_sub(locked.packets.len()));
         locked.packets.extend(from.drain(..count));
@@ -87,6 +89,7 @@ impl Ring {
         (count, std::mem::take(&mut locked.sleeps))
     }
 
+    /// Moves at most `max` packets out of the ring. Returns how many.
     fn take(&self, mut locked: MutexGuard<'_, Locked>, into: &mut Vec<Packet>, max: usize) -> usize {
         let count = locked.packets.len().min(max);
         into.extend(locked.packets.drain(..count));
@@ -96,24 +99,29 @@ impl Ring {
 }
 
 struct Rings {
-    /// From the peer, to the worker.
+    /// From the peer to the worker.
     inward: Ring,
-    /// From the worker, to the peer.
+    /// From the worker to the peer.
     outward: Ring,
+    /// Wakes the worker.
     worker: Bell,
+    /// Wakes the dedicated thread.
     thread: Bell,
     stops: Arc<AtomicBool>,
     has_ended: Mutex<bool>,
     ended: Condvar,
 }
 
-/// The worker's end.
+/// The worker's end of an isolated queue.
 pub(super) struct Isolated {
     rings: Arc<Rings>,
 }
 
 impl Isolated {
-    /// Has queue `index` served by a thread; gives it back if the process can have no more files.
+    /// Has a dedicated thread serve queue `index`.
+    ///
+    /// # Errors
+    /// No eventfd can be created; the queue is returned.
     pub(super) fn start(port: &Arc<Port>, index: usize, queue: Box<dyn Queue>) -> Result<Isolated, Box<dyn Queue>> {
         let (Ok(worker), Ok(thread)) = (Bell::new(), Bell::new()) else { return Err(queue) };
         let rings = Arc::new(Rings {
@@ -135,7 +143,7 @@ impl Isolated {
             leaving: Vec::new(),
             since: None,
         };
-        // Dropped with the job, whether or not that has run.
+        // Dropped with the job, whether or not the job has run.
         let end = End(Arc::clone(&rings));
         let run = Box::new({
             let name = name.clone();
@@ -145,7 +153,7 @@ impl Isolated {
                 drop(end);
             }
         });
-        // Whoever guards a port has prepared it.
+        // `guard` has started the spawner.
         let left = spawner::leave(Job { name, stops: Arc::clone(&rings.stops), run });
         debug_assert!(left.is_ok(), "nobody starts threads");
         Ok(Isolated { rings })
@@ -175,7 +183,7 @@ impl Isolated {
     }
 
     pub(super) fn arm(&mut self, files: &mut Vec<Arc<OwnedFd>>) -> Wake {
-        // Somebody who has the lock puts packets in.
+        // If the thread holds the lock, it is adding packets.
         let Some(mut locked) = self.rings.inward.lock_soon() else { return Wake::Now };
         if !locked.packets.is_empty() {
             return Wake::Now;
@@ -186,7 +194,7 @@ impl Isolated {
     }
 
     pub(super) fn disarm(&mut self) {
-        // If it does not succeed, the bell is rung once in vain.
+        // If the lock is not available, the bell rings once to no purpose.
         if let Some(mut locked) = self.rings.inward.lock_soon() {
             locked.sleeps = false;
         }
@@ -195,7 +203,7 @@ impl Isolated {
 }
 
 impl Drop for Isolated {
-    /// Waits for the thread, and so for the port's peer if that holds it up.
+    /// Stops the thread and waits until it has ended, which takes as long as the peer holds it up.
     fn drop(&mut self) {
         self.rings.stops.store(true, Ordering::Release);
         self.rings.thread.ring();
@@ -204,7 +212,7 @@ impl Drop for Isolated {
     }
 }
 
-/// Says at its end that the thread is no more.
+/// Reports, when dropped, that the thread has ended.
 struct End(Arc<Rings>);
 
 impl Drop for End {
@@ -214,15 +222,16 @@ impl Drop for End {
     }
 }
 
-/// What the thread has.
+/// The state of a dedicated thread.
 struct Serving {
     queue: Box<dyn Queue>,
     rings: Arc<Rings>,
     port: Arc<Port>,
     index: usize,
     burst: Vec<Packet>,
-    /// Offered to the peer; since when it has left some of that.
+    /// Packets that are being offered to the peer.
     leaving: Vec<Packet>,
+    /// Time in ticks at which the peer first left some of them.
     since: Option<u64>,
 }
 
@@ -236,7 +245,7 @@ impl Serving {
                 "{note}; `isolated` keeps a peer from doing so once"
             );
         }
-        // The worker may have armed it last.
+        // The worker may have left it armed.
         let entered = shared_memory::enter();
         self.queue.disarm();
         drop(entered);
@@ -244,7 +253,7 @@ impl Serving {
         let mut pause = POLL_MIN;
         while !self.rings.stops.load(Ordering::Acquire) {
             heart.beat();
-            // Both, whatever the first one did.
+            // `|` and not `||`: both run in every round.
             if self.receive() | self.send() {
                 (empty_rounds, pause) = (0, POLL_MIN);
                 continue;
@@ -260,11 +269,11 @@ impl Serving {
         self.port.isolated.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Takes a burst from the peer; whether there was one.
+    /// Receives a burst from the peer. Returns whether there was one.
     fn receive(&mut self) -> bool {
         let ring = &self.rings.inward;
         let room = RING_MAX.saturating_sub(ring.len());
-        // Also without room: it sees to the peer's other wishes.
+        // Called without room, too: `rx` also sends the notifications that the peer has asked for.
         let entered = shared_memory::enter();
         self.queue.rx(&mut self.burst, room.min(BATCH_MAX));
         drop(entered);
@@ -279,7 +288,7 @@ impl Serving {
         true
     }
 
-    /// Offers a burst to the peer; whether it took some of that.
+    /// Offers a burst to the peer. Returns whether the peer took any packets.
     fn send(&mut self) -> bool {
         let ring = &self.rings.outward;
         if self.leaving.is_empty() && ring.len() != 0 {
@@ -306,7 +315,7 @@ impl Serving {
         taken != 0
     }
 
-    /// Sleeps until there may be something to do, for `pause` where nobody would say so.
+    /// Sleeps until there may be work; for `pause` if nothing would announce it.
     fn sleep(&mut self, pause: Duration) {
         if self.rings.inward.len() >= RING_MAX || !self.leaving.is_empty() {
             return std::thread::sleep(pause);
@@ -316,7 +325,7 @@ impl Serving {
         let wake = self.queue.arm(&mut files);
         drop(entered);
         let time = match wake {
-            // It had nothing all the same: no buffer is left, say.
+            // Even so, the last `rx` returned nothing: perhaps there was no free buffer.
             Wake::Now => POLL_MIN,
             Wake::Poll => pause,
             Wake::File | Wake::Never => SLEEP_MAX,

@@ -1,8 +1,9 @@
-//! Which calls of a worker were held up by a peer.
+//! Detection of a worker's calls that a peer has held up.
 //!
-//! A call that took long may have been displaced by another program, which is no fault of the peer. So what the kernel has counted
-//! for the thread ([`Usage`]) is compared with a count from before the call. That count is at most [`RECOUNT`] old, and made anew
-//! after each sleep of the worker and each wait of its own that is told ([`crate::has_waited`]), which must not be taken for the call's. It belongs to the thread, since
+//! Time alone does not tell: the thread may have been preempted during the call, which is not the peer's fault. So the
+//! kernel's counts for the thread ([`Usage`]) are compared with counts from before the call. Those were read at most
+//! [`RECOUNT`] before the call began. They are read again after each sleep of the worker and each other wait that it
+//! reports ([`crate::has_waited`]), so that these are not attributed to the call. They belong to the thread, since
 //! several workers may call one queue.
 
 use crate::clock::{ticks, ticks_per_second};
@@ -11,23 +12,26 @@ use shared_memory::{Entered, Usage};
 use std::cell::Cell;
 use std::time::Duration;
 
-/// A call that takes longer and has waited was held up: a burst takes some ten microseconds, and what waits for the peer of
-/// one port are the packets of all.
+/// A call that takes longer than this and has waited was held up. A burst takes some ten microseconds, and while a
+/// worker waits for one port's peer, the packets of all its ports wait.
 pub(super) const HELD_UP: Duration = Duration::from_millis(1);
-/// The same of a call that has computed for so long with [`FAULTS`] page faults, or for [`FAULTED_LONG`] with one. The first touch
-/// of ordinary pages takes less, in all of a burst. (Time that a host takes may count as computed.)
+/// So was a call that used more processor time than this and had at least [`FAULTS`] page faults, or more than
+/// [`FAULTED_LONG`] and at least one. The first access to all ordinary pages of a burst takes less. (Time that a
+/// hypervisor takes away may count as processor time.)
 const FAULTED: Duration = Duration::from_millis(2);
 const FAULTS: u64 = 8;
 const FAULTED_LONG: Duration = Duration::from_millis(50);
-/// A call that takes longer, and has waited, counts towards [`SHORT_MAX`].
+/// A call that takes longer than this and has waited counts towards [`SHORT_MAX`].
 const SHORT: Duration = Duration::from_micros(100);
-/// How long short waits may hold up a worker, in the part of time that [`LEAK`] says.
+/// Limit of a leaky bucket: the total time of short waits, less what has leaked ([`LEAK`]).
 const SHORT_MAX: Duration = Duration::from_millis(20);
-/// Short waits of one part in so many of the time are forgotten: two in a hundred are less than the twentieth that a peer may cost.
+/// The bucket leaks one part in this many of the time that passes: 2 %, which is less than the 5 % that a peer may
+/// cost.
 const LEAK: u32 = 50;
-/// The age of the count from before a call.
+/// Maximum age of the counts when a call begins.
 const RECOUNT: Duration = Duration::from_millis(1);
 
+/// A thread's counts, and the time in ticks at which they were read.
 #[derive(Clone, Copy)]
 struct Counted {
     at: u64,
@@ -39,22 +43,25 @@ thread_local! {
         const { Cell::new(Counted { at: 0, usage: Usage { waits: 0, faults: 0, time: Duration::ZERO } }) };
 }
 
-/// The calls of one queue. Costs two looks at the clock for each, and a system call after each sleep and each [`RECOUNT`].
+/// Watches the calls of one queue. A call costs two readings of the time stamp counter, and a system call if the worker
+/// has slept or [`RECOUNT`] has passed.
 pub(super) struct Watch {
     per_second: f64,
-    /// Ticks.
+    /// [`SHORT`] in ticks.
     short: u64,
+    /// [`RECOUNT`] in ticks.
     recount: u64,
-    /// How long short waits have held up workers, less what is forgotten, and when that was.
+    /// Level of the leaky bucket of short waits.
     short_sum: Duration,
+    /// Time of its last update, in ticks.
     short_at: u64,
 }
 
-/// A call that goes on.
+/// A call in progress.
 pub(super) struct Call {
     start: u64,
     damages: u64,
-    /// Lets the loops in it end in time.
+    /// Makes the loops in it end in time.
     _entered: Entered,
 }
 
@@ -65,7 +72,7 @@ impl Watch {
         Watch { per_second, short: of(SHORT), recount: of(RECOUNT), short_sum: Duration::ZERO, short_at: ticks() }
     }
 
-    /// A call begins.
+    /// Begins a call.
     #[inline]
     pub(super) fn begin(&self) -> Call {
         let start = ticks();
@@ -76,7 +83,7 @@ impl Watch {
         Call { start, damages: shared_memory::damages(), _entered: shared_memory::enter() }
     }
 
-    /// The call is over: for how long it held the worker up, if that is too long.
+    /// Ends a call. Returns for how long the peer has held up the worker, if that is too long.
     #[inline]
     pub(super) fn end(&mut self, call: Call) -> Option<Duration> {
         let end = ticks();
@@ -89,7 +96,7 @@ impl Watch {
         let Counted { at, usage: before } = COUNTED.get();
         let usage = Usage::now();
         let took = of(end.wrapping_sub(call.start));
-        // Computed since the count, and certainly not before the call.
+        // At least so much processor time was used in the call: all time before it is subtracted.
         let computed = usage.time.saturating_sub(before.time).saturating_sub(of(call.start.wrapping_sub(at)));
         let has_waited = usage.waits > before.waits;
         if took > HELD_UP && (has_waited || shared_memory::damages() != call.damages) {
@@ -102,7 +109,7 @@ impl Watch {
         if has_waited {
             self.short_sum = self.short_sum.saturating_sub(of(end.wrapping_sub(self.short_at)) / LEAK) + took;
             self.short_at = end;
-            // What it has waited for was this call; the next one begins anew.
+            // The wait has been counted for this call and must not be counted for the next.
             count(end);
         }
         (self.short_sum > SHORT_MAX).then_some(self.short_sum)

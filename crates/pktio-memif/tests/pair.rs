@@ -153,6 +153,7 @@ fn sockets_in_the_way_are_told_apart() {
 /// A page fault may wait for the peer, and a burst has many: a call that was held up accesses no further buffer.
 #[test]
 fn a_call_that_was_held_up_ends_at_the_next_buffer() {
+    shared_memory::start_monitor().expect("a thread is left");
     let folder = tempfile::tempdir().expect("a folder");
     let pool = HeapPool::shared(1024);
     let (mut server, mut client) = connected(&folder.path().join("m"), [&OPTIONS; 2], &pool);

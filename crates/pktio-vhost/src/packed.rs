@@ -346,11 +346,15 @@ impl Packed {
         let (mut taken, mut done) = (0, 0);
         for piece in &pieces[..count] {
             // The scan's cost is not charged to the first packet, so that every call makes progress.
-            if taken != 0 && budget.is_spent() {
+            if budget.is_overdue() || taken != 0 && budget.is_spent() {
                 break;
             }
             let packet = &mut out[before + done];
             let read = chain::receive(memory, &mut self.hint, &view, *piece, terms, pool, budget, packet);
+            // It stays in the ring.
+            if budget.is_overdue() && read != Read::Done {
+                break;
+            }
             taken += 1;
             if read == Read::Done {
                 burst.bytes += packet.len() as u64;
@@ -438,7 +442,7 @@ impl Packed {
         let mut all_lengths = [0u32; CHAINS_MAX];
         let mut taken = 0usize;
         for packet in packets.iter_mut() {
-            if taken != 0 && budget.is_spent() {
+            if budget.is_overdue() || taken != 0 && budget.is_spent() {
                 break;
             }
             let Ok(header) = chain::header_for(packet, terms, frame_max) else {
@@ -463,6 +467,10 @@ impl Packed {
                     let (data, header) = (packet.data(), header.as_ref());
                     let hint = &mut self.hint;
                     let written = chain::write(memory, hint, &view, first, terms, budget, data, header, &mut lengths);
+                    // It stays with the worker.
+                    if budget.is_overdue() && !matches!(written, Written::Done(_)) {
+                        break;
+                    }
                     let entries = match written {
                         // All of the guest's buffers together, or as many as are examined, are too small for it.
                         Written::Wait

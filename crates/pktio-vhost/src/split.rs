@@ -265,6 +265,10 @@ impl Split {
             }
             let packet = &mut out[before + done];
             let read = chain::receive(memory, &mut self.hint, &view, *piece, terms, pool, budget, packet);
+            // It stays in the ring.
+            if budget.is_overdue() && read != Read::Done {
+                break;
+            }
             view.give_back(self.next.wrapping_add(taken as u16), *head, 0);
             taken += 1;
             if read == Read::Done {
@@ -380,6 +384,10 @@ impl Split {
                     let hint = &mut self.hint;
                     let header = header.as_ref();
                     let written = chain::write(memory, hint, &view, first, terms, budget, data, header, &mut lengths);
+                    // It stays with the worker.
+                    if budget.is_overdue() && !matches!(written, Written::Done(_)) {
+                        break;
+                    }
                     let entries = match written {
                         Written::Wait if taken == 0 && ready == usize::from(self.parts.size) => {
                             // All of the guest's buffers together are too small for it.

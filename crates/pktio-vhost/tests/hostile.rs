@@ -317,6 +317,7 @@ fn one_front_end_at_a_time() {
 /// A page fault may wait for the front end, and a burst has many: a call that was held up accesses no further buffer.
 #[test]
 fn a_call_that_was_held_up_ends_at_the_next_buffer() {
+    shared_memory::start_monitor().expect("a thread is left");
     for features in [FEATURES, FEATURES | F_RING_PACKED] {
         let folder = tempfile::tempdir().expect("a folder");
         let (path, pool) = (folder.path().join("guest"), HeapPool::shared(1024));

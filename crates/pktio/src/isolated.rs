@@ -70,7 +70,9 @@ struct GuardedDevice {
 /// The thread that starts the others cannot be started, or, with [`Isolation::Always`], no eventfd can be created.
 pub fn guard(mut inner: Box<dyn Device>, isolation: Isolation) -> Result<Box<dyn Device>, Error> {
     let refuse = |reason: String| Error::Device { device: inner.name().to_owned(), reason };
-    spawner::prepare().map_err(|error| refuse(format!("no thread is left to serve it: {error}")))?;
+    spawner::prepare()
+        .and_then(|()| shared_memory::start_monitor())
+        .map_err(|error| refuse(format!("no thread is left to serve it: {error}")))?;
     let port = Arc::new(Port::new(inner.name(), inner.queue_count(), isolation == Isolation::Always));
     let mut ready: Vec<Box<dyn Queue>> = Vec::new();
     for (index, queue) in inner.take_queues().into_iter().enumerate() {

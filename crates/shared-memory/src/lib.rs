@@ -60,7 +60,7 @@ pub use guard::{damages, is_guarding, verify};
 pub use limit::Limit;
 pub use mapping::{Mapping, is_huge};
 pub use notify::{Caller, Doorbell, Notifier, Watch, is_eventfd};
-pub use overdue::{Entered, Overdue, enter};
+pub use overdue::{Entered, Overdue, enter, start_monitor};
 pub use pause::Pause;
 pub use peer::Peer;
 pub use quota::Quota;

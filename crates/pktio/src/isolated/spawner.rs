@@ -10,7 +10,7 @@
 use std::any::Any;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::Builder;
 use std::time::Duration;
@@ -47,7 +47,7 @@ pub(super) fn prepare() -> io::Result<()> {
         return Ok(());
     }
     let (sender, jobs) = channel();
-    Builder::new().name("spawner".into()).spawn(move || jobs.into_iter().for_each(start))?;
+    Builder::new().name("spawner".into()).spawn(move || spawn_all(&jobs))?;
     // If two threads do this at once, one of the spawners ends, since its sender is dropped.
     let _ = JOBS.set(sender);
     Ok(())
@@ -64,23 +64,40 @@ pub(super) fn leave(job: Job) -> Result<(), Job> {
     }
 }
 
-fn start(Job { name, stops, run }: Job) {
+/// The spawner: starts each job, and those that failed again after [`RETRY`], so that none waits for another.
+fn spawn_all(jobs: &Receiver<Job>) {
+    let mut failed: Vec<Job> = Vec::new();
+    loop {
+        let next = if failed.is_empty() { jobs.recv().ok() } else { jobs.recv_timeout(RETRY).ok() };
+        if next.is_none() && failed.is_empty() {
+            return;
+        }
+        let first_try = next.into_iter().filter_map(|job| start(job).err());
+        let retried = std::mem::take(&mut failed);
+        failed.extend(first_try.map(|(job, error)| {
+            tracing::warn!("thread `{}` cannot be started, so its port passes no packets: {error}", job.name);
+            job
+        }));
+        failed.extend(retried.into_iter().filter_map(|job| start(job).err()).map(|(job, _)| job));
+    }
+}
+
+/// Starts a thread unless it is no longer wanted.
+fn start(Job { name, stops, run }: Job) -> Result<(), (Job, io::Error)> {
+    if stops.load(Ordering::Acquire) {
+        return Ok(());
+    }
     // A `spawn` that fails drops its closure and all that it owns, so the job is kept outside.
     let slot = Arc::new(Mutex::new(Some(run)));
-    let mut is_told = false;
-    while !stops.load(Ordering::Acquire) {
-        let slot = Arc::clone(&slot);
-        let take = move || slot.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let started = Builder::new().name(name.clone()).spawn(move || {
-            if let Some(run) = take() {
-                let _registration = REGISTER.get().and_then(|register| register());
-                run();
-            }
-        });
-        let Err(error) = started else { return };
-        if !std::mem::replace(&mut is_told, true) {
-            tracing::warn!("thread `{name}` cannot be started, so its port stands still: {error}");
+    let taker = Arc::clone(&slot);
+    let take =
+        |slot: &Mutex<Option<Box<dyn FnOnce() + Send>>>| slot.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let started = Builder::new().name(name.clone()).spawn(move || {
+        if let Some(run) = take(&taker) {
+            let _registration = REGISTER.get().and_then(|register| register());
+            run();
         }
-        std::thread::sleep(RETRY);
-    }
+    });
+    let Err(error) = started else { return Ok(()) };
+    take(&slot).map_or(Ok(()), |run| Err((Job { name, stops, run }, error)))
 }

@@ -245,7 +245,7 @@ fn who_has_held_up_a_worker_holds_up_a_thread_of_its_own_from_then_on() {
     assert_eq!(rig.queue.rx(&mut Vec::new(), 1), 0);
     rig.send((0..100).map(|i| vec![i; 60]));
     rig.behaviour.set(Peer::Honest);
-    rig.outside.collect_within(100, PATIENCE);
+    assert_eq!(rig.outside.collect_within(100, PATIENCE).len(), 100);
     rig.passes();
     assert_eq!(rig.callers().len(), 2);
 }
@@ -264,7 +264,7 @@ fn it_is_noticed_whichever_call_is_held_up() {
         call(&mut rig);
         assert!(rig.device.note().is_some());
         wait_until("the thread serves it", || {
-            rig.device.note().is_some_and(|note| note.contains("a thread of its own"))
+            rig.device.note().is_some_and(|note| note.contains("so a thread of its own serves it"))
         });
         rig.outside.collect();
         rig.passes();

@@ -27,10 +27,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::yield_now;
 use std::time::Duration;
 
-/// Maximum packets in a ring: eight bursts. Their buffers are not available to other ports meanwhile.
-pub const RING_MAX: usize = 512;
+/// Maximum packets in a ring: four bursts. Their buffers are not available to other ports meanwhile.
+pub const RING_MAX: usize = 256;
 /// A worker's attempts to lock a ring: about as long as the other side takes to move a burst.
-const TRIES: u32 = 500;
+const TRIES: u32 = 2000;
 /// How long packets are offered to a peer that does not take them.
 const PATIENCE: Duration = Duration::from_millis(1);
 /// Empty rounds before the thread sleeps.
@@ -326,7 +326,7 @@ impl Serving {
         drop(entered);
         let time = match wake {
             // Even so, the last `rx` returned nothing: perhaps there was no free buffer.
-            Wake::Now => POLL_MIN,
+            Wake::Now => pause,
             Wake::Poll => pause,
             Wake::File | Wake::Never => SLEEP_MAX,
         };

@@ -19,7 +19,8 @@
 //! Extensions of the grammar, as in p4c: `bit<expr>` without parentheses, `T name[n]` declarators, instances in blocks,
 //! `extern name;` as a forward declaration.
 //!
-//! One file per part of the grammar: `annotation`, `decl`, `extern_decl`, `block_decl` (parsers, controls), `table`, `stmt`, `expr`, `types`.
+//! One file per part of the grammar: `annotation`, `decl`, `extern_decl`, `block_decl` (parsers, controls), `table`,
+//! `stmt`, `expr`, `types`.
 //! Tests: `tests/ok`, `tests/err` of this crate; properties in `tests/robust.rs`.
 
 mod annotation;

@@ -42,7 +42,7 @@ pub struct Limits {
     pub files_max: usize,
     /// Bytes read in total.
     pub source_bytes_max: usize,
-    /// Tokens read in total.
+    /// Tokens lexed in total; groups that conditions exclude count only with their directives.
     pub tokens_max: usize,
     /// Bytes per token, since names appear in messages.
     pub token_bytes_max: usize,

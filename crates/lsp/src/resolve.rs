@@ -165,7 +165,7 @@ impl Resolver<'_> {
             && let ast::TypeKind::Named { path, .. } = &ty.kind
         {
             let (scope, within) = (self.scope(), self.owner.last().map(|id| self.index.def(*id).kind));
-            // The name behind it may be the first token of the next declaration.
+            // The name after it may be the first token of the next declaration.
             if self.note_site(&path.name, |_| Site::Declaration(scope, within)) {
                 return;
             }

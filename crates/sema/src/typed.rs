@@ -103,7 +103,7 @@ pub struct Local {
     pub ty: Type,
     /// Parameter or variable.
     pub kind: LocalKind,
-    /// Annotations in front of it.
+    /// Annotations before it.
     pub annotations: Vec<Annotation>,
     /// Span of its name.
     pub span: Span,
@@ -130,7 +130,7 @@ pub struct Param {
     pub direction: Direction,
     /// Its type.
     pub ty: Type,
-    /// Annotations in front of it.
+    /// Annotations before it.
     pub annotations: Vec<Annotation>,
     /// Span of the whole construct.
     pub span: Span,
@@ -149,7 +149,7 @@ pub struct SigParam {
     pub optional: bool,
     /// The default value: `= value`.
     pub default: Option<Expr>,
-    /// Annotations in front of it.
+    /// Annotations before it.
     pub annotations: Vec<Annotation>,
     /// Span of the whole construct.
     pub span: Span,
@@ -172,7 +172,7 @@ pub struct Function {
     pub result: Type,
     /// Its statements.
     pub body: Block,
-    /// Annotations in front of it.
+    /// Annotations before it.
     pub annotations: Vec<Annotation>,
     /// Span of its name.
     pub span: Span,
@@ -189,7 +189,7 @@ pub struct ExternFunction {
     pub params: Vec<SigParam>,
     /// Return type.
     pub result: Type,
-    /// Annotations in front of it.
+    /// Annotations before it.
     pub annotations: Vec<Annotation>,
     /// Span of its name.
     pub span: Span,
@@ -204,7 +204,7 @@ pub struct Extern {
     pub type_params: Vec<TypeVar>,
     /// Methods and constructors in declaration order.
     pub methods: Vec<ExternMethod>,
-    /// Annotations in front of it.
+    /// Annotations before it.
     pub annotations: Vec<Annotation>,
     /// Span of its name.
     pub span: Span,
@@ -234,7 +234,7 @@ pub struct ExternMethod {
     pub params: Vec<SigParam>,
     /// Return type.
     pub result: Type,
-    /// Annotations in front of it.
+    /// Annotations before it.
     pub annotations: Vec<Annotation>,
     /// Span of its name.
     pub span: Span,
@@ -255,7 +255,7 @@ pub struct Action {
     pub body: Block,
     /// Its control-plane name.
     pub control_name: ControlName,
-    /// Annotations in front of it.
+    /// Annotations before it.
     pub annotations: Vec<Annotation>,
     /// Span of its name.
     pub span: Span,
@@ -315,7 +315,7 @@ pub struct Table {
     pub size: Option<Expr>,
     /// Other properties: `implementation`, `counters`, `meters`, `support_timeout`, `largest_priority_wins`, …
     pub properties: Vec<Property>,
-    /// Annotations in front of it.
+    /// Annotations before it.
     pub annotations: Vec<Annotation>,
     /// Span of its name.
     pub span: Span,
@@ -339,7 +339,7 @@ pub struct Key {
     pub match_kind_name: Arc<str>,
     /// Control-plane name: `@name`, or the expression's text.
     pub name: String,
-    /// Annotations behind it.
+    /// Annotations after it.
     pub annotations: Vec<Annotation>,
     /// Span of the whole construct.
     pub span: Span,
@@ -360,7 +360,7 @@ pub struct TableAction {
     pub group_only: bool,
     /// Whether it is not in the source: the implicit `NoAction` of a table without `default_action`.
     pub implicit: bool,
-    /// Annotations in front of it.
+    /// Annotations before it.
     pub annotations: Vec<Annotation>,
     /// Span of the whole construct.
     pub span: Span,
@@ -392,7 +392,7 @@ pub struct Entry {
     pub action: u32,
     /// Values of the action data, one per data parameter.
     pub args: Vec<Expr>,
-    /// Annotations behind it.
+    /// Annotations after it.
     pub annotations: Vec<Annotation>,
     /// Span of the whole construct.
     pub span: Span,
@@ -422,7 +422,7 @@ pub struct Property {
     pub is_const: bool,
     /// Its value; [`ExprKind::Instance`] if it is an instance.
     pub value: Expr,
-    /// Annotations in front of it.
+    /// Annotations before it.
     pub annotations: Vec<Annotation>,
     /// Span of the whole construct.
     pub span: Span,
@@ -451,7 +451,7 @@ pub struct Control {
     pub body: Block,
     /// Its control-plane name, for instances that have no name of their own.
     pub control_name: ControlName,
-    /// Annotations in front of it.
+    /// Annotations before it.
     pub annotations: Vec<Annotation>,
     /// Span of its name.
     pub span: Span,
@@ -480,7 +480,7 @@ pub struct Parser {
     pub start: u32,
     /// Its control-plane name, for instances that have no name of their own.
     pub control_name: ControlName,
-    /// Annotations in front of it.
+    /// Annotations before it.
     pub annotations: Vec<Annotation>,
     /// Span of its name.
     pub span: Span,
@@ -495,7 +495,7 @@ pub struct State {
     pub body: Vec<Stmt>,
     /// Its transition.
     pub transition: Transition,
-    /// Annotations in front of it.
+    /// Annotations before it.
     pub annotations: Vec<Annotation>,
     /// Span of the whole construct.
     pub span: Span,
@@ -564,7 +564,7 @@ pub struct ValueSet {
     pub element: Type,
     /// Size hint; compile-time known within an instance.
     pub size: Expr,
-    /// Annotations in front of it.
+    /// Annotations before it.
     pub annotations: Vec<Annotation>,
     /// Span of its name.
     pub span: Span,
@@ -592,7 +592,7 @@ pub struct InstanceDecl {
     pub methods: Vec<(u32, FunctionId)>,
     /// Its control-plane name.
     pub control_name: ControlName,
-    /// Annotations in front of it.
+    /// Annotations before it.
     pub annotations: Vec<Annotation>,
     /// Span of its name.
     pub span: Span,

@@ -242,7 +242,7 @@ pub struct FieldInfo {
     pub name: Arc<str>,
     /// Its type.
     pub ty: Type,
-    /// Annotations in front of it.
+    /// Annotations before it.
     pub annotations: Vec<Annotation>,
     /// Span of the whole construct.
     pub span: Span,
@@ -270,7 +270,7 @@ pub struct EnumMember {
     pub name: Arc<str>,
     /// Its value, in a serialisable enum.
     pub value: Option<Value>,
-    /// Annotations in front of it.
+    /// Annotations before it.
     pub annotations: Vec<Annotation>,
     /// Span of the whole construct.
     pub span: Span,

@@ -9,7 +9,7 @@
 //!
 //! **Error recovery.** A production that cannot continue reports once and returns `Err(Failed)`; loops over lists
 //! (declarations, statements, fields, properties, states, cases) catch it, skip to the next `;` or the bracket that
-//! closes the list, and continue. A missing `;` is reported behind the previous token and assumed. At most one error is
+//! closes the list, and continue. A missing `;` is reported after the previous token and assumed. At most one error is
 //! reported per token, and [`ERRORS_MAX`] in total.
 //!
 //! **Limits.** Nesting is bounded by [`NESTING_MAX`], and the height of an expression tree by [`HEIGHT_MAX`] (long
@@ -171,7 +171,7 @@ impl<'t> Parser<'t> {
         if self.at(kind) { Ok(self.bump().span) } else { self.unexpected(&format!("`{}`", kind.text())) }
     }
 
-    /// Expects `;`; a missing one is reported behind the previous token and assumed.
+    /// Expects `;`; a missing one is reported after the previous token and assumed.
     fn expect_semi(&mut self) {
         if self.eat(TokenKind::Semi) {
             return;
@@ -436,7 +436,7 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// The position behind the bracket that closes the one at `pos`.
+    /// The position after the bracket that closes the one at `pos`.
     fn behind_group(&self, pos: usize) -> Option<usize> {
         let mut open = 0_usize;
         for (i, token) in self.tokens.iter().enumerate().skip(pos) {

@@ -132,7 +132,7 @@ fn excerpt<'a>(mut group: Group<'a>, file: &'a SourceFile, marks: Vec<Mark>) -> 
 /// Lines of a file as displayed, with control characters escaped, and the mapping of their offsets.
 struct Excerpt<'a> {
     shown: Cow<'a, str>,
-    /// For each escape, in text order: the offset behind it in the file's text, and in the displayed text.
+    /// For each escape, in text order: the offset after it in the file's text, and in the displayed text.
     behind: Vec<(usize, usize)>,
 }
 

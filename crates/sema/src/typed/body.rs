@@ -254,7 +254,7 @@ impl ArgValue {
 /// `{ statements }`
 #[derive(Clone, Debug, Default)]
 pub struct Block {
-    /// Annotations in front of it (`@atomic`).
+    /// Annotations before it (`@atomic`).
     pub annotations: Vec<Annotation>,
     /// Statements in source order.
     pub stmts: Vec<Stmt>,

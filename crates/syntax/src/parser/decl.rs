@@ -145,7 +145,7 @@ impl Parser<'_> {
         Ok(self.decl_node(annotations, name, DeclKind::Variable(VariableDecl { ty, init }), start))
     }
 
-    /// The part of an instantiation behind its type: `(args) name;` or `(args) name = { methods };`.
+    /// The part of an instantiation after its type: `(args) name;` or `(args) name = { methods };`.
     pub(super) fn instantiation(&mut self, annotations: Vec<Annotation>, ty: TypeRef, start: Span) -> Parse<Decl> {
         let args = self.args()?;
         let (name, ty) = self.declarator("an instance's name", ty)?;

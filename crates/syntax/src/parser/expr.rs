@@ -175,7 +175,7 @@ impl Parser<'_> {
         Ok(expr)
     }
 
-    /// At `<` behind an expression: parses type arguments and what follows, or returns the expression (`Err`) if `<` is
+    /// At `<` after an expression: parses type arguments and what follows, or returns the expression (`Err`) if `<` is
     /// a comparison.
     fn specialised(&mut self, expr: Expr) -> Parse<Result<ExprKind, Expr>> {
         let path = match &expr.kind {

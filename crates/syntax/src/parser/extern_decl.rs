@@ -98,7 +98,7 @@ impl Parser<'_> {
         Ok(Prototype { result, type_params, params })
     }
 
-    /// The part of a function declaration behind its return type.
+    /// The part of a function declaration after its return type.
     pub(super) fn function(&mut self, annotations: Vec<Annotation>, result: TypeRef, start: Span) -> Parse<Decl> {
         let name = self.name("a function's name")?;
         self.declare(&name, NameKind::Value);

@@ -169,7 +169,7 @@ impl Parser<'_> {
         behind.is_some_and(|t| t.kind == TokenKind::LBrace)
     }
 
-    /// `name = init` behind a type, without the semicolon.
+    /// `name = init` after a type, without the semicolon.
     fn variable(&mut self, annotations: Vec<Annotation>, ty: crate::ast::TypeRef, start: Span) -> Parse<Decl> {
         let (name, ty) = self.declarator("a variable's name", ty)?;
         let init = if self.eat(TokenKind::Eq) { Some(self.expr()?) } else { None };
@@ -332,7 +332,7 @@ impl Parser<'_> {
         })
     }
 
-    /// The rest of a `for` statement behind its first initialiser.
+    /// The rest of a `for` statement after its first initialiser.
     fn for_rest(&mut self, annotations: Vec<Annotation>, mut init: Vec<Stmt>, open: Span) -> Parse<StmtKind> {
         while !init.is_empty() && self.eat(TokenKind::Comma) {
             let start = self.span();
@@ -365,7 +365,7 @@ impl Parser<'_> {
         Ok(StmtKind::For(Box::new(ForStmt { annotations, init, cond, update, body })))
     }
 
-    /// The rest of `for (T name in collection) body` behind the type.
+    /// The rest of `for (T name in collection) body` after the type.
     fn for_in(
         &mut self,
         annotations: Vec<Annotation>,

@@ -183,7 +183,7 @@ impl Parser<'_> {
         Ok(params)
     }
 
-    /// The position behind the type that starts at `pos`, if there is one. Builds and reports nothing.
+    /// The position after the type that starts at `pos`, if there is one. Builds and reports nothing.
     pub(super) fn scan_type(&self, pos: usize, names: Scan) -> Option<usize> {
         self.scan_type_within(pos, names, SCAN_NESTING_MAX)
     }
@@ -214,7 +214,7 @@ impl Parser<'_> {
         Some(end)
     }
 
-    /// The position behind `<T, U>`; `names` applies to the first argument only, as in the grammar
+    /// The position after `<T, U>`; `names` applies to the first argument only, as in the grammar
     /// (`realTypeArgumentList`).
     fn scan_type_args(&self, pos: usize, names: Scan, depth: u32) -> Option<usize> {
         use TokenKind::*;
@@ -236,7 +236,7 @@ impl Parser<'_> {
         }
     }
 
-    /// The position behind `<width>`.
+    /// The position after `<width>`.
     fn scan_width(&self, pos: usize) -> Option<usize> {
         use TokenKind::*;
         let mut pos = pos + 1;
@@ -256,7 +256,7 @@ impl Parser<'_> {
         end.is_some_and(|end| self.tokens.get(end).is_some_and(|t| t.kind == TokenKind::LParen))
     }
 
-    /// The position behind type arguments that are followed by `(` or `.`, after the name of a type.
+    /// The position after type arguments that are followed by `(` or `.`, after the name of a type.
     pub(super) fn scan_specialised(&self, pos: usize) -> Option<usize> {
         self.scan_type_args(pos, Scan::AnyName, SCAN_NESTING_MAX)
     }

@@ -49,7 +49,7 @@ const DIRECTIVES: [&str; 12] =
 
 impl Preprocessor<'_> {
     /// Reads a multi-line string. `open` is the token as the lexer read it, which may end too early or too late, since
-    /// a quote may be in a skipped line. The cursor continues behind the closing quote.
+    /// a quote may be in a skipped line. The cursor continues after the closing quote.
     pub(super) fn string_of_lines(
         &mut self,
         open: &Token,

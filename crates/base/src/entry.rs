@@ -1,7 +1,7 @@
 //! Table entries as plain values: written by controllers, listed in `entries` properties, and stored by every match
 //! engine.
 //!
-//! Match semantics (P4_16 section on match-action tables, P4Runtime section "Match Format"): among the matching entries
+//! Match semantics (P4_16, "Tables"; P4Runtime, "Match Format"): among the matching entries
 //! the one with the *highest* `priority` wins. In tables without ternary, range or optional keys all priorities are 0
 //! and the longest prefix wins. At equal priority, the entry that was inserted first wins.
 
@@ -128,8 +128,8 @@ pub struct CounterValue {
 /// excess burst, one rate and three colours (RFC 2697); both colour-blind. One rate and two colours is either of them
 /// with equal rates, equal bursts and no excess burst.
 ///
-/// The arithmetic is exact, so that all engines agree. Buckets count millionths of a unit in integers of 128 bits; time
-/// is in whole microseconds. A cell has `tc`, `tp` and `last_us`; configuring it fills the buckets (`tc = cburst * 10^6`,
+/// The arithmetic is exact, so that all engines agree. Buckets count millionths of a unit in 128-bit integers; time is
+/// in whole microseconds. A cell has `tc`, `tp` and `last_us`; configuring it fills the buckets (`tc = cburst * 10^6`,
 /// `tp = pburst * 10^6`) and sets `last_us = 0`. A packet of `n` units (its bytes, or 1) at time `now_us`:
 ///
 /// 1. `dt = now_us - last_us`, or 0 if that is negative; `last_us = max(last_us, now_us)`.
@@ -138,8 +138,8 @@ pub struct CounterValue {
 ///
 /// With `eburst > 0`, `tp` is the excess bucket: it begins with `eburst * 10^6`, and
 ///
-/// 2. `t = tc + dt * cir`; `tc = min(cburst * 10^6, t)`; `tp = min(eburst * 10^6, tp + (t - tc))`: what the committed bucket
-///    has no room for goes to the excess bucket.
+/// 2. `t = tc + dt * cir`; `tc = min(cburst * 10^6, t)`; `tp = min(eburst * 10^6, tp + (t - tc))`: what exceeds the
+///    committed bucket goes to the excess bucket.
 /// 3. If `tc >= n * 10^6`: green, `tc -= n * 10^6`. Else if `tp >= n * 10^6`: yellow, `tp -= n * 10^6`. Else red.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MeterConfig {

@@ -149,7 +149,7 @@ fn indent_of(analysis: &Analysis, span: Span) -> String {
     line.chars().take_while(|c| c.is_whitespace()).collect()
 }
 
-/// The comment right above a declaration, or behind it on its line.
+/// The comment directly above a declaration, or after it on the same line.
 fn comment(analysis: &Analysis, def: &Def) -> String {
     let Some(file) = analysis.sources().get(def.full.file) else { return String::new() };
     let start = if def.annotations.is_none() { def.full.start } else { def.annotations.start.min(def.full.start) };

@@ -1,6 +1,7 @@
 //! Files as the editor sees them: open documents override files on disk.
 //!
-//! Names of files are absolute paths without `.` and `..`, so that one file has one name; embedded ones are `<core.p4>`.
+//! Names of files are absolute paths without `.` and `..`, so that each file has one name; embedded files are
+//! `<core.p4>`.
 
 use frontend::DiskLoader;
 use lsp_types::Url;

@@ -20,7 +20,7 @@ pub enum DefKind {
     Const,
     /// A local variable.
     Variable,
-    /// A parameter of anything.
+    /// A parameter of any declaration.
     Param,
     /// `<T>`.
     TypeParam,
@@ -94,7 +94,7 @@ pub struct Def {
     pub name: Arc<str>,
     /// Its kind.
     pub kind: DefKind,
-    /// The name's place.
+    /// Span of the name.
     pub span: Span,
     /// Span of the whole declaration, without annotations.
     pub full: Span,

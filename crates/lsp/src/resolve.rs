@@ -1,7 +1,7 @@
 //! Error-tolerant name resolution: builds the [`Index`] of a syntax tree.
 //!
 //! It exists beside `sema`, which stops at errors, because an editor needs answers while a program is incomplete. Names
-//! follow P4_16, section "Name resolution and visibility": declared before use, innermost first; states of a parser see
+//! follow P4_16, "Name resolution" and "Visibility": declared before use, innermost first; states of a parser see
 //! one another; overloads differ in the number of arguments. Types are inferred only as far as members and return types
 //! of calls need them.
 //!

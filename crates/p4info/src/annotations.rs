@@ -64,7 +64,7 @@ fn structured(annotation: &Annotation, at: SourceLocation) -> Option<StructuredA
     Some(StructuredAnnotation { name: annotation.name.to_string(), body, at })
 }
 
-/// A value in a structured annotation, which can hold strings, booleans and integers only (P4_16, "Structured
+/// A value in a structured annotation, which can hold strings, booleans and integers only (P4_16, "Bodies of Structured
 /// annotations"); `None` for integers above 64 bits, which the message cannot represent.
 fn expression(value: &Value) -> Option<Expression> {
     match value {

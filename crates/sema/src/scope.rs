@@ -5,7 +5,7 @@
 //! declaration before use, so scopes are filled as declarations are checked; parser states and action labels of
 //! `switch` are looked up elsewhere.
 //!
-//! Specification: P4_16, "Lexical structure", section on name resolution and visibility.
+//! Specification: P4_16, "Name resolution" and "Visibility".
 
 use crate::typed::{ActionId, Expr, ExternFunctionId, InstanceRef, LocalId, TableId, ValueSetId};
 use crate::types::{BlockTypeId, Type};

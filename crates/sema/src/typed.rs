@@ -398,7 +398,8 @@ pub struct Entry {
     pub span: Span,
 }
 
-/// A keyset: the set of values that one key element matches. The expressions have the key's type.
+/// A keyset (P4_16, "Operations on sets"): the values that one key element matches. The expressions have the key's
+/// type.
 #[derive(Clone, Debug)]
 pub enum Keyset {
     /// One value.

@@ -10,7 +10,7 @@
 //!   expressions or instantiated declarations; [`Type::Unknown`] occurs only in programs with errors, which the checker
 //!   does not return.
 //!
-//! Specification: P4_16, chapter "Data types". Tests: with the checker, `crates/sema/tests`.
+//! Specification: P4_16, chapter "P4 data types". Tests: with the checker, `crates/sema/tests`.
 
 use crate::annotation::Annotation;
 use crate::ids::{ExternId, ParserId, TableId};
@@ -84,7 +84,7 @@ pub enum Type {
     ApplyResult(TableId),
     /// The type of `action_run`.
     ActionEnum(TableId),
-    /// A keyset over a type (P4_16 `set<T>`); also the type of a `value_set<T>`.
+    /// A keyset over a type (P4_16, "Set types": `set<T>`); also the type of a `value_set<T>`.
     Set(Arc<Type>),
     /// A type parameter; see the module documentation.
     Var(TypeVar),

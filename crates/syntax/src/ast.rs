@@ -11,7 +11,7 @@
 //! - Every expression has an [`ExprId`] and every declaration (also parameters, type parameters, fields, members,
 //!   states, methods) a [`DeclId`]; both are dense, start at 0 and are unique in one [`Program`], so that a checker can
 //!   keep its results in vectors of length [`Program::expr_count`] and [`Program::decl_count`].
-//! - A path is one name with an optional leading dot (P4_16, section 6.8); what follows is member access. Name
+//! - A path is one name with an optional leading dot (P4_16, "Name resolution"); what follows is member access. Name
 //!   resolution decides whether the name in `E.member`, `C(args)` or `C.apply()` is a type or a value: both are
 //!   [`ExprKind::Path`]. [`ExprKind::Type`] occurs only for what cannot be a path: `error`, base types and specialised
 //!   types (`C<T>.apply()`), and for a type within an annotation.
@@ -439,7 +439,7 @@ pub enum MethodKind {
 /// `parser name(params)(constructor params) { locals states }`
 #[derive(Clone, Debug)]
 pub struct ParserDecl {
-    /// Empty in a correct program: only parser *types* are generic (`sema` rejects others).
+    /// `<T, U>`, an extension of the reference compiler: in the specification only parser *types* are generic.
     pub type_params: Vec<TypeParam>,
     /// Runtime parameters.
     pub params: Vec<Param>,
@@ -454,7 +454,7 @@ pub struct ParserDecl {
 /// `control name(params)(constructor params) { locals apply { } }`
 #[derive(Clone, Debug)]
 pub struct ControlDecl {
-    /// Empty in a correct program: only control *types* are generic (`sema` rejects others).
+    /// `<T, U>`, an extension of the reference compiler: in the specification only control *types* are generic.
     pub type_params: Vec<TypeParam>,
     /// Runtime parameters.
     pub params: Vec<Param>,
@@ -635,7 +635,7 @@ pub struct SelectCase {
     pub span: Span,
 }
 
-/// A keyset expression: one element, or several in parentheses.
+/// A keyset expression: one element, or several in parentheses (P4_16, "Select expressions").
 #[derive(Clone, Debug)]
 pub struct Keyset {
     /// One element per key; a single `default` or `_` also matches any number of keys.

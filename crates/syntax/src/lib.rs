@@ -1,4 +1,4 @@
-//! The front half of the compiler's front end: preprocessor, lexer and parser, from P4_16 source text to syntax tree.
+//! Preprocessor, lexer and parser: from P4_16 source text to the syntax tree.
 //!
 //! [`preprocess`] reads the main file and the files that it includes through a [`FileLoader`], lexes each file
 //! ([`lexer`]) and produces one token sequence ([`token`]) whose spans point into the files; [`parser`] builds the tree

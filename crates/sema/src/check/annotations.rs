@@ -1,4 +1,4 @@
-//! Annotations: evaluates their expressions and derives control-plane names.
+//! Annotations (P4_16, "Annotations"): evaluates their expressions and derives control-plane names.
 //!
 //! The body of an unstructured annotation is defined by its consumer: an expression that cannot be evaluated here is
 //! not an error, and the tokens are kept. Structured annotations are checked.

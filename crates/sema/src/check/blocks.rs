@@ -1,4 +1,4 @@
-//! Parsers and controls.
+//! Parsers and controls. Specification: P4_16, chapters "Packet parsing" and "Control blocks".
 
 use super::case_fit::CaseFit;
 use super::{Checker, Owner, Place, Sig};

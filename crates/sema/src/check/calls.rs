@@ -1,6 +1,6 @@
 //! Calls: overload resolution, assignment of arguments to parameters, inference of type arguments.
 //!
-//! Overloads differ in the number or the names of their parameters (P4_16, "Function overloading"), never in types
+//! Overloads differ in the number or the names of their parameters (P4_16, "Extern objects"), never in types
 //! alone. The steps of a call: arguments are assigned to parameters; each is checked, with the parameter's type as a
 //! hint if it is already known; type arguments are matched; finally every argument is converted to its parameter's
 //! final type.

@@ -1,4 +1,4 @@
-//! Functions with a body, and the instantiation of generic ones.
+//! Functions with a body, and the instantiation of generic ones. Specification: P4_16, "Function declarations".
 //!
 //! The body of a generic function is checked once with its type parameters as opaque types (for messages), and once per
 //! list of type arguments in use (for the typed program), from a work list that is processed after all declarations. A

@@ -1,4 +1,4 @@
-//! Inference and substitution of type arguments.
+//! Inference and substitution of type arguments. Specification: P4_16, "Type specialization".
 //!
 //! Matching is one-sided: the pattern is a declared type with [`Type::Var`]s to be solved, the other side is the ground
 //! type of an argument. An `int` literal binds weakly: a later argument of fixed width replaces the binding.

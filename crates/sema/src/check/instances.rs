@@ -1,4 +1,6 @@
 //! Instantiations: declarations, constructor calls, and implementations of abstract methods.
+//!
+//! Specification: P4_16, "Instantiations", "Constructor invocations", "Instantiating objects with abstract methods".
 
 use super::calls::CallMode;
 use super::generics::Subst;

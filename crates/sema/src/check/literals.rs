@@ -1,4 +1,7 @@
 //! Literals of composite types: `{ a, b }`, `{ x = a }`, `…` (default values), `{#}` (invalid headers).
+//!
+//! Specification: P4_16, "Operations on tuple expressions", "Operations on structure-valued expressions", "Initializing
+//! with default values".
 
 use super::Checker;
 use super::expr::constant;

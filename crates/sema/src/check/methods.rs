@@ -1,4 +1,7 @@
 //! Method calls: methods of externs, headers and stacks; `apply` of tables, parsers and controls; sizes of types.
+//!
+//! Specification: P4_16, "Method invocations and function calls", "Operations on headers", "Operations on header
+//! stacks", "Direct type invocation", "Compile-time size determination".
 
 use super::calls::CallMode;
 use super::expr::constant;

@@ -1,4 +1,4 @@
-//! Statements.
+//! Statements. Specification: P4_16, chapter "Statements".
 
 use super::case_fit::CaseFit;
 use super::{Checker, Place};

@@ -1,4 +1,6 @@
 //! Resolution of type names to [`Type`]s, struct instantiation, and which types are allowed where.
+//!
+//! Specification: P4_16, chapter "P4 data types".
 
 use super::Checker;
 use super::generics::Subst;

@@ -4,7 +4,7 @@
 //! [`check`] runs them all. Each is one file with one function from program to diagnostics: `uninit` and `validity` use
 //! the data-flow analysis of `flow`, the others are scans. False positives are avoided: in doubt no warning is given,
 //! and `@noWarn("…")` on the declaration or an enclosing one suppresses it, by p4c's name for it or by its code
-//! (`catalog` has both).
+//! (`catalog` has both; P4_16, "No warnings annotation").
 //!
 //! **Invariants.** No warning is about compiler-generated code (which has no span), none is given twice for the same
 //! span, and they are in source order. Cost is n log n in program size (see `flow`).

@@ -1,4 +1,5 @@
-//! W0801 and W0802: variables read before they are initialised, `out` parameters that are not written on every path.
+//! W0801 and W0802: variables read before they are initialised, `out` parameters that are not written on every path
+//! (P4_16, "Reading uninitialized values and writing fields of invalid headers").
 //!
 //! One warning per variable. A read that may be uninitialised is reported only if it is under no condition since the
 //! variable's declaration, because `flow` does not track correlated conditions (`if (c) x = 1; if (c) y = x;`).

@@ -1,4 +1,5 @@
-//! W0803 and W0804: fields of headers that are invalid, or that may be and are not checked.
+//! W0803 and W0804: fields of headers that are invalid, or that may be and are not checked (P4_16, "Reading
+//! uninitialized values and writing fields of invalid headers").
 //!
 //! One warning per header and body; a header that may be invalid is reported once per program. «May be» requires a path
 //! on which the header has not become valid, no isValid() on any path to the use, and no enclosing condition or key

@@ -1,4 +1,4 @@
-//! Parsers and controls: their types, their bodies, states and value sets.
+//! Parsers and controls: their types, bodies, states and value sets (P4_16, "Packet parsing", "Control blocks").
 
 use super::*;
 use crate::ast::{

@@ -1,4 +1,4 @@
-//! Expressions, arguments and keyset expressions.
+//! Expressions, arguments and keyset expressions (P4_16, "Expressions", "Select expressions").
 
 use super::types::Scan;
 use super::*;

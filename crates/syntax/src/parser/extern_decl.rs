@@ -1,4 +1,4 @@
-//! Externs and functions.
+//! Extern objects, extern functions and functions (P4_16, "Extern objects", "Function declarations").
 
 use super::*;
 use crate::ast::{
@@ -91,7 +91,7 @@ impl Parser<'_> {
         Ok(Method { id, annotations, name, kind, proto, span: self.since(start) })
     }
 
-    /// `<T>(params)` behind the name; the caller opens a scope.
+    /// `<T>(params)` after the name; the caller opens a scope.
     fn signature(&mut self, result: TypeRef) -> Parse<Prototype> {
         let type_params = self.type_params()?;
         let params = self.params()?;

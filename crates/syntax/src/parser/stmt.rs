@@ -1,4 +1,4 @@
-//! Statements and blocks.
+//! Statements and blocks (P4_16, chapter "Statements").
 
 use super::types::Scan;
 use super::*;

@@ -1,4 +1,5 @@
-//! Types, type parameters and type arguments, and the lookahead scan that distinguishes them from expressions.
+//! Types, type parameters and type arguments (P4_16, "P4 data types"), and the lookahead scan that distinguishes them
+//! from expressions.
 
 use super::*;
 use crate::ast::{IntLiteral, IntLiteralType, Path, TypeKind, TypeParam, TypeRef};
@@ -56,7 +57,7 @@ impl Parser<'_> {
         })
     }
 
-    /// `[size]` behind a type or declared name.
+    /// `[size]` after a type or declared name.
     pub(super) fn array_suffix(&mut self, element: TypeRef) -> Parse<TypeRef> {
         let open = self.expect(TokenKind::LBracket)?;
         let size = self.bracketed_expr()?;

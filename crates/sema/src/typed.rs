@@ -132,7 +132,7 @@ pub struct Param {
     pub ty: Type,
     /// Annotations before it.
     pub annotations: Vec<Annotation>,
-    /// Span of the whole construct.
+    /// Its span.
     pub span: Span,
 }
 
@@ -151,7 +151,7 @@ pub struct SigParam {
     pub default: Option<Expr>,
     /// Annotations before it.
     pub annotations: Vec<Annotation>,
-    /// Span of the whole construct.
+    /// Its span.
     pub span: Span,
 }
 
@@ -362,7 +362,7 @@ pub struct TableAction {
     pub implicit: bool,
     /// Annotations before it.
     pub annotations: Vec<Annotation>,
-    /// Span of the whole construct.
+    /// Its span.
     pub span: Span,
 }
 
@@ -375,7 +375,7 @@ pub struct DefaultAction {
     pub args: Vec<Expr>,
     /// `const default_action`
     pub is_const: bool,
-    /// Span of the whole construct.
+    /// Its span.
     pub span: Span,
 }
 

@@ -244,7 +244,7 @@ pub struct FieldInfo {
     pub ty: Type,
     /// Annotations before it.
     pub annotations: Vec<Annotation>,
-    /// Span of the whole construct.
+    /// Its span.
     pub span: Span,
 }
 
@@ -272,7 +272,7 @@ pub struct EnumMember {
     pub value: Option<Value>,
     /// Annotations before it.
     pub annotations: Vec<Annotation>,
-    /// Span of the whole construct.
+    /// Its span.
     pub span: Span,
 }
 

@@ -37,7 +37,8 @@ impl Subst {
         self.vars.iter().position(|v| *v == var)
     }
 
-    /// The binding of a variable; the variable itself if it does not belong to this substitution.
+    /// The binding of a variable; `None` if it is unbound, the variable itself if it does not belong to this
+    /// substitution.
     pub fn get(&self, var: TypeVar) -> Option<Type> {
         match self.position(var) {
             Some(i) => self.bound[i].clone(),

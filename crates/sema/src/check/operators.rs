@@ -183,7 +183,7 @@ impl<'a> Checker<'a> {
     }
 
     fn comparison(&mut self, op: BinaryOp, a: Expr, b: Expr, span: Span) -> Expr {
-        // Assignments convert an `int` to a `type`, operators do not.
+        // Assignments convert an `int` to a `type`, comparisons do not.
         if let (Type::Newtype(_), Type::Int) | (Type::Int, Type::Newtype(_)) = (&a.ty, &b.ty) {
             let named = if b.ty == Type::Int { &a.ty } else { &b.ty };
             let help = format!("cast the number: ({}) …", self.show(named));

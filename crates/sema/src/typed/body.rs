@@ -17,7 +17,7 @@ pub struct Expr {
     pub kind: ExprKind,
     /// Its type.
     pub ty: Type,
-    /// Span of the whole construct.
+    /// Its span.
     pub span: Span,
 }
 

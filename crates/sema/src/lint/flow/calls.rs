@@ -298,8 +298,8 @@ impl<'p> Walker<'_, 'p> {
     pub fn table(&mut self, id: TableId) -> Vec<Option<Changes>> {
         let table = &self.flow.program.tables[id.index()];
         let layouts = &self.flow.layouts;
-        // With a key that is not a header field, entries can depend on validity: other keys and the actions count as
-        // conditional.
+        // With a key other than a header field, the control plane can make entries depend on validity: keys that are
+        // header fields, and the actions, then count as conditional.
         let is_field = |e: &Expr| self.places.resolve(layouts, e).is_some_and(|r| r.part == Part::Field);
         let (fields, others): (Vec<&Key>, Vec<&Key>) = table.keys.iter().partition(|k| is_field(&k.expr));
         let depth = self.depth;

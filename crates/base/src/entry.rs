@@ -1,9 +1,9 @@
 //! Table entries as plain values: written by controllers, listed in `entries` properties, and stored by every match
 //! engine.
 //!
-//! Match semantics (P4_16, "Tables"; P4Runtime, "Match Format"): among the matching entries
-//! the one with the *highest* `priority` wins. In tables without ternary, range or optional keys all priorities are 0
-//! and the longest prefix wins. At equal priority, the entry that was inserted first wins.
+//! Match semantics (P4_16, "Tables"; P4Runtime, "Match Format"): among the matching entries the one with the *highest*
+//! `priority` wins. In tables without ternary, range or optional keys all priorities are 0 and the longest prefix wins.
+//! At equal priority, the entry that was inserted first wins.
 
 use crate::Bits;
 

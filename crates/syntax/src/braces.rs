@@ -3,9 +3,10 @@
 //! A parser notices a missing `}` only at a token that is not allowed in the open block, often at the end of the file
 //! and after many other errors; a person sees it from the indentation. This pass does the same. When a program has more
 //! `{` than `}`, the first line indented no deeper than the line of an open block ends that block: a `}` is inserted
-//! before it, with one error. The end of an included file's block is a declaration that no block may contain, such as a
-//! control. If the indentation gives a different number of missing braces than counting does, it is unreliable and
-//! nothing is changed.
+//! before it, with one error. If a file is included within the open block, the block ends at a declaration that no
+//! block may contain, such as a control. If the indentation gives a different number of missing braces than counting
+//! does, it is unreliable and nothing is changed.
+//!
 //! Time is linear in the number of tokens. Tests: at the end of this file, and `crates/frontend/tests/one_mistake.rs`.
 
 use base::{Diagnostic, FileId, SourceMap, Span};

@@ -3,8 +3,9 @@
 //! It works on tokens, not text, so that every token keeps its span in the file in which it was written; a token
 //! produced by a macro has the span of the macro's use. Directives: `#include`, `#define` (object-like, function-like,
 //! variadic, `#`, `##`), `#undef`, `#if`, `#ifdef`, `#ifndef`, `#elif`, `#else`, `#endif`, `#error`, `#warning`,
-//! `#pragma once`. `#line` and `# 12 "file"` are accepted and change nothing: messages always name the file that was
-//! read. Any other `#pragma` is ignored, as C specifies. `@pragma` belongs to P4 and is left to the parser.
+//! `#pragma once`. `#line` and `# 12 "file"` are recorded in the [`SourceMap`] as the origin of lines, but spans and
+//! messages always refer to the file that was read. Any other `#pragma` is ignored, as C specifies. `@pragma` belongs
+//! to P4 and is left to the parser.
 //!
 //! Invariants: every loop and recursion is bounded by [`Limits`]; reaching a limit is an error, never a hang. Nothing
 //! in a skipped group is reported. `__FILE__` and `__LINE__` are defined; nothing else is predefined.
@@ -15,7 +16,6 @@
 //!
 //! Files: this one processes files and directives; `macros` expands; `condition` evaluates `#if`; `strings` reads
 //! multi-line strings.
-//! several lines.
 
 mod condition;
 mod definition;

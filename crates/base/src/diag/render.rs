@@ -8,7 +8,6 @@
 //! Programs are untrusted and the output goes to a terminal: control characters and bidirectional controls are shown as
 //! `\u{1b}`, in excerpts as well as in messages and file names ([`visible`]). Only colours are escape sequences.
 //!
-//!
 //! Tests: at the end of this file.
 
 use annotate_snippets::renderer::DecorStyle;

@@ -100,7 +100,7 @@ pub struct Def {
     pub full: Span,
     /// Start of the annotations in front of it; [`Span::NONE`] without any.
     pub annotations: Span,
-    /// Start of its body, which the displayed signature omits; [`Span::NONE`] if there is no body.
+    /// Span of its body, which the displayed signature omits; [`Span::NONE`] if there is no body.
     pub body: Span,
     /// The declaration that contains it.
     pub parent: Option<DefId>,

@@ -316,7 +316,8 @@ impl Resolver<'_> {
         self.owner.pop();
     }
 
-    /// A block's signature ends before its first part.
+    /// Records where the body of a parser, control or similar declaration begins: at the last `{` before its first
+    /// part.
     fn end_signature(&mut self, id: DefId, first: Option<Span>) {
         if let Some(first) = first {
             let full = self.index.def(id).full;

@@ -188,7 +188,8 @@ struct Session<'a> {
     files: Files,
     /// The programs of the open documents, by their main files.
     roots: BTreeMap<String, Analysis>,
-    /// Documents that no program in the workspace includes; cleared when a file is opened or saved.
+    /// Documents that no program in the workspace includes: a cache of failed searches, cleared when a file is opened,
+    /// closed, saved or changed on disk.
     alone: BTreeSet<String>,
     /// The files that have diagnostics in the editor, by the main file that they come from.
     published: BTreeMap<String, BTreeSet<String>>,

@@ -21,7 +21,7 @@ use std::ops::Range;
 
 /// Maximum size of the text that one excerpt is made from, in bytes.
 const EXCERPT_BYTES_MAX: usize = 64 << 10;
-/// Maximum width of an excerpt line, in characters; the renderer truncates longer lines.
+/// Maximum width of an excerpt line, in columns; the renderer truncates longer lines.
 const LINE_WIDTH_MAX: usize = 140;
 
 pub(super) fn render(diag: &Diagnostic, sources: &SourceMap, colour: bool) -> String {

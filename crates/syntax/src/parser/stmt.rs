@@ -14,7 +14,7 @@ enum Start {
 }
 
 impl Parser<'_> {
-    /// `blockStatement` with the annotations in front of it.
+    /// `blockStatement`; `annotations` are those before it.
     pub(super) fn block(&mut self, annotations: Vec<Annotation>) -> Parse<Block> {
         self.nested(|p| {
             let open = p.expect(TokenKind::LBrace)?;

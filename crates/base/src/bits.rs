@@ -1,22 +1,22 @@
 //! Bit-vector values of any width: the one place where P4 arithmetic is defined.
 //!
-//! The constant evaluator, the interpreter and the optimiser's folding all call this file, and compiled code is tested
-//! against it. A [`Bits`] is a width and a pattern of that many bits; it does not say whether a program reads the
-//! pattern as `bit<W>` or `int<W>` (two's complement). Where the reading matters the operation's name says so
-//! (`_u`/`_s`, `ult`/`slt`, `lshr`/`ashr`, `zext`/`sext`); everything else is the same for both (P4_16 specification,
-//! sections "Operations on fixed-width bit types (unsigned integers)", "Operations on fixed-width signed integers",
-//! "Casts").
+//! The constant evaluator, the interpreter and the optimiser's constant folding all use this file, and compiled code is
+//! tested against it. A [`Bits`] is a width and a pattern of that many bits; whether the pattern is read as `bit<W>` or
+//! as `int<W>` (two's complement) is not part of the value. Where the reading matters, the operation's name states it
+//! (`_u`/`_s`, `ult`/`slt`, `lshr`/`ashr`, `zext`/`sext`); all other operations are the same for both (P4_16
+//! specification, sections "Operations on fixed-width bit types (unsigned integers)", "Operations on fixed-width signed
+//! integers", "Casts").
 //!
-//! Promises:
+//! Invariants:
 //! - bits above the width are always zero, and a value has exactly one representation, so derived `==` and `Hash` are
 //!   equality of width and value;
 //! - values are immutable; every operation returns a new one;
-//! - no operation panics for any operand values; division by zero is `None`. Widths are the caller's duty (the type
-//!   checker's, the IR verifier's): binary operations take equal widths, checked in debug builds, and in release builds
-//!   the left operand's width wins. Only a width above [`MAX_WIDTH`] panics always.
+//! - no operation panics for any operand values; division by zero is `None`. The caller (type checker, IR verifier) is
+//!   responsible for widths: binary operations require equal widths, which debug builds check; in release builds the
+//!   result has the left operand's width. Only a width above [`MAX_WIDTH`] always panics.
 //!
-//! Up to 128 bits live inline in a `u128`; wider ones in a `BigUint`. That is fast enough for an interpreter, and
-//! compiled code does not come here.
+//! Up to 128 bits are stored inline in a `u128`, wider values in a `BigUint`. That is fast enough for an interpreter;
+//! compiled code does not use this type.
 //!
 //! Tests: `bits/tests.rs`, every operation against `num-bigint` at widths on both sides of each word boundary.
 
@@ -27,13 +27,14 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::str::FromStr;
 
-/// The widest value: 2^20 bits, 128 KiB. Far above any header, and a bound on what a program can make us allocate.
+/// The maximum width: 2^20 bits, 128 KiB. Far above any header; it bounds the memory that a program can make the
+/// compiler allocate.
 pub const MAX_WIDTH: u32 = 1 << 20;
 
-/// The widest value that is kept inline.
+/// The maximum width that is stored inline, in bits.
 const INLINE_WIDTH: u32 = u128::BITS;
 
-/// A bit pattern of a given width. Serialised as its text.
+/// A bit pattern of a given width. Serialised as its text form.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct Bits {
@@ -58,7 +59,7 @@ fn big_mask(width: u32) -> BigUint {
     (BigUint::one() << width) - BigUint::one()
 }
 
-// Making and reading values.
+// Construction and conversion.
 impl Bits {
     /// The low `width` bits of `value`.
     pub fn new(width: u32, value: u128) -> Bits {
@@ -128,7 +129,7 @@ impl Bits {
         self.width
     }
 
-    /// The unsigned value, `None` if it needs more than 128 bits.
+    /// The unsigned value; `None` if it needs more than 128 bits.
     pub fn to_u128(&self) -> Option<u128> {
         match &self.value {
             Value::Small(v) => Some(*v),
@@ -136,7 +137,7 @@ impl Bits {
         }
     }
 
-    /// The unsigned value, `None` if it needs more than 64 bits.
+    /// The unsigned value; `None` if it needs more than 64 bits.
     pub fn to_u64(&self) -> Option<u64> {
         match &self.value {
             Value::Small(v) => u64::try_from(*v).ok(),
@@ -144,7 +145,7 @@ impl Bits {
         }
     }
 
-    /// The two's complement value, `None` if it does not fit.
+    /// The two's complement value; `None` if it does not fit.
     pub fn to_i128(&self) -> Option<i128> {
         if self.width <= INLINE_WIDTH { Some(self.small_signed()) } else { self.to_bigint_signed().to_i128() }
     }
@@ -494,14 +495,14 @@ impl fmt::Display for Bits {
     }
 }
 
-/// Why a text is no [`Bits`].
+/// Why a text is not a [`Bits`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ParseBitsError {
     /// Not of the form `<width>w<digits>`.
     Form,
-    /// The width is no number up to [`MAX_WIDTH`].
+    /// The width is not a number up to [`MAX_WIDTH`].
     Width,
-    /// The digits are no `0x`, `0o`, `0b` or decimal number.
+    /// The digits are not a `0x`, `0o`, `0b` or decimal number.
     Digits,
     /// The value needs more bits than the width has.
     Range,
@@ -521,7 +522,11 @@ impl fmt::Display for ParseBitsError {
 impl std::error::Error for ParseBitsError {}
 
 impl Bits {
-    /// Reads what `Display` writes (`32w0xff`), and other bases: `8w255`, `8w0b1010`. `_` may separate digits.
+    /// Parses the output of `Display` (`32w0xff`), and other bases: `8w255`, `8w0b1010`. `_` may separate digits.
+    ///
+    /// # Errors
+    ///
+    /// The text does not have this form, the width is above [`MAX_WIDTH`], or the value does not fit the width.
     pub fn parse(text: &str) -> Result<Bits, ParseBitsError> {
         let (width, digits) = text.split_once('w').ok_or(ParseBitsError::Form)?;
         if width.is_empty() || !width.bytes().all(|b| b.is_ascii_digit()) {
@@ -539,7 +544,7 @@ impl Bits {
             return Err(ParseBitsError::Digits);
         }
         if width <= INLINE_WIDTH && !digits.contains('_') {
-            // All that is short, which nearly all constants are.
+            // The fast path, for values up to 128 bits without `_`: nearly all constants.
             if let Ok(value) = u128::from_str_radix(digits, radix) {
                 let fits = value & mask(width) == value;
                 return if fits { Ok(Bits::new(width, value)) } else { Err(ParseBitsError::Range) };

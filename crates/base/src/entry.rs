@@ -1,15 +1,16 @@
-//! Table entries as plain values: what a controller writes, an `const entries` list holds, and every match engine takes.
+//! Table entries as plain values: written by controllers, listed in `entries` properties, and stored by every match
+//! engine.
 //!
-//! Match semantics (P4_16 section on match-action tables, P4Runtime section "Match Format"): among the matching entries
-//! the one with the *highest* `priority` wins; for tables without ternary, range or optional keys priority is 0 and the
-//! longest prefix wins. Equal priorities: the entry inserted first wins.
+//! Match semantics (P4_16, "Tables"; P4Runtime, "Match Format"): among the matching entries the one with the *highest*
+//! `priority` wins. In tables without ternary, range or optional keys all priorities are 0 and the longest prefix wins.
+//! At equal priority, the entry that was inserted first wins.
 
 use crate::Bits;
 
-/// How one key field is compared.
+/// How a key field is matched.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, serde::Serialize, serde::Deserialize)]
 pub enum MatchKind {
-    /// Equal.
+    /// The key equals the value.
     Exact,
     /// Longest prefix.
     Lpm,
@@ -17,7 +18,7 @@ pub enum MatchKind {
     Ternary,
     /// Inclusive range of unsigned values.
     Range,
-    /// Equal or don't care.
+    /// An exact value or don't care.
     Optional,
 }
 
@@ -39,7 +40,7 @@ impl MatchKind {
     }
 }
 
-/// What one key field of an entry accepts. Values have the key's width; bits outside a mask or prefix are zero.
+/// The match of an entry on one key field. Values have the key's width; bits outside a mask or prefix are zero.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum KeyMatch {
     /// Equal to the value.
@@ -48,14 +49,14 @@ pub enum KeyMatch {
     Lpm {
         /// The prefix, zero-extended on the right.
         value: Bits,
-        /// 0 (matches all) to the width.
+        /// Prefix length in bits, from 0 (matches all) to the width.
         prefix_len: u32,
     },
     /// Equal under the mask.
     Ternary {
         /// The value.
         value: Bits,
-        /// One bits are compared.
+        /// The mask: bits that are one are compared.
         mask: Bits,
     },
     /// `low <= key <= high`, unsigned.
@@ -78,38 +79,39 @@ pub struct ActionCall {
     pub args: Vec<Bits>,
 }
 
-/// What a matching entry does.
+/// The action of an entry.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum EntryAction {
     /// Runs an action.
     Call(ActionCall),
     /// Runs the action of a member of the table's action profile.
     Member(u32),
-    /// Runs the action of one member of a group, chosen by the selector.
+    /// Runs the action of the member of a group that the selector chooses.
     Group(u32),
 }
 
-/// One entry of a table.
+/// An entry of a table.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TableEntry {
-    /// One per key, in key order.
+    /// One match per key field, in key order.
     pub key: Vec<KeyMatch>,
-    /// Higher wins; 0 in tables whose kinds need none.
+    /// Higher wins; 0 in tables whose match kinds need no priority.
     pub priority: i32,
-    /// What it does.
+    /// Its action.
     pub action: EntryAction,
-    /// Nanoseconds without a hit after which the controller is told; 0 for never, and in tables without idle timeouts.
+    /// Time without a hit, in nanoseconds, after which the controller is notified; 0 for never, and in tables without
+    /// idle timeouts.
     pub idle_timeout_ns: u64,
 }
 
-/// A member of a group.
+/// A member of an action selector group.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GroupMember {
     /// Member id.
     pub member: u32,
-    /// Share of the flows, at least 1.
+    /// Weight: its share of the flows; at least 1.
     pub weight: u32,
-    /// The member takes flows only while this port is up.
+    /// If set, the member takes flows only while this port is up.
     pub watch_port: Option<u32>,
 }
 
@@ -122,12 +124,12 @@ pub struct CounterValue {
     pub bytes: u64,
 }
 
-/// A meter's configuration, in units (bytes or packets) per second: two rates and three colours (RFC 2698), or, with an excess
-/// burst, one rate and three colours (RFC 2697); both colour-blind. One rate and two colours is either of them with equal
-/// rates, equal bursts and no excess burst.
+/// A meter's configuration, in units (bytes or packets) per second: two rates and three colours (RFC 2698) or, with an
+/// excess burst, one rate and three colours (RFC 2697); both colour-blind. One rate and two colours is either of them
+/// with equal rates, equal bursts and no excess burst.
 ///
-/// The arithmetic is exact, so that all engines agree. Buckets count millionths of a unit in integers of 128 bits; time
-/// is in whole microseconds. A cell has `tc`, `tp` and `last_us`; configuring it fills the buckets (`tc = cburst * 10^6`,
+/// The arithmetic is exact, so that all engines agree. Buckets count millionths of a unit in 128-bit integers; time is
+/// in whole microseconds. A cell has `tc`, `tp` and `last_us`; configuring it fills the buckets (`tc = cburst * 10^6`,
 /// `tp = pburst * 10^6`) and sets `last_us = 0`. A packet of `n` units (its bytes, or 1) at time `now_us`:
 ///
 /// 1. `dt = now_us - last_us`, or 0 if that is negative; `last_us = max(last_us, now_us)`.
@@ -136,8 +138,8 @@ pub struct CounterValue {
 ///
 /// With `eburst > 0`, `tp` is the excess bucket: it begins with `eburst * 10^6`, and
 ///
-/// 2. `t = tc + dt * cir`; `tc = min(cburst * 10^6, t)`; `tp = min(eburst * 10^6, tp + (t - tc))`: what the committed bucket
-///    has no room for goes there.
+/// 2. `t = tc + dt * cir`; `tc = min(cburst * 10^6, t)`; `tp = min(eburst * 10^6, tp + (t - tc))`: what exceeds the
+///    committed bucket goes to the excess bucket.
 /// 3. If `tc >= n * 10^6`: green, `tc -= n * 10^6`. Else if `tp >= n * 10^6`: yellow, `tp -= n * 10^6`. Else red.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MeterConfig {
@@ -149,6 +151,6 @@ pub struct MeterConfig {
     pub pir: u64,
     /// Peak burst size, units.
     pub pburst: u64,
-    /// Excess burst size, units; 0 for meters of two rates.
+    /// Excess burst size, units; 0 for two-rate meters.
     pub eburst: u64,
 }

@@ -1,7 +1,7 @@
-//! Typed indices: what a number refers to is part of its type.
+//! Typed indices: the type of an index says what it refers to.
 //!
-//! All of them index vectors of one `ir::Program`; they mean nothing outside it and are never stored across programs
-//! (names are what survives a program change).
+//! All of them index vectors of one `ir::Program`. They are meaningless outside it and are never stored across programs
+//! (objects are identified by name across a program change).
 
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident) => {
@@ -14,7 +14,7 @@ macro_rules! id {
             pub fn index(self) -> usize {
                 self.0 as usize
             }
-            /// From a position in its vector.
+            /// The id of an index in its vector.
             pub fn from_index(index: usize) -> $name {
                 $name(u32::try_from(index).expect("fewer than 2^32 items"))
             }

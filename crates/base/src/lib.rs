@@ -1,7 +1,8 @@
-//! Ids, spans, diagnostics, and bit-vector values.
+//! Ids, spans, diagnostics, table entries and bit-vector values.
 //!
-//! The bottom of the crate graph: imports nothing of ours. `bits` is the one place where P4 arithmetic is defined; the
-//! constant evaluator, the interpreter and the optimiser's folding all call it, and compiled code is tested against it.
+//! The bottom of the crate graph: it imports no other crate of the workspace. `bits` is the one place where P4
+//! arithmetic is defined; the constant evaluator, the interpreter and the optimiser's constant folding all call it, and
+//! compiled code is tested against it.
 
 pub mod bits;
 pub mod diag;

@@ -1,8 +1,9 @@
-//! Where something stands in the source: a file and a byte range.
+//! Source locations: a file and a byte range.
 //!
-//! Spans are small and `Copy` so that every token, tree node and IR instruction carries one. The `SourceMap` owns file
-//! names and texts and turns a span into path, line and column. After preprocessing, spans point into the *original*
-//! files (a macro expansion points at its use), so that diagnostics and traces show what the author wrote.
+//! Spans are small and `Copy`, so that every token, tree node and IR instruction carries one. The [`SourceMap`] owns
+//! file names and texts and converts a span to path, line and column. After preprocessing, spans point into the
+//! *original* files (for a macro expansion, at the macro's use), so that diagnostics and traces show what the author
+//! wrote.
 
 use std::sync::Arc;
 
@@ -22,15 +23,15 @@ pub struct Span {
 }
 
 impl Span {
-    /// No place in any source, for things the compiler made up.
+    /// No source location, for compiler-generated code.
     pub const NONE: Span = Span { file: FileId(0), start: u32::MAX, end: u32::MAX };
 
-    /// A range in a file.
+    /// The byte range `start..end` of a file.
     pub const fn new(file: FileId, start: u32, end: u32) -> Span {
         Span { file, start, end }
     }
 
-    /// The smallest range that covers both; `other` is ignored when it lies in another file or is `NONE`.
+    /// The smallest range that covers both; `other` is ignored if it is in another file or `NONE`.
     pub fn to(self, other: Span) -> Span {
         if self.is_none() {
             return other;
@@ -50,13 +51,13 @@ impl Span {
 /// One source file: its display name, text, and line starts.
 #[derive(Debug)]
 pub struct SourceFile {
-    /// The path as given or found, or `<core.p4>`-like for embedded files.
+    /// The path as given or found; `<core.p4>` and the like for embedded files.
     pub name: String,
     /// The whole text.
     pub text: Arc<str>,
     line_starts: Vec<u32>,
     included_from: Span,
-    /// What `#line` says, in the order of lines: from this line on, which file and line it is.
+    /// `#line` markers in line order: from this line on, the original file and line.
     markers: Vec<(u32, Arc<str>, u32)>,
 }
 
@@ -70,7 +71,7 @@ impl SourceFile {
         (line as u32 + 1, col as u32 + 1)
     }
 
-    /// What `#line` says: a byte of the line with the directive, the line that the next one is, and its file.
+    /// The `#line` markers: the offset of the directive, and the original line and file of the next line.
     pub fn markers(&self) -> impl Iterator<Item = (u32, u32, &str)> {
         self.markers.iter().map(|(from, name, line)| {
             let directive = (*from as usize).saturating_sub(2);
@@ -98,7 +99,7 @@ impl SourceMap {
         SourceMap::default()
     }
 
-    /// Adds a file and returns its id. The same name may be added twice (two includes of one file share nothing).
+    /// Adds a file and returns its id. The same name may be added twice (two includes of a file are two files).
     pub fn add(&mut self, name: impl Into<String>, text: impl Into<Arc<str>>) -> FileId {
         let text: Arc<str> = text.into();
         let mut line_starts = vec![0];
@@ -113,14 +114,14 @@ impl SourceMap {
         FileId(self.files.len() as u32 - 1)
     }
 
-    /// Notes the `#include` that led to a file.
+    /// Records the `#include` that led to a file.
     pub fn set_included_from(&mut self, id: FileId, at: Span) {
         if let Some(file) = self.files.get_mut(id.0 as usize) {
             file.included_from = at;
         }
     }
 
-    /// Notes what `#line` says: the line behind `at` is line `line` of `name`, or of the file that the last marker named.
+    /// Records a `#line`: the line after `at` is line `line` of `name`, or of the file in the previous marker.
     pub fn set_marker(&mut self, at: Span, line: u32, name: Option<&str>) {
         let Some(file) = self.files.get_mut(at.file.0 as usize) else { return };
         let (here, _) = file.line_col(at.start);
@@ -129,8 +130,8 @@ impl SourceMap {
         file.markers.push((here + 1, name, line));
     }
 
-    /// The file and line that a span's text was first written in, by `#line` where it says so: a program that was put
-    /// together from several files tells where each line is from.
+    /// The original file and line of a span's start, following `#line` markers: in a program assembled from several
+    /// files, where the line came from.
     pub fn origin(&self, span: Span) -> Option<(&str, u32)> {
         let (name, line, _) = self.locate(span)?;
         let file = self.get(span.file)?;
@@ -151,7 +152,7 @@ impl SourceMap {
         self.files.iter()
     }
 
-    /// The file of an id, `None` for an id of another map.
+    /// The file with this id; `None` for an id of another map.
     pub fn get(&self, id: FileId) -> Option<&SourceFile> {
         self.files.get(id.0 as usize)
     }

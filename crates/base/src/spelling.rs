@@ -1,14 +1,14 @@
-//! «Did you mean …?»: the nearest of a set of names, for messages about misspelt ones.
+//! «Did you mean …?»: the most similar of a set of names, for messages about misspelt ones.
 
-/// Longer names are compared for their letters' case only: the effort grows with the square of the length.
+/// Longer names (in bytes) are compared only up to letter case, because edit distance takes quadratic time.
 const NAME_MAX: usize = 64;
-/// More slips than this make another word.
+/// Maximum edit distance of a misspelling.
 const EDITS_MAX: usize = 3;
 
-/// The candidate with the smallest edit distance to a name, if that is small enough to be a slip; a swap of neighbours counts as one
-/// edit (optimal string alignment).
+/// The candidate with the smallest edit distance to a name, if it is small enough for a misspelling; a transposition of
+/// adjacent letters counts as one edit (optimal string alignment).
 pub fn similar<'n>(name: &str, candidates: impl Iterator<Item = &'n str> + Clone) -> Option<&'n str> {
-    // Of a name of one or two letters every other would be one slip away.
+    // Names of one or two letters are too close to each other.
     let limit = if name.len() < 3 || name.len() > NAME_MAX { 0 } else { (name.len() / 3).clamp(1, EDITS_MAX) };
     if let Some(same) = candidates.clone().find(|c| *c != name && c.eq_ignore_ascii_case(name)) {
         return Some(same);

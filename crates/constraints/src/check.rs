@@ -1,6 +1,6 @@
-//! Types: which expressions are conditions, and what their operands are.
+//! The type checker of constraints: which expressions are conditions, and which operands they take.
 //!
-//! A tree becomes a [`Bool`] over [`Number`]s, in which conversions are explicit and every name is a position, so that
+//! A tree becomes a [`Bool`] over [`Number`]s, in which conversions are explicit and every name is an index, so that
 //! evaluation needs no names and cannot fail.
 
 use crate::error::Error;
@@ -20,7 +20,7 @@ pub(crate) enum Bool {
     Compare(Order, Number, Number),
 }
 
-/// How two numbers compare.
+/// A comparison of two numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub(crate) enum Order {
     Equal,
@@ -28,19 +28,19 @@ pub(crate) enum Order {
     LessOrEqual,
 }
 
-/// A number of any size.
+/// An integer expression of arbitrary precision.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub(crate) enum Number {
     Const(BigInt),
     Priority,
     Negative(Box<Number>),
-    /// Modulo two to this power.
+    /// The operand modulo 2^W.
     Wrapped(u32, Box<Number>),
-    /// A part of the operand at a position.
+    /// A part of the field, or the parameter, at this index of the scope.
     Part(usize, Part),
 }
 
-/// What of a field.
+/// A part of a field's match.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub(crate) enum Part {
     Value,
@@ -57,7 +57,7 @@ enum Typed {
     Int(Number),
     /// `bit<W>`
     Bits(u32, Number),
-    /// A field that has several parts: its position, kind and width.
+    /// A field whose match has several parts: its index, match kind and width in bits.
     Field(usize, MatchKind, u32),
 }
 
@@ -72,7 +72,7 @@ impl Typed {
     }
 }
 
-/// The parts of a kind of field that together say what it accepts.
+/// The parts that together determine what a field of a match kind accepts.
 fn parts(kind: MatchKind) -> &'static [(&'static str, Part)] {
     match kind {
         MatchKind::Exact => &[("value", Part::Value)],
@@ -82,7 +82,11 @@ fn parts(kind: MatchKind) -> &'static [(&'static str, Part)] {
     }
 }
 
-/// A tree that must be a condition.
+/// Checks a tree that must be a condition.
+///
+/// # Errors
+///
+/// A name that is not in the scope, an operand of the wrong type, or a tree that is not a condition.
 pub(crate) fn condition(tree: &Tree, scope: &Scope) -> Result<Bool, Error> {
     match typed(tree, scope)? {
         Typed::Bool(condition) => Ok(condition),
@@ -217,7 +221,7 @@ fn all(conditions: impl Iterator<Item = Bool>) -> Bool {
     conditions.reduce(|a, b| Bool::And(Box::new(a), Box::new(b))).unwrap_or(Bool::Const(true))
 }
 
-/// The field accepts this number and no other.
+/// The condition that the field accepts exactly this number.
 fn exactly(at: usize, kind: MatchKind, width: u32, number: Number) -> Bool {
     let whole = |part: Part| match part {
         Part::Value | Part::Low | Part::High => number.clone(),

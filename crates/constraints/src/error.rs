@@ -1,15 +1,15 @@
-//! Why a text is no constraint, and where.
+//! The error type of this crate: why a text is not a constraint, and where.
 
 use std::ops::Range;
 
-/// Why a text is no constraint.
+/// Why a text is not a constraint.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Error {
-    /// Bytes of the text.
+    /// Byte range in the text.
     pub place: Range<usize>,
     /// What is wrong.
     pub message: String,
-    /// What would be right, if that is known.
+    /// How to correct it, if that is known.
     pub help: Option<String>,
 }
 

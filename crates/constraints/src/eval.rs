@@ -1,4 +1,4 @@
-//! Whether a condition holds for the values of an entry or a call.
+//! Evaluation of conditions for the values of an entry or an action call.
 
 use crate::check::{Bool, Number, Order, Part};
 use base::Bits;
@@ -7,7 +7,7 @@ use num_bigint::{BigInt, BigUint};
 use num_traits::{One, Zero};
 use std::borrow::Cow;
 
-/// What a constraint is checked against; one value for each name of its scope.
+/// The values that a constraint is checked against, one for each name of its scope, in the same order.
 #[derive(Clone, Copy, Debug)]
 pub enum Values<'a> {
     /// An entry's key and priority.
@@ -51,7 +51,7 @@ impl Number {
                 Values::Call(_) => BigInt::zero(),
             }),
             Number::Part(at, part) => Cow::Owned(match values {
-                // A value is there for each name; a missing one would be a bug, and zero.
+                // There is a value for each name; a missing one would be a bug and counts as zero.
                 Values::Entry(key, _) => key.get(*at).map_or_else(BigInt::zero, |field| of_field(field, *part)),
                 Values::Call(args) => args.get(*at).map_or_else(BigInt::zero, number),
             }),
@@ -67,14 +67,14 @@ fn of_field(field: &KeyMatch, part: Part) -> BigInt {
     match (field, part) {
         (KeyMatch::Exact(value), Part::Value) => number(value),
         (KeyMatch::Optional(Some(value)), Part::Value) => number(value),
-        // All bits of the value count.
+        // All bits are significant.
         (KeyMatch::Optional(Some(value)), Part::Mask) => BigInt::from((BigUint::one() << value.width()) - 1u32),
         (KeyMatch::Lpm { value, .. } | KeyMatch::Ternary { value, .. }, Part::Value) => number(value),
         (KeyMatch::Lpm { prefix_len, .. }, Part::PrefixLength) => BigInt::from(*prefix_len),
         (KeyMatch::Ternary { mask, .. }, Part::Mask) => number(mask),
         (KeyMatch::Range { low, .. }, Part::Low) => number(low),
         (KeyMatch::Range { high, .. }, Part::High) => number(high),
-        // `check` gives each kind its own parts; what is left is an optional field that is not given.
+        // `check` uses only the parts that a kind has; the remaining case is an absent optional field.
         _ => BigInt::zero(),
     }
 }

@@ -1,30 +1,34 @@
-//! Text to tokens. Blanks and P4's comments stand between them.
+//! The lexer of constraints. White space and P4 comments separate tokens.
 
 use crate::error::Error;
 use num_bigint::BigInt;
 use std::ops::Range;
 
-/// A token with its place.
+/// A token with its byte range.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Token {
     pub(crate) kind: Kind,
     pub(crate) place: Range<usize>,
 }
 
-/// What a token is.
+/// The kind of a token.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Kind {
     Word(String),
     Number(BigInt),
-    /// In single quotes.
+    /// Text in single quotes.
     Quoted(String),
     Symbol(&'static str),
 }
 
-/// Longer ones first.
+/// Operators and punctuation, longer ones before their prefixes.
 const SYMBOLS: [&str; 16] = ["::", "&&", "||", "->", "==", "!=", ">=", "<=", ">", "<", "!", "-", "(", ")", ";", "."];
 
 /// All tokens of a text.
+///
+/// # Errors
+///
+/// A character that starts no token, a malformed number, or an unterminated string or comment.
 pub(crate) fn tokens(text: &str) -> Result<Vec<Token>, Error> {
     let mut tokens = Vec::new();
     let mut at = 0;

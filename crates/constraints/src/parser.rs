@@ -1,5 +1,6 @@
-//! Tokens to trees. From weakest to strongest: `;`, `->`, `||`, `&&`, comparisons, `!` and `-`, `::`. Implication and
-//! comparisons do not associate: `a == b == c` is refused. Nesting is bounded, so the recursion of later steps is, too.
+//! The parser of constraints. Operators from weakest to strongest: `;`, `->`, `||`, `&&`, comparisons, `!` and `-`,
+//! `::`. Implication and comparisons are not associative: `a == b == c` is rejected. Nesting is bounded, and with it
+//! the recursion of later steps.
 
 use crate::error::Error;
 use crate::lexer::{Kind, Token};
@@ -7,17 +8,17 @@ use num_bigint::BigInt;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::ops::Range;
 
-/// How deep expressions may nest.
+/// The maximum nesting depth of expressions.
 const DEPTH_MAX: usize = 100;
 
-/// An expression with its place.
+/// An expression with its byte range.
 #[derive(Clone, Debug)]
 pub(crate) struct Tree {
     pub(crate) place: Range<usize>,
     pub(crate) node: Node,
 }
 
-/// What an expression is.
+/// The kind of an expression.
 #[derive(Clone, Debug)]
 pub(crate) enum Node {
     Bool(bool),
@@ -32,7 +33,11 @@ pub(crate) enum Node {
     Binary(&'static str, Box<Tree>, Box<Tree>),
 }
 
-/// The parts between semicolons, of which there is at least one. `end` is the text's length.
+/// Parses the clauses, which semicolons separate; there is at least one. `end` is the length of the text in bytes.
+///
+/// # Errors
+///
+/// The text does not follow the grammar, or is nested too deeply.
 pub(crate) fn parse(tokens: &[Token], end: usize) -> Result<Vec<Tree>, Error> {
     let mut parser = Parser { tokens, at: 0, end, depth: 0 };
     let mut trees = vec![parser.expression()?];
@@ -99,7 +104,7 @@ impl Parser<'_> {
         }
     }
 
-    /// What stands from `start` to the last token that was taken.
+    /// A node that covers the text from `start` to the last token taken.
     fn tree(&self, start: usize, node: Node) -> Tree {
         let end = self.tokens[self.at - 1].place.end;
         Tree { place: start..end, node }
@@ -115,7 +120,7 @@ impl Parser<'_> {
         done
     }
 
-    /// All but `;`.
+    /// An expression without `;`.
     fn expression(&mut self) -> Result<Tree, Error> {
         self.nested(|p| p.unchained(&["->"], |p| p.chained("||", |p| p.chained("&&", Self::comparison))))
     }
@@ -207,7 +212,7 @@ impl Parser<'_> {
         Ok(self.tree(start, Node::Name(name)))
     }
 
-    /// In parentheses `;` may stand, too.
+    /// A parenthesised expression, in which `;` is allowed too.
     fn clauses(&mut self) -> Result<Tree, Error> {
         let mut left = self.expression()?;
         while self.eat(";") {
@@ -237,7 +242,7 @@ impl Parser<'_> {
     }
 }
 
-/// Six bytes of two hexadecimal digits with colons between them.
+/// Parses a MAC address: six bytes of two hexadecimal digits, separated by colons.
 fn mac(text: &str) -> Option<u64> {
     let bytes = text.split(':').map(|byte| match byte.len() {
         2 => u8::from_str_radix(byte, 16).ok(),

@@ -1,7 +1,7 @@
-//! One program as an editor needs it: diagnostics, declarations and uses, macros, the files it is made of.
+//! The analysis of one program for an editor: diagnostics, declarations and uses, macros, source files.
 //!
-//! [`analyse`] runs the compiler up to the optimiser, so an editor shows the same messages as `sluice check`. It costs
-//! milliseconds, so it runs anew after every change; nothing is kept from one run to the next.
+//! [`analyse`] runs the compiler through the optimiser, so an editor shows the same messages as `sluice check`. It
+//! takes milliseconds, so it is repeated after every change; nothing is cached between runs.
 
 use crate::files::{Files, normal};
 use crate::index::Index;
@@ -11,7 +11,7 @@ use frontend::{Compiled, Until};
 use std::path::Path;
 use syntax::SourceInput;
 
-/// Settings that are the same for all programs of an editor's session.
+/// Settings shared by all programs of an editor's session.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
     /// Directories of `-I`.
@@ -25,28 +25,28 @@ pub struct Settings {
 pub struct Macro {
     /// Its name.
     pub name: String,
-    /// The name's place.
+    /// Span of its name.
     pub span: Span,
     /// The directive as written.
     pub text: String,
 }
 
-/// An `#include` that was found.
+/// An `#include` whose file was found.
 #[derive(Clone, Debug)]
 pub struct Include {
-    /// The directive's place.
+    /// Span of the directive.
     pub span: Span,
     /// The file's name.
     pub file: String,
 }
 
-/// A program, analysed.
+/// An analysed program.
 pub struct Analysis {
     /// The main file's name.
     pub root: String,
     /// Sources and diagnostics.
     pub compiled: Compiled,
-    /// Names.
+    /// Declarations and uses.
     pub index: Index,
     /// All macros, in the order of their files.
     pub macros: Vec<Macro>,
@@ -60,29 +60,29 @@ impl Analysis {
         &self.compiled.sources
     }
 
-    /// The ids of a file: several if it was included several times.
+    /// The ids of a file; several if it was included several times.
     pub fn ids(&self, name: &str) -> Vec<FileId> {
         let named = |(_, file): &(u32, &base::span::SourceFile)| file_name(&file.name) == name;
         (0..).zip(self.sources().files()).filter(named).map(|(id, _)| FileId(id)).collect()
     }
 
-    /// The name of the file that a span lies in.
+    /// The name of the file that contains a span.
     pub fn file_of(&self, span: Span) -> Option<String> {
         self.sources().get(span.file).map(|file| file_name(&file.name))
     }
 
-    /// Whether the program was made from this file.
+    /// Whether the program includes this file, or it is its main file.
     pub fn has(&self, name: &str) -> bool {
         !self.ids(name).is_empty()
     }
 }
 
-/// Embedded files keep their names; others are normal paths.
+/// The name of a file: normalised path, or the name itself for embedded files.
 fn file_name(name: &str) -> String {
     if name.starts_with('<') { name.to_string() } else { normal(Path::new(name)) }
 }
 
-/// Analyses the program whose main file is `root`; `None` if there is no such file.
+/// Analyses the program with main file `root`; `None` if there is no such file.
 pub fn analyse(root: &str, files: &Files, settings: &Settings) -> Option<Analysis> {
     let text = files.text(root)?;
     let options = frontend::Options {
@@ -97,7 +97,7 @@ pub fn analyse(root: &str, files: &Files, settings: &Settings) -> Option<Analysi
     Some(Analysis { root: root.to_string(), compiled, index, macros, includes })
 }
 
-/// The names of a text alone, for completion: no diagnostics are made.
+/// The declarations and uses only, for completion; no diagnostics.
 pub fn names(root: &str, files: &Files, settings: &Settings) -> Option<(Index, SourceMap)> {
     let source = SourceInput { name: root.to_string(), text: files.text(root)? };
     let options = syntax::Options { include_dirs: settings.include_dirs.clone(), defines: settings.defines.clone() };
@@ -106,7 +106,7 @@ pub fn names(root: &str, files: &Files, settings: &Settings) -> Option<(Index, S
     Some((resolve(&parsed.program, &sources), sources))
 }
 
-/// Macros and includes: the preprocessor's tokens do not show them, so the lines are read again.
+/// Finds macros and includes. The preprocessor's output does not contain them, so the lines are scanned again.
 pub fn directives(sources: &SourceMap) -> (Vec<Macro>, Vec<Include>) {
     let (mut macros, mut includes) = (Vec::new(), Vec::new());
     for (id, file) in (0..).map(FileId).zip(sources.files()) {
@@ -135,13 +135,13 @@ pub fn directives(sources: &SourceMap) -> (Vec<Macro>, Vec<Include>) {
     (macros, includes)
 }
 
-/// What follows `# keyword` on a line.
+/// The text after `# keyword` on a line.
 fn directive<'a>(line: &'a str, keyword: &str) -> Option<&'a str> {
     let rest = line.trim_start().strip_prefix('#')?.trim_start().strip_prefix(keyword)?;
     rest.starts_with([' ', '\t']).then(|| rest.trim_start())
 }
 
-/// A directive with the lines that backslashes continue, at most a dozen.
+/// A directive with its continuation lines, at most a dozen.
 fn whole_directive(text: &str) -> String {
     let mut out = Vec::new();
     for line in text.lines().take(12) {

@@ -1,6 +1,6 @@
-//! Answers to an editor's questions about an [`Analysis`]: hover, definition, references, rename, symbols, completion.
+//! Language features computed from an [`Analysis`]: hover, definition, references, rename, symbols, completion.
 //!
-//! Plain functions from an analysis and a place to what is there. Places are a file's name and a byte offset.
+//! Plain functions from an analysis and a position to a result. Positions are a file's name and a byte offset.
 
 use crate::analysis::{Analysis, Macro};
 use crate::files::Files;
@@ -11,10 +11,10 @@ use base::Span;
 use lsp_types::{CompletionItem, CompletionItemKind, DocumentSymbol, SymbolKind};
 use std::collections::BTreeSet;
 
-/// Longest text of a declaration that a hover shows, in lines.
+/// Maximum length of the declaration that a hover shows, in lines.
 const HOVER_LINES_MAX: usize = 30;
 
-/// What stands at a place.
+/// The entity at a source position.
 #[derive(Clone, Copy)]
 pub enum Thing<'a> {
     /// A declared name.
@@ -23,11 +23,11 @@ pub enum Thing<'a> {
     Macro(Span, &'a Macro),
     /// An included file.
     Include(Span, &'a str),
-    /// A built-in member: how it is written, and what it does.
+    /// A built-in member: its syntax, and its description.
     Builtin(Span, &'static str, &'static str),
 }
 
-/// What stands at an offset of a file.
+/// The entity at an offset of a file.
 pub fn at<'a>(analysis: &'a Analysis, file: &str, offset: usize) -> Option<Thing<'a>> {
     let ids = analysis.ids(file);
     let source = analysis.sources().get(*ids.first()?)?;
@@ -39,7 +39,7 @@ pub fn at<'a>(analysis: &'a Analysis, file: &str, offset: usize) -> Option<Thing
         return Some(Thing::Include(include.span, &include.file));
     }
     let word = text::word_at(&source.text, offset);
-    // What a macro's use became has the place of the use, so the macro comes first.
+    // Tokens of a macro expansion have the span of the macro's use, so macros are checked first.
     if let Some(word) = &word
         && let Some(found) = analysis.macros.iter().rev().find(|m| m.name == source.text[word.clone()])
     {
@@ -53,7 +53,7 @@ pub fn at<'a>(analysis: &'a Analysis, file: &str, offset: usize) -> Option<Thing
     Some(Thing::Builtin(builtin.0, builtin.1, builtin.2))
 }
 
-/// What another program has where a thing is declared.
+/// The entity that another program has at the declaration of `thing`.
 pub fn declared_at<'a>(analysis: &'a Analysis, file: &str, place: Span, thing: &Thing) -> Option<Thing<'a>> {
     let ids = analysis.ids(file);
     match thing {
@@ -66,7 +66,7 @@ pub fn declared_at<'a>(analysis: &'a Analysis, file: &str, place: Span, thing: &
     }
 }
 
-/// Where a thing is declared: a file's name and a place in it.
+/// The span of an entity's declaration.
 pub fn definition(analysis: &Analysis, thing: &Thing) -> Option<Span> {
     match thing {
         Thing::Def(_, def) => Some(analysis.index.def(*def).span),
@@ -76,7 +76,7 @@ pub fn definition(analysis: &Analysis, thing: &Thing) -> Option<Span> {
     }
 }
 
-/// All places of a thing's name, the declaration first.
+/// All occurrences of an entity's name, the declaration first.
 pub fn references(analysis: &Analysis, thing: &Thing) -> Vec<Span> {
     match thing {
         Thing::Def(_, def) => analysis.index.places(*def),
@@ -85,7 +85,7 @@ pub fn references(analysis: &Analysis, thing: &Thing) -> Vec<Span> {
     }
 }
 
-/// Words of the name of a macro, outside comments and strings.
+/// Occurrences of a macro's name, outside comments and strings.
 fn macro_places(analysis: &Analysis, found: &Macro) -> Vec<Span> {
     let mut places = vec![found.span];
     for (id, file) in (0..).map(base::FileId).zip(analysis.sources().files()) {
@@ -98,7 +98,7 @@ fn macro_places(analysis: &Analysis, found: &Macro) -> Vec<Span> {
 
 // -------------------------------------------------------------------------------------------------------------- hover
 
-/// What an editor shows of a thing, as Markdown.
+/// The hover text of an entity, as Markdown.
 pub fn hover(analysis: &Analysis, thing: &Thing) -> String {
     match thing {
         Thing::Def(_, id) => {
@@ -119,7 +119,7 @@ pub fn hover(analysis: &Analysis, thing: &Thing) -> String {
     }
 }
 
-/// A declaration as written, with its annotations, without its body.
+/// The source text of a declaration, with its annotations and without its body.
 fn declaration(analysis: &Analysis, def: &Def) -> String {
     let mut span = def.full;
     if !def.annotations.is_none() && def.annotations.file == span.file && def.annotations.start < span.start {
@@ -149,7 +149,7 @@ fn indent_of(analysis: &Analysis, span: Span) -> String {
     line.chars().take_while(|c| c.is_whitespace()).collect()
 }
 
-/// The comment right above a declaration, or behind it on its line.
+/// The comment directly above a declaration, or after it on the same line.
 fn comment(analysis: &Analysis, def: &Def) -> String {
     let Some(file) = analysis.sources().get(def.full.file) else { return String::new() };
     let start = if def.annotations.is_none() { def.full.start } else { def.annotations.start.min(def.full.start) };
@@ -232,7 +232,7 @@ pub fn symbols(analysis: &Analysis, file: &str) -> Vec<DocumentSymbol> {
     }
     let make = |def: &Def, parts: Vec<DocumentSymbol>| {
         let mut full = def.full;
-        // Editors want the name within the whole.
+        // LSP requires the name's range to be inside the full range.
         full.start = full.start.min(def.span.start);
         full.end = full.end.max(def.span.end);
         DocumentSymbol {
@@ -270,10 +270,11 @@ fn symbol_kind(kind: DefKind) -> SymbolKind {
 
 // -------------------------------------------------------------------------------------------------------------- rename
 
-/// Where a name would have to change.
+/// The spans that a rename changes.
 ///
 /// # Errors
-/// Why it cannot be renamed: the new name is none, the declaration is of a file that is not the user's, or a macro makes a use.
+/// Why it cannot be renamed: the new name is not an identifier, the declaration is in a file that is not the user's, or
+/// a macro produces a use.
 pub fn rename(analysis: &Analysis, thing: &Thing, new: &str) -> Result<Vec<Span>, String> {
     let is_word = text::word_at(new, 0) == Some(0..new.len());
     if !is_word || syntax::token::TokenKind::keyword(new).is_some_and(|k| !k.is_name()) {
@@ -290,7 +291,7 @@ pub fn rename(analysis: &Analysis, thing: &Thing, new: &str) -> Result<Vec<Span>
     if let Thing::Def(_, def) = thing {
         places.extend(also_named(analysis, *def));
     }
-    // A file that was included twice has its places twice.
+    // A file that is included twice has each span twice.
     let mut unique = BTreeSet::new();
     let mut out = Vec::new();
     for place in places {
@@ -309,7 +310,7 @@ pub fn rename(analysis: &Analysis, thing: &Thing, new: &str) -> Result<Vec<Span>
     Ok(out)
 }
 
-/// Constructors carry their object's name, and a type with a generic prototype its own overloads.
+/// Occurrences under related declarations: an extern object and its constructors have the same name.
 fn also_named(analysis: &Analysis, def: DefId) -> Vec<Span> {
     let object = match analysis.index.def(def).kind {
         DefKind::Extern => Some(def),
@@ -324,7 +325,7 @@ fn also_named(analysis: &Analysis, def: DefId) -> Vec<Span> {
 
 // ---------------------------------------------------------------------------------------------------------- completion
 
-/// Words that can begin a statement or a value.
+/// Keywords that can begin a statement or a value.
 const VALUE_WORDS: [&str; 14] = [
     "apply",
     "const",
@@ -342,7 +343,7 @@ const VALUE_WORDS: [&str; 14] = [
     "true",
 ];
 
-/// Words that begin a declaration of a program, of a control, of a parser.
+/// Keywords that begin a declaration at top level (below: in a control, in a parser).
 const PROGRAM_WORDS: [&str; 14] = [
     "action",
     "const",
@@ -362,10 +363,10 @@ const PROGRAM_WORDS: [&str; 14] = [
 const CONTROL_WORDS: [&str; 4] = ["action", "apply", "const", "table"];
 const PARSER_WORDS: [&str; 3] = ["const", "state", "value_set"];
 
-/// Words that are types.
+/// Keywords that are types.
 const TYPE_WORDS: [&str; 6] = ["bit", "bool", "error", "int", "tuple", "varbit"];
 
-/// What can stand at an offset of an open file: the text is read with a mark there.
+/// Completions at an offset of an open file: the text is analysed with [`MARK`] inserted there.
 pub fn complete(
     root: &str,
     file: &str,
@@ -381,7 +382,7 @@ pub fn complete(
         return Vec::new();
     }
     let end = start + text[start..].bytes().take_while(|b| b.is_ascii_alphanumeric() || *b == b'_').count();
-    // The statement may not be finished, so it is finished in the ways that are usual, until the parser gets as far.
+    // The statement may be incomplete: usual endings are tried until the parser reaches the mark.
     let endings = [
         ("", ""),
         ("", ";"),
@@ -409,14 +410,14 @@ pub fn complete(
     Vec::new()
 }
 
-/// Whether an offset lies behind `//` on its line, or within `/* */`.
+/// Whether an offset is in a comment: behind `//` on its line, or within `/* */`.
 fn before_is_comment(text: &str, offset: usize) -> bool {
     let before = &text[..offset];
     let line = before.rsplit('\n').next().unwrap_or_default();
     line.contains("//") || before.rfind("/*").is_some_and(|open| before.rfind("*/").is_none_or(|close| close < open))
 }
 
-/// Macros of the program's own files that stand for something.
+/// Macros of the program's own files that have a value.
 fn macros(sources: &base::SourceMap) -> Vec<CompletionItem> {
     let (macros, _) = crate::analysis::directives(sources);
     let own = |m: &&Macro| sources.get(m.span.file).is_some_and(|file| !file.name.starts_with('<'));
@@ -483,7 +484,7 @@ fn member(index: &Index, item: &Item) -> CompletionItem {
             label: item.name.to_string(),
             kind: Some(CompletionItemKind::METHOD),
             detail: Some(text.to_string()),
-            // Behind what the program declares.
+            // Sorts after the program's declarations.
             sort_text: Some(format!("~{}", item.name)),
             ..CompletionItem::default()
         },

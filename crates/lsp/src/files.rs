@@ -1,6 +1,7 @@
-//! Files as the editor has them: open documents lie over those on disk.
+//! Files as the editor sees them: open documents override files on disk.
 //!
-//! Names of files are absolute paths without `.` and `..`, so that one file has one name; embedded ones are `<core.p4>`.
+//! Names of files are absolute paths without `.` and `..`, so that each file has one name; embedded files are
+//! `<core.p4>`.
 
 use frontend::DiskLoader;
 use lsp_types::Url;
@@ -33,15 +34,15 @@ pub struct Files {
 /// An open document.
 #[derive(Clone, Debug)]
 pub struct Document {
-    /// The editor's name for it.
+    /// Its URI in the editor.
     pub uri: Url,
-    /// Its number of changes, as the editor counts.
+    /// Its version number, assigned by the editor.
     pub version: i32,
     /// Its text.
     pub text: Arc<str>,
 }
 
-/// The name of the file that a URI means, `None` for what is no file.
+/// The name of the file that a URI refers to; `None` if it is not a file.
 pub fn name_of(uri: &Url) -> Option<String> {
     uri.to_file_path().ok().map(|path| normal(&path))
 }
@@ -52,7 +53,7 @@ impl Files {
         self.open.insert(name, document);
     }
 
-    /// Closes a document: from now on the file on disk counts.
+    /// Closes a document: the file on disk is used from now on.
     pub fn close(&mut self, name: &str) {
         self.open.remove(name);
     }
@@ -67,7 +68,7 @@ impl Files {
         self.open.keys()
     }
 
-    /// The text of a file as the compiler sees it.
+    /// The text of a file: the open document's, else that on disk.
     pub fn text(&self, name: &str) -> Option<Arc<str>> {
         self.read(name).ok().flatten()
     }

@@ -1,10 +1,10 @@
-//! What a program declares and where each name is used: the answers to an editor's questions.
+//! The index of a program: its declarations, and the uses of each name.
 //!
-//! [`Index`] is made by `resolve` from the syntax tree alone, so it exists for programs with errors too: a name that means
-//! nothing has no entry, everything else does. It is plain data; one is made for each analysis and never changed.
+//! `resolve` builds an [`Index`] from the syntax tree alone, so it also exists for programs with errors: an undeclared
+//! name has no entry, everything else does. It is plain data, built for each analysis and never changed.
 //!
 //! Invariants: a [`DefId`] is an index into [`Index::defs`]; scopes are in the order in which they open, each after its
-//! parent; a use's span covers exactly the name, or the macro call that it came from.
+//! parent; the span of a use covers exactly the name, or the macro call that produced it.
 
 use base::{FileId, Span};
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use std::sync::Arc;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct DefId(pub u32);
 
-/// What a name is declared as.
+/// The kind of a declaration.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DefKind {
     /// `const`.
     Const,
     /// A local variable.
     Variable,
-    /// A parameter of anything.
+    /// A parameter of any declaration.
     Param,
     /// `<T>`.
     TypeParam,
@@ -67,7 +67,7 @@ pub enum DefKind {
 }
 
 impl DefKind {
-    /// Whether the name is a type's.
+    /// Whether it declares a type name.
     pub fn is_type(self) -> bool {
         use DefKind::*;
         matches!(
@@ -87,26 +87,26 @@ impl DefKind {
     }
 }
 
-/// A declaration.
+/// A declaration of a name.
 #[derive(Clone, Debug)]
 pub struct Def {
     /// The declared name.
     pub name: Arc<str>,
-    /// What it is declared as.
+    /// Its kind.
     pub kind: DefKind,
-    /// The name's place.
+    /// Span of the name.
     pub span: Span,
-    /// The whole declaration's place, without annotations.
+    /// Span of the whole declaration, without annotations.
     pub full: Span,
-    /// Where the annotations before it begin; [`Span::NONE`] without any.
+    /// Start of the annotations in front of it; [`Span::NONE`] without any.
     pub annotations: Span,
-    /// Where its body begins, which a signature leaves out; [`Span::NONE`] if all of it is signature.
+    /// Span of its body, which the displayed signature omits; [`Span::NONE`] if there is no body.
     pub body: Span,
-    /// The declaration that it is a part of.
+    /// The declaration that contains it.
     pub parent: Option<DefId>,
-    /// Its type; of a function the result's, of a typedef the one it stands for.
+    /// Its type; for a function the return type, for a typedef its target.
     pub ty: Ty,
-    /// Parameters, of what has any; of a parser or control those of `apply`.
+    /// Its parameters; for a parser or control those of `apply`.
     pub params: Vec<DefId>,
     /// Type parameters.
     pub type_params: Vec<DefId>,
@@ -114,97 +114,97 @@ pub struct Def {
     pub members: Vec<DefId>,
 }
 
-/// A type, as far as members and calls need it.
+/// A type, in the detail that members and calls need.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Ty {
-    /// Not found out.
+    /// Not known.
     Unknown,
-    /// Without members: `bit<8>`, `bool`, ...
+    /// A type without members: `bit<8>`, `bool`, ...
     Scalar,
-    /// A declared type, its arguments.
+    /// A declared type and its type arguments.
     Named(DefId, Vec<Ty>),
     /// A header stack.
     Stack(Box<Ty>),
     /// A list or tuple.
     Tuple,
-    /// The name of a type, where a value could stand.
+    /// The name of a type in the position of a value.
     Name(Box<Ty>),
     /// `error` before a dot.
     Error,
     /// A table.
     Table(DefId),
-    /// What `apply` of a table gives.
+    /// The result of a table's `apply`.
     ApplyResult(DefId),
     /// `action_run`.
     ActionRun(DefId),
-    /// What can be called, and what type parameters of the object stand for.
+    /// Candidates of a call (overloads), and the type arguments of the object.
     Callable(Vec<DefId>, Vec<(DefId, Ty)>),
     /// `apply` of a table.
     ApplyOf(DefId),
-    /// A built-in method, its result.
+    /// A built-in method and its return type.
     Builtin(Box<Ty>),
 }
 
-/// A member that can stand behind a dot.
+/// A member that can follow a dot.
 #[derive(Clone, Debug)]
 pub struct Item {
     /// Its name.
     pub name: Arc<str>,
     /// Its declaration, if it is not built in.
     pub def: Option<DefId>,
-    /// What it is.
+    /// Its type.
     pub ty: Ty,
-    /// For built-in members: how it is written, and what it does.
+    /// For built-in members: the syntax, and the description.
     pub about: Option<(&'static str, &'static str)>,
 }
 
 /// A use of a name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Use {
-    /// Where.
+    /// Its span.
     pub span: Span,
-    /// Of what.
+    /// The declaration that it refers to.
     pub def: DefId,
 }
 
 /// A range in which declarations are visible.
 #[derive(Clone, Debug)]
 pub struct Scope {
-    /// The scope around it.
+    /// The enclosing scope.
     pub parent: Option<usize>,
-    /// What is declared in it, in order.
+    /// Its declarations, in order.
     pub defs: Vec<DefId>,
 }
 
-/// What stands at the place where a completion is wanted.
+/// What is expected at the position of a completion.
 #[derive(Clone, Debug)]
 pub enum Site {
-    /// Behind a dot: what can follow.
+    /// Behind a dot: the members that can follow.
     Members(Vec<Item>),
     /// A value or statement, in this scope.
     Value(usize),
     /// A type, in this scope.
     Type(usize),
-    /// The beginning of a declaration, in this scope, of a program or of this kind of declaration.
+    /// The start of a declaration in this scope, at top level or within this kind of declaration.
     Declaration(usize, Option<DefKind>),
     /// An action, in this scope.
     Action(usize),
     /// A state, in this scope.
     State(usize),
-    /// A kind of match.
+    /// A match kind.
     MatchKind,
-    /// A property of a table.
+    /// A table property.
     Property,
-    /// The name of an argument of one of these.
+    /// The name of a parameter of one of these callees.
     Argument(Vec<DefId>),
 }
 
 /// All declarations and uses of a program.
 #[derive(Debug, Default)]
 pub struct Index {
-    /// Declarations, each before its parts.
+    /// Declarations, each before those that it contains.
     pub defs: Vec<Def>,
-    /// Uses, in the order of the walk.
+    /// Uses, in the order in which they were resolved.
     pub uses: Vec<Use>,
     /// Scopes; the first is the whole program's.
     pub scopes: Vec<Scope>,
@@ -214,34 +214,35 @@ pub struct Index {
     pub match_kinds: Vec<DefId>,
     /// Built-in members that are used, for hover.
     pub builtins: Vec<(Span, &'static str, &'static str)>,
-    /// What stands at the mark, if the text had one.
+    /// What is expected at the completion mark, if the text has one.
     pub site: Option<Site>,
 }
 
 impl Index {
-    /// A declaration.
+    /// A declaration of a name.
     pub fn def(&self, id: DefId) -> &Def {
         &self.defs[id.0 as usize]
     }
 
-    /// What the name at an offset means: a declaration's own name, or a use. `files` are the ids of one file.
+    /// The span and declaration of the name at an offset, which is a declaration or a use. `files` are the ids of one
+    /// file.
     pub fn at(&self, files: &[FileId], offset: u32) -> Option<(Span, DefId)> {
         let covers = |span: Span| files.contains(&span.file) && span.start <= offset && offset <= span.end;
         let own = (0..).zip(&self.defs).map(|(id, def)| (def.span, DefId(id)));
         let uses = self.uses.iter().map(|u| (u.span, u.def));
-        // Of names that touch, the one that begins here; of a macro's many, the first.
+        // If two names touch, the one that begins here; if a macro's expansion has several, the first.
         own.chain(uses)
             .filter(|(span, _)| covers(*span))
             .min_by_key(|(span, _)| (span.end - span.start, span.start != offset))
     }
 
-    /// The places of a declaration's name and of its uses.
+    /// The spans of a declaration's name and of its uses.
     pub fn places(&self, id: DefId) -> Vec<Span> {
         let uses = self.uses.iter().filter(|u| u.def == id).map(|u| u.span);
         std::iter::once(self.def(id).span).chain(uses).collect()
     }
 
-    /// The declarations that are visible in a scope, innermost first, without those that others hide.
+    /// The declarations visible in a scope, innermost first, without shadowed ones.
     pub fn visible(&self, scope: usize) -> Vec<DefId> {
         let mut seen = std::collections::HashSet::new();
         let mut visible = Vec::new();
@@ -253,7 +254,7 @@ impl Index {
         visible
     }
 
-    /// Replaces type parameters.
+    /// Substitutes type parameters in a type.
     pub fn substitute(ty: &Ty, by: &[(DefId, Ty)]) -> Ty {
         match ty {
             Ty::Named(id, args) if args.is_empty() => {
@@ -265,7 +266,7 @@ impl Index {
         }
     }
 
-    /// What can stand behind a dot.
+    /// The members that can follow a value of a type and a dot.
     pub fn members(&self, ty: &Ty) -> Vec<Item> {
         let builtin =
             |name: &str, text, about, ty| Item { name: name.into(), def: None, ty, about: Some((text, about)) };

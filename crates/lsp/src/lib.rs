@@ -1,5 +1,5 @@
-//! The language server for P4_16 (LSP 3.17, over standard input and output): diagnostics as one types, hover, definitions,
-//! references, completion, document symbols, rename.
+//! The language server for P4_16 (LSP 3.17, over standard input and output): diagnostics while typing, hover,
+//! definitions, references, completion, document symbols, rename.
 //!
 //! ```text
 //!   editor ──messages──▶ server ──text──▶ files (open documents over those on disk)
@@ -9,10 +9,11 @@
 //!                           ◀──────── answers ────────┘
 //! ```
 //!
-//! A document is analysed as a part of the program that includes it, if one is open or lies in the workspace; otherwise as a
-//! program of its own. Every change analyses the programs of the open documents anew, which takes milliseconds.
+//! A document is analysed as part of the program that includes it, if one is open or in the workspace; otherwise as its
+//! own program. Every change re-analyses the programs of the open documents, which takes milliseconds.
 //!
-//! **Invariant:** the only crate that knows the protocol; nothing in it changes a file: edits are the editor's.
+//! **Invariant:** this is the only crate that knows the protocol, and it changes no files: edits are applied by the
+//! editor.
 //!
 //! Tests: `tests/editor.rs`, a scripted client over all examples; `tests/py/test_lsp.py`, the command itself.
 

@@ -1,13 +1,13 @@
-//! Syntax tree to [`Index`]: which declaration each name means.
+//! Error-tolerant name resolution: builds the [`Index`] of a syntax tree.
 //!
-//! A second, forgiving reader of the tree beside `sema`, which stops at errors: an editor asks while the program is half
-//! written. Names follow P4_16, section "Name resolution and visibility": declared before use, innermost first; states of a
-//! parser see one another; overloads are told by their number of arguments. Types are followed as far as members and
-//! results of calls need them.
+//! It exists beside `sema`, which stops at errors, because an editor needs answers while a program is incomplete. Names
+//! follow P4_16, "Name resolution" and "Visibility": declared before use, innermost first; states of a parser see
+//! one another; overloads differ in the number of arguments. Types are inferred only as far as members and return types
+//! of calls need them.
 //!
-//! A name equal to [`MARK`] is where a completion is wanted: what stands there is noted in [`Index::site`].
+//! A name equal to [`MARK`] is the position of a completion: what is expected there is recorded in [`Index::site`].
 //!
-//! Files: this one has scopes and declarations; `body` statements, tables and states; `expr` types and expressions.
+//! Modules: this one has scopes and declarations; `body` statements, tables and states; `expr` types and expressions.
 
 mod body;
 mod expr;
@@ -21,7 +21,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use syntax::ast::{self, Annotation, Decl, DeclKind, MethodKind, Name, Param, TypeParam, TypedefDecl};
 
-/// Stands for the name that is being written; no program has it.
+/// The placeholder for the name being typed; no program contains it.
 pub const MARK: &str = "sluice_completion_mark";
 
 /// Resolves a program's names.
@@ -40,7 +40,7 @@ struct Resolver<'a> {
     scopes: Vec<HashMap<Arc<str>, Vec<DefId>>>,
     /// Indices of the open scopes.
     open: Vec<usize>,
-    /// The declarations around the present place.
+    /// The declarations that enclose the current position.
     owner: Vec<DefId>,
 }
 
@@ -63,7 +63,7 @@ impl Resolver<'_> {
         self.open.last().copied().unwrap_or_default()
     }
 
-    /// Adds a declaration that no scope shows yet.
+    /// Adds a declaration that is not yet visible in a scope.
     fn add(&mut self, name: &Name, kind: DefKind, full: Span, annotations: &[Annotation]) -> DefId {
         let id = DefId(self.index.defs.len() as u32);
         self.index.defs.push(Def {
@@ -97,7 +97,7 @@ impl Resolver<'_> {
         &mut self.index.defs[id.0 as usize]
     }
 
-    /// What a name means here: several for overloads, none for an unknown one.
+    /// The declarations that a name refers to here: several for overloads, none if it is undeclared.
     fn find(&self, name: &str, global: bool) -> Vec<DefId> {
         let scopes = if global { &self.scopes[..1] } else { &self.scopes[..] };
         scopes.iter().rev().find_map(|names| names.get(name)).cloned().unwrap_or_default()
@@ -117,7 +117,7 @@ impl Resolver<'_> {
         true
     }
 
-    /// Expressions in annotations are names of fields now and then, but mostly free text: what resolves is noted.
+    /// Expressions in annotations are sometimes field names but mostly free text: only what resolves is recorded.
     fn annotations(&mut self, annotations: &[Annotation]) {
         for annotation in annotations {
             for expr in annotation.exprs().unwrap_or_default() {
@@ -165,7 +165,7 @@ impl Resolver<'_> {
             && let ast::TypeKind::Named { path, .. } = &ty.kind
         {
             let (scope, within) = (self.scope(), self.owner.last().map(|id| self.index.def(*id).kind));
-            // The name behind it may be the first word of the next declaration.
+            // The name after it may be the first token of the next declaration.
             if self.note_site(&path.name, |_| Site::Declaration(scope, within)) {
                 return;
             }
@@ -307,7 +307,7 @@ impl Resolver<'_> {
         }
     }
 
-    /// Runs `inside` in a scope and as a part of a declaration.
+    /// Runs `inside` in a new scope, within a declaration.
     fn within(&mut self, id: DefId, inside: impl FnOnce(&mut Self)) {
         self.owner.push(id);
         self.open_scope();
@@ -316,7 +316,8 @@ impl Resolver<'_> {
         self.owner.pop();
     }
 
-    /// A block's signature ends before its first part.
+    /// Records where the body of a parser, control or similar declaration begins: at the last `{` before its first
+    /// part.
     fn end_signature(&mut self, id: DefId, first: Option<Span>) {
         if let Some(first) = first {
             let full = self.index.def(id).full;

@@ -1,7 +1,8 @@
-//! The session with an editor: requests and notifications, open documents, which program each belongs to.
+//! An editor's session: requests and notifications, open documents, and the program that each belongs to.
 //!
-//! One thread reads, answers and publishes, in the order of messages; reading and writing have threads of `lsp_server`. A
-//! request that fails gets an error response; a panic of the compiler costs that request or those diagnostics, not the session.
+//! One thread handles messages in order and publishes diagnostics; `lsp_server` has threads for reading and writing. A
+//! request that fails gets an error response; a panic of the compiler loses that request or those diagnostics, not the
+//! session.
 
 use crate::analysis::{Analysis, Settings, analyse};
 use crate::answers::{self, Thing};
@@ -31,10 +32,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
-/// The compiler walks trees by recursion, as deep as the parser lets them be.
+/// Stack size: the compiler traverses trees recursively, to the depth that the parser allows.
 const STACK_BYTES: usize = 64 << 20;
 
-/// The request that asks for watchers, and what they are registered as.
+/// The id of the request that registers file watchers, and of the registration.
 const WATCH_ID: &str = "files";
 
 /// Why a session ended early.
@@ -43,11 +44,11 @@ pub type Error = Box<dyn std::error::Error + Send + Sync>;
 /// Serves an editor on standard input and output until it says `exit`.
 ///
 /// # Errors
-/// The editor does not speak the protocol, or its end of the pipes is gone without a word.
+/// The editor violates the protocol, or closes its end of the pipes without `exit`.
 pub fn serve_stdio(settings: Settings) -> Result<(), Error> {
     let (connection, threads) = Connection::stdio();
     let thread = std::thread::Builder::new().name("lsp".into()).stack_size(STACK_BYTES);
-    // The connection is dropped before the threads are joined: the writer ends with it.
+    // The connection is dropped before the threads are joined, because that ends the writer.
     let result = thread.spawn(move || serve(&connection, settings))?.join();
     let result = result.unwrap_or_else(|_| Err("the session's thread panicked".into()));
     threads.join()?;
@@ -94,7 +95,7 @@ pub fn serve(connection: &Connection, mut settings: Settings) -> Result<(), Erro
                 connection.sender.send(response.into())?;
             }
             Message::Notification(notification) => session.notification(notification)?,
-            // Without watchers everything works, but for what changes outside of the editor.
+            // Without watchers everything works except changes made outside the editor.
             Message::Response(response) => {
                 if let Some(error) = response.error {
                     tracing::warn!("{}: {}", response.id, error.message);
@@ -129,8 +130,8 @@ fn capabilities() -> ServerCapabilities {
     }
 }
 
-/// What asks the editor to tell of files that change on disk; `None` if it cannot be asked. Folders outside of the workspace are
-/// watched if the editor can do that.
+/// The request to be notified of files that change on disk; `None` if the editor does not support that. Folders outside
+/// the workspace are watched if the editor supports relative patterns.
 fn watch_files(params: &InitializeParams, folders: &[PathBuf], include_dirs: &[String]) -> Option<Request> {
     let can = params.capabilities.workspace.as_ref()?.did_change_watched_files.as_ref()?;
     if !can.dynamic_registration.unwrap_or(false) {
@@ -157,7 +158,7 @@ fn watch_files(params: &InitializeParams, folders: &[PathBuf], include_dirs: &[S
     Some(Request::new(RequestId::from(WATCH_ID.to_string()), RegisterCapability::METHOD.into(), params))
 }
 
-/// `{"includeDirs": ["..."], "defines": {"NAME": "VALUE"}}`, added to what the command line says.
+/// Adds `{"includeDirs": ["..."], "defines": {"NAME": "VALUE"}}` to the settings of the command line.
 fn configure(settings: &mut Settings, options: Option<&Value>) {
     let Some(options) = options else { return };
     let dirs = options["includeDirs"].as_array().into_iter().flatten().filter_map(Value::as_str);
@@ -187,7 +188,8 @@ struct Session<'a> {
     files: Files,
     /// The programs of the open documents, by their main files.
     roots: BTreeMap<String, Analysis>,
-    /// Documents for which the workspace was searched in vain for a program that includes them; until a file is opened or saved.
+    /// Documents that no program in the workspace includes: a cache of failed searches, cleared when a file is opened,
+    /// closed, saved or changed on disk.
     alone: BTreeSet<String>,
     /// The files that have diagnostics in the editor, by the main file that they come from.
     published: BTreeMap<String, BTreeSet<String>>,
@@ -225,7 +227,7 @@ impl Session<'_> {
             }
             DidChangeWatchedFiles::METHOD => {
                 let Some(params) = told::<lsp_types::DidChangeWatchedFilesParams>(notification) else { return Ok(()) };
-                // Of open documents the editor's text counts, not the file's.
+                // For open documents the editor's text is used, not the file on disk.
                 let on_disk = |uri: &Url| name_of(uri).is_some_and(|name| self.files.get(&name).is_none());
                 if !params.changes.iter().any(|change| on_disk(&change.uri)) {
                     return Ok(());
@@ -233,7 +235,7 @@ impl Session<'_> {
                 self.alone.clear();
                 self.analyse_all()
             }
-            // What is not understood may be ignored (LSP 3.17, "$ Notifications and Requests").
+            // Unknown notifications may be ignored (LSP 3.17, "$ Notifications and Requests").
             _ => Ok(()),
         }
     }
@@ -244,12 +246,12 @@ impl Session<'_> {
         self.analyse_all()
     }
 
-    /// Analyses the programs that the open documents belong to, and publishes what was found.
+    /// Analyses the programs that the open documents belong to, and publishes their diagnostics.
     fn analyse_all(&mut self) -> Result<(), Error> {
         let open: Vec<String> = self.files.names().cloned().collect();
         let before = std::mem::take(&mut self.roots);
         let mut parts: BTreeSet<String> = BTreeSet::new();
-        // Programs first: what they include is no program of its own.
+        // Programs first: the files that they include are not separate programs.
         for name in &open {
             self.add_root(name);
         }
@@ -257,7 +259,7 @@ impl Session<'_> {
             let files = analysis.sources().files().map(|f| normal(Path::new(&f.name)));
             parts.extend(files.filter(|file| file != root));
         }
-        // A document that is a part of an open program, or of one in the workspace, is no program.
+        // A document that is part of an open program, or of one in the workspace, is not a separate program.
         for name in &open {
             if parts.contains(name) {
                 self.roots.remove(name);
@@ -319,7 +321,7 @@ impl Session<'_> {
                 published.entry(root.clone()).or_default().insert(file);
             }
         }
-        // What had diagnostics and has none any more is told so.
+        // Files that no longer have diagnostics get an empty list.
         for file in self.published.values().flatten() {
             by_file.entry(file.clone()).or_default();
         }
@@ -334,8 +336,8 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// A diagnostic as the editor shows it, and the file that it is for: what lies in an embedded file, or nowhere, is shown at
-    /// the top of the main file.
+    /// A diagnostic in the protocol's form, and the file that it is for. One in an embedded file, or without a span, is
+    /// shown at the top of the main file.
     fn diagnostic(&self, analysis: &Analysis, found: &base::Diagnostic) -> (String, Diagnostic) {
         let place = self.place(analysis, found.span);
         let (file, range) = match place {
@@ -378,7 +380,7 @@ impl Session<'_> {
         Some((analysis.file_of(span)?, text::range(&source.text, span.start as usize..span.end as usize)))
     }
 
-    /// A place as the editor can open it; of an embedded file a copy is made for that.
+    /// A location that the editor can open; for an embedded file, in a copy made for that purpose.
     fn location(&self, analysis: &Analysis, span: Span) -> Option<Location> {
         let (file, range) = self.place(analysis, span)?;
         let uri = match file.strip_prefix('<').and_then(|name| name.strip_suffix('>')) {
@@ -489,7 +491,7 @@ impl Session<'_> {
         Ok(to_value(WorkspaceEdit { changes: Some(changes), ..WorkspaceEdit::default() }))
     }
 
-    /// Refuses edits with which a program has more errors than without: a name that is taken.
+    /// Rejects a rename that adds errors to a program, for example because the name is taken.
     fn try_rename(
         &self,
         changes: &HashMap<Url, Vec<TextEdit>>,
@@ -519,8 +521,8 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Gives what stands at a place to `then`, in each program that it is used in: the open ones, and those of the workspace
-    /// that include the file it is declared in.
+    /// Calls `then` with the entity at a position, in each program that uses it: the open ones, and those of the
+    /// workspace that include the file that declares it.
     fn in_all_programs(
         &self,
         place: &TextDocumentPositionParams,
@@ -549,7 +551,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// The program that a document belongs to: rather one of which it is a part than itself.
+    /// The program that a document belongs to; one that includes it is preferred to the document itself.
     fn analysis_of(&self, uri: &Url) -> Option<(&Analysis, String)> {
         let file = name_of(uri)?;
         let of = self.roots.get(&file).or_else(|| self.roots.values().find(|a| a.has(&file)))?;
@@ -569,13 +571,13 @@ fn errors(analysis: &Analysis) -> impl Iterator<Item = &base::Diagnostic> {
     analysis.compiled.diagnostics.iter().filter(|d| d.severity == Severity::Error)
 }
 
-/// What a notification says; one that cannot be read is logged and ignored.
+/// The parameters of a notification; malformed ones are logged and ignored.
 fn told<T: serde::de::DeserializeOwned>(notification: Notification) -> Option<T> {
     let read = serde_json::from_value(notification.params);
     read.inspect_err(|error| tracing::error!("{}: {error}", notification.method)).ok()
 }
 
-/// Whether a program can run: it has no error, or it is one that says what `main` is.
+/// Whether a program declares `main`.
 fn has_main(analysis: &Analysis) -> bool {
     analysis.index.defs.iter().any(|def| def.kind == crate::index::DefKind::Instance && &*def.name == "main")
 }
@@ -586,7 +588,7 @@ fn span_of(thing: &Thing) -> Span {
     }
 }
 
-/// Embedded files as files that an editor can open, in the user's cache.
+/// Copies an embedded file to the user's cache, where an editor can open it.
 fn embedded_copy(name: &str) -> Option<PathBuf> {
     let text = sema::embedded(name)?;
     let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);

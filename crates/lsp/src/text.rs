@@ -1,4 +1,4 @@
-//! Places in texts: byte offsets here, lines and UTF-16 columns in the protocol (LSP 3.17, "Position").
+//! Conversion of positions: byte offsets here, lines and UTF-16 columns in the protocol (LSP 3.17, "Position").
 
 use lsp_types::{Position, Range, TextDocumentContentChangeEvent};
 use std::ops::Range as Bytes;
@@ -16,12 +16,13 @@ pub fn position(text: &str, offset: usize) -> Position {
     Position::new(line as u32, column as u32)
 }
 
-/// The range of a range of bytes.
+/// The protocol's range of a byte range.
 pub fn range(text: &str, bytes: Bytes<usize>) -> Range {
     Range::new(position(text, bytes.start), position(text, bytes.end))
 }
 
-/// The byte offset of a position; a column past the end of its line is the line's end, as the protocol says.
+/// The byte offset of a position; a column past the end of its line counts as the line's end, as the protocol
+/// specifies.
 pub fn offset(text: &str, position: Position) -> usize {
     let mut start = 0;
     for _ in 0..position.line {
@@ -41,7 +42,7 @@ pub fn offset(text: &str, position: Position) -> usize {
     start + line.len()
 }
 
-/// Applies an edit that the editor reports; one without a range is the whole text.
+/// Applies a change reported by the editor; one without a range replaces the whole text.
 pub fn apply(text: &mut String, change: &TextDocumentContentChangeEvent) {
     match change.range {
         None => text.clone_from(&change.text),
@@ -52,7 +53,7 @@ pub fn apply(text: &mut String, change: &TextDocumentContentChangeEvent) {
     }
 }
 
-/// The identifier that an offset stands in or behind.
+/// The byte range of the identifier that contains an offset or ends at it.
 pub fn word_at(text: &str, offset: usize) -> Option<Bytes<usize>> {
     let is_word = |b: &u8| b.is_ascii_alphanumeric() || *b == b'_';
     let bytes = text.as_bytes();

@@ -1,7 +1,8 @@
-//! The programs of the workspace that a file is a part of, found by its name in their `#include` lines.
+//! The programs of the workspace that include a file, found by its name in their `#include` lines.
 //!
-//! Lines are read as text, so too many programs are found: those that include another folder's file of the same name, or in a
-//! part that `#if` leaves out. Who asks analyses what was found. Nothing is kept: files change under an editor.
+//! Lines are scanned as text, so the result is an over-approximation: it has programs that include a file of the same
+//! name in another folder, or in a group that `#if` excludes. The caller analyses the candidates. Nothing is cached,
+//! since files change while an editor runs.
 //!
 //! Tests: `tests/editor.rs`.
 
@@ -10,15 +11,15 @@ use std::collections::{BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Files of a workspace that are read, and how large they may be.
+/// Maximum number of workspace files that are read, and their maximum size in bytes.
 const FILES_MAX: usize = 2_000;
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// How files that P4 programs include end.
+/// File name extensions of P4 programs and the files that they include.
 pub const ENDINGS: [&str; 4] = ["p4", "h", "p4h", "inc"];
 
-/// The files that include a file, directly or through others, and may say what `main` is; the nearest first, the file itself
-/// not.
+/// The files that include a file, directly or indirectly, and may declare `main`; the nearest first, without the file
+/// itself.
 pub fn programs_with(folders: &[PathBuf], files: &Files, name: &str) -> Vec<String> {
     let sources = sources(folders, files);
     let mut programs = Vec::new();
@@ -38,7 +39,7 @@ pub fn programs_with(folders: &[PathBuf], files: &Files, name: &str) -> Vec<Stri
     programs
 }
 
-/// Whether a text has a line that includes a file of this name, in whichever folder.
+/// Whether a text has a line that includes a file of this name, in any folder.
 fn includes(text: &str, file: &str) -> bool {
     text.contains(file)
         && text.lines().any(|line| {
@@ -49,7 +50,7 @@ fn includes(text: &str, file: &str) -> bool {
         })
 }
 
-/// The files of the workspace with their texts, in the order of their names.
+/// The files of the workspace with their texts, sorted by name.
 fn sources(folders: &[PathBuf], files: &Files) -> Vec<(String, Arc<str>)> {
     let mut found = BTreeSet::new();
     let mut folders: Vec<PathBuf> = folders.to_vec();

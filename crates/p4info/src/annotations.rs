@@ -1,17 +1,18 @@
-//! Annotations of the typed program as P4Info shows them.
+//! Annotations of the typed program as P4Info lists them.
 //!
-//! `@name`, `@id`, `@brief` and `@description` have fields of their own and are left out of the list, and so are those
-//! that an object's message spells out (`@max_group_size` of a selector, …). Structured annotations are kept apart.
+//! `@name`, `@id`, `@brief` and `@description` have their own fields and are omitted from the list, as are those that
+//! have a field in an object's message (`@max_group_size` of a selector, …). Structured annotations are listed
+//! separately.
 
 use crate::model::{Annotations, Documentation, Expression, SourceLocation, StructuredAnnotation, StructuredBody};
 use base::SourceMap;
 use sema::Value;
 use sema::typed::{Annotation, AnnotationBody, AnnotationToken, AnnotationTokenKind, find_annotation};
 
-/// Spelled out by every message.
+/// Annotations with a field in every message.
 const COMMON: [&str; 4] = ["name", "id", "brief", "description"];
 
-/// All annotations but [`COMMON`] and `spelled_out`.
+/// All annotations except [`COMMON`] and `spelled_out`.
 pub(crate) fn annotations(source: &[Annotation], spelled_out: &[&str], sources: &SourceMap) -> Annotations {
     let mut result = Annotations::default();
     for annotation in source {
@@ -28,7 +29,7 @@ pub(crate) fn annotations(source: &[Annotation], spelled_out: &[&str], sources: 
     result
 }
 
-/// Where an annotation was first written; unknown for what has no place in the source.
+/// The source location of an annotation (its original file with `#line`); unknown without a span.
 fn location(annotation: &Annotation, sources: &SourceMap) -> SourceLocation {
     let place = sources.origin(annotation.span).zip(sources.locate(annotation.span));
     place.map_or_else(SourceLocation::default, |((file, line), (_, _, column))| SourceLocation {
@@ -38,7 +39,7 @@ fn location(annotation: &Annotation, sources: &SourceMap) -> SourceLocation {
     })
 }
 
-/// From `@brief` and `@description`.
+/// The documentation from `@brief` and `@description`.
 pub(crate) fn documentation(source: &[Annotation]) -> Option<Documentation> {
     let text = |name| find_annotation(source, name).and_then(Annotation::as_str);
     let (brief, description) = (text("brief"), text("description"));
@@ -63,8 +64,8 @@ fn structured(annotation: &Annotation, at: SourceLocation) -> Option<StructuredA
     Some(StructuredAnnotation { name: annotation.name.to_string(), body, at })
 }
 
-/// Structured annotations hold strings, booleans and integers only (P4_16, "Structured annotations"); integers above 64
-/// bits have no place in the message.
+/// A value in a structured annotation, which can hold strings, booleans and integers only (P4_16, "Bodies of Structured
+/// annotations"); `None` for integers above 64 bits, which the message cannot represent.
 fn expression(value: &Value) -> Option<Expression> {
     match value {
         Value::Str(text) => Some(Expression::String(text.to_string())),
@@ -75,7 +76,7 @@ fn expression(value: &Value) -> Option<Expression> {
     }
 }
 
-/// `@name(k = "x", l = 3)` and `@name[k = "x", l = 3]`.
+/// The pairs of `@name(k = "x", l = 3)` or `@name[k = "x", l = 3]`.
 pub(crate) fn key_values(annotation: &Annotation) -> Option<Vec<(String, Value)>> {
     let tokens = match &annotation.body {
         AnnotationBody::KeyValues(pairs) => {
@@ -105,7 +106,7 @@ fn plain(annotation: &Annotation) -> String {
     }
 }
 
-/// The tokens again, with one space after commas and between words.
+/// The text of the tokens, with one space after commas and between words.
 fn spelled(tokens: &[AnnotationToken]) -> String {
     let mut text = String::new();
     let mut last: Option<&AnnotationToken> = None;

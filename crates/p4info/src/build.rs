@@ -1,15 +1,15 @@
-//! From a typed program to its P4Info.
+//! Generates the P4Info of a typed program.
 //!
-//! Two walks over the instances below `main`: the first collects names and gives ids, the second describes the objects.
-//! What an extern object is to the control plane is decided by the name of its type ([`extern_kind`]); both v1model's
-//! and the portable architectures' names are known, and no other part of this crate depends on an architecture.
+//! Two passes over the instances below `main`: the first collects names and allocates ids, the second describes the
+//! objects. The name of an extern's type determines its kind in the control plane ([`extern_kind`]); v1model's and the
+//! portable architectures' names are known, and no other part of this crate depends on an architecture.
 //!
-//! Follows P4Runtime specification, "P4Info Objects", and where that leaves room, what the reference compiler does: the
-//! name of a v1model digest is its struct's, a table without `size` has 1024 entries, `selector` keys are not match
-//! fields.
+//! Follows the P4Runtime specification, "P4Info Objects". Where that leaves choices, it does what the reference
+//! compiler does: a v1model digest is named after its struct, a table without `size` has 1024 entries, `selector` keys
+//! are not match fields.
 //!
-//! Problems are diagnostics: an object that controllers cannot see properly is still listed where possible, so that
-//! several are reported in one run.
+//! Problems are reported as diagnostics: an object that cannot be described fully is still listed where possible, so
+//! that one run reports several.
 
 mod objects;
 mod restrictions;
@@ -26,22 +26,22 @@ use sema::typed::{self, Annotation, ControlId, InstanceId, InstanceOf, ParserId,
 use sema::types::{StructKind, Type};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// A wrong `@id`, or the same one twice.
+/// An invalid or duplicate `@id`.
 const BAD_ID: &str = "E0690";
-/// A type that the control plane cannot see.
+/// A type that P4Info cannot describe.
 const BAD_TYPE: &str = "E0691";
-/// Two objects of one kind and name.
+/// Two objects of the same kind and name.
 const DUPLICATE: &str = "E0692";
 /// An annotation's argument has the wrong form.
 const BAD_ANNOTATION: &str = "W0693";
-/// As [`BAD_ANNOTATION`], where nothing sensible can be done without it.
+/// Like [`BAD_ANNOTATION`], where the argument is essential.
 const BAD_ANNOTATION_ARGUMENT: &str = "E0694";
-/// An `@entry_restriction` or `@action_restriction` that is no constraint.
+/// An `@entry_restriction` or `@action_restriction` that is not a valid constraint.
 const BAD_RESTRICTION: &str = "E0695";
-/// A clause of one that does not fit its table or action.
+/// A clause of a constraint that does not fit its table or action.
 const RESTRICTION_MISFIT: &str = "W0696";
 
-/// The P4Info of a program for the architecture named `arch`, and what is wrong with it.
+/// The P4Info of a program for the architecture named `arch`, and diagnostics.
 pub fn build(program: &TypedProgram, sources: &SourceMap, arch: &str) -> (P4Info, Vec<Diagnostic>) {
     let mut walk = Walk::new(program);
     walk.visit_all();
@@ -52,7 +52,7 @@ pub fn build(program: &TypedProgram, sources: &SourceMap, arch: &str) -> (P4Info
     (info, builder.diags)
 }
 
-/// What an extern type is to the control plane.
+/// The kind of P4Info object that an extern type corresponds to.
 fn extern_kind(type_name: &str) -> Option<ObjectKind> {
     Some(match type_name {
         "counter" | "Counter" | "CounterArray" => ObjectKind::Counter,
@@ -66,7 +66,7 @@ fn extern_kind(type_name: &str) -> Option<ObjectKind> {
     })
 }
 
-/// The instances that exist, in the order of `main`'s arguments, parents before children.
+/// The instances in the order of `main`'s arguments, parents before children.
 struct Walk<'p> {
     program: &'p TypedProgram,
     seen: BTreeSet<InstanceId>,
@@ -117,7 +117,7 @@ struct Builder<'p> {
     program: &'p TypedProgram,
     sources: &'p SourceMap,
     walk: Walk<'p>,
-    /// What of each control can run.
+    /// The reachable tables, actions and calls of each control.
     reach: BTreeMap<ControlId, Reach<'p>>,
     types: Types<'p>,
     allocation: Allocation,
@@ -158,7 +158,7 @@ impl<'p> Builder<'p> {
         builder
     }
 
-    /// All named objects: kind, fully qualified name, annotations, place. Digest calls of v1model are among them.
+    /// All named objects: kind, fully qualified name, annotations, span. Digest calls of v1model are included.
     fn objects(&self) -> Vec<(ObjectKind, String, &'p [Annotation], Span)> {
         let program = self.program;
         let mut objects: Vec<(ObjectKind, String, &'p [Annotation], Span)> = Vec::new();
@@ -194,13 +194,13 @@ impl<'p> Builder<'p> {
         objects
     }
 
-    /// The tables of a control that are applied, in order of declaration.
+    /// The tables of a control that are applied, in declaration order.
     fn tables_of(&self, control: ControlId) -> Vec<typed::TableId> {
         let tables = &self.program.controls[control.index()].tables;
         tables.iter().copied().filter(|table| self.reach[&control].tables.contains(table)).collect()
     }
 
-    /// Every action that a table lists or a control calls, with its qualified name, once; and whether a table lists it.
+    /// Every action that a table lists or a control calls, once, with its qualified name and whether a table lists it.
     fn actions(&self) -> Vec<(typed::ActionId, String, bool)> {
         let program = self.program;
         let mut actions: Vec<(typed::ActionId, String, bool)> = Vec::new();
@@ -251,7 +251,7 @@ impl<'p> Builder<'p> {
         }
     }
 
-    /// Objects that were not collected (after an error) have id 0.
+    /// The id of an object; 0 if it was not collected, after an error.
     fn id(&self, kind: ObjectKind, name: &str) -> u32 {
         self.allocation.id(kind, name).unwrap_or(0)
     }

@@ -1,5 +1,5 @@
-//! Digests that are calls: v1model's `digest(receiver, data)` has no instance, so the objects that a controller sees are
-//! the types of its data, each named like its struct (`digest_0`, … for types without a name).
+//! Digests as calls: v1model's `digest(receiver, data)` has no instance, so the objects in P4Info are the types of the
+//! data, each named after its struct (`digest_0`, … for types without a name).
 
 use crate::types::type_control_name;
 use base::Span;
@@ -10,7 +10,7 @@ use sema::types::Type;
 /// The function's name.
 const DIGEST_FUNCTION: &str = "digest";
 
-/// Name, data type and place of each different digest among `calls`.
+/// Name, data type and span of each distinct digest among `calls`.
 pub(crate) fn digests<'p>(program: &TypedProgram, calls: impl Iterator<Item = &'p Call>) -> Vec<(String, Type, Span)> {
     let mut digests: Vec<(String, Type, Span)> = Vec::new();
     let mut unnamed = 0;
@@ -26,7 +26,7 @@ pub(crate) fn digests<'p>(program: &TypedProgram, calls: impl Iterator<Item = &'
             unnamed += 1;
             format!("digest_{}", unnamed - 1)
         });
-        // Instances of one generic struct have one name: they are numbered.
+        // Instantiations of the same generic struct have the same name: they are numbered.
         let taken = |name: &String| digests.iter().any(|(have, _, _)| have == name);
         let mut numbered = (1..).map(|n| format!("{name}_{n}"));
         let free = Some(name.clone()).filter(|n| !taken(n)).or_else(|| numbered.find(|n| !taken(n)));

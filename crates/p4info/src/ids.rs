@@ -1,48 +1,47 @@
 //! Ids and aliases of objects (P4Runtime specification, "ID Allocation for P4Info Objects" and "Preamble Message").
 //!
-//! An id is the kind's prefix byte and 24 bits: the author's `@id`, else a hash of the fully qualified name. The hash is
-//! Bob Jenkins's one-at-a-time and a collision takes the next free hash value, names in alphabetical order: as the
-//! reference compiler does, so that a controller that was built with its P4Info finds the same ids here. The outcome
-//! depends on the set of names alone, not on the order of declaration.
+//! An id is the prefix byte of the kind and 24 bits: the author's `@id`, else a hash of the fully qualified name. The
+//! hash is Bob Jenkins's one-at-a-time, collisions are resolved by linear probing, and names are inserted in
+//! alphabetical order. This is the reference compiler's scheme, so that a controller built with its P4Info finds the
+//! same ids here. The result depends only on the set of names, not on the order of declaration.
 //!
-//! An alias is the shortest suffix of a name, in whole components, that no other name ends with.
 
 use crate::model::ObjectKind;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 const SUFFIX: u32 = 0x00ff_ffff;
 
-/// Collects names, then answers with ids and aliases.
+/// Collects names and then allocates ids and aliases.
 #[derive(Default, Debug)]
 pub struct Allocator {
-    /// Names of a kind with the author's id, prefix included.
+    /// The names of each kind, with the author's id including its prefix.
     names: BTreeMap<ObjectKind, BTreeMap<String, Option<u32>>>,
-    /// Whose an author's id is; ids of different kinds differ in their prefix.
+    /// The name that owns each of the author's ids; ids of different kinds differ in their prefix.
     owners: HashMap<u32, String>,
 }
 
-/// Ids and aliases of all names.
+/// The ids and aliases of all names.
 #[derive(Debug)]
 pub struct Allocation {
     ids: HashMap<(ObjectKind, String), u32>,
-    /// How many different names end in a suffix.
+    /// The number of distinct names that end in each suffix.
     suffixes: HashMap<String, u32>,
 }
 
-/// Why an `@id` is refused.
+/// Why an `@id` is rejected.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum IdError {
-    /// The top byte is of another kind.
+    /// The top byte is the prefix of another kind.
     WrongPrefix {
-        /// What it should be.
+        /// The prefix of the object's kind.
         expected: u8,
     },
-    /// Another object of the kind has it.
+    /// Another object of the kind has the same id.
     Taken {
-        /// Who.
+        /// That object's name.
         by: String,
     },
-    /// Zero means "no object".
+    /// The id is zero, which means "no object".
     Zero,
 }
 
@@ -57,7 +56,11 @@ impl std::fmt::Display for IdError {
 }
 
 impl Allocator {
-    /// Adds a name, with the author's `@id` if there is one. The same name of the same kind may come again.
+    /// Adds a name, with the author's `@id` if there is one. The same name of the same kind may be added again.
+    ///
+    /// # Errors
+    ///
+    /// The `@id` has the wrong prefix, belongs to another object, or is zero.
     pub fn add(&mut self, kind: ObjectKind, name: &str, id: Option<u32>) -> Result<(), IdError> {
         let names = self.names.entry(kind).or_default();
         if names.get(name).is_some_and(|earlier| earlier.is_some() || id.is_none()) {
@@ -74,7 +77,7 @@ impl Allocator {
         Ok(())
     }
 
-    /// Gives every name an id.
+    /// Allocates an id for every name.
     pub fn allocate(self) -> Allocation {
         let mut taken: BTreeSet<u32> =
             self.names.values().flat_map(|names| names.values().flatten()).copied().collect();
@@ -119,7 +122,7 @@ fn with_prefix(kind: ObjectKind, id: u32) -> Result<u32, IdError> {
     }
 }
 
-/// The first free id from the name's hash on.
+/// Linear probing: the first free id from the name's hash on.
 fn free_id(kind: ObjectKind, name: &str, taken: &BTreeSet<u32>) -> u32 {
     let prefix = u32::from(kind.prefix()) << 24;
     let hash = one_at_a_time(name.as_bytes());
@@ -148,8 +151,12 @@ fn one_at_a_time(bytes: &[u8]) -> u32 {
     hash.wrapping_add(hash << 15)
 }
 
-/// Ids of a table's match fields, an action's parameters or a header's fields: `@id` where given, else 1, 2, … in order,
-/// passing over those that are given. `Err` is the position and id of a duplicate or zero.
+/// Allocates ids of a table's match fields, an action's parameters or a header's fields: `@id` where given, else 1, 2,
+/// … in order, skipping those that are given.
+///
+/// # Errors
+///
+/// The position and the value of an id that is a duplicate or zero.
 pub fn field_ids(given: &[Option<u32>]) -> Result<Vec<u32>, (usize, u32)> {
     let mut taken = BTreeSet::new();
     for (i, id) in given.iter().enumerate() {
@@ -160,7 +167,7 @@ pub fn field_ids(given: &[Option<u32>]) -> Result<Vec<u32>, (usize, u32)> {
     }
     let mut next = 1;
     let ids = given.iter().map(|id| match id {
-        // A given id uses up its place in the count, so that its neighbours keep the ids they would have without it.
+        // A given id also advances the count, so that its neighbours keep the ids that they would have without it.
         Some(id) => {
             next += 1;
             *id
@@ -235,7 +242,7 @@ mod tests {
         let names = ["s.c1.t", "s.c2.t", "s.c1.u", "c1.t", "v", "x.v"];
         let all = allocate(&names.map(|name| (ObjectKind::Table, name, None)));
         assert_eq!(names.map(|name| all.alias(name)), ["s.c1.t", "c2.t", "u", "c1.t", "v", "x.v"]);
-        // An action and a table of one name share their suffixes, but are one name.
+        // An action and a table with the same name count as one name.
         let all = allocate(&[(ObjectKind::Table, "c.x", None), (ObjectKind::Action, "c.x", None)]);
         assert_eq!(all.alias("c.x"), "x");
     }

@@ -1,7 +1,8 @@
-//! Typed program to P4Info: ids, annotations, documentation of the objects a controller sees.
+//! P4Info generation: ids, annotations and documentation of the objects that a controller sees.
 //!
-//! `build` walks the program, `model` is the result as plain values, `ids` numbers and names the objects, `text` prints them in the protobuf text
-//! format. The crate knows no protobuf library: `messages::convert` makes messages of the model.
+//! `build` traverses the typed program, `model` holds the result as plain values, `ids` allocates ids and aliases,
+//! `text` prints the protobuf text format. The crate uses no protobuf library: `messages::convert` turns the model into
+//! messages.
 
 mod annotations;
 mod build;

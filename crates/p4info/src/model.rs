@@ -1,11 +1,11 @@
 //! P4Info as plain values: what a controller sees of a program.
 //!
 //! The same tree as the `p4.config.v1` messages (P4Runtime specification, "The P4Info Message"), without protobuf:
-//! alternatives are enums, absent things are `Option` or empty, and [`NewType`] keeps the underlying type that the message
-//! drops when the controller's view is translated. `text` prints it; `messages::convert` makes messages of it.
+//! alternatives are enums, absent fields are `Option` or empty, and [`NewType`] keeps the underlying type that the
+//! message drops when the type is translated. `text` prints it; `messages::convert` turns it into messages.
 //!
-//! Promises of a built P4Info: ids are unique over all objects and carry their kind's prefix; names are unique within a
-//! kind; every id and type name that is referred to exists.
+//! Invariants of a generated P4Info: ids are unique over all objects and carry the prefix of their kind; names are
+//! unique within a kind; every id and type name that is referred to exists.
 
 use base::Bits;
 use base::entry::MatchKind;
@@ -13,24 +13,24 @@ use constraints::Constraint;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Everything a controller can address.
+/// A program's P4Info: every object that a controller can address.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct P4Info {
     /// Name, version and architecture of the program.
     pub pkg_info: PkgInfo,
     /// Match-action tables.
     pub tables: Vec<Table>,
-    /// Actions that tables or profiles name.
+    /// Actions that tables or profiles refer to.
     pub actions: Vec<Action>,
     /// Action profiles and selectors.
     pub action_profiles: Vec<ActionProfile>,
     /// Counter arrays.
     pub counters: Vec<Counter>,
-    /// Counters beside table entries.
+    /// Counters attached to table entries.
     pub direct_counters: Vec<DirectCounter>,
     /// Meter arrays.
     pub meters: Vec<Meter>,
-    /// Meters beside table entries.
+    /// Meters attached to table entries.
     pub direct_meters: Vec<DirectMeter>,
     /// The packet-in and packet-out headers.
     pub controller_packet_metadata: Vec<ControllerPacketMetadata>,
@@ -38,18 +38,18 @@ pub struct P4Info {
     pub value_sets: Vec<ValueSet>,
     /// Register arrays.
     pub registers: Vec<Register>,
-    /// Messages to the controller.
+    /// Digests: messages to the controller.
     pub digests: Vec<Digest>,
-    /// Instances of externs that the protocol does not know.
+    /// Instances of externs that P4Runtime does not define.
     pub externs: Vec<Extern>,
-    /// Named types that the above refer to.
+    /// Named types that the objects refer to.
     pub type_info: TypeInfo,
-    /// Whether it was made from names alone, so that a controller who has the source's may know other ids and more headers. Not
-    /// part of the message.
+    /// Whether it was generated from names only, so that a controller with the source's P4Info may use other ids and
+    /// more headers. Not part of the message.
     pub from_names: bool,
 }
 
-/// The kinds of objects, with the prefix of their ids.
+/// The kinds of objects; the value is the prefix of their ids.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[repr(u8)]
 #[allow(missing_docs, reason = "the names of the messages")]
@@ -68,7 +68,7 @@ pub enum ObjectKind {
 }
 
 impl ObjectKind {
-    /// All kinds, by prefix.
+    /// All kinds, ordered by prefix.
     pub const ALL: [ObjectKind; 11] = [
         ObjectKind::Action,
         ObjectKind::Table,
@@ -88,12 +88,12 @@ impl ObjectKind {
         self as u8
     }
 
-    /// The kind of an id, `None` for prefixes of no known kind.
+    /// The kind of an id; `None` if no kind has its prefix.
     pub fn of(id: u32) -> Option<ObjectKind> {
         ObjectKind::ALL.into_iter().find(|kind| u32::from(kind.prefix()) == id >> 24)
     }
 
-    /// For messages: `table`, `direct counter`.
+    /// The noun for messages: `table`, `direct counter`.
     pub fn noun(self) -> &'static str {
         match self {
             ObjectKind::Action => "action",
@@ -111,27 +111,27 @@ impl ObjectKind {
     }
 }
 
-/// What all objects have.
+/// The fields that all objects have.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Preamble {
     /// Unique over all objects; the top byte is [`ObjectKind::prefix`].
     pub id: u32,
-    /// Fully qualified.
+    /// Fully qualified name.
     pub name: String,
     /// The shortest suffix of the name that is unique.
     pub alias: String,
-    /// Those that have no place of their own.
+    /// Annotations without their own field.
     pub annotations: Annotations,
     /// From `@brief` and `@description`.
     pub doc: Option<Documentation>,
 }
 
-/// Annotations that the program's author wrote, other than the ones that P4Info spells out (`@name`, `@id`, `@brief`…).
+/// Annotations from the source, except those with their own field in P4Info (`@name`, `@id`, `@brief`…).
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Annotations {
     /// `@name(...)` as written.
     pub plain: Vec<String>,
-    /// Where each of them is; nothing for the one that a default action gets without having it in the source.
+    /// The location of each element of `plain`; unknown for the one that an implicit default action gets.
     pub plain_at: Vec<SourceLocation>,
     /// `@name[...]`.
     pub structured: Vec<StructuredAnnotation>,
@@ -140,22 +140,22 @@ pub struct Annotations {
 /// `@name[...]`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct StructuredAnnotation {
-    /// Without `@`.
+    /// The name without `@`.
     pub name: String,
-    /// Between the brackets.
+    /// The contents of the brackets.
     pub body: StructuredBody,
-    /// Where it is.
+    /// Its location.
     pub at: SourceLocation,
 }
 
 /// A place in the source (`SourceLocation` in p4types.proto).
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct SourceLocation {
-    /// The file's name as the preprocessor knows it, or as `#line` says.
+    /// The file's name as the preprocessor knows it, or as given by `#line`.
     pub file: String,
-    /// From 1; 0 where it is not known.
+    /// 1-based; 0 if unknown.
     pub line: u32,
-    /// As `line`.
+    /// 1-based; 0 if unknown.
     pub column: u32,
 }
 
@@ -179,16 +179,16 @@ pub enum Expression {
     Bool(bool),
 }
 
-/// Help texts.
+/// Documentation of an object.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Documentation {
-    /// One line; may be empty.
+    /// One-line summary; may be empty.
     pub brief: String,
-    /// More; may be empty.
+    /// Full description; may be empty.
     pub description: String,
 }
 
-/// About the program, from `@pkginfo` and others on `main`.
+/// Information about the program, from `@pkginfo` and other annotations on `main`.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "keys of @pkginfo")]
 pub struct PkgInfo {
@@ -204,7 +204,7 @@ pub struct PkgInfo {
     pub platform_properties: Option<PlatformProperties>,
 }
 
-/// From `@platform_property`.
+/// The platform properties, from `@platform_property`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "keys of @platform_property")]
 pub struct PlatformProperties {
@@ -218,57 +218,57 @@ pub struct PlatformProperties {
 pub struct Table {
     /// Id, name, alias, annotations.
     pub preamble: Preamble,
-    /// Key fields in order, `selector` fields left out.
+    /// Key fields in order, without `selector` fields.
     pub match_fields: Vec<MatchField>,
     /// Actions in the order of the table's list.
     pub action_refs: Vec<ActionRef>,
-    /// The default action if it is `const`.
+    /// Id of the default action if it is `const`.
     pub const_default_action_id: Option<u32>,
-    /// What runs on a miss before the first write.
+    /// The default action before the first write.
     pub initial_default_action: Option<ActionCall>,
-    /// The action profile that entries refer to.
+    /// Id of the action profile that entries refer to.
     pub implementation_id: Option<u32>,
-    /// Direct counters and meters.
+    /// Ids of direct counters and meters.
     pub direct_resource_ids: Vec<u32>,
-    /// Entries it can hold.
+    /// Maximum number of entries.
     pub size: i64,
     /// Whether entries may have an idle timeout.
     pub idle_timeout: bool,
-    /// `const entries`.
+    /// Whether it has `const entries`.
     pub is_const_table: bool,
-    /// Whether each of the program's entries is constant, in order. Not part of the message.
+    /// Whether each of the program's entries is `const`, in order. Not part of the message.
     pub const_entries: Vec<bool>,
-    /// The program lists entries.
+    /// Whether the program lists entries.
     pub has_initial_entries: bool,
-    /// What entries must keep to (`@entry_restriction`), over the match fields in order.
+    /// The constraint on entries (`@entry_restriction`), over the match fields in order.
     pub restriction: Option<Constraint>,
 }
 
 /// A field of a key or value set.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct MatchField {
-    /// From 1 in key order, or `@id`.
+    /// `@id`, or counted from 1 in key order.
     pub id: u32,
     /// `hdr.ipv4.dstAddr`; empty for a value set of a plain `bit<W>`.
     pub name: String,
-    /// Those that have no place of their own.
+    /// Annotations without their own field.
     pub annotations: Annotations,
-    /// Help text.
+    /// Documentation.
     pub doc: Option<Documentation>,
-    /// As the controller sees it; 0 if it sees a string.
+    /// Width in bits as the controller sees it; 0 for a string or an enum without underlying type.
     pub bitwidth: u32,
-    /// How it is matched.
+    /// Its match type.
     pub match_type: MatchType,
-    /// The user-defined type, a key of [`TypeInfo::new_types`] or [`TypeInfo::serializable_enums`].
+    /// Name of its user-defined type, a key in [`TypeInfo`].
     pub type_name: Option<String>,
 }
 
 /// A match kind.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum MatchType {
-    /// One that the protocol knows.
+    /// A match kind that P4Runtime defines.
     Known(MatchKind),
-    /// One that an architecture declared.
+    /// A match kind that the architecture declares.
     Other(String),
 }
 
@@ -277,21 +277,21 @@ pub enum MatchType {
 pub struct ActionRef {
     /// The action.
     pub id: u32,
-    /// Where it may stand.
+    /// Where it may be used.
     pub scope: ActionScope,
-    /// Of the reference, not of the action.
+    /// Annotations of the reference, not of the action.
     pub annotations: Annotations,
 }
 
-/// Where an action of a table may stand.
+/// Where an action of a table may be used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum ActionScope {
-    /// Anywhere.
+    /// In entries and as default action.
     #[default]
     TableAndDefault,
     /// `@tableonly`: only in entries.
     TableOnly,
-    /// `@groupaction`: only before the members of an action set.
+    /// `@groupaction`: only before the action of a selected group member.
     GroupAction,
     /// `@defaultonly`: only as default action.
     DefaultOnly,
@@ -311,26 +311,26 @@ pub struct ActionCall {
 pub struct Action {
     /// Id, name, alias, annotations.
     pub preamble: Preamble,
-    /// What the control plane supplies, in order.
+    /// Parameters that the control plane supplies, in order.
     pub params: Vec<Param>,
-    /// What arguments must keep to (`@action_restriction`).
+    /// The constraint on arguments (`@action_restriction`).
     pub restriction: Option<Constraint>,
 }
 
 /// A control-plane parameter of an action, or a field of a controller header.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Param {
-    /// From 1 in order, or `@id`.
+    /// `@id`, or counted from 1 in order.
     pub id: u32,
     /// The P4 name.
     pub name: String,
-    /// Those that have no place of their own.
+    /// Annotations without their own field.
     pub annotations: Annotations,
-    /// Help text; not in controller headers.
+    /// Documentation; not used in controller headers.
     pub doc: Option<Documentation>,
-    /// As the controller sees it; 0 if it sees a string.
+    /// Width in bits as the controller sees it; 0 for a string or an enum without underlying type.
     pub bitwidth: u32,
-    /// The user-defined type.
+    /// Name of its user-defined type.
     pub type_name: Option<String>,
 }
 
@@ -339,15 +339,15 @@ pub struct Param {
 pub struct ActionProfile {
     /// Id, name, alias, annotations.
     pub preamble: Preamble,
-    /// Tables that use it.
+    /// Ids of the tables that use it.
     pub table_ids: Vec<u32>,
     /// Whether it has groups.
     pub with_selector: bool,
-    /// Members, or what [`SelectorSize`] says.
+    /// Maximum number of members, or as defined by [`SelectorSize`].
     pub size: i64,
-    /// 0: no limit stated.
+    /// Maximum size of a group; 0 if the program states none.
     pub max_group_size: i32,
-    /// What the sizes count, if the program says so.
+    /// What the sizes count, if the program states it.
     pub selector_size: Option<SelectorSize>,
     /// `@weights_disallowed`.
     pub weights_disallowed: bool,
@@ -358,9 +358,9 @@ pub struct ActionProfile {
 pub enum SelectorSize {
     /// The sum of the members' weights.
     SumOfWeights,
-    /// Members, each with at most this weight (0: any).
+    /// The number of members, each with a bounded weight.
     SumOfMembers {
-        /// From `@max_member_weight`.
+        /// Maximum weight of a member, from `@max_member_weight`; 0 if unbounded.
         max_member_weight: i32,
     },
 }
@@ -390,7 +390,7 @@ pub enum MeterType {
     TwoRateThreeColor,
     /// RFC 2697: `@single_rate_three_color`.
     SingleRateThreeColor,
-    /// The same without yellow: `@single_rate_two_color`.
+    /// Single rate without yellow: `@single_rate_two_color`.
     SingleRateTwoColor,
 }
 
@@ -399,22 +399,22 @@ pub enum MeterType {
 pub struct Counter {
     /// Id, name, alias, annotations.
     pub preamble: Preamble,
-    /// What it counts.
+    /// The unit that it counts.
     pub unit: CounterUnit,
-    /// Cells.
+    /// Number of cells.
     pub size: i64,
-    /// User-defined type of the index.
+    /// Name of the user-defined type of the index.
     pub index_type_name: Option<String>,
 }
 
-/// A counter per entry.
+/// A counter attached to each entry of a table.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct DirectCounter {
     /// Id, name, alias, annotations.
     pub preamble: Preamble,
-    /// What it counts.
+    /// The unit that it counts.
     pub unit: CounterUnit,
-    /// Whose entries.
+    /// Id of the table.
     pub direct_table_id: u32,
 }
 
@@ -423,30 +423,30 @@ pub struct DirectCounter {
 pub struct Meter {
     /// Id, name, alias, annotations.
     pub preamble: Preamble,
-    /// What it measures.
+    /// The unit that it measures.
     pub unit: MeterUnit,
-    /// How it marks.
+    /// Its marking algorithm.
     pub meter_type: MeterType,
-    /// Cells.
+    /// Number of cells.
     pub size: i64,
-    /// User-defined type of the index.
+    /// Name of the user-defined type of the index.
     pub index_type_name: Option<String>,
 }
 
-/// A meter per entry.
+/// A meter attached to each entry of a table.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct DirectMeter {
     /// Id, name, alias, annotations.
     pub preamble: Preamble,
-    /// What it measures.
+    /// The unit that it measures.
     pub unit: MeterUnit,
-    /// How it marks.
+    /// Its marking algorithm.
     pub meter_type: MeterType,
-    /// Whose entries.
+    /// Id of the table.
     pub direct_table_id: u32,
 }
 
-/// A header between switch and controller; its name is `packet_in` or `packet_out`.
+/// A header of packets between switch and controller; its name is `packet_in` or `packet_out`.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct ControllerPacketMetadata {
     /// Id, name, alias, annotations.
@@ -460,9 +460,9 @@ pub struct ControllerPacketMetadata {
 pub struct ValueSet {
     /// Id, name, alias, annotations.
     pub preamble: Preamble,
-    /// What a member consists of.
+    /// The fields of a member.
     pub match_fields: Vec<MatchField>,
-    /// Members it can hold.
+    /// Maximum number of members.
     pub size: i32,
 }
 
@@ -471,35 +471,35 @@ pub struct ValueSet {
 pub struct Register {
     /// Id, name, alias, annotations.
     pub preamble: Preamble,
-    /// Of a cell.
+    /// Type of a cell.
     pub type_spec: DataType,
-    /// Cells.
+    /// Number of cells.
     pub size: i32,
-    /// User-defined type of the index.
+    /// Name of the user-defined type of the index.
     pub index_type_name: Option<String>,
 }
 
-/// A kind of message to the controller.
+/// A digest: a kind of message to the controller.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Digest {
     /// Id, name, alias, annotations.
     pub preamble: Preamble,
-    /// Of a message.
+    /// Type of a message's data.
     pub type_spec: DataType,
 }
 
-/// Instances of an extern that the protocol does not know; listed, but not addressable.
+/// Instances of an extern that P4Runtime does not define; listed, but not addressable.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Extern {
-    /// From 0x81.
+    /// Id prefix of the extern type, from 0x81.
     pub extern_type_id: u32,
-    /// The P4 type.
+    /// Name of the P4 extern type.
     pub extern_type_name: String,
     /// Its instances.
     pub instances: Vec<Preamble>,
 }
 
-/// A P4 type as controllers see it; names refer to [`TypeInfo`].
+/// A P4 type as a controller sees it; names refer to [`TypeInfo`].
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "the names of P4 types")]
 pub enum DataType {
@@ -538,21 +538,21 @@ pub struct TypeInfo {
     pub new_types: BTreeMap<String, NewType>,
 }
 
-/// Fields in order.
+/// A struct, header or header union: its fields in order.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct StructType {
     /// Names and types.
     pub members: Vec<(String, DataType)>,
-    /// Of the type.
+    /// Annotations of the type.
     pub annotations: Annotations,
 }
 
 /// An enum without values.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct EnumType {
-    /// Names.
+    /// Names of the members.
     pub members: Vec<String>,
-    /// Of the type.
+    /// Annotations of the type.
     pub annotations: Annotations,
 }
 
@@ -563,27 +563,27 @@ pub struct SerializableEnumType {
     pub bitwidth: u32,
     /// Names and values.
     pub members: Vec<(String, Bits)>,
-    /// Of the type.
+    /// Annotations of the type.
     pub annotations: Annotations,
 }
 
 /// A `type`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct NewType {
-    /// What it is in the data plane, chains of `type` resolved.
+    /// The data plane's type, with chains of `type` resolved.
     pub underlying: DataType,
-    /// What the controller sees instead, from `@p4runtime_translation`.
+    /// The controller's type, from `@p4runtime_translation`.
     pub translation: Option<Translation>,
-    /// Of the type.
+    /// Annotations of the type.
     pub annotations: Annotations,
 }
 
-/// The controller's view of a type.
+/// The translation of a type between controller and data plane.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Translation {
-    /// Names the rule.
+    /// URI that identifies the translation.
     pub uri: String,
-    /// What the controller sees.
+    /// The controller's type.
     pub sdn_type: SdnType,
 }
 

@@ -1,7 +1,7 @@
-//! What of a control can run: tables that are applied, actions that are called, and every call on the way.
+//! Reachability within a control: tables that are applied, actions that are called, and all calls in between.
 //!
-//! P4Info lists what a controller can have an effect with: a table that nothing applies or an action that no table lists
-//! and nothing calls is left out, as other compilers do.
+//! P4Info lists only objects with an effect: a table that is not applied, or an action that no table lists and nothing
+//! calls, is omitted, as in other compilers.
 
 use sema::TypedProgram;
 use sema::typed::{
@@ -10,14 +10,14 @@ use sema::typed::{
 };
 use std::collections::BTreeSet;
 
-/// What of one control can run.
+/// The reachable parts of one control.
 pub(crate) struct Reach<'p> {
     program: &'p TypedProgram,
-    /// Applied.
+    /// Tables that are applied.
     pub(crate) tables: BTreeSet<TableId>,
-    /// Called by the control itself. What an action calls is part of that action.
+    /// Actions called by the control itself. Calls within an action belong to that action.
     pub(crate) called: BTreeSet<ActionId>,
-    /// All calls, also those in actions and functions.
+    /// All calls, including those in actions and functions.
     pub(crate) calls: Vec<&'p Call>,
     actions: BTreeSet<ActionId>,
     functions: BTreeSet<FunctionId>,
@@ -26,7 +26,7 @@ pub(crate) struct Reach<'p> {
 }
 
 impl<'p> Reach<'p> {
-    /// Of a control's `apply`, nested controls left out.
+    /// What is reachable from a control's `apply` block, without nested controls.
     pub(crate) fn of(program: &'p TypedProgram, control: ControlId) -> Reach<'p> {
         let mut reach = Reach {
             program,
@@ -152,7 +152,7 @@ impl<'p> Reach<'p> {
                 }
             }
             Callee::ExternMethod { object, .. } | Callee::Builtin(_, object) => self.expr(object),
-            // An applied control is an instance of its own.
+            // An applied control is a separate instance.
             Callee::ExternFunction(_) | Callee::ParserApply(..) | Callee::ControlApply(..) => {}
         }
     }

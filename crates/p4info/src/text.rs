@@ -1,14 +1,14 @@
-//! P4Info in the protobuf text format: what `sluice p4info` prints and what other tools read.
+//! P4Info in the protobuf text format, as printed by `sluice p4info` and read by other tools.
 //!
-//! Fields come in the order of the messages, defaults are left out, strings and bytes are escaped the way `protoc` does
-//! it; so the output can be compared line by line with the reference compiler's.
+//! Fields are in the order of the messages, default values are omitted, and strings and bytes are escaped as `protoc`
+//! does, so that the output can be compared line by line with the reference compiler's.
 
 use crate::model::*;
 use base::Bits;
 use base::entry::MatchKind;
 use std::fmt::{Display, Write};
 
-/// The whole P4Info, with the header lines by which editors know the schema.
+/// Prints a P4Info, with the header lines that tell editors the schema.
 pub fn print(info: &P4Info) -> String {
     let mut out = Printer::default();
     out.text.push_str("# proto-file: p4/config/v1/p4info.proto\n# proto-message: p4.config.v1.P4Info\n\n");
@@ -59,7 +59,7 @@ impl Printer {
     }
 }
 
-/// A value's shortest byte string, at least one byte.
+/// The canonical byte string of a value: the shortest one, at least one byte (P4Runtime, "Bytestrings").
 fn canonical(value: &Bits) -> Vec<u8> {
     let bytes = value.to_bytes_be();
     let first = bytes.iter().position(|b| *b != 0).unwrap_or(bytes.len().saturating_sub(1));
@@ -380,13 +380,13 @@ impl Printer {
         };
         self.message("spec", |p| {
             p.line("unit", unit);
-            // The default is not written.
+            // The default is not printed.
             name.into_iter().for_each(|name| p.line("type", name));
         });
     }
 }
 
-/// `match_type` enumerators.
+/// The enumerator of a match kind in `MatchField.MatchType`.
 pub fn match_type_name(kind: MatchKind) -> &'static str {
     match kind {
         MatchKind::Exact => "EXACT",
@@ -434,13 +434,13 @@ impl Printer {
         }
     }
 
-    /// The message that header fields hold directly and other types hold as `bitstring`.
+    /// The message that header fields hold directly and other types hold in the field `bitstring`.
     fn bitstring_like(&mut self, data_type: &DataType) {
         match data_type {
             DataType::Bit(width) => self.message("bit", |p| p.number("bitwidth", *width)),
             DataType::Int(width) => self.message("int", |p| p.number("bitwidth", *width)),
             DataType::Varbit(width) => self.message("varbit", |p| p.number("max_bitwidth", *width)),
-            // Header fields of other types are flattened before they get here.
+            // Header fields of other types have been flattened.
             _ => {}
         }
     }

@@ -1,7 +1,7 @@
-//! Types of the typed program as P4Info describes them.
+//! Types of the typed program as described in P4Info.
 //!
-//! A type that is used is entered into [`TypeInfo`] with everything it refers to, once. Header fields that are structs
-//! are flattened to `outer.inner`, because the message for header fields holds bit strings only.
+//! A type that is used is entered into [`TypeInfo`] once, with every type that it refers to. Header fields that are
+//! structs are flattened to `outer.inner`, because the message for header fields can hold only bit strings.
 
 use crate::annotations::annotations;
 use crate::model::*;
@@ -15,15 +15,15 @@ use sema::types::{EnumId, FieldInfo, NewtypeId, StructId, StructInfo, StructKind
 pub(crate) struct Types<'p> {
     program: &'p TypedProgram,
     sources: &'p SourceMap,
-    /// What was entered.
+    /// The types entered so far.
     pub(crate) info: TypeInfo,
 }
 
-/// How a controller sees a value of at most one word: a key field, parameter or header field.
+/// The controller's view of a scalar value: a key field, parameter or header field.
 pub(crate) struct Scalar {
-    /// 0 for strings.
+    /// Width in bits; 0 for strings (by translation), enums without underlying type and `error`.
     pub(crate) bitwidth: u32,
-    /// Of a `type`.
+    /// The name of its `type` or enum without underlying type.
     pub(crate) type_name: Option<String>,
 }
 
@@ -32,7 +32,11 @@ impl<'p> Types<'p> {
         Types { program, sources, info: TypeInfo::default() }
     }
 
-    /// Enters a type; `Err` names a type that controllers cannot see.
+    /// Enters a type and returns its description.
+    ///
+    /// # Errors
+    ///
+    /// The name of a type that P4Info cannot describe.
     pub(crate) fn data_type(&mut self, ty: &Type) -> Result<DataType, String> {
         Ok(match ty {
             Type::Bits { width, signed: false } => DataType::Bit(*width),
@@ -55,6 +59,10 @@ impl<'p> Types<'p> {
     }
 
     /// Enters the type of a key field, parameter or header field.
+    ///
+    /// # Errors
+    ///
+    /// As [`Types::data_type`]; also for composite types, which are not scalars.
     pub(crate) fn scalar(&mut self, ty: &Type) -> Result<Scalar, String> {
         self.data_type(ty)?;
         let width = self.program.types.width_bits(ty, true);
@@ -78,7 +86,7 @@ impl<'p> Types<'p> {
         Ok(Scalar { bitwidth, type_name })
     }
 
-    /// The name of a `type`, if it is one, with the type entered.
+    /// Enters a type; returns the name of a `type` or of an enum without underlying type. Errors as [`Types::scalar`].
     pub(crate) fn type_name(&mut self, ty: &Type) -> Result<Option<String>, String> {
         Ok(self.scalar(ty)?.type_name)
     }
@@ -119,7 +127,7 @@ impl<'p> Types<'p> {
         fields.iter().map(|f| Ok((control_name(&f.name, &f.annotations), self.data_type(&f.ty)?))).collect()
     }
 
-    /// Header fields as bit strings, structs inside dissolved; `visit` sees each leaf.
+    /// Flattens header fields to bit strings; `visit` is called for each leaf.
     fn flatten(
         &mut self,
         prefix: &str,
@@ -153,7 +161,7 @@ impl<'p> Types<'p> {
         Ok(leaves)
     }
 
-    /// What a header field is on the wire.
+    /// The type of a header field on the wire.
     fn wire_type(&self, ty: &Type) -> Result<DataType, String> {
         match self.program.types.underlying(ty) {
             Type::Bits { width, signed: false } => Ok(DataType::Bit(width)),
@@ -221,8 +229,8 @@ impl<'p> Types<'p> {
     }
 }
 
-/// The control-plane name of a struct, header or union; an instantiation of a generic one has its arguments in it, as
-/// `pair_bit32`.
+/// The control-plane name of a struct, header or union; that of an instantiation of a generic type includes its type
+/// arguments, such as `pair_bit32`.
 pub(crate) fn type_control_name(program: &TypedProgram, info: &StructInfo) -> String {
     let mut name = control_name(&info.name, &info.annotations);
     for arg in &info.args {
@@ -239,8 +247,8 @@ pub(crate) fn control_name(name: &str, annotations: &[Annotation]) -> String {
     given.unwrap_or(name).trim_start_matches('.').to_string()
 }
 
-/// `@p4runtime_translation("uri", 32)`, `("uri", bit<32>)` or `("uri", string)`; the latter two are no expressions, so
-/// the tokens are read.
+/// Parses `@p4runtime_translation("uri", 32)`, `("uri", bit<32>)` or `("uri", string)` from its tokens, since the
+/// latter two are not expressions.
 fn translation(annotation: &Annotation) -> Option<Translation> {
     use sema::typed::{AnnotationBody, AnnotationTokenKind};
     let AnnotationBody::Unstructured { tokens, .. } = &annotation.body else { return None };

@@ -5,14 +5,14 @@ use base::Span;
 use std::sync::Arc;
 use syntax::ast::AnnotationToken;
 
-/// An annotation, its expressions evaluated.
+/// An annotation with its expressions evaluated.
 #[derive(Clone, Debug)]
 pub struct Annotation {
     /// The name after `@`.
     pub name: Arc<str>,
-    /// What follows.
+    /// The body after the name.
     pub body: AnnotationBody,
-    /// All of it.
+    /// Span of the whole construct.
     pub span: Span,
 }
 
@@ -23,9 +23,9 @@ pub enum AnnotationBody {
     Empty,
     /// `@name(...)`
     Unstructured {
-        /// As written.
+        /// The tokens as written.
         tokens: Vec<AnnotationToken>,
-        /// The values, if the body reads as a list of compile-time known expressions.
+        /// The values, if the body parses as a list of compile-time known expressions.
         values: Option<Vec<Value>>,
     },
     /// `@name[a, b]`

@@ -1,7 +1,7 @@
-//! The codes of this crate's diagnostics: one for each kind of mistake, never reused for another meaning.
+//! The codes of this crate's diagnostics: one for each kind of mistake, never reused with another meaning.
 //!
-//! Numbers from x30 and x40 on narrow down what an older code of the group said less exactly. The text of
-//! `sluice explain` for each is in `crates/frontend/explain/`.
+//! Numbers from x30 and x40 on are more specific than an older code of the group. `crates/frontend/explain/` has the
+//! text of `sluice explain` for each.
 
 /// A name is not declared.
 pub const NOT_DECLARED: &str = "E0301";
@@ -17,7 +17,7 @@ pub const NO_SUCH_MEMBER: &str = "E0305";
 pub const NO_SUCH_STATE: &str = "E0306";
 /// A match kind does not exist.
 pub const NO_SUCH_MATCH_KIND: &str = "E0307";
-/// A named argument has no parameter.
+/// A named argument has no matching parameter.
 pub const NO_SUCH_PARAMETER: &str = "E0308";
 /// A method does not exist.
 pub const NO_SUCH_METHOD: &str = "E0309";
@@ -25,45 +25,45 @@ pub const NO_SUCH_METHOD: &str = "E0309";
 pub const HIDES_PARAMETER: &str = "W0301";
 /// Something `@deprecated` is used.
 pub const DEPRECATED: &str = "W0302";
-/// A value has another type than is needed.
+/// A value has a type other than the required one.
 pub const MISMATCH: &str = "E0401";
-/// An operator does not take values of these types.
+/// An operator is not defined for values of these types.
 pub const BAD_OPERANDS: &str = "E0402";
 /// A cast between these types does not exist.
 pub const BAD_CAST: &str = "E0403";
-/// Arguments are missing or too many.
+/// A call has too few or too many arguments.
 pub const ARGUMENT_COUNT: &str = "E0404";
-/// Something that cannot be assigned to stands where an l-value is needed.
+/// An expression that is not an l-value is used where one is required.
 pub const NOT_ASSIGNABLE: &str = "E0405";
-/// Type arguments are missing or too many.
+/// There are too few or too many type arguments.
 pub const TYPE_ARGUMENT_COUNT: &str = "E0406";
-/// A type cannot be found from the context.
+/// A type cannot be inferred from the context.
 pub const NOT_INFERRED: &str = "E0407";
-/// Something that is no function is called.
+/// The callee is not callable.
 pub const NOT_CALLABLE: &str = "E0408";
-/// There are no variables or constants of a type.
+/// A type that variables or constants cannot have.
 pub const BAD_TYPE_HERE: &str = "E0409";
 /// A path through a function does not return a value.
 pub const NO_RETURN: &str = "E0410";
-/// A `return` with or without value, against the declaration.
+/// A `return` has a value in a `void` function, or none in another.
 pub const BAD_RETURN: &str = "E0411";
-/// A direction may not stand here.
+/// A direction is not allowed here.
 pub const BAD_DIRECTION: &str = "E0412";
 /// An index is out of range.
 pub const BAD_INDEX: &str = "E0413";
-/// A number needs a width here.
+/// An integer needs a width here.
 pub const WIDTH_NEEDED: &str = "E0414";
 /// Fields are missing in a structure-valued expression.
 pub const BAD_FIELDS: &str = "E0415";
-/// Values of a type cannot be compared.
+/// Values of a type cannot be compared for equality.
 pub const NOT_COMPARABLE: &str = "E0416";
-/// A call is not allowed at this place.
+/// A call is not allowed here.
 pub const NOT_HERE: &str = "E0417";
 /// `select` on values that cannot be matched.
 pub const BAD_KEYSET: &str = "E0418";
-/// `switch` on values that it cannot decide on.
+/// `switch` on a value of a type that it does not support.
 pub const BAD_SWITCH: &str = "E0419";
-/// A packet method is used with a type that it cannot take.
+/// A packet method is used with an unsuitable type.
 pub const BAD_PACKET_OPERATION: &str = "E0421";
 /// A value is not known at compile time.
 pub const NOT_CONSTANT: &str = "E0501";
@@ -71,7 +71,7 @@ pub const NOT_CONSTANT: &str = "E0501";
 pub const NO_VALUE: &str = "E0502";
 /// A number or size is out of range.
 pub const OUT_OF_RANGE: &str = "E0503";
-/// A number does not fit its type and is cut.
+/// A number does not fit its type and is truncated.
 pub const OVERFLOW: &str = "W0503";
 /// An instance would contain itself.
 pub const NESTED_INSTANCES: &str = "E0504";
@@ -85,87 +85,87 @@ pub const BAD_MAIN: &str = "E0507";
 pub const NOT_IMPLEMENTED: &str = "E0508";
 /// A table has no `actions`.
 pub const BAD_PROPERTY: &str = "E0510";
-/// Something that is no action stands where an action is needed.
+/// Something other than an action is used where an action is required.
 pub const BAD_ACTION: &str = "E0511";
 /// A table key has a type that cannot be matched.
 pub const BAD_KEY: &str = "E0512";
-/// A key of an entry does not fit its match kind.
+/// A keyset of an entry is not allowed for the match kind.
 pub const BAD_ENTRY: &str = "E0513";
 /// A parser has no state `start`.
 pub const BAD_STATES: &str = "E0520";
-/// A parser has no way to `accept` or `reject`.
+/// No path through a parser reaches `accept` or `reject`.
 pub const ENDLESS_PARSER: &str = "E0521";
 /// An annotation is malformed.
 pub const BAD_ANNOTATION: &str = "E0540";
-/// Two objects have one control-plane name.
+/// Two objects have the same control-plane name.
 pub const CONTROL_NAME_TWICE: &str = "E0541";
-/// A variable inside a body has the name of a parameter.
+/// A variable inside a body has the same name as a parameter.
 pub const SHADOWS_PARAMETER: &str = "E0330";
-/// A name that means something else is used as a type.
+/// A name that is not a type is used as one.
 pub const NOT_A_TYPE: &str = "E0332";
 /// `this` outside of an abstract method's implementation.
 pub const NO_THIS: &str = "E0333";
 /// An enum or `error` has no such member.
 pub const NO_SUCH_ENUM_MEMBER: &str = "E0334";
-/// A method without result type, or a constructor with one.
+/// A method without a return type, or a constructor with one.
 pub const METHOD_RESULT: &str = "E0335";
 /// A declaration refers to itself.
 pub const SELF_REFERENCE: &str = "E0336";
 /// A list has too few or too many values.
 pub const WRONG_LENGTH: &str = "E0440";
-/// An `out` or `inout` argument has another type than its parameter.
+/// The type of an `out` or `inout` argument differs from the parameter's.
 pub const OUT_ARGUMENT: &str = "E0441";
 /// The two values of `?:` have different types.
 pub const BRANCHES_DIFFER: &str = "E0442";
-/// A `for … in` goes over something that it cannot go over.
+/// A `for … in` loop over something that cannot be iterated.
 pub const BAD_LOOP: &str = "E0443";
-/// No overload takes these arguments.
+/// No overload accepts these arguments.
 pub const NO_OVERLOAD: &str = "E0444";
-/// Several overloads take these arguments.
+/// Several overloads accept these arguments.
 pub const AMBIGUOUS_CALL: &str = "E0445";
-/// Some arguments are named, some are not.
+/// A call mixes named and positional arguments.
 pub const MIXED_ARGUMENTS: &str = "E0446";
 /// A parameter is given two arguments.
 pub const ARGUMENT_TWICE: &str = "E0447";
-/// The context does not say the type of `...` or `{#}`.
+/// The context does not determine the type of `...` or `{#}`.
 pub const SHAPE_UNKNOWN: &str = "E0448";
-/// `_` stands where a type is needed.
+/// `_` is used where a type is required.
 pub const DONT_CARE_TYPE: &str = "E0449";
 /// A field or element cannot have this type.
 pub const BAD_FIELD_TYPE: &str = "E0450";
-/// An enum, `type` or `typedef` cannot be made from this type.
+/// A type that cannot underlie an enum, `type` or `typedef`.
 pub const BAD_UNDERLYING_TYPE: &str = "E0451";
 /// A type has no default value.
 pub const NO_DEFAULT_VALUE: &str = "E0452";
-/// A function cannot return this type.
+/// A type that a function cannot return.
 pub const BAD_RESULT_TYPE: &str = "E0453";
-/// A parameter cannot have this type, or not with this direction.
+/// A type that a parameter cannot have, or not with this direction.
 pub const BAD_PARAMETER_TYPE: &str = "E0454";
-/// A type argument that no value can have.
+/// A type argument of which there can be no values.
 pub const BAD_TYPE_ARGUMENT: &str = "E0455";
-/// `_` stands where a value is needed.
+/// `_` is used where a value is required.
 pub const DONT_CARE_VALUE: &str = "E0457";
-/// A default value of an `out` or `inout` parameter.
+/// An `out` or `inout` parameter has a default value.
 pub const BAD_DEFAULT: &str = "E0458";
 /// `@optional` on a parameter that must be given.
 pub const BAD_OPTIONAL: &str = "E0459";
 /// A slice is empty or out of range.
 pub const BAD_SLICE: &str = "E0460";
-/// An index or slice of something that has no elements or bits.
+/// An index into or slice of a value without elements or bits.
 pub const NOT_INDEXABLE: &str = "E0461";
-/// `exit`, `return`, `break` or `continue` where it has no meaning.
+/// `exit`, `return`, `break` or `continue` is not allowed here.
 pub const WRONG_PLACE_STATEMENT: &str = "E0462";
 /// `next`, `last` or `lastIndex` outside of a parser.
 pub const STACK_OUTSIDE_PARSER: &str = "E0463";
 /// An extern's method is called in a declaration.
 pub const METHOD_IN_DECLARATION: &str = "E0464";
-/// A case has another number of values than the `select` has keys.
+/// The number of keysets in a case differs from the number of `select` keys.
 pub const KEYSET_COUNT: &str = "E0465";
-/// A value set holds other values than the keys.
+/// The element type of a value set differs from the types of the keys.
 pub const VALUE_SET_TYPE: &str = "E0466";
-/// A mask or range of values that have none.
+/// A mask or range of a type that does not have them.
 pub const NO_MASK_OR_RANGE: &str = "E0467";
-/// A `switch` has two cases for one value or action.
+/// A `switch` has two cases for the same value or action.
 pub const CASE_TWICE: &str = "E0468";
 /// `default` is not the last case, or there are two.
 pub const DEFAULT_CASE: &str = "E0469";
@@ -175,15 +175,15 @@ pub const CASE_NOT_ACTION: &str = "E0470";
 pub const FIELD_TWICE: &str = "E0471";
 /// A type, constant or program exceeds a limit of the compiler.
 pub const TOO_LARGE: &str = "E0550";
-/// Instances are too many or nested too deeply.
+/// There are too many instances, or they are nested too deeply.
 pub const TOO_MANY_INSTANCES: &str = "E0551";
-/// Something is instantiated where nothing can be.
+/// An instantiation is not allowed here.
 pub const INSTANCE_PLACE: &str = "E0552";
-/// A cast is written like a call.
+/// A cast is written as a call.
 pub const CAST_AS_CALL: &str = "E0553";
-/// An instance without a name that nothing uses.
+/// An unnamed instance is not used.
 pub const UNUSED_INSTANCE: &str = "E0554";
-/// An implementation does not fit its abstract method.
+/// An implementation does not match its abstract method.
 pub const WRONG_IMPLEMENTATION: &str = "E0555";
 /// A table property is given twice.
 pub const PROPERTY_TWICE: &str = "E0556";
@@ -191,29 +191,29 @@ pub const PROPERTY_TWICE: &str = "E0556";
 pub const ACTION_TWICE: &str = "E0557";
 /// An action is used in a table that does not list it.
 pub const NOT_IN_TABLE: &str = "E0559";
-/// A table needs a `default_action` because `NoAction` cannot stand in.
+/// A table needs a `default_action` because `NoAction` cannot be the implicit one.
 pub const NEEDS_DEFAULT_ACTION: &str = "E0560";
-/// A repeated directed argument differs from the table's list.
+/// A repeated directed argument differs from the one in the table's action list.
 pub const ARGUMENT_DIFFERS: &str = "E0561";
-/// A `@tableonly` action as default, or a `@defaultonly` one in an entry.
+/// A `@tableonly` action is the default action, or a `@defaultonly` action is used in an entry.
 pub const ACTION_SCOPE: &str = "E0562";
-/// An entry's priority is missing or without meaning.
+/// An entry's priority is missing or meaningless.
 pub const ENTRY_PRIORITY: &str = "E0563";
-/// An entry has another number of keys than its table.
+/// The number of keysets in an entry differs from the number of table keys.
 pub const ENTRY_KEY_COUNT: &str = "E0564";
-/// The mask of an `lpm` key is no prefix.
+/// The mask of an `lpm` key is not a prefix.
 pub const NOT_A_PREFIX: &str = "E0565";
 /// A parser declares `accept` or `reject`.
 pub const BUILT_IN_STATE: &str = "E0566";
 /// A structured annotation, or a key in one, is given twice.
 pub const ANNOTATION_TWICE: &str = "E0567";
-/// Entries in a table without keys.
+/// A table without keys has entries.
 pub const ENTRIES_WITHOUT_KEYS: &str = "E0568";
-/// A table property stands before one that it refers to.
+/// A table property precedes one that it refers to.
 pub const PROPERTY_ORDER: &str = "E0569";
-/// A key that is no simple field has no name for the control plane.
+/// A key expression without a control-plane name has no `@name`.
 pub const KEY_NEEDS_NAME: &str = "E0570";
-/// Two entries of a table with the same key.
+/// Two entries of a table have the same key.
 pub const ENTRY_TWICE: &str = "E0571";
 /// A table has more entries than its size.
 pub const MORE_ENTRIES_THAN_SIZE: &str = "W0572";

@@ -1,8 +1,9 @@
-//! Compile-time evaluation: folding for the checker, and the value of a constructor-dependent expression in an instance.
+//! Compile-time evaluation: constant folding for the checker, and evaluation of a constructor-dependent expression in
+//! an instance.
 //!
-//! Arithmetic on fixed widths is [`base::Bits`]'s; arithmetic on `int` is `num-bigint`'s. The functions here never panic:
-//! what has no value (division by zero, a shift by a negative amount, an operand that is no constant) is a
-//! [`FoldError`] or `None`. Shifts and products of `int` are bounded ([`MAX_INT_BITS`]).
+//! Arithmetic on fixed-width values is [`base::Bits`]'s; arithmetic on `int` is `num-bigint`'s. The functions here
+//! never panic: an operation without a value (division by zero, a shift by a negative amount, an operand that is not
+//! constant) is a [`FoldError`] or `None`. Shifts and products of `int` are bounded by [`MAX_INT_BITS`].
 //!
 //! Specification: P4_16, "Compile-time known and local compile-time known values", "Operations on …".
 
@@ -14,13 +15,13 @@ use base::bits::MAX_WIDTH;
 use num_bigint::{BigInt, Sign};
 use num_traits::{One, ToPrimitive, Zero};
 
-/// The largest `int` that evaluation makes.
+/// The maximum size of an `int` result, in bits.
 pub const MAX_INT_BITS: u64 = 1 << 20;
 
 /// Why an operation on constants has no value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FoldError {
-    /// An operand is not a constant of the right kind; not an error by itself.
+    /// An operand is not a constant of a suitable kind; not an error in itself.
     NotConstant,
     /// `/ 0` or `% 0`
     DivisionByZero,
@@ -33,7 +34,7 @@ pub enum FoldError {
 }
 
 impl FoldError {
-    /// What a message says.
+    /// The text for a diagnostic.
     pub fn text(self) -> &'static str {
         match self {
             FoldError::NotConstant => "not a compile-time known value",
@@ -45,12 +46,12 @@ impl FoldError {
     }
 }
 
-/// Whether a type's bits are read as two's complement.
+/// Whether the representation type is signed: `int<W>`, also below a `type` or serialisable enum.
 pub fn is_signed(types: &TypeTable, ty: &Type) -> bool {
     matches!(types.underlying(ty), Type::Bits { signed: true, .. })
 }
 
-/// The value that `...` stands for; `None` for types without one.
+/// The default value of a type, which `...` denotes (P4_16, "Default values"); `None` for types without one.
 pub fn default_value(types: &TypeTable, ty: &Type) -> Option<Value> {
     Some(match ty {
         Type::Bool => Value::Bool(false),
@@ -73,7 +74,11 @@ pub fn default_value(types: &TypeTable, ty: &Type) -> Option<Value> {
     })
 }
 
-/// `op value`.
+/// Folds `op value`.
+///
+/// # Errors
+///
+/// A [`FoldError`] if the operation has no value.
 pub fn unary(op: UnaryOp, value: &Value) -> Result<Value, FoldError> {
     Ok(match (op, value) {
         (UnaryOp::Not, Value::Bool(b)) => Value::Bool(!b),
@@ -85,7 +90,12 @@ pub fn unary(op: UnaryOp, value: &Value) -> Result<Value, FoldError> {
     })
 }
 
-/// `left op right`; `signed` says how fixed-width operands of an ordering, `>>` or saturating operation are read.
+/// Folds `left op right`; `signed` is how fixed-width operands of a comparison, `>>` or saturating operation are read.
+///
+/// # Errors
+///
+/// A [`FoldError`] if the operation has no value: constants of unsuitable kinds, division by zero or of a negative
+/// `int`, a shift by a negative amount, a result that is too large.
 pub fn binary(op: BinaryOp, left: &Value, right: &Value, signed: bool) -> Result<Value, FoldError> {
     use BinaryOp::*;
     match op {
@@ -146,7 +156,8 @@ fn int(op: BinaryOp, a: &BigInt, b: &BigInt) -> Result<Value, FoldError> {
         Mod => Value::Int(a % b),
         Add => Value::Int(a + b),
         Sub => Value::Int(a - b),
-        // Not in the specification, but accepted by the reference compiler; as on unbounded two's complement.
+        // Not in the specification, but accepted by the reference compiler: bitwise operators on unbounded two's
+        // complement.
         BitAnd => Value::Int(a & b),
         BitOr => Value::Int(a | b),
         BitXor => Value::Int(a ^ b),
@@ -183,7 +194,7 @@ fn shift(op: BinaryOp, left: &Value, right: &Value, signed: bool) -> Result<Valu
     })
 }
 
-/// Converts a value between two types for which a cast exists; `None` when it has no value there.
+/// Converts a value between two types for which a cast exists; `None` if the result has no value.
 pub fn cast(types: &TypeTable, value: &Value, from: &Type, to: &Type) -> Option<Value> {
     let (from, to) = (types.underlying(from), types.underlying(to));
     Some(match (value, &to) {
@@ -228,7 +239,7 @@ pub fn eval(program: &Program, expr: &Expr, within: Option<InstanceId>) -> Optio
     eval_with(program, expr, within, &|_| None)
 }
 
-/// The value of an expression in an instance where some parameters have known values.
+/// The value of an expression in an instance, where `local` supplies the values of some run-time parameters.
 pub fn eval_with(
     program: &Program,
     expr: &Expr,
@@ -274,7 +285,7 @@ pub fn eval_with(
     }
 }
 
-/// A field of a constant; the fields of an invalid header are zero.
+/// The field `index` of a constant of type `ty`; the fields of an invalid header are zero.
 pub fn field(types: &TypeTable, value: &Value, ty: &Type, index: usize) -> Option<Value> {
     match value {
         Value::Seq(elements) => elements.get(index).cloned(),

@@ -10,7 +10,7 @@ macro_rules! id {
             pub fn index(self) -> usize {
                 self.0 as usize
             }
-            /// From a position in its vector.
+            /// The id of an index in its vector.
             pub fn from_index(index: usize) -> $name {
                 $name(index as u32)
             }

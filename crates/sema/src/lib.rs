@@ -1,8 +1,8 @@
-//! Syntax tree to typed program: names, types, constants, instances.
+//! Semantic analysis: resolves the names, types, constants and instances of a syntax tree into a typed program.
 //!
-//! [`check`] takes the tree of a whole program (`core.p4` and the architecture file included by it) and gives a
-//! [`typed::Program`], which is what `lower` and `p4info` read; its module text states the shape. [`embedded`] has the
-//! library files for the preprocessor.
+//! [`check`] takes the tree of a whole program, with `core.p4` and the architecture file that it includes, and returns
+//! a [`typed::Program`], the input of `lower` and `p4info`. The documentation of [`typed`] specifies its shape.
+//! [`embedded`] provides the library files to the preprocessor.
 
 mod annotation;
 mod check;
@@ -23,19 +23,19 @@ pub use value::Value;
 use base::{Diagnostic, SourceMap};
 use std::collections::HashSet;
 
-/// What checking gives.
+/// The result of [`check`].
 #[derive(Debug)]
 pub struct Checked {
     /// The typed program; `None` if there was an error.
     pub program: Option<TypedProgram>,
-    /// Errors and warnings, in source order of discovery, without repetitions.
+    /// Errors and warnings in the order in which they were found, without duplicates.
     pub diagnostics: Vec<Diagnostic>,
 }
 
-/// Checks a program. A tree with syntax errors may be given: what is broken is skipped.
+/// Checks a program. The tree may come from a source with syntax errors; broken parts are skipped.
 pub fn check(program: &syntax::ast::Program, _sources: &SourceMap) -> Checked {
     let (typed, diagnostics) = check::run(program);
-    // Generic bodies and signatures are checked more than once.
+    // Generic bodies and signatures are checked more than once, so the same diagnostic can be reported twice.
     let mut seen = HashSet::new();
     let mut diagnostics: Vec<Diagnostic> =
         diagnostics.into_iter().filter(|d| seen.insert((d.code, d.span, d.message.clone()))).collect();
@@ -46,7 +46,7 @@ pub fn check(program: &syntax::ast::Program, _sources: &SourceMap) -> Checked {
     Checked { program: Some(typed), diagnostics }
 }
 
-/// The text of a library file that comes with the compiler, by the name in `#include <name>`.
+/// The text of a library file embedded in the compiler, given the name in `#include <name>`; `None` if there is none.
 pub fn embedded(name: &str) -> Option<&'static str> {
     match name {
         "core.p4" => Some(include_str!("../p4include/core.p4")),

@@ -1,10 +1,11 @@
-//! Names in scope.
+//! The symbol table: names in scope.
 //!
-//! One table for the whole check: each name maps to a stack of what it means, innermost last, so that a look-up is one
-//! hash probe however deep the nesting. Leaving a scope pops what it declared, from a log. P4 declares before use, so
-//! scopes fill as declarations are checked; parser states and the labels of actions are looked up elsewhere.
+//! One table serves the whole check. Each name maps to a stack of its meanings, innermost last, so a look-up is one
+//! hash probe at any nesting depth. Leaving a scope pops the declarations that a log records for it. P4 requires
+//! declaration before use, so scopes are filled as declarations are checked; parser states and action labels of
+//! `switch` are looked up elsewhere.
 //!
-//! Specification: P4_16, "Lexical structure", section on name resolution and visibility.
+//! Specification: P4_16, "Name resolution" and "Visibility".
 
 use crate::typed::{ActionId, Expr, ExternFunctionId, InstanceRef, LocalId, TableId, ValueSetId};
 use crate::types::{BlockTypeId, Type};
@@ -14,16 +15,16 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// What a name means.
+/// The meaning of a name.
 #[derive(Clone, Debug)]
 pub(crate) enum Symbol {
-    /// A type; generic ones need arguments.
+    /// A type; a generic one needs type arguments.
     Type(TypeSymbol),
-    /// A constant, with its value or constructor-dependent expression.
+    /// A constant: its value, or its expression if it depends on constructor parameters.
     Const(Rc<Expr>),
     /// A variable or run-time parameter of frame number `.1`.
     Local(LocalId, u32),
-    /// A constructor parameter that is a value.
+    /// A constructor parameter that is a value, not an instance.
     CtorParam(u32, Type),
     /// An instance.
     Instance(InstanceRef, Type),
@@ -33,16 +34,16 @@ pub(crate) enum Symbol {
     Table(TableId),
     /// A value set.
     ValueSet(ValueSetId),
-    /// Functions of one name.
+    /// The overloads of a function name.
     Functions(Rc<Vec<FunctionRef>>),
-    /// Its declaration was wrong; uses are not complained about.
+    /// A name whose declaration has errors; its uses are not reported.
     Broken,
 }
 
-/// A type's name.
+/// The meaning of a type name.
 #[derive(Clone, Debug)]
 pub(crate) enum TypeSymbol {
-    /// Needs no arguments.
+    /// A type that takes no type arguments.
     Plain(Type),
     /// A generic struct, header or union: index into the checker's list.
     Generic(usize),
@@ -54,16 +55,16 @@ pub(crate) enum TypeSymbol {
     GenericBlock(usize),
 }
 
-/// A function that a call can mean.
+/// A candidate function of a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum FunctionRef {
-    /// Without body.
+    /// An extern function, without a body.
     Extern(ExternFunctionId),
-    /// With a body: index into the checker's list.
+    /// A function with a body: index into the checker's list.
     Declared(usize),
 }
 
-/// A name's meaning and where it was declared.
+/// The meaning of a name, and the span and scope depth of its declaration.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     pub symbol: Symbol,
@@ -104,7 +105,11 @@ impl Scopes {
         }
     }
 
-    /// Declares a name; gives the place of an earlier declaration in the same scope, which stays.
+    /// Declares a name in the innermost scope.
+    ///
+    /// # Errors
+    ///
+    /// The span of an earlier declaration of the name in the same scope, which is kept.
     pub fn declare(&mut self, name: &Arc<str>, symbol: Symbol, span: Span) -> Result<(), Span> {
         let depth = self.depth();
         let entries = self.table.entry(name.clone()).or_default();
@@ -128,15 +133,15 @@ impl Scopes {
         self.table.get(name)?.first().filter(|e| e.depth == 0)
     }
 
-    /// The meaning of a name in the innermost scope, to be changed (overloads).
+    /// The entry of a name in the innermost scope, for adding an overload.
     pub fn innermost_mut(&mut self, name: &str) -> Option<&mut Entry> {
         let depth = self.depth();
         self.table.get_mut(name)?.last_mut().filter(|e| e.depth == depth)
     }
 
-    /// The visible name that is most like a misspelt one, among those a test accepts.
+    /// The visible name closest in spelling to `name`, among the symbols that `accept` accepts.
     pub fn similar(&self, name: &str, accept: impl Fn(&Symbol) -> bool) -> Option<&str> {
-        // In a fixed order, so that equally good candidates give the same message each time.
+        // Sorted, so that equally good candidates give the same message in every run.
         let mut visible: Vec<&str> = self
             .table
             .iter()

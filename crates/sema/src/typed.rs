@@ -1,31 +1,32 @@
-//! The typed program: what the checker hands to lowering and to P4Info. Everything is resolved; nobody behind this
-//! infers a type, looks up a name, or applies an implicit conversion.
+//! The typed program: the checker's output and the input of lowering and P4Info generation. Everything is resolved:
+//! later stages infer no types, look up no names and apply no implicit conversions.
 //!
-//! **Shape.** All declarations of a kind lie in one vector of [`Program`] and are named by typed ids: controls, parsers,
-//! actions, tables, functions, externs. A body is checked once per *declaration* (a generic function: once per list of
-//! type arguments); what differs between two instances of a control is only the values of its constructor parameters.
-//! The [`Instance`] tree, elaborated from `main`, says which instances exist, with their control-plane names, constructor
-//! arguments and nested instances; [`Program::eval`] gives a constructor-dependent expression its value in an instance.
+//! **Shape.** All declarations of a kind are in one vector of [`Program`] and are referred to by typed ids: controls,
+//! parsers, actions, tables, functions, externs. A body is checked once per *declaration* (a generic function: once per
+//! list of type arguments); two instances of a control differ only in the values of its constructor parameters. The
+//! [`Instance`] tree, elaborated from `main`, lists the instances that exist, with their control-plane names,
+//! constructor arguments and nested instances; [`Program::eval`] evaluates a constructor-dependent expression in a
+//! given instance.
 //!
 //! **Variables.** Every parser, control, function and top-level action has a [`Frame`]: all its variables and run-time
-//! parameters, those of its actions and nested blocks included. [`ExprKind::Local`] is an index into the frame of the
-//! body it stands in; an action inside a control uses the control's frame. A variable declaration is a statement
-//! ([`StmtKind::Var`]) that starts the variable's life anew each time it is reached.
+//! parameters, including those of its actions and nested blocks. [`ExprKind::Local`] is an index into the frame of the
+//! enclosing body; an action inside a control uses the control's frame. A variable declaration is a statement
+//! ([`StmtKind::Var`]) that starts a new lifetime of the variable each time it is executed.
 //!
 //! **Expressions.** Compile-time known values are folded: [`ExprKind::Const`]. Named constants are replaced by their
-//! values (or, if they depend on constructor parameters, by their expressions). Every implicit conversion is an explicit
-//! [`ExprKind::Cast`] or [`ExprKind::Aggregate`]: `{ 1, x }` for a struct, header, tuple, list or stack has one element
-//! per field in declaration order, also when it was written with names, and `...` has been filled with
-//! default values. Operands of arithmetic have one type; only the right side of a shift is free
-//! (any `bit<S>`; a constant amount is a `bit<32>`). Types of expressions never contain [`Type::Var`].
+//! values (or, if they depend on constructor parameters, by their expressions). Every implicit conversion is an
+//! explicit [`ExprKind::Cast`] or [`ExprKind::Aggregate`]: `{ 1, x }` for a struct, header, tuple, list or stack has
+//! one element per field in declaration order, even if the source names the fields, and `...` is replaced by default
+//! values. Both operands of an arithmetic operator have the same type, except that the right operand of a shift has any
+//! type `bit<S>` (a constant shift amount is a `bit<32>`). Types of expressions never contain [`Type::Var`].
 //!
-//! **Calls.** Arguments are in parameter order, one per parameter: named and default arguments are resolved, what is left
-//! out is [`ArgValue::Absent`]. `in` and directionless arguments have been cast to the parameter's type; `out`
-//! and `inout` ones are l-values of exactly that type, or [`ArgValue::DontCare`].
+//! **Calls.** Arguments are in parameter order, one per parameter: named and default arguments are resolved, and an
+//! omitted argument is [`ArgValue::Absent`]. `in` and directionless arguments have been cast to the parameter's type;
+//! `out` and `inout` arguments are l-values of exactly that type, or [`ArgValue::DontCare`].
 //!
-//! **Instances inside bodies** are [`InstanceRef`]s, and the whole expression is [`ExprKind::Instance`]; an extern that
-//! came as a run-time parameter (`packet_in packet`) is an [`ExprKind::Local`] of extern type. `C.apply(...)` on a type and
-//! constructor calls in arguments or table properties have become anonymous instance declarations.
+//! **Instances inside bodies** are [`InstanceRef`]s, and the expression that names one is [`ExprKind::Instance`]; an
+//! extern passed as a run-time parameter (`packet_in packet`) is an [`ExprKind::Local`] of extern type. `C.apply(...)`
+//! on a type name and constructor calls in arguments or table properties have become anonymous instance declarations.
 
 use crate::types::{BlockKind, Type, TypeTable, TypeVar};
 use crate::value::Value;
@@ -45,21 +46,21 @@ pub use syntax::ast::{AnnotationToken, AnnotationTokenKind, BinaryOp, Direction,
 /// A checked program.
 #[derive(Clone, Debug, Default)]
 pub struct Program {
-    /// Named types.
+    /// Named types and what they consist of.
     pub types: TypeTable,
     /// Members of `error` in declaration order; `NoError` is 0 when `core.p4` is included.
     pub errors: Vec<Arc<str>>,
     /// Members of `match_kind` in declaration order.
     pub match_kinds: Vec<Arc<str>>,
-    /// Variables of bodies.
+    /// Variables and parameters of all bodies.
     pub frames: Vec<Frame>,
-    /// Functions; of generic ones, each instantiation in use.
+    /// Functions with a body; a generic function has one element per instantiation in use.
     pub functions: Vec<Function>,
     /// Extern functions.
     pub extern_functions: Vec<ExternFunction>,
     /// Extern object types.
     pub externs: Vec<Extern>,
-    /// Actions, top-level ones and those of controls.
+    /// Actions, both top-level ones and those declared in controls.
     pub actions: Vec<Action>,
     /// Tables of all controls.
     pub tables: Vec<Table>,
@@ -69,49 +70,50 @@ pub struct Program {
     pub controls: Vec<Control>,
     /// Parsers.
     pub parsers: Vec<Parser>,
-    /// Top-level instance declarations, `main` included; [`InstanceRef::Global`] is an index here.
+    /// Top-level instance declarations, including `main`; [`InstanceRef::Global`] is an index into this vector.
     pub globals: Vec<InstanceDecl>,
-    /// The elaborated instances of `globals`, in parallel.
+    /// The elaborated instances of `globals`, at the same indices.
     pub global_instances: Vec<InstanceId>,
-    /// All instances that exist, parents before children but for instances given as constructor arguments.
+    /// All instances that exist; parents precede children, except for instances passed as constructor arguments.
     pub instances: Vec<Instance>,
     /// The instance of `main`.
     pub main: Option<InstanceId>,
 }
 
-/// The first annotation of a name.
+/// The first annotation with this name, if there is one.
 pub fn find_annotation<'a>(annotations: &'a [Annotation], name: &str) -> Option<&'a Annotation> {
     annotations.iter().find(|a| &*a.name == name)
 }
 
 // ---------------------------------------------------------------------------------------------------- variables, parameters
 
-/// All variables and run-time parameters of a body and what is nested in it.
+/// All variables and run-time parameters of a body, including those of nested declarations and blocks.
 #[derive(Clone, Debug, Default)]
 pub struct Frame {
-    /// In order of declaration.
+    /// Variables and parameters in declaration order.
     pub locals: Vec<Local>,
 }
 
 /// A variable or run-time parameter.
 #[derive(Clone, Debug)]
 pub struct Local {
-    /// As declared; not unique in a frame.
+    /// The declared name; not unique within a frame.
     pub name: Arc<str>,
     /// Its type.
     pub ty: Type,
     /// Parameter or variable.
     pub kind: LocalKind,
-    /// Before it.
+    /// Annotations before it.
     pub annotations: Vec<Annotation>,
-    /// Its name's place.
+    /// Span of its name.
     pub span: Span,
 }
 
 /// What a [`Local`] is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LocalKind {
-    /// A parameter; [`Direction::None`] is action data in actions, and an extern or compile-time value elsewhere.
+    /// A parameter. With [`Direction::None`] it is action data in an action, and an extern or compile-time value
+    /// elsewhere.
     Param(Direction),
     /// A variable declaration or the variable of a `for`-`in` loop.
     Variable,
@@ -120,36 +122,36 @@ pub enum LocalKind {
 /// A run-time parameter of a declaration with a body.
 #[derive(Clone, Debug)]
 pub struct Param {
-    /// Where its value lives.
+    /// The element of the frame that holds its value.
     pub local: LocalId,
-    /// As declared.
+    /// The declared name.
     pub name: Arc<str>,
-    /// As declared.
+    /// The declared direction.
     pub direction: Direction,
     /// Its type.
     pub ty: Type,
-    /// Before it.
+    /// Annotations before it.
     pub annotations: Vec<Annotation>,
-    /// Its place.
+    /// Its span.
     pub span: Span,
 }
 
-/// A parameter of a signature without a body (externs, block types) or a constructor parameter.
+/// A parameter of a signature without a body (extern, parser, control or package type) or a constructor parameter.
 #[derive(Clone, Debug)]
 pub struct SigParam {
-    /// As declared.
+    /// The declared name.
     pub name: Arc<str>,
-    /// As declared.
+    /// The declared direction.
     pub direction: Direction,
     /// Its type; may contain the declaration's type parameters.
     pub ty: Type,
-    /// `@optional`, or it has a default.
+    /// Whether it is `@optional` or has a default value.
     pub optional: bool,
-    /// `= value`
+    /// The default value: `= value`.
     pub default: Option<Expr>,
-    /// Before it.
+    /// Annotations before it.
     pub annotations: Vec<Annotation>,
-    /// Its place.
+    /// Its span.
     pub span: Span,
 }
 
@@ -158,53 +160,53 @@ pub struct SigParam {
 /// A function with a body.
 #[derive(Clone, Debug)]
 pub struct Function {
-    /// As declared.
+    /// The declared name.
     pub name: Arc<str>,
-    /// Of a generic function.
+    /// Type arguments of this instantiation of a generic function; empty otherwise.
     pub type_args: Vec<Type>,
-    /// Its variables.
+    /// Its variables and run-time parameters.
     pub frame: FrameId,
-    /// Parameters.
+    /// Parameters in declaration order.
     pub params: Vec<Param>,
-    /// What it returns.
+    /// Return type.
     pub result: Type,
     /// Its statements.
     pub body: Block,
-    /// Before it.
+    /// Annotations before it.
     pub annotations: Vec<Annotation>,
-    /// Its name's place.
+    /// Span of its name.
     pub span: Span,
 }
 
 /// An extern function.
 #[derive(Clone, Debug)]
 pub struct ExternFunction {
-    /// As declared.
+    /// The declared name.
     pub name: Arc<str>,
     /// Type parameters.
     pub type_params: Vec<TypeVar>,
-    /// Parameters.
+    /// Parameters in declaration order.
     pub params: Vec<SigParam>,
-    /// What it returns.
+    /// Return type.
     pub result: Type,
-    /// Before it.
+    /// Annotations before it.
     pub annotations: Vec<Annotation>,
-    /// Its name's place.
+    /// Span of its name.
     pub span: Span,
 }
 
 /// An extern object type.
 #[derive(Clone, Debug)]
 pub struct Extern {
-    /// As declared.
+    /// The declared name.
     pub name: Arc<str>,
     /// Type parameters.
     pub type_params: Vec<TypeVar>,
-    /// Methods and constructors in order.
+    /// Methods and constructors in declaration order.
     pub methods: Vec<ExternMethod>,
-    /// Before it.
+    /// Annotations before it.
     pub annotations: Vec<Annotation>,
-    /// Its name's place.
+    /// Span of its name.
     pub span: Span,
 }
 
@@ -213,39 +215,39 @@ pub struct Extern {
 pub enum MethodKind {
     /// Called on an instance.
     Method,
-    /// Makes an instance.
+    /// Creates an instance.
     Constructor,
-    /// Given by the instance declaration.
+    /// Abstract; implemented in the instance declaration.
     Abstract,
 }
 
 /// A method or constructor of an extern object.
 #[derive(Clone, Debug)]
 pub struct ExternMethod {
-    /// As declared.
+    /// The declared name.
     pub name: Arc<str>,
     /// Method, constructor or abstract.
     pub kind: MethodKind,
     /// Its own type parameters.
     pub type_params: Vec<TypeVar>,
-    /// Parameters; types may contain its and the extern's type parameters.
+    /// Parameters; their types may contain type parameters of the method and of the extern.
     pub params: Vec<SigParam>,
-    /// What it returns.
+    /// Return type.
     pub result: Type,
-    /// Before it.
+    /// Annotations before it.
     pub annotations: Vec<Annotation>,
-    /// Its name's place.
+    /// Span of its name.
     pub span: Span,
 }
 
 /// An action.
 #[derive(Clone, Debug)]
 pub struct Action {
-    /// As declared.
+    /// The declared name.
     pub name: Arc<str>,
-    /// The control it belongs to; `None` for a top-level action.
+    /// The control that declares it; `None` for a top-level action.
     pub owner: Option<ControlId>,
-    /// The owner's frame, or its own.
+    /// The frame of the enclosing control, or its own for a top-level action.
     pub frame: FrameId,
     /// All parameters: directed ones first, then action data ([`Direction::None`]).
     pub params: Vec<Param>,
@@ -253,32 +255,33 @@ pub struct Action {
     pub body: Block,
     /// Its control-plane name.
     pub control_name: ControlName,
-    /// Before it.
+    /// Annotations before it.
     pub annotations: Vec<Annotation>,
-    /// Its name's place.
+    /// Span of its name.
     pub span: Span,
 }
 
 impl Action {
-    /// The parameters that the control plane (or a direct call) gives values: action data.
+    /// The action data: directionless parameters, whose values come from the control plane or a direct call.
     pub fn data_params(&self) -> impl Iterator<Item = &Param> {
         self.params.iter().filter(|p| p.direction == Direction::None)
     }
 }
 
-/// How the control plane names a declaration.
+/// The control-plane name of a declaration (P4_16, "Computing control-plane names").
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ControlName {
     /// `@name` or the declared name, without a leading dot.
     pub name: String,
-    /// The name had a leading dot (or the declaration is at top level): it is not prefixed with the instances' names.
+    /// Whether the name is absolute (leading dot, or top-level declaration): enclosing instances' names are not
+    /// prefixed.
     pub global: bool,
     /// `@hidden`: not shown to the control plane.
     pub hidden: bool,
 }
 
 impl ControlName {
-    /// The fully qualified name in an instance with a given prefix (its path; empty for none).
+    /// The fully qualified name inside an instance whose path is `prefix` (empty: no prefix).
     pub fn qualified(&self, prefix: &str) -> String {
         if self.global || prefix.is_empty() { self.name.clone() } else { format!("{prefix}.{}", self.name) }
     }
@@ -287,39 +290,39 @@ impl ControlName {
 /// A table.
 #[derive(Clone, Debug)]
 pub struct Table {
-    /// As declared.
+    /// The declared name.
     pub name: Arc<str>,
-    /// The control it belongs to.
+    /// The control that declares it.
     pub owner: ControlId,
     /// Its control-plane name.
     pub control_name: ControlName,
-    /// In order.
+    /// Key elements in declaration order.
     pub keys: Vec<Key>,
-    /// In order; if no `default_action` is written and `NoAction` is not listed, it stands at the end with
-    /// `implicit`.
+    /// The action list in source order. If the table has neither a `default_action` nor `NoAction` in its list,
+    /// `NoAction` is appended with `implicit` set.
     pub actions: Vec<TableAction>,
-    /// What runs on a miss; `None` only when the program has no `NoAction` (no `core.p4`).
+    /// The action that runs on a miss; `None` only when the program has no `NoAction` (no `core.p4`).
     pub default_action: Option<DefaultAction>,
-    /// `psa_empty_group_action` and the like: what a group without members runs.
+    /// `psa_empty_group_action` and its equivalents: the action that an empty action selector group runs.
     pub empty_group_action: Option<DefaultAction>,
     /// `entries = { }`
     pub entries: Vec<Entry>,
     /// Whether `const entries`.
     pub const_entries: bool,
-    /// Whether an `entries` property is there (even an empty one).
+    /// Whether the table has an `entries` property, even an empty one.
     pub has_entries: bool,
     /// `size = n`
     pub size: Option<Expr>,
     /// Other properties: `implementation`, `counters`, `meters`, `support_timeout`, `largest_priority_wins`, …
     pub properties: Vec<Property>,
-    /// Before it.
+    /// Annotations before it.
     pub annotations: Vec<Annotation>,
-    /// Its name's place.
+    /// Span of its name.
     pub span: Span,
 }
 
 impl Table {
-    /// A further property by name.
+    /// The element of `properties` with this name.
     pub fn property(&self, name: &str) -> Option<&Property> {
         self.properties.iter().find(|p| &*p.name == name)
     }
@@ -328,7 +331,7 @@ impl Table {
 /// A key element.
 #[derive(Clone, Debug)]
 pub struct Key {
-    /// The value looked up.
+    /// The expression whose value is looked up.
     pub expr: Expr,
     /// Index into [`Program::match_kinds`].
     pub match_kind: u32,
@@ -336,30 +339,30 @@ pub struct Key {
     pub match_kind_name: Arc<str>,
     /// Control-plane name: `@name`, or the expression's text.
     pub name: String,
-    /// After it.
+    /// Annotations after it.
     pub annotations: Vec<Annotation>,
-    /// All of it.
+    /// Span of the whole construct.
     pub span: Span,
 }
 
 /// An action of a table.
 #[derive(Clone, Debug)]
 pub struct TableAction {
-    /// Which.
+    /// The listed action.
     pub action: ActionId,
-    /// One per parameter: the directed ones are given here, action data are [`ArgValue::Absent`].
+    /// One per parameter: directed arguments are bound here, action data are [`ArgValue::Absent`].
     pub args: Vec<Arg>,
     /// `@defaultonly`
     pub default_only: bool,
     /// `@tableonly`
     pub table_only: bool,
-    /// `@groupaction`: runs before the member that a group's action set selects, and only there.
+    /// `@groupaction`: runs before the action of the selected group member, and only there.
     pub group_only: bool,
-    /// Not in the source: the `NoAction` of a table without `default_action`.
+    /// Whether it is not in the source: the implicit `NoAction` of a table without `default_action`.
     pub implicit: bool,
-    /// Before it.
+    /// Annotations before it.
     pub annotations: Vec<Annotation>,
-    /// Its place.
+    /// Its span.
     pub span: Span,
 }
 
@@ -368,18 +371,18 @@ pub struct TableAction {
 pub struct DefaultAction {
     /// Index into [`Table::actions`].
     pub action: u32,
-    /// Values of the action data, one per data parameter; compile-time known in an instance.
+    /// Values of the action data, one per data parameter; compile-time known within an instance.
     pub args: Vec<Expr>,
     /// `const default_action`
     pub is_const: bool,
-    /// Its place.
+    /// Its span.
     pub span: Span,
 }
 
-/// An entry.
+/// An entry of a table's `entries` property.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// `const` (of the entry or of the whole list).
+    /// Whether the entry or the whole `entries` property is `const`.
     pub is_const: bool,
     /// `priority = n:`
     pub priority: Option<Value>,
@@ -389,13 +392,14 @@ pub struct Entry {
     pub action: u32,
     /// Values of the action data, one per data parameter.
     pub args: Vec<Expr>,
-    /// After it.
+    /// Annotations after it.
     pub annotations: Vec<Annotation>,
-    /// All of it.
+    /// Span of the whole construct.
     pub span: Span,
 }
 
-/// A set of values for one key. Expressions have the key's type.
+/// A keyset (P4_16, "Operations on sets"): the values that one key element matches. The expressions have the key's
+/// type.
 #[derive(Clone, Debug)]
 pub enum Keyset {
     /// One value.
@@ -410,96 +414,96 @@ pub enum Keyset {
     ValueSet(ValueSetId),
 }
 
-/// `name = value;` of a table.
+/// A table property, `name = value;`.
 #[derive(Clone, Debug)]
 pub struct Property {
-    /// As written.
+    /// The name as written.
     pub name: Arc<str>,
     /// `const`
     pub is_const: bool,
-    /// Its value; an instance is [`ExprKind::Instance`].
+    /// Its value; [`ExprKind::Instance`] if it is an instance.
     pub value: Expr,
-    /// Before it.
+    /// Annotations before it.
     pub annotations: Vec<Annotation>,
-    /// All of it.
+    /// Span of the whole construct.
     pub span: Span,
 }
 
 /// A control.
 #[derive(Clone, Debug)]
 pub struct Control {
-    /// As declared.
+    /// The declared name.
     pub name: Arc<str>,
-    /// Its variables.
+    /// Its variables and run-time parameters.
     pub frame: FrameId,
     /// Run-time parameters.
     pub params: Vec<Param>,
     /// Constructor parameters.
     pub ctor_params: Vec<SigParam>,
-    /// Instances in order, anonymous ones included.
+    /// Instance declarations in source order, including anonymous ones.
     pub instances: Vec<InstanceDecl>,
     /// Its actions.
     pub actions: Vec<ActionId>,
     /// Its tables.
     pub tables: Vec<TableId>,
-    /// Declarations of the control's variables ([`StmtKind::Var`]), done before `body` each time it is applied.
+    /// Declarations of the control's variables ([`StmtKind::Var`]), executed before `body` each time it is applied.
     pub locals: Vec<Stmt>,
     /// The `apply` block.
     pub body: Block,
-    /// Its name for the control plane where an instance has none of its own.
+    /// Its control-plane name, for instances that have no name of their own.
     pub control_name: ControlName,
-    /// Before it.
+    /// Annotations before it.
     pub annotations: Vec<Annotation>,
-    /// Its name's place.
+    /// Span of its name.
     pub span: Span,
 }
 
 /// A parser.
 #[derive(Clone, Debug)]
 pub struct Parser {
-    /// As declared.
+    /// The declared name.
     pub name: Arc<str>,
-    /// Its variables.
+    /// Its variables and run-time parameters.
     pub frame: FrameId,
     /// Run-time parameters.
     pub params: Vec<Param>,
     /// Constructor parameters.
     pub ctor_params: Vec<SigParam>,
-    /// Instances in order, anonymous ones included.
+    /// Instance declarations in source order, including anonymous ones.
     pub instances: Vec<InstanceDecl>,
     /// Its value sets.
     pub value_sets: Vec<ValueSetId>,
-    /// Declarations of the parser's variables ([`StmtKind::Var`]), done before `start` each time it is applied.
+    /// Declarations of the parser's variables ([`StmtKind::Var`]), executed before `start` each time it is applied.
     pub locals: Vec<Stmt>,
-    /// In order.
+    /// States in declaration order.
     pub states: Vec<State>,
-    /// The index of `start`.
+    /// Index of the state `start`.
     pub start: u32,
-    /// Its name for the control plane where an instance has none of its own.
+    /// Its control-plane name, for instances that have no name of their own.
     pub control_name: ControlName,
-    /// Before it.
+    /// Annotations before it.
     pub annotations: Vec<Annotation>,
-    /// Its name's place.
+    /// Span of its name.
     pub span: Span,
 }
 
 /// A parser state.
 #[derive(Clone, Debug)]
 pub struct State {
-    /// As declared.
+    /// The declared name.
     pub name: Arc<str>,
     /// Statements.
     pub body: Vec<Stmt>,
-    /// Where it goes on.
+    /// Its transition.
     pub transition: Transition,
-    /// Before it.
+    /// Annotations before it.
     pub annotations: Vec<Annotation>,
-    /// All of it.
+    /// Span of the whole construct.
     pub span: Span,
 }
 
 impl State {
-    /// The states that it goes on to.
+    /// The targets of its transition, including `accept` and `reject`.
     pub fn targets(&self) -> impl Iterator<Item = Target> {
         let (direct, cases) = match &self.transition {
             Transition::Direct(target) => (Some(*target), &[][..]),
@@ -509,18 +513,18 @@ impl State {
     }
 }
 
-/// Where a state goes on.
+/// The transition at the end of a parser state.
 #[derive(Clone, Debug)]
 pub enum Transition {
-    /// `transition target;` (a missing transition is to `reject`)
+    /// `transition target;` (a state without a transition goes to `reject`)
     Direct(Target),
-    /// `transition select(keys) { cases }`; without a matching case the error is `NoMatch`.
+    /// `transition select(keys) { cases }`; if no case matches, the parser error is `NoMatch`.
     Select {
-        /// What is matched.
+        /// The expressions that are matched.
         keys: Vec<Expr>,
-        /// In order; the first that matches.
+        /// Cases in source order; the first that matches is taken.
         cases: Vec<SelectCase>,
-        /// All of it.
+        /// Span of the whole construct.
         span: Span,
     },
 }
@@ -539,63 +543,63 @@ pub enum Target {
 /// A case of a `select`.
 #[derive(Clone, Debug)]
 pub struct SelectCase {
-    /// One per key; or a sole [`Keyset::ValueSet`] whose element type is a struct or tuple with one field per key
-    /// (fields of nested structs counted singly).
+    /// One per key; or a single [`Keyset::ValueSet`] whose element type is a struct or tuple with one field per key
+    /// (fields of nested structs count individually).
     pub keysets: Vec<Keyset>,
-    /// Where to.
+    /// The state that follows when the case matches.
     pub target: Target,
-    /// All of it.
+    /// Span of the whole construct.
     pub span: Span,
 }
 
 /// `value_set<T>(size) name;`
 #[derive(Clone, Debug)]
 pub struct ValueSet {
-    /// As declared.
+    /// The declared name.
     pub name: Arc<str>,
-    /// The parser it belongs to.
+    /// The parser that declares it.
     pub owner: ParserId,
     /// Its control-plane name.
     pub control_name: ControlName,
-    /// Element type; a struct's fields may have `@match` annotations.
+    /// Element type; fields of a struct may have `@match` annotations.
     pub element: Type,
-    /// Size hint; compile-time known in an instance.
+    /// Size hint; compile-time known within an instance.
     pub size: Expr,
-    /// Before it.
+    /// Annotations before it.
     pub annotations: Vec<Annotation>,
-    /// Its name's place.
+    /// Span of its name.
     pub span: Span,
 }
 
 // ---------------------------------------------------------------------------------------------------- instances
 
-/// `T(args) name;`, or a constructor call.
+/// An instantiation: `T(args) name;` or a constructor call.
 #[derive(Clone, Debug)]
 pub struct InstanceDecl {
-    /// As declared; of an anonymous one the type's name.
+    /// The declared name; the type's name if the instance is anonymous.
     pub name: Arc<str>,
-    /// Whether the source gives it no name.
+    /// Whether the source gives it no name (a constructor call).
     pub anonymous: bool,
     /// [`Type::Extern`], [`Type::Parser`], [`Type::Control`], or [`Type::Block`] of a package.
     pub ty: Type,
     /// For externs: the constructor, index into [`Extern::methods`].
     pub constructor: Option<u32>,
-    /// How many objects, in an array of externs (`E(args) name[n]`); the expression that names it is an
+    /// Number of objects in an array of externs (`E(args) name[n]`); the expression that names the array is an
     /// [`ExprKind::Instance`] of type [`Type::Stack`].
     pub count: Option<u32>,
-    /// One per constructor parameter, as with calls; compile-time known in an instance.
+    /// One per constructor parameter, as in a call; compile-time known within an instance.
     pub args: Vec<Arg>,
     /// Implementations of abstract methods: index into [`Extern::methods`], and the function.
     pub methods: Vec<(u32, FunctionId)>,
     /// Its control-plane name.
     pub control_name: ControlName,
-    /// Before it.
+    /// Annotations before it.
     pub annotations: Vec<Annotation>,
-    /// Its name's place.
+    /// Span of its name.
     pub span: Span,
 }
 
-/// An instance that exists when the program runs.
+/// An instance in the elaborated instance tree.
 #[derive(Clone, Debug)]
 pub struct Instance {
     /// What it is an instance of.
@@ -604,7 +608,7 @@ pub struct Instance {
     pub ty: Type,
     /// Its local name.
     pub name: Arc<str>,
-    /// Fully qualified control-plane name: the prefix of the names of what is in it. Blocks given to a package are not
+    /// Fully qualified control-plane name, the prefix of the names inside it. Blocks passed to a package are not
     /// prefixed with the package's name.
     pub path: String,
     /// `@hidden`
@@ -613,17 +617,17 @@ pub struct Instance {
     pub parent: Option<InstanceId>,
     /// Values of its constructor parameters, in parameter order.
     pub args: Vec<InstanceArg>,
-    /// Instances of the declarations in `Control::instances` / `Parser::instances`, in parallel.
+    /// The instances of `Control::instances` or `Parser::instances`, at the same indices.
     pub children: Vec<InstanceId>,
     /// Implementations of abstract methods: index into [`Extern::methods`], and the function.
     pub methods: Vec<(u32, FunctionId)>,
     /// For externs: the constructor, index into [`Extern::methods`].
     pub constructor: Option<u32>,
-    /// How many objects, in an array of externs.
+    /// Number of objects, in an array of externs.
     pub count: Option<u32>,
-    /// Of the declaration.
+    /// Annotations of the declaration.
     pub annotations: Vec<Annotation>,
-    /// The declaration's place.
+    /// Span of the declaration.
     pub span: Span,
 }
 
@@ -647,24 +651,24 @@ pub struct InstanceArg {
     pub name: Arc<str>,
     /// The parameter's type.
     pub ty: Type,
-    /// Its value; [`Value::Absent`] when optional and not given.
+    /// Its value; [`Value::Absent`] if it is optional and omitted.
     pub value: Value,
 }
 
 impl Instance {
-    /// The value of a constructor parameter.
+    /// The value of the constructor parameter `name`.
     pub fn arg(&self, name: &str) -> Option<&Value> {
         self.args.iter().find(|a| &*a.name == name).map(|a| &a.value)
     }
 }
 
 impl Program {
-    /// An instance.
+    /// The instance with this id.
     pub fn instance(&self, id: InstanceId) -> &Instance {
         &self.instances[id.index()]
     }
 
-    /// The instance that a reference in the body of `within` means.
+    /// The instance that a reference in the body of instance `within` refers to.
     pub fn resolve(&self, reference: InstanceRef, within: Option<InstanceId>) -> Option<InstanceId> {
         match reference {
             InstanceRef::Global(i) => self.global_instances.get(i as usize).copied(),
@@ -673,7 +677,8 @@ impl Program {
         }
     }
 
-    /// The compile-time value of an expression in the body of `within` (`None`: outside any parser or control).
+    /// The compile-time value of an expression in the body of instance `within` (`None`: outside any parser or
+    /// control); `None` if the expression has none.
     pub fn eval(&self, expr: &Expr, within: Option<InstanceId>) -> Option<Value> {
         crate::consteval::eval(self, expr, within)
     }
@@ -683,7 +688,7 @@ impl Program {
         &self.externs[id.index()].name
     }
 
-    /// A package type's declaration kind check: whether a block type is a package.
+    /// Whether a type is a package type.
     pub fn is_package(&self, ty: &Type) -> bool {
         matches!(ty, Type::Block(id, _) if self.types.block_types[id.index()].kind == BlockKind::Package)
     }

@@ -1,16 +1,16 @@
-//! Resolved types, and the tables of what a type names.
+//! Resolved types, and the table of the named types of a program.
 //!
-//! A [`Type`] is small and cheap to clone. What has fields, members or methods is an id into the [`TypeTable`]; ids are
-//! handed out per *instantiation*: `S<bit<8>>` and `S<bit<9>>` of a generic struct are two [`StructId`]s. Typedefs are
-//! gone (a `typedef` is its target); a `type` is a [`Type::Newtype`].
+//! A [`Type`] is small and cheap to clone. A type with fields, members or methods is an id into the [`TypeTable`]; ids
+//! are allocated per *instantiation*: `S<bit<8>>` and `S<bit<9>>` of a generic struct are two [`StructId`]s. A
+//! `typedef` is replaced by its target; a `type` is a [`Type::Newtype`].
 //!
 //! Invariants:
 //! - structurally equal types are equal values (`==` is P4's type identity);
 //! - [`Type::Var`] occurs only in the signatures of generic externs and of parser, control and package types, never in
-//!   expressions or in instantiated declarations; [`Type::Unknown`] occurs only in programs with errors, which are not
-//!   handed out.
+//!   expressions or instantiated declarations; [`Type::Unknown`] occurs only in programs with errors, which the checker
+//!   does not return.
 //!
-//! Specification: P4_16, chapter "Data types". Tests: with the checker, `crates/sema/tests`.
+//! Specification: P4_16, chapter "P4 data types". Tests: with the checker, `crates/sema/tests`.
 
 use crate::annotation::Annotation;
 use crate::ids::{ExternId, ParserId, TableId};
@@ -25,7 +25,7 @@ pub use crate::ids::{BlockTypeId, EnumId, NewtypeId, StructId, TypeVar};
 /// A type.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Type {
-    /// The type of what has been complained about already; agrees with everything.
+    /// The type of an erroneous construct that has already been reported; compatible with every type.
     Unknown,
     /// `void`
     Void,
@@ -37,7 +37,7 @@ pub enum Type {
     MatchKind,
     /// `string`
     String,
-    /// `int`: compile-time integers of any size.
+    /// `int`: compile-time integers of arbitrary precision.
     Int,
     /// `bit<W>` and `int<W>`.
     Bits {
@@ -46,17 +46,17 @@ pub enum Type {
         /// Whether it is `int<W>`.
         signed: bool,
     },
-    /// `varbit<W>`, W the maximum.
+    /// `varbit<W>`, where W is the maximum width in bits.
     Varbit(u32),
     /// A header.
     Header(StructId),
     /// A header union.
     HeaderUnion(StructId),
-    /// A struct; also the anonymous type of `{ a = 1 }` where no type is expected.
+    /// A struct; also the anonymous type of `{ a = 1 }` where the context gives no type.
     Struct(StructId),
     /// `T[n]`: a header stack when T is a header or header union, else an array.
     Stack(Arc<Type>, u32),
-    /// `tuple<T, U>`; also the type of `{ a, b }` where no type is expected.
+    /// `tuple<T, U>`; also the type of `{ a, b }` where the context gives no type.
     Tuple(Arc<[Type]>),
     /// `list<T>`
     List(Arc<Type>),
@@ -70,9 +70,9 @@ pub enum Type {
     Extern(ExternId, Arc<[Type]>),
     /// A parser, control or package type, with its type arguments.
     Block(BlockTypeId, Arc<[Type]>),
-    /// A declared parser (of its instances).
+    /// A declared parser: the type of its instances.
     Parser(ParserId),
-    /// A declared control (of its instances).
+    /// A declared control: the type of its instances.
     Control(crate::typed::ControlId),
     /// An action.
     Action,
@@ -84,9 +84,9 @@ pub enum Type {
     ApplyResult(TableId),
     /// The type of `action_run`.
     ActionEnum(TableId),
-    /// A keyset over a type; also of a `value_set<T>`.
+    /// A keyset over a type (P4_16, "Set types": `set<T>`); also the type of a `value_set<T>`.
     Set(Arc<Type>),
-    /// A type parameter; see the module text.
+    /// A type parameter; see the module documentation.
     Var(TypeVar),
 }
 
@@ -126,7 +126,7 @@ impl Type {
 /// All named types of a program.
 #[derive(Clone, Debug, Default)]
 pub struct TypeTable {
-    /// Structs, headers, header unions, each instantiation of a generic one.
+    /// Structs, headers and header unions; a generic one has one element per instantiation.
     pub structs: Vec<StructInfo>,
     /// Enums.
     pub enums: Vec<EnumInfo>,
@@ -157,40 +157,40 @@ pub enum StructKind {
 /// A struct, header or header union.
 #[derive(Clone, Debug)]
 pub struct StructInfo {
-    /// As declared; empty for the anonymous type of `{ a = 1 }`.
+    /// The declared name; empty for the anonymous type of `{ a = 1 }`.
     pub name: Arc<str>,
-    /// Which.
+    /// Which of the three it is.
     pub kind: StructKind,
     /// Type arguments of a generic declaration.
     pub args: Vec<Type>,
-    /// In order.
+    /// Fields in declaration order.
     pub fields: Fields,
-    /// Of the declaration.
+    /// Annotations of the declaration.
     pub annotations: Vec<Annotation>,
-    /// Of the declaration.
+    /// Span of the declaration.
     pub span: Span,
 }
 
 impl StructInfo {
-    /// A field and its index.
+    /// The field with this name, and its index.
     pub fn field(&self, name: &str) -> Option<(usize, &FieldInfo)> {
         self.fields.find(name)
     }
 }
 
-/// The fields of a struct, in order; found by name without looking at all of them.
+/// The fields of a struct in declaration order, with an index by name once there are many.
 #[derive(Clone, Debug, Default)]
 pub struct Fields {
     list: Vec<FieldInfo>,
-    /// Where there are more than [`SEARCHED_MAX`].
+    /// Index by name; filled only when there are more than [`SEARCHED_MAX`] fields.
     by_name: HashMap<Arc<str>, usize>,
 }
 
-/// So many fields are sooner searched than hashed.
+/// Up to this many fields, linear search is faster than hashing.
 const SEARCHED_MAX: usize = 16;
 
 impl Fields {
-    /// A field and its index.
+    /// The field with this name, and its index.
     pub fn find(&self, name: &str) -> Option<(usize, &FieldInfo)> {
         match self.list.len() {
             ..=SEARCHED_MAX => self.list.iter().enumerate().find(|(_, f)| &*f.name == name),
@@ -198,7 +198,7 @@ impl Fields {
         }
     }
 
-    /// Adds a field of another name than all others.
+    /// Appends a field; its name must differ from those of all other fields.
     pub fn push(&mut self, field: FieldInfo) {
         if self.list.len() == SEARCHED_MAX {
             self.by_name = self.list.iter().enumerate().map(|(i, f)| (f.name.clone(), i)).collect();
@@ -238,54 +238,54 @@ impl<'a> IntoIterator for &'a Fields {
 /// A field.
 #[derive(Clone, Debug)]
 pub struct FieldInfo {
-    /// As declared.
+    /// The declared name.
     pub name: Arc<str>,
     /// Its type.
     pub ty: Type,
-    /// Before it.
+    /// Annotations before it.
     pub annotations: Vec<Annotation>,
-    /// Its place.
+    /// Its span.
     pub span: Span,
 }
 
 /// An enum.
 #[derive(Clone, Debug)]
 pub struct EnumInfo {
-    /// As declared.
+    /// The declared name.
     pub name: Arc<str>,
     /// The underlying type of a serialisable enum.
     pub repr: Option<Type>,
-    /// In order; the value of a plain enum is the index here.
+    /// Members in declaration order; a value of an enum without underlying type is an index into this vector.
     pub members: Vec<EnumMember>,
-    /// Of the declaration.
+    /// Annotations of the declaration.
     pub annotations: Vec<Annotation>,
-    /// Of the declaration.
+    /// Span of the declaration.
     pub span: Span,
 }
 
 /// A member of an enum.
 #[derive(Clone, Debug)]
 pub struct EnumMember {
-    /// As declared.
+    /// The declared name.
     pub name: Arc<str>,
-    /// Of a serialisable enum.
+    /// Its value, in a serialisable enum.
     pub value: Option<Value>,
-    /// Before it.
+    /// Annotations before it.
     pub annotations: Vec<Annotation>,
-    /// Its place.
+    /// Its span.
     pub span: Span,
 }
 
 /// A `type T name;`.
 #[derive(Clone, Debug)]
 pub struct NewtypeInfo {
-    /// As declared.
+    /// The declared name.
     pub name: Arc<str>,
     /// T; may be another newtype.
     pub underlying: Type,
-    /// Of the declaration (`@p4runtime_translation`).
+    /// Annotations of the declaration (`@p4runtime_translation`).
     pub annotations: Vec<Annotation>,
-    /// Of the declaration.
+    /// Span of the declaration.
     pub span: Span,
 }
 
@@ -301,7 +301,7 @@ pub enum BlockKind {
 }
 
 impl BlockKind {
-    /// Its keyword.
+    /// The keyword that declares it.
     pub fn word(self) -> &'static str {
         match self {
             BlockKind::Parser => "parser",
@@ -314,32 +314,32 @@ impl BlockKind {
 /// A parser, control or package type.
 #[derive(Clone, Debug)]
 pub struct BlockTypeInfo {
-    /// As declared.
+    /// The declared name.
     pub name: Arc<str>,
-    /// Which.
+    /// Which of the three it is.
     pub kind: BlockKind,
     /// `<T, U>`
     pub type_params: Vec<TypeVar>,
     /// Run-time parameters, or a package's constructor parameters; types may contain [`Type::Var`]s of `type_params`.
     pub params: Vec<crate::typed::SigParam>,
-    /// Of the declaration.
+    /// Annotations of the declaration.
     pub annotations: Vec<Annotation>,
-    /// Of the declaration.
+    /// Span of the declaration.
     pub span: Span,
 }
 
 impl TypeTable {
-    /// The struct, header or union behind an id.
+    /// The struct, header or header union with this id.
     pub fn fields_of(&self, id: StructId) -> &StructInfo {
         &self.structs[id.index()]
     }
 
-    /// The fields of a struct, header or header union type.
+    /// The declaration behind a struct, header or header union type; `None` for other types.
     pub fn struct_info(&self, ty: &Type) -> Option<&StructInfo> {
         ty.fields_id().map(|id| &self.structs[id.index()])
     }
 
-    /// Strips `type` and serialisable `enum` down to the type of the bits: what a value is stored as.
+    /// The representation type: resolves `type` and serialisable `enum` down to the type that holds the bits.
     pub fn underlying(&self, ty: &Type) -> Type {
         let mut ty = ty.clone();
         loop {
@@ -354,8 +354,9 @@ impl TypeTable {
         }
     }
 
-    /// Bits of the wire form: headers (validity not counted), structs, tuples and stacks sum up, of a union the largest
-    /// member; `bool` is 1; a varbit counts its maximum when `max`, else 0. `None` for types that have no such form.
+    /// Size of a value on the wire, in bits. Headers (without the validity bit), structs, tuples and stacks are the sum
+    /// of their parts; a header union is its largest member; `bool` is 1; a varbit is its maximum width if `max`, else
+    /// 0. `None` for types without a wire format.
     pub fn width_bits(&self, ty: &Type, max: bool) -> Option<u64> {
         match self.underlying(ty) {
             Type::Bool => Some(1),
@@ -373,7 +374,7 @@ impl TypeTable {
         }
     }
 
-    /// How messages write a type.
+    /// Formats a type for messages.
     pub fn display<'a>(&'a self, ty: &'a Type) -> TypeDisplay<'a> {
         TypeDisplay { table: self, ty }
     }

@@ -1,8 +1,8 @@
 //! Compile-time values.
 //!
-//! A value does not know its type; it always stands beside one (of the expression, the parameter, the field). So
-//! `bit<8>` and `int<8>` values are both [`Value::Bits`], and a value of a serialisable enum or of a `type` is the value
-//! of its underlying type.
+//! A value does not carry its type; the surrounding expression, parameter or field does. So `bit<8>` and `int<8>`
+//! values are both [`Value::Bits`], and a value of a serialisable enum or of a `type` is represented as the value of
+//! its underlying type.
 
 use crate::ids::InstanceId;
 use base::Bits;
@@ -18,28 +18,29 @@ pub enum Value {
     Int(BigInt),
     /// `bit<W>`, `int<W>`, a serialisable enum.
     Bits(Bits),
-    /// `varbit<W>`: the current bits.
+    /// `varbit<W>`: the bits at its current width.
     Varbit(Bits),
     /// `string`
     Str(Arc<str>),
-    /// A plain enum: the member's index.
+    /// An enum without underlying type: the member's index.
     Enum(u32),
     /// `error`: index into [`crate::typed::Program::errors`].
     Error(u32),
     /// `match_kind`: index into [`crate::typed::Program::match_kinds`].
     MatchKind(u32),
-    /// A struct, a tuple, a list, a stack; of a header type, a valid header.
+    /// A struct, tuple, list or stack; for a header type, a valid header.
     Seq(Vec<Value>),
-    /// An invalid header (all fields zero) or a header union without valid member.
+    /// An invalid header (all fields zero) or a header union without a valid member.
     Invalid,
     /// An instance of an extern, parser, control or package.
     Instance(InstanceId),
-    /// An `@optional` constructor parameter without argument.
+    /// The value of an `@optional` constructor parameter without an argument.
     Absent,
 }
 
 impl Value {
-    /// The integer a value stands for: `int`, or fixed-width bits read without sign.
+    /// The value as an unsigned 64-bit integer: an `int`, or fixed-width bits read as unsigned; `None` if it does not
+    /// fit.
     pub fn to_u64(&self) -> Option<u64> {
         match self {
             Value::Int(v) => u64::try_from(v).ok(),

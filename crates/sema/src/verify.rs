@@ -1,13 +1,13 @@
-//! Checks the promises that [`crate::typed`] makes about a checked program: what lowering may rely upon.
+//! The verifier of the typed program: checks the invariants that [`crate::typed`] states and lowering relies on.
 //!
-//! A finding is a bug of the checker, not of the P4 program; tests and the corpus example run this on everything that is
-//! accepted. It knows the shape of the typed program and nothing of how it came about.
+//! A finding is a bug in the checker, not in the P4 program; tests and the corpus example verify every accepted
+//! program. The verifier knows only the shape of the typed program, not how the checker produced it.
 
 use crate::typed::*;
 use crate::types::*;
 use crate::value::Value;
 
-/// Everything that breaks a promise, as text for a developer.
+/// Every violated invariant, as text for a developer; empty if the program is well-formed.
 pub fn verify(program: &Program) -> Vec<String> {
     let mut v = Verifier { p: program, frame: &[], result: Type::Void, found: Vec::new() };
     v.program();
@@ -365,7 +365,7 @@ impl<'p> Verifier<'p> {
         }
     }
 
-    /// Whether a value is one of a type.
+    /// Reports a value that is not one of the type's.
     fn value(&mut self, value: &Value, ty: &Type) {
         let types = &self.p.types;
         let ok = match (value, types.underlying(ty)) {

@@ -2,22 +2,23 @@
 //!
 //! Long because it is the whole grammar in one place, and each type is a few lines.
 //!
-//! What it is for: the parser builds it, `sema` reads it; nothing rewrites it. Names are not resolved and types are not
-//! checked here; the tree says what the author wrote.
+//! The parser builds the tree and `sema` reads it; nothing rewrites it. It records what the author wrote: names are not
+//! resolved and types are not checked.
 //!
 //! Invariants:
-//! - Every node has a [`Span`] into the original files (after preprocessing; a macro expansion points at its use).
-//! - Every expression has an [`ExprId`] and every declaration (also parameters, type parameters, fields, members, states,
-//!   methods) a [`DeclId`]; both are dense, start at 0 and are unique in one [`Program`], so that a checker can keep its
-//!   results in vectors of length [`Program::expr_count`] and [`Program::decl_count`].
-//! - A path is one name with an optional leading dot (P4_16, section 6.8); what follows is member access. Whether the name
-//!   in `E.member`, `C(args)` or `C.apply()` is a type or a value is for name resolution: both are [`ExprKind::Path`].
-//!   [`ExprKind::Type`] stands only for what cannot be a path: `error`, base types and specialised types (`C<T>.apply()`),
-//!   and for a type within an annotation.
+//! - Every node has a [`Span`] into the original files (after preprocessing; tokens of a macro expansion have the span
+//!   of the macro's use).
+//! - Every expression has an [`ExprId`] and every declaration (also parameters, type parameters, fields, members,
+//!   states, methods) a [`DeclId`]; both are dense, start at 0 and are unique in one [`Program`], so that a checker can
+//!   keep its results in vectors of length [`Program::expr_count`] and [`Program::decl_count`].
+//! - A path is one name with an optional leading dot (P4_16, "Name resolution"); what follows is member access. Name
+//!   resolution decides whether the name in `E.member`, `C(args)` or `C.apply()` is a type or a value: both are
+//!   [`ExprKind::Path`]. [`ExprKind::Type`] occurs only for what cannot be a path: `error`, base types and specialised
+//!   types (`C<T>.apply()`), and for a type within an annotation.
 //! - Parentheses are not kept; literals keep their value, width and signedness.
 //!
-//! One long file on purpose: a catalogue that is read from top to bottom, without code but for a few accessors.
-//! The grammar's clause names are those of the P4_16 specification, appendix "P4 grammar".
+//! It is one file on purpose: a catalogue to be read from top to bottom, without code except for a few accessors. Rule
+//! names of the grammar are those of the P4_16 specification, appendix "P4 grammar".
 
 use std::fmt;
 use std::sync::Arc;
@@ -33,7 +34,7 @@ pub struct ExprId(pub u32);
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct DeclId(pub u32);
 
-/// A whole program: all included files in order.
+/// A whole program, with all included files in order.
 #[derive(Clone, Debug, Default)]
 pub struct Program {
     /// Top-level declarations in source order.
@@ -44,17 +45,17 @@ pub struct Program {
     pub decl_count: u32,
 }
 
-/// An identifier and where it stands. Equality and hashing look at the text only.
+/// An identifier and its span. Equality and hashing consider the text only.
 #[derive(Clone)]
 pub struct Name {
     /// The identifier.
     pub text: Arc<str>,
-    /// Its place.
+    /// Its span.
     pub span: Span,
 }
 
 impl Name {
-    /// A name with a place.
+    /// A name with a span.
     pub fn new(text: impl Into<Arc<str>>, span: Span) -> Name {
         Name { text: text.into(), span }
     }
@@ -113,7 +114,7 @@ pub struct Path {
 }
 
 impl Path {
-    /// Where the name stands (without the dot).
+    /// The span of the name (without the dot).
     pub fn span(&self) -> Span {
         self.name.span
     }
@@ -132,9 +133,9 @@ impl fmt::Display for Path {
 pub struct Annotation {
     /// The name after `@`.
     pub name: Name,
-    /// What follows.
+    /// The body after the name.
     pub body: AnnotationBody,
-    /// All of it.
+    /// Span of the whole construct.
     pub span: Span,
 }
 
@@ -147,7 +148,7 @@ pub enum AnnotationBody {
     Unstructured {
         /// The tokens as written.
         tokens: Vec<AnnotationToken>,
-        /// The same tokens read as a comma-separated expression list, when that is possible (`@name("x")`, `@id(3)`,
+        /// The same tokens parsed as a comma-separated expression list, where possible (`@name("x")`, `@id(3)`,
         /// `@field_list(A, B)`).
         exprs: Option<Vec<Expr>>,
     },
@@ -160,11 +161,11 @@ pub enum AnnotationBody {
 /// One token of an unstructured annotation.
 #[derive(Clone, Debug)]
 pub struct AnnotationToken {
-    /// Its spelling; for strings the value without quotes.
+    /// Its spelling; for a string, the value without quotes.
     pub text: Arc<str>,
-    /// What it is.
+    /// Its class.
     pub kind: AnnotationTokenKind,
-    /// Its place.
+    /// Its span.
     pub span: Span,
 }
 
@@ -198,7 +199,7 @@ impl Annotation {
         }
     }
 
-    /// The body as a list of expressions: of `@name(a, b)` where it reads as one, and of `@name[a, b]`.
+    /// The body as a list of expressions: `@name[a, b]`, or `@name(a, b)` where it parses as one.
     pub fn exprs(&self) -> Option<&[Expr]> {
         match &self.body {
             AnnotationBody::Empty | AnnotationBody::KeyValues(_) => None,
@@ -208,7 +209,7 @@ impl Annotation {
     }
 }
 
-/// The first annotation of a name in a list.
+/// The first annotation with this name in a list.
 pub fn find_annotation<'a>(annotations: &'a [Annotation], name: &str) -> Option<&'a Annotation> {
     annotations.iter().find(|a| a.name == *name)
 }
@@ -218,15 +219,15 @@ pub fn find_annotation<'a>(annotations: &'a [Annotation], name: &str) -> Option<
 /// A named declaration at any level: top level, in a parser or control, in a block, in an instantiation's body.
 #[derive(Clone, Debug)]
 pub struct Decl {
-    /// Unique in the program.
+    /// Its id, unique in the program.
     pub id: DeclId,
     /// Annotations before it.
     pub annotations: Vec<Annotation>,
-    /// The declared name; for `error { }` and `match_kind { }` the keyword.
+    /// The declared name; the keyword for `error { }` and `match_kind { }`.
     pub name: Name,
     /// What it declares.
     pub kind: DeclKind,
-    /// All of it, without annotations.
+    /// Span of the whole construct, without annotations.
     pub span: Span,
 }
 
@@ -280,7 +281,7 @@ pub enum DeclKind {
 }
 
 impl DeclKind {
-    /// Whether the name declared is a type's.
+    /// Whether it declares a type name.
     pub fn declares_type(&self) -> bool {
         use DeclKind::*;
         matches!(
@@ -300,7 +301,7 @@ impl DeclKind {
         )
     }
 
-    /// What messages call it: «constant», «table», …
+    /// The noun for it in messages: «constant», «table», …
     pub fn noun(&self) -> &'static str {
         use DeclKind::*;
         match self {
@@ -355,8 +356,8 @@ pub struct Instantiation {
     pub ty: TypeRef,
     /// Constructor arguments.
     pub args: Vec<Argument>,
-    /// Implementations of abstract methods and instances they use: [`DeclKind::Function`] and
-    /// [`DeclKind::Instantiation`] only.
+    /// Implementations of abstract methods and the instances that they use: only [`DeclKind::Function`] and
+    /// [`DeclKind::Instantiation`].
     pub body: Option<Vec<Decl>>,
 }
 
@@ -381,7 +382,7 @@ pub struct ValueSetDecl {
 /// A function with a body.
 #[derive(Clone, Debug)]
 pub struct FunctionDecl {
-    /// Result, type parameters, parameters.
+    /// Return type, type parameters, parameters.
     pub proto: Prototype,
     /// Its statements.
     pub body: Block,
@@ -390,7 +391,7 @@ pub struct FunctionDecl {
 /// The signature of a function or method; the name is the declaration's.
 #[derive(Clone, Debug)]
 pub struct Prototype {
-    /// The result's type, [`TypeKind::Void`] for none.
+    /// Return type; [`TypeKind::Void`] if nothing is returned.
     pub result: TypeRef,
     /// `<T, U>`.
     pub type_params: Vec<TypeParam>,
@@ -410,17 +411,17 @@ pub struct ExternObjectDecl {
 /// A method or constructor of an extern object.
 #[derive(Clone, Debug)]
 pub struct Method {
-    /// Unique in the program.
+    /// Its id, unique in the program.
     pub id: DeclId,
     /// Annotations before it.
     pub annotations: Vec<Annotation>,
-    /// Its name; a constructor's is the extern's.
+    /// Its name; for a constructor, the extern's name.
     pub name: Name,
     /// Method, constructor or abstract method.
     pub kind: MethodKind,
-    /// Its signature; a constructor's result is `void`.
+    /// Its signature; the return type of a constructor is `void`.
     pub proto: Prototype,
-    /// All of it, without annotations.
+    /// Span of the whole construct, without annotations.
     pub span: Span,
 }
 
@@ -429,7 +430,7 @@ pub struct Method {
 pub enum MethodKind {
     /// Called on an instance.
     Method,
-    /// Called to make an instance.
+    /// Called to create an instance.
     Constructor,
     /// Implemented by the instantiation.
     Abstract,
@@ -438,7 +439,7 @@ pub enum MethodKind {
 /// `parser name(params)(constructor params) { locals states }`
 #[derive(Clone, Debug)]
 pub struct ParserDecl {
-    /// Empty in a correct program: only parser *types* are generic (`sema` refuses).
+    /// `<T, U>`, an extension of the reference compiler: in the specification only parser *types* are generic.
     pub type_params: Vec<TypeParam>,
     /// Runtime parameters.
     pub params: Vec<Param>,
@@ -453,7 +454,7 @@ pub struct ParserDecl {
 /// `control name(params)(constructor params) { locals apply { } }`
 #[derive(Clone, Debug)]
 pub struct ControlDecl {
-    /// Empty in a correct program: only control *types* are generic (`sema` refuses).
+    /// `<T, U>`, an extension of the reference compiler: in the specification only control *types* are generic.
     pub type_params: Vec<TypeParam>,
     /// Runtime parameters.
     pub params: Vec<Param>,
@@ -470,7 +471,7 @@ pub struct ControlDecl {
 pub struct BlockTypeDecl {
     /// `<T, U>`.
     pub type_params: Vec<TypeParam>,
-    /// Parameters; for a package the constructor's.
+    /// Parameters; for a package, the constructor's.
     pub params: Vec<Param>,
 }
 
@@ -486,7 +487,7 @@ pub struct FieldsDecl {
 /// A field of a struct, header or header union.
 #[derive(Clone, Debug)]
 pub struct Field {
-    /// Unique in the program.
+    /// Its id, unique in the program.
     pub id: DeclId,
     /// Annotations before it.
     pub annotations: Vec<Annotation>,
@@ -494,7 +495,7 @@ pub struct Field {
     pub ty: TypeRef,
     /// Its name.
     pub name: Name,
-    /// All of it, without annotations.
+    /// Span of the whole construct, without annotations.
     pub span: Span,
 }
 
@@ -517,7 +518,7 @@ pub struct MembersDecl {
 /// A member of an enum, error or match_kind list.
 #[derive(Clone, Debug)]
 pub struct Member {
-    /// Unique in the program.
+    /// Its id, unique in the program.
     pub id: DeclId,
     /// Annotations before it.
     pub annotations: Vec<Annotation>,
@@ -530,7 +531,7 @@ pub struct Member {
 /// `typedef T name;`
 #[derive(Clone, Debug)]
 pub enum TypedefDecl {
-    /// Of a type.
+    /// `typedef T name;`
     Type(TypeRef),
     /// `typedef struct S { } name;`: declares `S` (first) and `name`.
     Derived(Box<Decl>),
@@ -539,7 +540,7 @@ pub enum TypedefDecl {
 /// A type parameter.
 #[derive(Clone, Debug)]
 pub struct TypeParam {
-    /// Unique in the program.
+    /// Its id, unique in the program.
     pub id: DeclId,
     /// Its name.
     pub name: Name,
@@ -548,7 +549,7 @@ pub struct TypeParam {
 /// A parameter of a function, method, action, parser, control or package.
 #[derive(Clone, Debug)]
 pub struct Param {
-    /// Unique in the program.
+    /// Its id, unique in the program.
     pub id: DeclId,
     /// Annotations before it (`@optional`).
     pub annotations: Vec<Annotation>,
@@ -560,14 +561,14 @@ pub struct Param {
     pub name: Name,
     /// `= default`.
     pub default: Option<Expr>,
-    /// All of it, without annotations.
+    /// Span of the whole construct, without annotations.
     pub span: Span,
 }
 
 /// Direction of a parameter.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Direction {
-    /// None written: compile-time value, instance, or action data.
+    /// Directionless: a compile-time value, an instance, or action data.
     None,
     /// `in`.
     In,
@@ -582,7 +583,7 @@ pub enum Direction {
 /// `state name { body transition ...; }`
 #[derive(Clone, Debug)]
 pub struct State {
-    /// Unique in the program.
+    /// Its id, unique in the program.
     pub id: DeclId,
     /// Annotations before it.
     pub annotations: Vec<Annotation>,
@@ -592,14 +593,14 @@ pub struct State {
     pub body: Vec<Stmt>,
     /// `None` when there is no transition statement (an implicit `transition reject`).
     pub transition: Option<Transition>,
-    /// All of it, without annotations.
+    /// Span of the whole construct, without annotations.
     pub span: Span,
 }
 
 /// `transition ...`
 #[derive(Clone, Debug)]
 pub struct Transition {
-    /// Where to.
+    /// The target.
     pub kind: TransitionKind,
     /// From `transition` to its end.
     pub span: Span,
@@ -617,7 +618,7 @@ pub enum TransitionKind {
 /// `select(args) { cases }`
 #[derive(Clone, Debug)]
 pub struct Select {
-    /// What is matched.
+    /// The expressions that are matched.
     pub args: Vec<Expr>,
     /// Cases in order.
     pub cases: Vec<SelectCase>,
@@ -630,29 +631,29 @@ pub struct SelectCase {
     pub keyset: Keyset,
     /// The next state.
     pub next: Name,
-    /// All of it.
+    /// Span of the whole construct.
     pub span: Span,
 }
 
-/// A keyset expression: one element, or several in parentheses.
+/// A keyset expression: one element, or several in parentheses (P4_16, "Select expressions").
 #[derive(Clone, Debug)]
 pub struct Keyset {
-    /// One element per key; a sole `default` or `_` also stands for any number of keys.
+    /// One element per key; a single `default` or `_` also matches any number of keys.
     pub elements: Vec<KeysetElement>,
-    /// All of it.
+    /// Span of the whole construct.
     pub span: Span,
 }
 
-/// One key's set of values.
+/// The keyset for one key.
 #[derive(Clone, Debug)]
 pub struct KeysetElement {
     /// What it matches.
     pub kind: KeysetKind,
-    /// Its place.
+    /// Its span.
     pub span: Span,
 }
 
-/// What a [`KeysetElement`] matches.
+/// The kinds of [`KeysetElement`].
 #[derive(Clone, Debug)]
 pub enum KeysetKind {
     /// A value, or a value set by name.
@@ -672,7 +673,7 @@ pub enum KeysetKind {
 /// `table name { properties }`
 #[derive(Clone, Debug)]
 pub struct TableDecl {
-    /// Properties in source order; `sema` refuses duplicates.
+    /// Properties in source order; `sema` rejects duplicates.
     pub properties: Vec<TableProperty>,
 }
 
@@ -701,7 +702,7 @@ impl TableDecl {
         })
     }
 
-    /// Another property by name: `default_action`, `size`, or an architecture's.
+    /// Another property by name: `default_action`, `size`, or one defined by the architecture.
     pub fn property(&self, name: &str) -> Option<(&TableProperty, &Expr)> {
         self.properties.iter().find_map(|p| match &p.kind {
             TablePropertyKind::Value(value) if p.name == *name => Some((p, value)),
@@ -721,7 +722,7 @@ pub struct TableProperty {
     pub name: Name,
     /// Its value.
     pub kind: TablePropertyKind,
-    /// All of it, without annotations.
+    /// Span of the whole construct, without annotations.
     pub span: Span,
 }
 
@@ -741,20 +742,20 @@ pub enum TablePropertyKind {
 /// `expr : match_kind annotations;`
 #[derive(Clone, Debug)]
 pub struct KeyElement {
-    /// The value looked up.
+    /// The expression whose value is looked up.
     pub expr: Expr,
     /// `exact`, `lpm`, …
     pub match_kind: Name,
     /// Annotations after it.
     pub annotations: Vec<Annotation>,
-    /// All of it.
+    /// Span of the whole construct.
     pub span: Span,
 }
 
 /// An action in an `actions` list or in an entry.
 #[derive(Clone, Debug)]
 pub struct ActionRef {
-    /// Unique in the program (an action reference is checked like a call expression).
+    /// Its id, unique in the program (an action reference is checked like a call expression).
     pub id: ExprId,
     /// Annotations before it (`@defaultonly`, `@tableonly`); empty in an entry.
     pub annotations: Vec<Annotation>,
@@ -762,7 +763,7 @@ pub struct ActionRef {
     pub path: Path,
     /// Arguments; `None` without parentheses.
     pub args: Option<Vec<Argument>>,
-    /// All of it, without annotations.
+    /// Span of the whole construct, without annotations.
     pub span: Span,
 }
 
@@ -779,7 +780,7 @@ pub struct Entry {
     pub action: ActionRef,
     /// Annotations after it.
     pub annotations: Vec<Annotation>,
-    /// All of it.
+    /// Span of the whole construct.
     pub span: Span,
 }
 
@@ -801,7 +802,7 @@ pub struct Block {
 pub struct Stmt {
     /// What it does.
     pub kind: StmtKind,
-    /// All of it.
+    /// Span of the whole construct.
     pub span: Span,
 }
 
@@ -812,7 +813,7 @@ pub enum StmtKind {
     Empty,
     /// `target = value;` or `target op= value;`
     Assign {
-        /// Where to.
+        /// The target.
         target: Expr,
         /// The operator of a compound assignment.
         op: Option<BinaryOp>,
@@ -829,9 +830,9 @@ pub enum StmtKind {
     If {
         /// The condition.
         cond: Expr,
-        /// Done when true.
+        /// Executed when true.
         then: Box<Stmt>,
-        /// Done when false.
+        /// Executed when false.
         otherwise: Option<Box<Stmt>>,
     },
     /// `return value;`
@@ -862,14 +863,14 @@ pub struct SwitchCase {
     pub label: SwitchLabel,
     /// `None` falls through to the next case.
     pub body: Option<Block>,
-    /// All of it.
+    /// Span of the whole construct.
     pub span: Span,
 }
 
 /// The label of a [`SwitchCase`].
 #[derive(Clone, Debug)]
 pub enum SwitchLabel {
-    /// `default`, at its place.
+    /// `default`, with its span.
     Default(Span),
     /// An expression.
     Expr(Expr),
@@ -880,13 +881,13 @@ pub enum SwitchLabel {
 pub struct ForStmt {
     /// Annotations before it.
     pub annotations: Vec<Annotation>,
-    /// Variable declarations, assignments and calls, done once.
+    /// Variable declarations, assignments and calls, executed once.
     pub init: Vec<Stmt>,
-    /// Tested before each round.
+    /// Tested before each iteration.
     pub cond: Expr,
-    /// Assignments and calls, done after each round.
+    /// Assignments and calls, executed after each iteration.
     pub update: Vec<Stmt>,
-    /// Done each round.
+    /// The loop body.
     pub body: Stmt,
 }
 
@@ -897,13 +898,13 @@ pub struct ForInStmt {
     pub annotations: Vec<Annotation>,
     /// The loop variable: [`DeclKind::Variable`] without initialiser.
     pub variable: Decl,
-    /// What is iterated.
+    /// What the loop iterates over.
     pub collection: ForCollection,
-    /// Done each round.
+    /// The loop body.
     pub body: Stmt,
 }
 
-/// What a for-in loop iterates.
+/// What a `for`-`in` loop iterates over.
 #[derive(Clone, Debug)]
 pub enum ForCollection {
     /// A list or header stack.
@@ -919,7 +920,7 @@ pub enum ForCollection {
 pub struct TypeRef {
     /// Which type.
     pub kind: TypeKind,
-    /// Its place.
+    /// Its span.
     pub span: Span,
 }
 
@@ -966,11 +967,11 @@ pub enum TypeKind {
 /// An expression.
 #[derive(Clone, Debug)]
 pub struct Expr {
-    /// Unique in the program.
+    /// Its id, unique in the program.
     pub id: ExprId,
     /// What it computes.
     pub kind: ExprKind,
-    /// Its place.
+    /// Its span.
     pub span: Span,
 }
 
@@ -989,7 +990,7 @@ pub enum ExprKind {
     This,
     /// A type that is not a plain path, before `.`: `error.X`, `C<T>.apply()`.
     Type(TypeRef),
-    /// `_` as an argument: the value is not wanted.
+    /// `_` as an argument: the value is discarded.
     DontCare,
     /// `...` as an argument, initialiser or last list element: the default value.
     Default,
@@ -1047,10 +1048,10 @@ pub enum ExprKind {
     Record {
         /// Fields in order.
         fields: Vec<NamedExpr>,
-        /// The place of a final `...`.
+        /// The span of a final `...`.
         dots: Option<Span>,
     },
-    /// Stands where the parser reported an error; never in a program without errors.
+    /// A placeholder where the parser reported an error; never in a program without errors.
     Missing,
 }
 
@@ -1061,7 +1062,7 @@ pub struct NamedExpr {
     pub name: Name,
     /// Right of `=`.
     pub value: Expr,
-    /// All of it.
+    /// Span of the whole construct.
     pub span: Span,
 }
 
@@ -1072,7 +1073,7 @@ pub struct Argument {
     pub name: Option<Name>,
     /// The value; [`ExprKind::DontCare`] for `_`.
     pub value: Expr,
-    /// All of it.
+    /// Span of the whole construct.
     pub span: Span,
 }
 
@@ -1087,7 +1088,7 @@ pub struct IntLiteral {
     pub radix: u8,
 }
 
-/// The type that an integer literal names.
+/// The type of an integer literal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum IntLiteralType {
     /// `3`: `int`.

@@ -1,37 +1,38 @@
 //! Missing closing braces, found by indentation before parsing.
 //!
-//! A parser notices a missing `}` only where something follows that cannot stand within the open block, often at the end of
-//! the file, and after many other errors. People see it at once, from the indentation. So do we: when a program has more `{` than
-//! `}`, the first line that stands no deeper than an open block's own line is where that block ends, and a `}` is put in before
-//! it, with one error. A file that is included within an open block ends it with a declaration that no block may have, such as a
-//! control. If the indentation gives another number of missing braces than counting does, it cannot be trusted and
-//! nothing is changed.
+//! A parser notices a missing `}` only at a token that is not allowed in the open block, often at the end of the file
+//! and after many other errors; a person sees it from the indentation. This pass does the same. When a program has more
+//! `{` than `}`, the first line indented no deeper than the line of an open block ends that block: a `}` is inserted
+//! before it, with one error. If a file is included within the open block, the block ends at a declaration that no
+//! block may contain, such as a control. If the indentation gives a different number of missing braces than counting
+//! does, it is unreliable and nothing is changed.
 //!
-//! Linear in the tokens. Tests: at the end of this file, and `crates/frontend/tests/one_mistake.rs`.
+//! Time is linear in the number of tokens. Tests: at the end of this file, and `crates/frontend/tests/one_mistake.rs`.
 
 use base::{Diagnostic, FileId, SourceMap, Span};
 
 use crate::codes;
 use crate::token::{Token, TokenKind};
 
-/// With more braces missing the program is of another kind, and so are its errors.
+/// The maximum number of missing braces: with more, something else is wrong with the program.
 const MISSING_MAX: usize = 4;
-/// Columns of a tab.
+/// Width of a tab, in columns.
 const TAB: u32 = 8;
 
-/// An open block: the place of its `{`, and the column at which the declaration or statement with it starts.
+/// An open block: the span of its `{`, and the column at which its declaration or statement starts.
 struct Open {
     brace: Span,
     indent: u32,
-    /// How many parentheses were open around it.
+    /// The number of open parentheses around it.
     parens: u32,
-    /// For `x = {`, a list of values: the line that it is on. A `;` on that line ends it.
+    /// For `x = {`, a list of values: its line. A `;` on that line ends the list.
     list_on: Option<u32>,
-    /// For a table's `key = {` and `actions = {`: the next property ends it.
+    /// Whether it is a table's `key = {` or `actions = {`, which the next property ends.
     is_property: bool,
 }
 
-/// The tokens with missing `}` put in, and an error for each; `None` when none is missing or it is not clear where.
+/// The tokens with missing `}` inserted, and an error for each; `None` when none is missing or their places are
+/// unclear.
 pub(crate) fn close(tokens: &[Token], sources: &SourceMap) -> Option<(Vec<Token>, Vec<Diagnostic>)> {
     let count = |kind| tokens.iter().filter(|t| t.kind == kind).count();
     let missing = count(TokenKind::LBrace).checked_sub(count(TokenKind::RBrace))?;
@@ -42,9 +43,9 @@ pub(crate) fn close(tokens: &[Token], sources: &SourceMap) -> Option<(Vec<Token>
     let mut diags: Vec<Diagnostic> = Vec::new();
     let mut open: Vec<Open> = Vec::new();
     let mut indent = 0;
-    // Of the block that ended last.
+    // The column of the block that ended last.
     let mut closed_indent = 0;
-    // Lines within parentheses are indented at will.
+    // Lines within parentheses may have any indentation.
     let mut parens = 0_u32;
     let mut line = 0_u32;
     let put_in = |i: usize, block: Open, out: &mut Vec<Token>, diags: &mut Vec<Diagnostic>| {
@@ -60,13 +61,13 @@ pub(crate) fn close(tokens: &[Token], sources: &SourceMap) -> Option<(Vec<Token>
             let here = if token.kind == TokenKind::Eof { 0 } else { column(token.span, sources)? };
             let is_brace = token.kind == TokenKind::RBrace;
             let file: FileId = token.span.file;
-            // A brace further to the right ends a block within.
+            // A brace further to the right ends an inner block.
             let behind_brace = i > 0 && tokens[i - 1].kind == TokenKind::RBrace && closed_indent <= here;
             let ended = |o: &Open| match token.kind {
                 TokenKind::Eof => true,
                 kind if o.brace.file != file => here == 0 && stands_alone(kind),
                 _ if is_brace => o.indent > here,
-                // `} else` without its brace stands a little to the right of where the brace did.
+                // An `else` that has lost its `}` is a little to the right of where the brace was.
                 TokenKind::Else if !behind_brace => o.indent + 2 >= here,
                 _ => o.indent >= here,
             };
@@ -78,7 +79,7 @@ pub(crate) fn close(tokens: &[Token], sources: &SourceMap) -> Option<(Vec<Token>
                 put_in(i, block, &mut out, &mut diags);
             }
             indent = match ended_at {
-                // The statement goes on.
+                // The statement continues.
                 Some(block) if token.kind == TokenKind::Else => block,
                 _ => here,
             };
@@ -117,7 +118,7 @@ pub(crate) fn close(tokens: &[Token], sources: &SourceMap) -> Option<(Vec<Token>
             TokenKind::RBrace => closed_indent = open.pop()?.indent,
             TokenKind::LParen | TokenKind::LBracket => parens += 1,
             TokenKind::RParen | TokenKind::RBracket => parens = parens.saturating_sub(1),
-            // A parenthesis that is not closed either.
+            // An unclosed parenthesis also ends at `;`.
             TokenKind::Semi if parens > 0 => parens = 0,
             _ => {}
         }
@@ -126,7 +127,7 @@ pub(crate) fn close(tokens: &[Token], sources: &SourceMap) -> Option<(Vec<Token>
     (diags.len() == missing).then_some((out, diags))
 }
 
-/// Whether a token begins a declaration that stands in no other.
+/// Whether a token begins a declaration that cannot be nested in another.
 fn stands_alone(kind: TokenKind) -> bool {
     use TokenKind::{Control, Enum, Extern, Header, HeaderUnion, Package, Parser, Struct, Typedef};
     matches!(kind, Control | Enum | Extern | Header | HeaderUnion | Package | Parser | Struct | Typedef)
@@ -142,11 +143,11 @@ fn missing_before(token: &Token, open: Span) -> Diagnostic {
     Diagnostic::error(codes::UNCLOSED, token.span, message).note(open, "to close this")
 }
 
-/// The column of a token that starts its line.
+/// The column of a token, if it is the first on its line.
 fn column(span: Span, sources: &SourceMap) -> Option<u32> {
     let text = sources.get(span.file)?.text.get(..span.start as usize)?;
     let line = &text[text.rfind('\n').map_or(0, |i| i + 1)..];
-    // A comment may stand before it.
+    // A comment may precede it.
     let blank = line.bytes().take_while(|b| matches!(b, b' ' | b'\t'));
     Some(blank.fold(0, |column, b| if b == b'\t' { (column / TAB + 1) * TAB } else { column + 1 }))
 }
@@ -156,7 +157,7 @@ mod tests {
     use crate::{MemoryLoader, Options, SourceInput, parse_program};
     use base::SourceMap;
 
-    /// Lines of the errors, and their messages.
+    /// The line and message of each error.
     fn errors(text: &str) -> Vec<(u32, String)> {
         let mut sources = SourceMap::new();
         let source = SourceInput { name: "x.p4".into(), text: text.into() };
@@ -194,7 +195,7 @@ mod tests {
             table("key = { x: exact; } actions = { a; const default_action = a();"),
             expected("the keyword `const`")
         );
-        // A priority is no property.
+        // A priority is not a property.
         assert_eq!(table("key = { x: ternary; } actions = { a; } entries = { priority = 1: 5: a(); }"), []);
     }
 

@@ -1,4 +1,4 @@
-//! The codes of this crate's diagnostics: one for each kind of mistake, never reused for another meaning. The text of
+//! The codes of this crate's diagnostics: one for each kind of mistake, never reused with another meaning. The text of
 //! `sluice explain` for each is in `crates/frontend/explain/`.
 
 /// An included file is not found.
@@ -19,9 +19,9 @@ pub const PREPROCESSOR_LIMIT: &str = "E0007";
 pub const MACRO_ARGUMENTS: &str = "E0008";
 /// `#` or `##` is misused.
 pub const BAD_PASTE: &str = "E0009";
-/// An included file is there but is not read.
+/// An included file exists but is not read.
 pub const INCLUDE_REFUSED: &str = "E0010";
-/// The file is something else than a program.
+/// The file is not a P4 program.
 pub const NOT_A_PROGRAM: &str = "E0011";
 /// `#warning`.
 pub const WARNING_DIRECTIVE: &str = "W0001";
@@ -39,7 +39,7 @@ pub const OPEN_STRING: &str = "E0103";
 /// An integer literal is malformed.
 pub const BAD_INTEGER: &str = "E0104";
 
-/// Something else was expected.
+/// A different token was expected.
 pub const UNEXPECTED_TOKEN: &str = "E0201";
 /// A semicolon is missing.
 pub const MISSING_SEMICOLON: &str = "E0202";
@@ -49,7 +49,7 @@ pub const UNCLOSED: &str = "E0203";
 pub const TOO_DEEP: &str = "E0204";
 /// A misspelt keyword.
 pub const MISSPELT_KEYWORD: &str = "E0205";
-/// A construct that the grammar does not allow at this place.
+/// A construct that the grammar does not allow here.
 pub const MISPLACED: &str = "E0206";
 /// A reserved word used as a name.
 pub const RESERVED_NAME: &str = "E0207";

@@ -1,13 +1,13 @@
-//! The tree as compact S-expressions, for tests and for looking at what the parser understood.
+//! Prints the tree as compact S-expressions, for tests and for inspecting the parser's output.
 //!
-//! One line per declaration or statement, indented; expressions and types on one line, operators in front:
+//! One line per declaration or statement, indented; expressions and types on one line in prefix notation:
 //! `a + b * c` is `(+ a (* b c))`, `(T) x` is `(cast T x)`, `f<T>(x)` is `(call f <T> x)`. Spans and ids are left out.
 
 use std::fmt::Write;
 
 use crate::ast::*;
 
-/// The whole program.
+/// Prints a whole program.
 pub fn dump(program: &Program) -> String {
     let mut out = Dumper { text: String::new(), indent: 0 };
     for decl in &program.decls {
@@ -191,7 +191,7 @@ impl Dumper {
     }
 }
 
-/// Statements that fit on a line.
+/// A statement that fits on one line.
 fn simple_stmt(stmt: &Stmt) -> String {
     match &stmt.kind {
         StmtKind::Assign { target, op, value } => {

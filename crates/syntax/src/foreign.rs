@@ -1,12 +1,12 @@
-//! Files that are no P4 programs but are given as such: what a compiler made (bmv2's JSON, P4Info), captures, archives, binaries. They
+//! Recognises files that are not P4 programs: compiler output (bmv2's JSON, P4Info), captures, archives, binaries. They
 //! get one message that says what they are, instead of errors about their first characters.
 //!
-//! In doubt a text is a program. Tests: `tests/messages.rs`.
+//! In doubt a text counts as a program. Tests: `tests/messages.rs`.
 
-/// How much of a text is looked at.
+/// The number of bytes of a text that are examined.
 const LOOKED_AT_BYTES: usize = 4096;
 
-/// Beginnings of files, as they are when bytes that are no UTF-8 have been replaced, and what such files are.
+/// File signatures, as they appear after invalid UTF-8 has been replaced, and what such files are.
 const MAGIC: &[(&str, &str)] = &[
     ("\u{7f}ELF", "an executable or object file (ELF)"),
     ("\u{1f}\u{fffd}", "compressed (gzip)"),
@@ -18,7 +18,7 @@ const MAGIC: &[(&str, &str)] = &[
     ("#!", "a script"),
 ];
 
-/// What a text is that is no program, and what to give instead.
+/// What a text is if it is not a program, and what to pass instead.
 pub(crate) fn what(text: &str) -> Option<(&'static str, &'static str)> {
     let program = "give the P4 program";
     if let Some((_, what)) = MAGIC.iter().find(|(magic, _)| text.starts_with(magic)) {

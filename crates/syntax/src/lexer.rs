@@ -1,17 +1,18 @@
-//! Source text to tokens (P4_16, section "Lexical constructs").
+//! The lexer: source text to tokens (P4_16, section "Lexical constructs").
 //!
-//! Never fails: what cannot be read becomes a [`TokenKind::Bad`] token. Three things are left to later stages on purpose:
-//! - `>>` and `>>=` come out as `>` `>` and `>` `>=`; the parser joins adjacent ones where an operator is expected, so that
-//!   `list<bit<8>>` needs no feedback into the lexer;
-//! - a digit starts a token that runs over all letters, digits and underscores; [`parse_int`] checks it when the parser
-//!   reads it, so that `#define W 8w` and `W##0xFF` work and `#if 10UL` is a preprocessor matter;
-//! - backslash-newline joins lines: within a word or a string it is nothing, elsewhere white space that does not end a line (so
-//!   within a symbol it separates, unlike C).
+//! It never fails: text that is not a token becomes a [`TokenKind::Bad`] token. Three things are deliberately left to
+//! later stages or differ from C:
+//! - `>>` and `>>=` come out as `>` `>` and `>` `>=`; the parser joins adjacent ones where an operator is expected, so
+//!   that `list<bit<8>>` needs no feedback into the lexer;
+//! - a digit starts a token that extends over all letters, digits and underscores; [`parse_int`] checks it when the
+//!   parser reads it, so that `#define W 8w` and `W##0xFF` work and `#if 10UL` is left to the preprocessor;
+//! - backslash-newline joins lines: within a word or a string it disappears; elsewhere it is white space that does not
+//!   end a line (so within an operator symbol it separates tokens, unlike in C).
 //!
-//! [`Lexer`] reads one token at a time and can be put elsewhere, because the preprocessor decides what is read next: lines of a
-//! group that is not read are never tokens, so an odd quote in them hides nothing behind it.
+//! [`Lexer`] reads one token at a time and can be repositioned, because the preprocessor decides what is read next:
+//! lines of a skipped group never become tokens, so an unbalanced quote in them affects nothing after them.
 //!
-//! Tests are in `tests/` of this crate and at the end of this file.
+//! Tests: `tests/` of this crate and the end of this file.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -23,12 +24,12 @@ use num_bigint::BigInt;
 use crate::ast::{IntLiteral, IntLiteralType};
 use crate::token::{BadToken, Interner, Token, TokenKind};
 
-/// Longest integer literal in bytes; reading decimal digits takes quadratic time.
+/// The maximum length of an integer literal, in bytes; converting decimal digits takes quadratic time.
 pub const INT_LITERAL_BYTES_MAX: usize = 4096;
-/// Largest width in a literal such as `8w0` (the same bound as for `bit<W>` types in `sema`).
+/// The maximum width in a literal such as `8w0`, in bits (the same bound as for `bit<W>` types in `sema`).
 pub const LITERAL_WIDTH_MAX: u32 = 1 << 16;
 
-/// Symbols with a first character, longest first. `>>` is absent: see the file header.
+/// The symbols that start with a character, longest first. `>>` is absent: see the module documentation.
 fn symbols(first: u8) -> &'static [TokenKind] {
     use TokenKind::*;
     match first {
@@ -62,12 +63,13 @@ fn symbols(first: u8) -> &'static [TokenKind] {
     }
 }
 
-/// Reads a whole text; the last token is [`TokenKind::Eof`].
+/// Lexes a whole text; the last token is [`TokenKind::Eof`].
 pub fn lex(file: FileId, text: &str, interner: &mut Interner) -> Vec<Token> {
     lex_at_most(usize::MAX, file, text, interner).0
 }
 
-/// Reads a text's first tokens; whether these are all, and then the last one is [`TokenKind::Eof`] (which does not count).
+/// Lexes at most `tokens_max` tokens of a text. The flag says whether these are all; then the last one is
+/// [`TokenKind::Eof`], which does not count.
 pub fn lex_at_most(tokens_max: usize, file: FileId, text: &str, interner: &mut Interner) -> (Vec<Token>, bool) {
     let mut lexer = Lexer::new(file, text);
     let mut tokens = Vec::with_capacity((text.len() / 5).min(tokens_max) + 1);
@@ -81,7 +83,7 @@ pub fn lex_at_most(tokens_max: usize, file: FileId, text: &str, interner: &mut I
     }
 }
 
-/// Reads the tokens of a text one after the other; behind the last one [`TokenKind::Eof`], again and again.
+/// Reads the tokens of a text one by one; after the last one it returns [`TokenKind::Eof`] forever.
 pub struct Lexer<'a> {
     file: FileId,
     text: &'a str,
@@ -89,17 +91,17 @@ pub struct Lexer<'a> {
     pos: usize,
     line_start: bool,
     space_before: bool,
-    /// In the line of a directive, where strings end with the line.
+    /// Whether it is in the line of a directive, where strings end with the line.
     in_directive: bool,
 }
 
 impl<'a> Lexer<'a> {
-    /// Of a whole file, from its beginning.
+    /// A lexer for a whole file.
     pub fn new(file: FileId, text: &'a str) -> Lexer<'a> {
         Lexer { file, text, bytes: text.as_bytes(), pos: 0, line_start: true, space_before: false, in_directive: false }
     }
 
-    /// Of the bytes `place` of a file's text: nothing behind them is read. The first token does not begin a line.
+    /// A lexer for the bytes `place` of a file's text. The first token does not begin a line.
     pub fn part(file: FileId, text: &'a str, place: Range<usize>) -> Lexer<'a> {
         let text = &text[..place.end];
         Lexer {
@@ -118,19 +120,19 @@ impl<'a> Lexer<'a> {
         self.text
     }
 
-    /// Goes on at this byte, in the middle of a line.
+    /// Continues at this byte, in the middle of a line.
     pub fn seek(&mut self, pos: usize) {
         (self.pos, self.line_start, self.space_before, self.in_directive) = (pos, false, false, false);
     }
 
-    /// From a byte that begins a line (white space aside), goes on at the next line that begins with `#`, or at the end. What is in between
-    /// need not be tokens: only comments, and strings within one line, are understood.
+    /// Skips from a byte that begins a line (apart from white space) to the next line that begins with `#`, or to the
+    /// end. The skipped text need not consist of tokens: only comments, and strings within one line, are recognised.
     pub fn seek_directive(&mut self, pos: usize) {
         self.seek(pos);
         loop {
             self.line_start = true;
             if self.skip_space().is_some() {
-                // A comment that does not end.
+                // An unterminated comment.
                 self.pos = self.bytes.len();
                 return;
             }
@@ -141,7 +143,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// Skips the rest of a line without its end.
+    /// Skips the rest of a line, up to its line feed.
     fn skip_line(&mut self) {
         self.line_start = false;
         while self.pos < self.bytes.len() && !self.line_start {
@@ -223,7 +225,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// Takes letters, digits and underscores, also those that a backslash at the end of a line joins.
+    /// Takes letters, digits and underscores, including those joined by a backslash at the end of a line.
     fn take_word(&mut self) -> Cow<'a, str> {
         let mut start = self.pos;
         let mut joined = String::new();
@@ -249,7 +251,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// Skips white space and comments; the place of a comment that does not end.
+    /// Skips white space and comments; returns the position of an unterminated comment.
     fn skip_space(&mut self) -> Option<usize> {
         loop {
             match self.peek(0) {
@@ -305,7 +307,7 @@ impl<'a> Lexer<'a> {
         loop {
             match self.bytes.get(self.pos) {
                 Some(b'"') => break,
-                // A backslash protects the next byte, which is one of ASCII or the first of a longer character.
+                // A backslash escapes the next byte, which is ASCII or the first byte of a longer character.
                 Some(b'\\') => self.pos += 2,
                 Some(b'\n') if self.in_directive => {
                     let text = self.text[start..self.pos].into();
@@ -313,7 +315,7 @@ impl<'a> Lexer<'a> {
                 }
                 Some(_) => self.pos += 1,
                 None => {
-                    // Take one character only: the rest of the file may still say something.
+                    // Takes one character only, so that the rest of the file is still lexed.
                     self.pos = start + 1;
                     return self.token(TokenKind::Bad(BadToken::OpenString), Some("\"".into()), start);
                 }
@@ -353,7 +355,11 @@ fn is_word_byte(byte: u8) -> bool {
     matches!(byte, b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'_')
 }
 
-/// Reads an integer literal; the error says what is wrong with it.
+/// Parses an integer literal.
+///
+/// # Errors
+///
+/// A message that says what is wrong with the literal: too long, no digits, a digit outside the base, an invalid width.
 pub fn parse_int(text: &str) -> Result<IntLiteral, String> {
     if text.len() > INT_LITERAL_BYTES_MAX {
         return Err(format!("integer literal is longer than {INT_LITERAL_BYTES_MAX} characters"));

@@ -1,11 +1,12 @@
-//! P4_16 source text to syntax tree: preprocessor, lexer, parser.
+//! Preprocessor, lexer and parser: from P4_16 source text to the syntax tree.
 //!
-//! The flow: [`preprocess`] reads the main file and what it includes through a [`FileLoader`], lexes each file ([`lexer`]) and
-//! gives one token sequence ([`token`]) whose spans point into the files; [`parser`] makes the tree ([`ast`]). Every step gives
-//! its value *and* diagnostics; none fails or panics, whatever the text. The language is that of the P4_16 specification,
-//! section "P4 grammar", with p4c's additions named in `parser`.
+//! [`preprocess`] reads the main file and the files that it includes through a [`FileLoader`], lexes each file
+//! ([`lexer`]) and produces one token sequence ([`token`]) whose spans point into the files; [`parser`] builds the tree
+//! ([`ast`]). Every step returns its value *and* diagnostics; none fails or panics, whatever the text. The language is
+//! that of the P4_16 specification, section "P4 grammar", with p4c's additions listed in `parser`.
 //!
-//! Not here: opening files and the embedded architecture files (the caller's), name resolution and types (`sema`).
+//! Not here: opening files and the embedded architecture files (left to the caller), name resolution and types
+//! (`sema`).
 
 pub mod ast;
 mod braces;
@@ -23,16 +24,16 @@ use base::{Diagnostic, SourceMap};
 pub use loader::{FileLoader, MemoryLoader, Options, SourceInput};
 pub use parser::parse;
 
-/// A program's tree and what was found wrong with it.
+/// The syntax tree of a program, and diagnostics.
 #[derive(Clone, Debug)]
 pub struct Parsed {
     /// The tree; complete only when no diagnostic is an error.
     pub program: ast::Program,
-    /// Of the preprocessor first, then of the parser.
+    /// Diagnostics of the preprocessor, then of the parser.
     pub diagnostics: Vec<Diagnostic>,
 }
 
-/// Preprocesses and parses a program; the files read are added to `sources`.
+/// Preprocesses and parses a program; adds the files that are read to `sources`.
 pub fn parse_program(
     source: SourceInput,
     options: &Options,

@@ -1,8 +1,8 @@
-//! What the caller gives the preprocessor: options, and a way to get at included files.
+//! The caller's input to the preprocessor: options, and access to included files.
 //!
-//! The crate itself opens no file and embeds none: the binary reads the disk, `sema` owns `core.p4` and the architecture
-//! files, tests use a map. Lookup order (done in `preprocess`): `#include "x"`: directory of the including file, include
-//! directories in order, embedded; `#include <x>`: include directories in order, embedded.
+//! The crate itself opens no files and embeds none: the binary reads the disk, `sema` owns `core.p4` and the
+//! architecture files, tests use a map. Search order (implemented in `preprocess`) for `#include "x"`: directory of the
+//! including file, include directories in order, embedded; for `#include <x>`: include directories in order, embedded.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,21 +12,23 @@ use std::sync::Arc;
 pub struct Options {
     /// Directories of `-I`, in order.
     pub include_dirs: Vec<String>,
-    /// `-D name=value`, in order. The value is taken as it is: for `-D name` the caller gives `1`, as C compilers do.
+    /// `-D name=value`, in order. The value is used unchanged: for `-D name` the caller passes `1`, as C compilers do.
     pub defines: Vec<(String, String)>,
 }
 
-/// Gives the texts of included files.
+/// Provides the texts of included files.
 pub trait FileLoader {
-    /// The text of the file at a path (relative to the working directory or absolute), `None` when there is none. The error says
-    /// why what is there is not read: a device, a file that is too long.
+    /// The text of the file at a path (relative to the working directory or absolute); `None` if it does not exist.
+    ///
+    /// # Errors
+    ///
+    /// A message that says why an existing file is not read: it is a device, or too long.
     fn read(&self, path: &str) -> Result<Option<Arc<str>>, String>;
 
-    /// The text of a file that comes with the compiler, by the name in `#include <name>`.
+    /// The text of a file embedded in the compiler, by the name in `#include <name>`.
     fn embedded(&self, name: &str) -> Option<Arc<str>>;
 
-    /// Names of files that could have been meant in a folder, or with `None` of those that come with the compiler: for
-    /// suggestions only.
+    /// Names of the files in a directory, or with `None` of the embedded files; used only for suggestions.
     fn names(&self, _dir: Option<&str>) -> Vec<String> {
         Vec::new()
     }

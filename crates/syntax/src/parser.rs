@@ -1,23 +1,26 @@
-//! Tokens to syntax tree: a recursive-descent parser for the grammar of the P4_16 specification.
+//! The parser: tokens to syntax tree. A recursive-descent parser for the grammar of the P4_16 specification.
 //!
-//! **Type names.** P4's grammar asks whether a name is a type in two places: `(name) operand` is a cast only then, and
-//! `name < name > (x)` a generic call only then. Names are declared before use, so the parser keeps a stack of scopes that
-//! says of each name whether it was declared as a type or as something else (`scope::Scopes`), and decides with it and a
-//! scan ahead over tokens that builds nothing (`types::scan_type`): linear, bounded, without backtracking. Everything else
-//! (declaration or statement? instantiation or call?) is seen from the token sequence, so that an undeclared name still
-//! gets «unknown name» from `sema` instead of a syntax error here.
+//! **Type names.** P4's grammar depends on whether a name is a type in two places: only then is `(name) operand` a cast
+//! and `name < name > (x)` a generic call. Names are declared before use, so the parser keeps a stack of scopes that
+//! records whether each name was declared as a type or as something else (`scope::Scopes`). It decides with this and a
+//! lookahead scan over tokens that builds nothing (`types::scan_type`): linear, bounded, without backtracking.
+//! Everything else (declaration or statement? instantiation or call?) follows from the token sequence, so that an
+//! undeclared name gets «unknown name» from `sema` instead of a syntax error here.
 //!
-//! **Errors.** A production that cannot go on reports once and returns `Err(Failed)`; loops over lists (declarations, statements,
-//! fields, properties, states, cases) catch it, skip to the next `;` or bracket that closes the list, and continue. A missing `;` is
-//! reported behind the previous token and assumed. At most one error is reported per token, and [`ERRORS_MAX`] in all.
+//! **Error recovery.** A production that cannot continue reports once and returns `Err(Failed)`; loops over lists
+//! (declarations, statements, fields, properties, states, cases) catch it, skip to the next `;` or the bracket that
+//! closes the list, and continue. A missing `;` is reported after the previous token and assumed. At most one error is
+//! reported per token, and [`ERRORS_MAX`] in total.
 //!
-//! **Limits.** Nesting is bounded by [`NESTING_MAX`], and the height of an expression tree (long chains like `a + a + …`
-//! need no recursion here, but do in whoever walks the tree) by [`HEIGHT_MAX`]; [`ELSE_IFS_MAX`] does the same for `else if`.
+//! **Limits.** Nesting is bounded by [`NESTING_MAX`], and the height of an expression tree by [`HEIGHT_MAX`] (long
+//! chains like `a + a + …` need no recursion here, but traversals of the tree recurse over them); [`ELSE_IFS_MAX`]
+//! bounds `else if` chains likewise.
 //!
-//! Beyond the grammar of the specification, as p4c: `bit<expr>` without parentheses, `T name[n]` declarators, instances in
-//! blocks, `extern name;` as a forward declaration.
+//! Extensions of the grammar, as in p4c: `bit<expr>` without parentheses, `T name[n]` declarators, instances in blocks,
+//! `extern name;` as a forward declaration.
 //!
-//! One file per part of the grammar: `annotation`, `decl`, `extern_decl`, `block_decl` (parsers, controls), `table`, `stmt`, `expr`, `types`.
+//! One file per part of the grammar: `annotation`, `decl`, `extern_decl`, `block_decl` (parsers, controls), `table`,
+//! `stmt`, `expr`, `types`.
 //! Tests: `tests/ok`, `tests/err` of this crate; properties in `tests/robust.rs`.
 
 mod annotation;
@@ -38,16 +41,16 @@ use crate::token::{Token, TokenKind};
 use base::spelling::similar;
 use scope::{NameKind, Scopes};
 
-/// Nesting of expressions, types, statements and declarations.
+/// Maximum nesting of expressions, types, statements and declarations.
 pub const NESTING_MAX: u32 = 200;
-/// Height of an expression tree.
+/// Maximum height of an expression tree.
 pub const HEIGHT_MAX: u32 = 1000;
-/// `else if` branches around a statement, on all levels together.
+/// Maximum number of `else if` branches around a statement, over all levels.
 pub const ELSE_IFS_MAX: u32 = 1000;
-/// Errors reported in one run.
+/// Maximum number of errors reported in one run.
 pub const ERRORS_MAX: usize = 64;
 
-/// Parses a preprocessed program. Always gives a tree; it is complete when no diagnostic is an error.
+/// Parses a preprocessed program. Always returns a tree; it is complete if no diagnostic is an error.
 pub fn parse(tokens: &[Token]) -> (Program, Vec<Diagnostic>) {
     let end = [Token {
         kind: TokenKind::Eof,
@@ -81,19 +84,19 @@ pub fn parse(tokens: &[Token]) -> (Program, Vec<Diagnostic>) {
     (program, parser.diags)
 }
 
-/// The production was given up; the error is reported.
+/// The production was abandoned; its error has been reported.
 struct Failed;
 
 type Parse<T> = Result<T, Failed>;
 
 struct Parser<'t> {
-    /// Ends with [`TokenKind::Eof`].
+    /// The input; ends with [`TokenKind::Eof`].
     tokens: &'t [Token],
     pos: usize,
     diags: Vec<Diagnostic>,
-    /// Where the last error was reported.
+    /// Token position of the last reported error.
     last_error_pos: Option<usize>,
-    /// Set at [`ERRORS_MAX`]: the rest is skipped.
+    /// Set at [`ERRORS_MAX`]: the rest of the input is skipped.
     gave_up: bool,
     expr_count: u32,
     decl_count: u32,
@@ -104,11 +107,12 @@ struct Parser<'t> {
     else_ifs: u32,
     /// Height of the expression or type parsed last.
     height: u32,
-    /// Within `bit<...>`: `>` closes and is no operator.
+    /// Within `bit<...>`: `>` closes the bracket and is not an operator.
     greater_ends: bool,
-    /// Expressions `{ ... }` around the current one.
+    /// Number of `{ ... }` expressions around the current one.
     braces: u32,
-    /// Within an unstructured annotation, where types count as expressions (`@p4runtime_translation("", bit<32>)`).
+    /// Within an unstructured annotation, where types are accepted as expressions (`@p4runtime_translation("",
+    /// bit<32>)`).
     types_are_values: bool,
     /// Within a parser state, where fewer statements are allowed.
     in_state: bool,
@@ -137,12 +141,12 @@ impl<'t> Parser<'t> {
         self.token().span
     }
 
-    /// The place of the token read last.
+    /// The span of the token read last.
     fn prev_span(&self) -> Span {
         if self.pos == 0 { self.span() } else { self.tokens[self.pos.min(self.tokens.len()) - 1].span }
     }
 
-    /// From `start` to the token read last.
+    /// The span from `start` to the token read last.
     fn since(&self, start: Span) -> Span {
         start.to(self.prev_span())
     }
@@ -167,7 +171,7 @@ impl<'t> Parser<'t> {
         if self.at(kind) { Ok(self.bump().span) } else { self.unexpected(&format!("`{}`", kind.text())) }
     }
 
-    /// `;`; a missing one is reported behind the previous token and assumed.
+    /// Expects `;`; a missing one is reported after the previous token and assumed.
     fn expect_semi(&mut self) {
         if self.eat(TokenKind::Semi) {
             return;
@@ -187,7 +191,7 @@ impl<'t> Parser<'t> {
         self.eat(TokenKind::Comma);
     }
 
-    /// A bracket that closes `open`.
+    /// Expects the bracket that closes `open`.
     fn expect_close(&mut self, kind: TokenKind, open: Span) -> Parse<Span> {
         if self.at(kind) {
             return Ok(self.bump().span);
@@ -197,7 +201,7 @@ impl<'t> Parser<'t> {
             Diagnostic::error(codes::UNCLOSED, self.span(), format!("expected `{}`, found {found}", kind.text()))
                 .note(open, "to close this");
         self.report(self.with_hint(diag));
-        // `if (a {`, `f(a;` and `{ f(a }` are read on as if it were there.
+        // In `if (a {`, `f(a;` and `{ f(a }` the missing `)` is assumed.
         let block_follows = || {
             let before =
                 self.tokens.iter().position(|t| t.span == open).and_then(|i| self.tokens.get(i.checked_sub(1)?));
@@ -256,7 +260,7 @@ impl<'t> Parser<'t> {
         self.report(Diagnostic::error(codes::MISPLACED, span, message).help(help));
     }
 
-    /// What to write in place of another language's operator.
+    /// The P4 equivalent of another language's operator, as help.
     fn operator_hint(&self) -> Option<&'static str> {
         let token = self.token();
         let prev = self.pos.checked_sub(1).map(|i| self.tokens[i].kind);
@@ -332,7 +336,7 @@ impl<'t> Parser<'t> {
         self.diags.push(diag);
     }
 
-    /// Runs a production one level deeper.
+    /// Runs a production one nesting level deeper.
     fn nested<T>(&mut self, parse: impl FnOnce(&mut Self) -> Parse<T>) -> Parse<T> {
         if self.nesting >= NESTING_MAX {
             return self.too_deep();
@@ -347,20 +351,20 @@ impl<'t> Parser<'t> {
         let diag = Diagnostic::error(codes::TOO_DEEP, self.span(), "the program is nested too deeply here")
             .help("split the expression or statement into several");
         self.report(diag);
-        // Going on would only report the brackets of all levels.
+        // Continuing would only report the brackets of all levels.
         self.gave_up = true;
         self.pos = self.tokens.len() - 1;
         Err(Failed)
     }
 
-    /// Sets the height of a node above its parts.
+    /// Sets the height of a node, one more than that of its operands.
     fn set_height(&mut self, parts: u32) -> Parse<()> {
         self.height = parts + 1;
         if self.height > HEIGHT_MAX { self.too_deep() } else { Ok(()) }
     }
 
-    /// After an error in a list: skips to behind the next `;`, behind a `{ }` group, or before a bracket that closes the
-    /// list, a keyword that starts a declaration, or the end. Always makes progress when not at such a place.
+    /// Error recovery in a list: skips past the next `;` or `{ }` group, or to a bracket that closes the list, a
+    /// keyword that starts a declaration, or the end. Always makes progress unless it is already at such a token.
     fn recover(&mut self, start: usize) {
         if self.pos == start && !matches!(self.kind(), TokenKind::RBrace | TokenKind::Eof) {
             self.skip_group();
@@ -398,7 +402,7 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// Skips one token, or a bracketed group with all in it.
+    /// Skips one token, or a whole bracketed group.
     fn skip_group(&mut self) {
         let mut open = 0_usize;
         loop {
@@ -415,7 +419,7 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// Skips the other branches of an `if` whose head is wrong.
+    /// Skips the remaining branches of an `if` with an erroneous head.
     fn skip_else(&mut self) {
         while self.eat(TokenKind::Else) {
             loop {
@@ -432,7 +436,7 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// The position behind the bracket that closes the one at `pos`.
+    /// The position after the bracket that closes the one at `pos`.
     fn behind_group(&self, pos: usize) -> Option<usize> {
         let mut open = 0_usize;
         for (i, token) in self.tokens.iter().enumerate().skip(pos) {
@@ -449,7 +453,7 @@ impl<'t> Parser<'t> {
         None
     }
 
-    /// Parses items up to a closing brace, which it reads; an item's error skips that item.
+    /// Parses items up to and including a closing brace; an item with an error is skipped.
     fn items_until_brace<T>(
         &mut self,
         open: Span,
@@ -502,7 +506,7 @@ impl<'t> Parser<'t> {
         self.scopes.declare(name.text.clone(), kind);
     }
 
-    /// Runs a production in a scope of its own.
+    /// Runs a production in its own scope.
     fn scoped<T>(&mut self, parse: impl FnOnce(&mut Self) -> Parse<T>) -> Parse<T> {
         self.scopes.push();
         let result = parse(self);

@@ -1,19 +1,21 @@
-//! The C preprocessor as far as P4 programs use it (P4_16, section "Preprocessing").
+//! The preprocessor: the part of the C preprocessor that P4 programs use (P4_16, section "Preprocessing").
 //!
-//! Works on tokens, not text, so that every token keeps its place in the file it was written in; a token that a macro made
-//! has the place of the macro's use. Directives: `#include`, `#define` (object-like, function-like, variadic, `#`, `##`),
-//! `#undef`, `#if`, `#ifdef`, `#ifndef`, `#elif`, `#else`, `#endif`, `#error`, `#warning`, `#pragma once`. `#line` and
-//! `# 12 "file"` are accepted and change nothing: messages always name the file that was read. Any other `#pragma` is
-//! ignored, as C says. `@pragma` is P4 and the parser's.
+//! It works on tokens, not text, so that every token keeps its span in the file in which it was written; a token
+//! produced by a macro has the span of the macro's use. Directives: `#include`, `#define` (object-like, function-like,
+//! variadic, `#`, `##`), `#undef`, `#if`, `#ifdef`, `#ifndef`, `#elif`, `#else`, `#endif`, `#error`, `#warning`,
+//! `#pragma once`. `#line` and `# 12 "file"` are recorded in the [`SourceMap`] as the origin of lines, but spans and
+//! messages always refer to the file that was read. Any other `#pragma` is ignored, as C specifies. `@pragma` belongs
+//! to P4 and is left to the parser.
 //!
-//! Invariants: every loop and recursion is bounded by [`Limits`]; reaching one is an error, never a hang. Text in a skipped
-//! group is never complained about. `__FILE__` and `__LINE__` are known; nothing else is predefined.
+//! Invariants: every loop and recursion is bounded by [`Limits`]; reaching a limit is an error, never a hang. Nothing
+//! in a skipped group is reported. `__FILE__` and `__LINE__` are defined; nothing else is predefined.
 //!
-//! Where programs count on what the reference compiler's preprocessor does (`cpp` for assembler), so does this one: directives within
-//! strings that span lines are obeyed (`strings`), and `##` between what makes no token leaves both.
+//! Where programs depend on the behaviour of the reference compiler's preprocessor (`cpp` for assembler), this one
+//! behaves the same: directives within multi-line strings are executed (`strings`), and `##` between tokens that do not
+//! form a token leaves both.
 //!
-//! Files: this one runs over files and directives; `macros` expands; `condition` evaluates `#if`; `strings` reads strings of
-//! several lines.
+//! Files: this one processes files and directives; `macros` expands; `condition` evaluates `#if`; `strings` reads
+//! multi-line strings.
 
 mod condition;
 mod definition;
@@ -31,39 +33,39 @@ use crate::loader::{FileLoader, Options, SourceInput};
 use crate::token::{BadToken, Interner, Token, TokenKind};
 use definition::Macro;
 
-/// Bounds on what a program may ask of the preprocessor.
+/// Bounds on the resources that preprocessing a program may use.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Files open at once.
+    /// Depth of nested includes.
     pub include_depth_max: usize,
-    /// Files read in all.
+    /// Files read in total.
     pub files_max: usize,
-    /// Bytes read in all.
+    /// Bytes read in total.
     pub source_bytes_max: usize,
-    /// Tokens read in all, with those of parts that conditions exclude.
+    /// Tokens lexed in total; groups that conditions exclude count only with their directives.
     pub tokens_max: usize,
-    /// Bytes of a token: names go into messages.
+    /// Bytes per token, since names appear in messages.
     pub token_bytes_max: usize,
-    /// Tokens that macros may make in all.
+    /// Tokens produced by macros in total.
     pub expansion_tokens_max: usize,
-    /// Bytes of tokens that `#` and `##` may make in all.
+    /// Bytes of tokens produced by `#` and `##` in total.
     pub pasted_bytes_max: usize,
-    /// Macro calls within macro arguments.
+    /// Nesting of macro calls within macro arguments.
     pub expansion_depth_max: usize,
-    /// Macros that are being replaced within one another.
+    /// Nesting of macros being expanded.
     pub macros_open_max: usize,
-    /// Parameters of a macro.
+    /// Parameters per macro.
     pub params_max: usize,
-    /// `#if` groups within one another.
+    /// Nesting of `#if` groups.
     pub conditionals_max: usize,
-    /// Errors and warnings.
+    /// Errors and warnings in total.
     pub diagnostics_max: usize,
 }
 
 impl Default for Limits {
-    /// Far above what programs have: the largest of the reference compiler's corpus (switch.p4) has 280 KB and 46,000 tokens with
-    /// what it includes. A token takes some 60 bytes here and some 300 as a part of the tree, so that at the limits the front end
-    /// takes about a gigabyte. Depths are those that C compilers promise, several times.
+    /// Far above real programs: the largest in the reference compiler's corpus (switch.p4) has 280 KB and 46,000 tokens
+    /// including its includes. A token takes about 60 bytes here and about 300 as part of the tree, so that at the
+    /// limits the front end takes about 1 GB. Depths are several times those that the C standard guarantees.
     fn default() -> Limits {
         Limits {
             include_depth_max: 64,
@@ -82,10 +84,10 @@ impl Default for Limits {
     }
 }
 
-/// Most bytes of a program with what it includes.
+/// Maximum size of a program with its includes, in bytes.
 pub const SOURCE_BYTES_MAX: usize = 32 << 20;
 
-/// Preprocesses a program. The tokens end with [`TokenKind::Eof`] and contain no [`TokenKind::Bad`] but
+/// Preprocesses a program. The tokens end with [`TokenKind::Eof`] and contain no [`TokenKind::Bad`] except
 /// [`BadToken::Char`].
 pub fn preprocess(
     source: SourceInput,
@@ -96,7 +98,7 @@ pub fn preprocess(
     preprocess_within(source, options, loader, sources, Limits::default())
 }
 
-/// [`preprocess`] with other bounds.
+/// [`preprocess`] with the given limits.
 pub fn preprocess_within(
     source: SourceInput,
     options: &Options,
@@ -138,25 +140,25 @@ pub fn preprocess_within(
     (pp.out, pp.diags)
 }
 
-/// Most empty lines that stand for lines that are left out; behind more of them a `#line` says where the text goes on.
+/// Up to this many omitted lines are written as empty lines; longer gaps become a `#line`.
 const EMPTY_LINES_MAX: u32 = 4;
 
-/// Writes tokens as a program without directives but `#line`: it parses to the same tree, and says where its lines are from, in files
-/// without their folders.
+/// Prints tokens as a program whose only directives are `#line`. It parses to the same tree; its line markers give the
+/// original lines, with file names without their directories.
 pub fn to_text(tokens: &[Token], sources: &SourceMap) -> String {
     let mut text = String::new();
     let mut last: Option<&Token> = None;
-    // Where the next line would be from.
+    // The original file and line that the next output line would have.
     let mut next: Option<(&str, u32)> = None;
     for token in tokens.iter().filter(|t| t.kind != TokenKind::Eof) {
         match last {
             None => {}
             Some(_) if token.line_start => text.push('\n'),
             Some(_) if token.space_before => text.push(' '),
-            // Side by side in the source, or `>` `>` which belong together.
+            // Adjacent in the source, or `>` `>`, which form one operator.
             Some(last) if last.span.file == token.span.file && last.span.end == token.span.start => {}
             Some(last) if last.kind == TokenKind::Gt && matches!(token.kind, TokenKind::Gt | TokenKind::GtEq) => {}
-            // Put side by side by a macro: must not merge.
+            // Made adjacent by a macro: they must not merge.
             Some(_) => text.push(' '),
         }
         if (last.is_none() || token.line_start)
@@ -168,7 +170,7 @@ pub fn to_text(tokens: &[Token], sources: &SourceMap) -> String {
             {
                 Some(left_out @ 0..=EMPTY_LINES_MAX) => (0..left_out).for_each(|_| text.push('\n')),
                 _ => {
-                    // Of a file that comes with the compiler the whole name.
+                    // An embedded file keeps its whole name.
                     let base = file.rsplit('/').next().unwrap_or(file);
                     let name = if file.starts_with('<') { file } else { base };
                     text.push_str(&format!("#line {line} \"{name}\"\n"));
@@ -178,7 +180,7 @@ pub fn to_text(tokens: &[Token], sources: &SourceMap) -> String {
         }
         let spelling = token.spelling();
         if let Some((_, line)) = &mut next {
-            // A string of several lines.
+            // A multi-line string.
             *line += spelling.bytes().filter(|byte| *byte == b'\n').count() as u32;
         }
         text.push_str(&spelling);
@@ -201,9 +203,9 @@ struct Preprocessor<'a> {
     files_read: usize,
     bytes_read: usize,
     tokens_read: usize,
-    /// Bytes made by `#` and `##` so far.
+    /// Bytes produced by `#` and `##` so far.
     pasted: usize,
-    /// Tokens made by macros so far.
+    /// Tokens produced by macros so far.
     expanded: usize,
     /// Set when a limit is reached: nothing more is read.
     stopped: bool,
@@ -211,16 +213,16 @@ struct Preprocessor<'a> {
     diags: Vec<Diagnostic>,
 }
 
-/// Tokens and how far they are read: those of a file are lexed when they are asked for, as what a directive says decides what comes next.
+/// A reading position in tokens. The tokens of a file are lexed on demand, since a directive decides what comes next.
 struct Cursor<'t> {
     source: TokenSource<'t>,
     /// The next token; [`TokenKind::Eof`] at the end.
     next: Option<Token>,
-    /// Where the token that was taken last ends.
+    /// End position of the token taken last, in bytes.
     taken_to: u32,
-    /// Tokens that may still be lexed.
+    /// Number of tokens that may still be lexed.
     left: usize,
-    /// Tokens that were lexed since the last time that somebody counted.
+    /// Number of tokens lexed since it was last added to the total.
     lexed: usize,
 }
 
@@ -230,7 +232,7 @@ enum TokenSource<'t> {
 }
 
 impl<'t> Cursor<'t> {
-    /// Of a text, `tokens_max` of whose tokens are read.
+    /// A cursor over a text, of which at most `tokens_max` tokens are read.
     fn of_text(lexer: Lexer<'t>, tokens_max: usize, interner: &mut Interner) -> Cursor<'t> {
         Cursor::new(TokenSource::Text(lexer), tokens_max, interner)
     }
@@ -250,7 +252,7 @@ impl<'t> Cursor<'t> {
             TokenSource::Text(_) if self.left == 0 => None,
             TokenSource::Text(lexer) => {
                 let token = lexer.next(interner);
-                // The end is no token of the program's.
+                // The end of the input does not count as a token.
                 let counts = usize::from(token.kind != TokenKind::Eof);
                 self.left -= counts;
                 self.lexed += counts;
@@ -271,7 +273,7 @@ impl<'t> Cursor<'t> {
         Some(token)
     }
 
-    /// The tokens up to the end of the current line.
+    /// Takes the tokens up to the end of the current line.
     fn take_line(&mut self, interner: &mut Interner) -> Vec<Token> {
         let mut line = Vec::new();
         while self.peek().is_some_and(|t| !t.line_start) {
@@ -280,7 +282,7 @@ impl<'t> Cursor<'t> {
         line
     }
 
-    /// Leaves out lines up to the next directive; what is next begins a line.
+    /// Skips lines up to the next directive; the next token must begin a line.
     fn skip_to_directive(&mut self, interner: &mut Interner) {
         if let (TokenSource::Text(lexer), Some(next)) = (&mut self.source, &self.next) {
             lexer.seek_directive(next.span.start as usize);
@@ -288,7 +290,7 @@ impl<'t> Cursor<'t> {
         }
     }
 
-    /// Goes on at a byte of the file, in the middle of a line.
+    /// Continues at a byte of the file, in the middle of a line.
     fn seek(&mut self, pos: usize, interner: &mut Interner) {
         if let TokenSource::Text(lexer) = &mut self.source {
             lexer.seek(pos);
@@ -297,15 +299,15 @@ impl<'t> Cursor<'t> {
     }
 }
 
-/// An `#if` group that is open.
+/// An open `#if` group.
 struct Conditional {
-    /// Its `#if`.
+    /// Span of its `#if`.
     span: Span,
     /// Whether a branch was taken.
     taken: bool,
     /// Whether the current branch is read.
     active: bool,
-    /// Where its `#else` is.
+    /// Span of its `#else`.
     else_span: Option<Span>,
 }
 
@@ -323,7 +325,7 @@ impl Preprocessor<'_> {
         }
     }
 
-    /// Files are included too deeply: most often they include each other.
+    /// Reports that files are included too deeply, usually because they include each other.
     fn too_deep(&mut self, name: &str, at: Span) {
         if self.stopped {
             return;
@@ -354,7 +356,7 @@ impl Preprocessor<'_> {
         self.define(&tokens[..tokens.len() - 1], Span::new(file, 0, text.len() as u32));
     }
 
-    /// Reads one file to its end; `at` is its `#include`.
+    /// Processes one file to its end; `at` is its `#include`.
     fn file(&mut self, name: &str, text: Arc<str>, at: Span) {
         self.files_read += 1;
         self.bytes_read += text.len();
@@ -370,7 +372,7 @@ impl Preprocessor<'_> {
         self.depth += 1;
         let file = self.sources.add(name, text.clone());
         self.sources.set_included_from(file, at);
-        // One more, which is one too many.
+        // One more than allowed, so that exceeding the limit is noticed.
         let left = self.limits.tokens_max.saturating_sub(self.tokens_read) + 1;
         let mut cursor = Cursor::of_text(Lexer::new(file, &text), left, &mut self.interner);
         let mut conditionals: Vec<Conditional> = Vec::new();
@@ -407,7 +409,7 @@ impl Preprocessor<'_> {
         self.depth -= 1;
     }
 
-    /// Whether so much is wrong that nothing more is read, which is said.
+    /// Whether the limit of diagnostics is reached; reports that and stops reading.
     fn too_many_diagnostics(&mut self, at: Span) -> bool {
         if self.diags.len() >= self.limits.diagnostics_max {
             let message =
@@ -417,7 +419,7 @@ impl Preprocessor<'_> {
         self.stopped
     }
 
-    /// A token of program text.
+    /// Processes a token of program text.
     fn ordinary(&mut self, token: Token, cursor: &mut Cursor<'_>) {
         if token.text().len() > self.limits.token_bytes_max {
             let message = format!("a name, number or string is longer than {} bytes", self.limits.token_bytes_max);
@@ -432,8 +434,8 @@ impl Preprocessor<'_> {
         self.out = out;
     }
 
-    /// Reports what the lexer could not read. Single characters pass: in an unstructured annotation they are allowed, and
-    /// only the parser knows.
+    /// Reports a bad token of the lexer. Single characters pass: they are allowed in an unstructured annotation, which
+    /// only the parser recognises.
     fn bad_token(&mut self, token: &Token, bad: BadToken, out: &mut Vec<Token>) {
         match bad {
             BadToken::Char => out.push(token.clone()),
@@ -448,7 +450,7 @@ impl Preprocessor<'_> {
         }
     }
 
-    /// A directive; `line` is what follows `#`.
+    /// Processes a directive; `line` is what follows `#`.
     fn directive(&mut self, hash: Span, line: &[Token], conditionals: &mut Vec<Conditional>) {
         let Some((name, args)) = line.split_first() else { return }; // `#` alone is allowed
         let span = hash.to(name.span);
@@ -483,7 +485,7 @@ impl Preprocessor<'_> {
                 }
             }
             "line" => self.line_marker(hash, args),
-            // As other preprocessors write it.
+            // A line marker as other preprocessors write it.
             _ if name.kind == TokenKind::Int => self.line_marker(hash, line),
             other => {
                 let known = [
@@ -497,7 +499,7 @@ impl Preprocessor<'_> {
                 };
                 self.error(codes::UNKNOWN_DIRECTIVE, span, format!("unknown directive `#{other}`")).help = Some(help);
                 if near.is_some_and(|near| near.starts_with("if")) {
-                    // So that its `#endif` is no second error.
+                    // Opened anyway, so that its `#endif` is not a second error.
                     conditionals.push(Conditional { span, taken: true, active: true, else_span: None });
                 }
             }
@@ -579,7 +581,7 @@ impl Preprocessor<'_> {
         self.macros.contains_key(name) || name == "__FILE__" || name == "__LINE__"
     }
 
-    /// The source text that a run of tokens of one line covers.
+    /// The source text covered by a run of tokens on one line.
     fn raw_text(&self, tokens: &[Token]) -> String {
         match tokens {
             [] => String::new(),
@@ -588,7 +590,7 @@ impl Preprocessor<'_> {
         }
     }
 
-    /// `#line 12 "file.p4"`; one that makes no sense says nothing.
+    /// `#line 12 "file.p4"`; a malformed one is ignored.
     fn line_marker(&mut self, hash: Span, args: &[Token]) {
         let Some(line) = args.first().and_then(|line| line.text().parse().ok()) else { return };
         let name = args.get(1).filter(|name| name.kind == TokenKind::Str);
@@ -640,7 +642,7 @@ impl Preprocessor<'_> {
                 let own = self.loader.names(None);
                 let blocks = |name: &&String| name.starts_with("p4lib/");
                 let own: Vec<String> = own.iter().filter(|n| !blocks(n)).map(|name| format!("<{name}>")).collect();
-                // In angle brackets it is most often the file of an architecture.
+                // A name in angle brackets is usually an architecture file.
                 let may_be = architecture || (like.is_none() && !quoted && !name.contains('/'));
                 if may_be && !own.is_empty() {
                     help.push(format!("the compiler comes with {}, and no other architecture", own.join(" and ")));
@@ -662,7 +664,7 @@ impl Preprocessor<'_> {
         }
     }
 
-    /// The folders where an included file is looked for, in order.
+    /// The directories that are searched for an included file, in order.
     fn dirs(&self, quoted: bool, from: FileId) -> Vec<&str> {
         let mut dirs: Vec<&str> = Vec::new();
         let includer = self.sources.get(from).map_or("", |f| f.name.as_str());
@@ -673,7 +675,7 @@ impl Preprocessor<'_> {
         dirs
     }
 
-    /// A file that is nearly called like a missing one, as it is included; never one called like the file that includes it.
+    /// A file with a name similar to a missing one, as it would be included; never one named like the including file.
     fn similar_file(&self, name: &str, quoted: bool, from: FileId) -> Option<String> {
         let (folder, file) = name.rsplit_once('/').map_or(("", name), |(folder, file)| (folder, file));
         let includer = self.sources.get(from).map_or("", |f| f.name.rsplit('/').next().unwrap_or_default());
@@ -714,7 +716,7 @@ impl Preprocessor<'_> {
     }
 }
 
-/// Architectures that programs are written for, by the names of their files.
+/// Known architectures, by the names of their files.
 const ARCHITECTURES: &[&str] = &[
     "ebpf_model",
     "openflow_model",
@@ -733,7 +735,7 @@ const ARCHITECTURES: &[&str] = &[
     "xdp_model",
 ];
 
-/// Whether an included file is called like that of an architecture.
+/// Whether an included file has the name of a known architecture's file.
 fn is_architecture(name: &str) -> bool {
     let file = name.rsplit('/').next().unwrap_or(name);
     ARCHITECTURES.contains(&file.strip_suffix(".p4").unwrap_or(file))
@@ -742,7 +744,7 @@ fn is_architecture(name: &str) -> bool {
 enum Found {
     File(String, Arc<str>),
     Nowhere(Vec<String>),
-    /// There is something of that name, and why it is not read.
+    /// The path of an existing file, and the reason why it is not read.
     Refused(String, String),
 }
 

@@ -1,9 +1,9 @@
-//! Tokens: what the lexer makes, the preprocessor rearranges and the parser reads.
+//! Tokens: produced by the lexer, transformed by the preprocessor and read by the parser.
 //!
-//! A token carries its spelling where the kind does not say it (identifiers, literals), so that a token made by a macro
-//! expansion needs no source text of its own; its span is then the macro's use. Problems found by the lexer travel as
-//! [`TokenKind::Bad`] and are reported only if they come out of the preprocessor: text in a skipped `#if` group may be
-//! anything.
+//! A token carries its spelling if the kind does not determine it (identifiers, literals), so that a token produced by
+//! a macro expansion needs no source text; its span is then that of the macro's use. Errors found by the lexer are
+//! passed on as [`TokenKind::Bad`] and reported only if they reach the output of the preprocessor: text in a skipped
+//! `#if` group may be anything.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,13 +15,13 @@ macro_rules! token_kinds {
         /// Kinds of tokens.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
         pub enum TokenKind {
-            /// An identifier that is no keyword; the text says which.
+            /// An identifier that is not a keyword.
             Ident,
             /// Anything that starts with a digit; checked when the parser reads it.
             Int,
             /// A string literal; the text is without quotes.
             Str,
-            /// Something the lexer could not read.
+            /// Text that is not a token.
             Bad(BadToken),
             /// End of the input.
             Eof,
@@ -30,7 +30,7 @@ macro_rules! token_kinds {
         }
 
         impl TokenKind {
-            /// The fixed spelling, empty for identifiers and literals.
+            /// The fixed spelling; empty for identifiers and literals.
             pub fn text(self) -> &'static str {
                 match self {
                     $(TokenKind::$kw => $kw_text,)*
@@ -175,13 +175,13 @@ pub enum BadToken {
 }
 
 impl TokenKind {
-    /// Whether it can stand for a name: identifiers and the contextual keywords (`name` in the grammar).
+    /// Whether it can be a name: an identifier or a contextual keyword (`name` in the grammar).
     pub fn is_name(self) -> bool {
         use TokenKind::*;
         matches!(self, Ident | Apply | Key | Actions | State | Entries | Type | Priority | List)
     }
 
-    /// Whether the preprocessor may take it for a macro's name.
+    /// Whether it can be a macro's name.
     pub fn is_word(self) -> bool {
         self == TokenKind::Ident || self.is_keyword()
     }
@@ -192,20 +192,20 @@ impl TokenKind {
 pub struct Token {
     /// Its kind.
     pub kind: TokenKind,
-    /// Spelling of an identifier, literal or bad token (a string's without quotes); `None` where the kind says it.
+    /// Spelling of an identifier, literal or bad token (of a string, without quotes); `None` if the kind determines it.
     pub text: Option<Arc<str>>,
-    /// Its place, or that of the macro use it came from.
+    /// Its span, or that of the macro use that produced it.
     pub span: Span,
     /// Whether it is the first on its line.
     pub line_start: bool,
-    /// Whether white space or a comment stands before it.
+    /// Whether white space or a comment precedes it.
     pub space_before: bool,
     /// Set on the name of a macro found in its own expansion: never expanded again.
     pub no_expand: bool,
 }
 
 impl Token {
-    /// The spelling (a string's without quotes).
+    /// The spelling (of a string, without quotes).
     pub fn text(&self) -> &str {
         match &self.text {
             Some(text) => text,

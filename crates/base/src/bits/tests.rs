@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 const WIDTHS: [u32; 16] = [1, 2, 7, 8, 9, 31, 32, 33, 63, 64, 65, 127, 128, 129, 200, 1000];
 
-/// Patterns that carries and signs get wrong, and random ones.
+/// Patterns that exercise carries and signs, and random ones.
 fn pattern(width: u32) -> impl Strategy<Value = BigUint> {
     let full = big_mask(width);
     let top = BigUint::one() << (width - 1);
@@ -26,7 +26,7 @@ fn pattern(width: u32) -> impl Strategy<Value = BigUint> {
     ]
 }
 
-/// A width and two patterns of it.
+/// A width and two patterns of that width.
 fn operands() -> impl Strategy<Value = (u32, BigUint, BigUint)> {
     proptest::sample::select(&WIDTHS[..]).prop_flat_map(|w| (Just(w), pattern(w), pattern(w)))
 }
@@ -50,7 +50,7 @@ fn signed(width: u32, pattern: &BigUint) -> BigInt {
     if pattern.bit(u64::from(width) - 1) { value - modulus(width) } else { value }
 }
 
-/// The result has the width, the value, and the one representation that a value may have.
+/// Asserts the width, the value, and the unique representation of a result.
 #[track_caller]
 fn check(got: &Bits, width: u32, want: &BigInt) {
     assert_eq!(got, &Bits::from_biguint(width, &wrap(width, want)));

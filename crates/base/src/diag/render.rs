@@ -1,14 +1,14 @@
 //! Rendering of diagnostics with source excerpts (annotate-snippets).
 //!
-//! One diagnostic gives one block: title with code, an excerpt for each file that its places lie in (the primary place's
-//! first), notes without a place, and the help line. Nothing here may fail: a place that lies in no file, behind a file's end or
-//! within a character is clamped or shown without excerpt, because a message about a bug in a program must not die of one in
-//! the compiler.
+//! One diagnostic is one block: title with code, an excerpt for each file with a marked span (the primary span's
+//! first), notes without a span, and the help line. Rendering never fails: a span outside any file, past the end of a
+//! file or inside a character is clamped or shown without an excerpt, because a bug in the compiler must not hide a
+//! message about a bug in a program.
 //!
-//! Programs are written by others, and what is rendered goes to a terminal: control characters and those that turn text around
-//! are shown as `\u{1b}`, in excerpts as in messages and file names ([`visible`]). Only colours are escape sequences.
+//! Programs are untrusted and the output goes to a terminal: control characters and bidirectional controls are shown as
+//! `\u{1b}`, in excerpts as well as in messages and file names ([`visible`]). Only colours are escape sequences.
 //!
-//! Tests are at the end of this file.
+//! Tests: at the end of this file.
 
 use annotate_snippets::renderer::DecorStyle;
 use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet};
@@ -19,9 +19,9 @@ use crate::visible::{shown, steers, visible};
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// Most bytes of a file that one excerpt is made from.
+/// Maximum size of the text that one excerpt is made from, in bytes.
 const EXCERPT_BYTES_MAX: usize = 64 << 10;
-/// Longest excerpt line shown; the rest of a longer line is cut by the renderer.
+/// Maximum width of an excerpt line, in columns; the renderer truncates longer lines.
 const LINE_WIDTH_MAX: usize = 140;
 
 pub(super) fn render(diag: &Diagnostic, sources: &SourceMap, colour: bool) -> String {
@@ -54,7 +54,7 @@ pub(super) fn render(diag: &Diagnostic, sources: &SourceMap, colour: bool) -> St
         let Some(file) = sources.get(id) else { continue };
         group = excerpt(group, file, marks(id, notes));
     }
-    // How an error in an included file came into the program.
+    // For an error in an included file, the `#include` that led to it.
     let included = sources.included_from(diag.span.file);
     let of_program = |id: FileId| sources.get(id).is_some_and(|f| !f.name.starts_with('<'));
     if primary.is_some()
@@ -81,15 +81,16 @@ pub(super) fn render(diag: &Diagnostic, sources: &SourceMap, colour: bool) -> St
     text
 }
 
-/// What is marked in an excerpt.
+/// A marked span in an excerpt.
 struct Mark {
     kind: AnnotationKind,
     range: Range<usize>,
     label: String,
 }
 
-/// Adds what is marked in a file, with the lines around. The renderer reads all text that it is given, for each diagnostic again, so it
-/// is given the lines between the marks alone, and none where those are too many: then the places are named.
+/// Adds the marked spans of a file with the surrounding lines. The renderer scans all text that it is given, for each
+/// diagnostic, so it gets only the lines between the marks, or none if they are too many; the locations are then named
+/// in text.
 fn excerpt<'a>(mut group: Group<'a>, file: &'a SourceFile, marks: Vec<Mark>) -> Group<'a> {
     let mut shown = marks.len();
     let lines = loop {
@@ -127,17 +128,17 @@ fn excerpt<'a>(mut group: Group<'a>, file: &'a SourceFile, marks: Vec<Mark>) -> 
     group
 }
 
-/// Lines of a file as they are shown. Where control characters became escapes, columns are shifted accordingly.
+/// Lines of a file as displayed, with control characters escaped, and the mapping of their offsets.
 struct Excerpt<'a> {
     shown: Cow<'a, str>,
-    /// Behind each escape, in the order of the text: the place in the file's text, and that in what is shown.
+    /// For each escape, in text order: the offset after it in the file's text, and in the displayed text.
     behind: Vec<(usize, usize)>,
 }
 
 impl<'a> Excerpt<'a> {
     fn new(text: &'a str) -> Excerpt<'a> {
         let mut excerpt = Excerpt { shown: Cow::Borrowed(text), behind: Vec::new() };
-        // Of line ends with two characters the renderer takes care.
+        // The renderer handles line ends with two characters (CR LF).
         let is_shown = |at: usize, c: char| {
             c == '\n' || c == '\t' || !steers(c) || (c == '\r' && text[at + 1..].starts_with('\n'))
         };
@@ -157,7 +158,7 @@ impl<'a> Excerpt<'a> {
         excerpt
     }
 
-    /// Where a place of the file's text, a character's boundary, is in what is shown.
+    /// Maps an offset in the file's text, on a character boundary, to the displayed text.
     fn place(&self, at: usize) -> usize {
         let before = self.behind.partition_point(|(behind, _)| *behind <= at);
         let (from, to) = before.checked_sub(1).map_or((0, 0), |last| self.behind[last]);
@@ -165,7 +166,8 @@ impl<'a> Excerpt<'a> {
     }
 }
 
-/// The whole lines from the first mark to the last, and one more on each side if `around`; nothing without marks.
+/// The byte range of whole lines from the first mark to the last, plus one on each side if `around`; empty without
+/// marks.
 fn window(text: &str, marks: &[Mark], around: bool) -> Range<usize> {
     if marks.is_empty() {
         return 0..0;
@@ -178,7 +180,7 @@ fn window(text: &str, marks: &[Mark], around: bool) -> Range<usize> {
     if around { line_start(start.saturating_sub(1))..line_end(end) } else { start..end }
 }
 
-/// Notes in other files than the primary place's, in order of first mention.
+/// The notes in files other than the primary span's, in order of first mention.
 fn elsewhere<'d>(diag: &'d Diagnostic, sources: &SourceMap, has_primary: bool) -> Vec<(FileId, Vec<(Span, &'d str)>)> {
     let mut files: Vec<(FileId, Vec<(Span, &str)>)> = Vec::new();
     for (span, text) in &diag.notes {
@@ -193,7 +195,7 @@ fn elsewhere<'d>(diag: &'d Diagnostic, sources: &SourceMap, has_primary: bool) -
     files
 }
 
-/// The file of a span and its range there, clamped to the text and to character boundaries.
+/// The file of a span, and its byte range clamped to the text and to character boundaries.
 fn place(sources: &SourceMap, span: Span) -> Option<(&SourceFile, std::ops::Range<usize>)> {
     if span.is_none() {
         return None;

@@ -174,7 +174,7 @@ impl Resolver<'_> {
 
     // ---------------------------------------------------------------------------------------------------- states
 
-    /// States may be named before they are declared.
+    /// Parser states: all are declared before their bodies are resolved, since states can refer to later ones.
     pub(super) fn states(&mut self, states: &[State]) {
         for state in states {
             let id = self.add(&state.name, DefKind::State, state.span, &state.annotations);

@@ -50,13 +50,13 @@ impl Resolver<'_> {
         }
     }
 
-    /// A declared type; a typedef is what it stands for.
+    /// The type that a declaration names; a typedef is replaced by its target.
     fn named(&self, id: DefId, args: Vec<Ty>) -> Ty {
         let def = self.index.def(id);
         if def.kind == DefKind::Typedef { def.ty.clone() } else { Ty::Named(id, args) }
     }
 
-    /// [`Resolver::expr`] where a type is expected: says which fields the names of `{ a = 1 }` are.
+    /// [`Resolver::expr`] with an expected type, which determines the fields that the names of `{ a = 1 }` refer to.
     pub(super) fn expr_as(&mut self, expr: &Expr, expected: &Ty) -> Ty {
         let ExprKind::Record { fields, .. } = &expr.kind else { return self.expr(expr) };
         let items = self.index.members(expected);
@@ -173,7 +173,7 @@ impl Resolver<'_> {
             (None, Some((text, about))) => self.index.builtins.push((name.span, text, about)),
             (None, None) => {}
         }
-        // Overloaded methods are all meant until a call says how many arguments there are.
+        // All overloads are candidates until a call determines the number of arguments.
         match &first.ty {
             Ty::Callable(ids, by) => {
                 let others = named.filter_map(|item: &Item| item.def);
@@ -201,7 +201,7 @@ impl Resolver<'_> {
                 let def = self.index.def(chosen);
                 by.extend(def.type_params.iter().copied().zip(type_args));
                 for (param, given) in def.params.iter().zip(&given) {
-                    // An argument says what a type parameter is.
+                    // An argument determines a type parameter.
                     if let Ty::Named(id, _) = &self.index.def(*param).ty
                         && self.index.def(*id).kind == DefKind::TypeParam
                         && !by.iter().any(|(known, _)| known == id)
@@ -237,7 +237,7 @@ impl Resolver<'_> {
         }
     }
 
-    /// Of overloads the first that takes so many arguments, with these names.
+    /// The first overload that accepts this number of arguments with these names.
     fn overload(&self, candidates: &[DefId], args: &[Argument]) -> Option<DefId> {
         let fits = |id: &&DefId| {
             let params = &self.index.def(**id).params;
@@ -249,7 +249,7 @@ impl Resolver<'_> {
         candidates.iter().find(fits).or(candidates.first()).copied()
     }
 
-    /// The use at a place is of the overload that was chosen.
+    /// Changes the recorded use at a span to the chosen overload.
     fn choose(&mut self, place: Span, candidates: &[DefId], chosen: DefId) {
         let noted = self.index.uses.iter_mut().rev().find(|u| u.span == place && candidates.contains(&u.def));
         if let Some(noted) = noted {
@@ -257,7 +257,7 @@ impl Resolver<'_> {
         }
     }
 
-    /// What makes an instance of a type: whose parameters the arguments are for.
+    /// The constructors of a type: the declarations whose parameters the arguments are for.
     pub(super) fn constructors(&self, ty: &Ty, count: usize) -> Vec<DefId> {
         let Ty::Named(id, _) = ty else { return Vec::new() };
         let def = self.index.def(*id);
@@ -272,7 +272,8 @@ impl Resolver<'_> {
         }
     }
 
-    /// Resolves arguments, and their names by the parameters of the first of `callees` that has them; gives their types.
+    /// Resolves arguments, and their names as parameters of the first of `callees` that has them; returns the argument
+    /// types.
     pub(super) fn arguments(&mut self, args: &[Argument], callees: &[DefId]) -> Vec<Ty> {
         let mut types = Vec::new();
         for arg in args {

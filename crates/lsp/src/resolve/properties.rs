@@ -1,6 +1,6 @@
-//! Properties of tables.
+//! The standard properties of tables.
 
-/// Properties of tables: name, how it is written, what it does (P4_16, section "Tables", v1model, PSA).
+/// Properties of tables: name, syntax, description (P4_16, section "Tables"; v1model; PSA).
 pub const PROPERTIES: [(&str, &str, &str); 19] = [
     ("key", "key = { expression: match_kind; ... }", "What is looked up, and how each part is matched."),
     ("actions", "actions = { action; ... }", "The actions that entries and the default action can run."),

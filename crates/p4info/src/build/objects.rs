@@ -77,7 +77,7 @@ impl<'p> Builder<'p> {
         }
     }
 
-    /// The fields of a struct, those of structs in it in their place, with their dotted names.
+    /// Appends the leaf fields of a struct, with nested structs flattened to dotted names.
     fn leaf_fields(&self, id: StructId, prefix: &str, out: &mut Vec<(String, &'p FieldInfo)>) {
         for field in &self.program.types.structs[id.index()].fields {
             let name = format!("{prefix}{}", control_name(&field.name, &field.annotations));
@@ -88,7 +88,7 @@ impl<'p> Builder<'p> {
         }
     }
 
-    /// `@match(ternary)` of a value set's field.
+    /// The match type from `@match(ternary)` on a field of a value set.
     fn declared_match_type(&mut self, field: &sema::types::FieldInfo) -> MatchType {
         let exact = MatchType::Known(MatchKind::Exact);
         let Some(annotation) = find_annotation(&field.annotations, "match") else { return exact };
@@ -114,7 +114,7 @@ impl<'p> Builder<'p> {
         let Type::Extern(extern_id, type_args) = &instance.ty else { return };
         let type_name = self.program.extern_name(*extern_id);
         let size = ["size", "n_counters", "n_meters"].iter().find_map(|name| instance.arg(name)?.to_u64());
-        // A `CounterArray` of ebpf_model.
+        // ebpf_model's `CounterArray` has a maximum index instead of a size.
         let last = || instance.arg("max_index")?.to_u64()?.checked_add(1);
         let size = size.or_else(last).unwrap_or(0);
         let size = i64::try_from(size).unwrap_or(i64::MAX);
@@ -136,7 +136,7 @@ impl<'p> Builder<'p> {
                     index_type_name,
                 });
             }
-            // Without a table there is nothing to count beside.
+            // A direct resource that no table uses is not listed.
             ObjectKind::DirectCounter => {
                 let unit = counter_unit(unit.as_deref());
                 self.info.direct_counters.extend(table.map(|direct_table_id| DirectCounter {
@@ -233,7 +233,7 @@ impl<'p> Builder<'p> {
             self.diags.push(Diagnostic::error(BAD_ANNOTATION_ARGUMENT, header.span, message));
             return;
         };
-        // The name is the annotation's; the id still comes from the type's.
+        // The name is that of the annotation; the id is derived from the name of the type.
         let type_name = control_name(&header.name, &header.annotations);
         let preamble = Preamble {
             id: self.id(ObjectKind::ControllerHeader, &type_name),
@@ -301,7 +301,7 @@ fn counter_unit(member: Option<&str>) -> CounterUnit {
     }
 }
 
-/// What the annotations of P4Runtime's "Meter & DirectMeter" say.
+/// The meter type given by annotations (P4Runtime, "Meter & DirectMeter").
 fn meter_type(annotations: &[Annotation]) -> MeterType {
     let has = |name| find_annotation(annotations, name).is_some();
     if has("single_rate_three_color") {

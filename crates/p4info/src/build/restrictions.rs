@@ -1,6 +1,6 @@
-//! `@entry_restriction` of tables and `@action_restriction` of actions (p4-constraints): read once, here, so that a wrong one
-//! is an error of the program and not of the first write. A clause that does not fit its table or action is a warning, and is not
-//! enforced: the reference compiler takes such programs.
+//! `@entry_restriction` of tables and `@action_restriction` of actions (p4-constraints). They are parsed once, here, so
+//! that an invalid one is an error of the program and not of the first write. A clause that does not fit its table or
+//! action is a warning and is not enforced, because the reference compiler accepts such programs.
 //!
 //! Names are those that controllers see, widths those of the data plane.
 
@@ -13,7 +13,7 @@ use sema::types::Type;
 use std::ops::Range;
 
 impl Builder<'_> {
-    /// Of a table whose key has these fields; `types` are the fields' types.
+    /// The constraint on the entries of a table with these match fields; `types` are the fields' types.
     pub(super) fn entry_restriction<'t>(
         &mut self,
         source: &[Annotation],
@@ -28,7 +28,7 @@ impl Builder<'_> {
         self.restriction(find_annotation(source, "entry_restriction")?, &scope)
     }
 
-    /// Of an action with these parameters; `types` are the parameters' types.
+    /// The constraint on the arguments of an action with these parameters; `types` are the parameters' types.
     pub(super) fn action_restriction<'t>(
         &mut self,
         source: &[Annotation],
@@ -79,7 +79,7 @@ impl Builder<'_> {
     }
 }
 
-/// The strings of an annotation, one after the other, and where each begins in them; `None` if there is anything else.
+/// The concatenated strings of an annotation, and the offset at which each begins; `None` if it contains other tokens.
 fn text(annotation: &Annotation) -> Option<(String, Vec<(usize, &AnnotationToken)>)> {
     let AnnotationBody::Unstructured { tokens, .. } = &annotation.body else { return None };
     if tokens.is_empty() || tokens.iter().any(|token| token.kind != AnnotationTokenKind::String) {
@@ -94,11 +94,11 @@ fn text(annotation: &Annotation) -> Option<(String, Vec<(usize, &AnnotationToken
     Some((text, pieces))
 }
 
-/// A part of the text in the source.
+/// The source span of a byte range of the text.
 fn place(pieces: &[(usize, &AnnotationToken)], part: &Range<usize>) -> Option<Span> {
     let (begin, token) = pieces.iter().rev().find(|(begin, _)| *begin <= part.start)?;
     let span = token.span;
-    // With escapes, or in a macro, the source has other characters: then the whole string is pointed at.
+    // With escapes, or in a macro, the source text differs: the span is then the whole string.
     if (span.end - span.start) as usize != token.text.len() + 2 {
         return Some(span);
     }

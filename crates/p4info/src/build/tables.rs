@@ -11,7 +11,7 @@ use sema::typed::{self, InstanceId, InstanceOf};
 use sema::types::Type;
 use std::collections::BTreeMap;
 
-/// Entries of a table that does not say.
+/// The size of a table without a `size` property, in entries.
 const DEFAULT_TABLE_SIZE: i64 = 1024;
 
 /// Table properties that name an action profile or a direct resource.
@@ -27,11 +27,11 @@ const ATTACHING: [&str; 9] = [
     "pna_direct_meter",
 ];
 
-/// Values of `implementation` that say how many entries a table has (ebpf_model).
+/// Values of `implementation` that carry the table's size (ebpf_model).
 const SIZED_MAPS: [&str; 2] = ["array_table", "hash_table"];
 
 impl Builder<'_> {
-    /// Only tables take action data from controllers: an action that is merely called has no parameters for them.
+    /// Describes an action. An action that no table lists has no parameters, since only entries supply action data.
     pub(super) fn action(&mut self, id: typed::ActionId, name: &str, is_listed: bool) {
         let action = &self.program.actions[id.index()];
         let preamble = self.preamble(ObjectKind::Action, name, &action.annotations, &[]);
@@ -59,7 +59,7 @@ impl Builder<'_> {
         self.info.actions.push(Action { preamble, params, restriction });
     }
 
-    /// `users` collects which tables refer to an extern instance.
+    /// Describes a table; `users` collects the tables that refer to each extern instance.
     pub(super) fn table(
         &mut self,
         instance: InstanceId,
@@ -80,7 +80,7 @@ impl Builder<'_> {
             ..Table::default()
         };
         result.match_fields = self.match_fields(table);
-        // Fields that no entry matches on are not among those of the P4Info.
+        // Key elements that are not matched on are not match fields in P4Info.
         let types = table.keys.iter().filter(|k| match_type(&k.match_kind_name).is_some()).map(|k| &k.expr.ty);
         result.restriction = self.entry_restriction(&table.annotations, &result.match_fields, types);
         for listed in &table.actions {
@@ -115,7 +115,7 @@ impl Builder<'_> {
         self.info.tables.push(result);
     }
 
-    /// Constant arguments of a default action by parameter id.
+    /// The constant arguments of a default action, by parameter id.
     fn arguments(&mut self, action: typed::ActionId, args: &[typed::Expr], instance: InstanceId) -> Vec<(u32, Bits)> {
         let action = &self.program.actions[action.index()];
         let ids = self.field_ids(action.data_params().map(|p| (p.annotations.as_slice(), p.span)));
@@ -195,7 +195,7 @@ impl Builder<'_> {
     }
 }
 
-/// `None` for keys that no entry matches on.
+/// The match type of a match kind; `None` for `selector`, which is not matched on.
 pub(super) fn match_type(kind: &str) -> Option<MatchType> {
     Some(match kind {
         "exact" => MatchType::Known(MatchKind::Exact),
@@ -203,7 +203,7 @@ pub(super) fn match_type(kind: &str) -> Option<MatchType> {
         "ternary" => MatchType::Known(MatchKind::Ternary),
         "range" => MatchType::Known(MatchKind::Range),
         "optional" => MatchType::Known(MatchKind::Optional),
-        // Input of the selector's hash; no entry matches on it.
+        // Input of the selector's hash; not matched on.
         "selector" => return None,
         other => MatchType::Other(other.to_string()),
     })

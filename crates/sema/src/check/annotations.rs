@@ -1,7 +1,7 @@
-//! Annotations: their expressions are evaluated where they stand, and names for the control plane are taken from them.
+//! Annotations (P4_16, "Annotations"): evaluates their expressions and derives control-plane names.
 //!
-//! The body of an unstructured annotation belongs to whoever knows it: an expression in it that means nothing here is not
-//! an error, the tokens are kept. Structured annotations are checked.
+//! The body of an unstructured annotation is defined by its consumer: an expression that cannot be evaluated here is
+//! not an error, and the tokens are kept. Structured annotations are checked.
 
 use super::Checker;
 use crate::codes;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use syntax::ast;
 
 impl<'a> Checker<'a> {
-    /// Annotations with their values.
+    /// Evaluates annotations.
     pub fn annotations(&mut self, annotations: &'a [ast::Annotation]) -> Vec<Annotation> {
         for (i, annotation) in annotations.iter().enumerate() {
             let structured = |a: &ast::Annotation| {
@@ -68,7 +68,7 @@ impl<'a> Checker<'a> {
         Annotation { name: annotation.name.text.clone(), body, span: annotation.span }
     }
 
-    /// Complains about a body that an annotation known to the specification or to P4Runtime cannot have.
+    /// Reports a body that an annotation defined by the specification or by P4Runtime cannot have.
     fn check_known(&mut self, annotation: &ast::Annotation, tokens: &[ast::AnnotationToken], values: Option<&[Value]>) {
         let empty = matches!(annotation.body, ast::AnnotationBody::Empty);
         let one_string = matches!(values, Some([Value::Str(_)]));
@@ -93,7 +93,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// Values of expressions that may mean nothing: no complaints.
+    /// The values of expressions, or `None` if one has no value; reports nothing.
     fn quiet_values(&mut self, exprs: &'a [ast::Expr]) -> Option<Vec<Value>> {
         let mut values = Vec::with_capacity(exprs.len());
         for expr in exprs {
@@ -157,7 +157,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// Warns where something deprecated is used.
+    /// Warns about the use of something `@deprecated`.
     pub fn warn_deprecated(&mut self, what: &str, annotations: &[Annotation], span: base::Span, declared: base::Span) {
         let Some(annotation) = find_annotation(annotations, "deprecated") else { return };
         let mut d = Diagnostic::warning(codes::DEPRECATED, span, format!("{what} is deprecated"))
@@ -169,7 +169,7 @@ impl<'a> Checker<'a> {
     }
 }
 
-/// Whether the body of `@p4runtime_translation` names a URI and a type: `string`, `bit<W>`, or W alone.
+/// Whether the body of `@p4runtime_translation` is a URI and a type: `string`, `bit<W>`, or W alone.
 fn is_translation(tokens: &[ast::AnnotationToken]) -> bool {
     use ast::AnnotationTokenKind::*;
     let shape: Vec<_> =

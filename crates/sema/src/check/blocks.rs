@@ -1,4 +1,4 @@
-//! Parsers and controls.
+//! Parsers and controls. Specification: P4_16, chapters "Packet parsing" and "Control blocks".
 
 use super::case_fit::CaseFit;
 use super::{Checker, Owner, Place, Sig};
@@ -14,12 +14,12 @@ use syntax::ast;
 /// The states of a parser.
 struct States<'a> {
     list: &'a [ast::State],
-    /// The first of each name.
+    /// Index of the first state of each name.
     first: HashMap<&'a str, usize>,
 }
 
 impl<'a> Checker<'a> {
-    /// Signatures of application and of construction.
+    /// The signatures of `apply` and of the constructor.
     fn block_sigs(
         &mut self,
         decl: &'a ast::Decl,
@@ -75,7 +75,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// Signatures of application and of construction of a parser or control.
+    /// The signatures of `apply` and of the constructor of a parser or control.
     pub(super) fn block_sigs_of(&mut self, decl: &'a ast::Decl) -> (Rc<Sig>, Rc<Sig>) {
         match &decl.kind {
             ast::DeclKind::Parser(parser) => self.block_sigs(decl, &parser.params, &parser.constructor_params),
@@ -84,7 +84,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// A parser or control whose body is still to be checked; gives its type.
+    /// Registers a parser or control before its body is checked; returns its type.
     pub(super) fn reserve_block(&mut self, decl: &'a ast::Decl, sigs: (Rc<Sig>, Rc<Sig>)) -> Type {
         match &decl.kind {
             ast::DeclKind::Parser(_) => Type::Parser(self.reserve_parser(decl, sigs)),
@@ -92,7 +92,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// Checks the body of a parser or control that was reserved.
+    /// Checks the body of a parser or control registered by [`Checker::reserve_block`].
     pub(super) fn block_body(&mut self, ty: &Type, decl: &'a ast::Decl) {
         match (&decl.kind, ty) {
             (ast::DeclKind::Parser(parser), Type::Parser(id)) => self.parser_body(*id, decl, parser),
@@ -483,7 +483,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// The types of the single values in a struct or tuple, nested ones included.
+    /// Appends the types of the scalar leaves of a struct or tuple, in order.
     fn leaves(&self, ty: &Type, out: &mut Vec<Type>) {
         match ty {
             Type::Struct(id) => {
@@ -496,7 +496,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// One key's set of values.
+    /// The keyset for one key of type `ty`.
     pub(super) fn keyset(&mut self, element: &'a ast::KeysetElement, ty: &Type, place: &str) -> Keyset {
         match &element.kind {
             ast::KeysetKind::Default | ast::KeysetKind::DontCare => Keyset::DontCare,
@@ -527,7 +527,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// The two sides of a mask or range; complains if they do not fit each other.
+    /// The two operands of a mask or range; reports an error if their types do not match.
     fn keyset_pair(
         &mut self,
         left: &'a ast::Expr,
@@ -550,7 +550,7 @@ impl<'a> Checker<'a> {
         Some((self.keyset_coerce(left, ty, place), self.keyset_coerce(right, ty, place)))
     }
 
-    /// A value in a keyset: numbers and masks of the underlying type also stand for values of enums and `type`s.
+    /// A value in a keyset. Integers and masks of the underlying type are also accepted for enums and `type`s.
     pub(super) fn keyset_value(&mut self, e: &'a ast::Expr, ty: &Type, place: &str) -> Expr {
         let value = self.expr(e, Some(ty));
         self.keyset_coerce(value, ty, place)
@@ -576,7 +576,7 @@ impl<'a> Checker<'a> {
     }
 }
 
-/// Whether a case is for all values.
+/// Whether a keyset matches all values.
 fn is_rest(keyset: &ast::Keyset) -> bool {
     matches!(
         keyset.elements.as_slice(),
@@ -584,7 +584,7 @@ fn is_rest(keyset: &ast::Keyset) -> bool {
     )
 }
 
-/// Whether `select` can match values of a type.
+/// Whether `select` can match on a type.
 fn selectable(ty: &Type) -> bool {
     match ty {
         Type::Bits { .. } | Type::Bool | Type::Enum(_) | Type::SerEnum(_) | Type::Error | Type::Newtype(_) => true,
@@ -593,7 +593,8 @@ fn selectable(ty: &Type) -> bool {
     }
 }
 
-/// Whether some path leads out of the parser. (A `select` without matching case does too, but only by an error.)
+/// Whether some path reaches `accept` or `reject`. (A `select` without a matching case also leaves the parser, but only
+/// by an error.)
 fn reaches_end(states: &[State], start: u32) -> bool {
     let mut seen = vec![false; states.len()];
     let mut work = vec![Target::State(start)];

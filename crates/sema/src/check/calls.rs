@@ -1,8 +1,9 @@
-//! Calls: which function is meant, arguments to parameters, type arguments.
+//! Calls: overload resolution, assignment of arguments to parameters, inference of type arguments.
 //!
-//! Overloads differ in the number or the names of their parameters (P4_16, "Function overloading"), never in types alone.
-//! The steps of a call: arguments are put to parameters; each is checked, with the parameter's type as a hint if it is
-//! known by then; type arguments are matched; and at the end every argument is converted to the parameter's final type.
+//! Overloads differ in the number or the names of their parameters (P4_16, "Extern objects"), never in types
+//! alone. The steps of a call: arguments are assigned to parameters; each is checked, with the parameter's type as a
+//! hint if it is already known; type arguments are matched; finally every argument is converted to its parameter's
+//! final type.
 
 use super::generics::Subst;
 use super::literals::quoted;
@@ -16,14 +17,14 @@ use base::{Diagnostic, Span};
 use std::rc::Rc;
 use syntax::ast;
 
-/// What is called, as far as its arguments are concerned.
+/// The kind of callee, which determines what its arguments may be.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CallMode {
-    /// Parameters without direction take any value (actions, functions, applications).
+    /// Directionless parameters take any value (actions, functions, `apply`).
     Free,
-    /// Parameters without direction take compile-time values (externs).
+    /// Directionless parameters take compile-time known values (externs).
     Extern,
-    /// All parameters take compile-time values.
+    /// All parameters take compile-time known values (constructors).
     Construct,
 }
 
@@ -72,7 +73,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// Checks arguments of a call whose callee is unknown, for mistakes of their own.
+    /// Checks the arguments of a call whose callee is unknown, to report mistakes within them.
     pub(super) fn check_stray(&mut self, args: &'a [ast::Argument]) {
         for arg in args {
             let plain = !matches!(
@@ -194,14 +195,14 @@ impl<'a> Checker<'a> {
         Expr { kind: ExprKind::Call(Box::new(call)), ty: Type::Void, span }
     }
 
-    /// The overload that takes these arguments; complains if there is none.
+    /// The index of the overload that accepts these arguments; reports an error if there is none or several.
     pub(super) fn choose(&mut self, sigs: &[Rc<Sig>], args: &[ast::Argument], span: Span, name: &str) -> Option<usize> {
         if sigs.len() == 1 {
             return Some(0);
         }
         let fitting: Vec<usize> = (0..sigs.len()).filter(|i| accepts(&sigs[*i], args)).collect();
         if fitting.len() > 1 {
-            // One that leaves nothing out is better than one that needs default values.
+            // An overload with exactly these parameters is preferred to one that needs default values.
             if let Some(index) = fitting.iter().find(|i| sigs[**i].params.len() == args.len())
                 && fitting.iter().filter(|i| sigs[**i].params.len() == args.len()).count() == 1
             {
@@ -228,7 +229,8 @@ impl<'a> Checker<'a> {
         None
     }
 
-    /// Puts arguments to parameters; `None` where there is none. Complains about names and numbers.
+    /// Assigns arguments to parameters; an element is `None` if its parameter has no argument. Reports wrong names and
+    /// counts.
     fn place_args(
         &mut self,
         sig: &Sig,
@@ -277,7 +279,7 @@ impl<'a> Checker<'a> {
             let results: Vec<&str> =
                 sig.params.iter().filter(|p| p.direction == Direction::Out).map(|p| &*p.name).collect();
             if let ([result], true, Type::Void) = (results.as_slice(), named == 0, &sig.result) {
-                // As with `value = register.read(index)`.
+                // The call was probably written as `value = register.read(index)`.
                 let all: Vec<&str> = sig.params.iter().map(|p| &*p.name).collect();
                 let called = sig.what.split('`').nth(1).unwrap_or_default();
                 d = d.help(format!("it gives no value but writes to `{result}`: {called}({})", all.join(", ")));
@@ -291,7 +293,7 @@ impl<'a> Checker<'a> {
         Some(placed)
     }
 
-    /// Arguments of a call; also gives the type arguments that were found.
+    /// Checks the arguments of a call; also returns the inferred type arguments.
     #[allow(clippy::too_many_arguments, reason = "a call is that")]
     pub(super) fn check_args(
         &mut self,
@@ -341,7 +343,7 @@ impl<'a> Checker<'a> {
         }
         self.finish_type_args(sig, &mut subst, expected, &values, span, mode);
         self.check_type_args(sig, &subst, &values, span, mode);
-        // A wrong argument may have been the one to say which type a type parameter is.
+        // The erroneous argument may have been the one that determines a type parameter.
         let poisoned = values.iter().any(|v| v.expr().is_some_and(|e| e.ty.is_unknown()));
         let mut result = Vec::with_capacity(values.len());
         for ((param, arg), value) in sig.params.iter().zip(&placed).zip(values) {
@@ -355,7 +357,8 @@ impl<'a> Checker<'a> {
                     let e = self.deferred_default(deferred, &subst, &ty, span);
                     ArgValue::Expr(self.convert_arg(param, e, &ty, mode))
                 }
-                // An extern's `int` takes numbers of any width, also of parameters that callers give constants.
+                // An `int` parameter of an extern accepts integers of any width, also directionless parameters of the
+                // caller.
                 ArgValue::Expr(e)
                     if mode == CallMode::Extern
                         && ty == Type::Int
@@ -374,13 +377,13 @@ impl<'a> Checker<'a> {
         Some((result, subst))
     }
 
-    /// A default value whose type depends on type arguments, now that these are known.
+    /// Checks a default value whose type depends on type arguments, which are now known.
     fn deferred_default(&mut self, default: Option<&'a ast::Expr>, subst: &Subst, ty: &Type, span: Span) -> Expr {
         let Some(default) = default else { return self.poison(span) };
         self.scopes.push();
         for (var, ty) in subst.found() {
             let name = self.prog.types.vars[var.index()].clone();
-            // Two type parameters of one name were complained about where they are declared.
+            // Two type parameters with the same name are reported at their declaration.
             let _ = self.scopes.declare(&name, Symbol::Type(TypeSymbol::Plain(ty)), span);
         }
         let value = self.expr(default, Some(ty));
@@ -412,7 +415,8 @@ impl<'a> Checker<'a> {
         ArgValue::Expr(e)
     }
 
-    /// Finds what the arguments did not say, from the expected result; complains about the rest.
+    /// Infers type arguments that the arguments leave open from the expected result type; reports those that remain
+    /// open.
     fn finish_type_args(
         &mut self,
         sig: &Sig,
@@ -427,13 +431,13 @@ impl<'a> Checker<'a> {
         {
             self.match_types(subst, &sig.result, expected);
         }
-        // What only arguments that are not there depend upon does not matter.
+        // Type parameters that only omitted arguments mention need no inference.
         let mut needed: Vec<&Type> =
             sig.params.iter().zip(values).filter(|(_, v)| !matches!(v, ArgValue::Absent)).map(|(p, _)| &p.ty).collect();
         let package = mode == CallMode::Construct && !matches!(sig.result, Type::Extern(..));
         needed.push(&sig.result);
         let unbound = needed.into_iter().find_map(|ty| self.unbound_in(ty, subst));
-        // A package may leave arguments open, but not those that a default value of its own needs.
+        // A package may leave type arguments open, except those that one of its default values needs.
         let defaults = sig
             .params
             .iter()
@@ -442,7 +446,7 @@ impl<'a> Checker<'a> {
         let open = defaults.into_iter().find_map(|(p, _)| self.unbound_in(&p.ty, subst));
         let is_broken = subst.met_unknown() || values.iter().any(|v| v.expr().is_some_and(|e| e.ty.is_unknown()));
         let Some(var) = open.or(unbound.filter(|_| !package)) else {
-            // An open argument of which an error is told elsewhere may be any type.
+            // If an error has been reported already, an open type argument may be any type.
             let rest = if is_broken { Type::Unknown } else { Type::Void };
             subst.bind_rest(&rest);
             return;
@@ -462,7 +466,7 @@ impl<'a> Checker<'a> {
         subst.bind_rest(&Type::Unknown);
     }
 
-    /// Complains about type arguments that no value can have.
+    /// Reports type arguments of which there can be no values.
     fn check_type_args(&mut self, sig: &Sig, subst: &Subst, values: &[ArgValue], span: Span, mode: CallMode) {
         if mode == CallMode::Construct {
             return;
@@ -550,14 +554,15 @@ impl<'a> Checker<'a> {
         e
     }
 
-    /// Whether an expression is what an extern function gives for compile-time known values; an architecture may know it.
+    /// Whether an expression is a call of an extern function with compile-time known arguments. Such a call is accepted
+    /// as a constructor argument, since the architecture may evaluate it at compile time.
     fn is_extern_result(&self, e: &Expr) -> bool {
         let ExprKind::Call(call) = &e.kind else { return false };
         let known = |a: &Arg| a.value.expr().is_none_or(|e| self.is_compile_time(e));
         matches!(call.callee, Callee::ExternFunction(_)) && call.args.iter().all(known)
     }
 
-    /// Whether a type is that of a record without a named type.
+    /// Whether a type is the anonymous struct type of a record.
     pub(super) fn is_anonymous(&self, ty: &Type) -> bool {
         matches!(ty, Type::Struct(id) if self.prog.types.structs[id.index()].name.is_empty())
     }
@@ -573,7 +578,7 @@ impl<'a> Checker<'a> {
     }
 }
 
-/// Whether the arguments fit a signature by number and names.
+/// Whether the arguments match a signature in number and names.
 fn accepts(sig: &Sig, args: &[ast::Argument]) -> bool {
     let given = |i: usize, p: &SigParam| match args.first() {
         Some(ast::Argument { name: Some(_), .. }) => {

@@ -1,25 +1,26 @@
-//! One error for a `select` or `switch` none of whose cases fits.
+//! A single error for a `select` or `switch` in which no case has the right type.
 //!
-//! A case that does not fit among others that do is wrong itself. If none fits, what they are compared with is as likely
-//! wrong, and there is one mistake, not one per case: one error at the key, with the cases as notes.
+//! If some cases match the type of the key and others do not, the mismatching cases are wrong. If none does, the key is
+//! as likely to be wrong, and there is one mistake, not one per case: a single error at the key, with the cases as
+//! notes.
 
 use crate::codes;
 use base::{Diagnostic, Severity, Span};
 
-/// How many cases the error names.
+/// The maximum number of cases that the error lists.
 const MAX_NOTES: usize = 3;
 
-/// Which cases fit, collected case by case.
+/// The type mismatches of the cases, collected case by case.
 #[derive(Default)]
 pub(super) struct CaseFit {
-    /// Positions, among all diagnostics, of the errors of cases that do not fit.
+    /// Indices, in the list of diagnostics, of the mismatch errors.
     wrong: Vec<usize>,
-    /// Whether a case fits, or is wrong in another way.
+    /// Whether some case matches the type, or has an error of another kind.
     other: bool,
 }
 
 impl CaseFit {
-    /// Adds a case, which is not `default`, whose diagnostics start at `before`.
+    /// Adds a case other than `default` whose diagnostics start at index `before`.
     pub fn add(&mut self, diags: &[Diagnostic], before: usize) {
         let misfit = |d: &Diagnostic| matches!(d.code, codes::MISMATCH | codes::KEYSET_COUNT);
         let errors = || (before.min(diags.len())..diags.len()).filter(|i| diags[*i].severity == Severity::Error);
@@ -30,7 +31,7 @@ impl CaseFit {
         }
     }
 
-    /// If no case fits, takes their errors out of the diagnostics and gives the one that stands for them.
+    /// If no case matches, removes their errors from `diags` and returns the single error that replaces them.
     pub fn none_fits(self, diags: &mut Vec<Diagnostic>, key: Span, message: &str) -> Option<Diagnostic> {
         if self.other || self.wrong.is_empty() {
             return None;

@@ -1,8 +1,8 @@
 //! Conversions, implicit and explicit.
 //!
-//! Implicit ones are few (P4_16, "Implicit casts"): `int` to a fixed width (or a `type` made from one), a serialisable enum to its underlying type, and
-//! list and record *literals* to struct, header, tuple, list or array. All become [`ExprKind::Cast`] or
-//! [`ExprKind::Aggregate`], constants are converted at once.
+//! There are few implicit ones (P4_16, "Implicit casts"): `int` to a fixed width (or to a `type` of one), a
+//! serialisable enum to its underlying type, and list and record *literals* to a struct, header, tuple, list or array.
+//! All become [`ExprKind::Cast`] or [`ExprKind::Aggregate`]; constants are converted immediately.
 
 use super::Checker;
 use super::expr::constant;
@@ -18,7 +18,7 @@ use num_traits::One;
 use syntax::ast;
 
 impl<'a> Checker<'a> {
-    /// Converts implicitly, or complains.
+    /// Converts implicitly; reports an error if there is no such conversion.
     pub fn coerce(&mut self, e: Expr, to: &Type) -> Expr {
         match self.try_coerce(e, to) {
             Ok(e) => e,
@@ -35,7 +35,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// Says in a complaint about a type, reported since `before`, where the type that was expected comes from.
+    /// Adds to a type error reported since index `before` a note on where the expected type comes from.
     pub(super) fn note_origin(&mut self, before: usize, origin: Span, text: &str) {
         let Some([d]) = self.diags.get_mut(before..) else { return };
         if d.code == codes::MISMATCH && d.notes.is_empty() && !origin.is_none() {
@@ -43,7 +43,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// Whether a part of a type is not known because of an error elsewhere.
+    /// Whether a type contains [`Type::Unknown`].
     fn has_unknown(&self, ty: &Type) -> bool {
         match ty {
             Type::Unknown => true,
@@ -77,7 +77,7 @@ impl<'a> Checker<'a> {
         })
     }
 
-    /// Why a parser or control is not of a type.
+    /// Explains why a parser or control does not have the wanted type.
     fn block_difference(&mut self, given: &Type, wanted: &Type) -> Option<String> {
         let (kind, given_params) = self.block_params(given)?;
         let (wanted_kind, wanted_params) = self.block_params(wanted)?;
@@ -103,7 +103,11 @@ impl<'a> Checker<'a> {
         None
     }
 
-    /// Converts implicitly; gives the expression back if there is no such conversion.
+    /// Converts implicitly.
+    ///
+    /// # Errors
+    ///
+    /// The unchanged expression, if there is no implicit conversion.
     pub fn try_coerce(&mut self, e: Expr, to: &Type) -> Result<Expr, Expr> {
         if e.ty == *to {
             return Ok(e);
@@ -111,7 +115,8 @@ impl<'a> Checker<'a> {
         match (&e.ty, to) {
             (Type::Unknown, _) | (_, Type::Unknown) => Ok(self.poison(e.span)),
             (Type::Int, Type::Bits { .. } | Type::Newtype(_)) => {
-                // Further than the specification, like the reference compiler: see docs/semantics.md, "Types".
+                // An extension of the specification that the reference compiler also has: see docs/semantics.md,
+                // "Types".
                 if !matches!(self.prog.types.underlying(to), Type::Bits { .. }) {
                     return Err(e);
                 }
@@ -138,7 +143,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// A list or record literal to a composite type, element by element.
+    /// Converts a list or record literal to a composite type, element by element.
     fn coerce_literal(&mut self, e: Expr, to: &Type) -> Result<Expr, Expr> {
         let count = match &e.kind {
             ExprKind::Aggregate(elements) => elements.len(),
@@ -172,7 +177,7 @@ impl<'a> Checker<'a> {
             }
             _ => Vec::new(),
         };
-        // By name where both sides have names.
+        // Elements are matched by name if both sides have names.
         if let Some(from) = named {
             let Some(target) = to_fields else {
                 let e = self.aggregate(elements.into_iter().flatten().collect(), Type::Struct(from), span);
@@ -195,7 +200,7 @@ impl<'a> Checker<'a> {
         Ok(self.aggregate(result, to.clone(), span))
     }
 
-    /// A composite value, folded.
+    /// A composite value, folded if all elements are constant.
     pub fn aggregate(&mut self, elements: Vec<Expr>, ty: Type, span: Span) -> Expr {
         if elements.iter().all(|e| e.as_const().is_some()) {
             let values = elements.into_iter().filter_map(|e| match e.kind {
@@ -207,7 +212,7 @@ impl<'a> Checker<'a> {
         Expr { kind: ExprKind::Aggregate(elements), ty, span }
     }
 
-    /// Makes a conversion that is known to exist.
+    /// Performs a conversion that is known to exist.
     pub fn convert(&mut self, e: Expr, to: Type) -> Expr {
         if e.ty == to {
             return e;
@@ -274,7 +279,7 @@ impl<'a> Checker<'a> {
         }
         if let (Type::Bits { .. }, ExprKind::Const(Value::Int(v))) = (to, &e.kind) {
             let v = v.clone();
-            // A negative number cast to `bit` is a common way to write all ones: no warning for what fits as signed.
+            // A negative number cast to `bit` is a common idiom (`-1` for all ones): no warning.
             if v.sign() != num_bigint::Sign::Minus {
                 self.warn_overflow(&v, to, span);
             }

@@ -1,4 +1,4 @@
-//! Top-level declarations, and what signatures are made of.
+//! Top-level declarations, and the parts of signatures: type parameters and parameters.
 
 use super::{Checker, GenericStruct, Owner, Place, Sig};
 use crate::codes;
@@ -75,7 +75,7 @@ impl<'a> Checker<'a> {
     }
 
     pub(super) fn const_decl(&mut self, decl: &'a ast::Decl, c: &'a ast::ConstDecl) {
-        // Nothing after this asks for them, but they can be wrong.
+        // The typed program does not keep them, but they can contain errors.
         self.annotations(&decl.annotations);
         let ty = self.resolve_type(&c.ty);
         if matches!(ty, Type::Void | Type::Extern(..) | Type::Parser(_) | Type::Control(_) | Type::Block(..)) {
@@ -155,7 +155,7 @@ impl<'a> Checker<'a> {
             span: decl.name.span,
         });
         let ty = if repr.is_some() { Type::SerEnum(id) } else { Type::Enum(id) };
-        // Members can use those before them.
+        // Member values can refer to earlier members.
         self.declare(&decl.name, Symbol::Type(TypeSymbol::Plain(ty.clone())));
         self.scopes.push();
         for member in &e.members {
@@ -279,7 +279,7 @@ impl<'a> Checker<'a> {
 
     // -------------------------------------------------------------------------------------------- signatures
 
-    /// Type parameters, declared in the innermost scope.
+    /// Declares type parameters in the innermost scope.
     pub(super) fn type_params(&mut self, params: &'a [ast::TypeParam]) -> Vec<TypeVar> {
         params
             .iter()
@@ -291,9 +291,10 @@ impl<'a> Checker<'a> {
             .collect()
     }
 
-    /// Parameters of a signature.
+    /// Checks the parameters of a signature.
     ///
-    /// `of_package`: also of constructors of parsers and controls, which can take parsers and controls.
+    /// `of_package`: the signature is a constructor of a package, parser or control, which can take parsers and
+    /// controls.
     pub(super) fn sig_params(&mut self, params: &'a [ast::Param], of_package: bool) -> Vec<SigParam> {
         let mut result: Vec<SigParam> = Vec::with_capacity(params.len());
         for param in params {
@@ -318,7 +319,7 @@ impl<'a> Checker<'a> {
                 let value = if self.has_var(&ty) { self.expr(e, None) } else { self.expr_as(e, &ty) };
                 (e, value)
             });
-            // What the default value of a package's parameter is can depend on type arguments that its instance tells.
+            // The type of a default value can depend on type arguments that only the instantiation provides.
             let unknown = &self.diags[before.min(self.diags.len())..];
             let deferred = of_package && self.has_var(&ty) && unknown.iter().all(|d| d.code == codes::NOT_INFERRED);
             if let Some((e, value)) = value.as_ref().filter(|_| deferred) {
@@ -393,7 +394,7 @@ impl<'a> Checker<'a> {
         Rc::new(Sig { what: format!("{what} `{name}`"), span: name.span, type_params, hidden_params, params, result })
     }
 
-    /// Run-time parameters of a body, declared in the innermost scope.
+    /// Declares the run-time parameters of a body in the innermost scope.
     pub(super) fn runtime_params(&mut self, params: &'a [ast::Param]) -> Vec<Param> {
         params
             .iter()
@@ -556,7 +557,7 @@ impl<'a> Checker<'a> {
         self.declare(&decl.name, Symbol::Action(id));
     }
 
-    /// An action; its name is declared by the caller, afterwards.
+    /// Checks an action; the caller declares its name afterwards.
     pub(super) fn action(
         &mut self,
         decl: &'a ast::Decl,

@@ -1,8 +1,8 @@
-//! The instance tree: every instance that exists, from the top-level declarations down.
+//! Elaboration: builds the instance tree from the top-level declarations down.
 //!
-//! Runs on a program without errors. Constructor arguments are evaluated in the instance that contains the declaration;
-//! blocks given to a package are named by themselves, not by the package (P4_16, "Computing control-plane names").
-//! Bounds: [`MAX_INSTANCES`], [`MAX_DEPTH`].
+//! Runs only on a program without errors. Constructor arguments are evaluated in the instance that contains the
+//! declaration; the name of a block passed to a package is not prefixed with the package's name (P4_16, "Computing
+//! control-plane names"). Bounds: [`MAX_INSTANCES`], [`MAX_DEPTH`].
 
 use super::Checker;
 use crate::codes;
@@ -13,14 +13,14 @@ use base::{Diagnostic, Span};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-/// The most instances of a program.
+/// The maximum number of instances in a program.
 const MAX_INSTANCES: usize = 100_000;
 
-/// The deepest nesting of instances.
+/// The maximum nesting depth of instances.
 const MAX_DEPTH: usize = 100;
 
 impl Checker<'_> {
-    /// Makes all instances, finds `main`.
+    /// Creates all instances and finds `main`.
     pub(super) fn elaborate(&mut self) {
         for index in 0..self.prog.globals.len() {
             let decl = self.prog.globals[index].clone();
@@ -32,8 +32,9 @@ impl Checker<'_> {
         }
     }
 
-    /// Complains about two tables, actions or extern instances with one control-plane name. Actions may have one name if they take the
-    /// same parameters and no table lists both, as in what the reference compiler makes of P4_14: to controllers they are one.
+    /// Reports two tables, actions or extern instances with the same control-plane name. Actions may share a name if
+    /// they have the same parameters and no table lists both, as in the reference compiler's translation of P4_14: a
+    /// controller sees one action.
     pub(super) fn check_control_names(&mut self) {
         let mut tables: HashMap<String, Span> = HashMap::new();
         let mut actions: HashMap<String, (ActionId, Span)> = HashMap::new();
@@ -88,7 +89,7 @@ impl Checker<'_> {
                 }
             }
         }
-        // Anonymous externs (those named like their type) are unknown to the control plane.
+        // Anonymous externs (named after their type) are not visible to the control plane.
         let mut externs: HashMap<(ExternId, &str), Span> = HashMap::new();
         for instance in self.prog.instances.iter().filter(|i| !i.hidden) {
             let InstanceOf::Extern(id) = instance.of else { continue };
@@ -105,7 +106,7 @@ impl Checker<'_> {
             }
         }
         for (mut span, mut first, name, what) in found {
-            // Instances are visited in another order than declarations are written.
+            // Instances are not visited in source order.
             if first.file == span.file && first.start > span.start {
                 std::mem::swap(&mut span, &mut first);
             }
@@ -121,7 +122,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Whether two actions have the same parameters to controllers.
+    /// Whether two actions have the same parameters from a controller's point of view.
     fn take_the_same(&self, a: ActionId, b: ActionId) -> bool {
         let name = |param: &'_ Param| {
             let given = find_annotation(&param.annotations, "name").and_then(Annotation::as_str);

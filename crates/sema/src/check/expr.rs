@@ -1,8 +1,8 @@
-//! Expressions: names, members, indices, slices, casts. Operators, literals of composite types and calls have files of
-//! their own.
+//! Expressions: names, members, indices, slices, casts. Operators, literals of composite types and calls have their own
+//! files.
 //!
-//! [`Checker::expr`] takes the type that the context expects, as a hint: it shapes literals; it does not convert.
-//! [`Checker::expr_as`] converts. Compile-time known results are folded on the way up.
+//! [`Checker::expr`] takes the type that the context expects as a hint: it determines the type of literals but converts
+//! nothing. [`Checker::expr_as`] converts. Results known at compile time are folded bottom-up.
 
 use super::{Checker, Place};
 use crate::codes;
@@ -18,13 +18,13 @@ use num_traits::ToPrimitive;
 use syntax::ast;
 
 impl<'a> Checker<'a> {
-    /// An expression converted to a type.
+    /// Checks an expression and converts it to a type.
     pub fn expr_as(&mut self, e: &'a ast::Expr, ty: &Type) -> Expr {
         let expr = self.expr(e, Some(ty));
         self.coerce(expr, ty)
     }
 
-    /// An expression of any type; `expected` is a hint.
+    /// Checks an expression of any type; `expected` is a hint.
     pub fn expr(&mut self, e: &'a ast::Expr, expected: Option<&Type>) -> Expr {
         let span = e.span;
         match &e.kind {
@@ -237,7 +237,7 @@ impl<'a> Checker<'a> {
         self.poison(span)
     }
 
-    /// A field, folded.
+    /// A member access, folded if the base is constant.
     pub fn field(&mut self, base: Expr, index: u32, ty: Type, span: Span) -> Expr {
         if let ExprKind::Const(value) = &base.kind
             && let Some(value) = consteval::field(&self.prog.types, value, &base.ty, index as usize)
@@ -378,7 +378,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// A constant index that must be below a size.
+    /// The value of a constant index in `0 .. size`; reports an error otherwise.
     fn index_below(&mut self, index: &Expr, size: u64) -> Option<u64> {
         match self.const_int(index) {
             Some(i) if i >= BigInt::from(0) && i < BigInt::from(size) => i.to_u64(),
@@ -404,7 +404,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// A bound of a slice.
+    /// A bound of a slice; reports an error if it is not a constant in range.
     fn bound(&mut self, e: &'a ast::Expr) -> Option<u32> {
         let bound = self.expr(e, None);
         if bound.ty.is_unknown() {
@@ -430,7 +430,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// The value that a slice is taken of, and its width (`None`: as wide as needed).
+    /// The base of a slice and its width in bits (`None` for an `int`: unbounded).
     fn slice_base(&mut self, base: &'a ast::Expr) -> Option<(Expr, Option<u32>)> {
         let base = self.expr(base, None);
         let base = self.strip_enum(base);
@@ -469,7 +469,7 @@ impl<'a> Checker<'a> {
             }
             Some(_) => base,
             None => match &base.kind {
-                // Bits of an `int`, which extends as far as needed.
+                // A slice of an `int` of unbounded width: `high + 1` bits suffice.
                 ExprKind::Const(Value::Int(v)) => {
                     constant(Value::Bits(Bits::from_bigint(high + 1, v)), Type::bit(high + 1), base.span)
                 }
@@ -515,7 +515,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// A value of a serialisable enum as a value of its underlying type; anything else as it is.
+    /// Converts a value of a serialisable enum to its underlying type; returns any other expression unchanged.
     pub fn strip_enum(&mut self, e: Expr) -> Expr {
         match &e.ty {
             Type::SerEnum(id) => match self.prog.types.enums[id.index()].repr.clone() {
@@ -526,7 +526,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// Whether an expression can be assigned to; says why not.
+    /// Whether an expression is an assignable l-value; reports an error if not.
     pub fn check_lvalue(&mut self, e: &Expr) -> bool {
         let what = match &e.kind {
             _ if e.ty.is_unknown() => return true,
@@ -578,14 +578,14 @@ impl<'a> Checker<'a> {
         self.is_known(e, false)
     }
 
-    /// The same; with `undirected` also if it depends on parameters without direction, which are known at compile time
-    /// for some callers.
+    /// Like [`Checker::is_compile_time`]; with `undirected`, directionless parameters also count as known, since some
+    /// callers pass constants.
     pub fn is_known(&self, e: &Expr, undirected: bool) -> bool {
         let known = |e: &Expr| self.is_known(e, undirected);
         match &e.kind {
             ExprKind::Const(_) | ExprKind::CtorParam(_) | ExprKind::Instance(_) => true,
             ExprKind::Local(id) => {
-                // Who calls gives a known value, always if the type has no others.
+                // The caller may pass a constant; it must if all values of the type are compile-time known.
                 let local = &self.body.frame.locals[id.index()];
                 local.kind == LocalKind::Param(Direction::None)
                     && (undirected || matches!(local.ty, Type::Int | Type::String))

@@ -1,8 +1,8 @@
-//! Functions with a body, and the instantiation of generic ones.
+//! Functions with a body, and the instantiation of generic ones. Specification: P4_16, "Function declarations".
 //!
 //! The body of a generic function is checked once with its type parameters as opaque types (for messages), and once per
-//! list of type arguments in use (for the typed program), from a queue that is emptied when all declarations are done. A
-//! function may call only what is declared above it, so the queue ends; a function that calls itself is refused.
+//! list of type arguments in use (for the typed program), from a work list that is processed after all declarations. A
+//! function can call only functions declared above it, so the work list becomes empty; recursion is rejected.
 
 use super::{Checker, FunctionDecl, Owner, Place, Sig};
 use crate::codes;
@@ -46,11 +46,11 @@ impl<'a> Checker<'a> {
             let id = self.reserve_function(index, &[]);
             self.function_body(index, &[], Some(id));
         }
-        // After the body: a function cannot see itself.
+        // Declared after the body is checked, so a function cannot call itself.
         self.declare_function(&decl.name, FunctionRef::Declared(index), &sig);
     }
 
-    /// Adds a function to those of its name.
+    /// Adds a function to the overloads of its name.
     pub(super) fn declare_function(&mut self, name: &ast::Name, function: FunctionRef, sig: &Rc<Sig>) {
         let existing = match self.scopes.innermost_mut(&name.text) {
             Some(entry) => match &entry.symbol {
@@ -99,7 +99,7 @@ impl<'a> Checker<'a> {
         if let Some(id) = self.function_instances.get(&(index, type_args.to_vec())) {
             return Some(*id);
         }
-        // In a body with opaque types nothing is instantiated: the body itself is checked again with real ones.
+        // Nothing is instantiated from a body with opaque types, which is checked again with actual type arguments.
         if self.functions[index].broken || type_args.iter().any(|t| self.has_var(t)) {
             return None;
         }
@@ -165,7 +165,7 @@ impl<'a> Checker<'a> {
             (frame, params, result, block, annotations);
     }
 
-    /// Parameters, result and statements of a function.
+    /// Checks the parameters, return type and statements of a function.
     fn signature_and_statements(
         &mut self,
         decl: &'a ast::Decl,
@@ -185,8 +185,8 @@ impl<'a> Checker<'a> {
         (params, result, block)
     }
 
-    /// The implementation of an abstract method. In a parser or control it sees what is declared there, as an action
-    /// does, and its variables are in the block's frame.
+    /// Checks the implementation of an abstract method. In a parser or control it sees the declarations there, as an
+    /// action does, and its variables are in the block's frame.
     pub(super) fn method_body(
         &mut self,
         decl: &'a ast::Decl,

@@ -1,14 +1,14 @@
-//! Parsers and controls with type parameters.
+//! Generic parsers and controls.
 //!
 //! As with functions, the body is checked once with its type parameters as opaque types (for messages), and once per
-//! list of type arguments in use (for the typed program), from a queue that is emptied when all declarations are done.
-//! What is instantiated has a signature at once, so that it can be applied before its body is looked at. A block is
-//! declared behind its body, so no chain of instantiations leads back to it.
+//! list of type arguments in use (for the typed program), from a work list that is processed after all declarations. An
+//! instantiation has its signature immediately, so it can be applied before its body is checked. A block is declared
+//! after its body, so no chain of instantiations leads back to it.
 //!
-//! Type arguments are written (`p<bit<8>>()`), found from constructor arguments, or from the type of the parameter that
-//! the new block is an argument for.
+//! Type arguments are explicit (`p<bit<8>>()`), inferred from constructor arguments, or inferred from the type of the
+//! parameter that the new block is an argument for.
 //!
-//! The specification leaves type parameters of declared parsers and controls out; the reference compiler has them.
+//! The specification has no type parameters on parser and control declarations; the reference compiler accepts them.
 
 use super::Checker;
 use super::Sig;
@@ -20,21 +20,21 @@ use base::{Diagnostic, Span};
 use std::rc::Rc;
 use syntax::ast;
 
-/// The most instantiations of parsers and controls with type parameters.
+/// The maximum number of instantiations of generic parsers and controls.
 const MAX_BLOCKS: usize = 10_000;
 
-/// A parser or control with type parameters.
+/// A generic parser or control.
 pub(super) struct GenericBlock<'a> {
     decl: &'a ast::Decl,
     type_params: Vec<TypeVar>,
-    /// Signatures of application and of construction, with the type parameters in them.
+    /// The signatures of `apply` and of the constructor, in terms of the type parameters.
     sigs: (Rc<Sig>, Rc<Sig>),
-    /// Its body has errors: it is not instantiated.
+    /// Whether its body has errors; then it is not instantiated.
     broken: bool,
 }
 
 impl<'a> Checker<'a> {
-    /// Declares a parser or control with type parameters.
+    /// Declares a generic parser or control.
     pub(super) fn generic_block(&mut self, decl: &'a ast::Decl, type_params: &'a [ast::TypeParam]) {
         let before = self.diags.len();
         self.scopes.push();
@@ -56,17 +56,17 @@ impl<'a> Checker<'a> {
         self.declare(&decl.name, Symbol::Type(TypeSymbol::GenericBlock(index)));
     }
 
-    /// How many type parameters it has.
+    /// The number of type parameters of a generic block.
     pub(super) fn generic_block_params(&self, index: usize) -> usize {
         self.generic_blocks[index].type_params.len()
     }
 
-    /// Its name.
+    /// The name of a generic block.
     pub(super) fn generic_block_name(&self, index: usize) -> &'a str {
         &self.generic_blocks[index].decl.name.text
     }
 
-    /// The constructor's signature and the type arguments that an expected type tells.
+    /// The constructor's signature, and the type arguments inferred from the expected type.
     pub(super) fn generic_block_constructor(
         &mut self,
         index: usize,
@@ -90,13 +90,13 @@ impl<'a> Checker<'a> {
         ((*ctor).clone(), subst)
     }
 
-    /// The type of an instantiation whose constructor's arguments have been checked.
+    /// The type of an instantiation, once the constructor arguments have been checked.
     pub(super) fn generic_block_type(&mut self, index: usize, subst: &Subst, span: Span) -> Type {
         let block = &self.generic_blocks[index];
         let (vars, place) = (block.type_params.clone(), block.decl.name.span);
         let sigs = block.sigs.clone();
         let args = subst.args(&vars);
-        // A parameter that no signature mentions can be anything.
+        // A type parameter that neither signature mentions can be any type.
         let mentioned = |checker: &Self, var: TypeVar| {
             let params = sigs.0.params.iter().chain(&sigs.1.params);
             params.into_iter().any(|p| checker.mentions(&p.ty, var))
@@ -112,7 +112,7 @@ impl<'a> Checker<'a> {
         self.block_instance(index, args, span)
     }
 
-    /// The parser or control for type arguments.
+    /// The instantiation of a generic block for type arguments; created on first use.
     pub(super) fn block_instance(&mut self, index: usize, args: Vec<Type>, span: Span) -> Type {
         if self.generic_blocks[index].broken || args.iter().any(Type::is_unknown) {
             return Type::Unknown;
@@ -132,7 +132,7 @@ impl<'a> Checker<'a> {
         let run = self.subst_sig(&sigs.0, &subst);
         let ctor = self.subst_sig(&sigs.1, &subst);
         let ty = self.reserve_block(decl, (run, ctor));
-        // In a body with opaque types nothing is instantiated: that body itself is checked again with real ones.
+        // Nothing is queued from a body with opaque types, which is checked again with actual type arguments.
         if !key.1.iter().any(|t| self.has_var(t)) {
             self.pending_blocks.push((ty.clone(), index, key.1.clone()));
         }
@@ -148,7 +148,7 @@ impl<'a> Checker<'a> {
         Rc::new(sig)
     }
 
-    /// Checks one body of the queue; whether there was one.
+    /// Checks one pending body; `false` if there is none.
     pub(super) fn next_generic_block(&mut self) -> bool {
         let Some((ty, index, args)) = self.pending_blocks.pop() else { return false };
         let decl = self.generic_blocks[index].decl;

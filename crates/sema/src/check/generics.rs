@@ -1,32 +1,32 @@
-//! Type arguments: finding them by matching, and putting them in.
+//! Inference and substitution of type arguments. Specification: P4_16, "Type specialization".
 //!
-//! Matching is one-sided: the pattern is a declared type with [`Type::Var`]s to be found, the other side is the type of an
-//! argument. An `int` literal binds weakly: a later argument of fixed width takes its place.
+//! Matching is one-sided: the pattern is a declared type with [`Type::Var`]s to be solved, the other side is the ground
+//! type of an argument. An `int` literal binds weakly: a later argument of fixed width replaces the binding.
 
 use super::Checker;
 use crate::types::*;
 use std::sync::Arc;
 
-/// Type variables to be found and what was found.
+/// A substitution: type variables and their bindings so far.
 pub(crate) struct Subst {
     vars: Vec<TypeVar>,
     bound: Vec<Option<Type>>,
-    /// Whether something was matched whose type is not known because of an error elsewhere.
+    /// Whether a type that was matched is unknown because of an error elsewhere.
     met_unknown: bool,
 }
 
 impl Subst {
-    /// Nothing to find.
+    /// The empty substitution.
     pub fn none() -> Subst {
         Subst { vars: Vec::new(), bound: Vec::new(), met_unknown: false }
     }
 
-    /// All given.
+    /// The substitution of `types` for `vars`.
     pub fn of(vars: &[TypeVar], types: &[Type]) -> Subst {
         Subst { vars: vars.to_vec(), bound: types.iter().cloned().map(Some).collect(), met_unknown: false }
     }
 
-    /// More variables, with or without a type.
+    /// Adds variables, bound or unbound.
     pub fn extend(&mut self, vars: &[TypeVar], types: impl Iterator<Item = Option<Type>>) {
         self.vars.extend_from_slice(vars);
         self.bound.extend(types);
@@ -37,7 +37,8 @@ impl Subst {
         self.vars.iter().position(|v| *v == var)
     }
 
-    /// What was found for a variable; the variable itself if it is not one of these.
+    /// The binding of a variable; `None` if it is unbound, the variable itself if it does not belong to this
+    /// substitution.
     pub fn get(&self, var: TypeVar) -> Option<Type> {
         match self.position(var) {
             Some(i) => self.bound[i].clone(),
@@ -45,36 +46,37 @@ impl Subst {
         }
     }
 
-    /// Whether something was matched whose type is not known because of an error elsewhere: then what was not found is not known either.
+    /// Whether a type that was matched is unknown because of an error elsewhere; then unbound variables are not an
+    /// error.
     pub fn met_unknown(&self) -> bool {
         self.met_unknown
     }
 
-    /// Whether something was not found yet.
+    /// Whether a variable is still unbound.
     pub fn unfinished(&self) -> bool {
         self.bound.iter().any(Option::is_none)
     }
 
-    /// Gives all that was not found one type.
+    /// Binds all unbound variables to a type.
     pub fn bind_rest(&mut self, ty: &Type) {
         for bound in &mut self.bound {
             bound.get_or_insert_with(|| ty.clone());
         }
     }
 
-    /// All variables and what was found for them.
+    /// The bound variables with their types.
     pub fn found(&self) -> Vec<(TypeVar, Type)> {
         self.vars.iter().zip(&self.bound).filter_map(|(v, t)| Some((*v, t.clone()?))).collect()
     }
 
-    /// The types found for the variables of a signature.
+    /// The bindings of the variables of a signature; [`Type::Unknown`] for unbound ones.
     pub fn args(&self, vars: &[TypeVar]) -> Vec<Type> {
         vars.iter().map(|v| self.get(*v).unwrap_or(Type::Unknown)).collect()
     }
 }
 
 impl Checker<'_> {
-    /// Puts types in for variables; what was not found yet stays.
+    /// Applies a substitution to a type; unbound variables remain.
     pub fn subst(&mut self, ty: &Type, s: &Subst) -> Type {
         if s.vars.is_empty() {
             return ty.clone();
@@ -114,7 +116,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Whether a type contains one variable.
+    /// Whether a type contains the variable `var`.
     pub fn mentions(&self, ty: &Type, var: TypeVar) -> bool {
         match ty {
             Type::Var(v) => *v == var,
@@ -129,12 +131,12 @@ impl Checker<'_> {
         }
     }
 
-    /// Whether a type contains a variable that is still to be found.
+    /// Whether a type contains an unbound variable.
     pub fn unfinished(&self, ty: &Type, s: &Subst) -> bool {
         self.unbound_in(ty, s).is_some()
     }
 
-    /// The first variable in a type that is still to be found.
+    /// The first unbound variable in a type.
     pub fn unbound_in(&self, ty: &Type, s: &Subst) -> Option<TypeVar> {
         match ty {
             Type::Var(var) => s.get(*var).is_none().then_some(*var),
@@ -149,8 +151,8 @@ impl Checker<'_> {
         }
     }
 
-    /// Finds variables of `pattern` from `ty`. Whether the types agree otherwise is said only roughly: the conversion
-    /// that follows complains.
+    /// Binds variables of `pattern` by matching it against `ty`. The returned compatibility is approximate: the
+    /// conversion that follows reports mismatches.
     pub fn match_types(&mut self, s: &mut Subst, pattern: &Type, ty: &Type) -> bool {
         match (pattern, ty) {
             (Type::Unknown, _) | (_, Type::Unknown) => {
@@ -203,7 +205,7 @@ impl Checker<'_> {
         agree
     }
 
-    /// Structs, headers and unions: by their type arguments, or field by field from a list or record.
+    /// Matches structs, headers and header unions by their type arguments, or field by field against a list or record.
     fn match_named(&mut self, s: &mut Subst, pattern: &Type, ty: &Type) -> bool {
         let Some(id) = pattern.fields_id() else { return pattern == ty };
         if !self.has_var(pattern) {
@@ -232,7 +234,8 @@ impl Checker<'_> {
         }
     }
 
-    /// A parser, control or package type against a parser, a control, or another such type: parameter by parameter.
+    /// Matches a parser, control or package type against a parser, a control, or another such type, parameter by
+    /// parameter.
     pub fn match_block(&mut self, s: &mut Subst, pattern: &Type, ty: &Type) -> bool {
         let (Some((kind, wanted)), Some((other_kind, given))) = (self.block_params(pattern), self.block_params(ty))
         else {
@@ -274,8 +277,8 @@ impl Checker<'_> {
         }
     }
 
-    /// The type of two things of which one may still take the other's type: `int` gives way to fixed widths, also inside
-    /// tuples.
+    /// The common type of two operands: `int` is converted to a fixed width, also inside tuples. `None` if there is
+    /// none.
     pub fn join(&mut self, a: &Type, b: &Type) -> Option<Type> {
         match (a, b) {
             _ if a == b => Some(a.clone()),
@@ -308,7 +311,7 @@ impl Checker<'_> {
             }
             (Type::Struct(_) | Type::Header(_), Type::Tuple(_)) => self.join(b, a),
             (Type::Struct(x), Type::Struct(y)) => {
-                // An anonymous record gives way to a named type.
+                // An anonymous record takes the named type.
                 let (x, y) = (&self.prog.types.structs[x.index()], &self.prog.types.structs[y.index()]);
                 if x.name.is_empty() && !y.name.is_empty() {
                     Some(b.clone())

@@ -1,4 +1,6 @@
 //! Instantiations: declarations, constructor calls, and implementations of abstract methods.
+//!
+//! Specification: P4_16, "Instantiations", "Constructor invocations", "Instantiating objects with abstract methods".
 
 use super::calls::CallMode;
 use super::generics::Subst;
@@ -13,19 +15,19 @@ use std::rc::Rc;
 use std::sync::Arc;
 use syntax::ast;
 
-/// What an instance is called and where it is written.
+/// The name and context of an instantiation.
 #[derive(Default)]
 pub(crate) struct NewInstance<'a> {
-    /// `None`: anonymous.
+    /// The declared name; `None` if anonymous.
     pub name: Option<&'a ast::Name>,
     pub span: Span,
     pub annotations: Vec<Annotation>,
-    /// For anonymous ones, if not the type's.
+    /// The control-plane name of an anonymous instance, if it is not the type's name.
     pub control_name: Option<ControlName>,
     pub body: Option<&'a [ast::Decl]>,
     /// The type of the parameter that it is an argument for.
     pub expected: Option<Type>,
-    /// How many, in an array of externs.
+    /// Number of objects, in an array of externs.
     pub count: Option<u32>,
 }
 
@@ -74,7 +76,7 @@ impl<'a> Checker<'a> {
         self.declare(&decl.name, symbol);
     }
 
-    /// `T(args) name[n];`, of externs: `n` objects of one name, told apart by an index.
+    /// `T(args) name[n];` for externs: `n` objects with the same name, distinguished by an index.
     fn instance_array(
         &mut self,
         element: &'a ast::TypeRef,
@@ -197,8 +199,8 @@ impl<'a> Checker<'a> {
         Some((reference, ty))
     }
 
-    /// The constructor to call: its signature (with the instance's type as result), type variables, number, and the
-    /// control-plane name of an anonymous instance.
+    /// The constructor to call: its signature (with the instance's type as return type), type variables and index, and
+    /// the control-plane name of an anonymous instance.
     fn constructor(
         &mut self,
         symbol: &TypeSymbol,
@@ -208,7 +210,7 @@ impl<'a> Checker<'a> {
         span: Span,
     ) -> Option<(Rc<Sig>, Subst, Option<u32>, ControlName)> {
         let named = |name: &str| ControlName { name: name.to_string(), ..ControlName::default() };
-        // An instance without a name of its own has that of its type, as declared: `@name` before a type names no instance.
+        // An anonymous instance is named after its type as declared; a `@name` on the type does not apply to it.
         let unnamed = |declared: &str, of: &ControlName| ControlName { hidden: of.hidden, ..named(declared) };
         match symbol {
             TypeSymbol::Plain(Type::Unknown) => None,
@@ -267,7 +269,7 @@ impl<'a> Checker<'a> {
         None
     }
 
-    /// A block cannot contain an instance of itself.
+    /// Reports an instance of a block within itself; `None` in that case.
     fn check_open(&mut self, ty: &Type, span: Span) -> Option<()> {
         if self.open_blocks.contains(ty) {
             let message = format!("`{}` would contain an instance of itself", self.show(ty));
@@ -311,7 +313,7 @@ impl<'a> Checker<'a> {
         Some((Rc::new(sig), subst, Some(candidates[chosen] as u32), control_name))
     }
 
-    /// Implementations of abstract methods.
+    /// Checks the implementations of abstract methods.
     fn abstract_methods(&mut self, ty: &Type, body: Option<&'a [ast::Decl]>, span: Span) -> Vec<(u32, FunctionId)> {
         let Type::Extern(id, type_args) = ty else {
             if let Some(body) = body {
@@ -382,7 +384,7 @@ impl<'a> Checker<'a> {
         result
     }
 
-    /// Checks the parameters of implementations that implement nothing.
+    /// Checks the signatures of methods that implement no abstract method, to report errors within them.
     fn check_stray_methods(&mut self, body: &'a [ast::Decl]) {
         for decl in body {
             if let ast::DeclKind::Function(function) = &decl.kind {
@@ -397,7 +399,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// Complains about type arguments of an extern with which its methods would make no sense.
+    /// Reports type arguments of an extern that its methods cannot have as parameter types.
     fn check_methods_of(&mut self, ty: &Type, span: Span) {
         let Type::Extern(id, type_args) = ty else { return };
         if type_args.iter().any(Type::is_unknown) {

@@ -1,8 +1,7 @@
-//! Bounds on what a small program can make the compiler hold: types, values and expressions that double with each
-//! declaration, instances, and functions.
+//! Bounds on the memory that a small program can make the compiler use: types, values and expressions whose size
+//! doubles with each declaration, instances, and functions.
 //!
-//! Sizes are kept as they grow, so that checking them costs nothing much: each is the sum of parts that were within the
-//! bound before.
+//! Sizes are recorded as types grow, so that checking is cheap: each size is a sum of sizes that were within the bound.
 
 use super::Checker;
 use crate::codes;
@@ -10,20 +9,20 @@ use crate::typed::{Expr, ExprKind};
 use crate::types::*;
 use base::{Diagnostic, Span};
 
-/// The most single values in a composite type.
+/// The maximum number of scalar leaves in a composite type.
 const MAX_LEAVES: u64 = 1 << 18;
 
-/// The most nodes of a constructor-dependent constant.
+/// The maximum number of nodes in the expression of a constructor-dependent constant.
 const MAX_CONST_NODES: usize = 10_000;
 
-/// The most bytes of a string.
+/// The maximum length of a string, in bytes.
 pub(super) const MAX_STRING: usize = 1 << 20;
 
-/// The most instantiations of generic functions.
+/// The maximum number of instantiations of generic functions.
 pub(super) const MAX_FUNCTIONS: usize = 10_000;
 
 impl Checker<'_> {
-    /// The number of single values in a type.
+    /// The number of scalar leaves in a type.
     pub(super) fn leaves_of(&self, ty: &Type) -> u64 {
         match ty {
             Type::Struct(id) | Type::Header(id) | Type::HeaderUnion(id) => {
@@ -39,7 +38,7 @@ impl Checker<'_> {
         }
     }
 
-    /// The type, unless it is too large.
+    /// The type, or [`Type::Unknown`] with an error if it is too large.
     pub(super) fn bounded(&mut self, ty: Type, span: Span) -> Type {
         if self.leaves_of(&ty) <= MAX_LEAVES {
             return ty;
@@ -51,7 +50,7 @@ impl Checker<'_> {
         Type::Unknown
     }
 
-    /// Notes the size of a struct once its fields are known; one that is too large keeps no fields.
+    /// Records the size of a struct once its fields are known; a struct that is too large loses its fields.
     pub(super) fn measure_struct(&mut self, id: StructId, span: Span) {
         let fields = &self.prog.types.structs[id.index()].fields;
         let leaves = fields.iter().fold(1u64, |sum, f| self.leaves_of(&f.ty).saturating_add(sum));
@@ -65,7 +64,7 @@ impl Checker<'_> {
     }
 }
 
-/// Whether a constant that is put in place of its name is small enough for that.
+/// Whether the expression of a constant is small enough to replace its name.
 pub(super) fn is_small(e: &Expr) -> bool {
     fn count(e: &Expr, left: &mut usize) -> bool {
         if *left == 0 {

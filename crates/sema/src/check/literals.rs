@@ -1,4 +1,7 @@
-//! Values of composite types as written: `{ a, b }`, `{ x = a }`, `…` (default values), `{#}` (invalid headers).
+//! Literals of composite types: `{ a, b }`, `{ x = a }`, `…` (default values), `{#}` (invalid headers).
+//!
+//! Specification: P4_16, "Operations on tuple expressions", "Operations on structure-valued expressions", "Initializing
+//! with default values".
 
 use super::Checker;
 use super::expr::constant;
@@ -12,7 +15,7 @@ use std::sync::Arc;
 use syntax::ast;
 
 impl<'a> Checker<'a> {
-    /// `...` where a value of a type is expected.
+    /// `...`: the default value of the expected type.
     pub(super) fn default_expr(&mut self, expected: Option<&Type>, span: Span) -> Expr {
         let Some(ty) = expected else {
             self.report(
@@ -61,7 +64,7 @@ impl<'a> Checker<'a> {
     pub(super) fn list(&mut self, elements: &'a [ast::Expr], expected: Option<&Type>, span: Span) -> Expr {
         let dots = matches!(elements.last(), Some(ast::Expr { kind: ast::ExprKind::Default, .. }));
         let given = if dots { &elements[..elements.len() - 1] } else { elements };
-        // One that is not last is complained about where it stands.
+        // A `...` that is not last is reported when that element is checked.
         let shape: Option<(Vec<Type>, Type)> = match expected {
             Some(ty @ (Type::Struct(id) | Type::Header(id))) => {
                 let fields = &self.prog.types.structs[id.index()].fields;
@@ -146,7 +149,7 @@ impl<'a> Checker<'a> {
         let info = self.prog.types.structs[id.index()].clone();
         let unknown: Vec<_> = fields.iter().filter(|field| info.field(&field.name.text).is_none()).collect();
         let mut ok = unknown.is_empty();
-        // What is wrong within a value comes before what is wrong with its field.
+        // Errors within the values are reported before errors about their fields.
         for field in &unknown {
             self.expr(&field.value, None);
         }
@@ -199,7 +202,7 @@ impl<'a> Checker<'a> {
     }
 }
 
-/// Names for a message.
+/// A list of quoted names for a message.
 pub(crate) fn quoted(names: &[&str]) -> String {
     names.iter().map(|n| format!("`{n}`")).collect::<Vec<_>>().join(", ")
 }

@@ -1,4 +1,7 @@
-//! Calls with a dot: methods of externs, headers and stacks; `apply` of tables, parsers and controls; sizes.
+//! Method calls: methods of externs, headers and stacks; `apply` of tables, parsers and controls; sizes of types.
+//!
+//! Specification: P4_16, "Method invocations and function calls", "Operations on headers", "Operations on header
+//! stacks", "Direct type invocation", "Compile-time size determination".
 
 use super::calls::CallMode;
 use super::expr::constant;
@@ -167,7 +170,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// `minSizeInBits()` and its like; `None` if it is another method or the type has no size.
+    /// `minSizeInBits()` and similar methods, folded; `None` for another method or a type without a size.
     fn size_method(
         &mut self,
         ty: &Type,
@@ -324,7 +327,7 @@ impl<'a> Checker<'a> {
                 .filter(|m| m.kind != MethodKind::Constructor)
                 .map(|m| m.name.to_string())
                 .collect();
-            // Overloads.
+            // Overloads have the same name several times.
             names.dedup();
             let place = declared.span;
             let message = format!("extern `{}` has no method `{name}`", declared.name);
@@ -371,7 +374,7 @@ impl<'a> Checker<'a> {
 }
 
 impl Checker<'_> {
-    /// What `packet_in` and `packet_out` of `core.p4` can take.
+    /// Checks the arguments of methods of `packet_in` and `packet_out` of `core.p4`.
     fn check_packet_method(&mut self, id: ExternId, name: &ast::Name, types: &[Type], args: usize, span: Span) {
         let object = self.prog.externs[id.index()].name.clone();
         let [ty] = types else { return };
@@ -406,7 +409,7 @@ impl Checker<'_> {
         self.report(Diagnostic::error(codes::BAD_PACKET_OPERATION, span, message).help(help));
     }
 
-    /// Complains about a header that is extracted and cannot be, at its fields.
+    /// Reports, at its fields, a header type that cannot be extracted.
     fn two_varbits(&mut self, ty: &Type, span: Span) {
         let fields = self.prog.types.struct_info(ty).map(|s| s.fields.clone()).unwrap_or_default();
         let mut variable = fields.iter().filter(|f| self.varbits(&f.ty) > 0).map(|f| f.span);

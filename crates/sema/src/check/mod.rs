@@ -1,21 +1,22 @@
 //! The checker: syntax tree in, typed program and diagnostics out.
 //!
-//! One pass over the declarations in source order (P4 declares before use), then the bodies of generic functions that
-//! were called, once per list of type arguments, then the instance tree. Types are inferred within one expression:
-//! expected types go down (so that `{ … }`, `…` and integer literals know what they are), types come up, and where both
-//! are known [`coerce`](Checker::coerce) makes the conversion explicit or complains. Type arguments of calls are
-//! found by matching parameter types with argument types ([`generics`]); argument types are always ground, so matching is
-//! one-sided and needs no unification variables.
+//! First one pass over the declarations in source order (P4 requires declaration before use), then the bodies of the
+//! generic functions that were called, once per list of type arguments, then the instance tree. Type inference is local
+//! to an expression and bidirectional: expected types are passed down (so that `{ … }`, `…` and integer literals take
+//! their type from the context), synthesised types are passed up, and where both are known [`coerce`](Checker::coerce)
+//! makes the conversion explicit or reports an error. Type arguments of calls are inferred by matching parameter types
+//! against argument types ([`generics`]); argument types are always ground, so one-sided matching suffices and there
+//! are no unification variables.
 //!
 //! Invariants:
-//! - nothing panics on any tree the parser can make; a broken piece becomes [`Type::Unknown`] (expressions),
-//!   [`Symbol::Broken`] (names), so that one mistake gives one message;
-//! - the typed program is handed out only if there was no error.
+//! - no tree that the parser can produce causes a panic; an erroneous construct becomes [`Type::Unknown`] (expressions)
+//!   or [`Symbol::Broken`] (names), so that one mistake gives one message;
+//! - the typed program is returned only if there was no error.
 //!
-//! Where things are: `decls` (top level, types, externs), `functions`, `types` (type names), `generics` (matching,
+//! Modules: `decls` (top level, types, externs), `functions`, `types` (type names), `generics` (matching,
 //! substitution), `expr` and `operators` (expressions), `literals` (lists, records, defaults), `calls` and `methods`,
-//! `unknown` (names that mean nothing), `coerce` (conversions), `stmts`, `case_fit`, `blocks` (parsers, controls), `tables`,
-//! `instances` (instantiations), `annotations`,
+//! `unknown` (undeclared names), `coerce` (conversions), `stmts`, `case_fit`, `blocks` (parsers, controls), `tables`,
+//! `instances` (instantiations), `annotations`, `elaborate` (the instance tree), `limits` (bounds).
 //! `elaborate` (the instance tree), `limits` (bounds).
 //!
 //! Tests: `crates/sema/tests`.
@@ -52,17 +53,17 @@ use std::rc::Rc;
 use std::sync::Arc;
 use syntax::ast;
 
-/// After this many errors the rest is not reported, nor after this many warnings.
+/// The maximum number of errors reported, and likewise of warnings.
 const MAX_DIAGNOSTICS: usize = 200;
 
 /// The signature of anything that is called or constructed.
 #[derive(Clone, Debug)]
 pub(crate) struct Sig {
-    /// How messages call it: «function `f`».
+    /// Its description in messages: «function `f`».
     pub what: String,
     pub span: Span,
     pub type_params: Vec<TypeVar>,
-    /// What `_` in its types stands for; found by matching like type parameters, but cannot be given.
+    /// One variable per `_` in its types; inferred like type parameters, but never given explicitly.
     pub hidden_params: Vec<TypeVar>,
     pub params: Vec<SigParam>,
     pub result: Type,
@@ -73,7 +74,7 @@ pub(crate) struct GenericStruct {
     pub name: Arc<str>,
     pub kind: StructKind,
     pub type_params: Vec<TypeVar>,
-    /// Their types contain `type_params`.
+    /// The fields; their types may contain `type_params`.
     pub fields: Fields,
     pub annotations: Vec<Annotation>,
     pub span: Span,
@@ -84,11 +85,11 @@ pub(crate) struct FunctionDecl<'a> {
     pub decl: &'a ast::Decl,
     pub ast: &'a ast::FunctionDecl,
     pub sig: Rc<Sig>,
-    /// Its body has errors: it is not instantiated.
+    /// Whether its body has errors; then it is not instantiated.
     pub broken: bool,
 }
 
-/// Where the checker is, as far as it matters for what is allowed.
+/// The kind of context being checked, which determines what is allowed there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum Place {
     #[default]
@@ -97,13 +98,13 @@ pub(crate) enum Place {
     ParserState,
     ControlLocals,
     Apply,
-    /// Arguments of actions in a table: evaluated when the action is called.
+    /// Arguments of actions in a table; they are evaluated when the action is called.
     TableProperty,
     Action,
     Function,
 }
 
-/// Who owns instances that are declared here.
+/// The owner of the instances that are declared in a body.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum Owner {
     #[default]
@@ -115,7 +116,7 @@ pub(crate) enum Owner {
 /// The body being checked.
 #[derive(Default)]
 pub(crate) struct Body {
-    /// Distinguishes frames, so that a name of an enclosing body is not mistaken for one of this.
+    /// Number of the frame, which distinguishes names of this body from names of an enclosing one.
     pub number: u32,
     pub frame: Frame,
     pub place: Place,
@@ -123,7 +124,7 @@ pub(crate) struct Body {
     pub instances: Vec<InstanceDecl>,
     pub result: Option<Type>,
     pub loops: u32,
-    /// The extern whose abstract method this is.
+    /// The type of `this`: the extern whose abstract method is being implemented.
     pub this: Option<Type>,
 }
 
@@ -136,9 +137,9 @@ pub(crate) struct Checker<'a> {
     bodies: u32,
     generic_structs: Vec<GenericStruct>,
     generic_cache: HashMap<(usize, Vec<Type>), StructId>,
-    /// The generic declaration of each struct of the type table.
+    /// The generic declaration that each struct of the type table is an instantiation of.
     struct_origin: Vec<Option<usize>>,
-    /// The number of single values in each struct of the type table.
+    /// The number of scalar leaves in each struct of the type table.
     struct_leaves: Vec<u64>,
     anonymous: HashMap<Vec<(Arc<str>, Type)>, StructId>,
     functions: Vec<FunctionDecl<'a>>,
@@ -146,9 +147,9 @@ pub(crate) struct Checker<'a> {
     pending: Vec<(FunctionId, usize)>,
     generic_blocks: Vec<generic_blocks::GenericBlock<'a>>,
     block_instances: HashMap<(usize, Vec<Type>), Type>,
-    /// Instantiated parsers and controls whose bodies are still to be checked.
+    /// Instantiated generic parsers and controls whose bodies have not been checked yet.
     pending_blocks: Vec<(Type, usize, Vec<Type>)>,
-    /// Default values of constructor parameters whose types contain type parameters, by the parameter's place: they are
+    /// Default values of constructor parameters whose types contain type parameters, by the parameter's span; they are
     /// checked where they are used.
     deferred_defaults: HashMap<Span, (&'a ast::Expr, Option<Type>)>,
     extern_function_sigs: Vec<Rc<Sig>>,
@@ -157,18 +158,19 @@ pub(crate) struct Checker<'a> {
     control_sigs: Vec<(Rc<Sig>, Rc<Sig>)>,
     parser_sigs: Vec<(Rc<Sig>, Rc<Sig>)>,
     package_sigs: HashMap<BlockTypeId, Rc<Sig>>,
-    /// Variables for the `_`s of the signature that is being resolved.
+    /// The type variables for `_` in the signature being resolved.
     wildcards: Option<Vec<TypeVar>>,
     /// The extern whose declaration is being checked.
     open_extern: Option<ExternId>,
     /// The table whose declaration is being checked.
     open_table: Option<TableId>,
-    /// The actions that its list names: where they are in it.
+    /// The actions in that table's list, with their positions.
     listed: HashMap<ActionId, u32>,
-    /// Parser and control whose body is being checked: an instance of it would contain itself.
+    /// The parsers and controls whose bodies are being checked; an instance of one would contain itself.
     open_blocks: Vec<Type>,
     unknown: unknown::Unknown,
-    /// Tables that list an action that does not exist: they may well be meant to have those that are missed in them.
+    /// Tables whose action list names an undeclared action. An action that seems to be missing from such a list is not
+    /// reported, since it may be the misspelt one.
     broken_tables: std::collections::HashSet<TableId>,
 }
 
@@ -221,35 +223,35 @@ pub(crate) fn run(ast: &ast::Program) -> (Program, Vec<Diagnostic>) {
 
 // Reporting.
 impl<'a> Checker<'a> {
-    /// Adds a diagnostic, unless there are very many. Errors and warnings are counted apart: no number of warnings may hide
-    /// that a program is wrong.
+    /// Adds a diagnostic, unless [`MAX_DIAGNOSTICS`] of its severity exist. Errors and warnings are counted separately,
+    /// so that no number of warnings hides an error.
     pub fn report(&mut self, diagnostic: Diagnostic) {
         if !self.has_enough(diagnostic.severity) {
             self.diags.push(diagnostic);
         }
     }
 
-    /// Whether the next diagnostic like this will not be reported.
+    /// Whether further diagnostics of this severity are suppressed.
     pub(super) fn has_enough(&self, severity: Severity) -> bool {
         self.diags.iter().filter(|d| d.severity == severity).count() >= MAX_DIAGNOSTICS
     }
 
-    /// Adds an error of just a message.
+    /// Adds an error that consists of a message only.
     pub fn error(&mut self, code: &'static str, span: Span, message: impl Into<String>) {
         self.report(Diagnostic::error(code, span, message));
     }
 
-    /// How messages write a type.
+    /// Formats a type for messages.
     pub fn show(&self, ty: &Type) -> String {
         self.prog.types.display(ty).to_string()
     }
 
-    /// The expression that stands for one with an error.
+    /// A placeholder of type [`Type::Unknown`] for an erroneous expression.
     pub fn poison(&self, span: Span) -> Expr {
         Expr { kind: ExprKind::Const(Value::Bool(false)), ty: Type::Unknown, span }
     }
 
-    /// Declares a name in the innermost scope or says that it is taken.
+    /// Declares a name in the innermost scope, or reports that it is already declared there.
     pub fn declare(&mut self, name: &ast::Name, symbol: Symbol) {
         if &*name.text == "main"
             && self.scopes.at_top()
@@ -269,7 +271,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// The meaning of a path; complains if there is none.
+    /// The meaning of a path; reports an error if it is not declared.
     pub fn lookup(&mut self, path: &ast::Path) -> Option<Entry> {
         let found =
             if path.global { self.scopes.lookup_global(&path.name.text) } else { self.scopes.lookup(&path.name.text) };
@@ -280,18 +282,18 @@ impl<'a> Checker<'a> {
         None
     }
 
-    /// Starts a body of its own; give the result to [`Checker::leave_body`].
+    /// Starts a new body and returns the enclosing one, which must be passed to [`Checker::leave_body`].
     pub fn enter_body(&mut self, place: Place, owner: Owner) -> Body {
         self.bodies += 1;
         std::mem::replace(&mut self.body, Body { number: self.bodies, place, owner, ..Body::default() })
     }
 
-    /// Goes back to the body before and gives the one that ends.
+    /// Ends the current body, returns it, and restores the enclosing one.
     pub fn leave_body(&mut self, outer: Body) -> Body {
         std::mem::replace(&mut self.body, outer)
     }
 
-    /// Keeps a frame.
+    /// Adds a frame to the program.
     pub fn add_frame(&mut self, frame: Frame) -> FrameId {
         self.prog.frames.push(frame);
         FrameId::from_index(self.prog.frames.len() - 1)

@@ -1,4 +1,4 @@
-//! Operators: which types they take, which conversions they make, and their folding.
+//! Operators: operand types, implicit conversions and constant folding.
 //!
 //! Specification: P4_16, chapter "Expressions", one section per kind of type.
 
@@ -77,7 +77,7 @@ impl<'a> Checker<'a> {
                 return self.poison(span);
             }
         }
-        // A literal on the left of a comparison takes its shape from the right.
+        // A literal on the left of a comparison takes its type from the right side.
         let (a, b) = match op {
             BinaryOp::Eq | BinaryOp::Ne if is_shapeless(left) && !is_shapeless(right) => {
                 let b = self.expr(right, None);
@@ -94,7 +94,7 @@ impl<'a> Checker<'a> {
         self.binary_typed(op, a, b, span)
     }
 
-    /// The type of `a op b`, both sides converted to what the operator needs.
+    /// The typed expression `a op b`, with both sides converted as the operator requires.
     pub fn binary_typed(&mut self, op: BinaryOp, a: Expr, b: Expr, span: Span) -> Expr {
         use BinaryOp::*;
         if a.ty.is_unknown() || b.ty.is_unknown() {
@@ -159,7 +159,7 @@ impl<'a> Checker<'a> {
         self.poison(span)
     }
 
-    /// Both sides as numbers of one type.
+    /// Both operands converted to a common numeric type; reports an error if there is none.
     fn same_numbers(&mut self, op: BinaryOp, a: Expr, b: Expr, span: Span) -> Option<(Expr, Expr)> {
         let (a, b) = (self.strip_enum(a), self.strip_enum(b));
         match (&a.ty, &b.ty) {
@@ -183,7 +183,7 @@ impl<'a> Checker<'a> {
     }
 
     fn comparison(&mut self, op: BinaryOp, a: Expr, b: Expr, span: Span) -> Expr {
-        // Assignments convert a number to a `type`, comparisons do not.
+        // Assignments convert an `int` to a `type`, comparisons do not.
         if let (Type::Newtype(_), Type::Int) | (Type::Int, Type::Newtype(_)) = (&a.ty, &b.ty) {
             let named = if b.ty == Type::Int { &a.ty } else { &b.ty };
             let help = format!("cast the number: ({}) …", self.show(named));
@@ -245,7 +245,7 @@ impl<'a> Checker<'a> {
                 self.error(codes::NO_VALUE, b.span, FoldError::NegativeShift.text());
                 return self.poison(span);
             }
-            // Any amount above the widest value shifts everything out.
+            // An amount above the maximum width shifts out all bits.
             Some(amount) => {
                 let amount = amount.to_u32().unwrap_or(u32::MAX);
                 constant(Value::Bits(Bits::new(32, u128::from(amount))), Type::bit(32), b.span)
@@ -366,7 +366,7 @@ impl<'a> Checker<'a> {
     }
 }
 
-/// Whether an expression needs to be told its type.
+/// Whether the type of an expression depends on the context.
 fn is_shapeless(e: &ast::Expr) -> bool {
     matches!(
         e.kind,

@@ -1,4 +1,4 @@
-//! Statements.
+//! Statements. Specification: P4_16, chapter "Statements".
 
 use super::case_fit::CaseFit;
 use super::{Checker, Place};
@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use syntax::ast;
 
 impl<'a> Checker<'a> {
-    /// A block, in a scope of its own.
+    /// Checks a block, in its own scope.
     pub(super) fn block(&mut self, block: &'a ast::Block) -> Block {
         let annotations = self.annotations(&block.annotations);
         self.scopes.push();
@@ -24,7 +24,7 @@ impl<'a> Checker<'a> {
         Block { annotations, stmts, span: block.span }
     }
 
-    /// A statement as a block.
+    /// Checks a statement and wraps it in a block.
     fn as_block(&mut self, stmt: &'a ast::Stmt) -> Block {
         if let ast::StmtKind::Block(block) = &stmt.kind {
             return self.block(block);
@@ -36,7 +36,7 @@ impl<'a> Checker<'a> {
         Block { annotations: Vec::new(), stmts, span: stmt.span }
     }
 
-    /// One statement; adds none for what leaves nothing to do at run time.
+    /// Checks one statement and appends it to `out`, unless it does nothing at run time.
     pub(super) fn stmt(&mut self, stmt: &'a ast::Stmt, out: &mut Vec<Stmt>) {
         let span = stmt.span;
         let kind = match &stmt.kind {
@@ -99,7 +99,7 @@ impl<'a> Checker<'a> {
             self.note_origin(before, self.declared_at_place(&target), "it is assigned to this");
             return writable.then_some(StmtKind::Assign { target, op: None, value });
         };
-        // Checked as `target op value`, of which the right side is kept.
+        // Checked as `target op value`; only the converted right operand is kept.
         let hint = if matches!(op, BinaryOp::Shl | BinaryOp::Shr | BinaryOp::Concat) { None } else { Some(&ty) };
         let value = self.expr(value, hint);
         let result = self.binary_typed(op, target.clone(), value, span);
@@ -117,7 +117,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// Where the variable or field that an l-value ends in is declared.
+    /// The span of the declaration of the variable or field that an l-value denotes.
     fn declared_at_place(&self, e: &Expr) -> Span {
         match &e.kind {
             ExprKind::Local(id) => self.body.frame.locals[id.index()].span,
@@ -147,7 +147,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// A variable; it is in scope afterwards.
+    /// Checks a variable declaration; the variable is in scope afterwards.
     pub(super) fn variable(&mut self, decl: &'a ast::Decl, v: &'a ast::VariableDecl) -> Stmt {
         let ty = self.resolve_type(&v.ty);
         self.check_variable_type(&ty, v.ty.span);
@@ -241,7 +241,7 @@ impl<'a> Checker<'a> {
             return None;
         }
         if subject.ty.is_unknown() {
-            // Its labels may be members or actions of what is not known.
+            // The labels may be enum members or actions of the unknown subject, so only the bodies are checked.
             cases.iter().filter_map(|c| c.body.as_ref()).for_each(|body| _ = self.block(body));
             return None;
         }
@@ -292,7 +292,7 @@ impl<'a> Checker<'a> {
     }
 
     fn switch_value(&mut self, label: &'a ast::Expr, ty: &Type) -> Option<Value> {
-        // Members of the subject's enum may stand alone.
+        // Members of the subject's enum may be written without the enum's name.
         if let (ast::ExprKind::Path(path), Type::Enum(id) | Type::SerEnum(id)) = (&label.kind, ty)
             && self.scopes.lookup(&path.name.text).is_none()
         {
@@ -377,7 +377,7 @@ impl<'a> Checker<'a> {
         StmtKind::SwitchAction { apply, table, cases: result }
     }
 
-    /// The position of an action in the table's list.
+    /// The position of the labelled action in the table's action list.
     fn action_label(&mut self, table: TableId, label: &'a ast::Expr) -> Option<u32> {
         let ast::ExprKind::Path(path) = &label.kind else {
             self.error(codes::CASE_NOT_ACTION, label.span, "a case of `action_run` is the name of an action");

@@ -1,8 +1,8 @@
 //! Tables: keys, actions, default action, entries, further properties.
 //!
-//! Specification: P4_16, "Tables". An action in a table's list is given its directed arguments there; the rest of its
-//! parameters, the action data, come from entries. In `default_action` and entries a call gives the action data; the
-//! directed arguments may be repeated in front of them.
+//! Specification: P4_16, "Tables". The directed arguments of an action are bound in the table's action list; its other
+//! parameters, the action data, get their values from entries. In `default_action` and entries a call gives the action
+//! data, optionally preceded by the directed arguments again.
 
 use super::expr::constant;
 use super::generics::Subst;
@@ -18,7 +18,7 @@ use std::collections::HashMap;
 use syntax::ast;
 
 impl<'a> Checker<'a> {
-    /// A table; declares its name.
+    /// Checks a table and declares its name.
     pub(super) fn table(&mut self, decl: &'a ast::Decl, table: &'a ast::TableDecl, owner: ControlId) -> TableId {
         let annotations = self.annotations(&decl.annotations);
         let control_name = self.control_name(&decl.name.text, &annotations);
@@ -53,7 +53,7 @@ impl<'a> Checker<'a> {
             }
         }
         self.check_property_order(table);
-        // Its name stands for the table already in its own keys and arguments.
+        // The name is already in scope in the table's own keys and arguments.
         self.declare(&decl.name, Symbol::Table(id));
         self.open_table = Some(id);
         self.listed.clear();
@@ -87,7 +87,7 @@ impl<'a> Checker<'a> {
         id
     }
 
-    /// Warns about more entries than the table has room for.
+    /// Warns about more entries than the table's `size`.
     fn check_size(&mut self, t: &Table) {
         let Some(size) = t.size.as_ref() else { return };
         let Some(room) = self.const_int(size).and_then(|v| num_traits::ToPrimitive::to_usize(&v)) else { return };
@@ -101,7 +101,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// The properties that must stand behind those that they refer to.
+    /// Reports properties that precede those that they refer to.
     fn check_property_order(&mut self, table: &ast::TableDecl) {
         let place = |name: &str| table.properties.iter().position(|p| &*p.name.text == name);
         for (late, early) in [("default_action", "actions"), ("entries", "key"), ("entries", "actions")] {
@@ -177,8 +177,9 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// The control-plane name of a key: the expression as P4 writes it, with the names that `@name` gives to fields, as in the reference
-    /// compiler. One that begins with a dot stands for all that is before it, too. `typed` is the same expression, as far as it is known.
+    /// The control-plane name of a key: the expression in P4 syntax, with the names that `@name` gives to fields, as in
+    /// the reference compiler. A field name with a leading dot also replaces everything before it. `typed` is the
+    /// checked expression, where available.
     fn key_name(&self, e: &ast::Expr, typed: Option<&Expr>) -> String {
         let kind = typed.map(|typed| &typed.kind);
         match &e.kind {
@@ -323,7 +324,8 @@ impl<'a> Checker<'a> {
                 );
                 return;
             }
-            // One of those that it lists is not known: perhaps `NoAction`, of the same file.
+            // The list names an undeclared action, which has been reported; `NoAction` is probably missing for the same
+            // reason.
             None if self.open_table.is_some_and(|t| self.broken_tables.contains(&t)) => return,
             None => {
                 let message = format!("table `{}` needs a `default_action`", t.name);
@@ -357,7 +359,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// The directed arguments of an action in a table's list; action data are absent.
+    /// The arguments of an action in a table's list: directed ones are bound, action data are absent.
     fn bound_args(&mut self, id: ActionId, action: &'a ast::ActionRef) -> Vec<Arg> {
         let sig = self.action_sigs[id.index()].clone();
         let directed: Vec<SigParam> = sig.params.iter().filter(|p| p.direction != Direction::None).cloned().collect();
@@ -382,7 +384,7 @@ impl<'a> Checker<'a> {
         args
     }
 
-    /// An action of the table with values for its data, as in `default_action` and entries.
+    /// An action of the table with values for its action data, as in `default_action` and entries.
     fn action_call(
         &mut self,
         t: &Table,
@@ -402,7 +404,7 @@ impl<'a> Checker<'a> {
                 .map(|a| self.prog.actions[a.action.index()].name.to_string())
                 .collect();
             let message = format!("`{path}` is not among the actions of table `{}`", t.name);
-            // `.a` in one place and `a` in the other.
+            // `.a` and `a` can be different actions.
             if let Some(other) = t.actions.iter().find(|a| self.prog.actions[a.action.index()].name == path.name.text) {
                 let (listed, here) = (self.prog.actions[other.action.index()].span, self.prog.actions[id.index()].span);
                 self.report(
@@ -421,7 +423,7 @@ impl<'a> Checker<'a> {
         let directed = sig.params.len() - data.len();
         let given = args.unwrap_or_default();
         let named = given.iter().any(|a| a.name.is_some());
-        // Directed arguments may be repeated in front.
+        // The directed arguments may be repeated before the action data.
         let skip = if !named && directed > 0 && given.len() == sig.params.len() { directed } else { 0 };
         for (arg, bound) in given[..skip].iter().zip(&t.actions[index].args) {
             let place = std::mem::replace(&mut self.body.place, Place::TableProperty);
@@ -460,7 +462,7 @@ impl<'a> Checker<'a> {
 
     fn default_action(&mut self, t: &mut Table, table: &'a ast::TableDecl) {
         let Some((property, value)) = table.property("default_action") else {
-            // The implicit `NoAction`, or the one in the list.
+            // `NoAction`: implicit, or the one in the list.
             let no_action = self.scopes.lookup_global("NoAction").map(|e| e.symbol.clone());
             if let Some(Symbol::Action(id)) = no_action
                 && self.prog.actions[id.index()].params.is_empty()
@@ -558,7 +560,7 @@ impl<'a> Checker<'a> {
                 span: entry.span,
             });
         }
-        // What does not fit a match kind is said after what is no entry at all.
+        // Keysets not allowed for the match kind are reported after malformed entries.
         for (entry, keysets) in &typed {
             for (i, (key, set)) in t.keys.iter().zip(keysets).enumerate() {
                 let span = entry.keyset.elements.get(i).map_or(entry.keyset.span, |e| e.span);
@@ -568,7 +570,7 @@ impl<'a> Checker<'a> {
         self.check_entries_differ(t, &typed);
     }
 
-    /// Complains about two entries with the same values for `exact` keys: the second would never be found.
+    /// Reports two entries with the same values for `exact` keys: the second could never match.
     fn check_entries_differ(&mut self, t: &Table, entries: &[(&ast::Entry, Vec<Keyset>)]) {
         if t.keys.iter().any(|k| &*k.match_kind_name != "exact") {
             return;
@@ -584,7 +586,7 @@ impl<'a> Checker<'a> {
         let mut seen: HashMap<String, Span> = HashMap::new();
         for (entry, sets) in entries {
             let Some(values) = values(sets) else { continue };
-            // Values have no hash.
+            // [`Value`] does not implement `Hash`.
             match seen.entry(format!("{values:?}")) {
                 std::collections::hash_map::Entry::Occupied(first) => {
                     let first = *first.get();
@@ -607,7 +609,7 @@ impl<'a> Checker<'a> {
         {
             return Some(t.keys.iter().map(|_| Keyset::DontCare).collect());
         }
-        // One entry's key in braces instead of parentheses.
+        // The keysets of an entry may be in braces instead of parentheses.
         if let [ast::KeysetElement { kind: ast::KeysetKind::Expr(list), .. }] = keyset.elements.as_slice()
             && let ast::ExprKind::List(values) = &list.kind
             && values.len() == t.keys.len()
@@ -632,7 +634,7 @@ impl<'a> Checker<'a> {
         Some(result)
     }
 
-    /// Whether a set of values can be written for a match kind of `core.p4` or `v1model.p4`.
+    /// Reports a keyset that is not allowed for a match kind of `core.p4` or `v1model.p4`.
     fn check_entry_kind(&mut self, key: &Key, set: &Keyset, span: Span) {
         if let ("lpm", Keyset::Mask(_, mask)) = (&*key.match_kind_name, set)
             && let Some(bits) = mask.as_const().and_then(Value::as_bits)
@@ -711,8 +713,8 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// What runs where a group has no members: an action as in `default_action`. The value says whether it is `NoAction`, which
-    /// need not be among the actions.
+    /// The action of an empty group, written as in `default_action`. The returned value says whether it is `NoAction`,
+    /// which need not be in the table's action list.
     fn empty_group_action(&mut self, t: &mut Table, name: &ast::Name, value: &'a ast::Expr) -> Expr {
         let (path, args) = match &value.kind {
             ast::ExprKind::Path(path) => (path, None),
@@ -736,7 +738,7 @@ impl<'a> Checker<'a> {
         Expr { kind: ExprKind::Const(Value::Bool(is_nothing)), ty: Type::Bool, span: value.span }
     }
 
-    /// The properties that say what priorities mean.
+    /// Checks the properties that define the meaning of priorities.
     fn check_priority_property(&mut self, name: &ast::Name, value: &Expr) {
         if value.ty.is_unknown() {
             return;
@@ -753,7 +755,8 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// A value; a constructor call makes an instance named by `@name` on the property, else by the property.
+    /// A property's value; a constructor call creates an instance named by `@name` on the property, or by the property
+    /// itself.
     fn property_value(
         &mut self,
         t: &Table,
@@ -770,7 +773,7 @@ impl<'a> Checker<'a> {
             if let Some(Symbol::Type(symbol)) = self.scopes.lookup(&path.name.text).map(|e| e.symbol.clone()) {
                 let mut control_name =
                     self.control_name(&format!("{}.{}", t.control_name.name, property.name), annotations);
-                // A name given to the property stands by itself, as in the reference compiler's P4Info.
+                // A `@name` on the property is absolute, as in the reference compiler's P4Info.
                 let given = find_annotation(annotations, "name").is_some();
                 control_name.global |= t.control_name.global || given;
                 let new = NewInstance {
@@ -795,7 +798,7 @@ impl<'a> Checker<'a> {
     }
 }
 
-/// Whether two expressions are written alike, as far as that matters for repeated arguments.
+/// Whether two expressions are structurally equal, for the comparison of repeated arguments.
 fn same_expr(a: &Expr, b: &Expr) -> bool {
     use ExprKind::*;
     match (&a.kind, &b.kind) {
@@ -841,8 +844,8 @@ fn same_expr(a: &Expr, b: &Expr) -> bool {
     }
 }
 
-/// Whether the control plane can name a key by its expression: P4_16, "Computing control-plane names", "Keys". Not in the
-/// specification but in the reference compiler: masks with `&`.
+/// Whether a key expression has a control-plane name: P4_16, "Computing control-plane names", "Keys". Masks with `&`
+/// are an extension of the reference compiler.
 fn has_key_name(e: &ast::Expr) -> bool {
     use ast::ExprKind::*;
     match &e.kind {
@@ -859,7 +862,7 @@ fn has_key_name(e: &ast::Expr) -> bool {
     }
 }
 
-/// A number in the name of a key: in the base it is written in, without width and leading zeros.
+/// An integer in the name of a key: in the base of the source, without width and leading zeros.
 fn number_name(literal: &ast::IntLiteral) -> String {
     let prefix = match literal.radix {
         2 => "0b",

@@ -1,4 +1,6 @@
-//! Type names as written to [`Type`]s, struct instantiation, and which types may stand where.
+//! Resolution of type names to [`Type`]s, struct instantiation, and which types are allowed where.
+//!
+//! Specification: P4_16, chapter "P4 data types".
 
 use super::Checker;
 use super::generics::Subst;
@@ -14,7 +16,7 @@ use std::sync::Arc;
 use syntax::ast;
 
 impl<'a> Checker<'a> {
-    /// The type that a name with all its arguments means.
+    /// Resolves a type reference.
     pub fn resolve_type(&mut self, ty: &'a ast::TypeRef) -> Type {
         match &ty.kind {
             ast::TypeKind::Bool => Type::Bool,
@@ -64,7 +66,7 @@ impl<'a> Checker<'a> {
                     .iter()
                     .map(|t| {
                         let resolved = self.resolve_type(t);
-                        // Tuples of `int`, `string`, … exist at compile time, as elements of lists.
+                        // Tuples of `int`, `string`, … exist only at compile time, as elements of lists.
                         if !matches!(resolved, Type::Int | Type::String | Type::MatchKind) {
                             self.check_member_type(&resolved, "a tuple", t.span);
                         }
@@ -93,7 +95,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// Complains about the type `error` in a program that declares no errors; once.
+    /// Reports the type `error` in a program that declares no errors; once.
     fn no_errors(&mut self, span: Span) {
         let known = self.diags.iter().any(|d| d.code == codes::NO_SUCH_TYPE && d.message.starts_with("no errors"));
         if !known {
@@ -104,7 +106,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// Like [`Checker::resolve_type`], `None` for `_`.
+    /// Like [`Checker::resolve_type`], but returns `None` for `_`.
     pub fn resolve_type_arg(&mut self, ty: &'a ast::TypeRef) -> Option<Type> {
         match ty.kind {
             ast::TypeKind::DontCare => None,
@@ -112,7 +114,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// The type symbol of a path; complains if it is none.
+    /// The type symbol of a path; reports an error if it is not a type.
     pub fn type_symbol(&mut self, path: &ast::Path) -> Option<TypeSymbol> {
         let found =
             if path.global { self.scopes.lookup_global(&path.name.text) } else { self.scopes.lookup(&path.name.text) };
@@ -133,7 +135,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// A type symbol with its arguments.
+    /// Applies a type symbol to type arguments; reports a wrong number of them.
     pub fn apply_type(&mut self, symbol: &TypeSymbol, path: &ast::Path, args: Vec<Type>, span: Span) -> Type {
         let wanted = self.type_params_of(symbol);
         if wanted != args.len() {
@@ -163,7 +165,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// How many type arguments a symbol takes.
+    /// The number of type arguments that a symbol takes.
     pub fn type_params_of(&self, symbol: &TypeSymbol) -> usize {
         match symbol {
             TypeSymbol::Plain(_) => 0,
@@ -213,7 +215,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// The struct type for a list of type arguments of a generic declaration.
+    /// The instantiation of a generic struct for type arguments; created on first use.
     pub fn instantiate_struct(&mut self, index: usize, args: Vec<Type>) -> Type {
         let kind = self.generic_structs[index].kind;
         let wrap = |id| match kind {
@@ -249,14 +251,14 @@ impl<'a> Checker<'a> {
         wrap(id)
     }
 
-    /// Keeps a struct.
+    /// Adds a struct to the type table.
     pub fn add_struct(&mut self, info: StructInfo) -> StructId {
         self.prog.types.structs.push(info);
         self.struct_origin.push(None);
         StructId::from_index(self.prog.types.structs.len() - 1)
     }
 
-    /// The fields of a struct, header or union declaration.
+    /// Resolves the fields of a struct, header or header union declaration.
     pub fn resolve_fields(&mut self, kind: StructKind, fields: &'a [ast::Field]) -> Fields {
         let mut result = Fields::default();
         for field in fields {
@@ -293,7 +295,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// The anonymous struct type of a record.
+    /// The anonymous struct type of a record; created on first use.
     pub fn anonymous_struct(&mut self, fields: Vec<(Arc<str>, Type)>, span: Span) -> Type {
         if let Some(id) = self.anonymous.get(&fields) {
             return Type::Struct(*id);
@@ -335,7 +337,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// Complains about types that have no run-time values or may not be part of a composite.
+    /// Reports types that have no run-time values or may not be part of a composite.
     pub fn check_member_type(&mut self, ty: &Type, container: &str, span: Span) {
         let compile_time = matches!(ty, Type::Int | Type::Void | Type::String | Type::MatchKind | Type::List(_));
         let object = matches!(ty, Type::Extern(..) | Type::Block(..) | Type::Parser(_) | Type::Control(_));
@@ -346,7 +348,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// Complains about types that a variable cannot have.
+    /// Reports types that a variable cannot have.
     pub fn check_variable_type(&mut self, ty: &Type, span: Span) {
         let help = match ty {
             Type::Int => "give it a width, as `bit<32>`, or make it a `const`",
@@ -361,7 +363,7 @@ impl<'a> Checker<'a> {
         self.report(Diagnostic::error(codes::BAD_TYPE_HERE, span, message).help(help));
     }
 
-    /// The type of a struct's field with type arguments put in; for signatures.
+    /// Substitutes `args` for `vars` in a type.
     pub fn subst_type(&mut self, ty: &Type, vars: &[TypeVar], args: &[Type]) -> Type {
         let s = Subst::of(vars, args);
         self.subst(ty, &s)

@@ -1,8 +1,9 @@
-//! Names that mean nothing: one error for each, with where the name is declared if it is declared anywhere.
+//! Undeclared names: one error for each, which also says where the name is declared if it is declared elsewhere.
 //!
-//! A misspelt declaration makes every use of the right name wrong. One error is reported for the first use, and the others are
-//! counted. What to say depends on where the name stands otherwise: a name much like it is visible (a slip); it is declared
-//! below (P4 declares before use), within another block, or in a library file that is not included; or nowhere at all.
+//! A misspelt declaration makes every use of the right name an error. Only the first use is reported; the others are
+//! counted. The message depends on where else the name occurs: a similar name is in scope (a typing error); it is
+//! declared below (P4 requires declaration before use), in another block, or in a library file that is not included; or
+//! nowhere.
 
 use super::Checker;
 use crate::codes;
@@ -12,18 +13,18 @@ use std::collections::HashMap;
 use std::fmt::Write;
 use syntax::ast;
 
-/// Names that were complained about.
+/// The undeclared names that have been reported.
 #[derive(Default)]
 pub(super) struct Unknown {
-    /// By the name, or by the message for members of something.
+    /// Uses by name, or by message for members.
     names: HashMap<String, Uses>,
-    /// Where names are declared, anywhere in the program; built when the first is missed.
+    /// The declarations of all names in the program; built when the first undeclared name is reported.
     declared: Option<HashMap<String, Vec<Place>>>,
 }
 
-/// Where an unknown name is used.
+/// The uses of an undeclared name.
 struct Uses {
-    /// The index of its error, which is at the first use.
+    /// Index of its error among the diagnostics; the error is at the first use.
     error: usize,
     first: Span,
     others: Vec<Span>,
@@ -34,14 +35,14 @@ struct Uses {
 struct Place {
     span: Span,
     noun: &'static str,
-    /// All of the declaration.
+    /// Span of the whole declaration.
     whole: Span,
-    /// The parser or control that it belongs to, and all of that.
+    /// The parser or control that contains the declaration, with its span.
     within: Option<(String, Span)>,
 }
 
 impl<'a> Checker<'a> {
-    /// Complains about a name that means nothing in scope; `is_type`: where a type is needed.
+    /// Reports a name that is not in scope; `is_type`: used as a type.
     pub(super) fn undeclared(&mut self, path: &ast::Path, is_type: bool) {
         let key = path.name.text.to_string();
         if self.known_unknown(&key, path.span()) {
@@ -52,7 +53,7 @@ impl<'a> Checker<'a> {
             false => (codes::NOT_DECLARED, format!("`{path}` is not declared")),
         };
         let mut d = Diagnostic::error(code, path.span(), message);
-        // What follows looks through all names that there are, for a message that would not be reported.
+        // The search through all names below is skipped if the error would be suppressed.
         if self.has_enough(Severity::Error) {
             return;
         }
@@ -90,7 +91,7 @@ impl<'a> Checker<'a> {
         self.report_unknown(key, d);
     }
 
-    /// Whether a name was complained about before; this use is counted then.
+    /// Whether a name has been reported before; if so, this use is counted.
     fn known_unknown(&mut self, key: &str, span: Span) -> bool {
         let Some(uses) = self.unknown.names.get_mut(key) else { return false };
         if uses.first != span && !uses.others.contains(&span) {
@@ -104,7 +105,7 @@ impl<'a> Checker<'a> {
         self.report(d);
     }
 
-    /// Complains about a name that is not among those there are.
+    /// Reports a name that is not among the candidates.
     pub fn unknown_name<'n>(
         &mut self,
         code: &'static str,
@@ -115,7 +116,7 @@ impl<'a> Checker<'a> {
         self.unknown_member(code, name, message, Span::NONE, known);
     }
 
-    /// Complains about a name that is not among those of something that is declared at `declared`.
+    /// Reports a name that is not among the members of something declared at `declared`.
     pub fn unknown_member<'n>(
         &mut self,
         code: &'static str,
@@ -145,13 +146,13 @@ impl<'a> Checker<'a> {
         self.report_unknown(message, d);
     }
 
-    /// Forgets errors from `length` on, which were made by trying something.
+    /// Discards the diagnostics from index `length` on, after a speculative check.
     pub(super) fn retract(&mut self, length: usize) {
         self.diags.truncate(length);
         self.unknown.names.retain(|_, uses| uses.error < length);
     }
 
-    /// Says in each error about a name how many other places use it.
+    /// Adds to each error about a name the number of its other uses.
     pub(super) fn count_unknown(&mut self) {
         for uses in self.unknown.names.values() {
             let Some(d) = self.diags.get_mut(uses.error).filter(|d| d.span == uses.first) else { continue };
@@ -166,7 +167,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// The file of the architecture that the program includes.
+    /// The library file of the architecture that the program includes.
     fn architecture(&self) -> Option<&'static str> {
         let declared = |package: &str| {
             let is_it = |d: &ast::Decl| matches!(d.kind, ast::DeclKind::PackageType(_)) && &*d.name.text == package;
@@ -175,7 +176,7 @@ impl<'a> Checker<'a> {
         crate::EMBEDDED.iter().copied().find(|file| packages_of(file).any(declared))
     }
 
-    /// Where else than in scope a name is declared: around the use, below it in the same file, or in a block.
+    /// Declarations of a name that is not in scope: around the use, below it in the same file, or in a block.
     fn declared_at(&mut self, name: &str, used: Span) -> Vec<Place> {
         let ast = self.ast;
         let declared = self.unknown.declared.get_or_insert_with(|| declarations(ast));
@@ -189,7 +190,7 @@ impl<'a> Checker<'a> {
 /// Types that need no declaration.
 const BASE_TYPES: [&str; 9] = ["bit", "bool", "int", "varbit", "string", "error", "tuple", "void", "list"];
 
-/// All declared names, with their places.
+/// All declared names and their declarations.
 fn declarations(program: &ast::Program) -> HashMap<String, Vec<Place>> {
     let mut out: HashMap<String, Vec<Place>> = HashMap::new();
     let mut add = |decl: &ast::Decl, within: Option<&ast::Decl>| {
@@ -215,7 +216,7 @@ fn library_of(name: &str) -> Option<&'static str> {
         ["extern ", "action ", "header ", "struct ", "enum ", "package ", "parser ", "control ", "typedef ", "type "];
     let declares = |text: &str| {
         text.lines().filter(|line| STARTS.iter().any(|s| line.starts_with(s))).any(|line| {
-            // The declared name stands behind a space and before its parameters, type parameters, body or end.
+            // A declared name follows a space and precedes its parameters, type parameters, body or `;`.
             line.match_indices(name).any(|(at, _)| {
                 let before = line[..at].ends_with(' ') && !line[..at].contains(['(', ',']);
                 let behind = line[at + name.len()..].trim_start();
@@ -229,7 +230,7 @@ fn library_of(name: &str) -> Option<&'static str> {
     crate::EMBEDDED.iter().copied().find(|file| crate::embedded(file).is_some_and(declares))
 }
 
-/// The packages that a library file declares, which only files of architectures do.
+/// The packages that a library file declares; only architecture files declare any.
 fn packages_of(file: &str) -> impl Iterator<Item = &'static str> {
     let lines = crate::embedded(file).unwrap_or_default().lines();
     lines.filter_map(|line| line.strip_prefix("package ")?.split(['<', '(']).next())

@@ -1,8 +1,9 @@
 //! W0831 and W0832: headers that are extracted and not emitted, or emitted and never valid.
 //!
-//! Headers are taken as fields of a struct type, so that a header handed through several blocks is one. Only structs of which
-//! some header is emitted and some is extracted are looked at. A header that is set invalid, or copied as a whole, is meant to
-//! go, and so is one with `@controller_header`; one that is assigned or handed to something else may be valid.
+//! Headers are identified by struct type and field, so that a header passed through several blocks is one header. Only
+//! structs with both an emitted and an extracted header are considered. A header that is set invalid, copied as a whole
+//! or annotated with `@controller_header` may be dropped deliberately and is not reported; a header that is assigned,
+//! or passed to another callee, may be valid.
 
 use super::catalog::{NEVER_VALID, NOT_EMITTED};
 use super::visit::{self, Visitor};
@@ -19,19 +20,19 @@ struct Uses<'p> {
     program: &'p Program,
     extracted: HashMap<Header, Span>,
     emitted: HashMap<Header, Span>,
-    /// Set valid, assigned, handed to something that may make it so.
+    /// Headers that may be valid: set valid, assigned, or passed to a callee that may set them valid.
     made: HashSet<Header>,
-    /// Set invalid, or copied: not emitting it is no mistake.
+    /// Headers that are set invalid or copied: not emitting them is not a mistake.
     taken: HashSet<Header>,
     emitted_structs: HashSet<StructId>,
-    /// Structs whose headers are all in `made`, in `taken`: a program may write and copy a large one often.
+    /// Structs whose headers are all in `made` (`all_taken`: in `taken`), so that a large struct is added only once.
     all_made: HashSet<StructId>,
     all_taken: HashSet<StructId>,
-    /// A header variable is emitted: which one it holds is not known.
+    /// Whether a header variable is emitted; which header it holds is unknown.
     unknown_emit: bool,
 }
 
-/// The field of a struct that an l-value is, or is in.
+/// The header that an l-value denotes or is part of.
 fn header_of(e: &Expr) -> Option<Header> {
     let mut at = e;
     loop {
@@ -60,7 +61,7 @@ impl<'p> Uses<'p> {
         self.all_but(&mut HashSet::new(), ty, out);
     }
 
-    /// All headers in a struct but those in structs that were `seen`: one type may be there many times.
+    /// All headers in a struct, skipping structs in `seen`: a type can occur many times.
     fn all_but(&self, seen: &mut HashSet<StructId>, ty: &Type, out: &mut Vec<Header>) {
         let Type::Struct(id) = ty else { return };
         if !seen.insert(*id) {
@@ -118,7 +119,7 @@ impl<'p> Uses<'p> {
         let mut all = Vec::new();
         self.all_of(&e.ty, &mut all);
         for header in all {
-            // Emitting all there is says nothing of each.
+            // Emitting a whole struct is not about this header, so the emit has no span.
             self.emitted.entry(header).or_insert(Span::NONE);
             self.emitted_structs.insert(header.0);
         }
@@ -164,7 +165,7 @@ impl<'p> Visitor<'p> for Uses<'p> {
                 self.taken.extend(header_of(e));
             }
             Callee::ParserApply(_) | Callee::ControlApply(_) | Callee::Function(_) | Callee::Action(_) => {
-                // Structs are followed by their types; single headers are not.
+                // Structs are identified by type in the callee too; a header passed alone is not.
                 for e in call.args.iter().filter_map(|a| a.value.expr()).filter(|e| is_header_like(&e.ty)) {
                     self.made.extend(header_of(e));
                     self.taken.extend(header_of(e));
@@ -212,7 +213,7 @@ pub(super) fn check(cx: &mut Context) {
             continue;
         }
         let field = &p.types.structs[header.0.index()].fields[header.1 as usize];
-        // What a controller puts before a packet is not for the network.
+        // A controller header is not part of the packet on the network.
         if p.types
             .struct_info(&field.ty)
             .is_some_and(|s| find_annotation(&s.annotations, "controller_header").is_some())

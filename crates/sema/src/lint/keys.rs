@@ -1,8 +1,8 @@
-//! W0830: keys of tables that are fields of the user's metadata which nothing writes.
+//! W0830: table keys that are fields of user metadata which are never written.
 //!
-//! Fields are taken by type, not by path: a write to the field of any value of the struct counts, also a write of a whole value
-//! of it. Structs that the architecture's signatures name, or that a block gets as `in`, are the architecture's to fill. Only
-//! programs with `main` are looked at.
+//! Fields are identified by struct type, not by path: a write to the field of any value of the struct counts, as does a
+//! write of a whole value. Structs that the architecture's signatures name, or that a block takes as `in`, are filled
+//! by the architecture. Only programs with `main` are considered.
 
 use super::catalog::KEY_NEVER_SET;
 use super::visit::{self, Visitor};
@@ -11,7 +11,7 @@ use crate::typed::*;
 use crate::types::*;
 use std::collections::HashSet;
 
-/// What is written somewhere.
+/// The fields that are written somewhere.
 struct Writes<'p> {
     types: &'p TypeTable,
     fields: HashSet<(StructId, u32)>,
@@ -67,7 +67,7 @@ impl Visitor<'_> for Writes<'_> {
         );
         for arg in call.args.iter().filter(|a| matches!(a.direction, Direction::Out | Direction::InOut)) {
             match arg.value.expr() {
-                // What a body does to the fields of a struct is seen in it.
+                // Writes to fields of a struct are seen in the callee's body.
                 Some(e) if has_body && matches!(e.ty, Type::Struct(_)) => {}
                 Some(e) => self.target(e),
                 None => {}
@@ -122,7 +122,8 @@ pub(super) fn check(cx: &mut Context) {
 }
 
 impl Writes<'_> {
-    /// The headers that a deparser gets as `in` are what the program made them.
+    /// Marks all fields of a struct without headers as written: the headers that a deparser takes as `in` come from the
+    /// program.
     fn whole_unless_headers(&mut self, ty: &Type) {
         let Type::Struct(id) = ty else { return };
         let headers = |f: &FieldInfo| {
@@ -135,7 +136,7 @@ impl Writes<'_> {
     }
 }
 
-/// Whether a struct is (in) a parameter.
+/// Whether a struct is a parameter or part of one.
 fn is_param(frame: &Frame, e: &Expr) -> bool {
     match &e.kind {
         ExprKind::Local(id) => {

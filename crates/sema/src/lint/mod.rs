@@ -1,14 +1,15 @@
-//! Warnings about what is allowed and bites: found on the typed program, after everything else, if there was no error.
+//! Warnings about valid but probably wrong programs. They are found on the typed program, after all checks, if there
+//! was no error.
 //!
-//! [`check`] runs them all. Each is one file with one function from program to diagnostics: `uninit` and `validity` read
-//! the path analysis of `flow`, the others are scans. The measure is low noise: in doubt a warning is not given, and
-//! `@noWarn("…")` on the declaration or on one around it silences it, by p4c's name for it or by its code. `catalog` has
-//! both.
+//! [`check`] runs them all. Each is one file with one function from program to diagnostics: `uninit` and `validity` use
+//! the data-flow analysis of `flow`, the others are scans. False positives are avoided: in doubt no warning is given,
+//! and `@noWarn("…")` on the declaration or an enclosing one suppresses it, by p4c's name for it or by its code
+//! (`catalog` has both; P4_16, "No warnings annotation").
 //!
-//! **Invariants.** No warning is about what the compiler made up (it has no place), none is given twice for one place,
-//! and they come in the order of the source. Cost is n log n in program size (`flow` says more).
+//! **Invariants.** No warning is about compiler-generated code (which has no span), none is given twice for the same
+//! span, and they are in source order. Cost is n log n in program size (see `flow`).
 //!
-//! Tests: `crates/sema/tests/lint.rs`, the whole text of each warning and near misses.
+//! Tests: `crates/sema/tests/lint.rs`, the full text of each warning and near misses.
 
 mod catalog;
 mod emitted;
@@ -29,15 +30,15 @@ use base::{Diagnostic, Span};
 use std::collections::{HashMap, HashSet};
 use syntax::ast;
 
-/// After this many the rest is not given.
+/// The maximum number of warnings.
 const MAX_WARNINGS: usize = 200;
 
-/// What each warning is given.
+/// The input of each warning, and the warnings found so far.
 pub(crate) struct Context<'p> {
     pub program: &'p Program,
     pub ast: &'p ast::Program,
     found: Vec<Diagnostic>,
-    /// The name of each parser state, by the place of all of it.
+    /// The span of each parser state's name, by the span of the whole state.
     state_names: HashMap<Span, Span>,
 }
 
@@ -67,12 +68,12 @@ impl Context<'_> {
         self.state_names.get(&state.span).copied().unwrap_or(state.span)
     }
 
-    /// Whether there are so many that no more need be looked for.
+    /// Whether [`MAX_WARNINGS`] is reached, so the search can stop.
     fn is_full(&self) -> bool {
         self.found.len() >= MAX_WARNINGS
     }
 
-    /// A warning, unless one of the declarations around it is annotated to be silent.
+    /// Adds a warning, unless `@noWarn` on an enclosing declaration suppresses it.
     fn warn(&mut self, lint: &Lint, around: &[&[Annotation]], diagnostic: Diagnostic) {
         if !silenced(lint, around) {
             self.found.push(diagnostic);
@@ -80,7 +81,7 @@ impl Context<'_> {
     }
 }
 
-/// Whether `@noWarn` of these declarations silences a warning.
+/// Whether `@noWarn` on these declarations suppresses a warning.
 fn silenced(lint: &Lint, around: &[&[Annotation]]) -> bool {
     let annotations = around.iter().flat_map(|a| a.iter()).filter(|a| &*a.name == "noWarn");
     annotations.into_iter().any(|a| match a.values() {
@@ -92,7 +93,7 @@ fn silenced(lint: &Lint, around: &[&[Annotation]]) -> bool {
     })
 }
 
-/// A warning of a kind.
+/// A diagnostic with the warning's code.
 fn warning(lint: &Lint, span: Span, message: impl Into<String>) -> Diagnostic {
     Diagnostic::warning(lint.code, span, message)
 }

@@ -1,7 +1,7 @@
-//! W0840 and W0841: shifts that leave nothing, comparisons that always have the same result.
+//! W0840 and W0841: shifts that discard all bits, comparisons that always have the same result.
 //!
-//! A side's range is that of its type, or less: of what it was before a widening cast, or under a mask. (Literals that do
-//! not fit are reported where they are converted, W0503; explicit casts are silent.)
+//! The range of an operand is that of its type, or narrower: that of its type before a widening cast, or that under a
+//! mask. (Literals that do not fit are reported where they are converted, W0503; explicit casts are silent.)
 
 use super::catalog::{ALWAYS_SAME, SHIFTED_OUT};
 use super::visit::{self, Visitor};
@@ -135,7 +135,7 @@ fn constant(e: &Expr) -> Option<BigInt> {
     }
 }
 
-/// What values an expression can have.
+/// The range of values that an expression can have.
 fn range(e: &Expr) -> Option<(BigInt, BigInt)> {
     let Type::Bits { width, signed } = e.ty else { return None };
     let power = |n: u32| BigInt::one() << n;
@@ -162,7 +162,7 @@ fn range(e: &Expr) -> Option<(BigInt, BigInt)> {
     }
 }
 
-/// Whether a value that is under a mask can never be a constant because of its bits.
+/// Whether a masked value can never equal a constant, because the constant has bits outside the mask.
 fn outside_mask(e: &Expr, value: &BigInt) -> bool {
     match &e.kind {
         ExprKind::Binary(BinaryOp::BitAnd, a, b) if matches!(e.ty, Type::Bits { signed: false, .. }) => {

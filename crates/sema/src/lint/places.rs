@@ -1,51 +1,51 @@
-//! Places: what the flow analysis keeps apart in a frame.
+//! Places: the units of storage that the data-flow analysis tracks in a frame.
 //!
-//! A place is a leaf of a variable or parameter: a scalar (a tuple or array counts as one), a header, a member of a header
-//! union, or a whole header stack. The places of a frame are numbered through, the variables in order and the leaves of each in order
-//! of fields, so that a struct is a range of places and its copy a copy of ranges.
+//! A place is a leaf of a variable or parameter: a scalar (a tuple or array counts as one), a header, a member of a
+//! header union, or a whole header stack. The places of a frame are numbered in the order of the variables and, within
+//! each, of the fields, so that a struct is a range of places and copying it copies a range.
 
 use crate::typed::*;
 use crate::types::*;
 use base::Span;
 
-/// What a place is.
+/// The kind of a place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
-    /// Has a value or not.
+    /// Initialised or not.
     Scalar,
-    /// A header, or a member of a union: is valid or not.
+    /// A header, or a member of a header union: valid or not.
     Header,
-    /// A header stack: some element may be valid.
+    /// A header stack: valid if some element may be.
     Stack,
 }
 
-/// Which part of its places an l-value is.
+/// Which part of a range of places an l-value denotes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Part {
     /// All of them.
     Whole,
-    /// A field of the one header.
+    /// A field of the range's single header.
     Field,
-    /// An element of the one stack or array, or something in it.
+    /// An element of the range's single stack or array, or a part of one.
     Element,
-    /// Some bits, or an element of a tuple.
+    /// A slice, or an element of a tuple.
     Bits,
 }
 
 /// A range of places of a frame, or a part of one place.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ref {
-    /// The first.
+    /// The first place.
     pub start: u32,
-    /// How many.
+    /// The number of places.
     pub len: u32,
-    /// How much of them.
+    /// Which part of them.
     pub part: Part,
 }
 
-/// The number of leaves before each field, and of all, for every struct of a program.
+/// Leaf offsets: the number of leaves before each field, and in total, for every struct of a program.
 pub(super) struct Layouts {
-    /// One more than there are fields; empty for headers.
+    /// By struct: one offset per field and the total; empty for headers.
     offsets: Vec<Vec<u32>>,
 }
 
@@ -58,7 +58,8 @@ impl Layouts {
         layouts
     }
 
-    /// Structs of fields that come later in the table are laid out first; types are not recursive.
+    /// Structs of fields that come later in the table are laid out first; the recursion ends because types are not
+    /// recursive.
     fn fill(&mut self, types: &TypeTable, id: StructId) {
         if !self.offsets[id.index()].is_empty() {
             return;
@@ -76,7 +77,7 @@ impl Layouts {
         self.offsets[id.index()] = offsets;
     }
 
-    /// The number of leaves of a type; objects have none.
+    /// The number of leaves of a type; extern objects have none.
     pub fn leaves(&self, ty: &Type) -> u32 {
         match ty {
             Type::Struct(id) | Type::HeaderUnion(id) => self.offsets[id.index()].last().copied().unwrap_or(0),
@@ -85,19 +86,19 @@ impl Layouts {
         }
     }
 
-    /// Where the leaves of a field begin in its struct.
+    /// The offset of a field's first leaf in its struct.
     pub fn offset(&self, id: StructId, field: u32) -> u32 {
         self.offsets[id.index()][field as usize]
     }
 
-    /// The field that a leaf of a struct is in, and which of the field's leaves it is.
+    /// The field that contains a leaf of a struct, and the leaf's index within the field.
     fn field_at(&self, id: StructId, leaf: u32) -> (usize, u32) {
         let offsets = &self.offsets[id.index()];
         let i = offsets.partition_point(|o| *o <= leaf) - 1;
         (i, leaf - offsets[i])
     }
 
-    /// What a leaf of a type is.
+    /// The kind of a leaf of a type.
     pub fn kind(&self, types: &TypeTable, ty: &Type, leaf: u32) -> Kind {
         match ty {
             Type::Struct(id) => {
@@ -110,7 +111,7 @@ impl Layouts {
         }
     }
 
-    /// `.ipv4` for a leaf, and its field's declaration.
+    /// Appends a leaf's path (such as `.ipv4`) to `name`; returns the declaration of its field.
     pub fn describe<'p>(&self, types: &'p TypeTable, ty: &Type, leaf: u32, name: &mut String) -> Option<&'p FieldInfo> {
         let (Type::Struct(id) | Type::HeaderUnion(id)) = ty else { return None };
         let (i, rest) = self.field_at(*id, leaf);
@@ -124,7 +125,7 @@ impl Layouts {
 /// The places of one frame.
 pub(super) struct FramePlaces<'p> {
     pub frame: &'p Frame,
-    /// The first place of each local, and the number of all at the end.
+    /// The first place of each local, followed by the total number of places.
     pub starts: Vec<u32>,
     pub kinds: Vec<Kind>,
 }
@@ -152,7 +153,7 @@ impl<'p> FramePlaces<'p> {
         LocalId::from_index(self.starts.partition_point(|s| *s <= place) - 1)
     }
 
-    /// The places that an l-value-like expression is about.
+    /// The places that an expression in the form of an l-value denotes.
     pub fn resolve(&self, layouts: &Layouts, e: &Expr) -> Option<Ref> {
         match &e.kind {
             ExprKind::Local(id) => Some(self.of_local(*id)).filter(|r| r.len > 0),
@@ -180,7 +181,7 @@ impl<'p> FramePlaces<'p> {
         }
     }
 
-    /// The name of a place as written in programs, and where it is declared.
+    /// The name of a place in P4 syntax, and its declaration.
     pub fn describe(&self, types: &'p TypeTable, layouts: &Layouts, place: u32) -> Described<'p> {
         let id = self.local_of(place);
         let local = &self.frame.locals[id.index()];
@@ -190,7 +191,7 @@ impl<'p> FramePlaces<'p> {
     }
 }
 
-/// How messages speak of a place.
+/// A place as described in messages.
 pub(super) struct Described<'p> {
     pub name: String,
     pub local: &'p Local,

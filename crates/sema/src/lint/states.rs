@@ -1,8 +1,8 @@
-//! W0810 to W0813: parser states that are not reached, cases that never match, loops without progress, states without
+//! W0810 to W0813: unreachable parser states, cases that never match, loops without progress, states without a
 //! transition.
 //!
-//! A case is compared with each kind of earlier case, not with each case: values by their bits under each mask in use. With
-//! more than [`MAX_KINDS`] masks and ranges in one `select`, further ones are not looked at.
+//! A case is compared with each kind of earlier case, not with each case: values by their bits under each mask in use.
+//! If one `select` has more than [`MAX_KINDS`] masks and ranges, the further ones are ignored.
 
 use super::catalog::{COVERED_CASE, NO_PROGRESS, NO_TRANSITION, UNREACHABLE_STATE};
 use super::visit::{self, Visitor};
@@ -13,7 +13,7 @@ use base::{Bits, Span};
 use std::collections::HashMap;
 use syntax::ast;
 
-/// The most masks, and ranges, that a case is compared with.
+/// The maximum number of masks, and of ranges, that a case is compared with.
 const MAX_KINDS: usize = 64;
 
 pub(super) fn check(cx: &mut Context) {
@@ -56,10 +56,10 @@ pub(super) fn check(cx: &mut Context) {
 /// A keyset of one key with constant values.
 enum Pattern<'p> {
     Any,
-    /// Value and mask; without mask all bits count.
+    /// Value and mask; without a mask all bits count.
     Masked(&'p Value, Option<&'p Bits>),
     Range(&'p Bits, &'p Bits, bool),
-    /// Not known here.
+    /// Not constant.
     Open,
 }
 
@@ -80,7 +80,7 @@ fn pattern<'p>(set: &'p Keyset) -> Pattern<'p> {
     }
 }
 
-/// Bits of a value that count; values of other kinds are as they are.
+/// The significant bits of a value, or a value that is not bits.
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum Known {
     Bits(Bits),
@@ -96,10 +96,10 @@ fn masked(value: &Value, mask: Option<&Bits>) -> Known {
     }
 }
 
-/// For each case the place of an earlier one that covers it.
+/// For each case, the span of an earlier case that covers it.
 fn covered_cases(transition: &Transition) -> Vec<Option<Span>> {
     let Transition::Select { keys, cases, .. } = transition else { return Vec::new() };
-    // Earlier cases by their masks (`None`: the key does not count), and by the bits that count.
+    // Earlier cases by their masks (`None`: the key is ignored), then by the significant bits.
     type Masks = Vec<Option<Option<Bits>>>;
     let mut groups: Vec<(Masks, HashMap<Vec<Known>, Span>)> = Vec::new();
     let mut ranges: Vec<(Vec<&Keyset>, Span)> = Vec::new();
@@ -107,7 +107,7 @@ fn covered_cases(transition: &Transition) -> Vec<Option<Span>> {
     for case in cases {
         let sets = &case.keysets;
         if sets.len() != keys.len() {
-            // A value set for all keys: covered by a case for everything.
+            // A value set for all keys is covered only by a case that matches everything.
             let all = groups.iter().find(|(masks, _)| masks.iter().all(Option::is_none));
             covered.push(all.and_then(|(_, spans)| spans.values().next().copied()));
             continue;
@@ -153,7 +153,7 @@ fn covered_cases(transition: &Transition) -> Vec<Option<Span>> {
     covered
 }
 
-/// The bits under an earlier case's mask that all values of a pattern have; `None` if they differ.
+/// The bits under an earlier case's mask, if they are the same for all values of a pattern.
 fn bits_under(pattern: &Pattern, mask: Option<&Option<Bits>>) -> Option<Known> {
     match (pattern, mask) {
         (_, None) => Some(Known::Any),
@@ -166,7 +166,7 @@ fn bits_under(pattern: &Pattern, mask: Option<&Option<Bits>>) -> Option<Known> {
     }
 }
 
-/// Whether everything that `inner` matches is matched by `outer`.
+/// Whether `outer` matches everything that `inner` matches.
 fn contains(outer: &Pattern, inner: &Pattern) -> bool {
     match (outer, inner) {
         (Pattern::Any, _) => true,
@@ -190,7 +190,7 @@ fn at_most(a: &Bits, b: &Bits, signed: bool) -> bool {
 
 // -------------------------------------------------------------------------------------------------- reaching states
 
-/// Reports states that are not reached; says which are.
+/// Reports unreachable states; returns which states are reachable.
 fn unreachable(cx: &mut Context, parser: &Parser, covered: &[Vec<Option<Span>>]) -> Vec<bool> {
     let n = parser.states.len();
     let next = |i: usize| {
@@ -214,7 +214,7 @@ fn unreachable(cx: &mut Context, parser: &Parser, covered: &[Vec<Option<Span>>])
     }
     mark(parser.start as usize, &mut reached);
     let all_reached = reached.clone();
-    // Only the first of a chain is reported: first those that nothing leads to, then one of each loop.
+    // Only the first state of a chain is reported: first states without a predecessor, then one of each loop.
     let mut led_to = vec![false; n];
     for i in (0..n).filter(|i| !reached[*i]) {
         next(i).filter(|to| *to != i).for_each(|to| led_to[to] = true);
@@ -253,7 +253,7 @@ impl Visitor<'_> for Changes {
     fn call(&mut self, call: &Call) {
         match &call.callee {
             Callee::ExternMethod { .. } | Callee::ParserApply(_) | Callee::ControlApply(_) | Callee::Function(_) => {
-                // `lookahead` and `length` look, but do not take.
+                // `lookahead` and `length` do not advance in the packet.
                 self.0 |= !(call.args.is_empty() && matches!(call.result, crate::Type::Bits { .. }));
             }
             Callee::Builtin(Builtin::IsValid, _) => {}
@@ -293,7 +293,7 @@ fn loops(cx: &mut Context, parser: &Parser, reached: &[bool]) {
     }
 }
 
-/// The strongly connected components of the idle states with a loop in them (Tarjan, without recursion).
+/// The strongly connected components of the idle states that contain a cycle (Tarjan's algorithm, iterative).
 fn idle_loops(parser: &Parser, idle: &[bool]) -> Vec<Vec<usize>> {
     let next = |i: usize| -> Vec<usize> {
         let all =

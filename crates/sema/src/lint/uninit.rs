@@ -1,7 +1,8 @@
-//! W0801 and W0802: variables read before they have a value, `out` parameters that are not written on every path.
+//! W0801 and W0802: variables read before they are initialised, `out` parameters that are not written on every path
+//! (P4_16, "Reading uninitialized values and writing fields of invalid headers").
 //!
-//! One warning per variable. A read that may be without value is reported only if no condition since the variable's
-//! declaration stands around it: conditions go together in ways that `flow` does not see (`if (c) x = 1; if (c) y = x;`).
+//! One warning per variable. A read that may be uninitialised is reported only if it is under no condition since the
+//! variable's declaration, because `flow` does not track correlated conditions (`if (c) x = 1; if (c) y = x;`).
 
 use super::catalog::{OUT_NOT_WRITTEN, UNINITIALISED};
 use super::flow::{BAD, BodyId, ENTRY, Flow, GOOD, How, SEEN, Use};
@@ -17,7 +18,7 @@ pub(super) fn check(cx: &mut Context, flow: &Flow) {
 }
 
 fn reads(cx: &mut Context, flow: &Flow) {
-    // By variable: the first read that is surely wrong, else the first that may be.
+    // By variable: the first read that is certainly uninitialised, else the first that may be.
     let mut first: HashMap<(FrameId, LocalId), (BodyId, Use, bool)> = HashMap::new();
     for body in flow.bodies() {
         for u in flow.uses(body).filter(|u| u.how == How::Value && u.state & BAD != 0) {
@@ -75,7 +76,7 @@ fn reads(cx: &mut Context, flow: &Flow) {
     }
 }
 
-/// The annotations of a body and of what it stands in.
+/// The annotations of a body and of the declarations that enclose it.
 pub(super) fn annotations_around(p: &Program, body: BodyId) -> Vec<&[Annotation]> {
     match body {
         BodyId::Function(id) => {
@@ -102,7 +103,7 @@ fn outs(cx: &mut Context, flow: &Flow, body: BodyId) {
     if !summary.completes {
         return;
     }
-    // What a deparser of a portable architecture tells of copies, it tells where there are some.
+    // In PSA a deparser's `out` parameters carry metadata of packet copies, written only if there are copies.
     let is_packet_out = |ty: &Type| matches!(ty, Type::Extern(id, _) if p.extern_name(*id) == "packet_out");
     if flow.params(body).iter().any(|param| is_packet_out(&param.ty)) {
         return;
@@ -114,7 +115,7 @@ fn outs(cx: &mut Context, flow: &Flow, body: BodyId) {
         let missing: Vec<u32> = scalars.iter().copied().filter(|p| summary.at_end(*p, BAD) & BAD != 0).collect();
         let Some(first) = missing.first() else { continue };
         let never = missing.iter().all(|p| summary.at_end(*p, BAD) & GOOD == 0);
-        // Headers in the struct: the parts without value are beside the point of a parser's output.
+        // A struct with headers: scalars that a parser's output never sets are not the point of it.
         if scalars.len() as u32 != len && never {
             continue;
         }

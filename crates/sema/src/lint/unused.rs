@@ -1,14 +1,16 @@
-//! W0820 to W0822: actions that nothing runs, tables that are not applied, variables that are not mentioned again.
+//! W0820 to W0822: actions that are never run, tables that are not applied, variables that are not used after their
+//! declaration.
 //!
-//! Top-level actions are looked at only in the file of `main`, because other files are libraries. Parameters and instances
-//! are not looked at: the first are often given by a signature, the second are known to the control plane.
+//! Top-level actions are considered only in the file of `main`, because other files are libraries. Parameters and
+//! instances are not considered: a signature often prescribes parameters, and instances are visible to the control
+//! plane.
 
 use super::catalog::{UNUSED_ACTION, UNUSED_TABLE, UNUSED_VARIABLE};
 use super::visit::{self, Visitor};
 use super::{Context, warning};
 use crate::typed::*;
 
-/// What bodies mention.
+/// What bodies refer to.
 struct Mentioned {
     actions: Vec<bool>,
     tables: Vec<bool>,
@@ -58,7 +60,7 @@ pub(super) fn check(cx: &mut Context) {
     variables(cx);
 }
 
-/// Which locals of a frame are mentioned.
+/// Which locals of a frame are referred to.
 struct Locals<'a>(&'a mut Vec<bool>);
 
 impl Visitor<'_> for Locals<'_> {
@@ -89,7 +91,7 @@ impl Visitor<'_> for Locals<'_> {
     }
 
     fn stmt(&mut self, stmt: &Stmt) {
-        // The variable of a loop may only count the rounds.
+        // A loop variable may only count iterations.
         if let StmtKind::ForIn { variable, .. } = stmt.kind {
             self.0[variable.index()] = true;
         }

@@ -1,8 +1,9 @@
-//! W0803 and W0804: fields of headers that are invalid, or that may be and nothing asks.
+//! W0803 and W0804: fields of headers that are invalid, or that may be and are not checked (P4_16, "Reading
+//! uninitialized values and writing fields of invalid headers").
 //!
-//! One warning per header and body, and a header that may be invalid is reported once per program. «May be» needs a path on
-//! which nothing has made the header valid, no isValid() on any path to the place, and no condition or key around it that could
-//! stand for one.
+//! One warning per header and body; a header that may be invalid is reported once per program. «May be» requires a path
+//! on which the header has not become valid, no isValid() on any path to the use, and no enclosing condition or key
+//! that could imply validity.
 
 use super::catalog::{INVALID_HEADER, MAYBE_INVALID};
 use super::flow::{BAD, BodyId, ENTRY, Flow, GOOD, How, SEEN, Use};
@@ -16,7 +17,7 @@ use std::collections::HashMap;
 
 pub(super) fn check(cx: &mut Context, flow: &Flow) {
     let mut sure: HashMap<(FrameId, u32), (BodyId, Use)> = HashMap::new();
-    // By the declaration of the header: different parameters of one struct type mostly are one packet's headers.
+    // By the declaration of the header: parameters of the same struct type usually hold the headers of the same packet.
     let mut maybe: HashMap<(Type, u32), (BodyId, Use)> = HashMap::new();
     for body in flow.bodies() {
         let places = flow.places(body);
@@ -85,7 +86,7 @@ fn keep_first(have: &mut (BodyId, Use), body: BodyId, u: Use) {
     }
 }
 
-/// The keys of all tables by place.
+/// The keys of all tables, sorted by span.
 struct Keys<'p>(Vec<(Span, &'p Table)>);
 
 impl<'p> Keys<'p> {
@@ -96,7 +97,7 @@ impl<'p> Keys<'p> {
         Keys(keys)
     }
 
-    /// The table in whose key a place is.
+    /// The table whose key contains a span.
     fn table_at(&self, span: Span) -> Option<&'p Table> {
         let after = self.0.partition_point(|k| (k.0.file, k.0.start) <= (span.file, span.start));
         let (key, table) = self.0.get(after.checked_sub(1)?)?;

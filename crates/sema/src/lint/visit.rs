@@ -1,24 +1,25 @@
-//! Walks over bodies in evaluation order: every expression, call and statement once.
+//! Traversals of bodies in evaluation order: every expression, call and statement once.
 //!
-//! A warning that needs no order of events implements [`Visitor`] and takes what it wants; the walk goes on into the
-//! parts by itself. (`flow` has a walk of its own, because it follows paths.) Depth is bounded by the parser's limit on
+//! A warning that does not depend on the order of events implements the relevant methods of [`Visitor`]; the traversal
+//! descends by itself. (`flow` has its own walk, because it follows paths.) Depth is bounded by the parser's limit on
 //! nesting.
 
 use crate::typed::*;
 
-/// What to do at each place; all methods do nothing unless given.
+/// Callbacks of a traversal; by default they do nothing.
 pub(super) trait Visitor<'p> {
-    /// An expression whose value is used, before its parts.
+    /// Called for an expression whose value is used, before its operands.
     fn expr(&mut self, _: &'p Expr) {}
-    /// An expression that is written: a target of an assignment (`compound`: also read), an `out` or `inout` argument.
+    /// Called for an expression that is written: the target of an assignment (`compound`: also read), an `out` or
+    /// `inout` argument.
     fn written(&mut self, _: &'p Expr, _compound: bool) {}
-    /// A call, before its arguments.
+    /// Called for a call, before its arguments.
     fn call(&mut self, _: &'p Call) {}
-    /// A statement, before its parts.
+    /// Called for a statement, before its parts.
     fn stmt(&mut self, _: &'p Stmt) {}
 }
 
-/// Walks over everything of a program that has bodies: functions, actions, controls with their tables, parsers.
+/// Visits everything with a body: functions, actions, controls with their tables, parsers.
 pub(super) fn program<'p, V: Visitor<'p>>(p: &'p Program, v: &mut V) {
     p.functions.iter().for_each(|f| block(&f.body, v));
     p.actions.iter().for_each(|a| block(&a.body, v));
@@ -36,7 +37,7 @@ pub(super) fn program<'p, V: Visitor<'p>>(p: &'p Program, v: &mut V) {
     instances(&p.globals, v);
 }
 
-/// Walks over a state with its transition.
+/// Visits a parser state with its transition.
 pub(super) fn state<'p, V: Visitor<'p>>(state: &'p State, v: &mut V) {
     stmts(&state.body, v);
     if let Transition::Select { keys, cases, .. } = &state.transition {
@@ -49,7 +50,7 @@ fn instances<'p, V: Visitor<'p>>(decls: &'p [InstanceDecl], v: &mut V) {
     decls.iter().for_each(|d| args(&d.args, v));
 }
 
-/// Walks over the expressions of a table.
+/// Visits the expressions of a table.
 pub(super) fn table<'p, V: Visitor<'p>>(t: &'p Table, v: &mut V) {
     t.keys.iter().for_each(|k| expr(&k.expr, v));
     t.actions.iter().for_each(|a| args(&a.args, v));
@@ -76,7 +77,7 @@ fn block<'p, V: Visitor<'p>>(b: &'p Block, v: &mut V) {
     stmts(&b.stmts, v);
 }
 
-/// Walks over statements.
+/// Visits statements.
 pub(super) fn stmts<'p, V: Visitor<'p>>(list: &'p [Stmt], v: &mut V) {
     for stmt in list {
         v.stmt(stmt);
@@ -146,7 +147,7 @@ fn call<'p, V: Visitor<'p>>(c: &'p Call, v: &mut V) {
     args(&c.args, v);
 }
 
-/// An l-value: the value written, and the indices in it.
+/// Visits an l-value: the value written, and the index expressions in it.
 fn written<'p, V: Visitor<'p>>(e: &'p Expr, compound: bool, v: &mut V) {
     v.written(e, compound);
     let mut at = e;
@@ -170,7 +171,7 @@ fn written<'p, V: Visitor<'p>>(e: &'p Expr, compound: bool, v: &mut V) {
     }
 }
 
-/// Walks over an expression.
+/// Visits an expression.
 pub(super) fn expr<'p, V: Visitor<'p>>(e: &'p Expr, v: &mut V) {
     v.expr(e);
     if let Some(c) = e.for_each_child(&mut |child| expr(child, v)) {

@@ -1,4 +1,4 @@
-//! What stands in bodies: expressions, calls, statements. The promises are those of the module above.
+//! The contents of bodies: expressions, calls, statements. The invariants are those of the parent module.
 
 use crate::annotation::Annotation;
 use crate::ids::{ActionId, ExternFunctionId, ExternId, FunctionId, LocalId, TableId};
@@ -17,7 +17,7 @@ pub struct Expr {
     pub kind: ExprKind,
     /// Its type.
     pub ty: Type,
-    /// Its place.
+    /// Its span.
     pub span: Span,
 }
 
@@ -30,8 +30,8 @@ impl Expr {
         }
     }
 
-    /// Calls `f` for the expressions that this one directly consists of. A call is given back: what becomes of its
-    /// arguments depends on their directions.
+    /// Calls `f` for the direct subexpressions. A call is returned instead, since the treatment of its arguments
+    /// depends on their directions.
     pub fn for_each_child<'a>(&'a self, f: &mut dyn FnMut(&'a Expr)) -> Option<&'a Call> {
         match &self.kind {
             ExprKind::Const(_)
@@ -72,7 +72,8 @@ pub enum ExprKind {
     Const(Value),
     /// A variable or run-time parameter.
     Local(LocalId),
-    /// A constructor parameter of the enclosing parser or control that is a value: index into its `ctor_params`.
+    /// A constructor parameter (a value, not an instance) of the enclosing parser or control: index into its
+    /// `ctor_params`.
     CtorParam(u32),
     /// An extern, parser, control or package instance, or a constructor parameter that is one.
     Instance(InstanceRef),
@@ -80,11 +81,11 @@ pub enum ExprKind {
     Field(Box<Expr>, u32),
     /// Element number `.1` of a tuple.
     TupleElement(Box<Expr>, u32),
-    /// `stack[index]`; the index is of any `bit`/`int` type or a constant in range.
+    /// `stack[index]`; the index has any `bit` or `int` type, or is a constant in range.
     StackElement {
         /// The stack.
         stack: Box<Expr>,
-        /// Which element.
+        /// The index.
         index: Box<Expr>,
     },
     /// `stack.next`: the element at `nextIndex`; parser error `StackOutOfBounds` when there is none.
@@ -95,16 +96,16 @@ pub enum ExprKind {
     StackLastIndex(Box<Expr>),
     /// `base[high:low]`
     Slice {
-        /// The value; as l-value too.
+        /// The value that is sliced; an l-value if the slice is assigned to.
         base: Box<Expr>,
         /// Highest bit.
         high: u32,
         /// Lowest bit.
         low: u32,
     },
-    /// `base[low +: width]` with a `low` that is not constant (otherwise it is a `Slice`).
+    /// `base[low +: width]` with a non-constant `low` (a constant one gives a `Slice`).
     SliceFrom {
-        /// The value; as l-value too.
+        /// The value that is sliced; an l-value if the slice is assigned to.
         base: Box<Expr>,
         /// Lowest bit.
         low: Box<Expr>,
@@ -113,10 +114,10 @@ pub enum ExprKind {
     },
     /// `op operand`
     Unary(UnaryOp, Box<Expr>),
-    /// `left op right`. `&&` and `||` are short-circuit. Both sides of `==` and `!=` have one type of any comparable kind
-    /// (also structs, headers, tuples, stacks).
+    /// `left op right`. `&&` and `||` short-circuit. Both sides of `==` and `!=` have the same type, any comparable one
+    /// (including structs, headers, tuples, stacks).
     Binary(BinaryOp, Box<Expr>, Box<Expr>),
-    /// `cond ? then : otherwise`; only the chosen side is evaluated.
+    /// `cond ? then : otherwise`; only the selected side is evaluated.
     Ternary {
         /// The condition.
         cond: Box<Expr>,
@@ -125,31 +126,32 @@ pub enum ExprKind {
         /// Value when false.
         otherwise: Box<Expr>,
     },
-    /// A conversion from the operand's type to the expression's, explicit or implicit: `bit`↔`int` of one width (no
-    /// change), widths (zero or sign extension by the *operand's* signedness, truncation), `bool`↔`bit<1>`, `type` and
-    /// serialisable enum to or from the underlying type (no change).
+    /// A conversion, explicit or implicit, from the operand's type to the expression's: `bit` to or from `int` of the
+    /// same width (bits unchanged), change of width (truncation, or zero or sign extension by the *operand's*
+    /// signedness), `bool` to or from `bit<1>`, `type` or serialisable enum to or from its underlying type (bits
+    /// unchanged).
     Cast(Box<Expr>),
-    /// A value built from one expression per field or element, by the expression's type: struct, header (valid), tuple,
-    /// list, or stack.
+    /// A composite value, one expression per field or element; the expression's type says which: struct, header
+    /// (valid), tuple, list or stack.
     Aggregate(Vec<Expr>),
-    /// A call that yields a value.
+    /// A call whose result is used.
     Call(Box<Call>),
     /// `table.apply().hit`
     ApplyHit(Box<Call>),
     /// `table.apply().miss`
     ApplyMiss(Box<Call>),
-    /// `this`: the instance whose abstract method is being implemented.
+    /// `this`: the instance whose abstract method the enclosing function implements.
     This,
 }
 
-/// How a body names an instance.
+/// A reference to an instance from within a body.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum InstanceRef {
-    /// Of the enclosing parser or control: index into its `instances` (and [`Instance::children`]).
+    /// Declared in the enclosing parser or control: index into its `instances` (and [`Instance::children`]).
     Local(u32),
     /// A constructor parameter of the enclosing parser or control: index into its `ctor_params`.
     CtorParam(u32),
-    /// A top-level one: index into [`Program::globals`].
+    /// Declared at top level: index into [`Program::globals`].
     Global(u32),
 }
 
@@ -158,13 +160,13 @@ pub enum InstanceRef {
 pub struct Call {
     /// What is called.
     pub callee: Callee,
-    /// Type arguments, written or inferred; one per type parameter.
+    /// Type arguments, explicit or inferred; one per type parameter.
     pub type_args: Vec<Type>,
     /// One per parameter, in parameter order.
     pub args: Vec<Arg>,
-    /// What it returns.
+    /// Return type.
     pub result: Type,
-    /// All of it.
+    /// Span of the whole construct.
     pub span: Span,
 }
 
@@ -179,25 +181,26 @@ pub enum Callee {
     ExternFunction(ExternFunctionId),
     /// A method of an extern object: `packet.extract`, `counter.count`, …
     ExternMethod {
-        /// [`ExprKind::Instance`], an element of an array of instances, [`ExprKind::Local`] or [`ExprKind::This`]; of type
-        /// [`Type::Extern`].
+        /// The receiver, of type [`Type::Extern`]: [`ExprKind::Instance`], an element of an array of instances,
+        /// [`ExprKind::Local`] or [`ExprKind::This`].
         object: Expr,
-        /// Its type's declaration.
+        /// The declaration of its type.
         extern_id: ExternId,
         /// Index into [`Extern::methods`].
         method: u32,
     },
     /// `table.apply()`
     TableApply(TableId),
-    /// `parser.apply(args)`; which parser it is says the instance.
+    /// `parser.apply(args)`; the instance determines the parser.
     ParserApply(InstanceRef),
-    /// `control.apply(args)`; which control it is says the instance (a constructor parameter can be any of its type).
+    /// `control.apply(args)`; the instance determines the control (a constructor parameter can be any control of its
+    /// type).
     ControlApply(InstanceRef),
-    /// A method that headers, header unions or stacks have by themselves.
+    /// A built-in method of a header, header union or stack.
     Builtin(Builtin, Expr),
 }
 
-/// Methods that types have by themselves. (`minSizeInBits` and its like are folded to constants.)
+/// Built-in methods of types. (`minSizeInBits` and similar ones are folded to constants.)
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Builtin {
     /// `header.isValid()`, `union.isValid()`
@@ -219,9 +222,9 @@ pub struct Arg {
     pub param: Arc<str>,
     /// The parameter's direction.
     pub direction: Direction,
-    /// The parameter's type with type arguments filled in.
+    /// The parameter's type with type arguments substituted.
     pub ty: Type,
-    /// What is given.
+    /// The argument's value.
     pub value: ArgValue,
 }
 
@@ -230,9 +233,9 @@ pub struct Arg {
 pub enum ArgValue {
     /// An expression; for `out` and `inout` an l-value.
     Expr(Expr),
-    /// `_`: an `out` value that is not wanted.
+    /// `_`: the `out` value is discarded.
     DontCare,
-    /// No argument: an `@optional` parameter, or action data that the control plane gives.
+    /// No argument: an `@optional` parameter, or action data that the control plane provides.
     Absent,
 }
 
@@ -251,9 +254,9 @@ impl ArgValue {
 /// `{ statements }`
 #[derive(Clone, Debug, Default)]
 pub struct Block {
-    /// Before it (`@atomic`).
+    /// Annotations before it (`@atomic`).
     pub annotations: Vec<Annotation>,
-    /// In order.
+    /// Statements in source order.
     pub stmts: Vec<Stmt>,
     /// From `{` to `}`.
     pub span: Span,
@@ -264,21 +267,21 @@ pub struct Block {
 pub struct Stmt {
     /// What it does.
     pub kind: StmtKind,
-    /// All of it.
+    /// Span of the whole construct.
     pub span: Span,
 }
 
 /// What a [`Stmt`] does.
 #[derive(Clone, Debug)]
 pub enum StmtKind {
-    /// `target = value;`, of one type; or `target op= value;`, which is `target = target op value` with `target`
-    /// evaluated once.
+    /// `target = value;`, both of the same type; or `target op= value;`, which is `target = target op value` with
+    /// `target` evaluated once.
     Assign {
         /// An l-value.
         target: Expr,
         /// The operator of a compound assignment.
         op: Option<BinaryOp>,
-        /// The value.
+        /// The value that is assigned.
         value: Expr,
     },
     /// A call whose result is not used.
@@ -287,7 +290,7 @@ pub enum StmtKind {
     Var {
         /// Which variable.
         local: LocalId,
-        /// Its initial value; without one a header is invalid, anything else undefined.
+        /// Its initial value. Without one, a header is invalid and any other value is undefined.
         init: Option<Expr>,
     },
     /// A nested block.
@@ -303,40 +306,40 @@ pub enum StmtKind {
     },
     /// `switch (table.apply().action_run)`
     SwitchAction {
-        /// The application.
+        /// The `apply` call.
         apply: Call,
         /// The table.
         table: TableId,
-        /// In order; at most one runs.
+        /// Cases in source order; at most one runs.
         cases: Vec<ActionCase>,
     },
     /// `switch (subject)`
     Switch {
-        /// The value.
+        /// The value that selects the case.
         subject: Expr,
-        /// In order; at most one runs.
+        /// Cases in source order; at most one runs.
         cases: Vec<ValueCase>,
     },
     /// `for (init; cond; update) body`
     For {
-        /// Done once.
+        /// Executed once, before the loop.
         init: Vec<Stmt>,
-        /// Tested before each round.
+        /// Tested before each iteration.
         cond: Expr,
-        /// Done after each round, also after `continue`.
+        /// Executed after each iteration, including after `continue`.
         update: Vec<Stmt>,
-        /// Each round.
+        /// The loop body.
         body: Block,
         /// `@unroll`, …
         annotations: Vec<Annotation>,
     },
     /// `for (T variable in collection) body`
     ForIn {
-        /// Assigned before each round.
+        /// The loop variable, assigned before each iteration.
         variable: LocalId,
-        /// What is iterated.
+        /// What the loop iterates over.
         collection: ForCollection,
-        /// Each round.
+        /// The loop body.
         body: Block,
         /// `@unroll`, …
         annotations: Vec<Annotation>,
@@ -351,7 +354,7 @@ pub enum StmtKind {
     Exit,
 }
 
-/// What a `for`-`in` loop iterates.
+/// What a `for`-`in` loop iterates over.
 #[derive(Clone, Debug)]
 pub enum ForCollection {
     /// The elements of a list or stack.
@@ -360,7 +363,7 @@ pub enum ForCollection {
     Range(Expr, Expr),
 }
 
-/// Cases of a switch on `action_run` that share one body: fall-through is resolved.
+/// Cases of a switch on `action_run` that share one body; fall-through has been resolved.
 #[derive(Clone, Debug)]
 pub struct ActionCase {
     /// Indices into [`Table::actions`].
@@ -369,19 +372,19 @@ pub struct ActionCase {
     pub default: bool,
     /// What runs.
     pub body: Block,
-    /// The first label's place.
+    /// Span of the first label.
     pub span: Span,
 }
 
-/// Cases of a switch on a value that share one body: fall-through is resolved.
+/// Cases of a switch on a value that share one body; fall-through has been resolved.
 #[derive(Clone, Debug)]
 pub struct ValueCase {
-    /// Compile-time values of the subject's type, all different.
+    /// Compile-time values of the subject's type, all distinct.
     pub values: Vec<Value>,
     /// Whether `default` is among the labels.
     pub default: bool,
     /// What runs.
     pub body: Block,
-    /// The first label's place.
+    /// Span of the first label.
     pub span: Span,
 }

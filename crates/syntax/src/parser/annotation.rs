@@ -6,7 +6,7 @@ use super::*;
 use crate::ast::{Annotation, AnnotationBody, AnnotationToken, AnnotationTokenKind};
 
 /// Reports and drops characters that start no token, except within the parentheses of an annotation and on a `@pragma`
-/// line, where anything may stand.
+/// line, where any text is allowed.
 pub(super) fn drop_bad_characters(tokens: &[Token]) -> (Cow<'_, [Token]>, Vec<Diagnostic>) {
     let is_bad = |token: &Token| matches!(token.kind, TokenKind::Bad(_));
     if !tokens.iter().any(is_bad) {
@@ -116,14 +116,14 @@ impl Parser<'_> {
         Ok(body)
     }
 
-    /// The tokens `first..end`, and the same as expressions when they read as such.
+    /// The tokens `first..end`, and the same as expressions if they parse as such.
     fn tokens_and_exprs(&mut self, first: usize, end: usize) -> AnnotationBody {
         let tokens: Vec<AnnotationToken> = self.tokens[first..end].iter().map(annotation_token).collect();
         let exprs = if tokens.is_empty() { None } else { self.exprs_of(first, end) };
         AnnotationBody::Unstructured { tokens, exprs }
     }
 
-    /// Reads `first..end` with a parser of its own whose errors do not count.
+    /// Parses `first..end` with a separate parser whose errors are discarded.
     fn exprs_of(&mut self, first: usize, end: usize) -> Option<Vec<Expr>> {
         let mut tokens = self.tokens[first..end].to_vec();
         tokens.push(Token { kind: TokenKind::Eof, text: None, ..self.tokens[end].clone() });

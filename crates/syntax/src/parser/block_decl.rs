@@ -1,4 +1,4 @@
-//! Parsers and controls: their types, their bodies, states and value sets.
+//! Parsers and controls: their types, bodies, states and value sets (P4_16, "Packet parsing", "Control blocks").
 
 use super::*;
 use crate::ast::{
@@ -7,7 +7,7 @@ use crate::ast::{
 };
 
 impl Parser<'_> {
-    /// `parser` or `control`: a type when `;` follows the parameters, else with a body.
+    /// `parser` or `control`: a type declaration when `;` follows the parameters, else a declaration with a body.
     pub(super) fn parser_or_control(&mut self, annotations: Vec<Annotation>) -> Parse<Decl> {
         let keyword = self.bump();
         let start = keyword.span;
@@ -125,7 +125,7 @@ impl Parser<'_> {
         Ok(State { id, annotations, name, body: body?, transition, span: self.since(start) })
     }
 
-    /// `trasition accept;` would read as a variable of type `trasition`: reports it and counts it as the keyword.
+    /// `trasition accept;` would parse as a variable of type `trasition`: reports it and treats it as the keyword.
     fn is_misspelt_transition(&mut self) -> bool {
         let token = self.token();
         let next = self.ahead(1).kind;
@@ -165,7 +165,7 @@ impl Parser<'_> {
         Ok(Transition { kind: TransitionKind::Select(Select { args, cases }), span: self.since(start) })
     }
 
-    /// Complains about a declaration that belongs into another kind of block or stands at top level.
+    /// Reports a declaration that belongs in another kind of block or at top level.
     fn foreign_declaration(&mut self, block: &str) -> bool {
         use TokenKind::*;
         let token = self.token();

@@ -32,7 +32,7 @@ impl Parser<'_> {
             match self.top_level() {
                 Ok(decl) => decls.extend(decl),
                 Err(Failed) => {
-                    // Locals of a block that was given up must not shadow what follows.
+                    // Locals of an abandoned block must not shadow later names.
                     self.in_state = false;
                     self.greater_ends = false;
                     self.recover(start);
@@ -45,7 +45,7 @@ impl Parser<'_> {
         decls
     }
 
-    /// A declaration; `None` for what leaves no trace (an empty one, an extern's forward declaration).
+    /// A declaration; `None` if it has no node in the tree (an empty one, an extern's forward declaration).
     fn top_level(&mut self) -> Parse<Option<Decl>> {
         if self.eat(TokenKind::Semi) {
             return Ok(None);
@@ -80,8 +80,8 @@ impl Parser<'_> {
         }
     }
 
-    /// The declaration keyword here. A name that is declared nowhere and close to one of `keywords` counts as that
-    /// keyword, with an error, when a name follows.
+    /// The declaration keyword here. An undeclared name similar to one of `keywords` is treated as that keyword, with
+    /// an error, when a name follows.
     pub(super) fn misspelt(&mut self, keywords: &[TokenKind]) -> Option<TokenKind> {
         let token = self.token();
         if keywords.contains(&token.kind) {
@@ -145,7 +145,7 @@ impl Parser<'_> {
         Ok(self.decl_node(annotations, name, DeclKind::Variable(VariableDecl { ty, init }), start))
     }
 
-    /// `(args) name;` or `(args) name = { methods };` behind the type.
+    /// The part of an instantiation after its type: `(args) name;` or `(args) name = { methods };`.
     pub(super) fn instantiation(&mut self, annotations: Vec<Annotation>, ty: TypeRef, start: Span) -> Parse<Decl> {
         let args = self.args()?;
         let (name, ty) = self.declarator("an instance's name", ty)?;
@@ -155,7 +155,7 @@ impl Parser<'_> {
                 p.items_until_brace(open, |p, body| {
                     let annotations = p.annotations()?;
                     let start = p.span();
-                    p.eat(TokenKind::Abstract); // older p4c programs write it here too
+                    p.eat(TokenKind::Abstract); // older p4c programs also have it here
                     let ty = p.type_or_void()?;
                     body.push(if p.at(TokenKind::LParen) {
                         p.instantiation(annotations, ty, start)?
@@ -174,7 +174,7 @@ impl Parser<'_> {
         Ok(self.decl_node(annotations, name, DeclKind::Instantiation(Instantiation { ty, args, body }), start))
     }
 
-    /// A declared name with `[size]` suffixes, which wrap its type.
+    /// A declarator: a name with `[size]` suffixes, which wrap its type.
     pub(super) fn declarator(&mut self, what: &str, mut ty: TypeRef) -> Parse<(Name, TypeRef)> {
         let name = self.name(what)?;
         let mut sizes = 0;
@@ -243,7 +243,7 @@ impl Parser<'_> {
             }
         }
         self.expect_close(TokenKind::RParen, open)?;
-        // Later parameters' types are not looked up by name kind, so the names count from the body on.
+        // Types of later parameters do not depend on name kinds, so the names are declared only now, for the body.
         for param in &params {
             self.scopes.declare(param.name.text.clone(), NameKind::Value);
         }
@@ -296,7 +296,7 @@ impl Parser<'_> {
         Ok(self.decl_node(annotations, name, kind, start))
     }
 
-    /// The keyword here, or the one that a misspelt name (reported before) stands for.
+    /// The keyword here, or the one that a misspelt name (already reported) stands for.
     fn kind_or_misspelt(&self, keywords: &[TokenKind]) -> TokenKind {
         if keywords.contains(&self.kind()) {
             return self.kind();

@@ -1,11 +1,11 @@
-//! Expressions, arguments and keyset expressions.
+//! Expressions, arguments and keyset expressions (P4_16, "Expressions", "Select expressions").
 
 use super::types::Scan;
 use super::*;
 use crate::ast::{Argument, BinaryOp, Keyset, KeysetElement, KeysetKind, NamedExpr, TypeKind, TypeRef, UnaryOp};
 use crate::lexer::parse_int;
 
-/// Strength of the prefix operators and casts.
+/// Precedence of prefix operators and casts.
 const PREFIX: u8 = 11;
 
 impl Parser<'_> {
@@ -30,7 +30,7 @@ impl Parser<'_> {
         })
     }
 
-    /// An expression between brackets of some kind, where `>` is an operator again.
+    /// An expression within brackets, where `>` is an operator again.
     pub(super) fn bracketed_expr(&mut self) -> Parse<Expr> {
         let outer = std::mem::replace(&mut self.greater_ends, false);
         let result = self.expr();
@@ -38,7 +38,7 @@ impl Parser<'_> {
         result
     }
 
-    /// The binary operator here: `(operator, strength, tokens)`.
+    /// The binary operator here: `(operator, precedence, number of tokens)`.
     fn operator(&self) -> Option<(BinaryOp, u8, usize)> {
         use BinaryOp as Op;
         use TokenKind::*;
@@ -74,7 +74,7 @@ impl Parser<'_> {
         })
     }
 
-    /// Binary operators of at least a strength, all associating to the left.
+    /// Precedence climbing: parses binary operators of at least the given precedence, all left-associative.
     fn binary(&mut self, weakest: u8) -> Parse<Expr> {
         let mut left = self.unary()?;
         let mut height = self.height;
@@ -120,7 +120,8 @@ impl Parser<'_> {
         Ok(self.expr_node(ExprKind::Cast(ty, Box::new(operand)), span))
     }
 
-    /// Whether the parenthesis here starts a cast: a type in it, or a name before something that can only be an operand.
+    /// Whether the parenthesis here starts a cast: it contains a type, or a name and something that can only be an
+    /// operand follows.
     fn is_cast(&self) -> bool {
         use TokenKind::*;
         let closes = |end: usize| self.tokens.get(end).is_some_and(|t| t.kind == RParen);
@@ -174,7 +175,8 @@ impl Parser<'_> {
         Ok(expr)
     }
 
-    /// At `<` behind an expression: type arguments and what follows, or the expression back when `<` compares.
+    /// At `<` after an expression: parses type arguments and what follows, or returns the expression (`Err`) if `<` is
+    /// a comparison.
     fn specialised(&mut self, expr: Expr) -> Parse<Result<ExprKind, Expr>> {
         let path = match &expr.kind {
             ExprKind::Path(path) => Some(path),
@@ -284,7 +286,7 @@ impl Parser<'_> {
             Bit | IntType | Varbit | Bool | Tuple | StringType if self.types_are_values => {
                 ExprKind::Type(self.type_ref()?)
             }
-            // Before a member, `sema` says what is wrong; before anything else the type is out of place here.
+            // Before a member access, `sema` reports the error; before anything else a type is not allowed here.
             Bit | IntType | Varbit | Bool | Tuple
                 if self
                     .scan_type(self.pos, Scan::AnyName)
@@ -318,7 +320,7 @@ impl Parser<'_> {
         Ok(self.expr_node(kind, self.since(open)))
     }
 
-    /// Expressions separated by commas, the last comma optional, up to `end` (not read).
+    /// Expressions separated by commas, with an optional trailing comma, up to `end` (not consumed).
     pub(super) fn expr_list(&mut self, end: TokenKind) -> Parse<Vec<Expr>> {
         let mut exprs = Vec::new();
         let mut height = 0;
@@ -333,7 +335,7 @@ impl Parser<'_> {
         Ok(exprs)
     }
 
-    /// `name = expr` separated by commas up to `end` (not read), the last possibly `...`.
+    /// `name = expr` separated by commas up to `end` (not consumed); the last may be `...`.
     pub(super) fn key_values(&mut self, end: TokenKind) -> Parse<(Vec<NamedExpr>, Option<Span>)> {
         let mut fields = Vec::new();
         let mut dots = None;
@@ -415,7 +417,7 @@ impl Parser<'_> {
         Ok(Keyset { elements, span: self.since(start) })
     }
 
-    /// Whether the parenthesis here encloses keyset elements and not an expression: it holds a comma, `&&&`, `..`,
+    /// Whether the parenthesis here encloses keyset elements and not an expression: it contains a comma, `&&&`, `..`,
     /// `default` or `_` at its own level and ends the keyset.
     fn is_keyset_tuple(&self) -> bool {
         use TokenKind::*;

@@ -1,4 +1,4 @@
-//! Externs and functions.
+//! Extern objects, extern functions and functions (P4_16, "Extern objects", "Function declarations").
 
 use super::*;
 use crate::ast::{
@@ -6,7 +6,7 @@ use crate::ast::{
 };
 
 impl Parser<'_> {
-    /// `extern`: an object, a function, or a forward declaration, which leaves no trace in the tree.
+    /// `extern`: an object, a function, or a forward declaration, which has no node in the tree.
     pub(super) fn extern_decl(&mut self, annotations: Vec<Annotation>) -> Parse<Option<Decl>> {
         let start = self.expect(TokenKind::Extern)?;
         if self.kind().is_name() && self.ahead(1).kind == TokenKind::Semi {
@@ -26,7 +26,7 @@ impl Parser<'_> {
         Ok(Some(self.decl_node(annotations, name, DeclKind::ExternFunction(proto), start)))
     }
 
-    /// `name {` or `name < ... > {`.
+    /// Whether an extern object follows: `name {` or `name < ... > {`.
     fn is_extern_object(&self) -> bool {
         let mut pos = self.pos + 1;
         if self.tokens[pos].kind == TokenKind::Lt {
@@ -91,14 +91,14 @@ impl Parser<'_> {
         Ok(Method { id, annotations, name, kind, proto, span: self.since(start) })
     }
 
-    /// `<T>(params)` behind the name; the caller opens the scope.
+    /// `<T>(params)` after the name; the caller opens a scope.
     fn signature(&mut self, result: TypeRef) -> Parse<Prototype> {
         let type_params = self.type_params()?;
         let params = self.params()?;
         Ok(Prototype { result, type_params, params })
     }
 
-    /// A function behind its result type.
+    /// The part of a function declaration after its return type.
     pub(super) fn function(&mut self, annotations: Vec<Annotation>, result: TypeRef, start: Span) -> Parse<Decl> {
         let name = self.name("a function's name")?;
         self.declare(&name, NameKind::Value);

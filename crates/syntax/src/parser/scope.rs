@@ -1,4 +1,4 @@
-//! Which names are types: the little that the parser must know about declarations (see `parser`'s header).
+//! Which names are types: all that the parser must know about declarations (see the documentation of `parser`).
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Statements and blocks.
+//! Statements and blocks (P4_16, chapter "Statements").
 
 use super::types::Scan;
 use super::*;
@@ -7,14 +7,14 @@ use crate::ast::{
     SwitchLabel, VariableDecl,
 };
 
-/// What a statement's first tokens say it is.
+/// The kind of a statement, as determined by its first tokens.
 enum Start {
     Declaration,
     Expression,
 }
 
 impl Parser<'_> {
-    /// `blockStatement` with the annotations before it.
+    /// `blockStatement`; `annotations` are those before it.
     pub(super) fn block(&mut self, annotations: Vec<Annotation>) -> Parse<Block> {
         self.nested(|p| {
             let open = p.expect(TokenKind::LBrace)?;
@@ -124,7 +124,7 @@ impl Parser<'_> {
         Ok(kind)
     }
 
-    /// Whether a declaration (`T name`, `T(args) name`) starts here.
+    /// The kind of statement that starts here; `T name` and `T(args) name` are declarations.
     fn statement_start(&self) -> Start {
         use TokenKind::*;
         let base_type =
@@ -163,13 +163,13 @@ impl Parser<'_> {
         Ok(decl)
     }
 
-    /// Whether a name here is followed by the parameters and the body of a function.
+    /// Whether the name here is followed by the parameters and body of a function.
     fn is_function(&self) -> bool {
         let behind = self.behind_group(self.pos + 1).and_then(|pos| self.tokens.get(pos));
         behind.is_some_and(|t| t.kind == TokenKind::LBrace)
     }
 
-    /// `name = init` behind a type, without the semicolon.
+    /// `name = init` after a type, without the semicolon.
     fn variable(&mut self, annotations: Vec<Annotation>, ty: crate::ast::TypeRef, start: Span) -> Parse<Decl> {
         let (name, ty) = self.declarator("a variable's name", ty)?;
         let init = if self.eat(TokenKind::Eq) { Some(self.expr()?) } else { None };
@@ -222,7 +222,7 @@ impl Parser<'_> {
         Ok(StmtKind::Assign { target, op, value })
     }
 
-    /// Replaces the help when the statement's first word is close to a statement keyword (`exti;`).
+    /// Replaces the help if the statement's first word is similar to a statement keyword (`exti;`).
     fn with_hint_first(&self, first: &Token, diag: Diagnostic) -> Diagnostic {
         let keywords = ["return", "exit", "break", "continue", "switch", "apply"];
         match similar(first.text(), keywords.into_iter()) {
@@ -233,7 +233,7 @@ impl Parser<'_> {
         }
     }
 
-    /// `if`, with the whole chain of `else if` read in a loop: programs written by tools have hundreds.
+    /// `if`, with the whole chain of `else if` parsed in a loop: generated programs have hundreds.
     fn if_stmt(&mut self) -> Parse<StmtKind> {
         let outer = self.else_ifs;
         let result = self.if_chain();
@@ -332,7 +332,7 @@ impl Parser<'_> {
         })
     }
 
-    /// The rest of a `for` statement behind its first initialiser.
+    /// The rest of a `for` statement after its first initialiser.
     fn for_rest(&mut self, annotations: Vec<Annotation>, mut init: Vec<Stmt>, open: Span) -> Parse<StmtKind> {
         while !init.is_empty() && self.eat(TokenKind::Comma) {
             let start = self.span();
@@ -365,7 +365,7 @@ impl Parser<'_> {
         Ok(StmtKind::For(Box::new(ForStmt { annotations, init, cond, update, body })))
     }
 
-    /// The rest of `for (T name in collection) body` behind the type.
+    /// The rest of `for (T name in collection) body` after the type.
     fn for_in(
         &mut self,
         annotations: Vec<Annotation>,

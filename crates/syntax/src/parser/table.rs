@@ -45,8 +45,8 @@ impl Parser<'_> {
         Ok(TableProperty { annotations, is_const, name, kind, span })
     }
 
-    /// The keyword of the property here. A name close to one, before a group that no expression looks like (`keys = { x :
-    /// exact; }`), counts as that keyword, with an error.
+    /// The keyword of the property here. A similar name before a group that cannot be an expression (`keys = { x :
+    /// exact; }`) is treated as that keyword, with an error.
     fn property_kind(&mut self) -> TokenKind {
         let token = self.token();
         if token.kind != TokenKind::Ident || self.ahead(2).kind != TokenKind::LBrace {

@@ -1,12 +1,13 @@
-//! Types, type parameters and type arguments, and the scan ahead that tells them from expressions.
+//! Types, type parameters and type arguments (P4_16, "P4 data types"), and the lookahead scan that distinguishes them
+//! from expressions.
 
 use super::*;
 use crate::ast::{IntLiteral, IntLiteralType, Path, TypeKind, TypeParam, TypeRef};
 
-/// Nesting of types that the scan ahead follows.
+/// Maximum nesting of types in the lookahead scan.
 const SCAN_NESTING_MAX: u32 = 32;
 
-/// Which names the scan takes for types.
+/// Which names the lookahead scan accepts as types.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Scan {
     /// Declared types only.
@@ -56,7 +57,7 @@ impl Parser<'_> {
         })
     }
 
-    /// `[size]` behind a type or declared name.
+    /// `[size]` after a type or declared name.
     pub(super) fn array_suffix(&mut self, element: TypeRef) -> Parse<TypeRef> {
         let open = self.expect(TokenKind::LBracket)?;
         let size = self.bracketed_expr()?;
@@ -134,7 +135,7 @@ impl Parser<'_> {
         Ok(Path { global, name: self.name(what)? })
     }
 
-    /// `<width>` of `bit`, `int` and `varbit`: an expression in which `>` is no operator outside parentheses.
+    /// `<width>` of `bit`, `int` and `varbit`: an expression in which `>` is not an operator outside parentheses.
     fn width(&mut self) -> Parse<Box<Expr>> {
         let open = self.expect(TokenKind::Lt)?;
         let outer = std::mem::replace(&mut self.greater_ends, true);
@@ -183,7 +184,7 @@ impl Parser<'_> {
         Ok(params)
     }
 
-    /// The position behind the type that starts at `pos`, if one does. Builds and reports nothing.
+    /// The position after the type that starts at `pos`, if there is one. Builds and reports nothing.
     pub(super) fn scan_type(&self, pos: usize, names: Scan) -> Option<usize> {
         self.scan_type_within(pos, names, SCAN_NESTING_MAX)
     }
@@ -214,7 +215,8 @@ impl Parser<'_> {
         Some(end)
     }
 
-    /// Behind `<T, U>`; `names` counts for the first argument only, as in the grammar (`realTypeArgumentList`).
+    /// The position after `<T, U>`; `names` applies to the first argument only, as in the grammar
+    /// (`realTypeArgumentList`).
     fn scan_type_args(&self, pos: usize, names: Scan, depth: u32) -> Option<usize> {
         use TokenKind::*;
         let depth = depth.checked_sub(1)?;
@@ -235,7 +237,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Behind `<width>`.
+    /// The position after `<width>`.
     fn scan_width(&self, pos: usize) -> Option<usize> {
         use TokenKind::*;
         let mut pos = pos + 1;
@@ -249,13 +251,13 @@ impl Parser<'_> {
         }
     }
 
-    /// Whether `<` at `pos` opens the type arguments of a call: `<T>(`, the first of them surely a type.
+    /// Whether `<` at `pos` opens the type arguments of a call: `<T>(`, where the first argument is certainly a type.
     pub(super) fn is_generic_call(&self, pos: usize) -> bool {
         let end = self.scan_type_args(pos, Scan::Known, SCAN_NESTING_MAX);
         end.is_some_and(|end| self.tokens.get(end).is_some_and(|t| t.kind == TokenKind::LParen))
     }
 
-    /// The position behind type arguments that are followed by `(` or `.`, after the name of a type.
+    /// The position after type arguments that are followed by `(` or `.`, after the name of a type.
     pub(super) fn scan_specialised(&self, pos: usize) -> Option<usize> {
         self.scan_type_args(pos, Scan::AnyName, SCAN_NESTING_MAX)
     }

@@ -1,11 +1,11 @@
-//! The expressions of `#if` and `#elif`: C's integer expressions on 64 bits, with `defined`.
+//! The expressions of `#if` and `#elif`: C's integer constant expressions on 64 bits, with `defined`.
 //!
-//! Names that are not macros count as 0, as in C. `&&`, `||` and `?:` evaluate only what they need, so that
-//! `defined(X) && 1 / X` is no error.
+//! Names that are not macros are 0, as in C. `&&`, `||` and `?:` short-circuit, so that `defined(X) && 1 / X` is not an
+//! error.
 
 use super::*;
 
-/// Nesting of parentheses and prefix operators.
+/// Maximum nesting of parentheses and prefix operators.
 const DEPTH_MAX: usize = 128;
 
 impl Preprocessor<'_> {
@@ -76,7 +76,7 @@ impl<'t> Evaluator<'t> {
         found
     }
 
-    /// The next binary operator: `(symbol, strength, tokens)`.
+    /// The next binary operator: `(symbol, precedence, number of tokens)`.
     fn operator(&self) -> Option<(&'static str, u8, usize)> {
         use TokenKind::*;
         let kind = self.peek()?.kind;
@@ -104,7 +104,7 @@ impl<'t> Evaluator<'t> {
         })
     }
 
-    /// `live` is false where C does not evaluate.
+    /// Evaluates `?:` and everything below; `live` is false where C does not evaluate the operand.
     fn ternary(&mut self, live: bool) -> Value {
         self.depth += 1;
         if self.depth > DEPTH_MAX {

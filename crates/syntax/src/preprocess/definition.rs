@@ -11,12 +11,12 @@ pub(super) struct Macro {
     pub(super) params: Option<Vec<Arc<str>>>,
     pub(super) variadic: bool,
     pub(super) body: Vec<Token>,
-    /// Where it is defined.
+    /// Span of its definition.
     pub(super) span: Span,
 }
 
 impl Macro {
-    /// Whether another one is defined alike, so that it may take its place.
+    /// Whether another definition is equivalent, so that redefinition is allowed.
     pub(super) fn same_as(&self, other: &Macro) -> bool {
         self.params == other.params
             && self.variadic == other.variadic

@@ -1,12 +1,12 @@
 //! Macro definition and expansion.
 //!
-//! The algorithm is the one most C preprocessors use: a stack of frames, each the body of a macro being replaced; a macro
-//! is not expanded while its own frame is on the stack, and its name found there is painted `no_expand` for good. Arguments
-//! are expanded on their own before they are put in, except beside `#` and `##`.
+//! The algorithm is the usual one of C preprocessors: a stack of frames, each the body of a macro being expanded. A
+//! macro is not expanded while its own frame is on the stack; its name found there is painted `no_expand` permanently.
+//! Arguments are fully expanded before substitution, except next to `#` and `##`.
 
 use super::*;
 
-/// The body of a macro being read again.
+/// The substituted body of a macro, being rescanned.
 struct Frame {
     tokens: Vec<Token>,
     pos: usize,
@@ -51,7 +51,8 @@ impl Preprocessor<'_> {
         self.macros.insert(key, Arc::new(defined));
     }
 
-    /// The parameters of a function-like macro: `(names, variadic, tokens read up to and with the closing parenthesis)`.
+    /// The parameters of a function-like macro: `(names, variadic, number of tokens up to and including the
+    /// parenthesis)`.
     fn params(&mut self, tokens: &[Token], name: Span) -> Option<(Vec<Arc<str>>, bool, usize)> {
         let mut params: Vec<Arc<str>> = Vec::new();
         let mut pos = 0;
@@ -103,7 +104,7 @@ impl Preprocessor<'_> {
         }
     }
 
-    /// Expands a run of tokens on its own.
+    /// Expands a run of tokens in isolation.
     pub(super) fn expand_all(&mut self, tokens: &[Token]) -> Vec<Token> {
         self.expand_arg(tokens, 0)
     }
@@ -121,7 +122,8 @@ impl Preprocessor<'_> {
         out
     }
 
-    /// Appends `first` to `out`, expanded; arguments that go on after the macro's own tokens come from `cursor`.
+    /// Appends the expansion of `first` to `out`; arguments that extend beyond the macro's own tokens come from
+    /// `cursor`.
     pub(super) fn expand(&mut self, first: Token, cursor: &mut Cursor<'_>, out: &mut Vec<Token>, depth: usize) {
         if first.no_expand || !self.is_defined(first.text()) {
             return out.push(first);
@@ -157,7 +159,7 @@ impl Preprocessor<'_> {
             let args = match &definition.params {
                 None => Vec::new(),
                 Some(_) => match self.args(&token, &definition, &mut frames, cursor) {
-                    // A wrong call stays as the name alone, so that the parser does not complain about a hole.
+                    // An erroneous call leaves the name alone, so that the parser does not report a gap.
                     Args::NotACall | Args::Wrong => {
                         out.push(token);
                         continue;
@@ -197,7 +199,7 @@ impl Preprocessor<'_> {
         Some(Token { kind, text: Some(text), ..token.clone() })
     }
 
-    /// Takes what [`peek`] shows.
+    /// Takes the token that [`peek`] returns.
     fn take(&mut self, frames: &mut Vec<Frame>, cursor: &mut Cursor<'_>) -> Option<Token> {
         if let Some(token) = pop(frames) {
             return Some(token);
@@ -259,7 +261,7 @@ impl Preprocessor<'_> {
         Args::Some(args)
     }
 
-    /// The body of a macro with its arguments put in.
+    /// The body of a macro with its arguments substituted.
     fn substitute(
         &mut self,
         definition: &Macro,
@@ -277,7 +279,7 @@ impl Preprocessor<'_> {
         let mut out: Vec<Token> = Vec::with_capacity(definition.body.len());
         let body = &definition.body;
         let mut pos = 0;
-        // Where the last operand of a possible `##` begins in `out`.
+        // Whether the left operand of a following `##` is empty.
         let mut paste_left_empty = false;
         while pos < body.len() {
             let token = &body[pos];
@@ -370,7 +372,7 @@ impl Preprocessor<'_> {
         text.into()
     }
 
-    /// Counts a text that `#` or `##` has made: one that is made of itself doubles each time.
+    /// Counts a text produced by `#` or `##` against the limit: repeated self-concatenation grows exponentially.
     fn made_text(&mut self, bytes: usize, at: Span) {
         self.pasted += bytes;
         if self.pasted > self.limits.pasted_bytes_max {
@@ -379,8 +381,8 @@ impl Preprocessor<'_> {
         }
     }
 
-    /// Joins two tokens; where that makes no token, both of them: `cpp` for assembler pastes nothing and goes on, and programs written
-    /// for the reference compiler have such `##` (`) ## name`).
+    /// Pastes two tokens; returns both if the result is not a token. `cpp` for assembler does so too, and programs
+    /// written for the reference compiler contain such `##` (`) ## name`).
     fn paste(&mut self, left: &Token, right: &Token, use_span: Span) -> Vec<Token> {
         let text = format!("{}{}", left.spelling(), right.spelling());
         self.made_text(text.len(), use_span);
@@ -394,15 +396,15 @@ impl Preprocessor<'_> {
     }
 }
 
-/// A body's token at the macro's use.
+/// A copy of a token of a macro's body, with the span of the macro's use.
 fn made(token: &Token, span: Span) -> Token {
     Token { span, line_start: false, no_expand: false, ..token.clone() }
 }
 
 enum Args {
-    /// No parenthesis follows: the name stands for itself.
+    /// No parenthesis follows: the name is not expanded.
     NotACall,
-    /// Reported.
+    /// The call is erroneous and has been reported.
     Wrong,
     /// One token list per parameter.
     Some(Vec<Vec<Token>>),
@@ -419,7 +421,7 @@ fn pop(frames: &mut Vec<Frame>) -> Option<Token> {
     None
 }
 
-/// The next token of a macro call: from the frames, then from the text, which ends at a directive.
+/// The next token of a macro call: from the frames, then from the text up to the next directive.
 fn peek<'a>(frames: &'a [Frame], cursor: &'a Cursor<'_>) -> Option<&'a Token> {
     let framed = frames.iter().rev().find_map(|f| f.tokens.get(f.pos));
     framed.or_else(|| cursor.peek().filter(|t| !(t.line_start && t.kind == TokenKind::Hash)))

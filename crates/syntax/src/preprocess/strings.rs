@@ -1,11 +1,11 @@
-//! Strings that span lines, as the reference compiler sees them: its preprocessor runs first, in `cpp`'s mode for assembler, which reads
-//! line by line and knows no string of several lines. So directives within such a string are obeyed, which programs use to choose
-//! the clauses of an `@entry_restriction`, and macros are expanded in its lines.
+//! Multi-line strings, as the reference compiler treats them: its preprocessor runs first, in `cpp`'s mode for
+//! assembler, which reads line by line and knows no multi-line strings. So directives within such a string are
+//! executed, which programs use to select the clauses of an `@entry_restriction`, and macros are expanded in its lines.
 //!
-//! Promises: of each line that is a directive or is left out, its end remains, so that the string keeps its number of lines (P4Info shows
-//! it as the reference compiler does). As in `cpp`, nothing is expanded in the string's first line, in a `//` comment, and behind a `'`
-//! or `"` that has no partner in its line; what looks like a directive but is none is text. `#include` is refused here. A string in the
-//! arguments of a macro is taken as it is written.
+//! Guarantees: a line that is a directive or is skipped leaves its line feed, so that the string keeps its number of
+//! lines (P4Info shows it as the reference compiler does). As in `cpp`, nothing is expanded in the string's first line,
+//! in a `//` comment, or behind an unpaired `'` or `"` in its line; an unknown directive is text. `#include` is
+//! rejected here. A string in the arguments of a macro is kept as written.
 //!
 //! Tests: `tests.rs` beside this file, `constraints` in `crates/p4info/tests`.
 
@@ -13,13 +13,14 @@ use std::ops::Range;
 
 use super::*;
 
-/// Whether it is a string of several lines (a line that ends with a backslash goes on).
+/// Whether a token is a multi-line string (a backslash at the end of a line continues the line).
 pub(super) fn spans_lines(token: &Token, text: &str) -> bool {
     let place = token.span.start as usize..token.span.end as usize;
     token.kind == TokenKind::Str && text.get(place).is_some_and(|raw| line_end(raw, 0) < raw.len())
 }
 
-/// The end of the line that goes on at `pos`: its line feed, or the end of the text. Backslashes at the ends of lines join them.
+/// The end of the line that contains `pos`: its line feed, or the end of the text. A backslash at the end of a line
+/// joins it with the next.
 fn line_end(text: &str, pos: usize) -> usize {
     let mut from = pos;
     while let Some(len) = text[from..].find('\n') {
@@ -32,7 +33,7 @@ fn line_end(text: &str, pos: usize) -> usize {
     text.len()
 }
 
-/// The first quote that no backslash protects.
+/// The position of the first unescaped quote.
 fn closing_quote(line: &str) -> Option<usize> {
     let mut protected = false;
     line.bytes().position(|byte| {
@@ -42,13 +43,13 @@ fn closing_quote(line: &str) -> Option<usize> {
     })
 }
 
-/// What lines within a string may be.
+/// The directives that are recognised within a string.
 const DIRECTIVES: [&str; 12] =
     ["if", "ifdef", "ifndef", "elif", "else", "endif", "define", "undef", "error", "warning", "line", "include"];
 
 impl Preprocessor<'_> {
-    /// Reads a string of several lines: `open` is the string as the lexer took it, which may end too early or too late, as a quote may be in
-    /// a line that is left out. The cursor goes on behind the quote that closes it.
+    /// Reads a multi-line string. `open` is the token as the lexer read it, which may end too early or too late, since
+    /// a quote may be in a skipped line. The cursor continues after the closing quote.
     pub(super) fn string_of_lines(
         &mut self,
         open: &Token,
@@ -103,7 +104,7 @@ impl Preprocessor<'_> {
         }
     }
 
-    /// The directive that a line is: its `#` and what follows.
+    /// The directive in a line: its `#` and what follows.
     fn directive_in_string(&mut self, file: FileId, text: &str, line: Range<usize>) -> Option<(Token, Vec<Token>)> {
         let indent = text[line.clone()].find(|c: char| !c.is_ascii_whitespace())?;
         if !text[line.start + indent..line.end].starts_with('#') {
@@ -126,7 +127,7 @@ impl Preprocessor<'_> {
     /// A line of a string with its macros expanded.
     fn expanded_line(&mut self, file: FileId, text: &str, line: Range<usize>) -> String {
         let mut out = String::new();
-        // Up to where the line is in `out`.
+        // The position up to which the line has been copied to `out`.
         let mut done = line.start;
         let mut cursor = Cursor::of_text(Lexer::part(file, text, line.clone()), usize::MAX, &mut self.interner);
         while let Some(token) = cursor.take(&mut self.interner) {

@@ -85,10 +85,10 @@ fn paste_that_makes_no_token_leaves_both() {
 fn directives_within_strings_of_several_lines_are_obeyed() {
     let main = "a(\"\n  x;\n#if D1\n  y;\n# else\n  z;\n  #endif\n  w\") b";
     check(main, "a ( \"\n  x;\n\n  y;\n\n\n\n  w\" ) b");
-    // The quote is in a group, and another one in a group that is left out.
+    // One quote in a group that is read, and another in a skipped group.
     check("\"x\n#ifdef NO\ny\" c\n#else\nz\" d\n#endif\ne", "\"x\n\n\n\nz\" d e");
     check("\"x\n#ifdef D1\ny\" c\n#else\nz\" d\n#endif\ne", "\"x\n\ny\" c e");
-    // A line that goes on, and what is no directive.
+    // A continued line, and lines that are not directives.
     check("\"x\\\n#if 0\\\n\" a", "\"x#if 0\" a");
     check("\"\n# note\n#if 0 /* no */\n#endif\n\"", "\"\n# note\n\n\n\"");
     // Definitions.
@@ -193,7 +193,7 @@ fn text_of_several_files_says_where_its_lines_are_from() {
     let text = to_text(&tokens.0, &tokens.1);
     let expected = "#line 2 \"h.p4\"\nheader h_t { bit<8> a;\n}\n#line 4 \"main.p4\"\nconst bit<9> x = 1;\n#line 11 \"main.p4\"\nstruct s_t { }\n";
     assert_eq!(text, expected);
-    // Read again, each token says the same of itself.
+    // Preprocessed again, each token has the same origin.
     let again = run_tokens(&text, &[]);
     let origins = |(tokens, sources): &(Vec<Token>, SourceMap)| -> Vec<(String, u32)> {
         let base = |name: &str| name.rsplit('/').next().unwrap_or(name).to_string();

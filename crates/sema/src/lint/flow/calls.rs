@@ -1,4 +1,4 @@
-//! Calls in the walk over a body: what they do to the places of the caller.
+//! Calls in the analysis of a body: their effects on the places of the caller.
 
 use super::states::Changes;
 use super::walk::Walker;
@@ -8,7 +8,7 @@ use crate::lint::visit::{self, Visitor};
 use crate::typed::*;
 use crate::types::*;
 
-/// The functions that a body calls.
+/// Collects the functions that a body calls.
 #[derive(Default)]
 struct Functions(Vec<FunctionId>);
 
@@ -50,19 +50,19 @@ pub(super) fn function_order(program: &Program) -> Vec<FunctionId> {
     order
 }
 
-/// Where the states of a parameter come from and go to.
+/// Where the state of a parameter comes from and is returned to.
 #[derive(Clone, Copy)]
 enum Given {
     /// Places of the caller.
     Places(Ref),
-    /// A value without places.
+    /// A value that is not a place; it is initialised.
     Good,
-    /// An `out` parameter at the begin.
+    /// An `out` parameter at the entry of the callee: uninitialised.
     Nothing,
 }
 
 impl<'p> Walker<'_, 'p> {
-    /// Any call.
+    /// Handles a call of any kind.
     pub fn call(&mut self, call: &'p Call) {
         self.calls_made += 1;
         match &call.callee {
@@ -124,7 +124,7 @@ impl<'p> Walker<'_, 'p> {
         }
     }
 
-    /// A call of something without a body here: `out` values are there afterwards.
+    /// A call of a callee without a body: `out` arguments have values afterwards.
     fn unknown(&mut self, args: &'p [Arg]) {
         for arg in args {
             let Some(e) = arg.value.expr() else { continue };
@@ -151,7 +151,7 @@ impl<'p> Walker<'_, 'p> {
         }
     }
 
-    /// A call of a body: arguments in, its effects, results out.
+    /// A call of a body: copies in arguments, applies the summary, copies out results.
     fn invoke(&mut self, callee: BodyId, args: &'p [Arg]) {
         let params = self.flow.params(callee);
         let mut given = Vec::with_capacity(args.len());
@@ -165,7 +165,7 @@ impl<'p> Walker<'_, 'p> {
                         self.value(e);
                     }
                     match self.places.resolve(&self.flow.layouts, e) {
-                        // A scalar without value has been complained about when it was read for the argument.
+                        // An uninitialised scalar has already been reported where it is read for the argument.
                         Some(r) if r.part == Part::Whole && (direction == Direction::InOut || !self.is_scalar(r)) => {
                             Given::Places(r)
                         }
@@ -188,7 +188,7 @@ impl<'p> Walker<'_, 'p> {
                 }
             }
         }
-        // What the callee finds at its entry.
+        // The state at the callee's entry, and the caller's place that it derives from.
         let entry = |place: u32| -> (u8, u32) {
             let local = places.local_of(place);
             match params.iter().position(|p| p.local == local).and_then(|i| given.get(i)) {
@@ -229,7 +229,7 @@ impl<'p> Walker<'_, 'p> {
             self.set(place, state);
         }
         for arg in args {
-            // What is handed back into parts of places.
+            // Copy-out into parts of places.
             if let (Direction::Out | Direction::InOut, Some(e)) = (arg.direction, arg.value.expr())
                 && self.places.resolve(&flow.layouts, e).is_some_and(|r| r.part != Part::Whole)
             {
@@ -250,7 +250,7 @@ impl<'p> Walker<'_, 'p> {
         }
     }
 
-    /// From a parameter in the same frame to the argument.
+    /// Copies a parameter in the same frame out to the argument.
     fn hand_back(&mut self, param: Ref, arg: &'p Expr) {
         match self.places.resolve(&self.flow.layouts, arg) {
             Some(r) if r.part == Part::Whole && r.len == param.len => {
@@ -260,7 +260,7 @@ impl<'p> Walker<'_, 'p> {
         }
     }
 
-    /// The states of whole `out` and `inout` arguments after a call of a body with another frame.
+    /// The states of `out` and `inout` arguments that are whole places, after a call of a body with its own frame.
     fn results(
         &self,
         places: &FramePlaces,
@@ -294,11 +294,12 @@ impl<'p> Walker<'_, 'p> {
 
     // -------------------------------------------------------------------------------------------- tables
 
-    /// A table: the changes of each of its actions.
+    /// A table application: the changes by each of its actions.
     pub fn table(&mut self, id: TableId) -> Vec<Option<Changes>> {
         let table = &self.flow.program.tables[id.index()];
         let layouts = &self.flow.layouts;
-        // Another key than a field of a header may tell the control plane which fields to match, and which action to give.
+        // With a key other than a header field, the control plane can make entries depend on validity: keys that are
+        // header fields, and the actions, then count as conditional.
         let is_field = |e: &Expr| self.places.resolve(layouts, e).is_some_and(|r| r.part == Part::Field);
         let (fields, others): (Vec<&Key>, Vec<&Key>) = table.keys.iter().partition(|k| is_field(&k.expr));
         let depth = self.depth;

@@ -1,4 +1,4 @@
-//! Conditions in the walk over a body: what they say of headers, and whether they may know more than that.
+//! Conditions in the analysis of a body: what they imply about header validity, and whether they may imply more.
 
 use super::states::Changes;
 use super::walk::Walker;
@@ -8,12 +8,13 @@ use crate::typed::*;
 use crate::types::*;
 use crate::value::Value;
 
-/// What a condition says of headers where it is true and where it is false.
+/// What a condition implies about headers when true (`yes`) and when false (`no`).
 #[derive(Default)]
 pub(super) struct Facts {
     pub yes: Vec<(u32, Fact)>,
     pub no: Vec<(u32, Fact)>,
-    /// It depends on more than validity: correlations are possible that this analysis does not see.
+    /// Whether it depends on more than validity: correlated conditions are possible, which this analysis does not
+    /// track.
     pub opaque: bool,
     pub known: Option<bool>,
 }
@@ -45,7 +46,7 @@ impl<'p> Walker<'_, 'p> {
         }
     }
 
-    /// Validity has been asked, and the answer is a value.
+    /// Marks the headers whose validity was tested, where the result is used as a value.
     pub fn ask(&mut self, facts: &Facts) {
         for (place, _) in facts.yes.iter().chain(&facts.no) {
             self.weaken(*place, SEEN);
@@ -55,7 +56,7 @@ impl<'p> Walker<'_, 'p> {
         others.into_iter().for_each(|place| self.weaken(place, SEEN));
     }
 
-    /// Evaluates a condition.
+    /// Analyses a condition and returns what it implies.
     pub fn condition(&mut self, e: &'p Expr) -> Facts {
         match &e.kind {
             ExprKind::Const(Value::Bool(b)) => Facts { known: Some(*b), ..Facts::default() },

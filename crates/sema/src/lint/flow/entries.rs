@@ -1,9 +1,9 @@
-//! Entry states, from callers to callees.
+//! Entry states, propagated from callers to callees.
 //!
-//! Begins with the blocks that the package instance `main` is given, in the order of the package's parameters: what a parser
-//! writes to its `out` parameter goes on to the controls behind it with a parameter of that type, as in every known
-//! architecture; a parser begins anew. Whatever else comes from outside has values, and valid headers. A body that
-//! nobody calls is taken with the same assumptions.
+//! Propagation begins with the blocks passed to the package instance `main`, in the order of the package's parameters:
+//! what a parser writes to its `out` parameter is the entry state of later controls with a parameter of that type, as
+//! in every known architecture; each parser starts afresh. All other inputs from outside count as initialised, and
+//! their headers as valid. A body that is never called gets the same assumptions.
 
 use super::{BAD, BodyId, ENTRY, Flow, GOOD, compose};
 use crate::lint::places::Kind;
@@ -47,7 +47,7 @@ fn add(flow: &mut Flow, body: BodyId, states: Vec<u8>, conditional: bool) {
     }
 }
 
-/// All callers have said what they know of this body.
+/// Propagates a body's entry states to its callees; all its callers must have been processed.
 fn to_callees(flow: &mut Flow, body: BodyId) {
     if !flow.entries.contains_key(&body) {
         let states = from_outside(flow, body, &HashMap::new());
@@ -72,7 +72,8 @@ fn to_callees(flow: &mut Flow, body: BodyId) {
     }
 }
 
-/// The states of a body's interests if it is called from outside, with what is known of parameters of some types.
+/// The entry states of a body's places of interest if it is called from outside; `known` has those of parameters by
+/// type.
 fn from_outside(flow: &Flow, body: BodyId, known: &HashMap<Type, Vec<u8>>) -> Vec<u8> {
     let places = flow.places(body);
     let params = flow.params(body);
@@ -111,7 +112,7 @@ fn package(flow: &mut Flow, id: InstanceId) {
 fn block(flow: &mut Flow, body: BodyId, known: &mut HashMap<Type, Vec<u8>>) {
     let params = flow.params(body);
     for (i, param) in params.iter().enumerate() {
-        // Two of a type: which is which is not known.
+        // Two parameters of the same type cannot be told apart.
         if params[..i].iter().any(|other| other.ty == param.ty) {
             known.remove(&param.ty);
         }

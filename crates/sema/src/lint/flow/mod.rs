@@ -1,22 +1,24 @@
-//! What is known of every place of a frame along the paths through a body: whether a variable has a value yet, whether a
-//! header is valid. The warnings about both are in `uninit` and `validity`.
+//! A forward data-flow analysis of every place of a frame along the paths through a body: whether a variable is
+//! initialised, whether a header is valid. `uninit` and `validity` turn it into warnings.
 //!
-//! **States.** The state of a place is a set: which of [`ENTRY`] (as at the body's begin), [`BAD`] (without value, or
-//! invalid) and [`GOOD`] some path leads to, and [`SEEN`] if `isValid()` has been asked on some path. Joining paths is
-//! union, so a state with `BAD` and without `GOOD` is bad for sure, and one with both is bad on some path. (A variable that
-//! is assigned under several conditions gets `SEEN`, too: they may be all there are.)
+//! **States.** The state of a place is an element of a powerset lattice: which of [`ENTRY`] (as at the entry of the
+//! body), [`BAD`] (uninitialised, or invalid) and [`GOOD`] hold on some path, and [`SEEN`] if `isValid()` has been
+//! tested on some path. The join is union, so a state with `BAD` and without `GOOD` is bad for certain, and a state
+//! with both is bad on some path. (A variable that is assigned under several conditions also gets `SEEN`: the
+//! conditions may be exhaustive.)
 //!
-//! **Bodies.** Each body (action, function, control, parser) is walked once, knowing nothing of its entry ([`walk`]); what
-//! it does to each place it touches is its [`Summary`], used at each call. Parser states are bodies within the parser
-//! and are put together over the graph of transitions, 64 places at a time ([`parser`]). Then the states at the entries are
-//! handed down from callers to callees, beginning with the blocks of `main` ([`entries`]): a parser's headers go on into the
-//! controls behind it in the package. Reads that were noted with `ENTRY` in their state are decided at the end.
+//! **Summaries.** The analysis is interprocedural. Each body (action, function, control, parser) is analysed once with
+//! an unknown entry ([`walk`]); its effect on each place that it touches is its [`Summary`], used at each call. Parser
+//! states are bodies within the parser and are combined over the state graph, 64 places at a time ([`parser`]). Then
+//! entry states are propagated from callers to callees, beginning with the blocks of `main` ([`entries`]): a parser's
+//! headers flow into the controls that follow it in the package. Uses that were recorded with `ENTRY` in their state
+//! are decided at the end.
 //!
-//! **Cost.** A walk costs the number of places it touches; a branch or a call the places touched inside. Only the graph
-//! of a parser is iterated, on bit sets.
+//! **Cost.** Analysing a body costs the number of places it touches; a branch or a call costs the places touched
+//! inside. Only the state graph of a parser is iterated, on bit sets.
 //!
-//! **What it leaves out**, to stay silent in doubt: fields of valid headers count as written; elements of a stack are one
-//! place; a loop's body counts as run once at least; parser errors count as not happening.
+//! **Unsoundness**, chosen to avoid false positives: fields of valid headers count as written; all elements of a stack
+//! are one place; a loop body counts as executed at least once; parser errors count as not happening.
 //!
 //! Tests: `crates/sema/tests/lint.rs`.
 
@@ -34,22 +36,22 @@ use crate::types::*;
 use base::Span;
 use std::collections::HashMap;
 
-/// As at the begin of the body.
+/// As at the entry of the body.
 pub(super) const ENTRY: u8 = 1;
-/// Without value, or invalid.
+/// Uninitialised, or invalid.
 pub(super) const BAD: u8 = 2;
-/// With a value, or valid.
+/// Initialised, or valid.
 pub(super) const GOOD: u8 = 4;
-/// Some path has asked whether the header is valid.
+/// Some path has tested whether the header is valid.
 pub(super) const SEEN: u8 = 8;
 
-/// The state after an effect on a state.
+/// The composition of transfer functions: the state after `effect` is applied to the state `before`.
 fn compose(effect: u8, before: u8) -> u8 {
     let kept = if effect & ENTRY != 0 { before & (ENTRY | BAD | GOOD) } else { 0 };
     kept | (effect & (BAD | GOOD)) | ((effect | before) & SEEN)
 }
 
-/// A body.
+/// A unit of the analysis, with a body.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) enum BodyId {
     Function(FunctionId),
@@ -65,7 +67,7 @@ pub(super) enum How {
     Value,
     /// A field of a header, or of some element of a stack, is read.
     Field,
-    /// The same is written.
+    /// A field of a header, or of some element of a stack, is written.
     FieldWrite,
 }
 
@@ -75,30 +77,31 @@ pub(super) struct Use {
     pub place: u32,
     pub state: u8,
     pub how: How,
-    /// Under a condition (since the variable's declaration) that may know better than this analysis.
+    /// Whether it is under a condition (since the variable's declaration) that this analysis cannot evaluate.
     pub conditional: bool,
     pub span: Span,
 }
 
-/// A call, with the states of what the callee is interested in.
+/// A call, with the states of the callee's places of interest.
 #[derive(Clone, Debug)]
 struct CallSite {
     callee: BodyId,
-    /// One for each of the callee's [`Summary::interest`], and the place of the caller that `ENTRY` in it speaks of.
+    /// One state for each of the callee's [`Summary::interest`], and the place of the caller that `ENTRY` in it refers
+    /// to.
     states: Vec<(u8, u32)>,
     conditional: bool,
 }
 
-/// What a body does.
+/// The summary of a body.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Summary {
     pub uses: Vec<Use>,
     calls: Vec<CallSite>,
-    /// By place: the state at the end, of what differs from [`ENTRY`].
+    /// The transfer function: for each place that changes, its state at the end in terms of [`ENTRY`].
     effects: Vec<(u32, u8)>,
-    /// The same where `exit` ends it, if something does.
+    /// The same at the points where `exit` ends it, if there are any.
     exit: Option<Vec<(u32, u8)>>,
-    /// Whether the end is ever reached.
+    /// Whether the end is reachable.
     pub completes: bool,
     /// The places whose entry state matters to `uses` and `calls`, sorted.
     interest: Vec<u32>,
@@ -109,7 +112,7 @@ impl Summary {
         lookup(&self.effects, place)
     }
 
-    /// The state of a place at the end, if it was `entry` at the begin.
+    /// The state of a place at the end, given its state at the entry.
     pub fn at_end(&self, place: u32, entry: u8) -> u8 {
         compose(self.effect(place), entry)
     }
@@ -131,9 +134,9 @@ fn lookup(effects: &[(u32, u8)], place: u32) -> u8 {
     }
 }
 
-/// Which other headers of a struct are valid where one of them is, by what the parser does.
+/// Implications between headers of a struct in the parser: which are valid whenever a given one is.
 struct Implied {
-    /// For each leaf the others, as bits; `None`: not computed, all of them.
+    /// A bit set of implied leaves for each leaf; `None` if not computed: each implies all others.
     rows: Option<Vec<Vec<u64>>>,
 }
 
@@ -141,14 +144,14 @@ struct Implied {
 pub(super) struct Flow<'p> {
     pub program: &'p Program,
     pub layouts: Layouts,
-    /// By frame.
+    /// The places of each frame.
     pub frames: Vec<FramePlaces<'p>>,
     functions: Vec<Summary>,
     actions: Vec<Summary>,
     controls: Vec<Summary>,
     parsers: Vec<Summary>,
     implied: HashMap<StructId, Implied>,
-    /// Entry states by body, for each of its interests; whether all calls are conditional.
+    /// By body: the entry state of each place of interest, and whether all calls are conditional.
     entries: HashMap<BodyId, (Vec<u8>, bool)>,
 }
 
@@ -207,7 +210,7 @@ impl<'p> Flow<'p> {
         }
     }
 
-    /// All bodies, callees first but for functions.
+    /// All bodies, callees before callers except for functions.
     pub fn bodies(&self) -> impl Iterator<Item = BodyId> + use<> {
         let p = self.program;
         let functions = (0..p.functions.len()).map(|i| BodyId::Function(FunctionId::from_index(i)));
@@ -217,7 +220,7 @@ impl<'p> Flow<'p> {
         functions.chain(actions).chain(parsers).chain(controls)
     }
 
-    /// The uses in a body with the states that they have in the whole program.
+    /// The uses in a body, with entry states resolved for the whole program.
     pub fn uses(&self, body: BodyId) -> impl Iterator<Item = Use> {
         let summary = self.summary(body);
         let entry = self.entries.get(&body);
@@ -233,7 +236,8 @@ impl<'p> Flow<'p> {
         })
     }
 
-    /// Summaries, callees before callers: P4 declares before use, but instances of generic functions come in any order.
+    /// Computes summaries, callees before callers: P4 declares before use, but instantiations of generic functions are
+    /// in any order.
     fn summarise(&mut self, functions: &[FunctionId]) {
         let p = self.program;
         for id in functions {
@@ -260,7 +264,7 @@ impl<'p> Flow<'p> {
         }
     }
 
-    /// Notes what a guard on a header says of others in the same struct.
+    /// The headers of the same struct that are valid whenever this one is.
     fn implied_by(&self, places: &FramePlaces, place: u32) -> Vec<u32> {
         let local = places.local_of(place);
         let Ref { start, len, .. } = places.of_local(local);

@@ -1,13 +1,13 @@
-//! Parsers: the summaries of the states, put together over the graph of transitions.
+//! Parsers: the summaries of the states, combined over the state graph.
 //!
-//! Each state is walked as a body of its own. The states of places at the begin of each parser state are then the least
-//! solution over the graph, with one bit per place, member ([`ENTRY`], [`BAD`], [`GOOD`], [`SEEN`]) and parser state; 64
-//! places are solved at a time, in reverse postorder, so that memory is linear in the number of states. What was noted
-//! relative to the begin of a state is then relative to the begin of the parser.
+//! Each state is analysed as its own body. The states of places at the entry of each parser state are then the least
+//! fixed point over the graph, with one bit per place, member ([`ENTRY`], [`BAD`], [`GOOD`], [`SEEN`]) and parser
+//! state; 64 places are solved at a time, in reverse postorder, so that memory is linear in the number of states. What
+//! was recorded relative to the entry of a state then becomes relative to the entry of the parser.
 //!
-//! From the same solution come the *implied* headers: those that are valid wherever a given one has been extracted. A guard on
-//! TCP so is one on IPv4, too, if the parser comes to TCP by IPv4 alone. Of headers that a call of another parser may extract,
-//! each implies the others: which come together is not known here.
+//! The same solution gives the *implied* headers: those that are valid wherever a given one has been extracted. A guard
+//! on TCP is thus also one on IPv4 if the parser reaches TCP only through IPv4. Headers that a call of another parser
+//! may extract all imply each other: which occur together is not known.
 
 use super::states::Scratch;
 use super::walk::Walker;
@@ -20,13 +20,13 @@ const MAX_IMPLIED: u32 = 512;
 
 const MEMBERS: [u8; 4] = [ENTRY, BAD, GOOD, SEEN];
 
-/// One bit per place of a group of 64, for each member of a state.
+/// For each member of the lattice, one bit per place in a group of 64.
 type Bits = [u64; 4];
 
-/// What a parser state does to a group of places.
+/// The transfer function of a parser state on a group of 64 places.
 #[derive(Clone, Copy)]
 struct Transfer {
-    /// Places that may be as before.
+    /// Places that may be unchanged.
     kept: u64,
     made: Bits,
 }
@@ -56,7 +56,7 @@ fn at(bits: &Bits, place: u32) -> u8 {
     MEMBERS.iter().zip(bits).filter(|(_, plane)| *plane >> (place % 64) & 1 != 0).fold(0, |s, (member, _)| s | member)
 }
 
-/// The states that can be reached from `start`, each before those it leads to, but for loops.
+/// The states reachable from `start` in reverse postorder: each before its successors, except along back edges.
 fn reverse_postorder(parser: &Parser) -> Vec<usize> {
     let next = |i: usize| -> Vec<usize> {
         parser.states[i]
@@ -83,7 +83,7 @@ fn reverse_postorder(parser: &Parser) -> Vec<usize> {
     order
 }
 
-/// The summary of a parser, and what its headers imply.
+/// The summary of a parser, and the implications between its headers.
 pub(super) fn summary(flow: &Flow, id: ParserId) -> (Summary, Option<(StructId, Implied)>) {
     let parser = &flow.program.parsers[id.index()];
     let places = flow.places(BodyId::Parser(id));
@@ -110,7 +110,7 @@ pub(super) fn summary(flow: &Flow, id: ParserId) -> (Summary, Option<(StructId, 
         result.uses.extend(states[*i].uses.iter().cloned());
         result.calls.extend(states[*i].calls.iter().cloned());
     }
-    // What asks for the begin of a state, by group: (group, state, where to put it).
+    // Queries for the entry of a state: (group, state, what to update), sorted by group.
     let mut asks: Vec<(u32, usize, Ask)> = Vec::new();
     let first = locals.uses.len();
     for (n, state) in uses.iter().enumerate() {
@@ -184,11 +184,11 @@ struct Solver<'a> {
     effects: Vec<(u32, usize, u32, u8)>,
     next: usize,
     transfers: Vec<Transfer>,
-    /// At the begin of each state, for the group that was solved last.
+    /// The states of places at the entry of each parser state, for the group that was solved last.
     begin: Vec<Bits>,
     /// The headers of the `out` parameter: its struct, its first place, their number.
     headers: Option<(StructId, u32, u32)>,
-    /// By leaf, once it is extracted somewhere: what is valid there each time.
+    /// By leaf, once it is extracted somewhere: the leaves that are valid each time.
     rows: Vec<Option<Vec<u64>>>,
 }
 
@@ -229,7 +229,7 @@ impl<'a> Solver<'a> {
         }
     }
 
-    /// The groups with places that something changes.
+    /// The groups that contain a place that some state changes.
     fn groups(&self) -> Vec<u32> {
         let mut groups: Vec<u32> = self.effects.iter().map(|e| e.0).collect();
         groups.extend(self.locals.effects.iter().map(|e| e.0 / 64));
@@ -272,7 +272,7 @@ impl<'a> Solver<'a> {
         }
     }
 
-    /// Adds the effects of the whole parser on a solved group, and notes what is valid where headers become valid.
+    /// Adds the effects of the whole parser on a solved group, and records what is valid where headers become valid.
     fn accepted(&mut self, group: u32, effects: &mut Vec<(u32, u8)>) {
         let mut end: Bits = [0; 4];
         for i in self.order {
@@ -336,7 +336,7 @@ impl<'a> Solver<'a> {
             }
             touched
         };
-        // Of places in groups that nothing changes nothing is known.
+        // Nothing is known of places in groups that no state changes.
         let mut rows: Vec<Vec<u64>> = self.rows.into_iter().map(Option::unwrap_or_default).collect();
         for row in &mut rows {
             for (leaf, _) in touched.iter().enumerate().filter(|(_, t)| !**t) {

@@ -1,7 +1,7 @@
-//! The states of the places of a frame during a walk.
+//! The states of the places of a frame during the analysis of a body.
 //!
-//! One array for the frame, and a trail of what was changed. Ends by `return` and `exit` are gathered without copying the
-//! array: a place's state is added to the ends' when it next changes, if an end came in between ([`Ends`]).
+//! One array for the frame, and a trail (undo log) of changes. States at `return` and `exit` are joined without copying
+//! the array: the state of a place is joined into [`Ends`] when it next changes, if an end was passed in between.
 
 use super::ENTRY;
 use crate::lint::places::FramePlaces;
@@ -9,11 +9,11 @@ use crate::lint::places::FramePlaces;
 /// Places and their states after a branch.
 pub(super) type Changes = Vec<(u32, u8)>;
 
-/// The union of the states at several ends of a body.
+/// The join of the states at several ends of a body.
 #[derive(Default)]
 pub(super) struct Ends {
     pub(super) count: u32,
-    /// By place: how many ends there were when it changed last.
+    /// By place: the number of ends when it last changed.
     since: Vec<u32>,
     pub(super) states: Vec<u8>,
 }
@@ -45,7 +45,7 @@ impl Ends {
     }
 }
 
-/// What the walks over the bodies of one frame share: its arrays, as at the begin of a body.
+/// Arrays shared by the analyses of all bodies of one frame; between bodies they are in their initial state.
 pub(super) struct Scratch {
     pub(super) state: Vec<u8>,
     pub(super) trail: Vec<(u32, u8)>,
@@ -53,9 +53,9 @@ pub(super) struct Scratch {
     pub(super) stamp: u32,
     pub(super) changed: Vec<u32>,
     pub(super) has_changed: Vec<bool>,
-    /// By local: the depth at its declaration.
+    /// By local: the depth of conditions at its declaration.
     pub(super) declared_at: Vec<u32>,
-    /// The locals that are not 0 there.
+    /// The locals whose `declared_at` is not 0.
     pub(super) declared: Vec<usize>,
     pub(super) returns: Ends,
     pub(super) exits: Ends,

@@ -1,4 +1,4 @@
-//! A walk's changes of states: made, undone, joined, gathered at the ends.
+//! Changes of states during the analysis of a body: made, undone, joined, collected at the ends.
 
 use super::states::Changes;
 use super::walk::Walker;
@@ -6,7 +6,7 @@ use super::{BAD, ENTRY, GOOD, SEEN, Summary};
 use crate::lint::places::Kind;
 
 impl Walker<'_, '_> {
-    /// Ends the body; the scratch space is as before.
+    /// Ends the body and returns its summary; restores the scratch arrays.
     pub fn finish(mut self) -> Summary {
         let mut summary = std::mem::take(&mut self.summary);
         let s = &mut *self.scratch;
@@ -62,12 +62,12 @@ impl Walker<'_, '_> {
         s.state[i] = state;
     }
 
-    /// Adds to a state what may be, besides what is.
+    /// Joins more members into the state of a place.
     pub fn weaken(&mut self, place: u32, more: u8) {
         self.set(place, self.state(place) | more);
     }
 
-    /// The body ends here by `exit`; `places` are those that the callee that exits has changed.
+    /// Records that the body ends here by `exit`; `places` are those changed by the callee that exits.
     pub fn note_exit(&mut self, places: &[(u32, u8)]) {
         for (place, state) in places {
             let s = &mut *self.scratch;
@@ -79,7 +79,7 @@ impl Walker<'_, '_> {
         self.scratch.exits.count += 1;
     }
 
-    /// What has changed since a point of the trail, each place once.
+    /// The changes since a point of the trail, each place once.
     pub fn changes_since(&mut self, mark: usize) -> Changes {
         let s = &mut *self.scratch;
         s.stamp += 1;
@@ -92,7 +92,8 @@ impl Walker<'_, '_> {
         changes
     }
 
-    /// Runs a branch and undoes it: its changes (`None` if its end is not reached), and the depth at its end.
+    /// Analyses a branch and undoes it. Returns its changes (`None` if its end is unreachable) and the depth at its
+    /// end.
     pub fn branch(&mut self, f: impl FnOnce(&mut Self)) -> (Option<Changes>, u32) {
         let mark = self.scratch.trail.len();
         let (dead, depth) = (std::mem::replace(&mut self.dead, false), self.depth);
@@ -112,7 +113,7 @@ impl Walker<'_, '_> {
         (changes, depth_at_end)
     }
 
-    /// Goes on after branches of which one has run.
+    /// Joins branches of which exactly one is executed.
     pub fn join(&mut self, branches: Vec<Option<Changes>>) {
         let live = branches.iter().flatten().count();
         if live == 0 {
@@ -135,7 +136,7 @@ impl Walker<'_, '_> {
             if count < live {
                 state |= before;
             }
-            // Given a value under two conditions: together they may be all there are.
+            // Assigned under two conditions, which may be exhaustive.
             const BOTH: u8 = BAD | GOOD;
             if before & BOTH == BOTH && state & BOTH == BOTH && self.places.kinds[place as usize] == Kind::Scalar {
                 state |= SEEN;

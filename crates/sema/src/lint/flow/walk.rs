@@ -1,7 +1,8 @@
-//! The walk over one body: statements in order, branches joined, see [`super`].
+//! The analysis of one body: statements in order, branches joined; see [`super`].
 //!
-//! The state is one array for the frame; a branch undoes what it changed (the trail) and hands the changes to the join, so
-//! that a branch costs what it touches: `states` has these. `conditions` and `calls` are further parts of the walk.
+//! The state is one array for the frame. A branch undoes its changes (by the trail) and passes them to the join, so
+//! that its cost is the number of places it touches (`states`, `trail`). `conditions` and `calls` are further parts of
+//! the walk.
 
 use super::states::{Changes, Scratch};
 use super::{BAD, BodyId, ENTRY, Flow, GOOD, How, SEEN, Summary, Use};
@@ -16,13 +17,13 @@ pub(super) struct Walker<'a, 'p> {
     pub places: &'a FramePlaces<'p>,
     pub instances: &'p [InstanceDecl],
     pub(super) scratch: &'a mut Scratch,
-    /// The code here is never reached.
+    /// Whether this point is unreachable.
     pub dead: bool,
-    /// The number of opaque conditions around.
+    /// The number of enclosing opaque conditions.
     pub depth: u32,
-    /// For each loop around: where its trail begins, and the states at `break` and `continue`.
+    /// For each enclosing loop: the start of its trail, and the states at `break` and `continue`.
     loops: Vec<(usize, Vec<Changes>)>,
-    /// Grows with each call that may change something.
+    /// Incremented at each call that may change something.
     pub calls_made: u32,
     pub summary: Summary,
 }
@@ -34,7 +35,7 @@ pub(super) fn function(flow: &Flow, id: FunctionId, scratch: &mut Scratch) -> Su
     walker.finish()
 }
 
-/// The summary of an action; those that it calls have theirs.
+/// The summary of an action; the actions that it calls have been summarised.
 pub(super) fn action(flow: &Flow, id: ActionId, scratch: &mut Scratch) -> Summary {
     let action = &flow.program.actions[id.index()];
     let instances = action.owner.map_or(&[][..], |c| &flow.program.controls[c.index()].instances);
@@ -43,7 +44,7 @@ pub(super) fn action(flow: &Flow, id: ActionId, scratch: &mut Scratch) -> Summar
     walker.finish()
 }
 
-/// The summary of a control; its actions have theirs.
+/// The summary of a control; its actions have been summarised.
 pub(super) fn control(flow: &Flow, id: ControlId, scratch: &mut Scratch) -> Summary {
     let control = &flow.program.controls[id.index()];
     let mut walker = Walker::new(flow, flow.places(BodyId::Control(id)), &control.instances, scratch);
@@ -186,7 +187,7 @@ impl<'a, 'p> Walker<'a, 'p> {
         }
     }
 
-    /// A loop, taken as run once; headers may also be as before it.
+    /// A loop, taken as executed once; headers may also be as before it.
     fn loop_body(&mut self, f: impl FnOnce(&mut Self)) {
         self.loops.push((self.scratch.trail.len(), Vec::new()));
         let (end, _) = self.branch(f);
@@ -207,7 +208,7 @@ impl<'a, 'p> Walker<'a, 'p> {
 
     // -------------------------------------------------------------------------------------------- writing
 
-    /// Writes an l-value; `value` is what is written, if it is an expression.
+    /// Writes an l-value; `value` is the written expression, if there is one.
     pub fn assign(&mut self, target: &'p Expr, value: Option<&Expr>) {
         self.indices(target);
         let Some(r) = self.places.resolve(&self.flow.layouts, target) else { return };
@@ -231,7 +232,7 @@ impl<'a, 'p> Walker<'a, 'p> {
         }
     }
 
-    /// Another member of a union becomes valid: the others are invalid then.
+    /// A member of a header union becomes valid: the others become invalid (P4_16, "Operations on header unions").
     pub fn alone_in_union(&mut self, member: &Expr, place: u32) {
         if let ExprKind::Field(base, _) = &member.kind
             && matches!(base.ty, Type::HeaderUnion(_))
@@ -242,7 +243,7 @@ impl<'a, 'p> Walker<'a, 'p> {
         }
     }
 
-    /// The states of a value, to its places.
+    /// Copies the states of a value to the places that it is assigned to.
     pub fn copy(&mut self, to: Ref, value: &Expr) {
         let from = self.places.resolve(&self.flow.layouts, value);
         match (&value.kind, from) {
@@ -252,9 +253,9 @@ impl<'a, 'p> Walker<'a, 'p> {
             (_, Some(from)) if from.part == Part::Whole && from.len == to.len => {
                 for i in 0..to.len {
                     let state = match self.state(from.start + i) {
-                        // Complained about where it is read; once is enough.
+                        // Already reported where it is read.
                         _ if to.len == 1 && self.places.kinds[to.start as usize] == Kind::Scalar => GOOD,
-                        // The entry state of one place is not that of another: nothing is known.
+                        // The entry state of one place says nothing about another: unknown.
                         s if s & ENTRY != 0 => GOOD | SEEN,
                         s => s,
                     };
@@ -266,7 +267,7 @@ impl<'a, 'p> Walker<'a, 'p> {
         }
     }
 
-    /// Writes a value that is not looked into: its headers may be of any kind.
+    /// Writes an unknown value: its headers may be valid or invalid.
     fn set_unknown(&mut self, to: Ref) {
         for place in to.start..to.start + to.len {
             let scalar = self.places.kinds[place as usize] == Kind::Scalar;
@@ -287,7 +288,7 @@ impl<'a, 'p> Walker<'a, 'p> {
 
     // -------------------------------------------------------------------------------------------- reading
 
-    /// Notes a use of a place that may be bad.
+    /// Records a use of a place that may be uninitialised or invalid.
     pub fn note(&mut self, place: u32, how: How, span: Span) {
         let state = self.state(place);
         if state & (BAD | ENTRY) == 0 {
@@ -297,7 +298,7 @@ impl<'a, 'p> Walker<'a, 'p> {
         self.summary.uses.push(Use { place, state, how, conditional: self.depth > since, span });
     }
 
-    /// A value that may be composite: copying headers and structs does not read them.
+    /// Evaluates a value that may be composite: copying headers and structs does not count as reading them.
     pub fn value(&mut self, e: &'p Expr) {
         let composite = matches!(e.ty, Type::Struct(_) | Type::Header(_) | Type::HeaderUnion(_) | Type::Stack(..));
         match &e.kind {

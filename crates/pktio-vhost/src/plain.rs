@@ -111,6 +111,9 @@ pub(crate) fn send(
     burst: &mut Burst,
     mut give: impl FnMut(usize, u16, u32),
 ) -> usize {
+    if budget.is_overdue() {
+        return 0;
+    }
     let (mut done, mut bytes) = (0, 0);
     for (packet, frame) in packets.iter().zip(frames) {
         let len = packet.len();
@@ -120,7 +123,6 @@ pub(crate) fn send(
             || (len as u32).wrapping_sub(1) >= frame_max
             || all > frame.slice.len()
             || bytes >= POLL_BYTES_MAX as usize
-            || budget.is_overdue()
         {
             break;
         }
@@ -129,6 +131,10 @@ pub(crate) fn send(
         give(done, frame.name, all as u32);
         done += 1;
         bytes += len;
+        // Checked behind the stores: before them it costs a fifth more where these miss the cache.
+        if budget.is_overdue() {
+            break;
+        }
     }
     budget.spend(done as u32, bytes);
     burst.bytes += bytes as u64;

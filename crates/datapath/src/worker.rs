@@ -36,6 +36,7 @@ mod shares;
 
 pub use idle::{Idle, SLEEP_MAX};
 pub(crate) use links::{LinkCounters, LinkEnd};
+use load::Pace;
 pub use load::{WorkerCounters, WorkerLoad};
 pub use queues::Sharing;
 pub(crate) use queues::{PortQueue, share};
@@ -53,7 +54,7 @@ use egress::Serving;
 use heartbeat::Heartbeat;
 use idle::{Idler, Step, WAIT_MAX};
 use links::Crossing;
-use pktio::{Bell, Clock, Packet, PoolRef, Wake, free_bulk, ticks};
+use pktio::{Bell, Clock, Packet, PoolRef, Wake, free_bulk, ticks, ticks_per_second};
 use shares::{Shares, Turn};
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -242,6 +243,7 @@ struct Worker {
     /// Until when all cycles are accounted for.
     accounted: u64,
     shares: Shares,
+    pace: Pace,
     /// Whether it is the server of a port's queues; and what it has in hand of them.
     serves: bool,
     serving: Serving,
@@ -268,6 +270,7 @@ impl Worker {
             idler: Idler::new(setup.idle),
             accounted: ticks(),
             shares: Shares::new(),
+            pace: Pace::new(ticks_per_second()),
             serves: false,
             serving: Serving::default(),
             decides: false,
@@ -437,8 +440,8 @@ impl Worker {
         let ticks = end.saturating_sub(self.turn).saturating_sub(self.retries);
         self.shares.charge(turn, ticks, is_full);
         self.turn = end;
-        if self.work_left != WORK_MAX || !is_whole {
-            let work = WORK_MAX - self.work_left;
+        let work = (WORK_MAX - self.work_left).max(self.pace.work(sending - start));
+        if work != 0 || !is_whole {
             self.devices.all[device].ports.all[i].fit_burst(work);
         }
         true

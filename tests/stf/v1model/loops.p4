@@ -43,7 +43,7 @@ parser p(packet_in packet, out headers_t hdr, inout meta_t meta, inout standard_
     }
 }
 
-control verify(inout headers_t hdr, inout meta_t meta) {
+control verify_sums(inout headers_t hdr, inout meta_t meta) {
     apply { }
 }
 
@@ -102,15 +102,15 @@ control egress(inout headers_t hdr, inout meta_t meta, inout standard_metadata_t
     apply {
         if (hdr.ask.what == 6) {
             for (bit<24> i = 0; i < hdr.ask.times; i = i + 1) {
-                meta.wide = ~meta.wide;
-                meta.wide = meta.wide * meta.wide;
+                meta.less_wide = ~meta.less_wide;
+                meta.less_wide = meta.less_wide * meta.less_wide;
                 rounds.count(0);
             }
         }
     }
 }
 
-control compute(inout headers_t hdr, inout meta_t meta) {
+control compute_sums(inout headers_t hdr, inout meta_t meta) {
     apply { }
 }
 
@@ -120,4 +120,4 @@ control deparser(packet_out packet, in headers_t hdr) {
     }
 }
 
-V1Switch(p(), verify(), ingress(), egress(), compute(), deparser()) main;
+V1Switch(p(), verify_sums(), ingress(), egress(), compute_sums(), deparser()) main;

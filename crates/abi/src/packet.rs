@@ -74,8 +74,8 @@ impl FateCode {
 pub struct Batch {
     /// How many of `packets` are there.
     pub count: u32,
-    /// Reserved; zero.
-    pub flags: u32,
+    /// Out: to this is added what each packet has spent in loops, in steps above `ir::cost::SPARED_STEPS`.
+    pub spent: u32,
     /// Microseconds since the switch started, when the batch was formed.
     pub now_us: u64,
     /// The packets.
@@ -126,7 +126,7 @@ impl PacketDesc {
 impl Batch {
     /// A batch without packets.
     pub fn new() -> Batch {
-        Batch { count: 0, flags: 0, now_us: 0, packets: [PacketDesc::EMPTY; BATCH_MAX] }
+        Batch { count: 0, spent: 0, now_us: 0, packets: [PacketDesc::EMPTY; BATCH_MAX] }
     }
 }
 

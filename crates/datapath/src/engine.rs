@@ -37,6 +37,10 @@
 //! egress and deparser costs none, and its line of descent goes back at most [`PASS_LIMIT`] times. The same on every
 //! executor: only packets and programs decide, no clock.
 //!
+//! Units do not pay for loops, in which each run of an entry may spend `ir::STEPS_MAX` steps. All that a received burst causes may
+//! spend so much in them as two runs of each packet (egress, deparser) and one more; batches that are to run behind that are
+//! dropped, counted in the same way. What a run is spared (`ir::cost::SPARED_STEPS`) is not counted.
+//!
 //! | file | holds |
 //! | --- | --- |
 //! | `engine/waves` | what waits, and how it goes through its entries in batches |
@@ -158,6 +162,8 @@ pub struct Engine {
     askers: usize,
     /// Units that are left for the burst, without those that are set aside for packets on their way; and these, by family.
     work_left: u32,
+    /// Steps that packets on their way may still spend in loops, above what each run is spared.
+    steps_left: u64,
     shares: [u32; BATCH_MAX],
     ingress_drop: DropReason,
     /// What decides about packets, if tables of the program do not.
@@ -229,6 +235,7 @@ impl Engine {
             passes: [0; BATCH_MAX],
             askers: 0,
             work_left: WORK_MAX,
+            steps_left: 0,
             shares: [0; BATCH_MAX],
             ingress_drop: DropReason::Program(ingress_drop as u32),
             flows: None,
@@ -284,6 +291,7 @@ impl Engine {
         if packets.is_empty() {
             return;
         }
+        self.steps_left = steps_for(packets.len());
         let has_front = self.flows.is_some() || now_us >= self.front_from_us;
         if has_front && self.look_up(exec, packets, Burst { port, now_us }, sink) {
             return;
@@ -794,6 +802,11 @@ fn egress_intrinsics(to: Intrinsics, replica: Replica, now_us: u64) {
 
 /// The name of the program's counter for packets whose egress port says drop; architectures with a drop port have it.
 pub const INGRESS_DROP: &str = "ingress drop";
+
+/// Steps that all that so many received packets cause may spend in loops.
+fn steps_for(packets: usize) -> u64 {
+    (2 * packets as u64 + 1) * ir::STEPS_MAX
+}
 
 /// What a copy or pass costs for which so many bytes are copied.
 fn units(bytes: usize) -> u32 {

@@ -174,7 +174,8 @@ impl Executor for Run {
     fn run(&mut self, entry: EntryKind, batch: &mut Batch) {
         self.host.seeded.now_us = batch.now_us;
         for i in 0..batch.count as usize {
-            self.one(entry, &mut batch.packets[i]);
+            let spent = self.one(entry, &mut batch.packets[i]) as u32;
+            batch.spent = batch.spent.wrapping_add(spent);
         }
     }
 
@@ -184,7 +185,8 @@ impl Executor for Run {
 }
 
 impl Run {
-    fn one(&mut self, entry: EntryKind, desc: &mut PacketDesc) {
+    /// Runs one packet; what it has spent.
+    fn one(&mut self, entry: EntryKind, desc: &mut PacketDesc) -> u64 {
         let words = self.interp.layout().words();
         // SAFETY: the engine gives every packet a record of the layout's length (contract of `PacketDesc::record`).
         let record = unsafe { std::slice::from_raw_parts_mut(desc.record, words) };
@@ -245,6 +247,7 @@ impl Run {
         {
             output.traces.push((entry, trace));
         }
+        outcome.spent
     }
 }
 

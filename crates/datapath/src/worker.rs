@@ -38,6 +38,7 @@ mod shares;
 
 pub use idle::{Idle, SLEEP_MAX};
 pub(crate) use links::{LinkCounters, LinkEnd};
+use load::Pace;
 pub use load::{WorkerCounters, WorkerLoad};
 pub use queues::Sharing;
 pub(crate) use queues::{PortQueue, share};
@@ -55,7 +56,7 @@ use egress::Serving;
 use heartbeat::Heartbeat;
 use idle::{Idler, Step, WAIT_MAX};
 use links::Crossing;
-use pktio::{Bell, Clock, Packet, PoolRef, Wake, free_bulk, ticks};
+use pktio::{Bell, Clock, Packet, PoolRef, Wake, free_bulk, ticks, ticks_per_second};
 use shares::{Shares, Turn};
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -249,6 +250,7 @@ struct Worker {
     /// Time stamp (ticks) up to which cycles have been accounted for.
     accounted: u64,
     shares: Shares,
+    pace: Pace,
     /// Whether this worker serves (dequeues from) any port's queues, and its state while it does.
     serves: bool,
     serving: Serving,
@@ -275,6 +277,7 @@ impl Worker {
             idler: Idler::new(setup.idle),
             accounted: ticks(),
             shares: Shares::new(),
+            pace: Pace::new(ticks_per_second()),
             serves: false,
             serving: Serving::default(),
             decides: false,
@@ -447,8 +450,8 @@ impl Worker {
         let ticks = end.saturating_sub(self.turn).saturating_sub(self.retries);
         self.shares.charge(turn, ticks, is_full);
         self.turn = end;
-        if self.work_left != WORK_MAX || !is_whole {
-            let work = WORK_MAX - self.work_left;
+        let work = (WORK_MAX - self.work_left).max(self.pace.work(sending - start));
+        if work != 0 || !is_whole {
             self.devices.all[device].ports.all[i].fit_burst(work);
         }
         true

@@ -41,7 +41,7 @@ pub enum Fate {
         /// The field list.
         list: Option<u64>,
     },
-    /// Given up after [`ir::LOOP_ROUNDS_MAX`] rounds of loops.
+    /// Given up after more than [`ir::STEPS_MAX`] steps in loops.
     Endless,
     /// More headers were emitted than [`ir::EMITTED_BYTES_MAX`].
     NoRoom,
@@ -58,6 +58,8 @@ pub struct Outcome {
     pub longest: usize,
     /// Bytes at the front of `packet` that the parser consumed or the deparser emitted; what follows is payload.
     pub consumed: u32,
+    /// What it has spent in loops, in steps above [`ir::cost::SPARED_STEPS`].
+    pub spent: u64,
     /// Messages for the controller, in order.
     pub digests: Vec<DigestMessage>,
     /// Lines for the log, in order.
@@ -72,8 +74,6 @@ pub struct Interp {
     program: Arc<Program>,
     layout: Arc<RecordLayout>,
     state: Arc<State>,
-    /// By stage and block: whether it is the head of a loop.
-    loop_heads: Arc<[Vec<bool>]>,
 }
 
 impl Interp {
@@ -87,8 +87,7 @@ impl Interp {
     pub fn with_state(program: Arc<Program>, state: Arc<State>) -> Interp {
         debug_assert_eq!(ir::verify(&program), [], "an ill-formed program");
         let layout = Arc::new(RecordLayout::new(&program));
-        let loop_heads = program.stages.iter().map(|stage| ir::Cfg::new(stage).loop_heads()).collect();
-        Interp { program, layout, state, loop_heads }
+        Interp { program, layout, state }
     }
 
     /// The program.
@@ -152,19 +151,21 @@ impl Interp {
                 packet: Vec::new(),
                 longest: packet.len(),
                 consumed,
+                spent: 0,
                 digests: Vec::new(),
                 logs: Vec::new(),
                 failed_assertions: Vec::new(),
             },
-            rounds_left: ir::LOOP_ROUNDS_MAX,
+            spent: 0,
         };
         self.state.set_time(machine.host.now_us());
         machine.outcome.fate = point
             .stages
             .iter()
-            .find_map(|stage| machine.stage(&program.stages[stage.index()], &self.loop_heads[stage.index()]))
+            .find_map(|stage| machine.stage(&program.stages[stage.index()]))
             .expect("the verifier has seen that the last stage ends in a fate");
-        let Machine { slots, frame, mut outcome, .. } = machine;
+        let Machine { slots, frame, mut outcome, spent, .. } = machine;
+        outcome.spent = spent.saturating_sub(ir::cost::SPARED_STEPS);
         for (i, value) in slots.iter().enumerate() {
             self.layout.set(record, SlotId::from_index(i), value);
         }
@@ -204,7 +205,8 @@ struct Machine<'a> {
     checks: bool,
     verifies: bool,
     outcome: Outcome,
-    rounds_left: u64,
+    /// Steps that were spent in loops.
+    spent: u64,
 }
 
 impl Machine<'_> {
@@ -253,7 +255,7 @@ impl Machine<'_> {
     }
 
     /// Runs a stage; a fate if the packet's way ends in it.
-    fn stage(&mut self, stage: &Stage, heads: &[bool]) -> Option<Fate> {
+    fn stage(&mut self, stage: &Stage) -> Option<Fate> {
         (self.checks, self.verifies) = (false, false);
         self.note(Span::NONE, |_| Event::Stage { name: stage.name.clone(), kind: stage.kind.name() });
         if stage.kind == StageKind::Parser {
@@ -261,13 +263,12 @@ impl Machine<'_> {
         }
         let mut at = Stage::START;
         let fate = loop {
-            if heads[at.index()] {
-                let Some(left) = self.rounds_left.checked_sub(1) else { return Some(Fate::Endless) };
-                self.rounds_left = left;
-            }
             let block = &stage.blocks[at.index()];
             for inst in &block.insts {
                 self.execute(inst);
+                if self.spent > ir::STEPS_MAX {
+                    return Some(Fate::Endless);
+                }
                 if self.frame.has_emitted_too_much() {
                     return Some(Fate::NoRoom);
                 }

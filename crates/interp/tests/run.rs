@@ -249,6 +249,6 @@ fn digests_logs_and_assertions_come_back() {
 
 #[test]
 fn a_loop_that_never_ends_is_given_up() {
-    let interp = interp("program \"loop\"\nentry ingress (C)\nstage control C {\nb0:\n  jump b0\n}\n");
+    let interp = interp("program \"loop\"\nentry ingress (C)\nstage control C {\nb0:\n  charge 5\n  jump b0\n}\n");
     assert_eq!(ingress(&interp, "", 0).0.fate, Fate::Endless);
 }

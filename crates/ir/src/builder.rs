@@ -5,8 +5,12 @@
 //! `return` came before; clean-up is the optimiser's. What the builder cannot know (widths, kinds) is the verifier's.
 //!
 //! **Budget.** A builder may be given a bound on what it makes ([`Builder::set_budget`]): each instruction, block and slot costs
-//! one unit, each 64 bits of a slot or constant beyond the first 64 another one, and callers charge what else grows with them. Once the bound is reached nothing is added any more (blocks are, for
-//! callers need them to stay apart), [`Builder::overrun`] says where that was, and the program is of no use.
+//! one unit, each 64 bits of a slot or constant beyond the first 64 another one, and so does each time [`UNIT_STEPS`] steps that an
+//! instruction takes ([`crate::cost`]), for a program may not be small and slow. Callers charge what else grows with them. Once the
+//! bound is reached nothing is added any more (blocks are, for callers need them to stay apart), [`Builder::overrun`] says where
+//! that was, and the program is of no use.
+//!
+//! **Loops** are charged when the program is finished ([`crate::cost::charge_loops`]).
 //!
 //! Panics are bugs of the caller: emitting outside a stage, a block that is left without a terminator.
 //!
@@ -45,6 +49,15 @@ pub struct Builder {
 
 /// Bits of a slot or constant that come with its first unit of the budget, and with each further one.
 const UNIT_BITS: usize = 64;
+/// Steps of an instruction that come with one unit of the budget.
+const UNIT_STEPS: u64 = 8;
+
+/// What an instruction takes of the budget.
+pub fn units(program: &Program, op: &Op) -> usize {
+    let mut units = 1 + (crate::cost::steps(program, op) / UNIT_STEPS) as usize;
+    op.for_each_operand(|o| units += o.constant().map_or(0, |c| c.width() as usize / UNIT_BITS));
+    units
+}
 
 /// What a builder may still make.
 #[derive(Debug)]
@@ -210,9 +223,12 @@ impl Builder {
         self.program.entries.push(EntryPoint { kind, stages: stages.to_vec() });
     }
 
-    /// The program; no stage may be open.
-    pub fn finish(self) -> Program {
+    /// The program, with its loops charged; no stage may be open.
+    pub fn finish(mut self) -> Program {
         assert!(self.stage.is_none(), "a stage is still open");
+        if self.overrun().is_none() {
+            crate::cost::charge_loops(&mut self.program);
+        }
         self.program
     }
 }
@@ -306,9 +322,7 @@ impl Builder {
 
     /// Puts an operation at the end of the current block.
     pub fn emit(&mut self, op: Op) {
-        let mut units = 1;
-        op.for_each_operand(|o| units += o.constant().map_or(0, |c| c.width() as usize / UNIT_BITS));
-        if !self.charge(units) {
+        if !self.charge(units(&self.program, &op)) {
             return;
         }
         let span = self.span();

@@ -114,6 +114,7 @@ impl Op {
             | Op::Log { .. }
             | Op::Assert { .. }
             | Op::Unresolved { .. }
+            | Op::Charge { .. }
             | Op::Mark(_) => None,
         }
     }
@@ -172,6 +173,7 @@ impl Op {
             | Op::Consumed { .. }
             | Op::Emit { .. }
             | Op::ActionParam { .. }
+            | Op::Charge { .. }
             | Op::Mark(_) => {}
         }
     }
@@ -218,6 +220,7 @@ impl Op {
             | Op::Consumed { .. }
             | Op::Emit { .. }
             | Op::ActionParam { .. }
+            | Op::Charge { .. }
             | Op::Mark(_) => {}
         }
     }
@@ -267,6 +270,7 @@ impl Op {
             | Op::Digest { .. }
             | Op::Log { .. }
             | Op::Assert { .. }
+            | Op::Charge { .. }
             | Op::Mark(_) => {}
         }
     }
@@ -329,6 +333,7 @@ impl Op {
             | Op::Log { .. }
             | Op::Assert { .. }
             | Op::Unresolved { .. }
+            | Op::Charge { .. }
             | Op::Mark(_) => false,
         }
     }

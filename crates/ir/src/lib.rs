@@ -6,6 +6,7 @@
 pub mod atomicity;
 pub mod bitset;
 pub mod builder;
+pub mod cost;
 pub mod eval;
 pub mod flow;
 pub mod generate;
@@ -22,6 +23,7 @@ pub use atomicity::{Acquire, Acquisitions, Atomicity, Sharing};
 pub use base::ids::{ActionId, BlockId, CalculationId, ExternId, HeaderId, SlotId, StageId, TableId};
 pub use bitset::BitSet;
 pub use builder::{Builder, FieldWidth};
+pub use cost::STEPS_MAX;
 pub use flow::Cfg;
 pub use op::{
     Again, BinOp, CastKind, Fate, HashAlgorithm, Inst, Mark, Op, Operand, ReplicationPoint, Terminator, UnOp,

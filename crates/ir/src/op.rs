@@ -309,6 +309,10 @@ pub enum Op {
     /// optimised and translated; loading it is refused, as a linker refuses an unresolved symbol.
     Unresolved { callee: String, args: Vec<Operand>, results: Vec<SlotId> },
 
+    /// Adds to what the packet has spent in loops in this run of the entry; one that has spent more than
+    /// [`STEPS_MAX`](crate::STEPS_MAX) is given up here. Every loop of a stage has one ([`crate::cost`]).
+    Charge { steps: u32 },
+
     /// No effect: tells the tracer what begins here.
     Mark(Mark),
 }

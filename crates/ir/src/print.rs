@@ -330,6 +330,7 @@ pub fn op_text(program: &Program, op: &Op) -> String {
             let results = joined(results.iter().map(slot));
             format!("unresolved {} ({}) -> ({results})", quote(callee), args(given))
         }
+        Op::Charge { steps } => format!("charge {steps}"),
         Op::Mark(Mark::State(name)) => format!("mark state {}", quote(name)),
         Op::Mark(Mark::Block(name)) => format!("mark block {}", quote(name)),
         Op::Mark(Mark::Action(name)) => format!("mark action {}", quote(name)),

@@ -18,10 +18,6 @@ use base::entry::{ActionCall, MatchKind, TableEntry};
 use base::ids::{ActionId, BlockId, ExternId, HeaderId, SlotId, StageId, TableId};
 use std::collections::BTreeMap;
 
-/// Most times that one packet may enter the heads of loops ([`crate::Cfg::loop_heads`]) in one run of an entry, on every engine: then
-/// it is given up as endless. A loop of a few operations is cut after a tenth of a millisecond.
-pub const LOOP_ROUNDS_MAX: u64 = 1 << 17;
-
 /// Most bytes of headers that a deparser can emit, on every engine; a packet for which that is not enough has no room. No buffer
 /// has place for more headers and a frame behind them.
 pub const EMITTED_BYTES_MAX: u32 = 16 * 1024;

@@ -292,6 +292,24 @@ fn temporaries_are_assigned_on_every_path() {
 }
 
 #[test]
+fn loops_are_charged() {
+    check(
+        "  charge 7\n",
+        "  charge 0\n",
+        expect![[r#"
+            E0728 stage `C`, block b2: `charge 0`: a round costs 1 to 2097153 steps
+        "#]],
+    );
+    check(
+        "  again recirculated\n",
+        "  jump b2\n",
+        expect![[r#"
+            E0733 stage `glue`, block b2: `branch m1, b3, b4`: a loop comes back to here without a `charge`
+        "#]],
+    );
+}
+
+#[test]
 fn parsers_ask_before_they_take() {
     check(
         "has_bits 32w0x50",

@@ -7,7 +7,7 @@ use crate::flow::LayoutChange;
 use crate::placement::Where;
 use crate::translate::Translator;
 use crate::value::Val;
-use abi::{FateCode, PacketDesc};
+use abi::{Batch, FateCode, PacketDesc};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I32, I64};
 use cranelift_codegen::ir::{self as clif, InstBuilder, Value};
@@ -72,6 +72,7 @@ impl Translator<'_, '_> {
             | Op::Digest { .. }
             | Op::Log { .. }
             | Op::Assert { .. }
+            | Op::Charge { .. }
                 if self.is_ahead() => {}
             Op::Mov { dst, src } => {
                 let val = self.read(src);
@@ -139,6 +140,7 @@ impl Translator<'_, '_> {
             Op::Log { format, args } => self.log(format, args, inst.span),
             Op::Assert { cond, text } => self.assert(cond, text, inst.span),
             Op::Unresolved { callee, args, results } => self.unresolved(callee, args, results),
+            Op::Charge { steps } => self.charge(*steps),
             Op::Mark(_) => {}
         }
         Ok(())
@@ -275,9 +277,24 @@ impl Translator<'_, '_> {
         false
     }
 
+    /// Adds what the packet has spent in loops to the batch's sum.
+    fn add_spent(&mut self) {
+        let at = offset_of!(Batch, spent) as i32;
+        let (spent, spared) = (self.b.use_var(self.vars.spent), self.iconst(ir::cost::SPARED_STEPS));
+        let counted = self.b.ins().umax(spent, spared);
+        let counted = self.b.ins().isub(counted, spared);
+        let before = self.b.ins().uload32(self.flags.desc, self.batch, at);
+        let sum = self.b.ins().iadd(before, counted);
+        let sum = self.b.ins().ireduce(I32, sum);
+        self.b.ins().store(self.flags.desc, sum, self.batch, at);
+    }
+
     /// Writes the fate and goes on with the next packet.
     pub fn finish(&mut self, fate: FateCode, arg: u32) {
         self.release_at_end();
+        if self.has_charges && !self.is_ahead() {
+            self.add_spent();
+        }
         let cursor = self.cursor_value();
         self.store_desc32(cursor, offset_of!(PacketDesc, consumed));
         // The two are neighbours.

@@ -117,7 +117,7 @@ pub(crate) struct Vars {
     /// Bytes in the scratch buffer of a deparser.
     pub emitted: Variable,
     /// How often loop heads were entered.
-    pub rounds: Variable,
+    pub spent: Variable,
 }
 
 /// What is shared by the entries of one compilation.
@@ -209,6 +209,8 @@ pub(crate) struct Translator<'a, 'f> {
     /// What the descriptor has of slots.
     origins: Vec<(SlotId, Intrinsic)>,
     has_many_tables: bool,
+    /// Whether a stage of the entry is charged for loops.
+    pub has_charges: bool,
     /// Where the descriptor's address is kept, if it is.
     packet_at: Option<StackSlot>,
     /// Whether it is in one go that packets run through the code at hand.
@@ -284,7 +286,7 @@ pub(crate) fn translate(
         layout_changed: var(),
         truncate: var(),
         emitted: var(),
-        rounds: var(),
+        spent: var(),
     };
     let locks = Locks::new(shared.program, entry, &flow.graph, shared.bindings, || b.declare_var(I64));
     let locks = locks.map_err(|name| Error::Codegen(format!("register `{name}` would be locked out of order")))?;
@@ -337,6 +339,7 @@ pub(crate) fn translate(
         packet: batch,
         origins: Translator::origins(shared.program, entry),
         has_many_tables: Translator::has_many_tables(shared.program, flow),
+        has_charges: ir::cost::is_charged(shared.program, entry),
         packet_at: None,
         is_in_one_go: false,
         ctx_at: None,
@@ -532,7 +535,7 @@ impl<'a> Translator<'a, '_> {
         let uncut = self.iconst(u64::MAX);
         self.b.def_var(self.vars.truncate, uncut);
         self.b.def_var(self.vars.emitted, zero);
-        self.b.def_var(self.vars.rounds, zero);
+        self.b.def_var(self.vars.spent, zero);
         let zeros = self.zeros();
         for place in self.header_pointers.clone().into_iter().flatten() {
             self.write_pointer(place, zeros);
@@ -745,9 +748,6 @@ impl<'a> Translator<'a, '_> {
                     self.write_slot(*slot, &value);
                 }
             }
-            if node.is_loop_head {
-                self.bound_loop();
-            }
             let code = &self.program.stages[node.stage.index()].blocks[node.block.index()];
             let from = start.filter(|s| s.0 == n).map_or(0, |s| s.1);
             for inst in &code.insts[..from] {
@@ -823,12 +823,12 @@ impl<'a> Translator<'a, '_> {
     }
 
     /// Gives up on a packet that goes round and round: no program may hold a worker for ever.
-    fn bound_loop(&mut self) {
-        let rounds = self.b.use_var(self.vars.rounds);
-        let rounds = self.add_imm(rounds, 1);
-        self.b.def_var(self.vars.rounds, rounds);
+    pub fn charge(&mut self, steps: u32) {
+        let spent = self.b.use_var(self.vars.spent);
+        let spent = self.add_imm(spent, steps.into());
+        self.b.def_var(self.vars.spent, spent);
         let (go_on, endless) = (self.b.create_block(), self.b.create_block());
-        let over = self.icmp_imm(IntCC::UnsignedGreaterThan, rounds, ir::LOOP_ROUNDS_MAX);
+        let over = self.icmp_imm(IntCC::UnsignedGreaterThan, spent, ir::STEPS_MAX);
         self.b.ins().brif(over, endless, &[], go_on, &[]);
         self.b.seal_block(endless);
         self.b.seal_block(go_on);

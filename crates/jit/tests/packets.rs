@@ -791,6 +791,7 @@ b0:
   n = mov 32w0
   jump b1
 b1:
+  charge 5
   emit h
   n = add n, 32w1
   more = ult n, 32w{rounds}

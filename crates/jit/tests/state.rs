@@ -645,6 +645,7 @@ stage parser P {
 b0:
   jump b1
 b1:
+  charge 5
   x = add x, 8w2
   switch x, 8w1 -> b2, default -> b1
 b2:

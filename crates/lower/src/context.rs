@@ -416,15 +416,15 @@ impl Lowerer<'_> {
         let Some(span) = self.b.overrun().filter(|_| !self.gave_up) else { return };
         let mut made: HashMap<Span, usize> = HashMap::new();
         for inst in self.b.program().stages.iter().flat_map(|s| &s.blocks).flat_map(|b| &b.insts) {
-            *made.entry(inst.span).or_default() += 1;
+            *made.entry(inst.span).or_default() += ir::builder::units(self.b.program(), &inst.op);
         }
         let mut most: Vec<(Span, usize)> =
             made.into_iter().filter(|(span, made)| !span.is_none() && *made * 20 > SIZE_LIMIT).collect();
         most.sort_by_key(|(span, made)| (std::cmp::Reverse(*made), *span));
         let message =
             format!("the program has more than {SIZE_LIMIT} operations and variables when everything is inlined");
-        let help = "a struct is copied and compared field by field, and each call is a copy of what it calls: use smaller \
-                    types, fewer calls, or a table";
+        let help = "a struct is copied and compared field by field, and each call is a copy of what it calls; operations on wide \
+                    values, lookups and messages count more than once: use smaller types, fewer calls, or a table";
         let mut diagnostic =
             Diagnostic::error(codes::TOO_LARGE, span, message).label("here it is too large").help(help);
         for (at, made) in most.into_iter().filter(|(at, _)| *at != span).take(CULPRITS_MAX) {

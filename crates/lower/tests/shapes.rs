@@ -291,6 +291,7 @@ fn loops_stay_loops() {
               I.i = mov 8w0x0
               jump b1
             b1 for:
+              charge 8
               %1 = ult I.i, 8w0x4
               branch %1, b2, b3
             b2:
@@ -312,6 +313,7 @@ fn loops_stay_loops() {
             b7:
               next
             b8 for:
+              charge 8
               I.j = mov I.j.$counter
               %6 = eq I.j, m.k
               branch %6, b9, b10
@@ -451,6 +453,7 @@ fn a_stack_is_filled_by_a_loop() {
             b0:
               jump b1
             b1 start:
+              charge 20
               mark state "start"
               %0 = ult h.s.$next, 32w0x2
               branch %0, b3, b2

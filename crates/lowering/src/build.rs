@@ -31,7 +31,7 @@ pub(crate) struct Vars {
     /// Bytes that the deparser has emitted to the buffer.
     pub emitted: Var,
     /// How often heads of loops were entered.
-    pub rounds: Var,
+    pub spent: Var,
 }
 
 /// An address: a base and bytes behind it.

@@ -60,7 +60,7 @@ impl<'a> Lowering<'a> {
         let (start, batch) = (function.entry(), function.params()[1]);
         let mut ssa = Ssa::new(definitions_max);
         let mut var = || ssa.declare(Type::I64);
-        let vars = Vars { data: var(), len: var(), cursor: var(), truncate: var(), emitted: var(), rounds: var() };
+        let vars = Vars { data: var(), len: var(), cursor: var(), truncate: var(), emitted: var(), spent: var() };
         let frame = function.add_slot(0, 16);
         let mut lowering = Lowering {
             program,
@@ -165,9 +165,9 @@ impl<'a> Lowering<'a> {
             _ => self.load_desc(offset_of!(PacketDesc, consumed), 4),
         };
         self.entry_len = len;
-        let Vars { data: data_var, len: len_var, cursor: cursor_var, truncate, emitted, rounds } = self.vars;
+        let Vars { data: data_var, len: len_var, cursor: cursor_var, truncate, emitted, spent } = self.vars;
         for (var, value) in
-            [(data_var, data), (len_var, len), (cursor_var, cursor), (truncate, zero), (emitted, zero), (rounds, zero)]
+            [(data_var, data), (len_var, len), (cursor_var, cursor), (truncate, zero), (emitted, zero), (spent, zero)]
         {
             self.write_var(var, value);
         }
@@ -248,9 +248,6 @@ impl<'a> Lowering<'a> {
                 false => self.switch_to(blocks[&id]),
             }
             self.spot = (position, id, 0);
-            if heads[id.index()] {
-                self.bound_loop();
-            }
             self.release_at_start();
             for (i, inst) in code.insts.iter().enumerate() {
                 (self.spot, self.span) = ((position, id, i), inst.span);
@@ -270,11 +267,11 @@ impl<'a> Lowering<'a> {
     }
 
     /// Gives up on a packet that goes round and round: no program may hold a worker for ever.
-    fn bound_loop(&mut self) {
-        let rounds = self.read_var(self.vars.rounds);
-        let rounds = self.add_imm(rounds, 1);
-        self.write_var(self.vars.rounds, rounds);
-        let over = self.compare_imm(Condition::Ugt, rounds, ir::LOOP_ROUNDS_MAX);
+    pub fn charge(&mut self, steps: u32) {
+        let spent = self.read_var(self.vars.spent);
+        let spent = self.add_imm(spent, steps.into());
+        self.write_var(self.vars.spent, spent);
+        let over = self.compare_imm(Condition::Ugt, spent, ir::STEPS_MAX);
         self.leave_if(over, |l| l.finish_packet(FateCode::Endless, 0));
     }
 
@@ -349,9 +346,24 @@ impl<'a> Lowering<'a> {
         self.jump(default, Vec::new());
     }
 
+    /// Adds what the packet has spent in loops to the batch's sum.
+    fn add_spent(&mut self) {
+        let (batch, at) = (self.function.params()[1], offset_of!(Batch, spent) as u32);
+        let (spent, spared) = (self.read_var(self.vars.spent), self.word(ir::cost::SPARED_STEPS));
+        let is_more = self.compare(Condition::Ugt, spent, spared);
+        let counted = self.select(is_more, spent, spared);
+        let counted = self.bin(mir::Binary::Sub, counted, spared);
+        let before = self.load_le(Region::Descriptor, 4, batch, at);
+        let sum = self.add(before, counted);
+        self.store_le(Region::Descriptor, 4, batch, at, sum);
+    }
+
     /// Writes the fate and goes on with the next packet.
     pub fn finish_packet(&mut self, fate: FateCode, arg: u32) {
         self.release_at_end();
+        if ir::cost::is_charged(self.program, self.entry) {
+            self.add_spent();
+        }
         let cursor = self.read_var(self.vars.cursor);
         let (fate, arg) = (self.word(u64::from(fate as u32)), self.word(arg.into()));
         self.store_desc(offset_of!(PacketDesc, consumed), 4, cursor);

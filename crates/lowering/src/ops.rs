@@ -70,6 +70,7 @@ impl Lowering<'_> {
             Op::Log { format, args } => self.log(format, args),
             Op::Assert { cond, text } => self.assert(cond, text),
             Op::Unresolved { callee, args, results } => self.unresolved(callee, args, results),
+            Op::Charge { steps } => self.charge(*steps),
             Op::Mark(_) => {}
         }
         Ok(())

@@ -119,6 +119,7 @@ fn set_dst(op: &mut Op, new: SlotId) -> bool {
         | Op::Log { .. }
         | Op::Assert { .. }
         | Op::Unresolved { .. }
+        | Op::Charge { .. }
         | Op::Mark(_) => return false,
     }
     true

@@ -21,6 +21,7 @@ mod parser_room;
 mod passes;
 mod simplify;
 mod simplify_cfg;
+mod spare_charges;
 mod ssa;
 mod strip_marks;
 mod unchanged_frames;

@@ -11,7 +11,7 @@
 
 use crate::{
     again, coalesce, compact_slots, const_prop, dead_code, multicast_frames, narrow_lookaheads, parser_room, simplify,
-    simplify_cfg, strip_marks, unchanged_frames, unroll_stacks,
+    simplify_cfg, spare_charges, strip_marks, unchanged_frames, unroll_stacks,
 };
 use ir::Program;
 use std::collections::HashSet;
@@ -53,6 +53,12 @@ const PASSES: &[Pass] = &[
         about: "copy parser loops over header stacks for each element",
         phase: Phase::First,
         run: unroll_stacks::run,
+    },
+    Pass {
+        name: "spare_charges",
+        about: "do not count the steps of packets that can spend few only",
+        phase: Phase::First,
+        run: spare_charges::run,
     },
     Pass {
         name: "multicast_frames",

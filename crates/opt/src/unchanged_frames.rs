@@ -15,7 +15,7 @@
 //!
 //! - It changes no table, counter, register, random number or message, and reads none of them but registers.
 //! - It writes no field of a header but by extracting it, and nothing that the engine has set or reads afterwards.
-//! - Its paths end: a loop that extracts nothing might be cut off ([`ir::LOOP_ROUNDS_MAX`]). They emit no more than there may be room for
+//! - Its paths end, and their loops cost no more than they may ([`ir::STEPS_MAX`]). They emit no more than there may be room for
 //!   ([`ir::EMITTED_BYTES_MAX`]).
 //!
 //! ```text
@@ -191,8 +191,11 @@ impl<'a> Walk<'a> {
         let mut waiting = vec![(first, 0)];
         // By step of the last entry, the steps that follow.
         let mut next: Vec<Vec<usize>> = vec![Vec::new()];
+        // What all of them are charged with; a path comes to each once.
+        let mut charged = 0;
         while let Some((step, number)) = waiting.pop() {
             let is_last = !step.is_before;
+            charged += if is_last { self.charged(&step) } else { 0 };
             let Some(following) = self.follow(step) else { return false };
             for step in following {
                 let new = numbers.len();
@@ -205,7 +208,7 @@ impl<'a> Walk<'a> {
                     next[number].push(to);
                 }
             }
-            if numbers.len() > STEPS_MAX {
+            if numbers.len() > STEPS_MAX || charged > ir::STEPS_MAX {
                 return false;
             }
         }
@@ -217,6 +220,13 @@ impl<'a> Walk<'a> {
         let mut seen: HashSet<SlotId> = self.program.field_lists.iter().flat_map(|(_, slots)| slots).copied().collect();
         let headers = (0..self.program.headers.len()).map(HeaderId::from_index);
         headers.into_iter().all(|header| slots(self.program, header).into_iter().all(|slot| seen.insert(slot)))
+    }
+
+    /// What a step of the last entry is charged with.
+    fn charged(&self, step: &Step) -> u64 {
+        let Some(stage) = self.last.get(step.at) else { return 0 };
+        let insts = &self.program.stages[stage.index()].blocks[step.block.index()].insts;
+        insts.iter().map(|inst| if let Op::Charge { steps } = inst.op { steps.into() } else { 0 }).sum()
     }
 
     /// Where paths go from a block; `None` if one changes the frame or does something else.
@@ -297,7 +307,7 @@ impl<'a> Walk<'a> {
     /// Whether an operation changes no frame and, in the last entry, nothing else that can be seen.
     fn may_be_there(&self, op: &Op, is_before: bool) -> bool {
         match op {
-            Op::Extract { .. } | Op::Emit { .. } | Op::Mark(_) => return true,
+            Op::Extract { .. } | Op::Emit { .. } | Op::Charge { .. } | Op::Mark(_) => return true,
             Op::Advance { .. } | Op::Truncate { .. } | Op::Unresolved { .. } => return false,
             op if !is_before && !op.is_removable() => return false,
             _ => {}

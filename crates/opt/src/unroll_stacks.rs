@@ -17,8 +17,8 @@
 //! for them any more, so states behind the loop are not copied.
 //!
 //! **Bounds.** [`LOOKED_AT_MAX`] operations are looked at, and [`KEPT_MAX`] may come out; a stage that needs more stays as it is.
-//! So does one of which a loop remains, or whose entry has another loop: loops are cut after a number of rounds
-//! ([`ir::LOOP_ROUNDS_MAX`]), which all engines count alike.
+//! So does one of which a loop remains. Copies keep what loops are charged with; `spare_charges` takes away what does not
+//! matter.
 //!
 //! Tests: `tests/files/unroll_stacks.ir`, `tests/properties.rs`.
 
@@ -38,30 +38,15 @@ const KEPT_MAX: usize = 1 << 13;
 /// Runs the pass; whether anything changed.
 pub(crate) fn run(program: &mut Program) -> bool {
     let mut unrolled: HashMap<StageId, Vec<Block>> = HashMap::new();
-    let mut loops = BitSet::new(program.stages.len());
     for (s, stage) in program.stages.iter().enumerate() {
         let cfg = Cfg::new(stage);
         if !cfg.loop_heads().contains(&true) {
             continue;
         }
-        match (stage.kind == StageKind::Parser).then(|| Unrolling::new(program, stage, &cfg).run()).flatten() {
-            Some(blocks) => _ = unrolled.insert(StageId::from_index(s), blocks),
-            None => loops.insert(s),
-        }
-    }
-    // A stage that stays has a loop, which may keep others from being unrolled.
-    loop {
-        let counts_rounds = |stage: &&StageId| {
-            let entries = program.entries.iter().filter(|entry| entry.stages.contains(stage));
-            entries.flat_map(|entry| &entry.stages).any(|other| loops.contains(other.index()))
-        };
-        let staying: Vec<StageId> = unrolled.keys().filter(counts_rounds).copied().collect();
-        if staying.is_empty() {
-            break;
-        }
-        for stage in staying {
-            unrolled.remove(&stage);
-            loops.insert(stage.index());
+        if stage.kind == StageKind::Parser
+            && let Some(blocks) = Unrolling::new(program, stage, &cfg).run()
+        {
+            unrolled.insert(StageId::from_index(s), blocks);
         }
     }
     let changed = !unrolled.is_empty();

@@ -234,17 +234,26 @@ impl Mapped {
 
 /// The dirty log used in live migration: a bitmap, shared by the front end, of the guest pages that we have written.
 #[derive(Debug)]
-pub(crate) struct Log(Mapping);
+pub(crate) struct Log {
+    bits: Mapping,
+    #[cfg(test)]
+    pub(crate) monitor: tests::Monitor,
+}
 
 impl Log {
     pub(crate) fn new(file: impl AsFd, bytes: u64, offset: u64, allowed: &Allowed) -> Result<Log, MapError> {
         let bytes = usize::try_from(bytes.min(LOG_BYTES_MAX)).map_err(|_| MapError::BadRange)?;
-        Mapping::new(file, offset, bytes, &allowed.quota).map(Log)
+        let bits = Mapping::new(file, offset, bytes, &allowed.quota)?;
+        Ok(Log {
+            bits,
+            #[cfg(test)]
+            monitor: tests::Monitor::default(),
+        })
     }
 
     #[inline]
     pub(crate) fn is_damaged(&self) -> bool {
-        self.0.is_damaged()
+        self.bits.is_damaged()
     }
 
     /// Marks the pages of `len` bytes at a guest physical address as dirty. Must be called after they were written: the
@@ -254,17 +263,19 @@ impl Log {
         if len == 0 {
             return;
         }
-        let all = self.0.all();
+        let all = self.bits.all();
         let last = guest.saturating_add(len - 1) / LOG_PAGE;
         let end = (all.len() as u64).saturating_mul(8);
         for page in guest / LOG_PAGE..=last.min(end) {
             all.or_u8((page / 8) as usize, 1 << (page % 8), Ordering::SeqCst);
+            #[cfg(test)]
+            self.monitor.copy(page);
         }
     }
 
     #[cfg(test)]
     pub(crate) fn is_marked(&self, page: u64) -> bool {
-        self.0.all().read::<u8>((page / 8) as usize).is_some_and(|byte| byte >> (page % 8) & 1 == 1)
+        self.bits.all().read::<u8>((page / 8) as usize).is_some_and(|byte| byte >> (page % 8) & 1 == 1)
     }
 }
 
@@ -272,7 +283,36 @@ impl Log {
 pub(crate) mod tests {
     use super::*;
     use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+    use std::collections::BTreeMap;
     use std::os::fd::OwnedFd;
+    use std::sync::{Arc, Mutex};
+
+    /// A VM monitor that migrates its guest: it copies each page as soon as it is marked, and not again until it is marked again.
+    #[derive(Debug, Default)]
+    pub(crate) struct Monitor {
+        pub(crate) memory: Option<Arc<Memory>>,
+        copies: Mutex<BTreeMap<u64, Vec<u8>>>,
+    }
+
+    impl Monitor {
+        pub(super) fn copy(&self, page: u64) {
+            if let Some(now) = self.page(page) {
+                self.copies.lock().unwrap().insert(page, now);
+            }
+        }
+
+        fn page(&self, page: u64) -> Option<Vec<u8>> {
+            let mut bytes = vec![0; LOG_PAGE as usize];
+            let slice = self.memory.as_ref()?.translate(page * LOG_PAGE, LOG_PAGE as u32, &mut 0)?;
+            slice.read_bytes(0, &mut bytes).then_some(bytes)
+        }
+
+        /// The pages that were marked, each with whether its last copy is what the page holds now.
+        pub(crate) fn pages(&self) -> Vec<(u64, bool)> {
+            let copies = self.copies.lock().unwrap();
+            copies.iter().map(|(page, copy)| (*page, self.page(*page).as_ref() == Some(copy))).collect()
+        }
+    }
 
     pub(crate) fn memfd(bytes: u64) -> OwnedFd {
         let file = memfd_create("test", MemfdFlags::CLOEXEC).unwrap();

@@ -147,6 +147,8 @@ fn check(program: &Program, block: &ir::Block, table: TableId) -> Result<(), Str
             Op::Apply { table: this, .. } if *this == table => continue,
             Op::ActionParam { table: this, dst, .. } if *this == table && program.width(*dst) <= 128 => continue,
             Op::SetValid { .. } | Op::SetInvalid { .. } | Op::Mark(_) | Op::Log { .. } => continue,
+            // A run ends after a number of blocks.
+            Op::Charge { .. } => continue,
             op if destination(op).is_some() && !matches!(op, Op::ActionParam { .. }) => continue,
             Op::Apply { .. } => "applies a table",
             Op::ActionParam { .. } => "has a parameter of more than 128 bits",

@@ -57,7 +57,14 @@ impl Engine {
             for (desc, passed) in self.batch.packets.iter_mut().zip(&mut self.passes).take(received) {
                 (desc.consumed, *passed) = (0, passes);
             }
-            return exec.run(EntryKind::Reingress, &mut self.batch);
+            if self.steps_left == 0 {
+                let all = &mut self.batch.packets[..received];
+                return all.iter_mut().for_each(|desc| desc.fate = FateCode::OverLimit as u32);
+            }
+            self.batch.spent = 0;
+            exec.run(EntryKind::Reingress, &mut self.batch);
+            self.steps_left = self.steps_left.saturating_sub(self.batch.spent.into());
+            return;
         }
         self.further.count = places.len() as u32;
         self.further.now_us = self.batch.now_us;
@@ -66,7 +73,7 @@ impl Engine {
             desc.consumed = 0;
             self.passes[usize::from(*place)] = passes;
         }
-        exec.run(EntryKind::Reingress, &mut self.further);
+        self.run_further(exec, EntryKind::Reingress);
         for (desc, place) in self.further.packets.iter().zip(places) {
             self.batch.packets[usize::from(*place)] = *desc;
         }

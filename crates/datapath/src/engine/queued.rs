@@ -9,7 +9,7 @@
 
 use super::records::Record;
 use super::waves::{Burst, Descent, State, owned};
-use super::{Engine, Sink, egress_intrinsics};
+use super::{Engine, Sink, egress_intrinsics, steps_for};
 use crate::executor::Executor;
 use crate::replication::Replica;
 use abi::packet::BATCH_MAX;
@@ -105,6 +105,7 @@ impl Engine {
         }
         self.lookups.renew();
         let share = self.work_left / count as u32;
+        self.steps_left = steps_for(count);
         self.is_resuming = true;
         for (i, departure) in packets.drain(..).enumerate() {
             let Departure { packet, record: words, passage, enqueued_us, depths } = departure;

@@ -495,7 +495,19 @@ impl Engine {
             desc.record = self.records.pointer(descent.record);
             desc.timestamp_us = burst.now_us;
         }
+        self.run_further(exec, entry);
+    }
+
+    /// Runs what is in `further`, unless loops have spent all that they may.
+    pub(super) fn run_further(&mut self, exec: &mut dyn Executor, entry: EntryKind) {
+        let count = self.further.count as usize;
+        if self.steps_left == 0 {
+            let all = &mut self.further.packets[..count];
+            return all.iter_mut().for_each(|desc| desc.fate = FateCode::OverLimit as u32);
+        }
+        self.further.spent = 0;
         exec.run(entry, &mut self.further);
+        self.steps_left = self.steps_left.saturating_sub(self.further.spent.into());
     }
 
     /// A packet leaves, or is held until it can.

@@ -5,6 +5,7 @@
 //! Polls that find nothing count as receiving in a round of all ports that had packets, and as idle in one that had none.
 //! One writer, the worker; anyone reads.
 
+use crate::engine::WORK_MAX;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The cells of one worker, on a cache line of their own.
@@ -80,7 +81,48 @@ impl WorkerCounters {
     }
 }
 
+/// Seconds of a unit of work: `WORK_MAX` of them are a millisecond.
+const UNIT_S: f64 = 1e-3 / WORK_MAX as f64;
+
+/// Time as units of work. What a burst does besides copies and further passes is not paid before it is done, but each packet's part of
+/// it is bounded (`ir::cost`); a port whose bursts take long gets smaller ones, as if they had cost so much work.
+#[derive(Debug)]
+pub(super) struct Pace {
+    unit_ticks: u64,
+}
+
+impl Pace {
+    pub(super) fn new(ticks_per_second: f64) -> Pace {
+        Pace { unit_ticks: ((UNIT_S * ticks_per_second) as u64).max(1) }
+    }
+
+    /// The work that so many ticks are; 0 if they are few.
+    #[inline]
+    pub(super) fn work(&self, ticks: u64) -> u32 {
+        if ticks < u64::from(WORK_MAX / 64) * self.unit_ticks {
+            return 0;
+        }
+        (ticks / self.unit_ticks).min(WORK_MAX.into()) as u32
+    }
+}
+
 fn bump(cell: &AtomicU64, by: u64) {
     // One writer: a plain add is enough.
     cell.store(cell.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_millisecond_is_all_the_work_that_a_burst_may_cost() {
+        let pace = Pace::new(2.5e9);
+        let us = |us: u64| pace.work(us * 2500);
+        assert_eq!(us(0), 0);
+        assert_eq!(us(10), 0, "bursts of ordinary programs");
+        assert!((800..1200).contains(&us(250)), "{}", us(250));
+        assert_eq!([us(1100), us(1_000_000), pace.work(u64::MAX)], [WORK_MAX; 3]);
+        assert!(Pace::new(0.0).work(1 << 20) > 0);
+    }
 }

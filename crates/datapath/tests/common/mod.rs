@@ -159,14 +159,14 @@ impl Engines {
     /// What the interpreter sends for a frame that starts with these bytes.
     pub fn sent(&mut self, frame: &[u8]) -> Vec<Sent> {
         let mut frame = frame.to_vec();
-        frame.resize(60, 0);
+        frame.resize(frame.len().max(60), 0);
         self.locals[0].receive(1, &frame).expect("it fits")
     }
 
-    /// Sends a frame that starts with these bytes through all engines and asserts that they agree.
-    pub fn check(&mut self, frame: &[u8], what: &str) {
+    /// Sends a frame that starts with these bytes through all engines and asserts that they agree; what they send.
+    pub fn check(&mut self, frame: &[u8], what: &str) -> Vec<Sent> {
         let mut frame = frame.to_vec();
-        frame.resize(60, 0);
+        frame.resize(frame.len().max(60), 0);
         let mut expected: Option<Vec<Sent>> = None;
         for ((name, _), local) in self.pipelines.iter().zip(&mut self.locals) {
             let sent = local.receive(1, &frame).expect("it fits");
@@ -175,5 +175,6 @@ impl Engines {
                 Some(expected) => assert_eq!(&sent, expected, "{what}: {name} (left), interpreted, for {frame:02x?}"),
             }
         }
+        expected.unwrap_or_default()
     }
 }

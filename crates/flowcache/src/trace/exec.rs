@@ -189,6 +189,10 @@ impl Run<'_> {
                 }
             }
             Op::Hash { .. } => self.hash(&inst.op),
+            Op::Charge { steps } => match self.steps_left.checked_sub((*steps).into()) {
+                Some(left) => self.steps_left = left,
+                None => self.refuse("more steps than may be spent in loops", ""),
+            },
             Op::Mark(_) => {}
             Op::Random { .. } => self.refuse("a random number", ""),
             Op::Digest { digest, .. } => self.refuse_extern("a message of digest", *digest),

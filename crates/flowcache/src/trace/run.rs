@@ -44,6 +44,7 @@ pub struct Run<'t> {
     /// Length of the frame when the current entry began.
     pub(super) entered: Bytes,
     pub(super) blocks_left: u32,
+    pub(super) steps_left: u64,
     saved: Vec<Vec<(u32, Value)>>,
     failure: Option<Untraceable>,
 }
@@ -74,6 +75,7 @@ impl<'t> Run<'t> {
             lookups: Vec::new(),
             entered: Bytes::Received { plus: 0, at_most: u32::MAX },
             blocks_left: BLOCKS_MAX,
+            steps_left: ir::STEPS_MAX,
             saved: Vec::new(),
             failure: None,
         }

@@ -114,6 +114,7 @@ impl Machine<'_> {
                     self.set(span, *slot, value.resize_u(width));
                 }
             }
+            Op::Charge { steps } => self.spent += u64::from(*steps),
             Op::Mark(mark) => {
                 if !matches!(mark, Mark::Statement | Mark::OutOfRange { .. }) {
                     (self.checks, self.verifies) = (matches!(mark, Mark::Checksum { update: false, .. }), false);

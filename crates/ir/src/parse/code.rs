@@ -210,6 +210,7 @@ fn effect(c: &mut Cursor<'_>) -> Result<Op> {
             c.punct("->")?;
             Op::Unresolved { callee, args, results: c.list(Cursor::slot)? }
         }
+        "charge" => Op::Charge { steps: c.number()? },
         "mark" => Op::Mark(match c.word("a mark")? {
             "state" => Mark::State(c.quoted()?),
             "block" => Mark::Block(c.quoted()?),

@@ -67,6 +67,9 @@ pub(super) fn check(v: &mut Verifier<'_>, stage: &Stage) {
         if stage.kind == StageKind::Parser {
             flow::room(program, stage, &cfg, &mut report);
         }
+        if let Some(block) = crate::cost::free_loop(stage, &cfg) {
+            report(block.index(), None, "E0733", "a loop comes back to here without a `charge`".to_string());
+        }
     }
 }
 
@@ -174,6 +177,10 @@ fn op(p: &Program, stage: StageKind, op: &Op) -> Check {
             want("the second choice", w(other), width(dst))
         }
         Op::SetValid { .. } | Op::SetInvalid { .. } | Op::Mark(_) | Op::Log { .. } => Ok(()),
+        Op::Charge { steps } => {
+            let range = 1..=crate::STEPS_MAX + 1;
+            rule(range.contains(&(*steps).into()), format!("a round costs 1 to {} steps", range.end()))
+        }
         Op::HasBits { dst, .. } => {
             only_in(StageKind::Parser, stage)?;
             want("the destination", width(dst), 1)

@@ -56,7 +56,7 @@ impl Translator<'_, '_> {
         let mut candidates = Vec::new();
         let vars = &self.vars;
         let mut wanted: Vec<(Variable, u32)> =
-            [vars.cursor, vars.truncate, vars.emitted, vars.rounds].map(|v| (v, 8)).to_vec();
+            [vars.cursor, vars.truncate, vars.emitted, vars.spent].map(|v| (v, 8)).to_vec();
         let header_places = &self.header_places[p];
         match header_places.layout_changed {
             None => wanted.push((vars.layout_changed, 1)),

@@ -344,21 +344,28 @@ fn an_index_beyond_the_ring_stops_it_until_it_is_right() {
     assert_eq!(packets.len(), 1);
 }
 
-/// Finding 6: the page of the virtio header, and of each piece, is marked, and so is the used ring.
+/// Finding 6: the page of the virtio header, and of each piece, is marked, and so is the used ring. Each is marked after it was
+/// written: a page is sent as soon as it is marked.
 #[test]
 fn written_pages_are_logged_with_the_headers_page() {
     for is_packed in [false, true] {
         let mut driver = Driver::new(is_packed, SIZE);
-        let log = Arc::new(Log::new(memfd(4096), 4096, 0, &allowed()).expect("a log"));
+        let mut log = Log::new(memfd(4096), 4096, 0, &allowed()).expect("a log");
+        log.monitor.memory = Some(Arc::clone(&driver.memory));
+        let log = Arc::new(log);
         let mut ring = driver.ring(Some(Arc::clone(&log)));
         // The header alone is at the end of page 0x40; data is in pages 0x41 and 0x50.
         driver.give(&[(0x4_0ff4, 12), (0x4_1000, 30)], WRITE);
         driver.give(&[(0x5_0000, 2000)], WRITE);
+        // The header and all data are in one page.
+        driver.give(&[(0x5_1000, 2000)], WRITE);
         let pool = HeapPool::shared(8);
-        let mut packets = vec![pool.alloc_from(&[5; 100]).unwrap()];
-        assert_eq!(ring.send(&mut packets, 9018, &mut Burst::default()), Ok(1));
+        let mut packets: Vec<_> = (5..7).map(|byte| pool.alloc_from(&[byte; 100]).unwrap()).collect();
+        assert_eq!(ring.send(&mut packets, 9018, &mut Burst::default()), Ok(2));
         let marked: Vec<u64> = (0..0x60).filter(|&page| log.is_marked(page)).collect();
-        assert_eq!(marked, [8, 0x40, 0x41, 0x50], "packed: {is_packed}");
+        assert_eq!(marked, [8, 0x40, 0x41, 0x50, 0x51], "packed: {is_packed}");
+        let sent: Vec<(u64, bool)> = marked.into_iter().map(|page| (page, true)).collect();
+        assert_eq!(log.monitor.pages(), sent, "packed: {is_packed}");
     }
 }
 

@@ -9,6 +9,8 @@ what `crates/pktio-vhost/tests/hostile.rs` tests.
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import mmap
 import os
 import random
@@ -16,6 +18,7 @@ import select
 import socket
 import struct
 import sys
+import threading
 import time
 
 GET_FEATURES, SET_FEATURES, SET_OWNER, SET_MEM_TABLE = 1, 2, 3, 5
@@ -37,13 +40,13 @@ LOOP = bytes.fromhex("020000000003 020000000003 88b5") + bytes(46)
 class Guest:
     """One memory region with a receive ring and a send ring."""
 
-    def __init__(self, path: str, entries: int):
-        self.entries = entries
+    def __init__(self, path: str, entries: int, size: int = SIZE):
+        self.entries, self.size = entries, size
         self.socket = socket.socket(socket.AF_UNIX)
         self.socket.settimeout(5)
         self.file = os.memfd_create("guest")
-        os.ftruncate(self.file, SIZE)
-        self.memory = mmap.mmap(self.file, SIZE)
+        os.ftruncate(self.file, size)
+        self.memory = mmap.mmap(self.file, size)
         self.events = [os.eventfd(0, os.EFD_NONBLOCK) for _ in range(4)]
         self.index = [0, 0]
         try:
@@ -52,7 +55,7 @@ class Guest:
             self.tell(GET_FEATURES)
             self.answer()
             self.tell(SET_FEATURES, struct.pack("<Q", VERSION_1))
-            self.tell(SET_MEM_TABLE, struct.pack("<IIQQQQ", 1, 0, GUEST, SIZE, USER, 0), [self.file])
+            self.tell(SET_MEM_TABLE, struct.pack("<IIQQQQ", 1, 0, GUEST, size, USER, 0), [self.file])
             for ring in (RX, TX):
                 at = USER + ring * RING_BYTES
                 self.tell(SET_VRING_NUM, struct.pack("<II", ring, entries))
@@ -165,6 +168,42 @@ def truncation(guest: Guest, chance: random.Random) -> None:
     yield
 
 
+def punch(guest: Guest, at: int, count: int) -> None:
+    """Frees pages of the shared file, without making it shorter; whoever touches one waits until all are freed."""
+    punch_hole, keep_size = 2, 1
+    if LIBC.fallocate(guest.file, punch_hole | keep_size, ctypes.c_long(at), ctypes.c_long(count)) != 0:
+        raise OSError(ctypes.get_errno(), "fallocate")
+
+
+def holes(guest: Guest, chance: random.Random) -> None:
+    """Buffers all over a gigabyte, around which a hole is punched while the switch reads them; then the pages are allocated again."""
+    for ring in (RX, TX):
+        for i in range(guest.entries):
+            at = BUFFERS + i * ((guest.size - BUFFERS) // guest.entries) // 4096 * 4096
+            guest.memory[at : at + len(HEADER + ACROSS)] = HEADER + ACROSS
+            guest.descriptor(ring, i, GUEST + at, len(HEADER + ACROSS) if ring == TX else 2048, 0 if ring == TX else WRITE)
+            struct.pack_into("<H", guest.memory, ring * RING_BYTES + AVAIL + 4 + 2 * i, i)
+    over = threading.Event()
+
+    def offer() -> None:
+        # The connection may end meanwhile.
+        with contextlib.suppress(ValueError):
+            while not over.is_set():
+                guest.offer(TX, guest.entries)
+                guest.offer(RX, guest.entries)
+
+    offering = threading.Thread(target=offer)
+    offering.start()
+    try:
+        while guest.is_connected():
+            os.posix_fallocate(guest.file, BUFFERS, guest.size - BUFFERS)
+            punch(guest, BUFFERS, guest.size - BUFFERS)
+            yield
+    finally:
+        over.set()
+        offering.join()
+
+
 def flapping(guest: Guest, chance: random.Random) -> None:
     """Comes, starts its rings, and goes."""
     guest.fill(TX, ACROSS)
@@ -182,6 +221,9 @@ def messages(guest: Guest, chance: random.Random) -> None:
     yield
 
 
+#: Its calls let other threads of this process run.
+LIBC = ctypes.CDLL(None, use_errno=True)
+
 #: Name: the attack, and the entries of its rings.
 ATTACKS = {
     "flood": (flood, 256),
@@ -191,7 +233,10 @@ ATTACKS = {
     "truncation": (truncation, 256),
     "flapping": (flapping, 256),
     "messages": (messages, 256),
+    "holes": (holes, 4096),
 }
+#: Bytes that an attack shares, where these are not a few megabytes.
+SIZES = {"holes": 1 << 30}
 
 
 def main() -> None:
@@ -202,7 +247,7 @@ def main() -> None:
     turns = connections = 0
     while time.monotonic() < end:
         try:
-            guest = Guest(path, entries)
+            guest = Guest(path, entries, SIZES.get(name, SIZE))
         except OSError:
             # The switch is not done with the last one.
             time.sleep(0.001)

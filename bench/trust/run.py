@@ -628,17 +628,29 @@ def overload(scale: Scale, sluice: str, folder: Path) -> Outcome:
 OTHERS_SHARE = 0.4
 
 
+#: The step in which a worker meets for the first time a guest that holds it up.
+FIRST_HOLES = "holes for the first time"
+
+
 def guests(scale: Scale, sluice: str, folder: Path) -> Outcome:
-    """One worker, one port whose packets come by the clock, and one at which a vhost-user guest attacks."""
+    """One worker, one port whose packets come by the clock, and two at which vhost-user guests attack.
+
+    One of these is `isolated` and has the guest that punches holes into its memory, which then is the thread's own to wait for. The same
+    attack on the other port holds up the worker once: that step is told and has no bound; the one behind it has.
+    """
     two_processors()
-    seconds, path = scale.of(0.3, 3, 20), folder / "guest.sock"
+    seconds, path, isolated = scale.of(0.3, 3, 20), folder / "guest.sock", folder / "isolated.sock"
     program, entries, packets = folder / "guests.p4", folder / "entries", folder / "packets"
     program.write_text(BY_ADDRESS)
     entries.write_text("".join(f"add stations h.ethernet.dst:0x02000000000{i} forward(port:{i})\n" for i in (1, 2, 3)))
     packets.write_text("packet 1 020000000002020000000001" + "88b5" + "00" * 46 + "\n")
-    attacks = ["none", *hostile().ATTACKS]
+    # Each with its name here, what it does, and to which port.
+    steps = [("none", "none", path), *((name, name, path) for name in hostile().ATTACKS if name != "holes")]
+    steps += [("holes at an isolated port", "holes", isolated), (FIRST_HOLES, "holes", path), ("holes after that", "holes", path)]
+    attacks = [name for name, _, _ in steps]
     arguments = [program, "--control", "--packets", packets, "--entries", entries, "--out-ports", 2, "--ring", 65_536, "--proof", 1]
     arguments += ["--cores", "1,0", "--steps", ",".join(f"{OTHERS_SHARE}:{seconds}" for _ in attacks), "--beside", f"3@vhost-server:{path}"]
+    arguments += ["--beside", f"4@vhost-server:{isolated},isolated"]
     words = [sluice, "bench", *map(str, arguments)]
     found: dict[str, tuple[Step, int]] = {}
     with tempfile.TemporaryFile("w+") as log:
@@ -647,9 +659,9 @@ def guests(scale: Scale, sluice: str, folder: Path) -> Outcome:
         try:
             for line in bench.stdout:
                 if "begins" in line:
-                    name = attacks[len(found)]
+                    _, name, target = steps[len(found)]
                     if name != "none":
-                        attack = [sys.executable, str(Path(__file__).parent / "hostile.py"), str(path), name, str(seconds + 0.3)]
+                        attack = [sys.executable, str(Path(__file__).parent / "hostile.py"), str(target), name, str(seconds + 0.3)]
                         # Where the worker is not.
                         attacker = subprocess.Popen(["taskset", "-c", "0", *attack], stdout=subprocess.PIPE, text=True)
                         time.sleep(0.3)
@@ -679,7 +691,8 @@ def guests(scale: Scale, sluice: str, folder: Path) -> Outcome:
     million = sum(step.packets for step, _ in found.values()) / 1e6
     measured = f"{million:.0f} million packets of others, at {100 * OTHERS_SHARE:.0f} % of the no-loss rate; lost, and longest wait, beside each attack: {', '.join(told)}"
     base = found["none"][0].wait_ms
-    return Outcome(measured, all(lost <= 0.01 for lost in share.values()) and all(step.wait_ms <= base + 1 for step, _ in found.values()))
+    bounded = [name for name in attacks if name != FIRST_HOLES]
+    return Outcome(measured, all(share[name] <= 0.01 and found[name][0].wait_ms <= base + 1 for name in bounded))
 
 
 def ports(scale: Scale, sluice: str, folder: Path) -> Outcome:

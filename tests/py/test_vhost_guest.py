@@ -156,14 +156,14 @@ class Guest:
             os.close(fd)
 
 
-@pytest.fixture
-def switch(tmp_path):
-    """A switch that sends back what its one port receives; its socket."""
+@pytest.fixture(params=["", ",isolated"], ids=["by its worker", "isolated"])
+def switch(tmp_path, request):
+    """A switch that sends back what its one port receives, whoever serves that; its socket."""
     path = tmp_path / "guest.sock"
     entries = tmp_path / "entries.stf"
     entries.write_text("add dmac std.ingress_port:0 hdr.ethernet.dstAddr:02:00:00:00:00:01 forward(port:0)\n")
     program = ROOT / "bench/l2fwd/l2fwd.p4"
-    daemon = Daemon(str(program), "-i", f"0@vhost-server:{path}", "--entries", str(entries))
+    daemon = Daemon(str(program), "-i", f"0@vhost-server:{path}{request.param}", "--entries", str(entries))
     yield daemon, str(path)
     assert daemon.stop() == 0, daemon.output
 

@@ -1,5 +1,5 @@
-//! Admission of a flow's or a group's actions: checks that depend on the P4 program and on the tables, groups and meters that exist.
-//! `openflow::check` does those that depend on the message alone.
+//! Admission checks of flows and actions that depend on the P4 program and on the existing tables, groups and
+//! meters. `openflow::check` has those that depend on the message alone.
 
 use crate::features::Capabilities;
 use crate::key::Layout;
@@ -11,7 +11,7 @@ use openflow::message::meter;
 use openflow::{Action, Error, ErrorKind, Fields, Instructions, Match};
 use std::sync::Arc;
 
-/// Decides what is admitted.
+/// The admission checks of a bridge.
 #[derive(Debug)]
 pub(crate) struct Admit {
     pub layout: Arc<Layout>,
@@ -19,12 +19,12 @@ pub(crate) struct Admit {
 }
 
 impl Admit {
-    /// The program's fields.
+    /// The program's match fields.
     pub fn fields(&self) -> &Arc<Fields> {
         self.layout.fields()
     }
 
-    /// A match, with the fields that its fields need.
+    /// Checks a match: the prerequisites of its fields must be matched as well (`OFPBMC_BAD_PREREQ`).
     pub fn matching(&self, matching: &Match) -> Result<(), Error> {
         match matching.lacks_prerequisite(self.fields()) {
             None => Ok(()),
@@ -35,7 +35,7 @@ impl Admit {
         }
     }
 
-    /// What a flow of a table with this match does.
+    /// Checks the instructions of a flow with this match in a table.
     pub fn flow(
         &self,
         tables: &View<'_>,
@@ -57,7 +57,7 @@ impl Admit {
         self.actions(tables, &instructions.write)
     }
 
-    /// Actions of a bucket or a packet-out.
+    /// Checks the actions of a bucket or a packet-out.
     pub fn list(&self, tables: &View<'_>, actions: &[Action]) -> Result<(), Error> {
         openflow::check::check_unmatched(actions, self.fields())?;
         if actions.iter().any(|action| matches!(action, Action::Conjunction { .. })) {
@@ -120,7 +120,8 @@ impl Admit {
     }
 }
 
-/// Ports need not be there yet, but their numbers must be ports' (1.3.5, 7.4.4.4: `OFPBAC_BAD_OUT_PORT`).
+/// Checks an output port: it need not exist yet, but its number must be valid (1.3.5, 7.4.4.4:
+/// `OFPBAC_BAD_OUT_PORT`).
 fn can_output(to: u32) -> Result<(), Error> {
     match to {
         1..port::MAX | port::IN_PORT..=port::LOCAL => Ok(()),
@@ -135,7 +136,7 @@ fn has_meter(tables: &View<'_>, id: u32) -> Result<(), Error> {
     Ok(())
 }
 
-/// A flow that is part of a conjunction does nothing else (ovs-actions(7), "conjunction").
+/// Checks that a flow with `conjunction` actions does nothing else (ovs-actions(7), "conjunction").
 fn check_conjunctions(instructions: &Instructions) -> Result<(), Error> {
     let mut has_conjunction = false;
     let mut conjunctions = 0;

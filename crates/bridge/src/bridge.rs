@@ -1,13 +1,17 @@
-//! A bridge: tables, the requests that change them, and the connections that are told.
+//! A bridge: its tables, the requests that change them, and the connections that are notified of changes.
 //!
 //! ```text
-//! connection ─▶ state lock ─▶ plan (read lock) ─▶ apply (write lock, briefly) ─▶ publish ─▶ queues of connections ─▶ Host::wake
-//! worker ─▶ read lock                                                worker ─▶ packet_in ─▶ queues of connections ─▶ Host::wake
+//! connection ─▶ state lock ─▶ plan (read lock) ─▶ apply (write lock) ─▶ publish ─▶ connections' queues ─▶ Host::wake
+//! worker ─▶ read lock                            worker ─▶ packet_in ─▶ connections' queues ─▶ Host::wake
 //! ```
 //!
-//! **Locks**, in the order in which they are taken: `state` (one request at a time; also held while all flows are searched, so that
-//! no writer waits behind a long read and workers' reads are never held up), `tables`, `endpoints`, an endpoint's own. Workers take
-//! `tables` for reading only, and must not hold it when they call [`Bridge::flow_mod`].
+//! **Locks**, in the order in which they are taken:
+//!
+//! 1. `state`: one request at a time. It is also held while all flows are scanned, so that no writer queues behind
+//!    a long read lock and blocks the workers' reads.
+//! 2. `tables`: workers only read-lock it, and must not hold it when they call [`Bridge::flow_mod`].
+//! 3. `endpoints`.
+//! 4. The lock of one endpoint.
 
 use crate::admit::Admit;
 use crate::change::{Change, FlowChange};
@@ -34,36 +38,36 @@ use std::sync::{
 };
 use std::time::{Duration, Instant};
 
-/// What a bridge is called.
+/// A bridge's identity: datapath id and description.
 #[derive(Clone, Debug, Default)]
 pub struct BridgeOptions {
-    /// Its number.
+    /// The datapath id.
     pub datapath: u64,
-    /// What it says of itself.
+    /// The description reported by `OFPMP_DESC`.
     pub desc: Desc,
 }
 
-/// How long a packet that learns waits for a request that is being carried out.
+/// How long a packet that learns a flow waits for the state lock.
 const LEARN_WAIT: Duration = Duration::from_micros(50);
-/// Changes that are made before workers get a chance to read, unless they belong to a bundle.
+/// Changes applied per acquisition of the write lock, so that workers can read in between. Bundles are not sliced.
 const SLICE: usize = 256;
-/// Flows whose timeouts have become shorter, between two ticks; beyond, they end at their former times.
+/// Flows whose timeouts may be shortened between two ticks. Flows beyond this number expire at their former times.
 const SHORTENED_MAX: usize = 1 << 20;
 
-/// What only requests use.
+/// State that only requests use; workers do not read it.
 #[derive(Debug, Default)]
 pub(crate) struct State {
     pub index: Index,
     pub timers: Timers,
-    /// The highest generation of an election of masters.
+    /// The highest `generation_id` of a controller role request.
     pub election: Option<u64>,
-    /// Tables whose next vacancy event is that there is room again.
+    /// Tables for which the next vacancy event is `OFPTR_VACANCY_UP`.
     pub crowded: HashSet<u8>,
-    /// `OFPC_FRAG_` bits.
+    /// `OFPC_FRAG_` bits of the switch configuration.
     pub fragments: u16,
 }
 
-/// A bridge.
+/// An OpenFlow bridge; shared by workers and connections.
 pub struct Bridge {
     pub(crate) host: Arc<dyn Host>,
     pub(crate) options: BridgeOptions,
@@ -74,16 +78,16 @@ pub struct Bridge {
     next_endpoint: AtomicU64,
     recent: Arc<Recent>,
     pub(crate) memory: Arc<Memory>,
-    /// Ports whose table misses send no packet-ins.
+    /// Ports with `OFPPC_NO_PACKET_IN`: their table misses cause no packet-ins.
     quiet: ArcSwap<HashSet<u32>>,
     shortened: Mutex<Vec<Weak<Flow>>>,
     pub(crate) keeper: OnceLock<Arc<dyn crate::keep::Keeper>>,
-    /// How ports are to be configured when they come.
+    /// Configuration bits for ports that are not there yet, applied when they are added.
     absent: Mutex<BTreeMap<u32, u32>>,
     started_us: u64,
-    /// Packets that wait for the pipeline to ask what is to be done with them.
+    /// Stored processing states of packets that do not start at table 0.
     pub pending: crate::pending::Pending,
-    /// Connections whose packets wait for workers.
+    /// Connections whose packet-outs wait for workers.
     pub(crate) turns: crate::turns::Turns,
 }
 
@@ -97,7 +101,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Others' requests wait while a bundle is planned.
+/// The error of a bundle that visited too many flows: other requests wait while a bundle is planned.
 fn too_long(visits: u64) -> Error {
     let why = format!(
         "the messages of the bundle before this one have looked at {visits} flows, more than the {} that a bundle may while other \
@@ -107,7 +111,7 @@ fn too_long(visits: u64) -> Error {
     Error::new(ErrorKind::BfcTimeout, why)
 }
 
-/// Takes planned changes into the overlay and the index.
+/// Adds planned changes to the overlay and the index.
 fn take_in(changes: &[Change], tables: &Tables, overlay: &mut Overlay, index: &mut Index) {
     for change in changes {
         change.index(View::with(tables, overlay), index);
@@ -116,10 +120,10 @@ fn take_in(changes: &[Change], tables: &Tables, overlay: &mut Overlay, index: &m
 }
 
 impl Bridge {
-    /// A bridge for the protocols of a P4 program.
+    /// Makes a bridge for the protocols of a P4 program.
     ///
     /// # Errors
-    /// If the program is not made for OpenFlow: why.
+    /// If the program is not made for OpenFlow; the message says why.
     pub fn new(program: &ir::Program, host: Arc<dyn Host>, options: BridgeOptions) -> Result<Bridge, String> {
         let layout = Arc::new(Layout::new(program)?);
         let tables = Tables::new(&layout);
@@ -146,7 +150,7 @@ impl Bridge {
         })
     }
 
-    /// What packets read. Held briefly: requests wait for it.
+    /// Read-locks the state that packets read. To be held briefly: requests wait for it.
     pub fn tables(&self) -> RwLockReadGuard<'_, Tables> {
         self.tables.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -155,37 +159,38 @@ impl Bridge {
         self.tables.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Advances with every change of tables, groups, meters and ports ([`Tables::global_generation`], without a lock).
+    /// The global generation, which every change of tables, groups, meters and ports advances. The same as
+    /// [`Tables::global_generation`], but without a lock.
     pub fn generation(&self) -> u64 {
         self.recent.generation()
     }
 
-    /// The last changes.
+    /// The log of recent changes.
     pub(crate) fn recent(&self) -> &Arc<Recent> {
         &self.recent
     }
 
-    /// The switch around it.
+    /// The switch that contains the bridge.
     pub fn host(&self) -> &Arc<dyn Host> {
         &self.host
     }
 
-    /// How fields lie in keys.
+    /// Where match fields are in records.
     pub fn layout(&self) -> &Arc<Layout> {
         &self.admit.layout
     }
 
-    /// Match fields.
+    /// The match fields.
     pub fn fields(&self) -> &Arc<Fields> {
         self.admit.fields()
     }
 
-    /// The bridge's number and what it says of itself.
+    /// The bridge's datapath id and description.
     pub fn options(&self) -> &BridgeOptions {
         &self.options
     }
 
-    /// When it was made, by the switch's clock.
+    /// When the bridge was made, in microseconds of the host's clock.
     pub fn started_us(&self) -> u64 {
         self.started_us
     }
@@ -198,19 +203,20 @@ impl Bridge {
         Plan { tables, index: &state.index, admit: &self.admit, memory: &self.memory, visits, now_us }
     }
 
-    /// Adds, changes or removes flows.
+    /// Adds, modifies or deletes flows.
     ///
     /// # Errors
-    /// The request's error; nothing has changed then.
+    /// The error of the request. Nothing has changed then.
     pub fn flow_mod(&self, request: &FlowMod, origin: &Origin) -> Result<(), Error> {
         self.change(origin, |plan| Ok(plan.flow_mod(request, origin)?.into_iter().map(Change::Flow).collect()))
     }
 
-    /// Adds a flow for a packet, if no other request is being carried out: a worker does not wait for a long one. The next packet
-    /// tries again.
+    /// Adds a flow on behalf of a packet. Called by workers, so it waits at most `LEARN_WAIT` for another request;
+    /// if this fails, the next packet tries again.
     ///
     /// # Errors
-    /// The request's error, or that the tables are busy; nothing has changed then.
+    /// The error of the request, or `OFPFMFC_UNKNOWN` if the tables are busy or the keeper is behind. Nothing has
+    /// changed then.
     pub fn learn(&self, request: &FlowMod) -> Result<(), Error> {
         let begin = Instant::now();
         if self.is_keeper_behind() {
@@ -231,18 +237,18 @@ impl Bridge {
         changes.map(drop)
     }
 
-    /// Adds, changes or removes a group.
+    /// Adds, modifies or deletes a group.
     ///
     /// # Errors
-    /// The request's error; nothing has changed then.
+    /// The error of the request. Nothing has changed then.
     pub fn group_mod(&self, request: &GroupMod, origin: &Origin) -> Result<(), Error> {
         self.change(origin, |plan| plan.group_mod(request))
     }
 
-    /// Adds, changes or removes a meter.
+    /// Adds, modifies or deletes a meter.
     ///
     /// # Errors
-    /// The request's error; nothing has changed then.
+    /// The error of the request. Nothing has changed then.
     pub fn meter_mod(&self, request: &MeterMod, origin: &Origin) -> Result<(), Error> {
         self.change(origin, |plan| plan.meter_mod(request))
     }
@@ -256,7 +262,7 @@ impl Bridge {
         let mut state = self.state();
         let changes = self.change_in(&mut state, origin, plan);
         drop(state);
-        // Removed flows are freed here, when no lock is held.
+        // Removed flows are freed here, where no lock is held.
         changes.map(drop)
     }
 
@@ -300,8 +306,9 @@ impl Bridge {
         }
     }
 
-    /// Runs requests of which packets see all or nothing: each plans its changes on what those before it have made. Gives the place
-    /// of the one that failed and why.
+    /// Applies the requests of a bundle atomically: packets see all of their changes or none. Each request is
+    /// planned on the result of those before it. On an error, returns the index of the failed request and its
+    /// error; nothing has changed then.
     pub(crate) fn change_atomically<'a>(
         &self,
         steps: &mut dyn Iterator<Item = (Origin, Step<'a>)>,
@@ -312,7 +319,7 @@ impl Bridge {
         let now_us = self.host.now_us();
         let (mut overlay, visits) = (Overlay::default(), Visits::default());
         {
-            // Packets read the tables meanwhile; only the holder of the state lock changes them.
+            // Workers keep reading the tables meanwhile: only the holder of the state lock changes them.
             let tables = self.tables();
             let mut failure = None;
             for (i, (origin, step)) in steps.enumerate() {
@@ -363,7 +370,7 @@ impl Bridge {
         Ok(())
     }
 
-    /// Tells connections, timers and the host about changes that have been made.
+    /// Notifies connections, timers and the host of applied changes.
     fn publish(&self, state: &mut State, changes: &[Change], origin: &Origin, now_us: u64) {
         let mut flows: Vec<&FlowChange> = Vec::new();
         let mut touches_ports = false;
@@ -403,7 +410,8 @@ impl Bridge {
         }
     }
 
-    /// A packet for controllers. Called by workers: never waits for a connection, and drops what does not fit its queue.
+    /// Queues a packet-in for the controllers that want it. Called by workers: never blocks, and drops the
+    /// packet-in if a connection's queue is full.
     pub fn packet_in(&self, event: PacketInEvent) {
         if event.packet.reason == packet_in_reason::TABLE_MISS && self.quiet.load().contains(&event.in_port) {
             return;
@@ -422,7 +430,7 @@ impl Bridge {
         }
     }
 
-    /// Sends an asynchronous message to all connections that get it.
+    /// Sends an asynchronous message to all connections that subscribe to it.
     pub(crate) fn tell(&self, kind: Kind, reason: u8, message: Message) {
         for endpoint in self.endpoints().values() {
             if endpoint.status().receives(endpoint.is_service, kind, reason) {
@@ -437,7 +445,7 @@ impl Bridge {
         }
     }
 
-    /// Ends flows whose time is over. To be called some times a second.
+    /// Removes flows whose timeouts have expired. To be called several times a second.
     pub fn tick(&self, now_us: u64) {
         let shortened = std::mem::take(&mut *lock(&self.shortened));
         {
@@ -447,7 +455,7 @@ impl Bridge {
                 return;
             }
         }
-        // Without the lock: workers that learn a flow meanwhile need it.
+        // Without the state lock, because workers that learn a flow meanwhile need it.
         self.host.sync_counts();
         let mut state = self.state();
         let ended = state.timers.take(&self.tables(), now_us);
@@ -465,7 +473,8 @@ impl Bridge {
         drop(state);
     }
 
-    /// To be called when a flow's [`Flow::fin_timeouts`] has been set, so that it ends at its new time. Waits for no request.
+    /// Schedules a flow for its new expiry. To be called after [`Flow::fin_timeouts`] has been set; does not wait
+    /// for requests.
     pub fn shorten(&self, flow: &Arc<Flow>) {
         let mut shortened = lock(&self.shortened);
         if shortened.len() < SHORTENED_MAX {
@@ -473,7 +482,7 @@ impl Bridge {
         }
     }
 
-    /// Adds a port, or changes what it is: all but the bits that controllers have set.
+    /// Adds a port, or updates it. The configuration bits that controllers have set are kept.
     pub fn put_port(&self, mut port: Port) {
         let number = port.number;
         let expected = lock(&self.absent).remove(&number).unwrap_or(0);
@@ -493,12 +502,12 @@ impl Bridge {
         }
     }
 
-    /// When a port comes, it is configured with these [`config`] bits.
+    /// Sets the [`config`] bits that a port gets when it is added.
     pub(crate) fn expect_port(&self, number: u32, bits: u32) {
         lock(&self.absent).insert(number, bits & config::ALL);
     }
 
-    /// Such ports that have not come yet, with their bits.
+    /// The ports that have such bits but have not been added yet.
     pub(crate) fn absent_ports(&self) -> BTreeMap<u32, u32> {
         lock(&self.absent).clone()
     }
@@ -515,7 +524,7 @@ impl Bridge {
         self.endpoints.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins a connection.
+    /// Registers a connection.
     pub(crate) fn attach(&self, is_service: bool, uri: String) -> Arc<Endpoint> {
         let id = self.next_endpoint.fetch_add(1, Ordering::Relaxed);
         let endpoint = Arc::new(Endpoint::new(id, is_service, uri, &self.memory.queues));
@@ -524,13 +533,14 @@ impl Bridge {
         endpoint
     }
 
-    /// Ends a connection.
+    /// Removes a connection.
     pub(crate) fn detach(&self, id: u64) {
         self.endpoints.write().unwrap_or_else(PoisonError::into_inner).remove(&id);
         self.connections_changed();
     }
 
-    /// Finds out what becomes of packets that no flow matches, now that a connection's version, role or configuration has changed.
+    /// Recomputes what happens on a table miss. To be called after a connection's version, role or configuration
+    /// has changed.
     pub(crate) fn connections_changed(&self) {
         let _state = self.state();
         let is_wanted = self.endpoints().values().any(|endpoint| endpoint.status().wants_misses(endpoint.is_service));
@@ -540,7 +550,7 @@ impl Bridge {
         }
     }
 
-    /// Sets how fragments are treated.
+    /// Sets how IP fragments are treated (`OFPC_FRAG_` bits).
     pub(crate) fn set_fragments(&self, fragments: u16) {
         let mut state = self.state();
         if state.fragments != fragments {
@@ -550,7 +560,7 @@ impl Bridge {
         self.write().set_fragments(fragments);
     }
 
-    /// Connections: id, URI, role, whether it has agreed on a version, packet-ins dropped.
+    /// Status of all connections.
     pub fn connections(&self) -> Vec<ConnectionInfo> {
         let info = |endpoint: &Arc<Endpoint>| {
             let status = endpoint.status();
@@ -566,12 +576,12 @@ impl Bridge {
         self.endpoints().values().map(info).collect()
     }
 
-    /// Flows of all tables, at most [`crate::tables::limit::FLOWS`].
+    /// The number of flows in all tables, at most [`crate::tables::limit::FLOWS`].
     pub fn flow_count(&self) -> usize {
         self.state().index.flows
     }
 
-    /// Removes all flows, groups and meters, as `ovs-ofctl del-flows`, `del-groups` and `del-meters` do.
+    /// Removes all flows, groups and meters, like `ovs-ofctl del-flows`, `del-groups` and `del-meters`.
     pub fn clear(&self) {
         let _ = self.change(&Origin::SWITCH, |plan| {
             let flows = plan.remove(RemovedReason::Delete, &|_| true).into_iter().map(Change::Flow);
@@ -584,22 +594,22 @@ impl Bridge {
     }
 }
 
-/// Plans a step of [`Bridge::change_atomically`].
+/// One request of [`Bridge::change_atomically`]: a function that plans its changes.
 pub(crate) type Step<'a> = Box<dyn FnOnce(&Plan<'_>) -> Result<Vec<Change>, Error> + 'a>;
 
-/// A connection, for people.
+/// Status of a connection, for display.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ConnectionInfo {
-    /// Its number.
+    /// Its id.
     pub id: u64,
     /// Its URI.
     pub uri: String,
     /// Whether it is a management connection.
     pub is_service: bool,
-    /// The version, once agreed on.
+    /// The OpenFlow version, once negotiated.
     pub version: Option<openflow::Version>,
-    /// Its role.
+    /// Its controller role.
     pub role: Role,
-    /// Packet-ins that did not fit its queue.
+    /// Packet-ins dropped because its queue was full.
     pub packet_ins_dropped: u64,
 }

@@ -1,7 +1,9 @@
-//! Bundles (OpenFlow 1.4.1, 6.8 and 7.3.9; for 1.3 an extension of ONF's): messages that are kept and then done together.
+//! Bundles (OpenFlow 1.4.1, 6.8 and 7.3.9; for 1.3 an ONF extension): messages that are stored and then applied
+//! together.
 //!
-//! All bundles are atomic and ordered, whatever their flags say. A bundle ends when it is committed, also if that fails, when it is
-//! discarded, when a message for it is refused because of its state, and when nothing was added for [`IDLE_US`].
+//! All bundles are atomic and ordered, whatever their flags say. A bundle ends when it is committed (even if that
+//! fails), when it is discarded, when a message for it is refused because of its state, and when nothing was added
+//! to it for [`IDLE_US`].
 
 use crate::bridge::{Bridge, Step};
 use crate::change::Change;
@@ -14,18 +16,18 @@ use openflow::{Error, ErrorKind, Message};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Bundles end when nothing was added for so long (Open vSwitch's `bundle-idle-timeout`).
+/// Idle timeout of bundles, in microseconds (Open vSwitch's `bundle-idle-timeout`).
 pub const IDLE_US: u64 = 10_000_000;
 /// `OFPBF_ATOMIC` and `OFPBF_ORDERED`.
 const FLAGS: u16 = 0b11;
-/// Bytes of a refused message that its error carries.
+/// Bytes of a refused message that its error message carries.
 const ERROR_DATA: usize = 64;
 
 /// A message of a bundle.
 #[derive(Debug)]
 struct Kept {
     framed: Framed,
-    /// The first bytes of the message that added it.
+    /// The first bytes of the bundle-add message.
     head: Vec<u8>,
 }
 
@@ -36,7 +38,7 @@ struct Bundle {
     messages: Vec<Kept>,
     charge: Charge,
     used_us: u64,
-    /// The number and first bytes of the message that opened it.
+    /// The xid and first bytes of the message that opened it.
     opened: (u32, Vec<u8>),
 }
 
@@ -44,12 +46,12 @@ struct Bundle {
 #[derive(Debug)]
 pub(crate) struct Bundles {
     all: HashMap<u32, Bundle>,
-    /// What all of them take.
+    /// Bytes charged for all of them.
     bytes: u64,
     memory: Arc<Memory>,
 }
 
-/// A message that made a commit fail: its number, its first bytes, why.
+/// A message that made a commit fail: its xid, its first bytes, and the error.
 pub(crate) type Failed = (u32, Vec<u8>, Error);
 
 fn refuse<T>(kind: ErrorKind, why: impl Into<String>) -> Result<T, Error> {
@@ -57,12 +59,12 @@ fn refuse<T>(kind: ErrorKind, why: impl Into<String>) -> Result<T, Error> {
 }
 
 impl Bundles {
-    /// None.
+    /// No bundles.
     pub fn new(memory: &Arc<Memory>) -> Bundles {
         Bundles { all: HashMap::new(), bytes: 0, memory: Arc::clone(memory) }
     }
 
-    /// Begins a bundle.
+    /// Opens a bundle.
     pub fn open(&mut self, id: u32, flags: u16, request: (u32, &[u8]), now_us: u64) -> Result<(), Error> {
         if self.remove(id).is_some() {
             return refuse(ErrorKind::BfcBadId, format!("bundle {id} is open"));
@@ -86,7 +88,7 @@ impl Bundles {
         Ok(())
     }
 
-    /// Lets a bundle take no more messages.
+    /// Closes a bundle: it takes no more messages.
     pub fn close(&mut self, id: u32, flags: u16, now_us: u64) -> Result<(), Error> {
         let bundle = self.usable(id, flags)?;
         bundle.is_closed = true;
@@ -94,7 +96,7 @@ impl Bundles {
         Ok(())
     }
 
-    /// Throws a bundle away.
+    /// Discards a bundle.
     pub fn discard(&mut self, id: u32) -> Result<(), Error> {
         match self.remove(id) {
             Some(_) => Ok(()),
@@ -102,7 +104,7 @@ impl Bundles {
         }
     }
 
-    /// Adds a message. A bundle that does not exist begins with it.
+    /// Adds a message to a bundle, which is opened if it does not exist.
     pub fn add(
         &mut self,
         id: u32,
@@ -151,7 +153,8 @@ impl Bundles {
         Error::new(ErrorKind::BfcMsgTooMany, why)
     }
 
-    /// Does all of a bundle or nothing. Its packets are for the caller to send, with the memory that they take.
+    /// Applies all messages of a bundle, or none. Its packet-outs are added to `waiting`, together with their
+    /// memory charge, for the caller to send.
     pub fn commit(
         &mut self,
         bridge: &Bridge,
@@ -195,14 +198,15 @@ impl Bundles {
         }
     }
 
-    /// Ends bundles to which nothing was added for long: the messages that opened them.
+    /// Discards bundles whose idle timeout has expired. Returns the xids and first bytes of the messages that
+    /// opened them.
     pub fn expire(&mut self, now_us: u64) -> Vec<(u32, Vec<u8>)> {
         let is_over = |bundle: &Bundle| bundle.used_us + IDLE_US <= now_us;
         let ended: Vec<u32> = self.all.iter().filter(|(_, bundle)| is_over(bundle)).map(|(id, _)| *id).collect();
         ended.into_iter().filter_map(|id| self.remove(id)).map(|bundle| bundle.opened).collect()
     }
 
-    /// A bundle that takes messages; one that does not is thrown away.
+    /// The bundle with this id, if it is open and has these flags. Otherwise it is discarded.
     fn usable(&mut self, id: u32, flags: u16) -> Result<&mut Bundle, Error> {
         let problem = match self.all.get(&id) {
             None => Some(ErrorKind::BfcBadId),
@@ -224,7 +228,7 @@ impl Bundles {
     }
 }
 
-/// Bytes that a message takes in a bundle. Its vector may have twice the room that it needs.
+/// Bytes that a message takes in a bundle. The vector's capacity may be twice its length.
 fn bytes_of(framed: &Framed) -> u64 {
     (2 * size_of::<Kept>() + ERROR_DATA + openflow::memory::message(&framed.message)) as u64
 }
@@ -245,7 +249,7 @@ fn head(request: &[u8]) -> Vec<u8> {
 }
 
 impl crate::flow_mod::Plan<'_> {
-    /// Whether a packet-out can be done (1.3.5, 7.3.7).
+    /// Checks that a packet-out can be executed (1.3.5, 7.3.7).
     pub fn packet_out(&self, packet: &PacketOut) -> Result<(), Error> {
         use openflow::action::port;
         if packet.buffer != crate::flow_mod::NO_BUFFER {

@@ -1,20 +1,26 @@
-//! The flow cache of a worker: megaflows, and an exact-match front.
+//! The flow cache of a worker: megaflows with an exact-match cache before them (Pfaff et al., "The Design and
+//! Implementation of Open vSwitch", NSDI 2015, sections 4 and 6).
 //!
-//! A *megaflow* is what a translation yielded: which bits of the record as parsed it consulted (mask), what they were (key), and the
-//! effects. Megaflows with the same mask are one hash table; a lookup tries masks by how often they hit (Pfaff et al., "The Design
-//! and Implementation of Open vSwitch", NSDI 2015, sections 4 and 6). Any hit is right, so the first one ends the lookup.
+//! A *megaflow* is the cached result of a translation: the bits of the record as parsed that it consulted (mask),
+//! their values (key), and the effects. Megaflows with the same mask form one hash table; a lookup searches masks
+//! in the order of their hits (tuple space search). Overlapping megaflows have the same effects, so the first hit
+//! ends the lookup.
 //!
-//! The *front* maps the hash of all bits that any mask has to a megaflow. It is a hint: the megaflow's own mask and key are compared.
-//! With few masks it would cost more than it saves and is left out.
+//! The *exact-match cache* (field `front`) maps the hash of a packet under the union of all masks to a megaflow. It
+//! is only a hint: the megaflow's own mask and key are compared. With few masks it would cost more than it saves,
+//! and is not used.
 //!
-//! **Many masks.** Traffic can be made to need as many masks as there are (tuple space explosion; Csikor et al., CoNEXT 2019). A mask is
-//! worth a search if, of the packets that get there, more than one in [`Cache::set_gain`] hits. Masks are in the order of their hits, and
-//! a lookup ends at the first one that is not. Now and then it tries one of the others, in turn, whose hits count accordingly.
+//! **Many masks.** An attacker can send traffic that needs as many masks as are allowed (tuple space explosion;
+//! Csikor et al., CoNEXT 2019). A mask is worth searching if more than one in [`Cache::set_gain`] of the lookups
+//! hit it. Masks are sorted by hits, and a lookup ends at the first mask that is not worth it. Every
+//! `TRIED_INTERVAL`th lookup that misses also searches one of the remaining masks, in turn; a hit there is
+//! weighted accordingly.
 //!
-//! **Bounds.** Entries are limited by number and by memory; the number adapts so that a sweep over all of them, which finds idle
-//! and outdated ones, takes about a second. A new entry that finds no room evicts the least useful one of a sample.
+//! **Bounds.** Entries are limited by number and by memory. The number adapts so that a sweep over all entries,
+//! which finds idle and outdated ones, takes about a second. If there is no room for a new entry, the least useful
+//! entry of a sample is evicted.
 //!
-//! Single-threaded: each worker has its own, and a hit takes no lock.
+//! Single-threaded: each worker has its own cache, and a hit takes no lock.
 //!
 //! Tests: `cache/tests.rs`.
 
@@ -30,117 +36,118 @@ use crate::translate::Translation;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Entries at most, whatever the limit adapts to, and at least.
+/// Lower and upper bound of the adaptive limit on entries.
 const ENTRIES: std::ops::RangeInclusive<usize> = 1024..=1 << 18;
-/// Bytes of entries at most.
+/// Maximum size of all entries, in bytes.
 const BYTES_MAX: usize = 128 << 20;
-/// Masks at most: an entry of one more makes room by the entries of the mask with the fewest packets.
+/// Maximum number of masks. A new one evicts the entries of the mask with the fewest packets.
 const MASKS_MAX: usize = 512;
-/// Masks that are tried without the front.
+/// Up to this number of masks, the exact-match cache is not used.
 const MASKS_WITHOUT_FRONT: usize = 2;
-/// Slots of the front: pairs, the newer one first.
+/// Slots of the exact-match cache. Each hash has a pair, of which the first is the newer one.
 const FRONT: usize = 8192;
-/// Entries among which the least useful one is found.
+/// Sample size of an eviction.
 const SAMPLE: usize = 8;
-/// Lookups between two sortings of the masks.
+/// Lookups between two sorts of the masks.
 const SORT_INTERVAL: u64 = 4096;
-/// Masks that are always searched.
+/// Minimum number of masks that a lookup searches.
 const SEARCHED_MIN: usize = 1;
-/// One search of so many tries a mask that is not worth it.
+/// One in this number of misses also searches a mask that is not worth it.
 const TRIED_INTERVAL: u64 = 4;
 
-/// No entry.
+/// A number that no entry has.
 const NONE: u32 = u32::MAX;
 
-/// The generations of everything that megaflows depend on.
+/// The generations of all state that megaflows can depend on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Generation {
-    /// Of tables, groups, meters and ports.
+    /// The global generation of tables, groups, meters and ports.
     pub tables: u64,
-    /// Of addresses for `NORMAL`.
+    /// The generation of the MAC table for `NORMAL`.
     pub stations: u64,
 }
 
-/// Which bits of a record and of the frame's length are compared.
+/// A megaflow mask: the bits of the record and of the frame's length that are compared.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Mask {
-    /// Words, in order.
+    /// Record words with their masks, by ascending word.
     pub words: Box<[(u32, u64)]>,
-    /// Of the length.
+    /// Mask of the frame's length.
     pub length: u32,
 }
 
-/// A megaflow.
+/// A cached megaflow.
 #[derive(Debug)]
 pub struct Entry {
     mask: u32,
     hash: u64,
-    /// The next one with this mask and hash.
+    /// The next entry of the chain with this mask and hash.
     next: u32,
     start: u64,
     key: Box<[u64]>,
     length: u32,
-    /// What happens to its packets.
+    /// Effects on its packets.
     pub effects: Effects,
-    /// Until when that is right.
+    /// The state that the effects depend on, each with its generation at translation.
     pub dependences: Box<[(Dependence, u64)]>,
-    /// The generation of everything at which it was right for the last time.
+    /// The generation at which the entry was last known to be valid.
     pub generation: Generation,
-    /// Words that say nothing about what lookups found.
+    /// Words whose parsed values lookups did not see, because the translation wrote them.
     pub written: Words,
-    /// Whether flows were found otherwise than by lookups of its packets.
+    /// Whether the translation found flows by other means than lookups of the packet.
     pub finds_flows: bool,
-    /// Not added to flows yet.
+    /// Packets that have not been added to the flows' counters yet.
     pub packets: u64,
-    /// Not added to flows yet.
+    /// Bytes that have not been added to the flows' counters yet.
     pub bytes: u64,
-    /// Packets and bytes that were added to flows.
+    /// Packets and bytes that have been added to the flows' counters.
     pub settled: (u64, u64),
-    /// When it was used last.
+    /// Time of the last hit, in microseconds.
     pub used_us: u64,
-    /// When the flows that it learned were renewed last.
+    /// When its learned flows were last renewed, in microseconds.
     pub renewed_us: u64,
-    /// Hits, halved with each sweep.
+    /// Number of hits, halved by each sweep.
     recent: u32,
-    /// Another one for each entry, and after each change of one.
+    /// A serial number, unique to each entry and to each version of it.
     pub serial: u64,
-    /// Its packets cannot be known by their frames (`crate::front`).
+    /// Whether no megaflow over frames can be made of it (`crate::front`).
     pub is_untraceable: bool,
-    /// What the front knows of its frames, by handles: it is forgotten when this entry ends or becomes another.
+    /// Handles of the frame cache's megaflows that were made of it. They are removed when this entry is removed or
+    /// replaced.
     pub frames: Vec<u32>,
     size: usize,
 }
 
-/// Megaflows with one mask.
+/// The hash table of the megaflows with one mask.
 #[derive(Debug)]
 struct Masked {
     mask: Arc<Mask>,
-    /// First entries by hash.
+    /// First entry of each chain, by hash.
     heads: HashMap<u64, u32, std::hash::BuildHasherDefault<crate::classifier::Keep>>,
     entries: usize,
-    /// Of searches.
+    /// Hits found by a search, halved with each sort.
     hits: u64,
-    /// Packets of its megaflows, also those that were found without a search.
+    /// Packets of its megaflows, including hits of the exact-match and frame caches.
     packets: u64,
 }
 
-/// A lookup's answer.
+/// A cache hit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Hit {
-    /// The entry.
+    /// The number of the entry.
     pub entry: u32,
-    /// Whether the front had it.
+    /// Whether the exact-match cache had it.
     pub is_exact: bool,
 }
 
-/// A packet to be looked up.
+/// A packet to look up.
 #[derive(Clone, Copy, Debug)]
 pub struct Packet<'a> {
-    /// Its record as parsed.
+    /// Its record after parsing.
     pub record: &'a [u64],
-    /// Its frame's length.
+    /// Its frame's length in bytes.
     pub bytes: u32,
-    /// Where it begins.
+    /// Where its processing starts (`abi::flows::Arrival::start`).
     pub start: u64,
 }
 
@@ -152,33 +159,33 @@ pub struct Cache {
     free: Vec<u32>,
     masks: Vec<Option<Masked>>,
     by_mask: HashMap<Arc<Mask>, u32>,
-    /// Masks, the most hit one first.
+    /// Numbers of the masks, in descending order of hits.
     order: Vec<u32>,
-    /// How many of them are searched.
+    /// How many masks of `order` are searched.
     searched: usize,
-    /// The one of the others that was tried last.
+    /// Which of the other masks was tried last.
     tried: usize,
-    /// Searches, halved with each sorting.
+    /// Number of searches, halved with each sort.
     searches: u64,
     /// See [`Cache::set_gain`].
     gain: u64,
-    /// All bits of all masks, maybe also of some that are gone.
+    /// The union of all masks; it may still contain bits of removed ones.
     union: Vec<(u32, u64)>,
     union_length: u32,
     is_union_wide: bool,
-    /// Upper halves of hashes and entries.
+    /// The exact-match cache: upper half of a hash, and entry.
     front: Vec<(u32, u32)>,
     limit: usize,
     bytes: usize,
     hand: usize,
     lookups: u64,
     serial: u64,
-    /// Entries that made room.
+    /// Number of evicted entries.
     pub evictions: u64,
 }
 
 impl Cache {
-    /// An empty one.
+    /// An empty cache.
     pub fn new(layout: &Layout) -> Cache {
         Cache {
             seed: layout.seed(),
@@ -195,7 +202,7 @@ impl Cache {
             union_length: 0,
             is_union_wide: false,
             front: vec![(0, NONE); FRONT],
-            // Sweeps that take too long lower it.
+            // Sweeps that take too long lower the limit.
             limit: *ENTRIES.end(),
             bytes: 0,
             hand: 0,
@@ -205,42 +212,43 @@ impl Cache {
         }
     }
 
-    /// How many entries.
+    /// The number of entries.
     pub fn len(&self) -> usize {
         self.slots.len() - self.free.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no entries.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How many masks.
+    /// The number of masks.
     pub fn masks(&self) -> usize {
         self.order.len()
     }
 
-    /// How many entries there may be now.
+    /// The current limit on entries.
     pub fn limit(&self) -> usize {
         self.limit
     }
 
-    /// Slots, used or not, for sweeps.
+    /// The number of slots, used or free, for sweeps.
     pub fn slots(&self) -> usize {
         self.slots.len()
     }
 
-    /// An entry, if there is one of this number.
+    /// The entry with this number.
     pub fn get(&self, at: u32) -> Option<&Entry> {
         self.slots.get(at as usize)?.as_ref()
     }
 
-    /// An entry, if there is one of this number.
+    /// The entry with this number.
     pub fn get_mut(&mut self, at: u32) -> Option<&mut Entry> {
         self.slots.get_mut(at as usize)?.as_mut()
     }
 
-    /// An entry that is to become another: what was made of it before is no longer right.
+    /// An entry to be replaced in place: gets a new serial number, so that whatever was derived from the old one is
+    /// invalid.
     pub fn get_mut_anew(&mut self, at: u32) -> Option<&mut Entry> {
         self.serial += 1;
         let serial = self.serial;
@@ -249,8 +257,9 @@ impl Cache {
         Some(entry)
     }
 
-    /// Whether changes since an entry was right were about no packet of it, as far as the last ones tell. It is right at `generation`
-    /// then, up to which these were followed.
+    /// Tries to confirm an outdated entry with the log of changes: whether none of the changes since its last
+    /// validation can affect its packets. If so, the entry is valid at `generation`, up to which `seen` must have
+    /// followed the log. `false` if the log does not tell.
     pub(crate) fn confirm(&mut self, at: u32, seen: &Seen, generation: Generation) -> bool {
         let Some(entry) = self.slots.get_mut(at as usize).and_then(Option::as_mut) else { return false };
         let Some(masked) = &self.masks[entry.mask as usize] else { return false };
@@ -276,7 +285,7 @@ impl Cache {
         Some(&self.masks[self.get(at)?.mask as usize].as_ref()?.mask)
     }
 
-    /// The entry of a packet.
+    /// Looks up the megaflow of a packet.
     pub fn lookup(&mut self, packet: Packet<'_>) -> Option<Hit> {
         self.lookups += 1;
         if self.lookups.is_multiple_of(SORT_INTERVAL) {
@@ -304,12 +313,13 @@ impl Cache {
         self.front[pair] = (tag, entry);
     }
 
-    /// The hash of all bits of a packet that any mask has.
+    /// The hash of a packet over the union of all masks.
     pub fn hash(&self, packet: Packet<'_>) -> u64 {
         hash(self.seed, &self.union, self.union_length, packet)
     }
 
-    /// What a hit saves, in searches of a mask. At first it is without bound: all masks are searched.
+    /// Sets the gain of a hit: what it saves, in searches of one mask. [`u64::MAX`], the initial value, searches
+    /// all masks.
     pub fn set_gain(&mut self, gain: u64) {
         self.gain = gain;
         if gain == u64::MAX {
@@ -317,7 +327,7 @@ impl Cache {
         }
     }
 
-    /// Whether an entry is this packet's.
+    /// Whether an entry matches a packet.
     fn is_for(&self, at: u32, packet: Packet<'_>) -> bool {
         let Some(entry) = self.get(at) else { return false };
         let Some(masked) = &self.masks[entry.mask as usize] else { return false };
@@ -340,7 +350,7 @@ impl Cache {
         self.search_mask(searched + self.tried, packet, others as u64 * TRIED_INTERVAL)
     }
 
-    /// Searches one mask, by its place in the order. A hit counts for so many.
+    /// Searches one mask, given by its position in `order`. A hit adds `hits` to the mask's count.
     fn search_mask(&mut self, at: usize, packet: Packet<'_>, hits: u64) -> Option<u32> {
         let masked = self.masks[self.order[at] as usize].as_mut()?;
         let hash = hash(self.seed, &masked.mask.words, masked.mask.length, packet);
@@ -355,7 +365,8 @@ impl Cache {
         None
     }
 
-    /// The entry of a packet that [`Cache::lookup`] did not find, whatever its mask. The next lookup finds it.
+    /// Searches the masks that [`Cache::lookup`] left out. A hit is put into the exact-match cache, so that the
+    /// next lookup finds it.
     pub fn search_others(&mut self, packet: Packet<'_>) -> Option<Hit> {
         let entry =
             (self.searched.min(self.order.len())..self.order.len()).find_map(|at| self.search_mask(at, packet, 1))?;
@@ -363,7 +374,7 @@ impl Cache {
         Some(Hit { entry, is_exact: false })
     }
 
-    /// Notes hits.
+    /// Records hits of an entry.
     pub fn touch(&mut self, at: u32, packets: u64, bytes: u64, now_us: u64) {
         let Some(entry) = self.slots.get_mut(at as usize).and_then(Option::as_mut) else { return };
         if let Some(masked) = &mut self.masks[entry.mask as usize] {
@@ -375,7 +386,7 @@ impl Cache {
         entry.recent = entry.recent.saturating_add(u32::try_from(packets).unwrap_or(u32::MAX));
     }
 
-    /// The entry of a packet, which does not count as a lookup.
+    /// Looks up the megaflow of a packet in all masks, without recording anything.
     pub fn find(&self, packet: Packet<'_>) -> Option<u32> {
         self.order.iter().find_map(|mask| {
             let masked = self.masks[*mask as usize].as_ref()?;
@@ -387,13 +398,13 @@ impl Cache {
         })
     }
 
-    /// What an entry has counted was added to flows.
+    /// Marks an entry's packets and bytes as added to the flows' counters.
     pub fn settle(entry: &mut Entry) {
         entry.settled.0 += std::mem::take(&mut entry.packets);
         entry.settled.1 += std::mem::take(&mut entry.bytes);
     }
 
-    /// Adds a megaflow; what it replaces or evicts goes to `gone`.
+    /// Adds a megaflow, and returns its number. Entries that are evicted for it are passed to `gone`.
     pub fn insert(
         &mut self,
         packet: Packet<'_>,
@@ -455,7 +466,7 @@ impl Cache {
         slot
     }
 
-    /// Removes an entry.
+    /// Removes an entry and returns it.
     pub fn remove(&mut self, at: u32) -> Option<Entry> {
         let entry = self.slots.get_mut(at as usize)?.take()?;
         self.free.push(at);
@@ -496,7 +507,8 @@ impl Cache {
         self.free.clear();
     }
 
-    /// A record that an entry is for: zero where its mask is.
+    /// An example of a packet that an entry matches: a record of `words` words that is zero outside the mask, frame
+    /// length, start.
     pub fn example(&self, at: u32, words: usize) -> Option<(Vec<u64>, u32, u64)> {
         let (entry, mask) = (self.get(at)?, self.mask_of(at)?);
         let mut record = vec![0; words];
@@ -506,14 +518,14 @@ impl Cache {
         Some((record, entry.length, entry.start))
     }
 
-    /// Whether a translation consulted nothing that the entry's mask leaves out.
+    /// Whether everything that a translation consulted is in the entry's mask.
     pub fn covers(&self, at: u32, translation: &Translation) -> bool {
         let Some(mask) = self.mask_of(at) else { return false };
         let of = |word: u32| mask.words.binary_search_by_key(&word, |(word, _)| *word).map_or(0, |i| mask.words[i].1);
         translation.length & !mask.length == 0 && translation.consulted.iter().all(|(word, bits)| bits & !of(word) == 0)
     }
 
-    /// A sweep over all entries took so long: there may be more or fewer.
+    /// Adapts the limit on entries to the duration of a sweep.
     pub fn adapt(&mut self, sweep_us: u64) {
         self.limit = match sweep_us {
             2_000_000.. => self.limit / 2,
@@ -524,7 +536,7 @@ impl Cache {
         .clamp(*ENTRIES.start(), *ENTRIES.end());
     }
 
-    /// Halves what is known of an entry's use.
+    /// Halves the count of an entry's hits.
     pub fn age(entry: &mut Entry) {
         entry.recent /= 2;
     }
@@ -581,7 +593,7 @@ impl Cache {
         at
     }
 
-    /// All entries with a mask.
+    /// The numbers of all entries with a mask.
     fn entries_of(&self, mask: u32) -> Vec<u32> {
         let mut entries = Vec::new();
         for head in self.masks[mask as usize].iter().flat_map(|masked| masked.heads.values()) {
@@ -607,7 +619,7 @@ impl Cache {
         self.is_union_wide = true;
     }
 
-    /// Takes a mask's bits into those of all; the front's hashes are others if there are more then.
+    /// Adds a mask to the union. If the union grows, the hashes of the exact-match cache change, and it is emptied.
     fn take_in(&mut self, mask: &Mask) {
         let mut is_new = mask.length & !self.union_length != 0;
         self.union_length |= mask.length;
@@ -628,7 +640,7 @@ impl Cache {
         }
     }
 
-    /// The bits of all masks anew, without those that are gone.
+    /// Recomputes the union without the bits of removed masks.
     fn unite(&mut self) {
         let before = (std::mem::take(&mut self.union), std::mem::take(&mut self.union_length));
         let masks: Vec<Arc<Mask>> = self.masks.iter().flatten().map(|masked| Arc::clone(&masked.mask)).collect();
@@ -661,7 +673,7 @@ impl Cache {
     }
 }
 
-/// A hash's pair of slots of the front, and what is kept of it there.
+/// The slot pair of a hash in the exact-match cache, and the tag that is stored there.
 fn front_place(hash: u64) -> (usize, u32) {
     ((hash as usize & (FRONT / 2 - 1)) * 2, (hash >> 32) as u32)
 }
@@ -677,7 +689,7 @@ fn is_same(entry: &Entry, mask: &Mask, packet: Packet<'_>) -> bool {
         && mask.words.iter().zip(&entry.key).all(|((word, mask), key)| packet.record[*word as usize] & mask == *key)
 }
 
-/// Bytes that an entry takes, roughly.
+/// Approximate size of an entry, in bytes.
 fn bytes_of(mask: &Mask, translation: &Translation) -> usize {
     let effects = &translation.effects;
     std::mem::size_of::<Entry>()

@@ -1,7 +1,8 @@
-//! Changes of tables, and of the index of the flows, groups and cookies in them.
+//! Changes of the tables, and of the index of references between flows, groups, meters and cookies.
 //!
-//! A request becomes changes (`flow_mod`, `groups`, `meters`, `ports`). The index, which only requests read, takes each in at once;
-//! a bundle that fails undoes that in reverse order. Tables, which packets read, are changed when all of a request is planned.
+//! A request is planned as a list of changes (`flow_mod`, `groups`, `meters`, `port_mod`). The index, which only
+//! requests read, is updated at once; if a bundle fails, its updates are undone in reverse order. The tables, which
+//! packets read, are changed when the whole request is planned.
 
 use crate::flow::{Flow, Group, Meter};
 use crate::tables::{TableSettings, Tables};
@@ -11,9 +12,9 @@ use std::sync::Arc;
 /// Why a flow changes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Cause {
-    /// It is added, maybe in the place of another.
+    /// It is added, and may replace another one.
     Add,
-    /// Its instructions or its cookie are changed.
+    /// Its instructions or its cookie are modified.
     Modify,
     /// It is removed.
     Remove(RemovedReason),
@@ -22,11 +23,11 @@ pub(crate) enum Cause {
 /// A change of a flow.
 #[derive(Debug)]
 pub(crate) struct FlowChange {
-    /// What was there.
+    /// The flow before the change.
     pub old: Option<Arc<Flow>>,
-    /// What is there then.
+    /// The flow after the change.
     pub new: Option<Arc<Flow>>,
-    /// Why.
+    /// The cause.
     pub cause: Cause,
 }
 
@@ -37,23 +38,23 @@ impl FlowChange {
     }
 }
 
-/// A change of anything.
+/// A change of the tables.
 #[derive(Debug)]
 pub(crate) enum Change {
-    /// Of a flow.
+    /// A change of a flow.
     Flow(FlowChange),
-    /// Of a group.
+    /// A change of a group.
     Group { id: u32, old: Option<Arc<Group>>, new: Option<Arc<Group>> },
-    /// Of a meter.
+    /// A change of a meter.
     Meter { id: u32, old: Option<Arc<Meter>>, new: Option<Arc<Meter>> },
-    /// Of a port.
+    /// A change of a port.
     Port { number: u32, old: Option<Port>, new: Option<Port> },
-    /// Of a table's settings.
+    /// A change of a table's settings.
     Settings { table: u8, old: TableSettings, new: TableSettings },
 }
 
 impl Change {
-    /// Makes the change where packets see it.
+    /// Applies the change to the tables, where packets see it.
     pub fn apply(&self, tables: &mut Tables) {
         match self {
             Change::Flow(change) => {

@@ -1,25 +1,28 @@
-//! The flows of one table: tuple space search, with what makes cached results wide.
+//! The flows of one table: tuple space search, which also computes the mask for the flow cache.
 //!
-//! Flows with the same mask are a *subtable*, a hash table over masked words (Srinivasan, Suri and Varghese, "Packet Classification
-//! using Tuple Space Search", SIGCOMM 1999). A lookup goes through subtables by their highest priority and ends when no later one can
-//! hold a better flow. It says which bits it *consulted*: any record that has the same bits there gets the same answer. To keep these
-//! few (Pfaff et al., "The Design and Implementation of Open vSwitch", NSDI 2015, section 5):
+//! Flows with the same mask form a *subtable*, a hash table over masked words (Srinivasan, Suri and Varghese,
+//! "Packet Classification using Tuple Space Search", SIGCOMM 1999). A lookup searches subtables in the order of
+//! their highest priority and ends when no later one can hold a better flow. It reports the bits that it
+//! *consulted*: any record with the same values in these bits has the same result. Two techniques keep these bits
+//! few, and so megaflows wide (Pfaff et al., "The Design and Implementation of Open vSwitch", NSDI 2015, section
+//! 5):
 //!
-//! - *Staged lookup*: a subtable has the hashes of its flows' first fields by stage (`key`). If there is no such hash, later stages
-//!   are not consulted. A hash that is there by chance only makes the result narrower.
-//! - *Prefix tracking* ([`trie`]): for fields that are matched with prefixes, a trie says which prefix lengths can match and how many
-//!   bits tell so. Subtables of other lengths are skipped.
+//! - *Staged lookup*: a subtable stores hashes of its flows' fields up to each stage (`key`). If the hash of a
+//!   stage is not there, the fields of later stages are not consulted. A hash collision only makes the result
+//!   narrower.
+//! - *Prefix tracking* ([`trie`]): for fields that are matched by prefix, a trie gives the prefix lengths that can
+//!   match and the number of bits that determine this. Subtables of other lengths are skipped.
 //!
-//! **Identity.** Flows with equal words and masks and equal priority are the same flow, also if one names `xreg0` and the other
-//! `reg0` and `reg1`.
+//! **Identity.** Flows with equal words, masks and priority are the same flow, even if one names `xreg0` and the
+//! other `reg0` and `reg1`.
 //!
-//! **Conjunctive matches** (ovs-fields(7), "Conjunctive Match Fields"): flows with `conjunction` actions do not match themselves. If
-//! those that a packet matches have all clauses of a conjunction, at one priority above the best other flow, the packet is looked
-//! up again with `conj_id`.
+//! **Conjunctive matches** (ovs-fields(7), "Conjunctive Match Fields"): flows with `conjunction` actions are soft
+//! matches, not results. If the soft matches of a packet satisfy all clauses of a conjunction at a priority above
+//! the best other flow, the packet is looked up again with `conj_id` set.
 //!
-//! **Work.** Who may add flows may have as many subtables as there is memory for, and conjunctions that each need a lookup. So a lookup has a
-//! number of *visits*: subtables that it passes, and actions of conjunctive flows that it reads. It ends without an answer when they are
-//! used up.
+//! **Work bound.** Whoever may add flows can create as many subtables as memory permits, and many conjunctions that
+//! each cost a lookup. A lookup therefore has a budget of *visits*: subtables searched, and actions read of
+//! conjunctive flows. When it is used up, the lookup ends without a result.
 //!
 //! Tests: `classifier/tests.rs`, against a linear scan, with every bit flipped that was not consulted.
 
@@ -43,21 +46,21 @@ pub(crate) use subtable::Keep;
 use subtable::{Rule, Subtable};
 use trie::Tries;
 
-/// What [`Classifier::find_plain`] finds.
+/// The result of [`Classifier::find_plain`].
 #[derive(Clone, Copy, Debug)]
 pub enum Found<'a> {
     /// No flow.
     None,
     /// The flow.
     Flow(&'a Arc<Flow>),
-    /// A conjunction may decide: [`Classifier::lookup_within`] says.
+    /// A conjunction may match; [`Classifier::lookup_within`] decides.
     Conjunction,
-    /// There are too many subtables: likewise, for what that costs.
+    /// The budget of visits is used up; [`Classifier::lookup_within`] decides, within a budget of its own.
     TooMuch,
 }
 
-/// Where a flow is, without holding it: finds the flow that is there later, which is the same one or has its match and priority, but
-/// for chance.
+/// Locates a flow without a reference to it. Later it finds the flow that is stored there then: the same one, one
+/// with the same match and priority, or, on a hash collision, another one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Handle {
     hash: u64,
@@ -65,10 +68,10 @@ pub(crate) struct Handle {
     priority: u16,
 }
 
-/// No subtable: of a flow whose match contradicts itself.
+/// The subtable number of flows whose match contradicts itself.
 const IMPOSSIBLE: u32 = u32::MAX;
 
-/// Flows whose match contradicts itself, by the hash of match and priority.
+/// Flows whose match contradicts itself, by the hash of match and priority. No packet matches them.
 #[derive(Debug, Default)]
 struct Impossible {
     hasher: RandomState,
@@ -121,14 +124,14 @@ impl Impossible {
     }
 }
 
-/// Flows of a table.
+/// The flows of a table.
 #[derive(Debug)]
 pub struct Classifier {
     layout: Arc<Layout>,
     subtables: Vec<Option<Subtable>>,
     free: Vec<usize>,
     by_mask: HashMap<Box<[(u32, u64)]>, usize>,
-    /// Subtables by their highest priority, the highest first.
+    /// Subtables with their highest priorities, in descending order.
     order: Vec<(u16, usize)>,
     tries: Tries,
     /// Flows whose match contradicts itself.
@@ -137,12 +140,12 @@ pub struct Classifier {
     cookies: Growing<u64, u32, RandomState>,
     len: usize,
     conj_id: Option<FieldId>,
-    /// What subtables count towards.
+    /// The memory pool that subtables are charged to.
     memory: Option<Arc<Pool>>,
 }
 
 impl Classifier {
-    /// No flows.
+    /// An empty classifier.
     pub fn new(layout: &Arc<Layout>) -> Classifier {
         Classifier {
             subtables: Vec::new(),
@@ -159,12 +162,12 @@ impl Classifier {
         }
     }
 
-    /// No flows; subtables count towards a pool. Flows count for themselves.
+    /// An empty classifier whose subtables are charged to a pool. Flows are charged separately.
     pub(crate) fn charging(layout: &Arc<Layout>, memory: &Arc<Pool>) -> Classifier {
         Classifier { memory: Some(Arc::clone(memory)), ..Classifier::new(layout) }
     }
 
-    /// Adds a flow in the place of one with the same match and priority, which is given back.
+    /// Adds a flow. Returns the flow with the same match and priority that it replaces.
     pub fn insert(&mut self, flow: Arc<Flow>) -> Option<Arc<Flow>> {
         *self.cookies.entry(flow.cookie) += 1;
         let old = self.put(flow);
@@ -203,7 +206,7 @@ impl Classifier {
         old
     }
 
-    /// Removes a flow.
+    /// Removes a flow and returns it.
     pub fn remove(&mut self, matching: &Match, priority: u16) -> Option<Arc<Flow>> {
         let old = self.take(matching, priority);
         self.forget_cookie(old.as_deref());
@@ -245,7 +248,7 @@ impl Classifier {
         self.subtables.iter().flatten().flat_map(Subtable::iter).chain(self.impossible.iter())
     }
 
-    /// All flows in no order, with what finds them again.
+    /// All flows in no order, with their handles.
     pub(crate) fn handles(&self) -> impl Iterator<Item = (Handle, &Arc<Flow>)> {
         let subtables =
             self.subtables.iter().enumerate().filter_map(|(at, subtable)| Some((at as u32, subtable.as_ref()?)));
@@ -256,7 +259,7 @@ impl Classifier {
             .map(|(subtable, (hash, flow))| (Handle { hash, subtable, priority: flow.priority }, flow))
     }
 
-    /// What is now where a flow was: mostly one flow or none.
+    /// The flows that a handle now locates: usually one or none.
     pub(crate) fn at(&self, handle: Handle) -> Vec<&Arc<Flow>> {
         match handle.subtable {
             IMPOSSIBLE => self.impossible.of_hash(handle.hash).collect(),
@@ -267,8 +270,8 @@ impl Classifier {
         }
     }
 
-    /// A flow of this priority that `is_meant` and that a packet may match which this match fits as well. Adds to `visits` how many
-    /// flows and subtables are looked at.
+    /// A flow of the same priority that passes `is_meant` and overlaps: some packet can match both it and
+    /// `matching`. Adds the number of flows and subtables visited to `visits`.
     pub fn overlapping(
         &self,
         matching: &Match,
@@ -282,7 +285,7 @@ impl Classifier {
         subtables.find_map(|subtable| subtable.overlapping(&terms, priority, is_meant, memory, visits))
     }
 
-    /// Frees what makes overlap checks quick, and the memory that it takes. The next checks are slower.
+    /// Frees the indices that speed up overlap checks. Later checks are slower.
     pub fn give_up_indices(&self) {
         self.subtables.iter().flatten().for_each(Subtable::give_up_indices);
     }
@@ -292,31 +295,32 @@ impl Classifier {
         self.cookies.get(&cookie).map_or(0, |count| *count as usize)
     }
 
-    /// How many.
+    /// The number of flows.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// Whether there are no flows.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Masks of flows.
+    /// The number of subtables, that is, of distinct masks.
     pub fn masks(&self) -> usize {
         self.order.len()
     }
 
-    /// [`Classifier::lookup_within`] any number of visits.
+    /// [`Classifier::lookup_within`] with an unlimited budget.
     #[cfg(test)]
     fn lookup(&self, record: &[u64], consulted: &mut Consulted) -> Option<&Arc<Flow>> {
         self.lookup_within(record, consulted, &mut { u32::MAX }).expect("nothing has so many subtables")
     }
 
-    /// The flow that a record matches: the one of the highest priority. Adds to `consulted` the bits that decided. `None` if that takes more
-    /// than `visits`, of which the rest is left.
+    /// The flow of the highest priority that a record matches, or `Some(None)` if there is none. Adds the bits that
+    /// determined this to `consulted`, and takes the work from `visits`. `None` if the budget does not suffice.
     ///
-    /// Which of several flows of that priority it is, is not said (OpenFlow 1.3.5, 5.3); it depends on consulted bits only.
+    /// Which of several matching flows of the same priority is found is undefined (OpenFlow 1.3.5, 5.3), but
+    /// depends on consulted bits only.
     pub fn lookup_within(
         &self,
         record: &[u64],
@@ -334,7 +338,7 @@ impl Classifier {
         for id in complete_conjunctions(&soft) {
             let place = self.layout.place(conj_id);
             place.write(&mut again, u128::from(id), u128::MAX);
-            // Bits of `conj_id` are no bits of the packet in this lookup.
+            // In this lookup, the bits of `conj_id` are not bits of the packet.
             let mut these = Consulted::new(record.len());
             let found = self.search(&again, &mut these, &mut Vec::new(), visits)?;
             place.spread(0, u128::MAX, |word, mask, _| these.remove(word, mask));
@@ -346,8 +350,8 @@ impl Classifier {
         Some(hard)
     }
 
-    /// The best flow without conjunctions; puts those with conjunctions that match into `soft`, at least all of higher priority. `None` if
-    /// there are not so many visits.
+    /// The best flow without conjunctions. Adds the soft matches to `soft`, at least all of those with a higher
+    /// priority. `None` if the budget of visits does not suffice.
     fn search<'a>(
         &'a self,
         record: &[u64],
@@ -378,8 +382,8 @@ impl Classifier {
         Some(best)
     }
 
-    /// The flow that a record matches, as [`Classifier::lookup_within`] finds it, without a word about what decided: no stages, and no tries, a
-    /// walk through one of which takes as long as ruling out tens of subtables. Takes those that it passes from `visits`.
+    /// [`Classifier::lookup_within`] without consulted bits, and so without stages and tries. (Walking a trie takes
+    /// as long as ruling out tens of subtables.) Takes the subtables searched from `visits`.
     pub fn find_plain(&self, record: &[u64], visits: &mut u32) -> Found<'_> {
         let mut best: Option<&Arc<Flow>> = None;
         for (priority, at) in &self.order {
@@ -389,7 +393,7 @@ impl Classifier {
             let Some(left) = visits.checked_sub(1) else { return Found::TooMuch };
             *visits = left;
             let Some(subtable) = &self.subtables[*at] else { continue };
-            // The first one is of the highest priority.
+            // Rules are sorted by priority, the highest first.
             let Some(rule) = subtable.find_plain(record).first() else { continue };
             if best.is_some_and(|best| best.priority >= rule.flow.priority) {
                 continue;
@@ -428,7 +432,7 @@ impl Classifier {
         at
     }
 
-    /// Keeps `order` when a subtable's highest priority has changed.
+    /// Updates `order` after a subtable's highest priority has changed.
     fn reorder(&mut self, at: usize, before: Option<u16>, after: Option<u16>) {
         if before == after {
             return;
@@ -450,9 +454,9 @@ fn mask_of(terms: &[WordTerm]) -> Box<[(u32, u64)]> {
     terms.iter().map(|term| (term.word, term.mask)).collect()
 }
 
-/// Conjunctions of which all clauses are there, by priority, the highest first, then by id.
+/// The ids of conjunctions whose clauses are all satisfied, by descending priority, then by id.
 fn complete_conjunctions(soft: &[&Arc<Flow>]) -> Vec<u32> {
-    // By priority and id: how many clauses there are to be, and which there are.
+    // By priority and id: the number of clauses, and a bit mask of those that are satisfied.
     let mut clauses: BTreeMap<(std::cmp::Reverse<u16>, u32), (u8, u64)> = BTreeMap::new();
     for flow in soft {
         for action in &flow.instructions.apply {

@@ -1,18 +1,20 @@
-//! A controller's or management connection, without its socket.
+//! A controller's or management connection, as a state machine without a socket.
 //!
-//! Bytes go in by [`Connection::input`] and come out of [`Connection::output`]; [`Connection::poll`] tells the time. Every call does
-//! as much as there is room for: requests in order, then what others have put into the connection's queue.
+//! Received bytes go into [`Connection::input`], bytes to send come from [`Connection::output`], and
+//! [`Connection::poll`] tells it the time. Every call makes as much progress as there is room for. Requests are
+//! processed in order; events in the connection's queue are sent before the next request is processed.
 //!
-//! **Memory is bounded.** While more than [`OUTPUT_MAX`] bytes wait to be sent, no request is read, no long answer goes on, and
-//! events stay in their queue, which has its own bounds (`crate::controllers`). The owner of the socket reads only while
-//! [`Connection::wants_input`]; what it hands over regardless is kept up to [`INPUT_MAX`] bytes, beyond which the connection closes.
+//! **Memory is bounded.** While more than [`OUTPUT_MAX`] bytes wait to be sent, no request is read, no multipart
+//! reply continues, and events stay in their queue, which has its own bounds (`crate::controllers`). The owner of
+//! the socket should read only while [`Connection::wants_input`]; what it passes in regardless is buffered up to
+//! [`INPUT_MAX`] bytes, beyond which the connection closes.
 //!
 //! | file | holds |
 //! | --- | --- |
-//! | `connection` | the state machine: hello, framing, probes, answers in parts |
-//! | `connection/requests` | what each message does |
+//! | `connection` | the state machine: hello, framing, echo probes, multipart replies |
+//! | `connection/requests` | handling of each message |
 //! | `connection/events` | asynchronous messages |
-//! | `waiting`, `turns` | packets that workers have no room for; whose are next |
+//! | `waiting`, `turns` | packet-outs for which workers have no room; fairness between connections |
 //!
 //! Sources: OpenFlow 1.3.5, 6.3 and 7.5.1.
 
@@ -30,25 +32,25 @@ use openflow::wire::{self, Formats, HEADER};
 use openflow::{Error, ErrorKind, Message, Version};
 use std::sync::Arc;
 
-/// Bytes that wait to be sent before requests have to wait.
+/// Bytes of output beyond which requests have to wait.
 pub const OUTPUT_MAX: usize = 1 << 20;
-/// Bytes that were received and wait to be read.
+/// Maximum number of received bytes that have not been processed.
 pub const INPUT_MAX: usize = 16 << 20;
-/// How long a hello may take.
+/// How long to wait for the peer's hello, in microseconds.
 pub const HELLO_US: u64 = 10_000_000;
 
-/// What kind of connection it is.
+/// Settings of a connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ConnectionOptions {
-    /// Whether it is for management, as `ovs-ofctl`'s: it gets no asynchronous messages unless it asks for them.
+    /// Whether it is a management connection, such as `ovs-ofctl`'s, which gets no asynchronous messages unless it
+    /// asks for them.
     pub is_service: bool,
-    /// The other side, `tcp:10.0.0.1:6653`.
+    /// URI of the peer, such as `tcp:10.0.0.1:6653`.
     pub uri: String,
-    /// The versions that may be spoken: bit 1 is OpenFlow 1.0, bit 4 is 1.3.
+    /// A bit mask of the versions to offer: bit 1 is OpenFlow 1.0, bit 4 is 1.3.
     pub versions: u32,
-    /// The inactivity probe, in microseconds: after this time without a message an echo request is sent; without an answer in the same
-    /// time again, the connection closes.
-    /// 0 for never.
+    /// The inactivity probe interval, in microseconds. After this time without a message an echo request is sent;
+    /// if there is no answer within the same time again, the connection closes. 0 disables it.
     pub probe_us: u64,
 }
 
@@ -61,23 +63,23 @@ impl Default for ConnectionOptions {
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Phase {
-    /// Until the other side's hello.
+    /// Before the peer's hello.
     Hello,
-    /// Both speak this.
+    /// The version is negotiated.
     Open(Version),
-    /// For this reason.
+    /// Closed, for this reason.
     Closed(String),
 }
 
-/// An answer that goes on when there is room.
+/// A multipart reply in progress, which continues when there is room.
 #[derive(Debug)]
 struct Ongoing {
     xid: u32,
     formats: Formats,
     answer: Answer,
-    /// The first bytes of the request, for an error.
+    /// The first bytes of the request, for an error message.
     head: Vec<u8>,
-    /// The memory that the answer takes.
+    /// The charge of the reply to the memory of queues.
     _charge: Charge,
 }
 
@@ -93,9 +95,9 @@ pub struct Connection {
     output: Vec<u8>,
     bundles: Bundles,
     ongoing: Option<Ongoing>,
-    /// Packets for which workers have no room yet; nothing else is done before they are sent.
+    /// Packet-outs for which workers have no room yet. Nothing else is processed before they are sent.
     waiting: Waiting,
-    /// Changes that may not be kept yet: their numbers and first bytes.
+    /// Requests whose changes may not be stored yet: xids and first bytes.
     unkept: Vec<(u32, Vec<u8>)>,
     started_us: u64,
     heard_us: u64,
@@ -104,11 +106,11 @@ pub struct Connection {
     next_xid: u32,
 }
 
-/// Bytes of a refused request that its error carries at least (1.3.5, 7.4.4: 64).
+/// Bytes of a refused request in its error message; at least 64 are required (1.3.5, 7.4.4).
 const ERROR_DATA: usize = 64;
 
 impl Connection {
-    /// A connection that has just been made: it says hello.
+    /// A connection that has just been established. Sends a hello.
     pub fn new(bridge: Arc<Bridge>, options: ConnectionOptions) -> Connection {
         let endpoint = bridge.attach(options.is_service, options.uri.clone());
         let now_us = bridge.host().now_us();
@@ -143,12 +145,12 @@ impl Connection {
         connection
     }
 
-    /// The number by which [`crate::Host::wake`] names it.
+    /// Its id, which [`crate::Host::wake`] uses.
     pub fn id(&self) -> u64 {
         self.endpoint.id
     }
 
-    /// The version, once agreed on.
+    /// The version, once negotiated.
     pub fn version(&self) -> Option<Version> {
         match self.phase {
             Phase::Open(version) => Some(version),
@@ -156,7 +158,7 @@ impl Connection {
         }
     }
 
-    /// Whether bytes should be read from the socket.
+    /// Whether the owner should read from the socket.
     pub fn wants_input(&self) -> bool {
         !self.is_closed()
             && self.output.len() < OUTPUT_MAX
@@ -165,12 +167,12 @@ impl Connection {
             && self.input.len() < OUTPUT_MAX
     }
 
-    /// Whether it has ended: what is in [`Connection::output`] should still be sent.
+    /// Whether it is closed. What is left in [`Connection::output`] should still be sent.
     pub fn is_closed(&self) -> bool {
         matches!(self.phase, Phase::Closed(_))
     }
 
-    /// Why it has ended.
+    /// Why it is closed.
     pub fn close_reason(&self) -> Option<&str> {
         match &self.phase {
             Phase::Closed(why) => Some(why),
@@ -178,12 +180,12 @@ impl Connection {
         }
     }
 
-    /// Whether workers have no room for packets of controllers: it should be polled again in about a millisecond.
+    /// Whether packet-outs wait for workers. The connection should then be polled again in about a millisecond.
     pub fn is_stalled(&self) -> bool {
         !self.waiting.is_empty()
     }
 
-    /// Takes bytes from the socket.
+    /// Processes bytes received from the socket.
     pub fn input(&mut self, bytes: &[u8]) {
         if self.is_closed() {
             return;
@@ -198,19 +200,19 @@ impl Connection {
         self.run();
     }
 
-    /// The other side has taken bytes that were sent: it is there, though its answers may not have been read yet.
+    /// The peer has acknowledged sent bytes, so it is alive even if none of its messages have been read yet.
     pub fn taken(&mut self) {
         self.heard_us = self.bridge.host().now_us();
         self.is_probed = false;
     }
 
-    /// The bytes to send; those that were sent are to be removed. Fills up as they go.
+    /// The bytes to send. The caller removes those that it has sent, which makes room for more.
     pub fn output(&mut self) -> &mut Vec<u8> {
         self.run();
         &mut self.output
     }
 
-    /// Probes, timeouts and events. To be called when the connection was woken, and some times a second.
+    /// Handles probes, timeouts and events. To be called when the connection was woken, and several times a second.
     pub fn poll(&mut self, now_us: u64) {
         match self.phase {
             Phase::Hello if now_us.saturating_sub(self.started_us) > HELLO_US => self.close("no hello"),
@@ -238,7 +240,7 @@ impl Connection {
         }
     }
 
-    /// Ends the connection.
+    /// Closes the connection.
     pub fn close(&mut self, why: &str) {
         if !self.is_closed() {
             self.phase = Phase::Closed(why.to_owned());
@@ -249,11 +251,11 @@ impl Connection {
         }
     }
 
-    /// Does all there is room for.
+    /// Makes as much progress as there is room for.
     fn run(&mut self) {
         let mut at = 0;
         while !self.is_closed() && self.output.len() < OUTPUT_MAX {
-            // What was told before a request's answer is sent before it.
+            // Events that precede a request's reply are sent before it.
             self.drain();
             if self.output.len() >= OUTPUT_MAX || self.is_closed() {
                 break;
@@ -263,7 +265,7 @@ impl Connection {
                 continue;
             }
             if !self.waiting.send(&self.bridge, self.endpoint.id) {
-                // It is this side that does not read, so silence says nothing.
+                // It is this side that does not read, so the peer's silence says nothing.
                 self.taken();
                 break;
             }
@@ -289,7 +291,7 @@ impl Connection {
         }
         self.input.drain(..at.min(self.input.len()));
         if self.waiting.is_empty() {
-            // Not after each packet: it may send as many as its turn allows.
+            // Only now, not after each packet: a turn allows several.
             self.waiting.leave(&self.bridge, self.endpoint.id);
         }
         if self.input.is_empty() && self.input.capacity() > OUTPUT_MAX {
@@ -297,7 +299,7 @@ impl Connection {
         }
     }
 
-    /// A whole message.
+    /// Processes a complete message.
     fn message(&mut self, bytes: &[u8]) {
         match self.phase.clone() {
             Phase::Hello => self.hello(bytes),
@@ -320,7 +322,7 @@ impl Connection {
         }
     }
 
-    /// The other side's first message: the highest version that both speak (1.3.5, 6.3.1).
+    /// Processes the peer's hello and negotiates the highest common version (1.3.5, 6.3.1).
     fn hello(&mut self, bytes: &[u8]) {
         let theirs = match wire::read(bytes, self.bridge.fields()) {
             Ok(Framed { message: Message::Hello { versions }, .. }) => versions,
@@ -350,13 +352,13 @@ impl Connection {
         self.close(why);
     }
 
-    /// Answers a multipart request, in parts as there is room.
+    /// Starts a multipart reply, which is sent in parts as there is room.
     fn answer(&mut self, version: Version, xid: u32, request: &[u8], answer: Answer) -> Result<(), Error> {
         let mut charge = Charge::nothing(&self.bridge.memory.queues);
         if !charge.grow(answer.bytes(), self.endpoint.queued_bytes()) {
             let why = "an answer: too much waits to be sent to controllers";
             self.bridge.memory.log(why);
-            // OpenFlow 1.0 has no error for it.
+            // OpenFlow 1.0 has no specific error.
             let kind = match version {
                 Version::V10 => ErrorKind::BrcEperm,
                 _ => ErrorKind::BrcMultipartBufferOverflow,
@@ -393,7 +395,7 @@ impl Connection {
         }
     }
 
-    /// Appends a reply; flows that the version cannot say are left out, and counted.
+    /// Appends a reply. Flows that the version cannot express are left out; returns their number.
     fn write_reply(&mut self, version: Version, xid: u32, mut reply: Reply, formats: &Formats) -> Result<usize, Error> {
         let fields = self.bridge.fields();
         let done = wire::write_reply(version, xid, &reply, fields, formats, &mut self.output);
@@ -459,7 +461,7 @@ impl Drop for Connection {
     }
 }
 
-/// The number of a message.
+/// The transaction id of a message.
 fn xid_of(bytes: &[u8]) -> u32 {
     bytes.get(4..8).and_then(|xid| xid.try_into().ok()).map_or(0, u32::from_be_bytes)
 }

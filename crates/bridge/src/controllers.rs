@@ -1,9 +1,9 @@
-//! The bridge's side of its connections: what each has asked for, and what waits to be sent to it.
+//! The bridge's side of its connections: subscriptions, and queues of asynchronous messages.
 //!
-//! Workers and other connections put events into an [`Endpoint`]'s queue; the connection takes them out when there is room
-//! (`crate::connection`). Packet-ins beyond a bound are dropped and counted. Other events are never dropped silently: a
-//! connection that takes none beyond a bound is closed. Bounds are numbers of messages, and bytes: of all connections together, and of
-//! one as much as the others leave free (`crate::memory`).
+//! Workers and other connections push events into an [`Endpoint`]'s queue; the connection pops them when its output
+//! has room (`crate::connection`). Packet-ins that exceed a bound are dropped and counted. Other events are never
+//! dropped silently: a connection whose queue exceeds a bound is closed. Queues are bounded in the number of
+//! messages and in bytes: in total, and for one connection by what the others leave free (`crate::memory`).
 
 use crate::flow::Flow;
 use crate::memory::{Charge, Pool};
@@ -14,65 +14,66 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// `OFPR_` numbers.
+/// `OFPR_` reasons of packet-ins.
 pub mod packet_in_reason {
-    /// A table miss, or the flow for it.
+    /// A table miss, or a table-miss flow.
     pub const TABLE_MISS: u8 = 0;
-    /// An action.
+    /// An output action.
     pub const ACTION: u8 = 1;
-    /// A TTL that is over.
+    /// An invalid TTL.
     pub const INVALID_TTL: u8 = 2;
-    /// An action of the action set (1.4).
+    /// An output of the action set (1.4).
     pub const ACTION_SET: u8 = 3;
-    /// An action of a bucket (1.4).
+    /// An output of a group bucket (1.4).
     pub const GROUP: u8 = 4;
-    /// An action of a packet-out (1.4).
+    /// An output of a packet-out (1.4).
     pub const PACKET_OUT: u8 = 5;
 }
 
-/// A packet for controllers.
+/// A packet-in for all connections that want it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PacketInEvent {
-    /// Which: those with this id (0 unless a controller has set another one).
+    /// The controller id of its receivers; 0 unless a controller has set another one.
     pub controller: u16,
-    /// Bytes of the frame that are sent; `0xffff` for all.
+    /// Maximum number of bytes of the frame to send; `0xffff` for all.
     pub max_len: u16,
-    /// Whether no flow matched it: it goes to controllers that want that, with as many bytes as they want.
+    /// Whether it is a table miss without a flow: it goes to controllers that want these, with their own
+    /// `miss_send_len`.
     pub is_miss: bool,
-    /// The port by which it came.
+    /// The port on which it was received.
     pub in_port: u32,
-    /// The packet, with its reason; with what lets it go on, if it waits.
+    /// The packet with its reason, and with a continuation if it is paused.
     pub packet: PacketIn,
 }
 
-/// What happened to a flow that is monitored.
+/// An update of a flow monitor.
 #[derive(Clone, Debug)]
 pub(crate) enum Update {
-    /// This.
+    /// What happened to a flow.
     Full { event: UpdateEvent, reason: RemovedReason, flow: Arc<Flow>, has_instructions: bool },
-    /// The connection's own request did what it asked for.
+    /// The connection's own request with this xid took effect.
     Abbreviated(u32),
-    /// Updates stop (`true`), or go on.
+    /// Updates are paused (`true`) or resume (`false`).
     Paused(bool),
 }
 
-/// What a connection is told.
+/// An event queued for a connection.
 #[derive(Clone, Debug)]
 pub(crate) enum Event {
-    /// A packet.
+    /// A packet-in.
     PacketIn(Arc<PacketInEvent>),
-    /// A flow ended, at this time.
+    /// A flow was removed at `at_us`.
     FlowRemoved { flow: Arc<Flow>, reason: RemovedReason, at_us: u64 },
-    /// What happened to monitored flows.
+    /// An update of a flow monitor.
     Update(Update),
-    /// Something else.
+    /// Another message.
     Message(Box<Message>),
 }
 
 impl Event {
-    /// Bytes that it takes while it waits. A flow counts fully: it may be gone from its table.
+    /// Bytes that the event takes in the queue. A flow counts fully, because it may be gone from its table.
     fn bytes(&self) -> u64 {
-        // The queue may have twice the room that it needs.
+        // The queue's capacity may be twice its length.
         let own = 2 * size_of::<Event>();
         let shared = match self {
             Event::PacketIn(packet) => {
@@ -86,7 +87,7 @@ impl Event {
     }
 }
 
-/// A kind of asynchronous message.
+/// A type of asynchronous messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     PacketIn,
@@ -97,21 +98,21 @@ pub(crate) enum Kind {
     Requestforward,
 }
 
-/// What a connection has asked for.
+/// A connection's settings and subscriptions.
 #[derive(Debug)]
 pub(crate) struct Status {
-    /// Once it is agreed on.
+    /// The version, once negotiated.
     pub version: Option<Version>,
     pub role: Role,
-    /// 1.5's.
+    /// The short id (1.5).
     pub short: u16,
-    /// If it has been set.
+    /// The asynchronous configuration, if it has been set.
     pub asynchronous: Option<AsyncConfig>,
     pub miss_send_len: u16,
-    /// Nicira's.
+    /// The controller id (Nicira's extension).
     pub controller: u16,
     pub monitors: BTreeMap<u32, FlowMonitor>,
-    /// Since when updates are not sent.
+    /// Since when flow monitors are paused.
     pub paused_us: Option<u64>,
 }
 
@@ -119,7 +120,7 @@ pub(crate) struct Status {
 #[derive(Debug)]
 pub(crate) struct Endpoint {
     pub id: u64,
-    /// Whether people use it, and not a controller: without asynchronous messages unless it asks for them.
+    /// Whether it is a management connection, which gets no asynchronous messages unless it asks for them.
     pub is_service: bool,
     pub uri: String,
     status: Mutex<Status>,
@@ -134,13 +135,13 @@ struct Queue {
     packet_in_bytes: usize,
     updates: usize,
     is_overrun: bool,
-    /// What all of it takes.
+    /// The queue's charge to the memory pool.
     charge: Charge,
 }
 
-/// Bytes of a missed packet that controllers get unless they say otherwise (`OFP_DEFAULT_MISS_SEND_LEN`).
+/// Default of the bytes of a table miss that are sent (`OFP_DEFAULT_MISS_SEND_LEN`).
 const MISS_SEND_LEN: u16 = 128;
-/// Updates that wait before a monitor is paused.
+/// Queued updates at which flow monitors are paused.
 const UPDATES_MAX: usize = 4096;
 
 impl Endpoint {
@@ -173,7 +174,7 @@ impl Endpoint {
         }
     }
 
-    /// What it has asked for.
+    /// Locks its settings and subscriptions.
     pub fn status(&self) -> MutexGuard<'_, Status> {
         self.status.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -182,7 +183,7 @@ impl Endpoint {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts an event into the queue. Whether there was none, so that the connection must be woken.
+    /// Pushes an event. Returns whether the queue was empty, in which case the connection must be woken.
     pub fn push(&self, event: Event) -> bool {
         let mut queue = self.queue();
         let was_empty = queue.events.is_empty() && queue.packet_ins.is_empty();
@@ -219,7 +220,7 @@ impl Endpoint {
         was_empty
     }
 
-    /// The next event: packet-ins last.
+    /// Pops the next event; packet-ins come last.
     pub fn pop(&self) -> Option<Event> {
         let mut queue = self.queue();
         if let Some(event) = queue.events.pop_front() {
@@ -234,35 +235,35 @@ impl Endpoint {
         Some(event)
     }
 
-    /// Bytes that wait.
+    /// Bytes of queued events.
     pub fn queued_bytes(&self) -> u64 {
         self.queue().charge.bytes()
     }
 
-    /// Whether nothing waits.
+    /// Whether the queue is empty.
     pub fn is_idle(&self) -> bool {
         let queue = self.queue();
         queue.events.is_empty() && queue.packet_ins.is_empty()
     }
 
-    /// Whether so many updates wait that monitors stop.
+    /// Whether so many updates are queued that flow monitors must be paused.
     pub fn is_behind(&self) -> bool {
         self.queue().updates >= UPDATES_MAX
     }
 
-    /// Whether more waited than there is room for.
+    /// Whether the queue has exceeded its bounds; the connection is to be closed.
     pub fn is_overrun(&self) -> bool {
         self.queue().is_overrun
     }
 
-    /// Packet-ins that were dropped.
+    /// The number of dropped packet-ins.
     pub fn packet_ins_dropped(&self) -> u64 {
         self.packet_ins_dropped.load(Ordering::Relaxed)
     }
 }
 
 impl Status {
-    /// Which asynchronous messages it gets.
+    /// The asynchronous configuration in effect.
     pub fn asynchronous(&self) -> AsyncConfig {
         match (self.asynchronous, self.version) {
             (Some(set), _) => set,
@@ -271,8 +272,8 @@ impl Status {
         }
     }
 
-    /// Whether it gets an asynchronous message of this kind and reason. A service connection gets none until it sets how much
-    /// of packets it wants (as with Open vSwitch).
+    /// Whether it receives asynchronous messages of this type and reason. As in Open vSwitch, a management
+    /// connection receives none until it sets a `miss_send_len` other than 0.
     pub fn receives(&self, is_service: bool, kind: Kind, reason: u8) -> bool {
         if self.version.is_none() || is_service && self.miss_send_len == 0 {
             return false;
@@ -289,13 +290,14 @@ impl Status {
         masks[usize::from(self.role == Role::Slave)] >> reason & 1 == 1
     }
 
-    /// Whether packets that no flow matches are for it: by default OpenFlow 1.0 sends them, later versions drop them.
+    /// Whether it receives packets of table misses without a flow. By default, OpenFlow 1.0 sends these to
+    /// controllers; later versions drop them.
     pub fn wants_misses(&self, is_service: bool) -> bool {
         self.version == Some(Version::V10) && self.receives(is_service, Kind::PacketIn, packet_in_reason::TABLE_MISS)
     }
 }
 
-/// What a controller gets that sets nothing (OpenFlow 1.3.5, 6.3.6 and 7.3.10).
+/// The default asynchronous configuration (OpenFlow 1.3.5, 6.3.6 and 7.3.10).
 fn default_async(version: Version) -> AsyncConfig {
     let packet_in = 0b11_1111 & !(1 << packet_in_reason::INVALID_TTL);
     let flow_removed = if version >= Version::V14 { 0b11_1111 } else { 0b1111 };

@@ -1,13 +1,16 @@
-//! What a packet's way through the tables comes to: the flattened path.
+//! Effects: the result of translating a packet, as a flat list of steps (Open vSwitch's datapath actions).
 //!
-//! A translation yields a list of effects: bits to write, header actions to run, outputs. Running it does to a packet what the tables
-//! would, without them. The list is the same for all packets that agree in the bits that were consulted.
+//! The steps write bits, run header actions and output the packet. Running them does to a packet what the flow
+//! tables would do, without consulting the tables. The list is the same for all packets that agree in the consulted
+//! bits.
 //!
-//! **TTLs.** Whether a TTL is over depends on its value, which a path that only decrements it does not consult. So such lists are
-//! run only as far as nothing has left yet, or tried on a copy first, if the TTL can be over after something has left; a packet whose
-//! TTL is over is translated by itself.
+//! **TTLs.** Whether a TTL expires depends on its value, but a translation that only decrements it does not consult
+//! the value. So the steps check it, and a packet whose TTL has expired is translated individually. Nothing of it
+//! may have been sent by then: if an output precedes the last check, the steps up to that check are tried first and
+//! undone ([`TtlCheck`]).
 //!
-//! **Counts.** Flows, buckets and groups count in [`Effects::usages`]; who runs a list many times adds once.
+//! **Counters.** [`Effects::usages`] lists the counters of flows, buckets and groups. A caller that runs a list
+//! many times adds to them once.
 
 use crate::flow::{Meter, Usage};
 use crate::key::{Layout, Part, Place};
@@ -19,28 +22,28 @@ use openflow::message::{BandKind, FlowMod, meter_flag};
 use openflow::{FieldId, Match};
 use std::sync::{Arc, PoisonError};
 
-/// A packet for controllers, but for what the packet is.
+/// Metadata of a packet-in, without that of the packet itself.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PacketInfo {
-    /// Those with this id.
+    /// Id of the controllers that receive it.
     pub controller: u16,
-    /// Bytes of the frame.
+    /// Maximum number of bytes of the frame; `0xffff` for all.
     pub max_len: u16,
-    /// Why.
+    /// The reason ([`crate::controllers::packet_in_reason`]).
     pub reason: u8,
     /// Whether it is a table miss of OpenFlow 1.0.
     pub is_miss: bool,
-    /// The table.
+    /// The table that was searched.
     pub table: u8,
-    /// The flow's cookie.
+    /// The cookie of the flow that matched.
     pub cookie: u64,
-    /// The action's.
+    /// Userdata of the `controller` action.
     pub userdata: Vec<u8>,
-    /// What lets it go on.
+    /// The continuation with which a controller resumes the packet, if it is paused.
     pub continuation: Option<Vec<u8>>,
 }
 
-/// A step.
+/// One step of a list.
 #[derive(Clone, Debug)]
 #[allow(missing_docs, reason = "fields are named by the variant's text")]
 pub enum Effect {
@@ -48,94 +51,94 @@ pub enum Effect {
     Write { word: u32, mask: u64, value: u64 },
     /// Copies bits.
     Move(Box<(Place, Place)>),
-    /// Runs a header action. With `checks_ttl`, a TTL may be over then.
+    /// Runs a header action. With `checks_ttl`, a TTL may have expired afterwards.
     Run { action: u32, args: Box<[u128]>, checks_ttl: bool },
-    /// Keeps these words.
+    /// Pushes these words onto a stack.
     Save(Box<[u32]>),
-    /// Gives the words of the last `Save` their values back.
+    /// Pops the words of the last `Save` and restores them.
     Restore(Box<[u32]>),
-    /// Sends to a port.
+    /// Outputs the packet to a port.
     Output { port: u32, queue: u8, max_len: u32, is_modified: bool, is_last: bool },
-    /// Hands it to the processor, for controllers.
+    /// Passes the frame to [`abi::flows::FlowProcessor::capture`], for a packet-in.
     Capture { what: Arc<PacketInfo>, is_modified: bool, is_last: bool, _held: Option<Arc<Frozen>> },
-    /// Meters; a packet that is dropped goes on `skip` steps further.
+    /// Applies a meter. If that drops the packet, the next `skip` steps are skipped.
     Meter { meter: Arc<Meter>, skip: u32 },
-    /// Parses it anew.
+    /// Recirculates the packet: deparses and parses it again, and resumes translation at `start`.
     Again { start: u64, _held: Arc<Frozen>, rewrites: bool, is_modified: bool, is_last: bool },
-    /// Nothing.
+    /// No operation.
     Nothing,
 }
 
-/// How far a list can be run before it is known that no TTL is over.
+/// How a list ensures that nothing is sent of a packet whose TTL expires.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum TtlCheck {
-    /// There is nothing to check.
+    /// There is no TTL check.
     #[default]
     None,
-    /// Nothing leaves before the last check.
+    /// All checks precede the first output: the list is run, and undone if a TTL expires.
     First,
-    /// Something may: the list is tried first.
+    /// An output precedes a check: the steps up to the last check are tried first.
     Dry,
 }
 
-/// A flow that a path learns.
+/// A flow learned during a translation.
 #[derive(Debug)]
 pub struct Learned {
-    /// As it is made.
+    /// The flow mod that adds it.
     pub request: FlowMod,
-    /// The flow, which stays as long as packets come.
+    /// The flow's usage: packets that run the list keep it from idling out.
     pub usage: Arc<Usage>,
 }
 
-/// What a way through the tables comes to.
+/// The effects of a translation.
 #[derive(Debug, Default)]
 pub struct Effects {
-    /// Steps.
+    /// The steps.
     pub list: Box<[Effect]>,
-    /// Whom a packet counts for, and how often.
+    /// Counters, and how often a packet counts in each.
     pub usages: Box<[(Arc<Usage>, u32)]>,
-    /// Tables with lookups and matches.
+    /// Tables with their numbers of lookups and matches.
     pub tables: Box<[(u8, u32, u32)]>,
-    /// Stations that sent it.
+    /// Entries of the MAC table that the packet refreshes.
     pub stations: Box<[Arc<Station>]>,
-    /// Flows learned.
+    /// Learned flows.
     pub learned: Box<[Learned]>,
-    /// See there.
+    /// How TTL checks are handled.
     pub ttl: TtlCheck,
-    /// Steps up to the last check.
+    /// The number of steps up to the last TTL check.
     pub tried_to: usize,
-    /// Words that these write.
+    /// The words that these steps write.
     pub tried: Box<[u32]>,
-    /// Whether anything leaves.
+    /// Whether there is any output.
     pub has_outputs: bool,
-    /// Steps that running the list takes, without copies of the packet.
+    /// Work of running the list once, in steps, without copies of the packet.
     pub steps: u32,
 }
 
-/// Steps of a list that are its packet's own: they cost no more than what else is done for a packet, so they are not asked for.
+/// Steps that are free for each packet: they cost no more than its other processing does.
 const FREE_STEPS: u32 = 64;
 
-/// Packets on their way to controllers: from the output until the engine hands over the frame.
+/// Packet-ins in flight: from the output step until the engine hands over the frame.
 #[derive(Debug, Default)]
 pub struct Captures {
     next: u64,
     waiting: std::collections::VecDeque<Captured>,
-    /// Packets that never came.
+    /// Packet-ins whose frames never arrived.
     pub lost: u64,
 }
 
-/// Captures that wait at most.
+/// Maximum number of packet-ins in flight.
 const CAPTURES_MAX: usize = 8192;
 
-/// A packet for controllers, but for its frame.
+/// A packet-in without its frame.
 #[derive(Debug)]
 pub struct Captured {
     token: u64,
-    /// What goes with it.
+    /// Metadata of the packet-in.
     pub what: Arc<PacketInfo>,
-    /// Its metadata.
+    /// Metadata fields of the packet.
     pub fields: Match,
-    /// The port by which it came.
+    /// The port on which it was received.
     pub in_port: u32,
 }
 
@@ -150,7 +153,8 @@ impl Captures {
         self.next
     }
 
-    /// What waits for the frame of this token. Frames come in order; those before it were lost on their way.
+    /// Takes the packet-in with this token. Frames arrive in order, so those with earlier tokens are counted as
+    /// lost.
     pub fn take(&mut self, token: u64) -> Option<Captured> {
         while self.waiting.front()?.token < token {
             self.waiting.pop_front();
@@ -160,23 +164,23 @@ impl Captures {
     }
 }
 
-/// Where effects are run.
+/// Runs effects on packets; one per worker.
 #[derive(Debug)]
 pub struct Runner {
     layout: Arc<Layout>,
     vm: Arc<Vm>,
     saved: Vec<u64>,
-    /// Packets for controllers.
+    /// Packet-ins in flight.
     pub captures: Captures,
     dscp: Option<Place>,
 }
 
-/// A packet's TTL is over.
+/// Error: a packet's TTL has expired.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TtlOver;
 
 impl Runner {
-    /// One for a program.
+    /// A runner for a program.
     pub fn new(layout: &Arc<Layout>, vm: &Arc<Vm>) -> Runner {
         // OXM number 8 is `ip_dscp` (OpenFlow 1.3.5, 7.2.3.7).
         let dscp = layout.fields().basic(8).map(|field| layout.place(field).clone());
@@ -189,11 +193,10 @@ impl Runner {
         }
     }
 
-    /// Runs a list on a packet, if its burst has work left for that. The record is as it was if the packet's TTL is over, and nothing
-    /// has left then.
+    /// Runs a list on a packet, or refuses the packet if its burst has too little work left.
     ///
     /// # Errors
-    /// If a TTL is over.
+    /// If a TTL has expired. Nothing has been sent then, and the record is unchanged.
     pub fn run(
         &mut self,
         effects: &Effects,
@@ -247,7 +250,7 @@ impl Runner {
                         }
                     }
                 },
-                // The record is the last output's from then on.
+                // After the last output, the record belongs to that output.
                 _ if has_ended => {}
                 other => {
                     change(&self.vm, &mut self.saved, other, record);
@@ -266,7 +269,7 @@ impl Runner {
         Ok(())
     }
 
-    /// Finds out whether a TTL is over, on the record, which is given back as it was.
+    /// Tries the steps up to the last TTL check on the record, and restores it. Fails if a TTL expires.
     fn try_ttl(&mut self, effects: &Effects, record: &mut [u64]) -> Result<(), TtlOver> {
         let Some(flag) = self.layout.ttl_exceeded() else { return Ok(()) };
         self.saved.extend(effects.tried.iter().map(|word| record[*word as usize]));
@@ -288,14 +291,14 @@ pub(crate) fn is_set(record: &[u64], flag: Part) -> bool {
     record[flag.word as usize] >> flag.shift & 1 == 1
 }
 
-/// Gives words the values that were saved first.
+/// Restores words to the values that were saved first.
 fn give_back(words: &[u32], saved: &[u64], record: &mut [u64]) {
     for (word, value) in words.iter().zip(saved) {
         record[*word as usize] = *value;
     }
 }
 
-/// Does what a step does to the record.
+/// Performs a step's changes to the record.
 fn change(vm: &Vm, saved: &mut Vec<u64>, effect: &Effect, record: &mut [u64]) {
     match effect {
         Effect::Write { word, mask, value } => {
@@ -320,7 +323,7 @@ fn change(vm: &Vm, saved: &mut Vec<u64>, effect: &Effect, record: &mut [u64]) {
     }
 }
 
-/// A packet's metadata that are not zero, and its input port.
+/// A packet's metadata fields that are not zero, and its input port.
 pub(crate) fn metadata(layout: &Layout, record: &[u64]) -> (Match, u32) {
     let in_port = layout.in_port().read(record) as u32;
     let mut fields = Match::any();
@@ -336,7 +339,7 @@ pub(crate) fn metadata(layout: &Layout, record: &[u64]) -> (Match, u32) {
     (fields, in_port)
 }
 
-/// What a meter does with a packet.
+/// A meter's decision about a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Metered {
     Pass,
@@ -344,17 +347,17 @@ pub(crate) enum Metered {
     Remark(u8),
 }
 
-/// The band that applies is the one with the highest rate that is exceeded (OpenFlow 1.3.5, 5.7.1). A band's bucket fills with its
-/// rate up to its burst, which is a second's worth if none is given.
+/// Applies a meter: token buckets, of which the exceeded band with the highest rate takes effect (OpenFlow 1.3.5,
+/// 5.7.1). A band's bucket fills at its rate up to its burst size, which defaults to a second's worth.
 pub(crate) fn apply_meter(meter: &Meter, bytes: u32, now_us: u64) -> Metered {
     meter.usage.add(1, u64::from(bytes), now_us);
     let is_packets = meter.flags & meter_flag::PKTPS != 0;
-    // Thousandths of a packet or bit. A rate's unit is a packet or a kilobit per second, so a thousandth of it comes per
-    // microsecond ... in millionths of the unit; both are counted in units of a thousandth.
+    // Amounts are in thousandths of a packet or of a bit. `scale` is the number of packets or bits in a unit of the
+    // rate: a packet or a kilobit per second.
     let (cost, scale) = if is_packets { (1000, 1) } else { (u64::from(bytes) * 8 * 1000, 1000) };
     let mut chosen: Option<&crate::flow::MeterBand> = None;
     for band in &meter.bands {
-        // Of the unit's thousandths per second: rate * 1000 packets' thousandths, or rate * 1000 bits' thousandths.
+        // Thousandths per second.
         let rate = u64::from(band.band.rate) * 1000 * scale;
         let burst =
             if meter.flags & meter_flag::BURST != 0 && band.band.burst > 0 { band.band.burst } else { band.band.rate };
@@ -363,7 +366,7 @@ pub(crate) fn apply_meter(meter: &Meter, bytes: u32, now_us: u64) -> Metered {
         let passed_us = now_us.saturating_sub(bucket.1);
         let came = u128::from(rate) * u128::from(passed_us) / 1_000_000;
         let level = (u128::from(bucket.0) + came).min(u128::from(full)) as u64;
-        // What is less than a thousandth is not lost: the time stays until something has come.
+        // If less than a thousandth has accrued, the bucket's time stays, so that nothing is lost.
         if came > 0 || level == full {
             bucket.1 = bucket.1.max(now_us);
         }
@@ -382,7 +385,8 @@ pub(crate) fn apply_meter(meter: &Meter, bytes: u32, now_us: u64) -> Metered {
     }
 }
 
-/// A DSCP whose drop precedence is raised (RFC 2597: `aaadd0`, classes 1 to 4, precedences 1 to 3); others stay.
+/// Raises a DSCP's drop precedence (RFC 2597: `aaadd0` with classes 1 to 4 and precedences 1 to 3). Others are
+/// unchanged.
 fn remarked(dscp: u8, by: u8) -> u8 {
     let (class, precedence) = (dscp >> 3, dscp >> 1 & 3);
     if dscp & 1 != 0 || !(1..=4).contains(&class) || precedence == 0 {
@@ -391,7 +395,7 @@ fn remarked(dscp: u8, by: u8) -> u8 {
     class << 3 | precedence.saturating_add(by).min(3) << 1
 }
 
-/// A packet counts for all that it went through.
+/// Adds packets to all counters of a list.
 pub(crate) fn add_counts(effects: &Effects, packets: u64, bytes: u64, now_us: u64) {
     for (usage, times) in &effects.usages {
         usage.add(packets * u64::from(*times), bytes * u64::from(*times), now_us);

@@ -1,8 +1,9 @@
 //! Timeouts of flows (OpenFlow 1.3.5, 5.5 and 6.4).
 //!
-//! [`Timers`] keeps each flow with a timeout under the time at which it may end first. A tick looks only at what is due: a flow that
-//! was used meanwhile is put off to its new time, so a flow costs one visit for each of its idle timeouts. Flows that were
-//! removed or replaced are not searched for; they are found stale when they are due, or thrown out when half of all are.
+//! [`Timers`] orders flows with timeouts by their earliest possible expiry. A tick only visits those that are due.
+//! A flow that was used meanwhile is moved to its new expiry, so it costs one visit per idle timeout. Entries of
+//! removed or replaced flows are not searched for: they are dropped when they are due, or when half of all entries
+//! are stale.
 
 use crate::flow::Flow;
 use crate::tables::Tables;
@@ -13,10 +14,10 @@ use std::sync::{Arc, Weak};
 
 /// The resolution of timeouts, in microseconds.
 const STEP_US: u64 = 100_000;
-/// Stale entries that are never worth a search.
+/// Up to this number of stale entries, a cleanup is not worthwhile.
 const STALE_MAX: usize = 1024;
 
-/// The timeouts that hold for a flow: its own, shortened if a TCP connection ended in it (Nicira's `fin_timeout`).
+/// The timeouts in effect: the flow's own, shortened if a TCP connection of it has ended (Nicira's `fin_timeout`).
 pub fn timeouts(flow: &Flow) -> Timeouts {
     let shorter = |timeout: u16, fin: u16| match (timeout, fin) {
         (timeout, 0) => timeout,
@@ -32,16 +33,16 @@ pub fn timeouts(flow: &Flow) -> Timeouts {
     }
 }
 
-/// When a flow was used last: by a packet, or by a request that added or changed it.
+/// When a flow was last used: by a packet, or by a request that added or modified it.
 pub fn used_us(flow: &Flow) -> u64 {
     flow.usage.used_us().max(u64::try_from(flow.modified_us).unwrap_or(0))
 }
 
-/// When a flow ends if no packet uses it, and why.
+/// When a flow expires if no packet uses it, and for which reason.
 pub fn deadline(flow: &Flow) -> Option<(u64, RemovedReason)> {
     let timeouts = timeouts(flow);
     let after = |seconds: u16, since: i64| {
-        // One that was over before the switch started ends at once.
+        // A flow that expired before the switch started is removed at once.
         (seconds != 0).then(|| u64::try_from(since + i64::from(seconds) * 1_000_000).unwrap_or(0))
     };
     let hard = after(timeouts.hard, flow.modified_us).map(|at| (at, RemovedReason::HardTimeout));
@@ -53,7 +54,7 @@ pub fn deadline(flow: &Flow) -> Option<(u64, RemovedReason)> {
     }
 }
 
-/// Flows with timeouts, by when they may end first.
+/// Flows with timeouts, by their earliest possible expiry.
 #[derive(Debug, Default)]
 pub(crate) struct Timers {
     due: BTreeMap<u64, Vec<Weak<Flow>>>,
@@ -61,7 +62,7 @@ pub(crate) struct Timers {
 }
 
 impl Timers {
-    /// Watches a flow, if it has timeouts.
+    /// Adds a flow, if it has timeouts.
     pub fn add(&mut self, flow: &Arc<Flow>) {
         if let Some((at, _)) = deadline(flow) {
             self.due.entry(at.div_ceil(STEP_US)).or_default().push(Arc::downgrade(flow));
@@ -69,12 +70,12 @@ impl Timers {
         }
     }
 
-    /// Whether a flow may end now.
+    /// Whether a flow may have expired.
     pub fn is_due(&self, now_us: u64) -> bool {
         self.due.first_key_value().is_some_and(|(step, _)| *step <= now_us / STEP_US)
     }
 
-    /// The flows that end now. Others that were due are put off.
+    /// Removes and returns the flows that have expired. Others that were due are moved to their new expiry.
     pub fn take(&mut self, tables: &Tables, now_us: u64) -> Vec<(Arc<Flow>, RemovedReason)> {
         let mut ended = Vec::new();
         while self.is_due(now_us)
@@ -92,12 +93,12 @@ impl Timers {
         ended
     }
 
-    /// Throws out stale entries if most are. `timed` is the number of flows with timeouts.
+    /// Drops stale entries if most are stale. `timed` is the number of flows with timeouts.
     pub fn compact(&mut self, tables: &Tables, timed: usize) {
         if self.len <= 2 * timed + STALE_MAX {
             return;
         }
-        // A flow may be there twice, since timeouts can become shorter; the earlier entry is kept.
+        // A flow may have two entries, since timeouts can become shorter; the earlier one is kept.
         let mut seen = std::collections::HashSet::new();
         self.due.retain(|_, flows| {
             flows.retain(|flow| current(tables, flow).is_some_and(|flow| seen.insert(Arc::as_ptr(&flow))));

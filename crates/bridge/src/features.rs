@@ -1,18 +1,18 @@
-//! What a bridge can do, as its P4 program lets it.
+//! Capabilities of a bridge, which depend on its P4 program, and its feature replies.
 
 use crate::tables::{TableSettings, Tables, limit};
 use openflow::action::HeaderAction;
 use openflow::message::{Features, GroupFeatures, MeterFeatures, TableFeatures, meter_flag};
 use openflow::{FieldId, Fields, Version};
 
-/// What a P4 program lets flows do.
+/// The capabilities of a P4 program.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Capabilities {
     header_actions: u32,
 }
 
 impl Capabilities {
-    /// What this program lets flows do: its header actions, by name.
+    /// The capabilities of a program: its header actions, by name.
     pub fn of(program: &ir::Program) -> Capabilities {
         let table = program.openflow.as_ref().and_then(|openflow| openflow.actions);
         let names = table.into_iter().flat_map(|(_, table)| &program.tables[table.index()].actions);
@@ -24,17 +24,17 @@ impl Capabilities {
         Capabilities { header_actions: HeaderAction::ALL.into_iter().enumerate().map(has).sum() }
     }
 
-    /// Whether flows may do this.
+    /// Whether the program has a header action.
     pub fn has(&self, action: HeaderAction) -> bool {
         let at = HeaderAction::ALL.iter().position(|other| *other == action);
         at.is_some_and(|at| self.header_actions >> at & 1 == 1)
     }
 }
 
-/// `OFPIT_` numbers and the first version without them.
+/// `OFPIT_` numbers, each with the first version without it.
 const INSTRUCTIONS: [(u16, Option<Version>); 6] =
     [(1, None), (2, None), (3, None), (4, None), (5, None), (6, Some(Version::V15))];
-/// `OFPAT_` numbers of actions that need no header action.
+/// `OFPAT_` numbers of actions that need no header action of the program.
 const ACTIONS: [u16; 4] = [0, 21, 22, 25];
 
 fn action_number(action: HeaderAction) -> Option<u16> {
@@ -67,7 +67,7 @@ fn actions(capabilities: &Capabilities, version: Version) -> Vec<u16> {
     actions
 }
 
-/// What a table can do (1.3.5, 7.3.5.5).
+/// The features of a table (1.3.5, 7.3.5.5).
 pub(crate) fn table_features(
     number: u8,
     settings: &TableSettings,
@@ -98,13 +98,13 @@ pub(crate) fn table_features(
     }
 }
 
-/// What groups can do (1.3.5, 7.3.5.10).
+/// The features of groups (1.3.5, 7.3.5.10).
 pub(crate) fn group_features(capabilities: &Capabilities) -> GroupFeatures {
     let actions = actions(capabilities, Version::V13).into_iter().fold(0, |all, action| all | 1u32 << action);
     GroupFeatures { kinds: 0b1111, capabilities: 0b1111, max: [limit::GROUPS as u32; 4], actions: [actions; 4] }
 }
 
-/// What meters can do (1.3.5, 7.3.5.13).
+/// The features of meters (1.3.5, 7.3.5.13).
 pub(crate) fn meter_features() -> MeterFeatures {
     MeterFeatures {
         max: limit::METERS as u32,
@@ -117,8 +117,8 @@ pub(crate) fn meter_features() -> MeterFeatures {
     }
 }
 
-/// What the switch is (1.3.5, 7.3.1). `OFPC_`: statistics of flows, tables, ports, groups and queues; since 1.4 bundles and flow
-/// monitors.
+/// The features reply (1.3.5, 7.3.1). `OFPC_` capabilities: statistics of flows, tables, ports, groups and queues;
+/// since 1.4 also bundles and flow monitors.
 pub(crate) fn features(datapath: u64, tables: &Tables, version: Version) -> Features {
     let capabilities = 0b100_1111 | if version >= Version::V14 { 0b110_0000_0000 } else { 0 };
     let is_first = version == Version::V10;

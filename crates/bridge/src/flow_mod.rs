@@ -1,12 +1,12 @@
-//! What a flow mod changes (OpenFlow 1.3.5, 6.4; 1.4.1, 6.4 and 6.5; where they leave it open, as Open vSwitch does).
+//! Planning of flow mods (OpenFlow 1.3.5, 6.4; 1.4.1, 6.4 and 6.5; where these leave it open, as Open vSwitch).
 //!
-//! Planning only reads, so it needs no write lock. Strict requests find their flow; the others scan tables.
+//! Planning only reads, so it needs no write lock. Strict requests find their flow by hash; the others scan tables.
 //!
 //! | | OpenFlow 1.0 | since 1.2 |
 //! | --- | --- | --- |
-//! | a modification that finds nothing | adds the flow | does nothing |
+//! | a modification that matches no flow | adds the flow | does nothing |
 //! | cookies of modified flows | change, unless the new one is all ones | are kept |
-//! | counts of a flow that is added anew | begin at zero | are kept without `OFPFF_RESET_COUNTS` |
+//! | counts of a flow that replaces an equal one | start at zero | are kept without `OFPFF_RESET_COUNTS` |
 //! | table 255 | adds to the first table, modifies and deletes in all | only for deletions |
 
 use crate::admit::Admit;
@@ -21,36 +21,36 @@ use openflow::{Error, ErrorKind, Match, Version};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Whose request it is.
+/// The origin of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Origin {
-    /// The connection, if it came by one.
+    /// The connection on which it was received, if any.
     pub connection: Option<u64>,
-    /// The request's number there.
+    /// Its transaction id.
     pub xid: u32,
-    /// The version in which it came.
+    /// Its OpenFlow version.
     pub version: Version,
 }
 
 impl Origin {
-    /// The switch itself, for learned flows.
+    /// The switch itself, which learns flows and changes ports.
     pub const SWITCH: Origin = Origin { connection: None, xid: 0, version: Version::V13 };
 }
 
 /// No buffered packet.
 pub(crate) const NO_BUFFER: u32 = u32::MAX;
-/// All tables, in requests.
+/// `OFPTT_ALL`: all tables, in requests.
 pub(crate) const ALL_TABLES: u8 = 0xff;
-/// Flags that a flow keeps.
+/// Flags that are stored with a flow.
 const KEPT_FLAGS: u16 = flow_flag::SEND_FLOW_REM | flow_flag::NO_PKT_COUNTS | flow_flag::NO_BYT_COUNTS;
-/// All flags there are.
+/// All supported flags.
 const ALL_FLAGS: u16 = KEPT_FLAGS | flow_flag::CHECK_OVERLAP | flow_flag::RESET_COUNTS;
 
-/// Flows that are evicted to make room for a new one. A flow mod has 64 KB at most, a flow 600 bytes at least, so this many always
-/// make enough room for it unless others hold them.
+/// Maximum number of flows evicted for a new one. A flow mod has at most 64 KB, and a flow takes at least 600
+/// bytes, so this many always make enough room, unless something else still references them.
 const VICTIMS_MAX: usize = 1024;
 
-/// What a flow mod meets.
+/// The state on which requests are planned.
 pub(crate) struct Plan<'a> {
     pub tables: View<'a>,
     pub index: &'a Index,
@@ -61,7 +61,7 @@ pub(crate) struct Plan<'a> {
 }
 
 impl Plan<'_> {
-    /// What a flow mod changes.
+    /// The changes of a flow mod.
     pub fn flow_mod(&self, request: &FlowMod, origin: &Origin) -> Result<Vec<FlowChange>, Error> {
         let is_delete = matches!(request.command, FlowCommand::Delete | FlowCommand::DeleteStrict);
         let names_table = request.table != ALL_TABLES;
@@ -94,13 +94,13 @@ impl Plan<'_> {
         }
     }
 
-    /// All flows of a table, which count as visits.
+    /// All flows of a table, counted as visits.
     fn flows(&self, table: u8) -> impl Iterator<Item = &Arc<Flow>> {
         self.visits.add(self.tables.len(table) as u64);
         self.tables.flows(table)
     }
 
-    /// The flows that a modification or deletion is about, by table, match, priority and cookie.
+    /// The flows that a modification or deletion selects by table, match, priority and cookie.
     fn find(&self, request: &FlowMod) -> Vec<&Arc<Flow>> {
         let is_strict = matches!(request.command, FlowCommand::ModifyStrict | FlowCommand::DeleteStrict);
         let mut found = Vec::new();
@@ -143,7 +143,7 @@ impl Plan<'_> {
             }
         }
         let resets = request.flags & flow_flag::RESET_COUNTS != 0 || origin.version == Version::V10;
-        // A learned flow that is learned anew is the same flow, whose hard timeout begins again.
+        // A learned flow that is learned again stays the same flow; its hard timeout starts again.
         let renewed = old.filter(|old| {
             *origin == Origin::SWITCH
                 && old.instructions == request.instructions
@@ -172,7 +172,7 @@ impl Plan<'_> {
         Ok(changes)
     }
 
-    /// Memory for a flow, in the place of victims' if need be.
+    /// Charges the memory of a new flow, and evicts flows if needed.
     fn charge<'a>(
         &self,
         new: &Flow,
@@ -182,7 +182,7 @@ impl Plan<'_> {
         let (pool, bytes) = (&self.memory.state, new.bytes());
         let mut freed = evicted.iter().map(|flow| flow.charge.bytes()).sum();
         if !pool.fits(bytes, freed) {
-            // Rather than a flow.
+            // Indices are dropped before a flow is evicted.
             self.tables.give_up_indices();
         }
         while !pool.fits(bytes, freed) {
@@ -237,7 +237,7 @@ impl Plan<'_> {
                 usage: self.usage(Some(old).filter(|_| !resets)),
                 charge: Charge::default(),
             };
-            // Both are there until the change is done.
+            // Old and new flow coexist until the change is applied.
             new.charge =
                 self.tables.charge(&self.memory.state, new.bytes(), 0).ok_or_else(|| self.no_memory(old.table))?;
             changes.push(FlowChange { old: Some(Arc::clone(old)), new: Some(Arc::new(new)), cause: Cause::Modify });
@@ -245,13 +245,13 @@ impl Plan<'_> {
         Ok(changes)
     }
 
-    /// The removal of all flows that `is_gone` names.
+    /// The removal of all flows that pass `is_gone`.
     pub fn remove(&self, reason: RemovedReason, is_gone: &dyn Fn(&Flow) -> bool) -> Vec<FlowChange> {
         let flows = (0..limit::TABLES).flat_map(|number| self.flows(number));
         flows.filter(|flow| is_gone(flow)).map(|flow| FlowChange::removal(flow, reason)).collect()
     }
 
-    /// The removal of learned flows that no flow learns any more.
+    /// The removal of learned flows that no flow learns any more (`NX_LEARN_F_DELETE_LEARNED`).
     pub fn remove_learned(&self, orphans: &[(u64, u8)]) -> Vec<FlowChange> {
         let mut changes = Vec::new();
         for (cookie, table) in orphans.iter().filter(|(_, table)| *table < limit::TABLES) {
@@ -265,7 +265,7 @@ impl Plan<'_> {
     }
 }
 
-/// Whether a request for statistics is about a flow.
+/// Whether a flow passes the filter of a statistics request.
 pub(crate) fn is_selected(flow: &Flow, filter: &FlowFilter) -> bool {
     (flow.cookie ^ filter.cookie) & filter.cookie_mask == 0
         && (filter.matching == Match::any() || flow.matching.is_within(&filter.matching))
@@ -273,7 +273,7 @@ pub(crate) fn is_selected(flow: &Flow, filter: &FlowFilter) -> bool {
         && goes_through(&flow.instructions, filter.out_group)
 }
 
-/// The flows that a request for statistics is about.
+/// The flows that pass the filter of a statistics request.
 pub(crate) fn select<'a>(tables: &'a Tables, filter: &'a FlowFilter) -> impl Iterator<Item = (Spot, &'a Arc<Flow>)> {
     let asked = tables.iter().filter(|(number, _)| filter.table == ALL_TABLES || filter.table == *number);
     let flows = asked.flat_map(|(number, table)| table.flows.handles().map(move |found| (number, found)));

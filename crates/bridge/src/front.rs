@@ -1,17 +1,19 @@
-//! The flow cache's front: megaflows of frames (`flowcache`), for packets that need no parser then.
+//! The frame cache: megaflows over received frames (`flowcache`). A hit needs no parser.
 //!
 //! ```text
-//! frame ─▶ front ─┬─ known ─▶ changed and sent
-//!                 └─ parser ─▶ megaflows of records ─┬─ hit ─▶ effects ─▶ traced: known from then on
-//!                              (crate::cache)        └─ miss ─▶ translation
+//! frame ─▶ frame cache ─┬─ hit ─▶ rewritten and sent
+//!                       └─ parser ─▶ megaflows over records ─┬─ hit ─▶ effects ─▶ traced into the frame cache
+//!                                    (crate::cache)          └─ miss ─▶ translation
 //! ```
 //!
-//! What the front knows is made of a megaflow's mask and effects, run symbolically between the program's parser and deparser. It is
-//! right as long as that megaflow is; its packets are counted there. Only megaflows are taken whose packets leave by one port or none,
-//! changed by writes and header actions; all others are left to [`crate::effects`].
+//! An entry is derived from a megaflow's mask and effects by symbolic execution between the program's parser and
+//! deparser. It is valid as long as that megaflow is, and its packets are counted there. Only megaflows whose
+//! packets leave by at most one port, changed by writes and header actions, are traced; all others are left to
+//! [`crate::effects`].
 //!
-//! **Worth.** A trace takes as long as thousands of lookups, so a megaflow is traced when it is hit for the second time, and traces take
-//! no more time than their share (`cache::admission`; of all time, if the cache is used whatever it costs). A front that hardly knows a packet is not asked for a while, as `cache::worth` does it.
+//! **Cost.** A trace takes as long as thousands of lookups. So a megaflow is traced at its second hit, and the time
+//! for traces is limited to a share (`cache::admission`; with [`abi::flows::CacheUse::Always`], a share of all
+//! time). A frame cache that hits few packets is bypassed for a while, as in `cache::worth`.
 
 use crate::cache::{Entry, Generation};
 use crate::effects::Effect;
@@ -24,60 +26,62 @@ use ir::OpenFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Traces get one part in so many of the worker's time, so that a cold cache slows packets by an eighth and stalls none.
+/// Traces get one part in this number of the worker's time, so that a cold cache slows packets by at most an
+/// eighth.
 const TRACE_SHARE: u64 = 8;
-/// Unused time for traces is kept up to this: about twenty traces, so that a burst of new flows is learnt at once.
+/// Maximum unused trace time that is saved up: about twenty traces, so that a burst of new flows is traced at once.
 const TRACE_TIME_MAX: Duration = Duration::from_millis(2);
-/// Megaflows at most: as many as the megaflows of records that they are made of (`cache::ENTRIES`).
+/// Maximum number of entries: as many as there may be megaflows over records (`cache::ENTRIES`).
 const LIMIT: usize = 1 << 18;
-/// Packets after which it is looked at how many it knew.
+/// Number of packets over which the hit rate is measured.
 const WINDOW: u32 = 4096;
-/// It is used as long as at least one packet in so many hits. Chosen, not measured: a miss wastes a lookup, a hit saves a parser.
+/// The cache is used while at least one packet in this number hits. Chosen, not measured: a miss wastes a lookup, a
+/// hit saves the parser.
 const WORTH: u32 = 8;
-/// For how long it is not asked otherwise, first and at most.
+/// How long the cache is bypassed otherwise, in microseconds: at first, and at most.
 const OFF_US: (u64, u64) = (10_000, 1_280_000);
 
-/// What it knows of frames.
+/// An entry of the frame cache.
 #[derive(Debug)]
 pub(crate) struct Known {
-    /// The megaflow that it is made of ([`Entry::serial`]).
+    /// The megaflow that it was derived from: number and [`Entry::serial`].
     pub entry: u32,
     pub serial: u64,
-    /// The generation of everything at which it was right for the last time.
+    /// The generation at which it was last known to be valid.
     pub generation: Generation,
-    /// Not added to the megaflow yet.
+    /// Packets that have not been added to that megaflow yet.
     pub packets: u64,
     pub bytes: u64,
     pub used_us: u64,
     verdict: Verdict,
 }
 
-/// How it is with one packet.
+/// Whether an entry is valid.
 pub(crate) enum State {
-    /// Nobody has changed anything.
+    /// It is valid.
     Right,
-    /// What it is made of is gone or may be another.
+    /// The megaflow that it was derived from is gone or has changed.
     Gone,
 }
 
-/// The front of a worker's cache.
+/// The frame cache of a worker.
 pub(crate) struct Front {
     tracer: Tracer,
     openflow: OpenFlow,
     ttl_exceeded: Option<Part>,
     cache: Cache<Known>,
-    /// Those with counts that have not been added.
+    /// Entries with counts that have not been added to their megaflows.
     dirty: Vec<u32>,
-    /// Time for traces, and until when it was counted.
+    /// Remaining time for traces; `counted_us` is when it was last increased.
     time: Duration,
     counted_us: u64,
     asked: u32,
     knew: u32,
     off_us: u64,
     off_until_us: u64,
-    /// Packets that it knew.
+    /// Number of hits.
     pub hits: u64,
-    /// Traces, and those of them that came to nothing.
+    /// Number of traces, and of those that failed.
     pub traces: u64,
     pub failures: u64,
 }
@@ -89,7 +93,7 @@ impl std::fmt::Debug for Front {
 }
 
 impl Front {
-    /// An empty one for a program.
+    /// An empty cache for a program; `None` if that is not one of the OpenFlow model.
     pub(crate) fn new(program: &Arc<ir::Program>, layout: &Layout) -> Option<Front> {
         Some(Front {
             tracer: Tracer::new(Arc::clone(program)),
@@ -109,12 +113,12 @@ impl Front {
         })
     }
 
-    /// Whether a lookup leaves out masks that do not pay.
+    /// Sets whether a lookup leaves out masks that are not worth searching.
     pub(crate) fn set_thrifty(&mut self, is_thrifty: bool) {
         self.cache.set_thrifty(is_thrifty);
     }
 
-    /// Whether it is worth asking.
+    /// Whether the cache should be used for the next packets.
     pub(crate) fn is_worth(&mut self, now_us: u64) -> bool {
         if now_us < self.off_until_us {
             return false;
@@ -132,13 +136,13 @@ impl Front {
         !self.cache.is_empty()
     }
 
-    /// How many kinds of frames it knows.
+    /// The number of entries.
     pub(crate) fn len(&self) -> usize {
         self.cache.len()
     }
 
-    /// Says what becomes of frames, and changes those that are sent. `check` says whether what an entry is made of is still right, and
-    /// renews its generation if so.
+    /// Looks up frames, sets verdicts of those that hit, and rewrites those to be sent. `check` revalidates an
+    /// entry of an older generation, and updates its generation if it is valid.
     pub(crate) fn decide(
         &mut self,
         frames: &mut [Received<'_>],
@@ -161,7 +165,7 @@ impl Front {
             if known.generation != generation
                 && let State::Gone = check(known)
             {
-                // It is made anew when its packets have been translated anew.
+                // A new entry is made when its packets have been translated again.
                 self.cache.remove(*at);
                 continue;
             }
@@ -185,7 +189,7 @@ impl Front {
         self.asked += frames.len() as u32;
     }
 
-    /// Gives out what was counted since the last time.
+    /// Passes entries with counts to `add`, and resets their counts.
     pub(crate) fn fold(&mut self, mut add: impl FnMut(&Known)) {
         for at in self.dirty.drain(..) {
             if let Some((_, known)) = self.cache.get_mut(at) {
@@ -195,13 +199,13 @@ impl Front {
         }
     }
 
-    /// Forgets everything; what was counted has been given out.
+    /// Removes all entries. Their counts must have been folded.
     pub(crate) fn clear(&mut self) {
         self.cache.clear(|_| {});
         self.dirty.clear();
     }
 
-    /// Whether there is time for a trace, if nobody else counts it.
+    /// Whether there is time for a trace, if no other account limits it.
     pub(crate) fn has_time(&mut self, now_us: u64) -> bool {
         let passed = Duration::from_micros(now_us.saturating_sub(self.counted_us) / TRACE_SHARE);
         self.counted_us = now_us;
@@ -209,7 +213,8 @@ impl Front {
         !self.time.is_zero()
     }
 
-    /// Makes a frame of a megaflow known; how long that took. `mask` is the megaflow's. What makes room goes to `gone`.
+    /// Traces a frame of a megaflow with this mask and adds the entry. Returns the time that took. Evicted entries
+    /// are passed to `gone`.
     pub(crate) fn learn(
         &mut self,
         (frame, port): (&[u8], u32),
@@ -220,7 +225,7 @@ impl Front {
         gone: &mut dyn FnMut(Known),
     ) -> Duration {
         let begin = Instant::now();
-        // Its mask may be one that lookups leave out.
+        // The frame may have an entry under a mask that lookups leave out.
         let buffer = Frame { buffer: frame, offset: 0, len: frame.len(), port };
         if !entry.frames.is_empty() && self.cache.find(buffer) != NONE {
             return self.took(begin.elapsed());
@@ -234,7 +239,7 @@ impl Front {
         };
         let known =
             Known { entry: at, serial: entry.serial, generation, packets: 0, bytes: 0, used_us: now_us, verdict };
-        // Refused if there are too many masks; its packets take the way of records then.
+        // Refused if there are too many masks; such packets keep hitting megaflows over records.
         if let Ok(handle) = self.cache.insert(port, &pattern, rewrite, known, gone) {
             if entry.frames.len() == entry.frames.capacity() {
                 entry.frames.retain(|handle| self.cache.get(*handle).is_some());
@@ -249,7 +254,7 @@ impl Front {
         time
     }
 
-    /// Forgets the frames of a megaflow that ends or becomes another; what was counted has been given out.
+    /// Removes the entries derived from a megaflow that is removed or replaced. Their counts must have been folded.
     pub(crate) fn forget(&mut self, entry: &mut Entry) {
         for handle in entry.frames.drain(..) {
             let known = self.cache.remove(handle);
@@ -274,7 +279,8 @@ impl Front {
         if mask.length != 0 {
             (pattern.shortest, pattern.longest) = (frame.len() as u32, frame.len() as u32);
         }
-        // The verdict is the flow's, unless the program itself drops the packet, which is counted by its reason then.
+        // The verdict follows from the effects, unless the program itself drops the packet, which is then counted
+        // by its reason.
         let verdict = match (traced.fate, traced.value) {
             (Fate::Drop(reason), _) => Verdict::Drop { reason },
             (Fate::Send(_), Some(verdict)) => verdict,
@@ -284,7 +290,7 @@ impl Front {
         Ok((pattern, rewrite, verdict))
     }
 
-    /// Takes a symbolic record through effects.
+    /// Applies effects to a symbolic record.
     fn take(&self, run: &mut Run<'_>, effects: &[Effect]) -> Result<Decision<Verdict>, Untraceable> {
         for effect in effects {
             match effect {

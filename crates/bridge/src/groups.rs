@@ -1,7 +1,7 @@
-//! What a group mod changes (OpenFlow 1.3.5, 6.7; bucket commands as of 1.5.1, 7.3.4.3).
+//! Planning of group mods (OpenFlow 1.3.5, 6.7; bucket commands as of 1.5.1, 7.3.4.3).
 //!
-//! Groups may go through groups; a loop is refused with `OFPGMFC_LOOP`. A group that another one goes through, or watches, can only
-//! be deleted along with all others (`OFPGMFC_CHAINED_GROUP`).
+//! Groups may chain to other groups; a loop is refused with `OFPGMFC_LOOP`. A group that another one chains to or
+//! watches can only be deleted together with all others (`OFPGMFC_CHAINED_GROUP`).
 
 use crate::change::Change;
 use crate::flow::{Group, Usage};
@@ -15,7 +15,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 impl Plan<'_> {
-    /// What a group mod changes.
+    /// The changes of a group mod.
     pub fn group_mod(&self, request: &GroupMod) -> Result<Vec<Change>, Error> {
         let id = request.group;
         if id > GROUP_MAX && !(request.command == GroupCommand::Delete && id == GROUP_ALL) {
@@ -78,13 +78,13 @@ impl Plan<'_> {
         Ok(changes)
     }
 
-    /// Adds a group, or changes it.
+    /// Adds or replaces a group.
     fn put(&self, id: u32, kind: GroupKind, buckets: &[Bucket], selection: &Selection) -> Result<Vec<Change>, Error> {
         let old = self.tables.group(id);
         if old.is_none() && self.tables.group_count() >= limit::GROUPS {
             return Err(Error::new(ErrorKind::GmfcOutOfGroups, format!("there are {} groups", limit::GROUPS)));
         }
-        // Counts of buckets that stay are kept.
+        // Buckets that are unchanged keep their counters.
         let usage = |bucket: &Bucket| {
             let mut known = old.into_iter().flat_map(|old| &old.buckets);
             let known = known.find(|(other, _)| other.id == bucket.id && other.actions == bucket.actions);
@@ -141,7 +141,7 @@ impl Plan<'_> {
         Ok(())
     }
 
-    /// Groups that the new one goes through must be there, and must not lead back to it.
+    /// Checks that the groups that the new one refers to exist, and do not chain back to it.
     fn check_chain(&self, new: &Group) -> Result<(), Error> {
         let mut seen = HashSet::new();
         let mut open = Vec::new();

@@ -1,18 +1,19 @@
-//! What a bridge keeps over a restart: flows, groups, meters, and how ports, tables and fragments are configured.
+//! Persistent state of a bridge: flows, groups, meters, and the configuration of ports, tables and fragments.
 //!
 //! ```text
-//! request ─▶ plan ─▶ encode ─▶ apply ─▶ Keeper::append     under the state lock, so that changes are kept in their order
+//! request ─▶ plan ─▶ encode ─▶ apply ─▶ Keeper::append     under the state lock, so that the order of changes is kept
 //! barrier ─▶ Keeper::wait ─▶ reply
 //! start   ─▶ Bridge::restore ─▶ Bridge::set_keeper
 //! ```
 //!
-//! A value is the OpenFlow message that brings the thing about, in the newest version that can say it, with times beside it. Keys
-//! name fields by their OXM numbers, so that they stay the same when a program declares more fields. What packets produce is not
-//! kept: counts, idle times, stations, what `fin_timeout` has shortened.
+//! State is stored as records. A record's value is the OpenFlow message that recreates the object, in the newest
+//! version that can express it, with its times beside it. Keys name fields by their OXM numbers, so they do not
+//! change when a program declares more fields. Results of traffic are not stored: counters, idle times, the MAC
+//! table, timeouts shortened by `fin_timeout`.
 //!
-//! **Invariants.** Requests that change something together are kept together. What cannot be encoded is refused before it is applied.
-//! While the keeper has failed, controllers change nothing; the switch itself goes on (timeouts, learned flows, ports), and all of that
-//! is kept when the keeper begins again.
+//! **Invariants.** The changes of one request are stored atomically. A change that cannot be encoded is refused
+//! before it is applied. After the keeper has failed, controllers cannot change anything. The switch itself still
+//! does (timeouts, learned flows, ports), and all of that is stored when the keeper recovers.
 //!
 //! Tests: `tests/kept.rs`; with a directory and `kill -9`, `tests/py/test_openflow_state.py`.
 
@@ -33,7 +34,8 @@ use openflow::{Action, Error, ErrorKind, Fields, Match, Message, Version};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-/// A key's first byte; keys sort in the order in which things are restored. What is not the bridge's is its owner's.
+/// The first byte of a key. Records are restored in the order of their keys. Kinds marked "not the bridge's" belong
+/// to its owner.
 pub mod kind {
     /// How fragments are treated.
     pub const FRAGMENTS: u8 = 1;
@@ -51,29 +53,29 @@ pub mod kind {
     pub const METER: u8 = 7;
     /// A group.
     pub const GROUP: u8 = 8;
-    /// A flow in whose place another one is for a while (not the bridge's).
+    /// A flow that another one temporarily replaces (not the bridge's).
     pub const REPLACED: u8 = 9;
     /// A flow.
     pub const FLOW: u8 = 10;
 }
 
-/// Formats of kept messages.
+/// Message formats of the records.
 fn formats() -> Formats {
     Formats { flow: FLOW_NXM, flow_mod_table_id: true, ..Formats::default() }
 }
 
-/// A thing as it is kept.
+/// The value of a record.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Kept {
-    /// An OpenFlow message that brings it about.
+    /// The OpenFlow message that recreates the object.
     pub message: Vec<u8>,
     /// When it was added, in microseconds of the switch's clock; negative if that was before the switch started.
     pub created_us: i64,
-    /// When it was changed last.
+    /// When it was last modified, likewise.
     pub modified_us: i64,
     /// A flow's [`openflow::message::flow_flag`] bits and importance, which the message's version may not have.
     pub flags: u16,
-    /// See there.
+    /// See `flags`.
     pub importance: u16,
 }
 
@@ -82,40 +84,41 @@ pub struct Kept {
 pub struct KeptChange {
     /// The record's key: see [`kind`].
     pub key: Vec<u8>,
-    /// What it is from now on; `None` if it is gone.
+    /// The record's new value; `None` if it is removed.
     pub after: Option<Kept>,
 }
 
-/// Something that keeps changes. Errors are for the operator.
+/// Storage for the records. Its errors are for the operator.
 pub trait Keeper: Send + Sync {
-    /// Takes changes, which are kept all or none, in the order of the calls; does not wait for a disk. Called by workers, too.
+    /// Appends changes, which are stored atomically, in the order of the calls. Does not wait for a disk. Workers
+    /// call it, too.
     fn append(&self, changes: Vec<KeptChange>);
-    /// Whether so much waits for the disk that packets should change nothing, and controllers wait, too.
+    /// Whether so many changes wait for the disk that packets must not cause more and controllers have to wait.
     fn is_behind(&self) -> bool;
-    /// Waits until all that was appended is kept.
+    /// Waits until all appended changes are stored.
     ///
     /// # Errors
-    /// If it is not: why.
+    /// If they cannot be stored; the message says why.
     fn wait(&self) -> Result<(), String>;
-    /// Why nothing is kept any more, if so.
+    /// Why nothing is stored any more, after a failure.
     fn failure(&self) -> Option<String>;
-    /// Begins again after a failure, with this, sorted in no way.
+    /// Starts again after a failure, with these records, which are in no order.
     ///
     /// # Errors
-    /// Why that fails.
+    /// If this fails, too; the message says why.
     fn renew(&self, all: &mut dyn Iterator<Item = (Vec<u8>, Kept)>) -> Result<(), String>;
 }
 
-/// What came back.
+/// Summary of a restore.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Restored {
-    /// How many flows.
+    /// Number of flows.
     pub flows: usize,
-    /// How many groups.
+    /// Number of groups.
     pub groups: usize,
-    /// How many meters.
+    /// Number of meters.
     pub meters: usize,
-    /// What is kept but not in force: what it is, and why.
+    /// Stored objects that could not be restored, each with the reason.
     pub refused: Vec<String>,
 }
 
@@ -123,7 +126,7 @@ fn refused(why: impl Into<String>) -> Error {
     Error::new(ErrorKind::BrcEperm, why)
 }
 
-/// A message in the newest version in which it reads back as it was.
+/// Encodes a message in the newest version in which it reads back unchanged, as `is_same` decides.
 fn encode(message: Message, is_same: &dyn Fn(&Message) -> bool, fields: &Fields) -> Result<Vec<u8>, Error> {
     let formats = formats();
     let mut framed = Framed { version: Version::V15, xid: 0, message };
@@ -139,10 +142,10 @@ fn encode(message: Message, is_same: &dyn Fn(&Message) -> bool, fields: &Fields)
     Err(refused(format!("no version of OpenFlow can say it, so it cannot be kept: {:?}", framed.message)))
 }
 
-/// A flow mod's message; flags and importance are to be kept beside it.
+/// Encodes a flow mod. Its flags and importance are to be stored beside the message.
 ///
 /// # Errors
-/// If no version of OpenFlow can say it.
+/// If no version of OpenFlow can express it.
 pub fn encode_flow_mod(flow: &FlowMod, fields: &Fields) -> Result<Vec<u8>, Error> {
     let is_same = |read: &Message| {
         let Message::FlowMod(read) = read else { return false };
@@ -152,10 +155,10 @@ pub fn encode_flow_mod(flow: &FlowMod, fields: &Fields) -> Result<Vec<u8>, Error
     encode(Message::FlowMod(flow.clone()), &is_same, fields)
 }
 
-/// A flow mod of its message, flags and importance.
+/// Decodes a flow mod, and adds its flags and importance.
 ///
 /// # Errors
-/// If it is none, or has fields that there are not.
+/// If the message is not a flow mod, or has unknown fields.
 pub fn decode_flow_mod(kept: &Kept, fields: &Fields) -> Result<FlowMod, String> {
     match wire::read_agreed(&kept.message, fields, &formats()) {
         Ok(Framed { message: Message::FlowMod(flow), .. }) => {
@@ -184,7 +187,7 @@ fn flow_mod(flow: &Flow) -> FlowMod {
     }
 }
 
-/// Appends a number without leading zeros, with its length before it.
+/// Appends a length byte and a number without leading zero bytes.
 fn put_number(key: &mut Vec<u8>, value: u128) {
     let bytes = value.to_be_bytes();
     let used = &bytes[value.leading_zeros() as usize / 8..];
@@ -205,7 +208,7 @@ fn flow_key(table: u8, matching: &Match, priority: u16, fields: &Fields) -> Vec<
                 bytes.extend(number.experimenter.to_be_bytes());
                 bytes.push(number.field);
             }
-            // No class of OXM has this number (OpenFlow 1.5.1, table 7-1: reserved).
+            // OXM class 0xfffe is not assigned (OpenFlow 1.5.1, table 7-1: reserved).
             None => {
                 bytes.extend([0xff, 0xfe]);
                 put_number(&mut bytes, field.name.len() as u128);
@@ -216,7 +219,7 @@ fn flow_key(table: u8, matching: &Match, priority: u16, fields: &Fields) -> Vec<
         put_number(&mut bytes, if term.mask == field.full() { 0 } else { term.mask });
         terms.push(bytes);
     }
-    // In the order of the numbers: that of the fields is the program's.
+    // Sorted by number: the order of the fields depends on the program.
     terms.sort_unstable();
     terms.iter().for_each(|term| key.extend_from_slice(term));
     key
@@ -267,7 +270,7 @@ fn kept_name(table: u8, name: &str, fields: &Fields) -> Result<Option<Kept>, Err
     kept(Message::Multipart(Request::TableFeatures(vec![features])), fields).map(Some)
 }
 
-/// `bits` are those that controllers and operators have set.
+/// The record of a port. `bits` are the configuration bits that controllers and operators have set.
 fn kept_port(port: u32, bits: u32, fields: &Fields) -> Result<Option<Kept>, Error> {
     if bits == 0 {
         return Ok(None);
@@ -283,7 +286,7 @@ fn kept_fragments(flags: u16, fields: &Fields) -> Result<Option<Kept>, Error> {
     kept(Message::SetConfig(SwitchConfig { flags, miss_send_len: 0 }), fields).map(Some)
 }
 
-/// Appends the changes to persistent records that a change of the bridge causes.
+/// Appends the changes of records that a change of the bridge causes.
 fn of_change(change: &Change, fields: &Fields, all: &mut Vec<KeptChange>) -> Result<(), Error> {
     let (key, after) = match change {
         Change::Flow(change) => {
@@ -321,21 +324,22 @@ fn of_change(change: &Change, fields: &Fields, all: &mut Vec<KeptChange>) -> Res
 }
 
 impl Bridge {
-    /// Persists all changes from now on. The present state was persisted before, or [`Keeper::renew`] writes it at once.
+    /// Stores all changes from now on. If `has_all` is false, the present state is stored first
+    /// ([`Keeper::renew`]).
     ///
     /// # Errors
-    /// If it cannot be kept.
+    /// If the present state cannot be stored.
     pub fn set_keeper(&self, keeper: Arc<dyn Keeper>, has_all: bool) -> Result<(), String> {
         let state = self.state();
         if !has_all {
             self.renew(&*keeper, state.fragments)?;
         }
-        // There is one.
+        // Fails only if a keeper has been set already.
         let _ = self.keeper.set(keeper);
         Ok(())
     }
 
-    /// The changes to persistent records that these changes of the bridge cause; none without a keeper.
+    /// The changes of records that these changes of the bridge cause; none without a keeper.
     pub(crate) fn to_keep(&self, changes: &[Change]) -> Result<Vec<KeptChange>, Error> {
         if self.keeper.get().is_none() {
             return Ok(Vec::new());
@@ -348,50 +352,50 @@ impl Bridge {
         Ok(all)
     }
 
-    /// Keeps the removal of flows, which can always be said.
+    /// Stores the removal of flows, which can always be encoded.
     pub(crate) fn keep_removals(&self, changes: &[Change]) {
         if let Ok(changes) = self.to_keep(changes) {
             self.keep(changes);
         }
     }
 
-    /// Keeps changes. The state lock is held, so that they are kept in their order.
+    /// Stores changes. The caller holds the state lock, which preserves their order.
     pub(crate) fn keep(&self, changes: Vec<KeptChange>) {
         if let Some(keeper) = self.keeper.get().filter(|_| !changes.is_empty()) {
             keeper.append(changes);
         }
     }
 
-    /// Keeps how fragments are treated. The state lock is held.
+    /// Stores how fragments are treated. The caller holds the state lock.
     pub(crate) fn keep_fragments(&self, flags: u16) {
         if let Ok(after) = kept_fragments(flags, self.fields()) {
             self.keep(vec![KeptChange { key: vec![kind::FRAGMENTS], after }]);
         }
     }
 
-    /// Whether the disk does not keep up.
+    /// Whether the disk lags behind.
     pub(crate) fn is_keeper_behind(&self) -> bool {
         self.keeper.get().is_some_and(|keeper| keeper.is_behind())
     }
 
-    /// Whether anything is kept.
+    /// Whether the bridge has a keeper.
     pub(crate) fn is_kept(&self) -> bool {
         self.keeper.get().is_some()
     }
 
-    /// Waits until all changes so far would survive the switch's end. To be called before anything of them is acknowledged.
+    /// Waits until all changes so far are durable. To be called before any of them is acknowledged.
     ///
     /// # Errors
-    /// If they would not, with `OFPBRC_EPERM`.
+    /// `OFPBRC_EPERM` if they cannot be stored.
     pub fn wait_kept(&self) -> Result<(), Error> {
         let Some(keeper) = self.keeper.get() else { return Ok(()) };
         keeper.wait().map_err(|why| refused(format!("what was changed is not kept: {why}")))
     }
 
-    /// Does nothing while changes are kept. After a failure: keeps everything anew, if that is possible by now.
+    /// Checks that changes can be stored. After a failure, tries to store the whole state again.
     ///
     /// # Errors
-    /// Why changes are refused, with `OFPBRC_EPERM`.
+    /// `OFPBRC_EPERM` if that fails; changes are to be refused then.
     pub fn check_keeper(&self) -> Result<(), Error> {
         let Some(keeper) = self.keeper.get() else { return Ok(()) };
         if keeper.failure().is_none() {
@@ -403,7 +407,7 @@ impl Bridge {
             .map_err(|_| refused(format!("changes are refused, they could not be kept: {failure}")))
     }
 
-    /// Replaces all persistent records by the present state. The caller holds the state lock.
+    /// Replaces all records by the present state. The caller holds the state lock.
     fn renew(&self, keeper: &dyn Keeper, fragments: u16) -> Result<(), String> {
         let fields = self.fields();
         let said = |key: Vec<u8>, kept: Result<Option<Kept>, Error>| match kept {
@@ -433,7 +437,8 @@ impl Bridge {
         keeper.renew(&mut all.filter_map(|(key, kept)| said(key, kept)))
     }
 
-    /// Brings back what was kept, in the order of the keys. To be called once, before anything else changes the bridge.
+    /// Restores the state from records in the order of their keys. To be called once, before anything else changes
+    /// the bridge.
     pub fn restore<'a>(&self, all: impl Iterator<Item = &'a Kept>) -> Restored {
         let mut restored = Restored::default();
         let mut groups = BTreeMap::new();
@@ -497,7 +502,7 @@ impl Bridge {
         })
     }
 
-    /// Adds groups, those first that others go through.
+    /// Adds groups in an order in which each follows those that it refers to.
     fn restore_groups(&self, groups: &mut BTreeMap<u32, GroupMod>, restored: &mut Restored) {
         let mut path = Vec::new();
         let mut on_path = HashSet::new();
@@ -526,7 +531,7 @@ impl Bridge {
     }
 }
 
-/// The groups that a group's buckets go through or watch.
+/// The groups that a group's buckets refer to by action or watch.
 fn goes_through(group: &GroupMod) -> Vec<u32> {
     let mut ids: Vec<u32> = group.buckets.iter().filter_map(|bucket| bucket.watch_group).collect();
     for bucket in &group.buckets {

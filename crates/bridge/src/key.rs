@@ -1,11 +1,13 @@
 //! Where match fields are in a packet's record.
 //!
-//! A record is an array of 64-bit words (`ir::layout`); a field is a list of bit ranges of words. Everything that flows match and
-//! write, and what the flow cache masks, is said in (word, mask, value): the classifier and the cache know words, not fields.
+//! A record is an array of 64-bit words (`ir::layout`); a field is a list of bit ranges of words. What flows match
+//! and write, and the masks of the flow cache, are expressed as (word, mask, value): the classifier and the cache
+//! know words, not fields.
 //!
-//! **Stages.** Staged lookup (Pfaff et al., "The Design and Implementation of Open vSwitch", NSDI 2015, 5.3) wants fields in order of
-//! how much they vary: metadata, L2, L3, L4. The order follows from prerequisites: a field that needs nothing is L2, one that needs
-//! such a field is L3, and so on. Metadata fields are marked by the program.
+//! **Stages.** Staged lookup (Pfaff et al., "The Design and Implementation of Open vSwitch", NSDI 2015, 5.3) groups
+//! fields in decreasing order of traffic granularity: metadata, L2, L3, L4. Here the stage of a field follows from
+//! its prerequisites: a field without prerequisites is L2, a field whose prerequisites are L2 fields is L3, and so
+//! on. The program marks metadata fields.
 
 use ir::layout::{RecordLayout, words_of};
 use ir::{EntryKind, Fate, Intrinsic, Operand, Program, Terminator};
@@ -15,53 +17,53 @@ use openflow::{FieldId, Fields, Match};
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 
-/// The number of `conj_id`.
+/// The OXM number of `conj_id`.
 pub const CONJ_ID: OxmNumber = OxmNumber { class: class::NXM_1, field: 37, experimenter: 0 };
 
 /// Stages of a lookup: metadata, L2, L3, L4.
 pub const STAGES: usize = 4;
 
-/// A range of bits of a value, and where it is in a record.
+/// A range of bits of a value, and its position in a record.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Part {
     /// The word.
     pub word: u32,
-    /// Its lowest bit that belongs to the value.
+    /// The lowest bit of the range within the word.
     pub shift: u32,
-    /// How many do, 1 to 64.
+    /// Width of the range in bits, 1 to 64.
     pub width: u32,
-    /// The bit of the value that is the lowest one here.
+    /// The bit of the value to which the lowest bit of the range corresponds.
     pub at: u32,
 }
 
-/// The low `bits` bits.
+/// A mask of the low `bits` bits.
 pub(crate) fn low(bits: u32) -> u64 {
     if bits >= 64 { u64::MAX } else { (1 << bits) - 1 }
 }
 
-/// The low `bits` bits.
+/// A mask of the low `bits` bits.
 pub(crate) fn low128(bits: u32) -> u128 {
     if bits >= 128 { u128::MAX } else { (1 << bits) - 1 }
 }
 
 impl Part {
-    /// Its bits of the word.
+    /// Mask of the range within its word.
     pub fn mask(self) -> u64 {
         low(self.width) << self.shift
     }
 }
 
-/// Where a value of at most 128 bits is.
+/// Position of a value of at most 128 bits in a record.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Place {
-    /// Its parts.
+    /// Its bit ranges.
     pub parts: Vec<Part>,
-    /// Its bits.
+    /// Its width in bits.
     pub width: u32,
 }
 
 impl Place {
-    /// The value there.
+    /// Reads the value.
     pub fn read(&self, record: &[u64]) -> u128 {
         let part = |part: &Part| u128::from(record[part.word as usize] >> part.shift & low(part.width)) << part.at;
         self.parts.iter().map(part).fold(0, |value, part| value | part)
@@ -75,7 +77,8 @@ impl Place {
         });
     }
 
-    /// Calls `visit` with word, mask and value for each part that has bits of `mask`; the value has no bits outside the mask.
+    /// Calls `visit` with word, mask and value for each part that has bits of `mask`. Values have no bits outside
+    /// their masks.
     pub fn spread(&self, value: u128, mask: u128, mut visit: impl FnMut(u32, u64, u64)) {
         for part in &self.parts {
             let cut = |bits: u128| ((bits >> part.at) as u64 & low(part.width)) << part.shift;
@@ -86,7 +89,7 @@ impl Place {
         }
     }
 
-    /// Bits `offset .. offset + bits` of it.
+    /// The position of bits `offset .. offset + bits` of the value.
     pub fn slice(&self, offset: u32, bits: u32) -> Place {
         let end = offset + bits;
         let parts = self.parts.iter().filter_map(|part| {
@@ -102,39 +105,39 @@ impl Place {
     }
 }
 
-/// Words, and maybe more of them.
+/// A set of words with false positives: a Bloom filter with one hash function, the word number modulo 128.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Words(u128);
 
 impl Words {
-    /// This one as well.
+    /// Adds a word.
     pub fn add(&mut self, word: u32) {
         self.0 |= 1 << (word % 128);
     }
 
-    /// Those of both.
+    /// The union of both sets.
     pub fn with(self, other: Words) -> Words {
         Words(self.0 | other.0)
     }
 
-    /// Whether it may be one of them.
+    /// Whether the set may contain the word. `false` is certain.
     pub fn has(self, word: u32) -> bool {
         self.0 >> (word % 128) & 1 == 1
     }
 }
 
-/// A word of a mask and value; the value has no bits outside the mask.
+/// One word of a ternary match; the value has no bits outside the mask.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct WordTerm {
-    /// Which word.
+    /// The word.
     pub word: u32,
-    /// The bits that count.
+    /// The bits that are compared.
     pub mask: u64,
-    /// What they are.
+    /// Their values.
     pub value: u64,
 }
 
-/// Bits of a record that decided something.
+/// A mask over a record: the consulted bits, on which a decision depended ("un-wildcarded" in Open vSwitch).
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Consulted {
     masks: Vec<u64>,
@@ -142,12 +145,12 @@ pub struct Consulted {
 }
 
 impl Consulted {
-    /// None, of a record of so many words.
+    /// An empty mask over a record of `words` words.
     pub fn new(words: usize) -> Consulted {
         Consulted { masks: vec![0; words], touched: Vec::new() }
     }
 
-    /// These bits did as well.
+    /// Adds bits of a word.
     pub fn add(&mut self, word: u32, mask: u64) {
         let at = &mut self.masks[word as usize];
         if *at == 0 && mask != 0 {
@@ -156,22 +159,22 @@ impl Consulted {
         *at |= mask;
     }
 
-    /// The bits of a word that did.
+    /// The consulted bits of a word.
     pub fn mask(&self, word: u32) -> u64 {
         self.masks[word as usize]
     }
 
-    /// These bits did not.
+    /// Removes bits of a word.
     pub fn remove(&mut self, word: u32, mask: u64) {
         self.masks[word as usize] &= !mask;
     }
 
-    /// Words and the bits of them that did, in no order.
+    /// Words with their consulted bits, in no order.
     pub fn iter(&self) -> impl Iterator<Item = (u32, u64)> {
         self.touched.iter().map(|word| (*word, self.masks[*word as usize])).filter(|(_, mask)| *mask != 0)
     }
 
-    /// None did.
+    /// Empties the mask.
     pub fn clear(&mut self) {
         for word in self.touched.drain(..) {
             self.masks[word as usize] = 0;
@@ -179,22 +182,22 @@ impl Consulted {
     }
 }
 
-/// Where a program's fields are.
+/// Positions of a program's match fields in its records.
 #[derive(Debug)]
 pub struct Layout {
     record: RecordLayout,
     fields: Arc<Fields>,
     places: Vec<Place>,
     is_metadata: Vec<bool>,
-    /// By field.
+    /// Stages by field.
     stages: Vec<u8>,
-    /// By word: the first stage of a field in it.
+    /// By word: the earliest stage of the fields in it.
     word_stages: Vec<u8>,
     in_port: Place,
     made_up: Words,
-    /// By word: whether it says something about the packet as it leaves.
+    /// By word: whether it is part of the packet's bytes, or read when the packet leaves.
     is_visible: Vec<bool>,
-    /// Metadata fields that share no bits with earlier ones.
+    /// Metadata fields that share no bits with earlier ones; these are sent in packet-ins.
     reported: Vec<FieldId>,
     reparse: Option<Part>,
     ttl_exceeded: Option<Part>,
@@ -205,7 +208,8 @@ impl Layout {
     /// The layout of a program's fields.
     ///
     /// # Errors
-    /// If the program says nothing about OpenFlow, or its fields are no part of its slots.
+    /// If the program is not one of the OpenFlow model, has no `in_port` or too many fields, or declares an invalid
+    /// field.
     pub fn new(program: &Program) -> Result<Layout, String> {
         let openflow = program.openflow.as_ref().ok_or("the program is not one of the OpenFlow model")?;
         let record = RecordLayout::new(program);
@@ -299,68 +303,68 @@ impl Layout {
         })
     }
 
-    /// The fields, for `openflow`.
+    /// The match fields, as the `openflow` crate describes them.
     pub fn fields(&self) -> &Arc<Fields> {
         &self.fields
     }
 
-    /// The record.
+    /// The record's layout.
     pub fn record(&self) -> &RecordLayout {
         &self.record
     }
 
-    /// Words of a record.
+    /// The number of words in a record.
     pub fn words(&self) -> usize {
         self.record.words()
     }
 
-    /// Where a field is.
+    /// The position of a field.
     pub fn place(&self, field: FieldId) -> &Place {
         &self.places[usize::from(field.0)]
     }
 
-    /// Where a part of a field is. What of it the field does not have is left out.
+    /// The position of a subfield, cut off at the field's width.
     pub fn part(&self, part: Subfield) -> Place {
         let place = self.place(part.field);
         place.slice(part.offset.min(place.width), part.bits.min(place.width.saturating_sub(part.offset)))
     }
 
-    /// Where the input port is.
+    /// The position of the input port.
     pub fn in_port(&self) -> &Place {
         &self.in_port
     }
 
-    /// Words that lookups compare with other values than the record's: those of `conj_id`.
+    /// Words that lookups may compare with values other than the record's: those of `conj_id`.
     pub fn made_up(&self) -> Words {
         self.made_up
     }
 
-    /// The bit that says that the frame must be parsed anew.
+    /// The bit by which the program says that the frame must be parsed again.
     pub fn reparse(&self) -> Option<Part> {
         self.reparse
     }
 
-    /// The bit that says that a TTL is over.
+    /// The bit by which the program says that a TTL has expired.
     pub fn ttl_exceeded(&self) -> Option<Part> {
         self.ttl_exceeded
     }
 
-    /// Whether a field belongs to the packet's way and not to its bytes.
+    /// Whether a field is metadata, that is, not part of the packet's bytes.
     pub fn is_metadata(&self, field: FieldId) -> bool {
         self.is_metadata[usize::from(field.0)]
     }
 
-    /// All such fields.
+    /// All metadata fields.
     pub fn metadata(&self) -> impl Iterator<Item = FieldId> {
         self.is_metadata.iter().enumerate().filter(|(_, is)| **is).map(|(i, _)| FieldId(i as u16))
     }
 
-    /// The same without those that share bits with earlier ones: what controllers are told.
+    /// The metadata fields that share no bits with earlier ones; these are sent in packet-ins.
     pub fn reported(&self) -> &[FieldId] {
         &self.reported
     }
 
-    /// Whether a word belongs to the packet's bytes, or is read when it leaves.
+    /// Whether a word is part of the packet's bytes, or is read when the packet leaves.
     pub fn is_visible(&self, word: u32) -> bool {
         self.is_visible[word as usize]
     }
@@ -375,7 +379,8 @@ impl Layout {
         usize::from(self.word_stages[word as usize])
     }
 
-    /// A match as words, in order. `None` if it cannot match: fields that share bits must have different values.
+    /// A match as words, in order. `None` if it contradicts itself, because fields that share bits have different
+    /// values.
     pub fn terms(&self, matching: &Match) -> Option<Vec<WordTerm>> {
         let mut terms: Vec<WordTerm> = Vec::with_capacity(matching.terms().len());
         let mut can_match = true;
@@ -395,13 +400,13 @@ impl Layout {
         can_match.then_some(terms)
     }
 
-    /// Whether a field is there: all of its prerequisites hold, and theirs.
+    /// Whether a field is present: all of its prerequisites hold, recursively. Adds the bits read to `consulted`.
     pub fn is_present(&self, record: &[u64], field: FieldId, consulted: &mut Consulted) -> bool {
-        // Prerequisites may be cyclic in a wrong program.
+        // The depth is bounded because prerequisites may be cyclic in a wrong program.
         self.is_there_within(record, field, &mut |word, mask| consulted.add(word, mask), self.places.len())
     }
 
-    /// The same without noting the bits that were consulted.
+    /// [`Layout::is_present`] without recording the consulted bits.
     pub fn is_there(&self, record: &[u64], field: FieldId) -> bool {
         self.is_there_within(record, field, &mut |_, _| {}, self.places.len())
     }
@@ -422,13 +427,13 @@ impl Layout {
         })
     }
 
-    /// Where a hash begins. Differs from process to process, so that nobody outside can choose values of one hash.
+    /// The seed of hashes. It is random per process, so that an attacker cannot choose values that collide.
     pub fn seed(&self) -> u64 {
         self.seed
     }
 }
 
-/// Adds bits `lo .. lo + width` of the slot at word `offset` above what a place has.
+/// Appends bits `lo .. lo + width` of the slot at word `offset` to a place, above the bits that it already has.
 fn push_bits(place: &mut Place, offset: usize, lo: u32, width: u32) {
     debug_assert!(words_of(lo + width) > lo / 64);
     let (mut lo, mut left) = (lo, width);
@@ -442,7 +447,8 @@ fn push_bits(place: &mut Place, offset: usize, lo: u32, width: u32) {
     }
 }
 
-/// Words that are not metadata alone, or that the program reads when a packet leaves.
+/// By word: whether it holds anything but metadata, or the program reads it when a packet leaves (egress and
+/// deparser).
 fn visible_words(program: &Program, record: &RecordLayout, places: &[Place], is_metadata: &[bool]) -> Vec<bool> {
     let mut is_visible = vec![true; record.words()];
     let of = |metadata: bool| places.iter().zip(is_metadata).filter(move |(_, is)| **is == metadata);
@@ -486,7 +492,8 @@ fn distinct(places: &[Place], is_metadata: &[bool], words: usize) -> Vec<FieldId
     distinct
 }
 
-/// The lookup stage of each field (Pfaff et al., 5.3): 0 for metadata, otherwise one more than the highest stage of its prerequisites.
+/// The lookup stage of each field (Pfaff et al., 5.3): 0 for metadata, otherwise one more than the highest stage of
+/// its prerequisites.
 fn stages(fields: &[Field], is_metadata: &[bool]) -> Vec<u8> {
     let first = |is: &bool| u8::from(!is);
     let mut stages: Vec<u8> = is_metadata.iter().map(first).collect();
@@ -499,7 +506,7 @@ fn stages(fields: &[Field], is_metadata: &[bool]) -> Vec<u8> {
     stages
 }
 
-/// Mixes a word into a hash: a folded multiplication.
+/// Mixes a word into a hash: folded multiplication (the halves of the 128-bit product are XORed).
 pub(crate) fn mix(hash: u64, word: u64) -> u64 {
     let product = u128::from(hash ^ word) * 0x9e37_79b9_7f4a_7c15;
     (product as u64 ^ (product >> 64) as u64).wrapping_add(hash.rotate_left(23))

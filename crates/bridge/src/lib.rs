@@ -1,11 +1,11 @@
-//! An OpenFlow bridge.
+//! An OpenFlow bridge: flow tables, translation of packets, a flow cache, and controller connections.
 //!
 //! ```text
-//! controllers ─▶ connection ─▶ tables, groups, meters ──read by──▶ translate ─▶ effects ─▶ cache ◀─ packets (abi::flows)
+//! controllers ─▶ connection ─▶ tables, groups, meters ──read by──▶ translate ─▶ effects ─▶ cache ◀─ packets
 //! ```
 //!
-//! Protocols are the P4 program's (`ir::OpenFlow`): no file here names a header. What a flow can match and write are its fields;
-//! what pushes, pops and decrements are actions of the program, which [`vm`] runs on a packet's record.
+//! Protocols come from a P4 program (`ir::OpenFlow`): no file here names a header. Flows match and write the
+//! program's fields. The program's actions push, pop and decrement headers; [`vm`] runs them on a packet's record.
 
 mod admit;
 pub mod bridge;
@@ -54,5 +54,5 @@ pub use controllers::PacketInEvent;
 pub use flow_mod::Origin;
 pub use host::{Host, NotInjected};
 
-/// The protocols of a bridge for which nobody names others: `p4/openflow.p4`.
+/// The default P4 program of a bridge, `p4/openflow.p4`, which defines its protocols.
 pub const PROTOCOLS: &str = include_str!("../p4/openflow.p4");

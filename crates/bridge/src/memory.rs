@@ -1,18 +1,20 @@
-//! How much memory controllers may make a bridge take.
+//! Limits on the memory that controllers can make a bridge use.
 //!
-//! There are five pools. Each counts the bytes that decoded messages take in memory ([`openflow::memory`]), and has a limit:
+//! There are five pools. Each counts bytes of decoded messages in memory ([`openflow::memory`]), and has a limit:
 //!
-//! - *state*: flows, groups and meters, and the indices of flows. A thing counts for as long as anything holds it: also while a bundle
-//!   that replaces it is not done, or a reader has not been told of it.
-//! - *bundles*: messages of bundles that are open, of all connections.
-//! - *queues*: what waits to be sent to connections, all together.
-//! - *rests*: what is left to be done with packets that are parsed anew or that a controller lets go on (`pending`).
-//! - *packet-outs*: what is to be done with packets of controllers that workers have not taken.
+//! - *state*: flows, groups and meters, and the indices of flows. An object counts as long as anything refers to
+//!   it, such as a bundle that has not finished replacing it, or a reader that has not been notified yet.
+//! - *bundles*: messages of open bundles of all connections.
+//! - *queues*: messages queued for connections, all together.
+//! - *rests*: frozen translations of packets that are parsed again or that a controller resumes (`pending`).
+//! - *packet-outs*: actions of packet-outs that workers have not taken.
 //!
-//! Of bundles and queues a connection may take as much as the others leave free (dynamic thresholds: Choudhury and Hahne, "Dynamic Queue
-//! Length Thresholds for Shared-Memory Packet Switches", 1998): one alone gets half, and there is always something left for the next.
+//! Of bundles and queues, a connection may use as much as the others leave free (dynamic thresholds: Choudhury and
+//! Hahne, "Dynamic Queue Length Thresholds for Shared-Memory Packet Switches", 1998): a single one gets half, and
+//! there is always something left for the next.
 //!
-//! A [`Charge`] is in the thing that it is for and ends with it, so nothing is counted that is gone, whatever path it went.
+//! A [`Charge`] is stored in the object that it accounts for and is released with it, so nothing is counted after
+//! it is gone.
 //!
 //! Tests: `tests/memory.rs`.
 
@@ -21,16 +23,16 @@ use places::Seldom;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Bytes of messages in the bundles of all connections, unless [`crate::Bridge::limit_memory`] says otherwise.
+/// Default limit of the messages in bundles of all connections, in bytes; see [`crate::Bridge::limit_memory`].
 const BUNDLE_BYTES: u64 = 1 << 30;
-/// The limit for messages that wait to be sent, of all connections together, unless `--state-memory` sets it.
+/// Default limit of the messages queued for all connections, in bytes; `--state-memory` sets another one.
 const QUEUE_BYTES: u64 = 1 << 30;
-/// The limits for rests of translations and for packet-outs, unless `--state-memory` sets them.
+/// Default limits of frozen translations and of packet-outs, in bytes; `--state-memory` sets others.
 const PENDING_BYTES: u64 = 1 << 28;
-/// A mask that no other flow of its table has: a hash table with its filter.
+/// Bytes of a subtable, which holds the flows with one mask: a hash table with its filter.
 pub(crate) const SUBTABLE: u64 = 2048;
 
-/// A bound, and what is taken of it. In bytes.
+/// An amount of memory with a limit, in bytes.
 #[derive(Debug)]
 pub(crate) struct Pool {
     max: AtomicU64,
@@ -42,22 +44,22 @@ impl Pool {
         Arc::new(Pool { max: AtomicU64::new(max), used: AtomicU64::new(0) })
     }
 
-    /// Bytes that may be taken.
+    /// The limit in bytes.
     pub fn max(&self) -> u64 {
         self.max.load(Ordering::Relaxed)
     }
 
-    /// Bytes that are taken.
+    /// The bytes in use.
     pub fn used(&self) -> u64 {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Whether so many more bytes fit, once `freed` are given back.
+    /// Whether `bytes` more fit after `freed` bytes are released.
     pub fn fits(&self, bytes: u64, freed: u64) -> bool {
         self.used().saturating_sub(freed).saturating_add(bytes) <= self.max()
     }
 
-    /// Takes bytes that fit once `freed` are given back.
+    /// Charges `bytes` if they fit after `freed` bytes are released.
     pub fn charge(self: &Arc<Pool>, bytes: u64, freed: u64) -> Option<Charge> {
         let max = self.max();
         let with = |used: u64| (used.saturating_sub(freed).saturating_add(bytes) <= max).then_some(used + bytes);
@@ -65,14 +67,14 @@ impl Pool {
         Some(Charge { pool: Some(Arc::clone(self)), bytes })
     }
 
-    /// Takes bytes, over the bound if need be: what follows is refused then.
+    /// Charges `bytes` even beyond the limit; later charges are refused then.
     pub fn charge_anyway(self: &Arc<Pool>, bytes: u64) -> Charge {
         self.used.fetch_add(bytes, Ordering::Relaxed);
         Charge { pool: Some(Arc::clone(self)), bytes }
     }
 }
 
-/// A part of a pool, until it is dropped.
+/// A charge to a pool, which is released when it is dropped.
 #[derive(Debug, Default)]
 pub(crate) struct Charge {
     pool: Option<Arc<Pool>>,
@@ -80,22 +82,23 @@ pub(crate) struct Charge {
 }
 
 impl Charge {
-    /// None of a pool yet.
+    /// An empty charge to a pool.
     pub fn nothing(pool: &Arc<Pool>) -> Charge {
         Charge { pool: Some(Arc::clone(pool)), bytes: 0 }
     }
 
-    /// A part of no pool, where nothing is counted.
+    /// A charge to no pool; it is never refused.
     pub fn uncounted(bytes: u64) -> Charge {
         Charge { pool: None, bytes }
     }
 
-    /// How much it is.
+    /// Its amount in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Takes more, if its owner, who has `own` bytes of the pool, has no more than is free then.
+    /// Increases the charge by `bytes` if `own` plus `bytes` is at most what is free, where `own` is what the owner
+    /// uses of the pool.
     #[must_use]
     pub fn grow(&mut self, bytes: u64, own: u64) -> bool {
         let Some(pool) = &self.pool else { return true };
@@ -109,7 +112,7 @@ impl Charge {
         is_taken
     }
 
-    /// Gives a part back.
+    /// Releases part of the charge.
     pub fn shrink(&mut self, bytes: u64) {
         let bytes = bytes.min(self.bytes);
         self.bytes -= bytes;
@@ -133,7 +136,7 @@ pub(crate) struct Memory {
     pub queues: Arc<Pool>,
     pub rests: Arc<Pool>,
     pub packet_outs: Arc<Pool>,
-    /// Refusals.
+    /// Rate limit of log messages about refusals.
     refused: Mutex<Seldom>,
 }
 
@@ -151,8 +154,8 @@ impl Default for Memory {
 }
 
 impl Memory {
-    /// Sets the limit of state to `bytes`, those of bundles and of queues to a quarter each, those of rests and packet-outs to a
-    /// sixteenth. Nothing is removed if more is in use.
+    /// Sets the limit of state to `bytes`, those of bundles and queues to a quarter of it each, those of frozen
+    /// translations and packet-outs to a sixteenth each. Nothing is removed if more is in use.
     pub fn limit(&self, bytes: u64) {
         self.state.max.store(bytes, Ordering::Relaxed);
         self.bundles.max.store(bytes / 4, Ordering::Relaxed);
@@ -161,7 +164,7 @@ impl Memory {
         self.packet_outs.max.store(bytes / 16, Ordering::Relaxed);
     }
 
-    /// The error for what does not fit, which is also logged now and then.
+    /// The error for an object that does not fit; also logs it, at a limited rate.
     pub fn refuse(&self, kind: ErrorKind, what: &str) -> Error {
         let (used, max) = (self.state.used() >> 20, self.state.max() >> 20);
         let why = format!(
@@ -172,7 +175,7 @@ impl Memory {
         Error::new(kind, why)
     }
 
-    /// Says that something was refused, unless that was said a moment ago.
+    /// Logs a refusal, at a limited rate.
     pub fn log(&self, why: &str) {
         let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
         refused.say(|times| tracing::warn!("OpenFlow: refused: {why} ({times} refused)"));
@@ -180,33 +183,35 @@ impl Memory {
 }
 
 impl crate::Bridge {
-    /// Limits the memory of flows, groups and meters to `bytes`, that of bundles and of messages that wait to be sent to a quarter of
-    /// that each, and that of packets that wait to be translated further to a sixteenth. Nothing is removed if more is in use.
+    /// Limits the memory of flows, groups and meters to `bytes`, that of bundles and of queued messages to a
+    /// quarter of it each, and that of frozen translations and of packet-outs to a sixteenth each. Nothing is
+    /// removed if more is in use.
     pub fn limit_memory(&self, bytes: u64) {
         self.memory.limit(bytes);
     }
 
-    /// Bytes that flows, groups and meters take.
+    /// Bytes in use for flows, groups and meters.
     pub fn state_bytes(&self) -> u64 {
         self.memory.state.used()
     }
 
-    /// Bytes that the bundles of all connections take.
+    /// Bytes in use for the bundles of all connections.
     pub fn bundle_bytes(&self) -> u64 {
         self.memory.bundles.used()
     }
 
-    /// Bytes of stored translations, which packets resume after they were parsed again or a controller has released them.
+    /// Bytes in use for frozen translations, which packets resume after they were parsed again or a controller has
+    /// resumed them.
     pub fn rest_bytes(&self) -> u64 {
         self.memory.rests.used()
     }
 
-    /// Bytes of packet-outs' actions that workers have not taken.
+    /// Bytes in use for the actions of packet-outs that workers have not taken.
     pub fn packet_out_bytes(&self) -> u64 {
         self.memory.packet_outs.used()
     }
 
-    /// Bytes of messages that wait to be sent to connections.
+    /// Bytes of messages queued for connections.
     pub fn queue_bytes(&self) -> u64 {
         self.memory.queues.used()
     }

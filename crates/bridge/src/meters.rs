@@ -1,4 +1,4 @@
-//! What a meter mod changes (OpenFlow 1.3.5, 6.4 "meter modification messages" and 7.3.4.4).
+//! Planning of meter mods (OpenFlow 1.3.5, 6.4 "meter modification messages" and 7.3.4.4).
 
 use crate::change::Change;
 use crate::flow::{Meter, MeterBand, Usage};
@@ -11,7 +11,7 @@ use openflow::{Error, ErrorKind};
 use std::sync::{Arc, Mutex};
 
 impl Plan<'_> {
-    /// What a meter mod changes.
+    /// The changes of a meter mod.
     pub fn meter_mod(&self, request: &MeterMod) -> Result<Vec<Change>, Error> {
         let id = request.meter;
         let may_be_all = request.command == MeterCommand::Delete && id == meter::ALL;

@@ -1,8 +1,9 @@
-//! What connections are told about flows: flow-removed messages, flow monitors, vacancy events.
+//! Notifications about flows: flow-removed messages, flow monitors, vacancy events.
 //!
-//! Flow monitors are Nicira's (ovs-ofctl(8), `monitor … watch:`) and OpenFlow 1.4's (1.4.1, 7.3.5.17). A connection's own changes are
-//! abbreviated, one update for each request, unless a monitor asks for them in full. A connection that does not keep up is paused:
-//! only removals of flows that it knows go on; when it has read everything it gets what has changed since.
+//! Flow monitors are those of Nicira (ovs-ofctl(8), `monitor … watch:`) and of OpenFlow 1.4 (1.4.1, 7.3.5.17). A
+//! connection's own changes are abbreviated to one update for each request, unless a monitor asks for them in full.
+//! If a connection does not keep up, its monitors are paused: only removals of flows that it knows are still sent.
+//! When it has read everything, it gets what has changed since.
 
 use crate::bridge::{Bridge, State};
 use crate::change::{Cause, FlowChange};
@@ -20,7 +21,7 @@ const VACANCY_DOWN: u8 = 3;
 /// `OFPTR_VACANCY_UP`.
 const VACANCY_UP: u8 = 4;
 
-/// The reason as a version knows it.
+/// The reason as this OpenFlow version expresses it.
 pub(crate) fn reason_in(reason: RemovedReason, version: Version) -> RemovedReason {
     match reason {
         RemovedReason::GroupDelete if version < Version::V13 => RemovedReason::Delete,
@@ -39,13 +40,13 @@ fn watches(monitor: &FlowMonitor, flow: &Flow, before: Option<&Flow>) -> bool {
         && flow.matching.is_within(&monitor.matching)
 }
 
-/// Whether monitors that begin show a flow, and then whether with what it does.
+/// Whether a flow is among the initial flows of new monitors, and if so, whether with its instructions.
 pub(crate) fn shows(begun: &[FlowMonitor], flow: &Flow) -> Option<bool> {
     let by = begun.iter().filter(|monitor| watches(monitor, flow, None)).fold(0, |all, monitor| all | monitor.flags);
     (by != 0).then_some(by & monitor_flag::INSTRUCTIONS != 0)
 }
 
-/// The flags of a connection's monitors that want to know of such a change; 0 for none.
+/// The flags of the connection's monitors that subscribe to this change; 0 for none.
 fn wanted(status: &Status, event: u16, flow: &Flow, before: Option<&Flow>) -> u16 {
     let monitors = status.monitors.values();
     monitors
@@ -54,7 +55,7 @@ fn wanted(status: &Status, event: u16, flow: &Flow, before: Option<&Flow>) -> u1
 }
 
 impl Bridge {
-    /// Tells connections about changed flows.
+    /// Notifies connections of changed flows.
     pub(crate) fn report_flows(&self, state: &mut State, flows: &[&FlowChange], origin: &Origin, now_us: u64) {
         for endpoint in self.endpoints().values() {
             self.report_removed(endpoint, flows, now_us);
@@ -129,7 +130,8 @@ impl Bridge {
         }
     }
 
-    /// Lets a paused connection's monitors go on, once it has read everything: with the flows that have changed since.
+    /// Resumes a paused connection's monitors once it has read everything, with updates for the flows that have
+    /// changed since.
     pub(crate) fn resume_monitors(&self, endpoint: &Endpoint) {
         let _state = self.state();
         let mut status = endpoint.status();
@@ -153,7 +155,8 @@ impl Bridge {
         self.push(endpoint, Event::Update(Update::Paused(false)));
     }
 
-    /// Begins, changes or ends flow monitors; gives the flows that there are, and the monitors that ask for them.
+    /// Adds, modifies or deletes flow monitors. Returns the locations of their initial flows, and the monitors that
+    /// ask for these.
     pub(crate) fn monitor(
         &self,
         endpoint: &Endpoint,
@@ -221,7 +224,7 @@ impl Bridge {
         Ok((flows, begun))
     }
 
-    /// Sets which vacancy event a table has next, as its settings change.
+    /// Determines which vacancy event a table reports next, after its settings have changed.
     pub(crate) fn set_vacancy(&self, state: &mut State, table: u8, settings: &TableSettings) {
         let reports = settings.config & table_config::VACANCY_EVENTS != 0;
         if reports && self.tables().table(table).vacancy() < settings.vacancy.1 {

@@ -1,20 +1,20 @@
-//! The learning switch behind the `NORMAL` port (IEEE 802.1D, 7.8 and 7.9; ovs-actions(7), "normal").
+//! The MAC learning table of the `NORMAL` port (IEEE 802.1D, 7.8 and 7.9; ovs-actions(7), "normal").
 //!
-//! Where an address was seen last, by VLAN. Shared by workers: a packet of a known address only touches the time of its entry, which
-//! the flow cache does without coming here.
+//! The table maps a VLAN and an address to the port on which the address was last seen. Workers share it. A packet
+//! from a known address only refreshes its entry, which the flow cache does without a lookup.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// How long an address is remembered (IEEE 802.1D's default).
+/// Aging time of an address, in microseconds (IEEE 802.1D's default, 300 s).
 const AGE_US: u64 = 300_000_000;
-/// Addresses at most; beyond, the one of [`CANDIDATES`] that was not seen for the longest time is forgotten.
+/// Maximum number of addresses. When full, the least recently seen of [`CANDIDATES`] addresses is evicted.
 const ENTRIES_MAX: usize = 1 << 16;
-/// Addresses that are looked at to make room, so that a flood of new ones costs each of them little.
+/// Sample size of an eviction, which bounds the cost of each address in a flood of new ones.
 const CANDIDATES: usize = 16;
 
-/// An address's port, and when it was seen there last.
+/// An entry of the table: an address's port, and when it was last seen.
 #[derive(Debug)]
 pub struct Station {
     /// The port.
@@ -23,13 +23,13 @@ pub struct Station {
 }
 
 impl Station {
-    /// It was seen.
+    /// Refreshes the entry.
     pub fn touch(&self, now_us: u64) {
         self.used_us.fetch_max(now_us, Ordering::Relaxed);
     }
 }
 
-/// What is known of addresses.
+/// The MAC learning table.
 #[derive(Debug, Default)]
 pub struct Stations {
     all: Mutex<Addresses>,
@@ -37,11 +37,11 @@ pub struct Stations {
     expired_us: AtomicU64,
 }
 
-/// By VLAN and address.
+/// Entries by VLAN and address.
 #[derive(Debug, Default)]
 struct Addresses {
     all: HashMap<(u16, u64), Arc<Station>>,
-    /// The same keys, some that are gone among them, in the order in which room is made.
+    /// The keys in eviction order; some may be of entries that are gone.
     order: VecDeque<(u16, u64)>,
 }
 
@@ -52,7 +52,7 @@ impl Addresses {
         }
     }
 
-    /// Forgets one: the oldest of the next candidates, which come again later (as in a sampled clock).
+    /// Evicts the oldest of the next candidates; the others go to the end of the order (a sampled clock algorithm).
     fn make_room(&mut self) {
         let mut oldest: Option<((u16, u64), u64)> = None;
         let mut looked_at = 0;
@@ -76,10 +76,10 @@ impl Addresses {
     }
 }
 
-/// How often all addresses are looked at.
+/// Interval between two scans for expired entries, in microseconds.
 const EXPIRE_US: u64 = 1_000_000;
 
-/// An address (48 bits) that is a group's (IEEE 802).
+/// Whether a 48-bit address is a group address (IEEE 802).
 pub fn is_multicast(address: u64) -> bool {
     address >> 40 & 1 == 1
 }
@@ -89,12 +89,12 @@ impl Stations {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Advances when what a lookup finds may have changed.
+    /// A counter that advances when the result of a lookup may have changed.
     pub fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// An address of a VLAN was seen at a port.
+    /// Learns that an address was seen on a port, and returns its entry.
     pub fn learn(&self, vlan: u16, address: u64, port: u32, now_us: u64) -> Arc<Station> {
         let mut all = self.lock();
         if let Some(station) = all.all.get(&(vlan, address)).filter(|station| station.port == port) {
@@ -110,12 +110,12 @@ impl Stations {
         station
     }
 
-    /// The port of an address.
+    /// The port of an address, if it is known.
     pub fn find(&self, vlan: u16, address: u64) -> Option<u32> {
         self.lock().all.get(&(vlan, address)).map(|station| station.port)
     }
 
-    /// Forgets what was not seen for a long time. To be called often: it does so once a second.
+    /// Removes entries that have aged out. To be called often; scans once a second.
     pub fn expire(&self, now_us: u64) {
         let last = self.expired_us.load(Ordering::Relaxed);
         let is_due = now_us >= last.saturating_add(EXPIRE_US);
@@ -132,7 +132,7 @@ impl Stations {
         }
     }
 
-    /// All that is known: VLAN, address, port, seconds since it was seen.
+    /// All entries: VLAN, address, port, age in seconds.
     pub fn list(&self, now_us: u64) -> Vec<(u16, u64, u32, u64)> {
         let all = self.lock();
         let mut list: Vec<_> = all
@@ -147,7 +147,7 @@ impl Stations {
         list
     }
 
-    /// Forgets all.
+    /// Removes all entries.
     pub fn clear(&self) {
         *self.lock() = Addresses::default();
         self.generation.fetch_add(1, Ordering::Release);

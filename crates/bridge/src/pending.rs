@@ -1,13 +1,16 @@
-//! Packets whose processing does not start at table 0.
+//! Stored processing states of packets that do not start at table 0.
 //!
-//! A packet-out's actions, the rest of a translation that waits for the frame to be parsed anew, and what a controller lets go on
-//! have numbers, by which packets begin (`abi::flows::Arrival::start`). The rest of a translation is the same for all packets of a
-//! megaflow, so equal ones share a number, and it stays as long as a cached megaflow names it.
+//! There are three kinds: the actions of a packet-out, a frozen translation that resumes after the frame was parsed
+//! again (recirculation), and a translation that a controller resumes. Each has an id, which names the packet's
+//! start (`abi::flows::Arrival::start`), like Open vSwitch's recirculation ids. A frozen translation is the same
+//! for all packets of a megaflow, so equal ones share an id, and it lives as long as a cached megaflow refers to
+//! it.
 //!
-//! Bounded in number ([`ENTRIES_MAX`], of which rests of translations take half) and in bytes (`crate::memory`): beyond, nothing is
-//! added. What is not used ends after [`AGE_US`]. Packet-outs and rests do not take each other's room. Of both bounds, a connection's
-//! packet-outs take no more than what is left free for others (dynamic thresholds, see `crate::memory`): one connection alone has
-//! half, and there is always something left for the next.
+//! Both the number ([`ENTRIES_MAX`], at most half of it frozen translations) and the bytes (`crate::memory`) are
+//! bounded; beyond, nothing is added. Unused entries expire after [`AGE_US`]. Packet-outs and frozen translations
+//! do not compete for the same space. A connection's packet-outs may take no more of each bound than what is free
+//! for others (dynamic thresholds, see `crate::memory`): a single connection gets half, and there is always
+//! something left for the next.
 
 use crate::memory::{Charge, Memory};
 use crate::translate::frames::{Frame, Frozen, List, Same};
@@ -17,41 +20,41 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Numbers in use at most.
+/// Maximum number of entries.
 pub const ENTRIES_MAX: usize = 1 << 16;
-/// Unused ones end after so long.
+/// How long unused entries live, in microseconds.
 pub const AGE_US: u64 = 30_000_000;
-/// Bytes of an entry beside what it holds: in the tables, with the allocator's overhead.
+/// Bytes of an entry besides its content: in the tables, with the allocator's overhead.
 const ENTRY_BYTES: u64 = 192;
 
-/// Where a packet begins.
+/// Where a packet's processing starts.
 #[derive(Clone, Debug)]
 pub enum Begin {
-    /// With a packet-out's actions, once.
+    /// With a packet-out's actions; used once.
     PacketOut {
-        /// What is done.
+        /// The actions.
         actions: Arc<[Action]>,
-        /// The port by which it is thought to have come.
+        /// The input port named in the packet-out.
         in_port: u32,
-        /// Other metadata.
+        /// Other metadata fields.
         fields: Match,
     },
-    /// Where a translation stopped.
+    /// Where a translation was frozen.
     Frozen(Arc<Frozen>),
-    /// The same, once, with other metadata.
+    /// Likewise, resumed by a controller with changed metadata; used once.
     Resumed(Arc<Frozen>, Match),
 }
 
 #[derive(Debug)]
 struct Entry {
     begin: Begin,
-    /// The connection that sent or resumed the packet; `None` for what packets of ports left behind.
+    /// The connection that sent or resumed the packet; `None` for frozen translations of received packets.
     from: Option<u64>,
     used_us: u64,
     charge: Charge,
 }
 
-/// What a connection's packets take.
+/// A connection's share of the entries.
 #[derive(Debug, Default)]
 struct Share {
     entries: usize,
@@ -59,7 +62,7 @@ struct Share {
 }
 
 impl Begin {
-    /// Bytes that it takes in the table, which holds a resumed packet's rest in another place.
+    /// Bytes that the entry takes. The frozen translation of a resumed packet is counted in its own entry.
     fn bytes(&self) -> u64 {
         let own = match self {
             Begin::PacketOut { actions, fields, .. } => (heap::slice(actions) + fields.heap_bytes()) as u64,
@@ -74,15 +77,15 @@ impl Begin {
 struct Inner {
     next: u64,
     all: HashMap<u64, Entry>,
-    /// Frozen translations by a hash.
+    /// Ids of frozen translations, by hash.
     frozen: HashMap<u64, Vec<u64>>,
-    /// How many these are.
+    /// The number of frozen translations.
     rests: usize,
-    /// Of connections that have some.
+    /// Shares of connections that have entries.
     shares: HashMap<u64, Share>,
 }
 
-/// Where packets begin.
+/// Stored processing states, by id.
 #[derive(Debug, Default)]
 pub struct Pending {
     inner: Mutex<Inner>,
@@ -95,7 +98,7 @@ fn hash_of(frozen: &Frozen) -> u64 {
     frozen.metadata.hash(&mut hasher);
     (frozen.queue, frozen.program, frozen.in_port, frozen.is_set_done, &frozen.stack).hash(&mut hasher);
     (&frozen.set, frozen.frames.len()).hash(&mut hasher);
-    // What is compared by identity is hashed by address.
+    // Flows and groups are compared by identity, so they are hashed by address.
     fn address<T>(of: &Same<T>) -> usize {
         Arc::as_ptr(&of.0) as usize
     }
@@ -112,7 +115,7 @@ fn hash_of(frozen: &Frozen) -> u64 {
 }
 
 impl Inner {
-    /// Adds an entry: of a connection, or the rest of a translation.
+    /// Adds an entry: of a connection, or a frozen translation if `from` is `None`.
     fn add(&mut self, begin: Begin, from: Option<u64>, memory: &Memory, now_us: u64) -> Option<u64> {
         if self.all.len() >= ENTRIES_MAX {
             self.expire(now_us);
@@ -127,7 +130,7 @@ impl Inner {
         let (pool, bytes) = (if from.is_none() { &memory.rests } else { &memory.packet_outs }, begin.bytes());
         let charge = || {
             let mut charge = Charge::nothing(pool);
-            // One that is alone has room, however long it is.
+            // A single entry is admitted whatever its size.
             let has_room = charge.grow(bytes, own_bytes);
             if has_room { Some(charge) } else { (pool.used() == 0).then(|| pool.charge_anyway(bytes)) }
         };
@@ -147,7 +150,7 @@ impl Inner {
         Some(self.next)
     }
 
-    /// An entry has ended.
+    /// Updates the accounts for a removed entry.
     fn give_back(shares: &mut HashMap<u64, Share>, rests: &mut usize, entry: &Entry) {
         let Some(from) = entry.from else {
             *rests -= 1;
@@ -162,7 +165,7 @@ impl Inner {
         }
     }
 
-    /// Removes what happens once.
+    /// Removes an entry that is used once.
     fn remove(&mut self, start: u64) -> Option<Begin> {
         let entry = self.all.remove(&start)?;
         Inner::give_back(&mut self.shares, &mut self.rests, &entry);
@@ -171,7 +174,7 @@ impl Inner {
 
     fn expire(&mut self, now_us: u64) {
         let is_used = |entry: &Entry| match &entry.begin {
-            // One reference is this table's.
+            // This table holds one reference.
             Begin::Frozen(frozen) => Arc::strong_count(frozen) > 1,
             _ => false,
         };
@@ -192,7 +195,7 @@ impl Inner {
 }
 
 impl Pending {
-    /// One whose entries count towards the memory of a bridge.
+    /// An empty table whose entries are charged to the memory of a bridge.
     pub(crate) fn charging(memory: &Arc<Memory>) -> Pending {
         Pending { memory: Arc::clone(memory), ..Pending::default() }
     }
@@ -201,10 +204,10 @@ impl Pending {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The time, for what ends. Called by workers.
+    /// Sets the current time and expires entries. Called by workers.
     pub fn tick(&self, now_us: u64) {
         let before = self.now_us.fetch_max(now_us, Ordering::Relaxed);
-        // Once a second is often enough.
+        // Once a second is enough.
         if before / 1_000_000 < now_us / 1_000_000 {
             self.lock().expire(now_us);
         }
@@ -214,13 +217,14 @@ impl Pending {
         self.now_us.load(Ordering::Relaxed)
     }
 
-    /// A packet-out of a connection: its packet begins with these actions. `None` if there is no room.
+    /// Adds the actions of a connection's packet-out and returns their id. `None` if there is no room.
     pub fn insert(&self, from: u64, actions: Vec<Action>, in_port: u32, fields: Match) -> Option<u64> {
         let begin = Begin::PacketOut { actions: actions.into(), in_port, fields };
         self.lock().add(begin, Some(from), &self.memory, self.now_us())
     }
 
-    /// The number of the rest of a translation.
+    /// Adds a frozen translation, or finds an equal one; returns its id and the shared copy. `None` if there is no
+    /// room.
     pub fn freeze(&self, frozen: Frozen) -> Option<(u64, Arc<Frozen>)> {
         let hash = hash_of(&frozen);
         let now_us = self.now_us();
@@ -241,7 +245,7 @@ impl Pending {
         Some((id, frozen))
     }
 
-    /// Where packets of a number begin. What happens once ends with this.
+    /// The state with an id. One that is used once is removed by this.
     pub fn take(&self, start: u64) -> Option<Begin> {
         let now_us = self.now_us();
         let mut inner = self.lock();
@@ -253,8 +257,8 @@ impl Pending {
         inner.remove(start)
     }
 
-    /// Ends a number that no packet will begin with: of a packet-out or a resumed packet that nothing has taken. Rests of
-    /// translations stay, for other packets.
+    /// Removes a packet-out or a resumed packet that no worker has taken. Frozen translations stay, for other
+    /// packets.
     pub fn forget(&self, start: u64) {
         let mut inner = self.lock();
         if inner.all.get(&start).is_some_and(|entry| entry.from.is_some()) {
@@ -262,13 +266,13 @@ impl Pending {
         }
     }
 
-    /// What a controller is sent to let packets of this number go on.
+    /// The continuation sent to a controller, with which it resumes packets frozen under this id.
     pub fn continuation(start: u64) -> Vec<u8> {
         start.to_be_bytes().to_vec()
     }
 
-    /// A number for a packet that a connection lets go on, with metadata that it may have changed. `None` if the continuation is
-    /// unknown or has ended, or there is no room.
+    /// Adds a packet that a connection resumes, with metadata that it may have changed, and returns its id. `None`
+    /// if the continuation is unknown or has expired, or if there is no room.
     pub fn resume(&self, from: u64, continuation: &[u8], fields: &Match) -> Option<u64> {
         let start = u64::from_be_bytes(continuation.try_into().ok()?);
         let now_us = self.now_us();
@@ -280,12 +284,12 @@ impl Pending {
         inner.add(begin, Some(from), &self.memory, now_us)
     }
 
-    /// How many numbers there are.
+    /// The number of entries.
     pub fn len(&self) -> usize {
         self.lock().all.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no entries.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -377,7 +381,7 @@ mod tests {
         assert!((packets.len() as u64 + 2) * least > LIMIT / 2 && memory.packet_outs.used() <= LIMIT / 2 + least);
         let others = (0..).map_while(|_| insert(2)).count() as u64;
         assert!((others + 2) * least > LIMIT / 4, "a controller that floods leaves room for another one: {others}");
-        // What ends, in one way or another, gives its room back.
+        // Every way in which an entry ends releases its memory.
         pending.forget(packets[0]);
         assert!(pending.take(packets[1]).is_some() && insert(1).is_none() && insert(2).is_some());
         packets.iter().for_each(|packet| pending.forget(*packet));
@@ -385,7 +389,7 @@ mod tests {
         pending.tick(AGE_US);
         assert!(pending.is_empty());
         assert_eq!((memory.rests.used(), memory.packet_outs.used()), (0, 0));
-        // A limit below one that is alone does not shut it out.
+        // A single entry is admitted even if it exceeds the limit.
         memory.limit(16);
         assert!(insert(1).is_some() && pending.freeze(rest(0)).is_some());
         assert!(insert(1).is_none() && pending.freeze(rest(1)).is_none());

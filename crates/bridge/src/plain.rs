@@ -1,13 +1,15 @@
-//! Plain translations: what becomes of one packet, without what a megaflow would need.
+//! Plain translation: processes one packet without recording what a megaflow would need.
 //!
-//! A packet that misses the cache is mostly not worth a megaflow (`crate::cache::admission`). [`crate::translate`] notes for each one
-//! which bits decided and where the record's bits come from; here the packet goes through the tables and is sent, on its own record,
-//! with no allocation. Only flows that do simple things are taken: they write fields, go on to a later table, and the last one sends
-//! to ports. What else comes is left to [`crate::translate`]: nothing has happened then, and the record is as it was.
+//! Most packets that miss the cache are not worth a megaflow (`crate::cache::admission`). [`crate::translate`]
+//! records the consulted bits and the provenance of the record's bits. Here the packet is processed on its own
+//! record, without allocations. Only simple flows are supported: they write fields and go to a later table, and the
+//! last one outputs to ports. Anything else is left to [`crate::translate`]; no effect has taken place then, and
+//! the record is restored.
 //!
-//! The caller holds the tables' read lock for a run of packets.
+//! The caller holds the tables' read lock for a sequence of packets.
 //!
-//! Tests: `processor/tests.rs`. A bridge that caches nothing takes this path for every packet and agrees with one that caches all.
+//! Tests: `processor/tests.rs`. A bridge that caches nothing takes this path for every packet and agrees with one
+//! that caches all.
 
 use crate::classifier::Found;
 use crate::flow::Flow;
@@ -20,27 +22,28 @@ use openflow::{Action, FieldId};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Tables that a packet goes through at most, so that the result needs no allocation; more are left to [`crate::translate`].
+/// Maximum number of tables on a packet's path, so that it fits an array; longer paths are left to
+/// [`crate::translate`].
 const TABLES_MAX: usize = 32;
 
-/// Searches and actions of a plain translation at most: within the steps that are free for each packet, so it needs no account. For more,
-/// [`crate::translate`] asks the burst's budget.
+/// Maximum number of lookups and actions of a plain translation. It is within the work that is free for each
+/// packet, so that nothing is charged; [`crate::translate`] charges the burst.
 const STEPS_MAX: usize = 256;
 
-/// Subtables that it passes at most, likewise: as many as twice [`STEPS_MAX`] stand for.
+/// Maximum number of subtables searched, likewise.
 const VISITS_MAX: u32 = 2 * STEPS_MAX as u32 * crate::translate::VISITS_PER_STEP;
 
-/// The plain translations of a worker.
+/// The plain translations of a worker, with their statistics.
 #[derive(Debug, Default)]
 pub(crate) struct Plain {
-    /// Words that were written and what they were.
+    /// Written words with their former values.
     undo: Vec<(u32, u64)>,
-    /// The port and the generation of ports for which it was found out whether packets are taken without further ado.
+    /// Input port and ports' generation of the last check of [`Plain::receives`], with its result.
     receiving: Option<(u32, u64, bool)>,
-    /// Lookups and matches of tables that have not been added.
+    /// Lookups and matches by table that have not been added to the tables' counters.
     lookups: Vec<(u8, u32, u32)>,
     metadata: Option<FieldId>,
-    /// Packets that it has taken to their ends.
+    /// Number of packets that were fully processed.
     pub(crate) packets: u64,
 }
 
@@ -50,7 +53,7 @@ impl Plain {
         Plain { metadata: layout.fields().basic(2), ..Plain::default() }
     }
 
-    /// Takes a packet through the tables. `false` if that is not so simple.
+    /// Processes a packet. `false` if that is not possible; nothing has happened then.
     pub(crate) fn run(
         &mut self,
         tables: &Tables,
@@ -102,7 +105,7 @@ impl Plain {
         true
     }
 
-    /// Adds lookups that were counted.
+    /// Adds the counted lookups to the tables' counters.
     pub(crate) fn settle(&mut self, tables: &Tables) {
         for (table, lookups, matches) in self.lookups.drain(..) {
             let table = tables.table(table);
@@ -113,7 +116,7 @@ impl Plain {
         }
     }
 
-    /// Whether there are lookups to be added.
+    /// Whether all counted lookups have been added.
     pub(crate) fn is_settled(&self) -> bool {
         self.lookups.is_empty()
     }
@@ -128,7 +131,7 @@ impl Plain {
         }
     }
 
-    /// Whether the port takes all packets, also fragments.
+    /// Whether the port accepts all packets, including fragments.
     fn receives(&mut self, tables: &Tables, in_port: u32) -> bool {
         let generation = tables.ports_generation();
         match self.receiving {
@@ -142,7 +145,7 @@ impl Plain {
         }
     }
 
-    /// Gives the record back as it was.
+    /// Restores the record.
     fn give_up(&mut self, arrival: &mut Arrival<'_>) -> bool {
         for (word, value) in self.undo.drain(..).rev() {
             arrival.record[word as usize] = value;
@@ -150,7 +153,8 @@ impl Plain {
         false
     }
 
-    /// Writes what a flow writes; whether anything was written that leaves with the packet. `None` if it does something else as well.
+    /// Performs a flow's writes. Returns whether any of them is visible in the packet; `None` if the flow does
+    /// anything else.
     fn apply(&mut self, layout: &Layout, flow: &Flow, record: &mut [u64]) -> Option<bool> {
         let instructions = &flow.instructions;
         if instructions.meter.is_some() || instructions.clear || !instructions.write.is_empty() {
@@ -160,7 +164,7 @@ impl Plain {
         let mut has_sent = false;
         for action in &instructions.apply {
             match action {
-                // The last flow's outputs; what is written behind one is not seen by it.
+                // Only the last flow may output, and nothing may be written after an output.
                 Action::Output { port, .. } if is_simple(*port) && instructions.goto.is_none() => has_sent = true,
                 Action::SetField { field, value, mask } if !has_sent => {
                     is_visible |= self.write(layout, *field, *value, *mask, record);
@@ -178,7 +182,7 @@ impl Plain {
         Some(is_visible)
     }
 
-    /// Writes a field if it is there.
+    /// Writes a field if it is present. Returns whether that is visible in the packet.
     fn write(&mut self, layout: &Layout, field: FieldId, value: u128, mask: u128, record: &mut [u64]) -> bool {
         if !layout.is_there(record, field) {
             return false;
@@ -198,7 +202,7 @@ fn is_simple(to: u32) -> bool {
     !matches!(to, port::TABLE | port::NORMAL | port::FLOOD | port::ALL | port::CONTROLLER | port::LOCAL)
 }
 
-/// Sends a packet as its last flow says.
+/// Outputs a packet as its last flow says.
 fn send(
     tables: &Tables,
     flow: &Flow,
@@ -207,7 +211,7 @@ fn send(
     arrival: &Arrival<'_>,
     outputs: &mut dyn Outputs,
 ) {
-    // As it is now: a flow may have written it.
+    // The current value: a flow may have written it.
     let in_port = tables.layout().in_port().read(arrival.record) as u32;
     let to = |action: &Action| match action {
         Action::Output { port: port::IN_PORT, .. } => Some(in_port),

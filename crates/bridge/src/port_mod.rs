@@ -1,4 +1,4 @@
-//! Port mods: what they change.
+//! Planning of port mods.
 
 use crate::change::Change;
 use crate::flow_mod::Plan;
@@ -7,7 +7,7 @@ use openflow::message::PortMod;
 use openflow::{Error, ErrorKind};
 
 impl Plan<'_> {
-    /// What a port mod changes (OpenFlow 1.3.5, 7.3.4.3).
+    /// The changes of a port mod (OpenFlow 1.3.5, 7.3.4.3).
     pub fn port_mod(&self, request: &PortMod) -> Result<Vec<Change>, Error> {
         let Some(old) = self.tables.port(request.port) else {
             return Err(Error::new(ErrorKind::PmfcBadPort, format!("there is no port {}", request.port)));

@@ -1,27 +1,27 @@
-//! Ports, as OpenFlow knows them.
+//! Ports, as OpenFlow describes them.
 
 use openflow::message::Port;
 use std::collections::BTreeMap;
 
-/// `OFPPC_` bits: OpenFlow 1.3's, and those that only 1.0 has.
+/// `OFPPC_` bits: those of OpenFlow 1.3, and those that only 1.0 has.
 pub mod config {
-    /// The port is down for a controller's or an administrator's reasons.
+    /// The port is administratively down.
     pub const PORT_DOWN: u32 = 1 << 0;
-    /// Drops what it receives but for spanning tree frames (1.0).
+    /// Drops received packets except for spanning tree frames (1.0).
     pub const NO_STP: u32 = 1 << 1;
-    /// Drops what it receives.
+    /// Drops received packets.
     pub const NO_RECV: u32 = 1 << 2;
-    /// Drops spanning tree frames that it receives (1.0).
+    /// Drops received spanning tree frames (1.0).
     pub const NO_RECV_STP: u32 = 1 << 3;
     /// Does not take part in flooding (1.0).
     pub const NO_FLOOD: u32 = 1 << 4;
-    /// Drops what is sent to it.
+    /// Drops packets sent to it.
     pub const NO_FWD: u32 = 1 << 5;
-    /// Table misses of its packets send none to controllers.
+    /// Table misses of its packets cause no packet-ins.
     pub const NO_PACKET_IN: u32 = 1 << 6;
-    /// What a port mod may change.
+    /// The bits that a port mod may change.
     pub const ALL: u32 = PORT_DOWN | NO_STP | NO_RECV | NO_RECV_STP | NO_FLOOD | NO_FWD | NO_PACKET_IN;
-    /// The same, in 1.1 and later.
+    /// The bits that exist in 1.1 and later.
     pub const SINCE_11: u32 = PORT_DOWN | NO_RECV | NO_FWD | NO_PACKET_IN;
 }
 
@@ -35,7 +35,7 @@ pub mod state {
     pub const LIVE: u32 = 1 << 2;
 }
 
-/// The ports of a bridge, by their numbers.
+/// The ports of a bridge, by number.
 #[derive(Clone, Debug, Default)]
 pub struct Ports {
     all: BTreeMap<u32, Port>,
@@ -47,17 +47,17 @@ impl Ports {
         self.all.get(&number)
     }
 
-    /// All, by number.
+    /// All ports, by number.
     pub fn iter(&self) -> impl Iterator<Item = &Port> {
         self.all.values()
     }
 
-    /// How many.
+    /// The number of ports.
     pub fn len(&self) -> usize {
         self.all.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no ports.
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
@@ -72,7 +72,7 @@ impl Ports {
         self.get(number).is_some_and(is_up)
     }
 
-    /// Replaces a port, or removes it; gives the old one.
+    /// Replaces or removes a port; returns the old one.
     pub(crate) fn replace(&mut self, number: u32, port: Option<Port>) -> Option<Port> {
         match port {
             Some(port) => self.all.insert(number, port),
@@ -86,7 +86,7 @@ pub fn is_up(port: &Port) -> bool {
     port.config & config::PORT_DOWN == 0 && port.state & state::LINK_DOWN == 0
 }
 
-/// Sets [`state::LIVE`] as the port's other bits say.
+/// Sets [`state::LIVE`] according to the port's other bits.
 pub(crate) fn set_live(port: &mut Port) {
     port.state &= !state::LIVE;
     if is_up(port) {

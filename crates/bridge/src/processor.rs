@@ -1,25 +1,28 @@
-//! What packet workers call: the flow cache in front of translations.
+//! The flow processor of a worker: passes packets through the caches, and translates those that miss.
 //!
 //! ```text
-//! frame ─▶ front ─▶ known, changed and sent (crate::front)
-//!            │
-//! process ─▶ cache ─┬─ hit, still right ─────────────────────────────────▶ effects
-//!                   ├─ hit, something changed ─┬─ not what it depends on ──▶ effects
-//!                   │                          └─ as a miss
-//!                   └─ miss ─┬─ admitted ─▶ translate ─▶ insert ───────────▶ effects
+//! frame ─▶ frame cache (crate::front) ─▶ hit: rewritten and sent
+//!            │ miss
+//! process ─▶ cache ─┬─ hit, current ─────────────────────────────────────▶ effects
+//!                   ├─ hit, outdated ─┬─ change does not concern it ─────▶ effects
+//!                   │                 └─ as a miss
+//!                   └─ miss ─┬─ admitted ─▶ translate ─▶ insert ─────────▶ effects
 //!                            └─ not admitted ─▶ plain translation ─▶ sent
 //! ```
 //!
-//! Which misses are admitted, and how much time is spent on that, is `crate::cache::admission`'s; all are if the cache is to be used
-//! whatever it costs. The rest takes the plain translation (`crate::plain`), or `translate` if that gives up.
+//! `crate::cache::admission` decides which misses are admitted and how much time the cache may take; with
+//! [`CacheUse::Always`] all are admitted. Other misses take the plain translation (`crate::plain`), or `translate`
+//! if that gives up.
 //!
-//! A megaflow is compared with the one generation of everything first, then with those of what it depends on. So no packet sees an
-//! outdated megaflow, however many there are, and a change of a table costs packets of other tables a comparison. [`Processor::idle`]
-//! goes through all entries, a few at a time: idle ones end, outdated ones are translated again.
+//! **Revalidation.** A hit first compares the megaflow's generation with the global one, and only if they differ,
+//! the generations of what the megaflow depends on. So no packet sees an outdated megaflow, and a change of one
+//! table costs the packets of other tables only a comparison. [`Processor::idle`] sweeps over all entries, a few at
+//! a time: it removes idle ones, and translates outdated ones again.
 //!
-//! **Counts** of cached packets are added to flows after [`FLUSH_US`] at most, and when [`Pipeline::sync_counts`] asks.
+//! **Counters.** Counts of cached packets are added to flows after [`FLUSH_US`] at most, and when
+//! [`Pipeline::sync_counts`] requests it.
 //!
-//! One processor per worker, single-threaded; [`Pipeline`] is shared.
+//! There is one single-threaded processor per worker; [`Pipeline`] is shared.
 
 mod show;
 #[cfg(test)]
@@ -51,27 +54,28 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 
-/// Counts are held back for so long.
+/// How long counts may be held back, in microseconds.
 const FLUSH_US: u64 = 64_000;
-/// Megaflows end when no packet came for so long.
+/// Idle timeout of megaflows, in microseconds.
 const IDLE_US: u64 = 10_000_000;
-/// A learned flow with a hard timeout is renewed as often.
+/// Interval at which cached packets renew the flows with a hard timeout that they learn, in microseconds.
 const RENEW_US: u64 = 1_000_000;
-/// Entries that one call of `idle` looks at.
+/// Maximum number of entries that one call of `idle` visits.
 const SWEEP: usize = 64;
-/// What a search of a mask takes, ns: 40 cycles.
+/// Cost of searching one mask, in ns (40 cycles).
 const MASK_NS: f64 = 16.0;
-/// What a miss takes, ns, before one was timed, and at most: a worker that was interrupted says nothing.
+/// Initial estimate of a miss's cost, in ns.
 const PLAIN_NS: f64 = 1000.0;
-/// See [`PLAIN_NS`].
+/// Upper bound of one sample, in ns: an interrupted worker says nothing about the cost of a miss.
 const PLAIN_NS_MAX: f64 = 100_000.0;
-/// One miss of so many is timed.
+/// One in this number of misses is timed.
 const TIMED_INTERVAL: u32 = 64;
-/// A new time's share of the average is one of so many parts.
+/// Weight of a sample in the moving average, as a divisor.
 const PLAIN_SHARE: f64 = 16.0;
-/// Steps of a translation between batches; a megaflow that needs more ends, and is made again by its packets if at all.
+/// Work limit, in steps, of a translation between batches. A megaflow that needs more is removed; its next packet
+/// may make a new one.
 const IDLE_WORK: u32 = 16_384;
-/// Time that one call of `idle` may take for translations.
+/// Time that one call of `idle` may spend on entries.
 const IDLE_TIME: Duration = Duration::from_micros(50);
 
 impl Control for Bridge {
@@ -104,45 +108,45 @@ impl Control for Bridge {
     }
 }
 
-/// Programs that actions run on frames.
+/// Runs the (BPF) programs of actions on frames.
 pub trait ProgramRunner: Send + Sync {
-    /// Runs one on a packet that came by a port, and takes what that costs from `steps`. `None` drops the packet, also if there is no
-    /// such program; if the steps did not suffice, none are left.
+    /// Runs program `id` on a packet received on `in_port`, and takes its cost from `steps`. `None` drops the
+    /// packet: the program says so, does not exist, or needs more steps; in the last case `steps` is 0.
     fn run(&self, id: u32, argument: u64, in_port: u32, frame: &mut Frame<'_>, steps: &mut u32) -> Option<()>;
 }
 
-/// A worker's cache in numbers.
+/// Statistics of a worker's cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CacheStats {
-    /// Packets that were known by their frames.
+    /// Hits of the frame cache.
     pub frame_hits: u64,
-    /// Hits of the exact-match front.
+    /// Hits of the exact-match cache.
     pub exact_hits: u64,
-    /// Hits of megaflows by their masks.
+    /// Hits of megaflows found by a search of masks.
     pub megaflow_hits: u64,
     /// Packets that were translated.
     pub misses: u64,
-    /// Packets that went without the cache.
+    /// Packets for which the cache was not used.
     pub bypassed: u64,
-    /// Megaflows.
+    /// Number of megaflows.
     pub entries: u64,
-    /// Their masks.
+    /// Number of masks.
     pub masks: u64,
-    /// Most megaflows there may be now.
+    /// Current limit on megaflows.
     pub limit: u64,
-    /// Megaflows that made room.
+    /// Evicted megaflows.
     pub evictions: u64,
-    /// Megaflows that were translated again.
+    /// Megaflows that were outdated and translated again.
     pub revalidations: u64,
-    /// Megaflows that were looked at after changes, which were not about them.
+    /// Outdated megaflows that were confirmed: the changes did not concern them.
     pub confirmations: u64,
-    /// Packet-ins whose frames were lost on their way.
+    /// Packet-ins whose frames never arrived.
     pub captures_lost: u64,
-    /// Kinds of frames that are known.
+    /// Megaflows in the frame cache.
     pub frames: u64,
-    /// Megaflows of records that were traced for that, and those of them whose packets cannot be known by their frames.
+    /// Attempts to derive a megaflow over frames from one over records.
     pub traces: u64,
-    /// See there.
+    /// Those of `traces` that failed.
     pub untraceable: u64,
 }
 
@@ -178,15 +182,15 @@ published!(
     untraceable
 );
 
-/// What the workers of a bridge share.
+/// State that the workers of a bridge share.
 pub struct Pipeline {
     shared: Shared,
     program: Arc<ir::Program>,
     programs: RwLock<Option<Arc<dyn ProgramRunner>>>,
     use_: AtomicU8,
-    /// The number of the last request to add pending counts; workers publish the last one that they have answered.
+    /// The number of the latest request to flush counts. Each worker publishes the latest one that it has served.
     sync: AtomicU64,
-    /// Grows when caches are to be emptied; before `sync` does.
+    /// Advances when caches are to be emptied, before `sync` does.
     flush: AtomicU64,
     workers: Mutex<HashMap<usize, Arc<Published>>>,
     question: show::Question,
@@ -203,7 +207,7 @@ impl Pipeline {
     /// The pipeline of a bridge's program.
     ///
     /// # Errors
-    /// If a header action does what none can do: which, and what.
+    /// If a header action contains an operation that [`Vm`] does not support; the message names both.
     pub fn new(control: Arc<dyn Control>, program: &ir::Program) -> Result<Arc<Pipeline>, String> {
         let vm = Arc::new(Vm::new(program)?);
         let shared = Shared { control, vm, stations: Arc::new(Stations::default()) };
@@ -221,17 +225,17 @@ impl Pipeline {
         }))
     }
 
-    /// What translations share, for [`crate::trace::trace`].
+    /// What translations share; for [`crate::trace::trace`].
     pub fn shared(&self) -> &Shared {
         &self.shared
     }
 
-    /// Addresses that `NORMAL` has learned.
+    /// The MAC table of `NORMAL`.
     pub fn stations(&self) -> &Stations {
         &self.shared.stations
     }
 
-    /// Sets who runs programs.
+    /// Sets the runner of programs.
     pub fn set_programs(&self, programs: Option<Arc<dyn ProgramRunner>>) {
         *self.programs.write().unwrap_or_else(PoisonError::into_inner) = programs;
     }
@@ -246,24 +250,24 @@ impl Pipeline {
         CacheUse::from_u8(self.use_.load(Ordering::Relaxed))
     }
 
-    /// Asks workers to add the counts that they hold back; a number for [`Pipeline::is_synced`].
+    /// Requests workers to flush their counts. Returns a request number for [`Pipeline::is_synced`].
     pub fn request_counts(&self) -> u64 {
         self.sync.fetch_add(1, Ordering::AcqRel) + 1
     }
 
-    /// Asks workers to forget all megaflows; a number for [`Pipeline::is_synced`].
+    /// Requests workers to remove all megaflows. Returns a request number for [`Pipeline::is_synced`].
     pub fn request_flush(&self) -> u64 {
         self.flush.fetch_add(1, Ordering::AcqRel);
         self.request_counts()
     }
 
-    /// Whether all workers have added what they held back when this number was given.
+    /// Whether all workers have served this request.
     pub fn is_synced(&self, request: u64) -> bool {
         let workers = self.workers.lock().unwrap_or_else(PoisonError::into_inner);
         workers.values().all(|worker| worker.synced.load(Ordering::Acquire) >= request)
     }
 
-    /// Asks workers to add the counts that they hold back, and waits for that, for so long at most; whether all have.
+    /// Requests workers to flush their counts, and waits for them at most `time`. Returns whether all did.
     pub fn sync_counts(&self, time: Duration) -> bool {
         let (request, begin) = (self.request_counts(), Instant::now());
         while !self.is_synced(request) {
@@ -275,8 +279,8 @@ impl Pipeline {
         true
     }
 
-    /// Megaflows, by worker; and whether there are more than were wanted, or a worker has not answered in time. `wake` has workers that
-    /// wait for packets look around.
+    /// The megaflows, by worker. Also returns whether the list is incomplete: it exceeds what was wanted, or a
+    /// worker did not answer within `time`. `wake` wakes workers that wait for packets.
     pub fn megaflows(&self, wanted: Wanted, time: Duration, wake: &dyn Fn()) -> (Vec<Megaflow>, bool) {
         self.question.ask(wanted, || {
             let (request, begin) = (self.request_counts(), Instant::now());
@@ -291,7 +295,7 @@ impl Pipeline {
         })
     }
 
-    /// Workers' caches, by worker.
+    /// Statistics of each worker's cache, by worker.
     pub fn stats(&self) -> Vec<(usize, CacheStats)> {
         let workers = self.workers.lock().unwrap_or_else(PoisonError::into_inner);
         let mut stats: Vec<_> = workers.iter().map(|(worker, published)| (*worker, published.get())).collect();
@@ -299,7 +303,7 @@ impl Pipeline {
         stats
     }
 
-    /// Makes a worker's processor.
+    /// Makes the processor of a worker.
     pub fn worker(&self, worker: usize) -> Processor {
         let published = Arc::new(Published::default());
         published.synced.store(self.sync.load(Ordering::Acquire), Ordering::Release);
@@ -339,30 +343,30 @@ impl FlowTables for Pipeline {
     }
 }
 
-/// A batch on its way.
+/// The state of a batch that is being processed.
 struct Pass<'t, 'o> {
     control: &'t dyn Control,
-    /// The tables, as long as nothing is called that locks them.
+    /// The read lock of the tables; released before anything is called that locks them.
     tables: Option<RwLockReadGuard<'t, Tables>>,
     generation: Generation,
     now_us: u64,
     outputs: &'o mut dyn Outputs,
-    /// Whatever the cache costs is spent.
+    /// Whether the cache may take any amount of time ([`CacheUse::Always`]).
     is_unbounded: bool,
-    /// Of the time, what was for the cache.
+    /// Time that the batch spent on filling the caches.
     spent: Duration,
 }
 
-/// Where the sweep over all entries is.
+/// Progress of the sweep over all entries.
 #[derive(Debug, Default)]
 struct Sweep {
     next: usize,
     began_us: u64,
-    /// Entries were looked at without a pause since then; otherwise the time says nothing about the cache's size.
+    /// Time spent since the sweep began.
     worked: Duration,
 }
 
-/// The processor of a worker.
+/// The flow processor of a worker.
 pub struct Processor {
     pipeline: Option<Arc<Pipeline>>,
     worker: usize,
@@ -372,18 +376,18 @@ pub struct Processor {
     cache: Cache,
     front: Option<Front>,
     worth: Worth,
-    /// The last changes of tables, and what is known of them here.
+    /// The log of changes, and this worker's copy of it.
     recent: Arc<Recent>,
     seen: Seen,
     admission: Admission,
     plain: Plain,
-    /// What a miss takes, as a moving average of samples, ns.
+    /// Cost of a miss, in ns: a moving average of samples.
     plain_ns: f64,
     misses_timed: u32,
-    /// Entries with counts that have not been added.
+    /// Entries with counts that have not been flushed.
     dirty: Vec<u32>,
     flushed_us: u64,
-    /// [`Pipeline::request_flush`] was followed so far.
+    /// The last [`Pipeline::request_flush`] that was served.
     emptied: u64,
     stats: CacheStats,
     published: Arc<Published>,
@@ -398,14 +402,15 @@ impl std::fmt::Debug for Processor {
 }
 
 impl Processor {
-    /// The generations of everything that a megaflow can depend on; changes up to there are known to `seen` then.
+    /// The current generation of everything that megaflows depend on. `seen` has followed the log of changes up to
+    /// it.
     fn generation(&mut self) -> Generation {
         let generation = Generation { tables: self.recent.generation(), stations: self.shared.stations.generation() };
         self.seen.follow(&self.recent, generation.tables);
         generation
     }
 
-    /// Takes one packet through the cache. The generation is renewed when the tables may have changed meanwhile.
+    /// Passes one packet through the cache. Renews the batch's generation if the tables may have changed meanwhile.
     fn through_cache(&mut self, packet: usize, arrival: &mut Arrival<'_>, pass: &mut Pass<'_, '_>) {
         let key = Packet { record: &*arrival.record, bytes: arrival.bytes, start: arrival.start };
         let mut hit = self.cache.lookup(key);
@@ -439,7 +444,7 @@ impl Processor {
                     }
                     return;
                 }
-                // Its TTL is over: others of this megaflow are as they were.
+                // The packet's TTL has expired. The megaflow still holds for other packets.
                 self.stats.misses += 1;
                 self.translate(packet, arrival, pass);
                 pass.generation = self.generation();
@@ -461,7 +466,7 @@ impl Processor {
         }
     }
 
-    /// Translates a packet and keeps what that comes to.
+    /// Translates a packet and caches the result.
     fn learn(&mut self, packet: usize, arrival: &mut Arrival<'_>, pass: &mut Pass<'_, '_>) {
         let begin = Instant::now();
         self.fold();
@@ -477,7 +482,7 @@ impl Processor {
         pass.spent += begin.elapsed();
     }
 
-    /// Takes one packet through the tables for its own sake.
+    /// Translates one packet without caching the result.
     fn translate_plain(&mut self, packet: usize, arrival: &mut Arrival<'_>, pass: &mut Pass<'_, '_>) {
         self.misses_timed = self.misses_timed.wrapping_add(1);
         let begin = self.misses_timed.is_multiple_of(TIMED_INTERVAL).then(Instant::now);
@@ -492,7 +497,7 @@ impl Processor {
         }
     }
 
-    /// Makes the frames of a megaflow known.
+    /// Adds a megaflow over frames to the frame cache, derived from the cache entry `at`.
     fn make_known(&mut self, at: u32, arrival: &Arrival<'_>, pass: &mut Pass<'_, '_>) {
         let Some(front) = &mut self.front else { return };
         if arrival.start != 0 || arrival.frame.is_empty() || self.cache.get(at).is_none_or(|entry| entry.is_untraceable)
@@ -504,7 +509,7 @@ impl Processor {
             return;
         }
         pass.tables = None;
-        // What makes room is counted before.
+        // Insertion may evict others; their counts are added before.
         self.fold();
         let (Some(front), Some(mask)) = (&mut self.front, self.cache.mask_of(at).cloned()) else { return };
         let mut gone = |known: Known| debug_assert!(known.packets == 0, "counts are lost");
@@ -514,8 +519,8 @@ impl Processor {
         }
     }
 
-    /// Adds what the front has counted to the megaflows that its packets belong to. To be called before any of these ends or becomes
-    /// another.
+    /// Adds the frame cache's counts to the megaflows that its entries were derived from. To be called before any
+    /// of these is removed or replaced.
     fn fold(&mut self) {
         let Some(front) = &mut self.front else { return };
         let (cache, dirty) = (&mut self.cache, &mut self.dirty);
@@ -530,7 +535,7 @@ impl Processor {
         });
     }
 
-    /// Takes one packet through the tables. `None` if its translation is for nobody else.
+    /// Translates one packet and runs its effects. Returns the translation, or `None` if it must not be cached.
     fn translate(&mut self, packet: usize, arrival: &mut Arrival<'_>, pass: &mut Pass<'_, '_>) -> Option<Translation> {
         pass.tables = None;
         let (now_us, outputs) = (pass.now_us, &mut *pass.outputs);
@@ -545,7 +550,7 @@ impl Processor {
         }
         let is_over = !is_refused && self.runner.run(&translation.effects, packet, arrival, now_us, outputs).is_err();
         if is_over {
-            // The TTL of this very packet was looked at, so this cannot be. Nothing has left yet.
+            // This translation looked at the packet's own TTL, so this cannot happen. Nothing has been sent yet.
             debug_assert!(false, "a translation is not its packet's");
             outputs.end(packet, true);
         }
@@ -556,7 +561,7 @@ impl Processor {
         (!is_over && !is_refused).then_some(translation)
     }
 
-    /// Adds counts that were held back.
+    /// Adds the counts that were held back to flows, and renews learned flows.
     fn flush(&mut self, now_us: u64) {
         self.flushed_us = now_us;
         self.fold();
@@ -580,13 +585,13 @@ impl Processor {
             }
         }
         for request in renewals {
-            // If it is refused, the flow ends at its time.
+            // If this is refused, the flow expires.
             let _ = self.shared.control.learn(&request);
         }
         self.publish();
     }
 
-    /// Makes the numbers known to [`Pipeline::stats`].
+    /// Publishes statistics for [`Pipeline::stats`].
     pub(crate) fn publish(&mut self) {
         self.stats.entries = self.cache.len() as u64;
         self.stats.masks = self.cache.masks() as u64;
@@ -601,7 +606,7 @@ impl Processor {
         self.published.set(&self.stats);
     }
 
-    /// What is due: counts, and who asks for them.
+    /// Serves what is due: flushes of counts, and requests of other threads.
     fn keep_up(&mut self, now_us: u64) {
         let asked = self.pipeline.as_ref().map_or(0, |pipeline| pipeline.sync.load(Ordering::Acquire));
         let is_asked = self.published.synced.load(Ordering::Relaxed) != asked;
@@ -621,7 +626,7 @@ impl Processor {
         }
     }
 
-    /// Forgets all megaflows.
+    /// Removes all megaflows.
     fn empty(&mut self) {
         self.fold();
         if let Some(front) = &mut self.front {
@@ -631,7 +636,7 @@ impl Processor {
         self.cache.clear(&mut |gone| settle(shared, front, gone));
     }
 
-    /// Looks at some entries: idle ones end, outdated ones are translated again.
+    /// Visits some entries: removes idle ones, and revalidates outdated ones.
     fn sweep(&mut self, now_us: u64) {
         let begin = Instant::now();
         let generation = self.generation();
@@ -645,7 +650,7 @@ impl Processor {
                 return;
             }
             if self.sweep.next == 0 && now_us.saturating_sub(self.sweep.began_us) < FLUSH_US {
-                // Often enough.
+                // Sweeps are not needed more often.
                 return;
             }
             let at = self.sweep.next as u32;
@@ -678,7 +683,9 @@ impl Processor {
         }
     }
 
-    /// Translates an entry again. If it decides by bits that the entry does not have, or learns, packets do that themselves.
+    /// Translates an outdated entry again and replaces its effects. If the new translation consults bits outside
+    /// the entry's mask, or would learn flows or addresses, the entry is removed instead: its next packet makes a
+    /// new one.
     fn revalidate(&mut self, at: u32, generation: Generation, now_us: u64) {
         self.stats.revalidations += 1;
         self.fold();
@@ -697,7 +704,7 @@ impl Processor {
             if let Some(front) = &mut self.front {
                 front.forget(entry);
             }
-            // What was counted belongs to the flows of before.
+            // The counts so far belong to the former flows.
             let before = std::mem::replace(&mut entry.effects, translation.effects);
             add_counts(&before, entry.packets, entry.bytes, entry.used_us);
             let tables = self.shared.control.tables();
@@ -710,7 +717,7 @@ impl Processor {
     }
 }
 
-/// Whether nothing that an entry depends on has changed. It is right at `generation` then.
+/// Whether nothing that an entry depends on has changed. If so, the entry is marked as valid at `generation`.
 fn is_unchanged(shared: &Shared, cache: &mut Cache, at: u32, generation: Generation) -> bool {
     let Some(entry) = cache.get_mut(at) else { return false };
     let tables = shared.control.tables();
@@ -721,8 +728,8 @@ fn is_unchanged(shared: &Shared, cache: &mut Cache, at: u32, generation: Generat
     is_same
 }
 
-/// Adds what an entry that ends has counted; the front knows its frames no longer. The front's counts were added before: see
-/// [`Processor::fold`].
+/// Finishes a removed entry: adds its counts to flows, and removes what the frame cache derived from it. The frame
+/// cache's counts must have been added before ([`Processor::fold`]).
 fn settle(shared: &Shared, front: &mut Option<Front>, mut entry: Entry) {
     if let Some(front) = front {
         front.forget(&mut entry);
@@ -816,7 +823,7 @@ impl FlowProcessor for Processor {
         let Some(captured) = self.runner.captures.take(token) else { return };
         let what = &captured.what;
         let len = if what.max_len == u16::MAX { frame.len() } else { frame.len().min(usize::from(what.max_len)) };
-        // Whoever wants fewer bytes of a miss, or its own number of them, cuts.
+        // Of a table miss, each connection truncates the frame itself: to its own `miss_send_len`.
         let len = if what.is_miss { frame.len() } else { len };
         self.shared.control.packet_in(PacketInEvent {
             controller: what.controller,

@@ -1,22 +1,26 @@
-//! A log of recent changes of flows, by which megaflows are found that a change cannot affect.
+//! A log of recent changes, by which workers rule out that a change affects a megaflow.
 //!
-//! A megaflow depends on tables as a whole, but a change of a flow is about the packets that match it. If the flow wants another value
-//! of a bit that the megaflow compares, no packet of the megaflow matches it: the megaflow is as right as before. So a busy controller
-//! does not make workers translate again what it does not touch, and to find that out takes no lock.
+//! A megaflow depends on whole tables, but a change of a flow only affects packets that match the flow. If the flow
+//! requires another value of a bit that the megaflow compares, no packet of the megaflow matches it, and the
+//! megaflow stays valid. So a busy controller does not force workers to translate unrelated megaflows again, and
+//! the check takes no lock.
 //!
 //! ```text
-//! writer ─▶ Recent: a ring of the last changes ─▶ Seen, one per worker: the same, and what blocks of changes have in common
+//! writer ─▶ Recent: a ring of the last changes ─▶ Seen, one per worker: a copy, with summaries of blocks of changes
 //! ```
 //!
-//! **Blocks.** 16 changes in a row are a block, as are 16 blocks: the tables that they change, and the bits in which all of their flows
-//! agree. A thousand routes of one network are ruled out by a few comparisons.
+//! **Blocks.** 16 consecutive changes form a block, and 16 blocks a larger one. A block's summary is the set of
+//! tables changed in it, and the bits in which all of its flows agree. A few comparisons thus rule out a thousand
+//! routes of one network.
 //!
-//! **Ruled out is** what differs in a bit of a word that the translation has not written, whatever came of that. The caller names these
-//! words, and those that lookups make up (`conj_id`). Translations that count or find flows by other means are not asked about
+//! **What can be ruled out.** Only bits of words that the translation has not written are compared: of these,
+//! lookups saw the parsed value. The caller names the written words and those that lookups make up (`conj_id`).
+//! Translations that find or count flows by other means are not checked
 //! ([`crate::translate::Translation::finds_flows`]).
 //!
-//! **Order.** A change is in the ring before the generation of its number is published, so a worker that has seen a generation finds all
-//! changes up to it, but for those that later ones have overwritten: it is told so, and megaflows from before are compared table by table.
+//! **Order.** A change is stored in the ring before the generation with its number is published. So a worker that
+//! has seen a generation finds all changes up to it, except those that later ones have overwritten. If it needs one
+//! of these, it compares the generations of the megaflow's dependences instead.
 //!
 //! Tests: below, and `processor/tests.rs`.
 
@@ -25,56 +29,57 @@ use arc_swap::ArcSwapOption;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Changes that are kept: as many as a fast controller makes in some hundredths of a second.
+/// Length of the ring: as many changes as a fast controller makes in some hundredths of a second.
 const CHANGES: usize = 8192;
-/// Changes of a block, and blocks of a larger one.
+/// Number of changes in a block, and of blocks in a larger one.
 const FAN: u64 = 16;
-/// Levels of blocks.
+/// Number of levels of blocks.
 const LEVELS: usize = 2;
-/// Comparisons at most until a change is taken to be about a megaflow: some microseconds, less than a translation.
+/// Maximum number of comparisons per check; beyond, the change is assumed to concern the megaflow. This takes some
+/// microseconds, less than a translation.
 const COMPARISONS_MAX: usize = 256;
 
-/// Something whose change makes a translation anew.
+/// State on which a translation can depend.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Dependence {
     /// A table's flows.
     Table(u8),
-    /// Groups.
+    /// All groups.
     Groups,
-    /// Meters.
+    /// All meters.
     Meters,
-    /// Ports and settings of the bridge.
+    /// The settings of the bridge and its ports.
     Ports,
-    /// Addresses for `NORMAL`.
+    /// The MAC table of `NORMAL`.
     Stations,
 }
 
-/// What one or several changes are about.
+/// The extent of one or several changes: a superset of the packets that they affect.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Extent {
-    /// Tables, a bit each.
+    /// Tables, one bit each.
     tables: [u64; 4],
-    /// Other things, a bit each.
+    /// Other dependences, one bit each.
     others: u8,
-    /// Bits that all flows match, by word. There are none if it is about all packets.
+    /// Bits that all changed flows require, by word. Empty if all packets may be affected.
     terms: Vec<WordTerm>,
     is_empty: bool,
 }
 
 impl Extent {
-    /// About no packet.
+    /// An extent without packets.
     pub(crate) fn nothing() -> Extent {
         Extent { is_empty: true, ..Extent::default() }
     }
 
-    /// About packets that match these terms in a table.
+    /// The packets that match these terms in a table.
     pub(crate) fn flow(table: u8, terms: Vec<WordTerm>) -> Extent {
         let mut extent = Extent { terms, ..Extent::default() };
         extent.tables[usize::from(table / 64)] |= 1 << (table % 64);
         extent
     }
 
-    /// About all packets that depend on this.
+    /// All packets that depend on this state.
     pub(crate) fn all(of: Dependence) -> Extent {
         match of {
             Dependence::Table(table) => Extent::flow(table, Vec::new()),
@@ -106,7 +111,7 @@ impl Extent {
         }
     }
 
-    /// Whether it may be about packets of a megaflow.
+    /// Whether some packet of a megaflow may be in the extent.
     fn concerns(&self, of: &Subject<'_>) -> bool {
         if self.is_empty || !of.dependences.iter().any(|(on, _)| self.has(*on)) {
             return false;
@@ -129,22 +134,22 @@ fn bit(of: Dependence) -> u8 {
     }
 }
 
-/// What a megaflow compares and depends on.
+/// A megaflow, as changes are compared with it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Subject<'a> {
-    /// Words, in order, and the bits of each.
+    /// Its mask: words in ascending order, each with the compared bits.
     pub words: &'a [(u32, u64)],
-    /// What they are.
+    /// The values of these bits.
     pub key: &'a [u64],
-    /// Words that say nothing about what lookups found.
+    /// Words whose parsed values lookups did not see.
     pub written: Words,
     pub dependences: &'a [(Dependence, u64)],
 }
 
-/// A change and its number.
+/// The extent of a change, with the change's number.
 type Numbered = Arc<(u64, Extent)>;
 
-/// The last changes, by number, and how many there were.
+/// The log: a ring of the last changes, and the number of the latest one.
 #[derive(Debug)]
 pub struct Recent {
     generation: AtomicU64,
@@ -158,12 +163,12 @@ impl Default for Recent {
 }
 
 impl Recent {
-    /// The number of the last change.
+    /// The number of the last change, which is the global generation.
     pub fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// A change has been made. To be called by the one writer there is.
+    /// Logs a change. To be called by the one writer, who holds the state lock.
     pub(crate) fn publish(&self, extent: Extent) {
         let number = self.generation.load(Ordering::Relaxed) + 1;
         self.ring[number as usize % CHANGES].store(Some(Arc::new((number, extent))));
@@ -175,26 +180,26 @@ impl Recent {
     }
 }
 
-/// The last changes, as a worker knows them.
+/// A worker's copy of the log, with summaries of blocks.
 #[derive(Debug)]
 pub(crate) struct Seen {
-    /// All from here on are known ...
+    /// The first change that is known.
     from: u64,
-    /// ... up to here.
+    /// The last change that is known.
     to: u64,
     changes: Box<[Option<Numbered>]>,
-    /// By level, from the smallest blocks on.
+    /// Summaries of blocks, by level, the smallest blocks first.
     blocks: [Vec<Extent>; LEVELS],
 }
 
 impl Seen {
-    /// Nothing but that there were so many.
+    /// A copy that begins after the change with this number.
     pub(crate) fn new(generation: u64) -> Seen {
         let blocks = std::array::from_fn(|level| vec![Extent::nothing(); CHANGES / FAN.pow(level as u32 + 1) as usize]);
         Seen { from: generation + 1, to: generation, changes: vec![None; CHANGES].into(), blocks }
     }
 
-    /// Takes in what came up to a generation.
+    /// Reads the changes up to a generation.
     #[inline]
     pub(crate) fn follow(&mut self, recent: &Recent, generation: u64) {
         if generation != self.to {
@@ -229,7 +234,7 @@ impl Seen {
         self.to = generation;
     }
 
-    /// Whether a change later than `since` may be about packets of a megaflow, as far as changes were followed.
+    /// Whether a change after `since` may affect a packet of the megaflow, among the changes that were read.
     pub(crate) fn concerns(&self, since: u64, of: &Subject<'_>) -> bool {
         let oldest = self.from.max((self.to + 1).saturating_sub(CHANGES as u64));
         if since + 1 < oldest {
@@ -267,7 +272,7 @@ mod tests {
         WordTerm { word, mask, value: value & mask }
     }
 
-    /// Whether a packet with these words is a flow's.
+    /// Whether a packet with these words matches a flow.
     fn matches(terms: &[WordTerm], record: &[u64]) -> bool {
         terms.iter().all(|term| record[term.word as usize] & term.mask == term.value)
     }

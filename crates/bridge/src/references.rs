@@ -1,6 +1,7 @@
-//! What actions refer to, and how often: groups, meters, learned flows.
+//! References of flows and groups to groups, meters and learned flows, with counts.
 //!
-//! [`Index`] is kept along with [`crate::tables::Tables`] by [`crate::change`], so that most requests need no search of all flows.
+//! [`crate::change`] updates the [`Index`] along with [`crate::tables::Tables`], so that most requests need no scan
+//! of all flows.
 
 use crate::flow::{Flow, Group};
 use crate::tables::limit;
@@ -9,10 +10,10 @@ use openflow::{Action, Instructions};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// `NX_LEARN_F_DELETE_LEARNED`: learned flows go when the last flow does that learns them.
+/// `NX_LEARN_F_DELETE_LEARNED`: learned flows are deleted with the last flow that learns them.
 pub const LEARN_DELETES: u16 = 1 << 1;
 
-/// Calls `f` with each action, those inside of `clone` and `write_actions` included.
+/// Calls `f` with each action, including those inside of `clone` and `write_actions`.
 pub(crate) fn each_action<'a>(actions: &'a [Action], f: &mut dyn FnMut(&'a Action)) {
     for action in actions {
         f(action);
@@ -23,13 +24,13 @@ pub(crate) fn each_action<'a>(actions: &'a [Action], f: &mut dyn FnMut(&'a Actio
     }
 }
 
-/// The same for a flow's instructions.
+/// Calls `f` with each action of a flow's instructions.
 pub(crate) fn each_of_flow<'a>(instructions: &'a Instructions, f: &mut dyn FnMut(&'a Action)) {
     each_action(&instructions.apply, f);
     each_action(&instructions.write, f);
 }
 
-/// Whether a flow outputs to a port, as requests' `out_port` asks; [`port::ANY`] asks for nothing.
+/// Whether a flow outputs to a port, for the `out_port` filter of requests; [`port::ANY`] matches all flows.
 pub(crate) fn outputs_to(instructions: &Instructions, to: u32) -> bool {
     if to == port::ANY {
         return true;
@@ -47,19 +48,20 @@ pub(crate) fn outputs_to(instructions: &Instructions, to: u32) -> bool {
     found
 }
 
-/// Whether a flow goes through a group, as requests' `out_group` asks; [`openflow::message::GROUP_ANY`] asks for nothing.
+/// Whether a flow uses a group, for the `out_group` filter of requests; [`openflow::message::GROUP_ANY`] matches
+/// all flows.
 pub(crate) fn goes_through(instructions: &Instructions, to: u32) -> bool {
     to == openflow::message::GROUP_ANY || goes_through_any(instructions, &|id| id == to)
 }
 
-/// Whether a flow goes through a group that `is_meant`.
+/// Whether a flow uses a group that passes `is_meant`.
 pub(crate) fn goes_through_any(instructions: &Instructions, is_meant: &dyn Fn(u32) -> bool) -> bool {
     let mut found = false;
     each_of_flow(instructions, &mut |action| found |= matches!(action, Action::Group(group) if is_meant(*group)));
     found
 }
 
-/// Whether a flow goes through a meter that `is_meant`.
+/// Whether a flow uses a meter that passes `is_meant`.
 pub(crate) fn uses_meter(instructions: &Instructions, is_meant: &dyn Fn(u32) -> bool) -> bool {
     let mut found = false;
     each_meter(instructions, &mut |id| found |= is_meant(id));
@@ -77,7 +79,7 @@ fn each_meter(instructions: &Instructions, f: &mut dyn FnMut(u32)) {
     });
 }
 
-/// Calls `f` with each group that a group's buckets go through or watch.
+/// Calls `f` with each group that a group's buckets refer to by action or watch.
 pub(crate) fn each_next_group(group: &Group, f: &mut dyn FnMut(u32)) {
     for (bucket, _) in &group.buckets {
         bucket.watch_group.into_iter().for_each(&mut *f);
@@ -89,7 +91,8 @@ pub(crate) fn each_next_group(group: &Group, f: &mut dyn FnMut(u32)) {
     }
 }
 
-/// The order in which flows are evicted: the least important first, then the one whose hard timeout ends first.
+/// Sort key of eviction: the least important flow first, then the one whose hard timeout expires first. The last
+/// part is an address.
 type Eviction = (u16, i64, usize);
 
 fn eviction(flow: &Arc<Flow>) -> Option<Eviction> {
@@ -101,24 +104,24 @@ fn eviction(flow: &Arc<Flow>) -> Option<Eviction> {
     (timeouts.idle != 0 || timeouts.hard != 0).then(|| (flow.importance, ends_us, Arc::as_ptr(flow) as usize))
 }
 
-/// What flows and groups refer to.
+/// Counts of references between flows, groups, meters and learned flows.
 #[derive(Debug)]
 pub(crate) struct Index {
-    /// Flows of all tables.
+    /// Number of flows of all tables.
     pub flows: usize,
-    /// Flows with a timeout.
+    /// Number of flows with a timeout.
     pub timed: usize,
-    /// Flows that go through each group.
+    /// Number of flows that use each group.
     by_group: HashMap<u32, u32>,
-    /// Groups that go through each group.
+    /// Number of groups that refer to each group.
     between_groups: HashMap<u32, u32>,
-    /// Flows that go through each meter.
+    /// Number of flows that use each meter.
     by_meter: HashMap<u32, u32>,
-    /// Flows that learn flows of this cookie in this table and let them go.
+    /// By cookie and table, the number of flows that learn such flows with [`LEARN_DELETES`].
     learned: HashMap<(u64, u8), u32>,
-    /// What [`Index::take_orphans`] gives.
+    /// Keys of `learned` whose number has become zero, for [`Index::take_orphans`].
     orphans: Vec<(u64, u8)>,
-    /// Flows that may be evicted, for tables that do so.
+    /// Flows that may be evicted, for tables with eviction.
     evictable: Vec<Option<BTreeMap<Eviction, Arc<Flow>>>>,
 }
 
@@ -138,9 +141,9 @@ impl Default for Index {
 }
 
 impl Index {
-    /// Takes a flow's removal and addition into account.
+    /// Updates the index for the replacement of a flow; either may be absent.
     pub fn replace(&mut self, old: Option<&Arc<Flow>>, new: Option<&Arc<Flow>>) {
-        // Additions come first, so that what both refer to is never without references.
+        // Additions come first, so that references common to both never drop to zero.
         if let Some(new) = new {
             self.flows += 1;
             self.timed += usize::from(is_timed(new));
@@ -183,7 +186,7 @@ impl Index {
         }
     }
 
-    /// Takes a group's removal and addition into account.
+    /// Updates the index for the replacement of a group; either may be absent.
     pub fn replace_group(&mut self, old: Option<&Group>, new: Option<&Group>) {
         for (group, by) in [(new, 1), (old, -1)] {
             let mut next = Vec::new();
@@ -194,22 +197,22 @@ impl Index {
         }
     }
 
-    /// Flows that go through a group.
+    /// The number of flows that use a group.
     pub fn flows_of_group(&self, id: u32) -> u32 {
         self.by_group.get(&id).copied().unwrap_or(0)
     }
 
-    /// Groups that go through a group, or watch it.
+    /// The number of groups that refer to a group.
     pub fn groups_of_group(&self, id: u32) -> u32 {
         self.between_groups.get(&id).copied().unwrap_or(0)
     }
 
-    /// Flows that go through a meter.
+    /// The number of flows that use a meter.
     pub fn flows_of_meter(&self, id: u32) -> u32 {
         self.by_meter.get(&id).copied().unwrap_or(0)
     }
 
-    /// Cookies and tables of learned flows that no flow learns any more, since the last call.
+    /// Cookies and tables of learned flows whose last learning flow has been removed since the last call.
     pub fn take_orphans(&mut self) -> Vec<(u64, u8)> {
         let mut orphans = std::mem::take(&mut self.orphans);
         orphans.retain(|key| !self.learned.contains_key(key));
@@ -218,18 +221,18 @@ impl Index {
         orphans
     }
 
-    /// Forgets orphans, since what made them was undone.
+    /// Discards orphans, because the changes that caused them were undone.
     pub fn forget_orphans(&mut self) {
         self.orphans.clear();
     }
 
-    /// Begins, or ends, to know which flows of a table may be evicted.
+    /// Starts (`Some`) or stops (`None`) tracking which flows of a table may be evicted.
     pub fn set_eviction(&mut self, table: u8, flows: Option<&mut dyn Iterator<Item = &Arc<Flow>>>) {
         self.evictable[usize::from(table)] =
             flows.map(|flows| flows.filter_map(|flow| Some((eviction(flow)?, Arc::clone(flow)))).collect());
     }
 
-    /// The flows to evict, one after the other.
+    /// The flows that may be evicted, in order of eviction.
     pub fn victims(&self, table: u8) -> impl Iterator<Item = &Arc<Flow>> {
         self.evictable[usize::from(table)].iter().flat_map(BTreeMap::values)
     }
@@ -246,7 +249,7 @@ fn distinct(mut ids: Vec<u32>, f: &mut dyn FnMut(u32)) {
     ids.into_iter().for_each(f);
 }
 
-/// Adds to a count, which goes when it is zero; gives it.
+/// Adds to a count, which is removed when it becomes zero. Returns the new count.
 fn add<K: std::hash::Hash + Eq>(counts: &mut HashMap<K, u32>, key: K, by: i32) -> u32 {
     use std::collections::hash_map::Entry;
     match counts.entry(key) {

@@ -1,4 +1,4 @@
-//! Requests that configure: tables, ports, roles; and those that are passed on.
+//! Configuration requests: tables, ports, roles; and request forwarding.
 
 use crate::bridge::Bridge;
 use crate::change::Change;
@@ -13,11 +13,11 @@ use std::sync::Arc;
 
 /// `OFPCRR_MASTER_REQUEST`: another controller became master.
 const MASTER_REQUEST: u8 = 0;
-/// `OFPTFC_MODIFY`, behind `OFPTFC_REPLACE`; before 1.5 there is no command.
+/// `OFPTFC_MODIFY`, the command after `OFPTFC_REPLACE`; before 1.5 there is no command.
 const MODIFY: u8 = 1;
 
 impl Plan<'_> {
-    /// What a table mod changes (OpenFlow 1.4.1, 7.3.4.1). Before 1.4 its bits mean nothing.
+    /// The changes of a table mod (OpenFlow 1.4.1, 7.3.4.1). Before 1.4 its bits have no meaning and are ignored.
     pub fn table_mod(
         &self,
         table: u8,
@@ -50,8 +50,9 @@ impl Plan<'_> {
         Ok(changes.collect())
     }
 
-    /// What a request that configures tables changes (1.3.5, 7.3.5.5.1; 1.5.1, 7.3.5.18.1): their names. A table does everything
-    /// that every table can, so a request for at most that is granted, and tables that it leaves out keep theirs.
+    /// The changes of a table features request (1.3.5, 7.3.5.5.1; 1.5.1, 7.3.5.18.1): tables get new names. All
+    /// tables have the same features, so a request is accepted if it asks for at most these. Tables that it does
+    /// not mention keep their names.
     pub fn table_features(&self, request: &[TableFeatures], version: Version) -> Result<Vec<Change>, Error> {
         let refuse = |kind, why: String| Err(Error::new(kind, why));
         let mut changes = Vec::with_capacity(request.len());
@@ -80,10 +81,10 @@ impl Plan<'_> {
 }
 
 impl Bridge {
-    /// Configures tables by their features.
+    /// Configures tables by a table features request.
     ///
     /// # Errors
-    /// The request's error; nothing has changed then.
+    /// The error of the request. Nothing has changed then.
     pub(crate) fn set_table_features(&self, request: &[TableFeatures], version: Version) -> Result<(), Error> {
         self.change(&Origin::SWITCH, |plan| plan.table_features(request, version))
     }
@@ -91,7 +92,7 @@ impl Bridge {
     /// Changes a port's configuration.
     ///
     /// # Errors
-    /// The request's error; nothing has changed then.
+    /// The error of the request, or `OFPPMFC_EPERM` if the host refuses. Nothing has changed then.
     pub fn port_mod(&self, request: &PortMod, origin: &Origin) -> Result<(), Error> {
         let before = self.tables().ports().get(request.port).map(|port| port.config);
         self.change(origin, |plan| plan.port_mod(request))?;
@@ -101,24 +102,25 @@ impl Bridge {
         Err(Error::new(ErrorKind::PmfcEperm, why))
     }
 
-    /// Makes the switch's port what a port mod says.
+    /// Configures the host's port as a port mod says.
     pub(crate) fn configure_port(&self, request: &PortMod) -> Result<(), String> {
         if request.mask & config::PORT_DOWN == 0 {
             return Ok(());
         }
-        // As it was asked for: what the switch says of its port at this moment may be older, and passes.
+        // The requested value: what the host reports of its port at this moment may be older.
         self.host.set_port_config(request.port, request.config)
     }
 
     /// Configures a table.
     ///
     /// # Errors
-    /// The request's error; nothing has changed then.
+    /// The error of the request. Nothing has changed then.
     pub fn table_mod(&self, table: u8, config: u32, vacancy: Option<(u8, u8)>, origin: &Origin) -> Result<(), Error> {
         self.change(origin, |plan| plan.table_mod(table, config, vacancy, origin.version))
     }
 
-    /// Sets how many flows a table holds at most; `None` for [`limit::FLOWS_PER_TABLE`]. Flows beyond stay.
+    /// Sets the maximum number of flows of a table; `None` for [`limit::FLOWS_PER_TABLE`]. Existing flows beyond it
+    /// stay.
     pub fn set_max_flows(&self, table: u8, max: Option<u32>) {
         let _ = self.change(&Origin::SWITCH, |plan| {
             if table >= limit::TABLES {
@@ -130,13 +132,13 @@ impl Bridge {
         });
     }
 
-    /// Sets a connection's role, or tells it (1.3.5, 6.3.6 and 7.3.9). A new master makes the former one a slave.
+    /// Sets or queries a connection's role (1.3.5, 6.3.6 and 7.3.9). A new master demotes the former one to slave.
     pub(crate) fn role(&self, endpoint: &Endpoint, request: &RoleRequest) -> Result<RoleRequest, Error> {
         let mut state = self.state();
         if matches!(request.role, Role::Master | Role::Slave)
             && let Some(generation) = request.generation
         {
-            // Wraps around: the distance is signed.
+            // Generations wrap around, so their distance is signed.
             if state.election.is_some_and(|latest| (generation.wrapping_sub(latest) as i64) < 0) {
                 let why = format!("generation {generation} is older than {:?}", state.election);
                 return Err(Error::new(ErrorKind::RrfcStale, why));
@@ -183,7 +185,8 @@ impl Bridge {
         Ok(reply)
     }
 
-    /// Passes a group or meter mod on to the other controllers that want to know (1.4.1, 7.4.6).
+    /// Forwards a group or meter mod to the other controllers that subscribe to requestforward messages (1.4.1,
+    /// 7.4.6).
     pub(crate) fn forward(&self, from: u64, reason: u8, request: &Framed) {
         for endpoint in self.endpoints().values().filter(|endpoint| endpoint.id != from) {
             let status = endpoint.status();
@@ -215,7 +218,7 @@ mod tests {
         bridge.put_port(down.clone());
         let up = PortMod { port: 1, address: [0; 6], config: 0, mask: PORT_DOWN, advertise: 0 };
         bridge.change(&Origin::SWITCH, |plan| plan.port_mod(&up)).unwrap();
-        // The switch has not heard of it yet.
+        // The host does not know of the request yet.
         bridge.put_port(down);
         bridge.configure_port(&up).unwrap();
         assert_eq!(*host.configured.lock().unwrap(), [(1, 0)]);

@@ -1,8 +1,9 @@
-//! Answers to multipart requests (OpenFlow 1.3.5, 7.3.5; 1.4.1, 7.3.5; 1.5.1, 7.3.5).
+//! Multipart replies (OpenFlow 1.3.5, 7.3.5; 1.4.1, 7.3.5; 1.5.1, 7.3.5).
 //!
-//! What may be long is an [`Answer`], which the connection turns into messages as fast as they are read. It says where flows, groups
-//! and meters are and holds none of them: what is replaced or deleted before its turn is shown as it is then, or not at all, and a
-//! connection that reads slowly keeps nothing alive.
+//! A reply that may be long is an [`Answer`], which the connection converts to messages as fast as the peer reads
+//! them. It stores the locations of flows, groups and meters, not references to them. An object that is replaced or
+//! deleted before its turn is shown as it is then, or not at all, and a connection that reads slowly keeps no
+//! objects alive.
 
 use crate::bridge::Bridge;
 use crate::controllers::Endpoint;
@@ -25,32 +26,32 @@ use std::sync::atomic::Ordering;
 /// All queues, in requests.
 const QUEUE_ALL: u32 = u32::MAX;
 
-/// An answer, to be given in parts.
+/// A multipart reply that is sent in parts.
 #[derive(Debug)]
 pub(crate) enum Answer {
-    /// All of it.
+    /// A complete reply.
     Whole(Reply),
-    /// Flows that a filter selects; without what they do if `is_brief`.
+    /// Flows that pass a filter; without their instructions if `is_brief`.
     Flows { flows: Vec<Spot>, filter: Box<FlowFilter>, is_brief: bool },
-    /// Flows that monitors find.
+    /// The initial flows of monitors.
     Monitored { flows: Vec<Spot>, monitors: Vec<FlowMonitor> },
-    /// What tables can do, from this one on.
+    /// Table features, from this table on.
     TableFeatures(u8),
-    /// Groups, with what went through them.
+    /// Group statistics.
     Groups(Vec<u32>),
-    /// Groups, with what they do.
+    /// Group descriptions.
     GroupDescs(Vec<u32>),
-    /// Meters, with what went through them.
+    /// Meter statistics.
     Meters(Vec<u32>),
-    /// Meters, with what they do.
+    /// Meter configurations.
     MeterConfigs(Vec<u32>),
 }
 
-/// Flows, groups or meters of a part.
+/// Maximum number of flows, groups or meters in a part.
 const PART: usize = 64;
 
 impl Answer {
-    /// Bytes that it takes until it is given.
+    /// Bytes that it takes while it waits.
     pub fn bytes(&self) -> u64 {
         let bytes = match self {
             Answer::Flows { flows, filter, .. } => {
@@ -63,7 +64,7 @@ impl Answer {
             Answer::Groups(ids) | Answer::GroupDescs(ids) | Answer::Meters(ids) | Answer::MeterConfigs(ids) => {
                 ids.capacity() * size_of::<u32>()
             }
-            // At most as long as there are ports or tables.
+            // Bounded by the number of ports or tables.
             Answer::Whole(_) | Answer::TableFeatures(_) => 0,
         };
         bytes as u64
@@ -155,7 +156,8 @@ impl Answer {
     }
 }
 
-/// What is now at the places of a part, which are in reverse order. The tables are not locked while messages are made of it.
+/// The flows at the locations of a part, which is in reverse order. The tables are unlocked before messages are
+/// made of them.
 fn flows_at(bridge: &Bridge, part: &[Spot]) -> Vec<Arc<Flow>> {
     let tables = bridge.tables();
     part.iter().rev().flat_map(|spot| tables.at(*spot)).cloned().collect()
@@ -171,7 +173,7 @@ fn meters_of(bridge: &Bridge, part: &[u32]) -> Vec<Arc<Meter>> {
     part.iter().rev().filter_map(|id| tables.meter(*id)).cloned().collect()
 }
 
-/// Seconds and nanoseconds from one time to another.
+/// The duration from one time to another, in seconds and nanoseconds.
 pub(crate) fn since(then_us: impl Into<i128>, now_us: u64) -> (u32, u32) {
     let us = u64::try_from(i128::from(now_us) - then_us.into()).unwrap_or(0);
     (u32::try_from(us / 1_000_000).unwrap_or(u32::MAX), (us % 1_000_000) as u32 * 1000)
@@ -182,7 +184,7 @@ fn counts(usage: &Usage) -> Counts {
     Counts { packets, bytes }
 }
 
-/// A flow, as a controller is shown it.
+/// A flow, as statistics describe it.
 pub(crate) fn flow_entry(flow: &Flow, now_us: u64, has_instructions: bool) -> FlowEntry {
     FlowEntry {
         table: flow.table,
@@ -200,7 +202,7 @@ pub(crate) fn flow_entry(flow: &Flow, now_us: u64, has_instructions: bool) -> Fl
 }
 
 impl Bridge {
-    /// Answers a request.
+    /// Prepares the reply to a multipart request.
     pub(crate) fn multipart(&self, endpoint: &Endpoint, request: Request, version: Version) -> Result<Answer, Error> {
         Ok(match request {
             Request::Desc => Answer::Whole(Reply::Desc(self.options.desc.clone())),
@@ -278,14 +280,14 @@ impl Bridge {
             return Err(Error::new(ErrorKind::BrcBadTableId, format!("there is no table {}", filter.table)));
         }
         self.host.sync_counts();
-        // See `bridge` for why.
+        // Holding the state lock keeps writers from blocking the workers' reads: see `bridge`.
         let _state = self.state();
         let tables = self.tables();
         select(&tables, filter).for_each(|(spot, flow)| take(spot, flow));
         Ok(())
     }
 
-    /// The ports that a request names.
+    /// The ports that a request selects.
     fn ports(&self, number: u32) -> Result<Vec<u32>, Error> {
         let tables = self.tables();
         match number {
@@ -300,7 +302,7 @@ impl Bridge {
         Ok(self.ports(number)?.into_iter().filter_map(|port| self.host.port_stats(port)).collect())
     }
 
-    /// The queues of a port, or of all.
+    /// The queues of a port, or of all ports.
     pub(crate) fn queues(&self, number: u32, queue: u32) -> Result<Vec<Queue>, Error> {
         let ports = self.ports(number).map_err(|error| Error::new(ErrorKind::QofcBadPort, error.text))?;
         let mut found: Vec<Queue> = ports.into_iter().flat_map(|port| self.host.queues(port)).collect();

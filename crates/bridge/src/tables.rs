@@ -1,8 +1,9 @@
-//! What packets read: flow tables, groups, meters, ports.
+//! State that packets read: flow tables, groups, meters, ports.
 //!
-//! One writer at a time (`crate::bridge` holds a lock for that) changes it through the methods of this file, each of which
-//! advances the generation of what it touches and the one of all, and says which packets it is about (`crate::recent`). Workers read
-//! under a read lock and compare generations to find out which cached decisions to make anew.
+//! There is one writer at a time, the holder of the state lock of `crate::bridge`. It changes the tables through
+//! the methods of this file. Each of these advances the generation of the object that it changes and the global
+//! generation, and publishes the extent of the change (`crate::recent`). Workers hold a read lock, and compare
+//! generations to find out which cached translations are outdated.
 
 use crate::classifier::{Classifier, Handle};
 use crate::flow::{Flow, Group, Meter};
@@ -17,9 +18,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-/// How much a bridge holds. Beyond, requests are refused with the error of the object in question.
+/// Capacities of a bridge. A request that exceeds one is refused with the error for its kind of object.
 pub mod limit {
-    /// Tables, numbered from 0 (as Open vSwitch has them).
+    /// Tables, numbered from 0 (the same number as in Open vSwitch).
     pub const TABLES: u8 = 254;
     /// Flows of a table, unless it is configured to hold fewer.
     pub const FLOWS_PER_TABLE: usize = 1 << 20;
@@ -35,41 +36,42 @@ pub mod limit {
     pub const BANDS: usize = 8;
     /// Flow monitors of a connection.
     pub const MONITORS: usize = 256;
-    /// Flows that a bundle's requests may look at, all together: other requests wait meanwhile, for about a second.
+    /// Flows that the requests of one bundle may visit in total. Other requests wait meanwhile, for about a second
+    /// at most.
     pub const BUNDLE_VISITS: u64 = 4 * FLOWS as u64;
     /// Open bundles of a connection.
     pub const BUNDLES: usize = 64;
-    /// Packet-ins that wait for a connection to take them.
+    /// Packet-ins queued for a connection.
     pub const PACKET_INS: usize = 1024;
-    /// Bytes of frames in them.
+    /// Bytes of frames in queued packet-ins.
     pub const PACKET_IN_BYTES: usize = 4 << 20;
-    /// Other messages that wait for a connection; one that takes none beyond this is closed.
+    /// Other messages queued for a connection; a connection that exceeds this is closed.
     pub const EVENTS: usize = 1 << 20;
 }
 
-/// `OFPTC_` bits (1.4).
+/// `OFPTC_` bits (OpenFlow 1.4).
 pub mod table_config {
     /// Makes room for new flows by evicting less important ones.
     pub const EVICTION: u32 = 1 << 2;
-    /// Reports when free room goes under or over limits.
+    /// Reports when the free space crosses the vacancy limits.
     pub const VACANCY_EVENTS: u32 = 1 << 3;
-    /// All that are done.
+    /// All bits that are supported.
     pub const ALL: u32 = EVICTION | VACANCY_EVENTS;
 }
 
-/// Where a flow is.
+/// Where a flow is stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Spot {
     pub handle: Handle,
     pub table: u8,
 }
 
-/// What becomes of packets that no flow of a table matches.
+/// Handling of table misses, where no flow of a table matches a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Miss {
-    /// They are dropped (OpenFlow 1.3).
+    /// The packet is dropped (OpenFlow 1.3).
     Drop,
-    /// They go to controllers (OpenFlow 1.0).
+    /// The packet is sent to controllers (OpenFlow 1.0).
     Controller,
 }
 
@@ -78,11 +80,11 @@ pub enum Miss {
 pub struct TableSettings {
     /// [`table_config`] bits.
     pub config: u32,
-    /// Free room in percent under and over which there are events.
+    /// Limits of the free space, in percent: below the first and above the second there are vacancy events.
     pub vacancy: (u8, u8),
-    /// What people call it.
+    /// Its name, for display.
     pub name: String,
-    /// Most flows, if fewer than [`limit::FLOWS_PER_TABLE`].
+    /// Maximum number of flows, if lower than [`limit::FLOWS_PER_TABLE`].
     pub max_flows: Option<u32>,
 }
 
@@ -101,26 +103,26 @@ pub struct Table {
 }
 
 impl TableSettings {
-    /// Most flows, by default [`limit::FLOWS_PER_TABLE`].
+    /// Maximum number of flows, by default [`limit::FLOWS_PER_TABLE`].
     pub fn max_flows(&self) -> usize {
         self.max_flows.map_or(limit::FLOWS_PER_TABLE, |max| (max as usize).min(limit::FLOWS_PER_TABLE))
     }
 }
 
 impl Table {
-    /// Most flows.
+    /// Maximum number of flows.
     pub fn max_flows(&self) -> usize {
         self.settings.max_flows()
     }
 
-    /// Free room in percent, rounded down.
+    /// Free space in percent, rounded down.
     pub fn vacancy(&self) -> u8 {
         let max = self.max_flows().max(1);
         (100 * max.saturating_sub(self.flows.len()) / max) as u8
     }
 }
 
-/// Everything that packets read.
+/// All state that packets read.
 #[derive(Debug)]
 pub struct Tables {
     layout: Arc<Layout>,
@@ -138,7 +140,7 @@ pub struct Tables {
 }
 
 impl Tables {
-    /// Empty tables for flows of these fields.
+    /// Empty tables, for flows over the fields of `layout`.
     pub fn new(layout: &Arc<Layout>) -> Tables {
         let memory = Arc::new(Memory::default());
         let table = |_| Table {
@@ -164,7 +166,7 @@ impl Tables {
         }
     }
 
-    /// How fields lie in keys.
+    /// Where match fields are in records.
     pub fn layout(&self) -> &Arc<Layout> {
         &self.layout
     }
@@ -182,7 +184,7 @@ impl Tables {
         (0..).zip(&self.tables)
     }
 
-    /// What is now where a flow was.
+    /// The flows that are now stored where a flow was.
     pub(crate) fn at(&self, spot: Spot) -> Vec<&Arc<Flow>> {
         self.table(spot.table).flows.at(spot.handle)
     }
@@ -202,7 +204,7 @@ impl Tables {
         self.meters.get(&id)
     }
 
-    /// All meters, by number.
+    /// All meters, by id.
     pub fn meters(&self) -> impl ExactSizeIterator<Item = &Arc<Meter>> {
         self.meters.values()
     }
@@ -212,7 +214,7 @@ impl Tables {
         &self.ports
     }
 
-    /// What becomes of packets that no flow matches.
+    /// What happens to a packet on a table miss.
     pub fn miss(&self) -> Miss {
         self.miss
     }
@@ -222,32 +224,32 @@ impl Tables {
         self.fragments
     }
 
-    /// Advances with every change of the table's flows or settings.
+    /// The table's generation: advances with every change of its flows or settings.
     pub fn generation(&self, table: u8) -> u64 {
         self.table(table).generation
     }
 
-    /// Advances with every change of groups.
+    /// Advances with every change of a group.
     pub fn groups_generation(&self) -> u64 {
         self.groups_generation
     }
 
-    /// Advances with every change of meters.
+    /// Advances with every change of a meter.
     pub fn meters_generation(&self) -> u64 {
         self.meters_generation
     }
 
-    /// Advances with every change of ports, also of their state, and of [`Tables::miss`] and [`Tables::fragments`].
+    /// Advances with every change of a port or its state, of [`Tables::miss`] and of [`Tables::fragments`].
     pub fn ports_generation(&self) -> u64 {
         self.ports_generation
     }
 
-    /// Advances with every change of anything. Read without a lock by [`crate::Bridge::generation`].
+    /// Advances with every change. [`crate::Bridge::generation`] reads it without a lock.
     pub fn global_generation(&self) -> u64 {
         self.recent.generation()
     }
 
-    /// What all of it may take.
+    /// The memory accounts of the bridge.
     pub(crate) fn memory(&self) -> &Arc<Memory> {
         &self.memory
     }
@@ -256,7 +258,7 @@ impl Tables {
         &self.recent
     }
 
-    /// A flow of this match has come, gone, or become another.
+    /// Publishes that a flow with this match was added, removed or modified.
     fn advance_flow(&self, table: u8, matching: &Match) {
         let extent = self.layout.terms(matching).map(|terms| Extent::flow(table, terms));
         self.recent.publish(extent.unwrap_or_else(Extent::nothing));
@@ -266,7 +268,7 @@ impl Tables {
         self.recent.publish(Extent::all(of));
     }
 
-    /// Adds a flow in the place of one with the same match and priority, which is given back.
+    /// Adds a flow. Returns the flow with the same match and priority that it replaces.
     pub(crate) fn insert_flow(&mut self, flow: Arc<Flow>) -> Option<Arc<Flow>> {
         let table = &mut self.tables[usize::from(flow.table)];
         table.generation += 1;
@@ -275,7 +277,7 @@ impl Tables {
         old
     }
 
-    /// Removes a flow.
+    /// Removes a flow and returns it.
     pub(crate) fn remove_flow(&mut self, table: u8, matching: &Match, priority: u16) -> Option<Arc<Flow>> {
         let of = &mut self.tables[usize::from(table)];
         of.generation += 1;
@@ -284,7 +286,7 @@ impl Tables {
         old
     }
 
-    /// Replaces a group, or removes it; gives the old one.
+    /// Replaces or removes a group; returns the old one.
     pub(crate) fn replace_group(&mut self, id: u32, group: Option<Arc<Group>>) -> Option<Arc<Group>> {
         self.groups_generation += 1;
         let old = match group {
@@ -295,7 +297,7 @@ impl Tables {
         old
     }
 
-    /// Replaces a meter, or removes it; gives the old one.
+    /// Replaces or removes a meter; returns the old one.
     pub(crate) fn replace_meter(&mut self, id: u32, meter: Option<Arc<Meter>>) -> Option<Arc<Meter>> {
         self.meters_generation += 1;
         let old = match meter {
@@ -306,7 +308,7 @@ impl Tables {
         old
     }
 
-    /// Replaces a port, or removes it; gives the old one.
+    /// Replaces or removes a port; returns the old one.
     pub(crate) fn replace_port(&mut self, number: u32, port: Option<Port>) -> Option<Port> {
         self.ports_generation += 1;
         let old = self.ports.replace(number, port);
@@ -314,7 +316,7 @@ impl Tables {
         old
     }
 
-    /// Changes a table's settings; gives the old ones.
+    /// Replaces a table's settings; returns the old ones.
     pub(crate) fn replace_settings(&mut self, table: u8, settings: TableSettings) -> TableSettings {
         let of = &mut self.tables[usize::from(table)];
         of.generation += 1;

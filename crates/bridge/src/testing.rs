@@ -1,4 +1,4 @@
-//! A small program of the OpenFlow model, tables without connections, and an engine of one packet at a time, for tests.
+//! For tests: a small program of the OpenFlow model, tables without connections, and an engine for single packets.
 
 use crate::controllers::PacketInEvent;
 use crate::flow::{Flow, Usage};
@@ -34,7 +34,8 @@ fn field(name: &str, slot: SlotId, width: u32, numbers: &[(u16, u8)]) -> MatchFi
     }
 }
 
-/// Ethernet, one VLAN tag, IPv4, IPv6 addresses, TCP ports, registers; actions `push_vlan`, `pop_vlan`, `dec_nw_ttl`, `push_mpls`.
+/// Ethernet, one VLAN tag, IPv4, IPv6 addresses, TCP ports, registers; actions `push_vlan`, `pop_vlan`,
+/// `dec_nw_ttl`, `push_mpls`.
 pub fn program() -> Program {
     use FieldWidth::Fixed;
     let mut b = Builder::new("test");
@@ -76,7 +77,7 @@ pub fn program() -> Program {
         }
     }
     let base = fields.len() as u32;
-    // A place in the list that follows.
+    // A prerequisite; `place` is a field's index in the list that follows.
     let needs = |place: u32, mask: u128, value: u128| vec![(base + place, mask, vec![value])];
     let needing = |field: MatchField, prerequisites| MatchField { prerequisites, ..field };
     let vlan_field = MatchField {
@@ -100,7 +101,7 @@ pub fn program() -> Program {
         needing(field("tcp_dst", t[1], 16, &[(0x8000, 14)]), needs(6, 0xff, 6)),
     ]);
 
-    // The control of header actions, as a front end makes it.
+    // The control of header actions, as a front end generates it.
     let names: [(&str, &[(&str, u32)]); 4] =
         [("push_vlan", &[("type", 16)]), ("pop_vlan", &[]), ("dec_nw_ttl", &[]), ("push_mpls", &[("type", 16)])];
     let actions: Vec<ActionId> = names
@@ -168,7 +169,7 @@ pub fn program() -> Program {
     let less = b.bin(BinOp::Sub, i[1], Operand::Const(Bits::new(8, 1)));
     b.mov(i[1], less);
     b.jump(join);
-    // push_mpls: what is below is not to be seen until it is parsed anew.
+    // push_mpls: what follows the new header is hidden until the frame is parsed again.
     b.switch_to(bodies[3]);
     let kind = b.temp(16);
     b.emit(Op::ActionParam { dst: kind, table, action: 3, param: 0, data });
@@ -190,20 +191,20 @@ pub fn program() -> Program {
     program
 }
 
-/// A bridge without connections: tables that tests change, and what controllers would get.
+/// A bridge without connections: tables that tests change, and the packet-ins that controllers would get.
 pub struct TestBridge {
     layout: Arc<Layout>,
     tables: RwLock<Tables>,
     pending: Pending,
     recent: Arc<Recent>,
-    /// Packets for controllers.
+    /// Packet-ins.
     pub packet_ins: Mutex<Vec<PacketInEvent>>,
-    /// Flows learned.
+    /// Number of learned flows.
     pub learned: AtomicU64,
 }
 
 impl TestBridge {
-    /// One with ports 1 to 4.
+    /// A bridge with ports 1 to 4.
     pub fn new(program: &Program) -> Arc<TestBridge> {
         let layout = Arc::new(Layout::new(program).unwrap());
         let mut tables = Tables::new(&layout);
@@ -220,7 +221,7 @@ impl TestBridge {
         })
     }
 
-    /// The tables, to be changed.
+    /// Locks the tables for changes.
     pub fn write(&self) -> RwLockWriteGuard<'_, Tables> {
         self.tables.write().unwrap()
     }
@@ -256,7 +257,7 @@ impl TestBridge {
         flow
     }
 
-    /// A match of these fields.
+    /// A match of fields, by name.
     pub fn matching(&self, terms: &[(&str, u128)]) -> Match {
         let mut matching = Match::any();
         for (name, value) in terms {
@@ -266,12 +267,12 @@ impl TestBridge {
         matching
     }
 
-    /// A field by its name.
+    /// The field with this name.
     pub fn field(&self, name: &str) -> FieldId {
         self.layout.fields().named(name).expect(name)
     }
 
-    /// A record with these fields; headers are valid as `eth_type` and `ip_proto` say.
+    /// A record with these fields. Headers are valid as `eth_type` and `ip_proto` require.
     pub fn record(&self, program: &Program, fields: &[(&str, u128)]) -> Vec<u64> {
         let mut record = vec![0; self.layout.words()];
         for (name, value) in fields {
@@ -282,7 +283,7 @@ impl TestBridge {
     }
 }
 
-/// Sets headers' validity bits and clears the fields of those that are not there, as a parser would leave them.
+/// Sets the validity bits of headers, and clears the fields of invalid ones, as a parser would.
 pub fn set_validity(layout: &Layout, program: &Program, record: &mut [u64]) {
     let read = |record: &[u64], name: &str| layout.place(layout.fields().named(name).unwrap()).read(record);
     let kind = read(record, "eth_type");
@@ -352,10 +353,10 @@ impl Control for TestBridge {
     }
 }
 
-/// A host without a switch: it remembers how ports were configured.
+/// A host without a switch, which records how ports were configured.
 #[derive(Debug, Default)]
 pub struct NoSwitch {
-    /// Ports and their `OFPPC_` bits.
+    /// Ports with their `OFPPC_` bits.
     pub configured: Mutex<Vec<(u32, u32)>>,
 }
 
@@ -390,23 +391,23 @@ impl Host for NoSwitch {
     fn wake(&self, _: u64) {}
 }
 
-/// What left a processor.
+/// An output of a processor.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Left {
-    /// By a port and queue, with the record.
+    /// To a port and queue, with the record.
     Port(u32, u8, u32, bool, Vec<u64>),
-    /// To be handed over with a token.
+    /// A capture with a token.
     Capture(u64),
-    /// To be parsed anew.
+    /// A recirculation.
     Again(u64, bool, Vec<u64>),
-    /// Nothing.
+    /// A drop.
     Dropped,
 }
 
-/// Collects what leaves; checks that each packet ends exactly once.
+/// Collects outputs, and checks that each packet ends exactly once.
 #[derive(Debug, Default)]
 pub struct Collected {
-    /// By packet.
+    /// The outputs.
     pub left: Vec<Left>,
     ended: bool,
     spent: u32,
@@ -455,11 +456,11 @@ impl Outputs for Collected {
     }
 }
 
-/// Steps that a packet may cost in tests: as many as one that is alone in its burst.
+/// Work limit of a packet in tests, in steps: that of a packet alone in its burst.
 pub const WORK: u32 = 65_536;
 
-/// Takes a packet through a processor as the engine does, passes behind `again` included. Records of what is sent unchanged are
-/// the received one's.
+/// Passes a packet through a processor as the engine does, including recirculations. Asserts that a packet that is
+/// sent as unmodified equals the received one.
 pub fn pass(
     processor: &mut Processor,
     program: &Program,
@@ -485,7 +486,7 @@ pub fn pass(
                     result.push(Left::Capture(0));
                 }
                 Left::Again(start, rewrites, mut record) => {
-                    // Parsed anew: metadata are gone.
+                    // Parsing again resets metadata.
                     for id in layout.metadata() {
                         layout.place(id).write(&mut record, 0, u128::MAX);
                     }
@@ -498,7 +499,7 @@ pub fn pass(
                     waiting.push((record, start));
                 }
                 Left::Port(port, queue, max_len, is_modified, record) => {
-                    // Only what belongs to the frame.
+                    // Compare only the words of headers.
                     let of_frame = |record: &[u64]| -> Vec<u64> {
                         let headers = program
                             .headers

@@ -1,6 +1,6 @@
-//! A packet's way through the tables, and megaflows, for people.
+//! Readable traces of packets through the tables, and readable megaflows.
 //!
-//! Fields, values and actions look as ovs-fields(7) and ovs-actions(7) have them (`openflow::text`).
+//! Fields, values and actions are written as in ovs-fields(7) and ovs-actions(7) (`openflow::text`).
 
 use crate::effects::Effect;
 use crate::flow::Flow;
@@ -10,21 +10,21 @@ use crate::translate::{Shared, Subject, Translation};
 use openflow::{FieldId, Match, text};
 use std::fmt::Write;
 
-/// A match, with names.
+/// A match, with field names.
 pub fn matching(layout: &Layout, matching: &Match) -> String {
     let text = text::matching(matching, layout.fields());
     if text.is_empty() { "any".to_string() } else { text }
 }
 
-/// A flow's match and what it does.
+/// A flow: cookie, priority, match, instructions.
 pub(crate) fn flow(layout: &Layout, flow: &Flow) -> String {
     let Flow { priority, cookie, .. } = flow;
     let (matching, fields) = (matching(layout, &flow.matching), layout.fields());
     format!("cookie={cookie:#x}, priority={priority}, {matching}: {}", text::instructions(&flow.instructions, fields))
 }
 
-/// The fields of which words hold these bits: word, mask, value; and how many bits are no field's. Bits that several fields have are
-/// those of one whose prerequisites hold.
+/// Converts bits of words (word, mask, value) to fields. Also returns the number of bits that belong to no field.
+/// Bits that several fields share are attributed to one whose prerequisites hold.
 fn fields_of(layout: &Layout, words: &[(u32, u64, u64)]) -> (Match, u32) {
     let mut left = Consulted::new(layout.words());
     let mut record = vec![0; layout.words()];
@@ -38,7 +38,7 @@ fn fields_of(layout: &Layout, words: &[(u32, u64, u64)]) -> (Match, u32) {
         let before = open.len();
         let (now, later): (Vec<FieldId>, Vec<FieldId>) =
             open.into_iter().partition(|id| found.provides(*id, layout.fields()));
-        // What is left has none whose prerequisites hold: any of them will do.
+        // The prerequisites of none of the remaining fields hold: any of them will do.
         let is_last = later.len() == before;
         for id in if is_last { &later } else { &now } {
             let (mut mask, mut value) = (0, 0);
@@ -63,7 +63,7 @@ fn with_rest(text: String, rest: u32) -> String {
     if rest == 0 { text } else { format!("{text}{comma}{rest} bits of which headers there are") }
 }
 
-/// The fields of which bits were consulted: a megaflow's mask.
+/// The consulted bits as fields: a megaflow's mask.
 pub fn mask(layout: &Layout, consulted: &Consulted) -> String {
     let words: Vec<_> = consulted.iter().map(|(word, mask)| (word, mask, 0)).collect();
     let (found, rest) = fields_of(layout, &words);
@@ -79,7 +79,7 @@ pub fn mask(layout: &Layout, consulted: &Consulted) -> String {
     with_rest(text, rest)
 }
 
-/// What packets have in common that consult these bits of a record.
+/// The consulted bits as fields with their values in a record: a megaflow's match.
 pub fn key(layout: &Layout, words: &[(u32, u64)], record: &[u64]) -> String {
     let at = |word: u32| record.get(word as usize).copied().unwrap_or(0);
     let words: Vec<_> = words.iter().map(|(word, mask)| (*word, *mask, at(*word) & mask)).collect();
@@ -88,7 +88,7 @@ pub fn key(layout: &Layout, words: &[(u32, u64)], record: &[u64]) -> String {
     if text.is_empty() { "any".to_string() } else { text }
 }
 
-/// A megaflow's match.
+/// A megaflow's match, with the frame's length and the start.
 pub fn megaflow(layout: &Layout, megaflow: &Megaflow) -> String {
     let mut text = key(layout, &megaflow.mask.words, &megaflow.record);
     if megaflow.mask.length != 0 {
@@ -100,12 +100,12 @@ pub fn megaflow(layout: &Layout, megaflow: &Megaflow) -> String {
     text
 }
 
-/// What a packet's way is, line by line: tables, flows, groups, outputs. Nothing is learned, counted or sent.
+/// The path of a packet, line by line: tables, flows, groups, outputs. Nothing is learned, counted or sent.
 pub fn path(shared: &Shared, subject: Subject<'_>) -> (Translation, Vec<String>) {
     crate::translate::trace(shared, subject)
 }
 
-/// The same, and at last the mask of its megaflow and its effects.
+/// The path of a packet, followed by the mask of its megaflow and its effects.
 pub fn trace(shared: &Shared, subject: Subject<'_>) -> Vec<String> {
     let (translation, mut lines) = path(shared, subject);
     let layout = shared.control.layout();
@@ -117,7 +117,7 @@ pub fn trace(shared: &Shared, subject: Subject<'_>) -> Vec<String> {
     lines
 }
 
-/// What is done with packets: `set ipv4_dst=10.0.0.1, to port 2`; `drop`.
+/// The effects of a translation, such as `set ipv4_dst=10.0.0.1, to port 2` or `drop`.
 pub fn effects(shared: &Shared, translation: &Translation) -> String {
     if let Some(error) = &translation.error {
         return format!("drop ({error})");

@@ -1,21 +1,23 @@
-//! Takes a packet through the tables and writes down what that comes to.
+//! Translation: takes a packet through the flow tables and records the result for the cache (Open vSwitch's xlate).
 //!
 //! ```text
 //! record ─▶ tables, actions, groups ─▶ effects (what happens)
-//!                     │                consulted bits (for which packets it is the same)
+//!                     │                consulted bits (for which packets it is the same: the megaflow's mask)
 //!                     └──────────────▶ dependences (until which change of tables)
 //! ```
 //!
-//! The order of things is OpenFlow's (1.3.5, 5) and, for Nicira's actions, that of ovs-actions(7). A translation does to the switch
-//! what cannot wait: flows and addresses are learned. Everything else happens when the effects are run.
+//! Processing follows OpenFlow (1.3.5, 5) and, for Nicira's actions, ovs-actions(7). A translation itself only
+//! learns flows and addresses, which later lookups of the same packet must find. All other effects take place when
+//! the list is run.
 //!
-//! **Limits** (as Open vSwitch has them): [`DEPTH_MAX`] searches of earlier tables within each other, [`SEARCHES_MAX`] searches,
-//! [`EFFECTS_MAX`] effects, [`STEPS_MAX`] actions. A packet that reaches one is dropped.
+//! **Limits** (as in Open vSwitch): [`DEPTH_MAX`] nested resubmissions, [`SEARCHES_MAX`] table lookups,
+//! [`EFFECTS_MAX`] effects, [`STEPS_MAX`] actions. A packet that exceeds one is dropped.
 //!
-//! **Work** (`abi::flows`): a translation asks for the steps of each search, action and bucket before it does them, and for as many
-//! more as lists are copied. It ends when [`Subject::work`] is used up.
+//! **Work** (`abi::flows`) is charged in steps before it is done: for each lookup, action and bucket, and for lists
+//! that are copied. The translation ends when [`Subject::work`] is used up.
 //!
-//! The tables are read-locked while a translation runs, but for `learn`: that changes them and goes on with what they are then.
+//! The tables are read-locked during a translation, except while `learn` changes them; the translation then
+//! continues with the changed tables.
 //!
 //! Tests: `translate/tests.rs`; with the cache, `cache/tests.rs`.
 
@@ -45,34 +47,35 @@ use state::State;
 use std::collections::HashMap;
 use std::sync::{Arc, RwLockReadGuard};
 
-/// Searches of tables that are not further on, within each other.
+/// Maximum nesting depth of resubmissions to the same or an earlier table.
 pub const DEPTH_MAX: u16 = 64;
-/// Searches of tables.
+/// Maximum number of table lookups.
 pub const SEARCHES_MAX: u32 = 4096;
-/// Effects.
+/// Maximum number of effects.
 pub const EFFECTS_MAX: usize = 16384;
-/// Actions.
+/// Maximum number of actions.
 pub const STEPS_MAX: u32 = 1 << 18;
 
-/// Steps of a search of a table, and of the first [`VISITS_PER_STEP`] times as many subtables.
+/// Cost of a table lookup, in steps. It covers [`VISITS_PER_STEP`] times as many subtables.
 const SEARCH_STEPS: usize = 4;
-/// Subtables that are passed in a step.
+/// Subtables that are searched in one step.
 pub(crate) const VISITS_PER_STEP: u32 = 4;
-/// Steps of a header action.
+/// Cost of a header action, in steps.
 const HEADER_STEPS: usize = 4;
-/// Steps of learning a flow.
+/// Cost of learning a flow, in steps.
 const LEARN_STEPS: usize = 64;
-/// Hashes of two words that take as long as a step.
+/// Hashes of two words that are computed in one step.
 const HASHES_PER_STEP: usize = 8;
-/// Up to so many usages are searched one by one; more are found by hash, so that the time of a path stays linear.
+/// Up to this number of usages, they are searched linearly; beyond, by hash, so that the time of a translation
+/// stays linear.
 const MANY_USAGES: usize = 32;
 
-/// Steps for a list that is copied or gone through.
+/// Cost of copying or traversing a list of `len` elements, in steps.
 fn copied(len: usize) -> usize {
     len.div_ceil(4)
 }
 
-/// Steps that an action itself costs; the buckets, tables and effects that it leads to are paid for separately.
+/// Cost of an action itself, in steps. The buckets, tables and effects that it leads to are charged separately.
 fn steps_of(action: &Action) -> usize {
     match action {
         Action::Header { .. } | Action::DecTtlControllers(_) => HEADER_STEPS,
@@ -86,40 +89,40 @@ fn steps_of(action: &Action) -> usize {
     }
 }
 
-/// What a translation needs of the bridge.
+/// The bridge, as translations use it.
 pub trait Control: Send + Sync {
-    /// How fields lie in records.
+    /// Positions of match fields in records.
     fn layout(&self) -> &Arc<Layout>;
     /// Tables, groups, meters, ports.
     fn tables(&self) -> RwLockReadGuard<'_, Tables>;
-    /// Their last changes, and a generation that advances with each.
+    /// The log of their changes, with the global generation.
     fn recent(&self) -> &Arc<Recent>;
-    /// Adds a flow that packets have made.
+    /// Adds a learned flow.
     ///
     /// # Errors
-    /// If it is refused: why.
+    /// If the flow is refused; the error says why.
     fn learn(&self, request: &FlowMod) -> Result<(), Error>;
-    /// A flow's timeouts have become shorter.
+    /// Schedules a flow whose timeouts have become shorter.
     fn shorten(&self, flow: &Arc<Flow>);
-    /// A packet for controllers.
+    /// Queues a packet-in for controllers.
     fn packet_in(&self, event: crate::controllers::PacketInEvent);
-    /// Where packets begin.
+    /// The states of packets that do not start at table 0.
     fn pending(&self) -> &Pending;
 }
 
-/// What the translations of a bridge share.
+/// State that the translations of a bridge share.
 #[derive(Clone)]
 pub struct Shared {
     /// The bridge.
     pub control: Arc<dyn Control>,
-    /// Header actions.
+    /// Runs header actions.
     pub vm: Arc<Vm>,
-    /// Addresses for `NORMAL`.
+    /// The MAC table of `NORMAL`.
     pub stations: Arc<Stations>,
 }
 
 impl Dependence {
-    /// Its generation.
+    /// The current generation of what it names.
     pub fn generation(self, tables: &Tables, stations: &Stations) -> u64 {
         match self {
             Dependence::Table(table) => tables.generation(table),
@@ -131,45 +134,46 @@ impl Dependence {
     }
 }
 
-/// What a translation yields.
+/// The result of a translation.
 #[derive(Debug)]
 pub struct Translation {
-    /// What happens to the packet.
+    /// The packet's effects.
     pub effects: Effects,
-    /// Bits that decided so, of the record as parsed.
+    /// The bits of the record as parsed on which the effects depend.
     pub consulted: Consulted,
-    /// Bits of the frame's length that did.
+    /// The bits of the frame's length on which they depend.
     pub length: u32,
-    /// What it depends on, each with its generation then.
+    /// The tables and other state on which they depend, each with its generation.
     pub dependences: Vec<(Dependence, u64)>,
-    /// Whether packets that begin like this come again.
+    /// Whether later packets can have the same start, so that caching makes sense.
     pub is_repeatable: bool,
-    /// Whether it would have learned flows or addresses, if it had been for a packet.
+    /// Whether it learns flows or addresses, or would in a translation that may.
     pub would_learn: bool,
-    /// Whether flows were found or counted otherwise than by lookups of the packet.
+    /// Whether flows were found or counted by other means than lookups of the packet.
     pub finds_flows: bool,
-    /// Words that were written, or made up for a lookup. Of all others, lookups have seen what is in the record as parsed.
+    /// Words that the translation wrote, or that lookups make up (`conj_id`). Of all other words, lookups saw the
+    /// parsed value.
     pub written: Words,
-    /// Why the packet is dropped, if that is no flow's will.
+    /// Why the packet is dropped, if an error and not a flow drops it.
     pub error: Option<String>,
-    /// Steps that were done for it.
+    /// Work that was done, in steps.
     pub work: u32,
-    /// Whether it needs more than it may do.
+    /// Whether the work limit was exceeded.
     pub is_too_much: bool,
 }
 
 /// A packet to be translated.
 #[derive(Clone, Copy, Debug)]
 pub struct Subject<'a> {
-    /// Its record as parsed.
+    /// Its record after parsing.
     pub record: &'a [u64],
-    /// Its frame's length.
+    /// Its frame's length in bytes.
     pub bytes: u32,
-    /// Where it begins.
+    /// Where processing starts: 0 for table 0, otherwise an id of [`Pending`].
     pub start: u64,
-    /// The time.
+    /// The current time.
     pub now_us: u64,
-    /// Steps that may be done for it.
+    /// Work limit, in steps.
     pub work: u32,
 }
 
@@ -177,7 +181,7 @@ pub struct Subject<'a> {
 pub struct Translator<'a> {
     shared: &'a Shared,
     layout: &'a Arc<Layout>,
-    /// Always there, but while `learn` changes them.
+    /// The read lock; always present except while `learn` changes the tables.
     tables: Option<RwLockReadGuard<'a, Tables>>,
     subject: Subject<'a>,
     state: State,
@@ -189,40 +193,40 @@ pub struct Translator<'a> {
     queue: u32,
     searches: u32,
     steps: u32,
-    /// Steps that may still be done, in all.
+    /// Remaining work in steps, of the whole translation.
     work_left: u32,
     is_too_much: bool,
     length: u32,
     error: Option<String>,
-    /// Whether it fails for want of room.
+    /// Whether it failed for lack of a resource, so that the result must not be cached.
     is_transient: bool,
     dependences: Vec<(Dependence, u64)>,
     usages: Vec<(Arc<Usage>, u32)>,
-    /// Where a usage is in `usages`, by address, once there are many.
+    /// Indices into `usages` by address, used once there are many.
     usage_places: HashMap<usize, usize>,
     counts: Vec<(u8, u32, u32)>,
     stations: Vec<Arc<Station>>,
     learned: Vec<Learned>,
-    /// What lookups consulted, before that is traced back.
+    /// Bits that the current lookup consulted, before they are traced back to the record as parsed.
     scratch: Consulted,
-    /// Whether flows and addresses are learned.
+    /// Whether flows and addresses may be learned.
     learns: bool,
     would_learn: bool,
     finds_flows: bool,
     trace: Option<Vec<String>>,
 }
 
-/// Translates a packet.
+/// Translates a packet, and learns flows and addresses.
 pub fn translate(shared: &Shared, subject: Subject<'_>) -> Translation {
     Translator::new(shared, subject, true).translate().0
 }
 
-/// Translates a packet without effects on the switch.
+/// Translates a packet without side effects.
 pub fn dry(shared: &Shared, subject: Subject<'_>) -> Translation {
     Translator::new(shared, subject, false).translate().0
 }
 
-/// Translates a packet without effects on the switch, and says how.
+/// Translates a packet without side effects, and returns an explanation, line by line.
 pub fn trace(shared: &Shared, subject: Subject<'_>) -> (Translation, Vec<String>) {
     let mut translator = Translator::new(shared, subject, false);
     translator.trace = Some(Vec::new());
@@ -271,7 +275,8 @@ impl<'a> Translator<'a> {
         let is_repeatable = is_repeatable && !self.is_transient;
         let trace = self.trace.take().unwrap_or_default();
         if self.error.is_some() {
-            // Nothing leaves. What it went through counts all the same, and a TTL may be over before it comes to that.
+            // Nothing is output. Lookups count all the same, and TTL checks stay: a TTL may expire before the error
+            // is reached.
             for effect in &mut self.state.effects {
                 if matches!(
                     effect,
@@ -298,10 +303,10 @@ impl<'a> Translator<'a> {
         (translation, trace)
     }
 
-    /// Sets up what is to be done; whether packets with this start come again.
+    /// Sets up the first frames. Returns whether later packets can have the same start.
     fn begin(&mut self) -> bool {
         if self.subject.start == 0 {
-            // All flows differ by port; and `in_port` is never an output unless a flow says so.
+            // All megaflows match the input port; also, outputs exclude it unless a flow names `OFPP_IN_PORT`.
             let in_port = self.layout.in_port();
             self.state.consult_place(in_port, u128::MAX);
             if self.receives() {
@@ -353,7 +358,7 @@ impl<'a> Translator<'a> {
         self.queue = frozen.queue;
     }
 
-    /// Does everything that is to be done.
+    /// Runs frames until none is left, then the action set.
     fn work(&mut self) {
         while self.error.is_none() {
             let Some(top) = self.frames.last_mut() else {
@@ -381,7 +386,7 @@ impl<'a> Translator<'a> {
                 }
                 Frame::Restore(_) => {
                     if let Some(Frame::Restore(saved)) = self.frames.pop() {
-                        // Effects of the copy are looked at.
+                        // The copy's effects are traversed.
                         self.work_on(copied(self.state.effects.len().saturating_sub(saved.effects)));
                         self.state.restore(saved.journal, saved.effects);
                         (self.stack, self.set, self.queue) = (saved.stack, saved.set, saved.queue);
@@ -404,7 +409,7 @@ impl<'a> Translator<'a> {
         }
     }
 
-    /// Does the actions of the top frame until another frame is on top.
+    /// Executes the actions of the top frame until another frame is on top.
     fn do_actions(&mut self, list: &List, place: &Place) {
         let depth = self.frames.len();
         while self.frames.len() == depth && self.error.is_none() {
@@ -431,7 +436,8 @@ impl<'a> Translator<'a> {
         }
     }
 
-    /// Takes steps that are about to be done, if there are so many left; otherwise the translation ends.
+    /// Charges steps that are about to be done. If not enough are left, the translation fails, and the result is
+    /// `false`.
     pub(crate) fn work_on(&mut self, steps: usize) -> bool {
         let steps = u32::try_from(steps).unwrap_or(u32::MAX);
         let is_left = steps <= self.work_left;
@@ -444,7 +450,7 @@ impl<'a> Translator<'a> {
         is_left
     }
 
-    /// A flow's instructions behind its actions.
+    /// Executes a flow's instructions that follow Apply-Actions. `is_written` if only Goto-Table is left.
     fn do_rest(&mut self, flow: Same<Flow>, is_written: bool, depth: u16) {
         let instructions = &flow.0.instructions;
         if !self.work_on(1 + copied(instructions.write.len())) {
@@ -469,7 +475,8 @@ impl<'a> Translator<'a> {
         }
     }
 
-    /// Searches a table and puts what the flow does on top. `is_main`: a miss is OpenFlow's, not a resubmission's.
+    /// Looks up the packet in a table, and pushes frames for the flow's instructions. `is_main` is false for
+    /// resubmissions, on which a miss has no effect.
     fn search(&mut self, table: u8, in_port: Option<u32>, is_main: bool, from: Place) {
         let is_deeper = self.searches > 0 && table <= from.table && !is_main;
         let depth = from.depth + u16::from(is_deeper);
@@ -490,7 +497,7 @@ impl<'a> Translator<'a> {
         });
         self.scratch.clear();
         let Some(tables) = &self.tables else { return };
-        // The search may take what is left, and pays for it afterwards.
+        // The lookup may use all remaining work; it is charged afterwards.
         let most = (SEARCH_STEPS as u32).saturating_add(self.work_left).saturating_mul(VISITS_PER_STEP);
         let mut visits = most;
         let found = tables.table(table).flows.lookup_within(&self.state.record, &mut self.scratch, &mut visits);
@@ -548,7 +555,7 @@ impl<'a> Translator<'a> {
         }
     }
 
-    /// Something whose change makes this translation wrong.
+    /// Records state on which this translation depends.
     fn depend(&mut self, on: Dependence) {
         if self.dependences.iter().all(|(other, _)| *other != on)
             && let Some(tables) = &self.tables
@@ -583,13 +590,13 @@ impl<'a> Translator<'a> {
         self.error.get_or_insert_with(|| why.to_string());
     }
 
-    /// Ends what is done up to the last copy of the packet, or everything.
+    /// Implements `exit`: ends processing of this copy of the packet, or of the packet.
     fn exit(&mut self) {
         let to = self.frames.iter().rposition(|frame| matches!(frame, Frame::Restore(_)));
         self.frames.truncate(to.map_or(0, |at| at + 1));
     }
 
-    /// Does what follows on a copy of the packet.
+    /// Makes what follows work on a copy of the packet, until its [`Frame::Restore`].
     fn copy(&mut self) {
         if !self.work_on(1 + copied(self.stack.len() + self.set.len())) {
             return;
@@ -606,7 +613,8 @@ impl<'a> Translator<'a> {
         })));
     }
 
-    /// Keeps the rest of what is done with this copy of the packet, and ends it here. `None` if there is no room.
+    /// Freezes the rest of this copy's processing and ends it here. Returns the id and state, or `None` if there is
+    /// no room.
     fn keep_rest(&mut self, program: Option<(u32, u64)>) -> Option<(u64, Arc<Frozen>)> {
         let copy = self.frames.iter().rposition(|frame| matches!(frame, Frame::Restore(_)));
         let frames = self.frames.split_off(copy.map_or(0, |at| at + 1));
@@ -624,7 +632,7 @@ impl<'a> Translator<'a> {
                 }
             });
         }
-        // A copy's rest does not end with the action set.
+        // A clone does not execute the action set at its end.
         let is_copy = copy.is_some();
         let frozen = Frozen {
             metadata,
@@ -645,7 +653,8 @@ impl<'a> Translator<'a> {
         kept
     }
 
-    /// Has the frame parsed anew, and goes on then.
+    /// Freezes the translation, to be resumed after the frame was deparsed, processed by `program`, and parsed
+    /// again (recirculation).
     fn freeze(&mut self, program: Option<(u32, u64)>) {
         let is_modified = self.state.is_modified();
         let Some((start, frozen)) = self.keep_rest(program) else { return };

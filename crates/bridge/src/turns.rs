@@ -1,20 +1,22 @@
-//! Whose packets go next while workers have no room for all: the connections that wait take turns.
+//! Fair scheduling of packet-outs while workers have no room for all: waiting connections take turns.
 //!
-//! Deficit round robin (Shreedhar and Varghese, "Efficient Fair Queuing Using Deficit Round Robin", 1995), by connection: whose turn
-//! it is gets [`QUANTUM`] bytes of credit; credit that it does not use is kept while it waits. So a connection waits for one quantum of
-//! each other connection, however much these have to send. While no connection waits, all send at once.
+//! Deficit round robin (Shreedhar and Varghese, "Efficient Fair Queuing Using Deficit Round Robin", 1995), by
+//! connection. At its turn, a connection gets [`QUANTUM`] bytes of credit; unused credit is kept while it waits. So
+//! a connection waits for at most one quantum of each other connection, however much these have to send. While no
+//! connection waits, all send at once.
 //!
-//! Each connection takes its turn on its own thread. One that does not within [`TURN_US`] loses the turn, so a blocked thread does not
-//! block others. Threads: any. Tests: below, `tests/packet_outs.rs`.
+//! Each connection sends on its own thread. One that does not use its turn within [`TURN_US`] loses it, so that a
+//! blocked thread does not block others. Threads: any. Tests: below, `tests/packet_outs.rs`.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Bytes of a turn: some dozens of small packets, so that threads do not wake each other up for each one. A packet that is
-/// longer goes after several turns.
+/// Credit per turn, in bytes: some dozens of small packets, so that threads do not wake each other for every
+/// packet. A longer packet is sent after several turns.
 pub(crate) const QUANTUM: u64 = 16 << 10;
 
-/// After how long a connection that does not send loses its turn: ten times what passes between its tries.
+/// After this time a connection that does not send loses its turn, in microseconds: ten times the interval between
+/// its tries.
 const TURN_US: u64 = 10_000;
 
 #[derive(Debug)]
@@ -25,9 +27,9 @@ struct Turn {
 
 #[derive(Debug, Default)]
 struct Ring {
-    /// The first may send.
+    /// Waiting connections; it is the turn of the first.
     waiting: VecDeque<Turn>,
-    /// When it was heard of last.
+    /// When the first one began its turn or last used it.
     since_us: u64,
 }
 
@@ -54,18 +56,18 @@ impl Ring {
     }
 }
 
-/// Whether a connection may send.
+/// The answer to a request to send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Answer {
-    /// Yes: no other one waits, and it is not noted as waiting either by this.
+    /// Yes: no other connection waits. This one is not added to those that wait.
     Alone,
-    /// Yes: it is its turn. It is among those that take turns until [`Turns::leave`].
+    /// Yes: it is the connection's turn. It takes part until [`Turns::leave`].
     Turn,
-    /// No, likewise.
+    /// No. It takes part until [`Turns::leave`].
     Wait,
 }
 
-/// Connections that wait. Each call returns the connection whose turn has begun, which is to be woken.
+/// The connections that take turns. Calls return the connection whose turn has begun, if any, which is to be woken.
 #[derive(Debug, Default)]
 pub(crate) struct Turns(Mutex<Ring>);
 
@@ -74,7 +76,7 @@ impl Turns {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a connection may send so many bytes now.
+    /// Asks whether a connection may send `bytes` now.
     pub fn ask(&self, connection: u64, bytes: u64, now_us: u64) -> (Answer, Option<u64>) {
         let mut ring = self.lock();
         let is_alone = ring.waiting.iter().all(|turn| turn.connection == connection);
@@ -93,7 +95,7 @@ impl Turns {
         if ring.waiting[0].credit >= bytes { (Answer::Turn, None) } else { (Answer::Wait, ring.next(now_us)) }
     }
 
-    /// It has sent so many bytes.
+    /// Records that a connection has sent `bytes`.
     pub fn sent(&self, connection: u64, bytes: u64) {
         let mut ring = self.lock();
         if let Some(first) = ring.waiting.front_mut().filter(|first| first.connection == connection) {
@@ -101,12 +103,12 @@ impl Turns {
         }
     }
 
-    /// Workers had no room for it: it waits.
+    /// Adds a connection for which workers had no room.
     pub fn wait(&self, connection: u64, now_us: u64) {
         self.lock().join(connection, now_us);
     }
 
-    /// It has nothing more to send, or has no room of its own.
+    /// Removes a connection that has nothing to send, or that has exhausted its own memory share.
     pub fn leave(&self, connection: u64, now_us: u64) -> Option<u64> {
         let mut ring = self.lock();
         let at = ring.waiting.iter().position(|turn| turn.connection == connection)?;

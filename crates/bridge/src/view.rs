@@ -1,6 +1,8 @@
-//! What requests are planned on: the tables as they are, and on top of them what earlier requests of the same bundle will change.
+//! The state on which requests are planned: the tables, overlaid with the planned changes of earlier requests of
+//! the same bundle.
 //!
-//! So a bundle is planned while packets read the tables, however long that takes; they are changed when all of it is known to succeed.
+//! A bundle can thus be planned while packets read the tables, however long that takes. The tables are changed once
+//! the whole bundle is known to succeed.
 
 use crate::change::{Change, FlowChange};
 use crate::classifier::Classifier;
@@ -14,7 +16,7 @@ use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-/// Planned changes that have not been made.
+/// Planned changes that have not been applied.
 #[derive(Debug, Default)]
 pub(crate) struct Overlay {
     flows: HashMap<u8, Flows>,
@@ -22,30 +24,31 @@ pub(crate) struct Overlay {
     meters: HashMap<u32, Option<Arc<Meter>>>,
     ports: HashMap<u32, Option<Port>>,
     settings: HashMap<u8, TableSettings>,
-    /// Groups and meters that come, less those that go.
+    /// Net number of groups and of meters that are added.
     more: (isize, isize),
 }
 
-/// Of a table.
+/// Planned changes of a table's flows.
 #[derive(Debug)]
 struct Flows {
     /// New flows.
     added: Classifier,
-    /// Addresses of flows in the table that are replaced or removed. The table holds them, so no other flow has these addresses.
+    /// Addresses of flows in the table that are replaced or removed. The table references them, so the addresses
+    /// are not reused.
     gone: HashSet<usize>,
 }
 
-/// Flows and subtables that were looked at to plan requests.
+/// A count of the flows and subtables visited while requests are planned.
 #[derive(Debug, Default)]
 pub(crate) struct Visits(Cell<u64>);
 
 impl Visits {
-    /// So many more.
+    /// Adds visits.
     pub fn add(&self, visits: u64) {
         self.0.set(self.0.get().saturating_add(visits));
     }
 
-    /// All of them.
+    /// The count so far.
     pub fn get(&self) -> u64 {
         self.0.get()
     }
@@ -56,7 +59,7 @@ fn address(flow: &Arc<Flow>) -> usize {
 }
 
 impl Overlay {
-    /// Takes a planned change in.
+    /// Adds a planned change.
     pub fn add(&mut self, change: &Change, tables: &Tables) {
         match change {
             Change::Flow(change) => self.add_flow(change, tables),
@@ -93,7 +96,7 @@ impl Overlay {
     }
 }
 
-/// Tables with planned changes.
+/// The tables with planned changes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct View<'a> {
     tables: &'a Tables,
@@ -106,7 +109,7 @@ impl<'a> View<'a> {
         View { tables, overlay: None }
     }
 
-    /// The tables as they will be.
+    /// The tables as they will be after the planned changes.
     pub fn with(tables: &'a Tables, overlay: &'a Overlay) -> View<'a> {
         View { tables, overlay: Some(overlay) }
     }
@@ -131,25 +134,26 @@ impl<'a> View<'a> {
         before.chain(changed.into_iter().flat_map(|changed| changed.added.iter()))
     }
 
-    /// How many flows a table has.
+    /// The number of flows of a table.
     pub fn len(&self, table: u8) -> usize {
         let before = self.tables.table(table).flows.len();
         self.changed(table).map_or(before, |changed| before - changed.gone.len() + changed.added.len())
     }
 
-    /// How many flows of a table have this cookie, at least.
+    /// An upper bound of the number of flows with this cookie in a table: flows that planned changes remove are
+    /// still counted.
     pub fn with_cookie(&self, table: u8, cookie: u64) -> usize {
         let added = self.changed(table).map_or(0, |changed| changed.added.with_cookie(cookie));
         self.tables.table(table).flows.with_cookie(cookie) + added
     }
 
-    /// Whether a packet may match this and a flow of the same priority.
+    /// Whether a flow of the same priority overlaps with this match.
     pub fn has_overlap(&self, table: u8, matching: &Match, priority: u16, visits: &Visits) -> bool {
         let flows = &self.tables.table(table).flows;
         let changed = self.changed(table);
         let is_there = |flow: &Arc<Flow>| changed.is_none_or(|changed| !changed.gone.contains(&address(flow)));
         let mut looked_at = 0;
-        // Of a table whose flows have all been deleted none needs to be looked at.
+        // If all flows of a table have been removed, there is nothing to check.
         let some_are_left = changed.is_none_or(|changed| changed.gone.len() < flows.len());
         let overlaps = (some_are_left && flows.overlapping(matching, priority, &is_there, &mut looked_at).is_some())
             || changed.is_some_and(|of| of.added.overlapping(matching, priority, &|_| true, &mut looked_at).is_some());
@@ -157,7 +161,8 @@ impl<'a> View<'a> {
         overlaps
     }
 
-    /// Memory of `pool` for bytes, once `freed` are given back; indices for overlap checks are given up if it is short.
+    /// Charges `bytes` to `pool` if they fit after `freed` bytes are released. If memory is short, drops the
+    /// indices for overlap checks first.
     pub fn charge(&self, pool: &Arc<Pool>, bytes: u64, freed: u64) -> Option<Charge> {
         pool.charge(bytes, freed).or_else(|| {
             self.give_up_indices();
@@ -193,7 +198,7 @@ impl<'a> View<'a> {
         self.tables.groups().filter(is_same).chain(changed)
     }
 
-    /// How many groups there are.
+    /// The number of groups.
     pub fn group_count(&self) -> usize {
         self.tables.groups().len().saturating_add_signed(self.overlay.map_or(0, |overlay| overlay.more.0))
     }
@@ -214,7 +219,7 @@ impl<'a> View<'a> {
         self.tables.meters().filter(is_same).chain(changed)
     }
 
-    /// How many meters there are.
+    /// The number of meters.
     pub fn meter_count(&self) -> usize {
         self.tables.meters().len().saturating_add_signed(self.overlay.map_or(0, |overlay| overlay.more.1))
     }
@@ -229,12 +234,13 @@ impl<'a> View<'a> {
 }
 
 impl Change {
-    /// Takes the change into the index. `view` is what it was planned on; after that the change is made, or undone here.
+    /// Updates the index for this change. `view` is the state on which it was planned; afterwards the change is
+    /// applied.
     pub fn index(&self, view: View<'_>, index: &mut Index) {
         self.index_as(view, index, false);
     }
 
-    /// Makes it not have been in the index.
+    /// Reverts [`Change::index`].
     pub fn undo(&self, view: View<'_>, index: &mut Index) {
         self.index_as(view, index, true);
     }

@@ -1,13 +1,15 @@
-//! Runs a program's header actions on records.
+//! An interpreter for a program's header actions, which runs them on records.
 //!
 //! Header actions (`push_vlan`, `dec_nw_ttl`) are actions of one table of the P4 program, in a stage of their own
-//! (`ir::OpenFlow::actions`). To run one is to run that stage with a table that has matched and chosen it. For each action the stage's
-//! blocks are decoded once, with the table's answer as constants, so that only the action's own code is left.
+//! (`ir::OpenFlow::actions`). Running one means running that stage as if the table had matched and selected it. For
+//! each action, the stage's blocks are decoded once, specialised to that lookup result, so that only the action's
+//! own code remains.
 //!
-//! Values of at most 64 bits are computed as words, wider ones by `base::Bits`. What an action could not do at any time and to any
-//! packet alike (state, random numbers, packet bytes) is refused when a bridge is made.
+//! Values of at most 64 bits are computed as words, wider ones as `base::Bits`. Operations whose result does not
+//! depend on the record alone (state, random numbers, packet bytes) are refused when the bridge is made.
 //!
-//! [`depend`] says which words an action may write and of which words each then depends: what the flow cache needs.
+//! [`depend`] computes the words that an action may write, and the words on which each of these then depends, for
+//! the flow cache.
 //!
 //! Tests: `vm/tests.rs`, against `ir::Op::evaluate` on random operations.
 
@@ -22,7 +24,7 @@ use ir::layout::RecordLayout;
 use ir::{BinOp, CastKind, Op, Operand, Program, UnOp};
 use std::collections::HashMap;
 
-/// Blocks that one run may enter; then it ends. Actions have no loops unless a program is generated to have some.
+/// Maximum number of blocks that one run executes. Actions have no loops, except in some generated programs.
 const BLOCKS_MAX: u32 = 1 << 16;
 
 /// The header actions of a program.
@@ -33,17 +35,17 @@ pub struct Vm {
     by_name: HashMap<String, u32>,
 }
 
-/// Words and the bits of them that something depends on.
+/// Words with the bits on which something depends.
 pub type Sources = Box<[(u32, u64)]>;
 
-/// What of an action the flow cache must know.
+/// Data dependences of an action, for the flow cache.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Dependences {
-    /// Words that it may write, in order, and the words and bits of which their values then depend.
+    /// Words that it may write, in ascending order, each with the words and bits on which its new value depends.
     pub written: Vec<(u32, Sources)>,
 }
 
-/// An action, decoded.
+/// A decoded action.
 #[derive(Debug)]
 struct Code {
     blocks: Vec<Block>,
@@ -146,7 +148,7 @@ enum Inst {
         param: usize,
         width: u32,
     },
-    /// Anything with a value of more than 64 bits. In a box, so that the others are small.
+    /// An operation with a value of more than 64 bits. Boxed to keep the other variants small.
     Wide {
         op: Box<Op>,
         dst: ir::SlotId,
@@ -155,10 +157,10 @@ enum Inst {
 }
 
 impl Vm {
-    /// The header actions of a program; none if it has no control of them.
+    /// Decodes the header actions of a program; there are none if the program has no control for them.
     ///
     /// # Errors
-    /// If an action does what no header action can do: which, and what.
+    /// If an action contains an unsupported operation; the message names both.
     pub fn new(program: &Program) -> Result<Vm, String> {
         let record = RecordLayout::new(program);
         let mut vm = Vm { record, actions: Vec::new(), by_name: HashMap::new() };
@@ -180,7 +182,7 @@ impl Vm {
         Ok(vm)
     }
 
-    /// The action of this name (without that of its control).
+    /// The action with this name, without the name of its control.
     pub fn action(&self, name: &str) -> Option<u32> {
         self.by_name.get(name).copied()
     }
@@ -190,17 +192,17 @@ impl Vm {
         self.by_name.iter().find(|(_, other)| **other == action).map_or("?", |(name, _)| name)
     }
 
-    /// How many arguments it takes.
+    /// The number of an action's parameters.
     pub fn params(&self, action: u32) -> usize {
         self.actions[action as usize].params
     }
 
-    /// What it writes and of what that depends.
+    /// The data dependences of an action.
     pub fn dependences(&self, action: u32) -> &Dependences {
         &self.actions[action as usize].dependences
     }
 
-    /// Runs an action. Arguments that are missing are 0.
+    /// Runs an action. Missing arguments are 0.
     pub fn run(&self, action: u32, args: &[u128], record: &mut [u64]) {
         let code = &self.actions[action as usize];
         let mut at = 0;
@@ -294,13 +296,13 @@ impl Value {
     }
 }
 
-/// The value of a number of `width` bits in two's complement.
+/// The two's complement value of a number of `width` bits.
 fn signed(value: u64, width: u32) -> i64 {
     let unused = 64 - width;
     (value << unused) as i64 >> unused
 }
 
-/// `a op b` of `width` bits, at most 64, as `BinOp::apply` has it.
+/// `a op b` for operands of `width` bits, at most 64; equal to `BinOp::apply`.
 fn binary(op: BinOp, a: u64, b: u64, width: u32) -> u64 {
     let all = low(width);
     let (sa, sb) = (signed(a, width), signed(b, width));
@@ -334,7 +336,7 @@ fn binary(op: BinOp, a: u64, b: u64, width: u32) -> u64 {
     }
 }
 
-/// Whether a cast is a truncation or one with zeros: both keep the low bits.
+/// Whether a cast is a truncation or a zero extension: both keep the low bits.
 fn keeps_low_bits(kind: CastKind) -> bool {
     matches!(kind, CastKind::Zext | CastKind::Trunc)
 }

@@ -1,8 +1,8 @@
-//! Packets of a controller that workers have no room for yet.
+//! A controller's packets for which workers have no room yet.
 //!
-//! They are sent in order, and before anything else that the controller asks for, so that no packet is lost and the controller is
-//! slowed down to what workers take. Controllers take turns (`turns`), and none takes more of the memory for such packets than it
-//! leaves to others (`pending`).
+//! They are sent in order, and before any later request of the controller is processed. So no packet is lost, and
+//! the controller is slowed down to what workers process. Controllers take turns (`turns`), and none takes more of
+//! the memory for such packets than it leaves to others (`pending`).
 
 use crate::bridge::Bridge;
 use crate::host::NotInjected;
@@ -12,20 +12,20 @@ use openflow::memory as heap;
 use openflow::message::PacketOut;
 use std::collections::VecDeque;
 
-/// A packet that was paused: its frame, port and number among [`Bridge::pending`].
+/// A resumed packet: its frame, input port, and id in [`Bridge::pending`].
 pub(crate) type Resumed = (Vec<u8>, u32, u64);
 
-/// Bytes of a packet beside its frame and actions: it costs workers something even if these are short.
+/// Cost of a packet besides its frame and actions, in bytes: even short packets cost workers something.
 const PACKET_BYTES: usize = 192;
 
-/// What waits. A request adds to one of the two, when both are empty.
+/// The waiting packets of a connection. A request adds to one of the two, when both are empty.
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
     /// Packet-outs that were admitted.
     pub packet_outs: VecDeque<PacketOut>,
-    /// The memory that they take, if they were a bundle's.
+    /// Their memory charge, if they come from a bundle.
     pub charge: Charge,
-    /// A packet that goes on.
+    /// A paused packet that the controller has resumed.
     pub resumed: Option<Resumed>,
     /// Whether the connection is among those that take turns.
     takes_turns: bool,
@@ -37,7 +37,7 @@ impl Waiting {
         self.packet_outs.is_empty() && self.resumed.is_none()
     }
 
-    /// Injects a connection's waiting packet-outs until the switch takes no more. Returns whether none is left.
+    /// Injects waiting packets until the switch takes no more. Returns whether none is left.
     pub fn send(&mut self, bridge: &Bridge, connection: u64) -> bool {
         while let Some(packet) = self.packet_outs.pop_front() {
             let bytes = (packet.frame.len() + heap::slice(&packet.actions) + PACKET_BYTES) as u64;
@@ -64,7 +64,7 @@ impl Waiting {
         self.resumed.is_none()
     }
 
-    /// Lets a packet go on, now or when there is room; an error if nothing takes it.
+    /// Injects a resumed packet, now or when there is room. Fails if the switch cannot take it at all.
     pub fn resume(&mut self, bridge: &Bridge, connection: u64, (frame, in_port, start): Resumed) -> Result<(), String> {
         let bytes = (frame.len() + PACKET_BYTES) as u64;
         if !self.ask(bridge, connection, bytes) {
@@ -88,7 +88,7 @@ impl Waiting {
         }
     }
 
-    /// Whether it may send so many bytes now.
+    /// Whether the connection may send `bytes` now.
     fn ask(&mut self, bridge: &Bridge, connection: u64, bytes: u64) -> bool {
         let (answer, woken) = bridge.turns.ask(connection, bytes, bridge.host().now_us());
         self.takes_turns |= answer != Answer::Alone;
@@ -101,14 +101,14 @@ impl Waiting {
         bridge.turns.wait(connection, bridge.host().now_us());
     }
 
-    /// Nothing is left to be sent, or not now: others may go on.
+    /// Gives up the connection's turn: it has nothing to send, or cannot now.
     pub fn leave(&mut self, bridge: &Bridge, connection: u64) {
         if std::mem::take(&mut self.takes_turns) {
             wake(bridge, bridge.turns.leave(connection, bridge.host().now_us()));
         }
     }
 
-    /// The connection ends.
+    /// Drops everything, because the connection ends.
     pub fn end(&mut self, bridge: &Bridge, connection: u64) {
         self.leave(bridge, connection);
         *self = Waiting::default();
@@ -121,16 +121,17 @@ fn wake(bridge: &Bridge, connection: Option<u64>) {
     }
 }
 
-/// Why a packet waits.
+/// Why a packet cannot be injected yet.
 pub(crate) enum Held {
     /// Workers have no room for packets.
     Busy,
-    /// The connection's packets that workers have not begun with take all of its share of the memory.
+    /// The connection's memory share is used up by packets that workers have not started on.
     Share,
 }
 
 impl Bridge {
-    /// Sends a connection's packet that [`crate::flow_mod::Plan::packet_out`] has admitted; gives it back while too many wait.
+    /// Injects an admitted packet-out ([`crate::flow_mod::Plan::packet_out`]). Returns it, with the reason, if
+    /// there is no room.
     pub(crate) fn packet_out(&self, from: u64, packet: PacketOut) -> Result<(), (PacketOut, Held)> {
         let start = self.pending.insert(from, packet.actions.clone(), packet.in_port, packet.fields.clone());
         let Some(start) = start else { return Err((packet, Held::Share)) };

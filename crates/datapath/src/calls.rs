@@ -1,9 +1,9 @@
-//! The runtime's side of [`RuntimeCalls`]: what compiled code calls for meters, hashes, random numbers, messages, values
-//! above 128 bits, and room in front of a packet.
+//! The runtime functions that compiled code calls ([`RuntimeCalls`]): meters, hashes, random numbers, messages,
+//! arithmetic above 128 bits, and headroom in front of a packet.
 //!
-//! Messages (digests, log lines, failed assertions) leave the packet path through bounded queues, [`Messages`]; what does
-//! not fit is counted and dropped. Log lines are also limited to [`LOG_LINES_PER_SECOND`], so that a line per packet does
-//! not take the switch down.
+//! Messages (digests, log lines, failed assertions) leave the packet path through bounded queues, [`Messages`];
+//! messages that do not fit are dropped and counted. Log lines are also limited to [`LOG_LINES_PER_SECOND`], so that
+//! a log line per packet does not bring the switch down.
 //!
 //! Threads: calls run on the worker that `ctx` belongs to; [`Messages`] is shared. Tests: `calls/tests.rs`.
 #![allow(unsafe_code)]
@@ -22,14 +22,14 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Digest messages that wait for the control plane.
+/// Most digest messages that may wait for the control plane.
 pub const DIGESTS_MAX: usize = 8192;
-/// Log lines that wait to be written.
+/// Most log lines that may wait to be written.
 pub const LOG_LINES_MAX: usize = 1024;
-/// Log lines that a worker may leave per second of its clock.
+/// Most log lines of a worker per second of its clock.
 pub const LOG_LINES_PER_SECOND: u32 = 1000;
 
-/// All calls, for `jit`.
+/// The table of runtime functions, for `jit`.
 pub const CALLS: RuntimeCalls =
     RuntimeCalls { meter, hash: hash_call, random, digest, log, assert_failed, wide_bin, make_headroom, wait_for_lock };
 
@@ -44,9 +44,9 @@ pub struct WorkerRuntime {
     meters: Vec<Option<Arc<Meters>>>,
     hashes: Arc<Parametric>,
     messages: Arc<Messages>,
-    /// What packets of the batch have left so far, by the address of their descriptors.
+    /// Messages of the current batch, with the address of their packet's descriptor.
     left: Vec<(usize, Message)>,
-    /// The second of the clock that `lines` counts in.
+    /// The second in which `lines` counts.
     line_second: u64,
     lines: u32,
 }
@@ -71,7 +71,7 @@ impl WorkerRuntime {
         }
     }
 
-    /// Starts the random numbers anew.
+    /// Seeds the random number generator.
     pub fn seed(&mut self, seed: u64) {
         self.random = seed;
     }
@@ -84,7 +84,7 @@ impl WorkerRuntime {
         mixed ^ mixed >> 31
     }
 
-    /// Hands on what packets left since the last call, in the packets' order: staged code does not work on them in it.
+    /// Queues the messages since the last call, in the packets' order: staged code does not process packets in order.
     #[inline]
     pub(crate) fn settle(&mut self) {
         if !self.left.is_empty() {
@@ -119,23 +119,23 @@ impl WorkerRuntime {
     }
 }
 
-/// A log line or a failed assertion. `site` is an index into the compiled pipeline's sites, which have the text.
+/// A log line or a failed assertion.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LogRecord {
-    /// The site.
+    /// Index into the compiled pipeline's sites, which have the text.
     pub site: u32,
     /// The arguments' words; empty for assertions.
     pub words: Vec<u64>,
 }
 
-/// What a packet leaves for the control plane.
+/// A packet's message to the control plane.
 #[derive(Debug)]
 enum Message {
     Digest(ExternId, Vec<u64>),
     Line(LogRecord),
 }
 
-/// A queue that drops what does not fit, and counts it.
+/// A bounded queue that drops items when full, and counts them.
 #[derive(Debug)]
 struct Bounded<T> {
     queue: Mutex<VecDeque<T>>,
@@ -167,7 +167,7 @@ impl<T> Bounded<T> {
     }
 }
 
-/// What packets leave for the control plane.
+/// The queues of packets' messages to the control plane.
 #[derive(Debug)]
 pub struct Messages {
     digests: Bounded<(ExternId, Vec<u64>)>,
@@ -206,7 +206,7 @@ impl Messages {
         self.digests.take().into_iter().map(message).collect()
     }
 
-    /// Digest messages that did not fit, ever.
+    /// Digest messages dropped so far.
     pub fn digests_dropped(&self) -> u64 {
         self.digests.dropped.load(Ordering::Relaxed)
     }
@@ -216,12 +216,12 @@ impl Messages {
         self.lines.take().into()
     }
 
-    /// Log lines that did not fit or came too fast, ever.
+    /// Log lines dropped so far, because the queue was full or they exceeded the rate.
     pub fn lines_dropped(&self) -> u64 {
         self.lines.dropped.load(Ordering::Relaxed)
     }
 
-    /// Assertions that failed, ever.
+    /// Failed assertions so far.
     pub fn assertions_failed(&self) -> u64 {
         self.failed.load(Ordering::Relaxed)
     }
@@ -236,7 +236,7 @@ fn from_words(width: u32, words: &[u64]) -> Bits {
 /// # Safety
 /// `ctx` is a [`crate::state::FastWorker`]'s, and the caller runs on its thread.
 unsafe fn runtime<'a>(ctx: *const WorkerCtx) -> &'a mut WorkerRuntime {
-    // SAFETY: the caller's promise; calls do not nest, so nobody else has a reference.
+    // SAFETY: the caller's promise; calls do not nest, so there is no other reference.
     unsafe { &mut *(*ctx).runtime.cast::<WorkerRuntime>() }
 }
 
@@ -278,7 +278,7 @@ unsafe extern "C" fn hash_call(
 unsafe extern "C" fn random(ctx: *const WorkerCtx, low: u64, high: u64) -> u64 {
     // SAFETY: compiled code passes its worker's context.
     let random = unsafe { runtime(ctx) }.next_random();
-    // The modulo's bias is below 2^-32 for ranges that programs ask for.
+    // The modulo bias is below 2^-32 for ranges that programs use.
     match high.saturating_sub(low).checked_add(1) {
         Some(count) => low + random % count,
         None => random,
@@ -338,7 +338,7 @@ const _: () = {
 };
 
 unsafe extern "C" fn wide_bin(op: u32, width: u32, dst: *mut u64, a: *const u64, b: *const u64) {
-    // An operation that there is not would be a bug of the compiler; the destination stays.
+    // An unknown operation would be a compiler bug; the destination is left unchanged.
     let Some(op) = BIN_OPS.get(op as usize) else { return };
     let is_shift = matches!(op, BinOp::Shl | BinOp::Lshr | BinOp::Ashr);
     let words = width.div_ceil(64);
@@ -349,7 +349,7 @@ unsafe extern "C" fn wide_bin(op: u32, width: u32, dst: *mut u64, a: *const u64,
     };
     let result = op.apply(&a, &b);
     let bytes = result.to_bytes_be();
-    // Comparisons give one word.
+    // Comparisons produce one word.
     for (i, chunk) in bytes.rchunks(8).enumerate() {
         let word = chunk.iter().fold(0, |word, b| word << 8 | u64::from(*b));
         // SAFETY: compiled code passes room for the result.
@@ -374,7 +374,7 @@ unsafe extern "C" fn make_headroom(_ctx: *const WorkerCtx, packet: *mut PacketDe
     }
 }
 
-/// How often a lock is looked at before its holder is taken to have lost its processor: its work takes less than a microsecond.
+/// Polls of a lock before its holder is assumed to be preempted: a critical section takes less than a microsecond.
 const LOOKS_AT_LOCK: u32 = 1000;
 
 /// See `abi::RuntimeCalls::wait_for_lock`.

@@ -1,55 +1,55 @@
-//! Every way a packet can end has a name and a counter.
+//! Drop reasons and their counters: every dropped packet is counted under a named reason.
 //!
-//! Reasons are the program's own (`ir::Program::drops`) followed by the runtime's ([`RuntimeDrop`]). Each worker counts
-//! in cells of its own; reading sums them.
+//! Reasons are the program's own (`ir::Program::drops`), followed by the runtime's ([`RuntimeDrop`]). Each worker
+//! counts in cells of its own; readers sum them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Reasons that are the runtime's, not the program's.
+/// The runtime's drop reasons.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RuntimeDrop {
-    /// The new headers do not fit before the payload.
+    /// The new headers do not fit in front of the payload.
     NoRoom,
-    /// Went in circles in the parser.
+    /// The parser looped too often.
     Endless,
     /// No buffer was free for a copy.
     NoBuffer,
     /// Resubmitted, recirculated or cloned too often.
     ReplicationLimit,
-    /// A multicast group or clone session that does not exist.
+    /// The multicast group or clone session does not exist.
     NoSuchGroup,
     /// The port does not exist.
     NoSuchPort,
     /// The port's queue is full.
     PortFull,
-    /// Nobody takes packets for the controller fast enough.
+    /// The channel to the controller is full.
     ControllerFull,
     /// No program is loaded.
     NoProgram,
     /// The frame is longer or shorter than the switch can carry.
     BadLength,
-    /// Went over links from device to device too often.
+    /// Crossed too many links between devices.
     LinkLimit,
-    /// The operator has taken the port out of service.
+    /// The port is out of service.
     PortDown,
-    /// Was sent to port 0, which is not there: what `egress_spec` is where the program chose none.
+    /// Sent to port 0, which does not exist: the value of `egress_spec` if the program chose no port.
     NoPortChosen,
     /// A queue of the port has reached its limit.
     QueueFull,
-    /// A queue of the port drops some packets before it is full (RED).
+    /// Dropped early by a queue (RED).
     QueueEarly,
-    /// The buffer that ports share has no room for the port's tenant.
+    /// The shared buffer has no room for the port's tenant.
     SharedBufferFull,
     /// The tenant that the queue belongs to has reached its limit.
     TenantLimit,
-    /// The flow tables of the bridge send it nowhere.
+    /// The bridge's flow tables give it no output.
     FlowTables,
-    /// The burst has used up the work that flow tables may cost.
+    /// The burst has used up its work budget for flow tables.
     FlowWork,
 }
 
 impl RuntimeDrop {
-    /// All of them, in counter order.
+    /// All reasons, in counter order.
     pub const ALL: [RuntimeDrop; 19] = [
         RuntimeDrop::NoRoom,
         RuntimeDrop::Endless,
@@ -103,11 +103,11 @@ impl RuntimeDrop {
 pub enum DropReason {
     /// Index into `ir::Program::drops`.
     Program(u32),
-    /// The runtime's.
+    /// A reason of the runtime.
     Runtime(RuntimeDrop),
 }
 
-/// One worker's cells. Only the worker adds; anyone reads.
+/// One worker's drop counters. Only the worker adds; any thread may read.
 #[derive(Debug)]
 pub struct DropCounters {
     runtime: [AtomicU64; RuntimeDrop::ALL.len()],
@@ -115,7 +115,7 @@ pub struct DropCounters {
 }
 
 impl DropCounters {
-    /// Zero cells for a program with this many reasons.
+    /// Counters at zero for a program with this many reasons.
     pub fn new(program_reasons: usize) -> DropCounters {
         DropCounters { runtime: Default::default(), program: (0..program_reasons).map(|_| AtomicU64::new(0)).collect() }
     }

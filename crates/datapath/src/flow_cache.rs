@@ -1,30 +1,32 @@
-//! The flow cache of a program with tables: what its pipeline does with received frames, known before they are parsed (crate
-//! `flowcache`).
+//! The flow cache of a program with tables: megaflows over received frames that replace the pipeline, parser included
+//! (crate `flowcache`).
 //!
 //! ```text
-//! worker   frames ─▶ Front ─┬─ hit, still right ─▶ rewrite, count with the path ─▶ port
+//! worker   frames ─▶ Front ─┬─ hit, not stale ───▶ rewrite, count with the path ─▶ port
 //!                           └─ other ─▶ pipeline,   and copies of some ─┐        ▲
 //! tracer                                                  samples ◀─────┘        │ found
 //!                         Contents (entries, changes) ─▶ trace ─▶ Path ──────────┘
 //! ```
 //!
-//! Nothing of a packet waits for the tracer, a thread of the pipeline. What programs do that no path says (registers, meters, clones,
-//! digests, idle timeouts, tables that packets write) stays with the pipeline, path by path, and so does a program whose packets wait in
-//! queues; [`FlowCache::refusals`] lists why.
+//! No packet waits for the tracer, a thread of the pipeline. Paths whose effects cannot be cached (registers, meters,
+//! clones, digests, idle timeouts, tables that packets write) stay with the pipeline, path by path, and so do
+//! programs whose packets wait in queues; [`FlowCache::refusals`] lists the reasons.
 //!
-//! **Stale paths.** A path keeps how often each table that it has asked had been changed. Writers advance these numbers, and one for all
-//! tables, before anything of a change can be seen (`tables::Domain::changes`), so before it is acknowledged. A batch compares the one
-//! number when it has been received, and the others where it differs.
+//! **Stale paths.** A path records the change count of each table that it looked up. Writers advance these counts,
+//! and one for all tables, before any part of a change becomes visible (`tables::Domain::changes`), so before the
+//! change is acknowledged. After receiving, each batch compares the common count, and the tables' counts if it
+//! differs.
 //!
-//! **Counts** that hits owe are added behind the batch in which 64 ms are over, a table was changed, or somebody asks
-//! ([`FlowCache::settle`]): while the worker is not yet quiescent, so that no cell has become another entry's.
+//! **Counts** of hits are accumulated and added to counters after the batch in which 64 ms have passed, a table has
+//! changed, or the control plane asks ([`FlowCache::settle`]). This happens before the worker's quiescent point, so
+//! that no cell can have been reused for another entry.
 //!
 //! | file | holds |
 //! | --- | --- |
 //! | `front.rs` | a worker's cache, single-threaded |
-//! | `tracer.rs`, `contents.rs`, `masks.rs` | the thread, tables' entries for it, masks that megaflows share |
-//! | `path.rs` | what packets of a path count, and until when it is right |
-//! | `worth.rs` | whether it pays |
+//! | `tracer.rs`, `contents.rs`, `masks.rs` | the tracer thread, its snapshots of tables, masks shared by megaflows |
+//! | `path.rs` | a path's effects on counters, and the changes that make it stale |
+//! | `worth.rs` | whether the cache is worth its cost |
 //!
 //! Tests: `tests/flow_cache.rs`; every program of the tree in `crates/difftest/src/round.rs`.
 
@@ -46,45 +48,45 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tracer::{TracerThread, Work};
 
-/// Frames that wait for the tracer at most, of each worker.
+/// Most frames that wait for the tracer, per worker.
 const SAMPLES_MAX: usize = 64;
-/// Reasons that are kept apart at most.
+/// Most distinct refusal reasons that are counted.
 const REFUSALS_MAX: usize = 64;
 
-/// A worker's cache in numbers.
+/// Statistics of one worker's cache.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct CacheStats {
-    /// Frames that the exact-match front found.
+    /// Frames found by the exact-match front.
     pub front_hits: u64,
-    /// Frames that were found by a search of masks.
+    /// Frames found by a search over masks.
     pub mask_hits: u64,
-    /// Packets that went as a path says.
+    /// Packets handled by a cached path.
     pub hits: u64,
-    /// Packets that were shown to the cache and went through the pipeline.
+    /// Packets looked up in the cache that went through the pipeline.
     pub misses: u64,
-    /// Packets that went through the pipeline to be compared with.
+    /// Packets sent through the pipeline for comparison.
     pub bypassed: u64,
-    /// Megaflows.
+    /// Megaflows in the cache.
     pub megaflows: u64,
-    /// Their masks.
+    /// Distinct masks.
     pub masks: u64,
-    /// Most megaflows there may be.
+    /// Most megaflows.
     pub limit: u64,
-    /// Megaflows that made room.
+    /// Megaflows evicted to make room.
     pub evictions: u64,
-    /// Packets of which the megaflow was not right any more and was traced again.
+    /// Stale megaflows that were traced again.
     pub revalidations: u64,
-    /// Whether it has been found to pay, and is used for all packets.
+    /// Whether the cache was found worth its cost and is used for all packets.
     pub is_on: bool,
-    /// Ticks of the processor's clock for a packet without the cache, and with it, as last compared.
+    /// Time stamp counter ticks per packet without and with the cache, as last compared.
     pub ticks: (Option<f64>, Option<f64>),
 }
 
-/// A frame for the tracer.
+/// A copied frame for the tracer.
 struct Sample {
     port: u32,
     len: u32,
-    /// The megaflow that it has met, which is not right any more.
+    /// The stale megaflow that it matched, if any.
     replaces: Option<u32>,
     head: [u8; WINDOW],
 }
@@ -98,7 +100,7 @@ impl Sample {
     }
 }
 
-/// Frames that wait for the tracer.
+/// The buffer of frames that wait for the tracer.
 struct Samples(Vec<Sample>);
 
 impl Samples {
@@ -111,32 +113,32 @@ impl Samples {
     }
 }
 
-/// What a worker has in common with the tracer and the control plane.
+/// State shared by one worker, the tracer and the control plane.
 struct Exchange {
     samples: Mutex<Samples>,
     found: Mutex<Vec<Found>>,
     has_found: AtomicBool,
-    /// Whether hits have not been counted.
+    /// Whether the worker holds back counts.
     holds: AtomicBool,
-    /// The last [`Shared::sync`] that was followed.
+    /// The last value of [`Shared::sync`] that the worker has answered.
     synced: AtomicU64,
     stats: Mutex<CacheStats>,
 }
 
-/// What workers, the tracer and the control plane share.
+/// State shared by all workers, the tracer and the control plane.
 struct Shared {
     fast: Arc<FastState>,
     use_: AtomicU8,
-    /// While somebody watches the pipeline, packets go through it.
+    /// Set while the pipeline is watched: all packets go through it then.
     is_watched: AtomicBool,
     /// The number of the last request to add pending counts; workers publish the last one that they have answered.
     sync: AtomicU64,
-    /// Grows when megaflows are to be forgotten; before `sync` does.
+    /// Advanced when all megaflows are to be removed, before `sync` is.
     flush: AtomicU64,
     workers: Mutex<Vec<(usize, Arc<Exchange>)>>,
     refusals: Mutex<BTreeMap<String, u64>>,
     traced: AtomicU64,
-    /// What traces; there from the first time on.
+    /// The tracer's working state; created on first use.
     work: Mutex<Option<Box<Work>>>,
 }
 
@@ -193,7 +195,7 @@ impl std::fmt::Debug for FlowCache {
 }
 
 impl FlowCache {
-    /// One that is not used.
+    /// A flow cache that is not in use.
     pub(crate) fn new(fast: Arc<FastState>) -> FlowCache {
         let shared = Shared {
             fast,
@@ -209,10 +211,10 @@ impl FlowCache {
         FlowCache { shared: Arc::new(shared), tracer: Mutex::default() }
     }
 
-    /// Sets when it is used.
+    /// Sets when the cache is used.
     ///
     /// # Errors
-    /// If there is no thread to be had that traces packets; it is not used then.
+    /// If the tracer thread cannot be started; the setting is unchanged then.
     pub fn set_use(&self, use_: CacheUse) -> std::io::Result<()> {
         let mut tracer = lock(&self.tracer);
         match use_ {
@@ -224,22 +226,23 @@ impl FlowCache {
         Ok(())
     }
 
-    /// When it is used.
+    /// When the cache is used.
     pub fn cache_use(&self) -> CacheUse {
         CacheUse::from_u8(self.shared.use_.load(Ordering::Relaxed))
     }
 
-    /// Whether packets go through the pipeline all the same, since somebody watches it.
+    /// Bypasses the cache while the pipeline is watched.
     pub(crate) fn watch(&self, on: bool) {
         self.shared.is_watched.store(on, Ordering::Relaxed);
     }
 
-    /// What a worker asks about frames.
+    /// The cache of a worker.
     pub(crate) fn front(&self, worker: usize) -> Box<dyn FrameCache> {
         Box::new(Front::new(Arc::clone(&self.shared), worker))
     }
 
-    /// Has workers count all hits of packets that have left before this call; waits for that, for so long at most. Whether all have.
+    /// Makes workers add the counts of all packets that have left before this call, and waits at most `time` for it.
+    /// Returns whether all have.
     pub fn settle(&self, time: Duration) -> bool {
         let workers = lock(&self.shared.workers).clone();
         if workers.iter().all(|(_, exchange)| !exchange.holds.load(Ordering::Acquire)) {
@@ -259,20 +262,20 @@ impl FlowCache {
         true
     }
 
-    /// Has workers forget all megaflows, before the next packets.
+    /// Makes workers remove all megaflows before their next packets.
     pub fn flush(&self) {
         self.shared.flush.fetch_add(1, Ordering::AcqRel);
         self.shared.sync.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Traces the frames that wait for it, before it returns; how many became paths. For tests and measurements, which do not want to
-    /// wait for the thread.
+    /// Traces all waiting frames before it returns; returns how many became paths. For tests and measurements, which
+    /// need not wait for the thread then.
     pub fn trace_waiting(&self) -> usize {
         let mut work = lock(&self.shared.work);
         work.get_or_insert_with(|| Box::new(Work::new(&self.shared))).round(&self.shared).1
     }
 
-    /// Workers' caches, by worker.
+    /// The statistics of all workers, as (worker, statistics).
     pub fn stats(&self) -> Vec<(usize, CacheStats)> {
         let workers = lock(&self.shared.workers);
         let mut stats: Vec<_> = workers.iter().map(|(worker, exchange)| (*worker, *lock(&exchange.stats))).collect();
@@ -285,7 +288,7 @@ impl FlowCache {
         self.shared.traced.load(Ordering::Relaxed)
     }
 
-    /// Why frames did not, and how many.
+    /// Why frames did not become paths, with the number of frames per reason.
     pub fn refusals(&self) -> Vec<(String, u64)> {
         lock(&self.shared.refusals).iter().map(|(why, count)| (why.clone(), *count)).collect()
     }

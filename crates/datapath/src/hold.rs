@@ -1,16 +1,18 @@
-//! Stopping all workers between two bursts, so that several changes become visible to packets at once.
+//! Stops all workers between two bursts, so that several changes become visible to packets at once.
 //!
-//! A worker that is told to hold finishes its burst with everything that became of its packets, goes offline for
-//! reclamation, reports that it stands, and waits. Packets that arrive meanwhile wait in the devices' queues. When the
-//! [`Held`] is dropped, also by a panic, all go on. Nothing is added to the path of packets: holding is a command in the mailbox.
-//! A change of programs that needs a moment without packets holds workers in the same way (`Switch::replace_pipeline_of`).
+//! A worker that gets the hold command finishes its burst with everything derived from it, goes offline for
+//! reclamation, reports that it has stopped, and waits. Packets that arrive meanwhile wait in the devices' queues.
+//! When the [`Held`] is dropped, also by a panic, all workers continue. Packets that are not held pay nothing:
+//! holding is a mailbox command. Replacing a program with a moment without packets (`Switch::replace_pipeline_of`)
+//! holds workers in the same way.
 //!
-//! Threads: one holder at a time (whoever serialises writes), the workers. Tests: `crates/datapath/tests/worker.rs`.
+//! Threads: one holder at a time (whoever serialises writes), and the workers. Tests:
+//! `crates/datapath/tests/worker.rs`.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Where workers wait.
+/// The barrier at which workers wait.
 #[derive(Default, Debug)]
 pub(crate) struct Gate {
     state: Mutex<State>,
@@ -21,12 +23,12 @@ pub(crate) struct Gate {
 struct State {
     standing: usize,
     open: bool,
-    /// The holder has given up: not all came.
+    /// The holder has given up: not all workers arrived in time.
     given_up: bool,
 }
 
 impl Gate {
-    /// A worker's: stands until the gate is open. Whether what it stood for has happened.
+    /// For workers: waits until the gate opens. Returns whether the change that it waited for has happened.
     pub(crate) fn stand(&self) -> bool {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.standing += 1;
@@ -37,12 +39,12 @@ impl Gate {
         !state.given_up
     }
 
-    /// The holder's: those who stand go on, and are told that what they stood for does not happen.
+    /// For the holder: marks the change as abandoned. Waiting workers learn of it when the gate opens.
     pub(crate) fn give_up(&self) {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).given_up = true;
     }
 
-    /// The holder's: whether so many workers stand, within the time.
+    /// For the holder: waits until `workers` workers have stopped; `false` if that takes longer than `limit`.
     pub(crate) fn await_standing(&self, workers: usize, limit: Duration) -> bool {
         let start = Instant::now();
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -54,7 +56,7 @@ impl Gate {
     }
 }
 
-/// All workers stand until this is dropped.
+/// Keeps all workers stopped until dropped.
 #[derive(Debug)]
 pub struct Held {
     pub(crate) gate: Arc<Gate>,

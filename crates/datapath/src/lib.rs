@@ -4,24 +4,25 @@
 //! | --- | --- |
 //! | [`switch`] | the running switch: ports, workers, the program they run |
 //! | `worker` | one thread: receive, run, send |
-//! | `queues` | packets that wait in queues of ports |
-//! | [`engine`] | batches and replication: clone, multicast, resubmit, recirculate |
+//! | `queues` | egress queues of ports: where packets wait to be sent |
+//! | [`engine`] | runs batches; replication: clone, multicast, resubmit, recirculate |
 //! | [`executor`] | what runs a batch: machine code or the interpreter |
-//! | [`tiers`] | machine code as a backend |
+//! | [`tiers`] | machine code as a backend: generic, baseline and specialised code |
 //! | `lowered` | machine-level IR as a backend, compiled or interpreted |
-//! | [`state`], [`calls`] | the state and the runtime of machine code |
-//! | [`oracle`] | the interpreter as a backend |
-//! | [`pipeline`] | a loaded program with its state |
-//! | [`local`] | a pipeline without threads, for scripts, traces and tests |
+//! | [`state`], [`calls`] | the state of machine code, and the runtime functions that it calls |
+//! | [`oracle`] | the interpreter as a backend, for comparison |
+//! | [`pipeline`] | a loaded program: IR, backend and state |
+//! | [`local`] | a pipeline without worker threads, for scripts, traces and tests |
 //! | [`replication`] | multicast groups and clone sessions |
-//! | [`switches`] | all optimisations by name, to leave some out |
-//! | [`bench`] | times a pipeline from memory |
-//! | `flow_cache` | what the pipeline does with frames, known before they are parsed |
-//! | [`snapshot`] | the state of a running pipeline for the interpreter |
-//! | [`tap`] | copies of packets for captures |
-//! | `watch` | actions' counts and where the cycles go, while somebody watches |
-//! | [`memory`] | what the allocator must not do while workers run |
-//! | [`drops`] | every way a packet can end, counted |
+//! | [`switches`] | all optimisations by name, so that each can be switched off |
+//! | [`timing`] | measures a pipeline on packets from memory |
+//! | `flow_cache` | megaflows in front of the parser: known packets bypass the pipeline |
+//! | [`snapshot`] | copies the state of a running pipeline for the interpreter |
+//! | [`tap`] | copies packets for captures |
+//! | `watch` | action counts and a sampling profiler, active only while someone watches |
+//! | `hold` | stops all workers between two bursts |
+//! | [`memory`] | allocator settings for running workers; memory budgets |
+//! | [`drops`] | drop reasons and their counters |
 //!
 //! **Invariant:** on the common path no packet allocates, locks or logs.
 

@@ -1,6 +1,6 @@
-//! A pipeline without threads, ports or time of its own: bytes in, bytes out, in the order of the calls.
+//! A pipeline without threads, ports or a clock of its own: frames in, frames out, in the order of the calls.
 //!
-//! STF scripts, traces and property tests run on this, with any executor. The clock is the caller's.
+//! STF scripts, traces and property tests use it, with any executor. The caller advances the clock.
 
 use crate::drops::{DropCounters, DropReason};
 use crate::engine::{Engine, Sink, WORK_MAX};
@@ -19,7 +19,7 @@ pub struct Sent {
     pub bytes: Vec<u8>,
 }
 
-/// One pipeline, run by its caller.
+/// A pipeline run by its caller.
 pub struct Local {
     pipeline: Arc<Pipeline>,
     engine: Engine,
@@ -56,7 +56,7 @@ impl Local {
         Local::of_worker(pipeline, 0)
     }
 
-    /// Runs `pipeline` as one of its workers; each may be run once at a time.
+    /// Runs `pipeline` as worker `worker`; each worker can be run only once at a time.
     pub fn of_worker(pipeline: Arc<Pipeline>, worker: usize) -> Local {
         let replication = Arc::clone(pipeline.replication());
         let engine = Engine::of_pipeline(&pipeline, worker);
@@ -81,34 +81,35 @@ impl Local {
         &self.replication
     }
 
-    /// Moves the clock; entries whose time is over end.
+    /// Advances the clock by `by` microseconds and expires entries.
     pub fn advance_us(&mut self, by: u64) {
         self.now_us += by;
         self.pipeline.state().expire(self.now_us);
     }
 
-    /// The clock.
+    /// The clock, in microseconds.
     pub fn now_us(&self) -> u64 {
         self.now_us
     }
 
-    /// Runs one frame received on `port`; `None` when it is longer than a buffer.
+    /// Runs one frame received on `port`; returns the frames sent, or `None` if the frame is longer than a buffer.
     pub fn receive(&mut self, port: u32, frame: &[u8]) -> Option<Vec<Sent>> {
         self.receive_batch(port, &[frame])
     }
 
-    /// Lets the program's flow processor do its own work.
+    /// Runs the flow processor's idle work.
     pub fn idle(&mut self) {
         self.engine.idle(self.now_us);
     }
 
-    /// As [`Local::receive`], where the program's flow processor begins at `start`.
+    /// As [`Local::receive`]; the program's flow processor begins at `start`.
     pub fn receive_at(&mut self, port: u32, start: u64, frame: &[u8]) -> Option<Vec<Sent>> {
         self.engine.begin_at(start);
         self.receive(port, frame)
     }
 
-    /// Runs up to `abi::BATCH_MAX` frames received together; `None` when one is longer than a buffer.
+    /// Runs up to `abi::BATCH_MAX` frames received together; returns the frames sent, or `None` if one is longer than
+    /// a buffer.
     pub fn receive_batch(&mut self, port: u32, frames: &[&[u8]]) -> Option<Vec<Sent>> {
         let mut packets = frames.iter().map(|f| self.pool.alloc_from(f)).collect::<Option<Vec<Packet>>>()?;
         let mut sent = Vec::new();
@@ -116,7 +117,7 @@ impl Local {
         let mut sink = Collect { sent: &mut sent, drops: self.pipeline.drops(self.worker) };
         self.engine.set_work(WORK_MAX);
         self.engine.receive(self.executor.as_mut(), &mut packets, port, self.now_us, &mut sink);
-        // Whoever has this value may write to tables next, and would wait for itself.
+        // Go offline: the caller may write to tables next, and would otherwise wait for itself.
         self.engine.rest(self.executor.as_mut());
         Some(sent)
     }

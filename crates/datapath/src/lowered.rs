@@ -1,13 +1,13 @@
 //! Machine-level IR as a backend: compiled by `codegen`, or interpreted, on the fast tables.
 //!
-//! [`MirMachine`] lowers a program once, for any contents of its tables. As machine code the module goes through the passes
-//! of `mir`; the interpreter runs it as lowered, so that comparing both also compares passes. Both call the same functions
-//! of the runtime and of the tables' engines, and run on the same memory. The interpreter checks the regions that accesses
-//! name as far as it knows what lies where ([`memory`]).
+//! [`MirMachine`] lowers a program once, for any table contents. For machine code the module goes through the passes
+//! of `mir`; the interpreter runs it as lowered, so that comparing both also tests the passes. Both call the same
+//! runtime functions and match engines, and run on the same memory. The interpreter checks the regions that accesses
+//! name, as far as it knows what lies where ([`memory`]).
 //!
-//! Code and state live and die together, as in [`crate::tiers`].
+//! Code and state have one lifetime, as in [`crate::tiers`].
 //!
-//! Tests: `crates/difftest`, where both are among the engines that are compared; `tests/shared_cells.rs`.
+//! Tests: `crates/difftest`, which compares both with the other engines; `tests/shared_cells.rs`.
 #![allow(unsafe_code)]
 
 mod host;
@@ -34,17 +34,17 @@ use mir::FunctionId;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// What a program was lowered to, with what that runs on.
+/// A lowered program, with what it needs to run.
 struct Shared {
     lowered: Lowered,
-    /// By [`mir::TableId`]: the engine's function, and the address of what it takes.
+    /// By [`mir::TableId`]: the match engine's lookup function, and its handle's address.
     lookups: Vec<(LookupFn, usize)>,
     record_words: usize,
-    /// None for the interpreter.
+    /// `None` for the interpreter.
     code: Option<Code>,
 }
 
-/// A lowered program with its state.
+/// The backend: a lowered program with its state.
 pub(crate) struct MirMachine {
     shared: Arc<Shared>,
     fast: Arc<FastState>,
@@ -52,11 +52,14 @@ pub(crate) struct MirMachine {
     times: Vec<(&'static str, Duration)>,
 }
 
-/// The functions of the runtime, by address.
+/// The runtime functions.
 const RUNTIME: &RuntimeCalls = &CALLS;
 
 impl MirMachine {
-    /// Makes the state of a verified program for `workers` workers, and lowers it. The reason if that is not possible.
+    /// Creates the state of a verified program for `workers` workers, and lowers the program.
+    ///
+    /// # Errors
+    /// The reason as text, if the state cannot be created, or the program cannot be lowered or compiled.
     pub(crate) fn new(
         program: &Arc<Program>,
         engine: EngineKind,
@@ -92,13 +95,16 @@ impl MirMachine {
         Ok(MirMachine { shared: Arc::new(Shared { lowered, lookups, record_words, code }), fast, state, times })
     }
 
-    /// How long the phases of [`MirMachine::new`] took, in order.
+    /// How long each phase of [`MirMachine::new`] took, in order.
     pub(crate) fn load_times(&self) -> &[(&'static str, Duration)] {
         &self.times
     }
 }
 
-/// The text form of a verified program's module, behind all passes or as lowered. The reason if there is none.
+/// A verified program's module as text, after all passes or as lowered.
+///
+/// # Errors
+/// The reason as text, if the state cannot be created or the program cannot be lowered.
 pub(crate) fn text(program: &Arc<Program>, with_passes: bool) -> Result<String, String> {
     let fast = FastState::new(Arc::clone(program), 1).map_err(|e| e.to_string())?;
     let mut lowered =
@@ -170,7 +176,8 @@ impl Run {
     fn interpreted(&mut self, function: FunctionId, batch: &mut Batch) {
         let Shared { lowered, lookups, record_words, .. } = &*self.shared;
         let (ctx, batch): (_, *mut Batch) = (self.worker.ctx(), batch);
-        // SAFETY: a batch of the engine, which nobody else uses now; the memory knows it for this call.
+        // SAFETY: the engine's batch, which nothing else uses during this call; the memory keeps its ranges for this
+        // call alone.
         unsafe { self.memory.know(ctx, batch, *record_words) };
         let mut host = ProcessHost { calls: &lowered.calls, lookups };
         let args = [ctx.expose_provenance(), batch.expose_provenance()].map(|address| address as u128);

@@ -1,14 +1,16 @@
-//! When freed memory goes back to the system.
+//! Controls when freed memory is returned to the system.
 //!
-//! Unmapping pages interrupts every processor that runs a thread of the process, workers included. mimalloc returns freed memory
-//! after a short delay and in small pieces: while a controller wrote a million entries, each worker was interrupted some hundred
-//! times a second, for ten microseconds and more on a virtual machine, and packets were lost. So freed memory is kept for the
-//! next request, and goes back all at once when that disturbs least: after a program was compiled ([`returning`]), and when
-//! few changes come in ([`Quiet`]). Arrays of tables are not the allocator's (`tables::region`) and go back when they are freed.
+//! Unmapping pages interrupts every processor that runs a thread of the process (TLB shootdown), workers included.
+//! mimalloc returns freed memory after a short delay and in small pieces: while a controller wrote a million entries,
+//! each worker was interrupted some hundred times a second, for ten microseconds and more on a virtual machine, and
+//! packets were lost. So freed memory is kept for reuse, and returned all at once when that disturbs least: after
+//! compiling a program ([`returning`]), and when there are few changes ([`Quiet`]). Tables' arrays do not use the
+//! allocator (`tables::region`) and are returned when freed.
 //!
-//! What programs' state may take at most is in [`budget`].
+//! Limits on the memory of programs' state are in [`budget`].
 //!
-//! Tests: at the end, and `tests/memory.rs`. Measured with `sluice bench --control --packets`: interrupts of the worker's processor.
+//! Tests: at the end, and `tests/memory.rs`. Measured with `sluice bench --control --packets`: interrupts of the
+//! worker's processor.
 #![allow(unsafe_code)]
 
 mod budget;
@@ -21,10 +23,10 @@ pub use process::{give_back, resident_bytes};
 use libmimalloc_sys::{mi_option_set, mi_option_t};
 use std::time::{Duration, Instant};
 
-/// `mi_option_purge_delay` of mimalloc 2 and 3: milliseconds until freed memory goes back, -1 for never.
+/// `mi_option_purge_delay` of mimalloc 2 and 3: milliseconds until freed memory is returned, -1 for never.
 pub const PURGE_DELAY: mi_option_t = 15;
-/// Longer than any process runs. Not "never": mimalloc keeps no account of what is freed under that, so `mi_collect` could not
-/// return it.
+/// Longer than any process runs, in milliseconds. Not "never": with that, mimalloc does not track freed memory, so
+/// `mi_collect` could not return it.
 pub const KEPT_MS: std::ffi::c_long = 1 << 40;
 /// mimalloc reads this variable itself; it takes precedence.
 const VARIABLE: &str = "MIMALLOC_PURGE_DELAY";
@@ -37,7 +39,8 @@ pub fn keep_freed() {
     }
 }
 
-/// Runs `work` and then gives freed memory back, also after a panic: compiling a program takes far more than requests do.
+/// Runs `work` and then returns freed memory, also after a panic: compiling a program takes far more memory than
+/// requests do.
 pub fn returning<R>(work: impl FnOnce() -> R) -> R {
     struct End;
     impl Drop for End {
@@ -49,29 +52,30 @@ pub fn returning<R>(work: impl FnOnce() -> R) -> R {
     work()
 }
 
-/// Decides when freed memory goes back in a running switch: when a window of time had few changes and the process has grown.
+/// Decides when freed memory is returned in a running switch: after a time window with few changes in which the
+/// process has grown.
 #[derive(Debug)]
 pub struct Quiet {
     window_begin: Instant,
     changes_then: u64,
-    /// Bytes of the process in memory when it was given back last.
+    /// Resident bytes of the process when memory was last returned.
     resident_then: u64,
 }
 
 impl Quiet {
     /// The length of a window.
     pub const WINDOW: Duration = Duration::from_secs(10);
-    /// Changes in a window that are few: a controller that is not loading a table.
+    /// Most changes in a window that count as few: a controller that is not loading a table.
     pub const CHANGES_FEW: u64 = 10;
-    /// Growth in bytes that is worth an interruption.
+    /// Growth in bytes that justifies interrupting workers.
     pub const GROWTH_MIN: u64 = 32 << 20;
 
-    /// Begins a window. `changes` is a count that only grows; `resident` the bytes of the process in memory.
+    /// Begins a window. `changes` is a monotonic count of changes; `resident` is the process's resident bytes.
     pub fn new(now: Instant, changes: u64, resident: u64) -> Quiet {
         Quiet { window_begin: now, changes_then: changes, resident_then: resident }
     }
 
-    /// Whether it is time. `resident` is asked at the end of a window only.
+    /// Whether to return memory now. `resident` is called only at the end of a window.
     pub fn is_due(&mut self, now: Instant, changes: u64, resident: impl FnOnce() -> u64) -> bool {
         if now.duration_since(self.window_begin) < Self::WINDOW {
             return false;
@@ -81,7 +85,7 @@ impl Quiet {
         few && resident() > self.resident_then + Self::GROWTH_MIN
     }
 
-    /// Memory was given back; so much is left.
+    /// Notes that memory was returned and `resident` bytes remain.
     pub fn given_back(&mut self, resident: u64) {
         self.resident_then = resident;
     }

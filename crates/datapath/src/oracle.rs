@@ -1,6 +1,6 @@
-//! The interpreter as a backend: naive state, one packet at a time, optionally with a trace of every step.
+//! The interpreter as a backend: plain state, one packet at a time, optionally with a trace of every step.
 //!
-//! This adapter only carries packets and slots between `abi` descriptors and `interp`; it decides nothing.
+//! This adapter only moves packets and slots between `abi` descriptors and `interp`; it makes no decisions.
 #![allow(unsafe_code)]
 
 use crate::executor::Executor;
@@ -13,10 +13,10 @@ use ir::{AtReingress, EntryKind, Intrinsic, Program, ReplicationPoint};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Most digest messages, log lines and traces that wait to be taken; more are dropped.
+/// Most digest messages, log lines and traces that wait to be collected; more are dropped.
 const OUTPUT_MAX: usize = 65_536;
 
-/// What runs left behind.
+/// Output of runs that waits to be collected.
 #[derive(Default)]
 struct Output {
     digests: VecDeque<DigestMessage>,
@@ -33,12 +33,13 @@ pub struct Oracle {
     draws: Option<Draws>,
 }
 
-/// Takes what an [`Oracle`] left behind, also after a pipeline owns it.
+/// Collects an [`Oracle`]'s output, also after a pipeline owns it.
 #[derive(Clone)]
 pub struct OracleOutput(Arc<Mutex<Output>>);
 
 impl OracleOutput {
-    /// Traces of all runs since the last call, in order: one for each entry that a packet or a copy went through.
+    /// Traces of all runs since the last call, in order: one for each entry point that a packet or a copy went
+    /// through.
     pub fn take_traces(&self) -> Vec<(EntryKind, Trace)> {
         std::mem::take(&mut lock(&self.0).traces)
     }
@@ -49,7 +50,7 @@ impl OracleOutput {
     }
 }
 
-/// Random numbers that are given instead of drawn, and what was asked for.
+/// Random numbers that are given instead of drawn, and the ranges that were requested.
 #[derive(Clone, Default)]
 pub struct Draws(Arc<Mutex<DrawsState>>);
 
@@ -60,13 +61,13 @@ struct DrawsState {
 }
 
 impl Draws {
-    /// These first, and then always the lowest that is asked for.
+    /// Returns `values` first, and then always the lowest number of the requested range.
     pub fn given(values: impl IntoIterator<Item = u64>) -> Draws {
         let state = DrawsState { given: values.into_iter().collect(), asked: Vec::new() };
         Draws(Arc::new(Mutex::new(state)))
     }
 
-    /// The lowest and highest number of each draw so far.
+    /// The requested range (lowest, highest) of each draw so far.
     pub fn asked(&self) -> Vec<(u64, u64)> {
         lock(&self.0).asked.clone()
     }
@@ -78,7 +79,7 @@ impl Draws {
     }
 }
 
-/// The clock, and random numbers: drawn, or given.
+/// The clock and the random numbers, drawn or given.
 struct RunHost {
     seeded: SeededHost,
     draws: Option<Draws>,
@@ -102,12 +103,12 @@ fn lock<T>(output: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Oracle {
-    /// Interprets a verified program; with `tracing`, every run is recorded.
+    /// An interpreter of a verified program; with `tracing`, every run is recorded.
     pub fn new(program: Arc<Program>, tracing: bool) -> Oracle {
         Oracle::on(Interp::new(program), tracing)
     }
 
-    /// As [`Oracle::new`], on state that exists.
+    /// As [`Oracle::new`], on existing state.
     pub fn with_state(program: Arc<Program>, state: Arc<interp::State>, tracing: bool) -> Oracle {
         Oracle::on(Interp::with_state(program, state), tracing)
     }
@@ -117,12 +118,12 @@ impl Oracle {
         Oracle { interp, state, output: Arc::default(), tracing, draws: None }
     }
 
-    /// The same with random numbers that are given.
+    /// The same oracle with given random numbers.
     pub fn with_draws(self, draws: Draws) -> Oracle {
         Oracle { draws: Some(draws), ..self }
     }
 
-    /// Where traces and logs can be taken.
+    /// The handle that collects traces and logs.
     pub fn output(&self) -> OracleOutput {
         OracleOutput(Arc::clone(&self.output))
     }
@@ -203,7 +204,7 @@ impl Run {
                 }
             }
         }
-        // SAFETY: `len` bytes from `data` are the frame (contract of `PacketDesc`), which nobody else uses now.
+        // SAFETY: `len` bytes from `data` are the frame (contract of `PacketDesc`), which nothing else uses now.
         let frame = unsafe { std::slice::from_raw_parts(desc.data, desc.len as usize) };
         let mut trace = self.tracing.then(Trace::default);
         let outcome = self.interp.run(entry, frame, desc.consumed, &mut self.scratch, &mut self.host, trace.as_mut());
@@ -248,7 +249,7 @@ impl Run {
 }
 
 impl Run {
-    /// Writes the record of a packet that goes back to ingress.
+    /// Writes the record of a packet that goes back to ingress (resubmit, recirculate).
     fn begin_again(&self, slots: BTreeMap<SlotId, AtReingress>, record: &mut [u64], desc: &PacketDesc, length: u64) {
         let layout = self.interp.layout();
         for (slot, value) in slots {
@@ -277,8 +278,8 @@ fn point_code(point: ReplicationPoint) -> u32 {
     }
 }
 
-/// Puts a frame into the descriptor's buffer, its end where the old one's was if that leaves room; false if it is larger
-/// than the buffer.
+/// Puts a frame into the descriptor's buffer, aligned to the old frame's end if there is room; `false` if it is
+/// larger than the buffer.
 fn replace(desc: &mut PacketDesc, frame: &[u8]) -> bool {
     let capacity = desc.headroom + desc.len + desc.tailroom;
     let len = frame.len() as u32;

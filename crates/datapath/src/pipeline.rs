@@ -1,10 +1,11 @@
-//! A loaded program: its IR, what runs it, and its state.
+//! A loaded program: its IR, the backend that runs it, and its state.
 //!
-//! Immutable but for the state behind it; workers and the control plane share it by `Arc`. The last one to let go frees
-//! code and tables, so a replaced pipeline lives exactly as long as some worker may still run it.
+//! A [`Pipeline`] is immutable except for its state; workers and the control plane share it by `Arc`. Dropping the
+//! last reference frees code and tables, so a replaced pipeline lives as long as any worker may still run it.
 //!
-//! Workers run at the same time. Where packets read and write the same register, they lock its cells, or workers take turns, a
-//! batch each (`ir::atomicity`; the interpreter's always take turns). Counters and meters need neither.
+//! Workers run concurrently. Where packets read and write the same register, they lock its cells, or workers take
+//! turns, a batch each (`ir::atomicity`; with the interpreter they always take turns). Counters and meters need
+//! neither.
 //!
 //! Tests: at the end of the file.
 
@@ -30,160 +31,169 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tables::reclaim::ACKNOWLEDGE_MAX;
 
-/// What runs a program and holds its state. One implementation per engine.
+/// Runs a program and holds its state. One implementation per engine.
 pub trait Backend: Send + Sync {
-    /// What one worker runs packets with. At most one executor per worker exists at a time.
+    /// The executor of a worker. At most one per worker exists at a time.
     fn executor(&self, worker: usize) -> Box<dyn Executor>;
     /// The state.
     fn state(&self) -> &Arc<dyn PipelineState>;
     /// Digest messages since the last call.
     fn take_digests(&self) -> Vec<DigestMessage>;
-    /// Hits and misses of a table, summed over workers; `None` where nobody counts.
+    /// Hits and misses of a table, summed over workers; `None` if the engine does not count them.
     fn table_counters(&self, table: TableId) -> Option<(u64, u64)>;
     /// Log lines and failed assertions since the last call.
     fn take_logs(&self) -> Vec<String>;
-    /// To be called now and then: tells the time, frees what nobody uses any more.
+    /// Advances the clock of idle timers to `now_us` and frees memory that is no longer used. Called periodically.
     fn housekeeping(&self, now_us: u64);
-    /// From now on compiles code for the tables as they are, in the background, as `mode` says. With `Specialise::Off` the next
-    /// batches run code for any tables.
+    /// Sets the specialisation mode; specialised code is compiled in the background from now on. With
+    /// `Specialise::Off` the next batches run generic or baseline code.
     fn specialise(&self, _mode: Specialise) {}
-    /// Compiles code for the tables as they are and makes workers run it, before it returns; how long that took. With
-    /// `Specialise::Off` only the strategy goes by the tables. `None` if there is no code, or it cannot be compiled.
+    /// Compiles specialised code for the current tables and publishes it before returning; returns how long that
+    /// took. With `Specialise::Off` only the strategy depends on the tables. `None` without machine code, or if it
+    /// cannot be compiled.
     fn recompile(&self, _mode: Specialise) -> Option<Duration> {
         None
     }
-    /// As [`Backend::recompile`], but only the code that is made first.
+    /// As [`Backend::recompile`], but only the quick first step.
     fn recompile_quick(&self, _mode: Specialise) -> Option<Duration> {
         None
     }
-    /// The fast tables; `None` for the interpreter.
+    /// The state on the fast tables; `None` for the interpreter.
     fn fast(&self) -> Option<&Arc<FastState>> {
         None
     }
-    /// Which code runs; `None` without machine code.
+    /// Information about the running code; `None` without machine code.
     fn code_info(&self) -> Option<CodeInfo> {
         None
     }
-    /// Whether a batch that began now would run code for the tables as they are.
+    /// Whether a batch that started now would run specialised code.
     fn runs_specialised(&self) -> bool {
         false
     }
-    /// Whether code counts actions and says where it is, from now on.
+    /// Sets whether code is watched: counts actions and reports its position.
     fn watch(&self, _on: bool) {}
-    /// Packets by action of a table, in the order of its actions, as far as code was watched; `None` where nobody counts.
+    /// Packets by action of a table, in the order of its actions, as far as code was watched; `None` if the engine
+    /// does not count them.
     fn action_counts(&self, _table: TableId) -> Option<Vec<u64>> {
         None
     }
-    /// The parts of the program that workers were in (`watch`); `None` for those that were somewhere else.
+    /// The parts of the program at these spots (`watch`); `None` for spots outside the program's code.
     fn regions(&self, spots: &[Spot]) -> Vec<Option<String>> {
         vec![None; spots.len()]
     }
 }
 
-/// Where a worker was.
+/// A sample of where a worker was.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Spot {
-    /// Its next instruction.
+    /// Its program counter.
     pub pc: usize,
-    /// What watched code has said before its last call (`abi::WorkerCtx::place`).
+    /// The position that watched code stored before its last call (`abi::WorkerCtx::place`).
     pub place: u64,
 }
 
-/// How often a table ran an action.
+/// How often a table ran an action while watched.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ActionInfo {
     /// The table's control-plane name.
     pub table: String,
-    /// The action's.
+    /// The action's control-plane name.
     pub action: String,
-    /// Packets for which it ran while somebody watched, on a hit or as default action.
+    /// Packets for which it ran, on a hit or as default action.
     pub packets: u64,
 }
 
-/// What packets wait for in staged code.
+/// A phase of staged code.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PhaseInfo {
-    /// The way in.
+    /// The entry point.
     pub entry: EntryKind,
-    /// From 1 on, in an order in which packets can come through them.
+    /// The phase's number, from 1, in an order in which packets can pass through the phases.
     pub number: u32,
-    /// The table that they wait for.
+    /// The table whose lookup the phase waits for.
     pub waits_for: String,
-    /// Tables that are asked for at the same time.
+    /// Tables whose buckets are prefetched at the same time.
     pub begun_with: Vec<String>,
-    /// What is kept of each packet that waits.
+    /// Bytes of live values kept per waiting packet.
     pub row_bytes: u32,
 }
 
-/// Which code runs.
+/// Information about the running code.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CodeInfo {
-    /// Whether it is code for the tables as they are.
+    /// Whether it is specialised code.
     pub specialised: bool,
-    /// How it goes through a batch.
+    /// Its strategy: how it goes through a batch.
     pub strategy: String,
-    /// The phases of staged code, without the first of each entry.
+    /// The phases of staged code, without the first of each entry point.
     pub phases: Vec<PhaseInfo>,
-    /// How often code was compiled for the tables as they were.
+    /// How often specialised code was compiled.
     pub compiled: u64,
-    /// How long the last time took, until workers could run it.
+    /// Duration of the last compilation, until workers could run the code.
     pub last: Duration,
     /// Bytes of machine code.
     pub code_bytes: u64,
     /// Tables whose entries are part of the code.
     pub contents: Vec<String>,
-    /// Of how many other tables it has a prefilter.
+    /// For how many other tables it has a prefilter.
     pub prefilters: usize,
-    /// How often code could not be compiled for the tables as they were; then other code goes on running.
+    /// How often specialised code could not be compiled; other code keeps running then.
     pub failed: u64,
     /// Why the last such compilation failed, if none has succeeded since.
     pub error: Option<String>,
 }
 
-/// What runs a program's packets.
+/// The engine that runs a program's packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum EngineKind {
     /// Machine code on the fast tables.
     #[default]
     Machine,
-    /// As `Machine`, staged at every table that can be (`jit::Strategy::Staged`): what tests compare with the others.
+    /// As `Machine`, staged at every table that allows it (`jit::Strategy::Staged`); tests compare it with the other
+    /// engines.
     Staged,
-    /// The interpreter on its naive tables.
+    /// The IR interpreter on its own plain tables.
     Interpreter,
-    /// Machine code of machine-level IR (`lowering`, `mir`, `codegen`) on the fast tables, without knowledge of their contents.
+    /// Machine code from machine-level IR (`lowering`, `mir`, `codegen`) on the fast tables, not specialised.
     Mir,
-    /// The interpreter of machine-level IR on the same memory.
+    /// The interpreter of machine-level IR, on the same memory as machine code.
     MirInterpreter,
 }
 
-/// Why a program cannot run.
+/// Why a program cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 #[error("`{program}` cannot be loaded: {reason}")]
 pub struct PipelineError {
     /// The program.
     pub program: String,
-    /// Why.
+    /// The reason.
     pub reason: String,
-    /// The bound that it is over, if it may be right otherwise.
+    /// The limit it exceeds, if the program may be correct otherwise.
     pub limit: Option<Limit>,
 }
 
-/// What the switch allows a program.
+/// A resource limit for programs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Limit {
-    /// Time to make machine code.
+    /// Time to compile machine code.
     CompileTime,
     /// Memory of counters, meters and registers.
     StateMemory,
 }
 
-/// Makes a program ready to run on `workers` workers. A program that the verifier refuses is a bug of the compiler; it is
-/// refused here, and what runs goes on running.
+/// Loads a program for `workers` workers.
+///
+/// # Errors
+/// If the program has unresolved externs, exceeds a [`Limit`], or cannot be compiled. A program that the verifier
+/// rejects indicates a compiler bug and is refused here, too, so that the running program keeps running.
 pub fn load(program: Arc<Program>, engine: EngineKind, workers: usize) -> Result<Pipeline, PipelineError> {
     load_with(program, engine, workers, &CodeOptions::default())
 }
 
-/// As [`load`], with options for the machine code.
+/// As [`load`], with options for machine code.
+///
+/// # Errors
+/// As [`load`].
 pub fn load_with(
     program: Arc<Program>,
     engine: EngineKind,
@@ -193,8 +203,11 @@ pub fn load_with(
     load_keeping(program, engine, workers, options, None)
 }
 
-/// As [`load_with`], with what is kept of the program before it, if both run as machine code: see [`Pipeline::shares`].
-/// The old program may go on running: nothing that it uses changes.
+/// As [`load_with`], sharing the objects of an old pipeline that [`Keep`] lists, if both run as machine code for the
+/// same number of workers (see [`Pipeline::shares`]). The old program may keep running; nothing it uses changes.
+///
+/// # Errors
+/// As [`load`].
 pub fn load_keeping(
     program: Arc<Program>,
     engine: EngineKind,
@@ -209,7 +222,10 @@ pub fn load_keeping(
     memory::returning(|| load_now(program, engine, workers, options, old))
 }
 
-/// As [`load_with`], for a program of the OpenFlow model: `flows` decide about its packets.
+/// As [`load_with`], for a program of the OpenFlow architecture: `flows` decide about its packets.
+///
+/// # Errors
+/// As [`load`].
 pub fn load_bridge(
     program: Arc<Program>,
     engine: EngineKind,
@@ -263,7 +279,7 @@ fn load_now(
     };
     let mut pipeline = Pipeline { load_times: times, ..Pipeline::new(program, backend, workers) };
     if matches!(engine, EngineKind::Mir | EngineKind::MirInterpreter) {
-        // These are for comparing, so that all packets go through them.
+        // These engines serve comparison, so all packets must go through them.
         pipeline.cache = None;
     }
     if let (true, Some((old, _))) = (kept.is_some(), old) {
@@ -275,8 +291,11 @@ fn load_now(
     Ok(pipeline)
 }
 
-/// Sets up a program's state and translates the program to machine code, and throws both away: whether it can be done.
-/// That is also possible for programs that cannot be loaded because they call what nobody has. How long each phase took.
+/// Checks that a program's state can be created and its machine code compiled, and discards both. Also accepts
+/// programs with unresolved externs. Returns how long each phase took.
+///
+/// # Errors
+/// If the verifier rejects the program, or its state or code cannot be made.
 pub fn check_code(program: Arc<Program>) -> Result<Vec<(&'static str, Duration)>, PipelineError> {
     let refuse = |reason: String| PipelineError { program: program.name.clone(), reason, limit: None };
     if let Some(first) = ir::verify(&program).first() {
@@ -286,8 +305,10 @@ pub fn check_code(program: Arc<Program>) -> Result<Vec<(&'static str, Duration)>
     Ok(times.to_vec())
 }
 
-/// What a program's entries are translated to, for people. As for [`check_code`], the program need not be one that can be
-/// loaded.
+/// A listing of a program's entry points, for people. As for [`check_code`], externs may be unresolved.
+///
+/// # Errors
+/// As [`check_code`].
 pub fn listing(program: &Arc<Program>, options: &jit::Options) -> Result<Vec<jit::Listing>, PipelineError> {
     let refuse = |reason: String| PipelineError { program: program.name.clone(), reason, limit: None };
     if let Some(first) = ir::verify(program).first() {
@@ -296,8 +317,11 @@ pub fn listing(program: &Arc<Program>, options: &jit::Options) -> Result<Vec<jit
     Machine::listing(program, options).map_err(|e| refuse(e.to_string()))
 }
 
-/// The text form of what a program's entries are lowered to, behind all passes of machine-level IR or before them. As for
-/// [`check_code`], the program need not be one that can be loaded.
+/// The machine-level IR of a program's entry points as text, before or after all its passes. As for [`check_code`],
+/// externs may be unresolved.
+///
+/// # Errors
+/// If the verifier rejects the program, or it cannot be lowered.
 pub fn mir_text(program: &Arc<Program>, with_passes: bool) -> Result<String, PipelineError> {
     let refuse = |reason: String| PipelineError { program: program.name.clone(), reason, limit: None };
     if let Some(first) = ir::verify(program).first() {
@@ -311,23 +335,23 @@ pub struct Pipeline {
     program: Arc<Program>,
     backend: Box<dyn Backend>,
     drops: Vec<DropCounters>,
-    /// The program's own, so that no packet meets a program with the groups of another.
+    /// Owned by the program, so that no packet meets a program with the groups of another.
     replication: Arc<Replication>,
     load_times: Vec<(&'static str, Duration)>,
-    /// No other pipeline of the process has, or has had, the same.
+    /// Unique in the process, never reused.
     number: u64,
-    /// Whether it was made with parts of another's state.
+    /// Whether it shares parts of another pipeline's state.
     shares: bool,
-    /// Whose turn it is, for programs whose workers take turns.
+    /// The lock of programs whose workers take turns.
     turn: Option<Arc<Mutex<()>>>,
-    /// What decides about its packets, if that is not the program itself.
+    /// The flow tables that decide about its packets (OpenFlow), if any.
     flows: Option<Arc<dyn FlowTables>>,
-    /// What knows packets by their frames, if the program and its engine are such that something can.
+    /// The flow cache in front of the parser, if program and engine support one.
     cache: Option<FlowCache>,
 }
 
-/// Whether packets read a register that packets also write: then what one does between the two must not be mixed with
-/// what another one does, or counts get lost.
+/// Whether some register is both read and written by packets. Then a packet's read and write must be one atomic step,
+/// or updates get lost.
 pub fn updates_registers(program: &Program) -> bool {
     let mut read = BTreeSet::new();
     let mut written = BTreeSet::new();
@@ -341,8 +365,8 @@ pub fn updates_registers(program: &Program) -> bool {
     read.intersection(&written).next().is_some()
 }
 
-/// An executor that runs a batch only while no other worker's does, so that every packet's reads and writes of registers
-/// are one step (P4_16, `@atomic`; bmv2 does so for each action, with the annotation and without).
+/// An executor that runs a batch only while no other worker runs one, so that each packet's reads and writes of
+/// registers are atomic (P4_16, `@atomic`; bmv2 does so for each action, with the annotation and without).
 struct InTurn {
     inner: Box<dyn Executor>,
     turn: Arc<Mutex<()>>,
@@ -350,7 +374,7 @@ struct InTurn {
 
 impl Executor for InTurn {
     fn run(&mut self, entry: EntryKind, batch: &mut Batch) {
-        // A worker that panicked in its turn has left whole words in all cells.
+        // A worker that panicked in its turn has left complete words in all cells.
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         self.inner.run(entry, batch);
     }
@@ -377,7 +401,7 @@ impl Executor for InTurn {
 }
 
 impl Pipeline {
-    /// A program on a backend that has executors for workers `0..workers`.
+    /// A pipeline from a program and its backend, which has executors for workers `0..workers`.
     pub fn new(program: Arc<Program>, backend: Box<dyn Backend>, workers: usize) -> Pipeline {
         let drops = (0..workers).map(|_| DropCounters::new(program.drops.len())).collect();
         let takes_turns = match backend.fast() {
@@ -385,7 +409,8 @@ impl Pipeline {
             None => updates_registers(&program),
         };
         let turn = (workers > 1 && takes_turns).then(Arc::default);
-        // Bridges have a cache of their own. Packets that wait go on later, which no path says.
+        // OpenFlow bridges have a cache of their own. With queues, packets continue later, which recorded paths do
+        // not cover.
         let fast = backend.fast().filter(|_| program.openflow.is_none() && !program.queues);
         let cache = fast.map(|fast| FlowCache::new(Arc::clone(fast)));
         static NUMBERS: AtomicU64 = AtomicU64::new(1);
@@ -403,34 +428,34 @@ impl Pipeline {
         }
     }
 
-    /// What decides about its packets, if that is not the program itself.
+    /// The flow tables that decide about its packets (OpenFlow), if any.
     pub fn flows(&self) -> Option<&Arc<dyn FlowTables>> {
         self.flows.as_ref()
     }
 
-    /// What knows its packets by their frames; nothing where the program or its engine are not such that something can.
+    /// The flow cache in front of the parser; `None` if the program or its engine do not support one.
     pub fn flow_cache(&self) -> Option<&FlowCache> {
         self.cache.as_ref()
     }
 
-    /// Has workers count what flow caches hold back; waits for that, but no longer than for a worker that is stopped.
+    /// Makes workers add the counts that flow caches hold back, and waits for it, at most [`ACKNOWLEDGE_MAX`].
     pub fn settle_counts(&self) {
         if let Some(cache) = &self.cache {
             cache.settle(ACKNOWLEDGE_MAX);
         }
     }
 
-    /// A number that no other pipeline of the process has, or has had; not 0.
+    /// The pipeline's number: unique in the process, never reused, not 0.
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// Whether it was made with parts of another's state ([`load_keeping`]).
+    /// Whether it shares parts of another pipeline's state ([`load_keeping`]).
     pub fn shares(&self) -> bool {
         self.shares
     }
 
-    /// Whether there are registers that are not shared and whose cells are taken over.
+    /// Whether [`Pipeline::take_registers`] has any registers to copy.
     pub fn takes_registers(&self, old: &Pipeline, keep: &Keep) -> bool {
         match (self.backend.fast(), old.backend.fast()) {
             (Some(new), Some(old)) => new.takes_registers(old, keep),
@@ -438,21 +463,23 @@ impl Pipeline {
         }
     }
 
-    /// Takes over what packets have left in registers that are not shared. To be called while no packet runs through either.
+    /// Copies the contents of registers that are kept but not shared. Must be called while no packet runs through
+    /// either pipeline.
     pub fn take_registers(&self, old: &Pipeline, keep: &Keep) {
         if let (Some(new), Some(old)) = (self.backend.fast(), old.backend.fast()) {
             new.take_registers(old, keep);
         }
     }
 
-    /// Takes over what `old` counted in objects that are not shared. To be called once, when no packet runs through it.
+    /// Adds the counts of `old` for objects that are kept but not shared. Must be called once, when no packet runs
+    /// through `old` any more.
     pub fn inherit(&self, old: &Pipeline, keep: &Keep) {
         if let (Some(new), Some(old)) = (self.backend.fast(), old.backend.fast()) {
             new.inherit(old, keep);
         }
     }
 
-    /// How many workers it was made for.
+    /// The number of workers it was loaded for.
     pub fn workers(&self) -> usize {
         self.drops.len()
     }
@@ -462,12 +489,12 @@ impl Pipeline {
         &self.load_times
     }
 
-    /// The IR that runs.
+    /// The program's IR.
     pub fn program(&self) -> &Arc<Program> {
         &self.program
     }
 
-    /// What worker `worker` runs packets with.
+    /// The executor of a worker. At most one per worker may exist at a time.
     pub fn executor(&self, worker: usize) -> Box<dyn Executor> {
         let inner = self.backend.executor(worker);
         match &self.turn {
@@ -496,40 +523,40 @@ impl Pipeline {
         self.backend.take_logs()
     }
 
-    /// To be called now and then: tells the time, frees what nobody uses any more.
+    /// Advances the clock of idle timers to `now_us` and frees memory that is no longer used. Called periodically.
     pub fn housekeeping(&self, now_us: u64) {
         self.backend.housekeeping(now_us);
     }
 
-    /// From now on compiles code for the tables as they are, in the background, as `mode` says. With `Specialise::Off` the next
-    /// batches run code for any tables.
+    /// Sets the specialisation mode; specialised code is compiled in the background from now on. With
+    /// `Specialise::Off` the next batches run generic or baseline code.
     pub fn specialise(&self, mode: Specialise) {
         self.backend.specialise(mode);
     }
 
-    /// Compiles code for the tables and registers as they are and makes workers run it, before it returns; how long that took
-    /// until the first such code ran (better code may follow before it returns). With `Specialise::Off` only the strategy
-    /// goes by the tables. `None` for the interpreter.
+    /// Compiles specialised code for the current tables and registers and publishes it before returning. Returns how
+    /// long it took until the first such code ran (better code may follow before this returns). With
+    /// `Specialise::Off` only the strategy depends on the tables. `None` for the interpreter.
     pub fn recompile(&self, mode: Specialise) -> Option<Duration> {
         self.backend.recompile(mode)
     }
 
-    /// As [`Pipeline::recompile`], but only the code that is made first: for tests and measurements of that.
+    /// As [`Pipeline::recompile`], but only the quick first step, for tests and measurements.
     pub fn recompile_quick(&self, mode: Specialise) -> Option<Duration> {
         self.backend.recompile_quick(mode)
     }
 
-    /// Which code runs; `None` for the interpreter.
+    /// Information about the running code; `None` for the interpreter.
     pub fn code_info(&self) -> Option<CodeInfo> {
         self.backend.code_info()
     }
 
-    /// Whether a batch that began now would run code for the tables as they are: a few loads.
+    /// Whether a batch that started now would run specialised code. Costs a few loads.
     pub fn runs_specialised(&self) -> bool {
         self.backend.runs_specialised()
     }
 
-    /// Whether code counts actions and says where it is, from now on; returns when such code is there.
+    /// Sets whether code is watched: counts actions and reports its position. Returns once such code is installed.
     pub fn watch(&self, on: bool) {
         if let Some(cache) = &self.cache {
             cache.watch(on);
@@ -537,12 +564,12 @@ impl Pipeline {
         self.backend.watch(on);
     }
 
-    /// The parts of the program that workers were in, as names of `jit::Place::region`.
+    /// The parts of the program at these spots, as names of `jit::Place::region`.
     pub fn regions(&self, spots: &[Spot]) -> Vec<Option<String>> {
         self.backend.regions(spots)
     }
 
-    /// How often tables ran which actions while somebody watched; value sets have none.
+    /// How often tables ran each action while watched; value sets have no actions.
     pub fn action_info(&self) -> Vec<ActionInfo> {
         let of_table = |(i, table): (usize, &ir::Table)| {
             let counts = self.backend.action_counts(TableId::from_index(i)).unwrap_or_default();
@@ -561,7 +588,7 @@ impl Pipeline {
         &self.drops[worker]
     }
 
-    /// All tables with entries, hits and misses; value sets included.
+    /// All tables, value sets included, with entries, hits and misses.
     pub fn table_info(&self) -> Vec<TableInfo> {
         self.settle_counts();
         self.program
@@ -596,7 +623,7 @@ mod tests {
         fn lost_copies(&mut self, _: DropReason, _: u64) {}
     }
 
-    /// Each packet reads a 64-bit cell, is busy for a while, and writes the cell plus one.
+    /// A program in which each packet reads a 64-bit cell, computes for a while, and writes the cell plus one.
     fn counting() -> Program {
         let mut b = ir::Builder::new("counting");
         let register = b.extern_instance(Extern {

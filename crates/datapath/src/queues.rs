@@ -1,16 +1,16 @@
-//! The queues of a port: what waits there, and for whom.
+//! The egress queues of a port.
 //!
-//! Packets of all workers come in; one worker, the *server*, takes them out, so that a port has one order, one rate and one set of
-//! weights however many workers there are. Which packet goes next is `traffic`'s to say.
+//! All workers enqueue; one worker, the *server*, dequeues, so that a port has one order, one rate and one set of
+//! weights however many workers there are. The crate `traffic` decides which packet is next.
 //!
 //! ```text
 //!   program with queue metadata or classes     ingress ─▶ queue ─▶ egress, deparser ─▶ port
 //!   any other program                          ingress, egress, deparser ─▶ queue ─▶ port
 //! ```
 //!
-//! In the first case a packet waits with its record (`engine/queued.rs`), and egress runs when its turn has come. In the second it waits
-//! as a finished frame, of class 0. A port without queues costs nothing; one with queues costs a lock for each burst that
-//! goes there.
+//! In the first case a packet waits with its record (`engine/queued.rs`), and egress runs when it is dequeued. In the
+//! second it waits as a finished frame of class 0. A port without queues costs nothing; one with queues costs a lock
+//! per burst that goes there.
 //!
 //! Any thread. Tests: `tests/queues.rs`.
 
@@ -26,35 +26,37 @@ use traffic::{
     Size, Taken, Tenant,
 };
 
-/// A packet in a queue.
+/// A queued packet.
 pub(crate) struct Item {
     pub packet: Packet,
-    /// Where it is to go on; `None` for a frame that is to be sent as it is.
+    /// How it continues; `None` for a finished frame.
     pub waits: Option<Waits>,
-    /// Over how many links it has come.
+    /// How many links it has crossed.
     pub hops: u32,
 }
 
-/// How a packet goes on that waits before egress.
+/// How a packet that waits before egress continues.
 pub(crate) struct Waits {
-    /// The program, by the number of its pipeline.
+    /// The number of its pipeline ([`crate::pipeline::Pipeline::number`]).
     pub program: u64,
     pub record: Box<[u64]>,
     pub passage: Passage,
 }
 
-/// A packet that a queue did not take, and why.
+/// A packet that a queue refused, and why.
 pub(crate) struct Lost {
     pub packet: Packet,
     pub reason: RuntimeDrop,
 }
 
-/// A buffer of a switch takes one cell, whatever is in it.
+/// The size of a cell of the shared buffer, in bytes: each packet buffer of the switch takes one cell, whatever it
+/// holds.
 const CELL: Size = Size(1 << 16);
 
-/// What all ports share. Packets that wait in queues take half of the pool's buffers at most, so that a port which accepts no packets
-/// does not keep the buffers that others receive into. Each port is a tenant, unless it belongs to another one, and may have as many
-/// as are free: with one slow port that is half of them, with two a third each.
+/// The buffer that all ports' queues share. Queued packets take at most half of the pool's `pool_buffers` buffers, so
+/// that a port that accepts no packets does not use up the buffers that others receive into. Each port is a tenant,
+/// unless it belongs to another tenant, and may use as many buffers as are free (dynamic threshold with alpha 1): one
+/// slow port gets half, two get a third each.
 pub(crate) fn shared_buffer(pool_buffers: usize) -> Arc<Buffer> {
     let cells = (pool_buffers as u64 / 2).max(1);
     let config = BufferConfig {
@@ -69,29 +71,32 @@ pub(crate) fn shared_buffer(pool_buffers: usize) -> Arc<Buffer> {
 /// The queues of one port.
 pub(crate) struct EgressQueues {
     state: Mutex<State>,
-    /// Whose queues are that belong to no other tenant.
+    /// The tenant of queues that are assigned to no other.
     own: Tenant,
-    /// Packets that wait.
+    /// The number of queued packets.
     waiting: AtomicUsize,
-    /// The server's, which may be asleep.
+    /// The server's mailbox, to wake it.
     server: Arc<Mailbox>,
 }
 
 struct State {
     queues: PortQueues<Item>,
-    /// Whether a queue marks frames.
+    /// Whether any queue marks frames (ECN).
     marks: bool,
-    /// Memory of records, for those of packets to come.
+    /// Spare memory for records.
     spares: Vec<Box<[u64]>>,
-    /// When the server will look again, which may be asleep until then.
+    /// When the server will look again, in nanoseconds; it may sleep until then.
     due_ns: Option<u64>,
 }
 
-/// Records whose memory is kept: as many as 64 ports send in a round, a burst each.
+/// Most records whose memory is kept: a burst from each of 64 ports.
 const SPARES_MAX: usize = 64 * BATCH_MAX;
 
 impl EgressQueues {
-    /// Empty queues, each of a tenant of the shared buffer, whose packets the worker of a mailbox takes out.
+    /// Empty queues, each assigned to a tenant of the shared buffer and served by the mailbox's worker.
+    ///
+    /// # Errors
+    /// The problems of `config`.
     pub(crate) fn new(
         config: &Config,
         own: Tenant,
@@ -103,17 +108,17 @@ impl EgressQueues {
         Ok(EgressQueues { state: Mutex::new(state), own, waiting: AtomicUsize::new(0), server: Arc::clone(server) })
     }
 
-    /// The tenant of queues that belong to no other.
+    /// The tenant of queues that are assigned to no other.
     pub(crate) fn own(&self) -> &Tenant {
         &self.own
     }
 
-    /// Nothing comes in and goes out until the result is dropped.
+    /// Blocks enqueue and dequeue until the result is dropped.
     pub(crate) fn hold(&self) -> impl Drop + '_ {
         self.lock()
     }
 
-    /// The config.
+    /// The current config.
     pub(crate) fn config(&self) -> Config {
         self.lock().queues.config().clone()
     }
@@ -122,14 +127,15 @@ impl EgressQueues {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether nothing waits.
+    /// Whether no packet is queued.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.waiting.load(Ordering::Acquire) == 0
     }
 
-    /// Enqueues packets by class, in order. Refused packets are appended to `lost`. For each record that is enqueued, memory for
-    /// another one is appended to `spares`, if the queues keep some. `is_server`: the calling worker dequeues here.
+    /// Enqueues packets by class, in order. Refused packets are appended to `lost`. For each record enqueued, spare
+    /// record memory is appended to `spares`, if the queues have any. `is_server`: the calling worker serves this
+    /// port.
     pub(crate) fn offer(
         &self,
         arrivals: impl Iterator<Item = (Item, u8)>,
@@ -141,7 +147,7 @@ impl EgressQueues {
         let mut state = self.lock();
         let marks = state.marks;
         for (item, class) in arrivals {
-            // A frame before egress is put together anew: its program marks it, if it wants to.
+            // A packet that waits before egress is deparsed later: marking it is left to its program.
             let is_capable = marks && item.waits.is_none() && traffic::ecn::is_capable(item.packet.data());
             let bytes = item.packet.len() as u32;
             let has_record = item.waits.is_some();
@@ -159,7 +165,7 @@ impl EgressQueues {
         if is_server || count == 0 {
             return;
         }
-        // It may sleep until packets come, or until a shaper lets one go that is less urgent than these.
+        // The server may sleep until packets arrive, or until a shaper releases one that is less urgent than these.
         let sooner = state.due_ns.is_some_and(|due| state.queues.next_at(now_ns).is_some_and(|next| next < due));
         if sooner {
             state.due_ns = None;
@@ -170,7 +176,8 @@ impl EgressQueues {
         }
     }
 
-    /// Takes out at most `max` packets whose turn it is, in order. When the next one may be taken, if one waits.
+    /// Dequeues at most `max` eligible packets, in order. Returns when the next one becomes eligible, in nanoseconds,
+    /// if one waits.
     pub(crate) fn take(&self, max: usize, now_ns: u64, out: &mut Vec<Taken<Item>>) -> Option<u64> {
         let mut state = self.lock();
         for _ in 0..max {
@@ -182,7 +189,7 @@ impl EgressQueues {
         state.due_ns
     }
 
-    /// Gives memory of records back.
+    /// Returns memory of records for reuse.
     pub(crate) fn give_back(&self, records: &mut Vec<Box<[u64]>>) {
         let mut state = self.lock();
         let room = SPARES_MAX.saturating_sub(state.spares.len());
@@ -190,14 +197,17 @@ impl EgressQueues {
         state.spares.append(records);
     }
 
-    /// Takes out all that waits, whatever its turn.
+    /// Dequeues all packets, eligible or not.
     pub(crate) fn drain(&self, now_ns: u64) -> Vec<Item> {
         let mut state = self.lock();
         self.waiting.store(0, Ordering::Release);
         state.queues.drain(now_ns)
     }
 
-    /// Goes by another config from now on, each queue as one of its tenant; packets that it has no place for are returned.
+    /// Applies another config, each queue assigned to its tenant; returns the packets that no longer fit.
+    ///
+    /// # Errors
+    /// The problems of `config`; the queues are unchanged.
     pub(crate) fn reconfigure(
         &self,
         config: &Config,
@@ -213,7 +223,7 @@ impl EgressQueues {
         Ok(refused)
     }
 
-    /// What the queues have done, by number.
+    /// Statistics, by queue number.
     pub(crate) fn statistics(&self) -> Vec<QueueStatistics> {
         self.lock().queues.statistics()
     }

@@ -1,20 +1,20 @@
-//! Multicast groups and clone sessions: what the replication engine is told by the control plane.
+//! Multicast groups and clone sessions, written by the control plane and read by the replication engine.
 //!
-//! One writer (the control plane), lock-free readers (workers): both kinds of ids are small (16 bits), so each kind is
-//! an array of published pointers in pages, and an update touches one of them. A number that each update advances tells workers
-//! when what they keep of earlier lookups is out of date. P4Runtime section "PacketReplicationEngineEntry".
+//! One writer (the control plane), lock-free readers (workers). Ids of both kinds are small (16 bits), so each kind
+//! is an array of published pointers in pages, and an update touches one pointer. Each update advances a version,
+//! which tells workers when cached lookups are stale. See P4Runtime, section "PacketReplicationEngineEntry".
 
 use arc_swap::ArcSwapOption;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// Ids are below this (P4Runtime allows 32 bits; v1model's `mcast_grp` has 16, bmv2's sessions 15).
+/// Upper bound (exclusive) of ids (P4Runtime allows 32 bits; v1model's `mcast_grp` has 16, bmv2's sessions 15).
 pub const ID_LIMIT: u32 = 1 << 16;
 
 /// One copy of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Replica {
-    /// Where the copy goes.
+    /// The copy's egress port.
     pub port: u32,
     /// The copy's `egress_rid`.
     pub instance: u32,
@@ -23,7 +23,7 @@ pub struct Replica {
 /// A clone session.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct CloneSession {
-    /// Copies.
+    /// The copies.
     pub replicas: Vec<Replica>,
     /// Class of service of the copies; kept for reading back.
     pub class_of_service: u32,
@@ -34,27 +34,28 @@ pub struct CloneSession {
 /// Why a change was refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ReplicationError {
-    /// Inserted twice.
+    /// The id is in use.
     #[error("exists already")]
     Exists,
-    /// Changed or deleted but not there.
+    /// There is no group or session of this id.
     #[error("does not exist")]
     NotFound,
-    /// The id is too large, or 0 for a group.
+    /// The id is out of range: too large, or 0 for a group.
     #[error("ids of groups run from 1, of sessions from 0, to {}", ID_LIMIT - 1)]
     BadId,
 }
 
-/// Ids of one page.
+/// Ids per page.
 const PAGE_IDS: u32 = 256;
 
 type Page<T> = Box<[ArcSwapOption<T>]>;
 
-/// Published pointers by id. Pages come with the first id of theirs and stay: most of the ids are never used, and each
-/// pointer that exists costs a look at all readers when it goes.
+/// Published pointers by id. A page is allocated with the first of its ids and never freed. Most ids are never used,
+/// and dropping an existing pointer costs a check of all readers.
 struct Registry<T> {
     pages: Vec<OnceLock<Page<T>>>,
-    /// The lowest id: 1 for groups, of which 0 means none; 0 for sessions, as bmv2 has it. (P4Runtime has none with 0; `control` refuses it.)
+    /// The lowest id: 1 for groups, where 0 means none; 0 for sessions, as in bmv2 (P4Runtime has no session 0;
+    /// `control` refuses it).
     first_id: u32,
 }
 
@@ -112,12 +113,12 @@ impl<T> Registry<T> {
     }
 
     fn clear(&self) {
-        // Most pointers are empty, and looking is much cheaper than writing.
+        // Most pointers are empty, and reading is much cheaper than writing.
         self.slots().filter(|(_, slot)| slot.load().is_some()).for_each(|(_, slot)| slot.store(None));
     }
 }
 
-/// All groups and sessions of a switch. Writers must be serialised by the caller; readers need nothing.
+/// All multicast groups and clone sessions of a program. Callers must serialise writes; reads need no lock.
 pub struct Replication {
     groups: Registry<Vec<Replica>>,
     sessions: Registry<CloneSession>,
@@ -142,19 +143,19 @@ impl Replication {
         }
     }
 
-    /// Another number after each change: who has seen this one sees all that was changed before.
+    /// The version, which each change advances: a reader that sees a version sees all changes made before it.
     #[inline]
     pub fn version(&self) -> u64 {
         self.version.load(Ordering::Acquire)
     }
 
-    /// No group or session has, or has had, more members than this.
+    /// An upper bound on the members of any group or session so far.
     #[inline]
     pub fn members_max(&self) -> usize {
         self.members_max.load(Ordering::Relaxed)
     }
 
-    /// Does a change that brings a group or session of so many members, and says so.
+    /// Performs a change that publishes a group or session of `members` members, and advances the version.
     fn change<R>(&self, members: usize, change: impl FnOnce() -> R) -> R {
         self.members_max.fetch_max(members, Ordering::Relaxed);
         let result = change();
@@ -162,27 +163,36 @@ impl Replication {
         result
     }
 
-    /// The copies of a multicast group.
+    /// The copies of a multicast group; `None` if there is no such group.
     pub fn group(&self, id: u32) -> Option<Arc<Vec<Replica>>> {
         self.groups.get(id)
     }
 
-    /// A clone session.
+    /// A clone session; `None` if there is no such session.
     pub fn session(&self, id: u32) -> Option<Arc<CloneSession>> {
         self.sessions.get(id)
     }
 
     /// Adds a multicast group.
+    ///
+    /// # Errors
+    /// [`ReplicationError::BadId`], [`ReplicationError::Exists`].
     pub fn group_insert(&self, id: u32, replicas: Vec<Replica>) -> Result<(), ReplicationError> {
         self.change(replicas.len(), || self.groups.insert(id, replicas))
     }
 
     /// Replaces a multicast group's copies.
+    ///
+    /// # Errors
+    /// [`ReplicationError::BadId`], [`ReplicationError::NotFound`].
     pub fn group_modify(&self, id: u32, replicas: Vec<Replica>) -> Result<(), ReplicationError> {
         self.change(replicas.len(), || self.groups.modify(id, replicas))
     }
 
     /// Removes a multicast group.
+    ///
+    /// # Errors
+    /// [`ReplicationError::BadId`], [`ReplicationError::NotFound`].
     pub fn group_delete(&self, id: u32) -> Result<(), ReplicationError> {
         self.change(0, || self.groups.delete(id))
     }
@@ -193,16 +203,25 @@ impl Replication {
     }
 
     /// Adds a clone session.
+    ///
+    /// # Errors
+    /// [`ReplicationError::BadId`], [`ReplicationError::Exists`].
     pub fn session_insert(&self, id: u32, session: CloneSession) -> Result<(), ReplicationError> {
         self.change(session.replicas.len(), || self.sessions.insert(id, session))
     }
 
     /// Replaces a clone session.
+    ///
+    /// # Errors
+    /// [`ReplicationError::BadId`], [`ReplicationError::NotFound`].
     pub fn session_modify(&self, id: u32, session: CloneSession) -> Result<(), ReplicationError> {
         self.change(session.replicas.len(), || self.sessions.modify(id, session))
     }
 
     /// Removes a clone session.
+    ///
+    /// # Errors
+    /// [`ReplicationError::BadId`], [`ReplicationError::NotFound`].
     pub fn session_delete(&self, id: u32) -> Result<(), ReplicationError> {
         self.change(0, || self.sessions.delete(id))
     }
@@ -212,7 +231,7 @@ impl Replication {
         self.sessions.all()
     }
 
-    /// Removes everything, as a new forwarding config does.
+    /// Removes all groups and sessions, as a new forwarding config does.
     pub fn clear(&self) {
         self.change(0, || {
             self.groups.clear();

@@ -1,8 +1,10 @@
-//! The state of a running pipeline as the interpreter holds it, so that a packet can be traced without touching the workers.
+//! Copies the state of a running pipeline into the interpreter, so that a packet can be traced without touching the
+//! workers.
 //!
-//! Tables, action profiles, registers, meters and custom CRCs are read as the control plane reads them: each by itself, so a snapshot is
-//! not of one moment if writes go on. Counters stay at zero, since no packet sees them, and meters' buckets are full.
-//! The program may be the running one's form before optimisation: objects and actions meet by name.
+//! Tables, action profiles, registers, meters and custom CRCs are read one by one as the control plane reads them, so
+//! with concurrent writes the snapshot is not of one moment. Counters stay at zero, since packets cannot read them,
+//! and meters' buckets are full. The program may be the unoptimised form of the running one: objects and actions are
+//! matched by name.
 //!
 //! Threads: the control plane's. Tests: `crates/sluice/src/live/tests.rs`.
 
@@ -15,7 +17,7 @@ use interp::State;
 use ir::{ExternKind, Program, TableAction};
 use std::sync::Arc;
 
-/// Positions in one program's list of actions by those of another's.
+/// Maps positions in the old program's list of actions to positions in the new one's, by name.
 fn positions(old: (&Program, &[TableAction]), new: (&Program, &[TableAction])) -> Vec<Option<u32>> {
     let name = |program: &Program, id: ActionId| program.actions[id.index()].name.clone();
     let place = |a: &TableAction| {
@@ -38,7 +40,10 @@ fn moved(action: &EntryAction, positions: &[Option<u32>]) -> Result<EntryAction,
     }
 }
 
-/// The state of `pipeline` for `program`, which is the one that it runs, before or after optimisation.
+/// The state of `pipeline` for `program`, which is the running program before or after optimisation.
+///
+/// # Errors
+/// If an entry or member runs an action that `program` does not have.
 pub fn snapshot(pipeline: &Pipeline, program: &Arc<Program>) -> Result<State, String> {
     let (from, live) = (pipeline.program(), pipeline.state());
     let state = State::new(Arc::clone(program));
@@ -96,7 +101,7 @@ pub fn snapshot(pipeline: &Pipeline, program: &Arc<Program>) -> Result<State, St
     Ok(state)
 }
 
-/// Copies groups and sessions.
+/// Copies all multicast groups and clone sessions.
 pub fn copy_replication(from: &Replication, to: &Replication) {
     for (id, replicas) in from.groups() {
         let _ = to.group_insert(id, replicas.to_vec());

@@ -1,27 +1,29 @@
-//! The state of a program on the fast tables: what packets read without locks and the control plane changes.
+//! The state of a program on the fast tables: read by packets without locks, changed by the control plane.
 //!
 //! ```text
 //!   control plane ──▶ FastState (one lock) ──▶ tables, profiles ── publish ──▶ handles ◀── compiled code
 //!                                   └── cells: counters, meters, registers ◀──────────────┘
 //! ```
 //!
-//! [`FastState`] implements [`PipelineState`], the contract that it shares with the oracle, `interp::State`.
-//! [`FastWorker`] is what one worker needs to run compiled code on it. `bindings` tells `jit` where everything lies;
-//! nothing of that moves while the state lives.
+//! [`FastState`] implements [`PipelineState`], the interface that it shares with the oracle, `interp::State`.
+//! [`FastWorker`] is what one worker needs to run compiled code on it. [`FastState::bindings`] gives `jit` the
+//! addresses of everything; nothing bound moves while the state lives.
 //!
-//! Threads: changes and reads by the control plane are serialised by one lock, which packets never take. A packet sees
-//! each change of a table wholly or not at all; a change of a *member* reaches entries that name it one after the other.
+//! Threads: changes and reads by the control plane are serialised by one lock, which packets never take. A packet
+//! sees each change of a table completely or not at all; a change of a *member* reaches the entries that name it one
+//! after the other.
 //!
-//! A state may be made with tables, profiles and cells of the state of a program before it ([`FastState::inheriting`]):
-//! the same objects, so nothing is copied and nothing lost while packets still run through the old program. Such objects
-//! have locks of their own, below the state's: taken one table at a time, a profile's before a table's.
+//! A state may share tables, profiles and cells with the state of an earlier program ([`FastState::inheriting`]):
+//! they are the same objects, so nothing is copied and no count is lost while packets still run through the old
+//! program. Such objects have locks of their own. Lock order: the state's, a profile's, a table's. Only one table is
+//! locked at a time, except by a change of a member, which locks all tables of the profile under the profile's lock.
 //!
-//! A change that a worker could misread, and which it does not acknowledge in time, is refused before any of it is published
-//! (`tables::reclaim`). A batch that may be taken back ([`Phase`]) invalidates more than it must and tells compilers nothing, so that
-//! taking it back is never refused.
+//! A change that a worker could misread, and does not acknowledge in time, is refused before any of it is published
+//! (`tables::reclaim`). A batch that may be rolled back ([`Phase`]) invalidates more than necessary and gives
+//! compilers no shapes, so that rolling it back is never refused.
 //!
-//! Direct counters and meters are cells by the entry's index. An index is used again only after every worker has been
-//! quiescent, and its cells are set to zero then, so counts never move to another entry.
+//! Direct counters and meters are cells indexed by the entry's index. An index is reused only after every worker has
+//! passed a quiescent point, and its cells are cleared then, so counts never move to another entry.
 //!
 //! Tests: `state/tests.rs`; random operations against the oracle in `tests/state_equivalence.rs`.
 
@@ -60,40 +62,40 @@ use tables::{Domain, Runs, SpecError, Table, TableSpec};
 
 type Result<T> = std::result::Result<T, StateError>;
 
-/// Why a program's state cannot be made.
+/// Why a program's state cannot be created.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum LoadError {
-    /// No engine matches such a table.
+    /// No match engine supports this table.
     #[error("table `{table}`: {reason}")]
     Table {
         /// Its name.
         table: String,
-        /// What is wrong.
+        /// The reason.
         reason: SpecError,
     },
-    /// An entry or default action of the program does not fit its table.
+    /// A constant entry or default action of the program does not fit its table.
     #[error("table `{table}`: the program's entry {entry} is refused: {reason:?}")]
     Entry {
         /// Its name.
         table: String,
-        /// Position of the entry.
+        /// Position of the entry in the program.
         entry: usize,
-        /// What is wrong.
+        /// The reason.
         reason: StateError,
     },
-    /// The cells of an extern do not fit into memory.
+    /// There is not enough memory for the cells of an extern.
     #[error("`{name}`: not enough memory for {cells} cells{}", bound(*.limit))]
     Memory {
         /// The extern.
         name: String,
-        /// How many it has.
+        /// The number of its cells.
         cells: u64,
-        /// Bytes that all programs' cells may take, if that is why.
+        /// The limit in bytes on all programs' cells together, if it was reached.
         limit: Option<u64>,
     },
 }
 
-/// The bound in words, if there is one.
+/// The limit as text, if there is one.
 fn bound(limit: Option<u64>) -> String {
     let Some(bytes) = limit else { return String::new() };
     format!(
@@ -102,7 +104,7 @@ fn bound(limit: Option<u64>) -> String {
     )
 }
 
-/// What an extern keeps outside the lock.
+/// The cells of an extern, which are accessed without the lock.
 #[derive(Clone, Debug)]
 enum Cells {
     Counters(Arc<Counters>),
@@ -111,26 +113,26 @@ enum Cells {
     None,
 }
 
-/// A table and what the control plane calls it.
+/// A table with the default action as the control plane gave it.
 struct TableState {
     table: Table,
     default: EntryAction,
-    /// Of a table that packets write.
+    /// The memory of a table that packets write.
     _memory: Option<Reservation>,
 }
 
-/// What is under the lock.
+/// The part of the state behind the lock.
 struct Content {
     tables: Vec<Arc<Mutex<TableState>>>,
     /// By extern.
     profiles: Vec<Option<Arc<Mutex<Profile>>>>,
     ports_down: BTreeSet<u32>,
-    /// What changes belong to, and how many batches there were.
+    /// The phase that changes belong to, and the number of batches so far.
     phase: (Phase, u64),
 }
 
 impl Content {
-    /// A table that is about to be changed.
+    /// Locks a table for a change in the current phase.
     fn to_change(&self, table: TableId) -> MutexGuard<'_, TableState> {
         let mut state = lock(&self.tables[table.index()]);
         state.table.set_phase(self.phase.0, self.phase.1);
@@ -149,20 +151,20 @@ pub struct FastState {
     content: Mutex<Content>,
     /// By extern.
     cells: Vec<Cells>,
-    /// How packets of several workers keep their updates of registers apart; nothing for one worker.
+    /// How concurrent register updates of several workers are made atomic; empty for one worker.
     atomicity: Atomicity,
-    /// Hits and misses by table, one array per worker.
+    /// Hits and misses by table; one array per worker.
     table_counters: Vec<ZeroedArray<[AtomicU64; 2]>>,
-    /// What tables had of both under earlier programs.
+    /// Hits and misses under earlier programs.
     earlier: ZeroedArray<[AtomicU64; 2]>,
-    /// Packets by action, of each table; counted by watched code alone (`watch`). To code, the counters with the numbers
-    /// behind the program's externs.
+    /// Packets by action of each table, counted by watched code only (`watch`). Compiled code knows them as counters
+    /// numbered after the program's externs.
     actions: Vec<Counters>,
-    /// For the control plane.
+    /// Expired entries that the control plane has not been notified of yet.
     expired: Expired,
     /// Worker numbers that have a [`FastWorker`].
     taken: Vec<AtomicBool>,
-    /// The latest time that a worker or the owner has told.
+    /// The latest time reported by a worker or the owner, in microseconds.
     now_us: AtomicU64,
     messages: Arc<Messages>,
     hashes: Arc<Parametric>,
@@ -183,7 +185,7 @@ fn new_table(program: &Program, table: &ir::Table, domain: &Arc<Domain>) -> std:
     let implementation = table.implementation.map(|e| &program.externs[e.index()].kind);
     let spec = TableSpec {
         keys: table.keys.iter().map(|k| (k.width, k.kind)).collect(),
-        // A program may have more entries than its size says; they are all there.
+        // A program may have more constant entries than the table's size; all are inserted.
         size: table.size.max(table.entries.len() as u64),
         actions: param_widths(program, &table.actions),
         members: implementation.is_some(),
@@ -201,7 +203,7 @@ fn new_table(program: &Program, table: &ir::Table, domain: &Arc<Domain>) -> std:
     for (i, entry) in table.entries.iter().enumerate() {
         let EntryAction::Call(call) = &entry.action else { return Err(refused(i, StateError::WrongKind)) };
         match new.insert(entry, Runs::Call(call), 0) {
-            // An entry that an earlier one hides.
+            // An entry with the same key exists: it comes first.
             Ok(_) | Err(StateError::Exists) => {}
             Err(reason) => return Err(refused(i, reason)),
         }
@@ -209,16 +211,20 @@ fn new_table(program: &Program, table: &ir::Table, domain: &Arc<Domain>) -> std:
     Ok(new)
 }
 
-/// How so many workers keep their updates of registers apart; one worker need not.
+/// How concurrent register updates of `workers` workers are made atomic; one worker needs nothing.
 fn atomicity(program: &Program, workers: usize) -> Atomicity {
     if workers > 1 { Atomicity::new(program) } else { Atomicity::default() }
 }
 
 impl FastState {
-    /// The state of a freshly loaded program, for workers `0..workers`: its own entries, cells at their initial values.
+    /// The state of a freshly loaded program for workers `0..workers`: constant entries only, cells at their initial
+    /// values.
+    ///
+    /// # Errors
+    /// If a table is not supported, a constant entry does not fit, or memory is insufficient.
     pub fn new(program: Arc<Program>, workers: usize) -> std::result::Result<FastState, LoadError> {
-        // A worker's number becomes free a moment before its place does; and of two programs, one of which inherits from
-        // the other, both may have one.
+        // Twice as many places as workers, since a worker's number becomes free slightly before its place does; and
+        // twice that, since two programs that share state may both have executors.
         let atomicity = atomicity(&program, workers);
         FastState::with(program, workers, Domain::new(4 * workers), &Inherited::default(), atomicity)
     }
@@ -250,7 +256,7 @@ impl FastState {
                 profiles.push(profile.clone());
                 continue;
             }
-            // Direct resources have a cell for each index that an entry can have, and one for the default entry.
+            // Direct resources have a cell for each possible entry index, and one for the default entry.
             let count = |size: u64, direct: Option<TableId>| match direct {
                 Some(table) => lock(&tables[table.index()]).table.index_limit() + 1,
                 None => size,
@@ -321,7 +327,7 @@ impl FastState {
         lock(&self.content)
     }
 
-    /// What `jit` needs. Valid for as long as the state lives.
+    /// The addresses and layouts that `jit` compiles into code. Valid as long as the state lives.
     pub fn bindings(&self) -> Bindings {
         let bind = |(i, cells): (usize, &Cells)| match cells {
             Cells::Counters(counters) => ExternBinding::Counter { size: counters.size() },
@@ -342,7 +348,7 @@ impl FastState {
         }
     }
 
-    /// Whether workers take turns, a batch each, to keep their updates of registers apart.
+    /// Whether workers take turns, a batch each, to make register updates atomic.
     pub fn takes_turns(&self) -> bool {
         self.atomicity.takes_turns()
     }
@@ -352,12 +358,12 @@ impl FastState {
         &self.program
     }
 
-    /// Whom retired memory waits for.
+    /// The reclamation domain of the state's memory.
     pub fn domain(&self) -> &Arc<Domain> {
         &self.domain
     }
 
-    /// Digests, log lines and failed assertions that packets left.
+    /// Digests, log lines and failed assertions from packets.
     pub fn messages(&self) -> &Messages {
         &self.messages
     }
@@ -367,7 +373,7 @@ impl FastState {
         self.messages.take_digests()
     }
 
-    /// About how much memory a table's entries and what finds them take.
+    /// Approximate memory of a table's entries and lookup structure, in bytes.
     pub fn table_memory_bytes(&self, table: TableId) -> u64 {
         lock(&self.lock().tables[table.index()]).table.footprint_bytes()
     }
@@ -380,18 +386,19 @@ impl FastState {
         (sum(0), sum(1))
     }
 
-    /// Packets by action of a table, in the order of its actions, as far as watched code ran.
+    /// Packets by action of a table, in the order of its actions, as far as code was watched.
     pub fn action_counts(&self, table: TableId) -> Vec<u64> {
         let counters = &self.actions[table.index()];
         (0..counters.size()).map(|i| counters.get(i).map_or(0, |value| value.packets)).collect()
     }
 
-    /// Tells the time, in microseconds since the switch started, for idle timers. Workers tell it too, coarsely.
+    /// Advances the clock of idle timers, in microseconds since the switch started. Workers advance it, too,
+    /// coarsely.
     pub fn set_time(&self, now_us: u64) {
         self.now_us.fetch_max(now_us, Ordering::Relaxed);
     }
 
-    /// The latest time told.
+    /// The clock of idle timers, in microseconds.
     pub fn now_us(&self) -> u64 {
         self.now_us.load(Ordering::Relaxed)
     }
@@ -412,14 +419,14 @@ impl FastState {
         idle
     }
 
-    /// Frees what no worker can see any more. To be called now and then; changes do some of it too.
+    /// Frees memory that no worker can access any more. Called periodically; changes also free some.
     pub fn collect(&self) {
         let content = self.lock();
         content.tables.iter().for_each(|t| lock(t).table.collect());
         content.profiles.iter().flatten().for_each(|p| lock(p).collect(&self.domain));
     }
 
-    /// What an action of a table runs, if its references exist.
+    /// Resolves a table's action: members to their calls, groups to their addresses.
     fn resolve<'a>(&self, content: &Content, table: TableId, action: &'a EntryAction) -> Result<Resolved<'a>> {
         if let EntryAction::Call(call) = action {
             return Ok(Resolved::Call(Cow::Borrowed(call)));
@@ -427,7 +434,7 @@ impl FastState {
         lock(self.profile_of(content, table).ok_or(StateError::WrongKind)?).resolve(action)
     }
 
-    /// The profile of a table.
+    /// The action profile that a table uses, if any.
     fn profile_of<'c>(&self, content: &'c Content, table: TableId) -> Option<&'c Mutex<Profile>> {
         let profile = self.program.tables[table.index()].implementation?;
         content.profiles.get(profile.index())?.as_deref()
@@ -441,14 +448,15 @@ impl FastState {
         }
     }
 
-    /// Sets the direct resources of an index that a new entry got.
+    /// Clears the direct resources of an index that a new entry got.
     fn reset_direct(&self, table: TableId, index: u32) {
         for ext in &self.program.tables[table.index()].direct {
             self.cells[ext.index()].reset(index);
         }
     }
 
-    /// Refuses what may leave more to be freed while too much waits; what is taken back was asked for when it was done.
+    /// Refuses changes that retire memory while too much waits to be freed. Rolling back is exempt: room was ensured
+    /// when the change was made.
     fn await_room(&self, content: &Content) -> Result<()> {
         if content.phase.0 != Phase::Undo {
             self.domain.await_room()?;
@@ -456,7 +464,7 @@ impl FastState {
         Ok(())
     }
 
-    /// As [`FastState::with_profile`], for changes that may leave more to be freed.
+    /// As [`FastState::with_profile`], for changes that may retire memory.
     fn change_profile<R>(
         &self,
         profile: ExternId,
@@ -479,7 +487,7 @@ impl FastState {
         result
     }
 
-    /// Whether an index is in the array of a counter, meter or register.
+    /// Checks that an index is within the array of a counter, meter or register.
     fn check_index(&self, ext: ExternId, index: u64) -> Result<()> {
         match self.program.externs.get(ext.index()).map(|e| &e.kind) {
             Some(
@@ -497,7 +505,7 @@ impl FastState {
         }
     }
 
-    /// The cell of an entry's direct resources; of the default entry's for an empty key.
+    /// The cell of an entry's direct resources; an empty key stands for the default entry.
     fn direct_index(&self, table: TableId, key: &[KeyMatch], priority: i32) -> Result<u64> {
         let content = self.lock();
         let mut state = lock(&content.tables[table.index()]);
@@ -505,7 +513,7 @@ impl FastState {
         Ok(index.into())
     }
 
-    /// The counters of an extern, and the cell of an entry if they are direct.
+    /// A direct counter's array and the cell of an entry.
     fn direct_counters(&self, counter: ExternId, key: &[KeyMatch], priority: i32) -> Result<(&Counters, u64)> {
         match (self.cells.get(counter.index()), self.program.externs.get(counter.index()).map(|e| &e.kind)) {
             (Some(Cells::Counters(counters)), Some(ExternKind::Counter { direct: Some(table), .. })) => {
@@ -556,7 +564,7 @@ impl PipelineState for FastState {
         }
         let resolved = self.resolve(content, table, &entry.action)?;
         let now_us = self.now_us();
-        // The cells of the new index are cleared before packets can find the entry.
+        // The new index's cells are cleared before packets can find the entry.
         let direct = |index| self.reset_direct(table, index);
         content.to_change(table).table.insert_with(entry, resolved.runs(), now_us, direct)?;
         self.count_use(content, table, Some(&entry.action), None);
@@ -625,7 +633,7 @@ impl PipelineState for FastState {
         let resolved = self.resolve(content, table, action)?;
         let mut guard = content.to_change(table);
         let state = &mut *guard;
-        // Nothing comes behind a default action, so a group has the program's own one in reserve.
+        // Nothing follows a default action, so a group as default falls back to the program's own default action.
         let reserve = &self.program.tables[table.index()].default_action;
         state.table.set_default(match resolved {
             Resolved::Group(group) => Runs::GroupOr(group, reserve),
@@ -651,7 +659,7 @@ impl PipelineState for FastState {
         let found = &mut *lock(found.ok_or(StateError::WrongKind)?);
         let is_used = found.is_used(member, action)?;
         self.await_room(content)?;
-        // First all of them are asked whether they may change, then all are changed.
+        // First check that every table that uses the profile may change, then change all.
         let uses = |(_, table): &(usize, &ir::Table)| is_used && table.implementation == Some(profile);
         let tables = self.program.tables.iter().enumerate().filter(uses);
         let mut tables: Vec<_> = tables.map(|(i, _)| content.to_change(TableId::from_index(i))).collect();
@@ -662,7 +670,7 @@ impl PipelineState for FastState {
         found.member_modify(member, action, &content.ports_down, &self.domain);
         found.collect(&self.domain);
         for state in &mut tables {
-            // What follows was asked for above.
+            // Checked above, so this cannot be refused.
             state.table.set_phase(Phase::Undo, content.phase.1);
             state.table.change_member(member, Runs::Call(action));
             if state.default == EntryAction::Member(member) {

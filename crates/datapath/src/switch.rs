@@ -1,10 +1,13 @@
-//! The switch: ports, workers, devices, and the programs they run.
+//! The running switch: ports, workers, devices, and the programs that they run.
 //!
-//! This is what the control plane and the binary hold. Methods take `&self` and may be called from any thread; changes
-//! are serialised inside. Packets never wait for them.
+//! This is the handle of the control plane and the binary. Methods take `&self` and may be called from any thread;
+//! changes are serialised inside. Packets never wait for them.
 //!
-//! A *device* is what P4Runtime calls one: a program with its state, and ports of its own. The switch begins with one; methods
-//! that name none are about that one, as long as it is there. `switch/devices.rs` has what concerns several.
+//! Methods that change what workers do post a command to every worker and wait until all have executed it. They
+//! return [`SwitchError::Stuck`] if a worker has not done so within `PICK_UP`.
+//!
+//! A *device* is P4Runtime's: a program with its state, and ports of its own. The switch starts with one; methods
+//! without a device argument concern that one. `switch/devices.rs` has the methods that concern several.
 
 use crate::hold::Held;
 use crate::pipeline::{ActionInfo, Pipeline};
@@ -29,32 +32,32 @@ mod queues;
 pub use devices::{LinkInfo, PortOf};
 pub use queues::{QueueInfo, QueuesOf, TenantInfo};
 
-/// Packets for the controller that may wait; more are dropped and counted.
+/// Most packets that may wait for the controller; more are dropped and counted.
 pub const EVENTS_MAX: usize = 4096;
-/// Packet-outs that may wait in a worker's mailbox.
+/// Most packet-outs that may wait in a worker's mailbox.
 pub const INJECT_MAX: usize = 1024;
-/// How long a program change waits for the workers to pick it up.
+/// Longest wait for workers to execute a command.
 pub(crate) const PICK_UP: Duration = Duration::from_secs(5);
 
-/// Called on each worker's thread before it starts, with its index (drivers register threads here). What it returns is
-/// dropped on that thread when the worker ends.
+/// A function called with the worker's index on each worker's thread before it starts (drivers register threads
+/// here). Its result is dropped on that thread when the worker ends.
 pub type WorkerHook = Arc<dyn Fn(usize) -> Box<dyn std::any::Any> + Send + Sync>;
 
-/// How a switch is set up.
+/// Settings of a new switch.
 pub struct SwitchConfig {
-    /// The id of the device that the switch begins with.
+    /// The id of the first device.
     pub device: u64,
     /// Worker threads, at least 1.
     pub workers: usize,
-    /// The port number that stands for the controller.
+    /// The controller's port number.
     pub cpu_port: Option<u32>,
-    /// What idle workers do.
+    /// The idle policy of workers.
     pub idle: Idle,
-    /// Where injected packets' buffers come from; `None` for the heap.
+    /// The buffer pool for injected packets; `None` for the heap.
     pub pool: Option<PoolRef>,
-    /// Runs on each worker's thread first.
+    /// Runs first on each worker's thread.
     pub on_worker_start: Option<WorkerHook>,
-    /// Queues of ports for which none are configured, where a program asks for queues.
+    /// Queues of ports that have none configured, when their program uses queues.
     pub queues: traffic::Config,
 }
 
@@ -72,30 +75,30 @@ impl Default for SwitchConfig {
     }
 }
 
-/// Why the switch refused something.
+/// Why the switch refused a request.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum SwitchError {
-    /// Two ports of one number.
+    /// A port of this number exists.
     #[error("port {0} exists already")]
     PortExists(u32),
-    /// No port of this number.
+    /// There is no port of this number.
     #[error("there is no port {0}")]
     NoSuchPort(u32),
-    /// No device of this id.
+    /// There is no device of this id.
     #[error("there is no device {id}; {}", devices::list(.there))]
     NoSuchDevice {
-        /// What was asked for.
+        /// The unknown id.
         id: u64,
-        /// What there is.
+        /// The ids of all devices.
         there: Vec<u64>,
     },
-    /// A device id that is taken.
+    /// The device id is in use.
     #[error("there is a device {0} already")]
     DeviceExists(u64),
-    /// A device id that stands for something else.
+    /// 0 is not a valid device id.
     #[error("0 is no device id: P4Runtime takes it for the server itself")]
     NoDeviceId,
-    /// A device with ports or links.
+    /// The device still has ports or links.
     #[error("device {id} still has {}; bind ports to another device and unchain links first", .has.join(", "))]
     DeviceInUse {
         /// The device.
@@ -103,43 +106,43 @@ pub enum SwitchError {
         /// Its ports and links.
         has: Vec<String>,
     },
-    /// A port that the device has already.
+    /// The port is bound to this device already.
     #[error("port {0} is bound to device {1} already")]
     BoundAlready(u32, u64),
-    /// A number that is taken in a device.
+    /// The port number is in use in the device.
     #[error("{0} is taken: {1}")]
     PortTaken(PortOf, String),
-    /// No link begins there.
+    /// No link starts at this port.
     #[error("no link begins at {from}; {}", devices::list_links(.links))]
     NoSuchLink {
-        /// Where.
+        /// The port.
         from: PortOf,
-        /// The links that there are.
+        /// All links.
         links: Vec<String>,
     },
-    /// A packet for the pipeline, but no pipeline.
+    /// A packet was injected, but no program is loaded.
     #[error("no program is loaded")]
     NoProgram,
-    /// A config that contradicts itself or the port.
+    /// The queue config contradicts itself or the port.
     #[error("queues of {of}: {}", list_problems(.problems))]
     BadQueues {
-        /// Whose they would be.
+        /// The port or link.
         of: QueuesOf,
-        /// What is wrong.
+        /// The problems found.
         problems: Vec<traffic::Problem>,
     },
-    /// More ports and links with queues than there may be.
+    /// The maximum number of ports and links with queues is reached.
     #[error("{} ports and links have queues already, and no more can", traffic::TENANTS_MAX)]
     TooManyQueues,
-    /// A tenant's config that contradicts itself or what others have.
+    /// The tenant's config contradicts itself or other tenants' reservations.
     #[error("tenant `{name}`: {}", list_problems(.problems))]
     BadTenant {
         /// Its name.
         name: String,
-        /// What is wrong.
+        /// The problems found.
         problems: Vec<traffic::Problem>,
     },
-    /// No tenant of this name.
+    /// There is no tenant of this name.
     #[error("there is no tenant `{name}`; there is {}", if .there.is_empty() { "none".to_string() } else { .there.join(", ") })]
     NoSuchTenant {
         /// The unknown name.
@@ -147,18 +150,18 @@ pub enum SwitchError {
         /// The names of all tenants.
         there: Vec<String>,
     },
-    /// A tenant that queues belong to.
+    /// Queues still belong to the tenant.
     #[error("queues of {} belong to tenant `{name}`", list_members(.members))]
     TenantInUse {
         /// Its name.
         name: String,
-        /// Whose queues.
+        /// The ports and links with those queues.
         members: Vec<QueuesOf>,
     },
-    /// Too many packet-outs wait.
+    /// [`INJECT_MAX`] packets wait to be injected already.
     #[error("{INJECT_MAX} packets wait to be injected already")]
     Busy,
-    /// A worker does not answer.
+    /// A worker has not executed its commands within `PICK_UP`.
     #[error(
         "worker {0} did not pick the change up within {PICK_UP:?}; see what thread `worker-{0}` waits for, or restart the switch"
     )]
@@ -186,15 +189,15 @@ pub struct PortInfo {
     pub name: String,
     /// The device's kind.
     pub kind: &'static str,
-    /// Link; down while the operator has taken the port out of service.
+    /// Link state; down while the port is out of service.
     pub link: LinkState,
     /// Whether it is in service.
     pub in_service: bool,
-    /// What keeps packets from passing, as one sentence with the remedy, or what else a user should know.
+    /// A sentence for the user: what keeps packets from passing, with the remedy, or other remarks.
     pub note: Option<String>,
-    /// The largest payload that it is meant to carry.
+    /// The MTU in bytes.
     pub mtu: u16,
-    /// Its address.
+    /// Its MAC address.
     pub mac: Option<MacAddress>,
     /// Counters.
     pub stats: PortStats,
@@ -207,21 +210,21 @@ pub struct TableInfo {
     pub name: String,
     /// Entries now.
     pub entries: u64,
-    /// Most entries.
+    /// Maximum number of entries.
     pub size: u64,
-    /// Lookups that matched and that did not; the interpreter does not count them.
+    /// Hits and misses; `None` for the interpreter, which does not count them.
     pub lookups: Option<(u64, u64)>,
-    /// About how much memory its entries and what finds them take; the interpreter does not tell.
+    /// Approximate memory of the entries and the lookup structure, in bytes; `None` for the interpreter.
     pub memory_bytes: Option<u64>,
 }
 
-/// Names of drop counters that ports have.
+/// Names of the drop counters that ports keep.
 const TOO_LONG: &str = "frame too long for its port";
 const NOT_CUT: &str = "large frame that cannot be cut into segments";
 
 struct PortEntry {
     number: u32,
-    /// Whose it is.
+    /// The id of its device.
     bound_to: u64,
     device: Box<dyn Device>,
     up: bool,
@@ -250,7 +253,7 @@ pub struct Switch {
     inner: Arc<Mutex<Inner>>,
     mailboxes: Vec<Arc<Mailbox>>,
     counters: Vec<Arc<WorkerCounters>>,
-    /// Signal handlers on the workers' threads write there: these outlive the threads.
+    /// Buffers that signal handlers on the workers' threads write to; they outlive the threads.
     samples: Vec<Arc<Samples>>,
     first: u64,
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -259,24 +262,24 @@ pub struct Switch {
     pool: PoolRef,
     start: Instant,
     queues_default: traffic::Config,
-    /// Of the buffer that all queues share. Locked behind `inner`.
+    /// The tenants of the buffer that all queues share. Lock order: after `inner`.
     tenants: Mutex<traffic::Tenants>,
 }
 
 /// A port to be added.
 pub struct NewPort {
-    /// The device whose program its packets meet.
+    /// The device whose program processes its packets.
     pub bound_to: u64,
     /// Its number.
     pub number: u32,
-    /// What is behind it.
+    /// The packet I/O device behind it.
     pub device: Box<dyn Device>,
-    /// What becomes of workers that the device has no queue for.
+    /// What happens with workers for which the device has no queue.
     pub sharing: Sharing,
 }
 
 impl Switch {
-    /// Starts the workers; without ports or a program they idle.
+    /// Starts the workers; without ports and a program they idle.
     pub fn new(config: SwitchConfig) -> Switch {
         let (tx, rx) = sync_channel(EVENTS_MAX);
         let pool = config.pool.unwrap_or_else(|| HeapPool::shared(4096));
@@ -338,12 +341,12 @@ impl Switch {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Number of workers.
+    /// The number of workers.
     pub fn workers(&self) -> usize {
         self.mailboxes.len()
     }
 
-    /// The controller's port number, for programs whose architecture leaves it open.
+    /// The controller's port number for programs that do not fix it.
     pub fn cpu_port(&self) -> Option<u32> {
         self.cpu_port
     }
@@ -353,22 +356,31 @@ impl Switch {
         self.pipeline_of(device).and_then(|p| p.program().cpu_port).map(|port| port as u32).or(self.cpu_port)
     }
 
-    /// Microseconds since the switch started: the clock of all timestamps.
+    /// Microseconds since the switch started: the clock of all time stamps.
     pub fn now_us(&self) -> u64 {
         self.start.elapsed().as_micros() as u64
     }
 
-    /// Adds a port; returns when all workers have it, so that a packet that comes by it may leave by any that was added before.
+    /// Adds a port. Returns when all workers have it, so that its packets may leave by any port added before.
+    ///
+    /// # Errors
+    /// As [`Switch::add_ports`].
     pub fn add_port(&self, number: u32, device: Box<dyn Device>) -> Result<(), SwitchError> {
         self.add_shared_port(number, device, Sharing::default())
     }
 
-    /// The same, and what becomes of workers that the device has no queue for.
+    /// As [`Switch::add_port`], with `sharing` for workers for which the device has no queue.
+    ///
+    /// # Errors
+    /// As [`Switch::add_ports`].
     pub fn add_shared_port(&self, number: u32, device: Box<dyn Device>, sharing: Sharing) -> Result<(), SwitchError> {
         self.add_port_to(self.first, number, device, sharing)
     }
 
-    /// The same, as a port of any device.
+    /// As [`Switch::add_shared_port`], for any device.
+    ///
+    /// # Errors
+    /// As [`Switch::add_ports`].
     pub fn add_port_to(
         &self,
         bound_to: u64,
@@ -379,7 +391,12 @@ impl Switch {
         self.add_ports(vec![NewPort { bound_to, number, device, sharing }])
     }
 
-    /// Adds ports, all or, if one cannot be, none. They begin together: what comes by the first may leave by the last.
+    /// Adds all ports, or none if one is refused. They start together: packets of the first may leave by the last.
+    ///
+    /// # Errors
+    /// [`SwitchError::PortExists`], also for the controller's port number; [`SwitchError::NoSuchDevice`];
+    /// [`SwitchError::PortTaken`] if the number is in use in the device; errors of default queues;
+    /// [`SwitchError::Stuck`].
     pub fn add_ports(&self, ports: Vec<NewPort>) -> Result<(), SwitchError> {
         let mut inner = self.lock();
         for (i, NewPort { bound_to, number, .. }) in ports.iter().enumerate() {
@@ -411,8 +428,12 @@ impl Switch {
         devices.into_iter().try_for_each(|device| self.tidy_queues(&mut inner, device))
     }
 
-    /// Removes a port: returns once all workers have let go of it and it is closed, on this thread. Members of selectors and
-    /// replicas that watch it are told that it is down; what it dropped stays in its device's counters.
+    /// Removes a port. Returns once all workers have released it and it is closed, which happens on this thread.
+    /// Selector members and replicas that watch the port see it go down; the packets it dropped stay in its device's
+    /// counters.
+    ///
+    /// # Errors
+    /// [`SwitchError::NoSuchPort`], [`SwitchError::Stuck`].
     pub fn remove_port(&self, number: u32) -> Result<(), SwitchError> {
         let mut inner = self.lock();
         let at = inner.ports.iter().position(|p| p.number == number).ok_or(SwitchError::NoSuchPort(number))?;
@@ -432,14 +453,18 @@ impl Switch {
         if let Some(pipeline) = inner.pipeline(bound_to) {
             pipeline.state().port_state(number, false);
         }
-        // Closing sockets waits for the kernel: nobody who only reads counters waits with it.
+        // Closing sockets waits for the kernel; callers that only read counters must not wait for that.
         drop(inner);
         basket.lock().unwrap_or_else(PoisonError::into_inner).clear();
         drop(port);
         Ok(())
     }
 
-    /// Takes a port out of service, or into it again: out of service it receives and sends nothing, and counts as down.
+    /// Takes a port into service (`up`) or out of it. Out of service it receives and transmits nothing, and counts as
+    /// down.
+    ///
+    /// # Errors
+    /// [`SwitchError::NoSuchPort`], [`SwitchError::Stuck`].
     pub fn set_in_service(&self, number: u32, up: bool) -> Result<(), SwitchError> {
         let mut inner = self.lock();
         let at = inner.ports.iter().position(|p| p.number == number).ok_or(SwitchError::NoSuchPort(number))?;
@@ -454,13 +479,17 @@ impl Switch {
         Ok(())
     }
 
-    /// Makes all workers run `pipeline` (or nothing) and returns when all do. A packet meets one of the two programs, with
-    /// its tables, groups and sessions: workers change between batches, and all copies of a packet end in its batch.
+    /// Makes all workers run `pipeline` (or none), and returns when all do. Each packet is processed by exactly one
+    /// of the two programs, with its tables, groups and sessions: workers change between batches, and all copies of a
+    /// packet are processed within its batch.
+    ///
+    /// # Errors
+    /// As [`Switch::set_pipeline_of`].
     pub fn set_pipeline(&self, pipeline: Option<Arc<Pipeline>>) -> Result<(), SwitchError> {
         self.set_pipeline_of(self.first, pipeline)
     }
 
-    /// How often a pipeline was set.
+    /// How often a pipeline was set, over all devices.
     pub fn program_changes(&self) -> u64 {
         self.lock().devices.values().map(|device| device.program_changes).sum()
     }
@@ -475,17 +504,27 @@ impl Switch {
         self.pipeline().map(|p| Arc::clone(p.state()))
     }
 
-    /// Runs a frame through the pipeline as if received on `port` (packet-out: the controller's port).
+    /// Runs a frame through the pipeline as if received on `port` (for a packet-out: the controller's port). Returns
+    /// when the frame is queued for a worker.
+    ///
+    /// # Errors
+    /// [`SwitchError::NoProgram`]; [`SwitchError::Busy`] if [`INJECT_MAX`] frames wait.
     pub fn inject(&self, port: u32, frame: Vec<u8>) -> Result<(), SwitchError> {
         self.inject_into(self.first, port, frame)
     }
 
-    /// The same, through any device's pipeline.
+    /// As [`Switch::inject`], for any device.
+    ///
+    /// # Errors
+    /// As [`Switch::inject`].
     pub fn inject_into(&self, device: u64, port: u32, frame: Vec<u8>) -> Result<(), SwitchError> {
         self.inject_at(device, port, 0, frame).map_err(|(error, _)| error)
     }
 
-    /// The same, where the device's flow processor begins at `start` ([`abi::flows::Arrival::start`]). Gives back what is not taken.
+    /// As [`Switch::inject_into`]; the device's flow processor begins at `start` ([`abi::flows::Arrival::start`]).
+    ///
+    /// # Errors
+    /// As [`Switch::inject`]; the frame is given back.
     pub fn inject_at(&self, device: u64, port: u32, start: u64, frame: Vec<u8>) -> Result<(), (SwitchError, Vec<u8>)> {
         if self.pipeline_of(device).is_none() {
             return Err((SwitchError::NoProgram, frame));
@@ -494,38 +533,48 @@ impl Switch {
         self.mailboxes[0].inject(injected, INJECT_MAX).map_err(|Injected { frame, .. }| (SwitchError::Busy, frame))
     }
 
-    /// Has flow processors do their own work ([`abi::flows::FlowProcessor::idle`]), and waits for that.
+    /// Runs the flow processors' idle work ([`abi::flows::FlowProcessor::idle`]) and waits for it.
+    ///
+    /// # Errors
+    /// [`SwitchError::Stuck`].
     pub fn settle(&self) -> Result<(), SwitchError> {
         self.tell_all(|| Command::Settle)
     }
 
-    /// Stops all workers between two bursts until the result is dropped: packets see all that is changed meanwhile, or
-    /// nothing of it. Not to be called while something is held.
+    /// Stops all workers between two bursts until the result is dropped: packets see all changes made meanwhile, or
+    /// none. Must not be called while a [`Held`] exists.
+    ///
+    /// # Errors
+    /// [`SwitchError::Stuck`]; no worker is held then.
     pub fn hold(&self) -> Result<Held, SwitchError> {
         let held = Held { gate: Arc::default() };
         for mailbox in &self.mailboxes {
             mailbox.post(Command::Hold(Arc::clone(&held.gate)));
         }
-        // On failure `held` is dropped, and those that stand already go on.
+        // On failure `held` is dropped, and workers that have stopped already continue.
         match held.gate.await_standing(self.workers(), PICK_UP) {
             true => Ok(held),
             false => Err(self.stuck()),
         }
     }
 
-    /// Which worker has not taken its commands.
+    /// The error that names the first worker with pending commands.
     fn stuck(&self) -> SwitchError {
         SwitchError::Stuck(self.mailboxes.iter().position(|mailbox| mailbox.waiting() > 0).unwrap_or(0))
     }
 
-    /// Copies what ports receive and send until the result is dropped. All that workers receive after the call is in it.
+    /// Copies what ports receive and transmit until the result is dropped, starting with the first packet received
+    /// after the call.
+    ///
+    /// # Errors
+    /// [`SwitchError::Stuck`].
     pub fn tap(&self, config: TapConfig) -> Result<Tapped, SwitchError> {
         let tapped = Tapped::new(config, self.mailboxes.clone());
         self.tell_all(|| tapped.begin())?;
         Ok(tapped)
     }
 
-    /// The channel of events; the first caller gets it.
+    /// The channel of events; `None` for all but the first caller.
     pub fn take_events(&self) -> Option<Receiver<Event>> {
         self.events.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
@@ -535,7 +584,7 @@ impl Switch {
         self.pipeline_of(device).map_or_else(Vec::new, |p| p.take_digests())
     }
 
-    /// To be called now and then by the binary: frees what nobody uses any more, and gives the log lines of packets.
+    /// Frees memory that is no longer used, and returns the log lines of packets. The binary calls this periodically.
     pub fn housekeeping(&self) -> Vec<String> {
         let pipelines: Vec<Arc<Pipeline>> = {
             let inner = self.lock();
@@ -549,8 +598,8 @@ impl Switch {
         lines
     }
 
-    /// Looks at all ports' links and tells the state about changes; called now and then by the binary's housekeeping. Which
-    /// ports of which devices have changed, and whether they are up.
+    /// Updates the state of all ports' links; the binary calls this periodically. Returns the ports that have
+    /// changed, and whether each is up.
     pub fn poll_links(&self) -> Vec<(PortOf, bool)> {
         let mut inner = self.lock();
         let Inner { ports, devices, .. } = &mut *inner;
@@ -589,7 +638,7 @@ impl Switch {
             .collect()
     }
 
-    /// Whether every port has come to the end of its input (capture files).
+    /// Whether every port has reached the end of its input (capture files).
     pub fn at_end(&self) -> bool {
         let inner = self.lock();
         !inner.ports.is_empty() && inner.ports.iter().all(|p| p.device.at_end())
@@ -600,14 +649,14 @@ impl Switch {
         self.pipeline_of(device).map_or_else(Vec::new, |p| p.table_info())
     }
 
-    /// Packet buffers that are in use, ports' receive rings included, and how many there are.
+    /// Packet buffers in use, ports' receive rings included, and their total number.
     pub fn buffers(&self) -> (usize, usize) {
         let limit = self.pool.limit();
         (limit.saturating_sub(self.pool.available()), limit)
     }
 
-    /// Drop counters of all devices, summed over workers and all programs so far: `(reason, packets)`, zero ones of the
-    /// running programs and of the switch included.
+    /// Drop counters of all devices as `(reason, packets)`, summed over workers and all programs so far. Zero
+    /// counters of the running programs and of the switch are included.
     pub fn drops(&self) -> Vec<(String, u64)> {
         let mut sum = Vec::new();
         for device in self.devices() {
@@ -616,7 +665,7 @@ impl Switch {
         sum
     }
 
-    /// The same, of one device.
+    /// As [`Switch::drops`], of one device.
     pub fn drops_of(&self, device: u64) -> Vec<(String, u64)> {
         let none = ir::Program::default();
         let mut sum = Vec::new();
@@ -631,31 +680,32 @@ impl Switch {
             add_drops(&mut sum, drops.read(&none));
         }
         add_drops(&mut sum, entry.past_drops.clone().into_iter().collect());
-        // Workers hand these to their ports: only the ports know.
+        // Drops on transmit are counted by the ports alone.
         for port in inner.ports.iter().filter(|port| port.bound_to == device) {
             add_drops(&mut sum, port_drops(&port.device.stats()));
         }
         sum
     }
 
-    /// What each worker has done, and where its cycles went.
+    /// The load of each worker: packets, and where its cycles went.
     pub fn worker_load(&self) -> Vec<WorkerLoad> {
         self.counters.iter().map(|counters| counters.read()).collect()
     }
 
-    /// Counts actions and finds out where cycles go for so long from now on, or as long as it was told to before (`watch`).
+    /// Counts actions and samples where cycles go for `time` from now on, or until an earlier call's end if that is
+    /// later (`watch`).
     pub fn watch(&self, time: Duration) {
         if let Some(watch) = &self.watch {
             watch.watch(time);
         }
     }
 
-    /// Where the cycles went while somebody watched.
+    /// Where the cycles went while the switch was watched.
     pub fn watched(&self) -> Watched {
         self.watch.as_ref().map_or_else(Watched::default, Watch::read)
     }
 
-    /// How often tables of a device ran which actions while somebody watched.
+    /// How often a device's tables ran each action while the switch was watched.
     pub fn actions(&self, device: u64) -> Vec<ActionInfo> {
         self.pipeline_of(device).map_or_else(Vec::new, |p| p.action_info())
     }
@@ -664,17 +714,17 @@ impl Switch {
         self.tell_each(|_| command())
     }
 
-    /// Gives each worker its command, and waits until all have had effect.
+    /// Posts a command to each worker and waits until all have executed it.
     fn tell_each(&self, command: impl Fn(usize) -> Command) -> Result<(), SwitchError> {
         self.await_each(&self.post_each(command))
     }
 
-    /// Gives each worker its command; their numbers.
+    /// Posts a command to each worker; returns the commands' numbers.
     fn post_each(&self, command: impl Fn(usize) -> Command) -> Vec<u64> {
         self.mailboxes.iter().enumerate().map(|(i, mailbox)| mailbox.post(command(i))).collect()
     }
 
-    /// Waits until each worker's command has had effect.
+    /// Waits until each worker has executed the command of this number.
     fn await_each(&self, numbers: &[u64]) -> Result<(), SwitchError> {
         for (worker, (mailbox, number)) in self.mailboxes.iter().zip(numbers).enumerate() {
             if !mailbox.wait(*number, PICK_UP) {
@@ -685,7 +735,7 @@ impl Switch {
     }
 }
 
-/// Drops that ports count.
+/// The drops that ports count.
 fn port_drops(stats: &PortStats) -> Vec<(String, u64)> {
     vec![(TOO_LONG.to_string(), stats.tx_too_long), (NOT_CUT.to_string(), stats.tx_not_cut)]
 }
@@ -701,13 +751,13 @@ fn add_drops(sum: &mut Vec<(String, u64)>, list: Vec<(String, u64)>) {
 
 impl Drop for Switch {
     fn drop(&mut self) {
-        // No timer may be left that interrupts a thread which has ended.
+        // No timer may remain that signals a thread which has ended.
         self.watch = None;
         for mailbox in &self.mailboxes {
             mailbox.post(Command::Stop);
         }
         for thread in self.threads.get_mut().unwrap_or_else(PoisonError::into_inner).drain(..) {
-            // A worker that panicked has said so already.
+            // A panic of the worker has been reported already.
             let _ = thread.join();
         }
     }

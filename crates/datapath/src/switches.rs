@@ -1,10 +1,11 @@
-//! All optimisations of a program in one list, whichever crate they are in, each with a name that switches it off.
+//! All optimisations in one list, whichever crate they are in, each with a name that switches it off.
 //!
-//! Those of crate `opt` are passes over the IR; those of crate `jit` are ways of generating code; and [`SPECIALISE_ACTIONS`] is done
-//! between the two, to programs for tables as they are. Who measures, or looks for a bug, need not know which is which: `sluice check|run|stf|bench ... --without NAME,...` takes both, and the
-//! benchmark has a row for each.
+//! Those of crate `opt` are passes over the IR, those of crate `jit` variants of code generation;
+//! [`SPECIALISE_ACTIONS`] applies between the two, to specialised programs. Users who measure or look for a bug need
+//! not know which is which: `sluice check|run|stf|bench ... --without NAME,...` accepts all, and the benchmark has a
+//! row for each.
 //!
-//! Tests: at the end of the file; crate `difftest` leaves each out on generated programs.
+//! Tests: at the end of the file; crate `difftest` switches each off on generated programs.
 
 use std::collections::BTreeSet;
 
@@ -13,32 +14,32 @@ use std::collections::BTreeSet;
 pub enum Part {
     /// A pass over the IR.
     Ir,
-    /// A way of generating code.
+    /// A variant of code generation.
     Code,
 }
 
-/// An optimisation that can be left out.
+/// An optimisation that can be switched off.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Optimisation {
     /// Its name.
     pub name: &'static str,
-    /// What it does, in a line.
+    /// What it does, in one line.
     pub about: &'static str,
-    /// Where.
+    /// Where it takes place.
     pub part: Part,
 }
 
-/// The name of what [`CodeOptions::specialise_actions`] switches.
+/// The name of the optimisation that [`CodeOptions::specialise_actions`] switches.
 pub const SPECIALISE_ACTIONS: &str = "specialise_actions";
 
-/// How code is made.
+/// Options for making code.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CodeOptions {
-    /// For the code generator.
+    /// Options of the code generator.
     pub jit: jit::Options,
-    /// For the passes: programs for tables as they are go through them again.
+    /// Options of the passes, which run again on specialised programs.
     pub passes: opt::Options,
-    /// Whether what all entries of a table have in common is written into such programs: one action, a parameter.
+    /// Whether specialised programs use what all entries of a table have in common (one action, a parameter).
     pub specialise_actions: bool,
 }
 
@@ -54,7 +55,7 @@ impl From<jit::Options> for CodeOptions {
     }
 }
 
-/// All optimisations in the order in which they take place.
+/// All optimisations, in the order in which they apply.
 pub fn optimisations() -> Vec<Optimisation> {
     let passes = opt::passes().map(|(name, about)| Optimisation { name, about, part: Part::Ir });
     let code = jit::Optimisation::ALL.into_iter();
@@ -64,12 +65,15 @@ pub fn optimisations() -> Vec<Optimisation> {
     passes.chain([actions]).chain(code).collect()
 }
 
-/// Optimisations that are left out.
+/// A set of optimisations to switch off.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Without(BTreeSet<&'static str>);
 
 impl Without {
-    /// Those with these names; an error names what there is.
+    /// The optimisations with these names.
+    ///
+    /// # Errors
+    /// A message that lists all names, if one is unknown.
     pub fn new<S: AsRef<str>>(names: impl IntoIterator<Item = S>) -> Result<Without, String> {
         let all = optimisations();
         let find = |name: &str| {
@@ -91,13 +95,13 @@ impl Without {
         Without(optimisations().into_iter().map(|o| o.name).filter(|n| *n != name).collect())
     }
 
-    /// Options for the passes.
+    /// The options of the passes.
     pub fn passes(&self) -> opt::Options {
         let disabled = opt::pass_names().filter(|name| self.0.contains(name)).map(str::to_string).collect();
         opt::Options { disabled, ..opt::Options::default() }
     }
 
-    /// Options for the code.
+    /// The options of code, passes included.
     pub fn code(&self) -> CodeOptions {
         let without = jit::Optimisation::ALL.into_iter().filter(|o| self.0.contains(o.name())).collect();
         CodeOptions {

@@ -1,12 +1,12 @@
-//! Copies of what ports receive and send, for captures and for tracing packets of the running switch.
+//! Copies frames that ports receive and send, for captures and for tracing packets of the running switch.
 //!
-//! A [`Tap`] is looked at once per burst, and is not there most of the time. Workers copy frames that it wants into a bounded
-//! queue (by frames and by bytes) and never wait: what finds it full is counted as lost. Dropping the [`Tapped`] end takes the tap away from the
-//! workers.
+//! Workers check for taps once per burst; normally there are none. They copy matching frames into a bounded queue (in
+//! frames and bytes) and never wait: frames that find it full are counted as lost. Dropping the [`Tapped`] end
+//! removes the tap.
 //!
-//! What a port *sends* is copied when it is handed to the device, so frames that a full device then refuses are in it.
+//! A *sent* frame is copied when it is handed to the device, so frames that a full device then refuses are included.
 //!
-//! Threads: `Tap` the workers', `Tapped` its owner's. Tests: `tests/tap.rs`.
+//! Threads: workers use `Tap`, its owner uses `Tapped`. Tests: `tests/tap.rs`.
 
 use crate::worker::{Command, Mailbox};
 use pktio::Packet;
@@ -16,25 +16,25 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, SystemTime};
 
-/// Frames that may wait for the owner.
+/// Most frames that may wait for the owner.
 pub const WAITING_MAX: usize = 8192;
-/// Bytes of their copies, about: a worker that has room left copies one more frame.
+/// Most bytes of waiting copies; may be exceeded by one frame per worker.
 pub const WAITING_BYTES_MAX: usize = 8 << 20;
 
-/// What a tap copies.
+/// Selects what a tap copies.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct TapConfig {
-    /// Only ports of this device: their numbers are its own where they are ends of links.
+    /// Only ports of this device; ends of links are numbered per device.
     pub device: Option<u64>,
     /// Port numbers; empty for all.
     pub ports: BTreeSet<u32>,
-    /// Bytes of each frame; 0 for all.
+    /// Most bytes copied of each frame; 0 for all.
     pub snap_length: u32,
-    /// Whether only received frames are wanted.
+    /// Whether to copy received frames only.
     pub received_only: bool,
 }
 
-/// A frame that passed.
+/// A copied frame.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TappedFrame {
     /// The device whose port it is.
@@ -43,20 +43,20 @@ pub struct TappedFrame {
     pub port: u32,
     /// Whether the switch sent it.
     pub sent: bool,
-    /// When, since 1970.
+    /// Time since the Unix epoch.
     pub time: Duration,
-    /// Bytes of the whole frame.
+    /// Length of the whole frame in bytes.
     pub length: u32,
-    /// Its beginning.
+    /// The first bytes of the frame.
     pub data: Vec<u8>,
 }
 
-/// The workers' end.
+/// The workers' end of a tap.
 #[derive(Debug)]
 pub(crate) struct Tap {
     config: TapConfig,
     frames: SyncSender<TappedFrame>,
-    /// Bytes of the frames that wait.
+    /// Bytes of waiting copies.
     waiting: AtomicUsize,
     lost: Arc<AtomicU64>,
     closed: Arc<AtomicBool>,
@@ -93,7 +93,7 @@ impl Tap {
     }
 }
 
-/// The owner's end.
+/// The owner's end of a tap.
 pub struct Tapped {
     tap: Arc<Tap>,
     frames: Receiver<TappedFrame>,
@@ -108,19 +108,19 @@ impl Tapped {
         Tapped { tap, frames, mailboxes }
     }
 
-    /// What workers are to be told first.
+    /// The command that starts the tap.
     pub(crate) fn begin(&self) -> Command {
         Command::Tap(Arc::clone(&self.tap))
     }
 
-    /// The next frame; `None` if none comes in this time.
+    /// The next frame; `None` if none arrives within `timeout`.
     pub fn next_within(&self, timeout: Duration) -> Option<TappedFrame> {
         let frame = self.frames.recv_timeout(timeout).ok()?;
         self.tap.waiting.fetch_sub(frame.data.len(), Ordering::Relaxed);
         Some(frame)
     }
 
-    /// Frames that were not taken in time.
+    /// Frames lost because the queue was full.
     pub fn lost(&self) -> u64 {
         self.tap.lost.load(Ordering::Relaxed)
     }

@@ -1,10 +1,11 @@
-//! Machine code as a backend: compiled entries on the fast tables.
+//! Machine code as a backend: compiled entry points on the fast tables.
 //!
-//! Code and state live and die together: the code has the state's addresses in it, so both are behind one `Arc` that every
-//! executor holds. A worker's executor is its membership among the state's readers; see `state` for the rules.
+//! Code contains addresses of the state, so both have one lifetime: every executor holds both through an `Arc`. A
+//! worker's executor is also its registration as a reader of the state; see `state` for the rules.
 //!
-//! Besides the code that the program is loaded with there is code for the tables as they are: [`code`] says when which
-//! runs, `tuner` when it is made, `assume` what follows from tables' entries. `counting` is the program for those who watch.
+//! Besides the code that a program is loaded with there is code specialised for the current tables: [`code`] decides
+//! which runs, `tuner` when it is compiled, `assume` derives what table entries imply for the program. `counting` is
+//! the program variant that runs while someone watches.
 #![allow(unsafe_code)]
 
 mod assume;
@@ -31,23 +32,23 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tuner::Tuner;
 
-/// Entries of a table with ternary or optional fields up to which they may be part of the code.
+/// Most entries of a table with ternary or optional fields that may become part of the code.
 const RULES_MAX: u64 = tables::prefilter::RULES_MAX as u64;
-/// The same if the key is so wide that they would be compared one by one.
+/// The same for keys so wide that entries would be compared one by one.
 const WIDE_RULES_MAX: u64 = 16;
 /// The same for a table with an lpm field.
 const PREFIXES_MAX: u64 = 10;
 /// The same for a table of exact fields whose engine hashes keys.
 const KEYED_MAX: u64 = jit::KEYED_MAX as u64;
-/// The same where the one field is the position in an array and may be what routes say: what they lead to lies in their rows
-/// (`jit`'s `join.rs`) up to there.
+/// The same for a direct index with one field that routes may supply: up to here its entries are stored in the rows
+/// of the materialised join (`jit`'s `join.rs`).
 const POSITIONS_MAX: u64 = 4096;
-/// The same where several fields are the position, and for other tables of one field.
+/// The same for a direct index over several fields, and for other tables of one field.
 const JOINED_MAX: u64 = 512;
 /// The same for other tables of exact fields.
 const EXACT_MAX: u64 = 8;
 
-/// Compiled code with its state.
+/// The machine-code backend: compiled code with its state.
 pub struct Machine {
     code: Arc<Code>,
     fast: Arc<FastState>,
@@ -59,16 +60,16 @@ pub struct Machine {
 /// Why a program cannot run as machine code.
 #[derive(Debug, thiserror::Error)]
 pub enum MachineError {
-    /// The state.
+    /// The state cannot be created.
     #[error(transparent)]
     State(#[from] LoadError),
-    /// The code.
+    /// The code cannot be compiled.
     #[error("{0}")]
     Code(jit::Error),
 }
 
 impl MachineError {
-    /// The bound that the program is over, if it may be right otherwise.
+    /// The limit that the program exceeds, if it may be correct otherwise.
     pub(crate) fn limit(&self) -> Option<Limit> {
         match self {
             MachineError::Code(jit::Error::TooSlow(_)) => Some(Limit::CompileTime),
@@ -79,14 +80,20 @@ impl MachineError {
 }
 
 impl Machine {
-    /// Makes the state of a verified program for `workers` workers, and compiles it.
+    /// Creates the state of a verified program for `workers` workers, and compiles the program.
+    ///
+    /// # Errors
+    /// If the state cannot be created or the code cannot be compiled.
     pub fn new(program: Arc<Program>, workers: usize, options: &CodeOptions) -> Result<Machine, MachineError> {
         let start = Instant::now();
         let fast = FastState::new(Arc::clone(&program), workers)?;
         Machine::on(program, fast, start.elapsed(), options)
     }
 
-    /// As [`Machine::new`], with what `keep` says of an earlier program's state.
+    /// As [`Machine::new`], sharing the objects of an earlier program's state that `keep` lists.
+    ///
+    /// # Errors
+    /// As [`Machine::new`].
     pub fn inheriting(
         program: Arc<Program>,
         old: &FastState,
@@ -110,12 +117,13 @@ impl Machine {
         Ok(Machine { code: Arc::new(code), fast, state, state_time, tuner: Mutex::default() })
     }
 
-    /// How long the phases of [`Machine::new`] took, in order.
+    /// How long each phase of [`Machine::new`] took, in order.
     pub(crate) fn load_times(&self) -> [(&'static str, Duration); 5] {
         phases(self.state_time, self.code.generic().timing())
     }
 
-    /// Whether a verified program's state and code can be made, without making it run; how long the phases took.
+    /// Checks that a verified program's state and code can be made, and discards them. Returns how long each phase
+    /// took.
     pub(crate) fn check(
         program: Arc<Program>,
         options: &jit::Options,
@@ -127,13 +135,13 @@ impl Machine {
         Ok(phases(state_time, code))
     }
 
-    /// What a verified program's entries are translated to, without making it run.
+    /// A listing of a verified program's entry points.
     pub(crate) fn listing(program: &Arc<Program>, options: &jit::Options) -> Result<Vec<jit::Listing>, MachineError> {
         let fast = FastState::new(Arc::clone(program), 1)?;
         jit::listing(program, &fast.bindings(), &CALLS, options).map_err(MachineError::Code)
     }
 
-    /// The code that the program was loaded with, for dumps and timings.
+    /// The generic code, with which the program was loaded; for dumps and timings.
     pub fn code(&self) -> &Arc<CompiledPipeline> {
         self.code.generic()
     }
@@ -182,7 +190,7 @@ impl Backend for Machine {
         *tuner = None;
         match mode {
             Specialise::Off => self.fast.domain().invalidate(),
-            // Without a thread, generic code goes on running.
+            // If the thread cannot be started, generic code keeps running.
             mode => *tuner = Tuner::start(Arc::clone(&self.code), mode).ok(),
         }
     }
@@ -226,7 +234,7 @@ impl Backend for Machine {
 }
 
 impl Machine {
-    /// A log line's text.
+    /// The text of a log line.
     fn log_text(&self, site: u32, words: &[u64]) -> String {
         let Some(site) = self.code.sites().get(site as usize) else {
             return format!("a line of unknown site {site}");
@@ -239,7 +247,8 @@ impl Machine {
     }
 }
 
-/// A log line's text: each `{}` of the format replaced by an argument of these widths; or a failed assertion's.
+/// The text of a log line, each `{}` of the format replaced by an argument of the given width in bits; without
+/// widths, the text of a failed assertion.
 pub(crate) fn log_text(text: &str, widths: Option<&[u32]>, words: &[u64]) -> String {
     let Some(widths) = widths else { return format!("assertion failed: {text}") };
     let mut parts = text.split("{}");

@@ -1,8 +1,8 @@
-//! Times a pipeline from memory: batches through the `Ingress` entry, no ports, cycles per packet by the time stamp
-//! counter.
+//! Measures a pipeline on packets from memory: batches through the `Ingress` entry point, without ports, in cycles
+//! per packet of the time stamp counter.
 //!
-//! Packets are put back into their buffers before each batch, outside the timed part, so every batch sees the same
-//! frames in warm buffers. What is timed is what a worker's batch costs between receiving and sending.
+//! Packets are written back into their buffers before each batch, outside the timed part, so every batch sees the
+//! same frames in warm buffers. The timed part is what a worker's batch costs between receiving and transmitting.
 #![allow(unsafe_code)]
 
 use crate::executor::Executor;
@@ -10,7 +10,7 @@ use abi::packet::{BATCH_MAX, Batch, FateCode, PacketDesc};
 use ir::EntryKind;
 use pktio::{HeapPool, Packet, Pool};
 
-/// The time stamp counter. Serialised before, so that earlier work is not counted.
+/// The time stamp counter, read after all earlier instructions (`rdtscp`).
 #[cfg(target_arch = "x86_64")]
 pub fn ticks() -> u64 {
     let mut aux = 0;
@@ -18,7 +18,7 @@ pub fn ticks() -> u64 {
     unsafe { core::arch::x86_64::__rdtscp(&mut aux) }
 }
 
-/// Nanoseconds where there is no time stamp counter.
+/// Nanoseconds, on processors without this time stamp counter.
 #[cfg(not(target_arch = "x86_64"))]
 pub fn ticks() -> u64 {
     use std::sync::OnceLock;
@@ -27,7 +27,7 @@ pub fn ticks() -> u64 {
     START.get_or_init(Instant::now).elapsed().as_nanos() as u64
 }
 
-/// What was measured.
+/// The result of a measurement.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Measured {
     /// Cycles per packet of each round, sorted.
@@ -37,18 +37,18 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// The fastest round.
+    /// Cycles per packet of the fastest round.
     pub fn min(&self) -> f64 {
         self.cycles_per_packet.first().copied().unwrap_or(f64::NAN)
     }
 
-    /// The middle round.
+    /// Cycles per packet of the median round.
     pub fn median(&self) -> f64 {
         self.cycles_per_packet.get(self.cycles_per_packet.len() / 2).copied().unwrap_or(f64::NAN)
     }
 }
 
-/// Runs `frames`, in order and again and again, in batches of `batch`, for `rounds` rounds of `batches` batches.
+/// Runs `frames`, in order and repeatedly, in batches of `batch` packets, for `rounds` rounds of `batches` batches.
 /// `record_words` is the length of the program's record. Frames longer than a buffer are left out.
 pub fn run(
     exec: &mut dyn Executor,

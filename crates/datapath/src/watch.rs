@@ -1,18 +1,19 @@
-//! What the switch finds out only while somebody watches: how often each action runs, and how many cycles each part of the
+//! The profiler: while someone watches, the switch counts actions and samples how many cycles each part of the
 //! program takes.
 //!
-//! Packets pay for neither while nobody does. Whoever watches says for how long ([`Switch::watch`](crate::Switch::watch));
-//! each call extends the time, and a watcher that is gone is forgotten when it is over. Meanwhile
+//! It costs nothing when nobody is watching. A watcher says for how long it watches
+//! ([`Switch::watch`](crate::Switch::watch)); each call extends the time, and watching ends when it is over.
+//! Meanwhile
 //!
-//! - every pipeline runs code that counts the actions of its lookups (`tiers/counting.rs`): exact counts, from the moment
-//!   on at which such code runs;
-//! - every worker is interrupted a thousand times a second, and five times as often while it is seldom in the program
-//!   (`watch/sampler.rs`). The part of the program that it was in gets a share of the cycles that the worker's counters
-//!   say it took: an estimate, which gets better with time. A part that takes a tenth of the time is known to about 1 % of
-//!   all after a second, 0.3 % after ten.
+//! - every pipeline runs code that counts the actions of its lookups (`tiers/counting.rs`): exact counts, from the
+//!   time such code runs;
+//! - a timer interrupts every worker a thousand times a second, and five times as often if it is rarely in the
+//!   program (`watch/sampler.rs`). The interrupted part of the program is assigned a share of the cycles that the
+//!   worker's counters report. This is an estimate that improves with time: for a part that takes a tenth of the
+//!   time, the standard error is about 1 % of the total after a second, 0.3 % after ten.
 //!
-//! Threads: one of its own while somebody watches, which takes samples away every [`TICK`].
-//! Tests: `tests/watch.rs`, and of the sampler beside it.
+//! Threads: one of its own while someone watches, which collects samples every [`TICK`]. Tests: `tests/watch.rs`, and
+//! those of the sampler beside it.
 
 mod sampler;
 
@@ -26,39 +27,39 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How often samples are looked at.
+/// Time between two collections of samples.
 const TICK: Duration = Duration::from_millis(100);
 
-/// What a part of a program took while somebody watched.
+/// The cycles of a part of a program while it was watched.
 #[derive(Clone, PartialEq, Debug)]
 pub struct RegionCycles {
-    /// Whose program.
+    /// The program's device.
     pub device: u64,
-    /// As `jit::Place::region` names it: `table:I.dst`, `action:I.forward`, `state:P.start`, ...
+    /// The part's name, as in `jit::Place::region`: `table:I.dst`, `action:I.forward`, `state:P.start`, ...
     pub region: String,
-    /// How often a worker was found in it.
+    /// The number of samples in it.
     pub samples: u64,
     /// Estimated cycles of all workers together.
     pub cycles: f64,
 }
 
-/// Everything that was found out, since the switch started.
+/// Everything measured since the switch started.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Watched {
-    /// Whether somebody watches.
+    /// Whether someone is watching now.
     pub now: bool,
-    /// Samples of all workers, those outside of programs included.
+    /// The number of samples of all workers, including those outside programs.
     pub samples: u64,
-    /// By device and name.
+    /// Sorted by device and name.
     pub regions: Vec<RegionCycles>,
 }
 
-/// The pipelines that run, by device.
+/// Returns the running pipelines, by device.
 pub(crate) type Pipelines = dyn Fn() -> Vec<(u64, Arc<Pipeline>)> + Send + Sync;
 
 #[derive(Default)]
 struct State {
-    /// Until when somebody watches; the thread ends then.
+    /// When watching ends, and the thread with it; `None` if nobody watches.
     until: Option<Instant>,
     stop: bool,
     thread: Option<JoinHandle<()>>,
@@ -70,11 +71,11 @@ struct Shared {
     workers: Vec<(Arc<Samples>, Arc<WorkerCounters>)>,
     pipelines: Box<Pipelines>,
     state: Mutex<State>,
-    /// Rung to stop.
+    /// Signalled to stop the thread.
     stopped: Condvar,
 }
 
-/// The owner of the thread.
+/// The profiler's handle; owns its thread.
 pub(crate) struct Watch {
     shared: Arc<Shared>,
 }
@@ -84,11 +85,11 @@ impl Watch {
         Watch { shared: Arc::new(Shared { workers, pipelines, state: Mutex::default(), stopped: Condvar::new() }) }
     }
 
-    /// Watches for so long from now on, or as long as it was told to before.
+    /// Watches for `time` from now on, or until the end of an earlier call if that is later.
     pub(crate) fn watch(&self, time: Duration) {
         let mut state = self.shared.lock();
         let now = Instant::now();
-        // A time that has no end ends in ten years.
+        // Capped at ten years, so that adding it does not overflow.
         let until = now + time.min(Duration::from_secs(10 * 365 * 86400));
         let runs = state.until.is_some();
         state.until = Some(state.until.map_or(until, |before| before.max(until)));
@@ -98,7 +99,7 @@ impl Watch {
         let shared = Arc::clone(&self.shared);
         let body = move || shared.run();
         match std::thread::Builder::new().name("watch".into()).spawn(body) {
-            // One that ran before has ended: it does so under the lock.
+            // An earlier thread has ended: it clears `until` under the lock.
             Ok(thread) => state.thread = Some(thread),
             Err(error) => {
                 state.until = None;
@@ -124,7 +125,7 @@ impl Watch {
 }
 
 impl Drop for Watch {
-    /// Before the workers end: a timer must not outlive the thread that it interrupts.
+    /// Runs before the workers end: a timer must not outlive the thread that it interrupts.
     fn drop(&mut self) {
         let thread = {
             let mut state = self.shared.lock();
@@ -132,16 +133,16 @@ impl Drop for Watch {
             self.shared.stopped.notify_all();
             state.thread.take()
         };
-        // If it panicked, it has said so.
+        // A panic has been reported already.
         thread.map(JoinHandle::join);
     }
 }
 
-/// What has been taken of a worker.
+/// What has been collected from a worker.
 struct Taken {
-    /// `None` before its thread has begun, too.
+    /// The sampling timer; `None` before the worker's thread has started, and if refused.
     timer: Option<Timer>,
-    /// The system gives it no timer.
+    /// The system refused to create a timer.
     refused: bool,
     next: u64,
     load: WorkerLoad,
@@ -156,7 +157,7 @@ impl Shared {
     fn run(&self) {
         let mut workers: Vec<Taken> = Vec::new();
         loop {
-            // Also those that have come since the last time.
+            // Includes pipelines that were started since the last round.
             let pipelines = (self.pipelines)();
             pipelines.iter().for_each(|(_, pipeline)| pipeline.watch(true));
             if workers.is_empty() {
@@ -169,7 +170,7 @@ impl Shared {
             let (mut state, _) = self.stopped.wait_timeout(state, TICK).unwrap_or_else(PoisonError::into_inner);
             if state.stop || state.until.is_none_or(|until| Instant::now() >= until) {
                 drop(workers);
-                // Under the lock: whoever watches next begins after this.
+                // Under the lock, so that the next watcher starts after this.
                 if !state.stop {
                     (self.pipelines)().iter().for_each(|(_, pipeline)| pipeline.watch(false));
                 }
@@ -179,7 +180,7 @@ impl Shared {
         }
     }
 
-    /// Gives the parts of programs their shares of what a worker has done since the last time.
+    /// Assigns a worker's cycles since the last call to the parts of programs.
     fn take(
         &self,
         (samples, counters): &(Arc<Samples>, Arc<WorkerCounters>),
@@ -193,7 +194,7 @@ impl Shared {
         let in_program = load.pipeline_cycles.saturating_sub(taken.load.pipeline_cycles);
         let is_seldom = load.packets > taken.load.packets && in_program < cycles / 5;
         if let Some(timer) = &mut taken.timer {
-            // A timer that does not take it goes on as before.
+            // If this fails, the timer keeps its period.
             let _ = timer.set_period(if is_seldom { SHORT_PERIOD } else { PERIOD });
         }
         (taken.next, taken.load) = (next, load);
@@ -229,7 +230,7 @@ impl Taken {
         Taken { timer: None, refused: false, next: samples.written(), load: counters.read() }
     }
 
-    /// Makes the timer, as soon as there is a thread to be interrupted.
+    /// Creates the timer once the worker's thread has started.
     fn start(&mut self, samples: &Arc<Samples>) {
         if self.timer.is_some() || self.refused || !samples.has_begun() {
             return;

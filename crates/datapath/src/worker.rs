@@ -1,4 +1,4 @@
-//! A worker: polls its queues, runs batches, sends bursts.
+//! A worker thread: polls its queues, runs batches, transmits bursts.
 //!
 //! ```text
 //!   mailbox (control) ──▶ ports, pipeline, packets to inject
@@ -6,22 +6,24 @@
 //!                              └──▶ controller port ──▶ events (bounded channel)
 //! ```
 //!
-//! One thread each; nothing is shared on the packet path but the tables, read without locks, and, for devices with
-//! fewer queues than there are workers, those queues. The worker picks up a new pipeline between batches; the old one
-//! lives until the last worker let go of it. A round polls each port once and takes each burst through the program and
-//! out before the next port's, unless the port has had more than its share of time while others are full: its packets are in the nearest cache all the way, also where they go over links from device
-//! to device.
+//! On the packet path workers share only the tables, which they read without locks, and the queues of devices that
+//! have fewer queues than there are workers. A worker changes to a new pipeline between batches; the old one lives
+//! until the last worker has released it.
+//!
+//! A round polls each port once. A burst runs through the program and is transmitted before the next port is polled,
+//! so its packets stay in the L1 cache, also when they cross links between devices. While ports are backlogged, a
+//! port that has used more than its share of time is skipped (`worker/shares`).
 //!
 //! | file | holds |
 //! | --- | --- |
-//! | `worker/queues` | who receives from which queue of a port |
-//! | `worker/devices` | the devices, each with its program and ports, and which have been quiet for long |
-//! | `worker/out` | the ports and what waits to leave by them |
-//! | `worker/egress` | ports' queues: what is offered to them and what is taken out |
-//! | `worker/links` | what leaves one device to enter another |
-//! | `worker/idle` | what happens when no packet comes |
-//! | `worker/load` | where the cycles go |
-//! | `worker/shares` | how long each port has had the worker, and who is passed over |
+//! | `worker/queues` | assigns the queues of a port to workers |
+//! | `worker/devices` | the devices with their programs and ports; which have been quiet for long |
+//! | `worker/out` | the ports and their transmit buffers |
+//! | `worker/egress` | enqueues to and dequeues from ports' egress queues |
+//! | `worker/links` | packets that cross from one device to another |
+//! | `worker/idle` | spins, sleeps or waits for an interrupt when no packets arrive |
+//! | `worker/load` | cycle accounting |
+//! | `worker/shares` | fair sharing of the worker's time between ports |
 //!
 //! Tests: `tests/worker.rs`.
 
@@ -62,56 +64,58 @@ use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A round that takes longer is stuck: bursts take microseconds, sleeps and program changes a fraction of a second.
+/// A round that takes longer counts as stuck: bursts take microseconds, sleeps and program changes a fraction of a
+/// second.
 const ROUND_MAX: Duration = Duration::from_secs(10);
 
-/// Something for the control plane.
+/// An event for the control plane.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// A frame for the controller of a device, with the program's packet-in header in front.
+    /// A device id and a frame for that device's controller; the frame starts with the program's packet-in header.
     PacketIn(u64, Vec<u8>),
 }
 
-/// Where workers leave the queues of removed ports.
+/// The queues of removed ports, handed back by workers.
 pub(crate) type Basket = Arc<Mutex<Vec<PortQueue>>>;
 
-/// What control tells a worker.
+/// A command from the control plane to a worker.
 pub(crate) enum Command {
-    /// With the cells for its packets that meet no program.
+    /// A device's id, and the drop counters for its packets while no program is loaded.
     AddDevice(u64, Arc<DropCounters>),
     RemoveDevice(u64),
-    /// Of a device; an end of a link is a port, too.
+    /// Device, port number, queues. The sending end of a link is added as a port, too.
     AddPort(u64, u32, PortQueue),
-    /// Whose queues go to the basket: closing a port takes longer than a worker may stand.
+    /// The queues go to the basket, because closing a port takes longer than a worker may be blocked.
     RemovePort(u64, u32, Basket),
-    /// Takes a device's port into service or out of it.
+    /// Takes a device's port into (`true`) or out of service.
     SetInService(u64, u32, bool),
-    /// A port's number, the device that has it, and the one that gets it.
+    /// A port's number, its device, and its new device.
     MovePort(u32, u64, u64),
     Pipeline(u64, Option<Arc<Pipeline>>),
-    /// The same, once the gate is open, with no packet of the device in between.
+    /// Like `Pipeline`, but the worker first waits at the gate; no packet of the device is processed in between.
     PipelineBehind(Arc<Gate>, u64, Arc<Pipeline>),
     Inject(Injected),
-    /// Flow processors do their own work now.
+    /// Runs the flow processors' idle work now.
     Settle,
     Hold(Arc<Gate>),
     Tap(Arc<Tap>),
     Untap(Arc<Tap>),
-    /// A device's port has these queues, of which this worker is the server or not, or none.
+    /// Sets or removes the egress queues of a device's port; the flag says whether this worker is their server.
     SetQueues(u64, u32, Option<(Arc<EgressQueues>, bool)>),
     Stop,
 }
 
-/// Control's side of a worker.
+/// The command queue from the control plane to one worker.
 pub(crate) struct Mailbox {
-    /// Wakes the worker. Without one, which is when the process has no files left, a worker that sleeps looks now and then.
+    /// Wakes the worker. `None` if the process has run out of file descriptors; a sleeping worker then checks for
+    /// commands periodically.
     bell: Option<Bell>,
     pending: AtomicBool,
     commands: Mutex<Vec<Command>>,
-    /// Commands taken so far, for callers that wait until theirs had effect.
+    /// Commands completed so far, for callers that wait until theirs has taken effect.
     taken: AtomicU64,
     posted: AtomicU64,
-    /// Frames of the control plane that have not run.
+    /// Injected frames that have not been processed yet.
     injected: AtomicUsize,
 }
 
@@ -129,12 +133,12 @@ impl Default for Mailbox {
 }
 
 impl Mailbox {
-    /// Leaves a command; returns its number for [`Mailbox::wait`].
+    /// Posts a command; returns its number for [`Mailbox::wait`].
     pub(crate) fn post(&self, command: Command) -> u64 {
         self.post_all(vec![command])
     }
 
-    /// Leaves commands that have effect together, between the same two bursts; returns the last one's number.
+    /// Posts commands that take effect together, between the same two bursts; returns the number of the last one.
     pub(crate) fn post_all(&self, more: Vec<Command>) -> u64 {
         let count = more.len() as u64;
         let mut commands = self.commands.lock().unwrap_or_else(PoisonError::into_inner);
@@ -148,7 +152,10 @@ impl Mailbox {
         number
     }
 
-    /// Leaves a frame, or gives it back if so many wait.
+    /// Posts a frame to inject.
+    ///
+    /// # Errors
+    /// Gives the frame back if `most` frames are waiting already.
     pub(crate) fn inject(&self, injected: Injected, most: usize) -> Result<(), Injected> {
         let one_more = |count: usize| (count < most).then_some(count + 1);
         if self.injected.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_err() {
@@ -158,26 +165,26 @@ impl Mailbox {
         Ok(())
     }
 
-    /// Whether commands have come since the last call. A plain read as long as there are none: an exchange would wait
-    /// until everything the last burst wrote has reached the guests' memory.
+    /// Whether commands have arrived since the last call. While there are none this is a plain load: an atomic
+    /// exchange would wait until the store buffer has drained everything the last burst wrote to guest memory.
     #[inline]
     fn has_post(&self) -> bool {
         self.pending.load(Ordering::Relaxed) && self.pending.swap(false, Ordering::Acquire)
     }
 
-    /// Wakes the worker if it sleeps until something comes.
+    /// Wakes the worker if it sleeps.
     pub(crate) fn wake(&self) {
         if let Some(bell) = &self.bell {
             bell.ring();
         }
     }
 
-    /// How many wait.
+    /// The number of commands that the worker has not taken yet.
     pub(crate) fn waiting(&self) -> usize {
         self.commands.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
-    /// Waits until command `number` had effect; false after `timeout`.
+    /// Waits until command `number` has taken effect; `false` after `timeout`.
     pub(crate) fn wait(&self, number: u64, timeout: Duration) -> bool {
         let start = Instant::now();
         while self.taken.load(Ordering::Acquire) < number {
@@ -190,13 +197,13 @@ impl Mailbox {
     }
 }
 
-/// A frame of the control plane's.
+/// A frame that the control plane injects (a packet-out).
 pub(crate) struct Injected {
-    /// The device that it goes through.
+    /// The device whose program processes it.
     pub device: u64,
-    /// The port by which it comes, as it were.
+    /// Its ingress port.
     pub port: u32,
-    /// Where a flow processor begins with it.
+    /// Where a flow processor starts ([`abi::flows::Arrival::start`]).
     pub start: u64,
     /// Its bytes.
     pub frame: Vec<u8>,
@@ -214,7 +221,7 @@ pub(crate) struct WorkerSetup {
     pub start: Instant,
 }
 
-/// The thread's body: runs until told to stop.
+/// The thread's body: runs until [`Command::Stop`].
 pub(crate) fn run(setup: WorkerSetup) {
     setup.samples.begin();
     Worker::new(setup).run();
@@ -224,30 +231,30 @@ struct Worker {
     setup: WorkerSetup,
     clock: Clock,
     devices: Devices,
-    /// Frames of the control plane, and the time that they have had, as if they were a port's.
+    /// Frames to inject, and the time spent on them, accounted for like a port's.
     injected: VecDeque<Injected>,
     injecting: Turn,
-    /// What goes over links; empty between received bursts.
+    /// Packets that cross links; empty between received bursts.
     crossing: VecDeque<Crossing>,
     /// Empty most of the time.
     taps: Vec<Arc<Tap>>,
     burst: Vec<Packet>,
-    /// Units of work that are left for all that becomes of the burst.
+    /// Work units left for the burst and everything derived from it.
     work_left: u32,
-    /// Ticks of sending the burst that are not the port's from which it came.
+    /// Ticks of transmit retries for the burst, which are not charged to its ingress port.
     retries: u64,
-    /// What wakes the worker when it sleeps.
+    /// File descriptors that wake a sleeping worker.
     files: Vec<Arc<OwnedFd>>,
     idler: Idler,
-    /// Until when all cycles are accounted for.
+    /// Time stamp (ticks) up to which cycles have been accounted for.
     accounted: u64,
     shares: Shares,
-    /// Whether it is the server of a port's queues; and what it has in hand of them.
+    /// Whether this worker serves (dequeues from) any port's queues, and its state while it does.
     serves: bool,
     serving: Serving,
-    /// Whether flow processors decide about packets of a device.
+    /// Whether any device's packets are decided by a flow processor.
     decides: bool,
-    /// When the turn of a port began that is polled next.
+    /// Time stamp (ticks) at which the turn of the next polled port began.
     turn: u64,
     heart: Heartbeat,
 }
@@ -316,7 +323,7 @@ impl Worker {
         }
     }
 
-    /// Does what control asks for; whether to stop.
+    /// Executes all pending commands; returns whether to stop.
     #[cold]
     fn obey(&mut self) -> bool {
         let mailbox = &self.setup.mailbox;
@@ -365,6 +372,8 @@ impl Worker {
                 Command::Stop => stop = true,
             }
         }
+        // At a gate, say.
+        pktio::has_waited();
         self.serves = self.devices.serves();
         self.decides = self.devices.decide();
         self.serving.next_us = self.serving.next_us.filter(|_| self.serves);
@@ -373,8 +382,8 @@ impl Worker {
         stop
     }
 
-    /// Runs frames of the control plane: a burst of them, or fewer that cause as much work as a burst may, and when others have had as much
-    /// time.
+    /// Processes injected frames: at most a burst, and fewer if they cost as much work as a burst may. Skips the
+    /// round if injected frames have used more than their share of time.
     #[cold]
     fn inject(&mut self) {
         if self.shares.passes_over(&self.injecting) {
@@ -407,7 +416,8 @@ impl Worker {
         self.process(at, port, ticks());
     }
 
-    /// Takes a burst from a port through the program and out; whether there was one, or may be one that has to wait.
+    /// Receives a burst from a port, runs it and transmits the result. Returns `true` if there was a burst, or if the
+    /// port was skipped and may have one.
     #[inline]
     fn poll(&mut self, device: usize, i: usize) -> bool {
         let Slot { id, ports, .. } = &mut self.devices.all[device];
@@ -444,7 +454,8 @@ impl Worker {
         true
     }
 
-    /// Runs the burst through a device and all that its packets go on to; says when sending began and ended.
+    /// Runs the burst through a device and through all devices that its packets reach over links. Returns the time
+    /// stamps (ticks) at which transmitting began and ended.
     #[inline]
     fn process(&mut self, device: usize, from: u32, now: u64) -> (u64, u64) {
         self.work_left = WORK_MAX;
@@ -456,8 +467,8 @@ impl Worker {
         }
     }
 
-    /// Runs the burst through a device's program; says when sending began and ended. What leaves by links waits in
-    /// `Ports::crossing`.
+    /// Runs the burst through a device's program. Returns the time stamps (ticks) at which transmitting began and
+    /// ended. Packets that leave by links are left in `Ports::crossing`.
     #[inline]
     fn pass(&mut self, device: usize, from: u32, now: u64) -> (u64, u64) {
         let slot = &mut self.devices.all[device];
@@ -480,7 +491,7 @@ impl Worker {
         (sending, ticks())
     }
 
-    /// After a round without packets.
+    /// Idles after a round without packets.
     #[inline]
     fn rest(&mut self) {
         match self.idler.empty() {
@@ -493,7 +504,8 @@ impl Worker {
         self.turn = now;
     }
 
-    /// Nobody waits for this worker until the next batch.
+    /// Goes offline for reclamation, so that no writer waits for this worker until its next batch; then sleeps as
+    /// `step` says.
     #[cold]
     fn let_go(&mut self, step: Step) {
         self.devices.let_go();
@@ -507,7 +519,7 @@ impl Worker {
         }
     }
 
-    /// Sleeps; whoever puts packets into queues of which this worker is the server wakes it.
+    /// Sleeps for `time`. A worker that serves queues also wakes when another worker enqueues packets there.
     fn sleep(&mut self, time: Duration) {
         match &self.setup.mailbox.bell {
             Some(bell) if self.serves => {
@@ -516,17 +528,17 @@ impl Worker {
                 pktio::wait(&self.files, time);
                 bell.silence();
             }
-            _ => std::thread::sleep(time),
+            _ => pktio::sleep(time),
         }
     }
 
-    /// How long nothing in a queue is to be taken out.
+    /// Time until the next packet in a served queue may be dequeued.
     fn until_turn(&mut self) -> Duration {
         let Some(next_us) = self.serving.next_us else { return Duration::MAX };
         Duration::from_micros(next_us.saturating_sub(self.clock.us_at(ticks())))
     }
 
-    /// Sleeps until there may be packets or commands, or for `backoff` if a port has to be polled.
+    /// Sleeps until there may be packets or commands; at most for `backoff` if a port has to be polled.
     fn wait(&mut self, backoff: Duration) {
         let mut time = backoff;
         self.files.clear();

@@ -1,5 +1,5 @@
-//! Packets that go back to ingress, once or many times, before, after and beside what else packets ask for: the program as lowered
-//! on the interpreter says what comes out, and the optimised one on every engine does the same.
+//! Packets that go back to ingress (resubmit, recirculate), once or repeatedly, combined with other requests. The
+//! reference is the unoptimised program on the interpreter; the optimised one must agree on every engine.
 
 use datapath::drops::RuntimeDrop;
 use datapath::replication::{CloneSession, Replica};
@@ -8,8 +8,8 @@ use frontend::{Input, Until};
 use random::Random;
 use std::sync::Arc;
 
-/// A frame says how often it goes back, and by which path: each pass takes the lowest two bits of its plan. All that a pass finds in
-/// metadata that may have been kept is added to the frame.
+/// A frame's plan says how often it goes back and how: each pass consumes the lowest two bits. Each pass adds the
+/// metadata it finds, which may have been preserved, to the frame.
 const PROGRAM: &str = r#"
 #include <core.p4>
 #include <v1model.p4>
@@ -164,7 +164,7 @@ fn frame(rng: &mut Random, passes: u64, number: usize) -> Vec<u8> {
 
 type Counts = Vec<(String, u64)>;
 
-/// Counters, and drops by reason.
+/// All counters, and drops by reason.
 fn counted(local: &Local) -> Vec<(String, u64)> {
     let pipeline = local.pipeline();
     let program = pipeline.program();
@@ -190,7 +190,7 @@ fn packets_go_back_alike_on_every_engine_and_without_the_pass() {
     let mut engines = engines();
     let mut sent_any = 0;
     for round in 0..120 {
-        // Nobody lacks work.
+        // Within the work budget.
         let (count, passes) = [(1, 4), (3, 3), (8, 3), (31, 1), (64, 1)][round % 5];
         let frames: Vec<Vec<u8>> = (0..count).map(|i| frame(&mut rng, passes, i)).collect();
         let frames: Vec<&[u8]> = frames.iter().map(Vec::as_slice).collect();
@@ -236,8 +236,8 @@ fn a_batch_that_goes_back_in_part_leaves_in_order() {
     assert_eq!(counted(together), counted(alone));
 }
 
-/// A batch whose packets are all sent to a port and cloned takes a path of its own (`engine/clones.rs`). Its output is that of the
-/// general path, which the same packets take when one of the batch is not cloned.
+/// A batch whose packets are all sent to a port and cloned takes a fast path of its own (`engine/clones.rs`). Its
+/// output equals that of the general path, which the same packets take if one of the batch is not cloned.
 #[test]
 fn a_batch_of_which_all_are_cloned_leaves_as_others_do() {
     let mut rng = Random::stream(5, 22);
@@ -248,7 +248,7 @@ fn a_batch_of_which_all_are_cloned_leaves_as_others_do() {
     };
     for (mut together, mut mixed) in engines().into_iter().skip(3).zip(engines().into_iter().skip(3)) {
         for round in 0..60 {
-            // A third of the rounds only such of which neither clone nor packet goes back.
+            // In a third of the rounds, neither clones nor packets go back.
             let flags = [0, 8, 0x100][round % 3];
             let mut frames: Vec<Vec<u8>> = (0..[1, 2, 17, 32][round % 4])
                 .map(|i| {
@@ -274,11 +274,11 @@ fn a_batch_of_which_all_are_cloned_leaves_as_others_do() {
     }
 }
 
-/// A packet that asks for another pass each time is dropped after as many as there may be, whatever else the batch does, and costs no
-/// more than its share.
+/// A packet that requests another pass each time is dropped at the limit, whatever else is in the batch, and uses no
+/// more than its share of work.
 #[test]
 fn a_packet_that_always_goes_back_is_dropped_at_the_limit() {
-    // Nothing is kept, so that each pass asks for the next.
+    // No metadata is preserved, so each pass requests the next.
     let endless = |number: u8| {
         let mut frame = vec![0, 0, 0, 1, 3, 3, 0, 2, 0, 0, 0, 0, 0, 0];
         frame.resize(60, number);

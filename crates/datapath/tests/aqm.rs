@@ -1,13 +1,13 @@
-//! Active queue management as a program of egress: the examples CoDel and PI2 on a simulated bottleneck link, with machine code and in
-//! virtual time.
+//! Active queue management in an egress program: the examples CoDel and PI2 on a simulated bottleneck link, with
+//! machine code and in virtual time.
 //!
 //! ```text
 //!   senders ─▶ ingress ─▶ queue (traffic::PortQueues) ─▶ egress: drop, mark or send ─▶ link of 10 Mbit/s ─▶ half a round trip ─▶ acks
 //! ```
 //!
-//! Senders are Reno's additive increase and multiplicative decrease (RFC 5681 without timeouts), or send at a constant rate. What is
-//! asserted is what the papers promise: the times at which CoDel drops (RFC 8289, section 5.4), delays near the targets at a high
-//! utilisation, and PI2's probability as the square of a linear one (CoNEXT 2016, section 4).
+//! Senders use Reno's additive increase and multiplicative decrease (RFC 5681 without timeouts), or a constant rate.
+//! The tests check what the papers promise: the times at which CoDel drops (RFC 8289, section 5.4), delays near the
+//! targets at high utilisation, and PI2's probability as the square of a linear one (CoNEXT 2016, section 4).
 
 use base::Bits;
 use base::entry::{ActionCall, EntryAction, KeyMatch, TableEntry};
@@ -25,7 +25,7 @@ use std::sync::Arc;
 use traffic::{Config, Limit, PortQueues, Queue, Taken};
 
 const PORT: u32 = 1;
-/// Bytes of a packet, and microseconds that it takes on the link.
+/// Size of a packet in bytes, and its transmission time on the link in microseconds.
 const BYTES: usize = 1000;
 const SERVICE_US: u64 = 800;
 const SECOND: u64 = 1_000_000;
@@ -37,7 +37,7 @@ struct Waiting {
     enqueued_us: u64,
 }
 
-/// The bottleneck's queue, and what became of the last packet.
+/// The bottleneck's queue, and the fate of the last packet.
 struct Bottleneck {
     queue: PortQueues<Waiting>,
     now_us: u64,
@@ -66,12 +66,12 @@ impl Sink for Bottleneck {
     }
 }
 
-/// What happens next.
+/// An event of the simulation.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Event {
-    /// The link can take a packet.
+    /// The link is ready for a packet.
     Free,
-    /// A sender hears that a packet has come, marked or not, or that it has not.
+    /// A sender learns that a packet arrived, marked or not, or that it was lost.
     Ack {
         flow: usize,
         marked: bool,
@@ -79,7 +79,7 @@ enum Event {
     Loss {
         flow: usize,
     },
-    /// A sender of a constant rate sends.
+    /// A constant-rate sender sends.
     Send {
         flow: usize,
     },
@@ -87,15 +87,15 @@ enum Event {
 
 #[derive(Clone, Copy)]
 struct Flow {
-    /// The round trip without the queue.
+    /// The round-trip time without queueing delay.
     rtt_us: u64,
     /// The congestion window, in packets.
     window: f64,
-    /// Packets that are sent and not acknowledged.
+    /// Packets in flight.
     under_way: u32,
-    /// No second reaction before that.
+    /// No further congestion reaction before this time.
     recovers_us: u64,
-    /// Of a constant rate: time between two packets.
+    /// For constant-rate senders: time between two packets.
     every_us: Option<u64>,
 }
 
@@ -117,10 +117,11 @@ impl Flow {
     }
 }
 
-/// What was seen.
+/// The recorded observations.
 #[derive(Default)]
 struct Seen {
-    /// When packets left the queue, how long they had waited in microseconds, and whether egress let them through, and marked.
+    /// Per packet: time of dequeue and waiting time in microseconds, whether egress let it through, and whether it
+    /// was marked.
     left: Vec<(u64, u64, bool, bool)>,
 }
 
@@ -129,7 +130,7 @@ impl Seen {
         self.left.iter().filter(move |(at, ..)| *at >= us)
     }
 
-    /// The time that a share of the packets has waited at most, in milliseconds.
+    /// A quantile of waiting times: the longest wait among the fastest `share` of packets, in milliseconds.
     fn waited_ms(&self, from_us: u64, share: f64) -> f64 {
         let mut all: Vec<u64> = self.after(from_us).map(|(_, waited, ..)| *waited).collect();
         all.sort_unstable();
@@ -166,7 +167,7 @@ struct Simulation {
 }
 
 impl Simulation {
-    /// An example, its queue of so many packets, and what senders write into the ECN field.
+    /// A simulation of an example with a queue of `packets` packets; senders set the ECN field to `ecn`.
     fn new(example: &str, packets: u32, ecn: u8, flows: Vec<Flow>) -> Simulation {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../examples/{example}/{example}.p4"));
         let compiled =
@@ -213,7 +214,7 @@ impl Simulation {
     fn run(mut self, until_us: u64) -> Seen {
         let mut random = Random::new(7);
         for flow in 0..self.flows.len() {
-            // Not all at once.
+            // Staggered starts.
             let start = random.below(self.flows[flow].rtt_us) + 1;
             self.at(start, Event::Send { flow });
         }
@@ -277,7 +278,7 @@ impl Simulation {
         self.transmit(now);
     }
 
-    /// Takes packets out of the queue until one is let through.
+    /// Dequeues packets until one is let through.
     fn transmit(&mut self, now: u64) {
         while !self.is_busy {
             let Some(taken) = self.link.queue.take(now * 1000) else { return };
@@ -306,19 +307,19 @@ impl Simulation {
 
 #[test]
 fn codel_drops_an_unresponsive_flow_at_the_times_of_the_control_law() {
-    // Half again as much as the link takes.
+    // One and a half times the link's rate.
     let seen = Simulation::new("codel", 100_000, 0, vec![Flow::constant(SERVICE_US * 2 / 3)]).run(60 * SECOND);
     let drops: Vec<u64> = seen.left.iter().filter(|(_, _, sent, _)| !sent).map(|(at, ..)| *at).collect();
     assert!(drops.len() > 1500, "{}", drops.len());
-    // An interval after the first packet that has waited for longer than the target.
+    // One interval after the first packet that waited longer than the target.
     let above = seen.left.iter().find(|(_, waited, ..)| *waited >= 5000).expect("it queues").0;
     assert!(drops[0].abs_diff(above + 100_000) <= SERVICE_US, "{above} {}", drops[0]);
     let mut due = drops[0] as f64;
-    // Later it drops more than comes in beyond the link's rate, and ceases when the queue is short.
+    // Later it drops more than the excess over the link's rate, and stops when the queue is short.
     for (k, at) in drops.iter().take(1500).enumerate() {
-        // A packet is there to be dropped at the latest when the one before it has left.
+        // A packet is available for dropping at the latest when the previous one has left.
         let late = *at as f64 - due;
-        // Besides that the program's whole microseconds add up, as errors that are random.
+        // In addition, rounding to whole microseconds in the program accumulates as a random error.
         let rounded = 3.0 * (k as f64 / 12.0).sqrt();
         assert!((-rounded..=SERVICE_US as f64 + rounded).contains(&late), "drop {k}: {late} us");
         due += 100_000.0 / ((k + 1) as f64).sqrt();

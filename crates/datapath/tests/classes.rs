@@ -1,5 +1,5 @@
-//! PNA's class of service: on every engine finished frames, and copies of mirror sessions, wait in the queue of their class; a port without
-//! queues sends them at once.
+//! PNA's class of service: on every engine, finished frames and copies of mirror sessions wait in the queue of their
+//! class; a port without queues sends them at once.
 
 mod common;
 
@@ -13,7 +13,8 @@ use pktio::{HeapPool, MemoryDevice, Packet, Pool};
 use std::sync::Arc;
 use traffic::{Config, Limit, Queue};
 
-/// The script's program: bit 0 of `what` adds two bytes in front, bit 1 asks for a copy, bit 3 recirculates twice.
+/// The program of the STF script: bit 0 of `what` adds two bytes in front, bit 1 requests a copy, bit 3 recirculates
+/// twice.
 const PROGRAM: &str = include_str!("../../../tests/stf/pna/class.p4");
 
 fn program() -> ir::Program {
@@ -29,7 +30,7 @@ fn ask(what: u8, port: u8, class: u8, number: u8) -> Vec<u8> {
     vec![what, port, class, 0, number]
 }
 
-/// A packet that waits.
+/// A queued packet.
 struct Waiting {
     port: u32,
     class: u8,
@@ -38,7 +39,7 @@ struct Waiting {
     passage: Passage,
 }
 
-/// Ports 1 to 31 have queues.
+/// A sink in which ports 1 to 31 have queues.
 #[derive(Default)]
 struct Ports {
     waiting: Vec<Waiting>,
@@ -104,7 +105,7 @@ fn every_engine_lets_finished_frames_wait_in_their_class() {
         ];
         assert_eq!(waiting, expected, "{kind:?}");
 
-        // Their turn has come: they leave as they are.
+        // Dequeued, they leave unchanged.
         let mut departures = Vec::new();
         for Waiting { packet, record, passage, .. } in std::mem::take(&mut ports.waiting) {
             departures.push(Departure { packet, record, passage, enqueued_us: 1000, depths: [0, 0] });
@@ -141,7 +142,7 @@ fn in_a_switch_the_higher_class_leaves_first() {
         let info = switch.queues(1).expect("it is there").expect("it has queues");
         info.statistics.iter().map(|queue| queue.depth.packets).sum()
     };
-    // Nobody collects from port 1: it takes 4,096 frames, at most 64 are on their way, and the rest wait.
+    // Nobody drains port 1: it accepts 4,096 frames, at most 64 are in flight, and the rest wait.
     let inject = |class: u8, number: u8| {
         wait_for("room in the ring", || handles[0].inject(&ask(0, 1, class, number)));
     };

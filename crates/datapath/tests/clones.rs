@@ -1,5 +1,5 @@
-//! Mirrors: clones whose frame comes out as it went in (`opt`'s `unchanged_frames`), which the engine sends without a record. The program
-//! as lowered, on the interpreter, says what comes out.
+//! Mirrors: clones whose frame leaves as it was received (`opt`'s `unchanged_frames`), which the engine sends without
+//! a record. The reference is the unoptimised program on the interpreter.
 
 use datapath::replication::{CloneSession, Replica};
 use datapath::{EngineKind, Local, Sent, Specialise};
@@ -8,8 +8,8 @@ use ir::EntryKind;
 use random::Random;
 use std::sync::Arc;
 
-/// The low bits of a frame's destination are its port, those of its source the session to which it is cloned; 0 for none. `CHANGE` stands
-/// for what egress does.
+/// The low bits of a frame's destination address are its egress port, those of its source address the clone session,
+/// 0 for none. `CHANGE` stands for what egress does.
 const PROGRAM: &str = r#"
 #include <core.p4>
 #include <v1model.p4>
@@ -78,11 +78,11 @@ fn engines(egress: &str) -> Vec<(&'static str, Local)> {
             pipeline.recompile(Specialise::Contents).expect("it compiles");
         }
         let local = Local::new(Arc::new(pipeline));
-        // Programs know nine bits of a port.
+        // Programs see nine bits of a port number.
         let replicas =
             |ports: &[u32]| ports.iter().map(|port| Replica { port: 512 + *port, instance: port % 3 }).collect();
         local.replication().group_insert(1, replicas(&[20, 21])).expect("a new group");
-        // There is no session 3.
+        // Session 3 does not exist.
         let sessions = [CloneSession { replicas: replicas(&[30]), ..CloneSession::default() }, {
             CloneSession { replicas: replicas(&[31, 2, 32]), packet_length_bytes: 40, ..CloneSession::default() }
         }];
@@ -103,7 +103,7 @@ fn engines(egress: &str) -> Vec<(&'static str, Local)> {
     all.into_iter().map(load).collect()
 }
 
-/// A frame of any length and headers, also cut ones, that is cloned to a session.
+/// A frame of any length and headers, possibly truncated, that is cloned to a session.
 fn frame(rng: &mut Random, session: u8, port: u8, number: usize) -> Vec<u8> {
     let mut frame = vec![2, 0, 0, 0, 0, port, 2, 0, 0, 0, 0, session];
     for _ in 0..rng.below(4) {
@@ -120,7 +120,7 @@ fn compare(egress: &str) {
     let mut engines = engines(egress);
     let mut cloned = 0;
     for round in 0..200 {
-        // Batches of which all are cloned to one session and sent to a port, and any.
+        // Batches in which all packets are cloned to one session and sent to a port, and mixed batches.
         let (session, is_mirror) = (1 + rng.below(3) as u8, round % 3 != 0);
         let frames: Vec<Vec<u8>> = (0..[1, 2, 17, 64][round % 4])
             .map(|number| match is_mirror {
@@ -164,7 +164,7 @@ fn clones_that_nothing_changes_leave_alike_on_every_engine() {
     compare("");
 }
 
-/// What egress does to clones is done to them.
+/// Changes that egress makes to clones take effect.
 #[test]
 fn clones_that_egress_changes_are_changed() {
     for egress in [
@@ -181,7 +181,7 @@ fn clones_that_egress_changes_are_changed() {
     }
 }
 
-/// A loop that ends only because it is cut off drops its packet.
+/// A loop that ends only at the loop limit drops its packet.
 #[test]
 fn clones_that_may_go_round_for_ever_go_through_egress() {
     let egress =

@@ -1,7 +1,7 @@
-//! Packets that the replication engine takes from one entry of the program to another, while code is compiled for the tables as
-//! they are: whichever code writes a packet's record and whichever reads it, what comes out is the same.
+//! Packets that the replication engine moves between entry points of the program while code is recompiled: whichever
+//! code writes a packet's record and whichever reads it, the output is the same.
 //!
-//! And what copies may cost.
+//! Also limits on the cost of copies.
 //!
 //! Random programs that clone, resubmit and recirculate are in `difftest`.
 
@@ -18,8 +18,9 @@ use datapath::{EngineKind, Specialise};
 use pktio::{HeapPool, Packet};
 use std::sync::Arc;
 
-/// The first byte is looked up; all that is found goes to a group of ports with a label, which the copies carry in their second
-/// byte. Once all entries agree in it, only what the copies' own way in reads of the record has it.
+/// The first byte is looked up; packets that hit go to a group of ports with a label, which the copies carry in their
+/// second byte. Once all entries agree on the label, only the part of the record that the copies' entry point reads
+/// has it.
 const PROGRAM: &str = r#"program "copies"
 drops unknown
 slot port: 9 metadata
@@ -125,12 +126,12 @@ fn copies_carry_what_the_code_of_their_ingress_knew() {
     assert_eq!(seen, [(2, 50), (3, 60)], "the label and the copy's number");
 }
 
-/// As many copies as a group has members, of packets that all go there, and what was counted for those that were not made.
+/// A sink that counts copies to a group, and packets lost.
 #[derive(Default)]
 struct Copies {
     sent: u64,
     lost: u64,
-    /// No buffer comes back meanwhile.
+    /// Keeps all packets, so that no buffer becomes free meanwhile.
     kept: Vec<Packet>,
 }
 
@@ -150,7 +151,8 @@ impl Sink for Copies {
     }
 }
 
-/// What becomes of a burst of `packets` to a group of `replicas`, with `buffers` for all; and of the work that there was for it.
+/// Sends a burst of `packets` to a group of `replicas`, with `buffers` buffers in total; returns the copies and the
+/// work units left.
 fn multicast(engine: EngineKind, replicas: u32, packets: usize, buffers: usize, length: usize) -> (Copies, u32) {
     let program = ir::parse(PROGRAM, base::FileId(0)).unwrap_or_else(|d| panic!("{d:#?}"));
     let pipeline = datapath::load(Arc::new(program), engine, 1).expect("it loads");
@@ -172,21 +174,22 @@ fn multicast(engine: EngineKind, replicas: u32, packets: usize, buffers: usize, 
 const ENGINES: [EngineKind; 5] =
     [EngineKind::Interpreter, EngineKind::Machine, EngineKind::Staged, EngineKind::Mir, EngineKind::MirInterpreter];
 
-/// 64 frames to a group of 10,000 held a worker for seconds: copies were made before anybody asked whether they may be.
+/// The finding: 64 frames to a group of 10,000 blocked a worker for seconds, because copies were made before the
+/// budget was checked.
 #[test]
 fn a_burst_to_a_group_of_ten_thousand_costs_no_more_than_it_may() {
     for engine in ENGINES {
         for packets in [1, 3, 64] {
             let (copies, work) = multicast(engine, 10_000, packets, 16 << 10, 60);
             assert!(work <= WORK_MAX && work > WORK_MAX * 9 / 10, "{engine:?}: {work} for {packets}");
-            // Each packet is its last copy itself, which costs nothing.
+            // Each packet itself becomes its last copy, which costs nothing.
             assert_eq!(copies.sent, u64::from(work) + packets as u64, "{engine:?}: {packets}");
             assert_eq!(copies.sent + copies.lost, 10_000 * packets as u64, "{engine:?}: {packets}");
         }
     }
 }
 
-/// Copies for which there is no buffer have cost the search for one.
+/// Copies that fail for lack of a buffer cost work, too: the attempt to allocate one.
 #[test]
 fn copies_that_fail_are_paid_for() {
     for engine in ENGINES {
@@ -197,7 +200,7 @@ fn copies_that_fail_are_paid_for() {
     }
 }
 
-/// A full burst to as many ports as switches have loses nothing.
+/// A full burst to 64 ports, as large switches have, loses nothing.
 #[test]
 fn a_full_burst_to_sixty_four_ports_has_work_enough() {
     for engine in ENGINES {
@@ -206,7 +209,7 @@ fn a_full_burst_to_sixty_four_ports_has_work_enough() {
     }
 }
 
-/// What is copied counts, too.
+/// The copied bytes count, too.
 #[test]
 fn copies_of_long_frames_cost_more() {
     for engine in ENGINES {

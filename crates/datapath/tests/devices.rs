@@ -1,5 +1,5 @@
-//! Several devices in one switch: which program a packet meets, links between them, ports bound anew under load, and what is
-//! refused.
+//! Several devices in one switch: which program a packet meets, links, rebinding of ports under load, and refused
+//! requests.
 
 mod common;
 
@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use traffic::{Config, Limit, Node, Queue, Rate, Shaper, Size};
 
-/// Sends all packets to one port.
+/// A program that sends all packets to one port.
 fn always(port: u32) -> Program {
     let mut b = ir::Builder::new("always");
     let parser = b.begin_stage("parse", StageKind::Parser);
@@ -77,11 +77,11 @@ fn a_packet_for_which_no_port_was_chosen_is_dropped_for_that_reason() {
     let bed = Bed::new(1);
     bed.run(1, by_first_bytes());
     let from = bed.port(1, 1);
-    // What v1model's `egress_spec` is where nobody writes it.
+    // The value of v1model's `egress_spec` if the program does not write it.
     from.inject(&frame(0, 1));
     wait_for("the drop", || bed.dropped(1, "no egress port chosen") == 1);
     assert_eq!(bed.dropped(1, "no such port"), 0);
-    // Where it is a port, it is sent there.
+    // If port 0 exists, the packet is sent there.
     let zero = bed.port(1, 0);
     from.inject(&frame(0, 2));
     assert_eq!(collect("port 0", &zero, 1), [frame(0, 2)]);
@@ -99,7 +99,7 @@ fn a_packet_meets_the_program_of_its_ports_device_and_only_that_devices_ports() 
     ports[2].inject(&frame(2, 2));
     assert_eq!(collect("device 1", &ports[1], 1), [frame(2, 1)]);
     assert_eq!(collect("device 7", &ports[3], 1), [frame(2, 2)]);
-    // Port 4 is another device's.
+    // Port 4 belongs to another device.
     ports[0].inject(&frame(4, 3));
     wait_for("the drop", || bed.dropped(1, "no such port") == 1);
     assert_eq!(bed.dropped(7, "no such port"), 0);
@@ -138,7 +138,7 @@ fn links_keep_order_and_lose_nothing() {
         if workers == 1 {
             assert!(got_far == far && got_near == near, "each port gets its packets in order");
         } else {
-            // The memory device deals packets to its queues in turn, so workers overtake one another.
+            // The memory device distributes packets to its queues in turn, so workers overtake one another.
             for (got, sent) in [(&mut got_far, &mut far), (&mut got_near, &mut near)] {
                 got.sort();
                 sent.sort();
@@ -146,7 +146,7 @@ fn links_keep_order_and_lose_nothing() {
             }
         }
         wait_for("buffers", || bed.all_buffers_are_back());
-        // A burst is counted when it is out.
+        // A burst is counted after it was transmitted.
         let received = || bed.switch.worker_load().iter().map(|load| load.packets).sum::<u64>();
         wait_for("the count", || received() >= 20_000);
         assert_eq!(received(), 20_000, "received once");
@@ -216,7 +216,7 @@ fn packets_wait_in_the_queues_of_a_link_as_in_a_ports() {
         assert_eq!(error, "no link begins at port 11 of device 1; there are no links");
         bed.switch.link(at(1, 11), at(2, 1)).unwrap();
         assert!(bed.switch.queues_of(of).unwrap().is_none());
-        // A frame in 48 seconds, after the first 25.
+        // One frame in 48 seconds, after the first 25.
         let mut slow = Config::new(vec![Queue::with_limit(Limit::packets(500))], Node::queue(0));
         slow.root.shaper = Some(Shaper { rate: Rate(10), burst: Some(Size(1518)) });
         bed.switch.set_queues_of(of, Some(slow.clone())).unwrap();
@@ -226,12 +226,12 @@ fn packets_wait_in_the_queues_of_a_link_as_in_a_ports() {
         let queue = || bed.switch.queues_of(of).unwrap().unwrap().statistics[0].clone();
         wait_for("all of them", || queue().accepted.packets == 400);
         assert!(queue().depth.packets > 350 && bed.switch.links()[0].packets < 50);
-        // At any rate: in order, and none is lost.
+        // Without a shaper: in order, and none is lost.
         bed.switch.set_queues_of(of, Some(Config::fifo())).unwrap();
         let got = collect("all of them", &last, 400);
         assert!(got.iter().enumerate().all(|(i, bytes)| *bytes == frame(11, i as u32)), "in order");
         assert_eq!((queue().sent.packets, bed.switch.links()[0].packets), (400, 400));
-        // What waits crosses when the queues go, and when the link goes.
+        // Waiting packets cross when the queues are removed, and when the link is.
         for take_away in [false, true] {
             bed.switch.set_queues_of(of, Some(slow.clone())).unwrap();
             for i in 0..300 {
@@ -280,7 +280,7 @@ fn binding_a_port_anew_loses_no_packet_of_any_port() {
         let mut more = true;
         while more || got < sent {
             more = done.load(Ordering::Acquire) == 0;
-            // Fewer on their way than a ring holds, so that none is dropped for want of room.
+            // Fewer in flight than a ring holds, so that none is dropped for lack of room.
             while more && sent - got < 1024 && stays.inject(&frame(0, 0)) && moves.inject(&frame(0, 1)) {
                 sent += 2;
             }
@@ -295,7 +295,7 @@ fn binding_a_port_anew_loses_no_packet_of_any_port() {
     assert_eq!(got, sent);
     assert!(by[0] >= sent / 2, "the port that stays is never without its device");
     assert_eq!(bed.switch.drops().iter().map(|(_, packets)| packets).sum::<u64>(), 0);
-    // Where it is now, for sure.
+    // From here on the binding is certain.
     bed.switch.bind(3, 2).unwrap();
     moves.inject(&frame(0, 2));
     assert_eq!(collect("a packet by device 2", &other_out, 1), [frame(0, 2)]);
@@ -321,7 +321,7 @@ fn what_cannot_be_done_is_refused_and_says_why() {
     assert_eq!(says(switch.link(at(2, 7), at(1, 10))), format!("port 10 of device 1 is taken: {link}"));
     assert_eq!(says(switch.bind(1, 2)), format!("port 1 of device 2 is taken: {link}"));
     assert_eq!(says(switch.unlink(at(2, 1))), format!("no link begins at port 1 of device 2; there is {link}"));
-    // Back by the same ports: a cable.
+    // The opposite direction between the same ports: a cable.
     switch.link(at(2, 1), at(1, 10)).unwrap();
     switch.unlink(at(2, 1)).unwrap();
     let in_use = format!("device 2 still has port 2, {link}; bind ports to another device and unchain links first");
@@ -331,7 +331,7 @@ fn what_cannot_be_done_is_refused_and_says_why() {
     switch.bind(2, 1).unwrap();
     switch.remove_device(2).unwrap();
     assert_eq!(switch.devices(), [1]);
-    // The one that the switch began with is like the others.
+    // The first device is like the others.
     let ports = "device 1 still has port 1, port 2; bind ports to another device and unchain links first";
     assert_eq!(says(switch.remove_device(1)), ports);
     switch.remove_port(1).unwrap();
@@ -343,7 +343,7 @@ fn what_cannot_be_done_is_refused_and_says_why() {
     switch.set_pipeline(None).unwrap();
 }
 
-/// Drops nothing and runs nothing; counts how often it was let go of.
+/// A backend that runs nothing, and counts how often its executor is taken offline.
 struct Counting {
     state: Arc<dyn PipelineState>,
     let_go: Arc<AtomicU32>,

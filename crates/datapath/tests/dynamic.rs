@@ -1,6 +1,7 @@
-//! Tables that packets write: sequences of packets, changes by the control plane and passing time, on all engines.
+//! Tables that packets write: sequences of packets, control-plane changes and passing time, on all engines.
 //!
-//! Packets come in batches, so staged code works on many at a time; what each finds must be what the packets before it left.
+//! Packets arrive in batches, so staged code processes many at a time; each must still find what the packets before
+//! it left.
 
 use abi::PipelineState;
 use base::Bits;
@@ -141,7 +142,7 @@ fn engines() -> Vec<Engine> {
     made.into_iter().map(engine).collect()
 }
 
-/// Asks all engines the same thing; they agree.
+/// Applies `ask` to all engines and asserts that the results agree.
 fn all<R: PartialEq + Debug>(engines: &mut [Engine], step: usize, mut ask: impl FnMut(&mut Engine) -> R) -> R {
     let mut first: Option<(&'static str, R)> = None;
     for engine in engines {
@@ -211,7 +212,7 @@ fn run(seed: u64) {
                 expired += told.len();
             }
         }
-        // The fast state's clock is told a little late; and what is over now ends on all engines.
+        // The fast state's clock lags slightly; here entries that are due expire on all engines.
         let told = all(&mut engines, step, |e| {
             e.local.advance_us(0);
             e.state().take_expired().len()

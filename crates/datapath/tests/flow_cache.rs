@@ -1,5 +1,5 @@
-//! The flow cache of a program with tables against the interpreter and against the pipeline without it: frames, counters, hits and
-//! misses of tables, with changes of everything in between. SLUICE_ROUNDS runs longer.
+//! The flow cache of a program with tables against the interpreter and against the pipeline without it: frames,
+//! counters, hits and misses, with changes of everything in between. `SLUICE_ROUNDS` sets the number of rounds.
 
 use base::Bits;
 use base::entry::{ActionCall, CounterValue, EntryAction, KeyMatch, MatchKind, TableEntry};
@@ -95,7 +95,7 @@ fn rounds(of_ci: u64) -> u64 {
     std::env::var("SLUICE_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(of_ci)
 }
 
-/// Few different values, so that packets and entries meet.
+/// One of few values, so that packets and entries match.
 fn value(random: &mut Random, width: u32) -> Bits {
     let few = u128::from(random.below(6));
     let value = match width {
@@ -132,7 +132,7 @@ fn key(random: &mut Random, width: u32, kind: MatchKind) -> KeyMatch {
     }
 }
 
-/// Something that a controller does.
+/// A random change by the controller.
 #[derive(Debug)]
 enum Change {
     Insert(TableId, TableEntry),
@@ -239,14 +239,14 @@ fn frame(random: &mut Random) -> Vec<u8> {
     }
     let payload = random.below(60) as usize;
     frame.extend(std::iter::repeat_n(0xab, payload));
-    // Also frames that end in a header.
+    // Also frames truncated within a header.
     if random.one_in(10) {
         frame.truncate(random.below(frame.len() as u64) as usize);
     }
     frame
 }
 
-/// What the control plane can see of counts.
+/// All counts that the control plane can read.
 fn counts(local: &Local) -> Vec<String> {
     let pipeline = local.pipeline();
     let (state, program) = (pipeline.state(), pipeline.program());

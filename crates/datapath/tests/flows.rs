@@ -1,4 +1,5 @@
-//! Packets of a program for which a flow processor decides: what is sent, in which order, changed or not, and what comes back.
+//! Programs whose packets a flow processor decides about: which frames are sent, in which order, modified or not, and
+//! which come back.
 
 use abi::flows::{Arrival, FlowProcessor, FlowTables, Frame, Output, Outputs};
 use base::ids::SlotId;
@@ -7,7 +8,7 @@ use datapath::{CodeOptions, EngineKind, Local, Sent, load, load_bridge};
 use ir::{EntryKind, Fate, FieldWidth, Intrinsic, Op, Operand, Program, ReplicationPoint, SlotKind, StageKind};
 use std::sync::{Arc, Mutex};
 
-/// A header of two bytes, `how` and `mark`; egress adds one to the mark and sends.
+/// A program with a header of two bytes, `how` and `mark`; egress increments the mark and sends.
 fn program() -> (Program, SlotId, SlotId) {
     let mut b = ir::Builder::new("flows");
     let header = b.header("h", &[("how", FieldWidth::Fixed(8)), ("mark", FieldWidth::Fixed(8))]);
@@ -49,14 +50,14 @@ fn program() -> (Program, SlotId, SlotId) {
 /// Tokens and frames.
 type Captured = Arc<Mutex<Vec<(u64, Vec<u8>)>>>;
 
-/// What the packet's first byte asks for.
+/// The request in a packet's first byte.
 struct Asked {
     how: usize,
     mark: usize,
     captured: Captured,
 }
 
-/// A mark of frames on which much work is done, and how much.
+/// The mark of frames that cost much work, and the steps that they cost.
 const GREEDY: u8 = 98;
 const GREEDY_STEPS: u32 = OWN_STEPS + 192 * UNIT_STEPS;
 
@@ -153,7 +154,7 @@ fn packets_go_where_the_processor_says() {
         assert_eq!(run(&[&[4, 1, 8]]), [sent(9, &[4, 6, 8])]);
         assert_eq!(run(&[&[5, 1, 8]]), [sent(9, &[200, 7, 5, 1, 8])]);
         assert_eq!(run(&[&[5, 99, 8]]), []);
-        // Order within a burst, and a frame too short for the header, which is one of zeros.
+        // Order within a burst; a frame too short for the header, which then reads as zeros.
         let burst = run(&[&[1, 0], &[2, 0], &[9], &[4, 0], &[1, 5]]);
         let first: Vec<(u32, u8)> = burst.iter().map(|s| (s.port, s.bytes[0])).collect();
         assert_eq!(first, [(5, 1), (1, 2), (2, 2), (3, 2), (5, 1), (9, 4)]);
@@ -164,7 +165,7 @@ fn packets_go_where_the_processor_says() {
     }
 }
 
-/// The finding: a pass cost one unit, whatever was done with the frame's bytes.
+/// The finding: a pass cost one unit, however much work was done on the frame's bytes.
 #[test]
 fn work_on_frames_bytes_is_paid_from_the_bursts_budget_and_leaves_some_for_others() {
     let (program, how, mark) = program();

@@ -1,4 +1,4 @@
-//! A worker that is stuck shows: its heart stands still, so the service's watchdog is fed no more.
+//! A stuck worker is noticed: its heartbeat stops, so the service's watchdog is no longer fed.
 
 mod common;
 
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// A device whose queue does not come back.
+/// A device whose queue blocks for ever.
 struct Stuck {
     pool: PoolRef,
     hold: Arc<AtomicBool>,
@@ -62,7 +62,7 @@ impl Queue for StuckQueue {
     }
 }
 
-/// Threads whose hearts stood still for a moment, which is made out to be an hour.
+/// The threads without a heartbeat in a short period that is pretended to be an hour.
 fn stuck() -> Vec<String> {
     let (mut monitor, now) = (Monitor::default(), Instant::now());
     monitor.stuck_at(now);

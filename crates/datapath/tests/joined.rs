@@ -1,5 +1,5 @@
-//! Tables whose keys are what earlier tables' entries say, in code that has them joined, against the interpreter: what packets become,
-//! hits and misses, direct counters; while all of the tables change, and while packets run.
+//! Materialised joins: tables whose keys are results of earlier tables, in code that has them joined, against the
+//! interpreter. Compared are packets, hits and misses, and direct counters, while all tables change and packets run.
 
 mod common;
 
@@ -12,8 +12,8 @@ use random::Random;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// A route leads to a hop and a port; a hop to a neighbour, and some packets look up the port, too. The neighbour, which is known by
-/// two numbers, decides by which port packets leave; hits in `link` are counted by entry.
+/// A route gives a hop and a port; a hop gives a neighbour, and some packets look the port up, too. The neighbour,
+/// identified by two numbers, gives the egress port; hits in `link` are counted by entry.
 const TABLES: &str = "\
 slot hop: 16 metadata
 slot near: 8 metadata
@@ -89,8 +89,8 @@ b7:
   drop unknown
 ";
 
-/// Two routes: what both say is looked up together, and what each says by itself; one table by either of the two numbers that the
-/// first says.
+/// Two routes: the results of both are looked up together, and each by itself; one table is looked up by either of
+/// the two results of the first.
 const CROSSED_TABLES: &str = "\
 slot hop: 16 metadata
 slot other: 16 metadata
@@ -194,7 +194,7 @@ fn prefix(value: u32, prefix_len: u32) -> Vec<KeyMatch> {
     vec![KeyMatch::Lpm { value: Bits::new(32, value.into()), prefix_len }]
 }
 
-/// A table and an entry for it, of few that there are.
+/// A random table and one of few possible entries for it.
 fn draw(random: &mut Random) -> (TableId, TableEntry) {
     let mut below = |n| random.below(n);
     match below(6) {
@@ -271,8 +271,8 @@ fn joined_tables_say_what_tables_say() {
     }
 }
 
-/// A key with parts of two routes is none that either knows, and a table that is looked up at two places by different parameters
-/// has one's answers at one of them only.
+/// A key combined from parts of two routes is in neither one's rows, and a table that is looked up at two places by
+/// different parameters has one's results at only one of them.
 #[test]
 fn parameters_of_other_rows_and_other_parameters_are_looked_up() {
     let [home, pair, one, last] = [1, 2, 3, 4].map(TableId);
@@ -304,7 +304,7 @@ fn parameters_of_other_rows_and_other_parameters_are_looked_up() {
     }
 }
 
-/// Packets wait for a large table of routes, and for nothing that follows from a route.
+/// Staged code waits for a large table of routes, but not for tables joined to it.
 #[test]
 fn packets_wait_for_routes_and_not_for_their_hops() {
     const HOPS: u32 = 2000;
@@ -336,7 +336,7 @@ fn packets_wait_for_routes_and_not_for_their_hops() {
     for step in 0..40 {
         engines.recompile(Specialise::Contents);
         for _ in 0..50 {
-            // A few of them are in no route.
+            // A few addresses match no route.
             let address = (random.below(6020) << 16 | random.below(300)) as u32;
             engines.check(&address.to_be_bytes(), &format!("step {step}"));
         }
@@ -345,7 +345,7 @@ fn packets_wait_for_routes_and_not_for_their_hops() {
     }
 }
 
-/// Routes to new hops come while a worker runs joined code: none of its packets meets one with what another says.
+/// Routes to new hops are added while a worker runs joined code: no packet sees a new hop with another hop's results.
 #[test]
 fn a_new_answer_comes_with_all_that_is_joined_to_it() {
     const ROUNDS: u64 = 300;
@@ -355,7 +355,7 @@ fn a_new_answer_comes_with_all_that_is_joined_to_it() {
         state.insert(ROUTE, &entry(prefix(i << 20, 14), 0, &[(16, 1), (9, 1)])).expect("room");
     }
     state.insert(HOP, &entry(exact(&[(16, 1)]), 1, &[(9, 1)])).expect("room");
-    // What the route to a hop with each number makes of packets.
+    // The egress port of packets routed to a hop, by hop number.
     let port = |hop: u64| (hop % 300 + 2) as u32;
     let (stop, newest) = (AtomicBool::new(false), AtomicU64::new(1));
     let seen = AtomicU64::new(0);
@@ -369,7 +369,7 @@ fn a_new_answer_comes_with_all_that_is_joined_to_it() {
                 let before = newest.load(Ordering::Acquire);
                 let sent = local.receive_batch(1, &frames).expect("they fit");
                 let after = newest.load(Ordering::Acquire);
-                // While the route is changed it is one or the other.
+                // While the route changes, either result is allowed.
                 let is = |sent: &Sent, hop: u64| hop > 1 && sent.port == port(hop);
                 let may_be = |sent: &Sent| (before..=after + 1).any(|hop| is(sent, hop));
                 let wrong = sent.iter().find(|sent| !may_be(sent));

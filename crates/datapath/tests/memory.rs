@@ -1,4 +1,5 @@
-//! Freed memory stays with the process until it is given back. A process of its own: what other tests take would be measured, too.
+//! Freed memory stays with the process until it is returned explicitly. A process of its own, since memory of other
+//! tests would be measured, too.
 #![allow(unsafe_code)]
 
 use datapath::memory::{KEPT_MS, PURGE_DELAY, give_back, keep_freed, resident_bytes, returning};
@@ -13,7 +14,7 @@ fn resident_mb() -> u64 {
     resident_bytes() >> 20
 }
 
-/// Takes so many megabytes in small pieces, writes to them and frees them.
+/// Allocates `mb` megabytes in small pieces, writes to them and frees them.
 fn use_memory(mb: usize) {
     const PIECE: usize = 4000;
     // SAFETY: each piece is written where it is, and freed once.
@@ -29,7 +30,7 @@ fn freed_memory_is_kept_until_it_is_given_back() {
     if std::env::var_os("MIMALLOC_PURGE_DELAY").is_some() {
         return;
     }
-    // The option's number is mimalloc's, which may change it: the default value (of version 2 or 3) shows that it is this one.
+    // mimalloc may renumber its options: the default value (of version 2 or 3) shows that it is the right one.
     assert!([10, 1000].contains(&purge_delay_ms()), "{}", purge_delay_ms());
     keep_freed();
     assert_eq!(purge_delay_ms(), KEPT_MS);

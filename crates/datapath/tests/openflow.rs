@@ -1,5 +1,6 @@
-//! OpenFlow bridges over `openflow.p4` with generated flows and frames: machine code with the flow cache sends what the interpreter
-//! sends without one, and flows count the same, while flows, groups and frames change. `SLUICE_ROUNDS` sets how many bridges.
+//! OpenFlow bridges over `openflow.p4` with generated flows and frames. While flows, groups and frames change,
+//! machine code with the flow cache must send the same frames and count the same as the interpreter without one.
+//! `SLUICE_ROUNDS` sets the number of bridges.
 
 use bridge::processor::Pipeline;
 use bridge::translate::Control;
@@ -17,11 +18,11 @@ use random::Random;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Frames that each bridge gets between two changes of its flows.
+/// Frames for each bridge between two changes of its flows.
 const FRAMES: usize = 40;
-/// How often flows change.
+/// Number of changes of flows.
 const CHANGES: usize = 12;
-/// After this time without packets, megaflows are idle.
+/// Time without packets after which megaflows are idle, in microseconds.
 const IDLE_US: u64 = 11_000_000;
 /// Tables that flows use.
 const TABLES: u64 = 4;
@@ -54,7 +55,7 @@ impl Host for Clock {
     fn wake(&self, _: u64) {}
 }
 
-/// A bridge and what runs its packets.
+/// A bridge with the engine that runs its packets.
 struct Engine {
     name: &'static str,
     bridge: Arc<Bridge>,
@@ -107,7 +108,7 @@ fn sum(bytes: &[u8], first: u32) -> u16 {
     !(sum as u16)
 }
 
-/// TCP, UDP, ICMP or something else.
+/// A TCP, UDP, ICMP or other payload.
 fn layer4(rng: &mut Random, proto: u8, pseudo: &[u8]) -> Vec<u8> {
     let ports = [*pick(rng, &[53u16, 80, 1000, 1001]), *pick(rng, &[53u16, 80, 1000])];
     let mut bytes: Vec<u8> = ports.iter().flat_map(|port| port.to_be_bytes()).collect();
@@ -130,7 +131,7 @@ fn layer4(rng: &mut Random, proto: u8, pseudo: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A frame of one of the protocols, now and then cut or damaged.
+/// A frame of one of the protocols, occasionally truncated or damaged.
 fn frame(rng: &mut Random) -> Vec<u8> {
     let mut frame = vec![2, 0, 0, 0, 0, rng.below(4) as u8, 2, 0, 0, 0, 1, rng.below(4) as u8];
     for _ in 0..*pick(rng, &[0, 0, 0, 1, 1, 2, 3]) {
@@ -187,7 +188,7 @@ fn frame(rng: &mut Random) -> Vec<u8> {
     frame
 }
 
-/// Terms that go together, by names of fields: what frames have.
+/// A match whose fields occur together in frames.
 fn matching(rng: &mut Random, bridge: &Bridge) -> Match {
     let fields = bridge.fields();
     let mut matching = Match::any();
@@ -368,11 +369,12 @@ fn machine_code_and_the_cache_do_what_the_interpreter_does() {
                 let request = group_mod(&mut rng, 1 + (change % 3) as u32, GroupCommand::Modify);
                 engines.iter().for_each(|e| e.bridge.group_mod(&request, &Origin::SWITCH).expect("the group is there"));
             }
-            // Few frames, so that some come again, in bursts.
+            // Few distinct frames, so that some recur, in bursts.
             let few: Vec<Vec<u8>> = (0..8).map(|_| frame(&mut rng)).collect();
             for burst in 0..FRAMES / 4 {
                 if rng.below(12) == 0 {
-                    // Megaflows end that have been idle for so long; what they were made of has not changed.
+                    // Megaflows expire after being idle this long, although the flows they depend on have not
+                    // changed.
                     engines.iter_mut().for_each(|e| {
                         e.local.advance_us(IDLE_US);
                         e.local.idle();
@@ -386,7 +388,7 @@ fn machine_code_and_the_cache_do_what_the_interpreter_does() {
                 });
                 sent += got[0].iter().map(Vec::len).sum::<usize>();
                 for (engine, of_it) in engines.iter().zip(&got) {
-                    // What the cache knows leaves at once, and so what lies between goes in smaller batches: frames that need a second
+                    // Cached frames leave at once, so the others go in smaller batches: frames that need a second
                     // pass leave behind fewer others.
                     let [mut of_it, mut wanted] = [of_it.clone(), got[0].clone()];
                     if engine.name.contains("cached") {
@@ -456,7 +458,7 @@ fn frame_to(last: u8) -> Vec<u8> {
     frame
 }
 
-/// Has frames for a receiver do actions.
+/// Adds a flow that applies actions to frames for a receiver.
 fn add_flow(bridge: &Bridge, last: u8, apply: Vec<Action>) {
     let id = bridge.fields().named("eth_dst").expect("it is declared");
     let mut matching = Match::any();
@@ -479,7 +481,7 @@ fn add_flow(bridge: &Bridge, last: u8, apply: Vec<Action>) {
     bridge.flow_mod(&request, &Origin::SWITCH).expect("it can be added");
 }
 
-/// A group that sends copies to ports in turn.
+/// Adds a group that sends copies to the ports in turn.
 fn add_flood(bridge: &Bridge, group: u32, outputs: u32) {
     let to = |id: u32| vec![Action::Output { port: 2 + id % (PORTS - 1), max_len: 0 }];
     let bucket = |id| Bucket { id, weight: 0, watch_port: None, watch_group: None, actions: to(id) };
@@ -514,7 +516,7 @@ fn a_burst_to_a_group_of_many_outputs_costs_no_more_than_it_may_and_leaves_other
         assert_eq!((of(&few), of(&one)), (KEPT_UNITS, 1), "{cache:?}: others' packets leave, all of them");
         let copies = of(&many);
         assert!((2000..=WORK_MAX).contains(&copies), "{cache:?}: {copies}, the first packet has all of its copies");
-        // Every bucket that a packet goes through counts it, if it is translated for that or not.
+        // Every bucket that a packet goes through counts it, whether or not the packet was translated for it.
         engine.counts();
         let buckets: u64 = {
             let tables = engine.bridge.tables();
@@ -547,7 +549,7 @@ fn a_large_group_that_is_alone_in_its_burst_gets_most_of_its_copies_and_an_ordin
     let [many, few] = [1, 2].map(frame_to);
     let sent = engine.local.receive_batch(1, &[&many]).expect("it is short").len();
     assert!((2048..4096).contains(&sent), "{sent}");
-    // Its path is paid from the same units as its copies: what that takes of these is missing, and counted.
+    // Its path is paid from the same budget as its copies: units spent on it are missing for copies, and counted.
     let lost = |engine: &Engine| {
         let pipeline = engine.local.pipeline();
         let drops = pipeline.drops(0).read(pipeline.program());
@@ -555,7 +557,7 @@ fn a_large_group_that_is_alone_in_its_burst_gets_most_of_its_copies_and_an_ordin
     };
     assert_eq!(sent + lost(&engine), 4096);
     let before = lost(&engine);
-    // As many ports as packets in the burst.
+    // As many output ports as packets in the burst.
     let sent = engine.local.receive_batch(1, &[few.as_slice(); 64]).expect("they are short").len();
     assert_eq!((sent, lost(&engine)), (64 * 64, before));
 }

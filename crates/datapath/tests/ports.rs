@@ -1,4 +1,4 @@
-//! Ports that come and go while packets run: no packet of other ports is lost, and nothing is left behind.
+//! Adding and removing ports while packets run: no packet of other ports is lost, and no resources leak.
 //!
 //! `SLUICE_PORT_CHANGES=10000` makes the long run; `scripts/trust-ports` does so on an optimised build.
 
@@ -99,7 +99,7 @@ fn ports_come_and_go_under_load_without_a_lost_packet_or_a_leak() {
                         continue;
                     }
                     number += 1;
-                    // Some for the port that comes and goes.
+                    // Some for the port that is added and removed.
                     if number % 16 == 0 {
                         from.inject(&frame(3, number));
                     }
@@ -109,7 +109,7 @@ fn ports_come_and_go_under_load_without_a_lost_packet_or_a_leak() {
                 }
                 done.store(true, Ordering::Release);
             });
-            // Whatever goes wrong, the other threads end.
+            // The other threads must end whatever goes wrong.
             let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
                 for i in 0..changes {
                     if i == changes / 4 {
@@ -172,7 +172,7 @@ fn a_port_out_of_service_receives_and_sends_nothing() {
     assert!(!info(2).in_service && !info(2).link.up && info(1).in_service);
     one.inject(&frame(2, 1));
     wait_for("it is dropped for its reason", || dropped(&switch, "port is down") == 1);
-    // What comes in is gone, also when the port is in service again.
+    // Packets received meanwhile stay lost when the port is back in service.
     two.inject(&frame(1, 1));
     wait_for("it is taken", || info(2).stats.rx_packets == 1);
     switch.poll_links();
@@ -181,7 +181,7 @@ fn a_port_out_of_service_receives_and_sends_nothing() {
     assert!(up(2));
     arrives(&one, &two, 2);
     arrives(&two, &one, 1);
-    // Also one that is out of service can be removed, and its number be used again.
+    // A port out of service can be removed as well, and its number reused.
     switch.set_in_service(2, false).expect("workers answer");
     switch.remove_port(2).expect("it is there");
     let two = memory(&switch, &pool, 2);

@@ -1,5 +1,6 @@
-//! Longest prefix match in compiled code against the interpreter, while prefixes of every length come, change and go; in generic
-//! code and in code that was compiled again, run to completion and staged; and beyond what is kept spread out.
+//! Longest prefix match in compiled code against the interpreter, while prefixes of every length are added, changed
+//! and removed; in generic and recompiled code, run to completion and staged; and beyond the size that DIR tables
+//! hold.
 
 mod common;
 
@@ -11,7 +12,8 @@ use datapath::Specialise;
 use random::Random;
 use std::sync::Arc;
 
-/// A frame's first bits are looked up in a table of prefixes, which says the port it leaves by, or drops it.
+/// A program that looks a frame's first bits up in a table of prefixes, which gives the egress port or drops the
+/// frame.
 fn program(width: u32, size: u64) -> Arc<ir::Program> {
     let fields = [("k", width), ("rest", 32 - width)];
     let tables = format!(
@@ -46,7 +48,7 @@ fn route(width: u32, value: u32, prefix_len: u32, port: u32) -> TableEntry {
     TableEntry { key, priority: 0, action, idle_timeout_ns: 0 }
 }
 
-/// A prefix that meets others: its bits come from few values at each octet, and it has `least` of them.
+/// A prefix that overlaps others: its octets come from few values, and it has at least `least` bits.
 fn prefix(random: &mut Random, width: u32, least: u32) -> (u32, u32) {
     let len = least + random.below(u64::from(width + 1 - least)) as u32;
     let value = address(random, least);
@@ -54,7 +56,7 @@ fn prefix(random: &mut Random, width: u32, least: u32) -> (u32, u32) {
     ((value & kept) >> (32 - width), len)
 }
 
-/// 32 bits, left-aligned; fewer values where prefixes are long, so that many are in one place.
+/// A 32-bit, left-aligned address; from fewer values where prefixes are long, so that many fall into one block.
 fn address(random: &mut Random, least: u32) -> u32 {
     let values = if least > 0 { 2 } else { 6 };
     let octet = |random: &mut Random| [0, 1, 10, 127, 128, 255][random.below(values) as usize];
@@ -69,7 +71,7 @@ fn every_change_of_prefixes_is_what_all_code_sees() {
         let mut there: Vec<(u32, u32)> = Vec::new();
         for step in 0..500u32 {
             if step % 50 == 0 {
-                // Not the contents: they would be compared one by one while they are few.
+                // Not with contents: a few entries would be compared one by one.
                 engines.recompile(Specialise::Constants);
             }
             let new = prefix(&mut random, width, least);

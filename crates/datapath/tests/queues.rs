@@ -1,5 +1,6 @@
-//! Queues of ports: the same packets, queue metadata and order on every engine, also where code is compiled anew while packets wait;
-//! and in the running switch priorities, full ports, ports and programs that change while packets wait.
+//! Egress queues: the same packets, queue metadata and order on every engine, also when code is recompiled while
+//! packets wait; and in the running switch priorities, full ports, and ports and programs that change while packets
+//! wait.
 
 mod common;
 
@@ -95,7 +96,7 @@ control MyDeparser(packet_out pkt, in headers_t hdr) { apply { pkt.emit(hdr.ask)
 V1Switch(MyParser(), MyVerify(), MyIngress(), MyEgress(), MyCompute(), MyDeparser()) main;
 "#;
 
-/// Where what egress writes is in frames, and how long they are.
+/// Offsets in frames of the values that egress writes, and the frame length.
 const CLASS_THEN: usize = 16;
 const WAITED: usize = 21;
 const BEFORE: usize = 25;
@@ -122,7 +123,7 @@ fn word(frame: &[u8], at: usize) -> u32 {
     u32::from_be_bytes(frame[at..at + 4].try_into().expect("four bytes"))
 }
 
-/// A packet in a queue of the test.
+/// A packet in one of the test's queues.
 struct Waiting {
     packet: Packet,
     record: Box<[u64]>,
@@ -130,7 +131,7 @@ struct Waiting {
     enqueued_us: u64,
 }
 
-/// Queues of ports 1 to 3, no other ones.
+/// A sink with queues for ports 1 to 3 only.
 struct Ports {
     queues: BTreeMap<u32, PortQueues<Waiting>>,
     now_us: u64,
@@ -190,7 +191,7 @@ impl Bench {
         Bench { pipeline, engine, ports: Ports::new(), pool: Arc::new(HeapPool::new(4096)), recompiles }
     }
 
-    /// Another entry for the table, and code for it.
+    /// Replaces an entry of the table; recompiles if the bench does so.
     fn change(&mut self, number: u32, told: u16) {
         let key = vec![KeyMatch::Exact(Bits::new(32, u128::from(number & 3)))];
         let args = vec![Bits::new(16, u128::from(told))];
@@ -213,7 +214,7 @@ impl Bench {
         exec.idle();
     }
 
-    /// Takes so many packets out of a port's queues.
+    /// Dequeues `count` packets of a port and runs egress for them.
     fn take(&mut self, exec: &mut dyn datapath::executor::Executor, port: u32, count: usize, now_us: u64) {
         self.ports.now_us = now_us;
         let queues = self.ports.queues.get_mut(&port).expect("it has some");
@@ -307,12 +308,12 @@ struct Bed {
     pool: PoolRef,
 }
 
-/// A running switch with four ports, and a program.
+/// A running switch with four ports and this program.
 fn bed(workers: usize, program: ir::Program) -> Bed {
     bed_of(65_536, workers, program)
 }
 
-/// The same with so many buffers.
+/// As [`bed`], with `buffers` packet buffers.
 fn bed_of(buffers: usize, workers: usize, program: ir::Program) -> Bed {
     let pool = HeapPool::shared(buffers);
     let config = SwitchConfig { workers, idle: Idle::Sleep, pool: Some(Arc::clone(&pool)), ..SwitchConfig::default() };
@@ -357,7 +358,7 @@ impl Bed {
         got
     }
 
-    /// Sends so much to a port that it takes no more and at least 40 packets wait; how many that are.
+    /// Fills a port until it accepts no more and at least 40 packets wait; returns how many were sent.
     fn fill(&self, port: u32, from: usize, make: impl Fn(u32) -> Vec<u8>) -> usize {
         // A memory device holds 4096, and 1 to 64 are out of the queue and not yet in the port.
         let count = 4096 + 64 + 40;
@@ -389,7 +390,7 @@ fn a_full_port_keeps_packets_in_order_of_class_and_drops_only_what_finds_no_room
     assert_eq!(bed.waiting(1), low + 170);
     let got = bed.collect(1, first + 170);
     let numbers: Vec<u32> = got.iter().map(|frame| word(frame, 4)).collect();
-    // What had left the queue goes first; then all of the higher class; then the rest of the lower one.
+    // Packets already dequeued go first; then all of the higher class; then the rest of the lower one.
     let early = first - low as usize;
     let expected = (0..early as u32).chain(200_000..200_150).chain(early as u32..first as u32).chain(100_000..100_020);
     assert!(numbers.into_iter().eq(expected));
@@ -441,7 +442,7 @@ fn a_program_that_asks_for_queues_has_them_on_links_too() {
     assert!(numbers.into_iter().eq((1000..1050).chain(early..100)), "the urgent ones first");
     assert_eq!(word(&got[49], BEFORE), 49, "egress sees the queue");
     assert!(word(&got[49], WAITED) > 0);
-    // Another program, which asks for none.
+    // Another program, which does not use queues.
     bed.switch.set_queues_of(of, None).expect("it is there");
     assert!(bed.switch.queues_of(of).expect("it is there").is_some());
     run(&bed.switch, by_first_bytes());
@@ -458,7 +459,7 @@ fn frames_of_any_program_wait_behind_the_deparser_where_a_port_has_queues() {
         let first = bed.fill(1, 0, |i| frame(1, i));
         bed.inject(2, (0..100).map(|i| frame(1, 100_000 + i)));
         wait_for("all of them", || bed.waiting(1) >= 100 && bed.ports[2].pending() == 0);
-        // The same queues with another limit: what waits goes on waiting.
+        // The same queues with another limit: waiting packets stay queued.
         bed.switch.set_queues(1, Some(of_packets(Config::fifo(), 7000))).expect("a good config");
         let got = bed.collect(1, first + 100);
         assert!(got.iter().take(first).enumerate().all(|(i, bytes)| *bytes == frame(1, i as u32)), "in order");
@@ -503,13 +504,14 @@ fn packets_that_wait_go_on_through_the_program_that_they_met_and_the_next_one_ha
     assert!(bed.switch.queues(1).expect("it is there").is_none());
 }
 
-/// The finding: what egress asked for at the port being served was never offered to its queues, and neither was anything after it.
+/// The finding: requests of egress for the port being served were never offered to its queues, and neither was
+/// anything after them.
 #[test]
 fn what_is_to_wait_again_at_the_port_being_served_does() {
     let bed = bed(1, Arc::unwrap_or_clone(program()));
     let replication = bed.switch.pipeline().expect("it runs");
     configure(replication.replication());
-    // Clones of egress go to port 3, and a packet that recirculates to its own port again.
+    // Egress clones go to port 3, and a recirculated packet returns to its own port.
     bed.inject(0, [ask(3, 0, 8, 1), ask(3, 0, 16, 2)]);
     assert_eq!(bed.collect(3, 3).len(), 3);
     bed.inject(0, (0..100).map(|i| ask(3, 0, 0, 10 + i)));
@@ -518,7 +520,8 @@ fn what_is_to_wait_again_at_the_port_being_served_does() {
     wait_for("all buffers", || bed.pool.available() == bed.pool.limit());
 }
 
-/// The findings: a program that came back had two executors on a worker, and the programs of a second more than there is room for.
+/// The findings: a program that was loaded again had two executors on a worker, and the programs of one second
+/// exceeded the room for executors.
 #[test]
 fn programs_may_change_often_while_packets_wait() {
     let bed = bed(1, Arc::unwrap_or_clone(program()));

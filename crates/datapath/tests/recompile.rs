@@ -1,5 +1,5 @@
-//! Code that is compiled for the tables as they are, while they change: what a change says holds for every batch that
-//! begins after it has returned, whichever code runs, with writers, workers and compilations at the same time.
+//! Specialised code while tables change: every batch that begins after a change has returned sees that change,
+//! whichever code runs, with writers, workers and compilations running concurrently.
 //!
 //! Random programs, entries and packets against the interpreter, with recompilation in between, are in `difftest`.
 
@@ -18,8 +18,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// A frame's first 32 bits are looked up in `acl`, which says whether it is denied, then in `station`, then in `route`:
-/// the port it leaves by.
+/// A frame's first 32 bits are looked up in `acl`, which gives whether it is denied, then in `station`, then in
+/// `route`: the egress port.
 const TABLES: &str = "\
 action permit ()
 action deny ()
@@ -109,7 +109,7 @@ fn rule(value: u32, mask: u32, priority: i32, action: u32) -> TableEntry {
     TableEntry { key, priority, action, idle_timeout_ns: 0 }
 }
 
-/// What became of a frame.
+/// The fate of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Fate {
     Sent(u32),
@@ -149,14 +149,14 @@ impl Worker {
         }
     }
 
-    /// Runs frames with these keys as one batch, after which writers do not wait for this worker.
+    /// Runs frames with these keys as one batch and then goes offline, so that writers do not wait for this worker.
     fn batch(&mut self, keys: &[u32]) -> Vec<Fate> {
         let fates = self.batch_of_many(keys);
         self.executor.idle();
         fates
     }
 
-    /// Runs frames with these keys as one batch; the next one follows, or writers wait.
+    /// Runs frames with these keys as one batch; the worker stays online, so writers wait for its next batch.
     fn batch_of_many(&mut self, keys: &[u32]) -> Vec<Fate> {
         let frame = |key: &u32| {
             let mut bytes = key.to_be_bytes().to_vec();
@@ -189,7 +189,7 @@ fn the_next_batch_sees_every_change_and_recompiled_code_agrees() {
         assert!(pipeline.recompile(Specialise::Auto).is_some());
         assert!(specialised(&pipeline));
     };
-    // Each step: a change, and what becomes of frames before and after code is compiled for it.
+    // Each step: a change, and the fate of frames before and after recompilation.
     let mut check = |what: &str, expected: &[(u32, Fate)]| {
         for code in ["generic", "made first", "recompiled"] {
             match code {
@@ -232,14 +232,14 @@ fn the_next_batch_sees_every_change_and_recompiled_code_agrees() {
     state.delete(STATION, &station(7, 8).key, 0).expect("it is there");
     check("the station is gone", &[(7, Fate::Sent(6))]);
 
-    // More than are compared one by one; then the table moves several times.
+    // More than are compared one by one; then the table is resized several times.
     for key in 0..100 {
         state.insert(STATION, &station(0x1000 + key, key)).expect("room");
         let expected = [(0x1000 + key, Fate::Sent(key)), (0x1000, Fate::Sent(0)), (0x1001 + key, Fate::Sent(6))];
         check("a table that grows", &expected);
     }
 
-    // Hundreds are part of the code, more are not.
+    // Hundreds of entries become part of the code, more do not.
     for (count, is_part) in [(1500, true), (3000, false)] {
         for key in state.len(STATION) as u32..count {
             state.insert(STATION, &station(0x1000 + key, key % 500)).expect("room");
@@ -317,21 +317,21 @@ fn code_is_recompiled_in_the_background_and_says_so() {
     assert_eq!(worker.one(1), Fate::Dropped(DENIED));
 }
 
-/// Two workers, one writer, and compilation after compilation: after a change has returned, no batch that begins later
-/// misses it. The tables grow, shrink to a few entries and change their defaults meanwhile.
+/// Two workers, one writer, and continuous compilation: after a change has returned, no later batch misses it. The
+/// tables grow, shrink to a few entries and change their defaults meanwhile.
 #[test]
 fn no_batch_misses_a_change_that_came_before_it() {
     change_while_packets_run(&pipeline(2));
 }
 
-/// The same where keys are hashed for many packets before any of them is looked up.
+/// The same for staged code, which hashes the keys of many packets before any lookup.
 #[test]
 fn no_batch_misses_a_change_in_staged_code() {
     change_while_packets_run(&pipeline_on(EngineKind::Staged, 2));
 }
 
-/// What most entries have in common is part of the code, which looks prefixes up in the table itself. So a writer waits for a
-/// batch that runs such code: no packet meets a new entry with the old ones' parameter.
+/// Values that all entries share are part of the code, which looks prefixes up in the table itself. So a writer waits
+/// for a batch that runs such code: no packet sees a new entry with the old entries' parameter.
 #[test]
 fn a_new_entry_comes_with_all_of_its_parameters() {
     const TABLES: &str = "\
@@ -408,7 +408,7 @@ b2:
 
 fn change_while_packets_run(pipeline: &Pipeline) {
     let stop = AtomicBool::new(false);
-    // Stations below this are there for good; the one at the number itself comes and goes.
+    // Stations below this number are permanent; the one at the number itself is added and removed.
     let published = AtomicU64::new(0);
     let (batches, compiled) = (AtomicU64::new(0), AtomicU64::new(0));
     let limit = Duration::from_secs(std::env::var("STRESS_SECONDS").ok().and_then(|s| s.parse().ok()).unwrap_or(3));
@@ -422,7 +422,7 @@ fn change_while_packets_run(pipeline: &Pipeline) {
                     let keys: Vec<u32> = (0..16u32).map(|i| there.saturating_sub(1 + i * i)).collect();
                     let fates = worker.batch_of_many(&keys);
                     for (key, fate) in keys.iter().zip(fates) {
-                        // The rule says whether it is denied; the port is the station's.
+                        // The rule decides whether it is denied; the station decides the port.
                         let expected = Fate::Sent(key % 500);
                         assert!(there == 0 || fate == expected || fate == Fate::Dropped(DENIED), "{key}: {fate:?}");
                     }
@@ -446,13 +446,13 @@ fn change_while_packets_run(pipeline: &Pipeline) {
         let state = pipeline.state();
         let start = Instant::now();
         let mut next = 0u32;
-        // On a busy machine the others may come late.
+        // On a busy machine the other threads may start late.
         let too_little = || compiled.load(Ordering::Relaxed) < 2 || batches.load(Ordering::Relaxed) < 10;
         while start.elapsed() < limit || (too_little() && start.elapsed() < common::LIMIT) {
             state.insert(STATION, &station(next, next % 500)).expect("room");
             next += 1;
             published.store(next.into(), Ordering::Release);
-            // A tiny table that comes and goes, one of its rules denies all.
+            // A small table that is filled and emptied; one of its rules denies everything.
             match next % 7 {
                 0 => state.insert(ACL, &rule(0, 0, 1, 1)).expect("room"),
                 1 if next > 1 => state.delete(ACL, &rule(0, 0, 1, 1).key, 1).expect("it is there"),
@@ -462,14 +462,14 @@ fn change_while_packets_run(pipeline: &Pipeline) {
             pipeline.housekeeping(0);
             if next > 60_000 && !too_little() {
                 for key in 0..next {
-                    // Workers look at the newest only.
+                    // Workers check only the newest stations.
                     if key + 300 < next {
                         state.delete(STATION, &station(key, 0).key, 0).expect("it is there");
                     }
                 }
                 break;
             }
-            // Now and then there is time to compile.
+            // Pause sometimes, so that a compilation can finish.
             if next.is_multiple_of(32) {
                 std::thread::sleep(Duration::from_millis(3));
             }

@@ -1,6 +1,6 @@
-//! Ternary tables of up to 127 rules as part of compiled code, and larger ones that are asked only if a rule may match, against the
-//! interpreter: keys of odd widths, rules that overlap, rules for everything, and changes in between; and prefilters that stay part of the
-//! code while rules change.
+//! Ternary tables against the interpreter: up to 127 rules as part of compiled code, and larger ones searched only if
+//! a prefilter passes. Keys of odd widths, overlapping rules, rules for everything, changes in between, and
+//! prefilters that stay in use while rules change.
 
 mod common;
 
@@ -13,7 +13,7 @@ use random::Random;
 use std::fmt::Write;
 use std::sync::Arc;
 
-/// A frame's first fields are looked up in a table that says the port it leaves by, one of two, or drops it.
+/// A program that looks a frame's first fields up in a table, which gives one of two egress ports or drops the frame.
 fn program(fields: &[(u32, &str)]) -> Arc<ir::Program> {
     let names: Vec<String> = (0..fields.len()).map(|i| format!("f{i}")).collect();
     let mut keys = String::new();
@@ -56,7 +56,7 @@ b3:
 
 const ACL: TableId = TableId(0);
 
-/// A value that others are likely to meet: few bits, at either end.
+/// A value that is likely to equal others: few bits, at either end.
 fn value(random: &mut Random, width: u32) -> Bits {
     let low = Bits::new(width, u128::from(random.below(3)));
     match random.below(3) {
@@ -135,8 +135,8 @@ fn rules_in_the_code_are_those_of_the_table() {
     }
 }
 
-/// Rules about hosts and networks of 10.0.0.0/10, and packets from there and from elsewhere: what few bytes tell of them is as the rules
-/// are, before and after there are more than share bit vectors, and while some come and go.
+/// Rules about hosts and networks of 10.0.0.0/10, and packets from inside and outside: prefilter and table agree,
+/// before and after the rules outgrow bit vectors, and while some are added and removed.
 #[test]
 fn rules_about_one_network_are_those_of_the_table_however_many_there_are() {
     let fields = [(32, "ternary"), (16, "ternary")];
@@ -166,7 +166,7 @@ fn rules_about_one_network_are_those_of_the_table_however_many_there_are() {
             let mut source = near(&mut random);
             let mut port = Bits::new(16, u128::from(random.below(1 << 16)));
             if i % 3 == 0 {
-                // One that a rule is about.
+                // A packet that a rule matches.
                 let rule = &there[random.below(there.len() as u64) as usize];
                 let [KeyMatch::Ternary { value: from, mask }, KeyMatch::Ternary { value: to, .. }] = &rule.key[..]
                 else {
@@ -183,8 +183,8 @@ fn rules_about_one_network_are_those_of_the_table_however_many_there_are() {
     }
 }
 
-/// Code with a prefilter of the rules stays in use while rules come, change and go, and does what the interpreter does: until its prefilter
-/// passes nearly everything, and behind that.
+/// Code with a prefilter stays in use while rules are added, changed and removed, and agrees with the interpreter,
+/// also once the prefilter passes nearly everything.
 #[test]
 fn a_prefilter_stays_right_and_in_use_while_rules_change() {
     let fields = [(32, "ternary"), (16, "ternary")];
@@ -214,7 +214,7 @@ fn a_prefilter_stays_right_and_in_use_while_rules_change() {
         let at = random.below(there.len() as u64) as usize;
         match number % 3 {
             0 => {
-                // About the same network at first, later about any.
+                // At first about the same network, later about any.
                 let about = if number < 600 { 10 } else { random.below(256) };
                 let rule = new(&mut random, about, 101 + number);
                 engines.each(|state| state.insert(ACL, &rule).expect("there is room"));
@@ -249,7 +249,8 @@ fn a_prefilter_stays_right_and_in_use_while_rules_change() {
     assert!(info.specialised && info.compiled == first.compiled, "no change of a rule has ended it: {info:?}");
 }
 
-/// Rules about anything wear a prefilter of rules about one network; the thread that makes code replaces it, once they are gone.
+/// Rules about arbitrary networks make a prefilter of rules about one network ineffective; the recompilation thread
+/// replaces it once they are gone.
 #[test]
 fn a_worn_prefilter_is_replaced() {
     let pipeline = datapath::load(program(&[(32, "ternary")]), datapath::EngineKind::Machine, 1).expect("it loads");
@@ -260,23 +261,23 @@ fn a_worn_prefilter_is_replaced() {
     };
     let state = pipeline.state();
     (0..100).for_each(|i| state.insert(ACL, &rule(10 << 24 | i, 1)).expect("there is room"));
-    // What lasts while entries change, so that nothing but wear makes code again.
+    // Constants only, which survive changes of entries, so that nothing but the prefilter triggers recompilation.
     pipeline.specialise(Specialise::Constants);
     let info = || pipeline.code_info().expect("machine code");
-    // Quick code is followed by better code at once.
+    // Full-effort code follows quick code at once.
     common::wait_for("code with a prefilter", || info().prefilters == 1 && info().compiled % 2 == 0);
     let before = info().compiled;
     let mut random = Random::new(31);
     let about_anything: Vec<TableEntry> = (0..3000).map(|_| rule(random.below(1 << 32), 2)).collect();
     for rule in &about_anything {
-        // Some are drawn twice.
+        // Some are duplicates.
         let _ = state.insert(ACL, rule);
         let _ = state.delete(ACL, &rule.key, rule.priority);
     }
     common::wait_for("code with another prefilter", || info().compiled > before && info().prefilters == 1);
 }
 
-/// Exact keys of more than two words, which buckets do not hold, have a hash of their own in the code.
+/// Exact keys of more than two words, which do not fit into buckets, have a hash of their own in the code.
 #[test]
 fn wide_keys_in_the_code_are_those_of_the_table() {
     let shapes: [&[(u32, &str)]; 4] = [
@@ -289,14 +290,14 @@ fn wide_keys_in_the_code_are_those_of_the_table() {
         let mut random = Random::new(20 + seed as u64);
         let mut engines = Engines::new(&program(fields));
         let mut there: Vec<TableEntry> = Vec::new();
-        // From a few that are compared to many.
+        // From few entries, which are compared one by one, to many.
         for wanted in [1, 3, 4, 9, 40, 300, 33] {
             while there.len() > wanted {
                 let old = there.swap_remove(random.below(there.len() as u64) as usize);
                 engines.each(|state| state.delete(ACL, &old.key, 0).expect("it is there"));
             }
             while there.len() < wanted {
-                // Some differ in the last bits alone.
+                // Some differ only in the last bits.
                 let width = |width: u32| Bits::new(width, u128::from(random.below(1 << 12))).shl(u64::from(width / 3));
                 let mut key: Vec<Bits> = fields.iter().map(|(bits, _)| *bits).map(width).collect();
                 if let (true, Some(other)) = (random.below(2) == 0, there.first()) {
@@ -317,7 +318,7 @@ fn wide_keys_in_the_code_are_those_of_the_table() {
                 let of = &there[random.below(there.len() as u64) as usize].key;
                 let mut key: Vec<Bits> = of.iter().map(value_of).collect();
                 if i % 3 == 0 {
-                    // One bit is another.
+                    // Flip one bit.
                     let field = random.below(key.len() as u64) as usize;
                     let bit = random.below(u64::from(key[field].width()));
                     key[field] = key[field].xor(&Bits::new(key[field].width(), 1).shl(bit));

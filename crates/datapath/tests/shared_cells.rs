@@ -1,6 +1,6 @@
-//! Programs whose packets read and write registers, on several workers at once: what a packet does to its cells is one
-//! step (`ir::atomicity`). Each program keeps an invariant, whatever the order of its packets. A lost update breaks it, and so
-//! does a packet that sees only some of another packet's writes.
+//! Programs whose packets read and write registers, on several workers at once: each packet's accesses are one atomic
+//! step (`ir::atomicity`). Each program keeps an invariant whatever the order of packets; a lost update breaks it,
+//! and so does a packet that sees only some of another packet's writes.
 
 mod common;
 
@@ -13,12 +13,12 @@ use std::sync::{Arc, Barrier};
 
 const WORKERS: usize = 3;
 const CELLS: u64 = LOCKED_CELLS_MIN;
-/// Cells that packets use: few, so that they meet.
+/// Number of cells that packets use: few, so that they collide.
 const USED: u64 = 4;
 const BATCH: usize = 32;
 const FULL: u64 = 1 << 30;
 
-/// Batches of a worker: enough for packets to meet.
+/// Batches per worker: enough for packets to collide.
 fn batches(engine: EngineKind) -> usize {
     match engine {
         EngineKind::Interpreter => 400,
@@ -27,7 +27,7 @@ fn batches(engine: EngineKind) -> usize {
     }
 }
 
-/// Packets of all workers.
+/// Total number of packets.
 fn all(engine: EngineKind) -> u64 {
     (WORKERS * batches(engine) * BATCH) as u64
 }
@@ -35,7 +35,7 @@ fn all(engine: EngineKind) -> u64 {
 const P: ExternId = ExternId(0);
 const Q: ExternId = ExternId(1);
 
-/// A frame has two bytes that name cells and one that chooses a path.
+/// A program over frames with two bytes that select cells and one that selects a path.
 fn program(control: &str) -> Arc<ir::Program> {
     let slots =
         "slot x: 32 temp\nslot y: 48 temp\nslot x48: 48 temp\nslot z: 32 temp\nslot w: 32 temp\nslot c: 1 temp\n";
@@ -46,7 +46,7 @@ fn program(control: &str) -> Arc<ir::Program> {
     common::matching(&[("i", 8), ("j", 8), ("path", 8)], 0, &registers, control)
 }
 
-/// One from a cell of `p` to one of `q`.
+/// Moves one unit from a cell of `p` to a cell of `q`.
 const MOVE: &str = "\
 b0:
   x = read p, h.i
@@ -76,7 +76,7 @@ b2:
   drop denied
 ";
 
-/// As `MOVE`, in either order.
+/// As `MOVE`, accessing the registers in either order.
 const EITHER_WAY: &str = "\
 b0:
   c = eq h.path, 8w0
@@ -99,7 +99,7 @@ b2:
   send port
 ";
 
-/// One from a cell to another of the same register, behind cells that there are not.
+/// Moves one unit between cells of the same register, after accesses out of range.
 const WITHIN: &str = "\
 b0:
   x = read p, 32w9999
@@ -136,7 +136,7 @@ b2:
   send port
 ";
 
-/// As `TWICE`, but the second index is another one for some packets.
+/// As `TWICE`, but for some packets the second index differs.
 const OTHERWISE: &str = "\
 b0:
   w = zext h.i
@@ -151,7 +151,7 @@ b2:
   send port
 ";
 
-/// Another cell in each round of a loop, by the same operations.
+/// A different cell in each iteration of a loop, by the same operations.
 const ROUNDS: &str = "\
 b0:
   z = mov 32w0
@@ -168,7 +168,7 @@ b3:
   send port
 ";
 
-/// A cell that only some packets come to before all do.
+/// A cell that only some packets access before one that all access.
 const PERHAPS: &str = "\
 b0:
   c = eq h.path, 8w0
@@ -194,7 +194,7 @@ b4:
   send port
 ";
 
-/// As `PAIR`; some packets set both to 0, and read what they do not use.
+/// As `PAIR`; some packets reset both to 0 and read values that they do not use.
 fn reset() -> String {
     let pair = PAIR.replace("b2:", "b4:").replace("b1:", "b3:").replace("b1, b2", "b3, b4").replace("b0:", "b2:");
     format!(
@@ -219,7 +219,7 @@ fn sums(pipeline: &Pipeline) -> [u64; 2] {
     [sum(P), sum(Q)]
 }
 
-/// Plays random packets on all workers at once; how many were sent.
+/// Runs random packets on all workers concurrently; returns the pipeline and the number of packets sent.
 fn play(program: &Arc<ir::Program>, engine: EngineKind) -> (Arc<Pipeline>, u64) {
     let pipeline = Arc::new(datapath::load(Arc::clone(program), engine, WORKERS).expect("it loads"));
     let start = Barrier::new(WORKERS);
@@ -300,7 +300,7 @@ fn a_lock_that_may_be_held_is_taken_once() {
     for engine in ENGINES {
         let (pipeline, sent) = play(&program(PERHAPS), engine);
         assert_eq!(sent, all(engine), "{engine:?}");
-        // Whoever takes the long way changes no sum; the others move one.
+        // Packets on the long path leave the sums unchanged; the others move one unit.
         let [p, q] = sums(&pipeline);
         assert_eq!(p + q, 2 * CELLS * FULL, "{engine:?}");
         assert!(q > CELLS * FULL, "{engine:?}: some packets take the short way");

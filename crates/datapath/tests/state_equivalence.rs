@@ -1,5 +1,5 @@
-//! The fast state against the oracle's: the same random operations through `abi::PipelineState` and as packets do them
-//! have the same results, always, and leave the same state.
+//! The fast state against the oracle's: the same random operations, through `abi::PipelineState` and as packets
+//! perform them, give the same results and leave the same state.
 #![allow(unsafe_code)]
 
 use abi::state::ReadEntry;
@@ -33,7 +33,7 @@ impl Random {
         &from[self.below(from.len() as u64) as usize]
     }
 
-    /// One of few values, so that operations meet.
+    /// One of few values, so that operations collide.
     fn value(&mut self, width: u32) -> Bits {
         let value = Bits::new(width, u128::from(self.below(5)));
         if self.below(2) == 0 { value } else { value.shl(u64::from(width.saturating_sub(3))) }
@@ -69,7 +69,7 @@ impl Random {
         ActionCall { action, args: PARAMS[action as usize].iter().map(|w| self.value(*w)).collect() }
     }
 
-    /// Now and then a call that no table has: an action too many, an argument too few, too many or too wide.
+    /// Sometimes an invalid call: an unknown action, or an argument missing, surplus or too wide.
     fn maybe_wrong_call(&mut self) -> ActionCall {
         let mut call = self.call();
         match self.below(24) {
@@ -156,7 +156,7 @@ fn program(random: &mut Random) -> Program {
             };
             tables[i].entries.push(new);
         }
-        // An entry that is there twice, with another action: the first one counts.
+        // A duplicate entry with another action: the first one counts.
         let twice = TableEntry { action: EntryAction::Call(random.call()), ..tables[i].entries[0].clone() };
         tables[i].entries.push(twice);
     }
@@ -214,19 +214,19 @@ impl Pair {
         Pair { program, fast, worker, bindings, slow, now_us: 0, what: format!("seed {seed}") }
     }
 
-    /// Asks both the same thing, for its effect and for the comparison.
+    /// Applies `ask` to both states and compares the results.
     fn both<R: PartialEq + Debug>(&self, ask: impl Fn(&dyn PipelineState) -> R) {
         let _ = self.answer(ask);
     }
 
-    /// Asks both the same thing.
+    /// Applies `ask` to both states; returns the result, which must agree.
     fn answer<R: PartialEq + Debug>(&self, ask: impl Fn(&dyn PipelineState) -> R) -> R {
         let (fast, slow) = (ask(&*self.fast), ask(&self.slow));
         assert_eq!(fast, slow, "{}", self.what);
         fast
     }
 
-    /// All entries of a table, from both; those of exact fields come in any order.
+    /// All entries of a table, which must agree; those of exact tables come in any order.
     fn entries(&self, table: TableId) -> Vec<ReadEntry> {
         let unordered = self.program.tables[table.index()].keys.iter().all(|k| k.kind == MatchKind::Exact);
         self.answer(|s| {
@@ -266,7 +266,7 @@ impl Pair {
         unsafe { entry.byte_offset(at as isize).cast::<*const std::ffi::c_void>().read_unaligned() }
     }
 
-    /// A packet looks up, counts and meters; compiled code does the same on the fast side.
+    /// Performs a packet's lookup, counting and metering; on the fast side as compiled code does.
     fn packet(&mut self, table: TableId, key: &[Bits], selector: &Bits, bytes: u32) {
         self.now_us += u64::from(bytes % 7);
         self.worker.begin(self.now_us);
@@ -339,7 +339,7 @@ impl Pair {
         }
     }
 
-    /// As compiled code does.
+    /// Counts as compiled code does.
     fn count(&self, counter: ExternId, index: u64, bytes: u32) {
         let abi::ExternBinding::Counter { size } = self.bindings.externs[counter.index()] else { panic!("a counter") };
         if index < size {
@@ -412,7 +412,7 @@ impl Pair {
                 if let ExternKind::Counter { direct: Some(t), .. } = program.externs[ext.index()].kind
                     && t == table_id
                 {
-                    // An empty key is the default entry's.
+                    // An empty key stands for the default entry.
                     let key = if random.below(3) == 0 { &[] } else { &key[..] };
                     self.both(|s| s.direct_counter_set(ext, key, priority, value));
                 }
@@ -467,7 +467,7 @@ impl Pair {
         }
     }
 
-    /// Everything that can be read.
+    /// Compares everything that can be read.
     fn compare(&self) {
         for (i, table) in self.program.tables.iter().enumerate() {
             let id = TableId::from_index(i);

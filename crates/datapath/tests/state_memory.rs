@@ -1,4 +1,4 @@
-//! What programs' state may take. A process of its own, and one test: the bounds are the process's.
+//! Limits on the memory of programs' state. A process of its own with one test, since the limits are per process.
 
 mod common;
 
@@ -13,7 +13,7 @@ use std::sync::Arc;
 const MB: u64 = 1 << 20;
 const STATIONS: TableId = TableId(0);
 
-/// A program with a table and a register of so many cells of 64 bits.
+/// A pipeline with a table and a register of `cells` 64-bit cells.
 fn loaded(cells: u64) -> Result<Arc<Pipeline>, String> {
     let declared = format!(
         "extern cells register size {cells} width 64 initial 64w0

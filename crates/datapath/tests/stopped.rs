@@ -1,15 +1,17 @@
-//! Workers that stand in the middle of a batch while tables change: code that was made for the tables as they were never meets what
-//! it would misread, and a change that would bring that about is refused without a trace.
+//! Workers stopped in the middle of a batch while tables change: specialised code must never see table contents that
+//! it would misread, and a change that would cause this is refused without side effects.
 //!
-//! One test stands still where it hurts: between two copies of a packet, so that the second one's egress runs in a batch that began
-//! before the change. The other stops workers at random instructions, with a signal whose handler waits, while entries of all kinds of
-//! tables and default actions change and code is compiled; what becomes of each packet must have been right at some time during its
-//! batch. It runs for a short time; `cargo xtask stopped SECONDS` makes it longer (`STOPPED_MS`).
+//! One test stops at the critical point: between two copies of a packet, so that the second one's egress runs in a
+//! batch that began before the change. The other stops workers at random instructions, with a signal whose handler
+//! waits, while entries of all kinds of tables and default actions change and code is compiled; the result for each
+//! packet must have been correct at some time during its batch. It runs briefly; `cargo xtask stopped SECONDS` makes
+//! it longer (`STOPPED_MS`).
 //!
-//! A signal stops a thread as well as `ptrace` in another process would. Both take effect between any two instructions of user code, and at
-//! the end of a system call; both leave registers and memory of the interrupted code as they are; the store buffer is written out in both
-//! cases, by the change into the kernel. What the other threads can see is the same: a thread that makes no step for a while. The handler
-//! itself touches one atomic and sleeps. It needs no second process and no right to trace.
+//! A signal stops a thread as well as `ptrace` from another process would. Both take effect between any two
+//! instructions of user code, and at the end of a system call; both preserve registers and memory of the interrupted
+//! code; in both cases entering the kernel drains the store buffer. So other threads see the same: a thread that
+//! makes no progress for a while. The handler itself reads one atomic and sleeps. It needs no second process and no
+//! permission to trace.
 #![allow(unsafe_code)]
 
 mod common;
@@ -31,10 +33,10 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// Bits of the large parameter: far more than entries of the other action have.
+/// Width in bits of the large parameter: far more than the other action's entries have.
 const WIDE: u32 = 512;
 
-/// A table's key width, kind and size, for one of each engine and plan of compiled code.
+/// Name, key width, match kind and size of a table for each engine and each lookup plan of compiled code.
 const KINDS: [(&str, u32, MatchKind, u32); 5] = [
     ("exact", 32, MatchKind::Exact, 1 << 16),
     ("direct", 8, MatchKind::Exact, 256),
@@ -43,8 +45,8 @@ const KINDS: [(&str, u32, MatchKind, u32); 5] = [
     ("rules", 32, MatchKind::Ternary, 1024),
 ];
 
-/// The frame's key is looked up in tables of these kinds; each writes what it found into fields of its own: a label and a wide value.
-/// With `copies`, ingress sends the packet to group 1, and the tables are looked up in egress.
+/// A program that looks the frame's key up in tables of these kinds; each writes its result into fields of its own: a
+/// label and a wide value. With `copies`, ingress sends the packet to group 1, and egress does the lookups.
 fn program(kinds: &[(&str, u32, MatchKind, u32)], copies: bool) -> Arc<ir::Program> {
     let [mut slots, mut header, mut tables, mut control] = [(); 4].map(|()| String::new());
     let last = kinds.len();
@@ -138,19 +140,19 @@ b0:
     Arc::new(ir::parse(&text, base::FileId(0)).unwrap_or_else(|d| panic!("{text}\n{d:#?}")))
 }
 
-/// The frame of a key.
+/// A frame with this key.
 fn frame(key: u8, tables: usize) -> Vec<u8> {
     let mut bytes = vec![0; 4 + tables * (2 + WIDE as usize / 8)];
     bytes[3] = key;
     bytes
 }
 
-/// The wide value that goes with a label.
+/// The wide value that belongs to a label.
 fn wide_of(label: u16) -> Vec<u8> {
     label.to_be_bytes().repeat(WIDE as usize / 16)
 }
 
-/// What an entry or a default action does: nothing, or leave a label, alone or with its wide value.
+/// The effect of an entry or a default action: nothing, or a label, alone or with its wide value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Does {
     Nothing,
@@ -168,7 +170,7 @@ impl Does {
         })
     }
 
-    /// What a table left in a frame. Anything else is none of the two actions' work.
+    /// The effect that a table left in a frame. Any other value was written by neither action.
     fn read(frame: &[u8], table: usize) -> Does {
         let at = 4 + table * (2 + WIDE as usize / 8);
         let label = u16::from_be_bytes([frame[at], frame[at + 1]]);
@@ -184,7 +186,7 @@ impl Does {
     }
 }
 
-/// The entry of a key: no two overlap.
+/// The entry for a key; entries do not overlap.
 fn entry(kind: (&str, u32, MatchKind, u32), key: u8, does: Does) -> TableEntry {
     let value = Bits::new(kind.1, key.into());
     let (key, priority) = match kind.2 {
@@ -195,7 +197,7 @@ fn entry(kind: (&str, u32, MatchKind, u32), key: u8, does: Does) -> TableEntry {
     TableEntry { key: vec![key], priority, action: does.action(), idle_timeout_ns: 0 }
 }
 
-/// Stands still when the first copy has been sent, until it is told to go on.
+/// A sink that blocks after the first copy until told to continue.
 struct StandsStill {
     sent: Vec<Vec<u8>>,
     stands: Sender<()>,
@@ -220,7 +222,7 @@ impl Sink for StandsStill {
     }
 }
 
-/// What both copies of a packet with a key carry away; `meanwhile` happens between them.
+/// The effects on both copies of a packet with this key; `meanwhile` runs between them.
 fn two_copies(pipeline: &Pipeline, key: u8, meanwhile: impl FnOnce()) -> [Does; 2] {
     let (stands, is_standing) = channel();
     let (go_on, may_go_on) = channel();
@@ -252,11 +254,11 @@ enum Change {
     Default,
 }
 
-/// A worker stopped in a batch, an entry of another action added, the worker resumed: the new entry ran the old action, and what lay
-/// beyond the entry's memory left on the wire.
+/// The finding: a worker was stopped in a batch, an entry of another action added, and the worker resumed. The new
+/// entry ran the old action, and memory beyond the entry was sent.
 #[test]
 fn code_never_meets_an_entry_that_it_was_not_made_for_however_long_its_worker_stands() {
-    // All at once, for each waits as long as a writer does.
+    // In parallel, since each waits as long as a writer does.
     std::thread::scope(|scope| {
         for kind in KINDS {
             for change in [Change::Insert, Change::Modify, Change::Delete, Change::Default] {
@@ -271,7 +273,7 @@ fn is_not_met(kind: (&str, u32, MatchKind, u32), change: Change) {
     let replicas = [2, 3].map(|port| Replica { port, instance: 0 });
     pipeline.replication().group_insert(1, replicas.to_vec()).expect("a new group");
     let (state, table) = (pipeline.state(), TableId(0));
-    // Few enough to be part of the code, whatever the kind.
+    // Few enough to become part of the code, whatever the kind.
     (1..7).for_each(|key| state.insert(table, &entry(kind, key, Does::Mark(40))).expect("room"));
     let is_there = matches!(change, Change::Modify | Change::Delete);
     if is_there {
@@ -292,12 +294,12 @@ fn is_not_met(kind: (&str, u32, MatchKind, u32), change: Change) {
     let copies = two_copies(&pipeline, 7, || {
         let was = all();
         assert_eq!(make(), Err(StateError::Unacknowledged(0)), "{what}");
-        // Nobody waits again for a worker that is known to stand: this would take minutes.
+        // Writers do not wait again for a worker known to be stopped: otherwise this would take minutes.
         for _ in 0..300 {
             assert_eq!(make(), Err(StateError::Unacknowledged(0)), "{what}, again");
         }
         assert_eq!(all(), was, "{what} left something");
-        // A batch of changes is undone as a whole, though the worker stands.
+        // A batch of changes is rolled back as a whole although the worker is stopped.
         let phase = state.set_phase(Phase::Atomic);
         assert_eq!(make(), Err(StateError::Unacknowledged(0)), "{what}, in a batch");
         state.set_phase(phase);
@@ -308,7 +310,7 @@ fn is_not_met(kind: (&str, u32, MatchKind, u32), change: Change) {
     assert_eq!(two_copies(&pipeline, 7, || ()), [after; 2], "{what}, after it");
 }
 
-/// What an atomic batch has done can be undone under a worker that has stopped meanwhile, and compilers cannot prevent it.
+/// An atomic batch can be rolled back while a worker is stopped, and a compilation cannot prevent it.
 #[test]
 fn a_batch_is_taken_back_under_a_worker_that_stands() {
     for kind in KINDS {
@@ -321,12 +323,12 @@ fn a_batch_is_taken_back_under_a_worker_that_stands() {
         let was = state.entries(table);
         let priority = entry(kind, 1, Does::Nothing).priority;
         let phase = state.set_phase(Phase::Atomic);
-        // The only one of its content goes: to bring it back is a new content.
+        // The only entry with its contents is deleted: restoring it adds new contents.
         state.delete(table, &entry(kind, 3, Does::Nothing).key, priority).expect("it is there");
         state.modify(table, &entry(kind, 7, Does::Wide(7))).expect("it is there");
         state.insert(table, &entry(kind, 9, Does::Wide(9))).expect("room");
         std::thread::scope(|scope| {
-            // It waits for the end of the batch.
+            // The compilation waits for the end of the batch.
             let compiler = scope.spawn(|| pipeline.recompile(Specialise::Contents));
             let copies = two_copies(&pipeline, 7, || {
                 state.set_phase(Phase::Undo);
@@ -347,29 +349,30 @@ fn a_batch_is_taken_back_under_a_worker_that_stands() {
     }
 }
 
-/// Keys that packets have and entries are for.
+/// Number of keys of packets and entries.
 const KEYS: u8 = 9;
 /// Worker threads.
 const WORKERS: usize = 2;
 
-/// What one thing (an entry, a default action) has done, and when. A time is a count of all changes' beginnings and ends.
+/// One version of an object (an entry or a default action), with its lifetime. Time is a count of all beginnings and
+/// ends of changes.
 struct Version {
-    /// What it does; `None` for an entry that is not there.
+    /// Its effect; `None` for an entry that does not exist.
     does: Option<Does>,
-    /// Before this nobody can have met it.
+    /// No packet can have met it before this time.
     begin: u64,
-    /// Behind this nobody can.
+    /// No packet can meet it after this time.
     end: u64,
-    /// Whether the change to it has been made; else it may still be refused.
+    /// Whether the change to it has succeeded; until then it may be refused.
     made: bool,
-    /// Whether a packet met it before that: then it must not be refused.
+    /// Whether a packet met it before it succeeded: then it must not be refused.
     met: bool,
 }
 
-/// All that the writer did, for those who judge packets.
+/// The history of all changes, against which packets are checked.
 struct Model {
     clock: AtomicU64,
-    /// By table: by key, and behind them the default action.
+    /// By table: the versions by key, followed by those of the default action.
     things: Vec<Vec<Mutex<Vec<Version>>>>,
 }
 
@@ -388,7 +391,7 @@ impl Model {
         self.things[table][thing].lock().expect("no panic").last().expect("there is one").does
     }
 
-    /// Makes a change, and notes when it can have been met. Whether it was made.
+    /// Makes a change and records when packets may meet it. Returns whether it succeeded.
     fn change(
         &self,
         table: usize,
@@ -420,13 +423,14 @@ impl Model {
             }
             Err(error) => panic!("{does:?} for {thing} of table {table}: {error:?}"),
         }
-        // Batches do not last so long, but for those that are stopped.
+        // Batches do not last this long unless they are stopped.
         let old = versions.len().saturating_sub(4000);
         versions.drain(..old);
         made.is_ok()
     }
 
-    /// Whether a thing may have been met in a batch between these times; also if that has not been `made` for good.
+    /// Whether a packet may have met this version in a batch between these times; unless `made`, also if the change
+    /// may still be refused.
     fn may_be(&self, table: usize, thing: usize, does: Option<Does>, batch: (u64, u64), made: bool) -> bool {
         let mut versions = self.things[table][thing].lock().expect("no panic");
         let is = |v: &&mut Version| v.does == does && v.begin <= batch.1 && v.end >= batch.0 && (v.made || !made);
@@ -436,11 +440,11 @@ impl Model {
         is
     }
 
-    /// Whether a table may have given this for a key in a batch between these times.
+    /// Whether a table may have had this effect for a key in a batch between these times.
     fn may_give(&self, table: usize, key: usize, found: Does, batch: (u64, u64)) -> bool {
-        // What may be refused is asked for only if nothing else explains it.
+        // Changes that may be refused are considered only if nothing else explains the effect.
         [true, false].into_iter().any(|made| {
-            // A miss may have begun before an entry came, and ended with the default action of then.
+            // A lookup may have missed before an entry was added, and then run a later default action.
             self.may_be(table, key, Some(found), batch, made)
                 || self.may_be(table, key, None, batch, made)
                     && self.may_be(table, usize::from(KEYS), Some(found), batch, made)
@@ -448,7 +452,7 @@ impl Model {
     }
 }
 
-/// Keeps the frames.
+/// A sink that keeps the frames.
 struct Frames(Vec<Vec<u8>>);
 
 impl Sink for Frames {
@@ -465,12 +469,12 @@ impl Sink for Frames {
     }
 }
 
-/// Whether the worker that gets the signal stands.
+/// Whether the worker that gets the signal keeps waiting.
 static STAND: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn stand(_: libc::c_int) {
     while STAND.load(Ordering::Relaxed) {
-        // SAFETY: it may be called in a handler, and writes to nothing of ours.
+        // SAFETY: it may be called in a handler, and writes to no memory of this process.
         unsafe { libc::usleep(20) };
     }
 }
@@ -516,7 +520,7 @@ fn write(pipeline: &Pipeline, model: &Model, stop: &AtomicBool) -> (u64, u64) {
         let table = random.below(KINDS.len() as u64) as usize;
         let (kind, id) = (KINDS[table], TableId(table as u32));
         let thing = random.below(u64::from(KEYS) + 1) as usize;
-        // Contents that come again are shared by entries of some tables; 0 is no label.
+        // Entries with equal contents share them in some tables; 0 is no label.
         label = label % 60_000 + 1;
         let label = if random.below(2) == 0 { label } else { 60_001 + label % 7 };
         let does = if random.below(3) == 0 { Does::Wide(label) } else { Does::Mark(label) };
@@ -533,7 +537,7 @@ fn write(pipeline: &Pipeline, model: &Model, stop: &AtomicBool) -> (u64, u64) {
         };
         made += u64::from(is_made);
         refused += u64::from(!is_made);
-        // Code lasts for some time, or packets would only run what is right for any tables.
+        // Let specialised code last for a while; otherwise packets would run only generic code.
         std::thread::sleep(Duration::from_micros(random.below(3000)));
     }
     (made, refused)
@@ -544,7 +548,7 @@ fn workers_that_are_stopped_at_any_instruction_run_no_code_that_does_not_fit() {
     let ms = std::env::var("STOPPED_MS").ok().and_then(|ms| ms.parse().ok()).unwrap_or(4000);
     let pipeline = datapath::load(program(&KINDS, false), EngineKind::Machine, WORKERS).expect("it loads");
     let (model, stop) = (Model::new(KINDS.len()), AtomicBool::new(false));
-    // SAFETY: the handler only sleeps and reads an atomic, and nobody else uses the signal here.
+    // SAFETY: the handler only sleeps and reads an atomic, and nothing else uses the signal here.
     unsafe {
         let handler = stand as extern "C" fn(libc::c_int);
         libc::signal(libc::SIGUSR2, handler as libc::sighandler_t);
@@ -578,7 +582,7 @@ fn workers_that_are_stopped_at_any_instruction_run_no_code_that_does_not_fit() {
             STAND.store(true, Ordering::Relaxed);
             // SAFETY: the thread runs until `stop` is set, which is below.
             unsafe { libc::pthread_kill(ids[random.below(WORKERS as u64) as usize] as libc::pthread_t, libc::SIGUSR2) };
-            // Now and then for longer than writers wait.
+            // Occasionally longer than writers wait.
             std::thread::sleep(match stops % 200 {
                 150 => ACKNOWLEDGE_MAX + Duration::from_millis(300),
                 _ => Duration::from_micros(random.below(8000)),

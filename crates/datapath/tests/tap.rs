@@ -1,4 +1,4 @@
-//! Copies of packets: what passes is in them once, in both directions, and nobody waits for who does not read.
+//! Taps: each packet is copied once in each direction, and a tap that nobody reads delays nothing.
 
 mod common;
 
@@ -10,7 +10,7 @@ use pktio::{HeapPool, MemoryDevice, MemoryHandle};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// All packets go to port 2.
+/// A switch that sends all packets to port 2.
 fn switch() -> (Switch, Vec<MemoryHandle>) {
     let mut b = ir::Builder::new("to two");
     let stage = b.begin_stage("send", StageKind::Control);
@@ -60,7 +60,7 @@ fn who_does_not_read_loses_copies_and_slows_nobody() {
     for burst in 0..count.div_ceil(64) {
         let packets = (count - 64 * burst).min(64);
         (0..packets).for_each(|_| assert!(ports[0].inject(&[0; 60])));
-        // A port that nobody empties would drop them.
+        // A port that is not drained would drop them.
         let sent = ports[1].collect_within(packets, LIMIT).len();
         assert_eq!(sent, packets);
         out += sent;
@@ -68,7 +68,7 @@ fn who_does_not_read_loses_copies_and_slows_nobody() {
     assert_eq!(out, count);
     assert_eq!(tapped.lost(), 1000);
     drop(tapped);
-    // Nothing is left of it.
+    // The tap is gone without a trace.
     assert!(ports[0].inject(&[0; 60]));
     assert_eq!(ports[1].collect_within(1, LIMIT).len(), 1);
 }

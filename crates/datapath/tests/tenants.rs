@@ -1,4 +1,4 @@
-//! Tenants: queues of several ports that share a limit and a reserve, in the running switch.
+//! Tenants in the running switch: queues of several ports that share a limit and a reserve.
 
 mod common;
 
@@ -15,7 +15,7 @@ struct Bed {
     ports: Vec<MemoryHandle>,
 }
 
-/// A switch that sends what comes by port 9 to the others, 1 to 4.
+/// A switch that sends packets from port 9 to ports 1 to 4.
 fn bed(buffers: usize, workers: usize) -> Bed {
     let pool = HeapPool::shared(buffers);
     let config = SwitchConfig { workers, idle: Idle::Sleep, pool: Some(Arc::clone(&pool)), ..SwitchConfig::default() };
@@ -37,9 +37,9 @@ fn run(switch: &Switch, device: u64) {
     switch.set_pipeline_of(device, Some(Arc::new(pipeline))).expect("workers answer");
 }
 
-/// So slow that a frame leaves in 48 seconds, after a first few.
+/// So slow that a frame takes 48 seconds, after an initial burst.
 const SLOW: Shaper = Shaper { rate: Rate(10), burst: Some(Size(1518)) };
-/// Frames of 60 bytes in a burst of 1,518.
+/// Number of 60-byte frames in a burst of 1,518 bytes.
 const EARLY: u64 = 26;
 
 fn slow(tenant: Option<&str>) -> Config {
@@ -74,7 +74,7 @@ impl Bed {
         self.switch.tenant_infos().into_iter().find(|info| info.name == name).expect("it is there").statistics
     }
 
-    /// Takes all queues away: what waits leaves at once, and every buffer comes back.
+    /// Removes all queues: waiting packets leave at once, and every buffer is returned.
     fn end(self) {
         for number in 1..5 {
             self.switch.set_queues(number, None).expect("it is there");
@@ -115,7 +115,7 @@ fn queues_of_a_tenant_share_its_limit_wherever_they_are() {
         assert!(red.over_limit.packets > 600 - 300 - 3 * (EARLY + 20), "{red:?}");
         assert_eq!(bed.dropped("tenant limit"), red.over_limit.packets);
         assert_eq!(bed.dropped("shared buffer full") + bed.dropped("queue full"), 0);
-        // More room while packets wait; then less, and they go on waiting.
+        // A higher limit while packets wait; then a lower one, and they stay queued.
         bed.switch.set_tenant("red", Some(limit(Some(400), None))).expect("a good config");
         bed.send(1, 200);
         wait_for("the new limit", || bed.tenant("red").highest.packets == 400);
@@ -124,7 +124,7 @@ fn queues_of_a_tenant_share_its_limit_wherever_they_are() {
         assert!(before.depth.packets > 350);
         bed.send(2, 50);
         wait_for("refusals", || bed.tenant("red").over_limit.packets == before.over_limit.packets + 50);
-        // A queue that leaves it takes what waits along.
+        // A queue that leaves the tenant takes its waiting packets along.
         bed.switch.set_queues(1, Some(slow(None))).expect("a good config");
         let waiting: u64 = all[1..].iter().map(|of| bed.waiting(*of)).sum();
         assert!(bed.tenant("red").depth.packets <= waiting + 3 && bed.waiting(all[0]) > 150);
@@ -181,7 +181,7 @@ fn what_contradicts_itself_or_others_is_refused_and_changes_nothing() {
     let error = bed.switch.set_tenant("red", None).unwrap_err();
     let expected = SwitchError::TenantInUse { name: "red".into(), members: vec![QueuesOf::Port(1)] };
     assert_eq!((&error, error.to_string()), (&expected, "queues of port 1 belong to tenant `red`".to_string()));
-    // A port that goes takes its queues along.
+    // Removing a port removes its queues.
     bed.switch.remove_port(1).expect("it is there");
     bed.switch.set_tenant("red", None).expect("nobody belongs to it");
     bed.switch
@@ -189,7 +189,7 @@ fn what_contradicts_itself_or_others_is_refused_and_changes_nothing() {
         .expect("all is free");
 }
 
-/// A port whose link has a speed.
+/// A port with a known link speed.
 struct OfSpeed(MemoryDevice, u32);
 
 impl Device for OfSpeed {
@@ -249,6 +249,6 @@ fn rates_beyond_the_ports_link_are_refused_by_name_and_change_nothing() {
     assert!(error.contains("root: the minimum rates sum to 120000000 bit/s, the link has 100Mbit"), "{error}");
     let info = bed.switch.queues(5).expect("it is there").expect("it has queues");
     assert_eq!(info.config, shaped(100));
-    // A port that does not know its speed takes any rate.
+    // A port of unknown speed accepts any rate.
     bed.switch.set_queues(1, Some(shaped(400_000))).expect("nobody knows");
 }

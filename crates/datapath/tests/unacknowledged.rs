@@ -1,6 +1,8 @@
-//! Workers that do not take a change: it is refused after a bounded time, named as such, and undone, also on the worker that takes it later.
+//! Workers that do not execute a change: it is refused after a bounded time with an error of its own, and undone,
+//! also on the worker that executes it later.
 //!
-//! Here workers stand at a gate (`Switch::hold`), which is as good as in a batch that does not end: they take no command.
+//! Here workers are held (`Switch::hold`), which is equivalent to a batch that does not end: they execute no
+//! commands.
 
 mod common;
 
@@ -10,7 +12,7 @@ use ir::{EntryKind, Fate, Operand, StageKind};
 use pktio::{HeapPool, MemoryDevice, MemoryHandle, PoolRef};
 use std::sync::Arc;
 
-/// Sends all packets to one port.
+/// A pipeline that sends all packets to one port.
 fn always(port: u32, workers: usize) -> Arc<Pipeline> {
     let mut b = ir::Builder::new("always");
     let parser = b.begin_stage("parse", StageKind::Parser);
@@ -48,7 +50,7 @@ fn is_stuck(done: Result<(), SwitchError>) -> bool {
     matches!(done, Err(SwitchError::Stuck(_)))
 }
 
-/// Packets of each worker's queue leave by this port.
+/// Checks that packets of each worker's queue leave by this port.
 fn all_go_to(from: &MemoryHandle, to: &MemoryHandle, workers: usize) {
     for worker in 0..workers {
         assert!(from.inject_on(worker as u16, &frame(0, worker as u32)));
@@ -73,7 +75,7 @@ fn a_program_that_workers_do_not_take_is_undone() {
     assert!(is_stuck(bed.switch.set_pipeline(Some(Arc::clone(&new)))));
     assert!(bed.runs(&old));
     assert_eq!(bed.switch.program_changes(), changes);
-    // In place of it with state, too; what must not be seen half done is not begun.
+    // The same for a replacement with state: `between` does not run.
     let mut between = false;
     assert!(is_stuck(bed.switch.replace_pipeline_of(bed.switch.first_device(), Arc::clone(&new), || between = true)));
     assert!(!between && bed.runs(&old));
@@ -106,7 +108,7 @@ fn a_device_whose_removal_workers_do_not_take_stays_as_it_was() {
     assert!(bed.switch.devices().contains(&DEVICE));
     drop(held);
 
-    // Its program runs, and its counters go on from where they were.
+    // Its program still runs, and its counters continue.
     assert!(bed.switch.pipeline_of(DEVICE).is_some_and(|now| Arc::ptr_eq(&now, &program)));
     bed.switch.inject_into(DEVICE, 510, frame(0, 2)).unwrap();
     wait_for("the program's work after it", || dropped() == 2);

@@ -1,5 +1,5 @@
-//! What is found out while somebody watches: exact counts of actions on every kind of code, the parts of the program that
-//! workers are in, and nothing any more when nobody does.
+//! The profiler: exact action counts on every kind of code, samples by parts of the program, and nothing once nobody
+//! watches.
 
 mod common;
 
@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A frame's first 32 bits are looked up in `acl`, then in `station`: the port that it leaves by.
+/// A frame's first 32 bits are looked up in `acl`, then in `station`: the egress port.
 const TABLES: &str = "\
 action permit ()
 action deny ()
@@ -57,7 +57,7 @@ fn bits(value: u32) -> Bits {
     Bits::new(32, value.into())
 }
 
-/// Station `n` is at port 2, up to `stations`; keys that end in ones (of `0xf`) are denied.
+/// A pipeline in which stations up to `stations` are at port 2; keys that end in 0xf are denied.
 fn pipeline(engine: EngineKind, stations: u32) -> Arc<Pipeline> {
     let program = common::matching(&[("k", 32)], 2, TABLES, CONTROL);
     let pipeline = Arc::new(datapath::load(program, engine, 1).expect("it can be loaded"));
@@ -96,7 +96,7 @@ fn actions_are_counted_exactly_by_all_code_and_only_while_somebody_watches() {
     let modes = [None, Some(Specialise::Constants), Some(Specialise::Contents)];
     for (engine, mode) in [EngineKind::Machine, EngineKind::Staged].into_iter().flat_map(|e| modes.map(|m| (e, m))) {
         let what = format!("{engine:?}, {mode:?}");
-        // 3 stations are in the code, with `Contents`; 5,000 are looked up.
+        // With `Contents`, 3 stations are part of the code; 5,000 are looked up.
         for stations in [3, 5000] {
             let pipeline = pipeline(engine, stations);
             let mut local = Local::new(Arc::clone(&pipeline));
@@ -184,7 +184,7 @@ fn a_switch_says_where_its_cycles_go_until_the_watcher_is_gone() {
         to.collect();
     }
     wait_for("the end", || !switch.watched().now);
-    // What was noted before that is counted soon.
+    // Earlier samples are counted soon.
     let read = || (switch.watched().samples, switch.actions(1));
     let mut last = read();
     wait_for("all is counted", || {

@@ -1,6 +1,6 @@
-//! Bursts of packets that ask for copies and further passes, all kinds mixed: on each port the same packets in the same order, and
-//! the same counters, on every engine; as packet by packet, where no budget is shared; and whoever reads the queue's depth sees each
-//! received packet's descendants alone.
+//! Bursts of packets that request copies and further passes, all kinds mixed. On every engine each port gets the same
+//! packets in the same order, and counters agree; if no budget is shared, the result equals that of sending packet by
+//! packet; and programs that read the queue depth see each received packet's descendants alone.
 
 mod common;
 
@@ -10,8 +10,8 @@ use frontend::{Input, Until};
 use random::Random;
 use std::sync::Arc;
 
-/// What a packet asks for is in its first bytes: a bit each. A request is cleared when it is made, so that descendants ask for the
-/// next one; the last byte of the header tells copies apart, and each control leaves a mark in it.
+/// A packet's first bytes hold its requests, one bit each. A request is cleared when it is made, so that descendants
+/// make the next one; the last byte of the header tells copies apart, and each control leaves a mark in it.
 const PROGRAM: &str = r#"
 #include <core.p4>
 #include <v1model.p4>
@@ -80,7 +80,7 @@ control MyDeparser(packet_out pkt, in headers_t hdr) { apply { pkt.emit(hdr.ask)
 V1Switch(MyParser(), MyVerify(), MyIngress(), MyEgress(), MyCompute(), MyDeparser()) main;
 "#;
 
-/// A program whose frames carry this, which is read in egress.
+/// The program whose frames carry the value of `depth`, which egress reads.
 fn program(depth: &str) -> Arc<ir::Program> {
     let text = PROGRAM.replace("DEPTH", depth);
     let input = Input::Text { name: "waves.p4", text: &text };
@@ -89,7 +89,8 @@ fn program(depth: &str) -> Arc<ir::Program> {
     Arc::new(compiled.optimised.expect("it has a main"))
 }
 
-/// The program on every engine, with the same groups and sessions, of at most `most` members but for a large one of each.
+/// The program on every engine, with the same groups and sessions, which have at most `most` members, except for one
+/// large group and session.
 fn engines(program: &Arc<ir::Program>, most: u32, large: u32) -> Vec<(&'static str, Local)> {
     let load = |(name, kind, again): (&'static str, EngineKind, bool)| {
         let pipeline = datapath::load(Arc::clone(program), kind, 1).expect("it loads");
@@ -120,7 +121,7 @@ fn engines(program: &Arc<ir::Program>, most: u32, large: u32) -> Vec<(&'static s
     all.into_iter().map(load).collect()
 }
 
-/// A frame; few ask for everything, so that some bursts have much and some have little in common.
+/// A random frame; `mix` sets how many requests it has, so that bursts have more or less in common.
 fn frame(rng: &mut Random, mix: u64, number: usize) -> Vec<u8> {
     let mut ask = |of: u64| if rng.below(4) < mix { rng.below(of) as u8 } else { 0 };
     let (ingress, egress, again) = (ask(64), ask(32), ask(64));
@@ -129,12 +130,12 @@ fn frame(rng: &mut Random, mix: u64, number: usize) -> Vec<u8> {
     frame
 }
 
-/// By port, what left there, in order.
+/// The frames sent, in order, by port.
 fn by_port(sent: &[Sent]) -> Vec<Vec<&[u8]>> {
     (0..16).map(|port| sent.iter().filter(|s| s.port == port).map(|s| s.bytes.as_slice()).collect()).collect()
 }
 
-/// Counts by what they count.
+/// Counter names and values.
 type Counters = Vec<(String, u64)>;
 
 fn counters(local: &Local) -> Counters {
@@ -155,7 +156,7 @@ fn counters(local: &Local) -> Counters {
 #[test]
 fn bursts_of_all_kinds_do_the_same_on_every_engine() {
     let mut rng = Random::stream(1, 22);
-    // Some groups are so large that a burst's work does not do for them.
+    // Some groups are so large that a burst's work budget is not enough.
     for (depth, large) in [("0", 3), ("std.deq_qdepth", 3), ("0", 300), ("std.deq_qdepth", 300)] {
         let mut engines = engines(&program(depth), 9, large);
         let mut sent_any = 0;
@@ -185,8 +186,8 @@ fn bursts_of_all_kinds_do_the_same_on_every_engine() {
     }
 }
 
-/// A burst is worked on in batches, and yet nothing else leaves than if each packet had come alone, in the same order. Here nobody
-/// lacks work, and the program does nothing that others' packets could see.
+/// A burst is processed in batches, but its output equals that of its packets one by one, in the same order. Here the
+/// budget suffices, and the program has no effects that other packets could see.
 #[test]
 fn a_burst_leaves_as_its_packets_would_one_by_one() {
     let mut rng = Random::stream(2, 22);
@@ -209,7 +210,7 @@ fn a_burst_leaves_as_its_packets_would_one_by_one() {
     }
 }
 
-/// What a large request has no share for goes without, and nobody else does: all others' copies are made.
+/// A request too large for its share loses copies, without affecting others: all other copies are made.
 #[test]
 fn who_asks_for_little_gets_it_beside_who_asks_for_much() {
     let mut engine = engines(&program("0"), 9, 10_000).remove(1).1;
@@ -227,7 +228,7 @@ fn who_asks_for_little_gets_it_beside_who_asks_for_much() {
     }
 }
 
-/// The control plane changes groups between bursts: each burst sees what is there then.
+/// The control plane changes groups between bursts: each burst sees the current groups.
 #[test]
 fn a_changed_group_is_seen_by_the_next_burst() {
     let mut engine = engines(&program("0"), 9, 3).remove(1).1;
@@ -243,7 +244,7 @@ fn a_changed_group_is_seen_by_the_next_burst() {
     assert_eq!(ports(&mut engine), [1]);
     engine.replication().group_delete(7).expect("it is there");
     assert!(ports(&mut engine).is_empty());
-    // Another with the same place in what a worker keeps.
+    // Another id that maps to the same slot of the worker's cache.
     engine.replication().group_insert(7 + 64, group(&[4])).expect("a new group");
     engine.replication().group_insert(7, group(&[2])).expect("a new group");
     assert_eq!(ports(&mut engine), [2]);

@@ -1,4 +1,4 @@
-//! Workers on memory devices: where packets go and in which order, what is counted, and what workers do when idle.
+//! Workers on memory devices: destinations and order of packets, counters, and behaviour when idle.
 //!
 //! The program sends each packet to the port in its first two bytes; 0xffff is dropped.
 
@@ -39,7 +39,7 @@ fn drops(switch: &Switch, reason: &str) -> u64 {
     switch.drops().iter().find(|(name, _)| name == reason).map_or(0, |(_, count)| *count)
 }
 
-/// Lets `frames` in on port 0 and waits until the worker has taken them.
+/// Injects `frames` on port 0 and waits until the worker has received them.
 fn inject(setup: &Setup, frames: impl IntoIterator<Item = Vec<u8>>) {
     for frame in frames {
         wait_for("room in the ring", || setup.ports[0].inject(&frame));
@@ -49,7 +49,7 @@ fn inject(setup: &Setup, frames: impl IntoIterator<Item = Vec<u8>>) {
 #[test]
 fn every_mix_of_ports_in_a_burst_arrives_in_order_and_all_buffers_come_back() {
     let setup = setup(4, SwitchConfig::default());
-    // Runs of one port as long as a burst, alternating ports, drops and unknown ports between them.
+    // Bursts to one port, alternating ports, and drops and unknown ports in between.
     let to = |i: u32| match i / 1000 {
         0 => 1,
         1 => [1, 2, 3][i as usize % 3],
@@ -82,7 +82,7 @@ fn every_mix_of_ports_in_a_burst_arrives_in_order_and_all_buffers_come_back() {
     assert!(got == sent, "each port gets its packets, unchanged and in order");
     wait_for("the unknown port's drops", || drops(&setup.switch, "no such port") == unknown);
     wait_for("all buffers", || setup.pool.available() == setup.pool.limit());
-    // A burst is counted when it is out.
+    // A burst is counted after it was transmitted.
     wait_for("the count", || setup.switch.worker_load()[0].packets >= 5000);
     let load = setup.switch.worker_load()[0];
     assert_eq!(load.packets, 5000);
@@ -92,7 +92,7 @@ fn every_mix_of_ports_in_a_burst_arrives_in_order_and_all_buffers_come_back() {
 #[test]
 fn what_a_full_port_does_not_take_is_dropped_and_freed() {
     let setup = setup(2, SwitchConfig::default());
-    // The ring of a memory device holds 4096 packets, and nobody collects.
+    // A memory device's ring holds 4096 packets, and nobody drains it.
     inject(&setup, (0..6000).map(|i| frame(1, i)));
     wait_for("drops", || drops(&setup.switch, "port full") == 6000 - 4096);
     wait_for("buffers", || setup.pool.available() == setup.pool.limit() - 4096);
@@ -100,15 +100,15 @@ fn what_a_full_port_does_not_take_is_dropped_and_freed() {
     assert!(got.iter().enumerate().all(|(i, bytes)| *bytes == frame(1, i as u32)), "the first ones stay, in order");
 }
 
-/// A reading of the first worker's counters, and a moment before and one after which it accounted for its time last.
+/// The first worker's counters, with a time before and a time after its last accounting.
 struct Mark {
     load: WorkerLoad,
     after: u64,
     before: u64,
 }
 
-/// Two packets one after the other: when the second one is counted, all cycles of the first one's burst are, however often
-/// the worker and this thread lose their processors meanwhile.
+/// Sends two packets in sequence: when the second is counted, all cycles of the first one's burst are, however often
+/// the worker and this thread are preempted meanwhile.
 fn mark(setup: &Setup) -> Mark {
     let after = pktio::ticks();
     let packets = || setup.switch.worker_load()[0].packets;
@@ -126,7 +126,8 @@ fn all_of_a_workers_time_is_accounted_for() {
     for idle in [Idle::Sleep, Idle::Busy, Idle::Interrupt] {
         let setup = setup(2, SwitchConfig { idle, ..SwitchConfig::default() });
         let first = mark(&setup);
-        // The ends are uncertain, by more the busier the machine is: until they are small beside what lies between.
+        // Both ends are uncertain, more so on a busy machine: continue until the uncertainty is small compared with
+        // the interval.
         let last = loop {
             inject(&setup, (0..500).map(|i| frame(1, i)));
             std::thread::sleep(Duration::from_millis(2));
@@ -150,11 +151,11 @@ fn all_of_a_workers_time_is_accounted_for() {
     }
 }
 
-/// What this process's worker threads have used.
+/// Resource usage of this process's worker threads.
 struct Use {
     /// Processor time in the kernel's ticks (10 ms).
     ticks: u64,
-    /// How often they went to sleep.
+    /// Number of voluntary context switches.
     sleeps: u64,
 }
 
@@ -176,7 +177,7 @@ fn worker_use() -> Use {
     sum
 }
 
-/// In a process of its own, because workers of other tests would count too.
+/// Runs in a process of its own, because workers of other tests would be counted, too.
 #[test]
 fn an_idle_switch_sleeps_and_still_forwards_at_once() {
     const TEST: &str = "an_idle_switch_sleeps_and_still_forwards_at_once";
@@ -191,16 +192,16 @@ fn an_idle_switch_sleeps_and_still_forwards_at_once() {
         let setup = setup(2, SwitchConfig { idle, ..SwitchConfig::default() });
         inject(&setup, [frame(1, 0)]);
         assert_eq!(setup.ports[1].collect_within(1, LIMIT).len(), 1);
-        // A busy machine may need several readings until one is about the worker alone.
+        // On a busy machine it may take several readings until one reflects the worker alone.
         wait_for(&format!("an idle worker sleeps, {idle:?}"), || {
             let (start, before) = (Instant::now(), worker_use());
             std::thread::sleep(Duration::from_millis(500));
             let (now, centiseconds) = (worker_use(), start.elapsed().as_millis() as u64 / 10);
-            // Who waits for interrupts wakes ten times a second, who sleeps between polls two thousand times.
+            // With interrupts a worker wakes ten times a second, sleeping between polls two thousand times.
             let wakes_seldom = idle == Idle::Sleep || now.sleeps - before.sleeps <= centiseconds;
             wakes_seldom && now.ticks - before.ticks <= centiseconds / 4
         });
-        // Half a millisecond of sleep, or none; the rest is room for a loaded machine.
+        // Half a millisecond of sleep, or none; the rest is tolerance for a loaded machine.
         wait_for(&format!("packets wake it, {idle:?}"), || {
             let start = Instant::now();
             inject(&setup, [frame(1, 1)]);
@@ -210,7 +211,7 @@ fn an_idle_switch_sleeps_and_still_forwards_at_once() {
     }
 }
 
-/// A queue whose file is never readable, so that only commands, or the longest wait, wake its worker.
+/// A queue whose file descriptor is never readable, so that only commands, or the longest wait, wake its worker.
 struct Silent {
     file: Arc<OwnedFd>,
     polls: Arc<AtomicU64>,
@@ -267,7 +268,7 @@ impl Device for SilentDevice {
     }
 }
 
-/// A queue that takes a millisecond at each look and never has a packet, as one whose descriptors lead nowhere.
+/// A queue whose poll takes a millisecond and finds no packet, like one with invalid descriptors.
 struct Slow(Arc<AtomicU64>);
 
 impl Queue for Slow {
@@ -285,7 +286,7 @@ impl Queue for Slow {
     }
 }
 
-/// It had a turn before each burst of the others.
+/// The finding: it had a turn before each burst of the others.
 #[test]
 fn a_port_that_costs_much_time_does_not_have_a_turn_for_each_burst_of_the_others() {
     let setup = setup(2, SwitchConfig { idle: Idle::Busy, ..SwitchConfig::default() });
@@ -302,7 +303,7 @@ fn a_port_that_costs_much_time_does_not_have_a_turn_for_each_burst_of_the_others
     });
 }
 
-/// A queue that is looked at and never has a packet; how many packets another one was sent since the look before, at most.
+/// A queue that never has a packet; records the most packets that another queue was sent between two polls of it.
 struct Between {
     sent: Arc<AtomicU64>,
     before: u64,
@@ -322,7 +323,7 @@ impl Queue for Between {
     }
 }
 
-/// A queue that counts what it is sent.
+/// A queue that counts the packets it is sent.
 struct Counting(Arc<AtomicU64>);
 
 impl Queue for Counting {
@@ -336,7 +337,8 @@ impl Queue for Counting {
     }
 }
 
-/// The finding: all packet-outs that waited, 1,024, ran before a port was polled again, each with the work that a burst may cause.
+/// The finding: all 1,024 waiting packet-outs ran before a port was polled again, each with the work that a burst may
+/// cause.
 #[test]
 fn packet_outs_do_not_keep_ports_waiting_for_more_than_a_burst() {
     let setup = setup(0, SwitchConfig::default());
@@ -359,7 +361,8 @@ fn packet_outs_do_not_keep_ports_waiting_for_more_than_a_burst() {
     assert!(setup.switch.inject(1, frame(2, 0)).is_ok(), "there is room again");
 }
 
-/// A queue that takes a millisecond for each try to send to it, and no packet, as one whose buffers are in endless pieces.
+/// A queue for which each transmit attempt takes a millisecond and accepts nothing, like one whose buffers are in
+/// many pieces.
 struct CostlyToSendTo(Arc<AtomicU64>);
 
 impl Queue for CostlyToSendTo {
@@ -377,7 +380,7 @@ impl Queue for CostlyToSendTo {
     }
 }
 
-/// It had four tries for each burst, which whoever sent to it paid for.
+/// The finding: it had four attempts for each burst, charged to the ports that sent to it.
 #[test]
 fn a_port_that_is_costly_to_send_to_is_not_tried_again_and_again_while_others_wait() {
     let setup = setup(2, SwitchConfig { idle: Idle::Busy, ..SwitchConfig::default() });
@@ -385,7 +388,7 @@ fn a_port_that_is_costly_to_send_to_is_not_tried_again_and_again_while_others_wa
     let queue = CostlyToSendTo(Arc::clone(&tries));
     let device = SilentDevice { queue: Some(Box::new(queue)), pool: Arc::clone(&setup.pool) };
     setup.switch.add_port(7, Box::new(device)).expect("a new number");
-    // One frame of each burst is for it. On a busy machine the worker's own bursts may take as long as its tries.
+    // One frame of each burst goes to it. On a busy machine the worker's own bursts may take as long as the attempts.
     wait_for("most bursts have one try", || {
         let before = tries.load(Ordering::Relaxed);
         inject(&setup, (0..4096).map(|i| frame(if i % 64 == 0 { 7 } else { 1 }, i)));
@@ -403,15 +406,15 @@ fn commands_wake_a_worker_that_waits_and_silent_ports_do_not() {
     let queue = Silent { file: bell.file(), polls: Arc::clone(&polls) };
     let device = SilentDevice { queue: Some(Box::new(queue)), pool: Arc::clone(&setup.pool) };
     setup.switch.add_port(7, Box::new(device)).expect("a new number");
-    // It polls a few thousand times, then sleeps: ten polls a second are left.
+    // It polls a few thousand times, then sleeps: ten polls a second remain.
     wait_for("silent ports let it sleep", || {
         let (start, before) = (Instant::now(), polls.load(Ordering::Relaxed));
         std::thread::sleep(Duration::from_millis(500));
         let polled = polls.load(Ordering::Relaxed) - before;
         u128::from(polled) <= start.elapsed().as_millis() / 100 + 3
     });
-    // A change of ports waits for the worker, which sleeps for 100 ms by itself: twenty changes in less than 300 ms are none
-    // that waited for that. On a busy machine some attempts are longer for other reasons.
+    // A change of ports waits for the worker, which would otherwise sleep for 100 ms: if twenty changes take less
+    // than 300 ms, none waited for that. On a busy machine some attempts are longer for other reasons.
     wait_for("commands wake it", || {
         let mut waited = Duration::ZERO;
         for _ in 0..10 {

@@ -1,26 +1,30 @@
-//! The cache: megaflows, and a lookup of a batch of frames.
+//! The cache: megaflows over frames, and a batched lookup.
 //!
 //! ```text
-//! frame ─▶ row of 64-bit words ─▶ front: hash of all bits that any mask has ─▶ megaflow ─▶ its mask, its key: hit
+//! frame ─▶ row of 64-bit words ─▶ front: hash under the union of masks ─▶ megaflow ─▶ compare mask and key: hit
 //!                                   │ not found, or another key
-//!                                   └─▶ each mask, most useful first: hash of its bits ─▶ bucket ─▶ megaflow ─▶ its key: hit, into front
+//!                                   └─▶ each mask, most hits first: hash ─▶ bucket ─▶ megaflow ─▶ compare key: hit,
+//!                                                                                     added to the front
 //! ```
 //!
-//! *Tuple space search* (Srinivasan, Suri and Varghese, "Packet Classification using Tuple Space Search", SIGCOMM 1999): one hash table
-//! per distinct mask. The *front* is what Open vSwitch calls a microflow cache (Pfaff et al., NSDI 2015, 4.1). It says only where to
-//! look: the megaflow's own mask, key, port and lengths are compared, so it can be stale and cannot be wrong. Megaflows are disjoint or
-//! agree, so whichever matches is right.
+//! *Tuple space search* (Srinivasan, Suri and Varghese, "Packet Classification using Tuple Space Search", SIGCOMM
+//! 1999): one hash table per distinct mask. The *front* is an exact-match cache, which Open vSwitch calls the
+//! microflow cache (Pfaff et al., NSDI 2015, 4.1). It only says where to look: the megaflow's own mask, key, port
+//! and lengths are compared, so the front may be stale without being wrong. Megaflows are disjoint or agree, so any
+//! match is right.
 //!
-//! **Memory.** A frame costs one cache line of the front (or of a mask's table), one of the megaflow's key, and those of its rewriting
-//! and payload. Frames are taken [`CHUNK`] at a time through each of these steps, and each step prefetches what the next one reads, so
-//! that memory accesses overlap. Large arrays lie in huge pages ([`crate::memory`]). A frame without a megaflow reads a word of a filter
-//! for each mask ([`table`]). All is bounded by `limit` megaflows, [`MASKS_MAX`] masks and [`front::SLOTS_MAX`] slots of the front.
+//! **Memory.** A frame reads one cache line of the front (or of a mask's table), one of the megaflow's key, and
+//! those of its rewrite and payload. [`CHUNK`] frames at a time pass through each of these steps, and each step
+//! prefetches what the next one reads, so that memory accesses overlap. Large arrays lie in huge pages
+//! ([`crate::memory`]). A frame without a megaflow reads one filter word per mask ([`table`]). Memory is bounded by
+//! `limit` megaflows, [`MASKS_MAX`] masks and [`front::SLOTS_MAX`] slots of the front.
 //!
-//! **Hostile senders.** Hashes are keyed ([`hash`]). A lookup probes at most [`table::PROBES_MAX`] buckets of a mask. A sender who makes
-//! many masks (tuple space explosion, CVE-2019-25076) pays for them with misses of its own: frames of established megaflows are found by
-//! the front. A search is bounded by what masks are worth, if the owner wants that ([`Cache::set_thrifty`]).
+//! **Hostile senders.** Hashes are keyed ([`hash`]). A lookup probes at most [`table::PROBES_MAX`] buckets of a
+//! mask. A sender who causes many masks (tuple space explosion, CVE-2019-25076) mostly slows down its own misses:
+//! the front finds frames of established megaflows. With [`Cache::set_thrifty`], a search also leaves out masks
+//! that are not worth searching.
 //!
-//! One thread owns a cache. Tests: `cache/tests.rs`, against a plain list.
+//! A cache is owned by one thread. Tests: `cache/tests.rs`, against a plain list.
 
 mod change;
 mod front;
@@ -44,83 +48,84 @@ pub use refused::Refused;
 
 /// No megaflow: a miss.
 pub const NONE: u32 = u32::MAX;
-/// Megaflows that a cache has at most: a handle has 24 bits for the slot.
+/// Maximum number of megaflows of a cache: a handle has 24 bits for the slot.
 pub const LIMIT_MAX: usize = (1 << SLOT_BITS) - 2 - QUARANTINE;
-/// Masks at most. A miss asks the filter of each; 20 to 35 cycles a mask were measured (`cargo run --release -p flowcache --example
-/// cycles`, loaded machine), so that a miss stays below 2,500 cycles.
+/// Maximum number of masks. A miss checks the filter of each; 20 to 35 cycles per mask were measured (`cargo run
+/// --release -p flowcache --example cycles`, on a loaded machine), so that a miss stays below 2,500 cycles.
 pub const MASKS_MAX: usize = 64;
 
-/// Pairs of 64-bit words of the window.
+/// Number of pairs of 64-bit words in the window.
 const PAIRS: usize = WINDOW / 16;
-/// A frame's first bytes as words, in pairs as they are hashed.
+/// The first bytes of a frame as words, in pairs as they are hashed.
 type Row = [[u64; 2]; PAIRS];
-/// Frames that go through the steps of a lookup together: as many as a burst has mostly, so that a step takes long enough for what the
-/// one before has prefetched.
+/// Frames that pass through the steps of a lookup together: the usual size of a burst, so that a step takes long
+/// enough for the prefetches of the step before it.
 const CHUNK: usize = 32;
-/// Pairs of a key in its cache line, from the first that its mask has on: headers up to TCP's ports over IPv4 and a VLAN tag.
+/// Pairs of a key in its cache line, starting at the mask's first nonzero pair: headers up to TCP's ports over IPv4
+/// and a VLAN tag.
 const INLINE: usize = 3;
 const SLOT_BITS: u32 = 24;
 const SLOT_MASK: u32 = (1 << SLOT_BITS) - 1;
-/// Slots that wait before they are used again: a batch's worth, so that a hit of a batch is not taken for a megaflow that was inserted
-/// while the batch was worked on.
+/// Number of freed slots that are not reused yet: a batch's worth, so that a hit of a batch is not mistaken for a
+/// megaflow that is inserted while the batch is processed.
 const QUARANTINE: usize = 64;
 
-/// Megaflows for which there is address space from the beginning, so that no frame waits until they have been moved to a larger place.
-/// The system gives memory when they are used. Twice a bridge's most.
+/// Number of megaflows for which address space is reserved at the start, so that no frame waits while arrays are
+/// moved. The system provides memory on first use. Twice the limit of a bridge.
 const RESERVED_MAX: usize = 1 << 19;
 
-/// A frame as it was received: `buffer[offset..][..len]`, and the port that it came from.
+/// A received frame, `buffer[offset..][..len]`, and its port.
 #[derive(Clone, Copy, Debug)]
 pub struct Frame<'a> {
-    /// The buffer that it lies in.
+    /// The buffer that contains it.
     pub buffer: &'a [u8],
-    /// Where it begins.
+    /// Its offset in the buffer.
     pub offset: usize,
-    /// Its bytes. What lies behind them in the buffer does not count.
+    /// Its length in bytes. Bytes after it in the buffer are ignored.
     pub len: usize,
-    /// The port.
+    /// The port on which it was received.
     pub port: u32,
 }
 
-/// How often what happened since the cache was made.
+/// Event counts since the cache was made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Statistics {
-    /// Frames that the front found.
+    /// Frames found by the front.
     pub front_hits: u64,
-    /// Frames that the search of masks found.
+    /// Frames found by a search of masks.
     pub mask_hits: u64,
     /// Frames without a megaflow.
     pub misses: u64,
-    /// Masks that were searched for frames which the front did not find.
+    /// Masks searched, counted per frame that the front did not find.
     pub probes: u64,
-    /// Megaflows inserted; also those that replaced an equal one.
+    /// Insertions, including those that replaced an equal megaflow.
     pub inserted: u64,
-    /// Megaflows evicted because there were too many, or too many masks.
+    /// Evictions because there were too many megaflows or masks.
     pub evicted: u64,
 }
 
-/// A megaflow's key, one cache line. An unused slot has lengths that no frame has.
+/// A megaflow's key: one cache line. An unused slot has a range of lengths that no frame is in.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
 struct Key {
     words: [[u64; 2]; INLINE],
     port: u32,
-    /// Index into [`Keys::wide`], if that is not all.
+    /// Index into [`Keys::wide`] of the whole key, if it does not fit here.
     wide: u32,
     shortest: u16,
-    /// [`UNBOUNDED`]: any length.
+    /// Maximum length; [`UNBOUNDED`] stands for any.
     longest: u16,
     mask: u8,
     generation: u8,
-    /// Since the eviction last looked.
+    /// Whether it was used since an eviction last visited it.
     used: bool,
-    /// How often the eviction found it unused in a row.
+    /// Number of consecutive visits by evictions at which it was unused.
     age: u8,
 }
 
 const _: () = assert!(size_of::<Key>() == 64, "a key is a cache line");
 
-/// The length that stands for all frames which are too long for 16 bits.
+/// The length of all frames whose length does not fit 16 bits.
 const UNBOUNDED: u16 = u16::MAX;
 
 impl Key {
@@ -141,50 +146,50 @@ impl Key {
     }
 }
 
-/// What a megaflow does: a cache line, if the payload has at most 24 bytes.
+/// A megaflow's actions: one cache line, if the payload has at most 24 bytes.
 #[repr(align(64))]
 struct Body<T> {
     rewrite: Prepared,
     payload: T,
 }
 
-/// A megaflow, as [`Cache::get`] shows it.
+/// A megaflow, as returned by [`Cache::get`].
 #[derive(Debug)]
 pub struct Megaflow<'a, T> {
-    /// How its frames change.
+    /// The rewrite of its frames.
     pub rewrite: &'a Prepared,
-    /// What the caller keeps for it.
+    /// The caller's data.
     pub payload: &'a T,
 }
 
-/// Keys of all megaflows by slot.
+/// The keys of all megaflows, by slot.
 struct Keys {
     lines: Array<Key>,
-    /// All of a key, if its cache line does not have room for that.
+    /// Whole keys of those that do not fit their cache lines.
     wide: Vec<Row>,
     wide_free: Vec<u32>,
 }
 
-/// A bounded set of megaflows, each with a rewriting and the caller's `T`.
+/// A bounded set of megaflows, each with a rewrite and a payload of type `T`.
 pub struct Cache<T> {
     limit: usize,
     len: usize,
     keys: Keys,
     bodies: Array<Option<Body<T>>>,
     free: VecDeque<u32>,
-    /// Of the rewritings; most megaflows share few.
+    /// Distinct shapes of rewrites; most megaflows share few.
     shapes: HashSet<Arc<Shape>>,
     masks: masks::Masks,
     front: front::Front,
     hash: hash::Hash,
     rows: Box<lookup::Rows>,
-    /// Where the eviction looks next.
+    /// Position of the next eviction.
     hand: usize,
     statistics: Statistics,
 }
 
 impl<T> Cache<T> {
-    /// An empty cache of at most `limit` megaflows (1 to [`LIMIT_MAX`]; other numbers are brought into this range).
+    /// An empty cache for at most `limit` megaflows, which is clamped to 1 to [`LIMIT_MAX`].
     ///
     /// `seed` keys the hashes. It should be random and secret, so that senders cannot choose frames that collide.
     pub fn new(seed: u64, limit: usize) -> Cache<T> {
@@ -207,46 +212,46 @@ impl<T> Cache<T> {
         }
     }
 
-    /// Megaflows in it.
+    /// The number of megaflows.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// Whether there are no megaflows.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Megaflows that there may be.
+    /// The maximum number of megaflows.
     pub fn limit(&self) -> usize {
         self.limit
     }
 
-    /// Distinct masks of the megaflows.
+    /// The number of distinct masks.
     pub fn masks(&self) -> usize {
         self.masks.len()
     }
 
-    /// What happened so far.
+    /// Event counts so far.
     pub fn statistics(&self) -> Statistics {
         self.statistics
     }
 
-    /// The megaflow of a handle; `None` if it has left the cache since.
+    /// The megaflow with this handle; `None` if it has been removed.
     #[inline]
     pub fn get(&self, handle: u32) -> Option<Megaflow<'_, T>> {
         let slot = self.slot(handle)?;
         self.bodies.get(slot)?.as_ref().map(|body| Megaflow { rewrite: &body.rewrite, payload: &body.payload })
     }
 
-    /// As [`Cache::get`], to change the payload.
+    /// Like [`Cache::get`], but the payload can be changed.
     #[inline]
     pub fn get_mut(&mut self, handle: u32) -> Option<(&Prepared, &mut T)> {
         let slot = self.slot(handle)?;
         self.bodies.get_mut(slot)?.as_mut().map(|body| (&body.rewrite, &mut body.payload))
     }
 
-    /// The slot of a handle, if it is still the same megaflow's.
+    /// The slot of a handle, if it still belongs to the same megaflow.
     #[inline(always)]
     fn slot(&self, handle: u32) -> Option<usize> {
         let slot = (handle & SLOT_MASK) as usize;
@@ -254,7 +259,7 @@ impl<T> Cache<T> {
         (u32::from(key.generation) == handle >> SLOT_BITS).then_some(slot)
     }
 
-    /// Which frames a megaflow is for: their port and bits.
+    /// The port and pattern of a megaflow.
     pub fn pattern(&self, handle: u32) -> Option<(u32, Pattern)> {
         self.get(handle)?;
         let slot = handle & SLOT_MASK;
@@ -274,7 +279,7 @@ impl<T> Cache<T> {
         Some((key.port, pattern))
     }
 
-    /// Slots, used or not: the bound of a sweep by [`Cache::at`].
+    /// The number of slots, used or free: the bound of a sweep with [`Cache::at`].
     pub fn slots(&self) -> usize {
         self.keys.lines.len()
     }
@@ -307,7 +312,7 @@ fn handle(slot: u32, generation: u8) -> u32 {
 }
 
 impl Keys {
-    /// All of a key.
+    /// A whole key.
     fn row(&self, slot: u32, bits: &masks::Bits) -> Row {
         let key = &self.lines[slot as usize];
         if bits.is_wide() { self.wide[key.wide as usize] } else { bits.row_of(&key.words) }

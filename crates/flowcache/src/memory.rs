@@ -1,9 +1,9 @@
-//! Memory that lookups wait for: prefetches, and large arrays in huge pages.
+//! Memory access: prefetches, and large arrays in huge pages.
 //!
-//! A prefetch retires at once. A load that nothing needs yet stays in the reorder buffer until memory has answered, and the processor
-//! then sees only the few frames ahead that fit there beside it.
+//! A prefetch retires at once. A load whose result is not needed yet, by contrast, stays in the reorder buffer
+//! until memory has answered, and so limits how many frames ahead the processor can work.
 //!
-//! Random reads of an array of megabytes in pages of 4 KB wait for page tables as often as for the data.
+//! Random reads of an array of megabytes in 4 KB pages wait for page table walks as often as for the data.
 #![allow(unsafe_code)]
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
@@ -11,12 +11,12 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
 const LINE: usize = 64;
-/// What Linux calls a huge page on the processors that we know.
+/// Size of Linux's huge pages on the processors that are supported.
 const HUGE_PAGE: usize = 2 << 20;
-/// From so many bytes on an array begins at a huge page and has whole ones: half of one is used at least.
+/// Minimum size in bytes of an array that is aligned to and padded to huge pages: at least half of a page is used.
 const HUGE_MIN: usize = 1 << 20;
 
-/// Has the processor read all cache lines of an item.
+/// Prefetches all cache lines of an item.
 #[inline(always)]
 pub(crate) fn prefetch<T>(item: &T) {
     #[cfg(target_arch = "x86_64")]
@@ -29,37 +29,38 @@ pub(crate) fn prefetch<T>(item: &T) {
     let _ = (item, LINE);
 }
 
-/// An array that grows, as a `Vec`; from [`HUGE_MIN`] bytes on in huge pages, if the system gives any.
+/// A growable array, like `Vec`. From [`HUGE_MIN`] bytes on it uses huge pages, if the system provides any.
 pub(crate) struct Array<T> {
     first: NonNull<T>,
     len: usize,
     capacity: usize,
 }
 
-// SAFETY: it owns its items, as a vector does.
+// SAFETY: the array owns its items, as a `Vec` does.
 unsafe impl<T: Send> Send for Array<T> {}
 // SAFETY: as above.
 unsafe impl<T: Sync> Sync for Array<T> {}
 
 impl<T> Array<T> {
-    /// An empty one with room for so many items.
+    /// An empty array with room for `capacity` items.
     pub(crate) fn with_capacity(capacity: usize) -> Array<T> {
         const { assert!(size_of::<T>() > 0, "items take memory") };
         if capacity == 0 {
             return Array { first: NonNull::dangling(), len: 0, capacity };
         }
         let layout = layout::<T>(capacity);
-        // SAFETY: the layout has bytes.
+        // SAFETY: the layout is not empty: `T` is not zero-sized and `capacity` is not 0.
         let first = unsafe { alloc(layout) };
         let Some(first) = NonNull::new(first.cast::<T>()) else { handle_alloc_error(layout) };
         if layout.align() == HUGE_PAGE {
-            // SAFETY: whole pages of the array alone; the advice changes no contents. If it is refused, the pages are small ones.
+            // SAFETY: these are whole pages that belong to the array alone, and the advice changes no contents. If
+            // it is refused, the pages stay small.
             unsafe { libc::madvise(first.as_ptr().cast(), layout.size(), libc::MADV_HUGEPAGE) };
         }
         Array { first, len: 0, capacity }
     }
 
-    /// One of `len` equal items.
+    /// An array of `len` equal items.
     pub(crate) fn filled(item: T, len: usize) -> Array<T>
     where
         T: Copy,
@@ -69,22 +70,23 @@ impl<T> Array<T> {
         array
     }
 
-    /// Adds an item behind the last.
+    /// Appends an item.
     pub(crate) fn push(&mut self, item: T) {
         if self.len == self.capacity {
             let mut larger = Array::with_capacity((self.capacity * 2).max(4));
-            // SAFETY: there is room; the items are the larger one's from now on, since this one has none any more when it is dropped.
+            // SAFETY: `larger` has room for `len` items. They are moved: `self.len` becomes 0 before the old array
+            // is dropped.
             unsafe { larger.first.copy_from_nonoverlapping(self.first, self.len) };
             larger.len = std::mem::take(&mut self.len);
             *self = larger;
         }
-        // SAFETY: there is room for one more.
+        // SAFETY: there is room for one more item.
         unsafe { self.first.add(self.len).write(item) };
         self.len += 1;
     }
 }
 
-/// Where an array of so many items lies.
+/// The memory layout of an array with this capacity.
 fn layout<T>(capacity: usize) -> Layout {
     let layout = Layout::array::<T>(capacity).and_then(|layout| match layout.size() {
         ..HUGE_MIN => Ok(layout),
@@ -98,7 +100,7 @@ impl<T> Deref for Array<T> {
 
     #[inline(always)]
     fn deref(&self) -> &[T] {
-        // SAFETY: so many items are there.
+        // SAFETY: the first `len` items are initialised.
         unsafe { std::slice::from_raw_parts(self.first.as_ptr(), self.len) }
     }
 }
@@ -106,7 +108,7 @@ impl<T> Deref for Array<T> {
 impl<T> DerefMut for Array<T> {
     #[inline(always)]
     fn deref_mut(&mut self) -> &mut [T] {
-        // SAFETY: so many items are there, and this is the only reference.
+        // SAFETY: the first `len` items are initialised, and `self` is borrowed exclusively.
         unsafe { std::slice::from_raw_parts_mut(self.first.as_ptr(), self.len) }
     }
 }
@@ -114,7 +116,7 @@ impl<T> DerefMut for Array<T> {
 impl<T> Drop for Array<T> {
     fn drop(&mut self) {
         let items: *mut [T] = &mut **self;
-        // SAFETY: nobody uses the items or the memory any more, which came from the same layout.
+        // SAFETY: the items and the memory are not used afterwards; the memory was allocated with the same layout.
         unsafe {
             items.drop_in_place();
             if self.capacity != 0 {
@@ -133,7 +135,7 @@ mod tests {
     fn an_array_grows_as_a_vector_does() {
         let counted = Rc::new(());
         let (mut array, mut vec) = (Array::with_capacity(0), Vec::new());
-        // The last ones lie in huge pages.
+        // In the end, the array is in huge pages.
         for i in 0..200_000u64 {
             array.push((i, Rc::clone(&counted)));
             vec.push((i, Rc::clone(&counted)));

@@ -1,58 +1,60 @@
-//! What a traced packet's way comes to: which frames go it, and what happens to their bytes.
+//! The result of a trace: a pattern of frames, and a rewrite of their bytes.
 
 use ir::{BinOp, UnOp};
 
-/// Bytes of a frame that a path may look at and rewrite: the first so many.
+/// Number of leading bytes of a frame that a path may read and rewrite.
 pub const WINDOW: usize = 256;
 
-/// The frames that go a path. Bytes behind the end of a frame count as zero.
+/// A set of frames that take the same path. Bytes after the end of a frame count as zero.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Pattern {
-    /// Bits of the frame's first bytes that are compared; at most [`WINDOW`] bytes, the last one not zero.
+    /// Mask of a frame's first bytes; at most [`WINDOW`] bytes, the last one not zero.
     pub mask: Box<[u8]>,
-    /// What they are: as long as the mask, zero outside of it.
+    /// Their values under the mask; as long as the mask.
     pub value: Box<[u8]>,
-    /// Bytes that a frame has at least.
+    /// Minimum length of a frame in bytes.
     pub shortest: u32,
-    /// Bytes that a frame has at most.
+    /// Maximum length of a frame in bytes.
     pub longest: u32,
 }
 
-/// Where a step finds a value.
+/// An operand of a step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Source {
-    /// What an earlier step has computed.
+    /// The result of an earlier step.
     Register(u8),
     /// A constant.
     Const(u64),
 }
 
-/// 64 bits of the received frame that a sum takes in.
+/// 64 bits of the received frame that are added to a sum.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Word {
-    /// The first byte's place, even.
+    /// Offset of the first byte; even.
     pub at: u16,
-    /// The bits that count, in network byte order as a big-endian number.
+    /// Mask of the bits to add, as a big-endian number.
     pub mask: u64,
 }
 
-/// A step of a rewriting. Values have at most 64 bits; those of fewer have zeros above. `Load`, `Sum` and `Copy` read the frame as
-/// received, whatever was written before.
+/// A step of a rewrite. Values have at most 64 bits; narrower ones are zero-extended. `Load`, `Sum` and `Copy` read
+/// the frame as received, whatever earlier steps have written.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[allow(missing_docs, reason = "fields are named by the variant's text")]
 pub enum Step {
-    /// `to` = `width` bits of the received frame from bit `bit` on; bit 0 is the first byte's most significant one.
+    /// `to` = `width` bits of the received frame starting at bit `bit`; bit 0 is the most significant bit of the
+    /// first byte.
     Load { to: u8, bit: u16, width: u8 },
-    /// `to = a op b`, as [`BinOp`] has it for values of `width` bits (comparisons give 0 or 1; shift amounts have any width).
+    /// `to = a op b`, with [`BinOp`]'s semantics for values of `width` bits (comparisons give 0 or 1; shift amounts
+    /// have any width).
     Binary { op: BinOp, to: u8, a: Source, b: Source, width: u8 },
-    /// `to = op a`, of `width` bits.
+    /// `to = op a`, for values of `width` bits.
     Unary { op: UnOp, to: u8, a: Source, width: u8 },
     /// `to = cond != 0 ? then : other`.
     Select { to: u8, cond: Source, then: Source, other: Source },
-    /// `to` = the one's complement sum (RFC 1071) of 16 bits: of the words' 16-bit parts, of the values' 16-bit parts, of `constant`.
-    /// It is 0 only if everything is. Not complemented.
+    /// `to` = the one's complement sum (RFC 1071), not complemented, of the 16-bit words of `words`, of the 16-bit
+    /// words of `values`, and of `constant`. It is 0 only if all of them are.
     Sum { to: u8, words: Box<[Word]>, values: Box<[Source]>, constant: u16 },
-    /// Writes `width` bits of the new head from bit `bit` on; the bits around them stay.
+    /// Writes `width` bits of the new head starting at bit `bit`; other bits are unchanged.
     Store { bit: u16, width: u8, value: Source },
     /// Writes bytes of the new head.
     Bytes { at: u16, bytes: Box<[u8]> },
@@ -60,16 +62,17 @@ pub enum Step {
     Copy { from: u16, to: u16, len: u16 },
 }
 
-/// How a frame changes. Its first `replaced` bytes make room for a head of `head` bytes. If both are equal, the head begins as the bytes
-/// that were received, and the steps write only what differs; otherwise they write all of it.
+/// How frames change: the first `replaced` bytes are replaced by a head of `head` bytes. If both numbers are equal,
+/// the head starts out as the received bytes and the steps only write what differs; otherwise the steps write all
+/// of it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Rewrite {
-    /// In order.
+    /// The steps, in order.
     pub steps: Box<[Step]>,
-    /// Bytes of the received frame, at most [`WINDOW`] and at most [`Pattern::shortest`].
+    /// Number of replaced bytes of the received frame; at most [`WINDOW`] and at most [`Pattern::shortest`].
     pub replaced: u16,
-    /// Bytes of the new head, at most [`WINDOW`].
+    /// Length of the new head in bytes; at most [`WINDOW`].
     pub head: u16,
-    /// Bytes of the new frame at most.
+    /// Maximum length of the new frame in bytes.
     pub max_len: u32,
 }

@@ -1,17 +1,19 @@
-//! Running a rewriting on a frame.
+//! Runs a rewrite on a frame.
 //!
-//! A [`Rewrite`] is a description. [`Prepared::new`] checks it once and translates it, so that running neither checks nor decides:
-//! computations first, then what is written. What operations there are (the *shape*) is apart from the bytes that they write, since many
-//! megaflows differ only in these. Nothing that a step reads has been overwritten then, with one exception (copies of bytes that earlier
-//! steps write), and such a rewriting keeps the received head aside.
+//! A [`Rewrite`] is a description. [`Prepared::new`] checks it once and translates it to operations, so that a run
+//! needs no checks: first the computations, then the writes. The operations (the *shape*) are stored separately
+//! from the constant bytes that they write, since many megaflows differ only in the latter. Writes never overwrite
+//! what a later operation reads, with one exception (copies of bytes that earlier steps write). Such a rewrite
+//! saves the received head first.
 //!
-//! An operation costs a jump that depends on data, mostly more than what it does, so operations that often go together are one
-//! (Proebsting, "Optimizing an ANSI C Interpreter with Superoperators", POPL 1995): a checksum with its words, a TTL's decrement, up to 16
-//! constant bytes. A router's rewriting is four.
+//! Dispatching an operation costs a data-dependent jump, mostly more than the operation itself. So operations that
+//! often occur together are fused (Proebsting, "Optimizing an ANSI C Interpreter with Superoperators", POPL 1995):
+//! a checksum with its words, the decrement of a TTL, up to 16 constant bytes. A router's rewrite takes four.
 //!
-//! The new head ends where the received one ended. The payload behind it never moves: a longer head grows into the buffer's headroom.
+//! The new head ends where the received one ended. The payload after it never moves: a longer head grows into the
+//! buffer's headroom.
 //!
-//! Tests: `run/tests.rs` compares with a reference that goes bit by bit.
+//! Tests: `run/tests.rs` compares with a bit-by-bit reference.
 
 mod arithmetic;
 mod fuse;
@@ -26,69 +28,70 @@ use ir::{BinOp, UnOp};
 use crate::path::{Rewrite, WINDOW, Word};
 use arithmetic::{add_carry, binary, fold, ones, unary};
 
-/// What is wrong with a description.
+/// An error in a rewrite.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Wrong {
-    /// A head of more bytes than may be rewritten.
+    /// The head exceeds what may be rewritten.
     #[error("a head of {bytes} bytes; a rewriting covers at most {WINDOW}")]
     Head {
-        /// Its bytes.
+        /// Length of the head in bytes.
         bytes: usize,
     },
-    /// A step that reads or writes behind the end of what it may.
+    /// A step reads or writes out of bounds.
     #[error("step {step}: {what} ends at bit {end}, behind the last one, {limit}")]
     Outside {
-        /// Which step, from 0.
+        /// Index of the step.
         step: usize,
         /// What the step does.
         what: &'static str,
-        /// First bit behind what it covers.
+        /// First bit after the range that it accesses.
         end: usize,
-        /// Bits that there are.
+        /// Number of bits that exist.
         limit: usize,
     },
-    /// A width of 0, or of more than 64 bits.
+    /// A width is 0 or more than 64 bits.
     #[error("step {step}: a value of {width} bits; values have 1 to 64")]
     Width {
-        /// Which step, from 0.
+        /// Index of the step.
         step: usize,
-        /// The width.
+        /// The width in bits.
         width: u8,
     },
-    /// A register that no earlier step has set.
+    /// A register is read that no earlier step has set.
     #[error("step {step}: reads register {register}, which no step before it sets")]
     Unset {
-        /// Which step, from 0.
+        /// Index of the step.
         step: usize,
         /// The register.
         register: u8,
     },
-    /// A word of a checksum at an odd place.
+    /// A word of a checksum starts at an odd offset.
     #[error("step {step}: a word of a sum begins at byte {at}, which is odd")]
     Odd {
-        /// Which step, from 0.
+        /// Index of the step.
         step: usize,
-        /// The place.
+        /// The offset in bytes.
         at: u16,
     },
-    /// More computed values or operations than a rewriting may have.
+    /// A rewrite has too many computed values or operations.
     #[error("more than {limit} {what}")]
     Long {
-        /// Of what.
+        /// What there is too much of.
         what: &'static str,
-        /// How many there may be.
+        /// The maximum number.
         limit: usize,
     },
-    /// A head of another length than the received one, not all of whose bits are written.
+    /// The head has another length than the received one, and the steps do not write all of its bits.
     #[error("the new head has another length than the received one, and no step writes its bit {bit}")]
     Unwritten {
-        /// The first such bit.
+        /// The first bit that is not written.
         bit: usize,
     },
 }
 
-/// An operation of at most 16 bytes. Offsets are bytes, of the received frame to read and of the new head to write. `shift` places a
-/// value within the big-endian number that the eight bytes at `at` are. Registers are set once, before they are read.
+/// An operation of 16 bytes. Offsets are in bytes: of the received frame for reads, of the new head for writes.
+/// `shift` is the position of a value within the eight bytes at `at`, read as a big-endian number. Registers are
+/// set once, before they are read.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 enum Op {
     Const {
@@ -101,7 +104,7 @@ enum Op {
         shift: u8,
         width: u8,
     },
-    /// Without room for eight bytes, or across nine.
+    /// A load for which eight bytes are not available, or that covers parts of nine.
     LoadBits {
         to: u8,
         bit: u16,
@@ -139,7 +142,7 @@ enum Op {
         then: u8,
         other: u8,
     },
-    /// `to` = `width` bits of the frame, plus `b` (modulo 2^`width`).
+    /// `to` = `width` bits of the frame, plus `b` (modulo 2^`width`): a fused `Load` and `AddConst`.
     LoadAdd {
         to: u8,
         at: u16,
@@ -147,19 +150,19 @@ enum Op {
         width: u8,
         b: u64,
     },
-    /// Adds a register to the sum, of which the next [`Op::Sum`] is the last part.
+    /// Adds a register to the sum that the next [`Op::Sum`] completes.
     SumValue {
         from: u8,
     },
     Sum(Sum),
-    /// From the received head (`kept`: as it was put aside).
+    /// Copies bytes of the received head (`kept`: from its saved copy).
     Copy {
         from: u16,
         to: u16,
         len: u16,
         kept: bool,
     },
-    /// The same for 4 to 8 bytes, and 8 to 16: two loads, which may overlap, before two stores.
+    /// Copies 4 to 8 (`CopyTo8`) or 8 to 16 bytes (`CopyTo16`): two loads, which may overlap, then two stores.
     CopyTo8 {
         from: u16,
         to: u16,
@@ -192,13 +195,13 @@ enum Op {
         shift: u8,
         width: u8,
     },
-    /// Without room for eight bytes, or across nine.
+    /// A store for which eight bytes are not available, or that covers parts of nine.
     StoreBits {
         from: u8,
         bit: u16,
         width: u8,
     },
-    /// Writes bytes of the data.
+    /// Writes bytes of the data (`Put8`, `Put16`: one or two).
     Put8 {
         at: u16,
         data: u16,
@@ -207,7 +210,7 @@ enum Op {
         at: u16,
         data: u16,
     },
-    /// 4 to 8, and 8 to 16 bytes: two stores, which may overlap.
+    /// Writes 4 to 8, or 8 to 16 bytes of the data: two stores, which may overlap.
     PutTo8 {
         at: u16,
         data: u16,
@@ -218,13 +221,13 @@ enum Op {
         data: u16,
         len: u8,
     },
-    /// Writes the bits of a byte that `mask` has.
+    /// Writes the bits of a byte under a mask.
     PutBits {
         at: u16,
         data: u16,
         mask: u8,
     },
-    /// The same of eight bytes, little-endian.
+    /// Writes the bits of eight bytes, read as a little-endian number, under a mask.
     PutBits64 {
         at: u16,
         data: u16,
@@ -232,18 +235,19 @@ enum Op {
     },
 }
 
-/// The one's complement sum of words of the frame, a shifted register, two bytes of the data, and what was added before.
+/// Completes a one's complement sum: of words of the frame, a shifted register, two bytes of the data, and the
+/// preceding [`Op::SumValue`]s.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 struct Sum {
     to: u8,
-    /// Words: `words[first..][..count]` of the shape.
+    /// The words are `words[first..][..count]` of the shape.
     count: u16,
     first: u16,
-    /// [`NOWHERE`]: none.
+    /// Offset of the two bytes in the data; [`NOWHERE`] if there are none.
     data: u16,
-    /// Where its 16 bits are written, instead of to a register; [`NOWHERE`]: not at all.
+    /// Offset in the head to which the 16 bits are written instead of to the register; [`NOWHERE`] if they are not.
     store: u16,
-    /// Whether a register is added: the bits below `width` of `from << shift`.
+    /// Whether a register is added: the low `width` bits of `from << shift`.
     has_value: bool,
     from: u8,
     shift: u8,
@@ -252,7 +256,8 @@ struct Sum {
     complements: bool,
 }
 
-/// No place in a head, which has at most [`WINDOW`] bytes, nor in the data, which has two for each sum beside.
+/// An offset that is not used in a head, which has at most [`WINDOW`] bytes, or in the data, which has two more per
+/// sum.
 const NOWHERE: u16 = u16::MAX;
 
 const _: () = assert!(size_of::<Op>() == 16, "four operations to a cache line");
@@ -263,31 +268,31 @@ enum Write {
     Copy { from: usize, to: usize, len: usize },
 }
 
-/// What rewritings have in common that differ only in the bytes they write.
+/// The part of a rewrite that is shared by rewrites that differ only in the bytes that they write.
 #[derive(PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Shape {
     ops: Box<[Op]>,
-    /// Of sums; with room for eight bytes, the mask as that big-endian number.
+    /// Words of sums. Where eight bytes are available, the mask applies to them as a big-endian number.
     words: Box<[Word]>,
-    /// Bytes of the received head that are read or replaced.
+    /// Number of bytes of the received head that are read or replaced.
     needs: u16,
     replaced: u16,
     head: u16,
-    /// How many registers there are.
+    /// Number of registers.
     registers: u16,
-    /// Whether copies need the received head as it was.
+    /// Whether copies need the saved received head.
     keeps: bool,
     max_len: u32,
 }
 
-/// The bytes that operations write: mostly few, so that a megaflow has them in its own cache line.
+/// The constant bytes that operations write: mostly few, so that they are in the megaflow's own cache line.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Data {
     Here(u8, [u8; 30]),
     There(Box<[u8]>),
 }
 
-/// A rewriting that has been checked and can be run.
+/// A rewrite that has been checked and translated.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Prepared {
     shape: Arc<Shape>,
@@ -297,36 +302,37 @@ pub struct Prepared {
 const _: () = assert!(size_of::<Prepared>() == 40, "leaves 24 bytes of a cache line to a megaflow's payload");
 
 impl Prepared {
-    /// Checks and translates.
+    /// Checks and translates a rewrite.
     ///
     /// # Errors
     ///
-    /// A [`Wrong`] description is refused: a step that reads or writes outside of what it may, a register that has not been set.
+    /// [`Wrong`] if the rewrite is invalid, such as a step that accesses bytes out of bounds or a register that has
+    /// not been set.
     pub fn new(rewrite: &Rewrite) -> Result<Prepared, Wrong> {
         prepare::prepare(rewrite)
     }
 
-    /// Bytes that a frame must have; [`Prepared::run`] refuses shorter ones.
+    /// The minimum length of a frame in bytes; [`Prepared::run`] refuses shorter ones.
     pub fn needs(&self) -> usize {
         usize::from(self.shape.needs)
     }
 
-    /// Whether frames leave as they came.
+    /// Whether frames are left unchanged.
     pub fn is_nothing(&self) -> bool {
         self.shape.ops.is_empty() && self.shape.replaced == self.shape.head
     }
 
-    /// By how many bytes a frame becomes longer (or shorter, if negative).
+    /// The number of bytes by which a frame grows (or shrinks, if negative).
     pub fn growth(&self) -> isize {
         self.shape.head as isize - self.shape.replaced as isize
     }
 
-    /// What others may share.
+    /// The part that other rewrites may share.
     pub(crate) fn shape(&self) -> &Arc<Shape> {
         &self.shape
     }
 
-    /// Shares an equal shape.
+    /// Replaces the shape by an equal one.
     pub(crate) fn share(&mut self, shape: &Arc<Shape>) {
         debug_assert_eq!(self.shape, *shape, "the same operations");
         self.shape = Arc::clone(shape);
@@ -334,8 +340,8 @@ impl Prepared {
 
     /// Rewrites the frame of `len` bytes at `buffer[offset..]`. Returns the new frame's offset and length.
     ///
-    /// `None`: the frame is shorter than the rewriting needs, the new one is longer than allowed, or the buffer has no room for it.
-    /// Nothing is changed then.
+    /// Returns `None` and changes nothing if the frame is shorter than the rewrite needs, the new one would be
+    /// longer than allowed, or the buffer has no room for it.
     #[inline(always)]
     pub fn run(&self, buffer: &mut [u8], offset: usize, len: usize) -> Option<(usize, usize)> {
         let shape = &*self.shape;
@@ -355,7 +361,7 @@ impl Prepared {
         Some((start, new_len))
     }
 
-    /// With many registers, or with the received head aside. Apart, so that others have no large stack frame.
+    /// The path with many registers or a saved head. Separate, so that the common path has no large stack frame.
     #[inline(never)]
     fn long(&self, buffer: &mut [u8], offset: usize, start: usize) {
         let mut kept = [0; WINDOW];
@@ -366,8 +372,8 @@ impl Prepared {
         self.each::<256>(buffer, offset, start, &kept);
     }
 
-    /// Registers are numbered below `REGISTERS`, a power of two. What goes without saying has been checked by `prepare`: all places are
-    /// within the frame, widths are 1 to 64.
+    /// Runs all operations. Register numbers are below `REGISTERS`, a power of two. `prepare` has checked that all
+    /// offsets are within the frame and that widths are 1 to 64.
     #[inline(always)]
     fn each<const REGISTERS: usize>(&self, buffer: &mut [u8], offset: usize, start: usize, kept: &[u8]) {
         let data: &[u8] = match &self.data {
@@ -385,7 +391,8 @@ impl Prepared {
         };
         let mut ops = self.shape.ops.iter();
         let mut next = ops.next();
-        // Most rewritings are such operations in this order. A branch for each kind is cheaper than an indirect jump for each operation.
+        // Most rewrites consist of these operations in this order. A branch per kind is cheaper than an indirect
+        // jump per operation.
         macro_rules! each {
             ($kind:pat) => {
                 while let Some(op @ $kind) = next {
@@ -407,15 +414,15 @@ impl Prepared {
     }
 }
 
-/// What operations work on, apart from the buffer.
+/// The state of a run, apart from the buffer.
 struct Machine<'a, const REGISTERS: usize> {
     registers: [u64; REGISTERS],
     sum: u64,
     words: &'a [Word],
     data: &'a [u8],
-    /// The received head as it was.
+    /// The saved received head.
     kept: &'a [u8],
-    /// Where the received frame and the new head begin.
+    /// Offsets of the received frame and of the new head in the buffer.
     offset: usize,
     start: usize,
 }
@@ -508,7 +515,7 @@ impl<const REGISTERS: usize> Machine<'_, REGISTERS> {
     }
 }
 
-/// Bytes of the data.
+/// Reads bytes of the data.
 #[inline(always)]
 fn bytes<const N: usize>(data: &[u8], at: u16) -> [u8; N] {
     load(data, at.into())
@@ -521,7 +528,7 @@ fn load<const N: usize>(buffer: &[u8], at: usize) -> [u8; N] {
     bytes
 }
 
-/// Eight bytes as a big-endian number.
+/// Reads eight bytes as a big-endian number.
 #[inline(always)]
 fn word(buffer: &[u8], at: usize) -> u64 {
     u64::from_be_bytes(load(buffer, at))
@@ -541,7 +548,7 @@ fn copy<const N: usize>(buffer: &mut [u8], from: usize, to: usize, len: u8) {
     put(buffer, to + last, second);
 }
 
-/// Writes `N` to `2 * N` bytes of the data.
+/// Writes `N` to `2 * N` bytes of the data, likewise.
 #[inline(always)]
 fn put_ends<const N: usize>(buffer: &mut [u8], at: usize, data: &[u8], from: u16, len: u8) {
     let last = usize::from(len) - N;
@@ -550,7 +557,7 @@ fn put_ends<const N: usize>(buffer: &mut [u8], at: usize, data: &[u8], from: u16
     put(buffer, at + last, second);
 }
 
-/// Replaces `width` bits of eight bytes.
+/// Replaces `width` bits of eight bytes, read as a big-endian number.
 #[inline(always)]
 fn blend(buffer: &mut [u8], at: usize, value: u64, shift: u8, width: u8) {
     let mask = ones(width) << shift;
@@ -558,14 +565,14 @@ fn blend(buffer: &mut [u8], at: usize, value: u64, shift: u8, width: u8) {
     put(buffer, at, new.to_be_bytes());
 }
 
-/// `width` bits from bit `bit` on.
+/// Reads `width` bits starting at bit `bit`.
 fn load_bits(bytes: &[u8], bit: usize, width: u8) -> u64 {
     let end = bit + usize::from(width);
     let value = bytes[bit / 8..end.div_ceil(8)].iter().fold(0u128, |value, byte| value << 8 | u128::from(*byte));
     (value >> (end.div_ceil(8) * 8 - end)) as u64 & ones(width)
 }
 
-/// Replaces `width` bits from bit `bit` on.
+/// Replaces `width` bits starting at bit `bit`.
 fn store_bits(bytes: &mut [u8], bit: usize, width: u8, value: u64) {
     let end = bit + usize::from(width);
     let covered = &mut bytes[bit / 8..end.div_ceil(8)];

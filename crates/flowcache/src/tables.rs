@@ -1,4 +1,4 @@
-//! A table's entries, as traces look them up: with the bits of the key that decided.
+//! Table lookup for traces, which also returns the key bits that determine the result.
 
 mod classifier;
 mod lanes;

@@ -1,28 +1,32 @@
-//! Traces: a run of a program on one frame that finds which of its bits decide, and what the frame becomes as a function of it.
+//! Traces: symbolic execution of a program along the path of one frame. Finds the bits of the frame on which the
+//! path depends, and what the frame becomes, as a function of it.
 //!
 //! ```text
-//! pass 1   slots hold parts: constants, bits of the frame, computed nodes ─▶ what was consulted
-//! pass 2   consulted bits are constants, so that expressions fold         ─▶ Pattern, Rewrite; again if more was consulted
+//! pass 1   slots hold parts: constants, bits of the frame, computed nodes ─▶ consulted bits
+//! pass 2   consulted bits are constants, expressions are folded           ─▶ Pattern, Rewrite
 //! ```
 //!
-//! What decides is *consulted*: branches, table keys, lengths, places. All bits of the frame that it depends on belong to the pattern's
-//! mask from then on, or only those that matter (a 0 decides a conjunction, the first different bits an order). What no step can
-//! compute is consulted as well, and is a constant. So a path is sound by construction: for all frames of the pattern the program does
-//! the same operations on the same values, but for the bits that the rewriting computes.
+//! Passes are repeated until no more bits are consulted, at most `PASSES_MAX` times.
 //!
-//! What depends on more than the frame and the tables (registers, random numbers, meters, times), and what leaves more behind than a
-//! frame and counts (digests, log lines, new entries), is refused with a reason. The port is none of a pattern's bits: paths of
-//! one port are for that port.
+//! Values that determine the path are *consulted*: conditions of branches, table keys, lengths, offsets. Their
+//! source bits become part of the pattern's mask; only the relevant ones, where possible (a 0 decides a
+//! conjunction, the first different bit an order). A value that no step can compute is consulted as well, and then
+//! is a constant. So a path is sound by construction: for all frames of the pattern, the program executes the same
+//! operations on the same values, except for the bits that the rewrite computes.
+//!
+//! Frames are refused with a reason if their processing depends on more than the frame and the tables (registers,
+//! random numbers, meters, timestamps), or has effects other than a frame and counters (digests, log lines, new
+//! entries). The port is not part of a pattern: a path holds for one port only.
 //!
 //! | file | holds |
 //! | --- | --- |
 //! | `trace/value.rs`, `nodes.rs` | symbolic values and the graph of computed ones |
 //! | `trace/arith.rs`, `linear.rs` | arithmetic on them; checksums |
-//! | `trace/context.rs`, `outcome.rs` | what passes share; what a trace comes to |
-//! | `trace/run.rs` | a pass, what was consulted, the record for a flow processor |
+//! | `trace/context.rs`, `outcome.rs` | the state shared by passes; results of a trace |
+//! | `trace/run.rs` | a pass, its consulted bits, the record for a flow processor |
 //! | `trace/exec.rs`, `frame.rs`, `packet.rs` | operations, parser, deparser |
-//! | `trace/emit.rs`, `steps.rs` | the rewriting |
-//! | `trace/tables.rs` | what tables are asked |
+//! | `trace/emit.rs`, `steps.rs` | generation of the rewrite |
+//! | `trace/tables.rs` | the interface to tables, and counters |
 //!
 //! Tests: `tests/trace.rs`, `openflow.rs`, `programs.rs`, against `interp`.
 
@@ -51,34 +55,35 @@ use std::sync::Arc;
 pub use tables::{Bytes, Counted, Entries, Looked, Lookup, Place, Tables};
 use value::{Origin, Part, Value};
 
-/// Passes of a trace. Most need two.
+/// Maximum number of passes of a trace. Most traces need two.
 const PASSES_MAX: u32 = 8;
 
-/// The name of the program's counter for packets whose egress port says drop.
+/// The name of the program's counter for packets whose egress port means drop.
 const INGRESS_DROP: &str = "ingress drop";
 
-/// Traces frames through one program. Any number of threads may use it.
+/// Traces frames through one program. May be shared between threads.
 #[derive(Debug)]
 pub struct Tracer {
     cx: Context,
 }
 
 impl Tracer {
-    /// A tracer for a program, which has passed the verifier.
+    /// A tracer for a program that has passed the verifier.
     pub fn new(program: Arc<Program>) -> Tracer {
         Tracer { cx: Context::new(program) }
     }
 
-    /// Where slots lie in the record.
+    /// The record's layout.
     pub fn layout(&self) -> &RecordLayout {
         &self.cx.layout
     }
 
-    /// Traces a frame that came by `port`. When the `Ingress` entry hands it over, `decide` says where it goes, once in each pass and
-    /// always the same for the same record; what it reads it must consult. Tables of the program are not looked up.
+    /// Traces a frame received on `port`. When the `Ingress` entry hands the packet over, `decide` determines where
+    /// it goes. It is called once in each pass, must consult what it reads, and must always decide the same for the
+    /// same record. Tables of the program are not looked up.
     ///
     /// # Errors
-    /// If the frame's way is no path: why.
+    /// If the frame's processing cannot be cached; the message says why.
     pub fn trace<T>(
         &self,
         frame: &[u8],
@@ -88,10 +93,10 @@ impl Tracer {
         self.trace_with(frame, port, None, decide)
     }
 
-    /// As [`trace`](Tracer::trace); lookups of the program itself ask `tables`.
+    /// Like [`trace`](Tracer::trace), with lookups in the program's own `tables`.
     ///
     /// # Errors
-    /// As there.
+    /// If the frame's processing cannot be cached; the message says why.
     pub fn trace_with<T>(
         &self,
         frame: &[u8],
@@ -117,11 +122,11 @@ impl Tracer {
         Err(Untraceable(format!("what decides still grows after {PASSES_MAX} passes")))
     }
 
-    /// Traces a frame through a program whose own tables decide. A packet that is handed over goes to one port, as the intrinsics say;
-    /// what asks for copies, or to be parsed again, is no path.
+    /// Traces a frame through a program whose own tables decide. When ingress ends, the packet goes to the port
+    /// that the intrinsics say. Packets that ask for copies or for another pass are refused.
     ///
     /// # Errors
-    /// If the frame's way is no path: why.
+    /// If the frame's processing cannot be cached; the message says why.
     pub fn trace_program(&self, frame: &[u8], port: u32, tables: &mut dyn Tables) -> Result<Traced<()>, Untraceable> {
         if self.cx.program.queues {
             return Err(Untraceable("the program's packets wait in queues".to_string()));
@@ -134,7 +139,8 @@ impl Tracer {
         Ok(path)
     }
 
-    /// What becomes of a packet at the end of ingress that asks for nothing but a port; as the datapath's engine does it.
+    /// The decision at the end of ingress for a packet that asks for no more than a port, as in the datapath's
+    /// engine.
     fn unicast(&self, run: &mut Run<'_>) -> Result<Decision<()>, Untraceable> {
         let mut asked = |which| {
             let Some(slot) = self.cx.program.intrinsic(which) else { return 0 };
@@ -152,7 +158,7 @@ impl Tracer {
         if asked(Intrinsic::ResubmitFlag) != 0 {
             return refused("a resubmission");
         }
-        // The engine reads so many bits of it.
+        // The engine reads the low 32 bits.
         if asked(Intrinsic::MulticastGroup) as u32 != 0 {
             return refused("copies for a multicast group");
         }
@@ -227,7 +233,7 @@ impl Tracer {
         }
     }
 
-    /// What a packet has when it comes.
+    /// Initialises the intrinsics of a received packet.
     fn begin(&self, run: &mut Run<'_>, port: u32) {
         let length = run.frame.len() as u64;
         let origin = if run.known.length { Origin::Const } else { Origin::Length { lo: 0 } };
@@ -244,7 +250,7 @@ impl Tracer {
     }
 }
 
-/// A value that differs from packet to packet.
+/// A value that differs from packet to packet and must not be read.
 fn volatile(width: u32, which: Intrinsic) -> Value {
     let mut all = Value::empty();
     let mut left = width;
@@ -256,7 +262,7 @@ fn volatile(width: u32, which: Intrinsic) -> Value {
     all
 }
 
-/// The frames for which a pass holds.
+/// The pattern of the frames for which a pass holds.
 fn pattern(run: &Run<'_>) -> Pattern {
     let mask = &run.consulted.mask;
     let end = mask.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);

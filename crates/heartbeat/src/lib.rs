@@ -1,23 +1,24 @@
-//! Whether the threads of the process make progress.
+//! Progress of the process's threads, for a watchdog.
 //!
-//! A thread that must never stop takes a [`Heartbeat`] and calls [`Heartbeat::beat`] in each round of its loop. Somebody else
-//! keeps a [`Monitor`] and asks it now and then which threads have not done so for longer than they said they would take.
-//! A thread that waits for work without a time limit says so ([`Heartbeat::rest`]): until its next beat it cannot be stuck.
+//! A thread that must never stop owns a [`Heartbeat`] and calls [`Heartbeat::beat`] in each iteration of its
+//! loop. Another thread owns a [`Monitor`] and periodically asks it which threads have not beaten for longer
+//! than their limit. A thread that waits for work without a time limit says so ([`Heartbeat::rest`]): until
+//! its next beat it is not considered stuck.
 //!
-//! Threads that serve one peer, or that only make things faster, are not *vital* ([`Heartbeat::not_vital`]): one of these that
-//! stands still is a fault to be told, but none for which the process should end, or a peer that stops its own thread could end
-//! it for everybody.
+//! Threads that serve a single peer, or that only improve performance, are not *vital* ([`Heartbeat::not_vital`]). If
+//! one of them stalls, this is reported, but the process should not end: otherwise a peer that blocks its own thread
+//! could end it for everybody.
 //!
-//! A beat is one plain store to a cache line of the thread's own, cheap enough for every round of a worker.
+//! A beat is one plain store to a cache line of the thread's own, cheap enough for every iteration of a worker.
 //!
-//! Threads: one beats, any may look. Tests below.
+//! Threads: one beats, any may monitor. Tests below.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-/// A thread's own end; the thread is forgotten when it is dropped.
+/// A thread's heartbeat. The thread is no longer monitored after this is dropped.
 #[derive(Debug)]
 pub struct Heartbeat {
     thread: Arc<Thread>,
@@ -40,12 +41,12 @@ fn threads() -> MutexGuard<'static, Vec<Weak<Thread>>> {
 }
 
 impl Heartbeat {
-    /// For a thread of this name, whose rounds take no longer than `limit` unless it is stuck.
+    /// A heartbeat for a thread of this name, whose iterations take no longer than `limit` unless it is stuck.
     pub fn new(name: impl Into<String>, limit: Duration) -> Heartbeat {
         Heartbeat::of(name.into(), limit, true)
     }
 
-    /// The same for a thread without which the process goes on.
+    /// Like [`Heartbeat::new`], for a thread that the process can do without.
     pub fn not_vital(name: impl Into<String>, limit: Duration) -> Heartbeat {
         Heartbeat::of(name.into(), limit, false)
     }
@@ -59,7 +60,7 @@ impl Heartbeat {
         Heartbeat { thread }
     }
 
-    /// The thread has made progress. Only this thread calls it, so a plain load and store is enough.
+    /// Records progress. Only the thread itself calls this, so a plain load and store suffice.
     #[inline]
     pub fn beat(&self) {
         let beats = self.thread.beats.load(Ordering::Relaxed);
@@ -69,7 +70,7 @@ impl Heartbeat {
         }
     }
 
-    /// The thread is about to wait for work, however long that takes; [`Heartbeat::beat`] ends it.
+    /// Records that the thread waits for work without a time limit; [`Heartbeat::beat`] ends this.
     pub fn rest(&self) {
         self.thread.rests.store(true, Ordering::Release);
     }
@@ -78,28 +79,28 @@ impl Heartbeat {
 /// A thread that makes no progress.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stuck {
-    /// Its name.
+    /// Name of the thread.
     pub thread: String,
-    /// Since when, as far as was looked.
+    /// Time without progress, as far as the monitor has observed it.
     pub since: Duration,
-    /// Whether the process cannot do without it.
+    /// Whether the process depends on the thread.
     pub is_vital: bool,
 }
 
-/// What one watcher has seen of all threads.
+/// One observer's knowledge of all threads.
 #[derive(Debug, Default)]
 pub struct Monitor {
-    /// By the thread's address: its beats, and since when there are so many.
+    /// By the thread's address: its number of beats, and since when that has not changed.
     seen: HashMap<usize, (Weak<Thread>, u64, Instant)>,
 }
 
 impl Monitor {
-    /// Threads that have not made progress for longer than their limit, as far as earlier calls saw.
+    /// Threads that have made no progress for longer than their limit, as observed by earlier calls.
     pub fn stuck(&mut self) -> Vec<Stuck> {
         self.stuck_at(Instant::now())
     }
 
-    /// The same, as if it were `now`.
+    /// Like [`Monitor::stuck`], with the given current time.
     pub fn stuck_at(&mut self, now: Instant) -> Vec<Stuck> {
         let all: Vec<Arc<Thread>> = threads().iter().filter_map(Weak::upgrade).collect();
         self.seen.retain(|_, (thread, ..)| thread.strong_count() > 0);
@@ -109,7 +110,7 @@ impl Monitor {
             let rests = thread.rests.load(Ordering::Acquire);
             let seen = self.seen.entry(Arc::as_ptr(&thread) as usize);
             let (of, before, since) = seen.or_insert_with(|| (Arc::downgrade(&thread), beats, now));
-            // Another thread may have come to the address of one that ended.
+            // Another thread's state may have been allocated at the address of one that ended.
             if rests || *before != beats || !std::ptr::eq(of.as_ptr(), Arc::as_ptr(&thread)) {
                 (*of, *before, *since) = (Arc::downgrade(&thread), beats, now);
             } else if now.saturating_duration_since(*since) > thread.limit {

@@ -21,7 +21,7 @@ use crate::queue::Port;
 use crate::shared::Shared;
 use crate::vdev::{self, PortPlan, c_string};
 use crate::{ffi, hugepages, vhost};
-use pktio::{Device, DeviceSpec, Error, MTU_DEFAULT, PoolRef, PortOptions};
+use pktio::{Device, DeviceSpec, Error, Isolation, MTU_DEFAULT, PoolRef, PortOptions};
 use std::ffi::{CString, c_char, c_int};
 use std::marker::PhantomData;
 use std::ptr::NonNull;
@@ -115,11 +115,9 @@ impl Eal {
         if let DeviceSpec::Memif { .. } = spec {
             let PortOptions { queues, descriptors, mtu, memory_mb, .. } = *options;
             let memory_bytes = u64::from(memory_mb) << 20;
-            return pktio_memif::open(
-                spec,
-                &pktio_memif::Options { queues, descriptors, mtu, memory_bytes },
-                self.pool(),
-            );
+            let device =
+                pktio_memif::open(spec, &pktio_memif::Options { queues, descriptors, mtu, memory_bytes }, self.pool())?;
+            return pktio::guard(device, isolation(options));
         }
         if let DeviceSpec::AfPacket { .. } | DeviceSpec::Tap { .. } = spec {
             return pktio_kernel::open(spec, self.pool(), options);
@@ -127,7 +125,8 @@ impl Eal {
         let mut control = self.inner.lock();
         take_log();
         if let DeviceSpec::Vhost { path, server } = spec {
-            return vhost::open(self.pool(), spec, path, *server, options);
+            let device = vhost::open(self.pool(), spec, path, *server, options)?;
+            return pktio::guard(device, isolation(options));
         }
         let _verifies = Verifies;
         let plan = vdev::plan(spec, control.next_number, options)?;
@@ -165,6 +164,11 @@ impl Eal {
         let (name, kind) = (spec.to_string(), spec.kind());
         Ok(Box::new(PortDevice::new(name, kind, port, Driver { tx_errors_are_losses, interface })))
     }
+}
+
+/// When a port that shares memory is served by a thread of its own.
+fn isolation(options: &PortOptions) -> Isolation {
+    if options.isolated { Isolation::Always } else { Isolation::OnceHeldUp }
 }
 
 /// Whether DPDK may take memory from the kernel now.

@@ -1,11 +1,13 @@
-//! An interface is a port once per network namespace: two switches on one interface would each forward every packet.
+//! Ensures that an interface is a port only once per network namespace: two switches on one
+//! interface would each forward every packet.
 //!
-//! A claim is a Unix socket in the abstract namespace, whose name has the interface's index. The kernel keeps such names per
-//! network namespace, as it keeps indices, also where containers share one and no folder; a claim ends with its process.
-//! Whoever finds the name taken connects, and learns from `SO_PEERCRED` who has it. Nobody accepts these connections: the
-//! kernel keeps some waiting, and when they are too many, the owner is not named any more. So connecting must not wait.
+//! A claim is a Unix socket in the abstract namespace, whose name contains the interface's index. The kernel keeps such
+//! names per network namespace, as it does indices; so this also works between containers that share a network
+//! namespace and no folder. A claim ends with its process. If the name is taken, we connect to it, and `SO_PEERCRED`
+//! tells its owner. Nobody accepts these connections: the kernel queues some, and when the queue is full the owner
+//! cannot be named. So the connection attempt must not block.
 //!
-//! What it does not do: keep out processes that do not ask, such as `tcpdump`, which may look at the packets of a port.
+//! Processes that do not use claims, such as `tcpdump`, are not kept out and can read a port's packets.
 
 use pktio::Error;
 use rustix::net::sockopt::socket_peercred;
@@ -15,7 +17,7 @@ use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 
-/// A claim, ended on drop.
+/// A claim on an interface, released on drop.
 #[derive(Debug)]
 pub(crate) struct Claim {
     _listener: UnixListener,
@@ -23,6 +25,9 @@ pub(crate) struct Claim {
 
 impl Claim {
     /// Claims the interface of this index for the port `device`.
+    ///
+    /// # Errors
+    /// Another port has claimed it, or a system call failed.
     pub(crate) fn new(device: &str, interface: &str, index: u32) -> Result<Claim, Error> {
         let fail = |reason: String| Error::Device { device: device.to_owned(), reason };
         let name = format!("sluice/port/{index}");
@@ -38,7 +43,7 @@ impl Claim {
     }
 }
 
-/// A connection to the owner of a name, if there is still room for one.
+/// Connects to the owner of a name; fails if its queue of connections is full.
 fn reach(name: &str) -> rustix::io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -46,7 +51,7 @@ fn reach(name: &str) -> rustix::io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Who has the claim, for a message.
+/// Names the owner of the claim, for a message.
 fn owner(name: &str) -> String {
     let credentials = reach(name).and_then(socket_peercred).ok();
     let Some(pid) = credentials.map(|credentials| credentials.pid.as_raw_nonzero().get()) else {
@@ -66,8 +71,8 @@ fn owner(name: &str) -> String {
 mod tests {
     use super::*;
 
-    /// The finding: who waits for an interface that another process has asks twice a second; when the owner's queue of
-    /// connections was full, the question waited for ever, and with it the thread that follows all interfaces.
+    /// Regression: a port that waits for an interface of another process tries twice a second; when the owner's queue
+    /// of connections was full, the attempt blocked for ever, and with it the thread that follows all interfaces.
     #[test]
     fn an_owner_with_a_full_queue_is_not_named_and_keeps_nobody_waiting() {
         let index = 4_000_000_000;

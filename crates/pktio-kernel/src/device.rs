@@ -1,6 +1,6 @@
-//! Opening a port to the kernel, and its control side.
+//! Opens ports to the kernel; their control side.
 //!
-//! Threads: control's; what a port's interface does meanwhile is `port`'s.
+//! Threads: control. `port` handles changes of a port's interface.
 
 use crate::interface::{link_state, links, refused};
 use crate::io::{Kind, Sockets, open_tap};
@@ -14,10 +14,10 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Most queues of a port.
+/// Maximum queues of a port.
 pub const QUEUES_MAX: u16 = 64;
 
-/// The sockets of a port that is opened later, made ahead. They receive nothing.
+/// Creates the sockets of a port that will be opened later. They receive nothing yet.
 pub(crate) fn prepare(spec: &DeviceSpec, interface: &str, options: &PortOptions) -> Result<Sockets, Error> {
     let device = spec.to_string();
     let known = links(&device)?.named(interface);
@@ -29,7 +29,7 @@ pub(crate) fn prepare(spec: &DeviceSpec, interface: &str, options: &PortOptions)
     })
 }
 
-/// Opens a port, with sockets that were made ahead if they fit.
+/// Opens a port, using the prepared sockets if they fit.
 pub(crate) fn open(
     spec: &DeviceSpec,
     interface: &str,
@@ -51,7 +51,7 @@ pub(crate) fn open(
             None
         }
         (Kind::Tap, _) => {
-            // One that is made here is ours to set up.
+            // If the interface is created here, we also set it up.
             options.up |= there.is_none();
             Some(open_tap(interface, options.queues).map_err(|error| tap_refused(&device, &error))?)
         }
@@ -59,7 +59,7 @@ pub(crate) fn open(
     let known = links.named(interface).ok_or_else(|| Error::NoSuchInterface { interface: interface.to_owned() })?;
     let port = Arc::new(Port::new(device, interface, kind, options, pool, unbound));
     port.attach(&mut lock(&port.state), &known, links.control(), made)?;
-    // What setting it up has changed; from then on news come by themselves.
+    // Handles what setting the interface up has changed; later changes are reported to the watcher.
     let watcher: Arc<dyn Watcher> = Arc::clone(&port) as Arc<dyn Watcher>;
     links.add_watcher(Arc::downgrade(&watcher));
     let now = links.poll(|table| table.clone());
@@ -67,12 +67,12 @@ pub(crate) fn open(
     if let Some(reason) = port.unopened_because() {
         return Err(Error::Device { device: port.device.clone(), reason });
     }
-    // Those of an interface that is down are made when it is set up.
+    // The sockets of an interface that is down are created when it is set up.
     lock(&port.state).unbound = None;
     Ok(Box::new(KernelDevice { links, port, queues_taken: false }))
 }
 
-/// Why a TAP interface cannot be made.
+/// The error for a TAP interface that cannot be created.
 fn tap_refused(device: &str, error: &io::Error) -> Error {
     match error.kind() {
         io::ErrorKind::NotFound => Error::File { path: "/dev/net/tun".into(), reason: error.to_string() },
@@ -80,7 +80,7 @@ fn tap_refused(device: &str, error: &io::Error) -> Error {
     }
 }
 
-/// The control side.
+/// The control side of a port.
 struct KernelDevice {
     links: Arc<Links>,
     port: Arc<Port>,
@@ -88,9 +88,9 @@ struct KernelDevice {
 }
 
 impl KernelDevice {
-    /// The interface as it is now.
+    /// Reads the port's state after applying pending link changes.
     fn now<T>(&self, read: impl FnOnce(&State) -> T) -> T {
-        // The watcher's turn comes before the result: it has taken the lock and given it back.
+        // The watcher runs first and has released the lock of the state.
         self.links.poll(|_| ());
         read(&lock(&self.port.state))
     }

@@ -1,4 +1,4 @@
-//! An interface behind another driver's port (AF_XDP): followed and claimed, but not opened again.
+//! An interface of another driver's port (AF_XDP): followed and claimed, but not opened here.
 
 use crate::claim::Claim;
 use crate::links::{Known, Links};
@@ -9,7 +9,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-/// An existing interface, claimed for a port as long as this lives.
+/// An existing interface, claimed for a port until this is dropped.
 pub struct Interface {
     links: Arc<Links>,
     name: String,
@@ -19,7 +19,10 @@ pub struct Interface {
 }
 
 impl Interface {
-    /// Claims an interface for the port `device`, and sets it up or gives it an MTU if `options` say so.
+    /// Claims an interface for the port `device`, and sets it up or sets its MTU as `options` demand.
+    ///
+    /// # Errors
+    /// There is no such interface, another port has claimed it, or the kernel refused.
     pub fn claim(device: &str, name: &str, options: &PortOptions) -> Result<Interface, Error> {
         let links = links(device)?;
         let known = links.named(name).ok_or_else(|| Error::NoSuchInterface { interface: name.to_owned() })?;
@@ -32,27 +35,27 @@ impl Interface {
         self.links.numbered(self.index).filter(|known| known.born == self.born)
     }
 
-    /// Whether the administrator has set it up.
+    /// Whether the interface is administratively up (`IFF_UP`).
     pub fn is_set_up(&self) -> bool {
         self.known().is_some_and(|known| known.link.is_set_up)
     }
 
-    /// Its link; down when it is gone.
+    /// The link state; down when the interface is gone.
     pub fn link(&self) -> LinkState {
         self.known().map_or_else(LinkState::default, |known| link_state(&known))
     }
 
-    /// Its MTU, while it is there.
+    /// The MTU in bytes; `None` when the interface is gone.
     pub fn mtu(&self) -> Option<u16> {
         self.known().map(|known| u16::try_from(known.link.mtu).unwrap_or(u16::MAX))
     }
 
-    /// Its address.
+    /// The link-layer address.
     pub fn mac(&self) -> Option<MacAddress> {
         self.known()?.link.mac.map(MacAddress)
     }
 
-    /// What keeps packets from passing, as one sentence with the remedy.
+    /// What prevents packets from passing, in one sentence with the remedy.
     pub fn note(&self) -> Option<String> {
         match self.known() {
             None => Some(format!("interface `{}` is gone; remove the port and add it again", self.name)),
@@ -61,7 +64,7 @@ impl Interface {
     }
 }
 
-/// Gives an interface what the port's user asked for, and nothing else.
+/// Applies the MTU and the up flag that the port's user asked for.
 pub(crate) fn change(control: &OwnedFd, link: &Link, options: &PortOptions) -> io::Result<()> {
     if let Some(mtu) = options.mtu.filter(|mtu| u32::from(*mtu) != link.mtu) {
         sys::set_mtu(control, &link.name, mtu)?;
@@ -73,7 +76,7 @@ pub(crate) fn link_state(known: &Known) -> LinkState {
     LinkState { up: known.link.is_running, speed_mbps: known.speed_mbps }
 }
 
-/// What a user should know of an interface that a port has under `name`.
+/// A message for the user about an interface that a port has opened as `name`: renamed, or down.
 pub(crate) fn note_of(name: &str, known: &Known) -> Option<String> {
     let now = &known.link.name;
     let renamed = (now != name).then(|| format!("interface `{name}` is called `{now}` now"));
@@ -85,7 +88,7 @@ pub(crate) fn note_of(name: &str, known: &Known) -> Option<String> {
     }
 }
 
-/// The links, with an error for a port.
+/// The shared [`Links`], with a port's error type.
 pub(crate) fn links(device: &str) -> Result<Arc<Links>, Error> {
     Links::shared().map_err(|error| Error::Device {
         device: device.to_owned(),
@@ -93,7 +96,7 @@ pub(crate) fn links(device: &str) -> Result<Arc<Links>, Error> {
     })
 }
 
-/// An error of the kernel, with an error for a port.
+/// Converts an error of the kernel to a port's error.
 pub(crate) fn refused(device: &str, error: &std::io::Error) -> Error {
     match error.kind() {
         std::io::ErrorKind::PermissionDenied => {

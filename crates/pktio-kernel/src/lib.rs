@@ -1,33 +1,34 @@
 //! Ports to the kernel: existing interfaces through AF_PACKET sockets, and TAP interfaces.
 //!
-//! DPDK has drivers for both. These are our own because the kernel leaves checksums and segmentation to its devices, and on
-//! veth pairs and TAP interfaces that is us: only a socket with virtio headers (`PACKET_VNET_HDR`, `IFF_VNET_HDR`) says so
-//! and lets us leave the same to the kernel. Besides, DPDK's af_packet truncates long frames silently and forgets the type
-//! of VLAN tags.
+//! DPDK has drivers for both. These are our own because the kernel leaves checksums and segmentation to its devices,
+//! and for veth pairs and TAP interfaces we are that device. Only a socket with virtio headers (`PACKET_VNET_HDR`,
+//! `IFF_VNET_HDR`) tells us about these offloads, and lets us request them from the kernel. Besides, DPDK's af_packet
+//! truncates long frames silently and loses the EtherType of VLAN tags.
 //!
 //! | file | holds |
 //! | --- | --- |
-//! | `sys` | system calls that no safe crate has |
+//! | `sys` | system calls that no safe crate provides |
 //! | `ring` | the receive ring that a packet socket shares with the kernel |
-//! | `netlink` | link messages of rtnetlink: requests and a parser |
-//! | `links` | [`Links`]: what the kernel's interfaces are, followed as they change |
-//! | `claim` | an interface is a port once per network namespace |
+//! | `netlink` | rtnetlink's link messages: requests and a parser |
+//! | `links` | [`Links`]: the kernel's interfaces, followed as they change |
+//! | `claim` | ensures that an interface is a port only once per network namespace |
 //! | `interface` | [`Interface`]: an interface of another driver's port (AF_XDP), followed and claimed |
 //! | `io` | the sockets of a port's queues |
-//! | `port` | the port: follows its interface and opens it again |
+//! | `port` | the port: follows its interface and reopens it |
 //! | `queue` | the packet side |
 //!
-//! # Which interface a port is
+//! # A port's interface
 //!
-//! A port is opened by name, and stays with that interface, by index, as long as it exists: renaming changes nothing. When it
-//! is gone (deleted, or moved to another network namespace), the port waits for an interface of its name and takes it. Link
-//! state, MTU and address come from one netlink socket that is open all the time, so running out of descriptors changes
-//! none of them. An interface that is down is left down, unless `up` was asked for.
+//! A port is opened by name, and then bound to that interface's index as long as the interface exists;
+//! renaming has no effect. When the interface is gone (deleted, or moved to another network namespace), the
+//! port waits for another interface of its name. Link state, MTU and address come from one netlink socket that
+//! stays open, so that they stay known when the process runs out of file descriptors. An interface that is
+//! down is left down, unless the option `up` is set.
 //!
-//! Ports of one process share the network namespace of the thread that opened the first of them.
+//! All ports of a process use the network namespace of the thread that opened the first of them.
 //!
-//! **Invariant:** workers make no system call but those that move packets and those that prepare to sleep; sockets are
-//! opened and closed on other threads.
+//! **Invariant:** a worker's only system calls are those that move packets and those that prepare its sleep; sockets
+//! are opened and closed on other threads.
 //!
 //! Tests: `tests/follow.rs`; `pktio-dpdk/tests/ports.rs`, `offload.rs` and `sleep.rs` for packets.
 #![deny(unsafe_op_in_unsafe_fn)]
@@ -49,15 +50,21 @@ pub use io::Sockets;
 
 use pktio::{Device, DeviceSpec, Error, PoolRef, PortOptions};
 
-/// Opens an interface, or makes a TAP interface. Received packets come from `pool`; packets of any pool are sent.
+/// Opens an interface, or creates a TAP interface. Received packets are allocated from
+/// `pool`; packets of any pool can be sent.
+///
+/// # Errors
+/// `spec` is not an interface of the kernel, there is none of its name, it is claimed by another port, a permission is
+/// missing, or a system call failed.
 pub fn open(spec: &DeviceSpec, pool: PoolRef, options: &PortOptions) -> Result<Box<dyn Device>, Error> {
     open_prepared(spec, pool, options, None)
 }
 
-/// What takes long when an interface is opened, done ahead of [`open_prepared`]: nothing comes in yet, and another process may have the
-/// interface. Nothing for other kinds of ports.
+/// Does the slow part of [`open_prepared`] in advance: creates the sockets, which receive nothing yet. Another process
+/// may still have the interface. Returns `None` for other kinds of ports.
 ///
-/// Errors: no such interface, no right to open sockets.
+/// # Errors
+/// There is no such interface, or sockets cannot be created.
 pub fn prepare(spec: &DeviceSpec, options: &PortOptions) -> Result<Option<Sockets>, Error> {
     match spec {
         DeviceSpec::AfPacket { interface } => device::prepare(spec, interface, options).map(Some),
@@ -65,7 +72,10 @@ pub fn prepare(spec: &DeviceSpec, options: &PortOptions) -> Result<Option<Socket
     }
 }
 
-/// As [`open`], with what [`prepare`] has made.
+/// Like [`open`], with the result of [`prepare`].
+///
+/// # Errors
+/// As [`open`].
 pub fn open_prepared(
     spec: &DeviceSpec,
     pool: PoolRef,

@@ -1,9 +1,10 @@
-//! What the kernel's interfaces are, followed as they change: a netlink socket that stays open, and a thread that sleeps on it.
+//! Follows the kernel's interfaces: a netlink socket that stays open, and a thread that sleeps on it.
 //!
-//! The kernel queues a message for every change before the call that made it returns. [`Links::poll`] takes what is queued, so
-//! what it leaves in the table is true at the time of the call; the thread only makes sure that changes have effect when
-//! nobody asks. When the queue has overflowed, all links are asked for again. Nothing here opens a file after the start, so
-//! a process without descriptors sees its links all the same; after an error the table keeps what was known.
+//! The kernel queues a message for every change before the system call that made it returns. [`Links::poll`]
+//! reads all queued messages, so the table is up to date when it returns; the thread only ensures that
+//! changes take effect when nobody polls. After an overflow of the queue, all links are requested again.
+//! Nothing here opens a file after the start, so links stay known when the process has no file descriptors
+//! left; after an error the table keeps its last state.
 //!
 //! Threads: any; one lock. Watchers are called under it and must not call back. Tests: `tests/follow.rs`.
 
@@ -21,24 +22,25 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-/// How long the thread sleeps at most: closes what workers had in use, and shows that it is alive.
+/// Interval of the thread: it closes sockets that workers have released, and beats.
 const ROUND: Duration = Duration::from_millis(500);
-/// A round that takes longer is stuck: a watcher opens sockets, which takes the kernel milliseconds.
+/// A loop iteration that takes longer is considered stuck: a watcher opens
+/// sockets, which takes the kernel milliseconds.
 const ROUND_MAX: Duration = Duration::from_secs(20);
-/// Changes that may wait in the kernel.
+/// Receive buffer of the netlink socket in bytes, for queued changes.
 const QUEUE_BYTES: usize = 1 << 20;
-/// The kernel's messages are at most 32 KB (`NLMSG_GOODSIZE` of a dump).
+/// Buffer for one message in bytes; the kernel's are at most 32 KB (`NLMSG_GOODSIZE` of a dump).
 const MESSAGE_BYTES: usize = 64 << 10;
-/// How often all links are asked for when the answer was not complete.
+/// Attempts to list all links when the answer was incomplete.
 const ATTEMPTS: usize = 5;
-/// How long the kernel may take to answer.
+/// Time limit for the kernel's answer.
 const ANSWER_TIME: Duration = Duration::from_secs(5);
 
-/// An interface that there is.
+/// An existing interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Known {
     pub link: Link,
-    /// Differs between two interfaces that have the same index one after the other.
+    /// Generation: distinguishes interfaces that have the same index one after the other.
     pub born: u64,
     pub speed_mbps: Option<u32>,
 }
@@ -46,7 +48,7 @@ pub(crate) struct Known {
 /// Interfaces by index.
 pub(crate) type Table = BTreeMap<u32, Known>;
 
-/// Somebody who follows links. Called after every change, and in every round; must not call [`Links`].
+/// A follower of links. Called after every change and in every interval; must not call [`Links`].
 pub(crate) trait Watcher: Send + Sync {
     fn links_changed(&self, table: &Table, control: &OwnedFd);
 }
@@ -54,9 +56,9 @@ pub(crate) trait Watcher: Send + Sync {
 /// All interfaces of the network namespace.
 pub(crate) struct Links {
     socket: Arc<OwnedFd>,
-    /// For requests about interfaces.
+    /// Socket for requests about interfaces.
     control: OwnedFd,
-    /// Ends the thread.
+    /// Stops the thread.
     end: Bell,
     state: Mutex<State>,
 }
@@ -65,13 +67,13 @@ pub(crate) struct Links {
 struct State {
     table: Table,
     born: u64,
-    /// Of the last request.
+    /// Sequence number of the last request.
     number: u32,
     watchers: Vec<Weak<dyn Watcher>>,
     buffer: Vec<u8>,
 }
 
-/// The one of this process, while somebody uses it.
+/// This process's instance, while it is in use.
 static SHARED: Mutex<Weak<Links>> = Mutex::new(Weak::new());
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -79,7 +81,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Links {
-    /// Follows the links of this thread's network namespace, or of whose was first.
+    /// The process's shared instance. If it is new, it follows the network namespace of the calling thread.
     pub(crate) fn shared() -> io::Result<Arc<Links>> {
         let mut shared = lock(&SHARED);
         if let Some(links) = shared.upgrade() {
@@ -95,9 +97,9 @@ impl Links {
 
     fn new() -> io::Result<Links> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        // The default protocol is rtnetlink (`NETLINK_ROUTE`).
+        // Protocol 0 is rtnetlink (`NETLINK_ROUTE`).
         let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
-        // Less than that if the system's limit is lower: then an overflow is more likely.
+        // Optional: with a smaller buffer an overflow is more likely.
         let _ = sockopt::set_socket_recv_buffer_size_force(&socket, QUEUE_BYTES);
         bind(&socket, &SocketAddrNetlink::new(0, libc::RTMGRP_LINK as u32))?;
         let links = Links {
@@ -115,7 +117,7 @@ impl Links {
         &self.control
     }
 
-    /// Takes the kernel's news, tells watchers of them, and shows the table.
+    /// Applies pending changes, notifies watchers of them, and passes the table to `look`.
     pub(crate) fn poll<T>(&self, look: impl FnOnce(&Table) -> T) -> T {
         let mut state = lock(&self.state);
         if self.take_news(&mut state) {
@@ -124,22 +126,22 @@ impl Links {
         look(&state.table)
     }
 
-    /// The interface of a name.
+    /// The interface with this name.
     pub(crate) fn named(&self, name: &str) -> Option<Known> {
         self.poll(|table| table.values().find(|known| known.link.name == name).cloned())
     }
 
-    /// The interface of an index.
+    /// The interface with this index.
     pub(crate) fn numbered(&self, index: u32) -> Option<Known> {
         self.poll(|table| table.get(&index).cloned())
     }
 
-    /// Tells `watcher` of changes from now on, as long as it lives.
+    /// Adds a watcher, which is notified as long as it lives.
     pub(crate) fn add_watcher(&self, watcher: Weak<dyn Watcher>) {
         lock(&self.state).watchers.push(watcher);
     }
 
-    /// Tells all watchers; one may have something to do that nobody has said.
+    /// Notifies all watchers even without changes: they may have work to do.
     fn round(&self) {
         let mut state = lock(&self.state);
         self.take_news(&mut state);
@@ -153,7 +155,7 @@ impl Links {
         }
     }
 
-    /// Takes what is queued; whether there was anything.
+    /// Reads all queued messages. Returns whether there were any.
     fn take_news(&self, state: &mut State) -> bool {
         let mut buffer = std::mem::take(&mut state.buffer);
         buffer.resize(MESSAGE_BYTES, 0);
@@ -174,7 +176,7 @@ impl Links {
                 }
                 Err(rustix::io::Errno::NOBUFS) => {
                     any = true;
-                    // On an error the table stays as it is; the next overflow or change is another chance.
+                    // After an error the table is unchanged; it is requested again after the next overflow.
                     let _ = self.ask_all(state);
                 }
                 Err(rustix::io::Errno::INTR) => {}
@@ -201,7 +203,7 @@ impl Links {
         }
     }
 
-    /// Asks for all links, and forgets those that are not among the answers.
+    /// Requests all links, and removes those that the answers do not contain.
     fn ask_all(&self, state: &mut State) -> io::Result<()> {
         for _ in 0..ATTEMPTS {
             state.number += 1;
@@ -214,7 +216,7 @@ impl Links {
         Err(io::Error::other("interfaces change too fast to be listed"))
     }
 
-    /// Takes answers to the last request; `None` if some are missing.
+    /// Reads the answers to the last request; `None` if some are missing.
     fn answers(&self, state: &mut State) -> io::Result<Option<Vec<u32>>> {
         let mut buffer = vec![0; MESSAGE_BYTES];
         let mut there = Vec::new();
@@ -255,7 +257,7 @@ impl Drop for Links {
     }
 }
 
-/// The thread.
+/// The thread's loop.
 fn watch(links: &Weak<Links>, files: &[Arc<OwnedFd>]) {
     let heart = Heartbeat::new("links", ROUND_MAX);
     loop {

@@ -1,33 +1,34 @@
-//! Link messages of rtnetlink (rtnetlink(7), RFC 3549): the request for all links, and what the kernel says of each.
+//! rtnetlink's link messages (rtnetlink(7), RFC 3549): the request for all links, and a parser of the answers.
 //!
-//! Five attributes of one message are needed here. The crates that parse rtnetlink know all of them, and refuse messages of
-//! newer kernels for attributes that nobody asked for; this parser skips what it does not know.
+//! Only five fields of one message are needed. The crates that parse rtnetlink know all attributes, and reject messages
+//! of newer kernels because of attributes that are not needed here; this parser skips unknown ones.
 //!
-//! Any bytes are taken. Tests below.
+//! Accepts any bytes. Tests below.
 
-/// What the kernel says of an interface.
+/// The kernel's description of an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Link {
     pub index: u32,
     pub name: String,
-    /// Whether the administrator has set it up (`IFF_UP`).
+    /// Administratively up (`IFF_UP`).
     pub is_set_up: bool,
-    /// Whether packets can pass: set up, and a carrier is there (`IFF_RUNNING`).
+    /// Operational: up and with a carrier (`IFF_RUNNING`).
     pub is_running: bool,
     pub mtu: u32,
     pub mac: Option<[u8; 6]>,
 }
 
-/// A message that concerns links.
+/// A message about links.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Message {
-    /// An interface is new, or has changed.
+    /// An interface was added or changed.
     Link(Link),
     /// The interface of this index is gone.
     Gone(u32),
-    /// All answers to the request of this number were given; whether links changed meanwhile, so that some may be missing.
+    /// End of the answers to the request with this sequence number; true if links
+    /// changed meanwhile, so that some may be missing.
     Done(u32, bool),
-    /// The request of this number failed.
+    /// The request with this sequence number failed.
     Failed(u32),
 }
 
@@ -47,13 +48,13 @@ const ATTRIBUTE_BYTES: usize = 4;
 const IFLA_ADDRESS: u16 = 1;
 const IFLA_IFNAME: u16 = 3;
 const IFLA_MTU: u16 = 4;
-/// Flags in an attribute's type: nested, and in network order.
+/// Mask for an attribute's type, without the flags for nesting and network byte order.
 const ATTRIBUTE_TYPE: u16 = 0x3fff;
 
 const IFF_UP: u32 = 0x1;
 const IFF_RUNNING: u32 = 0x40;
 
-/// A request for all links; answers have its number.
+/// Encodes a request for all links; the answers carry its sequence number.
 pub(crate) fn request(number: u32) -> [u8; HEADER_BYTES + IFINFO_BYTES] {
     let mut bytes = [0; HEADER_BYTES + IFINFO_BYTES];
     bytes[0..4].copy_from_slice(&((HEADER_BYTES + IFINFO_BYTES) as u32).to_ne_bytes());
@@ -63,7 +64,7 @@ pub(crate) fn request(number: u32) -> [u8; HEADER_BYTES + IFINFO_BYTES] {
     bytes
 }
 
-/// The messages of one datagram.
+/// Parses the messages of one datagram.
 pub(crate) fn messages(mut bytes: &[u8]) -> impl Iterator<Item = Message> {
     std::iter::from_fn(move || {
         loop {
@@ -83,7 +84,7 @@ fn message_of(bytes: &[u8]) -> Option<Message> {
     match kind {
         NLMSG_DONE => Some(Message::Done(number, flags & NLM_F_DUMP_INTR != 0)),
         NLMSG_ERROR => (u32_at(body, 0)? != 0).then_some(Message::Failed(number)),
-        // Other families tell of their own affairs: a bridge says "gone" when an interface leaves it.
+        // Skips messages of other address families: a bridge reports RTM_DELLINK when an interface leaves it.
         RTM_NEWLINK | RTM_DELLINK if *body.first()? != 0 => None,
         RTM_NEWLINK => link_of(body).map(Message::Link),
         RTM_DELLINK => Some(Message::Gone(u32_at(body, 4)?)),
@@ -91,7 +92,7 @@ fn message_of(bytes: &[u8]) -> Option<Message> {
     }
 }
 
-/// From `struct ifinfomsg` and attributes.
+/// Parses `struct ifinfomsg` and its attributes.
 fn link_of(body: &[u8]) -> Option<Link> {
     let flags = u32_at(body, 8)?;
     let is_set_up = flags & IFF_UP != 0;

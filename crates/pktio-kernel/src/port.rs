@@ -1,14 +1,16 @@
-//! What a port's device and queues share: it follows the interface, opens sockets when that comes, and hands them to the queues.
+//! The state that a port's device and queues share. A port follows its interface, opens sockets when the interface
+//! appears, and hands them to the queues.
 //!
 //! ```text
-//!   no interface of the name ──▶ claimed, down ──set up──▶ open ──gone──▶ no interface of the name
-//!                                     ▲                     │ down: stays open, the sockets live through it
+//!   no interface of this name ──▶ claimed, down ──set up──▶ open ──gone──▶ no interface of this name
+//!                                      ▲                     │ down: the sockets stay open
 //! ```
 //!
-//! Sockets reach a queue through a slot, with a number that says that there are others ([`Port::changes`]). The port keeps
-//! its own reference to sockets until the queue has let go of them, so they are closed here and not on a worker.
+//! Sockets reach a queue through a slot; a change counter tells queues to read their slots
+//! ([`Port::changes`]). The port keeps a reference to sockets until the queue has released them, so that
+//! they are closed here and not on a worker.
 //!
-//! Threads: `links_changed` on whoever looks at links, most often the thread of `links`.
+//! Threads: `links_changed` runs on whichever thread polls the links, usually the thread of `links`.
 
 use crate::claim::Claim;
 use crate::interface::{change, note_of, refused};
@@ -22,19 +24,19 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::Duration;
 
-/// How long who removes a TAP waits until it is closed.
+/// How long dropping a TAP port waits until its files are closed.
 const CLOSING_MAX: Duration = Duration::from_millis(500);
 
-/// What device and queues share.
+/// The state that device and queues share.
 pub(crate) struct Port {
-    /// As its user named it, for messages.
+    /// The name its user gave it, for messages.
     pub device: String,
     interface: String,
     pub kind: Kind,
     options: PortOptions,
     pub pool: PoolRef,
     pub counters: Vec<QueueCounters>,
-    /// Longer frames are not sent; of large frames, longer segments.
+    /// Maximum frame length in bytes; longer frames, and large frames with longer segments, are not sent.
     pub frame_max: AtomicU32,
     /// Counts changes of the slots.
     pub changes: AtomicU32,
@@ -42,25 +44,25 @@ pub(crate) struct Port {
     pub state: Mutex<State>,
 }
 
-/// What the interface is, and what is open on it.
+/// The interface's state, and the sockets that are open on it.
 #[derive(Default)]
 pub(crate) struct State {
     attached: Option<Attached>,
-    /// Sockets for the next interface, made ahead.
+    /// Sockets for the next interface, created in advance.
     pub unbound: Option<Sockets>,
-    /// What was used before, until the queues have let go of it.
+    /// Former sockets that queues have not released yet.
     retired: Vec<Arc<Io>>,
-    /// Packets missed on sockets that are closed.
+    /// Packets that the kernel dropped on former sockets.
     missed: u64,
     pub last: Option<Known>,
     pub note: Option<String>,
 }
 
-/// The interface that the port has.
+/// The interface that the port is attached to.
 struct Attached {
     index: u32,
     born: u64,
-    /// Empty until the interface is set up.
+    /// Empty until the interface is up.
     io: Vec<Arc<Io>>,
     _claim: Claim,
 }
@@ -70,7 +72,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Port {
-    /// A port without an interface, with sockets for the first one.
+    /// A port without an interface, and with sockets for its first one.
     pub(crate) fn new(
         device: String,
         interface: &str,
@@ -94,7 +96,7 @@ impl Port {
         }
     }
 
-    /// Takes an interface: claims it, changes what is to be changed, opens its sockets if it is set up.
+    /// Attaches the port to an interface: claims it, applies options, and opens its sockets if it is up.
     pub(crate) fn attach(
         &self,
         state: &mut State,
@@ -117,7 +119,7 @@ impl Port {
         Ok(())
     }
 
-    /// Gives each queue its sockets, or none.
+    /// Puts each queue's sockets, or none, into its slot.
     fn hand_out(&self, io: &[Arc<Io>]) {
         for (i, slot) in self.slots.iter().enumerate() {
             *lock(slot) = io.get(i).cloned();
@@ -132,7 +134,7 @@ impl Port {
         state.retired.extend(attached.io);
     }
 
-    /// Opens the sockets of an interface that has been set up.
+    /// Opens the sockets if the interface is up and they are not open.
     fn open_sockets(&self, attached: &mut Attached, ahead: Option<Sockets>, known: &Known) -> io::Result<()> {
         if attached.io.is_empty() && known.link.is_set_up {
             let (mtu, queues) = (known.link.mtu, self.options.queues);
@@ -143,7 +145,7 @@ impl Port {
         Ok(())
     }
 
-    /// Why the sockets could not be opened though the interface is set up.
+    /// Why the sockets could not be opened, if the interface is up and they are not open.
     pub(crate) fn unopened_because(&self) -> Option<String> {
         let state = lock(&self.state);
         let is_open = state.attached.as_ref().is_some_and(|attached| !attached.io.is_empty());
@@ -151,8 +153,8 @@ impl Port {
         state.note.clone().filter(|_| is_set_up && !is_open)
     }
 
-    /// Whether the interface, a TAP, is in another network namespace now: its file goes on moving packets, and nobody tells us
-    /// of its link. It is up as far as we know.
+    /// Whether the port's TAP interface was moved to another network namespace. Its file still moves packets, but we no
+    /// longer hear of its link; it is assumed to be up.
     fn has_moved(&self, state: &mut State) -> bool {
         let file = state.attached.as_ref().and_then(|attached| attached.io.first());
         if self.kind != Kind::Tap || !file.is_some_and(|io| sys::is_attached(io.file())) {
@@ -165,7 +167,7 @@ impl Port {
         true
     }
 
-    /// Packets that the kernel has dropped for want of room.
+    /// Number of packets that the kernel has dropped for lack of space.
     pub(crate) fn missed(&self) -> u64 {
         let mut state = lock(&self.state);
         let State { attached, missed, .. } = &mut *state;
@@ -175,9 +177,10 @@ impl Port {
 }
 
 impl Drop for Port {
-    /// Closing files waits for other processors, socket by socket, and on a busy machine for seconds: who removes a port, ends a switch or
-    /// goes on in its place does not wait for that. A TAP's name is free again when its closing has begun, which is a matter of microseconds;
-    /// so who removes one waits until it is over, but no longer than [`CLOSING_MAX`], for the next who opens it.
+    /// Closes the sockets on another thread. Closing waits for other processors, socket by socket, for seconds on a
+    /// busy machine; neither removing a port, nor ending a switch, nor its successor should wait for that. A TAP's name
+    /// becomes free within microseconds after closing has begun. So dropping a TAP port waits for the end, but at most
+    /// [`CLOSING_MAX`], so that the name can be opened again.
     fn drop(&mut self) {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
         let mut io = std::mem::take(&mut state.retired);
@@ -188,7 +191,7 @@ impl Drop for Port {
             drop(io);
             drop(closed);
         };
-        // Without a thread they are closed here.
+        // If no thread can be started, dropping the closure closes them here.
         let _ = std::thread::Builder::new().name("closing".into()).spawn(close);
         if self.kind == Kind::Tap {
             let _ = is_closed.recv_timeout(CLOSING_MAX);

@@ -1,7 +1,7 @@
 //! The packet side of a port: one queue, one worker.
 //!
-//! AF_PACKET: frames arrive in a ring shared with the kernel, without a call; what is longer than a place of the ring waits
-//! beside it and is read with a call. Bursts are sent with one call. TAP: one call per frame.
+//! AF_PACKET: frames arrive in a ring shared with the kernel, without a system call. A frame longer than a slot of the
+//! ring waits in the socket and is read with a system call. A burst is sent with one call. TAP: one call per frame.
 //!
 //! Tests: `tests/follow.rs`; `pktio-dpdk/tests/`.
 
@@ -18,12 +18,12 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// What a device does not take is refused with ENOBUFS, whether its queue is full or the frame longer than what is at the
-/// other end of a veth pair takes. So often a frame waits; then it is dropped, with those behind it that are as long, and
-/// the others get their turn.
+/// How often a frame is refused with ENOBUFS before it is dropped. The kernel returns this error both when the device's
+/// queue is full and when the frame is longer than the far end of a veth pair accepts. A frame that is refused this
+/// often is dropped, with the following ones that are at least as long, so that the others can be sent.
 const REFUSALS_MAX: u32 = 2;
 
-/// Bytes of a VLAN tag, and where it is in a frame.
+/// Bytes of a VLAN tag, and its offset in a frame.
 const TAG_BYTES: usize = 4;
 const TAG_AT: usize = 12;
 const ETHERNET_BYTES: usize = 14;
@@ -32,23 +32,23 @@ pub(crate) struct KernelQueue {
     port: Arc<Port>,
     index: usize,
     io: Option<Arc<Io>>,
-    /// Of the slots, as this queue has seen them.
+    /// The port's change counter as last seen.
     changes: u32,
-    /// The place that the kernel fills next.
+    /// Index of the ring slot that the kernel fills next.
     next: usize,
-    /// Buffers for the next frames of the ring.
+    /// Buffers allocated for the next frames of the ring.
     fresh: Vec<Packet>,
-    /// TAP: where the next frame is put, and the rest of a long one.
+    /// TAP: buffer for the next frame, and a second one for the rest of a long frame.
     small: Option<Packet>,
     large: Option<Packet>,
-    /// The frame that the kernel refused for want of buffers, by its address, and how often.
+    /// The frame last refused with ENOBUFS (its buffer's address), and how often it was refused.
     refused: (usize, u32),
 }
 
 impl KernelQueue {
     pub(crate) fn new(port: Arc<Port>, index: usize) -> KernelQueue {
         KernelQueue {
-            // Not what the port has counted: the first call looks.
+            // Differs from the port's counter, so that the first call reads the slot.
             changes: port.changes.load(Ordering::Relaxed).wrapping_sub(1),
             port,
             index,
@@ -61,7 +61,7 @@ impl KernelQueue {
         }
     }
 
-    /// The sockets as they are now, to be put back after use.
+    /// Takes the current sockets; the caller puts them back after use.
     #[inline]
     fn take_io(&mut self) -> Option<Arc<Io>> {
         if self.changes != self.port.changes.load(Ordering::Relaxed) {
@@ -89,7 +89,7 @@ impl KernelQueue {
 
     fn receive_ring(&mut self, input: &OwnedFd, ring: &Ring, out: &mut Vec<Packet>, max: usize) -> PortStats {
         let mut burst = PortStats::default();
-        // As many buffers as there are frames, in one call.
+        // Allocates as many buffers as there are frames, in one call.
         let mut ready = 0;
         let mut place = self.next;
         while ready < max && ring.is_full(place) {
@@ -156,8 +156,8 @@ impl KernelQueue {
         burst
     }
 
-    /// Hands packets over, up to the first that cannot be sent as it is; those that the kernel took or refused for good leave
-    /// the vector. Whether it stopped at one.
+    /// Sends packets up to the first that cannot be sent as it is. Packets that the kernel took, or will never take,
+    /// are removed from the vector. Returns whether it stopped at a packet that needs another form.
     fn send(&mut self, io: &Io, packets: &mut Vec<Packet>, burst: &mut PortStats) -> bool {
         let frame_max = self.port.frame_max.load(Ordering::Relaxed);
         let mut headers = [[0; VirtioNetHeader::BYTES]; sys::BURST_MAX];
@@ -186,7 +186,7 @@ impl KernelQueue {
                     }
                     Err(error) if self.is_full(&packets[done], &mut too_long, error) => break,
                     Err(_) => {
-                        // Too short or too long, the interface is down or gone: this frame never leaves.
+                        // Too short or too long, or the interface is down or gone: this frame is never sent.
                         burst.tx_dropped += 1;
                         done += 1;
                     }
@@ -200,8 +200,8 @@ impl KernelQueue {
         }
     }
 
-    /// Whether the kernel will have room again, so that the packet can wait. `too_long` is the length of the shortest frame
-    /// that could not.
+    /// Whether the packet should wait until the kernel has space again. `too_long` is the
+    /// length of the shortest frame that was dropped.
     fn is_full(&mut self, packet: &Packet, too_long: &mut usize, error: Errno) -> bool {
         if error != Errno::NOBUFS {
             return error == Errno::AGAIN || error == Errno::INTR;
@@ -221,7 +221,7 @@ impl KernelQueue {
     }
 }
 
-/// Frees the first packets.
+/// Removes and frees the first packets.
 fn remove_first(packets: &mut Vec<Packet>, count: usize) {
     if count == packets.len() {
         free_bulk(packets);
@@ -230,14 +230,14 @@ fn remove_first(packets: &mut Vec<Packet>, count: usize) {
     }
 }
 
-/// The header with which the kernel takes a packet; `None` if it does not take it as it is.
+/// The virtio header for sending a packet; `None` if the kernel does not accept it as it is.
 #[inline]
 fn header_for(packet: &mut Packet, frame_max: u32) -> Option<[u8; VirtioNetHeader::BYTES]> {
     if packet.segment() == 0 {
         let fits = !packet.is_empty() && packet.len() as u32 <= frame_max;
         return fits.then_some([0; VirtioNetHeader::BYTES]);
     }
-    // Which kernels take large UDP frames, nobody says.
+    // There is no way to find out whether a kernel accepts large UDP frames.
     if packet.segment() & offload::SEGMENT_UDP != 0 {
         return None;
     }
@@ -246,7 +246,7 @@ fn header_for(packet: &mut Packet, frame_max: u32) -> Option<[u8; VirtioNetHeade
     (header.segment_frame_bytes() <= frame_max).then(|| header.to_bytes())
 }
 
-/// Hands frames to the kernel; returns how many it took, at least one.
+/// Passes frames to the kernel. Returns how many it took, at least one.
 fn hand_over(io: &Io, headers: &[[u8; VirtioNetHeader::BYTES]], packets: &[Packet]) -> Result<usize, Errno> {
     match io {
         Io::Packet { output, .. } => {
@@ -260,7 +260,8 @@ fn hand_over(io: &Io, headers: &[[u8; VirtioNetHeader::BYTES]], packets: &[Packe
     }
 }
 
-/// The frame that waits beside the ring. Without a buffer it is read all the same, since the next call must give the next one.
+/// Reads the frame that waits in the socket. It is read even without a buffer, because it must not remain there when
+/// the next slot of this kind is handled.
 fn read_beside(input: &OwnedFd, pool: &dyn Pool) -> Option<(Packet, VirtioNetHeader)> {
     let mut packet = pool.alloc_large();
     let mut header = [0; VirtioNetHeader::BYTES];
@@ -278,8 +279,8 @@ fn read_beside(input: &OwnedFd, pool: &dyn Pool) -> Option<(Packet, VirtioNetHea
     Some((packet, VirtioNetHeader::from_bytes(&header)))
 }
 
-/// Finishes a received frame: puts the VLAN tag back that the kernel has taken off, completes the checksum. What is none is
-/// counted.
+/// Completes a received frame: restores the VLAN tag that the kernel has stripped, and completes the checksum. A frame
+/// that is missing or invalid is counted.
 #[inline]
 fn deliver(
     received: Option<(Packet, VirtioNetHeader)>,
@@ -289,7 +290,7 @@ fn deliver(
 ) {
     let finished = received.and_then(|(mut packet, mut header)| {
         if let Some(tag) = tag.filter(|_| packet.len() >= ETHERNET_BYTES) {
-            // There is headroom more than everybody counts on.
+            // The headroom is larger than what programs rely on.
             let data = packet.push_front(TAG_BYTES).ok()?;
             data.copy_within(TAG_BYTES..TAG_BYTES + TAG_AT, 0);
             data[TAG_AT..TAG_AT + TAG_BYTES].copy_from_slice(&tag);
@@ -350,14 +351,14 @@ impl Queue for KernelQueue {
             }
         }
         self.count(&burst);
-        // Segments of a large frame may be left over, more than there were packets.
+        // Segments of a large frame may remain, more than there were packets.
         offered.saturating_sub(packets.len())
     }
 
     fn arm(&mut self, files: &mut Vec<Arc<OwnedFd>>) -> Wake {
         let Some(io) = self.take_io() else { return Wake::Never };
         let file = io.file();
-        // A link that went down leaves an error, and as long as it is there the file looks readable.
+        // A link that went down leaves an error, which makes the file readable until it is read.
         sys::take_error(file);
         files.push(Arc::clone(file));
         self.io = Some(io);

@@ -1,8 +1,9 @@
-//! The receive ring that a packet socket shares with the kernel (packet_mmap, TPACKET_V2): a mapping of equal places. The
-//! kernel fills one place after the other, and hands each over with its status; whoever has copied the frame gives it back.
+//! The receive ring that a packet socket shares with the kernel (packet_mmap, TPACKET_V2): a mapping of
+//! equal slots, called places here. The kernel fills them in order and hands each over by its status; the
+//! reader returns it after copying the frame.
 //!
-//! Promises: a [`Place`] exists only while the place is ours, so the kernel does not write to it; whatever the place says of
-//! offsets and lengths, nothing beyond it is read.
+//! **Invariants:** a [`Place`] exists only while user space owns the slot, so the kernel does not write to it. Whatever
+//! offsets and lengths a slot contains, nothing beyond it is read.
 #![allow(unsafe_code)]
 
 use crate::sys;
@@ -11,29 +12,29 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The ring: places of at least [`PLACE_BYTES_MIN`], more when the MTU asks for it.
+/// Size of the ring in bytes. Slots have at least [`PLACE_BYTES_MIN`], more if the MTU requires it.
 const RING_BYTES: usize = 4 << 20;
 const PLACE_BYTES_MIN: usize = 2048;
 const BLOCK_BYTES: usize = 64 << 10;
 
-/// What the kernel puts before a frame in its place: its own headers, room for a link layer, the virtio header.
+/// Bytes before a frame in its slot: the kernel's headers, room for a link layer, the virtio header.
 const PLACE_HEADER_BYTES: usize = 128;
 
-/// The mapping. One queue reads it, at places that it counts itself.
+/// The mapped ring. Read by one queue, which keeps the current index itself.
 pub(crate) struct Ring {
     base: NonNull<u8>,
     place_bytes: usize,
     places: usize,
 }
 
-// SAFETY: the mapping is plain memory that lives as long as the value; statuses are atomic, and a place belongs to the one
-// who saw it handed over.
+// SAFETY: the mapping is plain memory that lives as long as the value; statuses are atomic, and a slot belongs to the
+// thread that saw it handed over.
 unsafe impl Send for Ring {}
 // SAFETY: as above; `Ring::place` requires that one thread at a time reads.
 unsafe impl Sync for Ring {}
 
 impl Ring {
-    /// Makes the ring of a socket that is not bound yet, for frames of `frame_bytes`; longer ones wait beside it.
+    /// Creates the ring of an unbound socket, for frames of `frame_bytes`; longer ones wait in the socket.
     pub(crate) fn new(socket: &OwnedFd, frame_bytes: usize) -> io::Result<Ring> {
         let mut place_bytes = PLACE_BYTES_MIN;
         while place_bytes < frame_bytes + PLACE_HEADER_BYTES && place_bytes < BLOCK_BYTES {
@@ -47,7 +48,7 @@ impl Ring {
             tp_frame_nr: places as u32,
         };
         sys::set_option(socket, libc::SOL_PACKET, libc::PACKET_RX_RING, request)?;
-        // SAFETY: a new mapping, of a size that the kernel has agreed to.
+        // SAFETY: a new mapping, of the size that was set up with the kernel.
         let base = unsafe {
             let protection = libc::PROT_READ | libc::PROT_WRITE;
             libc::mmap(std::ptr::null_mut(), RING_BYTES, protection, libc::MAP_SHARED, socket.as_raw_fd(), 0)
@@ -59,36 +60,36 @@ impl Ring {
         Ok(Ring { base, place_bytes, places })
     }
 
-    /// The place behind this one.
+    /// The index of the next slot.
     pub(crate) fn after(&self, place: usize) -> usize {
         if place + 1 >= self.places { 0 } else { place + 1 }
     }
 
-    /// Where a place begins.
+    /// The address of a slot.
     fn at(&self, place: usize) -> NonNull<u8> {
         // SAFETY: inside the mapping.
         unsafe { self.base.add(place.min(self.places - 1) * self.place_bytes) }
     }
 
     fn status(&self, place: usize) -> &AtomicU32 {
-        // SAFETY: inside the mapping and aligned, since places are multiples of 2,048 bytes; `tp_status` comes first.
+        // SAFETY: inside the mapping and aligned, since slots are multiples of 2,048 bytes; `tp_status` comes first.
         unsafe { self.at(place).cast::<AtomicU32>().as_ref() }
     }
 
-    /// Whether the kernel has handed a place over.
+    /// Whether the kernel has handed over a slot.
     pub(crate) fn is_full(&self, place: usize) -> bool {
         self.status(place).load(Ordering::Relaxed) & libc::TP_STATUS_USER != 0
     }
 
-    /// A place that the kernel has handed over. Not to be called on two threads at a time.
+    /// Borrows a slot that the kernel has handed over. Must not be called on two threads at a time.
     pub(crate) fn place(&self, place: usize) -> Option<Place<'_>> {
         let status = self.status(place);
         let flags = status.load(Ordering::Acquire);
         if flags & libc::TP_STATUS_USER == 0 {
             return None;
         }
-        // SAFETY: the place is ours until `Place` is dropped, and as long as said. Its status, which the kernel reads, is
-        // left out.
+        // SAFETY: user space owns the slot until `Place` is dropped, and it has `place_bytes` bytes. Its status, which
+        // the kernel reads, is excluded.
         let rest = unsafe {
             let from = self.at(place).add(size_of::<u32>());
             std::slice::from_raw_parts(from.as_ptr(), self.place_bytes - size_of::<u32>())
@@ -104,11 +105,11 @@ impl Drop for Ring {
     }
 }
 
-/// A place that is ours; given back on drop.
+/// A slot owned by user space; returned to the kernel on drop.
 pub(crate) struct Place<'a> {
     status: &'a AtomicU32,
     flags: u32,
-    /// The place without its status: `struct tpacket2_hdr` from `tp_len` on.
+    /// The slot without its status: `struct tpacket2_hdr` from `tp_len` on.
     rest: &'a [u8],
 }
 
@@ -123,12 +124,12 @@ impl Place<'_> {
         u16::from_ne_bytes(self.rest[at..at + 2].try_into().unwrap_or_default())
     }
 
-    /// Whether the frame is too long for the place, and waits in the socket.
+    /// Whether the frame is longer than the slot and waits in the socket.
     pub(crate) fn is_beside(&self) -> bool {
         self.flags & libc::TP_STATUS_COPY != 0
     }
 
-    /// The frame's virtio header and bytes; `None` if it is not whole.
+    /// The frame's virtio header and bytes; `None` if the frame is incomplete.
     pub(crate) fn frame(&self) -> Option<([u8; 10], &[u8])> {
         let (len, snap_len) = (self.u32_at(4) as usize, self.u32_at(8) as usize);
         let from = usize::from(self.u16_at(12)).checked_sub(size_of::<u32>())?;
@@ -137,7 +138,7 @@ impl Place<'_> {
         (len == snap_len).then_some((header, data))
     }
 
-    /// The VLAN tag that the kernel has taken off.
+    /// The VLAN tag that the kernel has stripped.
     pub(crate) fn tag(&self) -> Option<[u8; 4]> {
         const ETHERTYPE_VLAN: u16 = 0x8100;
         if self.flags & libc::TP_STATUS_VLAN_VALID == 0 {

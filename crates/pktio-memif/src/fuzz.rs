@@ -1,11 +1,13 @@
-//! What a hostile peer can do to rings, driven by bytes: for the fuzz target, whose findings the test suite replays.
+//! Bodies of the fuzz targets: a hostile peer driven by the input's bytes. The test suite replays their findings.
 //!
-//! [`fuzz_messages`]: bytes are a client's messages to a server, by their first [`MESSAGE_START`] bytes; regions come with 64 KB of memory
-//! that holds the other bytes. If they connect, a burst goes through each ring.
+//! [`fuzz_messages`]: the input is a client's messages to a server, of which it gives the first
+//! [`MESSAGE_START`] bytes. Regions come with 64 KB of memory that holds the other bytes. If they
+//! connect, a burst goes through each ring.
 //!
-//! [`fuzz_rings`]: bytes are steps: the peer writes some of them anywhere into the shared memory, or one of our four ring ends receives or
-//! sends a burst. Must hold: nothing panics, a burst is no longer than asked for, frames are no longer than buffers, and
-//! counters say what was done. An access outside of the memory faults, for its pages are mapped alone.
+//! [`fuzz_rings`]: the input is a list of steps. In each, the peer writes bytes anywhere into the shared memory, or
+//! one of our four ring ends receives or sends a burst. Checked: nothing panics, a burst is no longer than
+//! requested, frames are no longer than buffers, and counters match what was done. An access outside the memory
+//! faults, because no other mapping adjoins it.
 
 use crate::handshake::Building;
 use crate::layout::{Layout, Made};
@@ -21,22 +23,22 @@ use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use shared_memory::{Closer, Notifier, PeerFile, Quota};
 use std::sync::Arc;
 
-/// Frames of a burst.
+/// Packets in a burst.
 const BURST: usize = 32;
 
-/// Steps of an input: more teach nothing new.
+/// Maximum steps of an input: longer inputs find nothing new.
 const STEPS_MAX: usize = 256;
 
-/// Bytes of a message that hold all numbers of those that matter here.
+/// Bytes of a message that the input gives: they contain all the numbers that matter here.
 const MESSAGE_START: usize = 16;
 
-/// Bytes of a region's file.
+/// Size of a region's file in bytes.
 const FILE_BYTES: u64 = 64 << 10;
 
-/// Inputs to begin with: honest peers, and each lie that was thought of.
+/// Seed corpus: honest peers, and every invalid descriptor and index that we know of.
 pub fn fuzz_seeds() -> Vec<Vec<u8>> {
     let write = |place: u32, bytes: &[u8]| {
-        // The number of bytes is in the step's upper half.
+        // The step's upper four bits are the number of bytes minus one.
         let mut step = vec![((bytes.len() as u8).wrapping_sub(1) << 4) | 8];
         step.extend(place.to_le_bytes());
         step.extend(bytes);
@@ -56,7 +58,7 @@ pub fn fuzz_seeds() -> Vec<Vec<u8>> {
     ];
     let mut seeds = Vec::new();
     for (flags, region, length, offset) in lies {
-        // The first descriptor of the ring to the server, and its head; then the server receives.
+        // Writes the first descriptor of the ring to the server, and its head; then the server receives.
         let right = write(128, &descriptor(flags, region, length, offset));
         seeds.push([vec![0], right, write(6, &1u16.to_le_bytes()), vec![0]].concat());
     }
@@ -65,7 +67,7 @@ pub fn fuzz_seeds() -> Vec<Vec<u8>> {
             seeds.push([vec![0], write(place, &index.to_le_bytes()), vec![0, 1, 4, 60, 5, 60]].concat());
         }
     }
-    // A region, a ring each way, and the end; then the same with the ring elsewhere.
+    // A region, a ring in each direction, and CONNECT; then the same with other ring offsets.
     for offset in [0u32, 4, 64 << 10, u32::MAX] {
         let start = |message: Message| message.encode()[..MESSAGE_START].to_vec();
         let ring = |flags, log2| {
@@ -79,7 +81,7 @@ pub fn fuzz_seeds() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// The first byte chooses.
+/// Runs the target that the first byte selects.
 pub fn fuzz(bytes: &[u8]) {
     match bytes.split_first() {
         Some((first, rest)) if first & 1 == 0 => fuzz_rings(rest),
@@ -88,7 +90,7 @@ pub fn fuzz(bytes: &[u8]) {
     }
 }
 
-/// Takes messages that a client's bytes say.
+/// Handles the messages that the input encodes for a client.
 pub fn fuzz_messages(bytes: &[u8]) {
     let pool = HeapPool::shared(4 * BURST);
     let config = PortConfig {
@@ -141,7 +143,7 @@ pub fn fuzz_messages(bytes: &[u8]) {
     }
 }
 
-/// Runs steps that a peer's bytes say.
+/// Runs the steps that the input encodes for a peer.
 pub fn fuzz_rings(bytes: &[u8]) {
     let layout = Layout { to_server: 1, to_client: 1, log2: 4, buffer_bytes: 256 };
     let Ok(quota) = Quota::new(2) else { return };
@@ -190,7 +192,7 @@ pub fn fuzz_rings(bytes: &[u8]) {
                 }
             }
             _ => {
-                // Mostly the rings; with the last bit everything.
+                // Usually only the ring structures; if the lowest bit is set, all of the memory.
                 let Some((place, rest)) = steps.split_first_chunk::<4>() else { break };
                 let place = u32::from_le_bytes(*place);
                 let reach = if step & 1 == 0 { layout.ring_at(2) } else { size as u32 };

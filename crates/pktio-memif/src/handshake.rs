@@ -1,15 +1,15 @@
-//! What a connection's messages say, in both roles, until its rings can be used.
+//! The handshake in both roles: what messages mean, until the rings can be used.
 //!
 //! ```text
 //! server   HELLO        ACK        ACK  ...     ACK          CONNECTED
 //! client         INIT   ADD_REGION ...  ADD_RING ... CONNECT
 //! ```
 //!
-//! The server checks each message as it comes ([`Building`]): indices in order, bounds on regions and rings, rings inside of
-//! regions, files that are memory and as long as they should be. The client makes its memory for what the server takes
-//! ([`Offer`]) and sends a message for each acknowledgement.
+//! The server checks each message when it arrives ([`Building`]): indices in order, limits on regions and rings, rings
+//! inside regions, region files that are memory and long enough. The client allocates memory within the limits of the
+//! server's HELLO ([`Offer`]), and sends one message per acknowledgement.
 //!
-//! An error is the reason, for the peer and the log. Threads: the service thread's. Tests: `tests/hostile.rs`,
+//! Errors are reasons in words, for the peer and the log. Threads: the service thread. Tests: `tests/hostile.rs`,
 //! `tests/pair.rs`.
 
 use crate::layout::{Layout, Made};
@@ -25,16 +25,16 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-/// Most bytes of a client's regions together: more than the buffers of any packet program, and little of an address space.
+/// Maximum bytes of a client's regions together: more than any packet program's buffers, and little address space.
 const MAPPED_BYTES_MAX: u64 = 64 << 30;
 
-/// Most rings of a client in each direction; queues of a port are fewer.
+/// Maximum rings of a client in each direction; a port has fewer queues.
 const RINGS_MAX: usize = 256;
 
-/// How we call ourselves.
+/// The name that we send to peers.
 const NAME: &str = "sluice";
 
-/// What a server of these ports says first.
+/// The HELLO message of a server with these ports.
 pub(crate) fn hello<'a>(ports: impl Iterator<Item = &'a Arc<Port>>) -> Message {
     let most = ports.map(|port| port.queues.len()).max().unwrap_or(1).min(RINGS_MAX) as u16;
     Message::Hello(Hello {
@@ -48,7 +48,7 @@ pub(crate) fn hello<'a>(ports: impl Iterator<Item = &'a Arc<Port>>) -> Message {
     })
 }
 
-/// A client that names its memory and its rings.
+/// Server side: a client that is announcing its memory and rings.
 pub(crate) struct Building {
     pub port: Arc<Port>,
     memory: Memory,
@@ -57,7 +57,7 @@ pub(crate) struct Building {
     to_client: Vec<Plan>,
 }
 
-/// Where a ring is.
+/// The announced location of a ring.
 struct Plan {
     region: u16,
     offset: u32,
@@ -66,7 +66,10 @@ struct Plan {
 }
 
 impl Building {
-    /// Takes the client's choice of an interface.
+    /// Handles a client's INIT.
+    ///
+    /// # Errors
+    /// The version or mode is not supported, or the port is connected or closed for a while.
     pub(crate) fn new(port: Arc<Port>, init: &Init) -> Result<Building, String> {
         if init.version != VERSION {
             return Err(format!("version {:#x} of the protocol is not spoken here", init.version));
@@ -126,7 +129,10 @@ impl Building {
         Ok(())
     }
 
-    /// All is named: the ends of each queue.
+    /// Handles CONNECT: all regions and rings are announced. Returns the ring ends of each queue.
+    ///
+    /// # Errors
+    /// A ring is not inside its region, or does not start with the cookie.
     pub(crate) fn connect(self, link: &Arc<Link>) -> Result<Vec<Ends>, String> {
         let memory = Arc::new(self.memory);
         let ring = |plan: &Plan, index: usize| {
@@ -153,7 +159,8 @@ impl Building {
     }
 }
 
-/// Each queue's ends: a receiver of its own if there is one, and a ring to send that queues share if there are fewer.
+/// Assigns ring ends to queues. A queue has its own receiver or none. If there are fewer
+/// rings to send than queues, queues share them.
 fn spread(queues: usize, receivers: Vec<Receiver>, transmitters: Vec<Transmitter>, link: &Arc<Link>) -> Vec<Ends> {
     let rings = transmitters.len();
     let senders: Vec<Sender> = if rings < queues {
@@ -167,19 +174,22 @@ fn spread(queues: usize, receivers: Vec<Receiver>, transmitters: Vec<Transmitter
     (0..queues).map(ends).collect()
 }
 
-/// A message to send, and a file beside it.
+/// A message to send, and the file to pass with it.
 pub(crate) type Outgoing = (Message, Option<Arc<OwnedFd>>);
 
-/// What we offer as client.
+/// Client side: the regions and rings that we offer.
 pub(crate) struct Offer {
-    /// Sent one by one, as they are acknowledged.
+    /// Messages not yet sent; one is sent for each acknowledgement.
     messages: VecDeque<Outgoing>,
     receivers: Vec<Receiver>,
     transmitters: Vec<Transmitter>,
 }
 
 impl Offer {
-    /// Makes memory for what the server takes.
+    /// Allocates memory within the server's limits.
+    ///
+    /// # Errors
+    /// The server does not support our version, or memory or eventfds cannot be created.
     pub(crate) fn new(port: &Port, hello: &Hello) -> Result<Offer, String> {
         if !(hello.min_version..=hello.max_version).contains(&VERSION) {
             return Err(format!("version {VERSION:#x} of the protocol is not spoken there"));
@@ -225,17 +235,17 @@ impl Offer {
         Ok(Offer { messages, receivers, transmitters })
     }
 
-    /// The next message, when the last was acknowledged; `None` when all were.
+    /// The next message, to be sent when the last one was acknowledged; `None` after the last.
     pub(crate) fn next(&mut self) -> Option<Outgoing> {
         self.messages.pop_front()
     }
 
-    /// Whether all was said.
+    /// Whether all messages were sent.
     pub(crate) fn is_complete(&self) -> bool {
         self.messages.is_empty()
     }
 
-    /// The server is there, and has set its ends to the beginning: the ends of each queue.
+    /// Handles CONNECTED: the server has initialised its ring ends. Returns the ring ends of each queue.
     pub(crate) fn connected(self, port: &Port, link: &Arc<Link>) -> Vec<Ends> {
         self.receivers.iter().for_each(Receiver::begin);
         spread(port.queues.len(), self.receivers, self.transmitters, link)

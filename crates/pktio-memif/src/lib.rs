@@ -1,27 +1,28 @@
-//! memif ports: packets to and from another process through memory that both have mapped.
+//! memif ports: exchange packets with another process through shared memory.
 //!
-//! The client makes the memory, with the rings and the buffers in it, and tells the server over a Unix socket
-//! (`handshake`); from then on packets pass by rings without a system call (`receive`, `transmit`). Both roles are here,
-//! for the same protocol (version 2.0, Ethernet frames) that VPP, libmemif and DPDK's driver speak.
+//! The client allocates the memory, with the rings and buffers, and passes it to the server over a Unix socket
+//! (`handshake`). From then on packets pass through the rings without system calls (`receive`, `transmit`). Both roles
+//! are implemented, for protocol version 2.0 with Ethernet frames, as spoken by VPP, libmemif and DPDK's driver.
 //!
-//! **Invariant:** the peer is hostile. It can write any byte of the shared memory at any time, send any message, stop at any
-//! point, truncate files and fill eventfds. That costs it packets or the connection, and nobody else anything: no access
-//! leaves a region, no call waits for the peer, and work per poll is bounded.
+//! **Invariant:** the peer is hostile. It can write any byte of the shared memory at any time, send any message, stop
+//! at any point, truncate files and fill eventfds. This costs it packets or the connection, and affects nobody else: no
+//! access leaves a region, no call waits for the peer, and work per poll is bounded.
 //!
 //! | file | holds |
 //! | --- | --- |
 //! | `wire` | [`wire::Message`]: the control channel's messages |
 //! | `socket` | the control channel |
-//! | `memory` | regions, and the layout of our own |
+//! | `memory`, `layout` | mapped regions; the layout of our own |
 //! | `ring` | a ring's indices and descriptors |
 //! | `receive`, `transmit` | the ends of a ring: bursts of packets |
-//! | `handshake` | what messages mean until the rings can be used |
+//! | `handshake` | the control protocol until the rings can be used |
 //! | `service` | the threads that keep ports connected |
-//! | `port` | what queues, device and service share; [`pktio::Queue`] |
-//! | `fuzz` | what a fuzzer's bytes do as a peer |
+//! | `port` | state shared by queues, device and service; [`pktio::Queue`] |
+//! | `fuzz` | fuzz targets that act as a peer |
 //!
-//! Tests: `src/tests.rs` (rings with a peer that writes anything), `tests/pair.rs` (two ports of ours), `tests/hostile.rs` (a
-//! peer made of messages and memory), `tests/sleep.rs`, and against DPDK's driver `pktio-dpdk/tests/peers.rs`.
+//! Tests: `src/tests.rs` (rings with a peer that writes anything), `tests/pair.rs` (two of our ports),
+//! `tests/hostile.rs` (a peer that forges messages and memory), `tests/sleep.rs`;
+//! `pktio-dpdk/tests/peers.rs` against DPDK's driver.
 #![deny(unsafe_op_in_unsafe_fn)]
 
 mod fuzz;
@@ -48,27 +49,30 @@ use pktio::{
 };
 use std::sync::Arc;
 
-/// Bytes of our buffers unless an MTU is asked for: what other implementations have. Longer frames take several.
+/// Bytes of our buffers if no MTU is set, as in other implementations. Longer frames take several buffers.
 const BUFFER_BYTES: u32 = 2048;
 
-/// Most bytes of a buffer: what a packet holds.
+/// Maximum bytes of a buffer: the longest packet.
 const BUFFER_BYTES_MAX: u32 = 65_472;
 
 /// How a port is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Queues, one per worker; a peer may have fewer rings.
+    /// Number of queues, one per worker; a peer may have fewer rings.
     pub queues: u16,
-    /// Packets that wait in each ring if we are the client; rounded up to a power of two, at most 16,384.
+    /// Descriptors per ring if we are the client; rounded up to a power of two, at most 16,384.
     pub descriptors: u16,
-    /// Frames longer than this with an Ethernet header and a VLAN tag are not sent; as client, buffers hold a whole frame.
-    /// `None` is 9,000, and buffers of 2 KB.
+    /// MTU in bytes. Frames longer than this plus an Ethernet header and a VLAN tag are not sent; as client, a buffer
+    /// holds a whole frame. `None` means 9,000, and buffers of 2 KB.
     pub mtu: Option<u16>,
-    /// Bytes that a client may share on ordinary pages; huge ones do not count.
+    /// Bytes that a client may share on ordinary pages; huge pages do not count.
     pub memory_bytes: u64,
 }
 
-/// Opens a memif port. It connects in the background, now and whenever its peer comes back.
+/// Opens a memif port. It connects in the background, and reconnects whenever its peer returns.
+///
+/// # Errors
+/// `spec` is not a memif port, an option is invalid, or the socket or the port's thread cannot be created.
 pub fn open(spec: &DeviceSpec, options: &Options, pool: PoolRef) -> Result<Box<dyn Device>, Error> {
     let DeviceSpec::Memif { path, id, role } = spec else {
         return Err(Error::Unsupported { device: spec.to_string(), reason: "it is no memif port" });

@@ -1,11 +1,12 @@
-//! A port: what its service thread, its queues and its device share; and the queues.
+//! The state of a port that its service thread, queues and device share; and the queues.
 //!
-//! The service thread makes the ends of a new connection's rings and puts them where each queue's worker finds them: it
-//! raises the queue's generation, and the worker takes its ends before its next burst and puts the old ones back. Then the
-//! ends are the worker's alone, so a burst takes no lock for receiving. A peer may have fewer rings to it than there are
-//! workers: these share rings to send, each behind a lock that is held for a burst.
+//! The service thread creates the ring ends of a new connection, stores them where each queue's worker finds them, and
+//! advances the queue's generation. Before its next burst the worker takes its new ends and returns the old ones. The
+//! ends then belong to the worker alone, so receiving takes no lock. A peer may offer fewer rings than there are
+//! workers; these then share rings for sending, each behind a lock held for one burst.
 //!
-//! Threads: as said. Nobody waits for a worker: what it has not given back stays mapped until it does. Tests: `tests/`.
+//! Threads: as above. Nothing waits for a worker: memory that it has not returned
+//! stays mapped until it does. Tests: `tests/`.
 
 use crate::memory::REGIONS_MAX;
 use crate::receive::{Fault, Receiver};
@@ -17,56 +18,56 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// How long a dead connection's memory may wait for its worker, and a worker's fault for the service thread, at the most:
-/// the service thread's interval when nothing wakes it.
+/// The service thread's interval in milliseconds when nothing wakes it. Bounds how long a dead connection's memory
+/// waits to be unmapped after its worker returned it, and how long a worker's fault waits to be handled.
 pub(crate) const TEND_INTERVAL_MS: u64 = 500;
 
 /// A port.
 pub(crate) struct Port {
-    /// As its user named it.
+    /// The name its user gave it.
     pub name: String,
     pub role: MemifRole,
-    /// Which interface on the socket.
+    /// Interface id on the socket.
     pub id: u32,
-    /// Binary logarithm of the descriptors of our rings, as client.
+    /// Base-2 logarithm of the descriptors per ring, as client.
     pub ring_log2: u8,
-    /// Bytes of our buffers, as client.
+    /// Bytes per buffer, as client.
     pub buffer_bytes: u32,
-    /// Longer frames are not sent.
+    /// Maximum frame length in bytes; longer frames are not sent.
     pub frame_max: u32,
     pub pool: PoolRef,
     /// Bytes that a client may share on ordinary pages.
     pub memory_bytes: u64,
-    /// How many regions are mapped for it: of the client that is connected, of one whose memory workers still have, and of
-    /// those that have not connected yet. None of them takes a place of another port.
+    /// Limit on mapped regions of this port: those of the connected client, of previous ones whose memory workers still
+    /// hold, and of clients in the handshake. Ports do not share quotas.
     pub quota: Quota,
-    /// After clients that took memory away.
+    /// Time without connections, after a client has truncated its memory.
     pub pause: Mutex<Pause>,
     pub queues: Box<[Shared]>,
-    /// Signals the eventfds of the rings that we send by, one for each.
+    /// Signals the eventfds of the rings that we send on, one each.
     pub notifier: Notifier,
     up: AtomicBool,
 }
 
-/// A queue, as its worker and the service thread share it.
+/// A queue's state that its worker and the service thread share.
 pub(crate) struct Shared {
     counters: QueueCounters,
-    /// Raised when `handover` has changed.
+    /// Advanced when `handover` changes.
     generation: AtomicU32,
     handover: Mutex<Handover>,
-    /// Rung with it.
+    /// Rung when `handover` changes.
     bell: Bell,
 }
 
 #[derive(Default)]
 struct Handover {
-    /// For the worker.
+    /// New ends for the worker.
     next: Option<Ends>,
-    /// From the worker: to be dropped by the service thread, since unmapping takes long.
+    /// Old ends from the worker; the service thread drops them, since unmapping is slow.
     old: Vec<Ends>,
 }
 
-/// A connection's rings, as far as they are a queue's.
+/// One queue's ring ends of a connection.
 pub(crate) struct Ends {
     pub receiver: Option<Receiver>,
     pub sender: Option<Sender>,
@@ -80,7 +81,7 @@ pub(crate) enum Sender {
 }
 
 impl Sender {
-    /// Runs `body` with the ring. An own one takes no lock, whose release would wait until all that was sent is out.
+    /// Runs `body` with the ring. A ring of one's own takes no lock, whose release would wait for all preceding stores.
     #[inline]
     pub(crate) fn with<R>(&mut self, body: impl FnOnce(&mut Transmitter) -> R) -> R {
         match self {
@@ -90,21 +91,21 @@ impl Sender {
     }
 }
 
-/// A connection, as its workers know it.
+/// A connection's state that its workers see.
 pub(crate) struct Link {
     /// The first [`Fault`], or 0.
     fault: AtomicU8,
-    /// The service thread's.
+    /// Wakes the service thread.
     service: Bell,
 }
 
 impl Link {
-    /// A connection of a service thread that this bell wakes.
+    /// A connection whose service thread this bell wakes.
     pub(crate) fn new(service: Bell) -> Link {
         Link { fault: AtomicU8::new(0), service }
     }
 
-    /// What a worker has found.
+    /// The first fault that a worker has found.
     pub(crate) fn fault(&self) -> Option<Fault> {
         Fault::of(self.fault.load(Ordering::Acquire))
     }
@@ -118,11 +119,11 @@ impl Link {
 }
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What is behind these locks is consistent between any two statements.
+    // The data behind these locks is consistent after every statement, so a panic leaves nothing half done.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How a port is made.
+/// Parameters of a new port.
 pub(crate) struct PortConfig {
     pub name: String,
     pub role: MemifRole,
@@ -144,7 +145,7 @@ impl Port {
         };
         let queues = (0..queues).map(shared).collect::<io::Result<_>>()?;
         let up = AtomicBool::new(false);
-        // As client: our own memory, that of the last connection, and that of the next.
+        // As client: our own region, that of the last connection, and that of the next.
         let quota =
             Quota::new(3 * if role == MemifRole::Server { REGIONS_MAX } else { 1 }).map_err(io::Error::other)?;
         let pause = Mutex::default();
@@ -176,14 +177,14 @@ impl Port {
         stats
     }
 
-    /// Gives each queue its ends of a new connection.
+    /// Gives each queue its ring ends of a new connection.
     pub(crate) fn attach(&self, ends: Vec<Ends>) {
         let mut ends = ends.into_iter();
         self.hand_over(|| ends.next());
         self.up.store(true, Ordering::Release);
     }
 
-    /// Takes the connection away.
+    /// Takes the connection from the queues.
     pub(crate) fn detach(&self) {
         self.up.store(false, Ordering::Release);
         self.hand_over(|| None);
@@ -199,7 +200,7 @@ impl Port {
         }
     }
 
-    /// Drops what workers have given back.
+    /// Drops the ring ends that workers have returned.
     pub(crate) fn tend(&self) {
         for queue in &self.queues {
             let old = std::mem::take(&mut lock(&queue.handover).old);
@@ -212,10 +213,10 @@ impl Port {
 pub(crate) struct PortQueue<O> {
     port: Arc<Port>,
     index: usize,
-    /// The generation of `ends`.
+    /// The generation that `ends` belongs to.
     seen: u32,
     ends: Option<Ends>,
-    /// Whether a look is due at whether the peer sleeps, since something was sent.
+    /// Whether the peer's interrupt flag must be read again because something was sent.
     has_sent: bool,
     /// Keeps the port open.
     _owner: Arc<O>,
@@ -242,7 +243,7 @@ impl<O> PortQueue<O> {
         self.ends = handover.next.take();
     }
 
-    /// The peer has broken the protocol: its rings are left alone, and the service thread closes the connection.
+    /// Handles a peer's breach of the protocol: stops using its rings; the service thread closes the connection.
     #[cold]
     fn fail(&mut self, fault: Fault) {
         if let Some(ends) = self.ends.take() {
@@ -306,13 +307,13 @@ impl<O: Send + Sync> Queue for PortQueue<O> {
         if let Err(fault) = result {
             self.fail(fault);
         }
-        // Segments of a large frame may be left over, more than there were packets.
+        // Segments of a large frame may remain, more than there were packets.
         offered.saturating_sub(packets.len())
     }
 
     fn arm(&mut self, files: &mut Vec<Arc<OwnedFd>>) -> Wake {
         self.renew();
-        // Rung when a peer comes or goes.
+        // Rung when a peer connects or disconnects.
         files.push(self.port.queues[self.index].bell.file());
         let Some(ends) = &mut self.ends else { return Wake::File };
         if let Some(sender) = &mut ends.sender {
@@ -321,7 +322,7 @@ impl<O: Send + Sync> Queue for PortQueue<O> {
         let Some(receiver) = &ends.receiver else { return Wake::File };
         let Some(watch) = &receiver.watch else { return Wake::Poll };
         receiver.ring().set_flags(0);
-        // Either the peer sees that it is to wake us, or we see what it has sent before.
+        // Store-load barrier: either the peer sees that it must wake us, or we see what it sent before.
         std::sync::atomic::fence(Ordering::SeqCst);
         if receiver.has_some() {
             return Wake::Now;

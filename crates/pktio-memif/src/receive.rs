@@ -1,12 +1,12 @@
 //! The receiving end of a ring.
 //!
-//! A burst goes in steps: the peer's index is read and checked; descriptors are read once each, checked, and their frames
-//! asked for from memory; buffers are taken from the pool in one call; frames are copied; our index is published once.
-//! What is not a frame in one piece of up to 2 KB takes the longer way of [`Receiver::chain`].
+//! A burst has these steps: read and check the peer's index; read each descriptor once, check it and prefetch its
+//! frame; allocate buffers from the pool in one call; copy the frames; publish our index once. Frames in several
+//! buffers or longer than 2 KB take the slow path, [`Receiver::chain`].
 //!
-//! **Promises.** Nothing outside of the peer's regions is read. A wrong descriptor costs its frame (`rx_errors`), an index
-//! that cannot be costs the connection ([`Fault`]). Work per call is bounded by [`DESCRIPTORS_PER_POLL`] descriptors and by
-//! the bytes of `max` frames.
+//! **Invariants.** Nothing outside the peer's regions is read. An invalid descriptor costs its frame (`rx_errors`), an
+//! invalid index costs the connection ([`Fault`]). Work per call is bounded by [`DESCRIPTORS_PER_POLL`] descriptors and
+//! by the bytes of `max` frames.
 //!
 //! Threads: one at a time. Tests: `tests.rs`, `tests/hostile.rs`.
 #![allow(unsafe_code)]
@@ -14,37 +14,37 @@
 use crate::layout::Buffers;
 use crate::ring::{Descriptor, NEXT, Ring};
 use pktio::{BUFFER_CAPACITY, HEADROOM, Packet, Pool, PortStats};
-use shared_memory::{Watch, copy, prefetch};
+use shared_memory::{Overdue, Watch, copy, prefetch};
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 
-/// Frames that are read together.
+/// Frames that are processed together.
 const BURST: usize = 64;
 
-/// Most pieces of a frame: the longest frame in buffers of 512 bytes.
+/// Maximum descriptors of a frame: the longest frame in buffers of 512 bytes.
 pub(crate) const PIECES_MAX: usize = 128;
 
-/// Most descriptors that one call looks at beyond those of frames in one piece, as many as `max` jumbo frames have. What is
-/// left waits for the next call.
+/// Maximum descriptors that one call reads on the slow path: as many as `max` jumbo
+/// frames have. The rest waits for the next call.
 const DESCRIPTORS_PER_POLL: usize = 1024;
 
-/// What fits into a small buffer.
+/// Maximum frame in a small buffer, in bytes.
 const SMALL_BYTES: u32 = (BUFFER_CAPACITY - HEADROOM) as u32;
 
-/// A ring that cannot be used any more: the peer breaks the protocol.
+/// A peer's breach of the protocol, after which its rings cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Fault {
     /// A head or tail that is out of bounds.
     Index = 1,
-    /// A buffer for us that lies outside of its region, or is empty.
+    /// A buffer for us to fill that lies outside its region, or is empty.
     Buffer = 2,
     /// The file of a region was truncated.
     Truncated = 3,
 }
 
 impl Fault {
-    /// For the peer and the log.
+    /// The reason in words, for the peer and the log.
     pub(crate) fn reason(self) -> &'static str {
         match self {
             Fault::Index => "an index of a ring is out of bounds",
@@ -53,31 +53,31 @@ impl Fault {
         }
     }
 
-    /// The fault of a number; `None` for 0, which is none.
+    /// The fault with this number; `None` for 0, which means no fault.
     pub(crate) fn of(number: u8) -> Option<Fault> {
         [Fault::Index, Fault::Buffer, Fault::Truncated].into_iter().find(|fault| *fault as u8 == number)
     }
 }
 
-/// Why a burst of frames in one piece ended.
+/// Why a burst of single-buffer frames ended.
 #[derive(PartialEq, Eq)]
 enum Stop {
-    /// As many as there were, or as were wanted.
+    /// All available or all requested frames were received.
     Done,
-    /// The pool has no buffer. What is left waits in the ring.
-    NoBuffer,
-    /// The next is none of these.
+    /// The pool is empty, or the peer has held up the call. The remaining frames wait in the ring.
+    Ended,
+    /// The next frame needs the slow path.
     Other,
 }
 
 /// The receiving end of a ring.
 pub(crate) struct Receiver {
     ring: Ring,
-    /// The next descriptor.
+    /// Index of the next descriptor.
     at: u16,
-    /// Ours, which we give back, if we are the client.
+    /// As client: our buffers, which we give back empty.
     buffers: Option<Buffers>,
-    /// Descriptors are skipped up to the end of a frame that was too long.
+    /// Whether descriptors are skipped up to the end of a frame that was too long.
     skips: bool,
     /// Wakes a sleeping worker.
     pub watch: Option<Watch>,
@@ -89,7 +89,7 @@ impl Receiver {
         Receiver { ring, at: 0, buffers: None, skips: false, watch }
     }
 
-    /// The client's, with the buffers that the server fills.
+    /// The client's end of a ring, with the buffers that the server fills.
     pub(crate) fn of_client(ring: Ring, buffers: Buffers, watch: Option<Watch>) -> Receiver {
         Receiver { ring, at: 0, buffers: Some(buffers), skips: false, watch }
     }
@@ -99,7 +99,8 @@ impl Receiver {
         &self.ring
     }
 
-    /// Offers all buffers; to be called once the server is there, which may have emptied the ring before.
+    /// Initialises our index; as client, offers all buffers. To be called once the server is connected, since it may
+    /// have reset the ring before.
     pub(crate) fn begin(&self) {
         match self.buffers {
             Some(_) => self.ring.set_head(self.ring.size()),
@@ -107,7 +108,7 @@ impl Receiver {
         }
     }
 
-    /// Whether there is something in the ring.
+    /// Whether a frame is available.
     pub(crate) fn has_some(&self) -> bool {
         self.peer_index() != self.at
     }
@@ -118,6 +119,9 @@ impl Receiver {
     }
 
     /// Appends at most `max` frames to `out`.
+    ///
+    /// # Errors
+    /// The peer's index is out of bounds, or its memory was truncated.
     #[inline]
     pub(crate) fn receive(
         &mut self,
@@ -128,15 +132,15 @@ impl Receiver {
     ) -> Result<(), Fault> {
         let mut waiting = self.peer_index().wrapping_sub(self.at);
         if waiting == 0 {
-            // Of a lost page the index is 0, too.
+            // The index also reads as 0 if its page was lost.
             return if self.ring.memory().is_damaged() { Err(Fault::Truncated) } else { Ok(()) };
         }
-        // As client we have offered all that we have taken, so this is the bound in both roles.
+        // As client we have offered every descriptor that we took, so this is the limit in both roles.
         if waiting > self.ring.size() {
             return Err(Fault::Index);
         }
         let (from, before) = (self.at, out.len());
-        let mut budget = DESCRIPTORS_PER_POLL;
+        let (mut budget, overdue) = (DESCRIPTORS_PER_POLL, Overdue::of_this_thread());
         loop {
             let room = max - (out.len() - before);
             let count = room.min(BURST).min(usize::from(waiting));
@@ -146,7 +150,7 @@ impl Receiver {
             let (taken, stop) = if self.skips { (0, Stop::Other) } else { self.singles(pool, out, count, stats) };
             self.at = self.at.wrapping_add(taken);
             waiting -= taken;
-            if stop == Stop::NoBuffer || budget == 0 {
+            if stop == Stop::Ended || budget == 0 || overdue.is_now() {
                 break;
             }
             if stop == Stop::Other {
@@ -161,7 +165,7 @@ impl Receiver {
         }
         self.give_back(from);
         if self.ring.memory().is_damaged() {
-            // What was read may be zeros that nobody sent.
+            // The frames may consist of zeros that the peer never sent.
             out.truncate(before);
             *stats = PortStats::default();
             return Err(Fault::Truncated);
@@ -170,7 +174,7 @@ impl Receiver {
         Ok(())
     }
 
-    /// Lets the peer have the descriptors from `from` up to where we are.
+    /// Returns the descriptors from `from` to the current one to the peer.
     #[inline]
     fn give_back(&self, from: u16) {
         if from == self.at {
@@ -189,10 +193,10 @@ impl Receiver {
         }
     }
 
-    /// Receives up to `count` frames, at most [`BURST`], that are in one piece and short, up to the first that is not.
+    /// Receives up to `count` (at most [`BURST`]) small single-buffer frames, up to the first of another form.
     #[inline]
     fn singles(&self, pool: &dyn Pool, out: &mut Vec<Packet>, count: usize, stats: &mut PortStats) -> (u16, Stop) {
-        let ring = &self.ring;
+        let (ring, overdue) = (&self.ring, Overdue::of_this_thread());
         let mut frames = [const { MaybeUninit::<(NonNull<u8>, u32)>::uninit() }; BURST];
         let mut found = 0;
         for i in (0..count).step_by(4) {
@@ -200,6 +204,10 @@ impl Receiver {
         }
         let mut stop = Stop::Done;
         while found < count {
+            if overdue.is_now() {
+                stop = Stop::Ended;
+                break;
+            }
             let Descriptor { flags, region, length, offset } = ring.load(self.at.wrapping_add(found as u16));
             let place = ring.memory().find(region, offset, length);
             let (Some(place), true) = (place, flags & NEXT == 0 && length.wrapping_sub(1) < SMALL_BYTES) else {
@@ -213,28 +221,35 @@ impl Receiver {
         let before = out.len();
         let buffers = pool.alloc_bulk(out, found);
         if buffers < found {
-            stop = Stop::NoBuffer;
+            stop = Stop::Ended;
         }
-        let mut bytes = 0;
+        let (mut bytes, mut copied) = (0, 0);
         for (packet, frame) in out[before..].iter_mut().zip(&frames[..found]) {
-            // SAFETY: the first `found` were written.
+            if overdue.is_now() {
+                stop = Stop::Ended;
+                break;
+            }
+            copied += 1;
+            // SAFETY: the first `found` elements were initialised.
             let (place, length) = unsafe { frame.assume_init() };
             let fits = packet.adjust(packet.headroom(), length as usize);
             debug_assert!(fits.is_ok(), "small buffers hold as much");
             if fits.is_ok() {
-                // SAFETY: `find` has checked that the frame is mapped, and the mapping is kept by the ring; the packet's
-                // data are `length` bytes of ours. The peer may write meanwhile: then the copy is a mixture.
+                // SAFETY: `find` has checked that the frame is mapped, and the mapping is kept by the ring; the
+                // packet's data are `length` bytes of ours. The peer may write meanwhile: then the copy is a mixture.
                 unsafe { copy(place.as_ptr(), packet.data_mut_ptr(), length as usize) }
             }
             bytes += u64::from(length);
         }
+        out.truncate(before + copied);
         stats.rx_bytes += bytes;
-        (buffers as u16, stop)
+        (copied as u16, stop)
     }
 
-    /// Receives one frame of any shape; returns how many descriptors it took, 0 if its end is not there yet.
+    /// Receives one frame of any form. Returns how many descriptors it took; 0 if its last one is not available yet.
     #[cold]
     fn chain(&mut self, pool: &dyn Pool, out: &mut Vec<Packet>, waiting: u16, stats: &mut PortStats) -> u16 {
+        let overdue = Overdue::of_this_thread();
         let mut pieces = [const { MaybeUninit::<(NonNull<u8>, u32)>::uninit() }; PIECES_MAX];
         let (mut count, mut total, mut is_right, mut is_whole) = (0, 0u64, true, false);
         while count < PIECES_MAX.min(usize::from(waiting)) && !is_whole {
@@ -252,7 +267,7 @@ impl Receiver {
             return count as u16;
         }
         if !is_whole {
-            // Its end may come, unless there is no place for it.
+            // The rest of the frame may still arrive, unless there is no space for it.
             if count < PIECES_MAX && waiting < self.ring.size() {
                 return 0;
             }
@@ -270,6 +285,10 @@ impl Receiver {
         };
         let mut to = packet.data_mut_ptr();
         for piece in &pieces[..count] {
+            if overdue.is_now() {
+                stats.rx_errors += 1;
+                return count as u16;
+            }
             // SAFETY: all of the first `count` pieces were written, since `is_right`; each is mapped, as `find` has
             // checked, and together they are as long as the packet's data.
             unsafe {
@@ -284,7 +303,7 @@ impl Receiver {
     }
 }
 
-/// A packet of `bytes` bytes in the smallest buffer that holds them.
+/// Allocates a packet of `bytes` bytes in the smallest buffer that holds it.
 fn buffer_for(pool: &dyn Pool, bytes: u64) -> Option<Packet> {
     let mut packet = if bytes <= u64::from(SMALL_BYTES) { pool.alloc() } else { pool.alloc_large() }?;
     let headroom = packet.headroom();

@@ -1,14 +1,15 @@
-//! The threads that keep ports connected: one for each socket that we serve, with all its ports, and one for each port
-//! that is a client.
+//! The threads that keep ports connected: one for each socket that we serve, with all
+//! its ports, and one for each client port.
 //!
-//! A thread waits for its bell, its listening socket and its connections; it takes one message of a connection at a time.
-//! Everything that a peer can make it do is bounded: connections that have not named an interface ([`PENDING_MAX`]), the
-//! time that a handshake takes ([`HANDSHAKE_TIME`]), messages and connections of a process ([`Rates`]), messages sent to a peer
-//! that reads none (it loses the connection). Peers of other sockets have other threads. A thread that stands still all the
-//! same is told, but does not end the switch: only its peers wait.
+//! A thread waits for its bell, its listening socket and its connections, and handles one message of a
+//! connection at a time. Everything that a peer can make it do is bounded: connections that have not named an
+//! interface ([`PENDING_MAX`]), the duration of a handshake ([`HANDSHAKE_TIME`]), messages and connections
+//! per process ([`Rates`]). A peer that does not read the messages sent to it loses the connection. Peers of
+//! other sockets have other threads. If a thread stalls all the same, the watchdog reports it but does not
+//! end the process: only its peers are affected.
 //!
-//! A connection that ends takes its port's link down, and the memory away as soon as the workers let go of it. A client
-//! tries again ([`RETRY_TIME`]).
+//! When a connection ends, its port's link goes down, and its memory is unmapped as soon as the workers have released
+//! it. A client reconnects ([`RETRY_TIME`]).
 //!
 //! Threads: those. Tests: `tests/pair.rs`, `tests/hostile.rs`.
 
@@ -28,35 +29,35 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// Most connections of a socket that have not become a port's. Others wait to be accepted.
+/// Maximum connections of a socket that have not named an interface. Others wait in the listener's backlog.
 const PENDING_MAX: usize = 16;
 
-/// Most of these of one process: it leaves room for others.
+/// Maximum such connections of one process, so that there is room for others.
 const PENDING_OF_A_PROCESS_MAX: usize = 4;
 
-/// A handshake takes milliseconds; a peer that stops within one is let go.
+/// Time limit of a handshake, which takes milliseconds; a peer that exceeds it is disconnected.
 const HANDSHAKE_TIME: Duration = Duration::from_secs(5);
 
-/// Between a client's attempts to connect, and before the next after a connection that came to nothing.
+/// Time between a client's attempts to connect; the second, after a connection that did not complete the handshake.
 const RETRY_TIME: Duration = Duration::from_millis(100);
 const RETRY_TIME_AFTER_FAILURE: Duration = Duration::from_secs(1);
 
-/// How long nothing is accepted after the system refused: no descriptors are left.
+/// Time without accepting after `accept` failed: no file descriptor is left.
 const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
 
-/// Most messages and connections of a process in a second: a client with 256 rings each way needs 600 to start.
+/// Maximum messages and connections of a process per second: a client with 256 rings each way needs 600 to start.
 const MESSAGES_PER_SECOND: u32 = 4096;
 
-/// Processes whose messages are counted each on its own.
+/// Number of processes whose messages are counted separately.
 const PROCESSES_MAX: usize = 64;
 
-/// A round that takes longer is stuck: mapping a client's memory takes milliseconds.
+/// A loop iteration that takes longer is considered stuck: mapping a client's memory takes milliseconds.
 const ROUND_MAX: Duration = Duration::from_secs(10);
 
-/// At most one warning in this time: a peer may provoke them.
+/// Minimum time between warnings, since a peer may provoke them.
 const WARNING_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A port's hold on its thread; ended on drop.
+/// Keeps a port connected, by its thread, until it is dropped.
 pub(crate) struct Owner {
     port: Arc<Port>,
     place: Place,
@@ -67,26 +68,30 @@ enum Place {
     Client(Option<Service>),
 }
 
-/// A thread.
+/// A running thread.
 struct Service {
     control: Arc<Control>,
     thread: Option<JoinHandle<()>>,
-    /// Its file vanishes behind the thread.
+    /// Removes the socket's file, after the thread has ended.
     _listening: Option<Arc<Listening>>,
 }
 
-/// What a thread is told.
+/// A thread's instructions from others: its ports, and when to stop.
 struct Control {
     ports: Mutex<Vec<Arc<Port>>>,
     stop: AtomicBool,
     bell: Bell,
 }
 
-/// The sockets that this process serves.
+/// The sockets that this process serves, by absolute path.
 static SERVERS: Mutex<BTreeMap<PathBuf, Service>> = Mutex::new(BTreeMap::new());
 
 impl Owner {
-    /// Keeps a port connected from now on. `path` is from the root.
+    /// Keeps a port connected from now on. `path` is absolute.
+    ///
+    /// # Errors
+    /// [`Error::Socket`] if the socket is in use or cannot be created, another port serves the
+    /// same id on it, or no thread can be started.
     pub(crate) fn new(port: Arc<Port>, path: &Path) -> Result<Owner, Error> {
         let fail = |reason: String| Error::Socket { path: path.to_owned(), reason };
         let place = match port.role {
@@ -128,7 +133,7 @@ impl Drop for Owner {
                 let was_last = ports.is_empty();
                 drop(ports);
                 if was_last {
-                    // Its socket's file is gone when this returns.
+                    // Joins the thread, so the socket's file is gone when this returns.
                     drop(servers.remove(path));
                 } else {
                     service.control.bell.ring();
@@ -149,13 +154,13 @@ impl Service {
         let (ports, stop, bell) = (Mutex::new(vec![Arc::clone(port)]), AtomicBool::new(false), Bell::new()?);
         let control = Arc::new(Control { ports, stop, bell });
         let thread = thread(Arc::clone(&control));
-        // A socket's ports come and go: it has the first one's name.
+        // A socket's ports change; the thread's name is that of its first port.
         let heart = Heartbeat::not_vital(port.name.as_str(), ROUND_MAX);
         let thread = thread::Builder::new().name("memif".into()).spawn(move || thread.run(&heart))?;
         Ok(Service { control, thread: Some(thread), _listening: listening })
     }
 
-    /// One more port on a socket that is served.
+    /// Adds a port to a socket that is served.
     fn add(&self, port: &Arc<Port>) -> Result<(), String> {
         let mut ports = lock(&self.control.ports);
         if ports.iter().any(|other| other.id == port.id) {
@@ -176,11 +181,11 @@ impl Drop for Service {
     }
 }
 
-/// How a thread comes by connections.
+/// How a thread obtains connections.
 enum Way {
-    /// `after`: not before this time.
+    /// `after`: accepts nothing before this time.
     Accept { listening: Arc<Listening>, after: Option<Instant> },
-    /// `next`: not before this time.
+    /// `next`: connects not before this time.
     Connect { path: PathBuf, next: Instant },
 }
 
@@ -195,17 +200,17 @@ struct Peer {
 }
 
 enum State {
-    /// A server's: it has named no interface.
+    /// Server: waiting for INIT.
     Greeted,
-    /// A server's: it names memory and rings.
+    /// Server: the client is announcing memory and rings.
     Building(Box<Building>),
-    /// A client's: the server has said nothing.
+    /// Client: waiting for HELLO.
     Silent,
-    /// A client's: we name memory and rings.
+    /// Client: announcing memory and rings.
     Offering(Box<Offer>),
-    /// Packets may pass.
+    /// Connected: packets may pass.
     Up(Arc<Link>),
-    /// It broke the protocol.
+    /// The peer broke the protocol.
     Broken,
 }
 
@@ -219,13 +224,13 @@ impl Peer {
     }
 }
 
-/// How a connection ends.
+/// Why a connection ends.
 enum End {
     /// The peer has closed it.
     Gone,
-    /// The peer says why.
+    /// The peer sent DISCONNECT with this reason.
     Said(String),
-    /// We say why.
+    /// We disconnect the peer, for this reason.
     Refused(String),
 }
 
@@ -233,7 +238,7 @@ struct Thread {
     control: Arc<Control>,
     way: Way,
     peers: Vec<Peer>,
-    /// Of what peers have sent.
+    /// Closes files that peers have sent.
     closer: Closer,
     rates: Rates,
     warnings: Warnings,
@@ -251,7 +256,7 @@ impl Thread {
             self.connect();
             let (accepts, readable) = self.wait();
             self.control.bell.silence();
-            // From behind: what ends is removed.
+            // In reverse order, since connections that end are removed by index.
             for i in readable.into_iter().rev() {
                 if let Err(end) = self.take_message(i) {
                     self.end(i, end);
@@ -266,8 +271,8 @@ impl Thread {
         }
     }
 
-    /// Ends connections of ports that are closed, that workers complain about, and that come to nothing; drops what workers
-    /// have given back.
+    /// Ends connections whose port is closed, whose rings are at fault, or whose handshake has timed out; drops ring
+    /// ends that workers have returned.
     fn tend(&mut self) {
         let ports = lock(&self.control.ports).clone();
         for i in (0..self.peers.len()).rev() {
@@ -292,12 +297,12 @@ impl Thread {
         ports.iter().for_each(|port| port.tend());
     }
 
-    /// Waits; says whether a connection can be accepted, and which peers have something to say.
+    /// Waits for events. Returns whether a connection can be accepted, and which peers are readable.
     fn wait(&self) -> (bool, Vec<usize>) {
         let bell = self.control.bell.file();
         let mut files = vec![PollFd::new(&bell, PollFlags::IN)];
         let mut time = Duration::from_millis(TEND_INTERVAL_MS);
-        // What a peer says beyond its rate waits in its socket.
+        // Messages beyond a peer's rate wait in its socket.
         let mut heard = Vec::new();
         for (i, peer) in self.peers.iter().enumerate() {
             let pause = self.rates.pause(peer.process);
@@ -339,7 +344,7 @@ impl Thread {
             Ok(Some(socket)) => {
                 let process = Process::of(&socket);
                 if !self.rates.take(process) {
-                    // Not left waiting: it would have the place of others in the socket's queue.
+                    // Closed rather than left in the backlog, where it would take the place of others.
                     return self.warnings.warn("memif", "a process connects too often");
                 }
                 let of_it = self.peers.iter().filter(|peer| !peer.is_up() && peer.process == process).count();
@@ -361,7 +366,7 @@ impl Thread {
         }
     }
 
-    /// As client without a connection: tries.
+    /// As a client without a connection: tries to connect.
     fn connect(&mut self) {
         let Way::Connect { path, next } = &mut self.way else { return };
         if !self.peers.is_empty() || *next > Instant::now() {
@@ -378,7 +383,7 @@ impl Thread {
         }
     }
 
-    /// Takes what a peer says next.
+    /// Handles the peer's next message.
     fn take_message(&mut self, i: usize) -> Result<(), End> {
         let peer = &mut self.peers[i];
         let (message, file) = match receive(&peer.socket, &self.closer) {
@@ -476,7 +481,7 @@ impl Thread {
                 }
             }
         }
-        // The peer sees the end at once. An error is that it has gone itself.
+        // The peer sees the end at once. The call fails only if the peer has already gone.
         let _ = rustix::net::shutdown(&peer.socket, rustix::net::Shutdown::Both);
         if let Way::Connect { next, .. } = &mut self.way {
             *next = Instant::now() + if was_up { RETRY_TIME } else { RETRY_TIME_AFTER_FAILURE };
@@ -484,13 +489,13 @@ impl Thread {
     }
 }
 
-/// How much each process says and connects. By process and not by connection, since a new one is soon made; and not of all
-/// together, so that nobody waits for another one's rate.
+/// Rate limits per process. They are not per connection, since a new one is quickly opened, nor global, so that no peer
+/// is delayed by another one's rate.
 #[derive(Default)]
 struct Rates(Vec<(Option<Process>, Limit)>);
 
 impl Rates {
-    /// Counts a message or a connection; whether it is within the rate.
+    /// Counts a message or a connection. Returns whether it is within the rate.
     fn take(&mut self, process: Option<Process>) -> bool {
         if let Some((_, limit)) = self.0.iter_mut().find(|(of, _)| *of == process) {
             return limit.take();
@@ -498,14 +503,14 @@ impl Rates {
         if self.0.len() >= PROCESSES_MAX {
             self.0.retain(|(_, limit)| !limit.is_over());
         }
-        // Who comes when there are too many shares the last one's.
+        // When the table is full, further processes share the last entry's limit.
         if self.0.len() < PROCESSES_MAX {
             self.0.push((process, Limit::new(MESSAGES_PER_SECOND)));
         }
         self.0.last_mut().is_none_or(|(_, limit)| limit.take())
     }
 
-    /// How long a process has to wait.
+    /// How long a process must wait until it may send again.
     fn pause(&self, process: Option<Process>) -> Duration {
         let found = self.0.iter().find(|(of, _)| *of == process);
         let shared = || self.0.last().filter(|_| self.0.len() >= PROCESSES_MAX);
@@ -513,7 +518,7 @@ impl Rates {
     }
 }
 
-/// Warnings, not too many.
+/// Rate-limited warnings.
 #[derive(Default)]
 struct Warnings {
     last: Option<Instant>,
@@ -540,7 +545,7 @@ mod tests {
     use crate::port::PortConfig;
     use pktio::HeapPool;
 
-    /// Whether the thread of this name stood still for a moment, which is made out to be an hour; and whether it is vital.
+    /// Whether the thread of this name is stuck if it stays as it is for an hour, and then whether it is vital.
     fn stands_still(name: &str) -> Option<bool> {
         let (mut monitor, now) = (heartbeat::Monitor::default(), Instant::now());
         monitor.stuck_at(now);
@@ -549,7 +554,7 @@ mod tests {
         stuck.iter().find(|stuck| stuck.thread == name).map(|stuck| stuck.is_vital)
     }
 
-    /// The finding: nobody noticed when a peer had found how to stop its port's thread.
+    /// Regression: a peer that had found a way to block its port's thread went unnoticed.
     #[test]
     fn a_socket_s_thread_that_stands_still_is_told_and_is_not_vital() {
         let config = PortConfig {

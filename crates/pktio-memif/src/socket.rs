@@ -1,8 +1,8 @@
-//! The control channel: sequenced-packet Unix sockets, which deliver whole messages or none.
+//! The control channel: SOCK_SEQPACKET Unix sockets, which deliver whole messages or none.
 //!
-//! Nothing here blocks. A peer that sends less or more than a message, or takes none, loses its connection; descriptors
-//! beyond the first, and those that come with a message that wants none, are closed; elsewhere, since that may wait
-//! ([`PeerFile`]).
+//! Nothing here blocks. A peer that sends a message of the wrong size, or does not read ours, loses its connection.
+//! File descriptors beyond the first, and those with a message that carries none, are closed on another thread, because
+//! `close` may block ([`PeerFile`]).
 //!
 //! Threads: the service thread's (`service`). Tests: `tests/hostile.rs`.
 
@@ -21,34 +21,37 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// Connections that wait to be accepted.
+/// Length of the listener's backlog, in connections.
 const BACKLOG: i32 = 16;
 
-/// What came of looking for a message.
+/// The result of reading a message.
 pub(crate) enum Received {
-    /// One, with its descriptor.
+    /// A message with its file descriptor.
     Message(Message, Option<PeerFile>),
-    /// None yet.
+    /// No message has arrived.
     Nothing,
     /// The peer has closed its end.
     End,
-    /// The peer does not speak the protocol.
+    /// The peer does not follow the protocol.
     Wrong(&'static str),
 }
 
-/// A socket of the channel's type.
+/// Creates a socket of the control channel's type.
 fn new_socket() -> Result<OwnedFd, Errno> {
     socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC, None)
 }
 
-/// Connects to a server's socket. Does not wait.
+/// Connects to a server's socket, without waiting.
+///
+/// # Errors
+/// Nobody listens at the path, or the listener's backlog is full.
 pub(crate) fn connect_to(path: &Path) -> Result<OwnedFd, Errno> {
     let socket = new_socket()?;
     connect(&socket, &SocketAddrUnix::new(path)?)?;
     Ok(socket)
 }
 
-/// The next connection of a listening socket; `None` when none waits.
+/// Accepts the next connection of a listening socket; `None` if none is waiting.
 pub(crate) fn accept(listener: impl AsFd, closer: &Closer) -> Result<Option<PeerFile>, Errno> {
     match accept_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
         Ok(socket) => Ok(Some(PeerFile::new(socket, closer))),
@@ -57,7 +60,10 @@ pub(crate) fn accept(listener: impl AsFd, closer: &Closer) -> Result<Option<Peer
     }
 }
 
-/// Sends a message, with a descriptor beside it if one is given. An error if the peer has no room for it.
+/// Sends a message, with a file descriptor if one is given.
+///
+/// # Errors
+/// The peer's receive buffer is full, or the connection is closed.
 pub(crate) fn send(socket: impl AsFd, message: &Message, file: Option<BorrowedFd<'_>>) -> Result<(), Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut beside = SendAncillaryBuffer::new(&mut space);
@@ -70,7 +76,7 @@ pub(crate) fn send(socket: impl AsFd, message: &Message, file: Option<BorrowedFd
     Ok(())
 }
 
-/// Takes the next message.
+/// Reads the next message.
 pub(crate) fn receive(socket: impl AsFd, closer: &Closer) -> Received {
     let mut bytes = [0; MESSAGE_BYTES + 1];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES_MAX))];
@@ -80,7 +86,7 @@ pub(crate) fn receive(socket: impl AsFd, closer: &Closer) -> Received {
     let mut file = None;
     for message in beside.drain() {
         if let RecvAncillaryMessage::ScmRights(files) = message {
-            // Further ones are closed as they are dropped.
+            // Further files are closed when they are dropped.
             let files = files.map(|file| PeerFile::new(file, closer));
             file = files.reduce(|first, _| first).or(file);
         }
@@ -100,16 +106,19 @@ pub(crate) fn receive(socket: impl AsFd, closer: &Closer) -> Received {
     }
 }
 
-/// A listening socket and its file, which is removed with it.
+/// A listening socket and its file, which is removed when this is dropped.
 pub(crate) struct Listening {
     pub socket: PeerFile,
     path: PathBuf,
-    /// Device and inode of the file.
+    /// Device and inode number of the file.
     file: Option<(u64, u64)>,
 }
 
 impl Listening {
-    /// Listens at a path, where a socket may be that nobody listens on any more.
+    /// Listens at a path, replacing a stale socket that nobody listens on.
+    ///
+    /// # Errors
+    /// Another process listens there, the path holds another file, or the socket cannot be created.
     pub(crate) fn new(path: &Path, closer: &Closer) -> Result<Listening, Error> {
         let fail = |reason: String| Error::Socket { path: path.to_owned(), reason };
         make_room(path)?;
@@ -132,14 +141,14 @@ impl Listening {
 impl Drop for Listening {
     fn drop(&mut self) {
         let now = std::fs::symlink_metadata(&self.path).ok().map(|metadata| (metadata.dev(), metadata.ino()));
-        // Another process may have put its own socket there.
+        // Another process may have replaced the file with its own socket.
         if now == self.file {
             let _ = std::fs::remove_file(&self.path);
         }
     }
 }
 
-/// Removes a socket that nobody listens on; refuses everything else that is in the way.
+/// Removes a socket that nobody listens on; refuses any other existing file.
 fn make_room(path: &Path) -> Result<(), Error> {
     let fail = |reason: &str| Err(Error::Socket { path: path.to_owned(), reason: reason.to_owned() });
     match std::fs::symlink_metadata(path) {
@@ -150,14 +159,17 @@ fn make_room(path: &Path) -> Result<(), Error> {
             Err(Errno::CONNREFUSED) => {
                 std::fs::remove_file(path).or_else(|error| fail(&format!("a stale socket cannot be removed: {error}")))
             }
-            // EAGAIN: a listener whose queue is full. EPROTOTYPE: one of another socket type.
+            // EAGAIN: a listener whose backlog is full. EPROTOTYPE: a listener of another socket type.
             Ok(_) | Err(Errno::AGAIN | Errno::PROTOTYPE) => fail("another process listens on it"),
             Err(error) => fail(&error.to_string()),
         },
     }
 }
 
-/// The path from the root; its folder must exist.
+/// Makes the path absolute.
+///
+/// # Errors
+/// The path is not a file, or its folder does not exist.
 pub(crate) fn absolute(path: &Path) -> Result<PathBuf, Error> {
     let fail = |reason: String| Error::Socket { path: path.to_owned(), reason };
     let absolute = std::path::absolute(path).map_err(|error| fail(error.to_string()))?;

@@ -1,4 +1,4 @@
-//! Rings, their ends and a peer that writes anything: both ends in one process, on memory like that of a port.
+//! Both ends of rings in one process, on memory like that of a port, and a peer that writes anything.
 
 use crate::layout::{Layout, Made};
 use crate::memory::Memory;
@@ -13,17 +13,17 @@ use shared_memory::{Doorbell, Notifier, Quota};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-/// A client's memory with one ring each way, and both ends of both.
+/// A client's memory with one ring in each direction, and both ends of both.
 struct Pair {
     file: OwnedFd,
-    /// The same memory, mapped once more: the peer's.
+    /// The peer's mapping of the same memory.
     peer: Arc<Memory>,
     client: (Transmitter, Receiver),
     server: (Receiver, Transmitter),
     pool: PoolRef,
 }
 
-/// One that reaches nobody.
+/// A doorbell that signals nobody.
 fn doorbell() -> Doorbell {
     Notifier::new("test", 0).expect("a thread").doorbell(0)
 }
@@ -54,7 +54,7 @@ fn frame(pool: &dyn Pool, bytes: usize, seed: u8) -> Packet {
 
 const FRAME_MAX: u32 = 65_018;
 
-/// Sends frames of these lengths through one end and expects them at the other, while both go round their ring.
+/// Sends frames of these lengths through one end and expects them at the other, over many laps of the ring.
 fn cross(pool: &PoolRef, from: &mut Transmitter, to: &mut Receiver, lengths: &[usize]) {
     let mut packets: Vec<_> = lengths.iter().enumerate().map(|(i, &n)| frame(&**pool, n, i as u8)).collect();
     let (mut sent, mut got) = (PortStats::default(), PortStats::default());
@@ -78,7 +78,7 @@ fn cross(pool: &PoolRef, from: &mut Transmitter, to: &mut Receiver, lengths: &[u
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// Every length, in chains or not, round and round both rings.
+    /// Frames of every length, in one buffer or several, over several laps of both rings.
     #[test]
     fn frames_of_any_length_arrive_in_order(
         log2 in 1u8..8,
@@ -96,8 +96,8 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
-    /// The peer writes anything anywhere between any two bursts; each end does as much as it is asked for and no more.
-    /// What is read and written lies where `find` says: see below.
+    /// The peer writes anything anywhere between any two bursts; each end does no more than it is asked to.
+    /// That only addresses returned by `find` are accessed is tested below.
     #[test]
     fn a_peer_that_writes_anything_costs_frames_or_the_connection(
         bytes in prop::collection::vec(any::<u8>(), 0..4096),
@@ -108,7 +108,7 @@ proptest! {
 }
 
 proptest! {
-    /// Everything that is read or written of a peer's memory is found so.
+    /// `find` returns only ranges inside the region.
     #[test]
     fn what_is_found_lies_in_the_region(
         region in prop_oneof![0u16..3, any::<u16>()],
@@ -145,7 +145,7 @@ fn seeds_of_the_fuzzer_reach_the_rings() {
     seeds.iter().for_each(|seed| crate::fuzz(seed));
 }
 
-/// Lets the peer put a descriptor into the ring to the server and publish it.
+/// Has the peer write a descriptor into the ring to the server and publish it.
 fn lie(pair: &Pair, descriptors: &[Descriptor]) {
     let ring = Ring::new(&pair.peer, 0, 0, 3).expect("the first ring");
     let head = ring.head();
@@ -155,7 +155,8 @@ fn lie(pair: &Pair, descriptors: &[Descriptor]) {
     ring.set_head(head.wrapping_add(descriptors.len() as u16));
 }
 
-/// The finding: `region=0x7fff` and `offset=0xfff00000` crashed inside DPDK's driver, and a mapped wrong offset was forwarded.
+/// Regression: `region=0x7fff` and `offset=0xfff00000` crashed DPDK's driver, and
+/// a wrong but mapped offset was forwarded.
 #[test]
 fn descriptors_outside_of_their_region_cost_the_frame() {
     let mut pair = pair(3, 2048);
@@ -201,11 +202,11 @@ fn a_chain_waits_for_its_end_and_one_without_an_end_is_dropped() {
     lie(&pair, &[Descriptor { flags: 0, ..piece }]);
     pair.server.0.receive(&*pair.pool, &mut out, 64, &mut stats).expect("it goes on");
     assert_eq!((out.pop().map(|packet| packet.len()), stats.rx_errors), (Some(300), 0));
-    // The ring is full of it.
+    // The frame fills the ring and does not end.
     lie(&pair, &[piece; 8]);
     pair.server.0.receive(&*pair.pool, &mut out, 64, &mut stats).expect("it goes on");
     assert_eq!((out.len(), stats.rx_errors), (0, 1));
-    // The rest of it is skipped.
+    // The remainder of the frame is skipped.
     lie(&pair, &[piece, Descriptor { flags: 0, ..piece }, Descriptor { flags: 0, ..piece }]);
     pair.server.0.receive(&*pair.pool, &mut out, 64, &mut stats).expect("it goes on");
     assert_eq!((out.len(), stats.rx_errors), (1, 1));
@@ -242,7 +243,7 @@ fn buffers_outside_of_their_region_are_not_written() {
     }
 }
 
-/// What a server has changed in descriptors of a client's is not believed.
+/// A client does not trust what a server has changed in its descriptors.
 #[test]
 fn a_client_keeps_its_own_account_of_its_buffers() {
     let mut pair = pair(3, 2048);
@@ -287,8 +288,8 @@ fn without_buffers_frames_wait_in_the_ring() {
     assert_eq!(stats.rx_dropped + stats.rx_errors, 0);
 }
 
-/// What the peer wishes after the first look, as one does that saw the ring empty and goes to sleep, is seen at the next: packets that are
-/// the last for now do not stay in the ring.
+/// An interrupt request that the peer makes after the first check, as one that saw the ring empty and goes to sleep, is
+/// seen at the next check: the last packets of a burst do not stay in the ring.
 #[test]
 fn a_wish_for_interrupts_that_comes_late_is_seen() {
     let notifier = Notifier::new("test", 1).expect("a thread");
@@ -307,10 +308,10 @@ fn a_wish_for_interrupts_that_comes_late_is_seen() {
         let mut files = [PollFd::new(&event, PollFlags::IN)];
         poll(&mut files, Some(&Timespec { tv_sec: 30, tv_nsec: 0 })).expect("a file to wait for") == 1
     };
-    // Nobody sleeps: two looks, and no more.
+    // Nobody sleeps: two further checks, and no more.
     send(&mut sender);
     assert!(sender.look() && !sender.look() && !sender.look());
-    // Sending begins again.
+    // Sending again restarts the checks.
     send(&mut sender);
     assert!(sender.look());
     send(&mut sender);
@@ -318,7 +319,7 @@ fn a_wish_for_interrupts_that_comes_late_is_seen() {
     ring().set_flags(0);
     assert!(!sender.look());
     assert!(is_woken());
-    // Before the worker sleeps itself, it looks for the last time.
+    // Before the worker itself sleeps, it checks for the last time.
     ring().set_flags(MASK_INTERRUPTS);
     rustix::io::read(&event, &mut [0; 8]).expect("it was called");
     send(&mut sender);
@@ -327,7 +328,7 @@ fn a_wish_for_interrupts_that_comes_late_is_seen() {
     assert!(is_woken() && !sender.look());
 }
 
-/// The finding: peers that kept their files had the switch pay for one after another, in both roles.
+/// Regression: peers that kept their files open made the switch pay for one after another, in both roles.
 #[test]
 fn a_region_that_there_is_no_memory_for_is_refused() {
     let group = shared_memory::Group { name: "/sluice".into(), limit: 64 << 20, used: 32 << 20 };

@@ -1,11 +1,11 @@
 //! The sending end of a ring.
 //!
-//! A burst goes in steps, as in `receive`: buffers are found and asked for, to be written; frames are copied and
-//! descriptors written; our index is published once, and the peer woken once if it asked for that, by the port's notifier. Frames longer than a
-//! buffer go into several ([`Transmitter::chain`]).
+//! A burst has these steps, as in `receive`: find the buffers and prefetch them for writing; copy frames and write
+//! descriptors; publish our index once, and have the port's notifier interrupt the peer if it asked for that. Frames
+//! longer than a buffer go into several ([`Transmitter::chain`]).
 //!
-//! **Promises.** Nothing is written outside of the peer's regions, and of a frame nothing but its bytes. A buffer or an
-//! index that cannot be costs the connection ([`Fault`]).
+//! **Invariants.** Nothing outside the peer's regions is written, and nothing but the bytes of frames. An invalid
+//! buffer or index costs the connection ([`Fault`]).
 //!
 //! Threads: one at a time; workers that share a ring lock it. Tests: `tests.rs`, `tests/hostile.rs`.
 #![allow(unsafe_code)]
@@ -14,17 +14,17 @@ use crate::layout::Buffers;
 use crate::receive::{Fault, PIECES_MAX};
 use crate::ring::{Descriptor, NEXT, Ring};
 use pktio::{Packet, PortStats};
-use shared_memory::{Doorbell, copy, prefetch_to_write};
+use shared_memory::{Doorbell, Overdue, copy, prefetch_to_write};
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 use std::sync::atomic::{Ordering, fence};
 
-/// Frames that are written together.
+/// Frames that are processed together.
 const BURST: usize = 64;
-/// Looks at whether the peer wants interrupts, after the one at sending: one without a fence, and one behind it.
+/// Checks of the peer's interrupt flag after the one at sending: one without a fence, then one with.
 const LOOKS: u8 = 2;
 
-/// What came of a burst.
+/// Why a burst ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stop {
     /// All were sent.
@@ -38,14 +38,14 @@ pub(crate) enum Stop {
 /// The sending end of a ring.
 pub(crate) struct Transmitter {
     ring: Ring,
-    /// The next descriptor.
+    /// Index of the next descriptor.
     at: u16,
-    /// How many descriptors are surely free from there on.
+    /// Number of descriptors from there on that are known to be free.
     free: u16,
-    /// Ours, if we are the client.
+    /// As client: our buffers.
     buffers: Option<Buffers>,
     doorbell: Doorbell,
-    /// How many looks are due at whether the peer has asked for interrupts.
+    /// Number of checks of the peer's interrupt flag that are due.
     looks: u8,
 }
 
@@ -55,12 +55,12 @@ impl Transmitter {
         Transmitter { ring, at: 0, free: 0, buffers: None, doorbell, looks: 0 }
     }
 
-    /// The client's, with the buffers that we fill.
+    /// The client's end of a ring, with the buffers that we fill.
     pub(crate) fn of_client(ring: Ring, buffers: Buffers, doorbell: Doorbell) -> Transmitter {
         Transmitter { ring, at: 0, free: 0, buffers: Some(buffers), doorbell, looks: 0 }
     }
 
-    /// Publishes that nothing was sent yet; to be called once the client has made its rings.
+    /// Initialises our index. To be called once the client has initialised its rings.
     pub(crate) fn begin(&self) {
         match self.buffers {
             Some(_) => self.ring.set_head(0),
@@ -68,8 +68,11 @@ impl Transmitter {
         }
     }
 
-    /// Sends packets from the front, none longer than `frame_max` bytes. Says how many were sent, which are still the
-    /// caller's, and why not more.
+    /// Sends packets from the front, none longer than `frame_max` bytes. Returns how many were sent, and why it
+    /// stopped. The packets still belong to the caller.
+    ///
+    /// # Errors
+    /// The peer's index or a buffer is out of bounds, or its memory was truncated.
     #[inline]
     pub(crate) fn send(
         &mut self,
@@ -78,6 +81,7 @@ impl Transmitter {
         stats: &mut PortStats,
     ) -> Result<(usize, Stop), Fault> {
         let from = self.at;
+        let overdue = Overdue::of_this_thread();
         let mut sent = 0;
         let mut stop = Stop::Done;
         while sent < packets.len() && stop == Stop::Done {
@@ -93,7 +97,7 @@ impl Transmitter {
                     Stop::Done
                 }
                 Some(Unlike::Long) => Stop::Full,
-                None if count < burst.len() => Stop::Full,
+                None if count < burst.len() || overdue.is_now() => Stop::Full,
                 None => Stop::Done,
             };
         }
@@ -107,11 +111,11 @@ impl Transmitter {
         Ok((sent, stop))
     }
 
-    /// Rings for the peer if it has asked for interrupts since something was sent. Says whether another look is due.
+    /// Interrupts the peer if it has asked for that since something was sent. Returns whether another check is due.
     ///
-    /// The peer writes its wish and then looks at the index; we have written the index and look at its wish, behind a fence. A
-    /// fence at sending would wait for all that was written, so it is left to the second look, and a ring that sends at each
-    /// poll never comes to that: the next sending begins again.
+    /// The peer sets its flag and then reads the index; we have written the index, and read the flag after a fence. A
+    /// fence at sending would wait for all preceding stores, so only the second check has one. A ring that sends at
+    /// each poll never reaches it, since sending restarts the checks.
     #[inline]
     pub(crate) fn look(&mut self) -> bool {
         if self.looks == 0 {
@@ -128,7 +132,7 @@ impl Transmitter {
         self.looks != 0
     }
 
-    /// All looks that are due, at once.
+    /// Does all checks that are due at once.
     pub(crate) fn last_look(&mut self) {
         self.looks = self.looks.min(1);
         self.look();
@@ -147,8 +151,8 @@ impl Transmitter {
         }
     }
 
-    /// Asks for the buffers that the next burst will write, if it is like the last, and for the descriptors of that after
-    /// it: these have arrived when they are needed.
+    /// Prefetches for writing the buffers of the next burst, assuming that it is as long as the last, and the
+    /// descriptors of the burst after it.
     #[inline]
     fn prefetch_ahead(&self, last: u16) {
         let count = last.min(self.free).min(BURST as u16);
@@ -167,7 +171,7 @@ impl Transmitter {
         }
     }
 
-    /// Looks for free descriptors, if fewer are known than are wanted.
+    /// Reads the peer's index if fewer free descriptors are known than are wanted.
     #[inline]
     fn look_for(&mut self, wanted: usize) -> Result<(), Fault> {
         if usize::from(self.free) >= wanted {
@@ -197,8 +201,8 @@ impl Transmitter {
         Ok((place, descriptor))
     }
 
-    /// Sends packets that each fit into a buffer, up to the first that does not or cannot be sent. There are as many free
-    /// descriptors.
+    /// Sends packets that fit into one buffer each, up to the first that does not or cannot be sent. The caller has
+    /// ensured that there are as many free descriptors.
     #[inline]
     fn singles(
         &mut self,
@@ -206,6 +210,7 @@ impl Transmitter {
         frame_max: u32,
         stats: &mut PortStats,
     ) -> Result<(usize, Option<Unlike>), Fault> {
+        let overdue = Overdue::of_this_thread();
         let mut places = [const { MaybeUninit::<(NonNull<u8>, Descriptor)>::uninit() }; BURST];
         for i in (0..packets.len()).step_by(4) {
             self.ring.prefetch_to_write(self.at.wrapping_add(i as u16));
@@ -213,6 +218,9 @@ impl Transmitter {
         let mut unlike = None;
         let mut found = 0;
         for (packet, place) in packets.iter().zip(&mut places) {
+            if overdue.is_now() {
+                break;
+            }
             let length = packet.len() as u32;
             if packet.segment() != 0 || length.wrapping_sub(1) >= frame_max {
                 unlike = Some(Unlike::Unsendable);
@@ -227,29 +235,35 @@ impl Transmitter {
             place.write((to, descriptor));
             found += 1;
         }
-        let mut bytes = 0;
+        let (mut bytes, mut copied) = (0, 0);
         for (packet, place) in packets[..found].iter().zip(&places) {
-            // SAFETY: the first `found` were written.
+            if overdue.is_now() {
+                unlike = None;
+                break;
+            }
+            copied += 1;
+            // SAFETY: the first `found` elements were initialised.
             let (to, descriptor) = unsafe { place.assume_init() };
-            // SAFETY: `buffer` has checked that the descriptor's length is mapped, and the packet is not longer; the ring
-            // keeps the mapping.
+            // SAFETY: `buffer` has checked that the descriptor's length is mapped, and the packet
+            // is not longer; the ring keeps the mapping.
             unsafe { copy(packet.data_ptr(), to.as_ptr(), packet.len()) }
             self.ring.store(self.at, Descriptor { flags: 0, length: packet.len() as u32, ..descriptor });
             self.at = self.at.wrapping_add(1);
             bytes += packet.len() as u64;
         }
-        self.free -= found as u16;
-        stats.tx_packets += found as u64;
+        self.free -= copied as u16;
+        stats.tx_packets += copied as u64;
         stats.tx_bytes += bytes;
-        Ok((found, unlike))
+        Ok((copied, unlike))
     }
 
-    /// Sends a packet in several buffers; false if they are not free. One that no ring of this size holds is dropped and
-    /// counted.
+    /// Sends a packet in several buffers. Returns false if not enough are free. A packet that is too long for an empty
+    /// ring of this size is dropped and counted.
     #[cold]
     fn chain(&mut self, packet: &Packet, stats: &mut PortStats) -> Result<bool, Fault> {
         let most = PIECES_MAX.min(usize::from(self.ring.size()));
         self.look_for(most)?;
+        let overdue = Overdue::of_this_thread();
         let mut places = [const { MaybeUninit::<(NonNull<u8>, Descriptor)>::uninit() }; PIECES_MAX];
         let (mut count, mut room) = (0, 0);
         while room < packet.len() {
@@ -266,9 +280,14 @@ impl Transmitter {
             room += descriptor.length as usize;
             count += 1;
         }
-        let mut rest = packet.data();
+        let (first, mut rest) = (self.at, packet.data());
         for (i, place) in places[..count].iter().enumerate() {
-            // SAFETY: the first `count` were written.
+            if overdue.is_now() {
+                // Nothing of it is published yet.
+                self.at = first;
+                return Ok(false);
+            }
+            // SAFETY: the first `count` elements were initialised.
             let (to, descriptor) = unsafe { place.assume_init() };
             let (piece, behind) = rest.split_at(rest.len().min(descriptor.length as usize));
             // SAFETY: as in `singles`.
@@ -285,7 +304,7 @@ impl Transmitter {
     }
 }
 
-/// Why a packet is not sent like the others.
+/// Why a packet needs another path.
 #[derive(PartialEq, Eq)]
 enum Unlike {
     /// It is longer than its buffer.

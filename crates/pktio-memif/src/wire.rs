@@ -1,88 +1,88 @@
-//! The messages of memif's control channel, version 2.0: 128 bytes each, in the machine's byte order, with at most one
-//! descriptor beside them.
+//! The messages of memif's control channel, version 2.0: 128 bytes each, in native byte
+//! order, with at most one file descriptor.
 //!
-//! [`Message::decode`] takes any bytes; numbers in messages are checked by who acts on them (`handshake`). Texts are cut at
-//! their terminating zero and at what is not printable, since they reach the log.
+//! [`Message::decode`] accepts any bytes; `handshake` checks the numbers in messages. Strings end at their terminating
+//! zero, and unprintable characters are replaced, since strings reach the log.
 //!
 //! Source: the message structures of VPP's memif plugin, as a format. Threads: any. Tests: below.
 
 /// Bytes of every message.
 pub const MESSAGE_BYTES: usize = 128;
 
-/// Version 2.0, the only one there is.
+/// Protocol version 2.0, the only one.
 pub const VERSION: u16 = 0x0200;
 
 /// Interface mode: frames begin with an Ethernet header.
 pub const MODE_ETHERNET: u8 = 0;
 
-/// The ring carries frames from the client to the server.
+/// Ring flag: the ring carries frames from the client to the server.
 pub const RING_CLIENT_TO_SERVER: u16 = 1;
 
 const NAME_BYTES: usize = 32;
 const SECRET_BYTES: usize = 24;
 const REASON_BYTES: usize = 96;
 
-/// A message of either side.
+/// A message, in either direction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
-    /// The last message was taken.
+    /// The last message was accepted.
     Ack,
-    /// The server begins: what it takes.
+    /// The server's first message: its limits.
     Hello(Hello),
-    /// The client names its interface.
+    /// The client selects an interface.
     Init(Init),
-    /// The client shares memory; the descriptor is its file.
+    /// The client shares a memory region; the file descriptor is its file.
     AddRegion(AddRegion),
-    /// The client says where a ring is; the descriptor is the eventfd that wakes the ring's receiver.
+    /// The client announces a ring; the file descriptor is the eventfd that interrupts the ring's receiver.
     AddRing(AddRing),
-    /// The client has named everything.
+    /// The client has announced all regions and rings.
     Connect(String),
-    /// The server has, too: packets may pass.
+    /// The server has accepted them: packets may pass.
     Connected(String),
-    /// One side ends the connection, and says why.
+    /// One side ends the connection, with a reason.
     Disconnect(String),
 }
 
-/// What a server takes.
+/// A server's limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hello {
     /// The server's name.
     pub name: String,
-    /// Lowest version.
+    /// Lowest supported version.
     pub min_version: u16,
-    /// Highest version.
+    /// Highest supported version.
     pub max_version: u16,
-    /// Highest index of a region.
+    /// Highest region index.
     pub max_region: u16,
     /// Highest index of a ring to the client.
     pub max_to_client: u16,
     /// Highest index of a ring to the server.
     pub max_to_server: u16,
-    /// Binary logarithm of the most descriptors of a ring.
+    /// Base-2 logarithm of the maximum number of descriptors of a ring.
     pub max_ring_log2: u8,
 }
 
-/// Which interface a client means.
+/// The interface that a client selects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Init {
-    /// The version that it speaks.
+    /// The client's protocol version.
     pub version: u16,
-    /// The interface on the socket.
+    /// The interface's id on the socket.
     pub id: u32,
-    /// [`MODE_ETHERNET`] or another.
+    /// Interface mode: [`MODE_ETHERNET`] or another.
     pub mode: u8,
-    /// What the server may ask for; unused here.
+    /// Shared secret that a server may require; unused here.
     pub secret: [u8; SECRET_BYTES],
     /// The client's name.
     pub name: String,
 }
 
-/// Memory of the client.
+/// A region of the client's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AddRegion {
-    /// Counted from 0, in order.
+    /// Index, ascending from 0.
     pub index: u16,
-    /// Bytes, from the file's start.
+    /// Length in bytes, from the file's start.
     pub bytes: u64,
 }
 
@@ -91,20 +91,20 @@ pub struct AddRegion {
 pub struct AddRing {
     /// [`RING_CLIENT_TO_SERVER`] or 0.
     pub flags: u16,
-    /// Counted from 0 in each direction, in order.
+    /// Index, ascending from 0 in each direction.
     pub index: u16,
-    /// The region that it is in.
+    /// Index of the region that contains it.
     pub region: u16,
-    /// Where in the region.
+    /// Offset in the region, in bytes.
     pub offset: u32,
-    /// Binary logarithm of the number of descriptors.
+    /// Base-2 logarithm of the number of descriptors.
     pub log2: u8,
-    /// Bytes of private headers before frames.
+    /// Bytes of private headers before each frame.
     pub private_header_bytes: u16,
 }
 
 impl Message {
-    /// Reads a message; `None` for a type that is not known.
+    /// Decodes a message; `None` if its type is unknown.
     pub fn decode(bytes: &[u8; MESSAGE_BYTES]) -> Option<Message> {
         Some(match u16_at(bytes, 0) {
             1 => Message::Ack,
@@ -140,7 +140,7 @@ impl Message {
         })
     }
 
-    /// Writes the message. Texts that are too long are cut.
+    /// Encodes the message. Strings that are too long are truncated.
     pub fn encode(&self) -> [u8; MESSAGE_BYTES] {
         let mut bytes = [0; MESSAGE_BYTES];
         let mut put = |at: usize, field: &[u8]| bytes[at..at + field.len()].copy_from_slice(field);
@@ -195,13 +195,13 @@ impl Message {
     }
 }
 
-/// The beginning of a text that fits into a field with its terminating zero.
+/// The longest prefix of a string that fits into a field with its terminating zero.
 fn cut(text: &str, field_bytes: usize) -> &[u8] {
     let end = (0..=text.len().min(field_bytes - 1)).rev().find(|&end| text.is_char_boundary(end)).unwrap_or(0);
     &text.as_bytes()[..end]
 }
 
-/// A text that ends with zero; a field without one is cut as [`cut`] does.
+/// Decodes a zero-terminated string; a field without a terminator is truncated as by [`cut`].
 fn text_at(bytes: &[u8; MESSAGE_BYTES], at: usize, field_bytes: usize) -> String {
     let field = bytes[at..at + field_bytes - 1].iter();
     field

@@ -104,7 +104,7 @@ pub(crate) fn read(
     let mut desc = first;
     for _ in 0..PIECES_MAX {
         budget.spend(1, 0);
-        if desc.flags & (WRITE | INDIRECT) != 0 {
+        if desc.flags & (WRITE | INDIRECT) != 0 || budget.is_overdue() {
             return Read::Bad;
         }
         let Some(piece) = memory.translate(desc.addr, desc.len, hint) else { return Read::Bad };
@@ -262,6 +262,9 @@ pub(crate) fn write(
         while pieces < PIECES_MAX && (header_at.is_none() || done < data.len()) {
             budget.spend(1, 0);
             pieces += 1;
+            if budget.is_overdue() {
+                return lost(lengths, taken);
+            }
             let Some(desc) = table.desc(index) else { break };
             if desc.flags & WRITE == 0 || desc.flags & INDIRECT != 0 {
                 break;

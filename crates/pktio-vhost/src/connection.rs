@@ -1,8 +1,9 @@
-//! A front end's socket, read without waiting: a message that comes in pieces is collected over as many calls as it takes, in
-//! a buffer of one message.
+//! A front end's socket, read without blocking. A message that arrives in pieces is assembled over several calls, in a
+//! buffer that holds one message.
 //!
-//! Files that come with a message are taken from its first byte on, as senders attach them; more than a message may have
-//! end the connection. They and the socket are closed elsewhere, since that may wait ([`PeerFile`]). Threads: the port's service thread. Tests: below, `tests/hostile.rs`.
+//! File descriptors are accepted with any byte of a message, since senders attach them to its first bytes. More of them
+//! than a message may carry end the connection. They and the socket are closed on another thread, because `close` may
+//! block ([`PeerFile`]). Threads: the port's service thread. Tests: below, `tests/hostile.rs`.
 
 use crate::message::{self, BadMessage, HEADER_BYTES, Message, PAYLOAD_MAX, REGIONS_MAX};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendFlags, Shutdown};
@@ -16,9 +17,9 @@ pub(crate) struct Connection {
     socket: PeerFile,
     closer: Closer,
     bytes: Box<[u8; HEADER_BYTES + PAYLOAD_MAX]>,
-    /// How many of these have come.
+    /// Bytes of `bytes` that have been received.
     filled: usize,
-    /// Files of the message that is being read.
+    /// Files received with the message that is being read.
     files: Vec<PeerFile>,
 }
 
@@ -27,13 +28,13 @@ pub(crate) struct Connection {
 pub(crate) enum Ended {
     /// The front end has closed it.
     Closed,
-    /// It broke off in a message.
+    /// The front end closed the connection within a message.
     Torn,
     Bad(BadMessage),
     TooManyFiles,
-    /// It has asked for what cannot be; in words.
+    /// An invalid request, described in words.
     Refused(String),
-    /// It does not read our replies.
+    /// The front end does not read our replies.
     NotRead,
     System(io::Error),
 }
@@ -61,12 +62,16 @@ impl Connection {
         Ok(Connection { socket, closer, bytes, filled: 0, files: Vec::new() })
     }
 
-    /// What to wait for.
+    /// The descriptor to poll for readability.
     pub(crate) fn file(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 
-    /// The next whole message with its files; `None` if the rest of it has not come yet.
+    /// Returns the next complete message with its files, or `None` if it has not arrived completely.
+    ///
+    /// # Errors
+    /// The connection has ended or must be ended: closed by the peer, an invalid
+    /// message, too many files, a system error.
     pub(crate) fn receive(&mut self) -> Result<Option<(Message, Vec<PeerFile>)>, Ended> {
         loop {
             let wanted = match self.bytes.first_chunk() {
@@ -88,7 +93,7 @@ impl Connection {
         }
     }
 
-    /// Reads until `wanted` bytes are there, or as many as have come; whether some have.
+    /// Reads up to `wanted` bytes, as far as they have arrived. Returns whether any were read.
     fn read_up_to(&mut self, wanted: usize) -> Result<bool, Ended> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES_MAX))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -114,7 +119,11 @@ impl Connection {
         Ok(true)
     }
 
-    /// Sends a reply, which is far shorter than a socket's buffer: one that does not fit means that nobody reads.
+    /// Sends a reply.
+    ///
+    /// # Errors
+    /// [`Ended::NotRead`] if it does not fit into the socket's buffer: replies are
+    /// far shorter, so the peer is not reading.
     pub(crate) fn send(&mut self, reply: &[u8]) -> Result<(), Ended> {
         match rustix::net::send(&self.socket, reply, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
             Ok(sent) if sent == reply.len() => Ok(()),
@@ -126,7 +135,7 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        // The front end sees the end at once. An error is that it has gone itself.
+        // The front end sees the end at once. The call fails only if the front end has already gone.
         let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
     }
 }

@@ -1,4 +1,4 @@
-//! Opening a port, and its control side.
+//! Opens a port; its control side.
 //!
 //! Threads: control. Tests: `tests/honest.rs`, `pktio-dpdk/tests/peers.rs`.
 
@@ -16,19 +16,19 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// Most queues of a port.
+/// Maximum number of queue pairs of a port.
 pub const QUEUES_MAX: u16 = 64;
 
 /// How a port is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Whether we listen at the socket; otherwise the front end does, and we connect whenever it is there.
+    /// Whether the port listens at the socket. Otherwise it connects as soon as a front end listens there.
     pub is_server: bool,
     /// Pairs of rings, one per worker; at most [`QUEUES_MAX`].
     pub queues: u16,
-    /// Frames longer than this with a tagged Ethernet header are not sent.
+    /// MTU in bytes: frames longer than this plus a tagged Ethernet header are not sent.
     pub mtu: u16,
-    /// Bytes that a front end may share on ordinary pages.
+    /// Memory on ordinary (not huge) pages that a front end may share, in bytes.
     pub memory_bytes: u64,
 }
 
@@ -38,8 +38,11 @@ struct VhostDevice {
     queues_taken: bool,
 }
 
-/// Opens a port at the socket `path`, whose guest may come and go; `name` is what its user calls it. Received packets are
-/// from `pool`; packets of any pool are sent.
+/// Opens a port at the socket `path`; guests may connect and disconnect at any time. `name` is the port's name in
+/// messages. Received packets are allocated from `pool`; packets of any pool can be sent.
+///
+/// # Errors
+/// [`Error::Socket`] if the socket cannot be bound, or an eventfd or the port's thread cannot be created.
 pub fn open(name: String, path: &Path, options: &Options, pool: PoolRef) -> Result<Box<dyn Device>, Error> {
     let refuse = |error: io::Error| Error::Socket { path: path.to_owned(), reason: error.to_string() };
     let queues = options.queues.clamp(1, QUEUES_MAX);
@@ -59,7 +62,7 @@ fn start(name: &str, path: &Path, way: Way, options: &Options, pool: PoolRef) ->
     Running::start(port, calls, name.to_owned(), path.to_owned(), way)
 }
 
-/// A port without a guest.
+/// Creates a port that no guest is connected to.
 pub(crate) fn make_port(name: &str, options: &Options, pool: PoolRef) -> io::Result<(Arc<Port>, Notifier)> {
     let Options { queues, mtu, memory_bytes, .. } = *options;
     let calls = Notifier::new(name, 2 * usize::from(queues))?;

@@ -1,9 +1,11 @@
-//! Eventfds that a front end sends: one to be signalled when the guest is to be woken (call), one that wakes us (kick).
+//! Eventfds that a front end sends: call eventfds, which we signal to notify the
+//! guest, and kick eventfds, which notify us.
 //!
-//! A file descriptor from a peer may be anything (a full pipe, a file of a slow FUSE server), and the peer keeps its own
-//! to it, which outlives its connection. So: only eventfds are taken, and nobody writes or reads them, since either could
-//! wait for ever. Those to be signalled are a [`shared_memory::Notifier`]'s. (OVS moved its notifications to a thread of their
-//! own too, for speed.) A kick eventfd is watched for edges by an epoll instance.
+//! A file descriptor from a peer may refer to anything (a full pipe, a file of a slow FUSE server), and the peer keeps
+//! its own descriptor, which outlives its connection. Therefore only eventfds are accepted, and no worker or service
+//! thread reads or writes them, since either could block for ever. Call eventfds are written by a
+//! [`shared_memory::Notifier`]'s thread. (OVS also moved notifications to a thread of their own, for speed.) Kick
+//! eventfds are watched edge-triggered by an epoll instance.
 //!
 //! Threads: wakers belong to workers and the service thread. Tests: below, `tests/hostile.rs`.
 
@@ -13,7 +15,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 
-/// A file that is not an eventfd.
+/// Error: a file that is not an eventfd; holds what it is.
 #[derive(Debug)]
 pub(crate) struct NotAnEventfd(String);
 
@@ -23,7 +25,7 @@ impl std::fmt::Display for NotAnEventfd {
     }
 }
 
-/// Takes a file from a peer if it is an eventfd.
+/// Accepts a peer's file if it is an eventfd.
 pub(crate) fn checked(file: PeerFile) -> Result<OwnedFd, NotAnEventfd> {
     file.into_eventfd().map_err(|file| {
         let link = std::fs::read_link(format!("/proc/self/fd/{}", file.as_fd().as_raw_fd()));
@@ -31,7 +33,7 @@ pub(crate) fn checked(file: PeerFile) -> Result<OwnedFd, NotAnEventfd> {
     })
 }
 
-/// What wakes a queue's worker: an epoll instance with the guest's kick eventfd in it, and one of ours.
+/// Wakes a queue's worker: an epoll instance that watches the guest's kick eventfd and one of ours.
 pub(crate) struct Waker {
     epoll: Arc<OwnedFd>,
     changed: pktio::Bell,
@@ -45,7 +47,7 @@ impl Waker {
         Ok(waker)
     }
 
-    /// What a worker that sleeps waits for.
+    /// The file descriptor that a sleeping worker polls.
     pub(crate) fn file(&self) -> Arc<OwnedFd> {
         Arc::clone(&self.epoll)
     }
@@ -55,18 +57,18 @@ impl Waker {
         self.changed.ring();
     }
 
-    /// Watches another file, for edges: what happens from now on.
+    /// Adds another file to the epoll set, edge-triggered: only later events are reported.
     pub(crate) fn watch(&self, file: &OwnedFd) -> io::Result<()> {
         let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
         Ok(epoll::add(&self.epoll, file, epoll::EventData::new_u64(0), flags)?)
     }
 
     pub(crate) fn forget(&self, file: &OwnedFd) {
-        // It may be gone already.
+        // It may have been removed already.
         let _ = epoll::delete(&self.epoll, file);
     }
 
-    /// Forgets what has happened, so that the epoll instance is readable for news only. Reads no file of a peer.
+    /// Consumes pending events, so that the epoll instance is readable only for new ones. Reads no file of a peer.
     pub(crate) fn silence(&self) {
         let mut events = [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }; 2];
         let _ = epoll::wait(&self.epoll, &mut events, Some(&rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 }));
@@ -92,7 +94,8 @@ mod tests {
         drop(file);
     }
 
-    /// The finding: such a file kept the port's notifier for ever, so that no later front end of the port was called.
+    /// Regression: such a file blocked the port's notifier for ever, so that later
+    /// front ends of the port were never called.
     #[test]
     fn a_call_file_that_blocks_when_written_does_not_outlive_its_front_end() {
         let notifier = Notifier::new("test", 2).unwrap();
@@ -102,14 +105,14 @@ mod tests {
         let caller = notifier.caller();
         (0..1000).for_each(|_| caller.call(0));
         thread::sleep(Duration::from_millis(20));
-        // It goes, and another one comes; the old one's file is still there.
+        // The front end disconnects and another one connects; the old one's file is still open.
         notifier.set(0, None);
         for ring in [1, 0] {
             notifier.set(ring, Some(Arc::new(good.try_clone().unwrap())));
             caller.call(ring);
             wait_for_a_call(&good);
         }
-        // Waits for the notifier, and so would not end.
+        // Joins the notifier's thread; it would hang here.
         drop(notifier);
     }
 

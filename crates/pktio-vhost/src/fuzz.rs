@@ -1,6 +1,6 @@
-//! What the fuzz target and its replay run: bytes as messages, and as the memory that rings are in.
+//! Bodies of the fuzz target, also used to replay its inputs: bytes as messages, and as memory that holds rings.
 //!
-//! Not for use by others.
+//! Not a public API.
 
 use crate::device::{Options, make_port};
 use crate::memory::{Allowed, Memory};
@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 const OPTIONS: Options = Options { is_server: true, queues: 2, mtu: 9000, memory_bytes: 1 << 30 };
 
-/// Memory that rings are put into.
+/// Size of the memory that holds the rings, in bytes.
 const BYTES: usize = 1 << 16;
 
 fn memfd() -> Option<OwnedFd> {
@@ -26,8 +26,8 @@ fn memfd() -> Option<OwnedFd> {
     Some(file)
 }
 
-/// A front end's messages, one after the other: a byte for the request, one for flags and the number of files (memory each),
-/// one for the payload's length, and the payload. Between messages a worker polls both rings of the first pair.
+/// Runs a sequence of front end messages. Each is a byte for the request, one for flags and the number of files (memory
+/// each), one for the payload's length, and the payload. Between messages a worker polls both rings of the first pair.
 pub fn messages(mut bytes: &[u8]) {
     let pool = HeapPool::shared(256);
     let Ok((port, calls)) = make_port("fuzz", &OPTIONS, pool.clone()) else { return };
@@ -58,7 +58,7 @@ pub fn messages(mut bytes: &[u8]) {
     }
 }
 
-/// A split or packed ring in memory that begins with these bytes, some of which say how the ring is used.
+/// Runs a split or packed ring in memory that is filled with the input; its first bytes choose how the ring is used.
 pub fn rings(bytes: &[u8]) {
     let Some((&[kind, size, base, at, mode, len], image)) = bytes.split_first_chunk::<6>() else { return };
     let Some(file) = memfd() else { return };
@@ -67,7 +67,7 @@ pub fn rings(bytes: &[u8]) {
     let Ok(memory) = Memory::default().with(region, &file, &allowed) else { return };
     let Some(all) = memory.place(0, BYTES, 1) else { return };
     if let Some(slice) = memory.at(all) {
-        // Rings may be anywhere in it, and the image repeats.
+        // Rings may start anywhere in this memory, so the image is repeated throughout it.
         for offset in (0..BYTES).step_by(image.len().max(16)) {
             slice.write_bytes(offset, &image[..image.len().min(BYTES - offset)]);
         }
@@ -116,7 +116,7 @@ pub fn rings(bytes: &[u8]) {
     assert!(!memory.is_damaged());
 }
 
-/// The fuzz target: the first byte says which.
+/// The fuzz target: the first byte selects [`messages`] or [`rings`].
 pub fn any(bytes: &[u8]) {
     match bytes.split_first() {
         Some((0, rest)) => messages(rest),
@@ -125,7 +125,7 @@ pub fn any(bytes: &[u8]) {
     }
 }
 
-/// Inputs to begin with: a front end that starts, stops and moves its rings, of either kind; rings of both kinds.
+/// Seed corpus: front ends that start, stop and move rings, and ring images; both for split and packed rings.
 pub fn seeds() -> Vec<Vec<u8>> {
     let mut all = Vec::new();
     for is_packed in [false, true] {

@@ -1,10 +1,10 @@
-//! A lock that workers try and do not wait for.
+//! A spin lock that workers only try, never wait for.
 //!
-//! It is released by a plain store: an exchange, as `std`'s mutex has it, would wait until all that was written to the
-//! guest's memory has left the processor. The exchange that takes it is a full barrier, which `ring` relies on: what the
-//! last holder wrote is visible to the guest before the next one reads the guest's wishes.
+//! It is released by a plain store. An atomic exchange, as in `std`'s mutex, would wait until all stores to the guest's
+//! memory have left the store buffer. The exchange that acquires the lock is a full barrier, and `ring` relies on this:
+//! what the previous holder wrote is visible to the guest before the next holder reads the guest's notification flags.
 //!
-//! Threads: any. Nobody makes a system call while holding it, so it is held for one burst at most.
+//! Threads: any. No holder makes a system call, so the lock is held for one burst at most.
 #![allow(unsafe_code)]
 
 use std::cell::UnsafeCell;
@@ -17,7 +17,7 @@ pub(crate) struct Lock<T> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: the value is reached through a guard only, of which there is one at a time.
+// SAFETY: the value is accessed only through a guard, and at most one guard exists at a time.
 unsafe impl<T: Send> Sync for Lock<T> {}
 
 pub(crate) struct Guard<'a, T> {
@@ -34,7 +34,7 @@ impl<T> Lock<T> {
         if self.held.swap(true, Ordering::SeqCst) { None } else { Some(Guard { lock: self }) }
     }
 
-    /// For the service thread, which may wait.
+    /// Acquires the lock, waiting for it. For the service thread, which may wait.
     pub(crate) fn lock(&self) -> Guard<'_, T> {
         loop {
             if let Some(guard) = self.try_lock() {
@@ -44,7 +44,7 @@ impl<T> Lock<T> {
         }
     }
 
-    /// For a worker that shares a ring with others: tries a bounded number of times.
+    /// Tries a bounded number of times. For a worker that shares a ring with other workers.
     pub(crate) fn lock_soon(&self, tries: u32) -> Option<Guard<'_, T>> {
         (0..tries).find_map(|_| {
             let guard = self.try_lock();
@@ -61,7 +61,7 @@ impl<T> Deref for Guard<'_, T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: this guard is the only one.
+        // SAFETY: this is the only guard while it exists.
         unsafe { &*self.lock.value.get() }
     }
 }
@@ -69,7 +69,7 @@ impl<T> Deref for Guard<'_, T> {
 impl<T> DerefMut for Guard<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: this guard is the only one.
+        // SAFETY: this is the only guard while it exists.
         unsafe { &mut *self.lock.value.get() }
     }
 }

@@ -1,7 +1,8 @@
-//! The guest's memory as the front end shares it: regions, address translation, and the log of pages that we have written.
+//! The guest's memory as the front end shares it: regions, address translation, and the
+//! dirty log of pages that we have written.
 //!
-//! A table never changes: another one takes its place, and the rings are derived anew. Ranges that span two regions are
-//! not translated, as no driver makes such.
+//! A memory table is immutable: a change creates another table, and the rings are rebuilt. A range that spans two
+//! regions is not translated; drivers do not produce such ranges.
 //!
 //! Threads: made by the service thread, read by workers through `Arc`. Tests: below.
 
@@ -11,20 +12,20 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Bytes that one bit of the log stands for (`VHOST_LOG_PAGE`).
+/// Guest memory per bit of the dirty log, in bytes (`VHOST_LOG_PAGE`).
 const LOG_PAGE: u64 = 4096;
 
-/// Longest log: a bit for each page of 2 TB of guest addresses.
+/// Maximum length of the dirty log: one bit for each page of 2 TB of guest addresses.
 const LOG_BYTES_MAX: u64 = 64 << 20;
 
-/// What a port's front ends may have mapped.
+/// Limits on the memory that a port's front ends may have mapped.
 #[derive(Clone, Debug)]
 pub(crate) struct Allowed {
-    /// Mappings of a port, of two tables and two logs: the old ones may be in use when the new ones are made.
+    /// Number of mappings ([`MAPPINGS_MAX`]).
     quota: Quota,
-    /// Bytes of a table on ordinary pages. The kernel allocates such a page when it is first touched, and charges it to whoever
-    /// touched it for as long as the front end keeps its file. So the switch would pay for a sparse file. [`Quota`] checks that there
-    /// is memory for the pages.
+    /// Maximum bytes of one table on ordinary pages. The kernel allocates such a page on first touch and charges it to
+    /// the process that touched it, for as long as the front end keeps the file; the switch would pay for a sparse
+    /// file. [`Quota`] also checks that there is memory for the pages.
     bytes_max: u64,
 }
 
@@ -34,7 +35,7 @@ impl Allowed {
     }
 }
 
-/// Two tables and two logs: the old ones may be in use when the new ones are mapped.
+/// Mappings of two tables and two logs: the old ones may be in use while the new ones are mapped.
 const MAPPINGS_MAX: usize = 2 * (REGIONS_MAX + 1);
 
 /// A mapped region.
@@ -44,19 +45,19 @@ struct Mapped {
     mapping: Mapping,
 }
 
-/// The regions, at most [`crate::message::REGIONS_MAX`].
+/// A memory table: its regions, at most [`crate::message::REGIONS_MAX`].
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Memory {
     regions: Vec<Arc<Mapped>>,
 }
 
-/// What is wrong with a region.
+/// Why a region is refused.
 #[derive(Debug)]
 pub(crate) enum BadRegion {
     Map(MapError),
     Overflows,
     Overlaps,
-    /// The table's regions on ordinary pages are larger than so many bytes.
+    /// The table's regions on ordinary pages exceed this many bytes.
     TooMuch(u64),
     Unknown,
 }
@@ -78,7 +79,8 @@ impl std::fmt::Display for BadRegion {
     }
 }
 
-/// A range of guest memory that does not keep its mapping: a region's number and offset, checked again when it is used.
+/// A range of guest memory by region number and offset. It does not borrow the
+/// mapping, and is checked again on each use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     region: usize,
@@ -87,7 +89,7 @@ pub(crate) struct Place {
 }
 
 impl Memory {
-    /// The table with one more region.
+    /// Returns the table with one more region.
     pub(crate) fn with(&self, region: Region, file: impl AsFd, allowed: &Allowed) -> Result<Memory, BadRegion> {
         let end = |start: u64| start.checked_add(region.bytes).filter(|_| region.bytes != 0);
         let (Some(guest_end), Some(user_end)) = (end(region.guest), end(region.user)) else {
@@ -114,7 +116,7 @@ impl Memory {
         Ok(memory)
     }
 
-    /// The table without a region, which is named by its addresses and size.
+    /// Returns the table without the region that has these addresses and this size.
     pub(crate) fn without(&self, region: Region) -> Result<Memory, BadRegion> {
         let is_it = |mapped: &Arc<Mapped>| {
             let own = &mapped.region;
@@ -130,19 +132,19 @@ impl Memory {
         self.regions.len()
     }
 
-    /// Whether a region has lost pages: its file was truncated.
+    /// Whether a region has lost pages because its file was truncated.
     #[inline]
     pub(crate) fn is_damaged(&self) -> bool {
         self.regions.iter().any(|mapped| mapped.mapping.is_damaged())
     }
 
-    /// Whether these are the same mappings.
+    /// Whether both tables use the same mappings.
     #[cfg(test)]
     pub(crate) fn shares_with(&self, other: &Memory) -> bool {
         self.regions.iter().zip(&other.regions).all(|(a, b)| Arc::ptr_eq(a, b))
     }
 
-    /// `len` bytes at one of the front end's addresses, which are aligned to `align` bytes.
+    /// Finds `len` bytes at a front end's user address, which must be aligned to `align` bytes.
     pub(crate) fn place(&self, user: u64, len: usize, align: usize) -> Option<Place> {
         let found = self.regions.iter().enumerate().find_map(|(region, mapped)| {
             let offset = usize::try_from(user.checked_sub(mapped.region.user)?).ok()?;
@@ -151,20 +153,21 @@ impl Memory {
         found.filter(|(_, slice)| (slice.as_ptr().as_ptr() as usize).is_multiple_of(align)).map(|(place, _)| place)
     }
 
-    /// The bytes of a place of this table; empty ones if it is of another.
+    /// The bytes of a place of this table; `None` if the table has no such range.
     #[inline]
     pub(crate) fn at(&self, place: Place) -> Option<Slice<'_>> {
         self.regions.get(place.region)?.mapping.slice(place.offset, place.len)
     }
 
-    /// What translates the addresses of a burst. `hint` is the region that was used last.
+    /// A translator for the addresses of a burst. `hint` is the region that was used last.
     #[inline]
     pub(crate) fn finder<'a, 'h>(&'a self, hint: &'h mut usize) -> Finder<'a, 'h> {
         let window = self.regions.get(*hint).map_or(Window::NONE, |mapped| mapped.window());
         Finder { memory: self, window, hint }
     }
 
-    /// `len` bytes at a guest's address, if they are all in one region. `hint` is the region that was used last.
+    /// Translates `len` bytes at a guest physical address, if one region contains all of them.
+    /// `hint` is the region that was used last.
     #[inline]
     pub(crate) fn translate(&self, guest: u64, len: u32, hint: &mut usize) -> Option<Slice<'_>> {
         if let Some(slice) = self.regions.get(*hint).and_then(|mapped| mapped.translate(guest, len)) {
@@ -177,7 +180,7 @@ impl Memory {
     }
 }
 
-/// Where a region is.
+/// The guest address and bytes of one region.
 #[derive(Clone, Copy)]
 struct Window<'a> {
     guest: u64,
@@ -188,7 +191,7 @@ impl Window<'_> {
     const NONE: Self = Window { guest: 0, bytes: None };
 }
 
-/// Translates addresses like [`Memory::translate`]; the region that was used last is at hand.
+/// Translates addresses like [`Memory::translate`], and caches the region that was used last.
 pub(crate) struct Finder<'a, 'h> {
     memory: &'a Memory,
     window: Window<'a>,
@@ -196,7 +199,7 @@ pub(crate) struct Finder<'a, 'h> {
 }
 
 impl<'a> Finder<'a, '_> {
-    /// `len` bytes at a guest's address, if they are all in one region.
+    /// Translates `len` bytes at a guest physical address, if one region contains all of them.
     #[inline(always)]
     pub(crate) fn translate(&mut self, guest: u64, len: u32) -> Option<Slice<'a>> {
         // A wrapped difference is larger than any mapping, so `slice` refuses it.
@@ -229,7 +232,7 @@ impl Mapped {
     }
 }
 
-/// Which pages we have written, while the guest is migrated: a bitmap in memory that the front end shares.
+/// The dirty log used in live migration: a bitmap, shared by the front end, of the guest pages that we have written.
 #[derive(Debug)]
 pub(crate) struct Log(Mapping);
 
@@ -244,8 +247,9 @@ impl Log {
         self.0.is_damaged()
     }
 
-    /// Marks the pages of `len` bytes at a guest's address, which were written before. What the log has no bit for is left
-    /// out. The front end takes bits and then copies pages, so a bit that is set after the write is never lost.
+    /// Marks the pages of `len` bytes at a guest physical address as dirty. Must be called after they were written: the
+    /// front end clears bits before it copies pages, so a page that is marked after the write is never missed. Pages
+    /// beyond the end of the log are ignored.
     pub(crate) fn mark(&self, guest: u64, len: u64) {
         if len == 0 {
             return;
@@ -280,7 +284,8 @@ pub(crate) mod tests {
         Allowed::new(1 << 30).unwrap()
     }
 
-    /// The finding: a front end shared 16 GB of a sparse file, and each page that its guest named was charged to the switch.
+    /// Regression: a front end shared 16 GB of a sparse file, and each page that
+    /// its guest named was charged to the switch.
     #[test]
     fn a_sparse_file_larger_than_the_port_s_limit_is_refused() {
         let allowed = Allowed::new(64 << 20).unwrap();
@@ -294,7 +299,8 @@ pub(crate) mod tests {
         assert!(all.without(region(1, 32 << 20)).unwrap().with(region(3, 1), &file, &allowed).is_ok());
     }
 
-    /// The finding: what is mapped at a time was bounded, and one sparse file after another ended the switch.
+    /// Regression: mapped memory was bounded at any one time, but one sparse file
+    /// after another exhausted the switch's memory.
     #[test]
     fn a_front_end_hears_that_there_is_no_memory_for_its_file() {
         let group = shared_memory::Group { name: "/sluice".into(), limit: 256 << 20, used: 100 << 20 };

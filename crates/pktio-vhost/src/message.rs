@@ -1,13 +1,14 @@
-//! The protocol's messages as values: a header of 12 bytes, and a payload whose form the request says.
+//! The protocol's messages as values: a header of 12 bytes and a payload whose format depends on the request.
 //!
-//! A message is read whole before anything is done. Parsing checks lengths; what the numbers mean is `session`'s to check.
+//! A message is read completely before it is acted on. Parsing checks lengths; `session` checks the values.
 //! Source: QEMU's documentation, interop/vhost-user ("Message Specification"). Threads: none. Tests: below.
 
-/// Bytes of a header: request, flags, payload's length; 32 bits each, in the machine's byte order.
+/// Bytes of a header: request, flags and payload length, 32 bits each in native byte order.
 pub(crate) const HEADER_BYTES: usize = 12;
-/// Longest payload that is read: 64 memory regions would fit. None of ours is longer.
+/// Maximum payload that is read: 64 memory regions would fit. All supported messages are shorter.
 pub(crate) const PAYLOAD_MAX: usize = 4096;
-/// Most memory regions, and so most files of a message: what DPDK and most front ends use is 8, QEMU's hotplug up to 32.
+/// Maximum number of memory regions, and so of files in a message. DPDK and most
+/// front ends use 8, QEMU's hotplug up to 32.
 pub(crate) const REGIONS_MAX: usize = 32;
 
 const VERSION: u32 = 1;
@@ -15,22 +16,23 @@ const VERSION_MASK: u32 = 3;
 const REPLY: u32 = 1 << 2;
 const NEED_REPLY: u32 = 1 << 3;
 
-/// "No file comes with this" in the requests that name a ring and carry an eventfd.
+/// Flag "no file descriptor is attached" in the requests that name a ring and carry an eventfd.
 const NO_FILE: u64 = 1 << 8;
 
 /// A region of guest memory, as the front end describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Region {
-    /// Where the guest sees it.
+    /// Guest physical address.
     pub guest: u64,
     pub bytes: u64,
-    /// Where the front end's process sees it: ring addresses are such.
+    /// User address: where the front end's process has mapped it. Ring addresses are user addresses.
     pub user: u64,
-    /// Where it begins in its file.
+    /// Offset in its file, in bytes.
     pub offset: u64,
 }
 
-/// Where the parts of a ring are, in the front end's addresses; `log` is the guest's address of the used ring.
+/// Addresses of a ring's parts, as user addresses of the front end; `log` is the
+/// guest physical address of the used ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RingAddress {
     pub logs: bool,
@@ -40,7 +42,7 @@ pub(crate) struct RingAddress {
     pub log: u64,
 }
 
-/// Which file of a ring a request is about.
+/// Which eventfd of a ring a request sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RingFile {
     Kick,
@@ -48,7 +50,7 @@ pub(crate) enum RingFile {
     Error,
 }
 
-/// What a front end asks for.
+/// A front end's request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Request {
     GetFeatures,
@@ -77,7 +79,7 @@ pub(crate) enum Request {
     ResetDevice,
 }
 
-/// A message, but for its files.
+/// A message without its files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Message {
     pub code: u32,
@@ -85,7 +87,7 @@ pub(crate) struct Message {
     pub request: Request,
 }
 
-/// What is wrong with a message; ends the connection.
+/// Why a message is invalid; ends the connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum BadMessage {
     Version(u32),
@@ -107,7 +109,10 @@ impl std::fmt::Display for BadMessage {
     }
 }
 
-/// Length of the payload that follows a header.
+/// Returns the length in bytes of the payload that follows a header.
+///
+/// # Errors
+/// The version is wrong, the message is a reply, or the payload is longer than [`PAYLOAD_MAX`].
 pub(crate) fn payload_bytes(header: &[u8; HEADER_BYTES]) -> Result<usize, BadMessage> {
     let [_, flags, bytes] = words(header);
     if flags & VERSION_MASK != VERSION || flags & REPLY != 0 {
@@ -122,7 +127,10 @@ fn words(header: &[u8; HEADER_BYTES]) -> [u32; 3] {
     [word(0), word(4), word(8)]
 }
 
-/// The message of a header and its whole payload.
+/// Parses a header and its complete payload.
+///
+/// # Errors
+/// The request is unknown, or its payload has the wrong length or an invalid value.
 pub(crate) fn parse(header: &[u8; HEADER_BYTES], payload: &[u8]) -> Result<Message, BadMessage> {
     let [code, flags, _] = words(header);
     let mut fields = Fields { code, bytes: payload, all: payload.len() };
@@ -190,7 +198,7 @@ pub(crate) fn parse(header: &[u8; HEADER_BYTES], payload: &[u8]) -> Result<Messa
         40 => Request::GetStatus,
         _ => return Err(BadMessage::Unknown(code)),
     };
-    // Requests without a payload may have one: some front ends send a form that fits all.
+    // Requests without a payload may carry one: some front ends send the same structure for all requests.
     let ignores = matches!(
         request,
         Request::GetFeatures
@@ -209,7 +217,7 @@ pub(crate) fn parse(header: &[u8; HEADER_BYTES], payload: &[u8]) -> Result<Messa
     Ok(Message { code, needs_reply: flags & NEED_REPLY != 0, request })
 }
 
-/// A reply with this payload.
+/// Encodes a reply with this payload.
 pub(crate) fn reply(code: u32, payload: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(HEADER_BYTES + payload.len());
     for word in [code, VERSION | REPLY, payload.len() as u32] {
@@ -219,7 +227,7 @@ pub(crate) fn reply(code: u32, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A payload's fields, from the front.
+/// Reads the fields of a payload in order.
 struct Fields<'a> {
     code: u32,
     bytes: &'a [u8],

@@ -1,9 +1,12 @@
-//! A packed ring (virtio 1.2, 2.8): one ring of descriptors, in which both sides mark what is available and what is used.
+//! A packed virtqueue (virtio 1.2, 2.8): one descriptor ring, in which driver and
+//! device mark descriptors as available or used.
 //!
-//! Chains lie one behind the other, so where the next begins is known when the one before was walked: [`Scan`] does that
-//! for as many as a burst needs. Nothing of it is kept: what is taken is given back in the same call.
+//! Descriptor chains are contiguous, so the start of the next is known only after the previous
+//! has been walked. [`Scan`] walks as many as a burst needs. It is not kept between calls: all
+//! chains taken are given back in the same call.
 //!
-//! Frames in one buffer each are `plain`'s; [`Packed::receive_rest`] and [`Packed::send_rest`] go on at the first other chain.
+//! Frames in one buffer each are handled by `plain`; [`Packed::receive_rest`] and [`Packed::send_rest`] continue at the
+//! first chain of another form.
 //!
 //! Threads: the holder of the queue's lock. Tests: `ring/tests.rs`.
 
@@ -25,10 +28,10 @@ const EVENT_FLAGS_AT: usize = 2;
 const DESC_BYTES: usize = 16;
 /// Descriptors in a cache line.
 const DESC_PER_LINE: usize = 4;
-/// Bit 15 of an index in the protocol.
+/// Bit 15 of a ring index in the protocol: the wrap counter.
 const WRAP: u16 = 1 << 15;
 
-/// A place in the ring; marks change their meaning each time round.
+/// A position in the ring with its wrap counter, which inverts on each lap and with it the meaning of the flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Spot {
     at: u16,
@@ -41,7 +44,7 @@ impl Spot {
         if at >= u32::from(size) {
             self.wrap = !self.wrap;
         }
-        // `steps` is at most `size`.
+        // `steps` is at most `size`, so at most one lap is added.
         self.at = (at % u32::from(size)) as u16;
     }
 
@@ -53,13 +56,13 @@ impl Spot {
         }
     }
 
-    /// Whether a descriptor with these flags, which stands here, was made available.
+    /// Whether the flags of the descriptor at this position mark it as available.
     #[inline(always)]
     fn has(self, flags: u16) -> bool {
         (flags & AVAIL != 0) == self.wrap && (flags & USED != 0) != self.wrap
     }
 
-    /// The marks of a descriptor that is given back here.
+    /// The flags that mark a descriptor at this position as used.
     #[inline(always)]
     fn marks(self) -> u16 {
         if self.wrap { AVAIL | USED } else { 0 }
@@ -69,20 +72,22 @@ impl Spot {
 pub(crate) struct Packed {
     memory: Arc<Memory>,
     parts: Parts,
-    /// The first descriptor that was not given back.
+    /// Position of the first descriptor that was not given back.
     next: Spot,
-    /// How many frames the guest sent in the last burst: as many descriptors are prefetched. It is about to write those behind them.
+    /// Frames received in the last burst; as many descriptors are prefetched. The
+    /// guest is about to write those behind them.
     last: usize,
     hint: usize,
 }
 
-/// Bytes of a ring's parts with `size` places: descriptors, the driver's and the device's events; and how these are aligned.
+/// Length and alignment in bytes of the parts of a ring with `size` descriptors: descriptor ring, driver and device
+/// event suppression structures.
 pub(crate) fn layout(size: u16) -> [(usize, usize); 3] {
     [(DESC_BYTES * usize::from(size), 16), (4, 4), (4, 4)]
 }
 
 struct View<'a> {
-    /// Two words for each: its address; its length, name and flags.
+    /// Two words per descriptor: the address; then length, buffer id and flags.
     descriptors: Array<'a, u64>,
     size: u16,
 }
@@ -98,7 +103,7 @@ impl Table for View<'_> {
 }
 
 impl View<'_> {
-    /// The second word of a descriptor.
+    /// The second word of a descriptor: length, buffer id and flags.
     #[inline(always)]
     fn rest(&self, index: u16, order: Ordering) -> Option<u64> {
         self.descriptors.load(2 * usize::from(index) + 1, order)
@@ -109,19 +114,19 @@ impl View<'_> {
         self.rest(index, Ordering::Relaxed).map_or(0, |rest| (rest >> 32) as u16)
     }
 
-    /// Whether the guest has made a chain available here.
+    /// Whether the guest has made a chain available at this position.
     #[inline]
     fn is_available(&self, spot: Spot) -> bool {
         spot.has(self.rest(spot.at, Ordering::Acquire).map_or(0, |rest| (rest >> 48) as u16))
     }
 
-    /// Says what came of a descriptor and that it is the guest's again.
+    /// Writes the second word of a used descriptor, which returns it to the guest.
     #[inline(always)]
     fn give_back(&self, spot: Spot, rest: u64, order: Ordering) {
         self.descriptors.store(2 * usize::from(spot.at) + 1, rest, order);
     }
 
-    /// Prefetches descriptors, to be written: they are given back in place.
+    /// Prefetches descriptors for writing, since they are marked as used in place.
     #[inline]
     fn prefetch(&self, spot: Spot, count: usize) {
         let size = usize::from(self.size);
@@ -131,7 +136,7 @@ impl View<'_> {
         }
     }
 
-    /// The first frames from `spot` on, each in a chain of one descriptor, that `plain` makes of these.
+    /// Collects frames from `spot` on while each is a chain of one descriptor that `plain` accepts.
     #[inline(always)]
     fn frames<'b>(
         &self,
@@ -141,7 +146,7 @@ impl View<'_> {
     ) -> Frames<'b> {
         let mut frames = Frames::default();
         for _ in 0..count {
-            // Behind the marks: what they are about.
+            // Acquire: the descriptor's contents are read after its flags.
             let Some(rest) = self.rest(spot.at, Ordering::Acquire) else { break };
             let flags = (rest >> 48) as u16;
             if !spot.has(flags) || flags & NEXT != 0 {
@@ -158,8 +163,8 @@ impl View<'_> {
     }
 }
 
-/// Gives chains of one descriptor back, in order. The first is given back last: the guest looks at entries in their order, and must see
-/// all buffers of a packet at once (virtio 1.2, 5.1.6.4.2).
+/// Returns chains of one descriptor to the guest, in order. The first is written last: the guest looks at used
+/// descriptors in order, and must see all buffers of a packet at once (virtio 1.2, 5.1.6.4.2).
 struct Giving<'a, 'b> {
     view: &'a View<'b>,
     first: u64,
@@ -180,23 +185,23 @@ impl Giving<'_, '_> {
     }
 }
 
-/// A chain.
+/// A descriptor chain.
 #[derive(Clone, Copy, Default)]
 struct Entry {
     head: u16,
     pieces: u16,
-    /// The guest's name for it: that of its last descriptor.
+    /// The guest's buffer id, which is in the chain's last descriptor.
     id: u16,
 }
 
-/// The chains that are known.
+/// The chains that have been walked.
 struct Scan {
     entries: [Entry; CHAINS_MAX],
     count: usize,
     spot: Spot,
-    /// Descriptors of all of them.
+    /// Descriptors of all chains.
     pieces: u32,
-    /// No more are there, for now.
+    /// Whether the guest has made no further chain available.
     at_end: bool,
 }
 
@@ -205,7 +210,7 @@ impl Scan {
         Scan { entries: [Entry::default(); CHAINS_MAX], count: 0, spot, pieces: 0, at_end: false }
     }
 
-    /// Looks until `wanted` chains are known, if there are as many.
+    /// Walks until `wanted` chains are known or no more are available.
     fn extend(&mut self, view: &View<'_>, wanted: usize, budget: &mut Budget) -> Result<(), Fault> {
         while self.count < wanted.min(CHAINS_MAX) && !self.at_end && !budget.is_spent() {
             if self.pieces >= u32::from(view.size) || !view.is_available(self.spot) {
@@ -273,7 +278,7 @@ impl Packed {
         self.view().is_some_and(|view| view.is_available(self.next))
     }
 
-    /// See [`crate::ring::Ring::receive`]; how many entries were taken.
+    /// See [`crate::ring::Ring::receive`]. Returns how many chains were taken.
     pub(crate) fn receive(
         &mut self,
         terms: &Terms,
@@ -291,7 +296,9 @@ impl Packed {
         let (next, mut budget) = (self.next, Budget::of_a_poll());
         view.prefetch(next, self.last.min(max));
         let mut finder = memory.finder(&mut self.hint);
-        let frames = view.frames(next, max, |desc, id| plain::from_guest(&mut finder, terms, desc, id));
+        let frames = view.frames(next, max, |desc, id| {
+            if budget.is_overdue() { None } else { plain::from_guest(&mut finder, terms, desc, id) }
+        });
         let mut giving = Giving { view: &view, first: 0, spot: next };
         let taken = plain::receive(&frames, terms, pool, out, &mut budget, burst, |i, id| giving.give(i, id, 0));
         self.next = giving.spot;
@@ -300,17 +307,17 @@ impl Packed {
             log(&view, terms, &self.parts);
         }
         self.last = taken;
-        if taken == max || !view.is_available(self.next) {
+        if taken == max || budget.is_overdue() || !view.is_available(self.next) {
             return Ok(taken);
         }
         match self.receive_rest(terms, pool, out, max - taken, &mut budget, burst) {
-            // The next call will find it again; what was received was received.
+            // The next call reports the error; the frames of this call have been received.
             Err(_) if taken != 0 => Ok(taken),
             rest => Ok(taken + rest?),
         }
     }
 
-    /// Receives at most `max` frames of any kind; how many entries were taken.
+    /// Receives at most `max` frames of any form. Returns how many chains were taken.
     #[cold]
     fn receive_rest(
         &mut self,
@@ -329,6 +336,9 @@ impl Packed {
         let count = pool.alloc_bulk(out, scan.count);
         let mut pieces: [Piece<'_>; BURST_MAX] = [None; BURST_MAX];
         for (piece, entry) in pieces.iter_mut().zip(&scan.entries[..count]) {
+            if budget.is_overdue() {
+                break;
+            }
             *piece = chain::piece(memory, &mut self.hint, view.desc(entry.head));
             if let Some((_, Some(slice))) = piece {
                 chain::prefetch(slice, terms);
@@ -336,7 +346,7 @@ impl Packed {
         }
         let (mut taken, mut done) = (0, 0);
         for piece in &pieces[..count] {
-            // What the scan has cost is not counted twice for the first packet, so that there is always progress.
+            // The scan's cost is not charged to the first packet, so that every call makes progress.
             if taken != 0 && budget.is_spent() {
                 break;
             }
@@ -356,7 +366,7 @@ impl Packed {
         Ok(taken)
     }
 
-    /// See [`crate::ring::Ring::send`]; how many entries were taken, and in `done` how many packets.
+    /// See [`crate::ring::Ring::send`]. Returns how many chains were taken, and adds the packets sent to `done`.
     pub(crate) fn send(
         &mut self,
         terms: &Terms,
@@ -372,10 +382,12 @@ impl Packed {
         }
         let (next, mut budget) = (self.next, Budget::of_a_poll());
         view.prefetch(next, packets.len());
-        // What is logged is a matter of the general part.
+        // Only the general path writes the dirty log.
         let quick = if terms.log.is_some() { 0 } else { packets.len() };
         let mut finder = memory.finder(&mut self.hint);
-        let frames = view.frames(next, quick, |desc, id| plain::to_guest(&mut finder, terms, desc, id));
+        let frames = view.frames(next, quick, |desc, id| {
+            if budget.is_overdue() { None } else { plain::to_guest(&mut finder, terms, desc, id) }
+        });
         let mut giving = Giving { view: &view, first: 0, spot: next };
         let taken = plain::send(&frames, packets, terms, frame_max, &mut budget, burst, |i, id, length| {
             giving.give(i, id, length);
@@ -384,6 +396,9 @@ impl Packed {
         *done += taken;
         if taken != 0 {
             view.give_back(next, giving.first, Ordering::Release);
+        }
+        if budget.is_overdue() {
+            return Ok(taken);
         }
         if taken == packets.len() || budget.is_spent() {
             view.prefetch(self.next, taken);
@@ -395,7 +410,7 @@ impl Packed {
         }
     }
 
-    /// Sends packets of any kind; how many entries were taken.
+    /// Sends packets of any form. Returns how many chains were taken.
     #[cold]
     fn send_rest(
         &mut self,
@@ -415,6 +430,9 @@ impl Packed {
         scan.extend(&view, packets.len(), budget)?;
         let mut rooms: [Room<'_>; BURST_MAX] = [None; BURST_MAX];
         for (room, entry) in rooms.iter_mut().zip(&scan.entries[..scan.count]) {
+            if budget.is_overdue() {
+                break;
+            }
             *room = chain::room(memory, &mut self.hint, view.desc(entry.head));
             if let Some((slice, _)) = room {
                 chain::prefetch_to_write(slice, terms);
@@ -441,7 +459,7 @@ impl Packed {
                     burst.bytes += packet.len() as u64;
                 }
                 None => {
-                    // It may need more than one chain.
+                    // The packet may need more than one chain.
                     scan.extend(&view, CHAINS_MAX, budget)?;
                     let mut lengths = [0; CHAINS_MAX];
                     let first = |i| scan.entries[..scan.count].get(taken + i).map(|entry: &Entry| entry.head);
@@ -449,7 +467,7 @@ impl Packed {
                     let hint = &mut self.hint;
                     let written = chain::write(memory, hint, &view, first, terms, budget, data, header, &mut lengths);
                     let entries = match written {
-                        // All of the guest's buffers, or as many as are looked at, do not hold it.
+                        // All of the guest's buffers together, or as many as are examined, are too small for it.
                         Written::Wait
                             if taken == 0 && (scan.count == CHAINS_MAX || scan.pieces == u32::from(view.size)) =>
                         {
@@ -486,7 +504,7 @@ fn view<'a>(memory: &'a Memory, parts: &Parts) -> Option<View<'a>> {
     Some(View { descriptors: Array::<u64>::new(memory.at(parts.descriptors)?)?, size: parts.size })
 }
 
-/// Gives chains back, the first last as in [`Giving`], and returns the place behind them.
+/// Returns chains to the guest, the first last as in [`Giving`]. Returns the position behind them.
 fn publish(
     view: &View<'_>,
     next: Spot,
@@ -515,7 +533,7 @@ fn publish(
     spot
 }
 
-/// Logs that descriptors were given back.
+/// Marks the descriptor ring in the dirty log.
 #[inline]
 fn log(view: &View<'_>, terms: &Terms, parts: &Parts) {
     if let (Some(log), Some(at)) = (&terms.log, parts.log_at) {

@@ -1,7 +1,8 @@
-//! Frames in one buffer each, as nearly all are: the quick part of both kinds of rings.
+//! Fast path of both ring formats: frames in one buffer each, which nearly all frames are.
 //!
-//! A burst goes in steps: descriptors are read once each and checked, and their buffers prefetched; then frames are copied. The first that is
-//! not plain ends the quick part; the ring's general part reads its descriptor again, as if for the first time, and goes on.
+//! A burst has two steps: descriptors are read once each and checked, and their buffers prefetched; then frames are
+//! copied. The fast path ends at the first frame of another form. The ring's general path then reads that descriptor
+//! again from scratch and continues.
 //!
 //! Threads: the holder of the queue's lock. Tests: `ring/tests.rs`.
 
@@ -12,13 +13,13 @@ use pktio::offload::VirtioNetHeader;
 use pktio::{BUFFER_CAPACITY, HEADROOM, Packet, Pool};
 use shared_memory::{Batch, Slice};
 
-/// What fits into a small buffer.
+/// Maximum frame in a small buffer, in bytes.
 const SMALL_BYTES: usize = BUFFER_CAPACITY - HEADROOM;
 
-/// Plain frames need less than a poll's budget, which is looked at afterwards.
+/// A burst of such frames stays within a poll's budget, so the budget is checked only afterwards.
 const _: () = assert!(BURST_MAX * SMALL_BYTES < POLL_BYTES_MAX as usize);
 
-/// A buffer for a header and a frame, all in the guest's memory, and what the guest knows it by.
+/// A buffer in the guest's memory for a header and a frame, and its id (split ring: the head's index).
 #[derive(Clone, Copy)]
 pub(crate) struct Frame<'a> {
     slice: Slice<'a>,
@@ -27,11 +28,11 @@ pub(crate) struct Frame<'a> {
 
 pub(crate) type Frames<'a> = Batch<Frame<'a>, BURST_MAX>;
 
-/// The buffer of a frame from the guest, prefetched; `None` unless it is in one piece and short.
+/// The buffer of a frame from the guest, prefetched; `None` unless it is a single readable buffer for a small frame.
 #[inline(always)]
 pub(crate) fn from_guest<'a>(finder: &mut Finder<'a, '_>, terms: &Terms, desc: Desc, name: u16) -> Option<Frame<'a>> {
     let len = (desc.len as usize).wrapping_sub(terms.header_bytes);
-    // A shorter one's length wraps around.
+    // A length shorter than the header wraps around to a large one.
     if desc.flags & (NEXT | WRITE | INDIRECT) != 0 || len.wrapping_sub(1) >= SMALL_BYTES {
         return None;
     }
@@ -40,7 +41,7 @@ pub(crate) fn from_guest<'a>(finder: &mut Finder<'a, '_>, terms: &Terms, desc: D
     Some(Frame { slice, name })
 }
 
-/// A buffer for a frame to the guest, prefetched; `None` if there is none.
+/// The buffer for a frame to the guest, prefetched; `None` unless the descriptor is writable and in guest memory.
 #[inline(always)]
 pub(crate) fn to_guest<'a>(finder: &mut Finder<'a, '_>, terms: &Terms, desc: Desc, name: u16) -> Option<Frame<'a>> {
     if desc.flags & (WRITE | INDIRECT) != WRITE {
@@ -51,7 +52,7 @@ pub(crate) fn to_guest<'a>(finder: &mut Finder<'a, '_>, terms: &Terms, desc: Des
     Some(Frame { slice, name })
 }
 
-/// Copies frames into packets, up to the first that left something to the device; how many. Each is given back by `give`.
+/// Copies frames into packets, up to the first that requests an offload. Returns how many, and calls `give` for each.
 #[inline(always)]
 pub(crate) fn receive(
     frames: &[Frame<'_>],
@@ -70,7 +71,7 @@ pub(crate) fn receive(
     let (mut done, mut bytes) = (0, 0);
     for (packet, frame) in out[before..].iter_mut().zip(frames) {
         let len = frame.slice.len() - terms.header_bytes;
-        if !leaves_nothing(frame, terms) || packet.adjust(packet.headroom(), len).is_err() {
+        if budget.is_overdue() || !leaves_nothing(frame, terms) || packet.adjust(packet.headroom(), len).is_err() {
             break;
         }
         frame.slice.read_bytes(terms.header_bytes, packet.data_mut());
@@ -87,10 +88,10 @@ pub(crate) fn receive(
     done
 }
 
-/// Whether its header, if that says anything, leaves nothing to the device.
+/// Whether the frame's header, if it is meaningful, requests no offload.
 #[inline(always)]
 fn leaves_nothing(frame: &Frame<'_>, terms: &Terms) -> bool {
-    // The first two bytes are flags and the kind of large frame.
+    // The first two bytes are the flags and the GSO type.
     !terms.leaves_work
         || frame.slice.read::<u16>(0).is_some_and(|word| {
             let [flags, gso_type] = word.to_le_bytes();
@@ -98,8 +99,8 @@ fn leaves_nothing(frame: &Frame<'_>, terms: &Terms) -> bool {
         })
 }
 
-/// Copies packets into buffers, up to the first that is not plain or does not fit; how many. Each buffer is given back by `give`, with the
-/// bytes written.
+/// Copies packets into buffers, up to the first that needs segmentation or does not fit. Returns how many, and calls
+/// `give` for each buffer with the bytes written.
 #[inline(always)]
 pub(crate) fn send(
     frames: &[Frame<'_>],
@@ -114,11 +115,12 @@ pub(crate) fn send(
     for (packet, frame) in packets.iter().zip(frames) {
         let len = packet.len();
         let all = terms.header_bytes + len;
-        // An empty packet's length wraps around.
+        // An empty packet's length wraps around to a large one.
         if packet.segment() != 0
             || (len as u32).wrapping_sub(1) >= frame_max
             || all > frame.slice.len()
             || bytes >= POLL_BYTES_MAX as usize
+            || budget.is_overdue()
         {
             break;
         }

@@ -1,4 +1,4 @@
-//! A port, as workers, service and device share it.
+//! The state of a port that workers, service thread and device share.
 //!
 //! Ring 2i goes to the guest, ring 2i+1 comes from it (virtio 1.2, 5.1.2).
 //!
@@ -14,27 +14,27 @@ use shared_memory::Caller;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// A port, as workers, service and device share it.
+/// A port, as workers, service thread and device share it.
 pub(crate) struct Port {
     pub pairs: Vec<Pair>,
     pub pool: PoolRef,
-    /// Longer frames are not sent; of large frames, longer segments.
+    /// Maximum frame length in bytes; longer frames, and large frames with longer segments, are not sent.
     pub frame_max: AtomicU32,
-    /// Whether a guest is there whose first pair works.
+    /// Whether the rings of the first pair are in use; the port's link state.
     pub is_up: AtomicBool,
     pub caller: Caller,
     /// Wakes the service thread.
     pub bell: pktio::Bell,
-    /// What workers have found in rings, for the service thread.
+    /// Faults that workers have found in rings, for the service thread.
     pub faults: Mutex<Vec<Found>>,
-    /// Sessions so far.
+    /// Number of sessions so far.
     pub sessions: AtomicU64,
-    /// What front ends may share.
+    /// Limits on the memory that front ends may share.
     pub allowed: Allowed,
     pub stops: AtomicBool,
 }
 
-/// A fault of a session's ring. The session may have ended since.
+/// A fault in a session's ring. The session may have ended since.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Found {
     pub session: u64,
@@ -42,13 +42,13 @@ pub(crate) struct Found {
     pub fault: Fault,
 }
 
-/// Two rings, on cache lines of their own.
+/// A pair of rings, on cache lines of its own.
 #[repr(align(128))]
 pub(crate) struct Pair {
     pub rings: Lock<Rings>,
     pub counters: QueueCounters,
     pub waker: Waker,
-    /// Whether there is a ring to the guest; read without the lock.
+    /// Whether there is a ring to the guest; can be read without the lock.
     pub can_send: AtomicBool,
 }
 
@@ -56,16 +56,16 @@ pub(crate) struct Pair {
 pub(crate) struct Rings {
     pub from_guest: Option<Ring>,
     pub to_guest: Option<Ring>,
-    /// The worker sleeps: the guest is to kick.
+    /// Whether the worker sleeps and so wants to be kicked.
     pub is_armed: bool,
-    /// Whether the guest has something to kick with.
+    /// Whether the guest has a kick eventfd that is watched.
     pub has_kick: bool,
-    /// Whose the rings are.
+    /// The session that the rings belong to.
     pub session: u64,
 }
 
 impl Rings {
-    /// Which rings' guests are to be called: to the guest, from it.
+    /// Which rings need a call to the guest: the ring to the guest, the ring from it.
     #[inline]
     pub(crate) fn take_calls(&mut self) -> [bool; 2] {
         [&mut self.to_guest, &mut self.from_guest].map(|ring| ring.as_mut().is_some_and(Ring::take_call))
@@ -82,7 +82,7 @@ impl Port {
     }
 
     #[inline]
-    /// Calls the guest for rings that it waits for, and reports a fault.
+    /// Signals the calls that are due, and reports a fault.
     pub(crate) fn tell(&self, pair: usize, calls: [bool; 2], fault: Option<Found>) {
         for (ring, is_wanted) in calls.into_iter().enumerate() {
             if is_wanted {
@@ -94,7 +94,7 @@ impl Port {
         }
     }
 
-    /// Once per ring: it is dead afterwards. The write to our own eventfd does not block.
+    /// Reports a fault, once per ring: the ring is unusable afterwards. The write to our own eventfd does not block.
     #[cold]
     pub(crate) fn report(&self, fault: Found) {
         self.faults.lock().unwrap_or_else(PoisonError::into_inner).push(fault);

@@ -1,10 +1,10 @@
-//! The workers' side of a port: one [`pktio::Queue`] for each pair of rings.
+//! The workers' side of a port: one [`pktio::Queue`] per pair of rings.
 //!
-//! Ring 2i goes to the guest, ring 2i+1 comes from it (virtio 1.2, 5.1.2). A guest may use fewer pairs than there are workers:
-//! all others send through its first then.
+//! Ring 2i goes to the guest, ring 2i+1 comes from it (virtio 1.2, 5.1.2). If a guest uses fewer pairs than there are
+//! workers, the remaining workers send through the first pair.
 //!
-//! The lock of a pair is held for one burst and never across a system call: who is to be called, and what went wrong, is
-//! noted under it and told afterwards. While the service thread has the lock, a poll finds nothing.
+//! A pair's lock is held for one burst and never across a system call. Calls that are due and faults are recorded under
+//! the lock and reported after it is released. While the service thread holds the lock, a poll finds nothing.
 //!
 //! Threads: each queue on its worker; pairs are shared with the service thread. Tests: `tests/honest.rs`.
 
@@ -17,7 +17,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// How often a worker tries for a ring that another one uses: as long as a burst takes.
+/// Attempts to lock a ring that another worker uses: about as long as a burst takes.
 const TRIES: u32 = 2000;
 
 pub(crate) struct PairQueue {
@@ -27,7 +27,7 @@ pub(crate) struct PairQueue {
 }
 
 impl PairQueue {
-    /// Sends from the front of `packets`; how many were taken, and freed.
+    /// Sends from the front of `packets`. Returns how many were taken, and freed.
     #[inline]
     fn send(&self, packets: &mut Vec<Packet>, burst: &mut Burst) -> usize {
         let port = &*self.running.port;
@@ -45,7 +45,7 @@ impl PairQueue {
             while sent < packets.len() && !burst.stopped {
                 let offered = (packets.len() - sent).min(BURST_MAX);
                 match ring.send(&mut packets[sent..], frame_max, burst) {
-                    // Its buffers or its budget are used up.
+                    // Its buffers or its budget are exhausted.
                     Ok(done) if done < offered => {
                         sent += done;
                         break;
@@ -57,7 +57,7 @@ impl PairQueue {
                     }
                 }
             }
-            // The worker that polls this pair may be asleep.
+            // The worker that polls this pair may be asleep, so this one does the call.
             if is_shared {
                 std::sync::atomic::fence(Ordering::SeqCst);
                 calls[0] = ring.take_call();
@@ -121,7 +121,7 @@ impl Queue for PairQueue {
             tx_dropped: lost.tx_dropped + burst.dropped,
             ..lost
         });
-        // Segments of a large frame may be left over, more than there were packets.
+        // Segments of a large frame may remain, more than there were packets.
         offered.saturating_sub(packets.len())
     }
 
@@ -135,13 +135,14 @@ impl Queue for PairQueue {
             None => Wake::File,
             Some(ring) => {
                 ring.want_kicks(true);
-                // The guest gives entries and then looks at our wish; we have written the wish and look for entries.
+                // Store-load ordering: the guest adds entries and then reads our flag; we
+                // have set the flag and now read for entries.
                 if ring.has_entries() {
                     Wake::Now
                 } else if has_kick {
                     Wake::File
                 } else {
-                    // Without a file to kick it has to be looked at.
+                    // The guest has no kick eventfd, so the ring must be polled.
                     Wake::Poll
                 }
             }
@@ -156,13 +157,14 @@ impl Queue for PairQueue {
 
     fn disarm(&mut self) {
         let pair = &self.running.port.pairs[self.index];
-        let mut rings = pair.rings.lock();
+        // Without the lock the guest kicks on, until the next time.
+        let Some(mut rings) = pair.rings.lock_soon(TRIES) else { return pair.waker.silence() };
         rings.is_armed = false;
         if let Some(ring) = rings.from_guest.as_mut() {
             ring.want_kicks(false);
         }
         drop(rings);
-        // Until something else happens the file is not readable any more.
+        // The file is not readable until the next event.
         pair.waker.silence();
     }
 }

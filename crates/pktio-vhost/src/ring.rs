@@ -1,12 +1,13 @@
-//! One ring, split or packed: what is common to both.
+//! A virtqueue, split or packed: what both formats share.
 //!
-//! A ring is made from addresses that were checked against the memory table, and keeps that table mapped. It never changes
-//! its size, addresses or kind: whenever the front end says something new, another one is made, which goes on at the same
-//! index. All that is taken from a ring is given back in the same call, in order, so one index says where it stands.
+//! A ring is built from addresses that were checked against the memory table, and keeps that table mapped.
+//! Its size, addresses and format never change: when the front end sets something new, another ring is built
+//! that continues at the same index. All entries taken from a ring are given back in the same call, in
+//! order, so one index describes its state.
 //!
-//! Notifications: whether the guest wants to be called is asked at the poll after its entries were given back. The guest
-//! writes its wish and then looks at the index; we have written the index and look at its wish; the exchange that takes
-//! the queue's lock keeps these in order. A fence right behind the stores would wait for all of them.
+//! Notifications: whether the guest wants a call is read in the poll after its entries were given back. The guest sets
+//! its flag and then reads the index; we write the index and then read its flag. The exchange that acquires the queue's
+//! lock in between is the store-load barrier. A fence right after the stores would wait for all of them.
 //!
 //! Threads: the holder of the queue's lock. Tests: `ring/tests.rs`, `tests/hostile.rs`.
 
@@ -21,10 +22,11 @@ use std::sync::atomic::Ordering;
 pub(crate) struct Ring {
     kind: Kind,
     terms: Terms,
-    /// Entries were given back, and the guest was not asked whether it wants to be called.
+    /// Entries were given back, and the guest's notification flag was not read since.
     owes_call: bool,
     fault: Option<Fault>,
-    /// That the guest counts wrongly was reported. Nothing is taken meanwhile, and the ring goes on when it is right again.
+    /// The guest's index is invalid, which was reported. Nothing is taken until it
+    /// is valid again; the ring then continues.
     counts_wrongly: bool,
 }
 
@@ -34,8 +36,8 @@ enum Kind {
 }
 
 impl Ring {
-    /// A ring that goes on at `base`, as the protocol has it: for packed rings the index of the next entry, and in bit 15
-    /// its wrap counter. `None` if these do not fit the ring.
+    /// Builds a ring that continues at `base`, encoded as in the protocol: for packed rings the index of the next
+    /// descriptor, with the wrap counter in bit 15. `None` if size or index is invalid for the ring.
     pub(crate) fn new(memory: Arc<Memory>, parts: Parts, is_packed: bool, base: u32, terms: Terms) -> Option<Ring> {
         let kind = if is_packed {
             Kind::Packed(Packed::new(memory, parts, base as u16)?)
@@ -45,11 +47,11 @@ impl Ring {
         Some(Ring { kind, terms, owes_call: false, fault: None, counts_wrongly: false })
     }
 
-    /// Where another ring goes on: see [`Ring::new`].
+    /// The index at which a successor continues: see [`Ring::new`].
     pub(crate) fn base(&self) -> u32 {
         match &self.kind {
             Kind::Split(ring) => ring.base().into(),
-            // Both indices, which are one here.
+            // The available and the used index, which are equal here.
             Kind::Packed(ring) => u32::from(ring.base()) | u32::from(ring.base()) << 16,
         }
     }
@@ -62,7 +64,7 @@ impl Ring {
         }
     }
 
-    /// Whether the guest is to be called now; asked once after entries were given back.
+    /// Whether the guest must be called now; true at most once after entries were given back.
     #[inline]
     pub(crate) fn take_call(&mut self) -> bool {
         std::mem::take(&mut self.owes_call)
@@ -72,7 +74,7 @@ impl Ring {
             }
     }
 
-    /// Says whether the guest is to kick.
+    /// Enables or disables kicks from the guest.
     pub(crate) fn want_kicks(&mut self, wanted: bool) {
         match &self.kind {
             Kind::Split(ring) => ring.want_kicks(wanted),
@@ -80,7 +82,7 @@ impl Ring {
         }
     }
 
-    /// Whether there is an entry. Behind a full barrier if it follows [`Ring::want_kicks`].
+    /// Whether there is an entry. A full barrier orders this after a preceding [`Ring::want_kicks`].
     pub(crate) fn has_entries(&self) -> bool {
         std::sync::atomic::fence(Ordering::SeqCst);
         self.fault.is_none()
@@ -90,7 +92,11 @@ impl Ring {
             }
     }
 
-    /// Appends at most `max` packets that the guest sends to `out`. An error is reported once; the ring is dead then.
+    /// Appends at most `max` packets that the guest sends to `out`.
+    ///
+    /// # Errors
+    /// A fault of the ring, reported once; afterwards the ring takes nothing
+    /// ([`Fault::Index`]: until the index is valid).
     #[inline]
     pub(crate) fn receive(
         &mut self,
@@ -110,8 +116,12 @@ impl Ring {
         self.finish(taken)
     }
 
-    /// Copies packets from the front of `packets` into the guest's buffers; how many. Stops before one that it must not
-    /// take as it is: empty, longer than `frame_max`, or large and not for this guest.
+    /// Copies packets from the front of `packets` into the guest's buffers. Returns how many. Stops
+    /// before a packet that cannot be sent as it is: empty, longer than `frame_max`, or large with
+    /// offloads that this guest does not accept.
+    ///
+    /// # Errors
+    /// As [`Ring::receive`].
     #[inline]
     pub(crate) fn send(&mut self, packets: &mut [Packet], frame_max: u32, burst: &mut Burst) -> Result<usize, Fault> {
         if self.fault.is_some() {
@@ -129,7 +139,7 @@ impl Ring {
 
     #[inline]
     fn finish(&mut self, taken: Result<usize, Fault>) -> Result<(), Fault> {
-        // What reads as zeros since it was taken away may look like anything.
+        // Truncated memory reads as zeros, so what was taken may be meaningless.
         let is_damaged = self.memory().is_damaged() || self.terms.log.as_ref().is_some_and(|log| log.is_damaged());
         let result = match taken {
             _ if is_damaged => Err(Fault::Damaged),

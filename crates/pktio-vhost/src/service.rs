@@ -1,11 +1,11 @@
-//! The thread of a port: waits for a front end, or looks for one, and works on its messages.
+//! The thread of a port: accepts a front end or connects to one, and handles its messages.
 //!
-//! One front end at a time; others that connect meanwhile are turned away. Nothing here waits for a peer: the socket is read
-//! as far as bytes have come, so a front end that stops within a message keeps its own port waiting and nothing else, and
-//! a port closes at once. A front end that sends messages without end is worked on at a bounded rate. A thread that stands
-//! still all the same is told, but does not end the switch: its front end is the only one that waits.
+//! There is one front end at a time; further ones are disconnected. Nothing here blocks on a peer: only bytes that have
+//! arrived are read, so a front end that stops within a message delays only its own port, and a port closes at once.
+//! Messages are handled at a bounded rate. If the thread stalls all the same, the watchdog reports it but does not end
+//! the process: only this front end is affected.
 //!
-//! Threads: this one, told to stop by `Running`'s drop. Tests: `tests/hostile.rs`, `tests/honest.rs`.
+//! Threads: this one; `Running`'s drop stops it. Tests: `tests/hostile.rs`, `tests/honest.rs`.
 
 use crate::connection::{Connection, Ended};
 use crate::port::{Found, Port};
@@ -24,23 +24,23 @@ use std::sync::{Arc, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// Between two attempts to reach a front end that listens.
+/// Time between two attempts to connect to a listening front end.
 const RETRY: Duration = Duration::from_secs(1);
-/// Most messages a second: a front end with 64 pairs of rings needs 1,300 to start.
+/// Maximum messages per second: a front end with 64 pairs of rings needs 1,300 to start.
 const MESSAGES_PER_SECOND: u32 = 4096;
-/// Most warnings a second of a port: who connects in a loop does not fill the log.
+/// Maximum warnings per second of a port, so that connecting in a loop does not flood the log.
 const WARNINGS_PER_SECOND: u32 = 16;
 
-/// A round that takes longer is stuck: mapping a guest's memory takes milliseconds.
+/// A loop iteration that takes longer is considered stuck: mapping a guest's memory takes milliseconds.
 const ROUND_MAX: Duration = Duration::from_secs(10);
 
-/// How front ends come.
+/// How front ends connect: to our listener, or we connect to theirs.
 pub(crate) enum Way {
     Listen(UnixListener),
     Connect,
 }
 
-/// A port whose thread runs. The last holder ends it.
+/// A port with a running thread. The last holder stops it.
 pub(crate) struct Running {
     pub port: Arc<Port>,
     thread: Option<JoinHandle<()>>,
@@ -94,9 +94,9 @@ struct Service {
     messages: Limit,
     warnings: Limit,
     next_attempt: Instant,
-    /// After front ends that took memory away.
+    /// Time without a front end, after one has truncated its memory.
     pause: Pause,
-    /// Of what front ends have sent.
+    /// Closes files that front ends have sent.
     closer: Closer,
 }
 
@@ -108,19 +108,19 @@ impl Service {
             heart.beat();
             self.port.bell.silence();
             self.look_at_faults();
-            // One that has gone is noticed before the next is looked at.
+            // Handles a disconnect before a new connection is considered.
             self.work();
             self.look_for_front_ends();
         }
         self.front_end = None;
         if let Way::Listen(listener) = self.way {
             let _ = std::fs::remove_file(&self.path);
-            // Somebody may wait to be accepted, and have sent something.
+            // A peer may be waiting in the backlog, with files sent.
             drop(PeerFile::new(listener, &self.closer));
         }
     }
 
-    /// Sleeps until there may be something to do.
+    /// Sleeps until there may be work.
     fn wait(&self) {
         let bell = self.port.bell.file();
         let mut files = vec![PollFd::new(&*bell, PollFlags::IN)];
@@ -128,7 +128,7 @@ impl Service {
         let mut timeout = None;
         match &self.way {
             Way::Listen(listener) if closed.is_zero() => files.push(PollFd::new(listener, PollFlags::IN)),
-            // Who connects meanwhile waits to be accepted.
+            // Peers that connect meanwhile wait in the listener's backlog.
             _ if !closed.is_zero() => timeout = Some(closed),
             _ => {}
         }
@@ -144,11 +144,11 @@ impl Service {
         }
         let timeout =
             timeout.map(|time| Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() });
-        // What woke it does not matter: everything is looked at.
+        // The result is not needed: everything is checked after each wakeup.
         let _ = poll(&mut files, timeout.as_ref());
     }
 
-    /// For how long no front end is taken; zero if one may come.
+    /// How long no front end is accepted; zero if one may connect now.
     fn closed_for(&self) -> Duration {
         let behind = if self.closer.is_behind() { RETRY } else { Duration::ZERO };
         self.pause.left(Instant::now()).max(behind)
@@ -163,7 +163,7 @@ impl Service {
                 continue;
             }
             did_damage = true;
-            // Another one may have come since: it has not done it.
+            // Only the session that caused it is disconnected, not a later one.
             if self.front_end.take_if(|(_, now)| now.id() == session).is_some() {
                 self.warn("its front end is disconnected");
             }
@@ -183,7 +183,7 @@ impl Service {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
                 Err(error) => {
                     self.warn(&format!("a front end is not accepted: {error}"));
-                    // No descriptor is left, say: it would fail again at once.
+                    // For example, no file descriptor is left: it would fail again at once.
                     thread::sleep(Duration::from_millis(100));
                     None
                 }
@@ -208,7 +208,7 @@ impl Service {
         }
     }
 
-    /// Works on the messages that have come.
+    /// Handles the messages that have arrived.
     fn work(&mut self) {
         if let Err(ended) = self.work_or_end() {
             self.front_end = None;
@@ -241,7 +241,7 @@ impl Service {
     }
 }
 
-/// Connects to a front end that listens, without waiting for a place in its queue.
+/// Connects to a listening front end, without waiting for space in its backlog.
 fn reach(path: &PathBuf) -> io::Result<UnixStream> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -255,7 +255,7 @@ mod tests {
     use crate::device::{Options, make_port};
     use pktio::HeapPool;
 
-    /// Whether the thread of this name stood still for a moment, which is made out to be an hour; and whether it is vital.
+    /// Whether the thread of this name is stuck if it stays as it is for an hour, and then whether it is vital.
     fn stands_still(name: &str) -> Option<bool> {
         let (mut monitor, now) = (heartbeat::Monitor::default(), Instant::now());
         monitor.stuck_at(now);
@@ -264,7 +264,7 @@ mod tests {
         stuck.iter().find(|stuck| stuck.thread == name).map(|stuck| stuck.is_vital)
     }
 
-    /// The finding: nobody noticed when a front end had found how to stop its port's thread.
+    /// Regression: a front end that had found a way to block its port's thread went unnoticed.
     #[test]
     fn a_port_s_thread_that_stands_still_is_told_and_is_not_vital() {
         let options = Options { is_server: false, queues: 1, mtu: 1500, memory_bytes: 1 << 20 };
@@ -303,7 +303,7 @@ mod tests {
         (service, folder)
     }
 
-    /// The finding: what a worker had found in the rings of one front end disconnected the next one.
+    /// Regression: a fault that a worker had found in one front end's rings disconnected the next front end.
     #[test]
     fn a_front_end_does_not_pay_for_the_one_before() {
         let (mut service, _folder) = service();
@@ -323,7 +323,7 @@ mod tests {
         service.port.report(Found { session: new, ring: 1, fault: Fault::Damaged });
         service.look_at_faults();
         assert!(service.front_end.is_none());
-        // Nor does anybody come back at once after that: each time would cost a worker some time.
+        // No front end may reconnect at once after that: each time would cost a worker some time.
         let waits = UnixStream::connect(&service.path).expect("it listens");
         service.look_for_front_ends();
         assert!(service.front_end.is_none(), "the port is closed for a while");

@@ -1,10 +1,10 @@
-//! What one front end has told, and the rings that are made of it.
+//! The state that one front end has set up, and the rings built from it.
 //!
-//! A ring works when its size and addresses are known, its kick message has come, and it is enabled (or the front end knows no
-//! enabling). `rebuild` is the one place that makes a ring: it takes the old one from its worker, notes where that stood, and
-//! checks everything anew: size, kind, alignment, and that each part lies in the memory table as it is now. It runs for a
-//! ring after every message about it, and for all rings after a message about features, memory or the log. So nothing that was
-//! true of an earlier size, kind or table is ever relied on.
+//! A ring is ready when its size and addresses are set, its kick message has arrived, and it is enabled (or the front
+//! end did not negotiate protocol features, in which case there is no enabling). Only `rebuild` makes a ring: it takes
+//! the old ring from its worker, saves its index, and checks everything again: size, format, alignment, and that each
+//! part lies in the current memory table. It runs for one ring after every message about it, and for all rings after a
+//! message about features, memory or the log. So no check of an earlier size, format or table is ever relied on.
 //!
 //! Threads: the port's service thread. Tests: `tests/hostile.rs`, `tests/honest.rs`; fuzzed by `fuzz`.
 
@@ -21,7 +21,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Rings that a front end may name: the largest port's, whether this one has as many or not.
+/// Number of rings that a front end may name: those of the largest port, even if this one has fewer.
 const RINGS_MAX: usize = 2 * crate::QUEUES_MAX as usize;
 
 const fn bits(numbers: &[u32]) -> u64 {
@@ -33,7 +33,7 @@ const fn bits(numbers: &[u32]) -> u64 {
     all
 }
 
-// Numbers of features: virtio 1.2, 5.1.3 and 6, and the protocol's own.
+// Feature bits: virtio 1.2, 5.1.3 and 6, and the protocol's own.
 const F_CSUM: u32 = 0;
 const F_GUEST_CSUM: u32 = 1;
 const F_MTU: u32 = 3;
@@ -53,7 +53,7 @@ const F_VERSION_1: u32 = 32;
 const F_RING_PACKED: u32 = 34;
 const F_IN_ORDER: u32 = 35;
 
-/// What is offered to guests.
+/// Virtio features that are offered.
 pub(crate) const FEATURES: u64 = bits(&[
     F_CSUM,
     F_GUEST_CSUM,
@@ -77,11 +77,11 @@ pub(crate) const FEATURES: u64 = bits(&[
 
 const P_REPLY_ACK: u32 = 3;
 
-/// What is offered to front ends: multiqueue, log in a file, RARP, replies, MTU, memory slots, status. After a migration
-/// the guest announces itself, so a RARP request is accepted and changes nothing.
+/// Protocol features that are offered: multiqueue, dirty log in a file, RARP, reply acknowledgement, MTU, memory slots,
+/// status. After a migration the guest announces itself, so a RARP request is accepted and does nothing.
 pub(crate) const PROTOCOL_FEATURES: u64 = bits(&[0, 1, 2, P_REPLY_ACK, 4, 15, 16]);
 
-/// What one ring was told.
+/// What the front end has set for one ring.
 #[derive(Default)]
 struct RingState {
     size: u32,
@@ -90,12 +90,12 @@ struct RingState {
     is_started: bool,
     is_enabled: bool,
     kick: Option<OwnedFd>,
-    /// Whether its worker has it.
+    /// Whether the ring is published to its worker.
     is_in_place: bool,
 }
 
 pub(crate) struct Session {
-    /// Tells its faults from those of others; the first is 1.
+    /// Distinguishes this session's faults from those of others; the first session is 1.
     id: u64,
     port: Arc<Port>,
     calls: Arc<Notifier>,
@@ -107,7 +107,7 @@ pub(crate) struct Session {
     rings: Vec<RingState>,
 }
 
-/// Why a request was refused, in words for the log; ends the connection.
+/// Why a request was refused, for the log; ends the connection.
 pub(crate) type Refusal = String;
 
 impl Session {
@@ -129,13 +129,13 @@ impl Session {
         self.id
     }
 
-    /// Does what a message asks; the reply's bytes, if there is one, and whether it was refused.
+    /// Handles a message. Returns the reply's bytes, if there is one, and whether the request was refused.
     pub(crate) fn handle(&mut self, message: &Message, files: Vec<PeerFile>) -> (Option<Vec<u8>>, Result<(), Refusal>) {
         let number = |value: u64| value.to_ne_bytes().to_vec();
         let answer = match message.request {
             Request::GetFeatures => Some(number(FEATURES)),
             Request::GetProtocolFeatures => Some(number(PROTOCOL_FEATURES)),
-            // A guest may have more pairs than we have workers, and use as many as we serve.
+            // A guest may have more pairs than there are workers; it uses as many as are served.
             Request::GetQueueCount => Some(number(crate::QUEUES_MAX.into())),
             Request::GetMaxMemSlots => Some(number(REGIONS_MAX as u64)),
             Request::GetStatus => Some(number(self.status)),
@@ -160,7 +160,7 @@ impl Session {
         (reply, result)
     }
 
-    /// A request that is not answered with a value.
+    /// Handles a request that is not answered with a value.
     fn change(&mut self, request: &Request, mut files: Vec<PeerFile>) -> Result<(), Refusal> {
         match *request {
             Request::SetFeatures(features) => {
@@ -181,7 +181,7 @@ impl Session {
                 if regions.len() != files.len() {
                     return Err(format!("{} memory regions with {} files", regions.len(), files.len()));
                 }
-                // The old table goes before the new one is mapped: it would count twice.
+                // The old table is unmapped before the new one is mapped, so that the quota does not count both.
                 self.take_all();
                 self.memory = Arc::default();
                 let mut memory = Memory::default();
@@ -225,7 +225,7 @@ impl Session {
                 self.rebuild(ring as usize);
             }
             Request::SetRingBase { ring, base } => {
-                // A running ring goes on where it is told: so it is stopped first, which notes where it was.
+                // The new base applies to a running ring too: it is stopped first, since that overwrites `base`.
                 self.ring(ring)?;
                 self.take(ring as usize);
                 self.ring(ring)?.base = base;
@@ -271,7 +271,7 @@ impl Session {
         let name = match which {
             RingFile::Kick => "kick",
             RingFile::Call => "call",
-            // Nobody writes it.
+            // Error eventfds are never written.
             RingFile::Error => return Ok(()),
         };
         let file =
@@ -288,7 +288,7 @@ impl Session {
         Ok(())
     }
 
-    /// Stops a ring and says where it stood.
+    /// Stops a ring and returns its index.
     fn stop_ring(&mut self, ring: u32) -> Result<u32, Refusal> {
         self.ring(ring)?;
         let index = ring as usize;
@@ -318,7 +318,7 @@ impl Session {
         (0..RINGS_MAX).for_each(|ring| self.rebuild(ring));
     }
 
-    /// Takes a ring from its worker, if it has it. Afterwards no worker is in it, and `base` is where it stood.
+    /// Takes a ring from its worker, if it has it. Afterwards no worker uses it, and `base` is its index.
     fn take(&mut self, index: usize) {
         let state = &mut self.rings[index];
         if !std::mem::take(&mut state.is_in_place) {
@@ -333,7 +333,7 @@ impl Session {
             rings.has_kick = false;
         }
         drop(rings);
-        // Dropped here, outside of the lock.
+        // Dropped here, outside the lock.
         if let Some(mut ring) = ring {
             state.base = ring.base();
             if ring.take_call() {
@@ -345,13 +345,13 @@ impl Session {
         }
     }
 
-    /// Makes a ring anew of all that is known, and gives it to its worker.
+    /// Builds a ring from the current state, and publishes it to its worker.
     fn rebuild(&mut self, index: usize) {
         self.take(index);
         if index < 2 * self.port.pairs.len() && self.is_ready(index) {
             match self.make(index) {
                 Some(ring) => self.put(index, ring),
-                // The service thread says so, at a bounded rate.
+                // The service thread logs it, at a bounded rate.
                 None => self.port.report(Found { session: self.id, ring: index, fault: Fault::Unfit }),
             }
         }
@@ -364,7 +364,7 @@ impl Session {
         state.is_started && is_enabled && state.size != 0 && state.address.is_some()
     }
 
-    /// The ring, if everything fits.
+    /// Builds the ring; `None` if it is invalid.
     fn make(&self, index: usize) -> Option<Ring> {
         let state = &self.rings[index];
         let address = state.address?;
@@ -383,7 +383,7 @@ impl Session {
         };
         let kind = |feature, kind: GsoType| if has(feature) { 1 << kind as u8 } else { 0 };
         let takes = kind(F_GUEST_TSO4, GsoType::TcpV4) | kind(F_GUEST_TSO6, GsoType::TcpV6);
-        // Before version 1, `F_GSO` was for all kinds.
+        // Before virtio 1.0, `F_GSO` stood for all GSO types.
         let gives = |feature, of| kind(feature, of) | kind(F_GSO, of);
         let large = gives(F_HOST_TSO4, GsoType::TcpV4) | gives(F_HOST_TSO6, GsoType::TcpV6);
         let terms = Terms {
@@ -406,10 +406,10 @@ impl Session {
         if is_from_guest && let Some(kick) = &state.kick {
             has_kick = pair.waker.watch(kick).is_ok();
         }
+        // A worker that polls need not be kicked. Written before the lock is taken: the access may wait for the front end.
+        ring.want_kicks(false);
         let mut rings = pair.rings.lock();
         rings.session = self.id;
-        // A worker that polls need not be kicked.
-        ring.want_kicks(false);
         if is_from_guest {
             rings.from_guest = Some(ring);
             rings.has_kick = has_kick;
@@ -420,12 +420,12 @@ impl Session {
         let is_armed = rings.is_armed;
         drop(rings);
         if is_armed {
-            // Who sleeps must ask this ring's guest to kick.
+            // The sleeping worker must enable kicks on the new ring.
             pair.waker.wake();
         }
     }
 
-    /// Whether the port has a link follows from its first pair.
+    /// Updates the link state: up if both rings of the first pair are in use.
     fn settle(&self) {
         let is_up = self.rings[..2].iter().all(|ring| ring.is_in_place);
         self.port.is_up.store(is_up, Ordering::Release);

@@ -1,9 +1,9 @@
-//! A split ring (virtio 1.2, 2.7): a table of descriptors, a ring of entries that the guest has made available, and one of
-//! those that we have used.
+//! A split virtqueue (virtio 1.2, 2.7): a descriptor table, the available ring, which the guest
+//! writes, and the used ring, which we write.
 //!
-//! A burst goes over its entries three times: heads and prefetches of their descriptors, copies of descriptors and
-//! prefetches of the buffers, packets. So cache misses on lines that the guest's processor has written overlap. Frames in one buffer each
-//! are `plain`'s; what is left is for [`Split::receive_rest`] and [`Split::send_rest`].
+//! A burst goes over its entries three times: read heads and prefetch their descriptors; copy descriptors and prefetch
+//! the buffers; copy packets. So the cache misses on lines that the guest's processor has written overlap. Frames in
+//! one buffer each are handled by `plain`, all others by [`Split::receive_rest`] and [`Split::send_rest`].
 //!
 //! Threads: the holder of the queue's lock. Tests: `ring/tests.rs`.
 
@@ -19,7 +19,7 @@ use std::sync::atomic::Ordering;
 
 const AVAIL_NO_INTERRUPT: u16 = 1;
 const USED_NO_NOTIFY: u16 = 1;
-/// Offsets in the available and the used ring.
+/// Byte offsets in the available and the used ring.
 const FLAGS_AT: usize = 0;
 const INDEX_AT: usize = 2;
 const ENTRIES_AT: usize = 4;
@@ -33,22 +33,22 @@ const USED_PER_LINE: usize = 8;
 pub(crate) struct Split {
     memory: Arc<Memory>,
     parts: Parts,
-    /// The next entry to take; all that are taken were given back.
+    /// The next available entry to take; all entries before it were given back.
     next: u16,
-    /// The available ring's index as it was read last. The entries up to there are known to be there.
+    /// The available index as last read; the entries before it are available.
     seen: u16,
     hint: usize,
 }
 
-/// Bytes of a ring's parts with `size` places: descriptors, available ring, used ring; and how these are aligned.
+/// Length and alignment in bytes of the parts of a ring of `size`: descriptor table, available ring, used ring.
 pub(crate) fn layout(size: u16) -> [(usize, usize); 3] {
     let size = usize::from(size);
     [(DESC_BYTES * size, 16), (ENTRIES_AT + 2 * size, 2), (ENTRIES_AT + 8 * size, 4)]
 }
 
-/// The ring's parts while a burst works on it.
+/// The ring's parts, mapped for one burst.
 struct View<'a> {
-    /// Two words for each.
+    /// Two words per descriptor.
     descriptors: Array<'a, u64>,
     avail: Array<'a, u16>,
     used: Slice<'a>,
@@ -65,8 +65,8 @@ impl Table for View<'_> {
 }
 
 impl View<'_> {
-    /// How many entries are there behind `next`, if fewer are known than are wanted: the guest writes the index with each burst, so its cache
-    /// line is mostly not here.
+    /// The number of available entries from `next` on. Reads the guest's index only if fewer than `wanted` are known:
+    /// the guest writes it with each burst, so its cache line is mostly on the guest's processor.
     #[inline]
     fn look_for(&self, wanted: usize, next: u16, seen: &mut u16) -> Result<usize, Fault> {
         let known = usize::from(seen.wrapping_sub(next));
@@ -78,7 +78,7 @@ impl View<'_> {
         Ok(count)
     }
 
-    /// How many entries are there behind `next`.
+    /// The number of available entries from `next` on.
     #[inline]
     fn available(&self, next: u16) -> Result<usize, Fault> {
         let index = self.avail.load(INDEX_AT / 2, Ordering::Acquire).unwrap_or(next);
@@ -86,10 +86,10 @@ impl View<'_> {
         if count <= self.mask.wrapping_add(1) { Ok(count.into()) } else { Err(Fault::Index) }
     }
 
-    /// The first descriptor of an entry.
+    /// The index of an entry's first descriptor.
     #[inline]
     fn head(&self, entry: u16) -> u16 {
-        // The slice has all entries; a value that is none is refused where it is used.
+        // The slice contains all entries; an invalid descriptor index is refused where it is used.
         self.avail.load(ENTRIES_AT / 2 + usize::from(entry & self.mask), Ordering::Relaxed).unwrap_or(u16::MAX)
     }
 
@@ -99,8 +99,8 @@ impl View<'_> {
         self.used.write(ENTRIES_AT + 8 * usize::from(entry & self.mask), element);
     }
 
-    /// Prefetches what giving `count` entries back will write in the used ring: stores to lines that are not ours yet would
-    /// hold up all later ones.
+    /// Prefetches for writing the elements of the used ring for `count` entries: a store that
+    /// misses the cache delays all later stores.
     #[inline]
     fn prefetch_used(&self, next: u16, count: usize) {
         for i in (0..count).step_by(USED_PER_LINE).chain([count - 1]) {
@@ -110,13 +110,13 @@ impl View<'_> {
         self.used.prefetch_to_write(INDEX_AT);
     }
 
-    /// Prefetches the descriptors of the entries from `next` on.
+    /// Prefetches the descriptors of `count` entries from `next` on.
     #[inline]
     fn prefetch_descriptors(&self, next: u16, count: usize) {
         let mut line = usize::MAX;
         for i in 0..count {
             let head = usize::from(self.head(next.wrapping_add(i as u16)));
-            // Heads mostly follow one another.
+            // Heads are mostly consecutive.
             if head / DESC_PER_LINE != line {
                 line = head / DESC_PER_LINE;
                 self.descriptors.prefetch(2 * head);
@@ -124,7 +124,7 @@ impl View<'_> {
         }
     }
 
-    /// Prefetches the descriptors of a burst and what giving it back will write.
+    /// Prefetches the descriptors of a burst and the used elements that it will write.
     #[inline]
     fn prepare(&self, next: u16, count: usize) {
         if count == 0 {
@@ -134,7 +134,7 @@ impl View<'_> {
         self.prefetch_descriptors(next, count);
     }
 
-    /// The first frames of the entries from `next` on that `plain` makes of their descriptors.
+    /// Collects frames of the entries from `next` on, up to the first descriptor that `plain` does not accept.
     #[inline(always)]
     fn frames<'b>(&self, next: u16, count: usize, mut plain: impl FnMut(Desc, u16) -> Option<Frame<'b>>) -> Frames<'b> {
         let mut frames = Frames::default();
@@ -154,8 +154,8 @@ impl Split {
         }
         let mut ring = Split { memory, parts, next: base, seen: base, hint: 0 };
         let used = ring.view()?.used.load_u16(INDEX_AT, Ordering::Acquire)?;
-        // The used ring says what was given back. A device that ended without handing its index over has left entries in
-        // between, which are worked on again.
+        // The used index tells what was given back, so `base` is ignored. If a device ended without handing over its
+        // index, the entries in between are processed again.
         (ring.next, ring.seen) = (used, used);
         Some(ring)
     }
@@ -193,7 +193,7 @@ impl Split {
         self.view().is_some_and(|view| view.available(self.next).is_ok_and(|count| count != 0))
     }
 
-    /// See [`crate::ring::Ring::receive`]; how many entries were taken.
+    /// See [`crate::ring::Ring::receive`]. Returns how many entries were taken.
     pub(crate) fn receive(
         &mut self,
         terms: &Terms,
@@ -212,12 +212,17 @@ impl Split {
         let (first, mut budget) = (self.next, Budget::of_a_poll());
         view.prepare(first, count);
         let mut finder = memory.finder(&mut self.hint);
-        let frames = view.frames(first, count, |desc, head| plain::from_guest(&mut finder, terms, desc, head));
+        let frames = view.frames(first, count, |desc, head| {
+            if budget.is_overdue() { None } else { plain::from_guest(&mut finder, terms, desc, head) }
+        });
         let taken = plain::receive(&frames, terms, pool, out, &mut budget, burst, |i, head| {
             view.give_back(first.wrapping_add(i as u16), head, 0);
         });
         self.next = first.wrapping_add(taken as u16);
         publish(&view, self.next, terms, &self.parts);
+        if budget.is_overdue() {
+            return Ok(taken);
+        }
         if taken == count {
             view.prepare(self.next, (ready - taken).min(taken));
             return Ok(taken);
@@ -226,7 +231,7 @@ impl Split {
         Ok(taken + rest)
     }
 
-    /// Receives up to `count` frames of any kind, as many as are there; how many entries were taken.
+    /// Receives up to `count` available frames of any form. Returns how many entries were taken.
     #[cold]
     fn receive_rest(
         &mut self,
@@ -245,6 +250,9 @@ impl Split {
         (0..count).for_each(|i| heads[i] = view.head(self.next.wrapping_add(i as u16)));
         let mut pieces: [Piece<'_>; BURST_MAX] = [None; BURST_MAX];
         for (piece, head) in pieces.iter_mut().zip(&heads[..count]) {
+            if budget.is_overdue() {
+                break;
+            }
             *piece = chain::piece(memory, &mut self.hint, view.desc(*head));
             if let Some((_, Some(slice))) = piece {
                 chain::prefetch(slice, terms);
@@ -273,7 +281,7 @@ impl Split {
         taken
     }
 
-    /// See [`crate::ring::Ring::send`]; how many entries were taken, and in `done` how many packets.
+    /// See [`crate::ring::Ring::send`]. Returns how many entries were taken, and adds the packets sent to `done`.
     pub(crate) fn send(
         &mut self,
         terms: &Terms,
@@ -291,10 +299,12 @@ impl Split {
         }
         let (first, mut budget) = (self.next, Budget::of_a_poll());
         view.prepare(first, count);
-        // What is logged is a matter of the general part.
+        // Only the general path writes the dirty log.
         let quick = if terms.log.is_some() { 0 } else { count };
         let mut finder = memory.finder(&mut self.hint);
-        let frames = view.frames(first, quick, |desc, head| plain::to_guest(&mut finder, terms, desc, head));
+        let frames = view.frames(first, quick, |desc, head| {
+            if budget.is_overdue() { None } else { plain::to_guest(&mut finder, terms, desc, head) }
+        });
         let taken = plain::send(&frames, packets, terms, frame_max, &mut budget, burst, |i, head, length| {
             view.give_back(first.wrapping_add(i as u16), head, length);
         });
@@ -303,18 +313,21 @@ impl Split {
             self.next = first.wrapping_add(taken as u16);
             publish(&view, self.next, terms, &self.parts);
         }
+        if budget.is_overdue() {
+            return Ok(taken);
+        }
         if taken == packets.len() || budget.is_spent() {
             view.prepare(self.next, (ready - taken).min(taken));
             return Ok(taken);
         }
         match self.send_rest(terms, &mut packets[taken..], frame_max, &mut budget, burst, done) {
-            // The next call will say so; what was sent was sent.
+            // The next call reports the error; the packets of this call have been sent.
             Err(Fault::Index) if taken != 0 => Ok(taken),
             rest => Ok(taken + rest?),
         }
     }
 
-    /// Sends packets of any kind; how many entries were taken.
+    /// Sends packets of any form. Returns how many entries were taken.
     #[cold]
     #[allow(clippy::too_many_arguments)]
     fn send_rest(
@@ -328,13 +341,16 @@ impl Split {
     ) -> Result<usize, Fault> {
         let memory = &*self.memory;
         let Some(view) = view(memory, &self.parts) else { return Ok(0) };
-        // A packet may need more of them than were looked for.
+        // A packet may need more entries than were looked for.
         let ready = view.look_for(usize::from(u16::MAX), self.next, &mut self.seen)?;
         let count = ready.min(packets.len());
         let mut heads = [0u16; BURST_MAX];
         (0..count).for_each(|i| heads[i] = view.head(self.next.wrapping_add(i as u16)));
         let mut rooms: [Room<'_>; BURST_MAX] = [None; BURST_MAX];
         for (room, head) in rooms.iter_mut().zip(&heads[..count]) {
+            if budget.is_overdue() {
+                break;
+            }
             *room = chain::room(memory, &mut self.hint, view.desc(*head));
             if let Some((slice, _)) = room {
                 chain::prefetch_to_write(slice, terms);
@@ -366,7 +382,7 @@ impl Split {
                     let written = chain::write(memory, hint, &view, first, terms, budget, data, header, &mut lengths);
                     let entries = match written {
                         Written::Wait if taken == 0 && ready == usize::from(self.parts.size) => {
-                            // All of the guest's buffers together do not hold it.
+                            // All of the guest's buffers together are too small for it.
                             lengths.fill(0);
                             burst.dropped += 1;
                             1
@@ -408,7 +424,7 @@ fn view<'a>(memory: &'a Memory, parts: &Parts) -> Option<View<'a>> {
     })
 }
 
-/// Shows the guest what was given back.
+/// Publishes the used index, which makes the used elements visible to the guest.
 #[inline]
 fn publish(view: &View<'_>, next: u16, terms: &Terms, parts: &Parts) {
     view.used.store_u16(INDEX_AT, next, Ordering::Release);

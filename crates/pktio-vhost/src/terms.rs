@@ -1,49 +1,63 @@
-//! What both kinds of rings work with: limits, descriptors, faults, and what was negotiated.
+//! Definitions shared by both ring formats: limits, descriptors, faults, and the negotiated parameters.
 
 use crate::memory::{Log, Place};
 use pktio::offload::Accepted;
+use shared_memory::Overdue;
 use std::sync::Arc;
 
-/// Flags of a descriptor, the same in both kinds.
+/// Descriptor flags, the same in both formats.
 pub(crate) const NEXT: u16 = 1;
 pub(crate) const WRITE: u16 = 2;
 pub(crate) const INDIRECT: u16 = 4;
 
-/// Most packets of a burst; bounds the arrays on the stack.
+/// Maximum packets in a burst; bounds the arrays on the stack.
 pub(crate) const BURST_MAX: usize = 64;
-/// Most descriptors of one packet, over all its chains. Linux uses up to 18, DPDK one for each of its buffers; a large frame
-/// in buffers of 256 bytes fits.
+/// Maximum descriptors of one packet, over all its chains. Linux uses up to 18, DPDK one per mbuf; a
+/// large frame in buffers of 256 bytes fits.
 pub(crate) const PIECES_MAX: u32 = 256;
-/// Most chains of one packet (mergeable receive buffers): a large frame in buffers of 512 bytes fits.
+/// Maximum chains of one packet (mergeable receive buffers): a large frame in buffers of 512 bytes fits.
 pub(crate) const CHAINS_MAX: usize = 128;
-/// Most descriptors that one poll looks at, but for those of its last packet: some 10 microseconds of a worker's time.
-/// 64 packets of 16 descriptors are within it.
+/// Maximum descriptors that one poll reads, not counting those of its last packet: some 10 microseconds of a worker's
+/// time. 64 packets of 16 descriptors are within it.
 pub(crate) const POLL_PIECES_MAX: u32 = 1024;
-/// Most bytes that one poll copies, but for those of its last packet: some 30 microseconds. A guest that sends large frames
-/// has four in a poll, and so as many of the large buffers, which are few.
+/// Maximum bytes that one poll copies, not counting those of its last packet: some 30 microseconds. A guest that sends
+/// large frames gets four per poll, and so occupies at most as many of the scarce large buffers.
 pub(crate) const POLL_BYTES_MAX: u64 = 256 << 10;
-/// Most segments that the large frames of one poll may become, but for its last frame: cutting one costs a worker up to
-/// three microseconds. A frame of 64 KB has 45 of the usual size.
+/// Maximum segments made from the large frames of one poll, not counting its last frame: segmenting one takes a worker
+/// up to three microseconds. A frame of 64 KB has 45 segments of the usual size.
 pub(crate) const POLL_SEGMENTS_MAX: usize = 64;
-/// Largest ring (virtio 1.2, 2.7).
+/// Maximum ring size in entries (virtio 1.2, 2.7).
 pub(crate) const SIZE_MAX: u32 = 32_768;
 
-/// What one poll may cost.
+/// What one poll may still spend.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Budget {
     pub pieces: u32,
     pub bytes: u64,
     pub segments: usize,
+    /// Whether the call has taken so long that the peer must have held it up.
+    overdue: Overdue,
 }
 
 impl Budget {
     pub(crate) fn of_a_poll() -> Budget {
-        Budget { pieces: POLL_PIECES_MAX, bytes: POLL_BYTES_MAX, segments: POLL_SEGMENTS_MAX }
+        Budget {
+            pieces: POLL_PIECES_MAX,
+            bytes: POLL_BYTES_MAX,
+            segments: POLL_SEGMENTS_MAX,
+            overdue: Overdue::of_this_thread(),
+        }
     }
 
     #[inline]
     pub(crate) fn is_spent(&self) -> bool {
-        self.pieces == 0 || self.bytes == 0 || self.segments == 0
+        self.pieces == 0 || self.bytes == 0 || self.segments == 0 || self.is_overdue()
+    }
+
+    /// Whether no further access to the guest's memory is to be risked in this call.
+    #[inline(always)]
+    pub(crate) fn is_overdue(&self) -> bool {
+        self.overdue.is_now()
     }
 
     #[inline]
@@ -63,26 +77,26 @@ pub(crate) struct Desc {
     pub addr: u64,
     pub len: u32,
     pub flags: u16,
-    /// Where the next one of its chain is.
+    /// Index of the next descriptor in the chain.
     pub next: u16,
 }
 
 /// A ring's descriptors.
 pub(crate) trait Table {
-    /// A copy of one; `None` if there is none of this number.
+    /// A copy of a descriptor; `None` if the index is out of range.
     fn desc(&self, index: u16) -> Option<Desc>;
 }
 
-/// What the guest has done wrong, so that its ring or its memory is not used any more.
+/// An error of the guest that stops a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// More entries than there are places. The ring waits until that is right.
+    /// More entries are available than the ring has. The ring pauses until the index is valid again.
     Index,
-    /// A chain in a packed ring that is longer than [`PIECES_MAX`]: where the next begins is not known.
+    /// A packed ring's chain longer than [`PIECES_MAX`]: the start of the next chain is unknown.
     LongChain,
-    /// Its file was truncated.
+    /// The file of a memory region or log was truncated.
     Damaged,
-    /// It could not be made.
+    /// The ring could not be built.
     Unfit,
 }
 
@@ -99,35 +113,35 @@ impl std::fmt::Display for Fault {
     }
 }
 
-/// What a burst did.
+/// The result of a burst.
 #[derive(Default, Debug)]
 pub(crate) struct Burst {
     pub packets: u64,
     pub bytes: u64,
-    /// Taken from the guest or from the worker, and lost.
+    /// Packets that were taken from the guest or from the worker, and lost.
     pub dropped: u64,
-    /// It came to a packet that must not be sent as it is.
+    /// The burst stopped at a packet that cannot be sent as it is.
     pub stopped: bool,
 }
 
-/// What the front end has negotiated, for all rings of a connection.
+/// Parameters negotiated with the front end, for all rings of a connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Terms {
-    /// Bytes before each frame: 10 or 12.
+    /// Bytes of the virtio-net header before each frame: 10 or 12.
     pub header_bytes: usize,
     pub mergeable: bool,
-    /// Whether the guest may leave checksums and segmentation to us. If not, nothing in its headers says anything (virtio 1.2,
-    /// 5.1.6.2.1), and they are not read: they mostly lie in a cache line of their own.
+    /// Whether the guest may request checksum or segmentation offloads. If not, its headers have no meaning (virtio
+    /// 1.2, 5.1.6.2.1) and are not read: they mostly lie in a cache line of their own.
     pub leaves_work: bool,
-    /// The kinds of large frames that the guest takes: bits of [`pktio::offload::GsoType`].
+    /// The types of large frames that the guest accepts: bits of [`pktio::offload::GsoType`].
     pub takes: u8,
-    /// What the guest may leave to us.
+    /// Offloads that the guest may request from us.
     pub accepts: Accepted,
-    /// Where written pages are logged, while the guest is migrated.
+    /// The dirty log, during a migration.
     pub log: Option<Arc<Log>>,
 }
 
-/// A ring's places in a memory table, all checked, and its size.
+/// The checked places of a ring's parts in a memory table, and its size.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Parts {
     pub size: u16,

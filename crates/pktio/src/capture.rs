@@ -1,8 +1,8 @@
-//! A wrapper that records what passes through a device into a pcapng file, started and stopped while packets flow.
+//! A wrapper that captures the packets of a device into a pcapng file; started and stopped while packets flow.
 //!
-//! Each record says whether the switch received or sent the packet (`epb_flags`), so one file shows both directions.
-//! While no capture runs the cost is one relaxed load per burst. Captures are bounded by [`CaptureLimits`]: at the limit
-//! the capture stops and says so in its [`CaptureStatus`]; so it does when the file cannot be written.
+//! Each record tells whether the switch received or sent the packet (`epb_flags`), so one file shows both directions.
+//! While no capture runs, the cost is one relaxed load per burst. Captures are bounded by [`CaptureLimits`]: at the
+//! limit, or when the file cannot be written, the capture stops and gives the reason in its [`CaptureStatus`].
 //!
 //! Threads: all queues write through one mutex (only while a capture runs); the handle may be used from any thread.
 //! Tests: `capture/tests.rs`. Format: draft-ietf-opsawg-pcapng.
@@ -25,10 +25,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// How much one capture may record.
+/// Limits of a capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CaptureLimits {
-    /// Bytes kept of each packet.
+    /// Maximum bytes recorded per packet (snap length).
     pub snap_len_bytes: usize,
     /// Packets recorded before the capture stops by itself.
     pub packets_max: u64,
@@ -40,14 +40,14 @@ impl Default for CaptureLimits {
     }
 }
 
-/// What a capture has done so far.
+/// The state of a capture.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CaptureStatus {
     /// Whether packets are being recorded.
     pub running: bool,
     /// Packets recorded since the start.
     pub packets: u64,
-    /// Why the capture stopped by itself.
+    /// Why the capture stopped by itself, if it did.
     pub stopped_because: Option<String>,
 }
 
@@ -66,7 +66,7 @@ pub struct CaptureHandle {
 struct CaptureQueue {
     inner: Box<dyn Queue>,
     shared: Arc<Shared>,
-    /// Bytes of the packets offered to `tx` and their lengths: what is sent is known only when it is gone.
+    /// Bytes and lengths of the packets offered to `tx`: which of them are sent is known only when they are gone.
     offered: (Vec<u8>, Vec<u32>),
 }
 
@@ -92,7 +92,7 @@ enum Direction {
 }
 
 impl Capture {
-    /// Wraps `inner`; nothing is recorded until the handle starts it.
+    /// Wraps `inner`. Nothing is recorded until the handle starts a capture.
     pub fn wrap(inner: Box<dyn Device>) -> (Capture, CaptureHandle) {
         let shared = Arc::new(Shared {
             interface: inner.name().to_owned(),
@@ -104,7 +104,10 @@ impl Capture {
 }
 
 impl CaptureHandle {
-    /// Starts to record into `path` (an existing file is replaced); a capture that runs is ended first.
+    /// Starts a capture into `path`, replacing an existing file. A running capture is stopped first.
+    ///
+    /// # Errors
+    /// [`Error::File`] if the file cannot be written.
     pub fn start(&self, path: &Path, limits: CaptureLimits) -> Result<(), Error> {
         let mut state = self.shared.lock();
         state.end(&self.shared.running, None);
@@ -126,14 +129,14 @@ impl CaptureHandle {
         Ok(())
     }
 
-    /// Ends the capture; its file is complete afterwards.
+    /// Stops the capture; its file is complete afterwards.
     pub fn stop(&self) -> CaptureStatus {
         let mut state = self.shared.lock();
         state.end(&self.shared.running, None);
         state.status.clone()
     }
 
-    /// How the capture is doing.
+    /// The current state of the capture.
     pub fn status(&self) -> CaptureStatus {
         self.shared.lock().status.clone()
     }

@@ -1,13 +1,13 @@
-//! The processor's time stamp counter: a clock that costs a few cycles to read, for what is timed on every burst.
+//! Clocks from the processor's time stamp counter (TSC): reading one costs a few cycles, so every burst can be timed.
 //!
-//! [`ticks`] counts at a constant rate on every processor of this century ("invariant TSC"); [`Clock`] turns ticks into
-//! the time since it was made. Where there is no such counter, ticks are nanoseconds of the system's clock.
+//! [`ticks`] counts at a constant rate on all processors with an invariant TSC; [`Clock`] converts ticks to time. On
+//! other architectures, ticks are nanoseconds of the system's clock.
 #![allow(unsafe_code)]
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// The counter now. Not serialised: neighbouring instructions may move across it.
+/// The current time stamp counter. Not serialising: other instructions may be reordered with it.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 pub fn ticks() -> u64 {
@@ -15,14 +15,14 @@ pub fn ticks() -> u64 {
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
-/// Nanoseconds where there is no time stamp counter.
+/// Nanoseconds of the system's clock, on processors without a time stamp counter.
 #[cfg(not(target_arch = "x86_64"))]
 pub fn ticks() -> u64 {
     static START: OnceLock<Instant> = OnceLock::new();
     START.get_or_init(Instant::now).elapsed().as_nanos() as u64
 }
 
-/// Ticks in a second, measured once per process against the system's clock: the first call takes 20 milliseconds.
+/// Ticks per second, measured once per process against the system's clock: the first call takes 20 milliseconds.
 pub fn ticks_per_second() -> f64 {
     static MEASURED: OnceLock<f64> = OnceLock::new();
     *MEASURED.get_or_init(|| {
@@ -32,24 +32,24 @@ pub fn ticks_per_second() -> f64 {
     })
 }
 
-/// Ticks between two looks at the system's clock are those of this time.
+/// The time after which a clock synchronises with the system's clock.
 const SYNC_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The time since a moment, from ticks. Ten times a second it looks at the system's clock, so it stays within
-/// microseconds of it for ever; it never goes back. Each thread has its own.
+/// The time since a start, from ticks. It synchronises with the system's clock ten times a second, so the error stays
+/// within microseconds; it never runs backwards. Each thread has its own.
 #[derive(Clone, Debug)]
 pub struct Clock {
     start: Instant,
-    /// Ticks and microseconds of the last look at the system's clock.
+    /// Ticks and microseconds at the last synchronisation.
     ticks: u64,
     us: u64,
-    /// Microseconds per tick, times 2^64: a product of 128 bits, shifted, instead of a division.
+    /// Microseconds per tick, times 2^64: conversion is a 128-bit multiplication and a shift, not a division.
     us_per_tick: u64,
     sync_after_ticks: u64,
 }
 
 impl Clock {
-    /// The time since `start`.
+    /// A clock for the time since `start`.
     pub fn since(start: Instant) -> Clock {
         let rate = ticks_per_second();
         let us = start.elapsed().as_micros() as u64;
@@ -57,7 +57,7 @@ impl Clock {
         Clock { start, ticks: ticks(), us, us_per_tick: scaled(rate), sync_after_ticks }
     }
 
-    /// Microseconds on this clock at a count of ticks, which is not before those of the last call.
+    /// Microseconds at this tick count, which must not be lower than in the last call.
     #[inline]
     pub fn us_at(&mut self, ticks: u64) -> u64 {
         let since = ticks.saturating_sub(self.ticks);
@@ -67,7 +67,7 @@ impl Clock {
         self.us + ((u128::from(since) * u128::from(self.us_per_tick)) >> 64) as u64
     }
 
-    /// Follows the system's clock from now on.
+    /// Synchronises with the system's clock.
     #[cold]
     fn sync(&mut self) -> u64 {
         let (now, real) = both_clocks(self.start);
@@ -81,8 +81,8 @@ impl Clock {
     }
 }
 
-/// A count of ticks and the time since `start` at the same moment. A thread may lose its processor between the two readings,
-/// so that of a few attempts counts which took the fewest ticks.
+/// Reads both clocks at the same moment: ticks, and the time since `start`. The thread may be preempted between the two
+/// readings, so the best of a few attempts counts, which took the fewest ticks.
 fn both_clocks(start: Instant) -> (u64, Duration) {
     let attempt = || {
         let before = ticks();
@@ -92,7 +92,7 @@ fn both_clocks(start: Instant) -> (u64, Duration) {
     let mut best = attempt();
     for _ in 0..2 {
         let other = attempt();
-        // Ticks go on between attempts, and the clock never goes back: the later one unless it was slower by far.
+        // Prefers the later attempt unless it was much slower, since time passes between attempts.
         if other.0 <= best.0.saturating_mul(4) {
             best = other;
         }
@@ -100,7 +100,7 @@ fn both_clocks(start: Instant) -> (u64, Duration) {
     (best.1, best.2)
 }
 
-/// Microseconds per tick at a rate, times 2^64.
+/// Microseconds per tick at this rate, times 2^64.
 fn scaled(ticks_per_second: f64) -> u64 {
     (1e6 / ticks_per_second * 2f64.powi(64)) as u64
 }
@@ -109,7 +109,7 @@ fn scaled(ticks_per_second: f64) -> u64 {
 mod tests {
     use super::*;
 
-    /// How far the clock is from the system's, at a moment when this thread was not held up between the readings.
+    /// The clock's deviation from the system's, measured when this thread was not preempted between the readings.
     fn deviation(clock: &mut Clock, start: Instant) -> Duration {
         loop {
             let before = start.elapsed();
@@ -145,7 +145,7 @@ mod tests {
             std::thread::sleep(Duration::from_millis(20));
             clock.us_at(ticks());
         }
-        // What it was ahead of the system's clock by, it waits for: the longer, the later this thread had its turn.
+        // A clock that is ahead waits for the system's clock: the longer, the later this thread was scheduled.
         let deadline = Instant::now() + Duration::from_secs(120);
         while deviation(&mut clock, start) > Duration::from_millis(2) {
             assert!(Instant::now() < deadline, "it never comes right");

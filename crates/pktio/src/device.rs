@@ -1,4 +1,4 @@
-//! What every port offers: [`Device`] for control, [`Queue`] for one worker.
+//! The interface of every port: [`Device`] for control, [`Queue`] for one worker.
 //!
 //! Threads: a `Device` belongs to control, each `Queue` to one worker; they share only counters. Nothing here blocks:
 //! a queue without packets returns 0. A worker that wants to sleep asks its queues how they will wake it.
@@ -13,99 +13,109 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// The control side of a port.
 ///
-/// A device may be dropped while workers still hold its queues; the port closes when the last of them is gone. To
+/// A device may be dropped while workers still hold its queues; the port closes when the last of them is dropped. To
 /// close it on the control thread, drop the queues first.
 pub trait Device: Send {
-    /// The device as its user named it, e.g. `veth0` or `vhost:/run/vm1.sock`.
+    /// The device's name, as its user wrote it, e.g. `veth0` or `vhost:/run/vm1.sock`.
     fn name(&self) -> &str;
 
     /// The kind of device, one word: `memory`, `pcap`, `af_packet`, `vhost`, ...
     fn kind(&self) -> &'static str;
 
-    /// How many queues the device has.
+    /// Number of queues.
     fn queue_count(&self) -> u16;
 
-    /// The queues, in order: one per worker. The second call returns none.
+    /// Hands out the queues, in order: one per worker. A second call returns none.
     fn take_queues(&mut self) -> Vec<Box<dyn Queue>>;
 
-    /// The pool that received packets come from, also for packets made by the switch itself.
+    /// The pool of received packets. The switch also uses it for packets of its own.
     fn pool(&self) -> PoolRef;
 
-    /// Whether the port has a link, and how fast. May ask the kernel; not for the packet path.
+    /// The link state and speed. May ask the kernel; not for the packet path.
     fn link(&self) -> LinkState;
 
-    /// What has passed since the device was opened.
+    /// Counters since the device was opened.
     fn stats(&self) -> PortStats;
 
     /// The port's link-layer address, if it has one.
     fn mac(&self) -> Option<MacAddress>;
 
-    /// The largest payload of a link-layer frame that the port is meant to carry.
+    /// The MTU in bytes: the largest payload of a link-layer frame that the port should carry.
     fn mtu(&self) -> u16;
 
-    /// What keeps packets from passing, as one sentence with the remedy, or what else a user should know; `None` when all is
-    /// well.
+    /// A message for the user, such as what prevents packets from passing, with the remedy; `None` when all is well.
     fn note(&self) -> Option<String> {
         None
     }
 
-    /// Whether no further packet will ever be received, as after the last packet of a file.
+    /// Whether no further packet will be received, as after the last packet of a file.
     fn at_end(&self) -> bool {
         false
     }
 }
 
-/// How a port is opened.
+/// Options for opening a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortOptions {
-    /// Queues wanted, one per worker; the device may have fewer.
+    /// Desired number of queues, one per worker; the device may have fewer.
     pub queues: u16,
-    /// Packets per queue and direction that wait in the device's rings; rounded to what the device can do.
+    /// Descriptors per ring, that is, per queue and direction; rounded to what the device supports.
     pub descriptors: u16,
-    /// Sets the device's MTU; `None` leaves it.
+    /// MTU to set, in bytes; `None` keeps the device's MTU.
     pub mtu: Option<u16>,
-    /// Megabytes on ordinary pages that a guest or memif client may share.
+    /// Megabytes that a guest or memif client may share on ordinary pages.
     pub memory_mb: u32,
-    /// Whether the kernel's interface is set up; without it one that is down stays down.
+    /// Whether a thread of the port, instead of workers, accesses its peer's memory from the start ([`crate::guard`]).
+    pub isolated: bool,
+    /// Whether a kernel interface that is down is set up.
     pub up: bool,
 }
 
 impl Default for PortOptions {
     fn default() -> Self {
-        PortOptions { queues: 1, descriptors: 1024, mtu: None, memory_mb: MEMORY_MB_DEFAULT, up: false }
+        PortOptions {
+            queues: 1,
+            descriptors: 1024,
+            mtu: None,
+            memory_mb: MEMORY_MB_DEFAULT,
+            isolated: false,
+            up: false,
+        }
     }
 }
 
-/// How many megabytes a guest or memif client may share with a port, on ordinary pages: those are charged to the switch if
-/// it touches them first, so a sparse file would cost as much. Larger guests have huge pages or a port that says so.
+/// Default of [`PortOptions::memory_mb`]: megabytes that a guest or memif client may share on ordinary pages. Such
+/// pages are charged to the switch if it touches them first, so a sparse file could cost that much. Larger guests use
+/// huge pages, or a port with a higher limit.
 pub const MEMORY_MB_DEFAULT: u32 = 8192;
 
-/// The MTU of devices that have none of their own: jumbo frames pass between them.
+/// MTU in bytes of devices without one of their own: lets jumbo frames pass.
 pub const MTU_DEFAULT: u16 = 9000;
 
-/// What a frame may be longer than the MTU: an Ethernet header with a VLAN tag.
+/// Bytes by which a frame may exceed the MTU: an Ethernet header with a VLAN tag.
 pub const FRAME_HEADER_MAX: u16 = 18;
 
 /// The packet side of a port: one receive and one send queue, used by one worker.
 pub trait Queue: Send {
-    /// Appends at most `max` received packets to `out`; returns how many. Does not wait.
+    /// Appends at most `max` received packets to `out`. Returns how many. Does not block.
     fn rx(&mut self, out: &mut Vec<Packet>, max: usize) -> usize;
 
-    /// Takes packets from the front of `packets` and sends them; returns how many it took. What the device can never
-    /// send is taken too, and counted in `tx_dropped`. The others stay, in order: retry or drop them.
+    /// Sends packets from the front of `packets`. Returns how many it took. Packets that the device can never send are
+    /// taken too, and counted in `tx_dropped`. The others stay, in order, for the caller to retry or drop.
     fn tx(&mut self, packets: &mut Vec<Packet>) -> usize;
 
-    /// Before its worker sleeps: how it will hear of packets. For [`Wake::File`] it adds the files ([`crate::wait`]).
+    /// Prepares for its worker's sleep. Returns how packets will be announced; for [`Wake::File`] it
+    /// appends the files to poll ([`crate::wait`]).
     fn arm(&mut self, files: &mut Vec<Arc<OwnedFd>>) -> Wake {
         let _ = files;
         Wake::Poll
     }
 
-    /// After its worker has slept: it polls again, nothing need be said.
+    /// Ends [`Queue::arm`] after its worker has slept: it polls again and needs no notifications.
     fn disarm(&mut self) {}
 }
 
-/// A link-layer address of 48 bits.
+/// An EUI-48 link-layer address.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct MacAddress(pub [u8; 6]);
 
@@ -122,35 +132,35 @@ impl fmt::Debug for MacAddress {
     }
 }
 
-/// A port's link.
+/// Link state of a port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkState {
     /// Whether packets can pass.
     pub up: bool,
-    /// Megabits per second; `None` when the device does not know.
+    /// Speed in megabits per second; `None` if the device does not know it.
     pub speed_mbps: Option<u32>,
 }
 
-/// A port's counters. Bytes are of packets as the switch sees them (no frame check sequence).
+/// Counters of a port. Bytes are of packets as the switch sees them (without frame check sequence).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PortStats {
     /// Packets handed to a worker.
     pub rx_packets: u64,
-    /// Their bytes.
+    /// Bytes of these packets.
     pub rx_bytes: u64,
-    /// Arrived but not handed on: no buffer, ring full, or too long for one buffer.
+    /// Packets that arrived but were not handed to a worker: no buffer, ring full, or too long for a buffer.
     pub rx_dropped: u64,
-    /// Arrived broken.
+    /// Packets that arrived damaged.
     pub rx_errors: u64,
     /// Packets sent.
     pub tx_packets: u64,
-    /// Their bytes.
+    /// Bytes of these packets.
     pub tx_bytes: u64,
-    /// Taken from a worker but not sent.
+    /// Packets taken from a worker but not sent.
     pub tx_dropped: u64,
-    /// Of these: frames longer than the port carries.
+    /// Part of `tx_dropped`: frames longer than the port carries.
     pub tx_too_long: u64,
-    /// Of these: large frames in which nobody finds the segments.
+    /// Part of `tx_dropped`: large frames that could not be segmented.
     pub tx_not_cut: u64,
 }
 
@@ -168,7 +178,7 @@ impl std::ops::AddAssign for PortStats {
     }
 }
 
-/// One queue's counters: written by its worker, read by control, on cache lines of their own.
+/// Counters of one queue, on cache lines of their own: written by its worker, read by control.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub struct QueueCounters {
@@ -184,7 +194,7 @@ pub struct QueueCounters {
 }
 
 impl QueueCounters {
-    /// Adds what one burst did. Only the queue's worker calls this, so a plain load and store is enough.
+    /// Adds the counts of one burst. Only the queue's worker calls this, so a plain load and store suffice.
     #[inline]
     pub fn add(&self, burst: &PortStats) {
         let bump = |cell: &AtomicU64, n: u64| {
@@ -203,7 +213,7 @@ impl QueueCounters {
         bump(&self.tx_not_cut, burst.tx_not_cut);
     }
 
-    /// The counters now.
+    /// The current counters.
     pub fn read(&self) -> PortStats {
         PortStats {
             rx_packets: self.rx_packets.load(Relaxed),

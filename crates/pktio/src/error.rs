@@ -1,4 +1,4 @@
-//! What can go wrong when a port is opened. Each error says what to do about it ([`Error::remedy`]).
+//! Errors of opening and configuring ports. Each has a remedy for the user ([`Error::remedy`]).
 
 use crate::spec::SpecError;
 use std::path::PathBuf;
@@ -7,35 +7,35 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The port was described wrongly.
+    /// The port's description is invalid.
     #[error(transparent)]
     Spec(#[from] SpecError),
     /// The kernel has no interface of this name.
     #[error("there is no network interface `{interface}`")]
     NoSuchInterface {
-        /// The name asked for.
+        /// Name of the interface.
         interface: String,
     },
-    /// The process may not do what the device needs.
+    /// The process lacks a permission that the device needs.
     #[error("no permission to open `{device}`: {capability} is missing")]
     Permission {
-        /// The device asked for.
+        /// The device.
         device: String,
         /// The Linux capability that is missing, e.g. `CAP_NET_RAW`.
         capability: &'static str,
     },
-    /// The device needs memory from hugepages and there is none.
+    /// The device needs hugepages, and none are free.
     #[error("`{device}` needs hugepages and none are free")]
     NoHugepages {
-        /// The device asked for.
+        /// The device.
         device: String,
     },
-    /// A unix socket could not be made or reached.
+    /// A Unix socket could not be created or connected.
     #[error("socket `{}`: {reason}", path.display())]
     Socket {
         /// The socket's path.
         path: PathBuf,
-        /// What the system says.
+        /// The system's message.
         reason: String,
     },
     /// A file could not be read or written.
@@ -43,21 +43,21 @@ pub enum Error {
     File {
         /// The file's path.
         path: PathBuf,
-        /// What the system or the file format says.
+        /// The message of the system or the file format.
         reason: String,
     },
-    /// The device refused for another reason.
+    /// The device failed for another reason.
     #[error("device `{device}`: {reason}")]
     Device {
-        /// The device asked for.
+        /// The device.
         device: String,
         /// What failed and why.
         reason: String,
     },
-    /// This way to open the device does not know its kind.
+    /// This function cannot open devices of this kind.
     #[error("device `{device}` is not available here: {reason}")]
     Unsupported {
-        /// The device asked for.
+        /// The device.
         device: String,
         /// Why.
         reason: &'static str,
@@ -65,7 +65,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// What the user can do about it, as one sentence; `None` when the message says it all.
+    /// What the user can do about it, in one sentence; `None` if the message is enough.
     pub fn remedy(&self) -> Option<String> {
         match self {
             Error::Spec(spec) => Some(spec.help()),

@@ -1,10 +1,10 @@
-//! A wrapper that makes a device worse: it drops, duplicates and corrupts packets, the same ones for the same seed.
+//! A wrapper that injects faults: it drops, duplicates and corrupts packets, the same ones for the same seed.
 //!
 //! Faults apply to received packets, to sent ones, or to both ([`FaultConfig`]). A duplicate follows its original; a
-//! corruption flips one bit. Every fault is counted ([`FaultCounts`]), so a test can balance its books:
+//! corruption flips one bit. Every fault is counted ([`FaultCounts`]), so that a test can check:
 //! received by the worker = received by the device - dropped + duplicated.
 //!
-//! Threads: each queue has its own random numbers (seed and queue index), so workers do not disturb each other.
+//! Threads: each queue has its own random numbers (from seed and queue index), so workers do not affect each other.
 //! Tests: `fault/tests.rs`.
 
 use crate::device::{Device, LinkState, MacAddress, PortStats, Queue};
@@ -14,20 +14,20 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// How often a fault happens, each from 0.0 (never) to 1.0 (always), and where.
+/// Which faults to inject: probabilities from 0.0 (never) to 1.0 (always), and where.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FaultConfig {
-    /// The share of packets that disappear.
+    /// Probability that a packet is dropped.
     pub drop: f64,
-    /// The share of packets that come twice.
+    /// Probability that a packet is duplicated.
     pub duplicate: f64,
-    /// The share of packets with one bit flipped.
+    /// Probability that one bit of a packet is flipped.
     pub corrupt: f64,
-    /// Whether received packets suffer.
+    /// Whether received packets are affected.
     pub on_rx: bool,
-    /// Whether sent packets suffer.
+    /// Whether sent packets are affected.
     pub on_tx: bool,
-    /// Chooses the packets.
+    /// Seed of the random numbers.
     pub seed: u64,
 }
 
@@ -37,14 +37,14 @@ impl Default for FaultConfig {
     }
 }
 
-/// How many faults have happened.
+/// Number of faults so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FaultCounts {
-    /// Packets that disappeared.
+    /// Packets dropped.
     pub dropped: u64,
-    /// Copies added.
+    /// Packets duplicated.
     pub duplicated: u64,
-    /// Packets changed.
+    /// Packets corrupted.
     pub corrupted: u64,
 }
 
@@ -71,14 +71,14 @@ struct Counts {
 struct FaultQueue {
     inner: Box<dyn Queue>,
     faults: Faults,
-    /// Received beyond what the caller asked for, because of duplicates.
+    /// Packets received beyond what the caller asked for, because of duplicates.
     held: VecDeque<Packet>,
-    /// Accepted from the worker, faults applied, not yet taken by the device.
+    /// Packets accepted from the worker, with faults applied, that the device has not taken yet.
     unsent: Vec<Packet>,
     scratch: Vec<Packet>,
 }
 
-/// One queue's random numbers and what they decide.
+/// One queue's random numbers and fault decisions.
 struct Faults {
     config: FaultConfig,
     counts: Arc<Counts>,
@@ -94,7 +94,7 @@ impl FaultInjector {
 }
 
 impl FaultHandle {
-    /// The faults so far, of all queues.
+    /// Faults so far, of all queues.
     pub fn counts(&self) -> FaultCounts {
         FaultCounts {
             dropped: self.counts.dropped.load(Relaxed),
@@ -119,9 +119,10 @@ impl Faults {
         ((self.random() >> 11) as f64) < share * (1u64 << 53) as f64
     }
 
-    /// Hands `packet` and what becomes of it to `out`.
+    /// Applies faults to `packet`, and passes the result to `out`.
     fn apply(&mut self, mut packet: Packet, mut out: impl FnMut(Packet)) {
-        // Always the same number of random numbers per packet, so that one share does not shift the others' choices.
+        // Draws the same number of random numbers per packet, so that one
+        // probability does not shift the others' choices.
         let drop = self.happens(self.config.drop);
         let corrupt = self.happens(self.config.corrupt);
         let duplicate = self.happens(self.config.duplicate);
@@ -160,7 +161,7 @@ impl Device for FaultInjector {
     fn take_queues(&mut self) -> Vec<Box<dyn Queue>> {
         let (config, counts) = (self.config, &self.counts);
         let wrap = |(index, inner)| {
-            // Spread the seeds of the queues far apart in SplitMix64's sequence.
+            // Places the queues' seeds far apart in SplitMix64's sequence.
             let state = config.seed ^ (index as u64).wrapping_mul(0xd1b5_4a32_d192_ed03);
             let faults = Faults { config, counts: Arc::clone(counts), state };
             let (held, unsent, scratch) = Default::default();
@@ -223,7 +224,7 @@ impl Queue for FaultQueue {
         if !self.faults.config.on_tx {
             return self.inner.tx(packets);
         }
-        // What was accepted earlier goes first; only then are new packets accepted, all of them.
+        // Packets accepted earlier go first; only then are new packets accepted, all of them.
         self.inner.tx(&mut self.unsent);
         if !self.unsent.is_empty() {
             return 0;

@@ -1,7 +1,8 @@
-//! The `memory` device: packets come from and go to the program that holds its [`MemoryHandle`].
+//! The `memory` device: the program that holds its [`MemoryHandle`] injects and collects the packets.
 //!
-//! For tests, for STF scripts and for embedding the switch. Both directions are bounded rings of [`RING_LIMIT`] packets:
-//! a full receive ring refuses an injection (counted), a full send ring leaves packets with the worker, as hardware does.
+//! For tests, for STF scripts and for embedding the switch. Both directions are bounded rings of
+//! [`RING_LIMIT`] packets: a full receive ring refuses injections (counted), a full send ring leaves
+//! packets with the worker, as hardware does.
 //!
 //! Threads: the handle may be cloned and used from any thread; one mutex per queue and direction.
 //! Tests: `memory/tests.rs`.
@@ -16,7 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Most packets that wait in one direction of one queue.
+/// Maximum packets that wait in one direction of one queue.
 pub const RING_LIMIT: usize = 4096;
 
 /// The device; its other end is a [`MemoryHandle`].
@@ -25,7 +26,7 @@ pub struct MemoryDevice {
     queues_taken: bool,
 }
 
-/// The outside of a [`MemoryDevice`]: injects what the switch receives, collects what it sends.
+/// The far end of a [`MemoryDevice`]: injects what the switch receives, collects what it sends.
 #[derive(Clone)]
 pub struct MemoryHandle {
     shared: Arc<Shared>,
@@ -47,19 +48,19 @@ struct Shared {
 struct Rings {
     to_switch: Mutex<VecDeque<Packet>>,
     from_switch: Mutex<VecDeque<Packet>>,
-    /// Rung when a packet comes for a worker that sleeps.
+    /// Rung when a packet arrives for a sleeping worker.
     bell: OnceLock<Bell>,
-    /// Whether it does. Changed and read with `to_switch` locked.
+    /// Whether the worker sleeps. Accessed only with `to_switch` locked.
     sleeps: AtomicBool,
     /// Signalled after a worker has sent.
     sent: Condvar,
     counters: QueueCounters,
-    /// Injections refused; counted by the injecting thread, so not in `counters`.
+    /// Refused injections; counted by the injecting thread, and so not in `counters`.
     refused: AtomicU64,
 }
 
 impl MemoryDevice {
-    /// A device with `queues` queues, its link up, and its handle.
+    /// Creates a device with `queues` queues and its link up, and its handle.
     pub fn new(name: impl Into<String>, pool: PoolRef, queues: u16) -> (MemoryDevice, MemoryHandle) {
         let shared = Arc::new(Shared {
             name: name.into(),
@@ -72,7 +73,7 @@ impl MemoryDevice {
 }
 
 impl MemoryHandle {
-    /// Lets the switch receive `bytes` on queue 0. False, and counted as dropped, when the link is down, the ring is
+    /// Has the switch receive `bytes` on queue 0. Returns false and counts a drop if the link is down, the ring is
     /// full, or no buffer can hold them.
     pub fn inject(&self, bytes: &[u8]) -> bool {
         self.inject_on(0, bytes)
@@ -110,7 +111,7 @@ impl MemoryHandle {
         take_bytes(&mut lock(&self.shared.queues[usize::from(queue)].from_switch))
     }
 
-    /// Waits until queue 0 holds `count` sent packets or `timeout` has passed, then takes what is there.
+    /// Waits until queue 0 holds `count` sent packets or `timeout` has passed, then takes all of them.
     pub fn collect_within(&self, count: usize, timeout: Duration) -> Vec<Vec<u8>> {
         let rings = &self.shared.queues[0];
         let deadline = Instant::now() + timeout;
@@ -125,7 +126,7 @@ impl MemoryHandle {
         take_bytes(&mut ring)
     }
 
-    /// How many injected packets the switch has not received yet.
+    /// Number of injected packets that the switch has not received yet.
     pub fn pending(&self) -> usize {
         self.shared.queues.iter().map(|rings| lock(&rings.to_switch).len()).sum()
     }
@@ -140,7 +141,7 @@ fn take_bytes(ring: &mut VecDeque<Packet>) -> Vec<Vec<u8>> {
     ring.drain(..).map(|packet| packet.data().to_vec()).collect()
 }
 
-/// The rings are consistent between any two statements, so a panic in another thread does not spoil them.
+/// Locks a ring. Rings are consistent after every statement, so a panic in another thread does no harm.
 fn lock(ring: &Mutex<VecDeque<Packet>>) -> MutexGuard<'_, VecDeque<Packet>> {
     ring.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -239,7 +240,7 @@ impl Queue for MemoryQueue {
         if rings.bell.get().is_none()
             && let Ok(bell) = Bell::new()
         {
-            // This worker is the only one who sets it.
+            // Set by this worker only.
             let _ = rings.bell.set(bell);
         }
         let Some(bell) = rings.bell.get() else { return Wake::Poll };

@@ -1,24 +1,25 @@
-//! What a sender left to the device: checksums and segmentation.
+//! Offloads that a sender requests from the device: checksums and segmentation.
 //!
-//! The rule that keeps transport checksums right whatever the program does to addresses and ports:
+//! How transport checksums stay correct, whatever the program does to addresses and ports:
 //!
-//! - On reception a checksum that was left to us is completed before anybody sees the packet ([`complete`]). The program
-//!   works on the frame as it would be on a wire: it may verify, update or ignore the checksum, and what it makes is sent
-//!   as it is. No mark travels with the packet, so nothing can go stale.
-//! - A *large frame*, several segments of one TCP or UDP stream as one packet, has that number [`Packet::segment`], the
-//!   payload of each, with it through the switch. Its checksum is completed too. On the way out every segment gets a
-//!   checksum computed from its final headers, by us ([`cut`]) or by a peer that takes large frames ([`for_peer`]), which
-//!   gets the sum over the final addresses.
+//! - On reception, a requested checksum is completed before anybody sees the packet ([`complete`]). The program works
+//!   on the frame as it would be on a wire: it may verify, update or ignore the checksum, and the result is sent
+//!   unchanged. No flag travels with the packet, so none can become stale.
+//! - A *large frame* (GSO: several segments of one TCP or UDP stream in one packet) carries its segment size,
+//!   [`Packet::segment`], through the switch. Its checksum is completed too. On transmission every segment gets a
+//!   checksum computed from its final headers, either by us ([`cut`]) or by a peer that accepts large frames
+//!   ([`for_peer`]), which gets the pseudo header's sum over the final addresses.
 //!
-//! Layers are found in the frame as it leaves (`layers`): the program may have put headers before the IP header, or a
-//! tunnel (VXLAN, IP in IP) around it. What is not understood cannot be segmented; its owner drops and counts it.
+//! Headers are located in the frame as it leaves (`layers`): the program may have inserted headers
+//! before the IP header, or a tunnel (VXLAN, IP in IP) around it. A frame that cannot be parsed cannot
+//! be segmented; it is dropped and counted.
 //!
-//! Headers and frames come from guests, peers and the kernel: any bytes are taken, and nothing here panics or reads
-//! beyond the frame. The crate allows no unsafe code here. Buffers come from the pool; only [`send_rest`] allocates.
+//! Headers and frames come from guests, peers and the kernel: any bytes are accepted, and nothing here panics or reads
+//! beyond the frame. There is no unsafe code here. Buffers come from the pool; only [`send_rest`] allocates.
 //!
-//! Work is bounded: a sender leaves to us what it has negotiated ([`Accepted`]) and nothing else, segments have a smallest
-//! size, a port counts the segments that it takes in a poll ([`segments`]), and frames are cut while a port takes their
-//! segments ([`send_rest`]), not before.
+//! Work is bounded: a sender may request only what it has negotiated ([`Accepted`]), segments have a minimum size, a
+//! port counts the segments that it takes in a poll ([`segments`]), and frames are segmented only as fast as a port
+//! takes their segments ([`send_rest`]).
 //!
 //! Sources: virtio 1.2, 5.1.6 (`struct virtio_net_hdr`); RFC 1071 (checksum), RFC 9293 (TCP), RFC 768 (UDP),
 //! RFC 8200, 8.1 (pseudo header), RFC 3168, 6.1.2 (CWR), RFC 7348 (VXLAN), RFC 2003 and 2473 (IP in IP).
@@ -38,56 +39,56 @@ use crate::pool::Pool;
 use checksum::{Sum, store_sum};
 use layers::{Layer, Layers, UDP_BYTES, load_u16, load_u32, store_u16, store_u32};
 
-/// Set in [`Packet::segment`] for UDP; a segment is shorter than this.
+/// UDP flag in [`Packet::segment`]; the segment size is smaller than this.
 pub const SEGMENT_UDP: u16 = 0x8000;
 
-/// Most segments of a large frame: more than the largest frame has at the smallest usual segment size of 536 bytes, and
-/// few enough that a hostile frame of tiny segments neither empties the pool nor keeps a worker long.
+/// Maximum segments of a large frame: more than the largest frame has at the smallest usual segment size of 536 bytes,
+/// but few enough that a hostile frame of tiny segments neither empties the pool nor occupies a worker for long.
 pub const SEGMENTS_MAX: usize = 128;
 
-/// Smallest segments of TCP that are taken: Linux sends none below an MSS of 48 bytes, of which options take up to 40.
+/// Minimum accepted TCP segment size in bytes: Linux sends no MSS below 48 bytes, of which options take up to 40.
 pub const TCP_SEGMENT_MIN: u16 = 8;
 
-/// How many packets [`send_rest`] hands over at a time, but for the last frame's segments: as many as ports send in a burst.
+/// Packets that [`send_rest`] passes on at a time (plus the last frame's segments): a port's burst.
 pub const SEND_BATCH: usize = 64;
 
 const TCP_FIN: u8 = 0x01;
 const TCP_PSH: u8 = 0x08;
 const TCP_CWR: u8 = 0x80;
 
-/// Offset of the checksum in a TCP and a UDP header.
+/// Offset of the checksum in the TCP and the UDP header.
 const TCP_CHECKSUM_AT: usize = 16;
 const UDP_CHECKSUM_AT: usize = 6;
 
-/// What a sender may leave to us, as it was negotiated.
+/// Offloads that a sender may request, as negotiated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Accepted {
-    /// Whether checksums.
+    /// Whether checksums may be left incomplete.
     pub checksums: bool,
-    /// Which large frames: a bit for each [`GsoType`].
+    /// Accepted types of large frames: one bit per [`GsoType`].
     pub large: u8,
 }
 
 impl Accepted {
-    /// All that is known here: what the kernel hands over.
+    /// Everything that is implemented; for the kernel.
     pub const ALL: Accepted = Accepted {
         checksums: true,
         large: 1 << GsoType::TcpV4 as u8 | 1 << GsoType::TcpV6 as u8 | 1 << GsoType::UdpL4 as u8,
     };
 }
 
-/// A received header that contradicts its frame, or asks for what was not negotiated.
+/// Error: a received virtio header that contradicts its frame, or requests what was not negotiated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the virtio header does not fit its frame")]
 pub struct BadHeader;
 
-/// Why a large frame was not cut.
+/// Why a large frame was not segmented.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotCut {
-    /// Its segments would be longer than the port carries.
+    /// The segments would exceed the port's maximum frame length.
     #[error("its segments are longer than the port carries")]
     TooLong,
-    /// It has no TCP or UDP segments that are known here, or too many.
+    /// It has no known TCP or UDP headers, or too many segments.
     #[error("its segments are not understood")]
     NotUnderstood,
     /// The pool has no buffer left.
@@ -95,8 +96,11 @@ pub enum NotCut {
     NoBuffer,
 }
 
-/// Completes the checksum of a received frame (virtio 1.2, 5.1.6.4.2). Returns what [`Packet::segment`] becomes: 0
-/// unless it is a large frame. `data` is the frame without the header; what is not `accepted` is refused.
+/// Completes the checksum of a received frame (virtio 1.2, 5.1.6.4.2). Returns the value for [`Packet::segment`]: 0
+/// unless it is a large frame. `data` is the frame without the virtio header.
+///
+/// # Errors
+/// The header contradicts the frame, or requests an offload that is not `accepted`.
 #[inline]
 pub fn complete(data: &mut [u8], header: &VirtioNetHeader, accepted: Accepted) -> Result<u16, BadHeader> {
     if header.is_plain() { Ok(0) } else { complete_offloaded(data, header, accepted) }
@@ -111,7 +115,7 @@ fn complete_offloaded(data: &mut [u8], header: &VirtioNetHeader, accepted: Accep
     if header.needs_checksum() {
         let start = usize::from(header.csum_start);
         let covered = data.get_mut(start..).filter(|covered| !covered.is_empty()).ok_or(BadHeader)?;
-        // The sender has put the pseudo header's sum in its place.
+        // The sender has stored the pseudo header's sum in the checksum field.
         let sum = Sum::of(covered).checksum();
         let at = usize::from(header.csum_offset);
         covered.get_mut(at..at + 2).ok_or(BadHeader)?.copy_from_slice(&sum);
@@ -127,7 +131,8 @@ fn complete_offloaded(data: &mut [u8], header: &VirtioNetHeader, accepted: Accep
     }
 }
 
-/// How many packets this one becomes on a port that takes no large frames, at most: the work that its sender asks for.
+/// An upper bound for the number of packets that this one becomes on a port that takes no large
+/// frames: the work that its sender requests.
 #[inline]
 pub fn segments(packet: &Packet) -> usize {
     match packet.segment() & !SEGMENT_UDP {
@@ -136,16 +141,16 @@ pub fn segments(packet: &Packet) -> usize {
     }
 }
 
-/// Makes the header with which a peer takes a large frame whose [`Packet::segment`] is `segment`, and puts into the frame
-/// what the peer completes: the pseudo header's sum. `None` if it is no frame that virtio's header can describe; the
-/// frame is unchanged then. Whether the peer takes this type, and segments of this size, is the caller's to check
-/// ([`VirtioNetHeader::gso_type`], [`VirtioNetHeader::segment_frame_bytes`]).
+/// Prepares a large frame for a peer that segments it. Returns the virtio header, and stores the pseudo header's sum,
+/// which the peer completes, in the frame. `segment` is the frame's [`Packet::segment`]. Returns `None` and leaves the
+/// frame unchanged if virtio's header cannot describe it. The caller checks whether the peer accepts this type and
+/// segments of this size ([`VirtioNetHeader::gso_type`], [`VirtioNetHeader::segment_frame_bytes`]).
 pub fn for_peer(data: &mut [u8], segment: u16) -> Option<VirtioNetHeader> {
     let is_udp = segment & SEGMENT_UDP != 0;
     let layers = Layers::find(data, is_udp)?;
     let layer = layers.only()?;
     let (hdr_len, csum_start) = (u16::try_from(layers.payload).ok()?, u16::try_from(layers.transport).ok()?);
-    // CWR is in the first segment alone (RFC 3168, 6.1.2): a feature that peers negotiate apart.
+    // Only the first segment carries CWR (RFC 3168, 6.1.2), which peers must negotiate as a feature of its own.
     if !is_udp && data[layers.transport + 13] & TCP_CWR != 0 {
         return None;
     }
@@ -160,8 +165,11 @@ pub fn for_peer(data: &mut [u8], segment: u16) -> Option<VirtioNetHeader> {
     Some(VirtioNetHeader::large(gso_type, hdr_len, segment & !SEGMENT_UDP, csum_start, offset as u16))
 }
 
-/// Cuts a large frame into packets of its segments, appended to `out`: at most [`SEGMENTS_MAX`], none longer than
-/// `frame_max` bytes. `packet` stays as it is. On an error `out` is as before.
+/// Segments a large frame: appends its segments to `out`, at most [`SEGMENTS_MAX`], none longer than
+/// `frame_max` bytes. `packet` is not changed.
+///
+/// # Errors
+/// Why it was not segmented; `out` is unchanged.
 pub fn cut(packet: &Packet, pool: &dyn Pool, frame_max: u32, out: &mut Vec<Packet>) -> Result<(), NotCut> {
     let from = packet.data();
     let is_udp = packet.segment() & SEGMENT_UDP != 0;
@@ -187,13 +195,13 @@ pub fn cut(packet: &Packet, pool: &dyn Pool, frame_max: u32, out: &mut Vec<Packe
     Ok(())
 }
 
-/// Sends packets through a port that takes no large frames, behind one at which it has stopped: cuts large frames into
-/// their segments, in buffers of `pool`, and frees what no port can send: packets that are empty or longer than `frame_max`,
-/// and large frames that cannot be cut. `send` takes packets from the front and leaves those that do not fit now.
+/// Sends the remaining packets, after a port without segmentation offload has stopped at one. Segments large frames, in
+/// buffers of `pool`, and frees packets that the port can never send: empty ones, those longer than `frame_max` bytes,
+/// and large frames that cannot be segmented. `send` takes packets from the front and leaves those that do not fit now.
 ///
-/// Frames are cut while their segments are taken: [`SEND_BATCH`] packets at a time, and none once some were left. So what
-/// a burst costs is bounded by what the port sends, and not by what its frames could become. What is left is in `packets`,
-/// in order. Returns what was freed, as `tx_dropped`, `tx_too_long` and `tx_not_cut`.
+/// Frames are segmented only as long as their segments are taken: [`SEND_BATCH`] packets at a time, and none after some
+/// were left. So a burst's cost is bounded by what the port sends, not by the segments that its frames could become.
+/// What is left stays in `packets`, in order. Returns what was freed, as `tx_dropped`, `tx_too_long` and `tx_not_cut`.
 #[cold]
 pub fn send_rest(
     pool: &dyn Pool,
@@ -233,7 +241,7 @@ pub fn send_rest(
     lost
 }
 
-/// A packet that holds two slices, in the smallest buffer that does.
+/// A packet with the concatenation of two slices, in the smallest buffer that holds it.
 fn with_data(pool: &dyn Pool, headers: &[u8], part: &[u8]) -> Option<Packet> {
     let len = headers.len() + part.len();
     let small = pool.alloc()?;
@@ -245,7 +253,7 @@ fn with_data(pool: &dyn Pool, headers: &[u8], part: &[u8]) -> Option<Packet> {
     Some(packet)
 }
 
-/// The sum over what TCP and UDP have before their header: addresses, protocol and length.
+/// The sum over the pseudo header of TCP or UDP: addresses, protocol and length.
 fn pseudo_header(data: &[u8], layer: &Layer, protocol: u8, len: usize) -> Sum {
     let addresses = if layer.is_v6 { layer.ip + 8..layer.ip + 40 } else { layer.ip + 12..layer.ip + 20 };
     let mut tail = [0; 8];
@@ -254,7 +262,7 @@ fn pseudo_header(data: &[u8], layer: &Layer, protocol: u8, len: usize) -> Sum {
     Sum::of(&data[addresses]) + Sum::of(&tail)
 }
 
-/// Stores the checksum of the transport header at `at`, whose own is at `checksum_at`, and what is behind it.
+/// Computes and stores the checksum, at `checksum_at`, of the transport header at `at` and everything after it.
 fn store_transport_checksum(data: &mut [u8], layer: &Layer, protocol: u8, at: usize, checksum_at: usize) {
     store_sum(data, checksum_at, [0; 2]);
     let sum = pseudo_header(data, layer, protocol, data.len() - at) + Sum::of(&data[at..]);
@@ -262,8 +270,8 @@ fn store_transport_checksum(data: &mut [u8], layer: &Layer, protocol: u8, at: us
 }
 
 impl Layers {
-    /// Makes segment `number`, whose payload is in place behind copies of the headers, a frame of its own. `skipped` bytes
-    /// of payload are in the segments before it.
+    /// Turns segment `number`, which has copies of the headers and its payload, into a complete frame. `skipped` is the
+    /// number of payload bytes in earlier segments.
     fn finish(&self, data: &mut [u8], number: usize, skipped: usize, is_last: bool) {
         let at = self.transport;
         let checksum_at = if self.is_udp {
@@ -281,7 +289,7 @@ impl Layers {
             at + TCP_CHECKSUM_AT
         };
         store_transport_checksum(data, self.inner(), self.protocol(), at, checksum_at);
-        // From the inside out: an outer checksum is over the inner headers.
+        // From the innermost layer outwards, since an outer checksum covers the inner headers.
         for layer in self.all().iter().rev() {
             layer.finish(data, number);
         }
@@ -289,8 +297,8 @@ impl Layers {
 }
 
 impl Layer {
-    /// Lengths and checksums of an IP header, and of the tunnel's UDP header behind it, in a frame that ends where `data`
-    /// does.
+    /// Updates lengths and checksums of an IP header, and of the tunnel's UDP header behind
+    /// it, in a frame that ends where `data` does.
     fn finish(&self, data: &mut [u8], number: usize) {
         let ip = self.ip;
         if self.is_v6 {
@@ -305,7 +313,7 @@ impl Layer {
         }
         let Some(udp) = self.tunnel else { return };
         store_u16(data, udp + 4, (data.len() - udp) as u16);
-        // No checksum stays none (RFC 6935).
+        // A zero checksum means none and stays zero (RFC 6935).
         if load_u16(data, udp + UDP_CHECKSUM_AT) != 0 {
             debug_assert!(udp + UDP_BYTES <= data.len());
             store_transport_checksum(data, self, layers::UDP, udp, udp + UDP_CHECKSUM_AT);

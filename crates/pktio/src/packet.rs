@@ -7,9 +7,9 @@
 //!  |--- headroom ----|------ data --------|----- tailroom -----|
 //! ```
 //!
-//! Invariants: `offset + len <= capacity`; all `capacity` bytes are initialised memory (pools zero it once); exactly one
-//! `Packet` exists per buffer that is out of its pool. There is no `Clone`: two handles on one buffer would free it
-//! twice. [`Packet::copy`] takes a second buffer.
+//! **Invariants:** `offset + len <= capacity`; all `capacity` bytes are initialised (pools zero them once); exactly one
+//! `Packet` exists per allocated buffer. There is no `Clone`: two handles on one buffer would free it twice.
+//! [`Packet::copy`] allocates a second buffer.
 //!
 //! Threads: a packet may move between threads; its pool's functions accept calls from any thread.
 //! Tests: `packet/tests.rs`, and under every device.
@@ -19,31 +19,31 @@ use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 
-/// What a pool does for the packets that came from it. One `static` per kind of pool.
+/// A pool's functions for its packets. One `static` per kind of pool.
 pub struct PoolVtable {
     /// The kind of pool, for messages.
     pub name: &'static str,
-    /// Gives one buffer back.
+    /// Frees one buffer.
     ///
     /// # Safety
     /// `handle` comes from a [`RawPacket`] of this vtable that is not used afterwards.
     pub free: unsafe fn(handle: NonNull<()>),
-    /// Gives the buffers of all `packets` back; they are not used afterwards.
+    /// Frees the buffers of all `packets`, which must not be used afterwards.
     ///
     /// # Safety
     /// Each element has this vtable and is owned by the caller.
     pub free_bulk: unsafe fn(packets: &[RawPacket]),
-    /// Takes an empty buffer from the pool that `handle` belongs to; `None` when the pool is empty.
+    /// Allocates an empty buffer from the pool that `handle` belongs to; `None` when the pool is empty.
     ///
     /// # Safety
     /// `handle` comes from a live [`RawPacket`] of this vtable.
     pub alloc_like: unsafe fn(handle: NonNull<()>) -> Option<Packet>,
-    /// As many calls of `alloc_like` in one: appends up to `n` empty buffers to `out`.
+    /// Like `n` calls of `alloc_like`: appends up to `n` empty buffers to `out`.
     ///
     /// # Safety
     /// As for `alloc_like`.
     pub alloc_like_bulk: unsafe fn(handle: NonNull<()>, out: &mut Vec<Packet>, n: usize),
-    /// What buffers have in common that `alloc_like` takes from one another's pool: only for comparisons.
+    /// Identifies the pool that `alloc_like` allocates from; only for comparisons.
     ///
     /// # Safety
     /// As for `alloc_like`.
@@ -52,13 +52,13 @@ pub struct PoolVtable {
 
 /// The fields of a [`Packet`], for code that stores or passes packets in its own `repr(C)` structures.
 ///
-/// A `RawPacket` owns nothing: copying it is harmless, turning the same one into a [`Packet`] twice is not.
+/// A `RawPacket` owns nothing: copying it is harmless, but it must not be turned into a [`Packet`] twice.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct RawPacket {
     /// First byte of the buffer (the start of the headroom).
     pub base: NonNull<u8>,
-    /// What the pool knows the buffer by.
+    /// The pool's handle of the buffer.
     pub handle: NonNull<()>,
     /// The pool's functions.
     pub vtable: &'static PoolVtable,
@@ -68,11 +68,11 @@ pub struct RawPacket {
     pub offset: u16,
     /// Bytes of data.
     pub len: u16,
-    /// Not 0 for a large frame: [`Packet::segment`].
+    /// Segment size of a large frame, otherwise 0: [`Packet::segment`].
     pub segment: u16,
 }
 
-/// A [`RawPacket`] whose 16-bit fields are one word: capacity, offset, length, segment, the first one lowest.
+/// A [`RawPacket`] whose 16-bit fields form one word: capacity, offset, length, segment, from the lowest bits up.
 #[repr(C)]
 struct Parts {
     base: NonNull<u8>,
@@ -84,20 +84,21 @@ struct Parts {
 const _: () = assert!(size_of::<Parts>() == size_of::<RawPacket>() && cfg!(target_endian = "little"));
 
 impl RawPacket {
-    /// The same with other data: `len` bytes, `offset` from the buffer's start. Made in registers: a packet that is read as a whole
-    /// right after one of its 16-bit fields was written waits for that (x86 forwards no store to a wider load).
+    /// Returns a copy with another data window: `len` bytes at `offset` from the buffer's start. Computed in
+    /// registers: loading a whole packet right after one of its 16-bit fields was stored would stall (x86
+    /// cannot forward a store to a wider load).
     #[inline(always)]
     #[must_use]
     pub fn with_window(self, offset: u16, len: u16) -> RawPacket {
         debug_assert!(usize::from(offset) + usize::from(len) <= usize::from(self.capacity));
-        // SAFETY: both are `repr(C)` with the same pointers and as many bytes behind them.
+        // SAFETY: both are `repr(C)` with the same pointers, followed by the same number of bytes.
         let mut parts: Parts = unsafe { std::mem::transmute(self) };
         parts.tail = parts.tail & 0xffff_0000_0000_ffff | u64::from(offset) << 16 | u64::from(len) << 32;
         // SAFETY: as above.
         unsafe { std::mem::transmute(parts) }
     }
 
-    /// The same with this [`Packet::segment`].
+    /// Returns a copy with this [`Packet::segment`].
     #[inline(always)]
     #[must_use]
     pub fn with_segment(self, segment: u16) -> RawPacket {
@@ -109,12 +110,12 @@ impl RawPacket {
     }
 }
 
-/// An operation would have left the buffer: not enough headroom, tailroom or data.
+/// Error: an operation would leave the buffer, for lack of headroom, tailroom or data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the packet's buffer has no room for this")]
 pub struct NoRoom;
 
-/// One packet. Dropping it gives its buffer back to its pool.
+/// A packet. Dropping it returns its buffer to its pool.
 #[repr(transparent)]
 pub struct Packet {
     raw: RawPacket,
@@ -144,41 +145,41 @@ impl Packet {
         ManuallyDrop::new(self).raw
     }
 
-    /// A copy of the fields; ownership stays here.
+    /// The fields; ownership stays here.
     #[inline]
     pub fn raw(&self) -> &RawPacket {
         &self.raw
     }
 
-    /// The packet's bytes.
+    /// The packet's data.
     #[inline]
     pub fn data(&self) -> &[u8] {
         // SAFETY: `offset + len <= capacity`, the buffer is initialised and only this handle refers to it.
         unsafe { std::slice::from_raw_parts(self.data_ptr(), self.len()) }
     }
 
-    /// The packet's bytes, to change in place.
+    /// The packet's data, mutable.
     #[inline]
     pub fn data_mut(&mut self) -> &mut [u8] {
         // SAFETY: as for `data`, and `&mut self` makes the access unique.
         unsafe { std::slice::from_raw_parts_mut(self.data_mut_ptr(), self.len()) }
     }
 
-    /// Bytes of data.
+    /// Length of the data in bytes.
     #[inline]
     pub fn len(&self) -> usize {
         usize::from(self.raw.len)
     }
 
-    /// Not 0 for a large frame: several segments of one TCP or UDP stream that came as one packet. Then it is the payload of
-    /// each, in bytes, with the uppermost bit set for UDP. A port that does not take large frames cuts them up; where that
-    /// is done says how (`pktio-dpdk`).
+    /// The segment size of a large frame (several segments of one TCP or UDP stream in one packet), otherwise 0. It is
+    /// the payload of each segment in bytes, with the highest bit set for UDP ([`crate::offload::SEGMENT_UDP`]). A port
+    /// that does not accept large frames segments them ([`crate::offload`]).
     #[inline]
     pub fn segment(&self) -> u16 {
         self.raw.segment
     }
 
-    /// Says that this is a large frame, or none; see [`Packet::segment`].
+    /// Marks the packet as a large frame, or as none; see [`Packet::segment`].
     pub fn set_segment(&mut self, segment: u16) {
         self.raw.segment = segment;
     }
@@ -189,7 +190,7 @@ impl Packet {
         self.raw.len == 0
     }
 
-    /// Free bytes before the data; equally the data's offset in the buffer.
+    /// Free bytes before the data, which is also the data's offset in the buffer.
     #[inline]
     pub fn headroom(&self) -> usize {
         usize::from(self.raw.offset)
@@ -201,7 +202,7 @@ impl Packet {
         self.capacity() - self.headroom() - self.len()
     }
 
-    /// Size of the whole buffer.
+    /// Size of the whole buffer in bytes.
     #[inline]
     pub fn capacity(&self) -> usize {
         usize::from(self.raw.capacity)
@@ -226,7 +227,10 @@ impl Packet {
         unsafe { self.raw.base.as_ptr().add(self.headroom()) }
     }
 
-    /// Moves the data window: `offset` counts from the buffer's start. Bytes do not move.
+    /// Moves the data window; `offset` is relative to the buffer's start. Bytes do not move.
+    ///
+    /// # Errors
+    /// The window would exceed the buffer.
     #[inline]
     pub fn adjust(&mut self, offset: usize, len: usize) -> Result<(), NoRoom> {
         if offset.checked_add(len).is_none_or(|end| end > self.capacity()) {
@@ -237,7 +241,7 @@ impl Packet {
         Ok(())
     }
 
-    /// [`Packet::adjust`] for callers that have checked the bounds.
+    /// Like [`Packet::adjust`], without checks.
     ///
     /// # Safety
     /// `offset + len <= self.capacity()`.
@@ -248,7 +252,10 @@ impl Packet {
         self.raw.len = len;
     }
 
-    /// Grows the data by `n` bytes at the front and returns the data; the new bytes hold whatever the headroom held.
+    /// Grows the data by `n` bytes at the front and returns it; the new bytes contain what was in the headroom.
+    ///
+    /// # Errors
+    /// The headroom is too small.
     pub fn push_front(&mut self, n: usize) -> Result<&mut [u8], NoRoom> {
         let offset = self.headroom().checked_sub(n).ok_or(NoRoom)?;
         self.adjust(offset, self.len() + n)?;
@@ -256,23 +263,32 @@ impl Packet {
     }
 
     /// Removes `n` bytes from the front.
+    ///
+    /// # Errors
+    /// The data is shorter.
     pub fn pull_front(&mut self, n: usize) -> Result<(), NoRoom> {
         let len = self.len().checked_sub(n).ok_or(NoRoom)?;
         self.adjust(self.headroom() + n, len)
     }
 
-    /// Grows the data by `n` bytes at the end and returns the data; the new bytes hold whatever the tailroom held.
+    /// Grows the data by `n` bytes at the end and returns it; the new bytes contain what was in the tailroom.
+    ///
+    /// # Errors
+    /// The tailroom is too small.
     pub fn push_back(&mut self, n: usize) -> Result<&mut [u8], NoRoom> {
         self.adjust(self.headroom(), self.len().saturating_add(n))?;
         Ok(self.data_mut())
     }
 
-    /// Makes the data `len` bytes long, at the present offset; bytes that are new hold whatever the buffer held.
+    /// Sets the data's length in bytes, at the same offset; new bytes contain what was in the buffer.
+    ///
+    /// # Errors
+    /// The buffer is too small.
     pub fn set_len(&mut self, len: usize) -> Result<(), NoRoom> {
         self.adjust(self.headroom(), len)
     }
 
-    /// Shortens the data to `len` bytes; a shorter packet stays as it is. What is cut is no large frame any more.
+    /// Truncates the data to `len` bytes; a shorter packet is unchanged. A truncated packet is no longer a large frame.
     pub fn truncate(&mut self, len: usize) {
         if len < self.len() {
             self.raw.len = len as u16;
@@ -280,21 +296,24 @@ impl Packet {
         }
     }
 
-    /// Replaces the data by `bytes`, at the present offset.
+    /// Replaces the data by `bytes`, at the same offset.
+    ///
+    /// # Errors
+    /// The buffer is too small.
     pub fn set_data(&mut self, bytes: &[u8]) -> Result<(), NoRoom> {
         self.adjust(self.headroom(), bytes.len())?;
         self.data_mut().copy_from_slice(bytes);
         Ok(())
     }
 
-    /// A copy in a second buffer of the same pool with the same headroom; `None` when the pool is empty.
+    /// Copies the packet into a new buffer of the same pool, with the same headroom; `None` when the pool is empty.
     pub fn copy(&self) -> Option<Packet> {
         // SAFETY: `handle` is this live packet's, and belongs to this vtable.
         let copy = unsafe { (self.raw.vtable.alloc_like)(self.raw.handle) }?;
         self.copy_into(copy)
     }
 
-    /// A copy in this buffer, with the same headroom; `None`, and the buffer is given back, if it is too small.
+    /// Copies the packet into `buffer`, with the same headroom; `None`, and `buffer` is freed, if it is too small.
     #[inline(always)]
     pub fn copy_into(&self, buffer: Packet) -> Option<Packet> {
         let raw = self.raw;
@@ -303,11 +322,12 @@ impl Packet {
             return None;
         }
         let copy = buffer.into_raw().with_window(raw.offset, raw.len).with_segment(raw.segment);
-        // SAFETY: `offset + len` is within both buffers, and so is the line where that is copied; both are initialised, and two
-        // packets are never one buffer.
+        // SAFETY: `offset + len` is within both buffers, and so is the cache line where that is copied; both are
+        // initialised, and two packets never share a buffer.
         unsafe {
             let (from, to) = (raw.base.as_ptr().add(offset), copy.base.as_ptr().add(offset));
-            // Of the shortest frames the whole cache line, if both buffers have that: it needs no call.
+            // The shortest frames copy a whole cache line, if both buffers contain
+            // it: a copy of fixed length needs no call.
             if len <= LINE && offset + LINE <= usize::from(raw.capacity.min(copy.capacity)) {
                 std::ptr::copy_nonoverlapping(from, to, LINE);
             } else {
@@ -323,10 +343,10 @@ impl Packet {
         unsafe { (self.raw.vtable.alloc_like_bulk)(self.raw.handle, out, n) }
     }
 
-    /// Whether the other's buffer is of the same pool and size.
+    /// Whether the other packet's buffer has the same pool and size.
     #[inline]
     pub fn is_like(&self, other: &Packet) -> bool {
-        // SAFETY: both handles are of live packets, and belong to this vtable if the first comparison says so.
+        // SAFETY: both handles are of live packets, and the first comparison ensures that both have this vtable.
         std::ptr::eq(self.raw.vtable, other.raw.vtable)
             && self.raw.capacity == other.raw.capacity
             && unsafe { (self.raw.vtable.pool_of)(self.raw.handle) == (self.raw.vtable.pool_of)(other.raw.handle) }
@@ -354,7 +374,7 @@ impl fmt::Debug for Packet {
     }
 }
 
-/// Frees all packets with one call per run of packets from the same kind of pool; `packets` is empty afterwards.
+/// Frees all packets, with one call per run of packets of the same kind of pool; `packets` is empty afterwards.
 pub fn free_bulk(packets: &mut Vec<Packet>) {
     free_front(packets, packets.len());
 }
@@ -362,11 +382,11 @@ pub fn free_bulk(packets: &mut Vec<Packet>) {
 /// Frees the first `count` packets like [`free_bulk`]; the others move to the front.
 ///
 /// # Panics
-/// If there are fewer.
+/// If there are fewer than `count`.
 pub fn free_front(packets: &mut Vec<Packet>, count: usize) {
     let rest = packets.len().checked_sub(count).expect("as many packets as are freed");
-    // SAFETY: `Packet` is a transparent wrapper of `RawPacket`; ownership of all passes to this function by `set_len(0)`, and
-    // of those behind the first `count` back when they are in place.
+    // SAFETY: `Packet` is a transparent wrapper of `RawPacket`. `set_len(0)` passes ownership of all packets to this
+    // function, and `set_len(rest)` returns those after the first `count` once they have moved.
     unsafe {
         packets.set_len(0);
         free_raws(std::slice::from_raw_parts(packets.as_ptr().cast::<RawPacket>(), count));
@@ -378,7 +398,7 @@ pub fn free_front(packets: &mut Vec<Packet>, count: usize) {
     }
 }
 
-/// Frees packets, with one call per run of packets from the same kind of pool.
+/// Frees packets, with one call per run of packets of the same kind of pool.
 ///
 /// # Safety
 /// The caller owns all of them and does not use them afterwards.

@@ -1,10 +1,11 @@
-//! The `pcap` device: receives the packets of a capture file, once and in order, and writes what is sent to another.
+//! The `pcap` device: receives the packets of a capture file, once and in order,
+//! and writes sent packets to another file.
 //!
 //! Input is pcap (both byte orders, micro- and nanoseconds) or pcapng (all interfaces of the file, in file order);
-//! output is pcap with the input's link type and resolution, nanoseconds for pcapng. Times of the input are ignored: packets come as fast as
-//! the worker asks. A packet longer than a buffer counts as dropped, a damaged record ends the input and counts as an
-//! error. Without an output file, sent packets are counted and freed. A FIFO as input is a pcap stream that its writer continues
-//! while the switch runs (`pcap/stream.rs`).
+//! output is pcap with the input's link type and resolution of timestamps, nanoseconds for pcapng. Timestamps of the
+//! input are ignored: packets are delivered as fast as the worker polls. A packet longer than a buffer is counted as
+//! dropped; a damaged record ends the input and is counted as an error. Without an output file, sent packets are counted
+//! and freed. A FIFO as input is a pcap stream that its writer continues while the switch runs (`pcap/stream.rs`).
 //!
 //! Threads: one queue, so one worker. Tests: `pcap/tests.rs`.
 
@@ -61,7 +62,10 @@ enum Input {
 }
 
 impl PcapDevice {
-    /// Opens `input`, whose packets are received `after` so much time, and creates `output` (an existing file is replaced).
+    /// Opens `input`, whose packets are received after a delay, and creates `output`, replacing an existing file.
+    ///
+    /// # Errors
+    /// [`Error::File`] if a file cannot be opened, or the input is not a capture file.
     pub fn open(input: &Path, output: Option<&Path>, after: Duration, pool: PoolRef) -> Result<PcapDevice, Error> {
         let name = match output {
             Some(output) => format!("pcap:{},{}", input.display(), output.display()),
@@ -76,14 +80,14 @@ impl PcapDevice {
     }
 }
 
-/// What the output has of the input.
+/// Properties of the input that the output has, too.
 #[derive(Clone, Copy)]
 struct Form {
     link_type: DataLink,
     resolution: TsResolution,
 }
 
-/// Opens a capture file and finds its link type: for pcapng that of the first interface before the first packet,
+/// Opens a capture file and finds its link type: for pcapng that of the first interface before the first packet, or
 /// Ethernet if there is none.
 fn open_input(path: &Path) -> Result<(Input, Form), Error> {
     let fail = |reason: String| Error::File { path: path.to_owned(), reason };
@@ -103,7 +107,7 @@ fn open_input(path: &Path) -> Result<(Input, Form), Error> {
         return Ok((Input::Pcap(Box::new(reader)), form));
     }
     let open = |file| PcapNgReader::new(file).map_err(|error| fail(describe(&error)));
-    // A second reader looks for the link type, because a block once read is gone.
+    // A second reader looks for the link type, because a block that was read cannot be read again.
     let mut probe = open(file.try_clone().map_err(|error| fail(error.to_string()))?)?;
     let mut link_type = DataLink::ETHERNET;
     while let Some(Ok(block)) = probe.next_block() {
@@ -120,7 +124,10 @@ fn open_input(path: &Path) -> Result<(Input, Form), Error> {
     Ok((Input::PcapNg(Box::new(open(file)?)), Form { link_type, resolution: TsResolution::NanoSecond }))
 }
 
-/// Gives each packet of a capture file to `take`, until that says no.
+/// Passes each packet of a capture file to `take`, until it returns false.
+///
+/// # Errors
+/// [`Error::File`] if the file cannot be read, or is damaged.
 pub fn read_capture(path: &Path, take: &mut dyn FnMut(&[u8]) -> bool) -> Result<(), Error> {
     let (mut input, _) = open_input(path)?;
     let mut wanted = true;
@@ -135,7 +142,7 @@ pub fn read_capture(path: &Path, take: &mut dyn FnMut(&[u8]) -> bool) -> Result<
     Ok(())
 }
 
-/// The crate's `Display` hides the system's error.
+/// Describes an error; the crate's `Display` hides the system's error.
 fn describe(error: &PcapError) -> String {
     match error {
         PcapError::IoError(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
@@ -148,12 +155,13 @@ fn describe(error: &PcapError) -> String {
 }
 
 impl Input {
-    /// Gives the next packet's bytes to `take`.
+    /// Passes the next packet's bytes to `take`.
     fn next(&mut self, take: &mut dyn FnMut(&[u8])) -> Result<Next, PcapError> {
         match self {
             Input::End => Ok(Next::End),
             Input::Stream(stream) => stream.next(take).map_err(PcapError::IoError),
-            // Raw records: the checked ones refuse files whose original lengths exceed the snap length, which are common.
+            // Raw records: the checked reader refuses files whose original lengths
+            // exceed the snap length, which are common.
             Input::Pcap(reader) => match reader.next_raw_packet().transpose()? {
                 Some(packet) => {
                     take(&packet.data);
@@ -227,7 +235,7 @@ impl Queue for PcapQueue {
             return 0;
         }
         while out.len() - before < max {
-            // A buffer first: a record that has been read cannot be put back.
+            // The buffer is allocated first: a record that was read cannot be put back.
             let Some(mut packet) = self.pool.alloc() else { break };
             let mut fits = false;
             match self.input.next(&mut |bytes| {
@@ -268,8 +276,8 @@ impl Queue for PcapQueue {
     }
 }
 
-/// A pcap file. Records are written here rather than by the `pcap-file` crate's writer, which
-/// owns its output and so cannot be flushed after a burst.
+/// Writes a pcap file. The `pcap-file` crate's writer is not used: it owns its output, which so cannot be flushed after
+/// a burst.
 struct FileWriter {
     file: BufWriter<File>,
     resolution: TsResolution,

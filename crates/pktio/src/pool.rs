@@ -1,12 +1,13 @@
-//! Where packets come from: the [`Pool`] trait and the heap pool.
+//! Packet buffers: the [`Pool`] trait and the heap pool.
 //!
-//! A packet is always in one piece. There are two sizes of buffers: small ones for what networks carry by default, and large
-//! ones, fewer, for jumbo frames and for large frames that are cut up later ([`Packet::segment`]). One copy of a long frame
-//! that a device delivers in pieces costs less than every program, engine and device dealing with pieces.
+//! A packet is always contiguous. There are two sizes of buffers: small ones for frames of the default MTU,
+//! and fewer large ones for jumbo frames and for large frames that are segmented later
+//! ([`Packet::segment`]). Copying a long frame that a device delivers in fragments costs less than if every
+//! program, engine and device had to handle fragments.
 //!
 //! [`HeapPool`] hands out at most `limit` buffers, recycles them, and allocates lazily. Each buffer starts with a
-//! 64-byte header that names its pool and size, so that a packet finds its way home from any thread; while any buffer is out,
-//! the pool holds a strong count of itself, so it outlives its packets.
+//! 64-byte header that names its pool and size, so that a packet can be freed from any thread. While any buffer is in
+//! use, the pool holds a strong reference to itself, so it outlives its packets.
 //!
 //! Threads: any. One mutex guards the free list; bulk calls take it once. The heap pool serves tests, packet-out and
 //! the devices without DPDK; ports at line rate use the DPDK mempool, which has per-thread caches.
@@ -19,34 +20,34 @@ use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Bytes kept free before the data of a fresh packet.
+/// Headroom of a new packet, in bytes.
 pub const HEADROOM: usize = 128;
 
-/// Size of a small buffer: headroom and 2 KB of data.
+/// Size of a small buffer in bytes: headroom and 2 KB of data.
 pub const BUFFER_CAPACITY: usize = HEADROOM + 2048;
 
-/// Size of a large buffer, headroom included: what a packet's 16-bit lengths allow, in whole cache lines.
+/// Size of a large buffer in bytes, headroom included: the limit of a packet's 16-bit lengths, in whole cache lines.
 pub const LARGE_CAPACITY: usize = 65_472;
 
-/// Large buffers of a heap pool, at most.
+/// Maximum large buffers of a heap pool.
 const HEAP_LARGE_LIMIT: usize = 512;
 
 /// A source of packet buffers, shared by workers and control.
 pub trait Pool: Send + Sync {
-    /// An empty packet with at least [`HEADROOM`] bytes before its data; `None` when all buffers are out.
+    /// Allocates an empty packet with at least [`HEADROOM`] bytes before its data; `None` when all buffers are in use.
     fn alloc(&self) -> Option<Packet>;
 
-    /// Appends up to `n` empty packets to `out`; returns how many.
+    /// Appends up to `n` empty packets to `out`. Returns how many.
     fn alloc_bulk(&self, out: &mut Vec<Packet>, n: usize) -> usize {
         let before = out.len();
         out.extend((0..n).map_while(|_| self.alloc()));
         out.len() - before
     }
 
-    /// An empty packet in a large buffer; `None` when all of them are out.
+    /// Allocates an empty packet with a large buffer; `None` when all of them are in use.
     fn alloc_large(&self) -> Option<Packet>;
 
-    /// A packet that holds `bytes`; `None` when all buffers are out or `bytes` does not fit into one.
+    /// Allocates a packet that contains `bytes`; `None` when all buffers are in use or too small.
     fn alloc_from(&self, bytes: &[u8]) -> Option<Packet> {
         let is_small = bytes.len() <= BUFFER_CAPACITY - HEADROOM;
         let mut packet = if is_small { self.alloc() } else { self.alloc_large() }?;
@@ -54,10 +55,10 @@ pub trait Pool: Send + Sync {
         Some(packet)
     }
 
-    /// How many small buffers there are, in and out.
+    /// Number of small buffers, in use or free.
     fn limit(&self) -> usize;
 
-    /// How many small buffers are in the pool now (exact when no other thread uses it).
+    /// Number of free small buffers (exact when no other thread uses the pool).
     fn available(&self) -> usize;
 }
 
@@ -74,32 +75,32 @@ struct Shared {
 }
 
 struct State {
-    /// Small buffers, and large ones.
+    /// The small buffers, and the large ones.
     sizes: [Size; 2],
-    /// Buffers of both sizes that are out. While there is one, the pool has a strong count of itself.
+    /// Buffers of both sizes in use. While there are any, the pool holds a strong reference to itself.
     out: usize,
 }
 
 /// The buffers of one size.
 struct Size {
-    /// Headroom and data.
+    /// Size of a buffer in bytes, headroom included.
     capacity: usize,
     limit: usize,
     free: Vec<FreeBuffer>,
-    /// Buffers allocated so far, in and out; never above `limit`.
+    /// Buffers allocated so far, in use or free; never above `limit`.
     allocated: usize,
 }
 
 const SMALL: usize = 0;
 const LARGE: usize = 1;
 
-/// A buffer that nobody uses; the pointer is to its header.
+/// An unused buffer; the pointer is to its header.
 struct FreeBuffer(NonNull<Header>);
 
 // SAFETY: a free buffer is plain memory owned by the pool.
 unsafe impl Send for FreeBuffer {}
 
-/// In front of every buffer, from when it is made. `pool` is valid as long as that is: it frees them.
+/// Precedes every buffer. `pool` stays valid, because the pool frees all buffers before it is dropped itself.
 #[repr(C, align(64))]
 struct Header {
     pool: *const Shared,
@@ -178,7 +179,7 @@ impl State {
         }
     }
 
-    /// A buffer of the pool that this is the state of.
+    /// Takes a buffer; `shared` must be the pool of this state.
     #[inline(always)]
     fn take(&mut self, shared: &Arc<Shared>, size: usize) -> Option<Packet> {
         let of_size = &mut self.sizes[size];
@@ -187,11 +188,11 @@ impl State {
             None => of_size.allocate(shared, size)?,
         };
         if self.out == 0 {
-            // SAFETY: `shared` holds a strong count. `give_back` gives this one up.
+            // SAFETY: `shared` holds a strong reference. `give_back` drops the one that is created here.
             unsafe { Arc::increment_strong_count(Arc::as_ptr(shared)) }
         }
         self.out += 1;
-        // SAFETY: the buffer is out of the free list, so it is ours; its data starts right after the header.
+        // SAFETY: the buffer is not in the free list, so nobody else uses it; its data starts right after the header.
         unsafe {
             Some(Packet::from_raw(RawPacket {
                 base: header.add(1).cast(),
@@ -207,7 +208,7 @@ impl State {
 }
 
 impl Size {
-    /// A new buffer, if there may be one more.
+    /// Allocates another buffer, unless the limit is reached.
     #[cold]
     #[inline(never)]
     fn allocate(&mut self, shared: &Arc<Shared>, size: usize) -> Option<NonNull<Header>> {
@@ -227,26 +228,26 @@ impl Size {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // While a buffer is out the pool has a strong count of itself, so all are in now.
+        // All buffers are free: while one is in use, the pool holds a strong reference to itself.
         for size in &mut self.state.get_mut().unwrap_or_else(PoisonError::into_inner).sizes {
             debug_assert_eq!(size.free.len(), size.allocated);
             for FreeBuffer(header) in size.free.drain(..) {
-                // SAFETY: made by `allocate` with this layout, and used by nobody.
+                // SAFETY: allocated by `allocate` with this layout, and not in use.
                 unsafe { dealloc(header.as_ptr().cast(), layout(size.capacity)) }
             }
         }
     }
 }
 
-/// Puts the buffers of one pool back, and gives up the pool's count of itself with the last that was out (outside the lock: that
-/// may free the pool).
+/// Returns the buffers of one pool. With the last one in use, drops the pool's reference to itself, outside the lock,
+/// since that may free the pool.
 ///
 /// # Safety
 /// `packets` is not empty; all are owned by the caller, have `HEAP_VTABLE` and the same pool.
 unsafe fn give_back(packets: &[RawPacket]) {
     // SAFETY: a handle of this vtable points to the header that `allocate` wrote.
     let pool = unsafe { packets[0].handle.cast::<Header>().as_ref().pool };
-    // SAFETY: as long as a buffer is out, the pool has a strong count of itself.
+    // SAFETY: while a buffer is in use, the pool holds a strong reference to itself.
     let shared = unsafe { &*pool };
     let mut state = shared.lock();
     for packet in packets {
@@ -258,13 +259,13 @@ unsafe fn give_back(packets: &[RawPacket]) {
     let last = state.out == 0;
     drop(state);
     if last {
-        // SAFETY: the count that `take` made when the first one went out.
+        // SAFETY: the reference that `take` created when the first buffer was taken.
         unsafe { Arc::decrement_strong_count(pool) }
     }
 }
 
 unsafe fn heap_free(handle: NonNull<()>) {
-    // SAFETY: as promised by the caller (`PoolVtable::free`); only the handle of the raw packet is used.
+    // SAFETY: guaranteed by the caller (`PoolVtable::free`); only the handle of the raw packet is used.
     unsafe {
         let base = handle.cast::<Header>().add(1).cast();
         give_back(&[RawPacket { base, handle, vtable: &HEAP_VTABLE, capacity: 0, offset: 0, len: 0, segment: 0 }]);
@@ -281,13 +282,13 @@ unsafe fn heap_free_bulk(packets: &[RawPacket]) {
     }
 }
 
-/// The pool and size of a buffer that is out.
+/// The pool and size of a buffer in use.
 ///
 /// # Safety
 /// `handle` is that of a live packet with `HEAP_VTABLE`, and the result is not used after it is gone.
 unsafe fn home(handle: NonNull<()>) -> (ManuallyDrop<Arc<Shared>>, usize) {
-    // SAFETY: the header is as `allocate` wrote it, and the pool has a strong count of itself while the packet is live. This makes no
-    // other, and does not give that one up.
+    // SAFETY: `allocate` wrote the header, and the pool holds a strong reference to itself while the packet is live.
+    // `ManuallyDrop` keeps that reference from being dropped here.
     unsafe {
         let header = handle.cast::<Header>().as_ref();
         (ManuallyDrop::new(Arc::from_raw(header.pool)), header.size)

@@ -1,4 +1,5 @@
-//! The command line's port syntax: `NUMBER@DEVICE`, bmv2's `0@veth0` with a scheme for what is not a kernel interface.
+//! The command line's port syntax: `NUMBER@DEVICE`, as bmv2's `0@veth0`, with a
+//! scheme for other than kernel interfaces.
 //!
 //! ```text
 //! 0@veth0                     kernel interface (AF_PACKET)
@@ -9,6 +10,7 @@
 //! 4@xdp:eth0   5@tap:tap0   6@pci:0000:03:00.0   7@pcap:in.pcap,out.pcap   8@memory   9@null   10@ring:r0
 //! 11@veth1,mtu=9000,queues=2  12@tap:tap1,spread   options of every kind of port, last
 //! 13@pci:0000:04:00.0,descriptors=4096   an option of ports whose rings are made here
+//! 15@vhost:/run/vm4.sock,isolated   an option of ports that share memory: a thread of its own touches it
 //! 14@veth2,up                 an option of kernel interfaces: one that is down is set up
 //! ```
 //!
@@ -18,24 +20,24 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// The largest port number of the command line (65535 is kept for "no port").
+/// The largest port number of the command line (65535 means "no port").
 pub const PORT_NUMBER_MAX: u32 = 65_534;
 
 const FORMS: &str = "valid forms: NAME (kernel interface), vhost:PATH, vhost-server:PATH, \
     virtio:PATH, virtio-server:PATH, memif:PATH[,id=N][,role=server|client], xdp:IFACE, tap:NAME, pci:ADDRESS, pcap:IN[,OUT][,after=S], memory, null, ring:NAME; \
-    each may end in ,mtu=N ,queues=N ,spread, pci, xdp, memif and virtio in ,descriptors=N, vhost and memif in ,memory=MB, \
+    each may end in ,mtu=N ,queues=N ,spread, pci, xdp, memif and virtio in ,descriptors=N, vhost and memif in ,memory=MB and ,isolated, \
     and kernel interfaces in ,up";
 
-/// What an MTU may be: RFC 791's least, and what a buffer holds.
+/// Valid MTUs in bytes: from RFC 791's minimum to what a buffer holds.
 const MTU_RANGE: std::ops::RangeInclusive<u32> = 68..=65_000;
 
-/// How many queues a port may have.
+/// Valid numbers of queues of a port.
 const QUEUES_RANGE: std::ops::RangeInclusive<u32> = 1..=64;
 
-/// How many packets a ring may hold: two bursts, and the most of any driver.
+/// Valid numbers of descriptors of a ring: from two bursts to the maximum of any driver.
 const DESCRIPTORS_RANGE: std::ops::RangeInclusive<u32> = 64..=32_768;
 
-/// How many megabytes a guest or peer may share: up to a terabyte.
+/// Megabytes that a guest or peer may share: up to a terabyte.
 const MEMORY_RANGE: std::ops::RangeInclusive<u32> = 1..=1 << 20;
 
 /// The kernel's limit on interface names, without the terminating zero (`IFNAMSIZ`).
@@ -51,16 +53,19 @@ pub struct PortSpec {
     pub number: u32,
     /// The device.
     pub device: DeviceSpec,
-    /// `mtu=N`: the device's MTU is set, and frames that are longer do not leave by it.
+    /// `mtu=N`: the MTU in bytes to set; longer frames are not sent.
     pub mtu: Option<u16>,
-    /// `queues=N`: how many queues the device gets; one for each worker without it.
+    /// `queues=N`: number of queues; default: one per worker.
     pub queues: Option<u16>,
-    /// `descriptors=N`: how many packets wait in each of the device's rings, as near as the device can; 1,024 without it.
+    /// `descriptors=N`: descriptors per ring, as near as the device supports; default 1,024.
     pub descriptors: Option<u16>,
-    /// `memory=N`: how many megabytes on ordinary pages a guest or memif client may share; [`crate::MEMORY_MB_DEFAULT`] without it.
+    /// `memory=N`: megabytes on ordinary pages that a guest or memif client may share; default
+    /// [`crate::MEMORY_MB_DEFAULT`].
     pub memory_mb: Option<u32>,
-    /// `spread`: workers without a queue of their own get their share of the flows from those that have one.
+    /// `spread`: workers without a queue of their own get a share of the flows from workers that have one.
     pub spread: bool,
+    /// `isolated`: a thread of the port, instead of workers, accesses the memory that its peer shares.
+    pub isolated: bool,
     /// `up`: a kernel interface that is down is set up.
     pub up: bool,
 }
@@ -68,90 +73,90 @@ pub struct PortSpec {
 /// A device, as the command line names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DeviceSpec {
-    /// A kernel interface, by AF_PACKET.
+    /// A kernel interface, through AF_PACKET.
     AfPacket {
         /// The interface's name.
         interface: String,
     },
-    /// A vhost-user socket: the port of a virtual machine.
+    /// A vhost-user port (back end) for a virtual machine.
     Vhost {
-        /// The socket.
+        /// Path of the socket.
         path: PathBuf,
         /// Whether we listen (`vhost-server:`) or connect to the guest's socket (`vhost:`).
         server: bool,
     },
-    /// The guest's end of a vhost-user socket: another switch has the other end.
+    /// A virtio-user port: the guest's end (front end) of a vhost-user socket of another switch.
     Virtio {
-        /// The socket.
+        /// Path of the socket.
         path: PathBuf,
         /// Whether we listen (`virtio-server:`) or connect to the switch's socket (`virtio:`).
         server: bool,
     },
-    /// A memif socket: shared memory to another process.
+    /// A memif port: shared memory with another process.
     Memif {
-        /// The socket.
+        /// Path of the socket.
         path: PathBuf,
-        /// Which interface on the socket.
+        /// Interface id on the socket.
         id: u32,
-        /// Who listens.
+        /// Server or client.
         role: MemifRole,
     },
-    /// A kernel interface, by AF_XDP.
+    /// A kernel interface, through AF_XDP.
     Xdp {
         /// The interface's name.
         interface: String,
     },
-    /// A new TAP interface of the kernel.
+    /// A TAP interface, which is created.
     Tap {
         /// The interface's name.
         interface: String,
     },
     /// A network card bound to a userspace driver.
     Pci {
-        /// Its address, e.g. `0000:03:00.0`.
+        /// Its PCI address, e.g. `0000:03:00.0`.
         address: String,
     },
     /// Packets from and to capture files.
     Pcap {
-        /// Where packets come from.
+        /// File to receive packets from.
         input: PathBuf,
-        /// Where sent packets go; they are counted and dropped without it.
+        /// File for sent packets; without it they are counted and dropped.
         output: Option<PathBuf>,
-        /// How long packets wait in the file.
+        /// Seconds before packets are received.
         after_s: u32,
     },
-    /// In this process: a test injects and collects packets.
+    /// An in-process device: a test injects and collects packets.
     Memory,
-    /// Endless empty packets, sends to nowhere; for measurements.
+    /// Receives empty packets without end, and discards sent ones; for measurements.
     Null,
-    /// A ring in this process: what is sent is received.
+    /// An in-process ring: sent packets are received again.
     Ring {
         /// The ring's name.
         name: String,
     },
 }
 
-/// Which end of a memif socket this process is.
+/// The role of this process on a memif socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemifRole {
     /// Listens on the socket.
     Server,
-    /// Connects, and owns the shared memory.
+    /// Connects, and provides the shared memory.
     Client,
 }
 
-/// A port description that does not parse.
+/// Error: a port description that does not parse.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("port `{text}`: {reason}")]
 pub struct SpecError {
-    /// The whole text that was given.
+    /// The whole description.
     pub text: String,
     /// What is wrong with it.
     pub reason: String,
 }
 
 impl SpecError {
-    /// The valid forms.
+    /// The valid forms of a description.
     pub fn help(&self) -> String {
         FORMS.to_owned()
     }
@@ -169,9 +174,10 @@ impl FromStr for PortSpec {
             .filter(|&n| n <= PORT_NUMBER_MAX)
             .ok_or_else(|| fail(format!("`{number}` is not a port number; a number from 0 to {PORT_NUMBER_MAX} is")))?;
         let (mtu, queues, descriptors) = (None, None, None);
-        let (spread, up) = (false, false);
+        let (spread, isolated, up) = (false, false, false);
+        let device_later = DeviceSpec::Memory;
         let mut spec =
-            PortSpec { number, device: DeviceSpec::Memory, mtu, queues, descriptors, memory_mb: None, spread, up };
+            PortSpec { number, device: device_later, mtu, queues, descriptors, memory_mb: None, spread, isolated, up };
         let device = spec.take_options(device).map_err(fail)?;
         spec.device = DeviceSpec::parse_without_options(device).map_err(fail)?;
         if spec.descriptors.is_some() && !spec.device.has_own_rings() {
@@ -183,6 +189,11 @@ impl FromStr for PortSpec {
             let kind = spec.device.kind();
             let reason = "only vhost ports and memif servers map memory that somebody else shares";
             return Err(fail(format!("`memory=` does not fit a port of kind {kind}: {reason}")));
+        }
+        if spec.isolated && !spec.device.shares_memory() {
+            let kind = spec.device.kind();
+            let reason = "only vhost and memif ports share memory with somebody who can hold up its readers";
+            return Err(fail(format!("`isolated` does not fit a port of kind {kind}: {reason}")));
         }
         let kind = spec.device.kind();
         if spec.up && !spec.device.is_interface() {
@@ -199,7 +210,10 @@ impl FromStr for PortSpec {
 }
 
 impl PortSpec {
-    /// The same port with other options: `mtu=9000`, `spread`; `mtu=default` is as if the option had not been given.
+    /// Returns the port with other options: `mtu=9000`, `spread`; `mtu=default` removes an option.
+    ///
+    /// # Errors
+    /// An option is unknown, invalid or not for this kind of device, or would change the device.
     pub fn with_options<S: AsRef<str>>(&self, options: &[S]) -> Result<PortSpec, SpecError> {
         let mut plain = self.clone();
         let mut given = String::new();
@@ -210,6 +224,7 @@ impl PortSpec {
                 "descriptors" => plain.descriptors = None,
                 "memory" => plain.memory_mb = None,
                 "spread" => plain.spread = false,
+                "isolated" => plain.isolated = false,
                 "up" => plain.up = false,
                 _ => {}
             }
@@ -219,7 +234,7 @@ impl PortSpec {
             }
         }
         let with: PortSpec = format!("{plain}{given}").parse()?;
-        // Options are no way to another device.
+        // An option must not change the device.
         if with.device == self.device {
             return Ok(with);
         }
@@ -228,7 +243,7 @@ impl PortSpec {
         Err(SpecError { text: with.to_string(), reason })
     }
 
-    /// Takes the options off the end of a device's description; gives the rest.
+    /// Parses and removes the options at the end of a device's description. Returns the rest.
     fn take_options<'a>(&mut self, mut text: &'a str) -> Result<&'a str, String> {
         while let Some((rest, option)) = text.rsplit_once(',') {
             let number = |value: &str, range: std::ops::RangeInclusive<u32>| {
@@ -252,6 +267,7 @@ impl PortSpec {
                     return Err(format!("`{option}` is there twice"));
                 }
                 None if option == "spread" => self.spread = true,
+                None if option == "isolated" => self.isolated = true,
                 None if option == "up" => self.up = true,
                 _ => break,
             }
@@ -270,18 +286,19 @@ impl FromStr for DeviceSpec {
 }
 
 impl DeviceSpec {
-    /// A device's description behind which no known option stands any more. What is left behind a comma is an unknown one, but for
-    /// the kinds that have arguments there.
+    /// Parses a device's description after its options were removed. What remains after a comma is an unknown option,
+    /// except for the kinds that have arguments there.
     fn parse_without_options(text: &str) -> Result<DeviceSpec, String> {
         let unknown = text.rsplit_once(',').filter(|_| !text.starts_with("memif:") && !text.starts_with("pcap:"));
         let Some((_, option)) = unknown else { return DeviceSpec::parse(text) };
         let device = DeviceSpec::parse(text.split(',').next().unwrap_or_default())?;
         let rings = if device.has_own_rings() { ", descriptors=N" } else { "" };
         let memory = if device.maps_memory_of_others() { ", memory=MB" } else { "" };
+        let isolated = if device.shares_memory() { ", isolated" } else { "" };
         let up = if device.is_interface() { ", up" } else { "" };
         let kind = device.kind();
         Err(format!(
-            "`{option}` is no option of a port of kind {kind}; there are mtu=N, queues=N, spread{rings}{memory}{up}"
+            "`{option}` is no option of a port of kind {kind}; there are mtu=N, queues=N, spread{rings}{memory}{isolated}{up}"
         ))
     }
 
@@ -312,7 +329,7 @@ impl DeviceSpec {
         }
     }
 
-    /// The kind of device, one word, as in the syntax.
+    /// The kind of device in one word, as in the syntax.
     pub fn kind(&self) -> &'static str {
         match self {
             DeviceSpec::AfPacket { .. } => "af_packet",
@@ -329,23 +346,28 @@ impl DeviceSpec {
         }
     }
 
-    /// Whether the size of its rings is this side's choice.
+    /// Whether this side chooses the size of the rings.
     fn has_own_rings(&self) -> bool {
         use DeviceSpec::{Memif, Pci, Virtio, Xdp};
         matches!(self, Pci { .. } | Xdp { .. } | Memif { .. } | Virtio { .. })
     }
 
-    /// Whether it maps memory that a guest or peer shares.
+    /// Whether the device maps memory that a guest or peer shares.
     fn maps_memory_of_others(&self) -> bool {
         matches!(self, DeviceSpec::Vhost { .. } | DeviceSpec::Memif { role: MemifRole::Server, .. })
     }
 
-    /// Whether an interface of the kernel is behind it.
+    /// Whether the device accesses memory that is shared with a guest or peer.
+    fn shares_memory(&self) -> bool {
+        matches!(self, DeviceSpec::Vhost { .. } | DeviceSpec::Memif { .. })
+    }
+
+    /// Whether the device is an interface of the kernel.
     fn is_interface(&self) -> bool {
         matches!(self, DeviceSpec::AfPacket { .. } | DeviceSpec::Tap { .. } | DeviceSpec::Xdp { .. })
     }
 
-    /// Whether only DPDK can open the device; `memory` and `pcap` work without.
+    /// Whether another crate than this one must open the device: all but `memory` and `pcap`.
     pub fn needs_dpdk(&self) -> bool {
         !matches!(self, DeviceSpec::Memory | DeviceSpec::Pcap { .. })
     }
@@ -365,6 +387,9 @@ impl fmt::Display for PortSpec {
         }
         if let Some(memory) = self.memory_mb {
             write!(f, ",memory={memory}")?;
+        }
+        if self.isolated {
+            f.write_str(",isolated")?;
         }
         if self.up {
             f.write_str(",up")?;
@@ -400,12 +425,13 @@ impl fmt::Display for DeviceSpec {
     }
 }
 
-/// A decimal number without sign; `u32::from_str` alone would take `+1`.
+/// Parses a decimal number without sign; `u32::from_str` alone would accept `+1`.
 fn decimal(text: &str) -> Option<u32> {
     text.parse().ok().filter(|_| text.starts_with(|c: char| c.is_ascii_digit()))
 }
 
-/// Interface names end up in DPDK device arguments, where a comma or an equals sign would start another argument.
+/// Checks an interface name. It becomes part of DPDK device arguments, where a
+/// comma or equals sign would start another one.
 fn interface(name: &str) -> Result<String, String> {
     if name.is_empty() {
         return Err("the interface name is missing".into());
@@ -429,7 +455,7 @@ fn socket(path: &str) -> Result<PathBuf, String> {
             path.len()
         ));
     }
-    // The same restriction as for interfaces: DPDK's argument parser has no escapes.
+    // The same restriction as for interfaces: DPDK's argument parser knows no escapes.
     match path.chars().find(|c| c.is_control() || matches!(c, ',' | '=' | '[' | ']')) {
         Some(c) => Err(format!("the socket path `{path}` contains {c:?}")),
         None => Ok(PathBuf::from(path)),
@@ -451,7 +477,7 @@ fn memif(rest: &str) -> Result<DeviceSpec, String> {
             _ => {
                 return Err(format!(
                     "memif has no option `{option}`; it has `id=N` and `role=server|client`, \
-                             and as other kinds of ports mtu=N, queues=N, spread, descriptors=N"
+                             and as other kinds of ports mtu=N, queues=N, spread, descriptors=N, memory=MB, isolated"
                 ));
             }
         }

@@ -1,68 +1,97 @@
-//! Waiting without polling: a worker asks its queues for files that become readable when packets come, and sleeps on all of
-//! them at once.
+//! Waiting without polling: a worker collects files from its queues that become readable when
+//! packets arrive, and polls all of them at once.
 //!
-//! Whoever waits asks every queue to [`arm`](crate::Queue::arm), looks for packets once more where a queue says so, calls
-//! [`wait`], and tells all queues to [`disarm`](crate::Queue::disarm). What came before a queue was armed is its to report,
-//! what comes after makes the file readable: so nothing is missed between looking and sleeping.
+//! The protocol: [`arm`](crate::Queue::arm) every queue; receive once more if a queue returns [`Wake::Now`]; call
+//! [`wait`]; [`disarm`](crate::Queue::disarm) all queues. A queue reports packets that arrived before it was armed;
+//! later packets make its file readable. So no wakeup is lost.
 //!
-//! Files are shared by `Arc`: a queue behind a lock is not held while somebody sleeps.
+//! Files are shared by `Arc`, so that no lock of a queue is held during the sleep.
 //!
-//! Threads: any; a [`Bell`] is rung from everywhere. Tests: below; `datapath/tests/worker.rs`, `pktio-dpdk/tests/`.
+//! Threads: any; a [`Bell`] can be rung from any thread. Tests: below; `datapath/tests/worker.rs`, `pktio-dpdk/tests/`.
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use std::cell::Cell;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How a queue says that packets have come.
+/// How a queue announces packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wake {
-    /// There may be packets now.
+    /// Packets may be available now.
     Now,
-    /// A file becomes readable.
+    /// By a file that becomes readable.
     File,
-    /// It does not: somebody has to look.
+    /// Not at all: the queue must be polled.
     Poll,
-    /// Never: nothing comes this way.
+    /// Never: the queue receives no packets.
     Never,
 }
 
-/// A file that becomes readable when somebody rings.
+/// An eventfd: its file becomes readable when the bell is rung.
 #[derive(Clone, Debug)]
 pub struct Bell(Arc<OwnedFd>);
 
 impl Bell {
-    /// A silent one.
+    /// Creates a bell.
+    ///
+    /// # Errors
+    /// No eventfd can be created.
     pub fn new() -> io::Result<Bell> {
         Ok(Bell(Arc::new(eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?)))
     }
 
-    /// Makes the file readable, until it is silenced.
+    /// Makes the file readable until the bell is silenced.
     pub fn ring(&self) {
-        // It refuses only what would be rung 2^64 times, and then it is readable.
+        // The write fails only when the counter is full, and then the file is readable.
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
-    /// Forgets that it was rung.
+    /// Makes the file unreadable until the next ring.
     pub fn silence(&self) {
         let mut count = [0; 8];
-        // An error is that nobody rang.
+        // An error means that the bell was not rung.
         let _ = rustix::io::read(&self.0, &mut count);
     }
 
-    /// The file.
+    /// The file to poll.
     pub fn file(&self) -> Arc<OwnedFd> {
         Arc::clone(&self.0)
     }
 }
 
-/// Sleeps until one of the files is readable or has come to an end, a signal comes, or the time is over.
+thread_local! {
+    /// Whether the thread has slept since the last call of [`take_slept`].
+    static SLEPT: Cell<bool> = const { Cell::new(true) };
+}
+
+/// Returns whether the calling thread has slept or waited since the last call.
+#[inline]
+pub(crate) fn take_slept() -> bool {
+    SLEPT.replace(false)
+}
+
+/// Records that the calling thread has waited, though not for a peer: for a lock, for example.
+#[inline]
+pub fn has_waited() {
+    SLEPT.set(true);
+}
+
+/// Sleeps. Threads that call queues use this function instead of the standard library's, so that their own sleep is not
+/// mistaken for a wait that a peer caused.
+pub fn sleep(time: Duration) {
+    std::thread::sleep(time);
+    SLEPT.set(true);
+}
+
+/// Sleeps until a file is readable or hung up, a signal arrives, or `time` has passed.
 pub fn wait(files: &[Arc<OwnedFd>], time: Duration) {
     let mut fds: Vec<PollFd<'_>> = files.iter().map(|file| PollFd::new(file, PollFlags::IN)).collect();
     let time = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() };
-    // What wakes does not matter: whoever slept looks at everything.
+    // The result is not needed: the caller checks everything.
     let _ = poll(&mut fds, Some(&time));
+    SLEPT.set(true);
 }
 
 #[cfg(test)]

@@ -1,15 +1,16 @@
-//! Places for connections, shared between peers so that nobody keeps the others out.
+//! Admission of connections to a listener: a bounded number of places, shared fairly between peers.
 //!
-//! - Handshakes under way have places of their own. When they are all taken, the oldest handshake of the peer that has most of them is
-//!   closed: a handshake that goes on takes milliseconds, and outlives that.
-//! - When all places of connections are taken, a newcomer gets that of a connection on which nothing is called, first of the peer
-//!   that has most connections, and of these the one that has called nothing for longest. If all are in use, it gets the newest of the
-//!   peer that has most, if that has more than the newcomer then has (max-min fairness). So however many places some peers hold,
-//!   another one gets as many as each of them.
+//! - Handshakes have places of their own. When all are taken, a newcomer evicts the oldest handshake of the peer that
+//!   has most of them. An active handshake takes only milliseconds, and so is rarely evicted.
+//! - When all places for connections are taken, a newcomer evicts an idle connection: of the peers with idle ones, the
+//!   peer that has most connections loses the one that has been idle longest. If none is idle, the newcomer evicts the
+//!   newest connection of the peer that has most, provided that this peer has more than the newcomer would then have
+//!   (max-min fairness). So however many places some peers hold, another one gets as many as each of them.
 //!
-//! Who loses a place is told by the function that came with it, which must not block: it is called under the lock.
+//! The holder of a place is notified of its eviction by the function that it passed. That function is
+//! called under the lock, and must not block.
 //!
-//! Threads: any; one short lock. Tests: below.
+//! Threads: any; one lock, held briefly. Tests: below.
 
 mod peer;
 mod seldom;
@@ -23,28 +24,28 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How many of them a listener has.
+/// The limits of a listener.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
     /// Open connections.
     pub connections: usize,
     /// Open connections of one peer.
     pub per_peer: usize,
-    /// Handshakes under way, besides.
+    /// Handshakes in progress, in addition to the connections.
     pub handshakes: usize,
 }
 
-/// Tells whoever has a place that it is another's.
+/// Notifies the holder of a place that it has lost it.
 type Cut = Box<dyn Fn() + Send + Sync>;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What is called on a connection.
+/// The activity of a connection: whether calls are in progress on it.
 pub struct Activity {
     calls: AtomicUsize,
-    /// When something was called last.
+    /// Time of the last call.
     since: Mutex<Instant>,
     cut: Cut,
 }
@@ -54,18 +55,18 @@ impl Activity {
         Arc::new(Activity { calls: AtomicUsize::new(0), since: Mutex::new(Instant::now()), cut })
     }
 
-    /// A call, until the result is dropped.
+    /// Begins a call, which ends when the result is dropped.
     pub fn call(self: &Arc<Activity>) -> Busy {
         self.calls.fetch_add(1, Ordering::AcqRel);
         Busy(Arc::clone(self))
     }
 
-    /// A call that ends with the connection.
+    /// Begins a call that ends with the connection.
     pub fn stay(&self) {
         self.calls.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Something was called just now.
+    /// Sets the time of the last call to now.
     pub fn touch(&self) {
         *lock(&self.since) = Instant::now();
     }
@@ -74,18 +75,18 @@ impl Activity {
         self.calls.load(Ordering::Acquire) != 0
     }
 
-    /// When something was called last.
+    /// Time of the last call.
     fn since(&self) -> Instant {
         *lock(&self.since)
     }
 
-    /// How long nothing has been called.
+    /// How long the connection has been idle; zero while a call is in progress.
     pub fn idle(&self) -> Duration {
         if self.is_in_use() { Duration::ZERO } else { lock(&self.since).elapsed() }
     }
 }
 
-/// A call of a connection.
+/// A call in progress.
 pub struct Busy(Arc<Activity>);
 
 impl Drop for Busy {
@@ -95,7 +96,7 @@ impl Drop for Busy {
     }
 }
 
-/// See the file.
+/// The places of a listener; see the crate's documentation.
 pub struct Places {
     limits: Limits,
     taken: Mutex<Taken>,
@@ -104,25 +105,25 @@ pub struct Places {
 #[derive(Default)]
 struct Taken {
     last: u64,
-    /// By their numbers, so the oldest comes first.
+    /// By number, so the oldest comes first.
     handshakes: BTreeMap<u64, (PeerKey, Cut)>,
     connections: BTreeMap<u64, (PeerKey, Arc<Activity>)>,
 }
 
-/// A handshake under way, until this is dropped.
+/// A handshake in progress, until this is dropped.
 pub struct Handshake {
     places: Arc<Places>,
     number: u64,
 }
 
-/// A connection's place, until this is dropped.
+/// A place of a connection, freed when this is dropped.
 pub struct Place {
     places: Arc<Places>,
     number: u64,
     activity: Arc<Activity>,
 }
 
-/// How many each peer has.
+/// The number of places that each peer has.
 fn counts<'a, T: 'a>(of: impl Iterator<Item = &'a (PeerKey, T)>) -> HashMap<PeerKey, usize> {
     let mut counts = HashMap::new();
     of.for_each(|(key, _)| *counts.entry(key.clone()).or_default() += 1);
@@ -130,12 +131,12 @@ fn counts<'a, T: 'a>(of: impl Iterator<Item = &'a (PeerKey, T)>) -> HashMap<Peer
 }
 
 impl Places {
-    /// For a listener.
+    /// The places of a new listener.
     pub fn new(limits: Limits) -> Arc<Places> {
         Arc::new(Places { limits, taken: Mutex::default() })
     }
 
-    /// A handshake begins; another one may end for it.
+    /// Begins a handshake, evicting another one if all places are taken.
     pub fn begin(self: &Arc<Places>, key: PeerKey, cut: impl Fn() + Send + Sync + 'static) -> Handshake {
         let mut taken = lock(&self.taken);
         while taken.handshakes.len() >= self.limits.handshakes.max(1) {
@@ -153,18 +154,18 @@ impl Places {
         Handshake { places: Arc::clone(self), number }
     }
 
-    /// Whether a peer may have one more connection, to be asked before its handshake.
+    /// Checks whether a peer may open another connection. To be called before its handshake.
     ///
     /// # Errors
-    /// Why not.
+    /// The peer has as many connections as it may have.
     pub fn check(&self, key: &PeerKey) -> Result<(), String> {
         lock(&self.taken).check(key, self.limits.per_peer)
     }
 
-    /// A place for a connection.
+    /// Takes a place for a connection, evicting another one if all are taken.
     ///
     /// # Errors
-    /// Why there is none.
+    /// The peer has as many connections as it may have, or no connection can be evicted.
     pub fn take(self: &Arc<Places>, key: PeerKey, cut: impl Fn() + Send + Sync + 'static) -> Result<Place, String> {
         let mut taken = lock(&self.taken);
         let Limits { connections: connections_max, per_peer: per_peer_max, .. } = self.limits;
@@ -180,12 +181,12 @@ impl Places {
         Ok(Place { places: Arc::clone(self), number, activity })
     }
 
-    /// Connections on which something is called just now.
+    /// Number of connections with a call in progress.
     pub fn in_use(&self) -> usize {
         lock(&self.taken).connections.values().filter(|(_, activity)| activity.is_in_use()).count()
     }
 
-    /// Tells all connections that they are over.
+    /// Notifies all connections that they must end.
     pub fn cut_all(&self) {
         lock(&self.taken).connections.values().for_each(|(_, activity)| (activity.cut)());
     }
@@ -199,11 +200,11 @@ impl Taken {
         }
     }
 
-    /// The connection whose place a newcomer gets.
+    /// The connection that a newcomer evicts.
     fn to_evict(&self, newcomer: &PeerKey) -> Option<u64> {
         let counts = counts(self.connections.values());
         let idle = self.connections.iter().filter(|(_, (_, activity))| !activity.is_in_use());
-        // By the time of the last call, not by how long ago that is: time goes on between two comparisons.
+        // Compares the times of the last calls, not the idle times, which grow between two comparisons.
         let idle = idle.max_by_key(|(_, (key, activity))| (counts[key], Reverse(activity.since())));
         let has = counts.get(newcomer).copied().unwrap_or(0) + 1;
         let in_use = || {
@@ -221,7 +222,7 @@ impl Drop for Handshake {
 }
 
 impl Place {
-    /// What is called on it.
+    /// The activity of the connection.
     pub fn activity(&self) -> &Arc<Activity> {
         &self.activity
     }
@@ -241,7 +242,7 @@ mod tests {
         Places::new(Limits { connections, per_peer, handshakes: 4 })
     }
 
-    /// A user's connection, and how often it was told that its place is another's.
+    /// A connection of a user, and how often it was notified of its eviction.
     fn take(places: &Arc<Places>, user: u32) -> Result<(Place, Arc<AtomicUsize>), String> {
         let told = Arc::new(AtomicUsize::new(0));
         let of = Arc::clone(&told);
@@ -279,7 +280,7 @@ mod tests {
         }
         let of = |user| lock(&places.taken).connections.values().filter(|(key, _)| *key == PeerKey::User(user)).count();
         assert_eq!((of(1), of(2), of(3)), (3, 3, 2));
-        // A third would have as many as they: nobody has to give one.
+        // A third connection would equal what the others have, so nobody is evicted.
         assert_eq!(take(&places, 3).err().as_deref(), Some("8 connections are open"));
         assert_eq!(held.iter().filter(|(.., told)| is_told(told)).count(), 2);
     }

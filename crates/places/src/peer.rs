@@ -1,18 +1,18 @@
-//! Whom limits are counted by.
+//! The identity by which limits are counted.
 
 use std::net::{IpAddr, Ipv6Addr};
 
-/// Whoever has one address, one network of 64 bits of IPv6, or one user id is one peer.
+/// A peer: one IPv4 address, one IPv6 /64 network, or one user id.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum PeerKey {
-    /// By TCP.
+    /// A TCP peer: its IPv4 address or IPv6 /64 network.
     Address(IpAddr),
-    /// By the Unix socket.
+    /// A peer on a Unix socket: its user id.
     User(u32),
 }
 
 impl PeerKey {
-    /// Of a connection by TCP.
+    /// The key of a TCP connection from this address.
     pub fn of_address(address: IpAddr) -> PeerKey {
         PeerKey::Address(match address.to_canonical() {
             IpAddr::V6(ip) if !ip.is_loopback() => {

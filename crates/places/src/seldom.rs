@@ -1,11 +1,11 @@
-//! What a peer can cause as often as it likes, and a log says now and then.
+//! A rate limit for log messages that a peer can trigger as often as it likes.
 
 use std::time::{Duration, Instant};
 
-/// How often it is said at most.
+/// The window of the rate limit.
 const EVERY: Duration = Duration::from_secs(10);
 
-/// Something that may happen often, and is said seldom.
+/// A rate-limited log message.
 #[derive(Debug)]
 pub struct Seldom {
     lines: u32,
@@ -15,19 +15,19 @@ pub struct Seldom {
 }
 
 impl Default for Seldom {
-    /// A line at a time.
+    /// One message per window.
     fn default() -> Seldom {
         Seldom::lines(1)
     }
 }
 
 impl Seldom {
-    /// Said so many times in ten seconds at most.
+    /// At most `lines` messages in ten seconds.
     pub fn lines(lines: u32) -> Seldom {
         Seldom { lines, begin: None, said: 0, count: 0 }
     }
 
-    /// It has happened. `how` is called with how often since the last time, unless it was said often enough.
+    /// Counts an event. Unless the limit is reached, calls `how` with the number of events since the last message.
     pub fn say(&mut self, how: impl FnOnce(u64)) {
         self.count += 1;
         if self.begin.is_none_or(|begin| begin.elapsed() >= EVERY) {

@@ -1,15 +1,16 @@
-//! Prefetches and copies for rings in shared memory.
+//! Prefetches and short copies for rings in shared memory.
 //!
-//! Nothing here checks bounds: callers do. A prefetch is a hint that accesses nothing and never faults, so any address will do.
+//! Nothing here checks bounds; callers do. A prefetch is a hint: it accesses
+//! nothing and never faults, whatever the address.
 //!
 //! Threads: any. Tests: `slice.rs`.
 #![allow(unsafe_code)]
 
-/// Prefetches the cache line at an address, to read it.
+/// Prefetches the cache line at an address for reading.
 #[inline(always)]
 pub fn prefetch(address: *const u8) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: a hint.
+    // SAFETY: a prefetch is a hint that never faults.
     unsafe {
         std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(address.cast());
     }
@@ -17,12 +18,13 @@ pub fn prefetch(address: *const u8) {
     let _ = address;
 }
 
-/// The same to write it: other processors give the line up. In assembly, since the intrinsic is the prefetch for reading unless the
-/// whole crate is compiled for processors that have this instruction; others take it as a no-operation.
+/// Prefetches the cache line at an address for writing: other processors give it up. Uses assembly because
+/// the intrinsic emits a prefetch for reading unless the whole crate is compiled for processors with
+/// PREFETCHW; others execute it as a no-op.
 #[inline(always)]
 pub fn prefetch_to_write(address: *const u8) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: a hint.
+    // SAFETY: a prefetch is a hint that never faults.
     unsafe {
         std::arch::asm!("prefetchw [{}]", in(reg) address, options(nostack, preserves_flags, readonly));
     }
@@ -30,7 +32,7 @@ pub fn prefetch_to_write(address: *const u8) {
     let _ = address;
 }
 
-/// What one move copies: a vector register.
+/// The unit of one move: a vector register.
 #[cfg(target_arch = "x86_64")]
 type Wide = std::arch::x86_64::__m128i;
 #[cfg(not(target_arch = "x86_64"))]
@@ -38,15 +40,15 @@ type Wide = u128;
 
 const WIDE: usize = size_of::<Wide>();
 
-/// Copies the first and the last `N` moves' bytes, which may overlap. All are read before one is written, and stay in registers: of arrays
-/// the compiler would make copies on the stack.
+/// Copies the first and the last `N` units, which may overlap. All are read before any is written, and stay in
+/// registers; with arrays in memory the compiler would copy through the stack.
 ///
 /// # Safety
 /// As for [`copy`]; `len` is from `N * WIDE` to `2 * N * WIDE`.
 #[inline(always)]
 unsafe fn ends<const N: usize>(from: *const u8, to: *mut u8, len: usize) {
     let last = len - N * WIDE;
-    // SAFETY: all moves are in the ranges.
+    // SAFETY: all moves lie within both ranges, since `len >= N * WIDE`.
     unsafe {
         let first: [Wide; N] = std::array::from_fn(|i| from.add(WIDE * i).cast::<Wide>().read_unaligned());
         let second: [Wide; N] = std::array::from_fn(|i| from.add(last + WIDE * i).cast::<Wide>().read_unaligned());
@@ -59,14 +61,15 @@ unsafe fn ends<const N: usize>(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
-/// Copies `len` bytes, as a mixture of old and new ones if the peer writes meanwhile. Lengths of short frames take a few wide moves, of which
-/// two may overlap; others the library's function.
+/// Copies `len` bytes. If the peer writes meanwhile, the result is a mixture of old and new bytes.
+/// Lengths of short frames take a few vector moves, the last of which may overlap the one before;
+/// other lengths call the library's function.
 ///
 /// # Safety
 /// As for [`std::ptr::copy_nonoverlapping`], but that one of both ranges may be changed by the peer meanwhile.
 #[inline(always)]
 pub unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         match len {
             33..=64 => ends::<2>(from, to, len),
@@ -76,14 +79,14 @@ pub unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
-/// The same out of line, for lengths that are rarer.
+/// The rest of [`copy`], out of line, for less frequent lengths.
 ///
 /// # Safety
 /// As for [`copy`].
 unsafe fn copy_other(from: *const u8, to: *mut u8, len: usize) {
-    /// Longer copies cost as much as a call.
+    /// Above this length, copying costs as much as a call.
     const SHORT: usize = 256;
-    // SAFETY: the caller's; each step stays within the first `len` bytes.
+    // SAFETY: guaranteed by the caller; each step stays within the first `len` bytes.
     unsafe {
         match len {
             129..=SHORT => {

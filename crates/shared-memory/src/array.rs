@@ -1,6 +1,7 @@
-//! Arrays of numbers in a mapping, as rings are made of: place and alignment are checked once, and each access has one comparison left.
+//! Arrays of integers in a mapping, such as rings. Position and alignment are
+//! checked once; an access checks only its index.
 //!
-//! Every access is one atomic load or store, so what is read was read once, whatever the compiler does with it.
+//! Every access is one atomic load or store, so the compiler cannot read a value twice.
 //!
 //! Threads: any, together with the peer. Tests: below.
 #![allow(unsafe_code)]
@@ -11,7 +12,7 @@ use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 
-/// Numbers in a mapping, valid while that is borrowed.
+/// An array of integers in a mapping, valid while the mapping is borrowed.
 #[derive(Clone, Copy, Debug)]
 pub struct Array<'a, T> {
     at: NonNull<T>,
@@ -19,19 +20,19 @@ pub struct Array<'a, T> {
     mapping: PhantomData<&'a ()>,
 }
 
-// SAFETY: access is atomic only.
+// SAFETY: elements are accessed only atomically.
 unsafe impl<T> Send for Array<'_, T> {}
 // SAFETY: as above.
 unsafe impl<T> Sync for Array<'_, T> {}
 
 impl<'a, T> Array<'a, T> {
-    /// Prefetches the cache line of element `i`, to read it; there need be none.
+    /// Prefetches the cache line of element `i` for reading; `i` may be out of range.
     #[inline(always)]
     pub fn prefetch(&self, i: usize) {
         access::prefetch(self.at.as_ptr().wrapping_add(i).cast());
     }
 
-    /// The same, to write it.
+    /// Prefetches the cache line of element `i` for writing; `i` may be out of range.
     #[inline(always)]
     pub fn prefetch_to_write(&self, i: usize) {
         access::prefetch_to_write(self.at.as_ptr().wrapping_add(i).cast());
@@ -41,7 +42,7 @@ impl<'a, T> Array<'a, T> {
 macro_rules! array {
     ($($number:ty, $atomic:ty);*) => { $(
         impl<'a> Array<'a, $number> {
-            /// As many elements as are in a slice; `None` if it is not aligned.
+            /// The array of as many elements as fit into a slice; `None` if the slice is not aligned.
             #[inline]
             pub fn new(slice: Slice<'a>) -> Option<Self> {
                 let at = slice.as_ptr().cast::<$number>();
@@ -49,13 +50,13 @@ macro_rules! array {
                 at.as_ptr().is_aligned().then_some(array)
             }
 
-            /// Element `i`; `None` if there is none.
+            /// Loads element `i`; `None` if it is out of range.
             #[inline(always)]
             pub fn load(&self, i: usize, order: Ordering) -> Option<$number> {
                 Some(self.cell(i)?.load(order))
             }
 
-            /// Sets element `i`; false if there is none.
+            /// Stores element `i`; false if it is out of range.
             #[inline(always)]
             pub fn store(&self, i: usize, value: $number, order: Ordering) -> bool {
                 let Some(cell) = self.cell(i) else { return false };
@@ -65,7 +66,8 @@ macro_rules! array {
 
             #[inline(always)]
             fn cell(&self, i: usize) -> Option<&'a $atomic> {
-                // SAFETY: the element lies in the slice that this was made of, and is aligned; the mapping lives for `'a`.
+                // SAFETY: the element lies in the slice that the array was made from,
+                // and is aligned; the mapping lives for `'a`.
                 (i < self.len).then(|| unsafe { <$atomic>::from_ptr(self.at.as_ptr().add(i)) })
             }
         }

@@ -1,7 +1,7 @@
-//! A vector of bounded length on the stack whose memory is not written before something is put there.
+//! A vector of bounded length on the stack, whose memory is not initialised before use.
 //!
-//! Arrays for the steps of a burst are as long as the longest burst; to fill them with something first costs a short burst more than its
-//! packets.
+//! The arrays for the steps of a burst are as long as the longest burst; initialising one would
+//! cost a short burst more than its packets do.
 //!
 //! Threads: its owner's. Tests: below.
 #![allow(unsafe_code)]
@@ -9,7 +9,7 @@
 use std::mem::MaybeUninit;
 use std::ops::Deref;
 
-/// Up to `N` values.
+/// A vector of up to `N` values.
 pub struct Batch<T: Copy, const N: usize> {
     values: [MaybeUninit<T>; N],
     len: usize,
@@ -23,7 +23,7 @@ impl<T: Copy, const N: usize> Default for Batch<T, N> {
 }
 
 impl<T: Copy, const N: usize> Batch<T, N> {
-    /// Appends a value; false if there is no room.
+    /// Appends a value; false if the batch is full.
     #[inline(always)]
     pub fn push(&mut self, value: T) -> bool {
         let Some(place) = self.values.get_mut(self.len) else { return false };
@@ -38,7 +38,7 @@ impl<T: Copy, const N: usize> Deref for Batch<T, N> {
 
     #[inline(always)]
     fn deref(&self) -> &[T] {
-        // SAFETY: the first `len` were written.
+        // SAFETY: the first `len` elements were initialised.
         unsafe { std::slice::from_raw_parts(self.values.as_ptr().cast(), self.len) }
     }
 }

@@ -1,4 +1,4 @@
-//! Why memory is not mapped.
+//! Errors of mapping a peer's memory.
 
 use crate::room::Shortage;
 use std::io;
@@ -6,33 +6,34 @@ use std::io;
 /// Why a file was not mapped.
 #[derive(Debug, thiserror::Error)]
 pub enum MapError {
-    /// Not memory: a device, a pipe, a socket, or a file on a disk.
+    /// The file is not memory: a device, a pipe, a socket, or a file on disk.
     #[error("its file is not in memory (it must be a memfd, or a file of tmpfs or hugetlbfs)")]
     NotMemory,
-    /// The file ends before the range does.
+    /// The file ends before the requested range does.
     #[error("the region ends at byte {end} of its file, which has {file}")]
     BeyondFile {
-        /// Where the range would end.
+        /// End of the range: an offset in the file, in bytes.
         end: u64,
-        /// How long the file is.
+        /// Length of the file in bytes.
         file: u64,
     },
-    /// The range is empty, or its end is no number.
+    /// The range is empty, or its end overflows.
     #[error("the region is empty or its end overflows")]
     BadRange,
-    /// The owner has as many mappings as its quota says.
+    /// The owner's quota of mappings is used up.
     #[error("more than {most} regions are mapped for this port at a time")]
     Quota {
-        /// What the quota says.
+        /// The quota, in mappings.
         most: usize,
     },
-    /// The quotas of all owners are more than a process can have.
+    /// The quotas of all owners exceed what a process can guard.
     #[error("this process cannot guard more shared memory: it has as many ports with peers as it can serve")]
     TooMany,
-    /// There is no memory for pages that are not allocated yet, or that the peer may free and have allocated again.
+    /// There is not enough memory for pages that are not allocated yet, or that
+    /// the peer may free and have allocated again.
     #[error("{0}")]
     NoRoom(#[from] Shortage),
-    /// The kernel refused.
+    /// A system call failed.
     #[error("the kernel refuses to map it: {0}")]
     System(#[from] io::Error),
 }

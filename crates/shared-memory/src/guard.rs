@@ -1,35 +1,36 @@
-//! The SIGBUS handler: a registered mapping whose file lost pages becomes zeros.
+//! The SIGBUS handler: replaces a registered mapping whose file lost pages by zeros.
 //!
-//! The kernel raises SIGBUS at an access beyond the end of a mapped file (`mmap(2)`), at one for which it has no huge page
-//! or no space left, and for memory that the hardware found broken. For a registered range the handler sets the range's
-//! `damaged`, maps anonymous memory over all of it, and returns; the access is repeated. So a peer that truncates its file costs
-//! one signal and one call for each mapping, and not for each page, and no more mappings than before
-//! (`vm.max_map_count`). Everything else goes to the handler that was there before, or to the default action.
+//! The kernel raises SIGBUS on an access beyond the end of a mapped file (`mmap(2)`), if it has no huge page or no
+//! space left for the page, and on memory with a hardware error. If the address is in a registered range, the handler
+//! sets the range's `damaged` flag, maps anonymous memory over the whole range, and returns, so that the access is
+//! repeated. A peer that truncates its file thus costs one signal and one system call per mapping, not per page, and no
+//! further mappings (`vm.max_map_count`). Any other fault goes to the previous handler, or to the default action.
 //!
-//! The registry is an array of atomics that the handler reads without a lock; `mmap` and `madvise` are plain system calls, and
-//! `errno` is kept. Each slot has a sequence number, odd while the slot changes, so that the handler never mixes the start of one
-//! owner's range with the end of the next one's (a seqlock: Boehm, MSPC 2012). A slot that changes meanwhile is not the one of
-//! the thread that has faulted: owners promise that nobody accesses a range while it is unregistered ([`super::Mapping`] sees
-//! to that), and the slot is emptied before its range is unmapped.
+//! The registry is an array of atomics that the handler reads without a lock; `mmap` and `madvise` are plain system
+//! calls, and `errno` is preserved. Each slot has a sequence number, odd while the slot changes, so that the handler
+//! never combines the start of one range with the end of the next (a seqlock: Boehm, MSPC 2012). A slot that changes
+//! meanwhile cannot be that of the faulting thread: owners guarantee that nobody accesses a range while it is
+//! unregistered ([`super::Mapping`] ensures this), and a slot is cleared before its range is unmapped.
 //!
-//! Who else sets a SIGBUS handler would take ours away: it is looked at whenever a range is registered ([`verify`]), and put
-//! back in front of the other one.
+//! Another library may install its own SIGBUS handler over ours. So registering a range checks the handler
+//! ([`verify`]), and installs ours again in front of the other.
 //!
 //! Threads: any; registering takes one mutex. Tests: below, `tests/damage.rs`.
 #![allow(unsafe_code)]
 
+use std::cell::Cell;
 use std::io;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering, fence};
 use std::sync::{Mutex, PoisonError};
 
-/// Most mappings at a time, over all quotas: as many as a process may have (`vm.max_map_count` is 65,530). The handler looks
-/// at those that were ever used at once.
+/// Maximum number of mappings at a time, over all quotas: as many as a process may have (`vm.max_map_count` is 65,530).
+/// The handler scans only the slots that have ever been in use.
 pub(crate) const SLOTS: usize = 65_536;
 
 /// One registered range. `start` is 0 while the slot is free.
 struct Slot {
-    /// Odd while the others change.
+    /// Odd while the other fields change.
     sequence: AtomicU32,
     damaged: AtomicBool,
     start: AtomicUsize,
@@ -37,7 +38,7 @@ struct Slot {
     page: AtomicUsize,
 }
 
-/// A slot's range, read at once.
+/// A consistent copy of a slot's range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Range {
     start: usize,
@@ -55,7 +56,7 @@ impl Slot {
         page: AtomicUsize::new(0),
     };
 
-    /// The range; `None` if the slot is free, or changes now.
+    /// The range; `None` if the slot is free or is being changed.
     fn range(&self) -> Option<Range> {
         let before = self.sequence.load(Ordering::Acquire);
         let range = Range {
@@ -68,7 +69,7 @@ impl Slot {
         (is_one && range.start != 0).then_some(range)
     }
 
-    /// Under `CHANGES`.
+    /// Sets the range. The caller holds `CHANGES`.
     fn set(&self, range: Range) {
         let before = self.sequence.load(Ordering::Relaxed);
         self.sequence.store(before.wrapping_add(1), Ordering::Relaxed);
@@ -83,16 +84,21 @@ impl Slot {
 
 static REGISTRY: [Slot; SLOTS] = [const { Slot::FREE }; SLOTS];
 
-/// Slots from here on were never used.
+/// Index of the first slot that was never used.
 static USED: AtomicUsize = AtomicUsize::new(0);
 
-/// Held while a slot is chosen and filled, while one is emptied, and while the handler is installed.
+thread_local! {
+    /// Number of ranges that this thread has replaced. It has no destructor, so the handler may access it.
+    static DAMAGES: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Held while a slot is chosen and filled, while one is cleared, and while the handler is installed.
 static CHANGES: Mutex<()> = Mutex::new(());
 
-/// What handled SIGBUS before; set before the handler is.
+/// The previous SIGBUS action; set before our handler is installed.
 static BEFORE: AtomicPtr<libc::sigaction> = AtomicPtr::new(std::ptr::null_mut());
 
-/// A registered range; dropped before the range is unmapped.
+/// A registered range. Must be dropped before the range is unmapped.
 #[derive(Debug)]
 pub(crate) struct Registration(usize);
 
@@ -104,7 +110,7 @@ pub(crate) enum Refused {
 }
 
 impl Registration {
-    /// Guards `len` bytes from `start`, which are mapped in pages of `page` bytes.
+    /// Registers `len` bytes from `start`, which are mapped in pages of `page` bytes.
     pub(crate) fn new(start: usize, len: usize, page: usize) -> Result<Registration, Refused> {
         let _changes = CHANGES.lock().unwrap_or_else(PoisonError::into_inner);
         install().map_err(Refused::Handler)?;
@@ -128,14 +134,23 @@ impl Drop for Registration {
     }
 }
 
-/// Whether a range is registered now, whose peer may take it away.
+/// Returns how often the calling thread has found memory that a peer had taken away.
+#[inline]
+pub fn damages() -> u64 {
+    DAMAGES.get()
+}
+
+/// Whether any range is registered.
 pub fn is_guarding() -> bool {
     REGISTRY[..USED.load(Ordering::Relaxed).min(SLOTS)].iter().any(|slot| slot.start.load(Ordering::Relaxed) != 0)
 }
 
-/// Puts the handler back if ranges are registered and somebody has set another one. The error is the system's.
+/// Installs the handler again if ranges were registered and other code has replaced it.
 ///
-/// To be called behind foreign code that sets handlers; registering a range does the same.
+/// To be called after foreign code that sets handlers; registering a range does the same.
+///
+/// # Errors
+/// A system call failed.
 pub fn verify() -> io::Result<()> {
     let _changes = CHANGES.lock().unwrap_or_else(PoisonError::into_inner);
     if BEFORE.load(Ordering::Acquire).is_null() {
@@ -144,7 +159,7 @@ pub fn verify() -> io::Result<()> {
     install().map_err(io::Error::from_raw_os_error)
 }
 
-/// Installs the handler, if it is not installed. Under `CHANGES`.
+/// Installs the handler unless it is installed. The caller holds `CHANGES`.
 fn install() -> Result<(), i32> {
     let ours = handle as extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void) as usize;
     // SAFETY: all zeros is a valid `sigaction`; the structures live during the calls. The former action is leaked on
@@ -157,14 +172,14 @@ fn install() -> Result<(), i32> {
         if before.sa_sigaction == ours {
             return Ok(());
         }
-        // The same one again, as after a library that sets its own for a while: nothing is leaked each time.
+        // The action is leaked only if it is new: some libraries set their own handler repeatedly.
         let known = BEFORE.load(Ordering::Acquire);
         if known.is_null() || (*known).sa_sigaction != before.sa_sigaction {
             BEFORE.store(Box::into_raw(Box::new(before)), Ordering::Release);
         }
         let mut action = MaybeUninit::<libc::sigaction>::zeroed().assume_init();
         action.sa_sigaction = ours;
-        // On the alternative stack where there is one, as Rust's own handler for overflowing stacks needs.
+        // Uses the alternative stack if there is one, as Rust's own handler for stack overflow needs.
         action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
         libc::sigemptyset(&mut action.sa_mask);
         if libc::sigaction(libc::SIGBUS, &action, std::ptr::null_mut()) != 0 {
@@ -178,29 +193,30 @@ fn last_error() -> i32 {
     io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)
 }
 
-/// Runs on the thread that accessed the page. Only what is safe in a signal handler: atomics and system calls.
+/// Runs on the thread that accessed the page. Uses only what is async-signal-safe: atomics and system calls.
 extern "C" fn handle(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     // SAFETY: the kernel passes a valid `siginfo_t` (SA_SIGINFO). Codes above 0 are faults, which carry an address.
     let fault = unsafe { if (*info).si_code > 0 { Some((*info).si_addr() as usize) } else { None } };
     match fault {
         Some(address) if replace(address) => {}
         Some(_) => pass_on(signal, info, context),
-        // Somebody sent it. The former handler is not asked: Rust's would take it for a fault that will be raised again, and
-        // remove this handler.
+        // The signal was sent by a process. The previous handler is not called: Rust's would assume a fault that is
+        // raised again, and remove this handler.
         None => end(signal),
     }
 }
 
-/// Replaces the registered range that holds `address`; whether there is one.
+/// Replaces the registered range that contains `address`. Returns whether there is one.
 fn replace(address: usize) -> bool {
     let slots = &REGISTRY[..USED.load(Ordering::Relaxed).min(SLOTS)];
     let found =
         slots.iter().find_map(|slot| Some((slot, slot.range()?)).filter(|(_, r)| (r.start..r.end).contains(&address)));
     let Some((slot, Range { start, end, page })) = found else { return false };
-    // Before: another thread that reads zeros sees it too.
+    // Set before the range is replaced: another thread that reads zeros must see it.
     slot.damaged.store(true, Ordering::SeqCst);
-    // SAFETY: a range that its owner has mapped and registered in whole pages, and keeps mapped while this thread accesses it.
-    // `errno` is this thread's.
+    DAMAGES.set(DAMAGES.get() + 1);
+    // SAFETY: the owner has mapped and registered the range in whole pages, and keeps it mapped while this thread
+    // accesses it. `errno` is thread-local.
     unsafe {
         let errno = libc::__errno_location();
         let saved = *errno;
@@ -211,10 +227,10 @@ fn replace(address: usize) -> bool {
         };
         let mut is_done = put_zeros(start, end - start);
         if is_done {
-            // Or a touch might clear two megabytes. It only advises, so an error is none.
+            // Otherwise one touch might clear two megabytes. This is only advice, so its errors are ignored.
             libc::madvise(start as *mut libc::c_void, end - start, libc::MADV_NOHUGEPAGE);
         } else {
-            // A system that never overcommits has no room for all of it.
+            // Without overcommit there may be no memory for the whole range; replaces only the page.
             is_done = put_zeros(address & !(page - 1), page);
         }
         *errno = saved;
@@ -222,24 +238,24 @@ fn replace(address: usize) -> bool {
     }
 }
 
-/// The default action. A fault is raised again when its instruction is repeated, and a sent signal here: it is blocked until
-/// the handler returns.
+/// Performs the default action. A fault is raised again when its instruction is repeated; a sent signal is raised again
+/// here, and is blocked until the handler returns.
 fn end(signal: i32) {
-    // SAFETY: the default action is no function.
+    // SAFETY: the default action is not a function pointer.
     unsafe {
         libc::signal(signal, libc::SIG_DFL);
         libc::raise(signal);
     }
 }
 
-/// What happens with a fault that is none of ours.
+/// Handles a fault outside all registered ranges.
 fn pass_on(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     // SAFETY: set before the handler was installed, and never freed.
     let before = unsafe { &*BEFORE.load(Ordering::Acquire) };
     if before.sa_sigaction == libc::SIG_IGN || before.sa_sigaction == libc::SIG_DFL {
         return end(signal);
     }
-    // SAFETY: the former action was installed with a function of the kind that its flags say.
+    // SAFETY: the flags of the former action tell the signature of its function.
     unsafe {
         if before.sa_flags & libc::SA_SIGINFO != 0 {
             let function: extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void) =
@@ -256,7 +272,7 @@ fn pass_on(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) 
 mod tests {
     use super::*;
 
-    /// The finding: the handler read `start` of a slot's former range and `end` and `page` of the next one.
+    /// Regression: the handler read `start` of a slot's former range, but `end` and `page` of the next one.
     #[test]
     fn a_slot_that_changes_hands_shows_no_mixture() {
         static SLOT: Slot = Slot::FREE;
@@ -280,7 +296,7 @@ mod tests {
             }
             stop.store(true, Ordering::Relaxed);
         });
-        // Neither while it changes.
+        // A slot that is being changed has no range.
         SLOT.set(range(7));
         SLOT.sequence.fetch_add(1, Ordering::Relaxed);
         assert_eq!(SLOT.range(), None);

@@ -1,16 +1,16 @@
-//! How often a peer may ask for something: so many times a second.
+//! Rate limit of a peer's requests: so many in each second (a fixed window).
 //!
-//! A port's thread works on what its peers say, and one that says something without end would keep a processor busy. So what is
-//! beyond the limit waits, unread, for the next second.
+//! A port's thread handles its peers' messages, and a peer that sends without end would keep a processor busy. Messages
+//! beyond the limit wait, unread, for the next second.
 //!
 //! Threads: none. Tests: below, `tests/hostile.rs` of both ports.
 
 use std::time::{Duration, Instant};
 
-/// How long a count lasts.
+/// Length of the window.
 const SECOND: Duration = Duration::from_secs(1);
 
-/// So many a second.
+/// A maximum number of events per second.
 #[derive(Debug)]
 pub struct Limit {
     most: u32,
@@ -19,12 +19,12 @@ pub struct Limit {
 }
 
 impl Limit {
-    /// For `most` in each second.
+    /// A limit of `most` events per second.
     pub fn new(most: u32) -> Limit {
         Limit { most, since: Instant::now(), count: 0 }
     }
 
-    /// Counts one; false if there were as many this second.
+    /// Counts an event; false if it exceeds this second's limit.
     pub fn take(&mut self) -> bool {
         if self.since.elapsed() >= SECOND {
             (self.since, self.count) = (Instant::now(), 0);
@@ -33,12 +33,12 @@ impl Limit {
         self.count <= self.most
     }
 
-    /// How long until there may be more; zero if there may be now.
+    /// Time until the next event is allowed; zero if one is allowed now.
     pub fn pause(&self) -> Duration {
         if self.count < self.most { Duration::ZERO } else { SECOND.saturating_sub(self.since.elapsed()) }
     }
 
-    /// Whether nothing was counted for so long that another limit says the same.
+    /// Whether the window has ended, so that the limit is equivalent to a new one.
     pub fn is_over(&self) -> bool {
         self.since.elapsed() >= SECOND
     }

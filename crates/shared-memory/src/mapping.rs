@@ -1,15 +1,15 @@
 //! A checked mapping of a peer's file.
 //!
-//! Checked before it is mapped: it is a regular file of a file system that lives in memory, so that a page fault waits for
-//! no disk and for no other process (a FUSE file's server, say), and it is long enough. Mapped are whole pages of the size
-//! that the file has (hugetlbfs has large ones). What happens to the file later is `guard`'s affair.
+//! Before it is mapped, the file is checked: it is a regular file of a file system in memory, so that a page fault
+//! waits for no disk and no other process (such as a FUSE server), and it is long enough. Whole pages of the file's
+//! page size are mapped (hugetlbfs has huge pages). `guard` handles what happens to the file later.
 //!
-//! Ordinary pages, which are allocated when they are touched, need room (`room`). Huge ones of hugetlbfs are set aside for their
-//! owner beforehand.
+//! Ordinary pages are allocated when they are touched, so there must be memory for them (`room`). Huge pages of
+//! hugetlbfs are reserved in advance.
 //!
-//! Whoever unmaps a file last, when it is closed everywhere, frees its pages, those of the whole file: a second for some
-//! gigabytes, and a peer decides when that is. So mappings are unmapped on a thread of their quota's (`received`), and count
-//! there until they are, unless their file is small and sealed against growing.
+//! Unmapping a file that is closed everywhere else frees all its pages: this takes a second for some gigabytes, and the
+//! peer decides when. So mappings are unmapped on a thread of their quota (`received`), and count against it until
+//! then, unless their file is small and sealed against growing.
 //!
 //! Threads: any. Tests: below and `tests/damage.rs`.
 #![allow(unsafe_code)]
@@ -30,48 +30,52 @@ use std::ptr::NonNull;
 const TMPFS_MAGIC: u64 = 0x0102_1994;
 const HUGETLBFS_MAGIC: u64 = 0x9584_58f6;
 
-/// A range of a file that a peer shares. Bytes may change, and their file may shrink, at any time.
+/// A mapped range of a file that a peer shares. Its bytes may change, and its file may shrink, at any time.
 #[derive(Debug)]
 pub struct Mapping {
     /// The first byte of the range, and its length.
     at: NonNull<u8>,
     len: usize,
-    /// Bytes of its pages.
+    /// Page size in bytes.
     page: usize,
-    /// Ends before the range is unmapped.
+    /// Dropped before the range is unmapped.
     registration: Option<Registration>,
     pages: Option<Pages>,
-    /// Of ordinary pages.
+    /// The admission to the room; `None` for huge pages.
     admitted: Option<Admitted>,
-    /// Whether unmapping it frees little, whatever its peer does.
+    /// Whether unmapping frees little memory, whatever the peer does.
     is_quick: bool,
     closer: Closer,
 }
 
-/// What was mapped around the range: whole pages, unmapped on drop.
+/// The whole pages that were mapped around the range; unmapped on drop.
 #[derive(Debug)]
 struct Pages {
     at: NonNull<u8>,
     len: usize,
-    /// What was kept to measure it; closed afterwards.
+    /// The file, if it was kept to measure its holes; closed after unmapping.
     file: Option<OwnedFd>,
     _taken: Taken,
 }
 
-// SAFETY: nobody has a pointer into it but its owner.
+// SAFETY: only its owner has pointers into it.
 unsafe impl Send for Pages {}
 
-// SAFETY: a mapping is memory that no thread owns; it is only accessed through `Slice`, which makes no references to it.
+// SAFETY: a mapping belongs to no thread, and is accessed only through `Slice`, which makes no references to it.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps `len` bytes from `offset` of a file, to read and to write. The file may be closed afterwards.
+    /// Maps `len` bytes from `offset` of a file for reading and writing. The file may be closed afterwards.
+    ///
+    /// # Errors
+    /// The file is not memory or too short, the range is empty or overflows, the quota is used up, there is not enough
+    /// memory for the pages, or a system call failed.
     pub fn new(file: impl AsFd, offset: u64, len: usize, quota: &Quota) -> Result<Mapping, MapError> {
         let file = file.as_fd();
         let taken = quota.take().or_else(|_| {
-            // What waits is unmapped here, rather than to refuse an honest peer that maps its memory anew and anew.
+            // Unmaps pending mappings here, rather than refuse an honest peer that remaps its memory repeatedly.
             quota.closer().finish_pages();
             quota.take()
         })?;
@@ -93,13 +97,13 @@ impl Mapping {
         let from = libc::off_t::try_from(from).map_err(|_| MapError::BadRange)?;
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_SHARED | libc::MAP_NORESERVE;
-        // SAFETY: a new mapping at an address that the kernel chooses touches no memory of ours.
+        // SAFETY: a new mapping at an address chosen by the kernel replaces no existing memory.
         let at = unsafe { libc::mmap(std::ptr::null_mut(), mapped_len, protection, flags, file.as_raw_fd(), from) };
         if at == libc::MAP_FAILED {
             return Err(io::Error::last_os_error().into());
         }
         let mapped_at = NonNull::new(at.cast::<u8>()).ok_or(MapError::BadRange)?;
-        // SAFETY: `before` lies in what was mapped.
+        // SAFETY: `before` lies within the mapping.
         let at = unsafe { mapped_at.add(before) };
         let pages = Some(Pages { at: mapped_at, len: mapped_len, file: None, _taken: taken });
         let is_quick = size <= QUICK_BYTES as u64 && cannot_grow(file);
@@ -114,7 +118,7 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// Bytes of the range.
+    /// Length of the range in bytes.
     #[inline]
     pub fn len(&self) -> usize {
         self.len
@@ -126,15 +130,15 @@ impl Mapping {
         self.len == 0
     }
 
-    /// Whether its pages are huge ones, which are set aside beforehand (hugetlbfs). Ordinary ones are made, and charged to whoever
-    /// touches them first.
+    /// Whether the pages are huge pages, which are reserved in advance (hugetlbfs). Ordinary pages are allocated on
+    /// first touch and charged to the process that touched them.
     #[inline]
     pub fn is_huge(&self) -> bool {
         self.page > rustix::param::page_size()
     }
 
-    /// Whether a page was lost since it was mapped, because the file was truncated or memory broke. The whole range reads as
-    /// zeros since then, and nobody else sees what is written there.
+    /// Whether a page was lost since it was mapped, because the file was truncated or memory failed. The whole range
+    /// then reads as zeros, and writes to it are not shared.
     #[inline]
     pub fn is_damaged(&self) -> bool {
         self.registration.as_ref().is_some_and(Registration::is_damaged)
@@ -147,7 +151,7 @@ impl Mapping {
         unsafe { Slice::new(self.at, self.len) }
     }
 
-    /// `len` bytes from `offset`; `None` if they are not all in the range.
+    /// The `len` bytes from `offset`; `None` if the range does not contain all of them.
     #[inline]
     pub fn slice(&self, offset: usize, len: usize) -> Option<Slice<'_>> {
         self.all().slice(offset, len)
@@ -172,12 +176,15 @@ impl Drop for Pages {
     }
 }
 
-/// Whether a file has huge pages, which are set aside beforehand (hugetlbfs).
+/// Whether a file has huge pages, which are reserved in advance (hugetlbfs).
+///
+/// # Errors
+/// The file is not memory, or a system call failed.
 pub fn is_huge(file: impl AsFd) -> Result<bool, MapError> {
     Ok(page_bytes(file.as_fd())? > rustix::param::page_size())
 }
 
-/// Bytes of a page of this file's mappings, a power of two, if it is a file in memory.
+/// Page size in bytes of the file's mappings, a power of two; an error if the file is not memory.
 fn page_bytes(file: BorrowedFd<'_>) -> Result<usize, MapError> {
     if !is_memory(file) {
         return Err(MapError::NotMemory);
@@ -193,7 +200,7 @@ fn page_bytes(file: BorrowedFd<'_>) -> Result<usize, MapError> {
     };
     let page = match about.f_type as u64 & 0xffff_ffff {
         TMPFS_MAGIC => {
-            // SAFETY: asks for a number.
+            // SAFETY: reads a number; no pointers are passed.
             unsafe { libc::sysconf(libc::_SC_PAGESIZE) as usize }
         }
         HUGETLBFS_MAGIC => about.f_bsize as usize,
@@ -228,7 +235,7 @@ mod tests {
     }
 
     fn memfd(bytes: u64) -> File {
-        // SAFETY: a C string; the file is new and ours.
+        // SAFETY: passes a C string; the result is a new file descriptor that nobody else owns.
         let file = unsafe { File::from_raw_fd(libc::memfd_create(c"test".as_ptr(), libc::MFD_CLOEXEC)) };
         file.set_len(bytes).expect("a memfd grows");
         file

@@ -1,20 +1,22 @@
-//! Interrupts between sleeping peers, by eventfds that both hold and neither trusts: of memif rings, and of vhost-user ones.
+//! Notification between sleeping peers by eventfds that both hold and neither trusts; for memif and vhost-user rings.
 //!
-//! The peer may fill an eventfd's counter and take its non-blocking mode away at any moment, also when its connection has
-//! ended, for it may keep a duplicate: a `write` would wait for ever, whatever was asked before. So nothing here reads or
-//! writes one.
+//! The peer may fill an eventfd's counter and clear its non-blocking mode at any moment, even after its connection has
+//! ended, because it may keep a duplicate. A `write` could therefore block for ever, whatever was checked before. So
+//! nothing here reads or writes an eventfd.
 //!
-//! - A [`Notifier`] lets the kernel signal it: a completed asynchronous read (`io_submit(2)`, of one byte of a file of
-//!   ours) signals the eventfd named in the request (`IOCB_FLAG_RESFD`), which never waits and wraps at its limit. While a
-//!   system has no context to give (`fs.aio-max-nr`), a peer that waits for interrupts gets none, and the log says so once.
+//! - A [`Notifier`] has the kernel signal it: when an asynchronous read completes (`io_submit(2)`, of one byte of our
+//!   own file), the kernel signals the eventfd named in the request (`IOCB_FLAG_RESFD`). This never blocks, and wraps
+//!   at the counter's limit. If the system provides no AIO context (`fs.aio-max-nr`), peers that wait for interrupts
+//!   get none, and this is logged once.
 //!
-//!   The kernel goes through all who watch an eventfd when it is signalled, with interrupts off: 0.2 microseconds each, and
-//!   a peer can watch its own a million times. So no worker signals one, nor a thread that serves two ports: a worker sets a
-//!   flag and unparks the port's own thread. Nothing is shared by two of these.
-//! - [`Watch`] waits for one by an epoll instance of our own, edge-triggered: each signal is an event, and the counter need
-//!   not be read.
+//!   When an eventfd is signalled, the kernel goes through all its watchers with interrupts disabled, 0.2 microseconds
+//!   each, and a peer can watch its own eventfd a million times. So no worker signals one, nor does a thread that
+//!   serves two ports: a worker sets a flag and unparks the port's own thread. Ports share none of these threads.
+//! - A [`Watch`] waits for an eventfd by an epoll instance of our own, edge-triggered: each signal is an event, and the
+//!   counter need not be read.
 //!
-//! Threads: as said; [`Watch`] any. Tests: below, `pktio-memif/tests/sleep.rs`, `tests/hostile.rs` of both ports.
+//! Threads: as above; a [`Watch`] may be used by any. Tests: below, `pktio-memif/tests/sleep.rs`, `tests/hostile.rs` of
+//! both ports.
 #![allow(unsafe_code)]
 
 use heartbeat::Heartbeat;
@@ -28,22 +30,22 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::Duration;
 
-/// A signal that takes longer is stuck: one that a peer watches a million times takes 0.2 s.
+/// A signal that takes longer is considered stuck: one that is watched a million times takes 0.2 s.
 const ROUND_MAX: Duration = Duration::from_secs(10);
 
-/// Requests that can be under way; each is complete when its call returns.
+/// Maximum requests in flight; each completes before its call returns.
 const REQUESTS_MAX: libc::c_long = 16;
 
 const IOCB_CMD_PREAD: u16 = 0;
 const IOCB_FLAG_RESFD: u32 = 1;
 
-/// Whether a descriptor is an eventfd. If the system does not say, it is none.
+/// Whether a descriptor is an eventfd; false if the system does not tell.
 pub fn is_eventfd(file: impl AsFd) -> bool {
     let link = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
     std::fs::read_link(link).is_ok_and(|target| target.as_os_str() == "anon_inode:[eventfd]")
 }
 
-/// Eventfds of peers by number, and the thread that signals them.
+/// The peers' eventfds, by number, and the thread that signals them.
 #[derive(Debug)]
 pub struct Notifier {
     shared: Arc<Shared>,
@@ -63,11 +65,11 @@ struct Waiting {
     event: Mutex<Option<Arc<OwnedFd>>>,
 }
 
-/// A worker's handle.
+/// A worker's handle to the notifier, for all numbers.
 #[derive(Clone, Debug)]
 pub struct Caller(Arc<Shared>);
 
-/// The same for one number.
+/// A worker's handle to the notifier, for one number.
 #[derive(Clone, Debug)]
 pub struct Doorbell {
     caller: Caller,
@@ -75,7 +77,10 @@ pub struct Doorbell {
 }
 
 impl Notifier {
-    /// For `count` eventfds of the port `name`; none is set yet.
+    /// A notifier for `count` eventfds of the port `name`, none of which is set yet.
+    ///
+    /// # Errors
+    /// The thread cannot be started.
     pub fn new(name: &str, count: usize) -> io::Result<Notifier> {
         let shared = Arc::new(Shared {
             peers: (0..count).map(|_| Waiting::default()).collect(),
@@ -83,26 +88,26 @@ impl Notifier {
             stops: AtomicBool::new(false),
         });
         let theirs = Arc::clone(&shared);
-        // A thread's name ends at a zero, and the standard library panics at one.
+        // The standard library panics if a thread's name contains a zero byte.
         let name = format!("call {}", name.replace('\0', "?"));
         let heart = Heartbeat::not_vital(name.as_str(), ROUND_MAX);
         let thread = thread::Builder::new().name(name).spawn(move || theirs.serve(&heart))?;
-        // Nobody else sets it.
+        // Set here only.
         let _ = shared.thread.set(thread.thread().clone());
         Ok(Notifier { shared, thread: Some(thread) })
     }
 
-    /// For all numbers.
+    /// A handle for all numbers.
     pub fn caller(&self) -> Caller {
         Caller(Arc::clone(&self.shared))
     }
 
-    /// For one number.
+    /// A handle for one number.
     pub fn doorbell(&self, number: usize) -> Doorbell {
         Doorbell { caller: self.caller(), number }
     }
 
-    /// Sets a number's eventfd, or none; nothing happens if there are fewer numbers.
+    /// Sets or clears the eventfd of a number; ignored if the number is out of range.
     pub fn set(&self, number: usize, event: Option<Arc<OwnedFd>>) {
         if let Some(peer) = self.shared.peers.get(number) {
             *peer.lock() = event;
@@ -111,7 +116,7 @@ impl Notifier {
 }
 
 impl Caller {
-    /// Wakes the peer that waits for this eventfd, soon. No system call but the one that wakes a sleeping thread of ours.
+    /// Has this eventfd signalled soon. Makes no system call except to wake our own thread if it sleeps.
     #[inline]
     pub fn call(&self, number: usize) {
         if let Some(peer) = self.0.peers.get(number)
@@ -165,7 +170,7 @@ impl Drop for Notifier {
     }
 }
 
-/// Signals an eventfd; the context is made at the first signal.
+/// Signals an eventfd; the AIO context is created at the first signal.
 fn signal(signals: &mut Option<Signals>, event: &OwnedFd) {
     static WARNED: AtomicBool = AtomicBool::new(false);
     if signals.is_none() {
@@ -183,17 +188,17 @@ fn signal(signals: &mut Option<Signals>, event: &OwnedFd) {
     }
 }
 
-/// A context of asynchronous I/O, for the signals at its completions.
+/// An AIO context, whose completions signal eventfds.
 struct Signals {
     context: libc::c_ulong,
     /// One byte long.
     file: OwnedFd,
 }
 
-/// What is read; nobody looks at it.
+/// The buffer of the reads; its contents are not used.
 static BYTE: std::sync::atomic::AtomicU8 = std::sync::atomic::AtomicU8::new(0);
 
-/// `struct io_event` of the kernel.
+/// The kernel's `struct io_event`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Event {
@@ -203,7 +208,7 @@ struct Event {
     result_2: i64,
 }
 
-/// `struct iocb` of the kernel, on little-endian machines.
+/// The kernel's `struct iocb`, on little-endian machines.
 #[repr(C)]
 #[derive(Default)]
 struct Request {
@@ -252,8 +257,8 @@ impl Signals {
         let requests: [*mut Request; 1] = [&mut request];
         let mut events = [MaybeUninit::<Event>::uninit(); REQUESTS_MAX as usize];
         let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: the request lives during the call, which completes it: the file is memory. The kernel writes one byte to
-        // a static that is only accessed so, and at most as many events as there is room for.
+        // SAFETY: the request lives during the call, which completes it: the file is memory. The kernel writes one byte
+        // to a static that is only accessed so, and at most as many events as there is room for.
         unsafe {
             libc::syscall(libc::SYS_io_submit, context, 1 as libc::c_long, requests.as_ptr());
             let zero: libc::c_long = 0;
@@ -264,36 +269,39 @@ impl Signals {
 
 impl Drop for Signals {
     fn drop(&mut self) {
-        // SAFETY: the context is this one's, and no request of it is under way.
+        // SAFETY: `self` owns the context, and no request is in flight.
         unsafe { libc::syscall(libc::SYS_io_destroy, self.context) };
     }
 }
 
-/// Waits for a peer's signals.
+/// Waits for a peer's signals on one eventfd.
 #[derive(Debug)]
 pub struct Watch {
     epoll: Arc<OwnedFd>,
-    /// An epoll instance forgets a file that everybody has closed.
+    /// Kept open: an epoll instance drops a file that is closed everywhere.
     _event: Arc<OwnedFd>,
 }
 
 impl Watch {
-    /// For an eventfd of either side.
+    /// Watches an eventfd, which either side may have created.
+    ///
+    /// # Errors
+    /// A system call failed.
     pub fn new(event: Arc<OwnedFd>) -> io::Result<Watch> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, &event, epoll::EventData::new_u64(0), epoll::EventFlags::IN | epoll::EventFlags::ET)?;
         Ok(Watch { epoll: Arc::new(epoll), _event: event })
     }
 
-    /// The file that is readable from a signal on until [`Watch::clear`].
+    /// The file descriptor to poll: readable from a signal until [`Watch::clear`].
     pub fn file(&self) -> Arc<OwnedFd> {
         Arc::clone(&self.epoll)
     }
 
-    /// Forgets signals. Does not wait.
+    /// Consumes pending signals. Does not block.
     pub fn clear(&self) {
         let mut events = [MaybeUninit::<epoll::Event>::uninit(); 1];
-        // An error is that there is none.
+        // An error means that there is no event.
         let _ = epoll::wait(&self.epoll, &mut events, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
     }
 }
@@ -313,7 +321,7 @@ mod tests {
 
     const SOON: Duration = Duration::from_secs(60);
 
-    /// Whether the thread of this name stood still for a moment, which is made out to be an hour; and whether it is vital.
+    /// Whether the thread of this name is stuck if it stays as it is for an hour, and then whether it is vital.
     fn stands_still(name: &str) -> Option<bool> {
         let (mut monitor, now) = (Monitor::default(), Instant::now());
         monitor.stuck_at(now);
@@ -322,7 +330,7 @@ mod tests {
         stuck.iter().find(|stuck| stuck.thread == name).map(|stuck| stuck.is_vital)
     }
 
-    /// The finding: nobody noticed when a peer had found how to stop the thread that signals its eventfds.
+    /// Regression: a peer that had found a way to block the thread that signals its eventfds went unnoticed.
     #[test]
     fn a_thread_that_a_signal_stops_is_told_and_is_not_vital() {
         let notifier = Notifier::new("stopped", 1).expect("a thread");
@@ -355,7 +363,7 @@ mod tests {
         assert!(Notifier::new("a\0b", 1).is_ok());
     }
 
-    /// The finding: `write` on a full eventfd in blocking mode stopped the worker.
+    /// Regression: `write` on a full eventfd in blocking mode stopped the worker.
     #[test]
     fn a_full_blocking_eventfd_stops_nobody() {
         let event = eventfd(0, EventfdFlags::CLOEXEC).expect("an eventfd");
@@ -366,7 +374,7 @@ mod tests {
             notifier.doorbell(0).ring();
             thread::yield_now();
         }
-        // Waits for the thread, and so would not end.
+        // Joins the notifier's thread; it would hang here.
         drop(notifier);
     }
 

@@ -1,16 +1,16 @@
-//! How long a port takes no peer after one that took its memory away.
+//! How long a port accepts no peer after one has truncated its memory: exponential back-off.
 //!
-//! Such a peer costs a worker a signal, and the kernel the mapping's page tables; done thousands of times a second, that
-//! would be all that the worker does. Threads: none. Tests: below.
+//! Such a peer costs a worker a signal, and the kernel the mapping's page tables; thousands of times a second, this
+//! would take all of the worker's time. Threads: none. Tests: below.
 
 use std::time::{Duration, Instant};
 
-/// After the first damage: a monitor that restarts is hardly faster.
+/// Pause after the first damage; a virtual machine monitor hardly restarts faster.
 const SHORTEST: Duration = Duration::from_secs(1);
-/// After many.
+/// Maximum pause.
 const LONGEST: Duration = Duration::from_secs(64);
 
-/// A port's pause: twice as long after each damage, and short again after a time without.
+/// A port's pause. It doubles with each damage, and is short again after some time without.
 #[derive(Debug, Default)]
 pub struct Pause {
     length: Duration,
@@ -18,14 +18,14 @@ pub struct Pause {
 }
 
 impl Pause {
-    /// A peer has done damage.
+    /// Starts a pause, after a peer has done damage.
     pub fn begin(&mut self, now: Instant) {
         let is_forgiven = self.until.is_none_or(|until| now > until + LONGEST);
         self.length = if is_forgiven { SHORTEST } else { (2 * self.length).min(LONGEST) };
         self.until = Some(now + self.length);
     }
 
-    /// How long it still takes; zero if a peer may come.
+    /// Remaining time; zero if a peer may connect.
     pub fn left(&self, now: Instant) -> Duration {
         self.until.map_or(Duration::ZERO, |until| until.saturating_duration_since(now))
     }
@@ -35,7 +35,8 @@ impl Pause {
 mod tests {
     use super::*;
 
-    /// The finding: a front end that truncated its memory came back hundreds of times a second, 10 ms of a worker each.
+    /// Regression: a front end that truncated its memory reconnected hundreds of
+    /// times a second, for 10 ms of a worker each.
     #[test]
     fn who_does_damage_again_and_again_waits_longer_and_longer() {
         let (mut pause, mut now) = (Pause::default(), Instant::now());

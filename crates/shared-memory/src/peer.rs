@@ -1,13 +1,13 @@
-//! Who is at the other end of a Unix socket (`SO_PEERCRED`, unix(7)): the process that has connected, as it was then.
+//! The process at the other end of a Unix socket (`SO_PEERCRED`, unix(7)), as of when it connected.
 //!
-//! rustix has this too, as a type whose process id is never 0; the kernel gives 0 for a process outside of our namespace.
+//! rustix provides this too, but its process id type excludes 0, which the kernel reports for a process outside our
+//! PID namespace.
 //! Threads: any. Tests: below.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsFd, AsRawFd};
 
-/// A process, as far as it can be told. Processes of other namespaces, in which they have no id here, are told apart by
-/// their users.
+/// Identity of a process. Processes of other PID namespaces have no id here and are distinguished only by their user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
     process: i32,
@@ -15,7 +15,7 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// The one that has connected this socket.
+    /// The process that connected this socket; `None` if the kernel does not tell.
     pub fn of(socket: impl AsFd) -> Option<Peer> {
         let mut about = libc::ucred { pid: 0, uid: 0, gid: 0 };
         let mut len = size_of::<libc::ucred>() as libc::socklen_t;

@@ -1,7 +1,7 @@
 //! How many mappings an owner (a port) may have at a time.
 //!
-//! A quota is reserved in the registry of mappings when its owner is made, and refused there and then if the registry is too
-//! small. So nobody who uses up his own quota takes anything of another's. Ordinary pages need [`Room`] besides.
+//! A quota is reserved in the registry of mappings when it is created, and refused if the registry is too small. So an
+//! owner that uses up its quota takes nothing from others. Ordinary pages also need [`Room`].
 //!
 //! Threads: any. Tests: below.
 
@@ -12,10 +12,10 @@ use crate::room::{Account, Room};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Mappings of all quotas together.
+/// Sum of all quotas, in mappings.
 static RESERVED: AtomicUsize = AtomicUsize::new(0);
 
-/// An owner's quota; clones are of the same.
+/// An owner's quota; clones share it.
 #[derive(Clone, Debug)]
 pub struct Quota(Arc<Share>);
 
@@ -23,22 +23,28 @@ pub struct Quota(Arc<Share>);
 struct Share {
     most: usize,
     used: AtomicUsize,
-    /// Unmaps what is large, and nothing else: no mapping waits behind a file whose `close` does.
+    /// Unmaps large mappings, and nothing else, so that no mapping waits behind a file whose `close` blocks.
     closer: Closer,
     account: Account,
 }
 
-/// One of a quota's mappings, given back on drop.
+/// One mapping of a quota, returned on drop.
 #[derive(Debug)]
 pub(crate) struct Taken(Arc<Share>);
 
 impl Quota {
-    /// For `most` mappings at a time, in the memory of this process.
+    /// A quota of `most` mappings at a time, in this process's memory.
+    ///
+    /// # Errors
+    /// [`MapError::TooMany`] if the registry is too small.
     pub fn new(most: usize) -> Result<Quota, MapError> {
         Quota::in_room(most, &Room::of_process())
     }
 
-    /// For `most` mappings at a time.
+    /// A quota of `most` mappings at a time, with memory from `room`.
+    ///
+    /// # Errors
+    /// [`MapError::TooMany`] if the registry is too small.
     pub fn in_room(most: usize, room: &Arc<Room>) -> Result<Quota, MapError> {
         let reserve = |reserved: usize| reserved.checked_add(most).filter(|sum| *sum <= SLOTS);
         RESERVED.fetch_update(Ordering::AcqRel, Ordering::Acquire, reserve).map_err(|_| MapError::TooMany)?;
@@ -79,7 +85,7 @@ impl Drop for Share {
 mod tests {
     use super::*;
 
-    /// The finding: peers of one socket took all places of the registry, and everybody else's mappings failed.
+    /// Regression: peers of one socket took all slots of the registry, and everybody else's mappings failed.
     #[test]
     fn who_uses_up_his_quota_takes_nothing_of_others() {
         let (greedy, other) = (Quota::new(3).expect("room"), Quota::new(1).expect("room"));

@@ -1,16 +1,16 @@
-//! Files that a peer has sent, and its sockets: closed where that may take long.
+//! A peer's files and sockets, which are closed on another thread if that may block.
 //!
-//! A file descriptor from a peer may be anything, and `close` may wait: for the server of a FUSE file, or, if it is the last
-//! one of a TCP socket that lingers (`SO_LINGER`), for as long as its owner has said, which may be hours. The same happens
-//! when a Unix socket is closed in which such a file waits to be received. So what comes from a peer is a [`PeerFile`], which is
-//! closed by a [`Closer`]: on a thread of its own, which lives while there is something to close.
+//! A file descriptor from a peer may refer to anything, and `close` may block: on the server of a FUSE file, or, for
+//! the last descriptor of a lingering TCP socket (`SO_LINGER`), for as long as its owner has set, which may be hours.
+//! Closing a Unix socket with such a file in its receive queue blocks too. So everything from a peer is a [`PeerFile`],
+//! which a [`Closer`] closes on a thread of its own. The thread lives while there is something to close.
 //!
-//! Closing or unmapping a file in memory waits for nobody, but whoever is the last to have it frees its pages, which takes
-//! long for some gigabytes. So what may be large goes the same way: files to their owner's closer, mappings to one of
-//! their quota's, where none waits behind a file.
+//! Closing or unmapping a file in memory does not block, but the last owner frees its pages, which takes long for some
+//! gigabytes. So large memory is released in the same way: files by their owner's closer, mappings by their quota's,
+//! where no mapping waits behind a file.
 //!
-//! A peer may leave as many files behind as come with one message. Whoever owns a closer that is
-//! [behind](Closer::is_behind) takes no further peers, so that files which cannot be closed do not add up.
+//! A peer may leave as many files behind as one message carries. The owner of a closer that is
+//! [behind](Closer::is_behind) accepts no further peers, so that files which cannot be closed do not accumulate.
 //!
 //! Threads: any. Tests: below, and `tests/hostile.rs` of both ports.
 #![allow(unsafe_code)]
@@ -23,23 +23,23 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-/// Files that may wait before their owner takes no further peers.
+/// Files that may wait to be closed before the owner accepts no further peers.
 const WAITING_MAX: usize = 32;
 
-/// Most files that come with a message of a Unix socket (`SCM_MAX_FD`). Who takes fewer lets the kernel close the others in
-/// `recvmsg`, on the thread that calls it.
+/// Maximum files in a message of a Unix socket (`SCM_MAX_FD`). If the receiver provides space for fewer, the kernel
+/// closes the others in `recvmsg`, on the calling thread.
 pub const FILES_MAX: usize = 253;
 
-/// Closes files of a port's peers, or of a socket's, or unmaps memory of a quota's. Clones are the same one.
+/// Closes the files of a port's or a socket's peers, or unmaps the memory of a quota. Clones share one queue.
 #[derive(Clone, Default)]
 pub struct Closer(Arc<Mutex<Queue>>);
 
 #[derive(Default)]
 struct Queue {
     files: VecDeque<OwnedFd>,
-    /// What unmaps its pages when it is dropped.
+    /// Objects that unmap their pages when they are dropped.
     pages: VecDeque<Box<dyn Send>>,
-    /// Whether there is a thread, which closes another one.
+    /// Whether the thread is running.
     is_closing: bool,
 }
 
@@ -51,7 +51,7 @@ impl std::fmt::Debug for Closer {
 }
 
 impl Closer {
-    /// Whether so many files wait to be closed that no peer may come that could bring more.
+    /// Whether so many files wait to be closed that no further peer must be accepted.
     pub fn is_behind(&self) -> bool {
         self.lock().files.len() >= WAITING_MAX
     }
@@ -66,14 +66,14 @@ impl Closer {
         self.start(queue);
     }
 
-    /// Drops pages, which unmaps them.
+    /// Drops pages on the thread, which unmaps them.
     pub(crate) fn unmap(&self, pages: impl Send + 'static) {
         let mut queue = self.lock();
         queue.pages.push_back(Box::new(pages));
         self.start(queue);
     }
 
-    /// Unmaps all that waits, on this thread.
+    /// Unmaps all waiting pages on the calling thread.
     pub(crate) fn finish_pages(&self) {
         let waiting = std::mem::take(&mut self.lock().pages);
         drop(waiting);
@@ -82,7 +82,7 @@ impl Closer {
     fn start(&self, mut queue: MutexGuard<'_, Queue>) {
         if !queue.is_closing {
             let theirs = self.clone();
-            // Without a thread it waits for the next one.
+            // If no thread can be started, the queue waits for the next call.
             queue.is_closing = thread::Builder::new().name("close".into()).spawn(move || theirs.run()).is_ok();
         }
     }
@@ -101,7 +101,7 @@ impl Closer {
     }
 }
 
-/// A file from a peer, or its socket.
+/// A file or socket of a peer.
 #[derive(Debug)]
 pub struct PeerFile {
     file: ManuallyDrop<OwnedFd>,
@@ -109,12 +109,15 @@ pub struct PeerFile {
 }
 
 impl PeerFile {
-    /// A file that `closer` closes.
+    /// Wraps a file that `closer` closes.
     pub fn new(file: impl Into<OwnedFd>, closer: &Closer) -> PeerFile {
         PeerFile { file: ManuallyDrop::new(file.into()), closer: closer.clone() }
     }
 
-    /// The file, if it is an eventfd: anybody may close that.
+    /// Returns the file if it is an eventfd, which can be closed anywhere.
+    ///
+    /// # Errors
+    /// The file itself, if it is not an eventfd.
     pub fn into_eventfd(self) -> Result<OwnedFd, PeerFile> {
         if !is_eventfd(&*self.file) {
             return Err(self);
@@ -159,7 +162,7 @@ mod tests {
     use std::os::fd::AsRawFd;
     use std::time::{Duration, Instant};
 
-    /// A socket whose `close` waits for a minute, and the other end, which reads nothing.
+    /// A socket whose `close` blocks for a minute, and the other end, which reads nothing.
     fn lingering() -> (OwnedFd, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let mut socket = TcpStream::connect(listener.local_addr().expect("it has one")).expect("it listens");
@@ -183,7 +186,7 @@ mod tests {
         let start = Instant::now();
         drop(PeerFile::new(first, &closer));
         assert!(!closer.is_behind());
-        // What comes behind it waits, and says so when it is much.
+        // Later files wait behind it, and many of them are reported.
         let pipes = || std::io::pipe().expect("a pipe").0;
         (0..=WAITING_MAX).for_each(|_| drop(PeerFile::new(pipes(), &closer)));
         assert!(closer.is_behind());
@@ -196,7 +199,7 @@ mod tests {
         }
     }
 
-    /// Memory whose pages are all there.
+    /// Memory with all pages allocated.
     fn huge() -> OwnedFd {
         let file = memfd_create("huge", MemfdFlags::CLOEXEC).expect("a memfd");
         fallocate(&file, FallocateFlags::empty(), 0, HUGE_BYTES as u64).expect("there is as much memory");
@@ -205,7 +208,7 @@ mod tests {
 
     const HUGE_BYTES: usize = 256 << 20;
 
-    /// Processor time that something takes on this thread.
+    /// Processor time that a call takes on this thread.
     fn cost<T>(what: impl FnOnce() -> T) -> Duration {
         let now = || {
             let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -218,7 +221,8 @@ mod tests {
         now() - start
     }
 
-    /// The finding: a peer that left huge memory to the port as its last owner had the port's thread free it, page by page.
+    /// Regression: a peer left huge memory with the port as its last owner, and
+    /// the port's thread freed it page by page.
     #[test]
     fn the_last_owner_of_huge_memory_does_not_free_it_on_its_own_thread() {
         let (file, unsent) = (huge(), huge());
@@ -235,7 +239,7 @@ mod tests {
         assert!(took < freeing / 8, "closing took {took:?}, freeing {freeing:?}");
     }
 
-    /// The finding: a small mapping of a large file was unmapped at once, which frees the whole file.
+    /// Regression: a small mapping of a large file was unmapped at once, which freed the whole file.
     #[test]
     fn a_small_part_of_huge_memory_is_not_freed_by_its_last_owner_either() {
         let (file, whole) = (huge(), huge());
@@ -247,12 +251,12 @@ mod tests {
         assert!(took < freeing / 8, "unmapping took {took:?}, freeing {freeing:?}");
     }
 
-    /// A front end may map its memory anew faster than the old one is unmapped.
+    /// A front end may remap its memory faster than the old mappings are unmapped.
     #[test]
     fn what_waits_to_be_unmapped_keeps_no_peer_from_mapping() {
         let file = memfd_create("large", MemfdFlags::CLOEXEC).expect("a memfd");
         rustix::fs::ftruncate(&file, 2 * QUICK_BYTES as u64).expect("it grows");
-        // One may be in the thread's hands.
+        // The thread may be unmapping one.
         let quota = Quota::new(2).expect("room");
         for round in 0..1000 {
             let mapping = Mapping::new(&file, 0, 2 * QUICK_BYTES, &quota);
@@ -272,7 +276,7 @@ mod tests {
         let (reader, writer) = std::io::pipe().expect("a pipe");
         let refused = PeerFile::new(writer, &closer).into_eventfd().expect_err("it is a pipe");
         drop(refused);
-        // Its end is seen when it was closed.
+        // The reader sees the end of file once it is closed.
         assert_eq!(std::io::read_to_string(reader).ok().as_deref(), Some(""));
         while Arc::strong_count(&closer.0) > 1 {
             thread::sleep(Duration::from_millis(1)); // The thread's handle, and no other.

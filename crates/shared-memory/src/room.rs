@@ -1,25 +1,26 @@
-//! Whether there is memory for a region that a peer wants to share: admission before it is mapped.
+//! Admission control: whether there is memory for a region that a peer wants to share, checked before it is mapped.
 //!
-//! An ordinary page of a shared file is allocated when somebody touches it first, charged to the control group of whoever did,
-//! and stays for as long as anybody has the file. So a peer can have the switch pay for a sparse file, keep it, and bring the
-//! next one. What it really frees shows up in the kernel's figures by itself ([`Reading`]).
+//! An ordinary page of a shared file is allocated on first touch, charged to the control group of whoever touched it,
+//! and stays allocated as long as anybody has the file open. So a peer can have the switch pay for a sparse file, keep
+//! it, and share the next one. Memory that it really frees shows in the kernel's figures ([`Reading`]).
 //!
-//! A region of `bytes` is mapped if both hold:
+//! A region of `bytes` is admitted if both hold:
 //!
-//! - **Every control group with a limit** has room for all bytes of all mapped regions that are not charged yet, and for the new
-//!   one. All bytes, and not only the holes: whoever shares a file may punch holes into it after it was mapped, and then
-//!   pages that were charged to the peer are charged to the switch when they are touched again.
-//! - **The host** has memory for the holes of all mapped regions and of the new one. Punching holes gives memory back to the
-//!   host, so what is allocated counts once.
+//! - **Every control group with a limit** has room for all not yet charged bytes of all mapped regions, and for the new
+//!   region. All bytes count, not only holes: the owner of a file may punch holes into it after it was mapped, and
+//!   pages that were charged to the peer are then charged to the switch when they are touched again.
+//! - **The host** has memory for the holes of all mapped regions and of the new one. Punching a hole returns memory to
+//!   the host, so allocated pages count once.
 //!
-//! How much of the mapped regions is charged already: the shared memory that is charged to the group (`shmem`), less what
-//! *former* regions may have cost, which are unmapped but may still exist. A former region counts with all its bytes, until less
-//! shared memory is charged than that. A region that is mapped again (same file, same range) is no longer a former one.
+//! The bytes of mapped regions that are already charged are estimated as the group's shared memory (`shmem`),
+//! less what *former* regions may have cost, which are unmapped but may still exist. A former region counts with
+//! all its bytes, as long as at least that much shared memory is charged. A region that is mapped again (same
+//! file, same range) is no longer a former one.
 //!
-//! **Share of one port:** after each admission, as much must be left as the port's own former regions may have cost. So one
-//! port takes at most half of the room with files that it has let go, n ports together all but one part in 2^n.
+//! **A port's share:** after each admission, as much must be left as the port's own former regions may have cost. So
+//! one port can use up at most half of the room by files that it has unmapped, and n ports all but 1/2^n of it.
 //!
-//! A reserve is left ([`reserve`]), because figures are a little old when they are used.
+//! A reserve is kept ([`reserve`]), because figures are slightly out of date when they are used.
 //!
 //! Threads: any; one mutex, under which nothing waits. Tests: below, `tests/room.rs` (in a real control group).
 
@@ -34,34 +35,34 @@ pub use reading::{Group, Reading};
 pub use state::{Place, Shortage};
 use state::{Region, State};
 
-/// What gives the figures.
+/// Provides the memory figures.
 type Source = Box<dyn Fn() -> Reading + Send + Sync>;
 
-/// The memory that regions of several quotas share.
+/// The memory from which the regions of several quotas are admitted.
 pub struct Room {
     source: Source,
     state: Mutex<State>,
 }
 
-/// A quota's account in a room; what it had mapped stays counted when it ends.
+/// A quota's account in a room; its former regions stay counted when it ends.
 pub(crate) struct Account {
     room: Arc<Room>,
     number: u64,
 }
 
-/// A region that was admitted; a former one when this is dropped.
+/// An admitted region; becomes a former one when this is dropped.
 pub(crate) struct Admitted {
     room: Arc<Room>,
     number: u64,
 }
 
 impl Room {
-    /// A room that is measured by `source`; for tests.
+    /// A room with figures from `source`; for tests.
     pub fn new(source: impl Fn() -> Reading + Send + Sync + 'static) -> Arc<Room> {
         Arc::new(Room { source: Box::new(source), state: Mutex::default() })
     }
 
-    /// This process's.
+    /// The room of this process.
     pub(crate) fn of_process() -> Arc<Room> {
         static ROOM: LazyLock<Arc<Room>> = LazyLock::new(|| Room::new(Reading::now));
         Arc::clone(&ROOM)
@@ -78,14 +79,17 @@ impl Room {
 }
 
 impl Account {
-    /// Admits `bytes` from `offset` of a file on ordinary pages, or says what is missing.
+    /// Admits `bytes` bytes from `offset` of a file on ordinary pages.
+    ///
+    /// # Errors
+    /// What memory is missing.
     pub(crate) fn admit(
         &self,
         file: std::os::fd::BorrowedFd<'_>,
         offset: u64,
         bytes: u64,
     ) -> Result<Admitted, Shortage> {
-        // Not under the lock: the kernel may take a millisecond to add its figures up.
+        // Read outside the lock: the kernel may take a millisecond to sum up its figures.
         let reading = (self.room.source)();
         let region =
             Region { account: self.number, file: FileId::of(file), offset, bytes, holes: holes(file).min(bytes) };
@@ -105,7 +109,7 @@ impl Drop for Account {
 }
 
 impl Admitted {
-    /// Ends the admission; the file, if one was kept, which may be the last one that is open.
+    /// Ends the admission. Returns the file if one was kept; it may be the last open descriptor.
     pub(crate) fn end(&self) -> Option<OwnedFd> {
         self.room.lock().end(self.number)
     }

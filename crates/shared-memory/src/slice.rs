@@ -1,8 +1,8 @@
 //! A part of a mapping, with checked access.
 //!
-//! No Rust reference to shared bytes is ever made, since the peer may write while we read. Numbers are read and written
-//! by one volatile or atomic access each. Byte ranges are copied to or from private memory by raw pointers; the copy may
-//! hold any mixture of old and new bytes, which is what hostile bytes are anyway.
+//! No Rust reference to shared bytes is ever made, since the peer may write while we read. Integers are read and
+//! written by one volatile or atomic access each. Byte ranges are copied to or from private memory through raw
+//! pointers; the copy may be any mixture of old and new bytes, which is no worse than other hostile bytes.
 //!
 //! Threads: any, together with the peer. Tests: below.
 #![allow(unsafe_code)]
@@ -12,7 +12,7 @@ use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, AtomicU16, Ordering};
 
-/// Types that may have any bytes: integers, and `repr(C)` structures of them without padding.
+/// Types for which any bytes are valid: integers, and `repr(C)` structures of them without padding.
 ///
 /// # Safety
 /// Every pattern of bits is a valid value, and there is no padding.
@@ -29,7 +29,7 @@ plain!(u8, u16, u32, u64);
 // SAFETY: elements that are plain, without padding between them.
 unsafe impl<T: Plain, const N: usize> Plain for [T; N] {}
 
-/// Bytes of a mapping, valid while that is borrowed. Offsets are in bytes from the slice's start.
+/// Bytes of a mapping, valid while the mapping is borrowed. Offsets are in bytes from the slice's start.
 #[derive(Clone, Copy, Debug)]
 pub struct Slice<'a> {
     at: NonNull<u8>,
@@ -37,12 +37,14 @@ pub struct Slice<'a> {
     mapping: PhantomData<&'a ()>,
 }
 
-// SAFETY: see the file's comment: access is by volatile, atomic and raw copies only.
+// SAFETY: the bytes are accessed only by volatile and atomic accesses and raw copies (see the module documentation).
 unsafe impl Send for Slice<'_> {}
 // SAFETY: as above.
 unsafe impl Sync for Slice<'_> {}
 
 impl<'a> Slice<'a> {
+    /// A slice of `len` bytes from `at`.
+    ///
     /// # Safety
     /// `len` bytes from `at` stay mapped, to read and to write, for `'a`.
     #[inline]
@@ -50,38 +52,38 @@ impl<'a> Slice<'a> {
         Slice { at, len, mapping: PhantomData }
     }
 
-    /// Bytes in it.
+    /// Length in bytes.
     #[inline]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether it has none.
+    /// Whether the length is zero.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Its first byte, for owners that keep the mapping and check bounds themselves.
+    /// Address of the first byte, for owners that keep the mapping and check bounds themselves.
     #[inline]
     pub fn as_ptr(&self) -> NonNull<u8> {
         self.at
     }
 
-    /// Whether `len` bytes from `offset` are in it.
+    /// Whether the slice contains `len` bytes from `offset`.
     #[inline]
     pub fn contains(&self, offset: usize, len: usize) -> bool {
         offset <= self.len && len <= self.len - offset
     }
 
-    /// `len` bytes from `offset`; `None` if they are not all in it.
+    /// The `len` bytes from `offset`; `None` if the slice does not contain all of them.
     #[inline]
     pub fn slice(&self, offset: usize, len: usize) -> Option<Slice<'a>> {
         // SAFETY: the range is in this one.
         self.contains(offset, len).then(|| unsafe { Slice::new(self.at.add(offset), len) })
     }
 
-    /// Copies a value out; it may be torn. `None` if it is not all in the slice.
+    /// Copies a value out; it may be torn. `None` if the slice does not contain all of it.
     #[inline]
     pub fn read<T: Plain>(&self, offset: usize) -> Option<T> {
         if !self.contains(offset, size_of::<T>()) {
@@ -109,7 +111,7 @@ impl<'a> Slice<'a> {
         true
     }
 
-    /// Copies `to.len()` bytes out; false, and `to` is as it was, if they are not all in the slice.
+    /// Copies `to.len()` bytes out. Returns false and leaves `to` unchanged if the slice does not contain all of them.
     #[inline]
     pub fn read_bytes(&self, offset: usize, to: &mut [u8]) -> bool {
         let fits = self.contains(offset, to.len());
@@ -120,7 +122,7 @@ impl<'a> Slice<'a> {
         fits
     }
 
-    /// Copies bytes in; false, and nothing is written, if they do not fit.
+    /// Copies bytes in. Returns false and writes nothing if they do not fit.
     #[inline]
     pub fn write_bytes(&self, offset: usize, from: &[u8]) -> bool {
         let fits = self.contains(offset, from.len());
@@ -131,13 +133,13 @@ impl<'a> Slice<'a> {
         fits
     }
 
-    /// Reads an index that the peer writes; `None` if it is outside or not aligned.
+    /// Loads an index that the peer writes; `None` if the offset is out of range or not aligned.
     #[inline]
     pub fn load_u16(&self, offset: usize, order: Ordering) -> Option<u16> {
         Some(self.atomic_u16(offset)?.load(order))
     }
 
-    /// Writes an index that the peer reads; false if it is outside or not aligned.
+    /// Stores an index that the peer reads; false if the offset is out of range or not aligned.
     #[inline]
     pub fn store_u16(&self, offset: usize, value: u16, order: Ordering) -> bool {
         let Some(cell) = self.atomic_u16(offset) else { return false };
@@ -145,7 +147,7 @@ impl<'a> Slice<'a> {
         true
     }
 
-    /// Sets bits of a byte that others set bits of too; false if it is outside.
+    /// Atomically sets bits of a byte whose bits others set too; false if the offset is out of range.
     #[inline]
     pub fn or_u8(&self, offset: usize, bits: u8, order: Ordering) -> bool {
         if offset >= self.len {
@@ -156,13 +158,13 @@ impl<'a> Slice<'a> {
         true
     }
 
-    /// Prefetches the cache line at `offset`, to read it; the offset may be outside.
+    /// Prefetches the cache line at `offset` for reading; the offset may be out of range.
     #[inline]
     pub fn prefetch(&self, offset: usize) {
         access::prefetch(self.at.as_ptr().wrapping_add(offset));
     }
 
-    /// The same, to write it.
+    /// Prefetches the cache line at `offset` for writing; the offset may be out of range.
     #[inline]
     pub fn prefetch_to_write(&self, offset: usize) {
         access::prefetch_to_write(self.at.as_ptr().wrapping_add(offset));

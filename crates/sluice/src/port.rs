@@ -77,7 +77,7 @@ struct SetArgs {
     /// The port's number.
     #[arg(value_name = "PORT", add = ArgValueCompleter::new(complete::ports))]
     port: u32,
-    /// mtu=9000, queues=2, descriptors=4096, memory=4096, spread, up; mtu=default as if it had not been given.
+    /// mtu=9000, queues=2, descriptors=4096, memory=4096, isolated, spread, up; mtu=default as if it had not been given.
     #[arg(value_name = "OPTION", required = true)]
     options: Vec<String>,
     #[command(flatten)]

@@ -95,6 +95,7 @@ impl Opener {
             descriptors: spec.descriptors.unwrap_or(defaults.descriptors),
             mtu: spec.mtu,
             memory_mb: spec.memory_mb.unwrap_or(defaults.memory_mb),
+            isolated: spec.isolated,
             up: spec.up,
         }
     }

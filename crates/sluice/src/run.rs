@@ -67,7 +67,7 @@ pub struct Args {
     compile: CompileArgs,
     /// A port: NUMBER@DEVICE, where DEVICE is a kernel interface, vhost:PATH, vhost-server:PATH, virtio:PATH,
     /// virtio-server:PATH, memif:PATH[,id=N][,role=server|client], xdp:IFACE, tap:NAME, pci:ADDRESS, pcap:IN[,OUT][,after=S] or memory;
-    /// with ,mtu=N ,queues=N ,descriptors=N ,memory=MB ,up and ,spread behind it if need be.
+    /// with ,mtu=N ,queues=N ,descriptors=N ,memory=MB ,isolated ,up and ,spread behind it if need be.
     #[arg(short = 'i', value_name = "PORT@DEVICE")]
     ports: Vec<String>,
     #[command(flatten)]

@@ -1,11 +1,12 @@
-//! Directories of formats 2 and 3: what they hold goes into one of the format of today.
+//! Migration of directories of formats 2 and 3 to the current format.
 //!
-//! They were those of the embedded store `fjall`: keyspaces `devices`, `configs`, `entities-NUMBER` and, in format 3, `log`. The store's
-//! checksums are asked, but it takes a damaged record of its own log for the last one, and missing files for a new store: such a
-//! directory cannot be trusted to be whole, and what was found in it is reported with counts. One that holds no device at all
-//! is refused.
+//! Those formats used the embedded store `fjall`, with keyspaces `devices`, `configs`, `entities-NUMBER` and, in format
+//! 3, `log`. fjall verifies checksums, but it takes a damaged record of its own log for the log's end, and missing
+//! files for a new store. So such a directory cannot be proved complete, and what was found in it is reported with
+//! counts. A directory without any device is refused.
 //!
-//! **Invariant.** The old files are removed after everything is in the new ones, and `format` says so: a migration that was cut off begins again.
+//! **Invariant.** The old files are removed only after everything is in the new ones and `format` says so: an
+//! interrupted migration starts again.
 //!
 //! Tests: `tests/kept/before.rs`.
 
@@ -23,7 +24,7 @@ use prost::Message;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Memory for blocks that were read: everything is read once.
+/// Block cache in bytes; small, since everything is read once.
 const CACHE_BYTES: u64 = 8 << 20;
 
 fn open(dir: &Path) -> Result<Database, OpenError> {
@@ -44,16 +45,22 @@ fn unreadable(dir: &str, error: &fjall::Error) -> OpenError {
     OpenError::Io { dir: dir.to_string(), why }
 }
 
-/// Whether no other process has it.
+/// Checks that no other process uses the directory.
+///
+/// # Errors
+/// [`OpenError::InUse`].
 pub fn check_unused(dir: &Path) -> Result<(), OpenError> {
     match open(dir) {
         Err(error @ OpenError::InUse(_)) => Err(error),
-        // What cannot be read can still be dropped.
+        // An unreadable store can still be deleted.
         _ => Ok(()),
     }
 }
 
-/// Makes a directory one of today's format.
+/// Migrates a directory to the current format.
+///
+/// # Errors
+/// The store cannot be read, contains no device, or the new files cannot be written.
 pub fn migrate(folder: Arc<Folder>, format: &str) -> Result<Layout, OpenError> {
     let dir = folder.path().to_path_buf();
     let name = dir.display().to_string();
@@ -113,7 +120,7 @@ fn copy(db: &Database, dir: &str, layout: &mut Layout) -> Result<(usize, usize),
     Ok((found, entities))
 }
 
-/// The entities of a config: its keyspace, and over it the log.
+/// The entities of a config: its keyspace, overlaid with the log.
 fn old_entities(keyspace: &Keyspace, number: u64, log: &[(u64, fjall::Slice)]) -> Result<Vec<(Key, Entity)>, String> {
     let of = log.iter().filter(|(config, _)| *config == number);
     let overlay = Overlay::new(of.map(|(_, record)| &record[..])).ok_or("a record of its log is damaged")?;

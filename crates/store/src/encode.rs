@@ -1,4 +1,4 @@
-//! Entities and configs as bytes: P4Runtime's messages, and ours of `sluice/v1/state.proto`.
+//! Encoding of entities and configs: P4Runtime's messages, and our own of `sluice/v1/state.proto`.
 
 use control::Error;
 use control::entity::{Entity, MatchValue, TableAction, TableEntry};
@@ -10,17 +10,18 @@ use messages::sluice::v1 as state;
 use prost::encoding::{WireType, encode_key, encode_varint};
 use prost::{DecodeError, Message};
 
-/// Appends an entity's value.
+/// Appends an entity's encoding.
 pub fn entity_into(entity: &Entity, out: &mut Vec<u8>) {
     match entity {
         Entity::Table(entry) if is_plain(entry) => table_entry(entry, out),
-        // A vector has room for anything.
+        // Cannot fail: a vector grows.
         other => _ = convert::entity_to_proto(other.clone()).encode(out),
     }
 }
 
-/// The value of an entry with key, priority, action, and perhaps metadata, an idle timeout and a direct counter, as nearly all have: the
-/// same bytes, without a copy of the entry on the way. Numbers are those of `p4runtime.proto`.
+/// Encodes an entry that has only a key, a priority, an action and optionally metadata, an idle timeout and a direct
+/// counter, as nearly all entries do. The bytes equal those of the message, without an intermediate copy of the entry.
+/// Field numbers are those of `p4runtime.proto`.
 fn table_entry(entry: &TableEntry, out: &mut Vec<u8>) {
     nested(2, out, |out| {
         number(1, entry.table_id.into(), out);
@@ -42,7 +43,7 @@ fn table_entry(entry: &TableEntry, out: &mut Vec<u8>) {
                         bytes(2, high, out);
                     }),
                     MatchValue::Optional(value) => nested(7, out, |out| bytes(1, value, out)),
-                    // No entry in force has one.
+                    // Does not occur in accepted entries.
                     MatchValue::Unset | MatchValue::Other(_) => {}
                 }
             });
@@ -73,9 +74,9 @@ fn table_entry(entry: &TableEntry, out: &mut Vec<u8>) {
     });
 }
 
-/// Whether [`table_entry`] writes all that there is.
+/// Whether [`table_entry`] encodes all fields that are set.
 fn is_plain(entry: &TableEntry) -> bool {
-    // Every field, so that a new one is not forgotten.
+    // Names every field, so that a new one is not forgotten.
     let TableEntry {
         table_id: _,
         matches: _,
@@ -99,7 +100,7 @@ fn is_plain(entry: &TableEntry) -> bool {
         && !is_const
 }
 
-/// A number, left out if it is zero.
+/// Appends an integer field, unless it is zero.
 fn number(field: u32, value: u64, out: &mut Vec<u8>) {
     if value != 0 {
         encode_key(field, WireType::Varint, out);
@@ -107,7 +108,7 @@ fn number(field: u32, value: u64, out: &mut Vec<u8>) {
     }
 }
 
-/// Bytes, left out if there are none.
+/// Appends a bytes field, unless it is empty.
 fn bytes(field: u32, value: &[u8], out: &mut Vec<u8>) {
     if !value.is_empty() {
         encode_key(field, WireType::LengthDelimited, out);
@@ -116,11 +117,11 @@ fn bytes(field: u32, value: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// A message.
+/// Appends a field that is a message.
 fn nested(field: u32, out: &mut Vec<u8>, content: impl FnOnce(&mut Vec<u8>)) {
     encode_key(field, WireType::LengthDelimited, out);
     let at = out.len();
-    // Most are short: one byte for the length is right, or moved for.
+    // Reserves one byte for the length, which suffices for most; otherwise the content is moved.
     out.push(0);
     content(out);
     let length = (out.len() - at - 1) as u64;
@@ -134,7 +135,10 @@ fn nested(field: u32, out: &mut Vec<u8>, content: impl FnOnce(&mut Vec<u8>)) {
     }
 }
 
-/// The entity of a value.
+/// Decodes an entity.
+///
+/// # Errors
+/// The bytes are not an entity's message, or of an unknown kind.
 pub fn decode_entity(bytes: &[u8]) -> Result<Entity, String> {
     if let Some(entry) = plain::table_entry(bytes) {
         return Ok(Entity::Table(entry));
@@ -143,22 +147,28 @@ pub fn decode_entity(bytes: &[u8]) -> Result<Entity, String> {
     convert::entity(message).ok_or_else(|| Error::internal("it is of an unknown kind").message)
 }
 
-/// A config's value; whether it is an OpenFlow bridge's.
+/// Encodes a config, and whether it belongs to an OpenFlow bridge.
 pub fn config(config: &ForwardingConfig, openflow: bool) -> Vec<u8> {
     let ForwardingConfig { device_config, p4info, claims: _, platform: _, cookie, name } = config.clone();
     state::KeptConfig { device_config, p4info, cookie, name, openflow }.encode_to_vec()
 }
 
-/// The config of a value, and whether it is an OpenFlow bridge's.
+/// Decodes a config, and whether it belongs to an OpenFlow bridge.
+///
+/// # Errors
+/// The bytes are not a config's message.
 pub fn decode_config(bytes: &[u8]) -> Result<(ForwardingConfig, bool), DecodeError> {
     let state::KeptConfig { device_config, p4info, cookie, name, openflow } = state::KeptConfig::decode(bytes)?;
-    // Checked again when it is restored: the compiler may have become another meanwhile.
+    // Checked again when it is restored, since the compiler may have changed meanwhile.
     let message = P4Info::decode(p4info.as_slice())?;
     let (claims, platform) = (convert::p4info::claims(&message), convert::p4info::platform(&message));
     Ok((ForwardingConfig { device_config, p4info, claims, platform, cookie, name }, openflow))
 }
 
-/// Whether a value is one of a config of this kind.
+/// Checks that the bytes decode as a value of a config of this kind.
+///
+/// # Errors
+/// Why they do not.
 pub fn check_value(bytes: &[u8], openflow: bool) -> Result<(), String> {
     match openflow {
         true => state::KeptOpenFlow::decode(bytes).map(drop).map_err(|e| e.to_string()),
@@ -166,8 +176,8 @@ pub fn check_value(bytes: &[u8], openflow: bool) -> Result<(), String> {
     }
 }
 
-/// Reads the values that [`table_entry`](super::table_entry) writes, without the messages between bytes and entries: a restart decodes each
-/// entry there is. Whatever is not exactly of that form is left to the protocol's own decoder.
+/// Decodes the values that [`table_entry`](super::table_entry) encodes, without intermediate messages: a restart
+/// decodes every entry. Anything that is not exactly of this form is left to the protobuf decoder.
 mod plain {
     use control::entity::{Action, CounterData, FieldMatch, MatchValue, TableAction, TableEntry};
     use prost::encoding::decode_varint;
@@ -241,7 +251,7 @@ mod plain {
         rest.is_empty().then_some(Action { action_id, params })
     }
 
-    /// Takes a field off if it is the next one; wire type 0.
+    /// Takes off an integer field (wire type 0), if it comes next.
     fn number(field: u8, rest: &mut &[u8]) -> Option<u64> {
         let mut value = rest.strip_prefix(&[field << 3])?;
         let number = decode_varint(&mut value).ok()?;
@@ -249,7 +259,7 @@ mod plain {
         Some(number)
     }
 
-    /// The same; wire type 2.
+    /// Takes off a length-delimited field (wire type 2), if it comes next.
     fn nested<'a>(field: u8, rest: &mut &'a [u8]) -> Option<&'a [u8]> {
         let mut value = rest.strip_prefix(&[field << 3 | 2])?;
         let length = usize::try_from(decode_varint(&mut value).ok()?).ok()?;
@@ -258,7 +268,7 @@ mod plain {
         Some(taken)
     }
 
-    /// The same, of a field that is left out if it is empty.
+    /// Takes off a bytes field, which is absent if it is empty.
     fn bytes(field: u8, rest: &mut &[u8]) -> Vec<u8> {
         nested(field, rest).unwrap_or_default().to_vec()
     }
@@ -314,7 +324,7 @@ mod tests {
         }
     }
 
-    /// What the quick decoder takes it takes for what the protocol's own one does; so also of bytes that are no entry of ours.
+    /// Whatever the fast decoder accepts, protobuf's decoder decodes to the same; also for damaged bytes.
     #[test]
     fn quick_decoding_agrees_with_the_protocols() {
         let entry = TableEntry {

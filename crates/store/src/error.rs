@@ -1,17 +1,17 @@
-//! What is wrong with a directory, in words for an operator.
+//! Errors of state directories, in words for an operator.
 
 use crate::format::{FORMAT, FORMATS_BEFORE};
 
 /// Why a directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// Another process has it.
+    /// Another process uses it.
     #[error("{0} is in use by another process; one directory is for one switch")]
     InUse(String),
-    /// Not ours.
+    /// Not a state directory.
     #[error("{0} is not empty and holds no state of a switch; choose another directory")]
     Foreign(String),
-    /// Of another version.
+    /// Of another format version.
     #[error(
         "{dir} has format {found}, this version reads {}, {} and {}; run the version that wrote it, or choose another directory",
         FORMATS_BEFORE[0],
@@ -21,10 +21,10 @@ pub enum OpenError {
     Format {
         /// The directory.
         dir: String,
-        /// What its `format` file says.
+        /// The contents of its `format` file.
         found: String,
     },
-    /// A record whose checksum is right and that makes no sense.
+    /// A record with a correct checksum but invalid contents.
     #[error(
         "{dir}: {what} cannot be read: {why}; was it written by a newer version? restore the directory from a backup, or start with --forget"
     )]
@@ -33,10 +33,10 @@ pub enum OpenError {
         dir: String,
         /// The record.
         what: String,
-        /// What is wrong.
+        /// Why it is invalid.
         why: String,
     },
-    /// What is on the disk is not what was written there.
+    /// The files differ from what was written.
     #[error(
         "{dir} is damaged: {finding}{}; `sluice state check {dir}` lists all; restore a backup (`sluice state restore BACKUP NEWDIR`), or \
          save what can be read (`sluice state dump --salvage {dir} > FILE`, `sluice state restore FILE NEWDIR`), or begin anew with --forget",
@@ -45,17 +45,17 @@ pub enum OpenError {
     Damaged {
         /// The directory.
         dir: String,
-        /// The worst that was found.
+        /// The worst finding.
         finding: Box<Finding>,
-        /// So many other findings.
+        /// Number of further findings.
         more: usize,
     },
-    /// The disk, or who may use it.
+    /// An I/O error, such as a full disk or missing permissions.
     #[error("{dir}: {why}")]
     Io {
         /// The directory.
         dir: String,
-        /// What the system says.
+        /// The system's message.
         why: String,
     },
 }
@@ -64,31 +64,31 @@ fn and_more(findings: &usize) -> String {
     if *findings == 0 { String::new() } else { format!(" (and {findings} more)") }
 }
 
-/// How bad it is.
+/// How severe a finding is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Severity {
-    /// Everything is there.
+    /// No data is missing.
     Note,
-    /// What a crash left of a record that was never acknowledged.
+    /// A torn write: what a crash left of a record that was never acknowledged.
     Torn,
-    /// The system did not let it be read.
+    /// The system could not read it.
     Unreadable,
-    /// What was acknowledged is not there.
+    /// Acknowledged data is missing.
     Damage,
 }
 
-/// Something that is not as it should be.
+/// A problem in a directory.
 #[derive(Clone, Debug)]
 pub struct Finding {
-    /// How bad.
+    /// How severe it is.
     pub severity: Severity,
-    /// Its file in the directory.
+    /// The file, relative to the directory.
     pub file: String,
-    /// Bytes from the file's beginning.
+    /// Byte offset in the file.
     pub at: u64,
     /// What was found.
     pub why: String,
-    /// What is lost by it; empty if nothing is.
+    /// What is lost because of it; empty if nothing is.
     pub lost: String,
 }
 
@@ -99,7 +99,7 @@ impl std::fmt::Display for Finding {
     }
 }
 
-/// An error of the system in words for an operator.
+/// Describes a system error for an operator.
 pub fn explain(error: &std::io::Error) -> String {
     match error.kind() {
         std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {

@@ -1,12 +1,13 @@
-//! Folding: what the log has grown to becomes tables of the configs.
+//! Folding: moves the log's records into sorted tables of the configs. This corresponds to the memtable flush and the
+//! compaction of a log-structured merge tree.
 //!
 //! ```text
-//!   log ──next log begins──▶ the old one, sorted ──▶ one table per config ──some tables merged──▶ manifest ──▶ old log removed
+//!   log ──next log starts──▶ old log, sorted ──▶ one table per config ──tables merged──▶ manifest ──▶ old log removed
 //! ```
 //!
-//! A fold works on a copy of the list of records, so requests are logged meanwhile; the thread `state-fold` does it. Its tables count from the
-//! manifest on that names them and does not name the old log any more: whenever the machine stops, logs and tables together are what
-//! was acknowledged.
+//! A fold works on a copy of the list of records, in the thread `state-fold`, so requests are logged meanwhile. Its
+//! tables take effect with the manifest that names them and no longer names the old log. So whenever the machine stops,
+//! logs and tables together are what was acknowledged.
 //!
 //! Tests: `tests/kept`.
 
@@ -22,21 +23,21 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Records to fold.
+/// The input of a fold. Functions of folds fail with the reason why a file cannot be read or written.
 pub struct Fold {
     folder: Arc<Folder>,
     id: u64,
     numbers: Arc<AtomicU64>,
-    /// By config: its tables, and its records.
+    /// By config number: its tables, and its records in the log.
     of: BTreeMap<u64, (Vec<Sealed>, Vec<Logged>)>,
-    /// The log that began when the fold did.
+    /// The log that was started with the fold.
     until: u64,
-    /// About what a table of a fold has.
+    /// Approximate size in bytes of a table made by one fold.
     small: u64,
 }
 
 impl Fold {
-    /// All records that there are now.
+    /// Starts a fold of all current records.
     pub fn begin(layout: &mut Layout, small: u64) -> Result<Fold, String> {
         let until = layout.rotate()?;
         let configs = layout.manifest.configs.iter();
@@ -52,7 +53,7 @@ impl Fold {
         Ok(Fold { folder, id: layout.manifest.id, numbers, of, until, small })
     }
 
-    /// Writes the tables; their contents are on disk when it returns.
+    /// Writes the tables. Their contents are on disk when it returns.
     pub fn run(self) -> Result<Folded, String> {
         let number = || self.numbers.fetch_add(1, Ordering::Relaxed);
         let mut all = Vec::new();
@@ -82,7 +83,7 @@ impl Fold {
             merged_away.extend(mine.into_iter().filter(|file| !tables.contains(file)));
             all.push((config, tables));
         }
-        // No manifest ever names them.
+        // Intermediate results of merges: no manifest ever names them.
         for file in merged_away {
             self.folder.remove(&table_name(file.number)).map_err(|e| explain(&e))?;
         }
@@ -90,14 +91,14 @@ impl Fold {
     }
 }
 
-/// What a fold has made.
+/// The result of a fold.
 pub struct Folded {
     tables: Vec<(u64, Vec<Sealed>)>,
     until: u64,
 }
 
 impl Folded {
-    /// From now on its tables count.
+    /// Puts the tables into effect.
     pub fn finish(self, layout: &mut Layout) -> Result<(), String> {
         layout.folded(self.tables, self.until)
     }

@@ -1,8 +1,9 @@
-//! The open directory: all files are opened relative to its descriptor, and its loss is noticed.
+//! The open state directory: all files are opened relative to its descriptor, and its loss is detected.
 //!
-//! **Invariants.** One process has it (`flock` on the directory itself). A file that is replaced is replaced as a whole: written beside, synced,
-//! renamed, and the directory synced. [`Folder::check`] says whether the directory is still where it was opened, and whether a
-//! file is still in it: writing goes on without an error in files that were deleted, so who acknowledges asks first.
+//! **Invariants.** Only one process has it (`flock` on the directory itself). A file is replaced atomically: written
+//! under another name, synced, renamed, and the directory synced. [`Folder::check`] tells whether the directory is
+//! still where it was opened, and whether files are still in it. Writes to deleted files succeed without an error, so
+//! this must be checked before a write is acknowledged.
 
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
 use std::fs::File;
@@ -10,16 +11,16 @@ use std::io::{Error, ErrorKind, Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// An open directory.
+/// An open directory. Functions that return `Result` fail with the system's error.
 pub struct Folder {
     path: PathBuf,
     file: File,
-    /// Device and inode.
+    /// Device and inode number.
     id: (u64, u64),
 }
 
 impl Folder {
-    /// Opens a directory that exists.
+    /// Opens an existing directory.
     pub fn open(path: &Path) -> std::io::Result<Folder> {
         let file = File::open(path)?;
         let metadata = file.metadata()?;
@@ -29,12 +30,12 @@ impl Folder {
         Ok(Folder { path: path.to_path_buf(), id: (metadata.dev(), metadata.ino()), file })
     }
 
-    /// Where it was opened.
+    /// The path with which it was opened.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Takes it for this process, alone or with others that only read; false if another process has it.
+    /// Locks it, exclusively or shared with other readers. Returns false if another process has it.
     pub fn lock(&self, alone: bool) -> std::io::Result<bool> {
         let how = if alone { FlockOperation::NonBlockingLockExclusive } else { FlockOperation::NonBlockingLockShared };
         match rustix::fs::flock(&self.file, how) {
@@ -44,22 +45,22 @@ impl Folder {
         }
     }
 
-    /// Opens a file to be read.
+    /// Opens a file for reading.
     pub fn file(&self, name: &str) -> std::io::Result<File> {
         self.regular(name, OFlags::RDONLY)
     }
 
-    /// Opens a file to be written in place.
+    /// Opens a file for writing in place.
     pub fn file_to_write(&self, name: &str) -> std::io::Result<File> {
         self.regular(name, OFlags::RDWR)
     }
 
-    /// Makes an empty file, in place of what a crash has left under that name.
+    /// Creates an empty file, replacing what a crash has left under that name.
     pub fn create(&self, name: &str) -> std::io::Result<File> {
         self.regular(name, OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC)
     }
 
-    /// Opens a regular file. Opening or reading anything else could wait for ever, for instance for the other end of a pipe.
+    /// Opens a regular file. Opening or reading any other kind could block for ever, for instance on a pipe.
     fn regular(&self, name: &str, flags: OFlags) -> std::io::Result<File> {
         let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let file = File::from(rustix::fs::openat(&self.file, name, flags, Mode::from_raw_mode(0o640))?);
@@ -69,14 +70,14 @@ impl Folder {
         }
     }
 
-    /// A whole file.
+    /// Reads a whole file.
     pub fn read(&self, name: &str) -> std::io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
         self.file(name)?.read_to_end(&mut bytes)?;
         Ok(bytes)
     }
 
-    /// Replaces a file; on disk when it returns.
+    /// Replaces a file atomically. The new contents are on disk when it returns.
     pub fn replace(&self, name: &str, bytes: &[u8]) -> std::io::Result<()> {
         let beside = format!("{name}.new");
         let mut file = self.create(&beside)?;
@@ -86,7 +87,7 @@ impl Folder {
         self.sync()
     }
 
-    /// Removes a file; one that is gone already is as good.
+    /// Removes a file, which need not exist.
     pub fn remove(&self, name: &str) -> std::io::Result<()> {
         match rustix::fs::unlinkat(&self.file, name, AtFlags::empty()) {
             Ok(()) | Err(rustix::io::Errno::NOENT) => Ok(()),
@@ -94,12 +95,12 @@ impl Folder {
         }
     }
 
-    /// Names that were made, renamed or removed are on disk when it returns.
+    /// Syncs the directory: names that were created, renamed or removed are on disk when it returns.
     pub fn sync(&self) -> std::io::Result<()> {
         self.file.sync_all()
     }
 
-    /// What is in it. What journalled file systems put into every new one is nobody's.
+    /// The names in the directory, sorted, except `lost+found`, which some file systems create.
     pub fn names(&self) -> std::io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in rustix::fs::Dir::read_from(&self.file)? {
@@ -112,7 +113,10 @@ impl Folder {
         Ok(names)
     }
 
-    /// Whether the directory is where it was, and these files are in it.
+    /// Checks that the directory is still at its path, and contains these files.
+    ///
+    /// # Errors
+    /// What is gone or was replaced.
     pub fn check<'a>(&self, files: impl IntoIterator<Item = &'a str>) -> Result<(), String> {
         let path = self.path.display();
         match std::fs::metadata(&self.path) {

@@ -1,10 +1,10 @@
-//! Versions of the directory.
+//! Format versions of state directories.
 
-/// What this version writes.
+/// The current format.
 pub const FORMAT: &str = "4";
-/// What it makes one of its own.
+/// Formats that are migrated to the current one.
 pub const FORMATS_BEFORE: [&str; 2] = ["2", "3"];
-/// The first words of the file `format`.
+/// Start of the line in the file `format`.
 pub const FORMAT_LINE: &str = "sluice state ";
-/// Its file.
+/// Name of the format file.
 pub const FORMAT_FILE: &str = "format";

@@ -1,19 +1,21 @@
-//! Frames: what every file of a state directory consists of, and how damage is told from a torn tail.
+//! Frames, of which every file of a state directory consists; how damage is distinguished from a torn write.
 //!
 //! ```text
-//!   frame    "SLFr" | u32 length of payload | u64 sequence number | u64 checksum of the header before
+//!   frame    "SLFr" | u32 length of payload | u64 sequence number | u64 checksum of the previous header
 //!            | u64 checksum of the payload | u64 checksum of the 32 bytes before  (little endian)  | payload
 //! ```
 //!
-//! Each frame names its number and the header checksum of the frame before it, so frames form a chain: a frame that is missing, of another
-//! file, out of order or from an earlier generation does not fit, and no byte is outside a checksum (XXH3, 64 bits). A
-//! file's chain begins with a seed that the manifest knows, so no file can take another's place.
+//! Each frame contains its sequence number and the header checksum of the previous frame, so frames form a
+//! chain: a frame that is missing, out of order, or from another file or an earlier generation is detected,
+//! and every byte is covered by a checksum (XXH3, 64 bits). A file's chain starts with a seed that the
+//! manifest determines, so files cannot be swapped.
 //!
-//! **Torn tail.** A crash can cut off or leave unwritten only the one frame that was being appended: the frame before it was synced first. So what is
-//! after the last intact frame is a torn tail only if no intact frame follows, its number is above what was ever acknowledged, and it
-//! ends before its frame does or has a sector that was never written (zeros). Everything else is damage.
+//! **Torn write.** A crash can truncate or leave unwritten only the frame that was being appended, since the frame
+//! before it was synced first. So the bytes after the last intact frame are a torn write only if no intact frame
+//! follows, the frame's number is above what was ever acknowledged, and the file ends within the frame or the frame has
+//! a sector that was never written (zeros). Anything else is damage.
 //!
-//! This finds accidents, not forgery: who can write the disk can write checksums too.
+//! This detects accidents, not forgery: whoever can write the disk can also compute checksums.
 //!
 //! Tests: below, `tests/kept/damaged.rs`; the fuzz target `state_log`.
 
@@ -21,35 +23,36 @@ use std::io::Read;
 use std::ops::Range;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Bytes before a payload.
+/// Length of a frame's header in bytes.
 pub const HEADER_BYTES: usize = 40;
-/// Largest payload. A group of requests that is logged together is far smaller; a program with its P4Info may be 100 MB.
+/// Maximum payload in bytes. A group of requests logged together is far smaller;
+/// a program with its P4Info may be 100 MB.
 pub const PAYLOAD_BYTES_MAX: usize = 1 << 30;
 const MAGIC: [u8; 4] = *b"SLFr";
-/// What disks write at once, at least.
+/// The minimum unit that disks write atomically, in bytes.
 const SECTOR_BYTES: usize = 512;
 
-/// How far a chain of frames has come.
+/// A position in a chain of frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Chain {
-    /// The number of the next frame.
+    /// Number of the next frame.
     pub next: u64,
-    /// The header checksum of the last one; before the first, the seed.
+    /// Header checksum of the last frame; before the first, the seed.
     pub last: u64,
 }
 
-/// Why a frame is none.
+/// Why a frame is invalid.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
-    /// The bytes end before the frame does.
+    /// The file ends within the frame.
     Incomplete,
-    /// The header is not what was written.
+    /// The header's checksum is wrong.
     Header,
-    /// It is intact, but has this number instead of the next one.
+    /// The frame is intact, but has this sequence number instead of the next one.
     Number(u64),
-    /// It does not follow the frame before it.
+    /// The frame does not follow the previous one.
     Chain,
-    /// The payload is not what was written.
+    /// The payload's checksum is wrong.
     Payload,
 }
 
@@ -67,7 +70,7 @@ impl std::fmt::Display for Fault {
     }
 }
 
-/// A header that fits its checksum.
+/// A header with a correct checksum.
 struct Header {
     length: usize,
     sequence: u64,
@@ -89,18 +92,18 @@ fn header(bytes: &[u8]) -> Option<Header> {
 }
 
 impl Chain {
-    /// A chain's beginning.
+    /// The start of a chain.
     pub fn begin(next: u64, seed: u64) -> Chain {
         Chain { next, last: seed }
     }
 
-    /// Appends a frame to `out`; `content` appends its payload.
+    /// Appends a frame to `out`; `content` writes its payload.
     pub fn frame(&mut self, out: &mut Vec<u8>, content: impl FnOnce(&mut Vec<u8>)) {
         let at = out.len();
         out.resize(at + HEADER_BYTES, 0);
         content(out);
         let payload = &out[at + HEADER_BYTES..];
-        // Callers keep to the maximum; what is longer would be refused when it is read.
+        // Callers respect the maximum; a longer frame would be refused on reading.
         let length = u32::try_from(payload.len()).unwrap_or(u32::MAX);
         let checksum = xxh3_64(payload);
         let header = &mut out[at..at + HEADER_BYTES];
@@ -127,7 +130,10 @@ impl Chain {
         Ok(())
     }
 
-    /// The payload of the frame at `at`, which is the chain's next; nothing at the end.
+    /// Reads the chain's next frame at `at` and returns its payload; `None` at the end of `bytes`.
+    ///
+    /// # Errors
+    /// Why the frame is invalid.
     pub fn read<'a>(&mut self, bytes: &'a [u8], at: &mut usize) -> Result<Option<&'a [u8]>, Fault> {
         let rest = &bytes[(*at).min(bytes.len())..];
         if rest.is_empty() {
@@ -148,24 +154,24 @@ impl Chain {
     }
 }
 
-/// What comes after a place where a chain breaks.
+/// The classification of what follows the end of a valid chain.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Tail {
-    /// A frame that was being appended when the machine stopped.
+    /// A torn write: a frame that was being appended when the machine stopped.
     Torn,
-    /// Something else.
+    /// Damage.
     Damaged {
-        /// So many intact frames follow.
+        /// Number of intact frames that follow.
         intact: usize,
     },
 }
 
-/// Judges what is from `at` on, where `fault` was found by `chain`; frames up to number `acknowledged` were synced.
+/// Classifies the bytes from `at` on, where `chain` found `fault`. Frames up to number `acknowledged` had been synced.
 pub fn judge_tail(bytes: &[u8], at: usize, chain: &Chain, fault: Fault, acknowledged: u64) -> Tail {
     let rest = &bytes[at.min(bytes.len())..];
     let intact = intact_frames(rest).count();
     let unwritten = || {
-        // From the sector after the one in which it begins.
+        // Starts at the sector after the one in which the frame begins.
         let first = at.next_multiple_of(SECTOR_BYTES).min(bytes.len());
         bytes[first..].chunks(SECTOR_BYTES).any(|sector| sector.iter().all(|b| *b == 0))
     };
@@ -176,13 +182,13 @@ pub fn judge_tail(bytes: &[u8], at: usize, chain: &Chain, fault: Fault, acknowle
     }
 }
 
-/// The payloads of all frames that are intact by themselves, wherever they are: what can be saved of a damaged file.
+/// All frames that are intact on their own, wherever they are: what can be salvaged from a damaged file.
 pub fn intact_frames(bytes: &[u8]) -> impl Iterator<Item = (Range<usize>, &[u8])> {
     let mut at = 0;
     std::iter::from_fn(move || {
         loop {
             let rest = &bytes[at..];
-            // Headers are found by their first bytes.
+            // Searches for the magic number.
             let begin = rest.windows(MAGIC.len()).position(|four| four == MAGIC)?;
             at += begin;
             let rest = &bytes[at..];
@@ -202,34 +208,37 @@ pub fn intact_frames(bytes: &[u8]) -> impl Iterator<Item = (Range<usize>, &[u8])
     })
 }
 
-/// Reads a file's frames one after the other.
+/// Reads the frames of a file in sequence.
 pub struct Frames<R> {
     from: R,
-    /// Bytes that are left.
+    /// Bytes not yet read.
     left: u64,
-    /// Where the next frame begins.
+    /// Offset of the next frame.
     pub at: u64,
-    /// How far the chain has come.
+    /// Position in the chain.
     pub chain: Chain,
     payload: Vec<u8>,
 }
 
-/// Why a file cannot be read on.
+/// Why reading a file stopped.
 #[derive(Debug)]
 pub enum Stop {
     /// A frame is damaged.
     Fault(Fault),
-    /// The system says so.
+    /// The system reported an error.
     Io(std::io::Error),
 }
 
 impl<R: Read> Frames<R> {
-    /// Of a file of that many bytes.
+    /// Starts reading a file of this length in bytes.
     pub fn new(from: R, bytes: u64, chain: Chain) -> Frames<R> {
         Frames { from, left: bytes, at: 0, chain, payload: vec![] }
     }
 
-    /// Reads the next frame; false at the end.
+    /// Reads the next frame. Returns false at the end.
+    ///
+    /// # Errors
+    /// The frame is damaged, or cannot be read.
     pub fn advance(&mut self) -> Result<bool, Stop> {
         if self.left == 0 {
             return Ok(false);
@@ -256,14 +265,14 @@ impl<R: Read> Frames<R> {
         Ok(true)
     }
 
-    /// The payload of the frame that was read last.
+    /// The payload of the frame last read.
     pub fn payload(&self) -> &[u8] {
         &self.payload
     }
 
     fn fill(&mut self, read: impl FnOnce(&mut R, &mut Vec<u8>) -> std::io::Result<()>) -> Result<(), Stop> {
         read(&mut self.from, &mut self.payload).map_err(|e| match e.kind() {
-            // It has become shorter meanwhile.
+            // The file was truncated meanwhile.
             std::io::ErrorKind::UnexpectedEof => Stop::Fault(Fault::Incomplete),
             _ => Stop::Io(e),
         })
@@ -290,7 +299,7 @@ mod tests {
                 Err(fault) => break Err(fault),
             }
         };
-        // The reader of files says the same.
+        // The file reader agrees.
         let mut frames = Frames::new(bytes, bytes.len() as u64, Chain::begin(5, 77));
         let mut same = vec![];
         let stop = loop {
@@ -317,7 +326,7 @@ mod tests {
             other[bit / 8] ^= 1 << (bit % 8);
             let (_, chain, at, found) = read(&other);
             let fault = found.expect_err("it is noticed");
-            // Everything was acknowledged, so nothing is taken for a torn tail.
+            // All frames were acknowledged, so nothing counts as a torn write.
             let tail = judge_tail(&other, at, &chain, fault, 8);
             assert!(matches!(tail, Tail::Damaged { .. }), "bit {bit}: {tail:?}");
         }
@@ -343,12 +352,12 @@ mod tests {
             let judged = |acknowledged| judge_tail(&bytes[..length], at, &chain, fault.unwrap_err(), acknowledged);
             assert_eq!((found.len(), judged(5), judged(6)), (1, Tail::Torn, Tail::Damaged { intact: 0 }));
         }
-        // The length is there, but not all of the sectors.
+        // The length is complete, but one sector was not written.
         let mut unwritten = bytes.clone();
         unwritten[1024..1536].fill(0);
         let (_, chain, at, fault) = read(&unwritten);
         assert_eq!(judge_tail(&unwritten, at, &chain, fault.unwrap_err(), 5), Tail::Torn);
-        // One byte of it is something else.
+        // One byte differs.
         let mut changed = bytes.clone();
         changed[1024] ^= 1;
         let (_, chain, at, fault) = read(&changed);

@@ -1,8 +1,8 @@
-//! A directory as it was found: everything read and checked, nothing changed.
+//! Reads and checks a whole directory, without changing it.
 //!
-//! A start, `sluice state check`, `dump` and a backup all read a directory here, so what one of them calls damage they all do. Each file
-//! that the manifest names is read to its end. What is wrong is a [`Finding`]: a torn tail, which a start cuts off and reports;
-//! damage, which it refuses; or a note.
+//! Start, `sluice state check`, `dump` and backups all read a directory here, so they agree on what is damaged. Each
+//! file that the manifest names is read to its end. Every problem is a [`Finding`]: a torn write, which a start
+//! truncates and reports; damage, which makes a start fail; or a note.
 //!
 //! Tests: `tests/kept/damaged.rs`.
 
@@ -20,26 +20,29 @@ use std::sync::Arc;
 /// A record of the log.
 #[derive(Clone)]
 pub struct Logged {
-    /// Of which log.
+    /// Number of its log.
     pub log: u64,
-    /// Of which config.
+    /// Number of its config.
     pub config: u64,
-    /// As `log::record` made it.
+    /// Its bytes, as made by `log::record`.
     pub record: Arc<Vec<u8>>,
 }
 
-/// What kind of directory it is.
+/// The kind of a directory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Kind {
-    /// Empty, or its creation was cut off.
+    /// Empty, or its creation was interrupted.
     New,
-    /// Of this format.
+    /// Of the current format.
     Current,
-    /// Of a format before.
+    /// Of an earlier format.
     Before(String),
 }
 
-/// Which kind a directory is, by its `format` file.
+/// Determines the kind of a directory from its `format` file.
+///
+/// # Errors
+/// It is not a state directory, of an unknown format, damaged, or cannot be read.
 pub fn kind(folder: &Folder) -> Result<Kind, OpenError> {
     let dir = || folder.path().display().to_string();
     let io = |e: std::io::Error| OpenError::Io { dir: dir(), why: e.to_string() };
@@ -59,7 +62,7 @@ pub fn kind(folder: &Folder) -> Result<Kind, OpenError> {
         Ok(bytes) => match std::str::from_utf8(&bytes).ok().and_then(|t| t.trim_end().strip_prefix(FORMAT_LINE)) {
             Some(FORMAT) => Ok(Kind::Current),
             Some(before) if FORMATS_BEFORE.contains(&before) && !has_manifest() => Ok(Kind::Before(before.into())),
-            // A migration that was cut off.
+            // An interrupted migration.
             Some(before) if FORMATS_BEFORE.contains(&before) && names.iter().any(|name| name == "db") => {
                 Ok(Kind::Before(before.into()))
             }
@@ -70,7 +73,7 @@ pub fn kind(folder: &Folder) -> Result<Kind, OpenError> {
             _ => Err(OpenError::Foreign(dir())),
         },
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
-            // `format` is the last file that is made.
+            // `format` is the last file that is created.
             let unfinished = |name: &String| {
                 let is_empty = || folder.read(name).is_ok_and(|bytes| bytes.is_empty());
                 matches!(name.as_str(), "format.new" | "manifest.new" | MARK)
@@ -101,23 +104,26 @@ fn read_manifest(folder: &Folder) -> Result<StateManifest, OpenError> {
     }
 }
 
-/// A directory of this format.
+/// The contents of a directory of the current format.
 pub struct Image {
-    /// What there is.
+    /// The manifest.
     pub manifest: StateManifest,
-    /// The mark's counter, and what it says. `None` if it cannot be read.
+    /// Counter and contents of the acknowledgement mark; `None` if it is unreadable.
     pub mark: Option<(u64, Acknowledged)>,
-    /// What the log holds, in order.
+    /// The records of the log, in order.
     pub records: Vec<Logged>,
-    /// The end of the last log: bytes that are intact, and the chain there.
+    /// End of the last log: length of its intact part in bytes, and the chain's position there.
     pub log_end: (u64, Chain),
-    /// What is wrong.
+    /// The problems that were found.
     pub findings: Vec<Finding>,
 }
 
 impl Image {
-    /// Reads a directory of this format. An error means that nothing at all is known of what it holds. `salvage` takes
-    /// records of the log that are intact, though some before them are not.
+    /// Reads a directory of the current format. With `salvage`, intact records of
+    /// the log are taken even after damaged ones.
+    ///
+    /// # Errors
+    /// The manifest is missing or unreadable, so that nothing is known of the contents.
     pub fn read(folder: &Folder, salvage: bool) -> Result<Image, OpenError> {
         let manifest = read_manifest(folder)?;
         let mark = folder.read(MARK).ok().and_then(|bytes| Mark::read(&bytes, manifest.id));
@@ -128,15 +134,15 @@ impl Image {
         Ok(image)
     }
 
-    /// Whether everything that was acknowledged is there.
+    /// Whether everything that was acknowledged is present.
     pub fn is_whole(&self) -> bool {
         self.findings.iter().all(|finding| finding.severity <= Severity::Torn)
     }
 
-    /// The reason to refuse it, if there is one.
+    /// The error with which a start refuses the directory, if there is one.
     pub fn refusal(&self, dir: &str) -> Option<OpenError> {
         let bad = || self.findings.iter().filter(|finding| finding.severity > Severity::Torn);
-        // What cannot be read at the moment is no damage, but only if that is all there is.
+        // Unreadable files are not damage, but that is reported only if there is no damage.
         let worst = bad().find(|f| f.severity == Severity::Damage).or_else(|| bad().next())?;
         let dir = dir.to_string();
         Some(match worst.severity {
@@ -173,7 +179,7 @@ impl Image {
     fn read_logs(&mut self, folder: &Folder, salvage: bool) {
         let logs = self.manifest.logs.clone();
         let acknowledged = self.acknowledged();
-        // A log's beginning tells whether it is the next one.
+        // The start of each log tells whether it follows the previous one.
         let mut expected: Option<Chain> = None;
         for (i, entry) in logs.iter().enumerate() {
             let (name, is_last) = (log_name(entry.number), i + 1 == logs.len());
@@ -206,7 +212,7 @@ impl Image {
             };
             let length = bytes.len() as u64;
             if let Some(fault) = fault {
-                // Only the last log can have been appended to when the machine stopped.
+                // Only the last log could be appended to when the machine stopped.
                 let acknowledged = if is_last { acknowledged } else { u64::MAX };
                 let last = chain.next.saturating_sub(1);
                 match judge_tail(&bytes, at, &chain, fault, acknowledged) {
@@ -281,7 +287,7 @@ impl Image {
         }
     }
 
-    /// Whose a config is, in words.
+    /// Describes which device and slot a config belongs to.
     fn whose(&self, number: u64) -> String {
         for device in &self.manifest.devices {
             let kept = device.kept.unwrap_or_default();
@@ -294,13 +300,16 @@ impl Image {
         format!("config {number}, which no device has")
     }
 
-    /// The records of one config, put together.
+    /// The log's records of one config, combined.
     pub fn overlay(&self, config: u64) -> Option<Overlay<'_>> {
         Overlay::new(self.records.iter().filter(|logged| logged.config == config).map(|logged| &logged.record[..]))
     }
 }
 
-/// A config's entities: its tables, and over them the log's.
+/// Reads a config's entities: its tables, overlaid with the log.
+///
+/// # Errors
+/// A table is damaged or cannot be read.
 pub fn entities<'a>(folder: &Folder, id: u64, config: &Config, overlay: Overlay<'a>) -> Result<Merged<'a>, Damage> {
     let open = |sealed| Table::open(folder, id, sealed).map(|table| Source::Table(Box::new(table)));
     let mut sources: Vec<Source<'a>> = config.tables.iter().map(open).collect::<Result<_, _>>()?;
@@ -310,7 +319,7 @@ pub fn entities<'a>(folder: &Folder, id: u64, config: &Config, overlay: Overlay<
     Ok(Merged::new(sources))
 }
 
-/// What can be read of a config whose tables are damaged: the same, of the blocks that are intact.
+/// Like [`entities`], for a config with damaged tables: takes the blocks that are intact.
 pub fn salvage(folder: &Folder, config: &Config, overlay: &Overlay) -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut all = std::collections::BTreeMap::new();
     for sealed in &config.tables {
@@ -335,7 +344,10 @@ pub fn salvage(folder: &Folder, config: &Config, overlay: &Overlay) -> Vec<(Vec<
     all.into_iter().collect()
 }
 
-/// The only payload of a blob.
+/// Reads the single payload of a blob.
+///
+/// # Errors
+/// The blob is damaged or cannot be read.
 pub fn blob(folder: &Folder, id: u64, sealed: &Sealed) -> Result<Vec<u8>, Damage> {
     let mut reader = Reader::open(folder, blob_name(sealed.number), id, sealed)?;
     let payload = reader.next()?.unwrap_or_default().to_vec();

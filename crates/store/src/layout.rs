@@ -1,21 +1,21 @@
-//! The directory: what is where.
+//! The layout of a state directory.
 //!
 //! ```text
 //!   DIR/format       "sluice state 4"
-//!   DIR/manifest     every other file with its length and checksum; devices, configs, records (`manifest`)
+//!   DIR/manifest     all other files with lengths and checksums; devices, configs, records (`manifest`)
 //!   DIR/mark         how far the log was acknowledged
-//!   DIR/log-N        what requests changed since the last fold (`log`); appended to
-//!   DIR/table-N      entities of a config, sorted (`tables`); written once
-//!   DIR/blob-N       a KeptConfig, a KeptWiring or a program of the command line; written once
+//!   DIR/log-N        changes by requests since the last fold (`log`); append-only
+//!   DIR/table-N      entities of a config, sorted (`tables`); immutable
+//!   DIR/blob-N       a KeptConfig, a KeptWiring or a program of the command line; immutable
 //! ```
 //!
-//! All but `format` consist of frames with checksums (`frames`). A config's entities are those of its tables, the newest over the older, with
-//! what the log has of it put over them. Formats 2 and 3 were directories of an embedded store; opening one makes it one of
-//! format 4 (`before`).
+//! All files except `format` consist of frames with checksums (`frames`). A config's entities are those of its tables,
+//! newer over older ones, overlaid with its records in the log. Formats 2 and 3 were directories of an embedded store;
+//! opening one migrates it to format 4 (`before`).
 //!
-//! **Invariants.** A file is named by the manifest only after it is on disk, and removed only after a manifest without it is. Files
-//! that no manifest names are left over from a change that a crash cut off; opening removes them. A start that finds anything damaged
-//! changes nothing (`image`).
+//! **Invariants.** The manifest names a file only after the file is on disk; a file is removed only after a manifest
+//! without it is on disk. Files that no manifest names are left over from an interrupted change; opening removes them.
+//! A start that finds damage changes nothing (`image`).
 
 use crate::encode;
 use crate::error::{OpenError, Severity, explain};
@@ -42,37 +42,37 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Bytes of entities that are sorted and written at a time while a whole config is written.
+/// Bytes of entities that are sorted and written at a time when a whole config is written.
 const CHUNK_BYTES: usize = 32 << 20;
-/// How often it is looked whether all files are still there; whether the directory and the log are, with each sync.
+/// Interval of the check that all files still exist; the directory and the log are checked with each sync.
 const CHECK_ALL: Duration = Duration::from_millis(100);
 
-/// What is kept of a device, entities not yet decoded.
+/// The stored state of a device, with entities not yet decoded.
 #[derive(Default)]
 pub struct Stored {
-    /// What packets went through.
+    /// The running config.
     pub running: Option<StoredConfig>,
-    /// What was saved and not committed.
+    /// The config that was saved but not committed.
     pub saved: Option<StoredConfig>,
-    /// The program that the switch was last started with.
+    /// The program given on the command line at the last start.
     pub command_line: Option<Vec<u8>>,
 }
 
-/// What is kept of a device.
+/// The stored state of a device.
 #[derive(Debug, Default)]
 pub struct Kept {
-    /// What packets went through.
+    /// The running config.
     pub running: Option<KeptConfig>,
-    /// What was saved and not committed.
+    /// The config that was saved but not committed.
     pub saved: Option<KeptConfig>,
-    /// The program that the switch was last started with.
+    /// The program given on the command line at the last start.
     pub command_line: Option<Vec<u8>>,
 }
 
-/// A config with its entities, in the order in which they can be written.
+/// A config with its entities, in an order in which they can be written to a device.
 #[derive(Debug)]
 pub struct KeptConfig {
-    /// As it was set.
+    /// The config, as it was set.
     pub config: ForwardingConfig,
     /// Its entities.
     pub entities: Vec<Entity>,
@@ -80,6 +80,9 @@ pub struct KeptConfig {
 
 impl Stored {
     /// Decodes all entities.
+    ///
+    /// # Errors
+    /// An entity is invalid.
     pub fn decode(self) -> Result<Kept, OpenError> {
         let decode = |StoredConfig { config, entities, .. }: StoredConfig| -> Result<KeptConfig, OpenError> {
             Ok(KeptConfig { config, entities: entities.decode()? })
@@ -92,25 +95,25 @@ impl Stored {
     }
 }
 
-/// A config as it is read, its entities not yet decoded.
+/// A stored config, with entities not yet decoded.
 pub struct StoredConfig {
-    /// As it was set.
+    /// The config, as it was set.
     pub config: ForwardingConfig,
     /// Its entities.
     pub entities: Values,
-    /// It is an OpenFlow bridge's: what `entities` hold are `KeptOpenFlow` messages.
+    /// Whether it belongs to an OpenFlow bridge: then `entities` are `KeptOpenFlow` messages.
     pub openflow: bool,
 }
 
-/// Encoded entities, in the order in which they can be written, in parts.
+/// Encoded entities, in an order in which they can be written to a device; decoded in parts.
 pub struct Values {
     dir: String,
     bytes: Vec<u8>,
-    /// Where each ends.
+    /// End offset of each entity in `bytes`.
     ends: Vec<usize>,
 }
 
-/// Entities of a part of [`Values`]: some hundred microseconds of work for one thread.
+/// Entities per part of [`Values`]: some hundred microseconds of work for one thread.
 const PART_ENTITIES: usize = 1024;
 
 impl Values {
@@ -119,13 +122,16 @@ impl Values {
         self.ends.push(self.bytes.len());
     }
 
-    /// All of them as they are on disk, in order.
+    /// All encoded entities, in order.
     pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
         let begins = std::iter::once(0).chain(self.ends.iter().copied());
         begins.zip(&self.ends).map(|(begin, end)| &self.bytes[begin..*end])
     }
 
-    /// Decodes all of them.
+    /// Decodes all entities.
+    ///
+    /// # Errors
+    /// An entity is invalid.
     pub fn decode(&self) -> Result<Vec<Entity>, OpenError> {
         let mut entities = Vec::with_capacity(self.ends.len());
         self.decode_range(0..self.ends.len(), &mut |entity| entities.push(entity))?;
@@ -154,39 +160,41 @@ impl Parts for Values {
     }
 }
 
-/// Small records by name: they stay with the process when its directory is lost.
+/// Small named records. The process keeps a copy, in case the directory is lost.
 pub type Records = BTreeMap<String, Vec<u8>>;
 
-/// An open directory.
+/// An open state directory. Functions that return `Result<_, String>` fail with the reason why a file cannot be
+/// written.
 pub struct Layout {
     dir: String,
     pub(crate) folder: Arc<Folder>,
     pub(crate) manifest: StateManifest,
-    /// The next file's.
+    /// Number of the next file.
     pub(crate) numbers: Arc<AtomicU64>,
     mark: Mark,
     records: Records,
-    /// The log that is appended to: its length, and where its chain is.
+    /// The current log, to which records are appended; its length in bytes, and its chain's position.
     log: File,
     log_bytes: u64,
     chain: Chain,
     frame: Vec<u8>,
-    /// What the logs hold.
+    /// The records of all logs.
     logged: VecDeque<Logged>,
     logged_bytes: usize,
     checked: Option<Instant>,
-    /// What a start should report: a torn tail that was cut off, a migration.
+    /// Messages that a start should report: a truncated torn write, a migration.
     notes: Vec<String>,
 }
 
 impl Layout {
-    /// Begins anew in a directory; what it holds under our names is given up. Not yet ours: `format` comes last.
+    /// Initialises a directory, deleting files with our names. It becomes a state
+    /// directory only with [`Layout::write_format`].
     pub(crate) fn begin(folder: Arc<Folder>) -> Result<Layout, String> {
         let io = |e: std::io::Error| explain(&e);
         for name in folder.names().map_err(io)?.iter().filter(|name| manifest::is_numbered(name)) {
             folder.remove(name).map_err(io)?;
         }
-        // Not secret, only different.
+        // Need not be secret, only unique.
         let id = RandomState::new().hash_one(folder.path());
         let log = Log { number: 1, first: 1, previous: manifest::seed(id, 1), bytes: None };
         let chain = Chain::begin(log.first, log.previous);
@@ -214,7 +222,7 @@ impl Layout {
         Ok(layout)
     }
 
-    /// Makes a directory ours.
+    /// Writes the file `format`, which makes this a state directory.
     pub(crate) fn write_format(&self) -> Result<(), String> {
         let line = format!("{FORMAT_LINE}{FORMAT}\n");
         self.folder.replace(FORMAT_FILE, line.as_bytes()).map_err(|e| explain(&e))
@@ -240,7 +248,7 @@ impl Layout {
         let mark = match mark {
             Some((counter, found)) => {
                 let mut mark = Mark::open(&folder, manifest.id, counter).map_err(io)?;
-                // What the log holds beyond its mark may not be on disk yet, if the process was killed before it was synced.
+                // Records after the mark may not be on disk yet, if the process was killed before it had synced them.
                 if found != acknowledged {
                     log.sync_all().and_then(|()| mark.set_synced(acknowledged)).map_err(io)?;
                 }
@@ -273,7 +281,7 @@ impl Layout {
         Ok(layout)
     }
 
-    /// What a start should report.
+    /// Messages that a start should report.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
@@ -290,7 +298,7 @@ impl Layout {
         OpenError::Io { dir: self.dir.clone(), why: damage.to_string() }
     }
 
-    /// Removes what no manifest names, and configs that no device has.
+    /// Removes files that no manifest names, and configs that no device uses.
     fn remove_left_over(&mut self) -> std::io::Result<()> {
         let used = |number: u64| {
             let kept = self.manifest.devices.iter().filter_map(|device| device.kept.as_ref());
@@ -311,12 +319,12 @@ impl Layout {
         Ok(())
     }
 
-    /// Writes the manifest; on disk when it returns, with all that it names.
+    /// Writes the manifest. When it returns, the manifest is on disk, with all files that it names.
     fn save(&mut self) -> Result<(), String> {
         self.manifest.generation += 1;
         self.manifest.next_file = self.numbers.load(Ordering::Relaxed);
         let bytes = manifest::encode(&self.manifest);
-        // The names of new files first.
+        // Syncs the names of new files first.
         let done = self.folder.sync().and_then(|()| self.folder.replace(MANIFEST, &bytes));
         done.map_err(|e| format!("{MANIFEST}: {}", explain(&e)))?;
         self.set_mark(true)
@@ -332,7 +340,7 @@ impl Layout {
         self.numbers.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Which configs a device has.
+    /// The configs of a device.
     pub fn device(&self, device_id: u64) -> KeptDevice {
         let found = self.manifest.devices.iter().find(|device| device.device_id == device_id);
         found.and_then(|device| device.kept).unwrap_or_default()
@@ -349,7 +357,10 @@ impl Layout {
         written.map_err(|e| explain(&e))
     }
 
-    /// Writes a config that no device refers to yet; not yet kept. Returns its number.
+    /// Writes a config and its entities, not yet used by any device. Returns its number.
+    ///
+    /// # Errors
+    /// An entity cannot be read, or a file cannot be written.
     pub fn write_config(
         &mut self,
         config: &ForwardingConfig,
@@ -364,7 +375,7 @@ impl Layout {
         self.write_values(&encode::config(config, false), &mut values)
     }
 
-    /// The same for a config and entities that are encoded already.
+    /// Like [`Layout::write_config`], for an encoded config and encoded entities.
     pub fn write_values(
         &mut self,
         config: &[u8],
@@ -383,7 +394,7 @@ impl Layout {
             chunk.extend(next);
             if !chunk.is_empty() && (ended || bytes >= CHUNK_BYTES) {
                 chunk.sort_by(|a, b| a.0.cmp(&b.0));
-                // An entity comes once.
+                // Each key occurs at most once.
                 chunk.dedup_by(|a, b| a.0 == b.0);
                 tables.push(self.write_table(&chunk).map_err(|e| explain(&e))?);
                 (chunk, bytes) = (Vec::new(), 0);
@@ -402,7 +413,7 @@ impl Layout {
         writer.finish()
     }
 
-    /// Says which configs a device has, and keeps it with all that was written before.
+    /// Sets the configs of a device, and syncs this with everything written before.
     pub fn set_device(&mut self, device_id: u64, kept: &KeptDevice) -> Result<(), String> {
         match self.manifest.devices.iter_mut().find(|device| device.device_id == device_id) {
             Some(device) => device.kept = Some(*kept),
@@ -411,14 +422,14 @@ impl Layout {
         self.save()
     }
 
-    /// Removes configs that no device refers to any more.
+    /// Removes configs that no device uses any more.
     pub fn remove(&mut self, numbers: &[u64]) -> Result<(), String> {
         let named = |manifest: &StateManifest| manifest::files(manifest).collect::<Vec<_>>();
         let before = named(&self.manifest);
         self.manifest.configs.retain(|config| !numbers.contains(&config.number));
         let after = named(&self.manifest);
         self.save()?;
-        // Records of theirs stay in the log, where nothing asks for them, until it is folded.
+        // Their records stay in the log's file, where they are ignored, until it is folded.
         self.logged.retain(|logged| !numbers.contains(&logged.config));
         self.logged_bytes = self.logged.iter().map(|logged| logged.record.len()).sum();
         self.delete(before.into_iter().filter(|name| !after.contains(name)))
@@ -431,8 +442,11 @@ impl Layout {
         Ok(())
     }
 
-    /// Appends records to the log, each with the config that it is of, as one frame: all or none of them are there after a crash.
-    /// They are on disk when it returns.
+    /// Appends records, each with its config's number, to the log as one frame: after a crash all or none of them are
+    /// there. They are on disk when it returns.
+    ///
+    /// # Errors
+    /// They are too long, or the log cannot be written.
     pub fn log(&mut self, records: Vec<(u64, Vec<u8>)>) -> Result<(), String> {
         self.frame.clear();
         let mut chain = self.chain;
@@ -460,8 +474,11 @@ impl Layout {
         self.manifest.logs.last().map_or(String::new(), |log| log_name(log.number))
     }
 
-    /// Whether the directory and its files are still there. Files that were deleted can be written and synced as before, and are gone with
-    /// the process.
+    /// Checks that the directory and its files still exist. Deleted files can be written and synced without an error,
+    /// but vanish with the process.
+    ///
+    /// # Errors
+    /// What is gone or was replaced.
     pub fn check(&mut self) -> Result<(), String> {
         let all = self.checked.is_none_or(|checked| checked.elapsed() >= CHECK_ALL);
         let names = ["format", MANIFEST, manifest::MARK].map(str::to_string);
@@ -477,17 +494,17 @@ impl Layout {
         Ok(())
     }
 
-    /// What the logs hold, in order.
+    /// The records of all logs, in order.
     pub fn logged(&self) -> impl Iterator<Item = &Logged> {
         self.logged.iter()
     }
 
-    /// How much that is.
+    /// Total length of these records in bytes.
     pub fn logged_bytes(&self) -> usize {
         self.logged_bytes
     }
 
-    /// Ends the log and begins the next one; its number.
+    /// Ends the current log and starts the next one. Returns its number.
     pub(crate) fn rotate(&mut self) -> Result<u64, String> {
         let number = self.number();
         let file = self.folder.create(&log_name(number)).map_err(|e| explain(&e))?;
@@ -500,13 +517,13 @@ impl Layout {
         Ok(number)
     }
 
-    /// A fold is on disk: these are its configs' tables from now on, and logs before `until` are not needed any more.
+    /// Puts a completed fold into effect: sets the configs' tables, and removes logs before `until`.
     pub(crate) fn folded(&mut self, tables: Vec<(u64, Vec<Sealed>)>, until: u64) -> Result<(), String> {
         let before: Vec<String> = manifest::files(&self.manifest).collect();
         for (number, tables) in tables {
             match self.manifest.configs.iter_mut().find(|config| config.number == number) {
                 Some(config) => config.tables = tables,
-                // It was removed meanwhile.
+                // The config was removed meanwhile.
                 None => self.delete(tables.iter().map(|file| table_name(file.number)))?,
             }
         }
@@ -518,7 +535,7 @@ impl Layout {
         self.delete(before.into_iter().filter(|name| !after.contains(name)))
     }
 
-    /// Remembers the program of the command line.
+    /// Stores the program of the command line.
     pub fn set_command_line(&mut self, device_id: u64, program: &[u8]) -> Result<(), String> {
         self.set_record(&command_line_name(device_id), program)
     }
@@ -528,12 +545,12 @@ impl Layout {
         self.records.get(name).map(Vec::as_slice)
     }
 
-    /// All of them.
+    /// All such records.
     pub fn records(&self) -> &Records {
         &self.records
     }
 
-    /// Keeps such a record. One that is kept already is not written again: at each start it is as at the last one.
+    /// Stores such a record, unless it already has this value, as at most starts.
     pub fn set_record(&mut self, name: &str, value: &[u8]) -> Result<(), String> {
         if self.record(name) == Some(value) {
             return self.check();
@@ -552,7 +569,7 @@ impl Layout {
         self.delete(old.into_iter().map(|file| blob_name(file.number)))
     }
 
-    /// Devices of which there is something.
+    /// The devices that have stored state.
     pub fn devices(&self) -> Vec<u64> {
         let programs = self.records.keys().filter_map(|name| name.strip_suffix(COMMAND_LINE)?.parse().ok());
         let mut all: Vec<u64> = self.manifest.devices.iter().map(|device| device.device_id).chain(programs).collect();
@@ -561,7 +578,10 @@ impl Layout {
         all
     }
 
-    /// Everything of a device.
+    /// Reads the stored state of a device.
+    ///
+    /// # Errors
+    /// A file is damaged, invalid or cannot be read.
     pub fn stored(&self, device_id: u64) -> Result<Stored, OpenError> {
         let device = self.device(device_id);
         Ok(Stored {
@@ -582,7 +602,7 @@ impl Layout {
         let of = self.logged.iter().filter(|logged| logged.config == number);
         let overlay = log::Overlay::new(of.map(|logged| &logged.record[..]));
         let overlay = overlay.ok_or_else(|| self.broken("the log", "a record holds what is never written there"))?;
-        // Keys and frames take a part of the files, so nothing is copied to make room.
+        // The files' lengths are an upper bound, so the vector never grows.
         let bytes = found.tables.iter().map(|file| file.bytes as usize).sum();
         let mut values = Values { dir: self.dir.clone(), bytes: Vec::with_capacity(bytes), ends: vec![] };
         let merged = entities(&self.folder, self.manifest.id, found, overlay).map_err(|e| self.damaged(e))?;
@@ -593,7 +613,7 @@ impl Layout {
 
 const COMMAND_LINE: &str = "/command-line";
 
-/// The name of the record of a device's program of the command line.
+/// The record name of a device's command line program.
 pub fn command_line_name(device_id: u64) -> String {
     format!("{device_id}{COMMAND_LINE}")
 }

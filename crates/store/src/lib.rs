@@ -1,24 +1,26 @@
-//! What controllers wrote, kept on disk, so that a switch that was killed comes back with it.
+//! Persistent state: what controllers wrote is kept on disk, so that a restarted switch continues with it.
 //!
 //! ```text
-//!   control (one lock) ──append──▶ queue ──▶ thread "state": one record per request, one fsync for all that wait ──▶ log
+//!   control (one lock) ──append──▶ queue ──▶ thread "state": one record per request, one fsync for a whole group ──▶ log
 //!   RPCs ◀──────────────── wait(ticket) ◀──────────────┘                                                           │
 //!                                            thread "state-fold": the log, sorted ──▶ tables of the configs ◀────────┘
 //! ```
 //!
-//! [`Store`] is a directory, [`open`](Store::open)ed by one process; [`Store::kept`] reads a device back, and as
-//! [`control::journal::Journal`] it keeps what changes. The directory's layout is in `layout`, its files' form in `frames`, the threads in
-//! `writer`, what they write in `log`, `fold` and `tables`; values are P4Runtime's own messages (`encode`), so that the format is as stable
-//! as the protocol. `offline` is what an operator does with a directory: check, dump, restore, back up.
+//! A [`Store`] is a directory, [`open`](Store::open)ed by one process. [`Store::kept`] reads a device's state;
+//! through [`control::journal::Journal`] the store records changes. `layout` describes the directory, `frames`
+//! the files' format, `writer` has the threads, and `log`, `fold` and `tables` what they write. Values are
+//! P4Runtime's own messages (`encode`), so the format is as stable as the protocol. `offline` has an operator's
+//! commands: check, dump, restore, back up.
 //!
-//! **Invariants.** A ticket is kept only after `fsync`, while the directory and its files are where they were. A device's configs change as a
-//! whole: a new one is written beside the old, and one manifest says which counts. What was acknowledged comes back exactly, or
-//! the start is refused. After any error of the disk nothing is kept until the directory is opened again, because what an `fsync`
-//! that failed left behind cannot be known.
+//! **Invariants.** A ticket counts as kept only after `fsync`, while the directory and its files still exist. A
+//! device's configs change atomically: a new one is written beside the old, and one manifest switches over. What was
+//! acknowledged is restored exactly, or the start is refused. After any disk error nothing is kept until the directory
+//! is opened again, because the effect of a failed `fsync` is unknown.
 //!
-//! Entities have random keys and come in large batches, so the files are those of a log-structured merge tree, reduced to what a switch needs: it
-//! reads everything once, in order, at its start. Embedded stores were given up because none tells a torn tail of its log from
-//! damage, or missing files from a new store; `fjall` is left for directories of the format before. Tests: `tests/`.
+//! Entities have random keys and come in large batches, so the files form a log-structured merge tree (O'Neil, Cheng,
+//! Gawlick and O'Neil 1996), reduced to what a switch needs: everything is read once, in order, at the start. Embedded
+//! stores are not used because none distinguishes a torn write of its log from damage, or missing files from a new
+//! store; `fjall` remains for migrating earlier formats. Tests: `tests/`.
 
 mod before;
 mod encode;

@@ -1,17 +1,19 @@
-//! The log: what was written since the last *fold*, one record per request.
+//! The write-ahead log: the changes since the last *fold*, one record per request.
 //!
 //! ```text
 //!   frame    the records of all requests that are synced together:   varint length | record ...
-//!   record   config's number, then changes:   varint number | change ...
+//!   record   number of the config, then changes:   varint number | change ...
 //!   change   varint length of key | key | u32 (little endian) what | value
-//!            what: 0 the key is gone, 1 all keys that begin so are gone, n + 2 a value of n bytes follows
+//!            what: 0 key deleted, 1 all keys with this prefix deleted, n + 2 a value of n bytes follows
 //! ```
 //!
-//! A frame (`frames`) is written and synced as a whole, so a crash can damage only the last one, and requests are kept all or none. Now and
-//! then all that is in the log is sorted and becomes a table of its config (`fold`), and its file is removed.
+//! A frame (`frames`) is written and synced as a whole, so a crash can damage only the last one, and
+//! a request is kept completely or not at all. From time to time the log is sorted into tables of
+//! its configs (`fold`), and its file removed.
 //!
-//! **Invariants.** Records are in the order of the requests, and later changes of a key replace earlier ones. Applying records that were
-//! folded already changes nothing, so that a crash between a fold and the removal of its records does no harm.
+//! **Invariants.** Records are in the order of the requests, and later changes of a key replace earlier
+//! ones. Applying records again that were already folded changes nothing, so a crash between a fold and
+//! the removal of its records does no harm.
 //!
 //! Tests: below, and `tests/kept`; the fuzz target `state_log`.
 
@@ -23,14 +25,14 @@ const GONE: u32 = 0;
 const GONE_BELOW: u32 = 1;
 const VALUE: u32 = 2;
 
-/// What becomes of a key.
+/// A change of a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Change<'a> {
-    /// It has this value.
+    /// The key is set to this value.
     Value(&'a [u8]),
-    /// It is gone.
+    /// The key is deleted (a tombstone).
     Gone,
-    /// All keys that begin so are gone.
+    /// All keys with this prefix are deleted.
     GoneBelow,
 }
 
@@ -46,7 +48,7 @@ pub fn put_change(out: &mut Vec<u8>, key: &[u8], change: &Change) {
     }
 }
 
-/// Takes the next change off. `None` if what is there is none.
+/// Takes the next change off; `None` if the bytes are not a valid change.
 pub fn take_change<'a>(rest: &mut &'a [u8]) -> Option<(&'a [u8], Change<'a>)> {
     let length = prost::encoding::decode_varint(rest).ok()?;
     let key = take(rest, length)?;
@@ -65,7 +67,7 @@ pub fn put_record(out: &mut Vec<u8>, record: &[u8]) {
     out.extend_from_slice(record);
 }
 
-/// The records of a frame. `None` if that is not what it holds.
+/// Splits a frame into records; `None` if it is invalid.
 pub fn records(mut frame: &[u8]) -> Option<Vec<&[u8]>> {
     let mut records = Vec::new();
     while !frame.is_empty() {
@@ -75,9 +77,9 @@ pub fn records(mut frame: &[u8]) -> Option<Vec<&[u8]>> {
     Some(records)
 }
 
-/// The record of a request.
+/// Encodes the record of a request.
 pub fn record(config: u64, batch: &Batch) -> Vec<u8> {
-    // What most entries need.
+    // A capacity that suffices for most entries.
     let mut out = Vec::with_capacity(16 + batch.changes.len() * 96);
     prost::encoding::encode_varint(config, &mut out);
     for change in &batch.changes {
@@ -105,18 +107,20 @@ fn put_entity(out: &mut Vec<u8>, key: &[u8], entity: &Entity) {
     put(out, key, VALUE);
     let begin = out.len();
     crate::encode::entity_into(entity, out);
-    // Messages are limited to less than this can count.
+    // Messages are limited to less than 4 GB.
     let length = u32::try_from(out.len() - begin).unwrap_or(u32::MAX - VALUE);
     out[begin - 4..begin].copy_from_slice(&(length + VALUE).to_le_bytes());
 }
 
-/// Which config a record is of.
+/// The number of the config that a record belongs to.
 pub fn config_of(record: &[u8]) -> Option<u64> {
     prost::encoding::decode_varint(&mut &record[..]).ok()
 }
 
-/// What the records of one config say, as a start would read them into an empty keyspace: keys with their entities, in order.
-/// An error says which record or entity makes no sense.
+/// Decodes the records of one config as a start would, without tables: keys with their entities, in order of the keys.
+///
+/// # Errors
+/// A record or entity is invalid.
 pub fn read(records: &[&[u8]]) -> Result<Vec<(Vec<u8>, Entity)>, String> {
     if let Some(at) = records.iter().position(|record| config_of(record).is_none()) {
         return Err(format!("record {at} is damaged"));
@@ -127,17 +131,17 @@ pub fn read(records: &[&[u8]]) -> Result<Vec<(Vec<u8>, Entity)>, String> {
         .collect()
 }
 
-/// What records amount to, over what a keyspace holds.
+/// The combined changes of a config's records, to be applied over its tables.
 #[derive(Default)]
 pub struct Overlay<'a> {
-    /// By key: its value, or that it is gone.
+    /// Sorted by key: the value, or `None` if the key is deleted.
     pub changes: Vec<(&'a [u8], Option<&'a [u8]>)>,
-    /// Of the keys that begin so only those in `changes` are left.
+    /// Deleted prefixes. Of the keys with these prefixes, only those in `changes` remain.
     pub cleared: Vec<&'a [u8]>,
 }
 
 impl<'a> Overlay<'a> {
-    /// Of records of one config, in their order. `None` if one is damaged.
+    /// Combines records of one config, in order; `None` if one is damaged.
     pub fn new(records: impl Iterator<Item = &'a [u8]>) -> Option<Overlay<'a>> {
         let mut changes: Vec<Sortable<'a>> = Vec::new();
         let mut cleared: BTreeMap<&[u8], usize> = BTreeMap::new();
@@ -158,7 +162,7 @@ impl<'a> Overlay<'a> {
                 }
             }
         }
-        // A stable sort, so the last of equal keys is the last change.
+        // The sort is stable, so the last of equal keys is the latest change.
         changes.sort_by(|a, b| a.0.cmp(&b.0).then_with(|| a.1.cmp(b.1)));
         let mut last: Vec<(&[u8], Option<&[u8]>)> = Vec::with_capacity(changes.len());
         for (_, key, value) in changes {
@@ -170,19 +174,19 @@ impl<'a> Overlay<'a> {
         Some(Overlay { changes: last, cleared: cleared.into_keys().collect() })
     }
 
-    /// Whether there is nothing.
+    /// Whether there are no changes.
     pub fn is_empty(&self) -> bool {
         self.changes.is_empty() && self.cleared.is_empty()
     }
 
-    /// Whether a key that `changes` does not name is gone.
+    /// Whether a key that is not in `changes` is deleted by a prefix.
     pub fn clears(&self, key: &[u8]) -> bool {
         self.cleared.iter().any(|below| key.starts_with(below))
     }
 }
 
-/// A key's first bytes as a number that sorts as they do, the key, and what became of it: most keys differ in these bytes,
-/// so sorting seldom looks at a key itself.
+/// A key's first 16 bytes as an integer with the same order, the key, and its value. Most keys differ in these bytes,
+/// so sorting rarely compares the keys themselves.
 type Sortable<'a> = (u128, &'a [u8], Option<&'a [u8]>);
 
 fn first_bytes(key: &[u8]) -> u128 {

@@ -1,14 +1,14 @@
-//! The manifest, which names every file of the directory with its length and checksum, and the mark, which says how far the log was
-//! acknowledged.
+//! The manifest, which names every file of the directory with its length and checksum; and the mark, which records how
+//! far the log was acknowledged.
 //!
 //! ```text
-//!   manifest   one frame: StateManifest. Replaced as a whole: written beside, synced, renamed
-//!   mark       two slots in sectors of their own, written in turn: a frame with id, counter, generation, number of the last acknowledged record
+//!   manifest   one frame: StateManifest. Replaced atomically: written under another name, synced, renamed
+//!   mark       two slots in separate sectors, written in turn: a frame with id, counter, generation, last record
 //! ```
 //!
-//! A log alone cannot say that its end is missing: that it ends with an intact record is what a shorter one does, too. So after
-//! each sync of the log the mark is written, before the requests are answered. It is not synced itself: after `kill -9` it is exact, after
-//! a power cut it may lag behind, and is a lower bound.
+//! A log alone cannot tell that its end is missing, since a truncated log may also end with an intact record. So the
+//! mark is written after each sync of the log, before the requests are answered. The mark itself is not synced: after
+//! `kill -9` it is exact; after a power failure it may lag behind, and is a lower bound.
 //!
 //! Tests: `tests/kept/damaged.rs`.
 
@@ -21,21 +21,24 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// Its file.
+/// Name of the manifest's file.
 pub const MANIFEST: &str = "manifest";
-/// The mark's file.
+/// Name of the mark's file.
 pub const MARK: &str = "mark";
-/// Sectors are written whole or not at all.
+/// Size of a slot in bytes: a sector, which is written atomically.
 const SLOT_BYTES: usize = 512;
 
-/// The manifest as its file's bytes.
+/// Encodes a manifest as its file's contents.
 pub fn encode(manifest: &StateManifest) -> Vec<u8> {
     let mut out = Vec::new();
     Chain::begin(0, 0).frame(&mut out, |out| out.extend_from_slice(&manifest.encode_to_vec()));
     out
 }
 
-/// The manifest of its file's bytes.
+/// Decodes the contents of a manifest's file.
+///
+/// # Errors
+/// Why they are damaged.
 pub fn decode(bytes: &[u8]) -> Result<StateManifest, String> {
     let (mut chain, mut at) = (Chain::begin(0, 0), 0);
     let payload = chain.read(bytes, &mut at).map_err(|fault| fault.to_string())?;
@@ -46,17 +49,20 @@ pub fn decode(bytes: &[u8]) -> Result<StateManifest, String> {
     StateManifest::decode(payload).map_err(|e| e.to_string())
 }
 
-/// The seed of a file's chain.
+/// The seed of the chain of file `number`.
 pub fn seed(id: u64, number: u64) -> u64 {
     xxh3_64_with_seed(&number.to_le_bytes(), id)
 }
 
-/// The chain of a complete file, from its beginning.
+/// The chain of an immutable file, at its start.
 pub fn chain_of(id: u64, file: &Sealed) -> Chain {
     Chain::begin(0, seed(id, file.number))
 }
 
-/// Whether a chain has come to the end of a complete file.
+/// Checks that a chain ends where the immutable file should end.
+///
+/// # Errors
+/// How it differs.
 pub fn is_complete(file: &Sealed, chain: &Chain) -> Result<(), Fault> {
     match (chain.next, chain.last) == (file.frames, file.last) {
         true => Ok(()),
@@ -65,28 +71,28 @@ pub fn is_complete(file: &Sealed, chain: &Chain) -> Result<(), Fault> {
     }
 }
 
-/// Names of files.
+/// Name of a table's file.
 pub fn table_name(number: u64) -> String {
     format!("table-{number}")
 }
 
-/// The file of a config or a record.
+/// Name of a blob's file: a config or a record.
 pub fn blob_name(number: u64) -> String {
     format!("blob-{number}")
 }
 
-/// A log.
+/// Name of a log's file.
 pub fn log_name(number: u64) -> String {
     format!("log-{number}")
 }
 
-/// Whether a name is one of ours that manifests name.
+/// Whether a name is one of the numbered files that manifests name.
 pub fn is_numbered(name: &str) -> bool {
     let number = ["table-", "blob-", "log-"].iter().find_map(|prefix| name.strip_prefix(prefix));
     number.is_some_and(|number| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
 }
 
-/// Every file that a manifest names.
+/// The names of all files in a manifest.
 pub fn files(manifest: &StateManifest) -> impl Iterator<Item = String> {
     let tables = manifest.configs.iter().flat_map(|config| &config.tables).map(|file| table_name(file.number));
     let configs = manifest.configs.iter().filter_map(|config| config.config.as_ref());
@@ -96,21 +102,21 @@ pub fn files(manifest: &StateManifest) -> impl Iterator<Item = String> {
     tables.chain(blobs).chain(logs)
 }
 
-/// What was acknowledged.
+/// How far changes were acknowledged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Acknowledged {
-    /// The newest manifest.
+    /// Generation of the newest manifest.
     pub generation: u64,
-    /// The last record.
+    /// Number of the last record.
     pub record: u64,
 }
 
-/// An error about the mark's file, with its name.
+/// Adds the mark's file name to an error.
 fn named(error: std::io::Error) -> std::io::Error {
     std::io::Error::new(error.kind(), format!("{MARK}: {error}"))
 }
 
-/// The open mark.
+/// The open mark file. Functions that return `Result` fail with the system's error.
 pub struct Mark {
     file: File,
     id: u64,
@@ -118,7 +124,7 @@ pub struct Mark {
 }
 
 impl Mark {
-    /// Makes it; on disk when it returns, but for its name.
+    /// Creates the file and syncs it, but not the directory.
     pub fn create(folder: &Folder, id: u64, first: Acknowledged) -> std::io::Result<Mark> {
         let mut mark = Mark { file: folder.create(MARK).map_err(named)?, id, counter: 0 };
         mark.file.set_len(2 * SLOT_BYTES as u64)?;
@@ -128,7 +134,7 @@ impl Mark {
         Ok(mark)
     }
 
-    /// What its file says: the newer of its slots. `None` if neither is one.
+    /// Decodes the newer slot: its counter and contents; `None` if neither slot is valid.
     pub fn read(bytes: &[u8], id: u64) -> Option<(u64, Acknowledged)> {
         let slot = |at: usize| {
             let slot = bytes.get(at..bytes.len().min(at + SLOT_BYTES))?;
@@ -145,12 +151,12 @@ impl Mark {
         [slot(0), slot(SLOT_BYTES)].into_iter().flatten().max_by_key(|(counter, _)| *counter)
     }
 
-    /// Opens one that was read.
+    /// Opens an existing mark, whose counter was read before.
     pub fn open(folder: &Folder, id: u64, counter: u64) -> std::io::Result<Mark> {
         Ok(Mark { file: folder.file_to_write(MARK).map_err(named)?, id, counter })
     }
 
-    /// Says what is acknowledged from now on.
+    /// Writes how far changes are acknowledged; not synced.
     pub fn set(&mut self, acknowledged: Acknowledged) -> std::io::Result<()> {
         self.counter += 1;
         let mut out = Vec::with_capacity(128);
@@ -160,7 +166,7 @@ impl Mark {
         self.file.write_all_at(&out, (self.counter % 2) * SLOT_BYTES as u64)
     }
 
-    /// The same, on disk when it returns.
+    /// Like [`Mark::set`], and syncs.
     pub fn set_synced(&mut self, acknowledged: Acknowledged) -> std::io::Result<()> {
         self.set(acknowledged)?;
         self.file.sync_data()

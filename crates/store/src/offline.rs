@@ -1,20 +1,20 @@
-//! What an operator does with a directory besides running a switch on it: check it, copy it, print it, make one from a print.
+//! An operator's commands on a directory: check, copy, dump, and restore from a dump.
 //!
 //! | | reads | while a switch runs on it |
 //! | --- | --- | --- |
 //! | [`check`], [`dump`] | the whole directory | refused |
-//! | [`backup`] | a copy that is made first | yes: files that are complete are opened all at once, and the log is copied up to the mark |
+//! | [`backup`] | a copy that is made first | yes: files are opened all at once, the log copied up to the mark |
 //! | [`restore`] | a backup or a dump, into an empty directory | |
 //!
-//! A dump is text, one line for each thing; values are protobuf text format:
+//! A dump is text, one line per item; values are protobuf text format:
 //!
 //! ```text
 //!   # sluice state dump 1
 //!   record { name: ... value: ... }                  a DumpedRecord: devices and ports, programs of the command line
 //!   config { device_id: ... config { ... } }         a DumpedConfig
-//!   entity KEY { table_entry { ... } }               a p4.v1.Entity of the config before, with its key in hexadecimal; of an OpenFlow
-//!                                                    bridge's config, a KeptOpenFlow
-//!   end COUNT                                        lines before this one: a dump that was cut off is refused
+//!   entity KEY { table_entry { ... } }               a p4.v1.Entity of the preceding config, with its key in hex;
+//!                                                    for an OpenFlow bridge's config, a KeptOpenFlow
+//!   end COUNT                                        number of lines before this one: a truncated dump is refused
 //! ```
 //!
 //! Tests: `tests/kept/offline.rs`, `tests/py/test_state.py`.
@@ -40,26 +40,26 @@ use std::fs::File;
 use std::io::{BufRead, Read, Write};
 use std::path::Path;
 
-/// A dump's first line.
+/// First line of a dump.
 const DUMP_LINE: &str = "# sluice state dump 1";
-/// How often a backup begins again when the switch removes a file before it was opened.
+/// Maximum retries of a backup whose files the switch removed before they were opened.
 const TRIES: usize = 100;
 
-/// What a directory holds.
+/// The result of checking a directory.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// Everything that is not as it should be.
+    /// All problems.
     pub findings: Vec<Finding>,
-    /// The manifest's generation.
+    /// Generation of the manifest.
     pub generation: u64,
-    /// The number of the last record.
+    /// Number of the last record.
     pub records: u64,
-    /// Device, slot, and entities of each config.
+    /// Device, slot, and number of entities of each config.
     pub configs: Vec<(u64, &'static str, usize)>,
 }
 
 impl Report {
-    /// The worst of what was found.
+    /// The worst severity of the findings.
     pub fn severity(&self) -> Severity {
         self.findings.iter().map(|finding| finding.severity).max().unwrap_or(Severity::Note)
     }
@@ -74,7 +74,7 @@ fn refuse<T>(path: &Path, why: impl Into<String>) -> Result<T, OpenError> {
     Err(OpenError::Io { dir: path.display().to_string(), why: why.into() })
 }
 
-/// Opens a directory that nobody changes meanwhile.
+/// Opens a directory that no switch is using, with a shared lock.
 fn open(dir: &Path) -> Result<Folder, OpenError> {
     let folder = Folder::open(dir).map_err(io(dir))?;
     if !folder.lock(false).map_err(io(dir))? {
@@ -90,7 +90,7 @@ fn open(dir: &Path) -> Result<Folder, OpenError> {
     }
 }
 
-/// Each config that a device has, with its slot.
+/// Each device's configs, with their slots and numbers.
 fn configs(manifest: &StateManifest) -> Vec<(u64, &'static str, u64)> {
     let of = |device: &messages::sluice::v1::state_manifest::Device| {
         let kept = device.kept.unwrap_or_default();
@@ -100,7 +100,8 @@ fn configs(manifest: &StateManifest) -> Vec<(u64, &'static str, u64)> {
     manifest.devices.iter().flat_map(of).collect()
 }
 
-/// The config, and then each entity with its key. With `salvage`, what can be read of them.
+/// Calls `config` with the config, and then `entity` with each entity and its
+/// key. With `salvage`, takes what is readable.
 fn each(
     folder: &Folder,
     image: &Image,
@@ -134,7 +135,10 @@ fn each(
     Ok(())
 }
 
-/// Reads everything, and changes nothing.
+/// Reads and checks everything, without changing anything.
+///
+/// # Errors
+/// A switch is using the directory, it has another format, or its manifest is unreadable. Other problems are findings.
 pub fn check(dir: &Path) -> Result<Report, OpenError> {
     check_open(&open(dir)?)
 }
@@ -179,7 +183,11 @@ fn from_text(of: &MessageDescriptor, text: &str) -> Result<Vec<u8>, String> {
         .map_err(|e| e.to_string())
 }
 
-/// Prints everything that is kept. With `salvage`, also of a damaged directory: what can be read, and what is wrong is returned.
+/// Writes everything that is stored as a dump. With `salvage`, also works on a damaged directory: writes what is
+/// readable, and returns the problems.
+///
+/// # Errors
+/// The directory is in use, of another format or (without `salvage`) damaged, or `out` cannot be written.
 pub fn dump(dir: &Path, salvage: bool, out: &mut dyn Write) -> Result<Vec<Finding>, OpenError> {
     let folder = open(dir)?;
     let image = Image::read(&folder, salvage)?;
@@ -206,7 +214,7 @@ pub fn dump(dir: &Path, salvage: bool, out: &mut dyn Write) -> Result<Vec<Findin
                 let text = text(&of_record, &message.encode_to_vec()).map_err(io(dir))?;
                 line(format_args!("record {text}")).map_err(io(dir))?;
             }
-            // It is among the findings.
+            // It is already among the findings.
             Err(_) if salvage => {}
             Err(damage) => return refuse(dir, damage.to_string()),
         }
@@ -242,8 +250,11 @@ pub fn dump(dir: &Path, salvage: bool, out: &mut dyn Write) -> Result<Vec<Findin
     Ok(findings)
 }
 
-/// Copies a directory as it is at one moment after this was called; a switch may run on it. `to` must be empty or not there.
-/// The copy is checked.
+/// Copies a directory as of one moment after the call; a switch may run on it. `to` must be
+/// empty or not exist. The copy is checked.
+///
+/// # Errors
+/// The directory is of another format, a file is missing or cannot be read, or `to` is not empty or cannot be written.
 pub fn backup(dir: &Path, to: &Path) -> Result<Report, OpenError> {
     let from = Folder::open(dir).map_err(io(dir))?;
     match kind(&from)? {
@@ -258,7 +269,7 @@ pub fn backup(dir: &Path, to: &Path) -> Result<Report, OpenError> {
     let (manifest, files) = loop {
         match open_all(&from) {
             Ok(opened) => break opened,
-            // The switch has replaced them: its new manifest says by which.
+            // The switch has replaced files; its new manifest names the current ones.
             Err((e, _)) if e.kind() == std::io::ErrorKind::NotFound && tries < TRIES => tries += 1,
             Err((_, Some(refusal))) => return Err(refusal),
             Err((e, None)) => return Err(io(dir)(e)),
@@ -300,7 +311,7 @@ fn open_all(from: &Folder) -> Result<Opened, (std::io::Error, Option<OpenError>)
         Ok(files) => Ok((manifest, files)),
         Err((e, name)) => {
             let gone = e.kind() == std::io::ErrorKind::NotFound;
-            // Named by a manifest that is not the newest any more, or missing for good.
+            // Either named by an outdated manifest, or really missing.
             let newer = from.read(MANIFEST).is_ok_and(|now| now != bytes);
             let why = format!("{name}: {}", if gone { "the file is missing".into() } else { explain(&e) });
             match gone && newer {
@@ -314,7 +325,7 @@ fn open_all(from: &Folder) -> Result<Opened, (std::io::Error, Option<OpenError>)
     }
 }
 
-/// Copies files; of logs the frames up to a number. Returns the number of the last one.
+/// Copies files; logs only up to record `until`. Returns the number of the last record copied.
 fn copy_files(to: &Folder, manifest: &StateManifest, files: Vec<(String, File)>, until: u64) -> std::io::Result<u64> {
     let mut last = 0;
     for (name, mut file) in files {
@@ -330,7 +341,7 @@ fn copy_files(to: &Folder, manifest: &StateManifest, files: Vec<(String, File)>,
                         break;
                     }
                 }
-                // What was acknowledged and is damaged stays as it is: the check of the copy finds it.
+                // A damaged part that was acknowledged is copied as it is: the check of the copy finds it.
                 let whole = chain.next > until;
                 copy.write_all(if whole { &bytes[..at] } else { &bytes })?;
                 last = if until == u64::MAX { chain.next.saturating_sub(1) } else { until };
@@ -341,7 +352,7 @@ fn copy_files(to: &Folder, manifest: &StateManifest, files: Vec<(String, File)>,
     Ok(last)
 }
 
-/// A directory with nothing in it; made if it is not there.
+/// Opens an empty directory, which is created if it does not exist.
 fn empty(path: &Path) -> Result<Folder, OpenError> {
     std::fs::create_dir_all(path).map_err(io(path))?;
     let folder = Folder::open(path).map_err(io(path))?;
@@ -351,7 +362,10 @@ fn empty(path: &Path) -> Result<Folder, OpenError> {
     }
 }
 
-/// Makes a directory from a backup or a dump. `into` must be empty or not there.
+/// Creates a directory from a backup or a dump. `into` must be empty or not exist.
+///
+/// # Errors
+/// `from` is damaged or cannot be read, or `into` is not empty or cannot be written.
 pub fn restore(from: &Path, into: &Path) -> Result<Report, OpenError> {
     if from.is_dir() {
         return backup(from, into);
@@ -368,7 +382,7 @@ pub fn restore(from: &Path, into: &Path) -> Result<Report, OpenError> {
     }
 }
 
-/// Of a line of a dump: a config with its program as text and as a descriptor, and more.
+/// Maximum length of a dump's line in bytes: a config has its program as text and as a descriptor, among others.
 const LINE_BYTES_MAX: u64 = 1 << 30;
 
 struct Lines<R> {
@@ -378,7 +392,7 @@ struct Lines<R> {
 }
 
 impl<R: BufRead> Lines<R> {
-    /// The next line that begins with a word, without the word; `None` if the next line begins with another.
+    /// The rest of the next line after `word` and a space; `None` if the next line starts with another word.
     fn after(&mut self, word: &str) -> Result<Option<String>, String> {
         if self.peeked.is_none() {
             let mut line = String::new();

@@ -1,4 +1,4 @@
-//! Opens a directory: a new one, one of today's format, or one of a format before, which becomes one of today's.
+//! Opens a directory: a new one, one of the current format, or one of an earlier format, which is migrated.
 
 use crate::before;
 use crate::error::{OpenError, explain};
@@ -8,7 +8,10 @@ use crate::layout::{Layout, Records};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Opens a directory, or makes one.
+/// Opens a directory, or creates one.
+///
+/// # Errors
+/// Another process uses it, it is not a state directory, damaged, of an unknown format, or cannot be read or written.
 pub fn open(dir: &Path) -> Result<Layout, OpenError> {
     let name = dir.display().to_string();
     let io = |why: String| OpenError::Io { dir: name.clone(), why };
@@ -31,8 +34,11 @@ pub fn open(dir: &Path) -> Result<Layout, OpenError> {
     }
 }
 
-/// Opens a directory again after a failure. If it was lost, an empty one in its place is taken for the wish to begin anew there: `records`
-/// go into it, and the caller writes the rest. Nothing is made where nothing is.
+/// Opens a directory again after a failure. If it was lost and replaced by an empty directory, it is initialised:
+/// `records` are written into it, and the caller writes the rest. A missing directory is not created.
+///
+/// # Errors
+/// The directory is missing or belongs to another switch; or as [`open`].
 pub fn reopen(dir: &Path, id: u64, records: &Records) -> Result<Layout, OpenError> {
     let io = |why: String| OpenError::Io { dir: dir.display().to_string(), why };
     let gone = "it is gone; make an empty directory there, and all that is in force is written into it";
@@ -48,7 +54,7 @@ pub fn reopen(dir: &Path, id: u64, records: &Records) -> Result<Layout, OpenErro
     } else if layout.manifest.id != id {
         return Err(io("it is not the directory that the switch used, but another switch's; put that back".into()));
     }
-    // Another process may have had it meanwhile, and have written its own.
+    // Another process may have used it meanwhile, and have written its own records.
     for (name, value) in records {
         if layout.record(name) != Some(value) {
             layout.set_record(name, value).map_err(io)?;

@@ -1,14 +1,15 @@
-//! Tables: entities of one config, sorted by key, in a file that is written once.
+//! Tables: the entities of one config, sorted by key, in an immutable file (an SSTable).
 //!
 //! ```text
-//!   frame 0    the prefixes of which this table clears all keys in older tables, as changes of the log
-//!   frame ...  changes in the order of their keys, each key once (`log` has their form)
+//!   frame 0    the prefixes whose keys in older tables are deleted, encoded as changes of the log
+//!   frame ...  changes in the order of their keys, each key once (encoded as in `log`)
 //! ```
 //!
-//! A config's entities are its tables put one over the other: [`Merged`] reads them together, oldest first. New tables come
-//! from folds of the log; [`to_merge`] says which of them become one, so that there are few and none is written too often.
+//! A config's entities are the merge of its tables, where newer tables override older ones: [`Merged`] reads them
+//! together. New tables come from folds of the log. [`to_merge`] decides which of them are merged into one (tiered
+//! compaction), so that there are few tables and none is rewritten too often.
 //!
-//! **Invariant.** A table is read to its end only if its frames are those that the manifest counts.
+//! **Invariant.** Reading a table to its end succeeds only if its frames are those that the manifest counts.
 //!
 //! Tests: below, `tests/kept`.
 
@@ -22,15 +23,17 @@ use std::fs::File;
 use std::io::{BufReader, BufWriter, Write};
 use std::ops::Range;
 
-/// Changes in a frame: what is read and checked at a time.
+/// Bytes of changes per frame: the unit of reading and checking.
 const BLOCK_BYTES: usize = 64 << 10;
-/// So many tables of about the same size become one. More would make starts read from more files; fewer would write entities more often.
+/// Number of tables of similar size that are merged into one. With more, a start reads more files; with
+/// fewer, entities are rewritten more often.
 const SAME_SIZE_MAX: usize = 8;
 
-/// A key with its value, or that it is gone.
+/// A key with its value; `None` if the key is deleted.
 pub type Item = (Vec<u8>, Option<Vec<u8>>);
 
-/// Writes a file of frames that is complete once [`finish`](Writer::finish) returns.
+/// Writes a file of frames, which is complete when [`finish`](Writer::finish) returns. Functions that return `Result`
+/// fail with the system's error.
 pub struct Writer {
     file: BufWriter<File>,
     chain: Chain,
@@ -40,14 +43,14 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Begins a file.
+    /// Creates a file.
     pub fn create(folder: &Folder, name: &str, id: u64, number: u64) -> std::io::Result<Writer> {
         let file = BufWriter::with_capacity(BLOCK_BYTES, folder.create(name)?);
         let (chain, sealed) = (Chain::begin(0, seed(id, number)), Sealed { number, ..Sealed::default() });
         Ok(Writer { file, chain, sealed, block: vec![], frame: vec![] })
     }
 
-    /// Begins a table.
+    /// Creates a table that deletes the prefixes `cleared` in older tables.
     pub fn table<'a>(
         folder: &Folder,
         id: u64,
@@ -60,13 +63,13 @@ impl Writer {
         Ok(writer)
     }
 
-    /// Adds the next key of a table.
+    /// Appends the next key of a table; keys must be pushed in order.
     pub fn push(&mut self, key: &[u8], value: Option<&[u8]>) -> std::io::Result<()> {
         log::put_change(&mut self.block, key, &value.map_or(Change::Gone, Change::Value));
         if self.block.len() >= BLOCK_BYTES { self.end_frame() } else { Ok(()) }
     }
 
-    /// Adds a frame.
+    /// Appends a frame.
     pub fn frame(&mut self, payload: &[u8]) -> std::io::Result<()> {
         self.block.extend_from_slice(payload);
         self.end_frame()
@@ -80,7 +83,7 @@ impl Writer {
         self.file.write_all(&self.frame)
     }
 
-    /// Ends it; its contents are on disk, its name not yet.
+    /// Completes the file and syncs its contents; its name is not synced yet.
     pub fn finish(mut self) -> std::io::Result<Sealed> {
         if !self.block.is_empty() {
             self.end_frame()?;
@@ -91,16 +94,16 @@ impl Writer {
     }
 }
 
-/// Where a file is damaged.
+/// The location of damage in a file.
 #[derive(Debug)]
 pub struct Damage {
-    /// Which.
+    /// Name of the file.
     pub file: String,
-    /// Bytes from its beginning.
+    /// Byte offset in the file.
     pub at: u64,
     /// What was found.
     pub why: String,
-    /// Whether the system refused to read it, and nothing is known of what it holds.
+    /// Whether the system failed to read the file, so that its contents are unknown.
     pub io: bool,
 }
 
@@ -110,7 +113,7 @@ impl std::fmt::Display for Damage {
     }
 }
 
-/// Reads a complete file's frames.
+/// Reads the frames of an immutable file.
 pub struct Reader {
     name: String,
     sealed: Sealed,
@@ -118,7 +121,10 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Opens it; its length must be what the manifest says.
+    /// Opens the file, whose length must match the manifest.
+    ///
+    /// # Errors
+    /// The file is missing, has another length, or cannot be read.
     pub fn open(folder: &Folder, name: String, id: u64, sealed: &Sealed) -> Result<Reader, Damage> {
         let damage = |at, why: String, io| Damage { file: name.clone(), at, why, io };
         let file = folder.file(&name).map_err(|e| match e.kind() {
@@ -137,7 +143,10 @@ impl Reader {
         Ok(Reader { name, sealed: *sealed, frames })
     }
 
-    /// The next payload; nothing at the end, if that is where it should be.
+    /// The next payload; `None` at the end.
+    ///
+    /// # Errors
+    /// A frame is damaged, the file ends too early or too late, or cannot be read.
     pub fn next(&mut self) -> Result<Option<&[u8]>, Damage> {
         let at = self.frames.at;
         let damage = |why: String, io| Damage { file: self.name.clone(), at, why, io };
@@ -152,27 +161,30 @@ impl Reader {
         }
     }
 
-    /// Reads it to its end; says how many payloads that are.
+    /// Reads the file to its end. Returns the number of payloads.
+    ///
+    /// # Errors
+    /// As [`Reader::next`].
     pub fn check(mut self) -> Result<u64, Damage> {
         while self.next()?.is_some() {}
         Ok(self.frames.chain.next)
     }
 }
 
-/// Reads the items of a table.
+/// Iterates over the items of a table.
 pub struct Table {
     reader: Reader,
     block: Vec<u8>,
-    /// Where the item after the current one begins.
+    /// Offset in `block` of the item after the current one.
     at: usize,
-    /// The current item in the block: its key, and its value; nothing at the end.
+    /// Ranges in `block` of the current item's key and value; `None` at the end.
     item: Option<(Range<usize>, Option<Range<usize>>)>,
-    /// Of the keys of older tables that begin so none is left.
+    /// Prefixes whose keys in older tables are deleted.
     cleared: Vec<Vec<u8>>,
 }
 
 impl Table {
-    /// Opens it, at its first item.
+    /// Opens a table at its first item.
     pub fn open(folder: &Folder, id: u64, sealed: &Sealed) -> Result<Table, Damage> {
         let mut reader = Reader::open(folder, table_name(sealed.number), id, sealed)?;
         let mut rest = reader.next()?.unwrap_or_default();
@@ -197,7 +209,7 @@ impl Table {
         let mut rest = &self.block[begin..];
         let change = log::take_change(&mut rest);
         self.at = self.block.len() - rest.len();
-        // A value is the last of a change, and the key is in front of the four bytes that say what the change is.
+        // A change ends with its value; the key precedes the four bytes that tell the kind of change.
         let key_to = |value: usize| self.at - value - 4;
         self.item = match change {
             Some((key, Change::Value(value))) => {
@@ -205,7 +217,7 @@ impl Table {
                 Some((end - key.len()..end, Some(self.at - value.len()..self.at)))
             }
             Some((key, Change::Gone)) => Some((key_to(0) - key.len()..key_to(0), None)),
-            // Its checksum is right, so this was written so.
+            // The checksum is correct, so the record was written like this.
             Some((_, Change::GoneBelow)) | None => {
                 return Err(Damage {
                     file: self.reader.name.clone(),
@@ -223,12 +235,12 @@ impl Table {
 pub enum Source<'a> {
     /// A table's file.
     Table(Box<Table>),
-    /// What the log says, put over the tables; which of its changes is next.
+    /// The log's changes over the tables, and the index of the next one.
     Overlay(log::Overlay<'a>, usize),
 }
 
 impl Source<'_> {
-    /// The current key with its value; nothing at the end.
+    /// The current key with its value; `None` at the end.
     fn item(&self) -> Option<(&[u8], Option<&[u8]>)> {
         match self {
             Source::Table(table) => {
@@ -257,21 +269,21 @@ impl Source<'_> {
     }
 }
 
-/// Several sources read together.
+/// A k-way merge of sorted sources, in which newer sources override older ones.
 pub struct Merged<'a> {
     /// Oldest first.
     sources: Vec<Source<'a>>,
-    /// Sources that have the current key.
+    /// Indices of the sources that have the current key.
     same: Vec<usize>,
 }
 
 impl<'a> Merged<'a> {
-    /// Of sources, oldest first.
+    /// Merges these sources, oldest first.
     pub fn new(sources: Vec<Source<'a>>) -> Merged<'a> {
         Merged { sources, same: vec![] }
     }
 
-    /// The next key, with what its newest source says of it, as `take` makes something of it.
+    /// Advances to the next key, and passes it with its newest value to `take`.
     fn next_with<R>(&mut self, mut take: impl FnMut(&[u8], Option<&[u8]>) -> R) -> Result<Option<R>, Damage> {
         loop {
             let Merged { sources, same } = self;
@@ -298,18 +310,24 @@ impl<'a> Merged<'a> {
         }
     }
 
-    /// The next key, with what its newest source says of it.
+    /// The next key with its newest value; `None` at the end.
+    ///
+    /// # Errors
+    /// A table is damaged or cannot be read.
     pub fn next(&mut self) -> Result<Option<Item>, Damage> {
         self.next_with(|key, value| (key.to_vec(), value.map(<[u8]>::to_vec)))
     }
 
-    /// Calls `take` with the value of each key that has one, in the order of the keys.
+    /// Calls `take` with the value of each key that is not deleted, in order of the keys.
+    ///
+    /// # Errors
+    /// As [`Merged::next`].
     pub fn for_each_value(mut self, mut take: impl FnMut(&[u8])) -> Result<(), Damage> {
         while self.next_with(|_, value| value.into_iter().for_each(&mut take))?.is_some() {}
         Ok(())
     }
 
-    /// Everything that the sources clear, for a table that stands for all of them.
+    /// All prefixes that the sources delete, for the merged table.
     pub fn cleared(&self) -> Vec<Vec<u8>> {
         let mut all: Vec<Vec<u8>> = Vec::new();
         for source in &self.sources {
@@ -324,7 +342,8 @@ impl<'a> Merged<'a> {
     }
 }
 
-/// How many of a config's newest tables should become one; 0 if none. `small` is the size of a table of one fold.
+/// How many of a config's newest tables should be merged; 0 if none. `small` is
+/// the size in bytes of a table of one fold.
 pub fn to_merge(tables: &[Sealed], small: u64) -> usize {
     let class = |bytes: u64| (bytes / small.max(1)).checked_ilog(SAME_SIZE_MAX as u64).unwrap_or(0);
     let Some(newest) = tables.last() else { return 0 };
@@ -332,10 +351,13 @@ pub fn to_merge(tables: &[Sealed], small: u64) -> usize {
     if same >= SAME_SIZE_MAX { same } else { 0 }
 }
 
-/// Writes the table that stands for the newest `many` of a config's tables.
+/// Merges the newest `many` tables of a config into one.
+///
+/// # Errors
+/// A table is damaged or cannot be read, or the new one cannot be written.
 pub fn merge(folder: &Folder, id: u64, number: u64, tables: &[Sealed], many: usize) -> Result<Sealed, String> {
     let from = tables.len() - many;
-    // Below the oldest table there is nothing that could be gone.
+    // Tombstones are dropped when the oldest table is included: there is nothing older that they could delete.
     let is_all = from == 0;
     let open = |sealed| Table::open(folder, id, sealed).map(|table| Source::Table(Box::new(table)));
     let sources: Result<Vec<_>, Damage> = tables[from..].iter().map(open).collect();
@@ -383,7 +405,7 @@ mod tests {
             rows.iter().map(|(key, value)| (key.to_string(), value.map(str::to_string))).collect()
         };
         assert_eq!(read(&folder, &tables), some(&[("a2", Some("2")), ("b", None), ("c", Some("3")), ("d", Some("3"))]));
-        // The newest two say the same over the oldest as before; all of them need not say what is gone.
+        // Merging the newest two gives the same result over the oldest; merging all drops the tombstones.
         let two = merge(&folder, 9, 4, &tables, 2).unwrap();
         assert_eq!(read(&folder, &[tables[0], two]), read(&folder, &tables));
         let all = merge(&folder, 9, 5, &tables, 3).unwrap();
@@ -396,7 +418,7 @@ mod tests {
         assert_eq!(to_merge(&of(&[10; 7]), 10), 0);
         assert_eq!(to_merge(&of(&[10; 8]), 10), 8);
         assert_eq!(to_merge(&of(&[1000, 10, 10, 10, 10, 10, 10, 10, 10]), 10), 8);
-        // Small ones behind large ones wait for their like.
+        // Small tables after large ones wait for more small ones.
         assert_eq!(to_merge(&of(&[1000, 1000, 10, 10, 10]), 10), 0);
     }
 }

@@ -1,7 +1,8 @@
-//! Which devices a switch has besides the first, and how ports and links are dealt to them.
+//! Stored wiring: the devices of a switch besides the first, and the assignment of ports and links to them.
 //!
-//! One small record, written as a whole with each change: an operator makes those, not a controller. What the switch was started
-//! with is a second record, so that a restart tells an edited command line from what was changed while it ran.
+//! It is one small record, rewritten completely with each change, since only operators make these.
+//! The wiring of the command line is a second record, so that a restart can distinguish an edited
+//! command line from changes made at run time.
 //!
 //! Tests: `tests/kept`, `tests/py/test_devices.py`.
 
@@ -10,12 +11,12 @@ use crate::writer::Store;
 use messages::sluice::v1::KeptWiring;
 use prost::Message;
 
-/// Which record.
+/// Which of the two records.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wiring {
-    /// As it is.
+    /// The current wiring.
     Now,
-    /// As the command line of the last start said.
+    /// The wiring that the command line of the last start specified.
     CommandLine,
 }
 
@@ -29,7 +30,10 @@ impl Wiring {
 }
 
 impl Store {
-    /// A record, if it was ever kept.
+    /// Reads a record; `None` if it was never stored.
+    ///
+    /// # Errors
+    /// The directory is closed after a failure, or the record is invalid.
     pub fn wiring(&self, which: Wiring) -> Result<Option<KeptWiring>, OpenError> {
         let layout = self.layout();
         let layout = layout.as_ref().ok_or_else(|| self.closed())?;
@@ -37,7 +41,10 @@ impl Store {
         KeptWiring::decode(bytes).map(Some).map_err(|e| layout.broken("the record of devices", e))
     }
 
-    /// Keeps a record; it is on disk when this returns.
+    /// Stores a record, which is on disk when this returns.
+    ///
+    /// # Errors
+    /// The directory is closed after a failure, or cannot be written.
     pub fn set_wiring(&self, which: Wiring, wiring: &KeptWiring) -> Result<(), String> {
         let mut layout = self.layout();
         let layout = layout.as_mut().ok_or_else(|| self.closed().to_string())?;

@@ -1,12 +1,13 @@
-//! The open store: a queue of batches, the thread that logs them and the one that folds the log.
+//! The open store: a queue of batches, a thread that logs them, and a thread that folds the log.
 //!
-//! Group commit: the thread `state` takes all batches that wait, logs each as one record, and syncs once for all of
-//! them. While it syncs the next ones queue up, so the number of syncs follows the disk and not the number of requests.
-//! The thread `state-fold` folds the log when it has grown; if it cannot keep up, logging waits for it. Both have a heartbeat: a disk
-//! that does not answer makes them stuck, and the service's watchdog is not fed.
+//! Group commit: the thread `state` takes all waiting batches, logs each as one record, and syncs once for all of them.
+//! During a sync the next batches queue up, so the number of syncs depends on the disk, not on the number of requests.
+//! The thread `state-fold` folds the log when it has grown; if it cannot keep up, logging waits for it. Both have a
+//! heartbeat: a disk that does not respond makes them stuck, and the service's watchdog is no longer fed.
 //!
-//! Locks: `queue` is held for moments; `layout` while the disk is written, by the threads or by [`Store::replace`]; `folding` during
-//! a fold, and by who removes configs or closes the directory. They are taken in the order `folding`, `layout`, `queue`.
+//! Locks: `queue` is held briefly; `layout` during disk writes, by the threads or by [`Store::replace`];
+//! `folding` during a fold, and while configs are removed or the directory is closed. They are acquired
+//! in the order `folding`, `layout`, `queue`.
 
 use crate::encode;
 use crate::error::{OpenError, explain};
@@ -27,22 +28,25 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How long a failed store is left alone before it is tried again.
+/// Minimum time after a failure before the store is opened again.
 const RETRY: Duration = Duration::from_millis(500);
-/// The log is folded when it is so large: it is read at start, so it must stay short.
+/// Length in bytes at which the log is folded: it is read at start, so it must stay short.
 const FOLD_BYTES: usize = 16 << 20;
-/// What is logged and synced together at most: memory for it is taken, and requests wait for each other.
+/// Maximum bytes that are logged and synced together: they are buffered in memory, and requests wait for each other.
 const GROUP_BYTES: usize = 32 << 20;
-/// How often it is looked whether the directory is still there while nothing is written.
+/// Interval of the check, while nothing is written, that the directory still exists.
 const CHECK: Duration = Duration::from_secs(1);
-/// A round of the thread that logs: a group of requests written and synced. A disk that takes longer does not work.
+/// Time limit of an iteration of the logging thread: one group written and synced. A disk that takes longer has failed.
 const ROUND_MAX: Duration = Duration::from_secs(30);
-/// A fold writes tables of up to all entities there are.
+/// Time limit of a fold, which may write tables of all entities.
 const FOLD_MAX: Duration = Duration::from_secs(300);
-/// How many times that it grows while a fold is under way, before writes wait.
+/// Writes wait when the log has grown to this many times its limit during a fold.
 const AHEAD: usize = 4;
 
-/// Drops what a directory holds. Refused while another process has it, and if it is not ours.
+/// Deletes the state in a directory.
+///
+/// # Errors
+/// Another process uses it, it is not a state directory, or its files cannot be removed.
 pub fn forget(dir: &Path) -> Result<(), OpenError> {
     let io = |e: std::io::Error| OpenError::Io { dir: dir.display().to_string(), why: explain(&e) };
     let folder = match Folder::open(dir) {
@@ -58,11 +62,11 @@ pub fn forget(dir: &Path) -> Result<(), OpenError> {
             crate::before::check_unused(dir)?;
             std::fs::remove_dir_all(dir.join("db")).map_err(io)?;
         }
-        // What is damaged can still be dropped.
+        // A damaged directory can still be deleted.
         Ok(Kind::New | Kind::Current) | Err(OpenError::Damaged { .. }) => {}
         Err(other) => return Err(other),
     }
-    // `format` says whose the rest is, so it is the last.
+    // `format` identifies the other files as ours, so it is removed last.
     for name in folder.names().map_err(io)? {
         if is_numbered(&name) || [MANIFEST, MARK].contains(&name.as_str()) || name.ends_with(".new") {
             folder.remove(&name).map_err(io)?;
@@ -71,7 +75,7 @@ pub fn forget(dir: &Path) -> Result<(), OpenError> {
     folder.sync().and_then(|()| folder.remove(FORMAT_FILE)).and_then(|()| folder.sync()).map_err(io)
 }
 
-/// A directory of kept state.
+/// An open state directory.
 pub struct Store {
     shared: Arc<Shared>,
     dir: PathBuf,
@@ -81,10 +85,10 @@ pub struct Store {
 struct Shared {
     queue: Mutex<Queue>,
     changed: Condvar,
-    /// The log has grown, or the end has come.
+    /// Signalled when the log has grown, or the store is dropped.
     grown: Condvar,
     layout: Mutex<Option<Layout>>,
-    /// Which directory it was, and what it held besides configs: what is written again if it was lost.
+    /// Id and records of the last open directory, to be written again if it was lost.
     lost: Mutex<(u64, Records)>,
     folding: Mutex<()>,
     fold_bytes: usize,
@@ -95,11 +99,11 @@ struct Queue {
     waiting: VecDeque<(Ticket, Batch)>,
     last: Ticket,
     kept: Ticket,
-    /// Tickets of changes that were lost, from and to, one range for each failure.
+    /// Ranges (inclusive) of tickets whose changes were lost, one per failure.
     lost: Vec<(Ticket, Ticket)>,
-    /// What happened, and when it was last tried to open again.
+    /// The last failure, and the time of the last attempt to open the directory again.
     failure: Option<(String, Instant)>,
-    /// How often the directory was opened again.
+    /// Number of times that the directory was opened again.
     reopened: u64,
     /// The log's length after the last write.
     log_bytes: usize,
@@ -111,12 +115,16 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Store {
-    /// Opens a directory, or makes one; no other process can until it is dropped.
+    /// Opens a directory, or creates one. Other processes cannot open it until the store is dropped.
+    ///
+    /// # Errors
+    /// Another process uses it, it is not a state directory, damaged, of an
+    /// unknown format, or cannot be read or written.
     pub fn open(dir: &Path) -> Result<Store, OpenError> {
         Store::open_with(dir, FOLD_BYTES)
     }
 
-    /// As `open`, for a log of another length.
+    /// Like [`Store::open`], with another log length in bytes at which it is folded.
     pub fn open_with(dir: &Path, fold_bytes: usize) -> Result<Store, OpenError> {
         let layout = opening::open(dir)?;
         let shared = Arc::new(Shared {
@@ -142,36 +150,47 @@ impl Store {
         Ok(())
     }
 
-    /// What a start should report: a record that a crash cut off, a directory that was migrated.
+    /// Messages that a start should report: a truncated torn write, a migration.
     pub fn notes(&self) -> Vec<String> {
         self.layout().as_ref().map_or(vec![], |layout| layout.notes().to_vec())
     }
 
-    /// Devices of which something is kept.
+    /// The devices that have stored state.
     pub fn devices(&self) -> Vec<u64> {
         self.layout().as_ref().map_or(vec![], Layout::devices)
     }
 
-    /// Everything that is kept of a device, its entities as they are on disk.
+    /// Reads the stored state of a device, with entities not yet decoded.
+    ///
+    /// # Errors
+    /// The directory is closed after a failure, or a file is damaged or cannot be read.
     pub fn stored(&self, device_id: u64) -> Result<Stored, OpenError> {
         self.layout().as_ref().ok_or_else(|| self.closed())?.stored(device_id)
     }
 
-    /// The same, decoded.
+    /// Like [`Store::stored`], with decoded entities.
+    ///
+    /// # Errors
+    /// As [`Store::stored`], or an entity is invalid.
     pub fn kept(&self, device_id: u64) -> Result<Kept, OpenError> {
         self.stored(device_id)?.decode()
     }
 
-    /// Remembers the program that the switch was started with.
+    /// Stores the program that the switch was started with.
+    ///
+    /// # Errors
+    /// The directory is closed after a failure, or cannot be written.
     pub fn set_command_line(&self, device_id: u64, program: &[u8]) -> Result<(), String> {
         let mut layout = self.layout();
         layout.as_mut().ok_or_else(|| self.closed().to_string())?.set_command_line(device_id, program)
     }
 
-    /// Closes the directory, so that another process can open it. Changes are refused with `why` from then on, for `grace` in any case;
-    /// afterwards the next change opens the directory again, unless another process has it.
+    /// Closes the directory, so that another process can open it. From then on changes are
+    /// refused with the reason `why`, at least for `grace`; afterwards the next change opens the
+    /// directory again, unless another process has it.
     ///
-    /// Errors: what keeps the state from being complete on disk, and the directory that is not where it was; then nothing changes.
+    /// # Errors
+    /// What prevents the state from being complete on disk, or that the directory has moved; nothing is changed then.
     pub fn lend(&self, why: &str, grace: Duration) -> Result<(), String> {
         loop {
             self.shared.wait_for_all()?;
@@ -182,7 +201,7 @@ impl Store {
                 return Err(failure.clone());
             }
             if queue.kept < queue.last {
-                // Something came in between.
+                // A change arrived meanwhile.
                 continue;
             }
             let open = layout.as_mut().ok_or("the directory is closed")?;
@@ -195,14 +214,14 @@ impl Store {
         }
     }
 
-    /// Ends the grace of [`Store::lend`]: the next change opens the directory again.
+    /// Ends the grace period of [`Store::lend`]: the next change opens the directory again.
     pub fn take_back(&self) {
         if let Some((_, tried)) = &mut lock(&self.shared.queue).failure {
             *tried = Instant::now().checked_sub(RETRY).unwrap_or(*tried);
         }
     }
 
-    /// The directory, if it is open.
+    /// The layout of the directory; `None` inside if it is closed.
     pub(crate) fn layout(&self) -> MutexGuard<'_, Option<Layout>> {
         lock(&self.shared.layout)
     }
@@ -224,7 +243,7 @@ impl Drop for Store {
         self.shared.changed.notify_all();
         self.shared.grown.notify_all();
         for thread in self.threads.drain(..) {
-            // A panic was reported where it happened.
+            // A panic was reported where it occurred.
             let _ = thread.join();
         }
     }
@@ -235,7 +254,7 @@ impl Journal for Store {
         let mut queue = lock(&self.shared.queue);
         queue.last.0 += 1;
         let ticket = queue.last;
-        // After a failure nothing is written any more; who waits for the ticket hears of it.
+        // After a failure nothing is queued; waiting for the ticket returns the failure.
         if queue.failure.is_none() {
             queue.waiting.push_back((ticket, batch));
             self.shared.changed.notify_all();
@@ -250,7 +269,7 @@ impl Journal for Store {
     fn wait(&self, ticket: Ticket) -> Result<(), String> {
         let mut queue = lock(&self.shared.queue);
         loop {
-            // It may work again since then, but what was lost stays lost.
+            // The store may have recovered since then, but lost changes stay lost.
             if queue.lost.iter().any(|(from, to)| (*from..=*to).contains(&ticket)) {
                 return Err("the disk failed meanwhile".into());
             }
@@ -290,7 +309,7 @@ impl Journal for Store {
         let old = old.running.into_iter().chain(old.saved);
         let unused: Vec<u64> = old.filter(|number| ![new.running, new.saved].contains(&Some(*number))).collect();
         if !unused.is_empty() {
-            // The new one is kept already.
+            // The new state is already on disk.
             if let Err(why) = layout.remove(&unused) {
                 self.shared.fail(why);
             }
@@ -317,7 +336,7 @@ impl Journal for Store {
         if let Some(layout) = layout.as_ref() {
             *lost = (layout.manifest.id, layout.records().clone());
         }
-        // One process opens it once.
+        // Closed first: a process can lock the directory only once.
         *layout = None;
         match opening::reopen(&self.dir, lost.0, &lost.1) {
             Ok(opened) => {
@@ -348,7 +367,7 @@ impl Shared {
     fn run(&self) {
         let heart = Heartbeat::new("state", ROUND_MAX);
         loop {
-            // It looks at the directory at least once a second.
+            // Iterates at least once a second, to check the directory.
             heart.beat();
             let batches = {
                 let mut queue = lock(&self.queue);
@@ -440,7 +459,8 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// Fails if the directory is not there any more, though nothing is written: an operator hears of it before a controller does.
+    /// Fails if the directory is gone, even when nothing is written, so that an
+    /// operator learns of it before a controller does.
     fn look_for_directory(&self) {
         let checked = lock(&self.layout).as_mut().map_or(Ok(()), Layout::check);
         if let Err(why) = checked {
@@ -448,7 +468,7 @@ impl Shared {
         }
     }
 
-    /// Logs batches; how long the log is then.
+    /// Logs batches. Returns the length of the log in bytes.
     fn write<'a>(&self, batches: impl Iterator<Item = &'a Batch>) -> Result<usize, String> {
         let mut layout = lock(&self.layout);
         let layout = layout.as_mut().ok_or("the directory is closed")?;
@@ -472,7 +492,7 @@ impl Shared {
             let record = log::record(config, batch);
             bytes += record.len();
             records.push((config, record));
-            // A crash may damage the last frame only, so each is synced before the next one is begun.
+            // A crash may damage only the last frame, so each frame is synced before the next one is started.
             if bytes >= GROUP_BYTES {
                 layout.log(std::mem::take(&mut records))?;
                 bytes = 0;

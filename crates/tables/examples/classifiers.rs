@@ -1,8 +1,10 @@
 //! Ternary tables: cycles of the time stamp counter per lookup by number of rules and masks, for random headers that
-//! miss and for headers that hit, one by one and in batches of 32; insertions and deletions a second while a reader runs.
+//! miss and for headers that hit, one by one and in batches of 32; insertions and deletions per second while a reader
+//! runs.
 //!
-//! Run: `cargo run --release -p tables --example classifiers [5tuple|acl [rules masks]]`. `5tuple` has addresses, protocol
-//! and ports; `acl` 300 bits of fields of a switch's access list, MAC and IPv6 addresses among them.
+//! Run: `cargo run --release -p tables --example classifiers [5tuple|acl [rules masks]]`. The keys of `5tuple` are
+//! addresses, protocol and ports; those of `acl` 300 bits of fields of a switch's access list, MAC and IPv6 addresses
+//! among them.
 #![allow(unsafe_code)]
 
 use abi::EntryHeader;
@@ -27,7 +29,7 @@ fn any(random: &mut Random, width: u32) -> Bits {
     Bits::new(width, u128::from(random.next_u64()) << 64 | u128::from(random.next_u64()))
 }
 
-/// Masks that differ: of addresses a prefix, of other fields all or nothing.
+/// Different masks: prefixes of addresses, all or no bits of other fields.
 fn masks(widths: &[u32], count: usize, random: &mut Random) -> Vec<Vec<Bits>> {
     let mut seen = HashSet::new();
     while seen.len() < count {
@@ -39,7 +41,7 @@ fn masks(widths: &[u32], count: usize, random: &mut Random) -> Vec<Vec<Bits>> {
                 _ => Bits::ones(width),
             })
             .collect();
-        // Rules that match next to everything would make every header hit.
+        // Rules that match nearly everything would make every header hit.
         if mask.iter().map(|m| (0..m.width()).filter(|i| m.bit(*i)).count()).sum::<usize>() >= 40 {
             seen.insert(mask.iter().map(|m| m.to_bytes_be()).collect::<Vec<_>>());
         }
@@ -62,7 +64,7 @@ fn key(table: &Table, values: &[Bits]) -> Vec<u64> {
     bytes.chunks(8).map(|c| u64::from_le_bytes(c.try_into().expect("eight"))).collect()
 }
 
-/// Cycles per key, the least of several rounds.
+/// Cycles per key, the minimum of several rounds.
 fn cycles(keys: &[u64], words: usize, mut look: impl FnMut(&[u64]) -> usize) -> f64 {
     let mut best = f64::MAX;
     for _ in 0..7 {

@@ -1,6 +1,6 @@
-//! Exact tables by themselves: what an entry takes in memory, how fast tables fill and change while a reader looks up all
-//! the time, the longest that one insert took, and how long lookups take of keys that are there and that are not, one by
-//! one and in batches. Times are the thread's processor time, but for the longest insert.
+//! Exact tables alone: memory per entry; how fast tables fill and change while a reader looks keys up; the longest
+//! insertion; and the time of lookups that hit and that miss, one by one and in batches. Times are the thread's
+//! processor time, except for the longest insertion.
 //!
 //! Run: `cargo run --release -p tables --example exact [shape [entries ...]]`, shapes as printed; without entries: 1k,
 //! 100k, 1M, 10M.
@@ -21,7 +21,7 @@ struct Counting;
 
 static ALLOCATED: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: the system's allocator does it all.
+// SAFETY: the system's allocator does all the work.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATED.fetch_add(layout.size(), Ordering::Relaxed);
@@ -45,7 +45,7 @@ fn mix(n: u64) -> u64 {
     z ^ z >> 31
 }
 
-/// Widths of key fields and parameters.
+/// Widths in bits of key fields and parameters.
 struct Shape {
     name: &'static str,
     keys: &'static [u32],
@@ -59,12 +59,12 @@ const SHAPES: [Shape; 4] = [
     Shape { name: "next-hop", keys: &[32], params: &[48, 48, 9] },
 ];
 
-/// The bytes of key `n` in the order of the table's layout.
+/// The values of key `n`, in the order of the table's layout.
 fn values(shape: &Shape, n: u64) -> Vec<Bits> {
     let value = |(i, width): (usize, &u32)| {
         let word = |j: u64| u128::from(mix(n + ((i as u64) << 40) + (j << 50)));
         match *width {
-            // No key twice.
+            // The factor is odd, so no key is drawn twice.
             32 => Bits::new(32, u128::from(n.wrapping_mul(0x9e37_79b1))),
             _ => Bits::new(*width, word(1) << 64 | word(2)),
         }
@@ -110,7 +110,7 @@ fn key_words(table: &Table, shape: &Shape, numbers: impl Iterator<Item = u64>) -
     keys
 }
 
-/// Nanoseconds per lookup, best of some rounds.
+/// Nanoseconds per lookup, the minimum of several rounds.
 fn lookups(table: &Table, keys: &[u64], batched: bool) -> f64 {
     const BATCH: usize = 64;
     let binding = table.binding();
@@ -181,7 +181,7 @@ fn measure(shape: &Shape, count: u64) {
             }
             worker.offline();
         });
-        // Entries are made chunk by chunk, outside of the times.
+        // Entries are made chunk by chunk, outside of the measured time.
         let mut each = |work: &mut dyn FnMut(&mut Table, &TableEntry)| -> f64 {
             let mut seconds = 0.0;
             for from in (0..count).step_by(chunk) {

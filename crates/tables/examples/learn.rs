@@ -1,5 +1,5 @@
-//! What a table that packets write costs on this machine: entries added in a second with lookups between them, bytes of an entry,
-//! what expiry costs lookups, and what a flood of new keys costs those that are there.
+//! The cost of a packet-written table on this machine: entries added per second, with lookups between them; bytes per
+//! entry; the cost of expiry for lookups; and the cost of a flood of new keys for established ones.
 //!
 //! `cargo run --release -p tables --example learn [ENTRIES]`
 #![allow(unsafe_code, reason = "calls what compiled code calls")]
@@ -12,7 +12,7 @@ use std::time::Instant;
 use tables::{Domain, DynamicSpec, Runs, Table, TableSpec};
 
 const TICK: u64 = abi::entry::TICK_US;
-/// Keys that are looked up or added between two quiescent points.
+/// Lookups or insertions between two quiescent points.
 const BATCH: usize = 32;
 
 /// A table of IPv4 connections: 13 bytes of key, one parameter of 40 bits.
@@ -51,7 +51,7 @@ fn add(binding: &TableBinding, entry: &[u8], number: u64, expire: u32, now: u64)
     unsafe { call(binding.handle, key(number).as_ptr().cast(), entry.as_ptr(), entry.len() as u32, expire, now) == 0 }
 }
 
-/// Looks a batch up as staged code does, and begins the time of what is found anew.
+/// Looks a batch up as compiled code does, and restarts the idle time of the entries found. Returns the number of hits.
 fn hits(binding: &TableBinding, numbers: &[u64], now: u64) -> usize {
     let keys: Vec<[u64; 2]> = numbers.iter().map(|n| key(*n)).collect();
     let mut found = vec![std::ptr::null(); numbers.len()];
@@ -99,7 +99,7 @@ fn main() {
         for (i, batch) in some.chunks(BATCH).cycle().take(rounds * some.len() / BATCH).enumerate() {
             found += hits(&binding, batch, *now);
             worker.quiescent();
-            // The clock of a million packets a second, and the housekeeping every 100 ms of it.
+            // The clock advances as for a million packets per second; housekeeping runs every 100 ms of it.
             *now += BATCH as u64;
             if let Some(table) = table
                 && i % (100_000 / BATCH) == 0
@@ -114,14 +114,14 @@ fn main() {
     let (with, _) = lookups(&mut Some(&mut table), &mut worker, &mut now);
     println!("with expiry: {with:.1} ns each, {:+.1} %", (with / without - 1.0) * 100.0);
 
-    // Everything that was not looked up ends.
+    // All entries that were not looked up expire.
     let began = Instant::now();
     let before = table.len();
     table.expire(now + 299_000_000, |_| {});
     let ended = before - table.len();
     println!("ended: {ended} at once, {:.1} ns each", ns_each(began, ended.max(1)));
 
-    // New keys at a tenth of the packets, with a table that is full: a flood beside connections.
+    // A tenth of the packets add new keys to a full table: a flood beside established connections.
     for evicts in [false, true] {
         let size = 1 << 20;
         let mut table = made(size, evicts, &domain);

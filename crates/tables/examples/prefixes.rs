@@ -1,8 +1,8 @@
 //! Longest prefix match on tables shaped like the Internet's (`tables::workload`): cycles of the time stamp counter per
 //! lookup, one by one and in batches of 32; bytes per prefix, counted by the allocator; insertions while a reader runs.
 //!
-//! Run: `cargo run --release -p tables --example prefixes [v4|v6|vrf [entries [hops]]]`. `hops` is the number of different
-//! actions; `0` makes all of them different.
+//! Run: `cargo run --release -p tables --example prefixes [v4|v6|vrf [entries [hops]]]`. `hops` is the number of
+//! different actions; with `0` all are different.
 #![allow(unsafe_code)]
 
 use abi::EntryHeader;
@@ -22,12 +22,12 @@ struct Counting;
 
 static IN_USE: AtomicUsize = AtomicUsize::new(0);
 
-/// Only one thread allocates while it counts, so that counting needs no atomic addition, which would take its time.
+/// Only one thread allocates while it counts, so counting needs no atomic addition, which would distort the times.
 fn count(bytes: usize) {
     IN_USE.store(IN_USE.load(Ordering::Relaxed).wrapping_add(bytes), Ordering::Relaxed);
 }
 
-// SAFETY: everything is the system allocator's.
+// SAFETY: the system's allocator does all the work.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size());
@@ -69,7 +69,7 @@ fn call(entry: &TableEntry) -> Runs<'_> {
     }
 }
 
-/// A table's prefixes, each with what an exact field beside it has, if there is one.
+/// The prefixes of a table and, with VRFs, the exact field of each entry.
 struct Content {
     width: u32,
     vrf: bool,
@@ -91,7 +91,8 @@ impl Content {
         TableEntry { key, priority: 0, action: EntryAction::Call(ActionCall { action: 0, args }), idle_timeout_ns: 0 }
     }
 
-    /// Seconds that `f` takes for the entries from `from` on; they are made a few at a time, so that they are in the cache as a request is.
+    /// Seconds that `f` takes for the entries from `from` on. Entries are made a few at a time, so that they are in the
+    /// cache as those of a request would be.
     fn time(&self, from: usize, mut f: impl FnMut(&TableEntry)) -> f64 {
         let mut seconds = 0.0;
         for first in (from..self.prefixes.len()).step_by(256) {
@@ -104,7 +105,7 @@ impl Content {
         seconds
     }
 
-    /// Keys of packets whose destinations some prefix covers.
+    /// Keys of packets whose destinations are covered by some prefix.
     fn keys(&self, count: usize, words: usize) -> Vec<u64> {
         let mut random = Random::new(7);
         let mut keys = Vec::with_capacity(count * words);
@@ -126,7 +127,7 @@ impl Content {
     }
 }
 
-/// Cycles per key, the least of several rounds.
+/// Cycles per key, the minimum of several rounds.
 fn cycles(keys: &[u64], words: usize, rounds: usize, mut look: impl FnMut(&[u64]) -> usize) -> f64 {
     let mut best = f64::MAX;
     for _ in 0..rounds {

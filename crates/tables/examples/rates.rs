@@ -1,8 +1,8 @@
-//! How fast tables fill, change and answer, while a reader looks up all the time, and what an entry takes in memory.
-//! Times are the writer's processor time; lookups are measured alone.
+//! How fast tables fill and change while a reader looks keys up, the time of lookups, and memory per entry. Times are
+//! the writer's processor time; lookups are measured alone.
 //!
-//! Run: `cargo run --release -p tables --example rates [entries [table]]`; memory is only right for the first table of a
-//! run, since the allocator keeps what the others free.
+//! Run: `cargo run --release -p tables --example rates [entries [table]]`. Memory is right only for the first table of
+//! a run, since the allocator keeps what the others free.
 #![allow(unsafe_code)]
 
 use base::Bits;
@@ -21,7 +21,8 @@ fn bits(width: u32, value: u64) -> Bits {
     Bits::new(width, u128::from(value))
 }
 
-/// Prefix lengths roughly as in the Internet's tables: most are /24 (or /48), some longer, the rest spread.
+/// Prefix lengths roughly as in the Internet's tables: most are /24 (or /48), some longer, the rest spread over shorter
+/// ones.
 fn lpm(width: u32, n: u64) -> KeyMatch {
     let (most, longest) = if width == 32 { (24, 32) } else { (48, 64) };
     let prefix_len = match n % 10 {
@@ -85,7 +86,7 @@ fn measure(name: &str, kinds: &[(u32, MatchKind)], count: u64) {
     let binding = table.binding();
     let stop = AtomicBool::new(false);
     let words = binding.key.bytes as usize / 8;
-    // Keys of entries, in another order; the rest of a prefix is zero.
+    // Keys of entries in another order; the bits after a prefix are zero.
     let keys: Vec<u64> = (0..1 << 16)
         .flat_map(|i| {
             let key = &entries[(mix(i) % count) as usize].key;

@@ -1,24 +1,24 @@
-//! Numbers of few bytes to and from memory, in stores and loads of 8, 4, 2 and 1 bytes.
+//! Little-endian numbers of up to 8 bytes to and from memory, in stores and loads of 8, 4, 2 and 1 bytes.
 //!
-//! Copying a number of bytes that is not known becomes a call, and one that writes a few bytes under a mask or reads more at a time
-//! than were written: what reads that (what wrote it) waits until all stores before have left the processor. With tables that
-//! caches do not hold, those stores wait for memory.
+//! A copy of unknown length compiles to a call, which uses masked stores, or loads that are wider than the stores
+//! before them. Then store-to-load forwarding fails, and the load waits until all earlier stores have left the
+//! processor's store buffer. With tables larger than the caches these stores wait for memory.
 #![allow(unsafe_code)]
 
-/// Writes the low bytes of a word, as many as there are places, at most eight.
+/// Writes the low bytes of a word: as many as `out` has, at most eight.
 #[inline]
 pub(crate) fn put_le(out: &mut [u8], word: u64) {
-    // SAFETY: the places are the caller's.
+    // SAFETY: the bytes are the caller's.
     unsafe { put_le_at(out.as_mut_ptr(), out.len(), word) }
 }
 
 /// Writes the low `bytes` bytes of a word, at most eight.
 ///
 /// # Safety
-/// There is room for them, which is the caller's alone.
+/// There is room for them, and no one else accesses it.
 #[inline]
 pub(crate) unsafe fn put_le_at(mut at: *mut u8, bytes: usize, mut word: u64) {
-    // SAFETY: the parts lie one behind the other and have no more than `bytes` bytes.
+    // SAFETY: the parts are adjacent and have `bytes` bytes in all.
     unsafe {
         if bytes >= 8 {
             return at.cast::<u64>().write_unaligned(word.to_le());
@@ -37,7 +37,7 @@ pub(crate) unsafe fn put_le_at(mut at: *mut u8, bytes: usize, mut word: u64) {
     }
 }
 
-/// The word of these bytes, of which the first eight count.
+/// The word with these bytes, of which at most the first eight are used.
 #[inline]
 pub(crate) fn get_le(mut bytes: &[u8]) -> u64 {
     if let Some(eight) = bytes.first_chunk() {
@@ -62,10 +62,11 @@ pub(crate) fn get_le(mut bytes: &[u8]) -> u64 {
     word
 }
 
-/// Sets words to zero one by one: what follows reads single words of them, which need not wait as it would after a `fill`.
+/// Sets words to zero, one store per word: loads of single words that follow need not wait, as they would after a
+/// `fill`.
 #[inline]
 pub(crate) fn zero(words: &mut [u64]) {
-    // Not known to be zero, so that no call is made of it.
+    // The compiler must not see that these are zeros, or it would emit a call.
     words.iter_mut().for_each(|word| *word = std::hint::black_box(0));
 }
 

@@ -1,27 +1,27 @@
-//! Cells of memory for entries: small and many, cut from chunks in multiples of 16 bytes. Freed cells are kept for the
-//! next entry of their size; chunks go back to the system with the [`Cells`].
+//! Cells of memory for entries: many small ones, cut from chunks in multiples of 16 bytes. Freed cells are kept in a
+//! free list per size; chunks are returned to the system when the [`Cells`] are dropped.
 //!
-//! Cells of a [`Row`] have one size and lie one behind the other, so that the address of one says which it is.
+//! Cells of a [`Row`] have one size and are adjacent, so that the address of a cell gives its number.
 //!
-//! Threads: the writer's. Tests: `entry/tests.rs`.
+//! Threads: writer only. Tests: `entry/tests.rs`.
 #![allow(unsafe_code)]
 
 use crate::region::Region;
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ptr;
 
-/// What sizes are multiples of, and cells are aligned to.
+/// The unit of allocation in bytes; sizes are multiples of it, and cells are aligned to it.
 const GRAIN: usize = 16;
-/// Cells of up to this size are cut from chunks; larger ones are allocated alone.
+/// Limit in bytes of cells that are cut from chunks; larger ones are allocated separately.
 const LARGEST_CELL: usize = 512;
 /// Bytes of a chunk of cells.
 const CHUNK_BYTES: usize = 64 << 10;
 const LINE: usize = 64;
 
-/// Cells of memory in sizes of multiples of 16 bytes, aligned to as much.
+/// An allocator for cells, whose sizes are multiples of 16 bytes and which are aligned to 16.
 #[derive(Debug, Default)]
 pub(crate) struct Cells {
-    /// By the number of 16 bytes.
+    /// By size in units of 16 bytes.
     sizes: Vec<FreeCells>,
     chunks: Vec<*mut u8>,
 }
@@ -30,14 +30,14 @@ pub(crate) struct Cells {
 #[derive(Clone, Debug)]
 struct FreeCells {
     given_back: Vec<*mut u8>,
-    /// Cells at the end of the latest chunk that were never handed out: the first one and their number.
+    /// Cells at the end of the latest chunk that were never used: the address of the first one, and their number.
     fresh: (*mut u8, usize),
 }
 
-// SAFETY: the pointers are to memory that this value owns; it is not shared with other writers.
+// SAFETY: the pointers point at memory that this value owns; it is not shared with other writers.
 unsafe impl Send for Cells {}
 
-/// Bytes of the cell for so many.
+/// Size of the cell for so many bytes.
 fn cell_bytes(bytes: usize) -> usize {
     bytes.next_multiple_of(GRAIN).max(GRAIN)
 }
@@ -87,14 +87,14 @@ impl Cells {
         cell
     }
 
-    /// Takes a cell back.
+    /// Frees a cell.
     ///
     /// # Safety
-    /// The cell was taken with as many bytes, is given back once, and nobody uses it.
+    /// The cell was taken with the same number of bytes, is freed once, and no one uses it.
     pub(crate) unsafe fn give_back(&mut self, cell: *mut u8, bytes: usize) {
         let bytes = cell_bytes(bytes);
         if bytes > LARGEST_CELL {
-            // SAFETY: a cell of this size was allocated alone with this layout.
+            // SAFETY: a cell of this size was allocated separately with this layout.
             unsafe { dealloc(cell, large_layout(bytes)) };
         } else {
             self.sizes[bytes / GRAIN].given_back.push(cell);
@@ -110,7 +110,7 @@ impl Cells {
 }
 
 impl Drop for Cells {
-    /// Frees the chunks. Cells above [`LARGEST_CELL`] are the owner's to free first.
+    /// Frees the chunks. The owner must free cells above [`LARGEST_CELL`] first.
     fn drop(&mut self) {
         for chunk in self.chunks.drain(..) {
             // SAFETY: allocated with this layout and freed once.
@@ -119,14 +119,14 @@ impl Drop for Cells {
     }
 }
 
-/// Cells of one size, one behind the other: a bounded number, whose pages take memory when they are used.
+/// A bounded number of adjacent cells of one size. Its pages take memory only when they are used.
 #[derive(Debug)]
 pub(crate) struct Row {
     lines: Region<Line>,
     /// Bytes from one cell to the next.
     pub(crate) distance: usize,
     pub(crate) count: usize,
-    /// Cells from the first on that were handed out at some time.
+    /// The number of cells, from the first on, that were ever used.
     begun: usize,
     /// Those of them that are free.
     pub(crate) given_back: Vec<*mut u8>,
@@ -145,7 +145,7 @@ impl Row {
     /// `count` cells of at least so many bytes, aligned to 16.
     pub(crate) fn new(bytes: usize, count: usize) -> Row {
         let distance = cell_bytes(bytes);
-        // SAFETY: all zero bytes are lines.
+        // SAFETY: all zero bytes are valid lines.
         let lines = unsafe { Region::zeroed((distance * count).div_ceil(LINE)) };
         Row { lines, distance, count, begun: 0, given_back: Vec::new() }
     }
@@ -155,17 +155,17 @@ impl Row {
         self.lines.as_mut_ptr().cast()
     }
 
-    /// A free cell.
+    /// A free cell, if there is one.
     pub(crate) fn take(&mut self) -> Option<*mut u8> {
         self.given_back.pop().or_else(|| {
             let at = self.begun;
             self.begun += usize::from(at < self.count);
-            // SAFETY: the cell is one of the row's.
+            // SAFETY: the cell is in the row.
             (at < self.count).then(|| unsafe { self.first().add(at * self.distance) })
         })
     }
 
-    /// Whether a cell is one of the row's.
+    /// Whether a cell is in the row.
     pub(crate) fn has(&self, cell: *const u8) -> bool {
         let from = self.first().addr();
         (from..from + self.distance * self.count).contains(&cell.addr())

@@ -1,13 +1,13 @@
-//! Direct index: the bits of a few exact key fields are the position of the entry in an array.
+//! Direct index: the bits of a few exact key fields, concatenated, are the index of the entry in an array.
 //!
-//! Layout: `TableHandle::snapshot` points at `2^bits` entry pointers, null where there is no entry; `bits` are those of all
-//! fields together, the last field's lowest ([`shifts`]), so that the VLANs of a port are neighbours. In front of them
-//! are [`FIELDS_MAX`] words that tell lookups through calls where in a key the fields lie ([`FieldPlace`]). The array
-//! never moves. One atomic word per key, so every lookup is the state of that key at that moment.
+//! Layout: `TableHandle::snapshot` points at `2^bits` entry pointers, null where there is no entry. `bits` is the sum
+//! of the fields' widths; the last field has the lowest bits ([`shifts`]), so that the VLANs of a port, say, are
+//! adjacent. Before the entries lie [`FIELDS_MAX`] words that describe the fields' positions in the key for lookups
+//! through calls ([`FieldPlace`]). The array never moves. A lookup reads one atomic word, so it is linearisable.
 //!
-//! Pages of the array that no entry needs take no memory ([`Region`]). Still, entries that are far apart touch more memory
-//! than buckets would, so keys of more than [`ALWAYS_BITS`] bits are positions only in tables whose size says that many
-//! of them will be there ([`SPARSE`]).
+//! Pages of the array without entries take no physical memory ([`Region`]). Still, sparse entries touch more memory
+//! than buckets would, so keys of more than [`ALWAYS_BITS`] bits are indices only in tables whose declared size
+//! suggests that many of them will be used ([`SPARSE`]).
 //!
 //! Threads: one writer, any number of readers. Tests: `tests/properties.rs`, `tests/stress.rs`.
 #![allow(unsafe_code)]
@@ -23,16 +23,16 @@ use std::ffi::c_void;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// Bits of keys that are positions whatever the table's size.
+/// Limit in bits of keys that are indices whatever the table's size.
 pub const ALWAYS_BITS: u32 = 16;
-/// Bits of the longest keys that can be positions: an array of 32 MB, of which mostly little is touched.
+/// Limit in bits of keys that can be indices: an array of 32 MB, most of which is usually not touched.
 pub const MAX_BITS: u32 = 22;
-/// Most positions for each entry that a table has room for, with keys of more than [`ALWAYS_BITS`].
+/// Limit of the array's length per entry of the declared size, for keys of more than [`ALWAYS_BITS`] bits.
 pub const SPARSE: u64 = 128;
-/// Most fields: as many as have bytes in a word.
+/// Limit of the number of key fields: the bytes of a word.
 pub const FIELDS_MAX: usize = 8;
 
-/// By how much each field of a key is shifted to give its position, in key order.
+/// The bit position of each key field in the index, in key order.
 pub fn shifts(layout: &KeyLayout) -> Vec<u32> {
     let mut shift = layout.fields.iter().map(|f| f.width).sum();
     let one = |f: &KeyField| {
@@ -42,7 +42,7 @@ pub fn shifts(layout: &KeyLayout) -> Vec<u32> {
     layout.fields.iter().map(one).collect()
 }
 
-/// Where a field lies in a key and in its position, in one word.
+/// A field's bit position in the key, its width, and its bit position in the index, packed into one word.
 #[derive(Clone, Copy)]
 struct FieldPlace(usize);
 
@@ -59,11 +59,11 @@ impl FieldPlace {
 
 /// The writer's side.
 pub(crate) struct Direct {
-    /// The fields' places, then the entries.
+    /// The fields' descriptions, then the entries.
     words: Region<AtomicPtr<EntryHeader>>,
 }
 
-/// Whether keys of this shape are positions in a table of `size` entries.
+/// Whether a table of `size` entries with keys of this shape is directly indexed.
 pub(crate) fn fits(shape: &KeyShape, size: u64) -> bool {
     let fields = &shape.layout().fields;
     let bits: u32 = fields.iter().map(|f| f.width).sum();
@@ -72,7 +72,7 @@ pub(crate) fn fits(shape: &KeyShape, size: u64) -> bool {
     !fields.is_empty() && fields.len() <= FIELDS_MAX && shape.words() == 1 && exact && dense
 }
 
-/// The engine for keys of this shape; `None` if it needs another engine.
+/// A direct-index engine for keys of this shape; `None` if they need another engine.
 pub(crate) fn engine(shape: &KeyShape, size: u64) -> Option<Box<dyn Engine>> {
     if !fits(shape, size) {
         return None;
@@ -87,7 +87,7 @@ pub(crate) fn engine(shape: &KeyShape, size: u64) -> Option<Box<dyn Engine>> {
     Some(Box::new(Direct { words }))
 }
 
-/// The position of a key.
+/// The index of a key.
 fn index(fields: &[AtomicPtr<EntryHeader>], key: u64) -> usize {
     let part = |field: &AtomicPtr<EntryHeader>| FieldPlace(field.load(Ordering::Relaxed).addr()).part_of_index(key);
     fields.iter().fold(0, |index, field| index | part(field)) as usize
@@ -103,7 +103,7 @@ impl Direct {
 /// Looks a key up; see [`LookupFn`].
 unsafe extern "C" fn lookup(handle: *const TableHandle, key: *const u8) -> *const EntryHeader {
     // SAFETY: the caller passes a handle of such a table, and a key of its layout: one word, whose fields have no bits
-    // above their widths. The fields' places are in front of the entries.
+    // above their widths. The fields' descriptions precede the entries.
     unsafe {
         let entries = (*handle).snapshot.load(Ordering::Acquire).cast::<AtomicPtr<EntryHeader>>();
         let fields = std::slice::from_raw_parts(entries.sub(FIELDS_MAX), FIELDS_MAX);

@@ -1,11 +1,11 @@
-//! Entries: what is written into a cell of memory and read from it ([`EntryWriter`]; `abi::entry` says how it lies
-//! there), and the memory of those that readers find through pointers ([`EntryMemory`]). Entries that lie in the buckets
-//! of an exact table ([`crate::exact`]) have the same writer.
+//! Entries: writing and reading them in a memory cell ([`EntryWriter`]; `abi::entry` has their layout), and the memory
+//! of those that readers reach through pointers ([`EntryMemory`]). Entries in the buckets of an exact table
+//! ([`crate::exact`]) use the same writer.
 //!
-//! An entry never changes once published, but for the time of its last hit. Freeing is the owner's decision: only after
+//! An entry does not change once it is published, except for the time of its last hit. Its owner frees it only after
 //! every worker has been quiescent ([`crate::reclaim`]).
 //!
-//! Threads: the writer's. Tests: `entry/tests.rs`.
+//! Threads: writer only. Tests: `entry/tests.rs`.
 #![allow(unsafe_code)]
 
 use crate::bytes::{get_le, put_le_at};
@@ -19,37 +19,38 @@ use std::ptr;
 use std::slice;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What an entry runs.
+/// What a packet that matches an entry runs.
 #[derive(Clone, Copy, Debug)]
 pub enum Runs<'a> {
     /// An action.
     Call(&'a ActionCall),
-    /// The member that a group chooses; the pointer is a [`crate::selector::Group`]'s.
+    /// The member that a group selects; the pointer is to a [`crate::selector::Group`].
     Group(*const c_void),
-    /// The member that a group chooses, and this action when it has none: a default action has nothing behind it.
+    /// The member that a group selects, or this action if it has none; for default actions, which have no other
+    /// fallback.
     GroupOr(*const c_void, &'a ActionCall),
 }
 
-/// What an entry carries besides what it runs; what its table's entries have no place for is not kept.
+/// What an entry stores besides what it runs. Parts that the table's layout does not have are dropped.
 #[derive(Clone, Copy, Debug)]
 pub struct Tag {
-    /// The cell of its direct resources, or [`EntryLayout::NO_INDEX`].
+    /// The index of its direct resources, or [`EntryLayout::NO_INDEX`].
     pub index: u32,
-    /// The first time of a hit, in microseconds.
+    /// The initial time of the last hit, in microseconds.
     pub last_hit_us: u64,
-    /// The control plane's.
+    /// The idle timeout that the control plane set, in nanoseconds.
     pub idle_timeout_ns: u64,
-    /// What its action came from.
+    /// The source of its action.
     pub source: Source,
 }
 
 impl Tag {
-    /// Of defaults and members.
+    /// The tag of default entries and members: nothing.
     pub const NONE: Tag =
         Tag { index: EntryLayout::NO_INDEX, last_hit_us: 0, idle_timeout_ns: 0, source: Source::Call };
 }
 
-/// What an entry's action came from.
+/// What an entry's action was given by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Source {
     /// The entry itself.
@@ -62,7 +63,7 @@ pub enum Source {
 }
 
 impl Source {
-    /// Of an action.
+    /// The source that an entry's action names.
     pub fn of(action: &EntryAction) -> Source {
         match action {
             EntryAction::Call(_) => Source::Call,
@@ -76,12 +77,12 @@ impl Source {
 #[derive(Clone, Debug)]
 pub struct EntryWriter {
     layout: EntryLayout,
-    /// Of the parameters, by action.
+    /// Widths in bits of each action's parameters.
     widths: Vec<Vec<u32>>,
 }
 
 impl EntryWriter {
-    /// What an entry is, for code that is made for it.
+    /// An entry's address and action call, for specialised code. The call is `None` if a group selects the action.
     ///
     /// # Safety
     /// `entry` is a live entry of this writer.
@@ -96,24 +97,24 @@ impl EntryWriter {
         EntryShape { entry, call }
     }
 
-    /// For entries that run one of `actions`, given by the widths of their parameters.
+    /// A writer for entries that run one of `actions`, given by the widths of their parameters in bits.
     pub fn new(actions: &[Vec<u32>], parts: EntryParts) -> EntryWriter {
         EntryWriter { layout: EntryLayout::new(actions, parts), widths: actions.to_vec() }
     }
 
-    /// Where everything lies.
+    /// The entries' layout.
     pub fn layout(&self) -> &EntryLayout {
         &self.layout
     }
 
-    /// Whether `call` names one of the actions and has a value of the right width for each parameter.
+    /// Whether `call` names one of the actions and has an argument of the right width for each parameter.
     pub fn accepts(&self, call: &ActionCall) -> bool {
         self.widths.get(call.action as usize).is_some_and(|widths| {
             widths.len() == call.args.len() && widths.iter().zip(&call.args).all(|(w, v)| *w == v.width())
         })
     }
 
-    /// Bytes that an entry takes which runs this.
+    /// Size in bytes of an entry that runs this.
     pub fn bytes(&self, runs: Runs<'_>) -> usize {
         self.layout.bytes(self.action_of(runs).0) as usize
     }
@@ -126,20 +127,20 @@ impl EntryWriter {
         }
     }
 
-    /// Writes an entry into a cell; its address. `runs` must be [accepted](EntryWriter::accepts).
+    /// Writes an entry into a cell. Returns its address. `runs` must be [accepted](EntryWriter::accepts).
     ///
     /// # Safety
-    /// The cell has [`bytes`](EntryWriter::bytes) bytes for what the entry runs, which are the caller's alone. It is
-    /// aligned to 8 if entries have a time of the last hit.
+    /// The cell has [`bytes`](EntryWriter::bytes) bytes for `runs`, which no one else accesses. It is aligned to 8 if
+    /// entries have a time of the last hit.
     pub unsafe fn write(&self, cell: *mut u8, runs: Runs<'_>, tag: Tag) -> *mut EntryHeader {
         let EntryLayout { action_bytes, params, last_hit, idle_timeout, group, index, source, before, .. } =
             &self.layout;
         let (action, call, pointer) = self.action_of(runs);
-        // SAFETY: the cell begins `before` bytes in front of the entry.
+        // SAFETY: the entry begins `before` bytes after the start of the cell.
         let entry = unsafe { cell.add(*before as usize) };
         let put = |offset: &Option<i32>, word: u64, bytes: usize| {
             if let Some(offset) = offset {
-                // SAFETY: the layout's parts are inside the cell, which is the caller's alone.
+                // SAFETY: the layout's parts are inside the cell, which no one else accesses.
                 unsafe { put_le_at(entry.offset(*offset as isize), bytes, word) };
             }
         };
@@ -166,7 +167,7 @@ impl EntryWriter {
         entry.cast()
     }
 
-    /// Reads `bytes` bytes, at most eight, of an entry.
+    /// Reads up to eight bytes of an entry.
     ///
     /// # Safety
     /// The entry is live and has them.
@@ -175,7 +176,7 @@ impl EntryWriter {
         get_le(unsafe { slice::from_raw_parts(entry.cast::<u8>().offset(offset as isize), bytes) })
     }
 
-    /// Hash of what an entry runs: the same for entries that run the same.
+    /// A hash of what an entry runs; equal for entries that run the same.
     pub(crate) fn hash(&self, runs: Runs<'_>) -> u32 {
         let (action, call, group) = self.action_of(runs);
         let mut hash = WordHash::new(action, group);
@@ -187,7 +188,7 @@ impl EntryWriter {
         hash.end()
     }
 
-    /// The same, of what there is.
+    /// The same hash, of an existing entry.
     ///
     /// # Safety
     /// `entry` is a live entry of this layout.
@@ -200,7 +201,7 @@ impl EntryWriter {
         }
     }
 
-    /// Whether an entry runs this.
+    /// Whether an entry runs `runs`.
     ///
     /// # Safety
     /// `entry` is a live entry of this layout.
@@ -223,7 +224,7 @@ impl EntryWriter {
         }
     }
 
-    /// Hands the words of an entry's parameters to `f`.
+    /// Calls `f` with the 64-bit words of an entry's parameters.
     ///
     /// # Safety
     /// `entry` is a live entry of this layout.
@@ -238,7 +239,7 @@ impl EntryWriter {
         }
     }
 
-    /// Word `i` of a parameter.
+    /// Word `i` of a parameter, from the lowest.
     ///
     /// # Safety
     /// `entry` is a live entry of this layout and has the parameter.
@@ -257,7 +258,7 @@ impl EntryWriter {
         unsafe { Self::read(entry, 0, self.layout.action_bytes as usize) as u32 }
     }
 
-    /// The action that an entry runs by itself; `None` if a group decides.
+    /// The action call that an entry itself runs; `None` if only a group selects the action.
     ///
     /// # Safety
     /// `entry` is a live entry of this layout.
@@ -272,7 +273,7 @@ impl EntryWriter {
         Some(ActionCall { action, args: self.layout.params[action as usize].iter().zip(widths).map(arg).collect() })
     }
 
-    /// The index of an entry, or [`EntryLayout::NO_INDEX`] where entries have none.
+    /// The index of an entry, or [`EntryLayout::NO_INDEX`] if the layout has none.
     ///
     /// # Safety
     /// `entry` is a live entry of this layout.
@@ -291,7 +292,7 @@ impl EntryWriter {
         unsafe { entry.cast::<u8>().offset(at as isize).cast::<*const c_void>().read_unaligned() }
     }
 
-    /// What the action of an entry came from, for layouts that tell.
+    /// The source of an entry's action; [`Source::Call`] if the layout does not record it.
     ///
     /// # Safety
     /// `entry` is a live entry of this layout.
@@ -306,7 +307,7 @@ impl EntryWriter {
         }
     }
 
-    /// The idle timeout of an entry, for layouts that have it.
+    /// The idle timeout of an entry in nanoseconds; 0 if the layout does not record it.
     ///
     /// # Safety
     /// `entry` is a live entry of this layout.
@@ -315,17 +316,18 @@ impl EntryWriter {
         self.layout.idle_timeout.map_or(0, |at| unsafe { Self::read(entry, at, 8) })
     }
 
-    /// Microseconds of the clock at the last hit, for layouts that have it.
+    /// The time of the last hit in microseconds; 0 if the layout does not record it.
     ///
     /// # Safety
     /// `entry` is a live entry of this layout.
     pub unsafe fn last_hit_us(&self, entry: *const EntryHeader) -> u64 {
         let Some(at) = self.layout.last_hit else { return 0 };
-        // SAFETY: the caller's promise; such cells are aligned, and the time is a multiple of 8 behind their start.
+        // SAFETY: the caller's promise; such cells are aligned, and the time's offset from their start is a multiple of
+        // 8.
         unsafe { AtomicU64::from_ptr(entry.cast_mut().cast::<u8>().offset(at as isize).cast()).load(Ordering::Relaxed) }
     }
 
-    /// Notes a hit, for layouts that have its time; what compiled code does.
+    /// Records a hit, if the layout has its time; compiled code does the same.
     ///
     /// # Safety
     /// `entry` is a live entry of this layout.
@@ -339,12 +341,12 @@ impl EntryWriter {
     }
 }
 
-/// The entries of one table or profile, each in a cell of its own.
+/// The memory of the entries of one table or profile, each in a cell of its own.
 #[derive(Debug)]
 pub struct EntryMemory {
     writer: EntryWriter,
     cells: Cells,
-    /// Cells that are taken first, and all lie in one row.
+    /// A row of adjacent cells, which are used first.
     row: Option<Row>,
 }
 
@@ -354,44 +356,44 @@ impl EntryMemory {
         EntryMemory { writer: EntryWriter::new(actions, parts), cells: Cells::default(), row: None }
     }
 
-    /// The same where the first entries, so many at a time, lie at multiples of a distance from one another.
+    /// Memory whose first `count` entries lie in a row, at multiples of a fixed distance.
     pub(crate) fn in_a_row(actions: &[Vec<u32>], parts: EntryParts, count: usize) -> EntryMemory {
         let memory = EntryMemory::new(actions, parts);
         let row = Row::new(memory.writer.layout().bytes_max() as usize, count);
         EntryMemory { row: Some(row), ..memory }
     }
 
-    /// The row, if these entries are all in it.
+    /// The row, if all of these entries lie in it.
     pub(crate) fn row_of(&self, mut entries: impl Iterator<Item = *mut EntryHeader>) -> Option<&Row> {
         let before = self.writer.layout().before as usize;
         let is_in = |row: &&Row| entries.all(|entry| row.has(entry.cast::<u8>().wrapping_sub(before)));
         self.row.as_ref().filter(is_in)
     }
 
-    /// Bytes of all memory that many entries share; not of entries above half a kilobyte.
+    /// Bytes of all chunks that cells are cut from; entries above half a kilobyte are not included.
     pub(crate) fn chunk_bytes(&self) -> usize {
         self.cells.chunk_bytes()
     }
 
-    /// What reads the entries.
+    /// The writer, which also reads the entries.
     pub fn writer(&self) -> &EntryWriter {
         &self.writer
     }
 
-    /// A new entry. `runs` must be [accepted](EntryWriter::accepts).
+    /// Makes a new entry. `runs` must be [accepted](EntryWriter::accepts).
     pub fn make(&mut self, runs: Runs<'_>, tag: Tag) -> *mut EntryHeader {
         let in_row = self.row.as_mut().and_then(Row::take);
         let cell = in_row.unwrap_or_else(|| self.cells.take(self.writer.bytes(runs)));
-        // SAFETY: the cell is large enough, aligned and nobody else's.
+        // SAFETY: the cell is large enough, aligned, and no one else accesses it.
         unsafe { self.writer.write(cell, runs, tag) }
     }
 
-    /// Takes an entry back.
+    /// Frees an entry.
     ///
     /// # Safety
     /// `entry` came from [`make`](EntryMemory::make) of this memory, is freed once, and no reader can hold it.
     pub unsafe fn free(&mut self, entry: *mut EntryHeader) {
-        // SAFETY: the caller's promise: the entry is still there, and its cell begins in front of it.
+        // SAFETY: the caller's promise: the entry is still intact, and its cell begins `before` bytes before it.
         unsafe {
             let layout = self.writer.layout();
             let bytes = layout.bytes(self.writer.action(entry)) as usize;
@@ -404,7 +406,7 @@ impl EntryMemory {
     }
 }
 
-/// A hash of words.
+/// The state of a multiplicative hash over words.
 struct WordHash(u64);
 
 impl WordHash {
@@ -425,7 +427,7 @@ impl WordHash {
     }
 }
 
-/// Hands the `count` little-endian words of a value to `put`.
+/// Calls `put` with the index and value of each of the `count` little-endian words of a value.
 pub(crate) fn write_words(value: &Bits, count: usize, mut put: impl FnMut(usize, u64)) {
     if let Some(value) = value.to_u128() {
         for i in 0..count {
@@ -440,7 +442,7 @@ pub(crate) fn write_words(value: &Bits, count: usize, mut put: impl FnMut(usize,
     }
 }
 
-/// The value whose little-endian words `word` gives.
+/// The value of `width` bits whose little-endian word `i` is `word(i)`.
 pub(crate) fn read_words(width: u32, word: impl Fn(usize) -> u64) -> Bits {
     match width {
         0..=64 => Bits::new(width, u128::from(word(0))),

@@ -1,24 +1,25 @@
-//! Where the entry with a given key is: a hash index from keys to entry indices, for the tables whose engines do not
-//! find keys by themselves.
+//! A hash index from keys to entry indices, for tables whose engines do not find keys themselves.
 //!
-//! It stores no keys, only positions in 4 bytes; the caller hashes and compares. As many high bits of the hash as a
-//! position leaves free are kept beside it, so that other keys are rarely compared. Open addressing with linear probing
-//! and backward shift deletion, at most three quarters full. Large ones lie in huge pages, since each look is at another one.
+//! It stores no keys, only 4-byte cells with positions; the caller hashes and compares keys. The bits of a cell that
+//! the position does not need hold high bits of the hash as a tag, so that different keys are rarely compared. Open
+//! addressing with linear probing and backward shift deletion, at most three quarters full. Large indices use huge
+//! pages, since each search touches a different page.
 //!
-//! Threads: the writer's. Tests: `index/tests.rs`.
+//! Threads: writer only. Tests: `index/tests.rs`.
 
 use crate::region::Region;
 use crate::sync::prefetch;
 use std::cell::Cell;
 
-/// A cell that nothing was written to.
+/// An empty cell.
 const EMPTY: u32 = 0;
 
-/// The index.
+/// A hash index; see the module documentation.
 #[derive(Debug, Default)]
 pub(crate) struct Index {
-    /// Each inverted: the position in the low bits, as many as number the cells, and the hash's bits above those. The number
-    /// of cells is a power of two; positions are less than three quarters of it, so no cell in use looks empty.
+    /// Inverted values: the position in the low bits (as many as the index of a cell has), the hash's bits above them.
+    /// The number of cells is a power of two, and positions are below three quarters of it, so no used cell looks
+    /// empty.
     cells: Option<Region<Cell<u32>>>,
     len: usize,
 }
@@ -32,7 +33,7 @@ impl Index {
         (self.cells().len() as u32).wrapping_sub(1)
     }
 
-    /// Prefetches the memory where a hash is looked for.
+    /// Prefetches the cell where the search for a hash starts.
     pub(crate) fn prefetch(&self, hash: u32) {
         if let Some(cell) = self.cells().get((hash & self.mask()) as usize) {
             prefetch(cell);
@@ -59,19 +60,19 @@ impl Index {
         }
     }
 
-    /// Whether [`grow`](Index::grow) must come before the insertion of `position`.
+    /// Whether [`grow`](Index::grow) must be called before `position` is inserted.
     pub(crate) fn is_crowded(&self, position: u32) -> bool {
         (self.len + 1).max(position as usize + 1) * 4 > self.cells().len() * 3
     }
 
-    /// Makes room for `position`; `all` gives the hashes and positions of what is there.
+    /// Makes room for `position`. `all` yields the hashes and positions that are stored.
     pub(crate) fn grow(&mut self, position: u32, all: impl Iterator<Item = (u32, u32)>) {
         let wanted = (self.len + 1).max(position as usize + 1) * 4 / 3 + 1;
         self.cells = Some(Region::zeros(wanted.next_power_of_two().max(16)));
         all.for_each(|(hash, position)| self.place(hash, position));
     }
 
-    /// Adds a position that is not there, when it is not [crowded](Index::is_crowded).
+    /// Adds a position that is not stored yet, if the index is not [crowded](Index::is_crowded).
     pub(crate) fn insert(&mut self, hash: u32, position: u32) {
         debug_assert!(!self.is_crowded(position));
         self.place(hash, position);
@@ -87,7 +88,7 @@ impl Index {
         cells[at].set(!(hash & !mask | position));
     }
 
-    /// Removes the position with this hash that `is` accepts; `hash_of` gives the hashes of others.
+    /// Removes the position with this hash that `is` accepts. `hash_of` returns the hashes of other positions.
     pub(crate) fn remove(&mut self, hash: u32, is: impl Fn(u32) -> bool, hash_of: impl Fn(u32) -> u32) {
         let Some(mut hole) = self.cell_of(hash, is) else { return };
         let (cells, mask) = (self.cells(), self.mask() as usize);
@@ -98,7 +99,7 @@ impl Index {
             if cell == EMPTY {
                 break;
             }
-            // A cell may move into the hole unless its home lies behind the hole.
+            // A cell may move into the hole unless its home is after the hole.
             let home = hash_of(!cell & mask as u32) as usize & mask;
             if (at.wrapping_sub(home) & mask) >= (at.wrapping_sub(hole) & mask) {
                 cells[hole].set(cell);

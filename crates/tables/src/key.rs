@@ -1,9 +1,9 @@
-//! Keys of entries as words: one canonical form that engines match on, entries are identified by, and reads give back.
+//! Keys of entries as words, in one canonical form: engines match on it, it identifies entries, and reads return it.
 //!
-//! A packed key has the words of the key layout (`abi::table`), and in tables with anything but exact fields as many
-//! again. A field's place in the first half holds the value (for ranges the low end), its place in the second half the
-//! mask (for ranges the high end). Bits outside a mask are zero, so two keys accept the same values if and only if
-//! their words are equal.
+//! A packed key has the words of the key layout (`abi::table`); in tables with fields of other kinds than exact, as
+//! many words again follow. A field's bits in the first half hold its value (of ranges, the low end), those in the
+//! second half its mask (of ranges, the high end). Value bits outside the mask are zero, so two keys match the same
+//! values if and only if their words are equal.
 //!
 //! Tests: `key/tests.rs`.
 
@@ -17,7 +17,7 @@ use base::Bits;
 use base::entry::{KeyMatch, MatchKind};
 use std::ops::Range;
 
-/// How keys of one table are packed.
+/// The layout of one table's keys, packed or not.
 #[derive(Clone, Debug)]
 pub struct KeyShape {
     layout: KeyLayout,
@@ -26,7 +26,7 @@ pub struct KeyShape {
 }
 
 impl KeyShape {
-    /// For keys of these widths and kinds.
+    /// The shape of keys whose fields have these widths in bits and match kinds.
     pub fn new(keys: &[(u32, MatchKind)]) -> KeyShape {
         let all_exact = keys.iter().all(|(_, kind)| *kind == MatchKind::Exact);
         let layout = if all_exact {
@@ -38,23 +38,24 @@ impl KeyShape {
         KeyShape { layout, words, all_exact }
     }
 
-    /// Where the fields lie.
+    /// The layout of the fields in a packet's key.
     pub fn layout(&self) -> &KeyLayout {
         &self.layout
     }
 
-    /// Words of a packet's key.
+    /// Number of 64-bit words of a packet's key.
     pub fn words(&self) -> usize {
         self.words
     }
 
-    /// Words of a packed key.
+    /// Number of 64-bit words of a packed key.
     pub fn packed_words(&self) -> usize {
         if self.all_exact { self.words } else { 2 * self.words }
     }
 
-    /// Packs a key into `out` (of [`packed_words`](KeyShape::packed_words)); false if it does not have the table's
-    /// fields. An `Exact` value stands for a field of any kind that accepts only this value.
+    /// Packs a key into `out`, which has [`packed_words`](KeyShape::packed_words) words. Returns false if the key does
+    /// not fit the table's fields. An `Exact` value may stand for a field of any kind, which then matches only this
+    /// value.
     pub fn pack(&self, key: &[KeyMatch], out: &mut [u64]) -> bool {
         zero(out);
         key.len() == self.layout.fields.len()
@@ -99,8 +100,8 @@ impl KeyShape {
         true
     }
 
-    /// The first that `find` finds of the packed keys which a packet's key has in a table with one `lpm` field and exact
-    /// ones beside it, longest prefix first. `packed` is scratch memory.
+    /// In a table with one `lpm` field and otherwise exact ones: calls `find` with the packed keys that match a
+    /// packet's key, longest prefix first, until it returns a result. `packed` is scratch memory.
     pub fn prefixes<R>(&self, key: &[u64], packed: &mut [u64], mut find: impl FnMut(&[u64]) -> Option<R>) -> Option<R> {
         let longest = self.layout.fields.iter().find(|f| f.kind == MatchKind::Lpm)?.width;
         (0..=longest).rev().find_map(|len| {
@@ -115,7 +116,7 @@ impl KeyShape {
         })
     }
 
-    /// The key that was packed.
+    /// The key whose packed form this is; the inverse of [`pack`](KeyShape::pack).
     pub fn unpack(&self, packed: &[u64]) -> Vec<KeyMatch> {
         let value_of = |field: &KeyField, base: usize| get(field, base, packed);
         let unpack = |field: &KeyField| {
@@ -138,11 +139,11 @@ fn prefix_len(mask: &Bits) -> u32 {
     (0..mask.width()).rev().take_while(|i| mask.bit(*i)).count() as u32
 }
 
-/// Where a field lies in the words of a key.
+/// The position of a field in the words of a key.
 trait Place {
-    /// Its words.
+    /// The words that the field lies in.
     fn words(&self) -> Range<usize>;
-    /// The bits of each of them that are its own.
+    /// The bits of each of these words that belong to the field.
     fn place(&self) -> u64;
 }
 
@@ -157,10 +158,10 @@ impl Place for KeyField {
     }
 }
 
-/// Sets the upper `len` bits of a field's width.
+/// Sets the upper `len` bits of a field in the half of a packed key that starts at word `base`.
 fn put_prefix_mask(field: &KeyField, len: u32, base: usize, out: &mut [u64]) {
     for (i, word) in (0..).zip(field.words()) {
-        // Bits of the field that this word has, and the lowest of them to be set.
+        // The number of the field's bits in this word, and the lowest of them to be set.
         let bits = (field.width - 64 * i).min(64);
         let low = (field.width - len).saturating_sub(64 * i).min(bits);
         if low < bits {

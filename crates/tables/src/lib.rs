@@ -1,15 +1,16 @@
-//! Match engines: one writer, many lock-free readers.
+//! Match engines for one writer and many lock-free readers.
 //!
-//! A [`Table`] takes entries as plain values ([`base::entry`]) from its one writer and gives compiled code a
-//! [`abi::TableBinding`] to look keys up. Key layout and match kinds choose its engine ([`strategy`]). Workers share a
-//! [`Domain`] with the writers and announce quiescent points; memory is freed only behind those ([`reclaim`]).
+//! A [`Table`] takes entries as plain values ([`base::entry`]) from its one writer, and gives compiled code an
+//! [`abi::TableBinding`] with which to look keys up. The key layout and match kinds determine its engine
+//! ([`strategy`]). Workers share a [`Domain`] with the writers and announce quiescent points; memory is freed only
+//! after all workers have passed one ([`reclaim`]).
 //!
-//! - [`direct`], [`exact`], [`lpm`], [`ternary`]: the engines; each file's first lines say how readers run while it
-//!   changes.
-//! - [`prefilter`]: which keys match no rule, told by few of their bytes ([`columns`]).
+//! - [`direct`], [`exact`], [`lpm`], [`ternary`]: the engines; the first lines of each say how readers proceed during a
+//!   change.
+//! - [`prefilter`]: rejects keys that match no rule, by testing a few of their bytes ([`columns`]).
 //! - [`selector`]: groups of weighted members.
-//! - [`entry`], [`key`]: how entries and keys lie in memory; [`region`]: large arrays, in huge pages.
-//! - [`workload`]: contents of realistic shape, for measurements.
+//! - [`entry`], [`key`]: memory layouts of entries and keys; [`region`]: large arrays in huge pages.
+//! - [`workload`]: realistic table contents for measurements.
 
 pub mod exact;
 pub mod map;
@@ -17,7 +18,7 @@ pub mod reclaim;
 mod sync;
 pub mod version;
 
-// The model checker (`--cfg loom`) sees the lock-free protocols above; what is built on them is tested with threads.
+// The model checker (`--cfg loom`) sees only the lock-free protocols above; what builds on them is tested with threads.
 #[cfg(not(loom))]
 mod bytes;
 #[cfg(not(loom))]
@@ -65,7 +66,7 @@ pub use reclaim::{Domain, Limbo, Worker};
 #[cfg(not(loom))]
 pub use table::{SpecError, Table, TableSpec, Wanted};
 
-/// Two random words for a hash; the second one is odd, so that products do not lose bits.
+/// Two random words that seed a hash; the second is odd, so that multiplication by it is a bijection and loses no bits.
 pub(crate) fn random_seeds() -> [u64; 2] {
     use std::hash::{BuildHasher, RandomState};
     let random = RandomState::new();

@@ -1,18 +1,18 @@
 //! Longest prefix match: one `lpm` field, with or without exact fields beside it.
 //!
-//! The prefix field is matched in a multi-bit trie ([`trie`]). With exact fields there is one trie for each combination
-//! of their values (a VRF, say), found by an exact probe ([`crate::map`]); a trie starts as a list of a few prefixes,
-//! so many small ones cost little. The exact fields may have up to 16 bytes, the prefix field 128 bits; tables beyond
-//! that are matched by [`crate::ternary`], one tuple per prefix length.
+//! The prefix field is matched in a multi-bit trie ([`trie`]). With exact fields (a VRF, say) there is one trie for
+//! each combination of their values, found in a hash table ([`crate::map`]). A trie starts as a list of a few prefixes,
+//! so many small ones cost little. The exact fields may have up to 16 bytes, the prefix field up to 128 bits; larger
+//! keys are matched by [`crate::ternary`], with one tuple per prefix length.
 //!
-//! Large tables of addresses of up to 32 bits alone have their answers spread out instead, as long as there are not too many
-//! different ones ([`flat`]); readers, and compiled code without a call, look there.
+//! Large tables whose key is one field of up to 32 bits use DIR-16-8-8 instead ([`flat`]), as long as they have few
+//! enough different entries; readers, and compiled code without a call, look keys up there.
 //!
-//! `TableHandle::snapshot` points at an [`LpmShared`], which stays for the life of the table; what changes is inside.
-//! [`node`] has the layout of the rest.
+//! `TableHandle::snapshot` points at an [`LpmShared`], which lives as long as the table; its contents change. [`node`]
+//! has the layout of the rest.
 //!
-//! Cost: insertion makes one node or short list anew, or writes the places a prefix covers in a directory (32,768 for a
-//! /1), whatever the size of the table.
+//! Cost: an insertion copies one node or short list, or writes the directory places that the prefix covers (32,768 for
+//! a /1), whatever the size of the table.
 //!
 //! Threads: one writer, any number of readers. Tests: `tests/properties.rs`, `tests/stress.rs`.
 #![allow(unsafe_code)]
@@ -45,40 +45,42 @@ use trie::{Directory, Root, Trie};
 use walk::{BATCH, prefetch, walk, walk_batch};
 use word::{DIRECTORY_BITS, Prefix, Word};
 
-/// The widest prefix field.
+/// Width limit of the prefix field in bits.
 pub const MAX_WIDTH: u32 = 128;
-/// Tables of at least this size get a directory of the first 16 bits (0.6 MB, of which only used pages count).
+/// Declared size from which a table gets a directory of the first 16 bits (0.6 MB, of which only touched pages count).
 const DIRECTORY_FROM_SIZE: u64 = 256;
 
-/// Tables of at least this size have their answers spread out too.
+/// Declared size from which a table uses DIR-16-8-8.
 const FLAT_FROM_SIZE: u64 = 256;
 
-/// Nodes and lists that are retired in one epoch.
+/// Unlinked nodes and lists that are retired together in one epoch.
 const RETIRED_TOGETHER: usize = 32;
-/// Insertions after which a long change looks for memory that no reader has any more.
+/// Insertions of a long change after which reclaimable memory is collected.
 const COLLECT_EVERY: usize = 64;
 
-/// What readers see; at one address for the life of the table.
+/// The part of the engine that readers see; its address is fixed for the life of the table.
 #[derive(Debug)]
 #[repr(C)]
 pub struct LpmShared {
-    /// The directory of its answers spread out ([`flat`]), or null: before the first prefix, and when there are too many.
+    /// The directory of the DIR-16-8-8 structure ([`flat`]). Null before the first prefix, and after there were too
+    /// many entries.
     pub flat: AtomicPtr<u8>,
     /// The trie of a table without exact fields.
     pub root: Root,
-    /// Its directory, or null.
+    /// The trie's directory, or null.
     pub directory: *const Place,
-    /// With exact fields: their values to roots of tries ([`Group`]s). Otherwise null.
+    /// With exact fields: a map from their values to [`Group`]s, each with the root of a trie. Otherwise null.
     groups: AtomicPtr<MapSnapshot>,
     version: Version,
     plan: Plan,
 }
 
-/// The trie of one combination of exact values.
+/// The trie for one combination of the exact fields' values.
 #[repr(C)]
 struct Group {
     root: Root,
-    /// The writer's: number of prefixes. Away from the root, which readers read all the time.
+    /// Number of prefixes, used by the writer only. On another cache line than the root, which readers read all the
+    /// time.
     len: Apart<usize>,
 }
 
@@ -87,20 +89,20 @@ enum Retired {
     Group(*mut Group),
     Array(OldArray),
     Flat(Box<Flat>),
-    /// Of what is spread out, if it still is.
+    /// A resource of the DIR-16-8-8 structure; nothing to free if that was dropped meanwhile.
     OfFlat(Gone),
 }
 
-/// The writer's side of [`flat`].
+/// The writer's state of the DIR-16-8-8 structure ([`flat`]).
 enum Spread {
-    /// Not in this table, or not any more.
+    /// Not used by this table, or abandoned.
     Never,
-    /// When there is a prefix.
+    /// To be made with the first prefix.
     Later,
     Now(Box<Flat>),
 }
 
-/// The writer's side, for values in words of type `T`.
+/// The writer's side; `T` is the word that holds values of the prefix field.
 pub(crate) struct Lpm<T: Word> {
     shared: Box<LpmShared>,
     directory: Option<Directory>,
@@ -113,7 +115,7 @@ pub(crate) struct Lpm<T: Word> {
     word: PhantomData<T>,
 }
 
-// SAFETY: the pointers lead to memory that the engine owns.
+// SAFETY: the pointers point at memory that the engine owns.
 unsafe impl<T: Word> Send for Lpm<T> {}
 
 /// The engine for keys of this shape in a table of this size; `None` if it needs another engine.
@@ -127,18 +129,18 @@ pub(crate) fn engine(shape: &KeyShape, size: u64) -> Option<Box<dyn Engine>> {
 }
 
 impl LpmShared {
-    /// The entry for a key, or null. `PLAIN` is the plan's.
+    /// The entry that matches a key, or null. `PLAIN` is [`Plan::plain`].
     ///
     /// # Safety
-    /// The key has the table's layout, `T` is the table's, and the caller is online: what is linked stays until it is
-    /// quiescent.
+    /// The key has the table's layout, `T` is the table's word, and the caller is online: linked memory is not freed
+    /// before its next quiescent point.
     #[inline(always)]
     unsafe fn find<T: Word, const PLAIN: bool>(&self, key: *const u8) -> *const EntryHeader {
         // SAFETY: the caller's promise; a directory has a place for each index.
         unsafe {
             let value = self.key_value::<T, PLAIN>(key);
             let exact = if PLAIN { [0; 2] } else { self.plan.exact(key) };
-            // No closures here: they would be compiled for every processor.
+            // No closures here: they would be compiled without the caller's target features.
             loop {
                 let before = self.version.begin();
                 let found = self.find_once::<T, PLAIN>(value, exact);
@@ -185,7 +187,7 @@ impl LpmShared {
         unsafe { if PLAIN { key.cast::<T>().read_unaligned() } else { self.plan.value(key) } }
     }
 
-    /// [`LpmShared::find`] for as many keys as there are results.
+    /// Looks up as many keys as there are results; each as [`LpmShared::find`].
     ///
     /// # Safety
     /// As there, for each key.
@@ -199,7 +201,8 @@ impl LpmShared {
                 let before = self.version.begin();
                 self.find_batch::<T, PLAIN>(keys, result);
                 if !self.version.is_still(before) {
-                    // A writer that removes all the time would have many keys looked up again and again.
+                    // One by one: a writer that keeps removing prefixes would otherwise make whole batches be looked up
+                    // again and again.
                     for (i, result) in result.iter_mut().enumerate() {
                         *result = self.find::<T, PLAIN>(keys.add(i * bytes));
                     }
@@ -209,7 +212,7 @@ impl LpmShared {
     }
 
     /// # Safety
-    /// As [`LpmShared::find`] for each key; at most [`BATCH`].
+    /// As [`LpmShared::find`] for each key; there are at most [`BATCH`].
     #[inline(always)]
     unsafe fn find_batch<T: Word, const PLAIN: bool>(&self, keys: *const u8, result: &mut [*const EntryHeader]) {
         let count = result.len();
@@ -256,13 +259,13 @@ impl LpmShared {
     }
 }
 
-/// A value of 32 bits as what [`flat`] has it.
+/// A 32-bit value as a key of [`flat`].
 #[inline(always)]
 fn flat_key<T: Word>(value: T) -> u32 {
     value.number(T::BITS) as u32
 }
 
-/// The lookup functions, compiled for every processor and for those that count bits in one instruction.
+/// The lookup functions, compiled twice: for any processor, and for those with `popcnt`, `lzcnt` and BMI.
 macro_rules! lookups {
     ($module:ident $(, $feature:meta)?) => {
         mod $module {
@@ -289,8 +292,8 @@ macro_rules! lookups {
                 count: u32,
                 out: *mut *const EntryHeader,
             ) {
-                // SAFETY: the caller passes a handle of such a table, keys of its layout and room for their entries, and
-                // is online. What is in `out` is not read.
+                // SAFETY: the caller passes a handle of such a table, keys of its layout and room for their entries,
+                // and is online. What is in `out` is not read.
                 unsafe {
                     let shared = &*(*handle).snapshot.load(Ordering::Acquire).cast::<LpmShared>();
                     for i in 0..count as usize {
@@ -322,7 +325,7 @@ fn lookups<T: Word, const PLAIN: bool>() -> (LookupFn, LookupBatchFn) {
     (portable::one::<T, PLAIN>, portable::many::<T, PLAIN>)
 }
 
-/// A prefix of a value of 32 bits.
+/// A prefix of a 32-bit value as [`flat`] takes it.
 fn flat_prefix<T: Word>(prefix: Prefix<T>) -> Prefix<u32> {
     Prefix { value: flat_key(prefix.value), len: prefix.len }
 }
@@ -359,7 +362,7 @@ impl<T: Word> Lpm<T> {
         if self.shared.plan.plain { lookups::<T, true>() } else { lookups::<T, false>() }
     }
 
-    /// The trie at a root, which is the shared one or a live group's.
+    /// The trie with a root, which is the shared one or that of a live group.
     fn trie(&mut self, root: *const Root) -> Trie<'_, T> {
         // SAFETY: both kinds of roots stay where they are as long as `self` is borrowed.
         let root = unsafe { &*root };
@@ -373,7 +376,8 @@ impl<T: Word> Lpm<T> {
         }
     }
 
-    /// Retires what changes of tries unlinked, when there is a number of it: every epoch is a store that all workers see.
+    /// Retires unlinked memory once enough has accumulated: each new epoch is a store to a cache line that all workers
+    /// read.
     fn retire(&mut self, domain: &Domain) {
         let gone = match &mut self.spread {
             Spread::Now(flat) => &mut flat.gone,
@@ -391,7 +395,7 @@ impl<T: Word> Lpm<T> {
         }
     }
 
-    /// The answers spread out; made when there is a prefix for them.
+    /// The DIR-16-8-8 structure, made if it is due; `None` if the table does not use it.
     fn flat(&mut self) -> Option<&mut Flat> {
         if let Spread::Later = self.spread {
             self.spread = Spread::Now(Box::default());
@@ -402,8 +406,8 @@ impl<T: Word> Lpm<T> {
         }
     }
 
-    /// Changes the answers spread out, for a prefix that is not empty. False if the trie has the prefixes: they may have just been
-    /// given up.
+    /// Changes a prefix, which is not empty, in the DIR-16-8-8 structure. Returns false if the trie holds the prefixes
+    /// instead; if the change needs too many next-hop indices, all prefixes move to the trie first.
     fn change_flat(
         &mut self,
         w: &Writing<'_>,
@@ -413,7 +417,7 @@ impl<T: Word> Lpm<T> {
         let Some(flat) = self.flat() else { return false };
         let (directory, result) = (flat.directory(), change(flat));
         if result.is_ok() {
-            // Readers have this line of memory; they lose it only when it changes.
+            // Stored only once: readers have this cache line, and a store would invalidate it.
             if self.shared.flat.load(Ordering::Relaxed).is_null() {
                 self.shared.flat.store(directory.cast_mut(), Ordering::Release);
             }
@@ -425,15 +429,18 @@ impl<T: Word> Lpm<T> {
             let prefix = Prefix { value: T::align(prefix.value.into(), u32::BITS), len: prefix.len };
             set_prefix(&field, prefix, &mut key);
             self.trie(&raw const self.shared.root).insert(prefix, (w.stored)(&key));
-            // What is replaced on the way serves again, if nobody reads: all of it together would be several times the trie's memory.
+            // Replaced nodes are reused as soon as no reader has them: together they would take several times the
+            // trie's memory.
             self.retire(w.domain);
             if i % COLLECT_EVERY == COLLECT_EVERY - 1 {
                 self.collect(w.domain);
             }
         }
-        // Code has their address, and is right with them for what the table was: what they have no answer for it asks the engine.
+        // Compiled code has the structure's address as a constant. Until it is replaced its results are those of the
+        // table as it was; for a result of 0 it calls the engine.
         w.domain.invalidate();
-        // A reader that still has them must not take a newer default for what is missing in them.
+        // Makes readers that still use the structure retry: they must not combine its missing results with a newer
+        // default.
         self.shared.version.change();
         self.shared.flat.store(ptr::null_mut(), Ordering::Release);
         self.limbo.push(w.domain.advance(), Retired::Flat(flat));
@@ -447,7 +454,7 @@ impl<T: Word> Lpm<T> {
         self.groups.as_ref().map_or(ptr::null_mut(), |groups| groups.get(exact()).cast())
     }
 
-    /// The root of a packed key's trie, which exists.
+    /// The root of the trie for a packed key; its group, if any, exists.
     fn root(&self, packed: &[u64]) -> *const Root {
         let group = self.group(packed);
         // SAFETY: groups live until they are removed from the map and retired.
@@ -472,7 +479,7 @@ impl<T: Word> Lpm<T> {
 
 impl<T: Word> Engine for Lpm<T> {
     fn kind(&self) -> EngineKind {
-        // A key of several fields is not an address in its first word.
+        // Compiled code takes the first word of the key for the address, so keys of several fields are opaque to it.
         match self.spread {
             Spread::Never => EngineKind::Opaque,
             _ => EngineKind::Prefixes,
@@ -586,7 +593,7 @@ impl<T: Word> Drop for Lpm<T> {
             let group = unsafe { Box::from_raw(group) };
             clear(&group.root, None);
         }
-        // SAFETY: nothing is linked any more and nobody reads.
+        // SAFETY: nothing is linked any more, and there are no readers.
         dead.drain(..).for_each(|dead| unsafe { spare.give_back(dead) });
         // SAFETY: as above.
         limbo.drain().for_each(|retired| unsafe { retired.free(spare, spread) });
@@ -606,7 +613,7 @@ impl Retired {
             Retired::Flat(flat) => drop(flat),
             Retired::OfFlat(gone) => {
                 if let Spread::Now(flat) = spread {
-                    // SAFETY: as above; what was given up does not come back.
+                    // SAFETY: as above; a table makes this structure only once, so the resource is its own.
                     unsafe { flat.free(gone) };
                 }
             }

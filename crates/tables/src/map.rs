@@ -1,13 +1,13 @@
-//! Keys of up to 16 bytes to pointers, for engines that need such a map ([`crate::lpm`]): a hash table of two-slot,
-//! one-cache-line buckets, probed without locks and without branches.
+//! A hash table from keys of up to 16 bytes to pointers, for engines that need one ([`crate::lpm`]): buckets of two
+//! slots in one cache line, with chaining, probed without locks and without branches.
 //!
 //! # Memory layout
 //!
-//! A [`MapSnapshot`] is what readers start from: the bucket array, its index mask and the two hash seeds. The snapshot and
-//! everything in it never changes, and lives until all workers that could have loaded it have been quiescent; a map that
-//! grows has a new one. Seeds stay the same for the life of a map.
+//! Readers start at a [`MapSnapshot`]: the bucket array, its index mask and the two hash seeds. A snapshot is
+//! immutable, and lives until all workers that could have loaded it have been quiescent; a map that grows gets a new
+//! one. Seeds stay the same for the life of a map.
 //!
-//! A [`Bucket`] has [`BUCKET_BYTES`] bytes at a multiple of them:
+//! A [`Bucket`] has [`BUCKET_BYTES`] bytes and is aligned to them:
 //!
 //! ```text
 //! offset  0   key of slot 0: words 0 and 1 of the key (word 1 is zero for keys of one word)
@@ -15,7 +15,7 @@
 //!        32   entry of slot 0, null if the slot has none
 //!        40   entry of slot 1
 //!        48   the next bucket of the chain, or null (nearly always)
-//!        56   the writer's; readers skip it
+//!        56   used by the writer only
 //! ```
 //!
 //! # Hash
@@ -34,26 +34,26 @@
 //! } while (hit == 0 && (bucket = bucket[48]) != 0);
 //! ```
 //!
-//! # Why readers may run while the writer writes
+//! # Concurrent readers
 //!
-//! - A slot is *filled* by storing the key, then the entry with release order. A reader loads the entry (acquire) before
-//!   the key: an entry that is not null comes with its own key. On x86-TSO plain loads in this order and plain stores are
-//!   enough, since neither loads nor stores change places among themselves.
+//! - A slot is *filled* by storing the key, then the entry with release order. A reader loads the entry (acquire)
+//!   before the key, so a non-null entry comes with its own key. On x86-TSO plain loads in this order and plain stores
+//!   are enough, since loads are not reordered with loads, nor stores with stores.
 //! - A slot's key never changes while a reader could combine it with an older entry: a slot whose entry was removed is
-//!   refilled with *another* key only after all workers have been quiescent ([`Bucket`]'s writer words hold the epoch).
-//!   Refilling with the same key is always right.
-//! - Changing an action stores another entry over the old one: one word. Entries themselves never change.
-//! - Buckets are only ever appended to a chain. Growing copies keys and entry pointers into a new array, which becomes
-//!   visible with one store of its snapshot's address; readers of the old one see the map as it was then.
+//!   refilled with *another* key only after all workers have been quiescent (the bucket records the epoch of the
+//!   removal). Refilling with the same key is always safe.
+//! - Changing an action stores another entry pointer over the old one: one word. Entries themselves are immutable.
+//! - Buckets are only ever appended to a chain. Growing copies keys and entry pointers into a new array, which is
+//!   published by one store of its snapshot's address; readers of the old one see the map as it was then.
 //!
-//! So a lookup returns what the table held for that key at some moment during the lookup (or when the batch began, for
-//! code that holds the snapshot pointer).
+//! So lookups are linearisable: a lookup returns what the map held for the key at some moment during the lookup (or
+//! when the batch began, for code that holds the snapshot pointer).
 //!
 //! # Costs
 //!
-//! At most one entry per bucket on average ([`MAX_LOAD_PER_BUCKET`]); then 8 % of buckets have a chain, after growing
-//! 1.4 %. An insert touches one bucket; growth doubles the array in one go, so inserts are constant time on average. A
-//! table never shrinks.
+//! The average load is at most one entry per bucket ([`MAX_LOAD_PER_BUCKET`]); then 8 % of buckets have a chain, after
+//! growing 1.4 %. An insertion touches one chain; growth doubles the array at once, so insertions take amortised
+//! constant time. A map never shrinks.
 //!
 //! Threads: one writer (`&mut`), any number of readers of the snapshot. Tests: `tests/properties.rs`,
 //! `tests/stress.rs`, `tests/loom.rs`.
@@ -68,42 +68,43 @@ use std::ptr;
 pub const BUCKET_BYTES: usize = 64;
 /// Slots of a bucket.
 pub const SLOTS: usize = 2;
-/// Offsets of the slots' keys in a bucket.
+/// Byte offsets of the slots' keys in a bucket.
 pub const KEY_OFFSETS: [usize; SLOTS] = [0, 16];
-/// Offsets of the slots' entry pointers in a bucket.
+/// Byte offsets of the slots' entry pointers in a bucket.
 pub const ENTRY_OFFSETS: [usize; SLOTS] = [32, 40];
-/// Offset of the pointer to the next bucket of the chain.
+/// Byte offset of the pointer to the next bucket of the chain.
 pub const OVERFLOW_OFFSET: usize = 48;
-/// Bytes of a key that fit into a slot; tables with longer keys use another engine.
+/// Limit of a key in bytes; tables with longer keys use another engine.
 pub const MAX_KEY_BYTES: u32 = 16;
-/// Entries per bucket, on average, above which the table grows.
+/// The average number of entries per bucket above which the map grows.
 pub const MAX_LOAD_PER_BUCKET: usize = 1;
 
-/// Buckets of a new table.
+/// Buckets of a new map.
 const FIRST_BUCKETS: usize = if cfg!(loom) { 1 } else { 16 };
 /// Overflow buckets that are allocated together.
 const OVERFLOW_CHUNK: usize = if cfg!(loom) { 1 } else { 32 };
 
-/// What readers start from. Immutable.
+/// What readers load first. Immutable.
 #[repr(C)]
 #[derive(Debug)]
 pub struct MapSnapshot {
     /// `mask + 1` buckets, aligned to [`BUCKET_BYTES`].
     pub buckets: *const Bucket,
-    /// Number of buckets, a power of two, less one.
+    /// Number of buckets, a power of two, minus one.
     pub mask: u64,
-    /// The hash's seeds; they never change during the life of a table.
+    /// The hash's seeds; they never change during the life of a map.
     pub seeds: [u64; 2],
 }
 
-/// Two slots. See the file's text for the layout and the rules.
+/// A bucket of two slots. The module's documentation has the layout and the protocol.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct Bucket {
     keys: [[AtomicU64; 2]; SLOTS],
     entries: [AtomicPtr<EntryHeader>; SLOTS],
     overflow: AtomicPtr<Bucket>,
-    /// The writer's: 0 for a slot that never had an entry, else the low bits of the epoch of the last removal.
+    /// Used by the writer only: 0 for a slot that never had an entry, otherwise the low bits of the epoch of the last
+    /// removal.
     removed: [AtomicU32; SLOTS],
 }
 
@@ -124,7 +125,7 @@ pub fn hash(key: [u64; 2], seeds: [u64; 2]) -> u64 {
     product as u64 ^ (product >> 64) as u64
 }
 
-/// Looks a key up: its entry, or null.
+/// Looks a key up. Returns its entry, or null.
 ///
 /// # Safety
 /// `snapshot` is a published snapshot, and the calling thread has not been quiescent since it loaded it.
@@ -175,13 +176,14 @@ impl Bucket {
         (word(0) ^ key[0]) | (word(1) ^ key[1]) == 0
     }
 
-    /// Whether a slot without an entry may take `key` now.
+    /// Whether a slot without an entry may be filled with `key` now.
     fn may_take(&self, slot: usize, key: [u64; 2], domain: &Domain) -> bool {
         let removed = self.removed[slot].load(Ordering::Relaxed);
         if removed == 0 || self.has_key(slot, key) {
             return true;
         }
-        // The tag is recent or, after 2^31 removals, of unknown age; the latter may look young, which only wastes it.
+        // Epochs wrap in 32 bits: after 2^31 further epochs a removal may look recent again, which only leaves the slot
+        // unused longer.
         let age = (domain.safe_epoch() as u32).wrapping_sub(removed);
         age < 1 << 31
     }
@@ -193,11 +195,11 @@ impl Bucket {
     }
 }
 
-/// One array of buckets with its chains and its snapshot.
+/// An array of buckets with its chains and its snapshot.
 #[derive(Debug)]
 struct Array {
     buckets: Box<[Bucket]>,
-    /// Buckets of chains; the last chunk has `overflow_left` unused ones at its end.
+    /// Buckets of chains, in chunks; the last chunk has `overflow_left` unused ones at its end.
     overflow: Vec<Box<[Bucket]>>,
     overflow_left: usize,
     snapshot: Box<Apart<MapSnapshot>>,
@@ -221,7 +223,7 @@ impl Array {
         Array { buckets, overflow: Vec::new(), overflow_left: 0, snapshot }
     }
 
-    /// Puts `key`, which has no entry, into the first slot of its chain that may take it.
+    /// Stores a key that has no entry in the first slot of its chain that may be filled.
     fn put(&mut self, key: [u64; 2], entry: *mut EntryHeader, domain: &Domain) {
         let mut bucket: *const Bucket = &self.buckets[(hash(key, self.snapshot.seeds) & self.snapshot.mask) as usize];
         loop {
@@ -256,7 +258,7 @@ impl Array {
         &chunk[at]
     }
 
-    /// The bucket and slot that hold `key`'s entry.
+    /// The bucket and slot that hold a key's entry.
     fn locate(&self, key: [u64; 2]) -> Option<(&Bucket, usize)> {
         let mut bucket: *const Bucket = &self.buckets[(hash(key, self.snapshot.seeds) & self.snapshot.mask) as usize];
         // SAFETY: buckets of the array and of its chains live as long as `self`.
@@ -284,21 +286,21 @@ impl Array {
     }
 }
 
-/// Bucket arrays that [`PointerMap::grow`] replaced: to be dropped when no reader can hold their snapshot any more.
+/// A bucket array that [`PointerMap::grow`] replaced, to be dropped when no reader can hold its snapshot any more.
 #[derive(Debug)]
 pub struct OldArray(#[allow(dead_code, reason = "kept alive until dropped")] Array);
 
-// SAFETY: the pointers inside lead to memory that the array owns (or to entries that it only compares with null).
+// SAFETY: the pointers point at memory that the array owns, or at entries, which are only compared with null.
 unsafe impl Send for OldArray {}
 
-/// The writer's side. It maps keys to entry pointers and owns buckets, not entries.
+/// The writer's side: maps keys to entry pointers. It owns the buckets, not the entries.
 #[derive(Debug)]
 pub struct PointerMap {
     array: Array,
     len: usize,
 }
 
-// SAFETY: the pointers inside lead to memory that the map owns; entry pointers are only stored and returned.
+// SAFETY: the pointers point at memory that the map owns; entry pointers are only stored and returned.
 unsafe impl Send for PointerMap {}
 
 impl PointerMap {
@@ -312,7 +314,7 @@ impl PointerMap {
         PointerMap { array: Array::new(FIRST_BUCKETS, seeds), len: 0 }
     }
 
-    /// What readers need; to be published. Changes only by [`grow`](PointerMap::grow).
+    /// What readers load first; to be published. It changes only in [`grow`](PointerMap::grow).
     pub fn snapshot(&self) -> *const MapSnapshot {
         &raw const self.array.snapshot.0
     }
@@ -338,7 +340,8 @@ impl PointerMap {
         self.len >= self.array.buckets.len() * MAX_LOAD_PER_BUCKET
     }
 
-    /// Doubles the buckets. The caller publishes the new [`snapshot`](PointerMap::snapshot), then retires the old array.
+    /// Doubles the number of buckets. The caller publishes the new [`snapshot`](PointerMap::snapshot), then retires the
+    /// old array.
     #[must_use = "the old array must be retired, readers may hold it"]
     pub fn grow(&mut self, domain: &Domain) -> OldArray {
         let mut array = Array::new(self.array.buckets.len() * 2, self.array.snapshot.seeds);
@@ -348,14 +351,14 @@ impl PointerMap {
         OldArray(std::mem::replace(&mut self.array, array))
     }
 
-    /// Adds a key that is not there; `entry` is not null.
+    /// Adds a key that is not stored yet; `entry` is not null.
     pub fn insert(&mut self, key: [u64; 2], entry: *mut EntryHeader, domain: &Domain) {
         debug_assert!(!entry.is_null() && self.get(key).is_null(), "a new key and an entry");
         self.array.put(key, entry, domain);
         self.len += 1;
     }
 
-    /// Gives a key another entry; returns the old one, which the caller retires, or null when there is no such key.
+    /// Replaces a key's entry. Returns the old one, which the caller retires, or null if the key is not stored.
     pub fn replace(&mut self, key: [u64; 2], entry: *mut EntryHeader) -> *mut EntryHeader {
         debug_assert!(!entry.is_null());
         let Some((bucket, slot)) = self.array.locate(key) else { return ptr::null_mut() };
@@ -364,19 +367,19 @@ impl PointerMap {
         old
     }
 
-    /// Removes a key: its entry and the epoch in which it was retired.
+    /// Removes a key. Returns its entry and the epoch of the removal.
     pub fn remove(&mut self, key: [u64; 2], domain: &Domain) -> Option<(*mut EntryHeader, u64)> {
         let (bucket, slot) = self.array.locate(key)?;
         let old = bucket.entries[slot].load(Ordering::Relaxed);
         bucket.entries[slot].store(ptr::null_mut(), Ordering::Release);
         let epoch = domain.advance();
-        // Zero means "never used"; the next number is later, which is safe.
+        // Zero means "never used"; 1 stands for a later epoch, which is safe.
         bucket.removed[slot].store((epoch as u32).max(1), Ordering::Relaxed);
         self.len -= 1;
         Some((old, epoch))
     }
 
-    /// All keys with their entries, in no order.
+    /// All keys with their entries, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = ([u64; 2], *mut EntryHeader)> + '_ {
         self.array.iter()
     }

@@ -1,20 +1,21 @@
-//! Keys that surely match none of a table's rules, told by few of their bytes ([`abi::Prefilter`]).
+//! Prefilters: aggregated bit vectors over a few bytes of the key, which reject most keys that match no rule
+//! ([`abi::Prefilter`]).
 //!
-//! Most packets that an access list is asked about match none of its rules, and often one byte says so: rules are about
-//! certain networks, hosts or ports. Of the bytes that rules look at, those are chosen that tell most, up to
-//! [`BYTES_MAX`]; for each of their values a word says which rules accept it, a bit for each group of rules (aggregated bit vectors:
-//! Baboescu, Varghese, "Scalable packet classification", SIGCOMM 2001). Keys whose words have no bit in common go to the default entry at
-//! once; for the others the table is looked up.
+//! Most packets that an access list is applied to match none of its rules, and often one byte shows it: rules are about
+//! certain networks, hosts or ports. Of the key bytes that rules test, the most selective are chosen, up to
+//! [`BYTES_MAX`]. For each value of such a byte a word says which rules match it, one bit for each group of rules
+//! (aggregated bit vectors: Baboescu, Varghese, "Scalable packet classification", SIGCOMM 2001). If the words of a key
+//! have no bit in common the packet gets the default entry at once; otherwise the table is looked up.
 //!
-//! What tells most is estimated with sample keys that are like the rules where all rules are alike, and of any bytes elsewhere: a list
-//! about hosts of one network is mostly asked about that network. If no few bytes keep such keys back, it is estimated with keys of any
-//! bytes. Where packets are not like that, a prefilter costs some instructions and a branch that is always taken the same way; there is
-//! one only where at most one key in [`PASS_MAX`] would pass.
+//! Selectivity is estimated with sample keys. In bytes in which all rules are alike the samples have the rules' values,
+//! elsewhere random ones: a list about hosts of one network is mostly applied to packets of that network. If no few
+//! bytes reject such keys, it is estimated with random keys. If packets are unlike the samples, a prefilter costs some
+//! instructions and a well-predicted branch. One is made only if at most one sample in [`PASS_MAX`] would pass.
 //!
-//! **While rules change** a prefilter stays in use: [`cover`] sets the bits of a rule before lookups can find it. Another action of a rule
-//! changes no bit, and a rule that is deleted leaves its bits. So a prefilter passes more and more keys, until it [`is_worn`] and code with
-//! another one is made. A table for which there is none when code is made, because a rule accepts every key, say, has none until code is
-//! made again.
+//! **Changes of rules.** A prefilter stays valid: [`cover`] sets a rule's bits before lookups can find it. Changing a
+//! rule's action changes no bit, and a deleted rule leaves its bits set. So a prefilter passes more and more keys,
+//! until it [`is_worn`] and code with a new one is compiled. A table for which no prefilter can be made (because a rule
+//! matches every key, say) has none until code is compiled again.
 //!
 //! Tests: below; `tests/stress.rs`; `crates/datapath/tests/rules.rs` and `recompile.rs`, against the interpreter.
 
@@ -23,28 +24,30 @@ use abi::{Prefilter, PrefilterColumn, Rule, TableShape};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Most bytes that are looked at.
+/// Limit of the bytes that a prefilter tests.
 const BYTES_MAX: usize = 3;
-/// Most rules. While rules change, a prefilter is made under the table's lock, so writers wait for it.
+/// Limit of the rules. A prefilter is made under the table's lock while rules change, so writers wait for it.
 pub const RULES_MAX: usize = 16_384;
-/// Rules are alike in a byte if they have at most so many values there, and half as many as they are.
+/// Rules are alike in a byte if they have at most this many values there, and at most half as many values as there are
+/// rules.
 const ALIKE_MAX: usize = 4;
-/// A prefilter passes at most one key in so many; of one in the square of that, another byte would keep back too little to be worth it.
+/// A prefilter passes at most one sample in this many. If it passes at most one in the square of that, another byte is
+/// not worth testing.
 const PASS_MAX: f64 = 4.0;
-/// Another byte is looked at if it keeps back so large a part of what passed.
+/// Another byte is tested only if at most this part of the samples that passed so far still passes.
 const WORTHWHILE: f64 = 0.5;
-/// Keys that are tried to estimate what passes.
+/// Number of sample keys.
 const SAMPLES: usize = 1024;
 
-/// A word whose high bits depend on all of this one's (Fibonacci hashing).
+/// Fibonacci hashing: a word whose high bits depend on all bits of this one.
 fn mixed(word: u64) -> u64 {
     word.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// For each column a row for each value of the byte: the groups of rules that accept it.
+/// For each column, a row for each value of the byte: the groups of rules that match it.
 fn rows(rules: &[&Rule], columns: &[Column]) -> Vec<[u64; ROWS]> {
     let mut rows = vec![[0; ROWS]; columns.len()];
-    // What is the same for all values.
+    // Groups with a rule that matches all values.
     let mut all = vec![0; columns.len()];
     for (i, rule) in rules.iter().enumerate() {
         let bit = 1 << (i * 64 / rules.len());
@@ -63,12 +66,12 @@ fn rows(rules: &[&Rule], columns: &[Column]) -> Vec<[u64; ROWS]> {
     rows
 }
 
-/// A prefilter for these rules; `None` if a few bytes do not tell enough.
+/// A prefilter for these rules; `None` if no few bytes are selective enough.
 pub fn of(rules: &[&Rule]) -> Option<Prefilter> {
     if rules.is_empty() || rules.len() > RULES_MAX || rules.iter().any(|rule| rule.accepts_all()) {
         return None;
     }
-    // Rules that are like each other share a bit.
+    // Sorted, so that similar rules share a bit.
     let mut sorted = rules.to_vec();
     sorted.sort_by_key(|rule| (&rule.mask, &rule.value));
     let columns = columns(rules);
@@ -77,16 +80,18 @@ pub fn of(rules: &[&Rule]) -> Option<Prefilter> {
     choose(all.clone(), &near(rules, &all)).or_else(|| choose(all, &|_, _| None))
 }
 
-/// A prefilter for the entries of a table that are known; `None` if they are not, or a few bytes do not tell enough.
+/// A prefilter for a table's entries, if they are known; `None` if they are not, or if no few bytes are selective
+/// enough.
 pub fn of_known(shape: &TableShape) -> Option<Arc<Prefilter>> {
     let (rules, default) = shape.possible()?;
     of(&rules[..rules.len() - usize::from(default.is_none())]).map(Arc::new)
 }
 
-/// A prefilter of some of these columns with their rows. `near` says what byte a sample has in a column, if it is not any.
+/// A prefilter with some of these columns and their rows. `near` returns a sample's byte in a column, or `None` for a
+/// random one.
 fn choose(mut left: Vec<(Column, [u64; ROWS])>, near: &Near<'_>) -> Option<Prefilter> {
     let mut chosen = Vec::new();
-    // What the keys that are tried have in common with the bytes so far.
+    // For each sample, the AND of its rows in the chosen columns.
     let mut common = vec![u64::MAX; SAMPLES];
     let mut passing = 1.0;
     while chosen.len() < BYTES_MAX && !left.is_empty() {
@@ -117,20 +122,20 @@ fn choose(mut left: Vec<(Column, [u64; ROWS])>, near: &Near<'_>) -> Option<Prefi
     (passing * PASS_MAX <= 1.0).then_some(Prefilter { columns: chosen })
 }
 
-/// From here on keys that a rule accepts pass. A rule that is like others shares their bit.
+/// Makes a prefilter pass all keys that a rule matches; similar rules share a bit.
 pub fn cover(prefilter: &Prefilter, mask: &[u64], value: &[u64]) {
     let of = |column: &PrefilterColumn| {
         let byte = |words: &[u64]| byte_of(words[column.word], column.byte);
         accepted(byte(mask), byte(value))
     };
     let row = |column: &PrefilterColumn, value: usize| column.rows[value].load(Ordering::Relaxed);
-    // The groups that accept, of each column, all that the rule accepts.
+    // For each column, the groups whose bits are set for all byte values that the rule matches.
     let covered: Vec<u64> =
         prefilter.columns.iter().map(|c| of(c).fold(u64::MAX, |bits, value| bits & row(c, value))).collect();
     if covered.iter().fold(u64::MAX, |all, bits| all & bits) != 0 {
         return;
     }
-    // The group that has most of it; of several, another one for other rules.
+    // The group that already covers the rule in the most columns; ties are broken by a hash of the rule.
     let turn = mixed(mask.iter().chain(value).fold(0, |hash, word| mixed(hash ^ word))) >> 58;
     let has = |bit: u64| covered.iter().filter(|bits| **bits >> bit & 1 != 0).count();
     let bit = (0..64).map(|i| (i + turn) % 64).max_by_key(|bit| has(*bit)).unwrap_or(0);
@@ -141,17 +146,17 @@ pub fn cover(prefilter: &Prefilter, mask: &[u64], value: &[u64]) {
     }
 }
 
-/// Whether so many keys pass that nobody would make such a prefilter.
+/// Whether so many samples pass that such a prefilter would not be made.
 pub fn is_worn(prefilter: &Prefilter) -> bool {
     let row = |c: &PrefilterColumn, sample: usize| c.rows[usize::from(c.samples[sample])].load(Ordering::Relaxed);
     let passes = |sample: &usize| prefilter.columns.iter().fold(u64::MAX, |bits, c| bits & row(c, *sample)) != 0;
     (0..SAMPLES).filter(passes).count() as f64 * PASS_MAX > SAMPLES as f64
 }
 
-/// The byte that a sample has in a column, if it is not any.
+/// A sample's byte in a column; `None` for a random one.
 type Near<'a> = dyn Fn(usize, Column) -> Option<usize> + 'a;
 
-/// Samples that are like one of the rules in the columns in which rules are alike.
+/// Sample bytes taken from one of the rules, in the columns in which rules are alike.
 fn near<'a>(rules: &'a [&Rule], all: &[(Column, [u64; ROWS])]) -> Box<Near<'a>> {
     let of = |words: &[u64], column: Column| byte_of(words[column.word], column.byte) as usize;
     let is_alike = |column: Column| {
@@ -194,7 +199,7 @@ mod tests {
     fn what_meets_a_rule_passes_and_most_else_does_not() {
         let mut random = Random::new(3);
         for count in [1, 5, 64, 100, 1000, 5000] {
-            // One network, hosts in it, and any ports.
+            // Rules about one network, about hosts in it, and about ports anywhere.
             let masks = [0xff00_0000_0000_0000, 0xffff_ff00_0000_0000, 0xffff_ffff_0000_ffff];
             let rules: Vec<Rule> =
                 (0..count).map(|i| rule(masks[i % 3], 0x0a00_0000_0000_0000 | random.next_u64() >> 8)).collect();
@@ -213,7 +218,7 @@ mod tests {
         }
     }
 
-    /// Of hosts and networks of 100.64.0.0/10, with a port each.
+    /// Rules about hosts and networks of 100.64.0.0/10, some with a port.
     #[test]
     fn keys_of_the_network_that_all_rules_are_about_are_kept_back_too() {
         let mut random = Random::new(5);

@@ -1,14 +1,15 @@
-//! Quiescent-state based reclamation: when may memory that readers could have seen be freed?
+//! Quiescent-state-based reclamation (QSBR): when memory that readers could have seen may be freed.
 //!
-//! Workers read tables without locks and keep pointers into them only within one batch. A writer first makes an object
-//! unreachable, then calls [`Domain::advance`], which gives the *epoch* of the retirement, and frees the object once
+//! Workers read tables without locks, and keep pointers into them only within one batch. A writer first makes an object
+//! unreachable, then calls [`Domain::advance`], which returns the *epoch* of the retirement. It frees the object once
 //! every online worker has announced a quiescent point in that epoch or a later one. (Hart, McKenney, Brown, Walpole:
 //! "Performance of memory reclamation for lockless synchronization", section 3.1.)
 //!
 //! Cost: a reader pays one load and one store to its own cache line per batch, nothing per lookup. A worker that waits
-//! for packets or parks goes [offline](Worker::offline) and then holds nothing back.
+//! for packets or parks goes [offline](Worker::offline), and then does not delay reclamation.
 //!
-//! Why it is correct. Let a writer unlink `p` (any store), then `advance` to `e`, then read the workers' slots.
+//! Correctness. Suppose that a writer unlinks `p` (with any store), then `advance`s to `e`, then reads the workers'
+//! slots.
 //! - *Online worker.* A slot shows `s >= e` only if the worker loaded an epoch `>= e`. All changes of the epoch are
 //!   read-modify-writes, so that load acquires from the writer's `advance`: whatever the worker reads afterwards, it
 //!   sees `p` unlinked. And its slot store (release), read by the writer (acquire), comes after its last use of `p`.
@@ -16,27 +17,30 @@
 //!   consistent fence between their store and their load: if the writer's load misses the slot's store, the worker's
 //!   loads after its fence see `p` unlinked.
 //!
-//! **Assumptions of code.** Code that is compiled for tables as they are holds addresses of what writers may retire
-//! (and contents of what they may change). Whoever compiles it reads the [`Domain::generation`] first and the tables then; a
-//! writer [invalidates](Domain::invalidate) *before* it changes anything that such code may hold, which begins another generation; a
-//! worker compares the number once per batch, when it is online, and runs other code if it is not the same. This adds nothing to
-//! the proof above: the addresses in the code are reachable through that number only, and `invalidate` is what unlinks them.
+//! **Assumptions of specialised code.** Code that is compiled for the tables as they are embeds addresses of objects
+//! that writers may retire, and contents that they may change. Its compiler reads the [`Domain::generation`] first and
+//! the tables afterwards. A writer [invalidates](Domain::invalidate), which begins another generation, *before* it
+//! changes anything that such code may embed. A worker compares the generation once per batch, while it is online, and
+//! runs other code if it differs. The proof above covers this: the addresses in the code are reachable only through its
+//! generation, and `invalidate` is the store that unlinks them.
 //!
-//! Code that knows what entries say still looks others up in the table itself, so a batch that began before `invalidate` could meet
-//! a new entry with what the old ones said. Before such a change every worker must *acknowledge* the new generation: be quiescent or
-//! offline once since. A writer waits for that, but for no longer than [`ACKNOWLEDGE_MAX`]; then the change is refused
-//! ([`Unacknowledged`]), and nothing of it has been published. [`Assumption`] is the one place where this is done. Before changes after
-//! which the old code is right for what the table was (a bucket array that moves), nobody need acknowledge anything.
+//! Code that embeds the contents of entries still looks other entries up in the table, so a batch that began before
+//! `invalidate` could find a new entry and apply the contents of the old ones to it. Before such a change every worker
+//! must *acknowledge* the new generation, that is, be quiescent or offline once after it began. A writer waits for that
+//! for at most [`ACKNOWLEDGE_MAX`]; then the change is refused ([`Unacknowledged`]), and no part of it has been
+//! published. Only [`Assumption`] does this. No acknowledgement is needed for changes that leave the old code's results
+//! equal to those of the table as it was (a bucket array that moves).
 //!
-//! After a refusal other writers need not find out again: until that worker has moved, changes that need it are refused at once
-//! ([`Domain::await_acknowledged`]), so whoever waits behind a lock waits for one bound, not for one per change.
+//! After a refusal, changes that need an acknowledgement are refused at once until that worker has passed a quiescent
+//! point ([`Domain::await_acknowledged`]). So a caller that waits behind a lock waits for one such bound, not for one
+//! per change.
 //!
-//! **Backlog.** What is retired is never freed under a worker, however long it stands; so a worker that stands would let memory
-//! grow without end. Each epoch stands for [`BACKLOG_UNIT_BYTES`] that were retired, and changes are refused while more than
-//! [`BACKLOG_MAX`] wait ([`Domain::await_room`]).
+//! **Backlog.** Retired memory is never freed while a worker may use it, however long the worker is stalled; so a
+//! stalled worker would let memory grow without bound. Each epoch counts for [`BACKLOG_UNIT_BYTES`] of retired memory,
+//! and changes are refused while more than [`BACKLOG_MAX`] units wait to be freed ([`Domain::await_room`]).
 //!
 //! Threads: any number of writers; each [`Worker`] belongs to one thread. Tests: `reclaim/tests.rs`; all interleavings
-//! of small cases in `tests/loom.rs`; workers that are stopped at any instruction in `crates/datapath/tests/stopped.rs`.
+//! of small cases in `tests/loom.rs`; workers stopped at any instruction in `crates/datapath/tests/stopped.rs`.
 
 use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use std::collections::VecDeque;
@@ -44,24 +48,24 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a writer waits for workers to acknowledge. A batch takes microseconds, but a worker may be without a processor for tens
-/// of milliseconds; longer than this, nobody would call it delayed.
+/// How long a writer waits for workers to acknowledge. A batch takes microseconds, and a preempted worker is without a
+/// processor for tens of milliseconds; a worker that takes longer than this is stalled.
 pub const ACKNOWLEDGE_MAX: Duration = Duration::from_secs(1);
 
-/// The most that one look counts for in that time: if the whole process was stopped, the writer was as well, and nothing is known
-/// of the workers.
+/// The most that one iteration of the wait counts towards that time. If the whole process was stopped, so was the
+/// writer, and its wait says nothing about the workers.
 #[cfg(not(loom))]
 const LOOK_MAX: Duration = Duration::from_millis(10);
 
-/// Most units of retired memory that may wait before changes are refused: 256 MB, or as many small things.
+/// Limit of the retired memory that may wait before changes are refused, in units: 256 MB, or as many small objects.
 pub const BACKLOG_MAX: u64 = 1 << 16;
 /// Bytes of retired memory that count as one unit.
 pub const BACKLOG_UNIT_BYTES: u64 = 4096;
 
-/// The slot value of a worker that holds no pointers.
+/// The announcement of a worker that holds no pointers.
 const OFFLINE: u64 = 0;
 
-/// One worker's announcement, alone on its cache line (two, for the adjacent-line prefetcher).
+/// One worker's announcement, on cache lines of its own (two, for the adjacent-line prefetcher).
 #[repr(align(128))]
 #[derive(Debug)]
 struct Slot {
@@ -69,16 +73,16 @@ struct Slot {
     announced: AtomicU64,
     /// Whether a [`Worker`] owns the slot.
     taken: AtomicBool,
-    /// What people call the worker.
+    /// The worker's number in messages.
     number: AtomicU32,
 }
 
-/// How often tables were to be changed, on lines of its own: workers without a flow cache do not read it.
+/// Counts table changes, on cache lines of its own: workers without a flow cache do not read it.
 #[repr(align(128))]
 #[derive(Debug)]
 struct Changes(AtomicU64);
 
-/// A worker has not acknowledged a change in time, so the change was not made.
+/// Error: a worker has not acknowledged a change in time, so the change was not made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Unacknowledged {
     /// The worker's number.
@@ -97,12 +101,12 @@ impl std::error::Error for Unacknowledged {}
 #[derive(Debug)]
 pub struct Domain {
     epoch: AtomicU64,
-    /// How often assumptions of code were invalidated.
+    /// Counts the invalidations of assumptions.
     generation: AtomicU64,
-    /// The last epoch that a writer has waited for in vain; 0 for none.
+    /// The last epoch for which a writer's wait timed out; 0 for none.
     gave_up: AtomicU64,
     changes: Changes,
-    /// What exact tables that are made next hash with.
+    /// The seeds of the hash for exact tables that are made from now on.
     #[cfg(not(loom))]
     seeds: [AtomicU64; 2],
     slots: Box<[Slot]>,
@@ -127,58 +131,64 @@ impl Domain {
         })
     }
 
-    /// The seeds of exact tables that are made now: the same for all tables of a program, so that code that looks a key up in
-    /// two of them hashes it once.
+    /// The hash seeds for exact tables that are made now: the same for all tables of a program, so that specialised
+    /// code that looks a key up in two of them hashes it once.
     #[cfg(not(loom))]
     pub(crate) fn seeds(&self) -> [u64; 2] {
         [0, 1].map(|i| self.seeds[i].load(Ordering::Relaxed))
     }
 
-    /// Tables that are made from here on are another program's: what is read from those that there are, in the order of its hashes,
-    /// may be written to them.
+    /// Replaces the hash seeds; called before another program's tables are made. With the old seeds, entries read from
+    /// existing tables, which come in hash order, would collide when they are written to the new ones.
     #[cfg(not(loom))]
     pub fn renew_seeds(&self) {
         self.seeds.iter().zip(crate::random_seeds()).for_each(|(seed, new)| seed.store(new, Ordering::Relaxed));
     }
 
-    /// A new worker, offline; `None` when there are `max_workers` already.
+    /// A new worker, offline; `None` if there are `max_workers` already.
     pub fn register(self: &Arc<Domain>) -> Option<Worker> {
         let free = |s: &Slot| s.taken.compare_exchange(false, true, Ordering::AcqRel, Ordering::Relaxed).is_ok();
         let slot = self.slots.iter().position(free)?;
         Some(Worker { domain: Arc::clone(self), slot })
     }
 
-    /// As [`Domain::register`], with the number that messages name the worker by.
+    /// As [`Domain::register`], with the worker's number in messages.
     pub fn register_as(self: &Arc<Domain>, number: u32) -> Option<Worker> {
         let worker = self.register()?;
         self.slots[worker.slot].number.store(number, Ordering::Relaxed);
         Some(worker)
     }
 
-    /// The number under which code may assume what it read of the tables *after* this call; see the file's text.
+    /// The generation under which code may assume what was read of the tables *after* this call; see the module
+    /// documentation.
     #[inline]
     pub fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// From here on no assumption holds: begins another generation. A writer's, before it changes any of what was assumed.
+    /// Invalidates all assumptions by beginning another generation. A writer calls it before it changes anything that
+    /// was assumed.
     pub fn invalidate(&self) {
         self.generation.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// How often tables were to be changed: another number before anything of a change can be seen. Flow caches compare it.
+    /// The number of table changes so far. It advances before any effect of a change is visible. Flow caches compare
+    /// it.
     #[inline]
     pub fn changes(&self) -> u64 {
         self.changes.0.load(Ordering::Acquire)
     }
 
-    /// A table is about to be changed, and says so itself.
+    /// Counts a table change; called before the change.
     pub fn note_change(&self) {
         self.changes.0.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Waits until every worker has been quiescent or offline since `epoch` began, or [`ACKNOWLEDGE_MAX`] is over. If an earlier
-    /// call has waited in vain and that worker still stands, there is no wait.
+    /// Waits until every worker has been quiescent or offline since `epoch` began, for at most [`ACKNOWLEDGE_MAX`]. It
+    /// does not wait at all while the worker for which an earlier call timed out is still stalled.
+    ///
+    /// # Errors
+    /// [`Unacknowledged`] with the worker that has not been quiescent in time.
     pub fn await_acknowledged(&self, epoch: u64) -> Result<(), Unacknowledged> {
         if self.is_past(epoch) {
             return Ok(());
@@ -188,7 +198,7 @@ impl Domain {
         if may_wait && self.wait_until_past(epoch) {
             return Ok(());
         }
-        // Whoever it is may have moved just now.
+        // The worker may have become quiescent just now.
         let Some(worker) = self.worker_before(epoch) else { return Ok(()) };
         if may_wait {
             self.gave_up.store(epoch, Ordering::Relaxed);
@@ -209,7 +219,7 @@ impl Domain {
             if waited >= ACKNOWLEDGE_MAX {
                 break;
             }
-            // A batch takes some microseconds; but the worker may be without a processor.
+            // A batch takes some microseconds, but the worker may have been preempted.
             match look {
                 ..100 => std::hint::spin_loop(),
                 _ => std::thread::sleep(Duration::from_micros(20)),
@@ -218,7 +228,7 @@ impl Domain {
         self.is_past(epoch)
     }
 
-    /// The model checker knows no time: a writer that has looked once gives up.
+    /// The model checker has no time: the wait ends after one look.
     #[cfg(loom)]
     fn wait_until_past(&self, epoch: u64) -> bool {
         self.is_past(epoch)
@@ -234,13 +244,16 @@ impl Domain {
         self.slots.iter().find(is_before).map(|slot| slot.number.load(Ordering::Relaxed))
     }
 
-    /// How much waits to be freed, in units of [`BACKLOG_UNIT_BYTES`].
+    /// The retired memory that waits to be freed, in units of [`BACKLOG_UNIT_BYTES`].
     pub fn backlog(&self) -> u64 {
         let now = self.epoch.load(Ordering::Acquire);
         now.saturating_sub(self.safe_epoch())
     }
 
-    /// Waits, as long as for an acknowledgement, until no more than [`BACKLOG_MAX`] units wait to be freed.
+    /// Waits, for as long as for an acknowledgement, until at most [`BACKLOG_MAX`] units wait to be freed.
+    ///
+    /// # Errors
+    /// As [`Domain::await_acknowledged`].
     pub fn await_room(&self) -> Result<(), Unacknowledged> {
         let now = self.epoch.load(Ordering::Acquire);
         match now.checked_sub(BACKLOG_MAX) {
@@ -249,13 +262,13 @@ impl Domain {
         }
     }
 
-    /// Begins a new epoch and returns it: what was unlinked before this call may be freed once
-    /// [`is_past`](Domain::is_past) says so for the returned epoch.
+    /// Begins a new epoch and returns it: objects unlinked before this call may be freed once
+    /// [`is_past`](Domain::is_past) is true for the returned epoch.
     pub fn advance(&self) -> u64 {
         self.advance_by(0)
     }
 
-    /// As [`advance`](Domain::advance), when so many bytes are retired: they count as backlog.
+    /// As [`advance`](Domain::advance), for retired memory of so many bytes, which count as backlog.
     pub fn advance_by(&self, bytes: usize) -> u64 {
         let units = 1 + bytes as u64 / BACKLOG_UNIT_BYTES;
         self.epoch.fetch_add(units, Ordering::AcqRel) + units
@@ -266,7 +279,7 @@ impl Domain {
         epoch <= self.safe_epoch()
     }
 
-    /// The latest epoch that [is past](Domain::is_past).
+    /// The latest epoch that [is past](Domain::is_past): the earliest one announced by an online worker.
     pub fn safe_epoch(&self) -> u64 {
         fence(Ordering::SeqCst);
         let mut safe = self.epoch.load(Ordering::Acquire);
@@ -280,34 +293,38 @@ impl Domain {
     }
 }
 
-/// What code may have been told of a table, and may rely on until it is invalidated: its owner asks before it changes that.
+/// An assumption: what specialised code may embed of a table. The table's owner invalidates it before it changes that.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Assumption {
-    /// The generation in which it was last told.
+    /// The generation in which code was last compiled with it.
     told_in: Option<u64>,
     /// An epoch that began after that generation had ended.
     ended_before: Option<u64>,
 }
 
 impl Assumption {
-    /// Code is told. The caller excludes changes meanwhile.
+    /// Records that code is about to be compiled with the assumption. The caller excludes changes meanwhile.
     pub fn tell(&mut self, domain: &Domain) {
         *self = Assumption { told_in: Some(domain.generation()), ended_before: None };
     }
 
-    /// Whether code may have been told.
+    /// Whether code may rely on the assumption.
     pub fn is_held(&self) -> bool {
         self.told_in.is_some()
     }
 
-    /// When this returns `Ok`, no batch runs any more, and none will begin, with code that was told: what it was told may change.
-    /// On `Err` it must not; the assumption is held until a later call succeeds.
+    /// Invalidates the assumption. On `Ok`, no batch runs or will run with code that relies on it, so the table may be
+    /// changed.
+    ///
+    /// # Errors
+    /// As [`Domain::await_acknowledged`]. The table must not be changed then; the assumption is held until a later call
+    /// succeeds.
     pub fn invalidate(&mut self, domain: &Domain) -> Result<(), Unacknowledged> {
         let Some(told_in) = self.told_in else { return Ok(()) };
         if domain.generation() == told_in {
             domain.invalidate();
         }
-        // Also if somebody else has invalidated it: batches that began before may still run.
+        // Also needed if another writer has invalidated it: batches that began before may still run.
         let epoch = *self.ended_before.get_or_insert_with(|| domain.advance());
         domain.await_acknowledged(epoch)?;
         *self = Assumption::default();
@@ -315,7 +332,7 @@ impl Assumption {
     }
 }
 
-/// One reader thread's membership in a [`Domain`]. Offline when made and when dropped.
+/// One reader thread's membership in a [`Domain`]. It is offline when it is created and after it is dropped.
 #[derive(Debug)]
 pub struct Worker {
     domain: Arc<Domain>,
@@ -323,28 +340,28 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// The domain it belongs to.
+    /// The domain that the worker belongs to.
     pub fn domain(&self) -> &Arc<Domain> {
         &self.domain
     }
 
-    /// From here on the worker may read tables.
+    /// Goes online: from here on the worker may read tables.
     pub fn online(&mut self) {
         let epoch = self.domain.epoch.load(Ordering::Acquire);
-        // Release: the writer may see this and not the `offline` before it, and then frees what was read before that.
+        // Release: a writer that sees this store but not the earlier `offline` frees what the worker read before that.
         self.domain.slots[self.slot].announced.store(epoch, Ordering::Release);
         fence(Ordering::SeqCst);
     }
 
-    /// Between two batches: the worker, online, holds no pointer into any table at this moment.
+    /// Announces a quiescent point, between two batches: the worker is online, and holds no pointer into any table.
     #[inline]
     pub fn quiescent(&mut self) {
         let epoch = self.domain.epoch.load(Ordering::Acquire);
         self.domain.slots[self.slot].announced.store(epoch, Ordering::Release);
     }
 
-    /// As [`quiescent`](Worker::quiescent), behind `settle`, which may still use what was retired before this call, and sees what
-    /// was done before that.
+    /// As [`quiescent`](Worker::quiescent), after running `settle`. `settle` may still use memory that was retired
+    /// before this call, and sees everything that was done before the announced epoch began.
     #[inline]
     pub fn quiescent_behind(&mut self, settle: impl FnOnce()) {
         let epoch = self.domain.epoch.load(Ordering::Acquire);
@@ -352,7 +369,7 @@ impl Worker {
         self.domain.slots[self.slot].announced.store(epoch, Ordering::Release);
     }
 
-    /// From here on the worker holds no pointers, until it goes [online](Worker::online) again.
+    /// Goes offline: the worker holds no pointers until it goes [online](Worker::online) again.
     pub fn offline(&mut self) {
         self.domain.slots[self.slot].announced.store(OFFLINE, Ordering::Release);
     }
@@ -365,9 +382,9 @@ impl Drop for Worker {
     }
 }
 
-/// A writer's queue of things that wait for their epoch to be past.
+/// A writer's queue of retired objects, each waiting for its epoch to be past.
 ///
-/// Dropping it drops what waits, so it must outlive the readers.
+/// Dropping the queue drops the objects, so it must outlive the readers.
 #[derive(Debug)]
 pub struct Limbo<T> {
     waiting: VecDeque<(u64, T)>,
@@ -380,13 +397,13 @@ impl<T> Default for Limbo<T> {
 }
 
 impl<T> Limbo<T> {
-    /// Queues something that was unlinked before `epoch` began. Epochs must not decrease from call to call.
+    /// Queues an object that was unlinked before `epoch` began. Epochs must not decrease from call to call.
     pub fn push(&mut self, epoch: u64, item: T) {
         debug_assert!(self.waiting.back().is_none_or(|(last, _)| *last <= epoch), "epochs out of order");
         self.waiting.push_back((epoch, item));
     }
 
-    /// Hands everything whose epoch is past to `free`.
+    /// Passes every object whose epoch is past to `free`.
     pub fn collect(&mut self, domain: &Domain, mut free: impl FnMut(T)) {
         if self.waiting.is_empty() {
             return;
@@ -398,17 +415,18 @@ impl<T> Limbo<T> {
         }
     }
 
-    /// How many wait.
+    /// The number of waiting objects.
     pub fn len(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Whether nothing waits.
+    /// Whether no object waits.
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// Everything that waits, whether its epoch is past or not. For teardown, when there are no readers any more.
+    /// Removes and returns all objects, whether their epochs are past or not. For teardown, when there are no readers
+    /// any more.
     pub fn drain(&mut self) -> impl Iterator<Item = T> + '_ {
         self.waiting.drain(..).map(|(_, item)| item)
     }

@@ -1,13 +1,13 @@
-//! A table whose entries lie in memory of their own, with a record of each for the control plane and an engine that
-//! readers probe: every table but those of exact fields ([`crate::exact`]).
+//! A table that keeps a record of each entry for the control plane, with the entries in memory of their own and an
+//! engine that readers use: every table except hash tables ([`crate::exact`]).
 //!
 //! Invariants:
 //! - an entry is in the engine if and only if its record ([`crate::records`]) is in use, and both have the same index;
 //! - entry memory and the indices of tables with direct resources are reused only after every worker has been
-//!   quiescent, so a packet never counts for an entry that came after the one it matched;
+//!   quiescent, so a packet never counts for an entry that is newer than the one it matched;
 //! - the handle, which compiled code holds, stays at one address;
-//! - a prefilter that code asks passes an entry's keys before the engine has the entry;
-//! - in tables of prefixes whose entries are nothing but action and parameters, keys with the same share one entry
+//! - a prefilter that code uses passes an entry's keys before the engine has the entry;
+//! - in LPM tables whose entries consist only of an action and its parameters, keys with equal ones share one entry
 //!   ([`crate::shared`]).
 //!
 //! Readers get a [`TableBinding`]; everything here is the writer's, one at a time (`&mut`).
@@ -32,21 +32,21 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Weak};
 
-/// Positions that a step of a walk looks at, at most.
+/// Limit of the positions that one step of an iteration visits.
 const WALK_POSITIONS: u64 = 1 << 16;
 
-/// Contents of entries up to which code may know all that a lookup can give.
+/// Limit of the distinct contents of entries for which code may assume the set of all lookup results.
 const ANSWERS_MAX: usize = 4096;
 
-/// What waits for the readers.
+/// A retired entry, which waits until no reader can see it.
 #[derive(Debug)]
 struct Retired {
     entry: *mut EntryHeader,
-    /// Whether the entry's index becomes free with it.
+    /// Whether the entry's index becomes free with the entry.
     index: bool,
 }
 
-/// A table with its one writer.
+/// A recorded table with its one writer.
 pub(crate) struct RecordedTable {
     spec: TableSpec,
     shape: KeyShape,
@@ -54,24 +54,27 @@ pub(crate) struct RecordedTable {
     engine: Option<Box<dyn Engine>>,
     domain: Arc<Domain>,
     memory: EntryMemory,
-    /// In tables whose entries have no index.
+    /// In tables whose entries do not store an index: entries shared by keys.
     shared: Option<SharedEntries>,
     records: Records,
-    /// Indices that are free.
+    /// Free indices.
     free: Vec<u32>,
     limbo: Limbo<Retired>,
     len: u64,
-    /// What code asks while entries change.
+    /// The prefilters that code uses while entries change.
     prefilters: Vec<Weak<Prefilter>>,
     /// The packed key of the current call.
     scratch: Vec<u64>,
 }
 
-// SAFETY: the pointers lead to memory that the table owns.
+// SAFETY: the pointers point at memory that the table owns.
 unsafe impl Send for RecordedTable {}
 
 impl RecordedTable {
-    /// An empty table. `default_action` must be one of the actions with values of the right widths.
+    /// An empty table. `default_action` must be one of the actions, with arguments of the right widths.
+    ///
+    /// # Errors
+    /// [`SpecError::SeveralLpmKeys`].
     pub(crate) fn new(
         spec: TableSpec,
         shape: KeyShape,
@@ -118,7 +121,7 @@ impl RecordedTable {
         })
     }
 
-    /// What compiled code needs of the table.
+    /// The table's layout, lookup functions and addresses, for compiled code.
     pub(crate) fn binding(&self) -> TableBinding {
         TableBinding {
             handle: &raw const self.handle.0,
@@ -134,19 +137,19 @@ impl RecordedTable {
         }
     }
 
-    /// How code probes it.
+    /// How compiled code looks keys up.
     pub(crate) fn engine_kind(&self) -> EngineKind {
         self.engine.as_ref().map_or(EngineKind::Empty, |e| e.kind())
     }
 
-    /// An estimate: a cache line of the engine's and an entry, for each entry.
+    /// An estimate of the bytes that lookups touch: for each entry, the entry and a cache line of the engine.
     pub(crate) fn footprint_bytes(&self) -> u64 {
         let entry = self.memory.writer().layout();
         let size = entry.before + entry.sizes.iter().max().copied().unwrap_or(0);
         self.len * (64 + u64::from(size))
     }
 
-    /// What of the engine's snapshot is constant for now.
+    /// The words of the engine's snapshot that code may assume.
     pub(crate) fn snapshot_words(&self) -> Vec<u64> {
         self.engine.as_ref().map_or(Vec::new(), |e| e.snapshot_words())
     }
@@ -156,7 +159,7 @@ impl RecordedTable {
         unsafe { self.entries().shape(self.handle.default_entry.load(Ordering::Relaxed)) }
     }
 
-    /// All entries, those that win first.
+    /// All entries as rules for compiled code; of several that match a key the first one wins.
     pub(crate) fn rules(&self) -> Vec<Rule> {
         let words = self.shape.words();
         let prioritised = self.spec.keys.iter().any(|(_, kind)| kind.needs_priority());
@@ -165,12 +168,12 @@ impl RecordedTable {
         for index in self.records.used() {
             self.records.key(index, &mut packed);
             let (value, mask) = packed.split_at(words);
-            // Bits of exact keys that no field has are zero in every key.
+            // Bits outside the fields of exact keys are zero in every key.
             let mask = if mask.is_empty() { vec![u64::MAX; words] } else { mask.to_vec() };
             let (priority, seq) = self.rank(index);
             let rank = match prioritised {
                 true => i64::from(priority),
-                // The longer prefix wins; all else is exact.
+                // The longest prefix wins; all other fields are exact.
                 false => mask.iter().map(|word| i64::from(word.count_ones())).sum(),
             };
             // SAFETY: the record is in use, so its entry is live.
@@ -181,7 +184,8 @@ impl RecordedTable {
         ranked.into_iter().map(|(_, _, rule)| rule).collect()
     }
 
-    /// What keeps keys back that match no entry, and goes on to do so while entries change; `None` if no few bytes tell.
+    /// A prefilter for keys that match no entry, which is kept valid while entries change; `None` if no few bytes are
+    /// selective.
     pub(crate) fn prefilter(&mut self) -> Option<Arc<Prefilter>> {
         if self.len > prefilter::RULES_MAX as u64 || self.engine_kind() != EngineKind::Opaque {
             return None;
@@ -193,20 +197,21 @@ impl RecordedTable {
         Some(new)
     }
 
-    /// The entry of the key in `scratch` is about to be added.
+    /// Makes all prefilters pass the key in `scratch`, whose entry is about to be added.
     fn cover(&mut self) {
-        // Only engines that are called have prefilters, and their keys have masks.
+        // Only engines that are called have prefilters, and their packed keys have masks.
         let (value, mask) = self.scratch.split_at(self.shape.words());
         self.prefilters.iter().filter_map(Weak::upgrade).for_each(|p| prefilter::cover(&p, mask, value));
     }
 
-    /// How many contents entries have, and how often there was a new one; for tables whose code may know them all.
+    /// The number of distinct contents of entries, and how many were ever made; `None` if code may not assume the set
+    /// of them.
     pub(crate) fn contents(&self) -> Option<(u64, u64)> {
         let shared = self.shared.as_ref().filter(|shared| shared.len() <= ANSWERS_MAX)?;
         Some((shared.len() as u64, shared.made()))
     }
 
-    /// What lookups can give besides the default entry, until there is a new content.
+    /// The possible results of a lookup besides the default entry, valid until there is a new content.
     pub(crate) fn answers(&self) -> Option<Answers> {
         let shared = self.shared.as_ref()?;
         let row = self.memory.row_of(shared.iter())?;
@@ -282,7 +287,7 @@ impl RecordedTable {
         Ok(index)
     }
 
-    /// Gives the entry with this key and priority another action and idle timeout; its action until now.
+    /// Replaces action and idle timeout of the entry with this key and priority. Returns the old action.
     pub(crate) fn modify(
         &mut self,
         entry: &TableEntry,
@@ -298,7 +303,7 @@ impl RecordedTable {
         Ok(old)
     }
 
-    /// Gives entry `index`, which is in use, another action, and leaves all else.
+    /// Replaces the action of the entry at a used index, and keeps everything else.
     fn run_other(&mut self, index: u32, runs: Runs<'_>) {
         let old = self.records.entry(index);
         // SAFETY: the record is in use, so its entry is live.
@@ -312,7 +317,7 @@ impl RecordedTable {
         self.collect_some();
     }
 
-    /// Removes the entry with this key and priority; what it was.
+    /// Removes the entry with this key and priority, and returns it.
     pub(crate) fn delete(
         &mut self,
         key: &[KeyMatch],
@@ -332,7 +337,7 @@ impl RecordedTable {
         self.write(entry, |engine, w, packed| engine.remove(w, packed, rank));
         self.retire(Retired { entry, index: true });
         if !self.spec.direct {
-            // Nothing that readers do depends on the index.
+            // Readers do not use the index.
             self.free.push(index);
         }
         self.collect_some();
@@ -349,7 +354,7 @@ impl RecordedTable {
         self.position(priority, hash).ok_or(StateError::NotFound)
     }
 
-    /// The entry at an index in use.
+    /// The entry at a used index.
     fn entry_at(&self, index: u32) -> TableEntry {
         let mut packed = vec![0; self.shape.packed_words()];
         self.records.key(index, &mut packed);
@@ -377,7 +382,7 @@ impl RecordedTable {
         }
     }
 
-    /// Nanoseconds since the entry at an index in use was hit, for tables with idle timeouts.
+    /// Nanoseconds since the last hit of the entry at a used index; `None` for tables without idle timeouts.
     fn idle_ns(&self, index: u32, now_us: u64) -> Option<u64> {
         // SAFETY: the record is in use, so its entry is live.
         let last_hit = || unsafe { self.entries().last_hit_us(self.records.entry(index)) };
@@ -388,17 +393,17 @@ impl RecordedTable {
         ReadEntry { entry: self.entry_at(index), idle_ns: self.idle_ns(index, now_us) }
     }
 
-    /// In insertion order.
+    /// All entries in insertion order.
     pub(crate) fn read_all(&self, now_us: u64) -> Vec<ReadEntry> {
         self.records.in_order().into_iter().map(|index| self.read(index, now_us)).collect()
     }
 
-    /// So many entries from the position `place` on, and the position to go on from.
+    /// One step of an iteration: up to `about` entries from position `place` on, and the position at which to continue.
     pub(crate) fn walk(&self, place: u64, about: usize, now_us: u64) -> (Vec<ReadEntry>, Option<u64>) {
         let end = self.records.positions() as u64;
         let mut entries = Vec::with_capacity(about.min(self.len as usize));
         let mut next = place;
-        // Most positions are in use; a step also ends when many in a row are not.
+        // Most positions are in use; the step also ends after many positions, in case they are not.
         while next < end && entries.len() < about && next - place < WALK_POSITIONS {
             let index = next as u32;
             if !self.records.entry(index).is_null() {
@@ -409,7 +414,7 @@ impl RecordedTable {
         (entries, (next < end).then_some(next))
     }
 
-    /// Whether a walk that has come to a place has given the entry, if there is one.
+    /// Whether an iteration that has reached `place` has returned the entry, if it exists.
     pub(crate) fn is_before(&mut self, place: u64, key: &[KeyMatch], priority: i32) -> bool {
         self.find(key, priority).is_ok_and(|index| u64::from(index) < place)
     }
@@ -419,7 +424,7 @@ impl RecordedTable {
         Ok(self.read(index, now_us))
     }
 
-    /// Gives all entries that name a member another action, and leaves all else.
+    /// Replaces the action of all entries that name a member, and keeps everything else.
     pub(crate) fn change_member(&mut self, member: u32, runs: Runs<'_>) {
         let users: Vec<u32> =
             self.records.used().filter(|i| self.records.source(*i) == Source::Member(member)).collect();
@@ -437,13 +442,13 @@ impl RecordedTable {
         Ok(())
     }
 
-    /// The default action; for a group the one behind it.
+    /// The default action; for a group, the one that runs when it has no member.
     pub(crate) fn default_call(&self) -> Option<ActionCall> {
         // SAFETY: the default entry is live.
         unsafe { self.entries().call(self.handle.default_entry.load(Ordering::Relaxed)) }
     }
 
-    /// What a lookup of this key found: an entry of this table.
+    /// The entry that a lookup of this key returned, and the action call that it runs.
     ///
     /// # Safety
     /// The entry is live.
@@ -453,14 +458,14 @@ impl RecordedTable {
         if self.shared.is_none() {
             return (self.entry_at(index), call);
         }
-        // The entry says nothing of the key: it is the longest prefix that there is.
+        // A shared entry does not know its keys: the key is the longest matching prefix in the records.
         let key: Vec<u64> = key.chunks_exact(8).map(|c| u64::from_le_bytes(c.try_into().expect("eight"))).collect();
         let mut packed = vec![0; self.shape.packed_words()];
         let longest = self.shape.prefixes(&key, &mut packed, |packed| self.records.find(packed, 0));
         (self.entry_at(longest.expect("the entry is of a prefix of the key")), call)
     }
 
-    /// Frees what no reader can see any more. To be called now and then; changes do some of it too.
+    /// Frees retired memory that no reader can see any more. To be called regularly; changes also free some.
     pub(crate) fn collect(&mut self) {
         if let Some(engine) = &mut self.engine {
             engine.collect(&self.domain);
@@ -477,12 +482,12 @@ impl RecordedTable {
         });
     }
 
-    /// Things that wait for readers, in entries; a measure of how far behind they are.
+    /// The number of retired entries that wait for readers; a measure of how far behind readers are.
     pub(crate) fn waiting(&self) -> usize {
         self.limbo.len()
     }
 
-    /// Collects once in a while.
+    /// Collects retired entries every 64 changes or so.
     fn collect_some(&mut self) {
         const EVERY: u64 = 64;
         if self.limbo.len() as u64 % EVERY == EVERY - 1 || self.records.next_seq().is_multiple_of(EVERY) {
@@ -490,10 +495,10 @@ impl RecordedTable {
         }
     }
 
-    /// Invalidates what code knows of entries, if one that runs this is about to come.
+    /// Invalidates what code assumes of entries, before one that runs `runs` is added or changed.
     fn await_readers(&self, runs: Runs<'_>, assumed: &mut Assumed) -> Result<(), Unacknowledged> {
         assumed.entries_change(&self.domain)?;
-        // Code that knows all contents would read what is beside their row.
+        // Code that assumes the set of all contents would read beyond its row for a new one.
         let is_known = |shared: &SharedEntries| shared.has(&self.memory, runs);
         match &self.shared {
             Some(shared) if assumed.contents.is_held() && !is_known(shared) => {
@@ -503,7 +508,7 @@ impl RecordedTable {
         }
     }
 
-    /// The memory of an entry; perhaps one that others have.
+    /// The memory of an entry; it may be shared with others.
     fn make(&mut self, runs: Runs<'_>, tag: Tag) -> *mut EntryHeader {
         match &mut self.shared {
             Some(shared) => shared.take(&mut self.memory, runs),
@@ -511,7 +516,7 @@ impl RecordedTable {
         }
     }
 
-    /// Retires an entry that the engine does not have any more, unless others have it.
+    /// Retires an entry that the engine no longer has, unless others share it.
     fn retire(&mut self, retired: Retired) {
         if let Some(shared) = &mut self.shared
             && !shared.give_back(&self.memory, retired.entry)
@@ -521,7 +526,7 @@ impl RecordedTable {
         self.limbo.push(self.domain.advance(), retired);
     }
 
-    /// What reads entries.
+    /// The writer, which also reads entries.
     fn entries(&self) -> &EntryWriter {
         self.memory.writer()
     }
@@ -543,22 +548,22 @@ impl RecordedTable {
         if self.shape.pack(key, &mut self.scratch) { Ok(()) } else { Err(StateError::WrongKind) }
     }
 
-    /// The index of the entry with the key in `scratch`, whose hash in the records this is.
+    /// The index of the entry with the key in `scratch`; `hash` is [`Records::hash`].
     fn position(&self, priority: i32, hash: u32) -> Option<u32> {
         let engine = self.engine.as_ref()?;
         if let Some(entry) = engine.find(&self.scratch) {
-            // SAFETY: what the engine has is live.
+            // SAFETY: entries in the engine are live.
             return (!entry.is_null()).then(|| unsafe { self.entries().index(entry) });
         }
         self.records.find_hashed(&self.scratch, priority, hash)
     }
 
-    /// How many entries with an index of their own could be added at once.
+    /// Number of indices that could be assigned now.
     fn free_indices(&self) -> u64 {
         self.free.len() as u64 + (self.index_limit() - self.records.positions() as u64)
     }
 
-    /// Waits for readers to let go of deleted entries if fewer indices are free than are needed.
+    /// Waits for readers to release deleted entries if fewer than `needed` indices are free.
     fn await_indices(&mut self, needed: u64) -> Result<(), Unacknowledged> {
         if self.free_indices() >= needed {
             return Ok(());
@@ -570,7 +575,7 @@ impl RecordedTable {
         })
     }
 
-    /// An unused index whose record is there.
+    /// A free index, with a position in the records.
     fn take_index(&mut self, assumed: &Assumed) -> Result<u32, StateError> {
         self.await_indices(assumed.indices_needed(false))?;
         if let Some(index) = self.free.pop() {
@@ -582,10 +587,11 @@ impl RecordedTable {
         Ok(self.records.add_position())
     }
 
-    /// Runs a change of the engine for the key in `scratch`, whose entry until now is `old`.
+    /// Applies a change to the engine for the key in `scratch`. `old` is the entry that it replaces or removes, or
+    /// null.
     fn write(&mut self, old: *mut EntryHeader, change: impl FnOnce(&mut dyn Engine, &Writing<'_>, &[u64])) {
         let RecordedTable { engine, domain, records, scratch, .. } = self;
-        // Only engines without priorities ask.
+        // Only engines without priorities call this.
         let stored = |packed: &[u64]| records.find(packed, 0).map_or(ptr::null_mut(), |index| records.entry(index));
         let writing = Writing { domain, stored: &stored, old };
         if let Some(engine) = engine {
@@ -597,7 +603,7 @@ impl RecordedTable {
 impl Drop for RecordedTable {
     /// There are no readers any more: the owner of the table's bindings is gone.
     fn drop(&mut self) {
-        // The engine names entries, so it goes first.
+        // The engine refers to entries, so it is dropped first.
         self.engine = None;
         let live: Vec<_> = match &self.shared {
             Some(shared) => shared.iter().collect(),

@@ -1,14 +1,14 @@
-//! What the control plane knows of a table's entries: their keys, and for each where its memory is, its priority, idle
-//! timeout, insertion number and what its action came from.
+//! The control plane's records of a table's entries: for each its key, the address of its memory, priority, idle
+//! timeout, insertion number and the source of its action.
 //!
-//! Tables have millions of entries that differ in little but the key, so records are columns: a column that holds the
-//! same value everywhere takes no memory ([`Column`]), keys are kept [compact](CompactForm), and the index that finds
-//! them has 4-byte cells. An IPv4 prefix without priority or timeout thus takes 5 bytes for its key, 8 for the pointer
-//! to its entry, and 5 to 11 in the index.
+//! Tables have millions of entries that differ in little but the key, so records are stored by column: a column with
+//! the same value everywhere takes no memory ([`Column`]), keys are [compact](CompactForm), and the hash index has
+//! 4-byte cells. An IPv4 prefix without priority or timeout thus takes 5 bytes for its key, 8 for the pointer to its
+//! entry, and 5 to 11 in the index.
 //!
-//! Positions are the entries' *indices*: dense, reused when an entry is gone and the table says that its index is free.
+//! Positions are the entries' *indices*: dense, and reused after an entry is removed and the table has freed its index.
 //!
-//! Threads: the writer's. Tests: `tests/properties.rs`, through tables; `index/tests.rs`, `key/tests.rs`.
+//! Threads: writer only. Tests: `tests/properties.rs`, through tables; `index/tests.rs`, `key/tests.rs`.
 
 use crate::entry::Source;
 use crate::index::Index;
@@ -17,7 +17,7 @@ use crate::key::compact::CompactForm;
 use abi::EntryHeader;
 use std::ptr;
 
-/// A value for each position, most of which are the default.
+/// A column: a value for each position, most of which are the default.
 #[derive(Debug, Default)]
 struct Column<T>(Vec<T>);
 
@@ -36,13 +36,13 @@ impl<T: Copy + Default + PartialEq> Column<T> {
         self.0[at] = value;
     }
 
-    /// No value was ever different from the default.
+    /// Whether every value has always been the default.
     fn is_unused(&self) -> bool {
         self.0.is_empty()
     }
 }
 
-/// What is recorded of an entry besides its key.
+/// What is recorded of an entry, except for its key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Record {
     pub(crate) entry: *mut EntryHeader,
@@ -51,21 +51,21 @@ pub(crate) struct Record {
     pub(crate) source: Source,
 }
 
-/// All records of a table.
+/// The records of a table.
 #[derive(Debug)]
 pub(crate) struct Records {
     form: CompactForm,
-    /// Whether the priority tells entries apart.
+    /// Whether entries with the same key and different priorities are different.
     prioritised: bool,
-    /// Whether keys are found here; otherwise the engine finds them.
+    /// Whether the records have a hash index; otherwise the engine finds keys.
     indexed: bool,
-    /// Null at positions that are not in use.
+    /// Null at unused positions.
     entries: Vec<*mut EntryHeader>,
     keys: Vec<u8>,
     priorities: Column<i32>,
     idle_timeouts: Column<u64>,
     sources: Column<Source>,
-    /// Insertion numbers, each less its position: they are equal until a position is used again.
+    /// Insertion numbers, each minus its position: zero until a position is reused.
     seqs: Column<u64>,
     next_seq: u64,
     index: Index,
@@ -88,12 +88,12 @@ impl Records {
         }
     }
 
-    /// Positions that there ever were.
+    /// Number of positions, used or not.
     pub(crate) fn positions(&self) -> usize {
         self.entries.len()
     }
 
-    /// A new position, not in use.
+    /// Adds an unused position and returns it.
     pub(crate) fn add_position(&mut self) -> u32 {
         let position = self.entries.len() as u32;
         self.entries.push(ptr::null_mut());
@@ -101,12 +101,12 @@ impl Records {
         position
     }
 
-    /// Number of entries that were ever inserted.
+    /// The next insertion number: how many entries were ever inserted.
     pub(crate) fn next_seq(&self) -> u64 {
         self.next_seq
     }
 
-    /// Records an entry, given the [hash](Records::hash), at a position that is not in use; its insertion number.
+    /// Records an entry at an unused position, given its [hash](Records::hash). Returns its insertion number.
     pub(crate) fn insert(&mut self, position: u32, packed: &[u64], hash: u32, record: Record) -> u64 {
         let at = position as usize;
         let bytes = self.form.bytes();
@@ -132,7 +132,7 @@ impl Records {
         seq
     }
 
-    /// Forgets an entry: where its memory is.
+    /// Removes an entry's record. Returns the address of the entry.
     pub(crate) fn remove(&mut self, position: u32) -> *mut EntryHeader {
         if self.indexed {
             let hash = self.hash_at(position);
@@ -147,7 +147,7 @@ impl Records {
         std::mem::replace(&mut self.entries[position as usize], ptr::null_mut())
     }
 
-    /// The hash under which an entry with this key and priority is found, whose place is prefetched.
+    /// The hash of a key and priority in the index; prefetches the cell where the search will start.
     pub(crate) fn hash(&self, packed: &[u64], priority: i32) -> u32 {
         if !self.indexed {
             return 0;
@@ -175,7 +175,7 @@ impl Records {
         })
     }
 
-    /// Calls `f` with the compact form of a key.
+    /// Calls `f` with a key's compact form.
     fn with_compact<R>(&self, packed: &[u64], f: impl FnOnce(&[u8]) -> R) -> R {
         let bytes = self.form.bytes();
         const SHORT: usize = 64;
@@ -196,17 +196,17 @@ impl Records {
         self.form.expand(&self.keys[position as usize * bytes..][..bytes], packed);
     }
 
-    /// Where an entry's memory is; null if the position is not in use.
+    /// The address of an entry; null if the position is unused.
     pub(crate) fn entry(&self, position: u32) -> *mut EntryHeader {
         self.entries[position as usize]
     }
 
-    /// Notes other memory of an entry.
+    /// Changes the address of an entry.
     pub(crate) fn set_entry(&mut self, position: u32, entry: *mut EntryHeader) {
         self.entries[position as usize] = entry;
     }
 
-    /// Notes another idle timeout and source of an entry.
+    /// Changes the idle timeout and the source of an entry.
     pub(crate) fn set_action(&mut self, position: u32, idle_timeout_ns: u64, source: Source) {
         self.idle_timeouts.set(position as usize, idle_timeout_ns);
         self.sources.set(position as usize, source);
@@ -222,22 +222,22 @@ impl Records {
         self.seqs.get(position as usize).wrapping_add(u64::from(position))
     }
 
-    /// An entry's idle timeout.
+    /// An entry's idle timeout in nanoseconds.
     pub(crate) fn idle_timeout_ns(&self, position: u32) -> u64 {
         self.idle_timeouts.get(position as usize)
     }
 
-    /// What an entry's action came from.
+    /// The source of an entry's action.
     pub(crate) fn source(&self, position: u32) -> Source {
         self.sources.get(position as usize)
     }
 
-    /// The positions in use, lowest first.
+    /// The used positions in ascending order.
     pub(crate) fn used(&self) -> impl Iterator<Item = u32> + '_ {
         (0..).zip(&self.entries).filter(|(_, e)| !e.is_null()).map(|(i, _)| i)
     }
 
-    /// The positions in use, in insertion order.
+    /// The used positions in insertion order.
     pub(crate) fn in_order(&self) -> Vec<u32> {
         let mut positions: Vec<u32> = self.used().collect();
         if !self.seqs.is_unused() {
@@ -253,7 +253,7 @@ impl Records {
     }
 }
 
-/// Hash of a packed key and its priority.
+/// The hash of a packed key and a priority.
 fn hash(packed: &[u64], priority: i32) -> u32 {
     const K: u64 = 0x9e37_79b9_7f4a_7c15;
     let mix = |h: u64, word: &u64| {
@@ -264,7 +264,7 @@ fn hash(packed: &[u64], priority: i32) -> u32 {
     (h ^ h >> 32) as u32
 }
 
-/// The same, of the packed key that this is the compact form of.
+/// The same hash, given the key's compact form.
 fn hash_compact(form: &CompactForm, key: &[u8], priority: i32) -> u32 {
     const SHORT: usize = 16;
     let words = form.packed_words();

@@ -1,11 +1,11 @@
-//! Large zeroed arrays that readers read and that go back to the system as a whole.
+//! Large zeroed arrays for readers, which are returned to the system as a whole.
 //!
-//! From the system directly, not from the allocator: pages come zeroed when they are first touched, so that an array of
-//! a million entries is made at once; arrays of a megabyte and more are made of huge pages, if the system gives any, since
-//! random lookups in small pages wait for the page table as often as for the data. So they may take up to two megabytes more
-//! than they have.
+//! They are mapped directly, not allocated: the kernel zeroes pages when they are first touched, so an array for a
+//! million entries is made at once. Arrays of a megabyte and more use huge pages if the system has any, since random
+//! accesses to small pages miss the TLB, and wait for the page table as often as for the data. They may take up to two
+//! megabytes more than their size.
 //!
-//! Tests: whatever uses it.
+//! Tests: those of its users.
 #![allow(unsafe_code)]
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
@@ -13,10 +13,10 @@ use std::cell::Cell;
 use std::ops::Deref;
 use std::ptr::{self, NonNull};
 
-/// From so many bytes on the system is asked, not the allocator.
+/// Size in bytes from which arrays are mapped rather than allocated.
 const MAPPED: usize = 64 << 10;
 const HUGE_PAGE: usize = 2 << 20;
-/// From so many bytes on arrays are made of huge pages.
+/// Size in bytes from which arrays use huge pages.
 const HUGE: usize = 1 << 20;
 
 /// An array of zeroed `T`s.
@@ -28,13 +28,13 @@ pub struct Region<T> {
 
 // SAFETY: the region owns its memory.
 unsafe impl<T: Send> Send for Region<T> {}
-// SAFETY: it gives out shared references only.
+// SAFETY: it hands out shared references only.
 unsafe impl<T: Sync> Sync for Region<T> {}
 
 impl Region<Cell<u32>> {
-    /// An array of `count` zeros, all of whose pages are there; at least one.
+    /// An array of `count` zeros, at least one, all of whose pages are populated.
     pub fn zeros(count: usize) -> Self {
-        // SAFETY: zero bytes are a zero.
+        // SAFETY: zero bytes are a valid `Cell<u32>`.
         let region: Self = unsafe { Region::zeroed(count) };
         region.make_pages();
         region
@@ -42,10 +42,10 @@ impl Region<Cell<u32>> {
 }
 
 impl<T> Region<T> {
-    /// An array of `count` zeroed elements; at least one.
+    /// An array of `count` zeroed elements; at least one. Aborts if there is not enough memory.
     ///
     /// # Safety
-    /// All zero bytes are a `T`, which needs no drop.
+    /// All zero bytes are a valid `T`, which needs no drop.
     pub unsafe fn zeroed(count: usize) -> Region<T> {
         let layout = Layout::array::<T>(count).expect("an array is no larger than memory");
         // SAFETY: the caller's promise.
@@ -55,7 +55,7 @@ impl<T> Region<T> {
     /// As [`Region::zeroed`]; `None` if there is not enough memory.
     ///
     /// # Safety
-    /// As there.
+    /// As [`Region::zeroed`].
     pub unsafe fn try_zeroed(count: usize) -> Option<Region<T>> {
         let layout = Layout::array::<T>(count).ok()?;
         assert!(layout.size() > 0, "an element");
@@ -68,23 +68,24 @@ impl<T> Region<T> {
         NonNull::new(first.cast()).map(|first| Region { first, count })
     }
 
-    /// The first element, to be written by whoever else has its address.
+    /// The address of the first element, for writers that synchronise by other means.
     pub fn as_mut_ptr(&self) -> *mut T {
         self.first.as_ptr()
     }
 
-    /// Makes all pages now, for what is looked for all over it before it is written. A page that is read first gets its memory when it is
-    /// written; then every other processor of the process is interrupted, and if it is a huge one, loses all translations of
-    /// addresses that it has.
+    /// Populates all pages now, for arrays that are read at random before they are written. A page that is read first
+    /// maps the shared zero page, and is replaced when it is written; that interrupts every other processor of the
+    /// process (TLB shootdown), and for a huge page flushes their whole TLBs.
     pub fn make_pages(&self) {
         if self.bytes() >= MAPPED {
             let bytes = mapped_bytes(self.bytes());
-            // SAFETY: the pages are the region's; a system that cannot do it (Linux before 5.14) makes them when they are touched.
+            // SAFETY: the pages are the region's. A kernel without this (Linux before 5.14) populates them when they
+            // are touched.
             unsafe { libc::madvise(self.as_mut_ptr().cast(), bytes, libc::MADV_POPULATE_WRITE) };
         }
     }
 
-    /// Its size.
+    /// Its size in bytes.
     pub fn bytes(&self) -> usize {
         self.count * size_of::<T>()
     }
@@ -102,7 +103,7 @@ impl<T> Deref for Region<T> {
 impl<T> Drop for Region<T> {
     fn drop(&mut self) {
         let layout = Layout::array::<T>(self.count).expect("the array was made");
-        // SAFETY: the memory came from the same place, and nobody uses it.
+        // SAFETY: the memory was allocated or mapped with the same size, and no one uses it.
         unsafe {
             if layout.size() < MAPPED {
                 dealloc(self.first.as_ptr().cast(), layout);
@@ -113,15 +114,16 @@ impl<T> Drop for Region<T> {
     }
 }
 
-/// Bytes of the pages for an array.
+/// Size in bytes of the pages that are mapped for an array.
 fn mapped_bytes(bytes: usize) -> usize {
     if bytes >= HUGE { bytes.next_multiple_of(HUGE_PAGE) } else { bytes }
 }
 
-/// Zeroed pages, or null.
+/// Maps zeroed pages; null on failure.
 fn map(bytes: usize) -> *mut u8 {
     let slack = if bytes >= HUGE_PAGE { HUGE_PAGE } else { 0 };
-    // SAFETY: new private pages touch no other memory; what is cut off was just mapped; the advice is only that.
+    // SAFETY: new private pages overlap no other memory; the parts that are unmapped were just mapped; `madvise` is
+    // only a hint.
     unsafe {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;

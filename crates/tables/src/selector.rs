@@ -1,15 +1,17 @@
-//! Groups of weighted members, and the choice of one by hash.
+//! Action selector groups: weighted members, and the selection of one by hash.
 //!
-//! **The choice**: let the available members of the group, in member order, have the weights `w0, w1, ...` with the sum
-//! `W`. A packet with hash `h` takes the member `i` with `w0 + ... + w(i-1) <= h mod W < w0 + ... + wi`. No available
-//! member: no entry. (The oracle uses the same function, which P4 leaves to the target.)
+//! **Selection**: let the available members of the group, in member order, have the weights `w0, w1, ...` with the sum
+//! `W`. A packet with hash `h` gets the member `i` with `w0 + ... + w(i-1) <= h mod W < w0 + ... + wi`. Without an
+//! available member there is no entry. (P4 leaves this function to the target; the reference interpreter uses the same
+//! one.)
 //!
-//! A group may draw its members at random instead (P4Runtime's `RANDOM` selection mode): then `h` is the next of a sequence
-//! that is the group's own, from [`draw`]. Workers share the sequence, so such groups cost a shared cache line a packet.
+//! A group may instead draw members at random (P4Runtime's `RANDOM` selection mode): then `h` is the next number of the
+//! group's own sequence, [`draw`]. Workers share the sequence, so such groups cost an access to a shared cache line per
+//! packet.
 //!
-//! A [`Group`] stays at one address, which entries hold as their group; its [`Slots`] are replaced as a whole,
-//! so a packet sees the members before a change or after it. Up to [`MAX_EXPANDED`] the sum of weights is laid out as
-//! an array and the choice is one load; beyond, sums are searched.
+//! A [`Group`] stays at one address, which entries store; its [`Slots`] are replaced as a whole, so a packet sees the
+//! members before a change or after it. If the sum of weights is at most [`MAX_EXPANDED`] it is expanded to an array,
+//! and the selection is one load; otherwise the cumulative weights are searched.
 //!
 //! Threads: one writer, any number of readers. Tests: `selector/tests.rs`, `tests/stress.rs`.
 #![allow(unsafe_code)]
@@ -19,15 +21,15 @@ use std::ffi::c_void;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
-/// The largest sum of weights that is laid out as an array (32 KB).
+/// Limit of the sum of weights that is expanded to an array (32 KB).
 const MAX_EXPANDED: u64 = 4096;
 
-/// A group as readers see it.
+/// A group, as readers see it.
 #[derive(Debug)]
 pub struct Group {
     slots: AtomicPtr<Slots>,
     random: AtomicBool,
-    /// Drawn so far.
+    /// Numbers drawn so far.
     drawn: AtomicU64,
 }
 
@@ -40,29 +42,29 @@ pub fn draw(n: u64) -> u64 {
     mixed ^ mixed >> 31
 }
 
-/// What a group chooses from. Immutable.
+/// The members that a group selects from, in the form for lookups. Immutable.
 #[derive(Debug)]
 struct Slots {
-    /// The sum of weights.
+    /// The sum of the weights.
     total: u64,
-    /// One entry per unit of weight, or empty.
+    /// One pointer per unit of weight; empty if `sums` is used.
     expanded: Vec<*const EntryHeader>,
-    /// Otherwise: the sums of weights up to and with each member, ascending.
+    /// Otherwise: the cumulative weight up to and including each member, ascending.
     sums: Vec<(u64, *const EntryHeader)>,
 }
 
-/// Members that a group had, to be dropped when no reader can see them any more.
+/// Replaced members of a group, to be dropped when no reader can see them any more.
 #[derive(Debug)]
 pub struct OldMembers(Box<Slots>);
 
 impl OldMembers {
-    /// Bytes of what is kept for each member or unit of weight.
+    /// Size in bytes of the pointers and weights.
     pub fn bytes(&self) -> usize {
         size_of_val(&*self.0.expanded) + size_of_val(&*self.0.sums)
     }
 }
 
-// SAFETY: the entries are only named here, not owned.
+// SAFETY: the entries are only referred to, not owned.
 unsafe impl Send for OldMembers {}
 
 impl Slots {
@@ -94,7 +96,7 @@ impl Slots {
 }
 
 impl Group {
-    /// A group with these members that are available: weights and entries, in member order.
+    /// A group with these available members: weights and entries, in member order.
     pub fn new(members: &[(u32, *const EntryHeader)]) -> Group {
         Group {
             slots: AtomicPtr::new(Box::into_raw(Box::new(Slots::new(members)))),
@@ -103,17 +105,17 @@ impl Group {
         }
     }
 
-    /// From now on members are drawn at random.
+    /// Makes the group draw members at random from now on.
     pub fn set_random(&self) {
         self.random.store(true, Ordering::Relaxed);
     }
 
-    /// Whether they are.
+    /// Whether members are drawn at random.
     pub fn is_random(&self) -> bool {
         self.random.load(Ordering::Relaxed)
     }
 
-    /// Replaces the members. The caller retires what comes back.
+    /// Replaces the members. Returns the old ones, which the caller retires.
     #[must_use = "readers may still see the old members"]
     pub fn set(&self, members: &[(u32, *const EntryHeader)]) -> OldMembers {
         let old = self.slots.swap(Box::into_raw(Box::new(Slots::new(members))), Ordering::AcqRel);
@@ -121,7 +123,7 @@ impl Group {
         OldMembers(unsafe { Box::from_raw(old) })
     }
 
-    /// What entries hold.
+    /// The pointer that entries store.
     pub fn as_ptr(&self) -> *const c_void {
         ptr::from_ref(self).cast()
     }
@@ -134,10 +136,10 @@ impl Drop for Group {
     }
 }
 
-/// Resolves a group; see [`abi::table::SelectFn`].
+/// Selects a member's entry; see [`abi::table::SelectFn`].
 ///
 /// # Safety
-/// `group` is that of a live entry and a [`Group`]; the caller is online.
+/// `group` is a [`Group`] of a live entry; the caller is online.
 pub unsafe extern "C" fn select(group: *const c_void, hash: u64) -> *const EntryHeader {
     // SAFETY: the caller's promise; slots live until the caller is quiescent.
     unsafe {

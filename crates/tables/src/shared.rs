@@ -1,25 +1,25 @@
-//! Entries that several keys share: a million routes lead to a few thousand next hops, and an entry that has neither an
-//! index nor a time of its last hit is nothing but its action and parameters. So such tables keep each content once, and
-//! count its users. Where contents may be as many as keys, only so many of them are looked for
-//! ([`SharedEntries::at_most`]): those that come when there are that many have one user each, and nothing is noted of them.
+//! Entries that several keys share. A million routes have a few thousand next hops, and an entry with neither an index
+//! nor a time of its last hit consists only of its action and parameters. So such tables store each distinct content
+//! once, with a reference count. If contents may be as many as keys, only a limited number of them is indexed
+//! ([`SharedEntries::at_most`]); beyond the limit each entry has one user, and is not recorded here.
 //!
-//! Threads: the writer's. Tests: `shared/tests.rs`; tables with shared entries in `tests/properties.rs`.
+//! Threads: writer only. Tests: `shared/tests.rs`; tables with shared entries in `tests/properties.rs`.
 #![allow(unsafe_code)]
 
 use crate::entry::{EntryMemory, Runs, Tag};
 use crate::index::Index;
 use abi::EntryHeader;
 
-/// The entries in use, by content.
+/// The indexed entries in use, by content.
 #[derive(Debug)]
 pub(crate) struct SharedEntries {
-    /// Most contents that are noted.
+    /// Limit of the indexed contents.
     most: usize,
     index: Index,
-    /// By position; the address is null at positions that are free.
+    /// By position: address and reference count. The address is null at free positions.
     entries: Vec<(*mut EntryHeader, u32)>,
     free: Vec<u32>,
-    /// How often a new entry was made.
+    /// Number of entries that were ever made.
     made: u64,
 }
 
@@ -33,19 +33,19 @@ impl Default for SharedEntries {
 }
 
 impl SharedEntries {
-    /// Notes at most so many contents.
+    /// An empty set that indexes at most so many contents.
     pub(crate) fn at_most(most: usize) -> SharedEntries {
         SharedEntries { most, index: Index::default(), entries: Vec::new(), free: Vec::new(), made: 0 }
     }
 
-    /// Whether there is an entry that runs this, so that [`take`](SharedEntries::take) makes none.
+    /// Whether there is an entry that runs `runs`, so that [`take`](SharedEntries::take) would not make one.
     pub(crate) fn has(&self, memory: &EntryMemory, runs: Runs<'_>) -> bool {
         // SAFETY: entries at positions in use are live.
         let same = |p: u32| unsafe { memory.writer().does_run(self.entries[p as usize].0, runs) };
         self.index.find(memory.writer().hash(runs), same).is_some()
     }
 
-    /// The entry that runs this, with one user more; perhaps a new one.
+    /// An entry that runs `runs`, with one more reference; a new one if necessary.
     pub(crate) fn take(&mut self, memory: &mut EntryMemory, runs: Runs<'_>) -> *mut EntryHeader {
         let hash = memory.writer().hash(runs);
         // SAFETY: entries at positions in use are live.
@@ -74,7 +74,7 @@ impl SharedEntries {
         entry
     }
 
-    /// One user less: true if there is none any more, and the entry is the caller's to retire.
+    /// Drops a reference. Returns true if that was the last one; the caller then retires the entry.
     pub(crate) fn give_back(&mut self, memory: &EntryMemory, entry: *mut EntryHeader) -> bool {
         // SAFETY: entries in use are live.
         let hash_of = |entry| unsafe { memory.writer().hash_of(entry) };
@@ -96,17 +96,17 @@ impl SharedEntries {
         true
     }
 
-    /// How many entries in use are noted.
+    /// Number of indexed entries in use.
     pub(crate) fn len(&self) -> usize {
         self.entries.len() - self.free.len()
     }
 
-    /// How often a new entry was made.
+    /// Number of entries that were ever made.
     pub(crate) fn made(&self) -> u64 {
         self.made
     }
 
-    /// All entries in use that are noted.
+    /// All indexed entries in use.
     pub(crate) fn iter(&self) -> impl Iterator<Item = *mut EntryHeader> + '_ {
         self.entries.iter().map(|(entry, _)| *entry).filter(|entry| !entry.is_null())
     }

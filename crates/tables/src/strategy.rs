@@ -1,10 +1,10 @@
-//! Which engine matches a table: decided once, from its key fields and size.
+//! The choice of a table's engine, made once from its key fields and size.
 //!
 //! | keys | engine |
 //! | --- | --- |
 //! | none | none: always a miss |
 //! | exact fields of at most 16 bits together, or of up to 22 if the table is large | [`crate::direct`] |
-//! | exact fields otherwise | [`crate::exact`], which is a table by itself |
+//! | exact fields otherwise | [`crate::exact`], which stores the entries itself |
 //! | one lpm field of at most 128 bits and exact fields of at most 16 bytes | [`crate::lpm`] |
 //! | everything else | [`crate::ternary`] |
 //!
@@ -16,13 +16,16 @@ use crate::ternary::Rule;
 use crate::{SpecError, TableSpec, direct, lpm, ternary};
 use base::entry::MatchKind;
 
-/// Whether a table of this size with keys of this shape keeps its entries in buckets.
+/// Whether a table of this size with keys of this shape stores its entries in buckets ([`crate::exact`]).
 pub(crate) fn in_buckets(shape: &KeyShape, size: u64) -> bool {
     let fields = &shape.layout().fields;
     !fields.is_empty() && fields.iter().all(|f| f.kind == MatchKind::Exact) && !direct::fits(shape, size)
 }
 
 /// The engine for any other table; `None` if it has no keys.
+///
+/// # Errors
+/// [`SpecError::SeveralLpmKeys`] if there are several `lpm` keys and no field that needs a priority.
 pub(crate) fn engine(spec: &TableSpec, shape: &KeyShape) -> Result<Option<Box<dyn Engine>>, SpecError> {
     if spec.keys.is_empty() {
         return Ok(None);

@@ -1,5 +1,5 @@
-//! The atomics of the lock-free parts: the standard ones, or the model checker's under `--cfg loom`; prefetches, and what keeps
-//! the memory that readers read away from what the writer writes.
+//! Atomics for the lock-free parts: the standard ones, or the model checker's under `--cfg loom`; also prefetches, and
+//! [`Apart`], which avoids false sharing.
 #![allow(unsafe_code)]
 
 #[cfg(not(loom))]
@@ -7,7 +7,7 @@ pub(crate) use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64,
 #[cfg(loom)]
 pub(crate) use loom::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
 
-/// Prefetches the line at an address, which need not be one.
+/// Prefetches the cache line at an address, which need not be valid.
 #[inline]
 pub(crate) fn prefetch<T>(at: *const T) {
     #[cfg(target_arch = "x86_64")]
@@ -19,8 +19,9 @@ pub(crate) fn prefetch<T>(at: *const T) {
     let _ = at;
 }
 
-/// What has cache lines of its own (two, for the adjacent-line prefetcher). Readers read a table's handle with every packet: if
-/// the allocator put it beside something that the writer writes with every change, both would wait for the line all the time.
+/// A value on cache lines of its own (two, for the adjacent-line prefetcher), to avoid false sharing. Readers load a
+/// table's handle for every packet: if the allocator put it beside memory that the writer changes often, both would
+/// keep waiting for the line.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct Apart<T>(pub(crate) T);

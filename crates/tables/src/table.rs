@@ -1,15 +1,16 @@
-//! A table: its entries as the control plane knows them, and what readers probe.
+//! A match-action table: the control plane's operations on its entries, and the binding that readers use.
 //!
-//! Tables of exact fields keep entries where readers look for them ([`crate::exact`]); all others keep a record of each
-//! beside an engine ([`crate::recorded`]). Those that packets write have many writers ([`crate::exact::dynamic`]), of which this is one.
-//! Readers get a [`TableBinding`]; everything here is the writer's, one at a time
-//! (`&mut`).
+//! Hash tables of exact fields store their entries only where readers look them up ([`crate::exact`]); all others keep
+//! a record of each entry beside an engine ([`crate::recorded`]). Tables that packets write have many writers
+//! ([`crate::exact::dynamic`]), of which the control plane is one. Readers get a [`TableBinding`]; everything here is
+//! the writer's, one call at a time (`&mut`).
 //!
-//! **Refused changes.** A change that code in use could misread is made when no such code runs any more, or refused with
-//! [`StateError::Unacknowledged`] before anything is written ([`crate::reclaim`]). What code may have been told is in [`Assumed`]; a
-//! change invalidates what it needs once it is known to be valid otherwise. In a batch that may have to be taken back
-//! ([`Phase::Atomic`]) it invalidates all that is assumed of the table, and leaves enough indices to bring back what the batch deleted: so
-//! taking back is never refused, as long as nothing is told to code meanwhile, which is the caller's to see to.
+//! **Refused changes.** A change that running code could misinterpret is made after no such code runs any more, or
+//! refused with [`StateError::Unacknowledged`] before anything is written ([`crate::reclaim`]). [`Assumed`] records
+//! what code may assume; a change invalidates what it needs to once it is known to be valid otherwise. A change in a
+//! batch that may be rolled back ([`Phase::Atomic`]) invalidates everything that is assumed of the table's entries, and
+//! leaves enough free indices to restore what the batch deleted. So a rollback is never refused, provided that no code
+//! is compiled for the table meanwhile, which the caller ensures.
 //!
 //! Tests: `tests/properties.rs`, `tests/stress.rs`.
 #![allow(unsafe_code)]
@@ -29,51 +30,52 @@ use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Indices that a table with direct resources has beyond its size, so that an entry can be added at once after one was
-/// deleted: an eighth of the size, and this many.
+/// Indices that a table with direct resources has beyond its size, so that an entry can be added right after one was
+/// deleted: an eighth of the size, plus this many.
 const SPARE_INDICES: u64 = 64;
 
-/// How often a table is changed before it is asked again how much waits to be freed: to ask looks at what all workers write.
+/// Changes of a table after which the backlog is checked again; the check reads cache lines that all workers write.
 const ROOM_EVERY: u64 = 64;
 
-/// What a table is.
+/// The declaration of a table.
 #[derive(Clone, Debug)]
 pub struct TableSpec {
-    /// Widths and kinds of its key fields.
+    /// Width in bits and match kind of each key field.
     pub keys: Vec<(u32, MatchKind)>,
-    /// Most entries.
+    /// Limit of the number of entries.
     pub size: u64,
-    /// Widths of the parameters of each action in its list.
+    /// Widths in bits of the parameters of each action in the table's list.
     pub actions: Vec<Vec<u32>>,
     /// Whether entries may name members of an action profile.
     pub members: bool,
-    /// Whether they may name groups too.
+    /// Whether entries may also name groups.
     pub selector: bool,
-    /// Whether hits are noted for idle timeouts.
+    /// Whether the time of an entry's last hit is recorded, for idle timeouts.
     pub idle_timeout: bool,
-    /// Whether direct counters or meters use the entries' indices.
+    /// Whether entries have direct counters or meters, which their indices select.
     pub direct: bool,
 }
 
-/// What code that is compiled for a table is to know of its entries.
+/// The information about a table's entries that code is to be specialised for.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted {
-    /// All of them, if there are at most so many.
+    /// All entries, if there are at most this many.
     pub entries_max: Option<u64>,
-    /// The contents that they share, if these are few.
+    /// The distinct contents of entries, if they are few.
     pub answers: bool,
-    /// If they are not known, which keys match none of them ([`crate::prefilter`]), if few bytes tell.
+    /// If all entries are not wanted or too many: a filter for keys that match none of them ([`crate::prefilter`]), if
+    /// a few bytes are selective enough.
     pub prefilter: bool,
 }
 
-/// Why there can be no such table.
+/// Why a table cannot be made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SpecError {
-    /// Without priorities, which of two matching entries wins would be undefined.
+    /// Several `lpm` keys without priorities: which of two matching entries wins would be undefined.
     SeveralLpmKeys,
-    /// More entries than have indices.
+    /// The table would need more indices than there are.
     TooLarge(u64),
-    /// Packets write tables of exact fields only, whose entries run actions.
+    /// Packets can write only tables of exact fields whose entries run actions.
     NotDynamic,
 }
 
@@ -91,12 +93,12 @@ impl fmt::Display for SpecError {
 
 impl std::error::Error for SpecError {}
 
-/// Indices of a table's entries are below this.
+/// Limit of the indices of a table's entries, exclusive.
 pub(crate) fn index_limit(spec: &TableSpec) -> u64 {
     if spec.direct { spec.size + spec.size / 8 + SPARE_INDICES } else { u64::from(u32::MAX) }
 }
 
-/// What default entries carry: of tables with direct resources, the cell behind those of all other entries.
+/// The tag of default entries: in tables with direct resources its index follows those of all other entries.
 pub(crate) fn default_tag(spec: &TableSpec) -> Tag {
     match spec.direct {
         true => Tag { index: index_limit(spec) as u32, ..Tag::NONE },
@@ -110,22 +112,22 @@ impl From<Unacknowledged> for StateError {
     }
 }
 
-/// What code may assume of a table ([`Table::shape`]), and what changes now belong to.
+/// What code may assume of a table ([`Table::shape`]), and the phase that changes belong to.
 #[derive(Debug, Default)]
 pub(crate) struct Assumed {
-    /// All entries.
+    /// The set of entries.
     pub(crate) entries: Assumption,
-    /// Which contents entries have.
+    /// The set of distinct contents that entries have.
     pub(crate) contents: Assumption,
     /// The default action.
     default_action: Assumption,
     phase: Phase,
-    /// How many indices the batch must find free if it is taken back: those of entries that it deleted.
+    /// The indices that a rollback of the batch needs: those of the entries that the batch deleted.
     pub(crate) owed_indices: u64,
 }
 
 impl Assumed {
-    /// Entries are about to change.
+    /// Invalidates what a change of an entry breaks. Called before the change.
     pub(crate) fn entries_change(&mut self, domain: &Domain) -> Result<(), Unacknowledged> {
         if self.phase == Phase::Atomic {
             self.contents.invalidate(domain)?;
@@ -133,14 +135,14 @@ impl Assumed {
         self.entries.invalidate(domain)
     }
 
-    /// An entry was deleted whose index is used again later.
+    /// Counts a deleted entry whose index is reused later.
     pub(crate) fn index_deleted(&mut self) {
         if self.phase == Phase::Atomic {
             self.owed_indices += 1;
         }
     }
 
-    /// How many indices must be free for an entry to be added or, if it `is_gone`, deleted.
+    /// The number of indices that must be free before an entry is added or, if `is_gone`, deleted.
     pub(crate) fn indices_needed(&self, is_gone: bool) -> u64 {
         match (self.phase, is_gone) {
             (Phase::Atomic, _) => self.owed_indices + 1,
@@ -149,7 +151,8 @@ impl Assumed {
     }
 }
 
-/// Waits, as long as for an acknowledgement, until `free`, which collects what may be freed, finds as many indices as are needed.
+/// Waits, for as long as for an acknowledgement, until `needed` indices are free. `free` collects retired entries, and
+/// returns the number of free indices.
 pub(crate) fn await_indices(domain: &Domain, needed: u64, mut free: impl FnMut() -> u64) -> Result<(), Unacknowledged> {
     if needed == 0 || free() >= needed {
         return Ok(());
@@ -165,12 +168,12 @@ pub struct Table {
     spec: TableSpec,
     kind: Kind,
     domain: Arc<Domain>,
-    /// How often entries or the default were changed; others may read it.
+    /// Counts changes of entries and of the default action; other threads may read it.
     changes: Arc<AtomicU64>,
-    /// How many of the changes came after it was last found that there is room for more to be freed.
+    /// Changes since the backlog was last checked.
     changes_unasked: u64,
     assumed: Assumed,
-    /// The batch that changes were last part of.
+    /// The batch of the last change.
     batch: u64,
 }
 
@@ -180,7 +183,7 @@ enum Kind {
     Recorded(Box<RecordedTable>),
 }
 
-/// Calls the same method of whichever it is.
+/// Calls a method that all kinds have.
 macro_rules! each {
     ($table:expr, $name:ident => $call:expr) => {
         match $table {
@@ -198,7 +201,10 @@ impl fmt::Debug for Table {
 }
 
 impl Table {
-    /// An empty table. `default_action` must be one of the actions with values of the right widths.
+    /// An empty table. `default_action` must be one of the actions, with arguments of the right widths.
+    ///
+    /// # Errors
+    /// [`SpecError::SeveralLpmKeys`] and [`SpecError::TooLarge`].
     pub fn new(spec: TableSpec, default_action: Runs<'_>, domain: Arc<Domain>) -> Result<Table, SpecError> {
         if spec.direct && spec.size > 1 << 31 {
             return Err(SpecError::TooLarge(spec.size));
@@ -221,6 +227,9 @@ impl Table {
     }
 
     /// An empty table that packets write.
+    ///
+    /// # Errors
+    /// [`SpecError::NotDynamic`] unless all keys are exact and entries run actions; [`SpecError::TooLarge`].
     pub fn dynamic(
         spec: TableSpec,
         dynamic: DynamicSpec,
@@ -245,12 +254,13 @@ impl Table {
         })
     }
 
-    /// Whether packets write it.
+    /// Whether packets write the table.
     pub fn is_dynamic(&self) -> bool {
         matches!(self.kind, Kind::Dynamic(_))
     }
 
-    /// Of a table that packets write: the bytes that it takes for its size, all of which are there from the start.
+    /// For a table that packets write: bytes of the memory that depends on its size, all of which is allocated up
+    /// front.
     pub fn memory_bytes(&self) -> u64 {
         match &self.kind {
             Kind::Dynamic(t) => t.memory_bytes(),
@@ -258,22 +268,23 @@ impl Table {
         }
     }
 
-    /// Of a table that packets write: what sets the direct resources of an index to zero before an entry that a packet adds gets it.
+    /// For a table that packets write: sets the function that resets an index's direct resources before another entry
+    /// gets it.
     pub fn on_release(&self, reset: Box<dyn Fn(u32) + Send + Sync>) {
         if let Kind::Dynamic(t) = &self.kind {
             t.on_release(reset);
         }
     }
 
-    /// Of a table that packets write: ends entries whose time is over, of which `tell` gets those that the control plane is
-    /// to be told of.
+    /// For a table that packets write: removes expired entries; passes those that the control plane is notified of to
+    /// `tell`.
     pub fn expire(&mut self, now_us: u64, tell: impl FnMut(TableEntry)) {
         if let Kind::Dynamic(t) = &mut self.kind {
             t.expire(now_us, tell);
         }
     }
 
-    /// Of a table that packets write: what became of entries.
+    /// For a table that packets write: counts of refused, evicted and expired entries.
     pub fn dynamic_counts(&self) -> DynamicCounts {
         match &self.kind {
             Kind::Dynamic(t) => t.counts(),
@@ -281,12 +292,12 @@ impl Table {
         }
     }
 
-    /// What compiled code needs of the table.
+    /// The table's layout, lookup functions and addresses, for compiled code.
     pub fn binding(&self) -> TableBinding {
         each!(&self.kind, t => t.binding())
     }
 
-    /// How compiled code probes it: see [`TableBinding::engine`].
+    /// How compiled code looks keys up; see [`TableBinding::engine`].
     pub fn engine(&self) -> abi::EngineKind {
         each!(&self.kind, t => t.engine_kind())
     }
@@ -301,7 +312,7 @@ impl Table {
         self.len() == 0
     }
 
-    /// Indices of entries are below this; it stays the same for tables with direct resources.
+    /// Limit of the entries' indices, exclusive; it never changes for tables with direct resources.
     pub fn index_limit(&self) -> u64 {
         match &self.kind {
             Kind::Dynamic(t) if self.spec.direct => t.index_limit(),
@@ -309,7 +320,7 @@ impl Table {
         }
     }
 
-    /// The cell of the default entry's direct resources: the one behind those of all other entries.
+    /// The index of the default entry's direct resources; it follows those of all other entries.
     pub fn default_index(&self) -> u32 {
         match &self.kind {
             Kind::Dynamic(t) if self.spec.direct => t.index_limit() as u32,
@@ -317,7 +328,7 @@ impl Table {
         }
     }
 
-    /// Changes from here on belong to this, and to the batch with this number.
+    /// Sets the phase and the batch number that the next changes belong to.
     pub fn set_phase(&mut self, phase: Phase, batch: u64) {
         if std::mem::replace(&mut self.batch, batch) != batch {
             self.assumed.owed_indices = 0;
@@ -325,12 +336,19 @@ impl Table {
         self.assumed.phase = phase;
     }
 
-    /// Adds an entry that runs `runs`; its index, for tables with direct resources.
+    /// Adds an entry that runs `runs`. Returns its index, for tables with direct resources.
+    ///
+    /// # Errors
+    /// As [`Table::insert_with`].
     pub fn insert(&mut self, entry: &TableEntry, runs: Runs<'_>, now_us: u64) -> Result<u32, StateError> {
         self.insert_with(entry, runs, now_us, |_| {})
     }
 
     /// Adds an entry that runs `runs`, and calls `prepare` with its index before packets can find it.
+    ///
+    /// # Errors
+    /// [`StateError::WrongKind`] if the key or the action does not fit the table, [`StateError::Exists`],
+    /// [`StateError::Full`], [`StateError::Unsupported`] for a table without keys, and [`StateError::Unacknowledged`].
     pub fn insert_with(
         &mut self,
         entry: &TableEntry,
@@ -346,7 +364,12 @@ impl Table {
         }
     }
 
-    /// Gives the entry with this key and priority another action and idle timeout; its action until now.
+    /// Replaces action and idle timeout of the entry with this key and priority. Returns the old action.
+    ///
+    /// # Errors
+    /// [`StateError::WrongKind`] if the key or the action does not fit the table, [`StateError::NotFound`],
+    /// [`StateError::Unacknowledged`], and for a table that packets write [`StateError::Full`] if there is no free slot
+    /// for the new version.
     pub fn modify(&mut self, entry: &TableEntry, runs: Runs<'_>) -> Result<EntryAction, StateError> {
         self.await_room()?;
         match &mut self.kind {
@@ -356,8 +379,12 @@ impl Table {
         }
     }
 
-    /// When this returns `Ok`, [`Table::change_member`] may be called, and, if the table's default action `is_default`, the member's,
-    /// [`Table::set_default`], as long as nothing else is done to the table.
+    /// Prepares the change of a member: invalidates what code assumes of the entries and, if `is_default`, of the
+    /// default action. On `Ok`, [`Table::change_member`] and, if `is_default`, [`Table::set_default`] may follow, with
+    /// no other operation between.
+    ///
+    /// # Errors
+    /// [`StateError::Unacknowledged`].
     pub fn await_change_of_member(&mut self, is_default: bool) -> Result<(), StateError> {
         self.await_room()?;
         self.assumed.entries.invalidate(&self.domain)?;
@@ -368,19 +395,24 @@ impl Table {
         Ok(())
     }
 
-    /// Gives all entries that name a member another action, and leaves all else. Behind [`Table::await_change_of_member`].
+    /// Replaces the action of all entries that name a member, and keeps everything else. Call
+    /// [`Table::await_change_of_member`] first.
     pub fn change_member(&mut self, member: u32, runs: Runs<'_>) {
         debug_assert!(!self.assumed.entries.is_held() && !self.assumed.contents.is_held(), "code knows the entries");
         match &mut self.kind {
             Kind::Exact(t) => t.change_member(member, runs),
             Kind::Recorded(t) => t.change_member(member, runs),
-            // Its entries run actions.
+            // Entries of such tables run actions, not members.
             Kind::Dynamic(_) => {}
         }
     }
 
-    /// Removes the entry with this key and priority; what it was. Priorities mean nothing in tables without ternary,
-    /// range or optional fields.
+    /// Removes the entry with this key and priority, and returns it. Tables without ternary, range or optional fields
+    /// ignore the priority.
+    ///
+    /// # Errors
+    /// [`StateError::WrongKind`] if the key does not fit the table, [`StateError::NotFound`], and
+    /// [`StateError::Unacknowledged`].
     pub fn delete(&mut self, key: &[KeyMatch], priority: i32) -> Result<TableEntry, StateError> {
         self.await_room()?;
         match &mut self.kind {
@@ -390,8 +422,11 @@ impl Table {
         }
     }
 
-    /// The index of the entry with this key and priority, for tables with direct resources; for others, whether there
-    /// is one.
+    /// The index of the entry with this key and priority. In tables without direct resources it only says that there is
+    /// one.
+    ///
+    /// # Errors
+    /// [`StateError::WrongKind`] if the key does not fit the table, and [`StateError::NotFound`].
     pub fn find(&mut self, key: &[KeyMatch], priority: i32) -> Result<u32, StateError> {
         match &mut self.kind {
             Kind::Exact(t) => t.find(key),
@@ -401,6 +436,9 @@ impl Table {
     }
 
     /// The entry with this key and priority.
+    ///
+    /// # Errors
+    /// As [`Table::find`].
     pub fn entry(&mut self, key: &[KeyMatch], priority: i32, now_us: u64) -> Result<ReadEntry, StateError> {
         match &mut self.kind {
             Kind::Exact(t) => t.entry_with(key, now_us),
@@ -409,7 +447,8 @@ impl Table {
         }
     }
 
-    /// All entries: in insertion order; those of exact fields in the order of their indices, or in none.
+    /// All entries, in insertion order. Those of exact tables are in the order of their indices, or in no particular
+    /// order.
     pub fn entries(&self, now_us: u64) -> Vec<ReadEntry> {
         match &self.kind {
             Kind::Exact(t) => t.entries(now_us),
@@ -418,14 +457,16 @@ impl Table {
         }
     }
 
-    /// Some entries, about so many: a step of a walk over all, which begins at place 0 and goes on at the place that comes back,
-    /// until none does. Entries may be changed between steps. One that is not changed is given exactly once, however the
-    /// table grows; of one that is changed nothing is promised, but [`Table::is_before`] tells which it was.
+    /// One step of an iteration over all entries: about `about` of them, and the place at which to continue, `None` at
+    /// the end. The first place is 0. Entries may change between steps. An entry that does not change is returned
+    /// exactly once, however the table grows; for one that changes there is no guarantee, but [`Table::is_before`] says
+    /// whether it was returned.
     pub fn walk(&self, place: u64, about: usize, now_us: u64) -> (Vec<ReadEntry>, Option<u64>) {
         each!(&self.kind, t => t.walk(place, about, now_us))
     }
 
-    /// Whether a walk that has come to this place has given the entry with this key and priority, which is there.
+    /// Whether an iteration that has reached `place` has returned the entry with this key and priority, which must
+    /// exist.
     pub fn is_before(&mut self, place: u64, key: &[KeyMatch], priority: i32) -> bool {
         match &mut self.kind {
             Kind::Exact(t) => t.is_before(place, key),
@@ -435,27 +476,31 @@ impl Table {
     }
 
     /// Publishes another default action.
+    ///
+    /// # Errors
+    /// [`StateError::WrongKind`] if the action does not fit the table, and [`StateError::Unacknowledged`].
     pub fn set_default(&mut self, runs: Runs<'_>) -> Result<(), StateError> {
         self.await_room()?;
         each!(&mut self.kind, t => t.set_default(runs, &mut self.assumed.default_action))
     }
 
-    /// How often entries or the default action were to be changed.
+    /// The number of changes of entries and the default action, including attempted ones.
     pub fn changes(&self) -> u64 {
         self.changes.load(Ordering::Relaxed)
     }
 
-    /// The same for other threads: another number before anything of a change can be seen, and before [`Domain::changes`] is another.
+    /// The same counter for other threads. It advances before any effect of a change is visible, and before
+    /// [`Domain::changes`] does.
     pub fn changes_seen(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.changes)
     }
 
-    /// About how much memory lookups can touch.
+    /// About how many bytes of memory lookups can touch.
     pub fn footprint_bytes(&self) -> u64 {
         each!(&self.kind, t => t.footprint_bytes())
     }
 
-    /// How many contents entries have, and how often there was a new one, if many keys share few.
+    /// The number of distinct contents of entries, and how many were ever made; `None` unless many keys share few.
     pub fn contents(&self) -> Option<(u64, u64)> {
         match &self.kind {
             Kind::Exact(_) | Kind::Dynamic(_) => None,
@@ -463,13 +508,15 @@ impl Table {
         }
     }
 
-    /// What the table is like now, for code that is compiled for it as it is, as long as the domain's
-    /// [generation](Domain::generation), read before this call, lasts. Of what is wanted its entries too, if no field is a range and no group decides: until one
-    /// of them changes. If there are [few contents](Table::contents), these too: until there is a new one. A prefilter without entries
-    /// stays right while they change.
+    /// The table as it is now, for code that is specialised for it. The information is valid while the domain's
+    /// [generation](Domain::generation), read before this call, lasts.
+    ///
+    /// `wanted` selects more: all entries, valid until one of them changes (not with range fields or groups); the
+    /// distinct contents, if there are [few](Table::contents), valid until there is a new one; and a prefilter, which
+    /// remains valid while entries change.
     pub fn shape(&mut self, wanted: Option<Wanted>) -> TableShape {
         let has_range = self.spec.keys.iter().any(|(_, kind)| *kind == MatchKind::Range);
-        // What packets write is never told: it would have to be invalidated by a packet.
+        // Assumptions about entries that packets write are never made: a packet would have to invalidate them.
         let may_tell = !has_range && !self.spec.selector && !self.is_dynamic();
         let wanted = wanted.filter(|_| may_tell);
         let entries_max = wanted.and_then(|wanted| wanted.entries_max);
@@ -495,12 +542,12 @@ impl Table {
         TableShape { snapshot, words, default, rules, answers, prefilter }
     }
 
-    /// Something is about to change that may leave more to be freed.
+    /// Counts a change that may retire memory and, now and then, waits until the backlog has room for it.
     fn await_room(&mut self) -> Result<(), StateError> {
         self.changes.fetch_add(1, Ordering::AcqRel);
         self.domain.note_change();
         self.changes_unasked += 1;
-        // What is taken back was asked for when it was done.
+        // A rollback does not wait: its batch has already waited.
         if self.changes_unasked >= ROOM_EVERY && self.assumed.phase != Phase::Undo {
             self.domain.await_room()?;
             self.changes_unasked = 0;
@@ -508,13 +555,13 @@ impl Table {
         Ok(())
     }
 
-    /// The default action; for a group the one behind it.
+    /// The default action; for a group, the one that runs when it has no member.
     pub fn default_call(&self) -> Option<ActionCall> {
         each!(&self.kind, t => t.default_call())
     }
 
-    /// Looks a packet's key up, which has the table's layout: the entry and the action that it runs by itself. For tests
-    /// and tools; nothing changes while `self` is borrowed.
+    /// Looks up a packet's key, which has the table's layout: the entry, and the action call that it runs itself. For
+    /// tests and tools; nothing changes while `self` is borrowed.
     pub fn lookup(&self, key: &[u8]) -> Option<(TableEntry, Option<ActionCall>)> {
         let binding = self.binding();
         assert_eq!(key.len(), binding.key.bytes as usize, "a key of the table's layout");
@@ -525,7 +572,7 @@ impl Table {
         }
     }
 
-    /// Looks packets' keys up, which lie one after the other; the same as [`lookup`](Table::lookup) for each of them.
+    /// Looks up consecutive packets' keys in one batch; the results are those of [`lookup`](Table::lookup) for each.
     pub fn lookup_batch(&self, keys: &[u8]) -> Vec<Option<(TableEntry, Option<ActionCall>)>> {
         let binding = self.binding();
         let bytes = binding.key.bytes as usize;
@@ -553,12 +600,13 @@ impl Table {
         }
     }
 
-    /// Frees what no reader can see any more. To be called now and then; changes do some of it too.
+    /// Frees retired memory that no reader can see any more. To be called regularly; changes also free some.
     pub fn collect(&mut self) {
         each!(&mut self.kind, t => t.collect());
     }
 
-    /// Things that wait for readers, in entries; a measure of how far behind they are.
+    /// The number of retired objects that wait for readers, about one per entry; a measure of how far behind readers
+    /// are.
     pub fn waiting(&self) -> usize {
         each!(&self.kind, t => t.waiting())
     }

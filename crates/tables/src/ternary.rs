@@ -1,30 +1,32 @@
-//! Ternary, range and optional matching, with priorities: tuple space search.
+//! Ternary, range and optional matching with priorities: tuple space search.
 //!
 //! Entries with the same mask form a *tuple*, a hash table over their masked values, so a lookup costs one probe per
-//! tuple, not one compare per entry. Tuples are visited in the order of the highest priority in them, and the search
-//! ends at the first one that cannot beat what was found. (Srinivasan, Suri, Varghese: "Packet classification using
-//! tuple space search"; the sorting by priority is Pfaff et al.: "The design and implementation of Open vSwitch",
-//! section 5.2.) The key is hashed for eight tuples at a time, and a filter says which of them can have an entry
-//! ([`search`]), so a tuple that has none costs a few cycles.
+//! tuple, not one comparison per entry. Tuples are visited in the order of their highest priorities, and the search
+//! ends at the first one that cannot beat the best match so far. (Srinivasan, Suri, Varghese: "Packet classification
+//! using tuple space search"; the sorting by priority is from Pfaff et al.: "The design and implementation of Open
+//! vSwitch", section 5.2.) The key is hashed for eight tuples at a time, and a Bloom filter excludes those that have no
+//! matching entry ([`search`]), so such a tuple costs a few cycles.
 //!
-//! - *Ranges* do not become prefixes, which would multiply entries. A range contributes the leading bits that its ends
-//!   share to the mask, and is checked on the candidates that the hash finds; a range of one value is thus hashed in
-//!   full, and one that is a prefix too.
-//! - *Exact, optional and lpm* fields are masks. Tables of long exact keys are one tuple, tables of long prefixes one
-//!   tuple per length with the length as priority ([`Rule::PrefixLength`]).
+//! - *Ranges* are not expanded to prefixes, which would multiply entries. The leading bits that both ends of a range
+//!   share become part of the mask, and the range is checked on the candidates that the hash finds. So a range that is
+//!   one value or a prefix is hashed in full.
+//! - *Exact, optional and lpm* fields are masks. Tables of long exact keys are one tuple; tables of long prefixes have
+//!   one tuple per length, with the length as priority ([`Rule::PrefixLength`]).
 //!
-//! Tables of up to [`LINEAR_MAX`] entries are compared one by one instead ([`linear`]), and tables whose masks are many have bit
-//! vectors ([`vectors`]).
+//! Tables of up to [`LINEAR_MAX`] entries are searched linearly instead ([`linear`]), and tables with many masks use
+//! bit vectors ([`vectors`]).
 //!
-//! Structure: a [`Filter`] over all entries, replaced when it is worn; a [`TupleList`], replaced as a whole when a tuple comes, goes or changes its place; each [`Tuple`] has a
-//! [`Buckets`] array, replaced when it grows; each bucket is a list of [`Node`]s, best rank first, changed in place.
+//! Structure: a [`Filter`] over all entries, rebuilt when it is worn; a [`TupleList`], replaced as a whole when a tuple
+//! is added, removed or reordered; for each [`Tuple`] a [`Buckets`] array, replaced when it grows; each bucket is a
+//! list of [`Node`]s, best rank first, changed in place.
 //!
-//! Why readers may run meanwhile: each change of one entry becomes visible with one store (a link, or the entry of a
-//! node), after the entry is in the filter and before a new list that ranks the tuple higher: a stale filter or list only
-//! hides the newest entry or costs a probe. Lookups that overlap with several changes look again ([`crate::version`]). Unlinked
-//! nodes keep their own link until they are freed, so that a reader on one finds its way out.
+//! **Concurrent readers.** Each change of one entry becomes visible with one store (a link, or the entry of a node).
+//! The entry is in the filter before that, and a new list that ranks its tuple higher follows after it: so a stale
+//! filter or list only hides the newest entry or costs a probe. Lookups that overlap with several changes are repeated
+//! ([`crate::version`]). Unlinked nodes keep their own links until they are freed, so that a reader on one can
+//! continue.
 //!
-//! Cost: insert and remove touch one bucket, and the list of tuples if the order changes.
+//! Cost: insertion and removal change one bucket, and the list of tuples if their order changes.
 //!
 //! Threads: one writer, any number of readers. Tests: `tests/properties.rs`, `tests/stress.rs`.
 #![allow(unsafe_code)]
@@ -55,10 +57,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use vectors::{Cost, Fresh, Published, Vectors, changes_max, nibbles};
 
-/// Things that are retired in one epoch.
+/// Unlinked objects that are retired together in one epoch.
 const RETIRED_TOGETHER: usize = 32;
 
-/// Which of several matching entries wins.
+/// The rule for which of several matching entries wins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Rule {
     /// The one with the highest priority.
@@ -67,19 +69,19 @@ pub enum Rule {
     PrefixLength,
 }
 
-/// What only the writer knows of a tuple.
+/// The writer's data of a tuple.
 struct Writer {
     tuple: *mut Tuple,
     len: usize,
-    /// How many entries of each priority.
+    /// The number of entries of each priority.
     priorities: BTreeMap<i32, u32>,
 }
 
-/// What the writer knows of a table that has vectors.
+/// The writer's data of a table that uses bit vectors.
 struct WithVectors {
     rows: Arc<Vectors>,
     fresh: Vec<Fresh>,
-    /// Entries of the rows that have gone.
+    /// Entries of the bit vectors that have been removed since they were built.
     gone: usize,
 }
 
@@ -89,18 +91,18 @@ pub(crate) struct Ternary {
     rule: Rule,
     prefix: Option<KeyField>,
     tuples: HashMap<Vec<u64>, Writer>,
-    /// All bits that a mask has had. Those that none has any more cost a row of a nibble.
+    /// The union of all masks so far. A nibble that no mask uses any more still costs its vectors.
     mask: Vec<u64>,
-    /// How many nibbles and words have bits of it.
+    /// How many nibbles and words of the key this union has bits in.
     mask_size: (usize, usize),
     vectors: Option<WithVectors>,
     len: usize,
-    /// Unlinked, and not yet in limbo.
+    /// Unlinked objects that are not in limbo yet.
     retired: Vec<Retired>,
     limbo: Limbo<Retired>,
 }
 
-// SAFETY: the pointers lead to memory that the engine owns.
+// SAFETY: the pointers point at memory that the engine owns.
 unsafe impl Send for Ternary {}
 
 enum Retired {
@@ -114,7 +116,7 @@ enum Retired {
     Vectors(*mut Published),
 }
 
-/// The engine for any keys.
+/// A ternary engine for keys of any shape.
 pub(crate) fn engine(shape: &KeyShape, rule: Rule) -> Box<dyn Engine> {
     let fields = &shape.layout().fields;
     let range = |f: &KeyField| RangeField {
@@ -155,7 +157,7 @@ enum Change {
     Remove((i32, u64)),
 }
 
-/// What of a packed key goes where: the tuple's mask, and the words of the node.
+/// A packed key divided: the tuple's mask, and the words that its node stores.
 struct Split {
     mask: Vec<u64>,
     words: Vec<u64>,
@@ -165,7 +167,7 @@ struct Split {
 impl Ternary {
     fn split(&self, packed: &[u64], (priority, _): Rank) -> Split {
         let n = self.shared.words;
-        // Tables of only exact keys have no masks: everything counts.
+        // Packed keys of tables with only exact fields have no masks: all bits count.
         let mut mask = if packed.len() == n { vec![u64::MAX; n] } else { packed[n..].to_vec() };
         for range in &self.shared.ranges {
             share_prefix(range, &packed[..n], &packed[n..], &mut mask);
@@ -190,7 +192,8 @@ impl Ternary {
         Split { mask, words, priority }
     }
 
-    /// Puts what changes unlinked into limbo, when there is a number of it: every epoch is a store that all workers see.
+    /// Retires unlinked objects once enough have accumulated: each new epoch is a store to a cache line that all
+    /// workers read.
     fn retire(&mut self, domain: &Domain) {
         if self.retired.len() >= RETIRED_TOGETHER {
             let epoch = domain.advance_by(self.retired.iter().map(Retired::bytes).sum());
@@ -198,7 +201,7 @@ impl Ternary {
         }
     }
 
-    /// Publishes the list of tuples anew.
+    /// Rebuilds and publishes the list of tuples.
     fn publish(&mut self) {
         let top = |w: &Writer| w.priorities.last_key_value().map(|(priority, _)| (*priority, w.tuple.cast_const()));
         let mut tuples: Vec<(i32, *const Tuple)> = self.tuples.values().filter_map(top).collect();
@@ -208,7 +211,7 @@ impl Ternary {
         self.retired.push(Retired::List(old));
     }
 
-    /// Puts an entry into the filter, perhaps into a new one.
+    /// Adds an entry's hash to the filter, which is rebuilt if it is worn.
     fn filter(&mut self, hash: u32) {
         let filter = self.shared.filter.load(Ordering::Relaxed);
         // SAFETY: the filter is linked, so it is alive.
@@ -226,7 +229,7 @@ impl Ternary {
         self.retired.push(Retired::Filter(old));
     }
 
-    /// Publishes the list of few entries anew, or that there are too many.
+    /// Rebuilds and publishes the list of a small table's entries; null if there are too many.
     fn publish_linear(&mut self) {
         let new =
             if self.len > LINEAR_MAX { ptr::null_mut() } else { Box::into_raw(Box::new(Linear::new(self.items()))) };
@@ -251,7 +254,7 @@ impl Ternary {
         items
     }
 
-    /// After a change of the tuples: the same in the vectors, if the table has them or should.
+    /// Applies a change of the tuples to the bit vectors, if the table uses them or should from now on.
     fn change_vectors(&mut self, change: Change) {
         let (nibbles, words) = self.mask_size;
         let cost = Cost::new(self.len, self.tuples.len(), nibbles, words);
@@ -287,7 +290,7 @@ impl Ternary {
         }
     }
 
-    /// Makes the rows anew, of all entries.
+    /// Rebuilds the bit vectors from all entries.
     fn make_vectors(&mut self) {
         let rows = Arc::new(Vectors::new(self.items()));
         if let Some(old) = self.vectors.replace(WithVectors { rows, fresh: Vec::new(), gone: 0 }) {
@@ -296,7 +299,7 @@ impl Ternary {
         self.publish_vectors();
     }
 
-    /// Publishes the vectors, or that there are none.
+    /// Publishes the bit vectors; null if the table does not use them.
     fn publish_vectors(&mut self) {
         let publish = |v: &WithVectors| Box::into_raw(Box::new(Published::new(Arc::clone(&v.rows), &v.fresh)));
         let new = self.vectors.as_ref().map_or(ptr::null_mut(), publish);
@@ -306,7 +309,7 @@ impl Ternary {
         }
     }
 
-    /// The link that leads to the node with this hash and rank, and the node.
+    /// The node of an entry, and the link that points at it.
     fn locate(&self, split: &Split, seq: u64) -> (&AtomicPtr<Node>, *mut Node) {
         let tuple = self.tuples[&split.mask].tuple;
         // SAFETY: tuples in the map are alive, and so is what is linked below them.
@@ -325,12 +328,12 @@ impl Ternary {
     }
 }
 
-/// Sets a range field's bits of `mask` to the leading bits that its ends share.
+/// Sets a range field's bits of `mask` to the leading bits that the range's ends share.
 fn share_prefix(range: &RangeField, low: &[u64], high: &[u64], mask: &mut [u64]) {
     if range.words == 1 {
         let field = range.mask << range.shift;
         let differ = (low[range.word] ^ high[range.word]) & field;
-        // Ones from the highest differing bit down; in the field these are what the hash must not see.
+        // Ones from the highest differing bit down; those in the field must not be hashed.
         let below = if differ == 0 { 0 } else { u64::MAX >> differ.leading_zeros() };
         mask[range.word] = mask[range.word] & !field | field & !below;
         return;
@@ -402,7 +405,7 @@ impl Engine for Ternary {
             self.mask_size = (nibbles(&self.mask).count(), self.mask.iter().filter(|word| **word != 0).count());
         }
         let rank = (split.priority, rank.1);
-        // Before the list of few entries goes, so that the change becomes visible once.
+        // Before the list for small tables is unpublished, so that readers see the change with one store.
         self.change_vectors(Change::Insert(Fresh { rank, mask: split.mask, words: split.words, entry }));
         if self.len <= LINEAR_MAX + 1 {
             self.publish_linear();
@@ -466,7 +469,7 @@ impl Engine for Ternary {
 }
 
 impl Retired {
-    /// About how many bytes wait.
+    /// About how many bytes of memory are retired.
     fn bytes(&self) -> usize {
         // SAFETY: what was unlinked and not freed yet is alive.
         unsafe {
@@ -509,7 +512,7 @@ impl Drop for Ternary {
     /// There are no readers any more.
     fn drop(&mut self) {
         for (_, writer) in self.tuples.drain() {
-            // SAFETY: nobody reads; nodes and tuples in use are not in limbo.
+            // SAFETY: there are no readers; nodes and tuples in use are not in limbo.
             unsafe {
                 let buckets = (*writer.tuple).buckets.load(Ordering::Relaxed);
                 let mut nodes = Vec::new();
@@ -518,7 +521,7 @@ impl Drop for Ternary {
                 Retired::Tuple(writer.tuple).free();
             }
         }
-        // SAFETY: nobody reads.
+        // SAFETY: there are no readers.
         unsafe {
             Retired::List(self.shared.tuples.load(Ordering::Relaxed)).free();
             Retired::Filter(self.shared.filter.load(Ordering::Relaxed)).free();

@@ -1,16 +1,16 @@
-//! Table contents of realistic shape, for measurements and tests; everything follows from a seed.
+//! Realistic table contents for measurements and tests; everything follows from a seed.
 //!
-//! **Prefixes** as in the Internet's routing tables: mostly /24 (IPv6: /48), then the lengths of common allocations, few
-//! short ones and few longer ones; and not spread evenly, but in allocations, which lie in a part of the first octets and
-//! are announced in pieces. (The lengths are rounded from the reports of the CIDR Report and of RIPE RIS for the years
-//! since 2020.)
+//! **Prefixes** as in the Internet's routing tables: mostly /24 (IPv6: /48), then the lengths of common allocations,
+//! few shorter and few longer ones. They are not distributed uniformly, but lie in allocations, which cover a part of
+//! the first octets and are announced in pieces. (The lengths are rounded from the reports of the CIDR Report and of
+//! RIPE RIS for the years since 2020.)
 //!
 //! Tests: below.
 
 use random::Random;
 use std::collections::HashSet;
 
-/// How often prefixes of a length occur, in thousandths.
+/// Prefix lengths, and their frequencies in thousandths.
 type Lengths = &'static [(u32, u64)];
 
 const LENGTHS_V4: Lengths = &[
@@ -57,20 +57,20 @@ const LENGTHS_V6: Lengths = &[
     (128, 4),
 ];
 
-/// One address family.
+/// The parameters of an address family.
 struct Family {
     width: u32,
     lengths: Lengths,
-    /// Lengths of allocations, from and to.
+    /// The shortest and the longest allocation, as prefix lengths.
     allocations: (u32, u32),
 }
 
 impl Family {
-    /// A value whose first bits are those of an allocation.
+    /// A random allocation: its value and its prefix length.
     fn allocation(&self, blocks: &[u64], random: &mut Random) -> (u128, u32) {
         let (from, to) = self.allocations;
         let len = from + random.below(u64::from(to - from + 1)) as u32;
-        // Few blocks hold most allocations.
+        // A few blocks hold most allocations.
         let block = blocks
             [(random.below(blocks.len() as u64) * random.below(blocks.len() as u64) / blocks.len() as u64) as usize];
         let first_bits = if self.width == 32 { 8 } else { 16 };
@@ -104,7 +104,7 @@ impl Family {
                 })
                 .expect("the weights add up to the total");
             let (allocation, allocated) = allocations[random.below(allocations.len() as u64) as usize];
-            // In an allocation the low numbers are used first.
+            // In an allocation low numbers are used first.
             let free = len.saturating_sub(allocated).min(16);
             let low = random.below(1 << free).min(random.below(1 << free));
             let inside = u128::from(low) << (self.width - allocated.min(*len) - free);
@@ -124,13 +124,13 @@ fn ones(count: u32) -> u128 {
     if count == 0 { 0 } else { u128::MAX >> (128 - count) }
 }
 
-/// Different IPv4 prefixes, at most about two million: values with zeros behind the prefix, and lengths.
+/// `count` different IPv4 prefixes, at most about two million: values with zeros after the prefix, and lengths in bits.
 pub fn ipv4_prefixes(count: usize, seed: u64) -> Vec<(u32, u32)> {
     let family = Family { width: 32, lengths: LENGTHS_V4, allocations: (13, 20) };
     family.prefixes(count, seed).into_iter().map(|(value, len)| (value as u32, len)).collect()
 }
 
-/// Different IPv6 prefixes.
+/// `count` different IPv6 prefixes, as [`ipv4_prefixes`].
 pub fn ipv6_prefixes(count: usize, seed: u64) -> Vec<(u128, u32)> {
     Family { width: 128, lengths: LENGTHS_V6, allocations: (28, 34) }.prefixes(count, seed)
 }

@@ -1,4 +1,4 @@
-//! Tables that packets write: against a list after every change, and with threads.
+//! Packet-written tables: compared with a list after every change, and used by several threads.
 #![cfg(not(loom))]
 #![allow(unsafe_code, reason = "entries are added through the functions that compiled code calls")]
 
@@ -14,7 +14,7 @@ use tables::{Domain, DynamicSpec, Runs, Table, TableSpec};
 
 /// Microseconds of a tick.
 const TICK: u64 = abi::entry::TICK_US;
-/// Two actions: one without parameters, one with 9 and 33 bits.
+/// Widths in bits of the parameters of two actions: one has none, one has two.
 const ACTIONS: [&[u32]; 2] = [&[], &[9, 33]];
 
 fn spec(widths: &[u32], size: u64, direct: bool) -> TableSpec {
@@ -56,7 +56,7 @@ fn call(value: u64) -> ActionCall {
     }
 }
 
-/// A key with this number in all fields.
+/// A key whose fields all hold this number.
 fn key(widths: &[u32], number: u64) -> Vec<KeyMatch> {
     let field = |w: &u32| {
         let bits = if *w >= 64 {
@@ -69,7 +69,7 @@ fn key(widths: &[u32], number: u64) -> Vec<KeyMatch> {
     widths.iter().map(field).collect()
 }
 
-/// As packets have it.
+/// The key as compiled code builds it.
 fn packed(binding: &TableBinding, key: &[KeyMatch]) -> Vec<u64> {
     let mut bytes = vec![0u8; binding.key.bytes as usize];
     for (field, key) in binding.key.fields.iter().zip(key) {
@@ -81,7 +81,7 @@ fn packed(binding: &TableBinding, key: &[KeyMatch]) -> Vec<u64> {
     bytes.chunks_exact(8).map(|c| u64::from_le_bytes(c.try_into().expect("eight"))).collect()
 }
 
-/// The bytes of an entry from its action on.
+/// The bytes of an entry, from its action on.
 fn image(binding: &TableBinding, call: &ActionCall) -> Vec<u8> {
     let mut bytes = vec![0u8; binding.entry.sizes[call.action as usize] as usize];
     bytes[0] = call.action as u8;
@@ -93,7 +93,7 @@ fn image(binding: &TableBinding, call: &ActionCall) -> Vec<u8> {
     bytes
 }
 
-/// What a packet does; whether it was done.
+/// Adds or replaces an entry as a packet does. Returns whether that succeeded.
 fn add(binding: &TableBinding, key: &[KeyMatch], call: &ActionCall, expire: u32, now: u64, replace: bool) -> bool {
     let (key, image) = (packed(binding, key), image(binding, call));
     let dynamic = binding.dynamic.as_ref().expect("a table that packets write");
@@ -195,7 +195,7 @@ fn agree(widths: &[u32], size: u64, step_ticks: u32, changes: &[Change], online:
                     }
                     _ => {
                         let at = binding.entry.timer.expect("timers");
-                        // SAFETY: what compiled code does.
+                        // SAFETY: compiled code does the same.
                         unsafe {
                             found.cast_mut().cast::<u8>().offset(at as isize).cast::<u32>().write((now / TICK) as u32)
                         };
@@ -259,7 +259,7 @@ fn agree(widths: &[u32], size: u64, step_ticks: u32, changes: &[Change], online:
         }
         assert_eq!(table.len(), model.len() as u64);
     }
-    // Everything is found, by readers and by the control plane, and nothing else is.
+    // Readers and the control plane find exactly the stored entries.
     for k in 0..40 {
         let found =
             table.lookup(&packed(&binding, &key(widths, k)).iter().flat_map(|w| w.to_le_bytes()).collect::<Vec<_>>());
@@ -340,9 +340,9 @@ fn marks_of_ended_entries_are_taken_back() {
     let mut table = made(&[32], 20_000, dynamic(), &domain);
     let binding = table.binding();
     let mut now = 0;
-    // Every round fills the table with other keys and lets them end. Keys are spread: those that follow one another may crowd
-    // in one place, where they are refused before the table is full.
-    // Each step of the mixing can be taken back, so keys differ.
+    // Every round fills the table with different keys and lets them expire. Keys are spread: consecutive ones may
+    // cluster, and would then be refused before the table is full. Each step of the mixing is invertible, so keys
+    // differ.
     let spread = |round: u64, k: u64| {
         let mut key = (round << 20 | k) as u32;
         for factor in [0x7feb_352d, 0x846c_a68b] {
@@ -365,7 +365,8 @@ fn marks_of_ended_entries_are_taken_back() {
     assert_eq!(table.dynamic_counts().refused, 0);
 }
 
-/// Workers add the same and different keys, look them up and end, while the housekeeping ends entries and the control plane deletes.
+/// Workers add the same and different keys and look them up, while the housekeeping removes expired entries and the
+/// control plane deletes others.
 #[test]
 fn threads_add_find_and_end_entries() {
     const KEYS: u64 = 3000;
@@ -398,7 +399,7 @@ fn threads_add_find_and_end_entries() {
                             if add(binding, &key(widths, k), &call(2 * k + 1), (k % 2) as u32, now, false) {
                                 added += 1;
                                 let again = lookup(binding, &key(widths, k));
-                                // Somebody may have ended it at once, but nobody did anything else.
+                                // Another thread may have removed it at once, but none may have changed it.
                                 if !again.is_null() {
                                     check(binding, again, k);
                                 }

@@ -1,5 +1,5 @@
-//! All interleavings, and all orders of memory that the Rust memory model allows, of small cases of the lock-free
-//! protocols. Run: `RUSTFLAGS="--cfg loom" cargo test -p tables --test loom --release`
+//! Small cases of the lock-free protocols in all interleavings, and with all memory orders that the Rust memory model
+//! allows. Run: `RUSTFLAGS="--cfg loom" cargo test -p tables --test loom --release`
 #![cfg(loom)]
 #![allow(unsafe_code)]
 
@@ -26,7 +26,7 @@ fn worker(domain: &Arc<Domain>) -> Worker {
     domain.register().expect("a slot is free")
 }
 
-/// Something that readers read through a pointer, and that is written to ("freed") once they cannot.
+/// An object that readers reach through a pointer, and that is written to ("freed") when they no longer can.
 struct Object {
     here: AtomicPtr<UnsafeCell<u64>>,
 }
@@ -128,15 +128,15 @@ fn epochs_of_several_writers_hold() {
     });
 }
 
-/// What a worker makes of an entry with code that was told that all entries are `7`, or with code that was told nothing.
+/// A batch of a worker: with specialised code that assumes that all entries are `7`, or with code that assumes nothing.
 fn run_batch(domain: &Domain, told_in: u64, entry: &AtomicU64) {
     let is_special = domain.generation() == told_in;
     let found = entry.load(Ordering::Acquire);
     assert!(!is_special || found == 7, "code that was told otherwise met {found}");
 }
 
-/// An entry is published when no batch runs with code that was told what entries there are, or it is not published. In each of the
-/// states that a worker can be in, and when the writer tries again.
+/// An entry is published only when no batch runs with code that assumes the old entries, or not at all. For each state
+/// that a worker can be in, and when the writer tries again.
 fn assumptions(run: impl Fn(&mut Worker, u64, &AtomicU64) + Copy + Send + Sync + 'static) {
     model(3, move || {
         let domain = Domain::new(1);
@@ -193,7 +193,8 @@ fn no_batch_outlives_an_assumption_in_a_worker_that_comes_back() {
     });
 }
 
-/// Somebody else has invalidated it already: batches that began before may still run, so they are waited for all the same.
+/// Another writer has invalidated the assumption already: batches that began before may still run, and are waited for
+/// too.
 #[test]
 fn an_assumption_that_another_writer_invalidated_is_not_outlived() {
     model(2, || {
@@ -218,7 +219,7 @@ fn an_assumption_that_another_writer_invalidated_is_not_outlived() {
     });
 }
 
-/// The entry of a key; never read.
+/// The address of a key's entry; never dereferenced.
 fn entry(key: u64) -> *mut EntryHeader {
     ptr::without_provenance_mut(0x1000 + 16 * key as usize)
 }
@@ -230,7 +231,7 @@ struct Snapshot(*const MapSnapshot);
 unsafe impl Send for Snapshot {}
 
 impl Snapshot {
-    /// Never the entry of another key.
+    /// Finds the key's entry or none, never the entry of another key.
     fn look(self, key: u64) -> bool {
         // SAFETY: the map outlives the threads and does not grow.
         let found = unsafe { probe(self.0, [key, 0]) };
@@ -246,7 +247,7 @@ fn a_slot_that_is_filled_shows_its_key_with_its_entry() {
         let mut map = PointerMap::with_seeds([3, 5]);
         let snapshot = Snapshot(map.snapshot());
         let reader = thread::spawn(move || {
-            // Key 0 is what an empty slot looks like.
+            // Key 0 equals the key bytes of an empty slot.
             assert!(!snapshot.look(0));
             let first = snapshot.look(1);
             assert!(snapshot.look(1) || !first, "an entry does not go away by itself");
@@ -299,13 +300,13 @@ fn a_key_that_is_removed_and_added_again_keeps_its_slot_sound() {
     });
 }
 
-/// Buckets of two slots with keys of two 32-bit words: one is home to all keys. An entry tells its key.
+/// Buckets of two slots with keys of two 32-bit words; one bucket is the home of all keys. An entry contains its key.
 struct Exact(Array);
 
 const FORM: Form =
     Form { shape: Shape { key_bytes: 8, slots: 2, entry_bytes: 8 }, before: 0, far: false, wide_words: 0, mix: 1 };
 
-/// The hash of every key here: all have one home and one mark.
+/// The hash of every key here: all have the same home and the same overflow mark.
 const HASH: u64 = 0;
 
 impl Exact {
@@ -317,7 +318,7 @@ impl Exact {
         Buckets(self.0.snapshot())
     }
 
-    /// Writes an entry and shows it.
+    /// Writes an entry and publishes it.
     fn put(&self, key: [u32; 2], generation: u64, instead_of: Option<At>) -> At {
         let at = self.0.reserve(HASH, instead_of.map(|old| old.bucket)).expect("there is room");
         let cell = self.0.bucket(at.bucket).entry(&FORM.shape, at.slot as usize);
@@ -335,7 +336,7 @@ struct Buckets(*const ExactSnapshot);
 unsafe impl Send for Buckets {}
 
 impl Buckets {
-    /// The generation of the key's entry, never of another key's.
+    /// The generation of the key's entry; panics on the entry of another key.
     fn look(self, key: [u32; 2]) -> Option<u64> {
         // SAFETY: the array outlives the threads; loom reports a write to what is read.
         unsafe {
@@ -353,7 +354,7 @@ fn a_live_slot_shows_its_whole_key_and_entry() {
         let exact = Exact::new();
         let reader = exact.reader();
         let thread = thread::spawn(move || {
-            // The empty slot's key, and one that is half of it and half of a new one.
+            // The key of an empty slot, and one that is half of that and half of the new one.
             assert_eq!(reader.look([0, 0]), None);
             assert_eq!(reader.look([1, 0]), None);
             let first = reader.look([1, 2]);
@@ -464,14 +465,15 @@ fn a_lookup_of_several_steps_sees_one_state() {
         let seen = Arc::clone(&trie);
         let reader = thread::spawn(move || {
             let found = seen.version.read(|| {
-                // Even relaxed loads: the order is the counter's business.
+                // Even relaxed loads: the counter provides the order.
                 let short = seen.short.load(Ordering::Relaxed);
                 let long = seen.long.load(Ordering::Relaxed);
                 short + long
             });
             assert_ne!(found, 0);
         });
-        // As the trie does: insertions do not count, removals do. The last store is relaxed: its order is the counter's.
+        // As the trie does: insertions do not advance the counter, removals do. The last store is relaxed: the counter
+        // orders it.
         trie.short.store(1, Ordering::Release);
         trie.version.change();
         trie.long.store(0, Ordering::Relaxed);

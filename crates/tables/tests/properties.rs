@@ -1,4 +1,4 @@
-//! Every engine against a linear scan, after every one of many random changes.
+//! Every engine compared with a linear scan, after each of many random changes.
 #![cfg(not(loom))]
 
 mod common;
@@ -15,14 +15,14 @@ fn spec(keys: &[(u32, MatchKind)], size: u64) -> TableSpec {
     TableSpec { keys: keys.to_vec(), size, actions, members: false, selector: false, idle_timeout: false, direct: true }
 }
 
-/// Whether entries have indices or not; without, a table may let several keys share one.
+/// Whether entries store indices; without, a table may let several keys share an entry.
 const EACH: [bool; 2] = [true, false];
 
 fn table(spec: TableSpec) -> Table {
     Table::new(spec, Runs::Call(&call(0)), Domain::new(1)).expect("a table of this shape")
 }
 
-/// Random changes of a table; after each one, random lookups, and now and then all entries.
+/// Random changes of a table; after each, random lookups, and now and then a comparison of all entries.
 fn check(spec: TableSpec, changes: u64, seed: u64) {
     let what = format!("{spec:?}, seed {seed}");
     let (keys, size) = (&spec.keys.clone()[..], spec.size);
@@ -38,7 +38,7 @@ fn check(spec: TableSpec, changes: u64, seed: u64) {
             let key = keys.iter().map(|(width, kind)| random.key(*width, *kind)).collect();
             (key, if prioritised { 1 + random.below(4) as i32 } else { 0 })
         });
-        // Few different actions, now and then one of its own.
+        // Few different actions, and now and then a new one.
         let new = entry(key, priority, if random.below(4) == 0 { step + 10 } else { random.below(4) });
         let at = slow.position(&new.key, priority);
         match random.below(5) {
@@ -88,7 +88,7 @@ fn check(spec: TableSpec, changes: u64, seed: u64) {
             let mut entries: Vec<_> = fast.entries(0).into_iter().map(|read| read.entry).collect();
             let mut expected = slow.entries.clone();
             if keys.iter().all(|(_, kind)| *kind == Exact) {
-                // Read back in any order.
+                // The order is not specified.
                 entries.sort_by_key(|e| format!("{e:?}"));
                 expected.sort_by_key(|e| format!("{e:?}"));
             }
@@ -101,7 +101,7 @@ fn check(spec: TableSpec, changes: u64, seed: u64) {
     }
 }
 
-/// Small tables (much deletion, full tables) and larger ones (growth).
+/// Small tables (full, with many deletions) and larger ones (that grow).
 fn check_all(keys: &[(u32, MatchKind)]) {
     for (seed, direct) in (0..4).flat_map(|seed| EACH.map(|direct| (seed, direct))) {
         let spec = |size| TableSpec { direct, ..spec(keys, size) };
@@ -117,7 +117,7 @@ fn direct() {
     check_all(&[(1, Exact)]);
     check_all(&[(16, Exact)]);
     check_all(&[(8, Exact), (3, Exact)]);
-    // Positions in the table of 2,000 entries, in buckets otherwise.
+    // Direct index in the table of 2,000 entries, buckets otherwise.
     check_all(&[(9, Exact), (1, Exact), (7, Exact)]);
 }
 
@@ -129,7 +129,7 @@ fn exact_in_a_bucket() {
     check_all(&[(128, Exact)]);
 }
 
-/// Entries beside the buckets, where those with the same content are one.
+/// Entries out of line; those with equal contents are shared.
 #[test]
 fn exact_with_entries_elsewhere() {
     for (keys, seed) in [&[(48, Exact)][..], &[(24, Exact), (48, Exact)], &[(128, Exact)]].into_iter().zip(0..) {
@@ -161,7 +161,7 @@ fn prefixes_beside_exact_fields() {
     check_all(&[(16, Exact), (20, Lpm), (8, Exact)]);
 }
 
-/// Prefixes as they are in routing tables: many in the same nodes, one inside the other.
+/// Prefixes as in routing tables: many in the same nodes, and nested.
 #[test]
 fn prefixes_shaped_like_the_internets() {
     for seed in 0..4 {
@@ -172,7 +172,7 @@ fn prefixes_shaped_like_the_internets() {
         for step in 0..2500u64 {
             let (value, prefix_len) = prefixes[random.below(800) as usize];
             let new = entry(vec![KeyMatch::Lpm { value: Bits::new(32, value.into()), prefix_len }], 0, step % 5);
-            // First more come than go, later the other way round.
+            // At first more insertions, later more deletions.
             match slow.position(&new.key, 0) {
                 None if random.below(2500) >= step => {
                     fast.insert(&new, Runs::Call(call_of(&new)), 0).expect("there is room");
@@ -204,7 +204,7 @@ fn prefixes_shaped_like_the_internets() {
     }
 }
 
-/// So many different answers that they are not kept spread out any more; then with the trie.
+/// More different entries than DIR-16-8-8 has next-hop indices; the trie takes over.
 #[test]
 fn prefixes_that_outgrow_their_spread_answers() {
     let mut fast = table(TableSpec { direct: false, ..spec(&[(32, Lpm)], 1 << 20) });
@@ -219,7 +219,7 @@ fn prefixes_that_outgrow_their_spread_answers() {
         let found = fast.lookup(&key_bytes(&fast.binding().key, &[Bits::new(32, value.into())]));
         found.and_then(|(_, call)| call)
     };
-    // Of all lengths; their actions are among those of the others.
+    // Prefixes of many lengths, with nine different actions.
     let mut others = vec![of(0, 0, 1), of(0x8000_0000, 1, 2), of(0x7000_0000, 9, 3), of(0x7001_0000, 16, 4)];
     others.extend([of(0x7001_0200, 23, 5), of(0x7001_0280, 25, 6), of(0x7001_0290, 28, 7)]);
     others.extend((0..40).map(|i| of(0x7001_0300 + 3 * i, 32, 8 + i % 2)));
@@ -228,7 +228,7 @@ fn prefixes_that_outgrow_their_spread_answers() {
         put(&mut fast, &new);
         slow.entries.push(new);
     }
-    // A /24 in each of many /16, from the ends inwards.
+    // A /24 in each of many /16, from both ends to the middle.
     let site = |i: u64| (if i.is_multiple_of(2) { i / 2 } else { 0xffff - i / 2 }) << 16 | 0x0500;
     let check = |fast: &Table, count: u64, gone: u64| {
         for i in (0..most + 10).step_by(97).chain(count.saturating_sub(3)..count + 3) {
@@ -245,7 +245,7 @@ fn prefixes_that_outgrow_their_spread_answers() {
             assert_eq!(look(fast, value), expected, "{count} prefixes, {value:x}");
         }
     };
-    // Nine are in use, one of them for the empty prefix, which is not spread out.
+    // Nine actions are in use; that of the empty prefix needs no next-hop index.
     let room = most - 8;
     for i in 0..room + 5 {
         put(&mut fast, &of(site(i), 24, 10 + i));
@@ -261,7 +261,7 @@ fn prefixes_that_outgrow_their_spread_answers() {
     check(&fast, room + 5, 1000);
 }
 
-/// Numbers of answers are used again.
+/// Next-hop indices are reused.
 #[test]
 fn spread_answers_may_change_as_often_as_anybody_likes() {
     let mut fast = table(TableSpec { direct: false, ..spec(&[(32, Lpm)], 1 << 20) });
@@ -288,7 +288,7 @@ fn ternary() {
     check_all(&[(200, Ternary)]);
 }
 
-/// Rules that all have masks of their own, and then few masks again: the table changes its plan both ways, and back.
+/// Rules that all have different masks, then few masks, then many again: the table switches to bit vectors and back.
 #[test]
 fn tables_of_many_masks_become_tables_of_few_and_many_again() {
     for (keys, seed) in
@@ -297,13 +297,13 @@ fn tables_of_many_masks_become_tables_of_few_and_many_again() {
         let (mut random, mut slow) = (Random::new(seed), Linear::default());
         let mut fast = table(spec(keys, 4000));
         let layout = fast.binding().key;
-        // Of how many masks the rules of a phase have, and how many rules there are in the end.
+        // For each phase: the number of different masks, and the number of rules at its end.
         let phases = [(700, 700), (3, 1500), (3, 700), (3, 40), (300, 600), (300, 0)];
         for (phase, (masks, count)) in phases.into_iter().enumerate() {
             let masks: Vec<Bits> = (0..masks).map(|_| random.bits(32)).collect();
             let more = count > slow.entries.len();
             while slow.entries.len() != count {
-                // In the third phase the oldest go, those of many masks.
+                // In the third phase the oldest rules are deleted, which have many masks.
                 let at = if phase == 2 { 0 } else { random.below(slow.entries.len().max(1) as u64) as usize };
                 if more {
                     let mut key: Vec<KeyMatch> = keys.iter().map(|(width, kind)| random.key(*width, *kind)).collect();

@@ -1,8 +1,8 @@
 //! Readers on their own threads while the writer changes tables as fast as it can.
 //!
-//! Entries carry `[tag, tag * K + generation, generation]`, with a tag that follows from the key, so a reader knows a
-//! torn, freed or wrong entry when it sees one. Readers keep what they found until the end of their batch and look at it
-//! again. One of them looks keys up in batches. Each test runs for a fixed short time; `STRESS_MS` makes it longer.
+//! Entries hold `[tag, tag * K + generation, generation]`, with a tag that follows from the key, so a reader recognises
+//! a torn, freed or wrong entry. Readers keep what they found until the end of their batch, and check it again then.
+//! One of them looks keys up in batches. Each test runs for a fixed short time; `STRESS_MS` makes it longer.
 #![cfg(not(loom))]
 #![allow(unsafe_code)]
 
@@ -46,7 +46,8 @@ fn call_of(entry: &TableEntry) -> &ActionCall {
     common::call_of(entry)
 }
 
-/// `large` are the parameters of an action that no entry runs: they decide whether entries fit into buckets.
+/// `large` are the widths of the parameters of an action that no entry runs: they decide whether entries fit into
+/// buckets.
 fn table(keys: &[(u32, MatchKind)], large: &[u32], domain: &Arc<Domain>) -> Table {
     Table::new(spec(keys, large), Runs::Call(&call(0, 0)), Arc::clone(domain)).expect("a table of this shape")
 }
@@ -63,12 +64,12 @@ fn spec(keys: &[(u32, MatchKind)], large: &[u32]) -> TableSpec {
     }
 }
 
-/// The tag of an entry, which must be whole.
+/// The tag of an entry, after a check that the entry is intact.
 ///
 /// # Safety
-/// The reader that found it has not been quiescent since.
+/// The reader has not been quiescent since it found the entry.
 unsafe fn tag(found: *const EntryHeader) -> u64 {
-    // SAFETY: the entry has three words of parameters behind the byte of its action.
+    // SAFETY: the entry has three words of parameters after the byte of its action.
     let [tag, check, generation] = unsafe { found.byte_add(1).cast::<[u32; 3]>().read_unaligned() };
     assert_eq!(check, tag.wrapping_mul(K).wrapping_add(generation), "a torn or freed entry");
     tag.into()
@@ -80,8 +81,8 @@ struct Probe(*const TableHandle, LookupFn, LookupBatchFn);
 // SAFETY: the table outlives the readers.
 unsafe impl Send for Probe {}
 
-/// Runs `write` again and again while readers draw keys with `key` and check what they find with `check`, which gets the
-/// key's values and the tag, or `None` on a miss.
+/// Calls `write` repeatedly while readers draw keys with `key`, and check lookups with `check`, which gets the key's
+/// values and the tag found, or `None` on a miss.
 fn stress(
     (keys, large): (&[(u32, MatchKind)], &[u32]),
     key: impl Fn(&mut Random) -> Vec<Bits> + Copy + Send,
@@ -142,7 +143,7 @@ fn stress(
         }
         let start = Instant::now();
         let mut random = Random::new(7);
-        // On a busy machine the readers may come late.
+        // On a busy machine the readers may start late.
         while start.elapsed() < duration() || lookups.load(Ordering::Relaxed) == 0 || writes <= 100 {
             for _ in 0..16 {
                 writes += 1;
@@ -155,7 +156,7 @@ fn stress(
     assert_eq!(table.waiting(), 0, "everything is freed once the readers are gone");
 }
 
-/// Insert, modify or delete one of few keys, whose first value is the tag.
+/// Inserts, modifies or deletes one of few keys, whose first value is the tag.
 fn churn(keys: &[(u32, MatchKind)], large: &[u32], values: u64, width: u32) {
     let other = keys.len() - 1;
     let exact = move |value: u64| -> Vec<Bits> {
@@ -175,7 +176,7 @@ fn churn(keys: &[(u32, MatchKind)], large: &[u32], values: u64, width: u32) {
         |random| exact(random.below(values)),
         |key, tag| {
             let value = key[0].to_u64();
-            // Every fourth key is always there.
+            // Every fourth key is never deleted.
             assert!(if tag.is_none() { value.is_some_and(|v| v % 4 != 0) } else { tag == value }, "{key:?}: {tag:?}");
         },
         |table| (0..values).step_by(4).for_each(|value| put(table, value, 0, true)),
@@ -220,7 +221,7 @@ fn direct_index() {
     churn(&[(10, Exact)], &[], 1000, 10);
 }
 
-/// A table that grows from nothing: what was there stays, what comes is right.
+/// A table that grows from empty: existing entries stay, and new ones are right.
 #[test]
 fn exact_while_it_grows() {
     let key = |value: u64| vec![Bits::new(48, value.into())];
@@ -240,7 +241,8 @@ fn exact_while_it_grows() {
     );
 }
 
-/// Make before break: a covering prefix comes before the one it replaces goes, so every address always has a route.
+/// Make before break: a covering prefix is added before the one that it replaces is removed, so every address has a
+/// route at any time.
 fn moving_routes(keys: &'static [(u32, MatchKind)]) {
     let width = keys[0].0;
     let route = move |group: u64, len: u32| {
@@ -268,7 +270,7 @@ fn moving_routes(keys: &'static [(u32, MatchKind)]) {
         |key, tag| assert_eq!(tag.map(|t| t & 0xff), Some(10), "{key:?} has a route at any time"),
         |table| {
             for group in 0..4 {
-                // Two /24 per group, of which the second keeps what the first one's moving leaves alone.
+                // Two /24 per group; the second stays where it is, so that moving the first leaves a neighbour alone.
                 put(table, group << 14 | 1, 24);
                 put(table, group << 14, 24);
             }
@@ -278,14 +280,14 @@ fn moving_routes(keys: &'static [(u32, MatchKind)]) {
             let now = current[group as usize];
             let next = (now + 1) % LENGTHS.len();
             let (old, new) = (LENGTHS[now], LENGTHS[next]);
-            // The four groups differ in bits 9 and 10 only, so shorter ones of different groups may coincide.
+            // The four groups differ in bits 9 and 10 only, so their shorter prefixes may coincide.
             let there = |table: &mut Table, len| table.find(&route(group << 14, len), 0).is_ok();
             if new > 10 && old > 10 && !there(table, new) {
                 put(table, group << 14, new);
                 table.delete(&route(group << 14, old), 0).expect("the route is there");
                 current[group as usize] = next;
             } else {
-                // Skip the length that groups share.
+                // Skip a length at which groups share the prefix.
                 let skip = (next + 1) % LENGTHS.len();
                 if old > 10 && !there(table, LENGTHS[skip]) {
                     put(table, group << 14, LENGTHS[skip]);
@@ -317,13 +319,14 @@ fn rules_that_move_between_tuples() {
     moving_rules(0);
 }
 
-/// With bit vectors: the moving rule comes, goes, and is in the rows after a while.
+/// With bit vectors: the moving rule is added and deleted, and after some time is in the rows.
 #[test]
 fn rules_that_move_among_many_masks() {
     moving_rules(300);
 }
 
-/// A rule moves from tuple to tuple and priority to priority, the new one before the old one goes, among others that match no key.
+/// A rule moves between tuples and priorities; the new version is added before the old one is deleted. Other rules
+/// match no key.
 fn moving_rules(others: u64) {
     let keys: &[(u32, MatchKind)] = &[(32, Ternary), (16, Range)];
     let rule = |at: u64| {
@@ -357,7 +360,7 @@ fn moving_rules(others: u64) {
     );
 }
 
-/// Groups change as a whole: a packet gets a member of the set before or after.
+/// Groups change atomically: a packet gets a member of the set before or after the change.
 #[test]
 fn groups_that_change() {
     let domain = Domain::new(READERS);
@@ -368,7 +371,7 @@ fn groups_that_change() {
     let group = Group::new(&[(1, of(0))]);
     let holder = group.as_ptr() as usize;
     let stop = AtomicBool::new(false);
-    // What is in it at the end is freed when the readers are gone.
+    // Objects that are left in it are freed after the readers have ended.
     let mut limbo = Limbo::default();
     std::thread::scope(|scope| {
         for reader in 0..READERS {
@@ -403,14 +406,14 @@ fn groups_that_change() {
     });
 }
 
-/// A change of what code may assume of a table.
+/// A change of something that code may assume of a table.
 #[derive(Clone, Copy)]
 struct Change {
     what: &'static str,
-    /// What code is told of the table.
+    /// The assumptions that code makes of the table.
     wanted: Wanted,
     make: fn(&mut Table) -> Result<(), StateError>,
-    /// Whether code that was told would misread the table after it.
+    /// Whether code with these assumptions could misread the changed table, so that the change must wait.
     waits: bool,
 }
 
@@ -423,7 +426,7 @@ fn insert(table: &mut Table, new: &TableEntry) -> Result<(), StateError> {
     table.insert(new, Runs::Call(call_of(new)), 0).map(drop)
 }
 
-/// Of a table of 40 prefixes with the contents 1 to 3.
+/// Changes of a table of 40 prefixes with the contents 1 to 3.
 const CHANGES: [Change; 9] = [
     Change {
         what: "an entry",
@@ -484,7 +487,7 @@ const CHANGES: [Change; 9] = [
     },
 ];
 
-/// A table of 40 prefixes that code was told of.
+/// A table of 40 prefixes for which code has been compiled with assumptions.
 fn told(change: &Change, domain: &Arc<Domain>) -> Table {
     let mut table = table(&[(32, Lpm)], &[], domain);
     (0..40).for_each(|i| insert(&mut table, &prefix(i, 1 + i % 3)).expect("there is room"));
@@ -494,8 +497,8 @@ fn told(change: &Change, domain: &Arc<Domain>) -> Table {
     table
 }
 
-/// A key that changes again and again stays near its home bucket. At the end of its path a change would wait for readers, and copy the
-/// array, which invalidates code, if a worker stood for 2 ms.
+/// A key that is modified repeatedly stays near its home bucket. At the end of its probe sequence a modification would
+/// wait for readers and, if a worker were stalled for 2 ms, copy the array, which invalidates code.
 #[test]
 fn an_entry_that_changes_again_and_again_invalidates_nothing() {
     let domain = Domain::new(1);
@@ -517,7 +520,7 @@ fn an_entry_that_changes_again_and_again_invalidates_nothing() {
     assert_eq!(domain.generation(), generation);
 }
 
-/// A rule's keys pass a prefilter at the latest when lookups find the rule, whoever reads.
+/// A prefilter passes a rule's keys before lookups find the rule, for any reader.
 #[test]
 fn prefilters_pass_what_lookups_find() {
     let domain = Domain::new(1);
@@ -561,13 +564,13 @@ fn prefilters_pass_what_lookups_find() {
     });
 }
 
-/// Everything that readers and the control plane can see of a table.
+/// Everything about a table that readers and the control plane can see.
 fn seen(table: &Table) -> (Vec<TableEntry>, Option<ActionCall>, Option<(u64, u64)>) {
     (table.entries(0).into_iter().map(|read| read.entry).collect(), table.default_call(), table.contents())
 }
 
-/// What code may assume of a table (entries, contents, the default action) changes when no batch runs any more
-/// that began before; what it may not, at once.
+/// A change of something that code assumes of a table (entries, contents, the default action) waits until no batch runs
+/// any more that began before it; other changes are made at once.
 #[test]
 fn changes_wait_for_batches_that_began_before() {
     for change in CHANGES {
@@ -579,7 +582,7 @@ fn changes_wait_for_batches_that_began_before() {
         let (done, is_done) = std::sync::mpsc::channel();
         let start = Instant::now();
         let writer = std::thread::spawn(move || {
-            // A worker that has no processor for long is as good as stuck.
+            // A worker that is preempted for long looks stalled.
             while (change.make)(&mut table) == Err(StateError::Unacknowledged(0)) {}
             done.send(()).expect("somebody listens");
         });
@@ -599,8 +602,8 @@ fn changes_wait_for_batches_that_began_before() {
     }
 }
 
-/// A worker that stands in a batch: what it could misread is refused with its number and without a trace, at once when it is known
-/// to stand, and made when it has gone on.
+/// While a worker is stalled in a batch, changes that it could misread are refused with its number and leave no trace;
+/// at once when it is known to be stalled. They are made after it continues.
 #[test]
 fn a_change_that_a_stopped_worker_could_misread_is_refused_and_leaves_no_trace() {
     for change in CHANGES.into_iter().filter(|change| change.waits) {
@@ -614,7 +617,7 @@ fn a_change_that_a_stopped_worker_could_misread_is_refused_and_leaves_no_trace()
         assert!(start.elapsed() >= ACKNOWLEDGE_MAX / 2, "{what} did not wait");
         assert_eq!(seen(&table), before, "{what} left something");
         for _ in 0..1000 {
-            // Each for a second would be a quarter of an hour.
+            // If each waited a second, this would take a quarter of an hour.
             assert_eq!((change.make)(&mut table), Err(StateError::Unacknowledged(7)), "{what}");
         }
         assert_eq!(seen(&table), before, "{what} left something");
@@ -624,7 +627,7 @@ fn a_change_that_a_stopped_worker_could_misread_is_refused_and_leaves_no_trace()
     }
 }
 
-/// What waits for a worker that stands is bounded: from then on changes are refused, and made when it has gone on.
+/// The memory that waits for a stalled worker is bounded: then changes are refused, until the worker continues.
 #[test]
 fn changes_are_refused_when_too_much_waits_for_a_stopped_worker() {
     for keys in [&[(32, Exact)][..], &[(32, Lpm)], &[(32, Ternary)]] {
@@ -640,7 +643,7 @@ fn changes_are_refused_when_too_much_waits_for_a_stopped_worker() {
         let mut worker = domain.register().expect("a slot is free");
         worker.online();
         let mut change = |tag| table.modify(&of(tag), Runs::Call(call_of(&of(tag)))).map(drop);
-        // A change retires no more than a few units.
+        // A change retires at most a few units.
         let refused = (1..40 * BACKLOG_MAX).find_map(|i| change(1 + i % 3).err());
         assert_eq!(refused, Some(StateError::Unacknowledged(0)), "{keys:?}");
         assert!(domain.backlog() < 2 * BACKLOG_MAX, "{keys:?}: {}", domain.backlog());
@@ -652,7 +655,7 @@ fn changes_are_refused_when_too_much_waits_for_a_stopped_worker() {
     }
 }
 
-/// The same when entries come and go in turn, so that every change at which one would look is a deletion.
+/// The same with alternating insertions and deletions, so that every change that checks the backlog is a deletion.
 #[test]
 fn entries_that_come_and_go_are_refused_when_too_much_waits_for_a_stopped_worker() {
     for keys in [(32, Exact), (32, Lpm), (32, Ternary)] {
@@ -673,7 +676,7 @@ fn entries_that_come_and_go_are_refused_when_too_much_waits_for_a_stopped_worker
         };
         let refused = (1..40 * BACKLOG_MAX).find_map(|_| come_and_go().err());
         assert_eq!(refused, Some(StateError::Unacknowledged(0)), "{keys:?}");
-        // Not now and then only, but every one of them, insertion or deletion.
+        // Every further change is refused, insertion or deletion, not only those that check the backlog.
         for _ in 0..200 {
             assert_eq!(insert(&mut table, &entry(one.key.clone(), priority, 2, 0)).err(), refused, "{keys:?}");
             assert_eq!(table.delete(&one.key, priority).err(), refused, "{keys:?}");
@@ -682,8 +685,8 @@ fn entries_that_come_and_go_are_refused_when_too_much_waits_for_a_stopped_worker
     }
 }
 
-/// Deleted entries of a table with direct resources keep their indices as long as a worker may count for them. A batch that deletes
-/// more than can be brought back meanwhile is refused where it does.
+/// Deleted entries of a table with direct resources keep their indices while a worker may still count for them. A batch
+/// that deletes more entries than could be restored meanwhile is refused at that deletion.
 #[test]
 fn a_batch_deletes_no_more_than_can_be_brought_back_under_a_stopped_worker() {
     const SIZE: u64 = 200;

@@ -1,6 +1,6 @@
-//! Walks over all entries while these change: with what was changed taken from before the change, as a reader of the
-//! control plane does, a walk gives the table as it was when it began, also while the table grows and positions are
-//! used again.
+//! Iterations over all entries while these change. With the changed entries taken from before their change, as a reader
+//! of the control plane does, an iteration yields the table as it was at the start, also while the table grows and
+//! positions are reused.
 #![cfg(not(loom))]
 
 mod common;
@@ -11,7 +11,7 @@ use common::{Draw, Random, call, call_of, entry};
 use std::collections::HashSet;
 use tables::{Domain, Runs, Table, TableSpec};
 
-/// A walk, and what must come from elsewhere than the table.
+/// An iteration, with the entries that it has yielded and those that were taken before they changed.
 struct Walk {
     place: Option<u64>,
     expected: Vec<TableEntry>,
@@ -61,7 +61,7 @@ fn check(keys: &[(u32, MatchKind)], direct: bool, idle_timeout: bool, seed: u64)
             let all = || table.entries(0).into_iter().map(|read| read.entry).collect();
             walk = Some(Walk { place: Some(0), expected: all(), changed: HashSet::new(), given: vec![] });
         }
-        // At first it grows, then as much goes as comes.
+        // At first the table grows, then insertions and deletions balance.
         let known = !there.is_empty() && random.below(if step < 6000 { 8 } else { 2 }) == 0;
         let at = known.then(|| random.below(there.len() as u64) as usize);
         let key = match at {
@@ -117,7 +117,8 @@ fn a_walk_gives_the_table_as_it_was() {
     }
 }
 
-/// A part of a large table, in the order in which it is read, takes no more memory than the same entries in any other.
+/// A part of a large table, written in the order in which it was read, takes no more memory than the same entries in
+/// any other order.
 #[test]
 fn what_is_read_may_be_written_to_another_table() {
     let spec = || TableSpec {

@@ -1,23 +1,26 @@
-//! A shared buffer: bytes that the queues of several ports and workers may hold together, with a share for each tenant.
+//! A shared buffer: how many bytes the queues of several ports and workers may hold together, divided between tenants.
 //!
-//! A tenant's *reserved* bytes are its own. Beyond them it draws from the pool that is left, while what it has from the pool
-//! stays at most `alpha` times what is free there: the dynamic threshold of Choudhury and Hahne ("Dynamic queue length thresholds
-//! for shared-memory packet switches", IEEE/ACM Transactions on Networking 6(2), 1998). One busy tenant then takes
-//! `alpha / (1 + alpha)` of the pool, `n` of them `alpha / (1 + n · alpha)` each, and a newcomer finds room at once. A tenant's
-//! *maximum* bounds both parts together. Tenants with a name (`tenants.rs`) have an `alpha` of their own, and a maximum of the
-//! frames' bytes besides that of their cells.
+//! A tenant's *reserved* bytes are its own. Beyond them it draws from the remaining pool, up to `alpha` times the
+//! free bytes of the pool: the dynamic threshold of Choudhury and Hahne ("Dynamic queue length thresholds for
+//! shared-memory packet switches", IEEE/ACM Transactions on Networking 6(2), 1998). One busy tenant then takes `alpha
+//! / (1 + alpha)` of the pool, `n` of them `alpha / (1 + n · alpha)` each, and a newcomer finds room at once. A
+//! tenant's *maximum* bounds both parts together. Named tenants (`tenants.rs`) have their own `alpha`, and a second
+//! maximum, in bytes of frames instead of cells.
 //!
-//! Only bytes are counted, in atomics; no memory is held here. Lock-free: any thread may reserve and give back. Promises:
-//! reserved plus pool never exceed the capacity; a tenant never exceeds its maximum; reserved bytes are always granted; what is
-//! given back is there again. When threads race for the last bytes of the pool, one may be refused although a moment later there
-//! would have been room.
+//! Only bytes are counted, in atomics; no memory is held here. Lock-free: any thread may reserve and release.
 //!
-//! How the promises hold: a grant takes from the tenant's reserve first, then from the pool, and is undone part by part; giving
-//! back pays the pool first. Each counter changes by one atomic step. `from_pool` is changed with acquire and release, which orders
-//! the other two around it: a reserve always holds at least what releases still have to take from it.
+//! **Invariants:** reserved plus pool never exceed the capacity; a tenant never exceeds its maximum; a request within
+//! the reserve always succeeds; released bytes are available again. When threads race for the last bytes of the pool, a
+//! request may be refused although there is room a moment later.
 //!
-//! A tenant's terms may change while bytes are in use. If there are less free bytes than its reserve grows by, what is free becomes
-//! negative, and the pool grants nothing until others have given back as much: only meanwhile more than the capacity is promised.
+//! Why they hold: a request takes from the tenant's reserve first and then from the pool, and is undone part by
+//! part; a release returns to the pool first. Each counter changes by one atomic step. `from_pool` is changed with
+//! acquire and release ordering, which orders the other two around it: a reserve always holds at least what
+//! pending releases still subtract from it.
+//!
+//! A tenant's limits may change while bytes are in use. If its reserve grows by more than is free, the free
+//! count becomes negative, and the pool refuses requests until others have released as much. Only in this
+//! time more than the capacity is promised.
 //!
 //! Tests: `tests/buffer.rs`, `tests/tenants.rs`, `tests/loom.rs`.
 
@@ -35,24 +38,26 @@ use crate::check::Problem;
 use crate::statistics::{Count, Reason};
 use crate::units::Size;
 
-/// The largest capacity, 256 TB: sums of what threads reserve at a time are far from the end of 64 bits.
+/// Maximum capacity, 256 TB: sums of concurrent reservations stay far from 64 bits.
 pub const CAPACITY_MAX: Size = Size(1 << 48);
-/// Tenants of one buffer, at most. Each takes a cache line, so all take 256 KB.
+/// Maximum tenants of one buffer. Each takes a cache line, so all take 256 KB.
 pub const TENANTS_MAX: usize = 4096;
 
-/// What a buffer is.
+/// The configuration of a shared buffer.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BufferConfig {
-    /// All bytes.
+    /// Total bytes.
     pub capacity: Size,
-    /// Bytes of a cell: a packet takes whole ones. 1 unless given; a switch whose packets lie in buffers of one size has that.
+    /// Bytes per cell: a packet takes whole cells. Default 1; a switch whose packets
+    /// lie in buffers of one size uses that size.
     #[serde(default = "one_byte")]
     pub cell: Size,
-    /// A tenant may have from the pool this many times what is free there. 1 unless given: half the pool for one alone.
+    /// Dynamic threshold: a tenant may take from the pool this many times what is free there.
+    /// Default 1: half the pool for a single tenant.
     #[serde(default = "default_alpha")]
     pub alpha: f64,
-    /// The tenants; a tenant's number is its place.
+    /// The tenants, by number.
     pub tenants: Vec<Share>,
 }
 
@@ -64,14 +69,14 @@ fn default_alpha() -> f64 {
     1.0
 }
 
-/// What a tenant may hold.
+/// A tenant's share of the buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Share {
-    /// Bytes that are always granted.
+    /// Bytes that are always available to it.
     #[serde(default)]
     pub reserved: Size,
-    /// Bytes that are never exceeded.
+    /// Maximum bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max: Option<Size>,
 }
@@ -81,28 +86,28 @@ pub struct Share {
 pub struct Buffer {
     cell: u64,
     capacity: u64,
-    /// Of tenants that have none of their own, in 256ths.
+    /// `alpha` of tenants without their own, in 256ths.
     alpha: u64,
-    /// Bytes that nobody has reserved.
+    /// Bytes that are not reserved.
     pool: AtomicU64,
-    /// What of them is free; negative while more is in use than there is.
+    /// Free bytes of the pool; negative while more is in use than the pool has.
     free: Line,
     tenants: Box<[Arc<Account>]>,
 }
 
-/// A counter that shares its cache line with no other.
+/// A counter on a cache line of its own.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Line(AtomicI64);
 
-/// What a tenant may have. Bytes are those of cells but for `frames_max`.
+/// A tenant's limits, in bytes of whole cells; `frames_max` in bytes of frames.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms {
     pub reserved: u64,
     pub max: Option<u64>,
-    /// The most bytes of frames.
+    /// Maximum bytes of frames.
     pub frames_max: Option<u64>,
-    /// In 256ths.
+    /// Factor of the dynamic threshold, in 256ths.
     pub alpha: u64,
 }
 
@@ -110,47 +115,47 @@ pub(crate) struct Terms {
 #[repr(align(64))]
 struct Account {
     reserved: AtomicU64,
-    /// Bytes that it may have from the pool.
+    /// Maximum bytes from the pool.
     pool_max: AtomicU64,
     alpha: AtomicU64,
-    /// Bytes in use of the reserve.
+    /// Bytes in use from the reserve.
     from_reserve: AtomicU64,
-    /// Bytes in use of the pool.
+    /// Bytes in use from the pool.
     from_pool: AtomicU64,
-    /// Grants that were refused.
+    /// Number of refused requests.
     refused: AtomicU64,
-    /// What only tenants with a name have counted.
+    /// Counters of named tenants only.
     frames: Option<Frames>,
 }
 
-/// The frames of a tenant.
+/// Counters of a named tenant's frames.
 #[derive(Debug)]
 struct Frames {
     max: AtomicU64,
     bytes: AtomicU64,
     highest_bytes: AtomicU64,
     highest_used: AtomicU64,
-    /// Refused packets and bytes: by the tenant's limit, by the shared buffer.
+    /// Refused packets and bytes: first by the tenant's limit, then by the shared buffer.
     refused: [[AtomicU64; 2]; 2],
 }
 
-/// A tenant's end of a buffer.
+/// A handle to one tenant of a buffer.
 #[derive(Clone, Debug)]
 pub struct Tenant {
     buffer: Arc<Buffer>,
     account: Arc<Account>,
 }
 
-/// What is counted of a tenant with a name.
+/// Statistics of a named tenant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TenantStatistics {
-    /// What waits now.
+    /// Packets and bytes that wait now.
     pub depth: Count,
-    /// The most packets that ever waited, and the most bytes.
+    /// The highest number of waiting packets so far, and of waiting bytes.
     pub highest: Count,
     /// Refused by the tenant's limit.
     pub over_limit: Count,
-    /// Refused because the shared buffer had no room for it.
+    /// Refused because the shared buffer had no room.
     pub no_room: Count,
 }
 
@@ -159,13 +164,16 @@ pub(crate) fn in_256ths(alpha: f64) -> u64 {
     (alpha * 256.0).round() as u64
 }
 
-/// Whether `alpha` can be used.
+/// Whether `alpha` is within its range.
 pub(crate) fn is_alpha(alpha: f64) -> bool {
     (1.0 / 256.0..=256.0).contains(&alpha)
 }
 
 impl BufferConfig {
-    /// Whether the settings agree with one another.
+    /// Checks the settings for consistency.
+    ///
+    /// # Errors
+    /// All problems that were found.
     pub fn check(&self) -> Result<(), Vec<Problem>> {
         let mut problems = Vec::new();
         let mut problem = |path: String, message: String| problems.push(Problem { path, message });
@@ -201,6 +209,9 @@ impl BufferConfig {
 
 impl Buffer {
     /// An empty buffer.
+    ///
+    /// # Errors
+    /// The configuration is inconsistent: see [`BufferConfig::check`].
     pub fn new(config: &BufferConfig) -> Result<Arc<Buffer>, Vec<Problem>> {
         config.check()?;
         let reserved: u64 = config.tenants.iter().map(|share| share.reserved.0).sum();
@@ -215,45 +226,45 @@ impl Buffer {
         Ok(Arc::new(Buffer { cell: config.cell.0, capacity, alpha, pool: AtomicU64::new(pool), free, tenants }))
     }
 
-    /// The tenant of this number.
+    /// The tenant with this number.
     pub fn tenant(self: &Arc<Buffer>, number: usize) -> Option<Tenant> {
         Some(Tenant { buffer: self.clone(), account: self.tenants.get(number)?.clone() })
     }
 
-    /// One more tenant, without reserve and maximum.
+    /// Adds a tenant without reserve and maximum.
     pub fn newcomer(self: &Arc<Buffer>) -> Tenant {
         let terms = Terms { reserved: 0, max: None, frames_max: None, alpha: self.alpha };
         Tenant { buffer: self.clone(), account: Arc::new(Account::new(&terms, false)) }
     }
 
-    /// One more tenant, whose frames are counted. Its reserve is taken from the pool.
+    /// Adds a tenant whose frames are counted. Its reserve is taken from the pool.
     pub(crate) fn open(self: &Arc<Buffer>, terms: &Terms) -> Tenant {
         self.pool.fetch_sub(terms.reserved, Relaxed);
         self.free.0.fetch_sub(terms.reserved as i64, Relaxed);
         Tenant { buffer: self.clone(), account: Arc::new(Account::new(terms, true)) }
     }
 
-    /// All bytes.
+    /// Capacity in bytes.
     pub fn capacity(&self) -> u64 {
         self.capacity
     }
 
-    /// Bytes that a packet takes whole multiples of.
+    /// Cell size in bytes; a packet takes whole cells.
     pub fn cell(&self) -> u64 {
         self.cell
     }
 
-    /// Bytes of the pool that are free; a snapshot.
+    /// Free bytes of the pool; a snapshot.
     pub fn free(&self) -> u64 {
         self.free.0.load(Relaxed).max(0) as u64
     }
 
-    /// Bytes of the pool.
+    /// Bytes of the pool, free or in use.
     pub fn pool(&self) -> u64 {
         self.pool.load(Relaxed)
     }
 
-    /// Takes `bytes` from the pool; what was free before, or nothing.
+    /// Takes `bytes` from the pool. Returns what was free before, or `None` if it was too little.
     fn take_from_pool(&self, bytes: u64) -> Option<u64> {
         let bytes = i64::try_from(bytes).ok()?;
         let take = |free: i64| (free >= bytes).then(|| free - bytes);
@@ -277,17 +288,20 @@ impl Tenant {
         self.account.used()
     }
 
-    /// How often the buffer was refused.
+    /// Number of refused requests.
     pub fn refused(&self) -> u64 {
         self.account.refused.load(Relaxed)
     }
 
-    /// What a packet of so many bytes takes: whole cells.
+    /// Bytes that a packet of this length takes: whole cells.
     pub fn cost(&self, bytes: u32) -> u64 {
         u64::from(bytes).next_multiple_of(self.buffer.cell)
     }
 
-    /// Lets a frame of so many bytes in, or says why not. Who was let in is released with the same number.
+    /// Admits a frame of this length in bytes. An admitted frame must be released with the same length.
+    ///
+    /// # Errors
+    /// Why it is refused.
     pub fn admit(&self, bytes: u32) -> Result<(), Reason> {
         let Some(frames) = &self.account.frames else { return self.take(self.cost(bytes)) };
         let admitted = frames.add(bytes).and_then(|()| {
@@ -302,7 +316,7 @@ impl Tenant {
         admitted
     }
 
-    /// Lets a frame in that waits already, whatever the maximum is and however much is free.
+    /// Admits a frame that is already waiting, regardless of the maximum and of what is free.
     pub(crate) fn charge(&self, bytes: u32) {
         if let Some(frames) = &self.account.frames {
             frames.bytes.fetch_add(bytes.into(), Relaxed);
@@ -313,7 +327,7 @@ impl Tenant {
         self.account.from_pool.fetch_add(rest, AcqRel);
     }
 
-    /// A frame that was let in does not wait any more.
+    /// Releases an admitted frame that no longer waits.
     pub fn release(&self, bytes: u32) {
         if let Some(frames) = &self.account.frames {
             frames.bytes.fetch_sub(bytes.into(), Relaxed);
@@ -321,7 +335,7 @@ impl Tenant {
         self.give_back(self.cost(bytes));
     }
 
-    /// Takes `bytes`, or nothing. Whoever was granted bytes gives the same number back.
+    /// Takes `bytes`, or nothing. Returns whether it succeeded; [`Tenant::give_back`] then returns the same number.
     #[must_use]
     pub fn reserve(&self, bytes: u64) -> bool {
         self.take(bytes).is_ok()
@@ -351,7 +365,7 @@ impl Tenant {
         Err(if is_over { Reason::Tenant } else { Reason::Buffer })
     }
 
-    /// Gives back bytes that were granted.
+    /// Returns bytes that were taken.
     pub fn give_back(&self, bytes: u64) {
         let account = &*self.account;
         let mut pool = 0;
@@ -359,15 +373,15 @@ impl Tenant {
             pool = used.min(bytes);
             Some(used - pool)
         };
-        // Never refused: `pay` always has a new value.
+        // Always succeeds: `pay` always returns a new value.
         let _ = account.from_pool.fetch_update(AcqRel, Acquire, pay);
         self.buffer.free.0.fetch_add(pool as i64, Relaxed);
         let before = account.from_reserve.fetch_sub(bytes - pool, Relaxed);
         debug_assert!(before >= bytes - pool, "more was given back than was granted");
     }
 
-    /// Goes by other terms from now on. What is in use stays, also beyond a lower maximum. Nobody takes or gives back bytes of this
-    /// tenant meanwhile; others may.
+    /// Changes the limits. Bytes in use stay in use, even beyond a lower maximum. The caller ensures that nobody else
+    /// takes or returns bytes of this tenant meanwhile; those of other tenants may change.
     pub(crate) fn change(&self, terms: &Terms) {
         let (account, used) = (&*self.account, self.used());
         let reserved = account.reserved.swap(terms.reserved, Relaxed);
@@ -385,7 +399,7 @@ impl Tenant {
         }
     }
 
-    /// What is counted of a tenant with a name; of others nothing is.
+    /// Statistics of a named tenant; zero for others.
     pub fn statistics(&self) -> TenantStatistics {
         let Some(frames) = &self.account.frames else { return TenantStatistics::default() };
         let count =
@@ -456,7 +470,7 @@ impl Account {
         self.from_reserve.load(Relaxed).saturating_add(self.from_pool.load(Relaxed))
     }
 
-    /// Takes as much of `bytes` from the reserve as is left there.
+    /// Takes up to `bytes` from the reserve. Returns how many.
     fn take_from_reserve(&self, bytes: u64) -> u64 {
         let reserved = self.reserved.load(Relaxed);
         if reserved == 0 {

@@ -1,6 +1,6 @@
-//! Contradictory configurations, refused by the name of the setting.
+//! Finds contradictions in configurations; each problem names its setting.
 //!
-//! Everything wrong is reported, not only the first. A path is the JSON's: `root.strict[1].shaper.burst`.
+//! All problems are reported, not only the first. A path is that of the JSON: `root.strict[1].shaper.burst`.
 //!
 //! Tests: `tests/config.rs`.
 
@@ -12,12 +12,12 @@ use crate::config::{
 };
 use crate::units::{Level, Rate, Size};
 
-/// What is wrong with a configuration.
+/// A problem of a configuration.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Problem {
-    /// The setting.
+    /// Path of the setting.
     pub path: String,
-    /// What is wrong with it.
+    /// The problem.
     pub message: String,
 }
 
@@ -39,7 +39,10 @@ struct Check<'a> {
 }
 
 impl Config {
-    /// Whether the settings agree with one another, and with the rate of the port's link in bit/s where that is known.
+    /// Checks the settings for consistency, also with the link rate in bit/s if that is known.
+    ///
+    /// # Errors
+    /// All problems that were found.
     pub fn check(&self, link_rate: Option<u64>) -> Result<(), Vec<Problem>> {
         let seen = vec![0; self.queues.len().min(QUEUES_MAX)];
         let mut check = Check { config: self, link: link_rate, seen, nodes: 0, problems: Vec::new() };
@@ -59,7 +62,7 @@ impl Config {
 
 impl Check<'_> {
     fn problem(&mut self, path: impl Into<String>, message: impl Into<String>) {
-        // One message for each setting is enough, however many there are.
+        // Bounds the report: a configuration may have a problem in every setting.
         if self.problems.len() < 100 {
             self.problems.push(Problem { path: path.into(), message: message.into() });
         }
@@ -159,7 +162,7 @@ impl Check<'_> {
         }
     }
 
-    /// Checks a node and what is below it; returns the rate that it must get for the minimums in it.
+    /// Checks a node and its descendants. Returns the rate in bit/s that it needs for the minimum rates in it.
     fn node(&mut self, node: &Node, path: &str, depth: usize, weighted: bool) -> u128 {
         self.nodes += 1;
         if depth > DEPTH_MAX {

@@ -1,13 +1,14 @@
-//! Time that does not run backwards, made from readings of a clock that may.
+//! Monotonic time from readings of a clock that may run backwards. All values are in nanoseconds.
 //!
-//! Readings that lag by up to [`JITTER_MAX`] come from threads whose clocks differ: time stands still until they have caught up,
-//! so that no interval counts twice. A reading that lags by more means that the clock was set back: time goes on from there. A
-//! jump forward counts as [`STEP_MAX`] at most; shapers bound what it is worth by their burst. Tests below.
+//! Readings that lag by up to [`JITTER_MAX`] come from threads whose clocks differ: time stands still until
+//! they catch up, so that no interval counts twice. A reading that lags by more means that the clock was set
+//! back: time continues from there. A forward jump counts as [`STEP_MAX`] at most; the burst of a shaper
+//! bounds the credit that it gives. Tests below.
 
-/// Readings that lag by no more than this do not move time: 10 ms. Threads that make time from tick counters and look at the
-/// system's clock ten times a second differ by less.
+/// Readings that lag by no more than this (10 ms) do not change the time. Threads that derive time from tick counters
+/// and read the system's clock ten times a second differ by less.
 const JITTER_MAX: u64 = 10_000_000;
-/// The most that one reading advances time: a day. Time then lasts for 200,000 jumps.
+/// Maximum advance per reading: one day. 64 bits of time then last for 200,000 jumps.
 const STEP_MAX: u64 = 86_400_000_000_000;
 
 /// The clock of one port.
@@ -18,7 +19,7 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// The time at this reading.
+    /// Returns the time at this reading.
     pub fn advance(&mut self, reading: u64) -> u64 {
         if reading >= self.reading {
             self.time = self.time.saturating_add((reading - self.reading).min(STEP_MAX));
@@ -29,7 +30,7 @@ impl Clock {
         self.time
     }
 
-    /// The reading at which it will be this time.
+    /// The reading at which the time will be `time`.
     pub fn reading_at(&self, time: u64) -> u64 {
         self.reading.saturating_add(time.saturating_sub(self.time))
     }
@@ -43,7 +44,7 @@ mod tests {
     fn an_interval_counts_once() {
         let mut clock = Clock::default();
         let start = clock.advance(1_000_000_000_000);
-        // Two threads, one 5 µs behind the other.
+        // Two threads, one of which is 5 µs behind the other.
         for i in 0..1000 {
             clock.advance(1_000_000_000_000 + i * 1000);
             clock.advance(1_000_000_000_000 + i * 1000 - 5000);

@@ -1,6 +1,7 @@
-//! What one port's queues are: the tree of schedulers, the queues with their limits and drop policies, the map of classes.
+//! The configuration of a port's queues: the tree of schedulers, the queues with their limits and drop policies, and
+//! the map from classes to queues.
 //!
-//! A [`Config`] is what a user wrote; it may contradict itself until [`Config::check`] has passed. As JSON:
+//! A [`Config`] is what a user wrote; it may be inconsistent until [`Config::check`] has passed. As JSON:
 //!
 //! ```text
 //! { "queues": [ {}, { "limit": { "time": "5ms" } }, { "policy": { "red": { "min": "30KB", "max": "90KB", "ecn": "mark" } } } ],
@@ -18,46 +19,47 @@ use serde::{Deserialize, Serialize};
 
 use crate::units::{Level, Rate, Size, Span};
 
-/// Queues of a port, at most.
+/// Maximum queues of a port.
 pub const QUEUES_MAX: usize = 64;
-/// Classes: 0 to 63.
+/// Number of classes: 0 to 63.
 pub const CLASSES: usize = 64;
-/// Levels of schedulers and queues, at most.
+/// Maximum depth of the tree: schedulers and the queue.
 pub const DEPTH_MAX: usize = 8;
-/// Schedulers and queues of a port, at most.
+/// Maximum schedulers and queues of a port.
 pub const NODES_MAX: usize = 128;
-/// Packets of one queue, whatever its limits say.
+/// Maximum packets of one queue, whatever its limits are.
 pub const PACKETS_MAX: u32 = 1 << 20;
-/// Largest burst; what a token bucket in billionths of a bit can hold in 63 bits.
+/// Maximum burst: what a token bucket in billionths of a bit can hold in 63 bits.
 pub const BURST_MAX: Size = Size(1_000_000_000);
-/// Largest rate: above any link, and small enough that every computation fits.
+/// Maximum rate: above any link, and small enough that no computation overflows.
 pub const RATE_MAX: Rate = Rate(10_000_000_000_000);
-/// Largest weight of a child of a round robin.
+/// Maximum weight of a child of a round robin.
 pub const WEIGHT_MAX: u32 = 65_535;
-/// Largest frame that may be configured: a segment that a guest left to the device, with its headers.
+/// Maximum configurable frame length in bytes: a large frame that a guest left to be segmented, with its headers.
 pub const MTU_MAX: u32 = 1 << 17;
-/// The longest name of a tenant.
+/// Maximum length of a tenant's name in bytes.
 pub const NAME_MAX: usize = 64;
-/// Packets of a queue if its config sets no limit: 16 bursts of 64. Full frames then wait 1.2 ms at 10 Gbit/s, small ones
-/// 0.07 ms, and a queue holds 1.5 MB at most. bmv2's 64 is one burst of a worker, which a port at its rate could not absorb.
+/// Packet limit of a queue whose configuration sets no limit: 16 bursts of 64. Full frames then wait 1.2 ms at 10
+/// Gbit/s, small ones 0.07 ms, and a queue holds at most 1.5 MB. bmv2's 64 is one burst of a worker, which a port at
+/// line rate could not absorb.
 pub const DEFAULT_PACKETS: u32 = 1024;
 
 /// The queues of one port.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// The queues; a queue's number is its place.
+    /// The queues, by number.
     pub queues: Vec<Queue>,
     /// The tree of schedulers. Its root is the port: a shaper there shapes the port.
     pub root: Node,
-    /// Queues of classes. Of `n` queues, a class that is not here goes to queue `min(class, n - 1)`.
+    /// Queues of classes. With `n` queues, a class that is not listed goes to queue `min(class, n - 1)`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub classes: BTreeMap<u8, u8>,
-    /// Bytes that each frame takes on the wire beyond those that are counted. 0 unless given: a rate is then what the port's
-    /// byte counters show, as with `tc`. 24 makes it the rate of an Ethernet link (preamble 8, FCS 4, gap 12).
+    /// Bytes that each frame takes on the wire beyond those that are counted. Default 0: a rate then matches the port's
+    /// byte counters, as with `tc`. 24 makes it the rate of an Ethernet link (preamble 8, FCS 4, gap 12).
     #[serde(default, skip_serializing_if = "is_zero")]
     pub overhead: u32,
-    /// The largest frame in bytes, for quanta and checks. Larger ones are sent too.
+    /// Frame length in bytes for quanta and checks. Longer frames are sent too.
     #[serde(default = "default_mtu")]
     pub mtu: u32,
     /// The tenant that all queues belong to.
@@ -73,7 +75,10 @@ fn default_mtu() -> u32 {
     1518
 }
 
-/// Whether a tenant can have this name: letters, digits, `.`, `_` and `-`.
+/// Checks the name of a tenant: letters, digits, `.`, `_` and `-`.
+///
+/// # Errors
+/// A message, if the name is empty, too long, or has other characters.
 pub fn check_name(name: &str) -> Result<(), String> {
     let is_good = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
     if name.is_empty() || name.len() > NAME_MAX || !name.chars().all(is_good) {
@@ -86,37 +91,37 @@ pub fn check_name(name: &str) -> Result<(), String> {
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Queue {
-    /// When arriving frames are refused.
+    /// The limits at which arriving frames are refused.
     #[serde(default)]
     pub limit: Limit,
-    /// What happens before the limit is reached.
+    /// What happens to frames before the limit is reached.
     #[serde(default)]
     pub policy: Policy,
-    /// The tenant that it belongs to, if the port belongs to none.
+    /// The tenant of this queue, unless the port has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<String>,
 }
 
-/// When a queue is full: as soon as one of these is reached. Without any, [`DEFAULT_PACKETS`].
+/// A queue's limits: it is full as soon as one of them is reached. Without any, [`DEFAULT_PACKETS`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Limit {
-    /// Packets that wait.
+    /// Maximum waiting packets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packets: Option<u32>,
-    /// Bytes that wait; a frame that would exceed them is refused.
+    /// Maximum waiting bytes; a frame that would exceed them is refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<Size>,
-    /// The queue's head has waited so long.
+    /// Maximum time that the head of the queue has waited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time: Option<Span>,
 }
 
-/// What happens to arriving frames before a queue's limit is reached.
+/// The drop policy: what happens to arriving frames before a queue's limit is reached.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Policy {
-    /// Nothing.
+    /// Frames are dropped only at the limit.
     #[default]
     TailDrop,
     /// Random early detection.
@@ -127,23 +132,24 @@ pub enum Policy {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Red {
-    /// Average below which nothing is dropped.
+    /// Average queue level (`min_th` in the paper) below which nothing is dropped.
     pub min: Level,
-    /// Average at which the probability is `probability`; in the unit of `min`.
+    /// Average queue level (`max_th`) at which the drop probability is `probability`; in the unit of `min`.
     pub max: Level,
-    /// Probability at `max`, above 0 and at most 1. Counted from the last drop, so that gaps are uniform: see `red.rs`.
+    /// Drop probability at `max` (`max_p`), above 0 and at most 1. Drops are spaced uniformly: see `red.rs`.
     #[serde(default = "default_probability")]
     pub probability: f64,
-    /// Weight of the newest sample in the moving average, above 0 and at most 1.
+    /// Weight of the newest sample in the moving average (`w_q`), above 0 and at most 1.
     #[serde(default = "default_weight")]
     pub weight: f64,
-    /// Above `max` the probability rises to 1 at twice `max`, instead of being 1 at once.
+    /// "Gentle" RED: above `max` the probability rises to 1 at twice `max`, instead of jumping to 1.
     #[serde(default = "yes")]
     pub gentle: bool,
-    /// Whether frames that are capable of ECN are marked instead of dropped.
+    /// Whether ECN-capable frames are marked instead of dropped.
     #[serde(default)]
     pub ecn: Ecn,
-    /// Time to send a packet, by which the average decays while the queue is empty. Unless given, a full frame's at 10 Gbit/s.
+    /// Time to send a packet, by which the average decays while the queue is
+    /// empty. Default: a full frame's at 10 Gbit/s.
     #[serde(default = "default_packet_time")]
     pub packet_time: Span,
 }
@@ -165,7 +171,7 @@ fn default_packet_time() -> Span {
 }
 
 impl Red {
-    /// With the recommended parameters: probability 0.1, weight 0.002, gentle, no ECN.
+    /// RED with the recommended parameters: probability 0.1, weight 0.002, gentle, no ECN.
     pub fn new(min: Level, max: Level) -> Red {
         Red {
             min,
@@ -183,12 +189,13 @@ impl Red {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ecn {
-    /// Frames are dropped.
+    /// Frames are always dropped.
     #[default]
     Off,
-    /// Capable frames are marked instead of dropped while the probability is below 1, and dropped above (RFC 3168, section 7).
+    /// ECN-capable frames are marked while the probability is below 1, and dropped from there on (RFC 3168, section 7).
     Mark,
-    /// Capable frames are marked up to the queue's limit. With `min` = `max` and weight 1: DCTCP's marking (RFC 8257).
+    /// ECN-capable frames are marked up to the queue's limit. With `min` = `max`
+    /// and weight 1: DCTCP's marking (RFC 8257).
     MarkAlways,
 }
 
@@ -196,26 +203,26 @@ pub enum Ecn {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(try_from = "NodeText", into = "NodeText")]
 pub struct Node {
-    /// What it is.
+    /// Queue or scheduler.
     pub kind: Kind,
-    /// Its share under a weighted parent; 1 elsewhere.
+    /// Weight under a weighted parent; 1 elsewhere.
     pub weight: u32,
-    /// The rate that it never exceeds.
+    /// Maximum rate.
     pub shaper: Option<Shaper>,
-    /// The same in packets. Both may be given.
+    /// Maximum rate in packets. Both shapers may be set.
     pub packet_shaper: Option<PacketShaper>,
-    /// The rate up to which it goes before its siblings.
+    /// Guaranteed rate: up to it, the node is served before its siblings.
     pub min_rate: Option<Rate>,
 }
 
-/// What a node is.
+/// The kind of a node.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Kind {
     /// The queue of this number.
     Queue(u8),
-    /// The first child that can send does.
+    /// Strict priority: the first child that can send does.
     Strict(Vec<Node>),
-    /// Deficit round robin over the children by their weights.
+    /// Weighted deficit round robin over the children.
     Weighted(Vec<Node>),
 }
 
@@ -225,7 +232,7 @@ pub enum Kind {
 pub struct Shaper {
     /// Long-run rate.
     pub rate: Rate,
-    /// Bytes that may leave at once. Unless given, 1 ms of the rate and two frames at least.
+    /// Bytes that may be sent at once. Default: 1 ms at the rate, but at least two frames.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub burst: Option<Size>,
 }
@@ -236,7 +243,7 @@ pub struct Shaper {
 pub struct PacketShaper {
     /// Long-run rate in packets per second.
     pub packets_per_s: u64,
-    /// Packets that may leave at once.
+    /// Packets that may be sent at once.
     #[serde(default = "one")]
     pub burst: u32,
 }
@@ -246,13 +253,13 @@ fn one() -> u32 {
 }
 
 impl Shaper {
-    /// The burst in bytes, with a frame of `frame` bytes.
+    /// The burst in bytes, for frames of `frame` bytes.
     pub fn burst_bytes(&self, frame: u64) -> u64 {
         self.burst.map_or_else(|| (self.rate.0 / 8000).max(2 * frame).min(BURST_MAX.0), |burst| burst.0)
     }
 }
 
-/// A node as it is written: exactly one of `queue`, `strict`, `weighted`.
+/// A node in JSON: has exactly one of `queue`, `strict`, `weighted`.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct NodeText {
@@ -306,51 +313,51 @@ impl From<Node> for NodeText {
 }
 
 impl Node {
-    /// A node of this kind without shaper and minimum, of weight 1.
+    /// A node of this kind without shapers and minimum rate, of weight 1.
     pub fn new(kind: Kind) -> Node {
         Node { kind, weight: 1, shaper: None, packet_shaper: None, min_rate: None }
     }
 
-    /// The queue of this number.
+    /// A node for the queue with this number.
     pub fn queue(number: u8) -> Node {
         Node::new(Kind::Queue(number))
     }
 
-    /// Strict priority, the most urgent child first.
+    /// A strict priority scheduler; the most urgent child comes first.
     pub fn strict(children: Vec<Node>) -> Node {
         Node::new(Kind::Strict(children))
     }
 
-    /// Weighted deficit round robin.
+    /// A weighted deficit round robin scheduler.
     pub fn weighted(children: Vec<Node>) -> Node {
         Node::new(Kind::Weighted(children))
     }
 
-    /// The same node with this weight.
+    /// Sets the weight.
     pub fn with_weight(mut self, weight: u32) -> Node {
         self.weight = weight;
         self
     }
 
-    /// The same node with a shaper.
+    /// Sets the shaper.
     pub fn with_shaper(mut self, rate: Rate, burst: Option<Size>) -> Node {
         self.shaper = Some(Shaper { rate, burst });
         self
     }
 
-    /// The same node with a shaper in packets.
+    /// Sets the shaper in packets.
     pub fn with_packet_shaper(mut self, packets_per_s: u64, burst: u32) -> Node {
         self.packet_shaper = Some(PacketShaper { packets_per_s, burst });
         self
     }
 
-    /// The same node with a minimum rate.
+    /// Sets the minimum rate.
     pub fn with_min_rate(mut self, rate: Rate) -> Node {
         self.min_rate = Some(rate);
         self
     }
 
-    /// Its children, none for a queue.
+    /// The children; none for a queue.
     pub fn children(&self) -> &[Node] {
         match &self.kind {
             Kind::Queue(_) => &[],
@@ -369,12 +376,12 @@ impl Node {
 }
 
 impl Config {
-    /// The queues under this root; no class is mapped.
+    /// These queues under this root, with the default class map.
     pub fn new(queues: Vec<Queue>, root: Node) -> Config {
         Config { queues, root, classes: BTreeMap::new(), overhead: 0, mtu: default_mtu(), tenant: None }
     }
 
-    /// One queue for everything.
+    /// One queue for all classes.
     pub fn fifo() -> Config {
         Config::new(vec![Queue::default()], Node::queue(0))
     }
@@ -385,25 +392,25 @@ impl Config {
         Config::new(queues, Node::strict((0..n).rev().map(Node::queue).collect()))
     }
 
-    /// One queue for each weight in a round robin.
+    /// One queue per weight, served round robin.
     pub fn weighted(weights: &[u32]) -> Config {
         let queues = vec![Queue::default(); weights.len()];
         let children = weights.iter().zip(0..).map(|(&weight, queue)| Node::queue(queue).with_weight(weight));
         Config::new(queues, Node::weighted(children.collect()))
     }
 
-    /// The names of tenants that queues belong to.
+    /// The names of the tenants that own queues.
     pub fn tenants(&self) -> impl Iterator<Item = &str> {
         let queues = self.queues.iter().filter_map(|queue| queue.tenant.as_deref());
         self.tenant.as_deref().into_iter().chain(queues)
     }
 
-    /// The node of a queue, to change its shaper, weight or minimum.
+    /// The node of a queue, to change its shaper, weight or minimum rate.
     pub fn node_mut(&mut self, queue: u8) -> Option<&mut Node> {
         self.root.find_mut(queue)
     }
 
-    /// The queue of each class.
+    /// The queue of each class, by class.
     pub fn class_map(&self) -> [u8; CLASSES] {
         let last = self.queues.len().clamp(1, QUEUES_MAX) - 1;
         std::array::from_fn(|class| {
@@ -412,14 +419,14 @@ impl Config {
         })
     }
 
-    /// Bytes of a full frame as shapers and schedulers count them.
+    /// Cost of a full frame in bytes, as shapers and schedulers count it.
     pub fn frame_cost(&self) -> u64 {
         u64::from(self.mtu) + u64::from(self.overhead)
     }
 }
 
 impl Queue {
-    /// A queue of this limit.
+    /// A queue with this limit.
     pub fn with_limit(limit: Limit) -> Queue {
         Queue { limit, ..Queue::default() }
     }
@@ -436,12 +443,12 @@ impl Limit {
         Limit { bytes: Some(Size(bytes)), ..Limit::default() }
     }
 
-    /// A limit in time.
+    /// A limit on waiting time.
     pub fn time(span: Span) -> Limit {
         Limit { time: Some(span), ..Limit::default() }
     }
 
-    /// The packets that may wait, whatever kind of limit is configured.
+    /// Maximum waiting packets, whichever limits are configured.
     pub fn packets_max(&self) -> u32 {
         let none = self.bytes.is_none() && self.time.is_none();
         self.packets.unwrap_or(if none { DEFAULT_PACKETS } else { PACKETS_MAX }).min(PACKETS_MAX)

@@ -1,18 +1,19 @@
 //! Explicit congestion notification in Ethernet frames (RFC 3168).
 //!
-//! The ECN field is the low two bits of IPv4's type of service and of IPv6's traffic class: 00 not capable, 10 and 01 capable
-//! (ECT(0), ECT(1)), 11 congestion experienced (CE). VLAN tags (802.1Q, 802.1ad, up to [`TAGS_MAX`]) are skipped. A frame that
-//! ends early, or is neither IPv4 nor IPv6, is not capable and never changed. No byte outside of the frame is read.
+//! The ECN field is the low two bits of IPv4's type of service and of IPv6's traffic class: 00 not capable, 10
+//! and 01 capable (ECT(0), ECT(1)), 11 congestion experienced (CE). VLAN tags (802.1Q, 802.1ad, up to
+//! [`TAGS_MAX`]) are skipped. A truncated frame, or one that is neither IPv4 nor IPv6, is not capable and never
+//! changed. No byte outside the frame is read.
 //!
 //! Tests: `tests/ecn.rs`.
 
-/// VLAN tags that are skipped, at most.
+/// Maximum VLAN tags that are skipped.
 pub const TAGS_MAX: usize = 4;
 
 const MASK: u8 = 0b11;
 const CE: u8 = 0b11;
 
-/// Where a frame's IP header begins, and its version.
+/// Version and offset in bytes of a frame's IP header.
 enum Ip {
     V4(usize),
     V6(usize),
@@ -24,7 +25,7 @@ fn ip(frame: &[u8]) -> Option<Ip> {
         let kind = frame.get(at..at + 2)?;
         at += 2;
         match u16::from_be_bytes([kind[0], kind[1]]) {
-            // 802.1Q, 802.1ad, and the older numbers of stacked tags.
+            // 802.1Q, 802.1ad, and older EtherTypes of stacked tags.
             0x8100 | 0x88a8 | 0x9100 | 0x9200 => at += 2,
             0x0800 => {
                 let header = frame.get(at..at + 20)?;
@@ -40,7 +41,7 @@ fn ip(frame: &[u8]) -> Option<Ip> {
     None
 }
 
-/// The frame's ECN field, if it is IP.
+/// The frame's ECN field; `None` if the frame is not IP.
 pub fn field(frame: &[u8]) -> Option<u8> {
     Some(match ip(frame)? {
         Ip::V4(at) => frame[at + 1] & MASK,
@@ -48,12 +49,12 @@ pub fn field(frame: &[u8]) -> Option<u8> {
     })
 }
 
-/// Whether the frame may be marked instead of dropped: ECT(0), ECT(1), or marked already.
+/// Whether the frame may be marked instead of dropped: ECT(0), ECT(1), or already CE.
 pub fn is_capable(frame: &[u8]) -> bool {
     field(frame).is_some_and(|field| field != 0)
 }
 
-/// Sets congestion experienced in a capable frame and corrects IPv4's checksum. False, and the frame is as it was, if it is not
+/// Sets CE in a capable frame and updates IPv4's checksum. Returns false and changes nothing if the frame is not
 /// capable.
 pub fn mark(frame: &mut [u8]) -> bool {
     if !is_capable(frame) {

@@ -1,16 +1,16 @@
-//! A histogram of times with constant memory and constant relative error.
+//! A histogram of durations with constant memory and bounded relative error.
 //!
-//! Eight buckets for each power of two, as in HdrHistogram: a quantile is at most one eighth above the true one, and never below.
-//! Times from 2^44 ns (almost five hours) on are counted there. Tests below.
+//! It has eight buckets per power of two, as in HdrHistogram: a quantile is never below the true one, and at most one
+//! eighth above. Durations from 2^44 ns (almost five hours) on are counted as that. Tests below.
 
-/// Bits of a value that choose a bucket within its power of two.
+/// Bits of a value that select a bucket within its power of two.
 const SUB_BITS: u32 = 3;
 const SUBS: usize = 1 << SUB_BITS;
-/// Powers of two that are told apart.
+/// Number of distinguished powers of two.
 const BITS: u32 = 44;
 const BUCKETS: usize = (BITS - SUB_BITS + 1) as usize * SUBS;
 
-/// Counts of times in nanoseconds.
+/// A histogram of durations in nanoseconds.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Histogram {
     counts: Box<[u64; BUCKETS]>,
@@ -44,7 +44,7 @@ fn upper(bucket: usize) -> u64 {
 }
 
 impl Histogram {
-    /// Counts one time.
+    /// Counts one duration.
     pub fn record(&mut self, ns: u64) {
         self.counts[bucket(ns)] += 1;
         self.total += 1;
@@ -52,22 +52,22 @@ impl Histogram {
         self.max = self.max.max(ns);
     }
 
-    /// How many times were counted.
+    /// Number of counted durations.
     pub fn count(&self) -> u64 {
         self.total
     }
 
-    /// Sum of all times.
+    /// Sum of all durations, in nanoseconds.
     pub fn sum_ns(&self) -> u64 {
         self.sum
     }
 
-    /// The longest time.
+    /// The longest duration, in nanoseconds.
     pub fn max_ns(&self) -> u64 {
         self.max
     }
 
-    /// A time that the fraction `q` of all times do not exceed; 0 if there is none.
+    /// The `q`-quantile in nanoseconds: an upper bound for the fraction `q` of all durations. 0 if nothing was counted.
     pub fn quantile(&self, q: f64) -> u64 {
         let rank = ((q.clamp(0.0, 1.0) * self.total as f64).ceil() as u64).clamp(1, self.total.max(1));
         let mut seen = 0;
@@ -80,12 +80,13 @@ impl Histogram {
         0
     }
 
-    /// What was counted by bucket, shortest first: the longest time of the bucket, and how many. Empty buckets are left out.
+    /// The nonempty buckets, shortest durations first: the longest duration of
+    /// the bucket in nanoseconds, and its count.
     pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> {
         self.counts.iter().enumerate().filter(|(_, count)| **count > 0).map(|(bucket, count)| (upper(bucket), *count))
     }
 
-    /// Adds what another one counted.
+    /// Adds the counts of another histogram.
     pub fn merge(&mut self, other: &Histogram) {
         self.counts.iter_mut().zip(other.counts.iter()).for_each(|(a, b)| *a += b);
         self.total += other.total;
@@ -93,13 +94,13 @@ impl Histogram {
         self.max = self.max.max(other.max);
     }
 
-    /// Forgets everything.
+    /// Removes all counts.
     pub fn clear(&mut self) {
         self.counts.fill(0);
         (self.total, self.sum, self.max) = (0, 0, 0);
     }
 
-    /// What was counted since `earlier`, a copy of this histogram; its maximum is an upper bound.
+    /// The counts since `earlier`, an older copy of this histogram. Their maximum is only an upper bound.
     pub fn since(&self, earlier: &Histogram) -> Histogram {
         let counts = Box::new(std::array::from_fn(|i| self.counts[i].saturating_sub(earlier.counts[i])));
         let total = self.total.saturating_sub(earlier.total);

@@ -1,14 +1,15 @@
-//! The queueing core of the traffic manager: what waits at a port, what may be sent next and when, and what is refused.
+//! The queueing core of the traffic manager: queues of a port, schedulers and shapers, drop policies, a shared buffer.
 //!
 //! ```text
 //!  Config ─check▶ PortQueues ◀offer── packets of a class          Buffer: bytes of all ports,
 //!                   │ Queue: limit, RED, ECN ── reserve ─────────▶ a share for each tenant
-//!                   │ Tree: strict, weighted, shapers, minimums
-//!                   └──take▶ the packet that is to be sent now
+//!                   │ Tree: strict, weighted, shapers, minimum rates
+//!                   └──take▶ the next packet to send
 //! ```
 //!
-//! Pure data structures: no thread, no clock (callers pass the time in nanoseconds), no I/O, and no knowledge of what an item is.
-//! [`ecn`] alone looks at frames. Every structure is bounded; bad configurations are refused by name ([`Config::check`]).
+//! Pure data structures: no thread, no clock (callers pass the time in nanoseconds), no I/O, and no knowledge of what
+//! an item is. Only [`ecn`] looks at frames. Every structure is bounded; an inconsistent configuration is refused, with
+//! the names of the settings ([`Config::check`]).
 
 mod bucket;
 mod buffer;

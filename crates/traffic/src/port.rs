@@ -1,8 +1,8 @@
 //! The queues of one port.
 //!
-//! One thread at a time (`&mut`); a shared [`crate::Buffer`] is the only thing that several ports touch. `now` is in nanoseconds of
-//! any clock and may jump (`clock.rs`). [`PortQueues::offer`] and [`PortQueues::take`] cost a few operations for each level of the
-//! tree and allocate only while a queue grows beyond its longest so far.
+//! Used by one thread at a time (`&mut`); ports share only a [`crate::Buffer`]. `now` is in nanoseconds of any clock
+//! and may jump (`clock.rs`). [`PortQueues::offer`] and [`PortQueues::take`] cost a few operations per level of the
+//! tree, and allocate only while a queue grows beyond its longest so far.
 //!
 //! Tests: `tests/port.rs`, `tests/model.rs`.
 
@@ -26,27 +26,27 @@ pub struct PortQueues<T> {
     bytes: u64,
 }
 
-/// A packet that waits now.
+/// The result of a packet that was admitted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Offered {
     /// Its queue.
     pub queue: u8,
-    /// Packets of the queue before it.
+    /// Packets ahead of it in the queue.
     pub packets_before: u32,
-    /// Bytes of the queue before it.
+    /// Bytes ahead of it in the queue.
     pub bytes_before: u64,
-    /// It is to be marked (ECN).
+    /// Whether it will be marked (ECN).
     pub mark: bool,
 }
 
-/// A packet that is not let in.
+/// The result of a packet that was refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Refused<T> {
     /// The packet.
     pub item: T,
     /// The queue that it was for.
     pub queue: u8,
-    /// Why.
+    /// Why it was refused.
     pub reason: Reason,
 }
 
@@ -55,38 +55,47 @@ pub struct Refused<T> {
 pub struct Taken<T> {
     /// The packet.
     pub item: T,
-    /// Its bytes as they were offered.
+    /// Its length in bytes, as offered.
     pub bytes: u32,
-    /// Its class as it was offered.
+    /// Its class, as offered.
     pub class: u8,
     /// The queue that it was in.
     pub queue: u8,
-    /// How long it waited.
+    /// Time that it waited, in nanoseconds.
     pub waited_ns: u64,
-    /// When it came, on the clock of `take`: `now - waited_ns`.
+    /// Time of its arrival, on the clock of `take`: `now - waited_ns`.
     pub enqueued_at: u64,
-    /// Packets of the queue before it when it came.
+    /// Packets that were ahead of it in the queue at its arrival.
     pub packets_at_enqueue: u32,
-    /// Packets of the queue that still wait.
+    /// Packets that remain in the queue.
     pub packets_behind: u32,
-    /// Bytes of the queue that still wait.
+    /// Bytes that remain in the queue.
     pub bytes_behind: u64,
-    /// It is to be marked (ECN).
+    /// Whether it must be marked (ECN).
     pub mark: bool,
 }
 
 impl<T> PortQueues<T> {
-    /// Empty queues.
+    /// Creates empty queues.
+    ///
+    /// # Errors
+    /// The configuration is inconsistent: see [`Config::check`].
     pub fn new(config: &Config) -> Result<PortQueues<T>, Vec<Problem>> {
         PortQueues::of_tenants(config, |_| None)
     }
 
-    /// Empty queues whose bytes count against a shared buffer, as one tenant's.
+    /// Creates empty queues that all belong to one tenant of a shared buffer.
+    ///
+    /// # Errors
+    /// As [`PortQueues::new`].
     pub fn with_tenant(config: &Config, tenant: Tenant) -> Result<PortQueues<T>, Vec<Problem>> {
         PortQueues::of_tenants(config, |_| Some(tenant.clone()))
     }
 
-    /// Empty queues, each of a tenant of a shared buffer.
+    /// Creates empty queues, each of which belongs to the tenant of its number.
+    ///
+    /// # Errors
+    /// As [`PortQueues::new`].
     pub fn with_tenants(config: &Config, tenants: &[Tenant]) -> Result<PortQueues<T>, Vec<Problem>> {
         PortQueues::of_tenants(config, |queue| tenants.get(queue).cloned())
     }
@@ -110,12 +119,12 @@ impl<T> PortQueues<T> {
         &self.config
     }
 
-    /// The queue of a class. Classes above 63 are as urgent as 63.
+    /// The queue of a class. Classes above 63 are treated as 63.
     pub fn queue_of(&self, class: u8) -> u8 {
         self.classes[usize::from(class).min(CLASSES - 1)]
     }
 
-    /// Packets that wait.
+    /// Number of waiting packets.
     pub fn len(&self) -> usize {
         self.packets
     }
@@ -125,17 +134,20 @@ impl<T> PortQueues<T> {
         self.packets == 0
     }
 
-    /// Bytes that wait.
+    /// Number of waiting bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Packets and bytes that wait in a queue; nothing for a queue that does not exist.
+    /// Waiting packets and bytes of a queue; zero if there is no such queue.
     pub fn depth(&self, queue: u8) -> (usize, u64) {
         self.queues.get(usize::from(queue)).map_or((0, 0), |queue| (queue.len(), queue.bytes()))
     }
 
-    /// Lets a packet wait in the queue of its class, or hands it back.
+    /// Enqueues a packet in the queue of its class.
+    ///
+    /// # Errors
+    /// The packet itself, with the reason for which it was refused.
     pub fn offer(
         &mut self,
         item: T,
@@ -165,7 +177,7 @@ impl<T> PortQueues<T> {
         }
     }
 
-    /// The packet that is to be sent now, if any may.
+    /// Dequeues the packet to be sent now; `None` if none may be sent.
     pub fn take(&mut self, now: u64) -> Option<Taken<T>> {
         let reading = now;
         let now = self.clock.advance(now);
@@ -193,8 +205,9 @@ impl<T> PortQueues<T> {
         })
     }
 
-    /// When a packet may be sent: `now` if one may at once, nothing if none waits. Never later than one may; where a packet of
-    /// another queue or size has to be looked at first, it may be earlier, and `take` then gives nothing and a new time follows.
+    /// A lower bound for the time at which a packet may be sent: `now` if one may at once, `None` if none waits. The
+    /// bound may be too early when the packet to be sent then is of another queue or size; `take` then returns `None`,
+    /// and `next_at` a later time.
     pub fn next_at(&mut self, now: u64) -> Option<u64> {
         if self.packets == 0 {
             return None;
@@ -213,23 +226,29 @@ impl<T> PortQueues<T> {
         tree.choose(now, |queue| bytes(queue) + u64::from(config.overhead))
     }
 
-    /// A packet is not here any more.
+    /// Subtracts a packet that has left.
     fn left(&mut self, bytes: u32) {
         self.packets -= 1;
         self.bytes -= u64::from(bytes);
     }
 
-    /// Changes the configuration. Packets and counters of queues that still exist stay, even beyond a lower limit. Packets of
-    /// other queues go to the new queue of their class, in the order of their arrival; those that find no room are returned.
-    /// Shapers at the same place of the tree keep their tokens. New queues belong to the first one's tenant. On a problem nothing
-    /// changes.
+    /// Changes the configuration. Packets and counters of queues that still exist are kept, even beyond a lower
+    /// limit. Packets of removed queues move to the new queue of their class, in order of arrival; those that find
+    /// no room are returned. Shapers keep their tokens if the new tree has a shaper at the same position. New
+    /// queues belong to the first queue's tenant.
+    ///
+    /// # Errors
+    /// The configuration is inconsistent; nothing is changed.
     pub fn reconfigure(&mut self, config: &Config, now: u64) -> Result<Vec<T>, Vec<Problem>> {
         let tenants: Vec<Option<Tenant>> = self.queues.iter().map(|queue| queue.tenant().cloned()).collect();
         self.change(config, |queue| tenants.get(queue).or(tenants.first()).cloned().flatten(), now)
     }
 
-    /// The same, and each queue belongs to its tenant from now on. Packets that wait in a queue that goes over to another tenant are
-    /// that one's, even beyond its limit.
+    /// Like [`PortQueues::reconfigure`], and assigns each queue to its tenant. Waiting packets of a queue that changes
+    /// its tenant are charged to the new one, even beyond its limit.
+    ///
+    /// # Errors
+    /// As [`PortQueues::reconfigure`].
     pub fn reconfigure_with(&mut self, config: &Config, tenants: &[Tenant], now: u64) -> Result<Vec<T>, Vec<Problem>> {
         self.change(config, |queue| tenants.get(queue).cloned(), now)
     }
@@ -248,7 +267,7 @@ impl<T> PortQueues<T> {
             let tenant = queue.tenant().cloned();
             homeless.extend(std::iter::from_fn(|| Some((queue.discard(now)?, tenant.clone()))));
         }
-        // Stable: packets of one queue and one moment stay in order.
+        // A stable sort: packets of one queue that arrived at the same time stay in order.
         homeless.sort_by_key(|(entry, _)| entry.enqueued_at);
         self.queues.truncate(kept);
         for (place, queue) in config.queues.iter().enumerate() {
@@ -269,7 +288,7 @@ impl<T> PortQueues<T> {
         for (entry, old) in homeless {
             let number = self.queue_of(entry.class);
             let queue = &mut self.queues[usize::from(number)];
-            // A packet that was let in once is not dropped early, but marked packets stay marked.
+            // A packet that was admitted once is not dropped by RED, but marked packets stay marked.
             let taken_over = queue.take_over(entry.bytes, old.as_ref(), now);
             if let Some(old) = old.filter(|old| taken_over.is_err() || !is_same(Some(old), queue.tenant())) {
                 old.release(entry.bytes);
@@ -291,7 +310,7 @@ impl<T> PortQueues<T> {
         Ok(refused)
     }
 
-    /// Takes everything out, queue by queue, regardless of shapers.
+    /// Removes all packets, queue by queue, regardless of shapers.
     pub fn drain(&mut self, now: u64) -> Vec<T> {
         let now = self.clock.advance(now);
         let mut items = Vec::with_capacity(self.packets);

@@ -1,4 +1,4 @@
-//! One queue: packets in the order of their arrival, its limit and its drop policy.
+//! One FIFO queue with its limit and its drop policy.
 
 use std::collections::VecDeque;
 
@@ -7,7 +7,7 @@ use crate::config::{Policy, Queue as QueueConfig};
 use crate::red::{self, Verdict};
 use crate::statistics::{QueueStatistics, Reason};
 
-/// Packets for which a new queue has room without allocating.
+/// Packets that a new queue can hold without allocating.
 const ROOM: usize = 64;
 
 /// A queue.
@@ -18,12 +18,12 @@ pub struct Queue<T> {
     bytes_max: u64,
     time_max: u64,
     red: Option<red::State>,
-    /// Whose bytes they are in the shared buffer.
+    /// The tenant of the shared buffer that is charged for the bytes.
     tenant: Option<Tenant>,
     pub statistics: QueueStatistics,
 }
 
-/// A packet that waits.
+/// A waiting packet.
 #[derive(Debug)]
 pub struct Entry<T> {
     pub item: T,
@@ -57,7 +57,7 @@ impl<T> Queue<T> {
         queue
     }
 
-    /// Another limit and policy for the same packets.
+    /// Changes the limit and the policy; packets are kept.
     pub fn configure(&mut self, config: &QueueConfig, number: u8, now: u64) {
         self.packets_max = config.limit.packets_max() as usize;
         self.bytes_max = config.limit.bytes.map_or(u64::MAX, |bytes| bytes.0);
@@ -80,7 +80,7 @@ impl<T> Queue<T> {
         self.tenant.as_ref()
     }
 
-    /// Belongs to another tenant from now on: what waits is that one's, even beyond its limit.
+    /// Assigns the queue to another tenant, which is charged for the waiting packets, even beyond its limit.
     pub fn set_tenant(&mut self, tenant: Option<Tenant>) {
         if is_same(self.tenant(), tenant.as_ref()) {
             return;
@@ -104,12 +104,12 @@ impl<T> Queue<T> {
         self.statistics.depth.bytes
     }
 
-    /// RED's average.
+    /// RED's moving average, in the unit of its thresholds.
     pub fn red_average(&self) -> Option<f64> {
         self.red.as_ref().map(red::State::average)
     }
 
-    /// The first packet's bytes.
+    /// Length in bytes of the first packet.
     pub fn head_bytes(&self) -> Option<u32> {
         self.entries.front().map(|entry| entry.bytes)
     }
@@ -118,7 +118,10 @@ impl<T> Queue<T> {
         self.entries.front().map_or(0, |head| now.saturating_sub(head.enqueued_at))
     }
 
-    /// Whether a packet would stay within the limit.
+    /// Checks whether a packet stays within the queue's limit.
+    ///
+    /// # Errors
+    /// The limit that it would exceed.
     pub fn has_room(&self, bytes: u32, now: u64) -> Result<(), Reason> {
         if self.entries.len() >= self.packets_max || self.statistics.depth.bytes + u64::from(bytes) > self.bytes_max {
             Err(Reason::TailDrop)
@@ -129,7 +132,10 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Lets a packet in, with or without a mark, or says why not; it is to be pushed then.
+    /// Admits a packet, which the caller must then push. Returns whether it must be marked.
+    ///
+    /// # Errors
+    /// Why it is refused.
     pub fn admit(&mut self, bytes: u32, ecn_capable: bool, now: u64) -> Result<bool, Reason> {
         let head_ns = self.head_waited(now);
         let verdict = match &mut self.red {
@@ -153,7 +159,10 @@ impl<T> Queue<T> {
         self.tenant.as_ref().map_or(Ok(mark), |tenant| tenant.admit(bytes).map(|()| mark))
     }
 
-    /// The same for a packet that has waited in another queue, of that tenant: whether it has room here.
+    /// Admits a packet that waited in another queue, charged to tenant `from`. RED is not applied.
+    ///
+    /// # Errors
+    /// Why it is refused.
     pub fn take_over(&self, bytes: u32, from: Option<&Tenant>, now: u64) -> Result<(), Reason> {
         self.has_room(bytes, now)?;
         match &self.tenant {
@@ -186,7 +195,7 @@ impl<T> Queue<T> {
         self.entries.push_back(entry);
     }
 
-    /// The first packet, to be sent.
+    /// Removes the first packet, to be sent.
     pub fn pop(&mut self, now: u64) -> Option<Entry<T>> {
         let entry = self.remove(now)?;
         self.release(entry.bytes);
@@ -195,14 +204,14 @@ impl<T> Queue<T> {
         Some(entry)
     }
 
-    /// A packet's bytes are free again.
+    /// Releases a packet's bytes to the tenant.
     pub fn release(&self, bytes: u32) {
         if let Some(tenant) = &self.tenant {
             tenant.release(bytes);
         }
     }
 
-    /// The first packet, not to be sent from here. Its bytes are the tenant's until they are released.
+    /// Removes the first packet without sending it. Its bytes stay charged to the tenant until they are released.
     pub fn discard(&mut self, now: u64) -> Option<Entry<T>> {
         let entry = self.remove(now)?;
         self.statistics.removed.add(entry.bytes);

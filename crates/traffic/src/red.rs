@@ -1,34 +1,35 @@
-//! Random early detection: Floyd and Jacobson, "Random early detection gateways for congestion avoidance", IEEE/ACM Transactions
-//! on Networking 1(4), 1993, with the gentle slope that Floyd added in 2000.
+//! Random early detection: Floyd and Jacobson, "Random early detection gateways for congestion avoidance", IEEE/ACM
+//! Transactions on Networking 1(4), 1993, with the gentle slope that Floyd added in 2000.
 //!
-//! At each arrival the average moves towards the queue's level by `weight`; after an idle time it decays as if packets of
-//! `packet_time` had passed an empty queue. Between the thresholds `p_b` rises linearly from 0 to `probability`, and the packet is
-//! hit with `p_b / (1 - count · p_b)`, where `count` packets have passed since the last hit: the gap between hits is uniform on
-//! 1 to 1/p_b (section 7, "method 2"; its pseudocode counts the hit itself, which would leave out the longest gap). So about
-//! `2 p_b` of the packets are hit, evenly spread. A hit depends on packets, not bytes (RFC 7141, section 2.3).
+//! At each arrival the average moves towards the queue's level by `weight`. After an idle time it decays as if packets
+//! of `packet_time` had arrived at an empty queue. Between the thresholds `p_b` rises linearly from 0 to `probability`,
+//! and the packet is dropped or marked with probability `p_b / (1 - count · p_b)`, where `count` is the number of
+//! packets that passed since the last drop. The gap between drops is then uniform on 1 to 1/p_b (section 7, "method 2";
+//! its pseudocode also counts the dropped packet, which would exclude the longest gap). So about `2 p_b` of the packets
+//! are dropped, evenly spread. The probability does not depend on a packet's length (RFC 7141, section 2.3).
 //!
 //! Tests: `tests/red.rs`.
 
 use crate::config::{Ecn, Red};
 use crate::units::Level;
 
-/// What becomes of an arriving packet.
+/// RED's decision about an arriving packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// It waits.
+    /// It is enqueued.
     Pass,
-    /// It waits and is marked.
+    /// It is enqueued and marked.
     Mark,
     /// It is dropped.
     Drop,
 }
 
-/// How full a queue is.
+/// A queue's level, in each unit.
 #[derive(Clone, Copy, Debug)]
 pub struct Fill {
     pub packets: usize,
     pub bytes: u64,
-    /// How long the head has waited.
+    /// Time that the head has waited, in nanoseconds.
     pub head_ns: u64,
 }
 
@@ -39,9 +40,9 @@ pub struct State {
     min: f64,
     max: f64,
     average: f64,
-    /// Packets that passed since the last hit, while the average was at least `min`.
+    /// Packets that passed since the last drop or mark, while the average was at least `min`.
     count: f64,
-    /// Since when the queue is empty.
+    /// Start of the idle time, if the queue is empty.
     idle_since: Option<u64>,
     random: u64,
 }
@@ -54,7 +55,7 @@ fn number(level: Level) -> f64 {
     }
 }
 
-/// `p_b` for this average.
+/// The probability `p_b` for this average.
 pub fn probability(red: &Red, average: f64) -> f64 {
     let (min, max) = (number(red.min), number(red.max));
     if average < min {
@@ -74,7 +75,7 @@ impl State {
         State { config: config.clone(), min, max, average: 0.0, count: 0.0, idle_since: Some(now), random: seed }
     }
 
-    /// Continues the random numbers of an earlier state, and its average if that has the same unit.
+    /// Takes over an earlier state: its random numbers, and its average if that has the same unit.
     pub fn inherit(&mut self, old: &State) {
         if std::mem::discriminant(&self.config.min) == std::mem::discriminant(&old.config.min) {
             self.average = old.average;
@@ -88,12 +89,12 @@ impl State {
         self.average
     }
 
-    /// The last packet left, or an arrival was refused at an empty queue.
+    /// Starts an idle time: the last packet left, or an arrival was refused at an empty queue.
     pub fn emptied(&mut self, now: u64) {
         self.idle_since = Some(now);
     }
 
-    /// A packet arrives at a queue that is so full.
+    /// Decides about a packet that arrives at a queue of this level.
     pub fn arrival(&mut self, fill: Fill, ecn_capable: bool, now: u64) -> Verdict {
         let level = match self.config.max {
             Level::Packets(_) => fill.packets as f64,
@@ -132,12 +133,12 @@ impl State {
         }
     }
 
-    /// The queue's limit dropped the packet.
+    /// Records that the queue's limit dropped the packet.
     pub fn forced(&mut self) {
         self.count = 0.0;
     }
 
-    /// A number from 0 to 1, 1 not included: SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
+    /// A random number in [0, 1): SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
     fn unit(&mut self) -> f64 {
         self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let z = (self.random ^ self.random >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,6 +1,6 @@
-//! What is counted for each queue.
+//! Counters of queues.
 //!
-//! For each queue, offered = `accepted` + `dropped` and `accepted` = `sent` + `removed` + what waits.
+//! For each queue, offered = `accepted` + `dropped` and `accepted` = `sent` + `removed` + `depth`.
 
 use crate::histogram::Histogram;
 
@@ -26,7 +26,7 @@ impl Count {
 pub enum Reason {
     /// The queue has reached its limit of packets or bytes.
     TailDrop,
-    /// The queue's head has waited too long.
+    /// The head of the queue has waited too long.
     Time,
     /// Random early detection.
     Red,
@@ -63,7 +63,7 @@ impl Dropped {
         }
     }
 
-    /// The same to change.
+    /// The counter of this reason, for changing it.
     pub fn of_mut(&mut self, reason: Reason) -> &mut Count {
         match reason {
             Reason::TailDrop => &mut self.tail,
@@ -84,20 +84,20 @@ impl Dropped {
 /// Counters of one queue.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct QueueStatistics {
-    /// Packets that were let in.
+    /// Packets that were admitted.
     pub accepted: Count,
-    /// Packets that were taken to be sent.
+    /// Packets that were dequeued to be sent.
     pub sent: Count,
-    /// Packets that were refused.
+    /// Packets that were refused, by reason.
     pub dropped: Dropped,
-    /// Packets that left otherwise: drained, or moved to another queue.
+    /// Packets that left without being sent from here: drained, or moved to another queue.
     pub removed: Count,
-    /// Packets that were let in with a mark.
+    /// Packets that were admitted with an ECN mark.
     pub marked: Count,
-    /// What waits now.
+    /// Packets and bytes that wait now.
     pub depth: Count,
-    /// The most packets that ever waited, and the most bytes.
+    /// The highest number of waiting packets so far, and of waiting bytes.
     pub highest: Count,
-    /// How long sent packets have waited.
+    /// Waiting times of sent packets.
     pub waited: Histogram,
 }

@@ -1,15 +1,15 @@
-//! Tenants of a shared buffer that have a name: what their queues hold together, wherever these are.
+//! Named tenants of a shared buffer: limits for what a tenant's queues hold together, on whichever ports they are.
 //!
-//! A port's queues, or single ones ([`crate::Config::tenant`], [`crate::Queue::tenant`]), belong to a tenant; those that belong to
-//! none are their port's. A tenant has a limit in packets and bytes, packets that are reserved for it, and a factor of the dynamic
-//! threshold (`buffer.rs`) for what it has beyond them. As JSON:
+//! A port's queues, or single queues ([`crate::Config::tenant`], [`crate::Queue::tenant`]), belong to a tenant; those
+//! without a named tenant belong to their port. A tenant has a limit in packets and bytes, reserved packets, and a
+//! factor of the dynamic threshold (`buffer.rs`) for what it uses beyond them. As JSON:
 //!
 //! ```text
 //! { "limit": { "packets": 2000, "bytes": "1MB" }, "reserved": 100, "alpha": 0.5 }
 //! ```
 //!
-//! A packet takes one cell of the buffer, so reserves and limits in packets are cells. One thread at a time has this list; tenants
-//! themselves are used by all. Tests: `tests/tenants.rs`.
+//! A packet takes one cell of the buffer, so reserves and limits in packets are counted in cells. One thread at a time
+//! owns this list; the tenants themselves are used by all threads. Tests: `tests/tenants.rs`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,32 +21,32 @@ use crate::check::Problem;
 use crate::config::{Config, check_name};
 use crate::units::Size;
 
-/// The shortest frame of an Ethernet without its FCS: a limit in bytes holds that many at least for each reserved packet.
+/// Minimum Ethernet frame without FCS, in bytes: a limit in bytes must have room for that many per reserved packet.
 const FRAME_MIN: u64 = 60;
 
-/// What a tenant's queues may hold together.
+/// A tenant's configuration: what its queues may hold together.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TenantConfig {
-    /// What is never exceeded.
+    /// The maximum.
     #[serde(default)]
     pub limit: TenantLimit,
     /// Packets for which there is always room, within the limit in bytes.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub reserved: u32,
-    /// Beyond the reserved ones it may have this many times as many packets as there is room for.
+    /// Dynamic threshold: beyond the reserved packets it may hold this many times as many as there is room for.
     #[serde(default = "default_alpha")]
     pub alpha: f64,
 }
 
-/// A tenant's limit; without any, only the buffer limits it.
+/// A tenant's limit. Without any, only the buffer limits it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TenantLimit {
-    /// Packets that wait.
+    /// Maximum waiting packets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packets: Option<u32>,
-    /// Bytes that wait; a frame that would exceed them is refused.
+    /// Maximum waiting bytes; a frame that would exceed them is refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<Size>,
 }
@@ -66,7 +66,10 @@ impl Default for TenantConfig {
 }
 
 impl TenantConfig {
-    /// Whether the settings agree with one another.
+    /// Checks the settings for consistency.
+    ///
+    /// # Errors
+    /// All problems that were found.
     pub fn check(&self) -> Result<(), Vec<Problem>> {
         let mut problems = Vec::new();
         let mut problem = |path: &str, message: String| problems.push(Problem { path: path.into(), message });
@@ -102,7 +105,7 @@ impl TenantConfig {
     }
 }
 
-/// The tenants of a buffer by name.
+/// The named tenants of a buffer.
 #[derive(Debug)]
 pub struct Tenants {
     buffer: Arc<Buffer>,
@@ -110,7 +113,7 @@ pub struct Tenants {
 }
 
 impl Tenants {
-    /// None yet.
+    /// An empty list.
     pub fn new(buffer: Arc<Buffer>) -> Tenants {
         Tenants { buffer, all: BTreeMap::new() }
     }
@@ -120,7 +123,10 @@ impl Tenants {
         &self.buffer
     }
 
-    /// Whether a tenant can have this config beside the others.
+    /// Checks whether a tenant can have this configuration beside the others.
+    ///
+    /// # Errors
+    /// The problems: of the name, of the settings, too many tenants, or too much reserved.
     pub fn check(&self, name: &str, config: &TenantConfig) -> Result<(), Vec<Problem>> {
         config.check()?;
         let problem = |path: &str, message: String| Err(vec![Problem { path: path.into(), message }]);
@@ -143,7 +149,11 @@ impl Tenants {
         Ok(())
     }
 
-    /// Adds a tenant, or changes one: what waits stays, also beyond a lower limit. Nobody uses the tenant meanwhile.
+    /// Adds or changes a tenant. Waiting packets are kept, even beyond a lower limit. The caller
+    /// ensures that nobody uses the tenant meanwhile.
+    ///
+    /// # Errors
+    /// As [`Tenants::check`]; nothing is changed.
     pub fn set(&mut self, name: &str, config: &TenantConfig) -> Result<(), Vec<Problem>> {
         self.check(name, config)?;
         let terms = config.terms(self.buffer.cell());
@@ -157,24 +167,27 @@ impl Tenants {
         Ok(())
     }
 
-    /// Removes a tenant that no queue belongs to any more; whether there was one.
+    /// Removes a tenant that no queue belongs to any more. Returns whether it existed.
     pub fn remove(&mut self, name: &str) -> bool {
         let Some((_, tenant)) = self.all.remove(name) else { return false };
         tenant.change(&TenantConfig::default().terms(self.buffer.cell()));
         true
     }
 
-    /// A tenant.
+    /// The tenant of this name.
     pub fn get(&self, name: &str) -> Option<(&TenantConfig, &Tenant)> {
         self.all.get(name).map(|(config, tenant)| (config, tenant))
     }
 
-    /// All of them, by name.
+    /// All tenants, ordered by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &TenantConfig, &Tenant)> {
         self.all.iter().map(|(name, (config, tenant))| (name.as_str(), config, tenant))
     }
 
-    /// The tenant of each queue of a port: `own` for those that belong to no other.
+    /// The tenant of each queue of a port; `own` for queues without a named tenant.
+    ///
+    /// # Errors
+    /// Tenants that do not exist.
     pub fn of_queues(&self, config: &Config, own: &Tenant) -> Result<Vec<Tenant>, Vec<Problem>> {
         let mut problems = Vec::new();
         let mut find = |path: String, name: &str| match self.all.get(name) {

@@ -1,25 +1,27 @@
-//! The tree of schedulers: which queue may send next.
+//! The tree of schedulers: decides which queue sends next.
 //!
-//! Each scheduler keeps bit masks of its children: which have packets, which can send now, and which are below a guaranteed
-//! rate. A choice walks from the root to a queue, a few operations for each level; a change walks up until nothing changes.
+//! Each scheduler keeps bit masks of its children: which are backlogged, which can send now, and which are below
+//! their guaranteed rate. A choice walks from the root to a queue, a few operations per level; a change
+//! propagates upwards until nothing changes.
 //!
-//! **Weights**: deficit round robin (Shreedhar and Varghese, "Efficient fair queuing using deficit round robin", SIGCOMM 1995) in
-//! the form that charges a packet after it was sent: a child sends while its deficit is positive, and the last packet may make it
-//! negative ("surplus round robin": Adiseshu, Parulkar and Varghese, "A reliable and scalable striping protocol", SIGCOMM 1996).
-//! This needs no look at the next packet, so it nests. The child of the smallest weight gets one full frame a round. Deficits are
-//! in bytes times that weight, so weights are exact.
+//! **Weights**: deficit round robin (Shreedhar and Varghese, "Efficient fair queuing using deficit round robin",
+//! SIGCOMM 1995), in the variant that charges a packet after it was sent: a child sends while its deficit is positive,
+//! and its last packet may make the deficit negative ("surplus round robin": Adiseshu, Parulkar and Varghese, "A
+//! reliable and scalable striping protocol", SIGCOMM 1996). This needs no knowledge of the next packet, so schedulers
+//! can be nested. The quantum of the smallest weight is one full frame per round. Deficits are in bytes times that
+//! weight, so weights are exact.
 //!
-//! **Shapers**: a token bucket for each shaped node. A packet leaves when all buckets on its path hold its cost. If one does not,
-//! its node is *blocked* until it will, the choice starts over without it, and the node's siblings lose nothing.
+//! **Shapers**: one token bucket per shaped node. A packet is sent when all buckets on its path hold its cost. If one
+//! does not, its node is *blocked* until it will, and the choice starts over without it; its siblings lose nothing.
 //!
-//! **Minimum rates**, as HTB has them (Devera, "Hierarchical token bucket theory", 2002): a bucket of the guaranteed rate that each
-//! packet of the node is charged to. While it holds tokens the node is *urgent*, and so is every scheduler above it: urgent
-//! children go first, before strict priority and without being charged to the round robin. What a node gets on its own account
-//! counts for its minimum, so it has the larger of the two. Unlike with HTB, use of spare bandwidth is not held against a node:
-//! the debt is bounded.
+//! **Minimum rates**, as in HTB (Devera, "Hierarchical token bucket theory", 2002): a bucket of the guaranteed rate, to
+//! which each packet of the node is charged. While it holds tokens the node is *urgent*, and so is every scheduler
+//! above it. Urgent children go first, before strict priority and without being charged to the round robin. What a node
+//! gets by its priority or weight counts towards its minimum, so it gets the larger of the two. Unlike in HTB, borrowed
+//! bandwidth is not held against a node: the debt is bounded.
 //!
-//! Blocked nodes and nodes above their minimum wait in two heaps by the time at which that ends. No allocation after
-//! construction. Tests: `tests/scheduling.rs`, `tests/shaping.rs`.
+//! Blocked nodes and nodes above their minimum wait in two heaps, ordered by the time at which that ends. Nothing is
+//! allocated after construction. Tests: `tests/scheduling.rs`, `tests/shaping.rs`.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -27,41 +29,41 @@ use std::collections::BinaryHeap;
 use crate::bucket::{self, Bucket, UNITS};
 use crate::config::{Config, DEPTH_MAX, Kind, NODES_MAX, Node as NodeConfig};
 
-/// The tree.
+/// A tree of schedulers, with queues as leaves.
 #[derive(Clone, Debug)]
 pub struct Tree {
-    /// The root first.
+    /// The nodes; the root is first.
     nodes: Vec<Node>,
-    /// The node of each queue.
+    /// The node number of each queue.
     leaves: Vec<u8>,
-    /// Blocked nodes.
+    /// Blocked nodes, by the time at which they may send.
     blocked: BinaryHeap<Reverse<(u64, u8)>>,
-    /// Nodes that are above their minimum.
+    /// Nodes above their minimum rate, by the time at which they fall to it.
     served: BinaryHeap<Reverse<(u64, u8)>>,
-    /// The last choice.
+    /// The path of the last choice.
     path: Path,
 }
 
 #[derive(Clone, Debug)]
 struct Node {
-    /// The parent's number; the root is its own.
+    /// The parent's node number; the root is its own parent.
     parent: u8,
-    /// Place among the parent's children.
+    /// Index among the parent's children.
     place: u8,
     kind: NodeKind,
     shaper: Option<Bucket>,
     packet_shaper: Option<Bucket>,
     guarantee: Option<Bucket>,
     is_blocked: bool,
-    /// Below its minimum.
+    /// Whether the node is below its minimum rate.
     is_below: bool,
-    /// For a queue: bit 0 if it has packets. Otherwise the children that have.
+    /// Bit mask of the backlogged children. For a queue: bit 0, if it has packets.
     backlog: u64,
-    /// Children that can send, likewise.
+    /// Bit mask of the children that can send, likewise.
     ready: u64,
-    /// Children that can send and are urgent.
+    /// Bit mask of the children that can send and are urgent.
     urgent: u64,
-    /// The child that was urgent last.
+    /// The urgent child that was served last.
     last_urgent: u8,
 }
 
@@ -72,10 +74,10 @@ enum NodeKind {
     Weighted(Box<[u8]>, Robin),
 }
 
-/// A round robin's state.
+/// The state of a round robin.
 #[derive(Clone, Debug)]
 struct Robin {
-    /// What a byte costs: the smallest weight.
+    /// Cost of a byte: the smallest weight.
     unit: i64,
     quanta: Box<[i64]>,
     deficits: Box<[i64]>,
@@ -85,7 +87,7 @@ struct Robin {
 #[derive(Clone, Copy, Debug, Default)]
 struct Step {
     node: u8,
-    /// The parent is a round robin that chose it on its turn.
+    /// Whether the parent is a round robin that chose this node in its turn, and so charges its deficit.
     by_turn: bool,
 }
 
@@ -96,7 +98,7 @@ struct Path {
 }
 
 impl Tree {
-    /// The tree of a checked configuration; its queues are empty.
+    /// The tree of a checked configuration, with empty queues.
     pub fn new(config: &Config, now: u64) -> Tree {
         let mut tree = Tree {
             nodes: Vec::with_capacity(NODES_MAX),
@@ -114,7 +116,7 @@ impl Tree {
         let frame = config.frame_cost();
         let shaper = node.shaper.map(|s| Bucket::full(s.rate.0, bucket::bytes(s.burst_bytes(frame)), now));
         let packets = node.packet_shaper.map(|s| Bucket::full(s.packets_per_s, i64::from(s.burst) * UNITS, now));
-        // Enough for the turns of others to end meanwhile: two frames, or 1 ms of the rate.
+        // Enough until the turns of others end: two frames, or 1 ms at the rate.
         let guarantee = |rate: u64| Bucket::full(rate, bucket::bytes((2 * frame).max(rate / 8000)), now);
         self.nodes.push(Node {
             parent,
@@ -153,21 +155,21 @@ impl Tree {
         number
     }
 
-    /// A queue that was empty has a packet.
+    /// Records that an empty queue has received a packet.
     pub fn filled(&mut self, queue: u8) {
         let leaf = self.leaves[usize::from(queue)];
         self.nodes[usize::from(leaf)].backlog = 1;
         self.refresh(leaf);
     }
 
-    /// The queue's last packet left.
+    /// Records that the queue's last packet has left.
     pub fn emptied(&mut self, queue: u8) {
         let leaf = self.leaves[usize::from(queue)];
         self.nodes[usize::from(leaf)].backlog = 0;
         self.refresh(leaf);
     }
 
-    /// Recomputes what a node's ancestors know of it.
+    /// Propagates a node's state to its ancestors.
     fn refresh(&mut self, mut number: u8) {
         loop {
             let node = &mut self.nodes[usize::from(number)];
@@ -188,7 +190,7 @@ impl Tree {
                 && up.backlog & bit != 0
                 && let NodeKind::Weighted(_, robin) = &mut up.kind
             {
-                // Whoever has nothing to send saves nothing up; a debt stays.
+                // A child without backlog keeps no credit, as in DRR; a debt stays.
                 let deficit = &mut robin.deficits[bit.trailing_zeros() as usize];
                 *deficit = (*deficit).min(0);
             }
@@ -202,7 +204,7 @@ impl Tree {
         }
     }
 
-    /// Ends what lasts until `now` at most.
+    /// Unblocks nodes and updates guarantees whose time has come.
     fn wake(&mut self, now: u64) {
         while let Some(&Reverse((time, number))) = self.blocked.peek()
             && time <= now
@@ -227,8 +229,8 @@ impl Tree {
         }
     }
 
-    /// The queue that sends next, if any may. `bytes` is the cost of a queue's first packet. Only [`Tree::sent`] makes the choice
-    /// count; until then, and while nothing changes, the same queue is chosen again.
+    /// Chooses the queue that sends next, if any may. `bytes` gives the cost of a queue's first packet. The choice has
+    /// no effect until [`Tree::sent`]; while nothing changes, the same queue is chosen again.
     pub fn choose(&mut self, now: u64, bytes: impl Fn(u8) -> u64) -> Option<u8> {
         self.wake(now);
         loop {
@@ -241,7 +243,7 @@ impl Tree {
             match self.obstacle(cost, now) {
                 None => return Some(queue),
                 Some((number, time)) => {
-                    // Each round blocks one more node, so this ends.
+                    // Terminates: each iteration blocks one more node.
                     self.nodes[usize::from(number)].is_blocked = true;
                     self.blocked.push(Reverse((time, number)));
                     self.refresh(number);
@@ -250,7 +252,7 @@ impl Tree {
         }
     }
 
-    /// Walks to the queue whose turn it is; the path stays in `self.path`.
+    /// Walks down to the queue whose turn it is, and records the path in `self.path`.
     fn descend(&mut self) -> u8 {
         let mut step = Step { node: 0, by_turn: false };
         self.path.len = 0;
@@ -276,7 +278,7 @@ impl Tree {
         }
     }
 
-    /// A node on the path whose shaper holds back a packet of this cost, and until when.
+    /// The first node on the path whose shaper delays a packet of this cost, and until when.
     fn obstacle(&mut self, cost: i64, now: u64) -> Option<(u8, u64)> {
         for step in &self.path.steps[..self.path.len] {
             let node = &mut self.nodes[usize::from(step.node)];
@@ -291,7 +293,7 @@ impl Tree {
         None
     }
 
-    /// The packet of the last choice was sent.
+    /// Charges the packet of the last choice, which was sent.
     pub fn sent(&mut self, now: u64, bytes: u64) {
         let cost = bucket::bytes(bytes);
         for i in 0..self.path.len {
@@ -332,12 +334,12 @@ impl Tree {
         }
     }
 
-    /// When a queue may send at the earliest, after [`Tree::choose`] found none; it may turn out later.
+    /// The earliest time at which a queue may send, after [`Tree::choose`] found none. A lower bound.
     pub fn next_at(&self) -> Option<u64> {
         self.blocked.peek().map(|&Reverse((time, _))| time)
     }
 
-    /// Takes over the buckets of nodes that are at the same place in an older tree.
+    /// Takes over the buckets of nodes at the same position in an older tree.
     pub fn inherit(&mut self, old: &Tree) {
         let mut pairs = vec![(0u8, 0u8)];
         while let Some((number, old_number)) = pairs.pop() {
@@ -372,14 +374,14 @@ impl Node {
     }
 }
 
-/// The first bit of a mask that is not empty after this place, cyclically.
+/// The first set bit after `place` in a nonempty mask, cyclically.
 fn after(mask: u64, place: u8) -> u8 {
     let later = mask & (u64::MAX << place << 1);
     (if later != 0 { later } else { mask }).trailing_zeros() as u8
 }
 
 impl Robin {
-    /// The child whose turn it is, of those that are ready (at least one).
+    /// The child whose turn it is, among the ready ones (at least one).
     fn turn(&mut self, ready: u64) -> u8 {
         let current = self.current;
         if ready >> current & 1 != 0 && self.deficits[usize::from(current)] > 0 {
@@ -390,7 +392,8 @@ impl Robin {
                 return place;
             }
         }
-        // Packets far larger than a quantum have left everybody in debt: as many rounds at once as the first to leave it needs.
+        // Packets far larger than a quantum have left every child in debt: skips
+        // as many rounds as the first of them needs.
         let rounds = |place: u8| {
             let (deficit, quantum) = (self.deficits[usize::from(place)], self.quanta[usize::from(place)]);
             (-deficit) / quantum
@@ -407,11 +410,11 @@ impl Robin {
         }
     }
 
-    /// Begins the next child's turn; its place if it may send.
+    /// Starts the next child's turn. Returns the child if it may send.
     fn advance(&mut self, ready: u64) -> Option<u8> {
         self.current = after(ready, self.current);
         let place = usize::from(self.current);
-        // What is left of an earlier turn, which a shaper cut short, is used first.
+        // The remainder of a turn that a shaper cut short is used up first.
         if self.deficits[place] <= 0 {
             self.deficits[place] += self.quanta[place];
         }

@@ -1,9 +1,9 @@
-//! Rates, sizes, spans of time and queue levels, and their text forms: `100Mbit`, `64KB`, `5ms`, `30packets`.
+//! Rates, sizes, durations and queue levels, and their text forms: `100Mbit`, `64KB`, `5ms`, `30packets`.
 //!
-//! Prefixes are decimal (`k`, `M`, `G`, `T`: powers of 1000) or, for sizes, binary (`Ki`, `Mi`, `Gi`: powers of 1024), in any
-//! case. Fractions are exact (`2.5Gbit`); a value that is not a whole bit per second, byte or nanosecond is refused. So are
-//! `Mbps` and the like, which are bits to most people and bytes to `tc`. The text that is written is read back as the same
-//! value. In JSON, a bare number is in bit/s, bytes or nanoseconds.
+//! Prefixes are decimal (`k`, `M`, `G`, `T`: powers of 1000) or, for sizes, binary (`Ki`, `Mi`, `Gi`: powers of 1024),
+//! in any case. Fractions are exact (`2.5Gbit`); a value that is not a whole number of bits per second, bytes or
+//! nanoseconds is refused. So are `Mbps` and similar units, which are bits to most people and bytes to `tc`. Written
+//! text reads back as the same value. In JSON, a number without a unit is in bit/s, bytes or nanoseconds.
 //!
 //! Tests below.
 
@@ -12,30 +12,30 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// Bits per second.
+/// A rate in bits per second.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Rate(pub u64);
 
-/// Bytes.
+/// A size in bytes.
 #[derive(Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Size(pub u64);
 
-/// Nanoseconds.
+/// A duration in nanoseconds.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Span(pub u64);
 
-/// How full a queue is: in packets, in bytes, or by how long its head has waited.
+/// A queue's level: in packets, in bytes, or as the time that its head has waited.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Level {
-    /// So many packets.
+    /// Number of packets.
     Packets(u32),
-    /// So many bytes.
+    /// Number of bytes.
     Bytes(Size),
-    /// The head has waited so long.
+    /// Time that the head has waited.
     Time(Span),
 }
 
-/// Why a text is no rate, size, span or level.
+/// Why a text is not a valid rate, size, duration or level.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UnitError(String);
 
@@ -47,7 +47,7 @@ impl fmt::Display for UnitError {
 
 impl std::error::Error for UnitError {}
 
-/// Units in ascending order; of several names for one value the first is written.
+/// Unit names and factors in ascending order; of several names for one factor the first is written.
 type Units = &'static [(&'static str, u64)];
 
 const RATES: Units =
@@ -63,7 +63,7 @@ const SIZES: Units = &[
 ];
 const SPANS: Units = &[("ns", 1), ("us", 1_000), ("µs", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000)];
 
-/// Reads `text`, a decimal number and a unit. `what` names the value in errors, `bare` says whether the unit may be absent.
+/// Parses a decimal number and a unit. `what` names the value in errors; `bare` tells whether the unit may be missing.
 fn parse(text: &str, units: Units, what: &str, bare: bool) -> Result<u64, UnitError> {
     let trimmed = text.trim();
     let end = trimmed.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(trimmed.len());
@@ -109,7 +109,7 @@ fn parse(text: &str, units: Units, what: &str, bare: bool) -> Result<u64, UnitEr
     u64::try_from(u128::from(whole) * u128::from(factor) + part / scale).map_err(|_| too_large())
 }
 
-/// Writes `value` in the largest unit that it is a multiple of.
+/// Writes `value` in the largest unit of which it is a multiple.
 fn print(value: u64, units: Units, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let fits = |&(_, factor): &(&str, u64)| value != 0 && value.is_multiple_of(factor);
     let best = units.iter().copied().filter(fits).max_by_key(|&(name, factor)| (factor, name.is_ascii()));
@@ -193,7 +193,7 @@ impl fmt::Display for Level {
     }
 }
 
-/// A text, or a bare number.
+/// A text with a unit, or a number without one.
 struct TextOrNumber<V>(V);
 
 impl<'de, V: FromStr<Err = UnitError> + From<Bare>> Deserialize<'de> for TextOrNumber<V> {

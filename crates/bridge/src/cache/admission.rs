@@ -1,32 +1,35 @@
-//! Which packets get a megaflow, and how much time is spent on that.
+//! Cache admission: which missed packets get a megaflow, and how much time may be spent on that.
 //!
-//! A megaflow takes a translation with notes, an insertion, and maybe a trace (`crate::front`): as long as tens or hundreds of plain
-//! translations (`crate::plain`). A packet that never comes again must not cost that much. So what is made for the cache gets one part
-//! in [`SHARE`] of the time that packets spend *behind* the front, which is what it can save. Time that is not used is kept up to
-//! [`SAVED_MAX`], so that a burst of new flows is learned at once.
+//! Making a megaflow takes a translation with bookkeeping, an insertion, and maybe a trace (`crate::front`): as
+//! long as tens or hundreds of plain translations (`crate::plain`). A packet that never comes again must not cost
+//! that much. Time for filling the caches is therefore limited to one part in [`SHARE`] of the time that packets
+//! spend *after* a frame-cache miss, which is what the caches can save. Unused time is saved up to [`SAVED_MAX`],
+//! so that a burst of new flows is learned at once.
 //!
-//! While less than half of that is left, only packets are learned that have been seen before: a *doorkeeper* (Einziger, Friedman and
-//! Manes, "TinyLFU: A Highly Efficient Cache Admission Policy", ACM Transactions on Storage, 2017), two Bloom filters of hashes of what
-//! megaflows compare, the older of which is forgotten when the younger one is full.
+//! While less than half of that is left, only packets that have been seen before are admitted. The *doorkeeper*
+//! (Einziger, Friedman and Manes, "TinyLFU: A Highly Efficient Cache Admission Policy", ACM Transactions on
+//! Storage, 2017) is two Bloom filters of hashes over the bits that megaflows compare. When the younger one is
+//! full, it replaces the older one.
 
 use std::time::Duration;
 
-/// One part in so many: packets that miss are slowed by an eighth at most.
+/// One part in this number: packets that miss are slowed by at most an eighth.
 const SHARE: u32 = 8;
-/// Unused time that is kept: some hundred megaflows, or twenty traces.
+/// Maximum unused time that is saved: some hundred megaflows, or twenty traces.
 const SAVED_MAX: Duration = Duration::from_millis(2);
-/// Words of a filter: 8 KB.
+/// Words of a filter (8 KB).
 const WORDS: usize = 1024;
-/// Hashes until a filter is full: 2 of 64 bits of a word each, so that 5 % of others seem to be there.
+/// Hashes until a filter is full. Each sets 2 of the 64 bits of a word, so that 5 % of other hashes are false
+/// positives.
 const HASHES_MAX: usize = 8192;
 
-/// Who has been seen, and time.
+/// The doorkeeper and the time account of a worker.
 #[derive(Debug)]
 pub struct Admission {
     young: Box<[u64]>,
     old: Box<[u64]>,
     hashes: usize,
-    /// May be overdrawn by what was done last.
+    /// Remaining time, in ns. The last piece of work may overdraw it.
     left_ns: i64,
 }
 
@@ -38,31 +41,31 @@ impl Default for Admission {
 }
 
 impl Admission {
-    /// Packets behind the front have taken so long.
+    /// Credits a share of the time that packets took after a frame-cache miss.
     pub fn earn(&mut self, time: Duration) {
         let earned = (time / SHARE).as_nanos() as i64;
         self.left_ns = (self.left_ns + earned).min(SAVED_MAX.as_nanos() as i64);
     }
 
-    /// So much of that was for the cache.
+    /// Debits time spent on filling the caches.
     pub fn spend(&mut self, time: Duration) {
         // A worker that was interrupted meanwhile owes no more than it could have saved.
         let saved_max = SAVED_MAX.as_nanos() as i64;
         self.left_ns = (self.left_ns - time.as_nanos() as i64).max(-saved_max);
     }
 
-    /// Whether there is time for anything.
+    /// Whether any time is left.
     pub fn has_time(&self) -> bool {
         self.left_ns > 0
     }
 
-    /// Whether a packet of this hash is to get a megaflow; it has been seen then.
+    /// Whether a packet with this hash may get a megaflow. Records the hash as seen.
     pub fn admits(&mut self, hash: u64) -> bool {
         let was_seen = self.see(hash);
         self.has_time() && (was_seen || self.left_ns > SAVED_MAX.as_nanos() as i64 / 2)
     }
 
-    /// Notes a hash; whether it was noted before.
+    /// Records a hash. Returns whether it was recorded before.
     fn see(&mut self, hash: u64) -> bool {
         let word = (hash >> 16) as usize % WORDS;
         let bits = 1 << (hash >> 58) | 1 << (hash >> 52 & 63);

@@ -24,7 +24,7 @@ fn translation(layout: &Layout, words: &[(u32, u64)], length: u32) -> Translatio
 /// Entries, as a list: (mask, length's mask, record, bytes, start).
 type Model = Vec<(u32, Vec<(u32, u64)>, u32, Vec<u64>, u32, u64)>;
 
-/// Whether an entry of the list is a packet's.
+/// Whether an entry of the list matches a packet.
 fn is_right(model: &Model, at: u32, packet: Packet<'_>) -> bool {
     model.iter().any(|(slot, words, length, record, bytes, start)| {
         *slot == at
@@ -108,7 +108,7 @@ fn entries_and_masks_are_bounded_and_useful_ones_stay() {
     }
     assert_eq!(evicted + cache.len(), 5001);
     assert_eq!(cache.lookup(packet(&useful)).map(|hit| hit.entry), Some(at));
-    // Masks of two words, all different.
+    // Masks of two words, all distinct.
     for i in 0..2 * MASKS_MAX as u64 {
         let record = record(i);
         let words = [(0, 1 << (i % 64)), (1, i / 64 + 1)];
@@ -127,7 +127,7 @@ fn masks_that_do_not_pay_are_left_out_and_come_back_when_they_do() {
         record[..2].copy_from_slice(&values);
         record
     };
-    // 200 masks, each of one megaflow.
+    // 200 masks, with one megaflow each.
     let of = |i: u64| record([1 << (i % 50), i / 50 + 1]);
     for i in 0..200 {
         let words = [(0, 1 << (i % 50)), (1, i / 50 + 1)];
@@ -137,7 +137,7 @@ fn masks_that_do_not_pay_are_left_out_and_come_back_when_they_do() {
     let mut random = Random::new(2);
     let mut look = |cache: &mut Cache, i: u64| {
         let mut record = of(i);
-        // No mask has this bit, so other packets of a megaflow differ in nothing that is compared.
+        // No mask has this bit, so packets of a megaflow differ only in bits that are not compared.
         record[2] = random.next_u64();
         cache.lookup(Packet { record: &record, bytes: 0, start: 0 }).is_some()
     };

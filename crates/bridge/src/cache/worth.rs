@@ -1,35 +1,35 @@
-//! Whether the cache is worth its cost.
+//! Measures whether the flow cache pays, and bypasses it if not.
 //!
-//! Traffic of which hardly a packet has a megaflow twice pays for lookups and gains nothing. So while the cache is on, one batch of
-//! [`SAMPLE_ON`] goes without it; while it is off, one of [`SAMPLE_OFF`] goes through it, so that megaflows are learned all the same.
-//! Times per packet are compared, as moving averages over batches of each kind, and whoever has lost [`LOSSES_MAX`] comparisons in a row
-//! gives way to the other.
+//! If hardly any packet finds a megaflow, lookups cost time and gain nothing. So both alternatives are sampled.
+//! While the cache is on, one batch in [`SAMPLE_ON`] bypasses it; while it is off, one in [`SAMPLE_OFF`] uses it,
+//! so that megaflows are still learned. The times per packet are compared, as moving averages over the batches of
+//! each kind, and the alternative that has lost [`LOSSES_MAX`] comparisons in a row is given up.
 //!
-//! Only packets that miss the front are measured; hits of the front cost the same whether this cache is on or off. What learning costs is
-//! bounded by its share (`cache::admission`) and left out here.
+//! Only packets that miss the frame cache are measured: its hits cost the same in both cases. The cost of learning
+//! is bounded separately (`cache::admission`) and left out here.
 
 use abi::flows::CacheUse;
 use std::time::Duration;
 
-/// While it is on, one batch of so many goes without the cache.
+/// While the cache is on, one batch in this number bypasses it.
 const SAMPLE_ON: u32 = 256;
-/// While it is off, one batch of so many goes through the cache.
+/// While it is off, one batch in this number uses it.
 const SAMPLE_OFF: u32 = 16;
-/// Batches of fewer packets say little.
+/// Smaller batches are not measured.
 const PACKETS_MIN: usize = 4;
-/// Comparisons lost in a row.
+/// Consecutive losses after which the cache is switched on or off.
 const LOSSES_MAX: u32 = 8;
-/// A new value's share of the average is one of so many parts.
+/// Weight of a sample in the moving average, as a divisor.
 const SHARE: f64 = 16.0;
-/// A batch counts as if it had taken so many times the average at most: a worker that was interrupted says nothing.
+/// A sample counts as at most this multiple of the average: an interrupted worker says nothing about the cache.
 const OUTLIER: f64 = 4.0;
 
-/// Times of batches.
+/// Average times of batches with and without the cache.
 #[derive(Debug, Default)]
 pub struct Worth {
     batches: u32,
     is_off: bool,
-    /// Nanoseconds per packet with and without the cache.
+    /// Average time per packet, in ns, with the cache and without.
     with: Option<f64>,
     without: Option<f64>,
     losses: u32,
@@ -50,7 +50,7 @@ impl Worth {
         }
     }
 
-    /// A batch took so long, without what was learned.
+    /// Records the time of a batch, without the time spent on learning.
     pub fn took(&mut self, packets: usize, time: Duration, is_used: bool) {
         if packets < PACKETS_MIN {
             return;
@@ -58,7 +58,7 @@ impl Worth {
         let ns = time.as_nanos() as f64 / packets as f64;
         let average = if is_used { &mut self.with } else { &mut self.without };
         *average = Some(average.map_or(ns, |old| old + (ns.min(old * OUTLIER) - old) / SHARE));
-        // The rare ones are samples.
+        // Compare only at samples, that is, at batches of the rarer kind.
         let (true, Some(with), Some(without)) = (is_used == self.is_off, self.with, self.without) else { return };
         let loses = if self.is_off { with <= without } else { with > without };
         self.losses = if loses { self.losses + 1 } else { 0 };
@@ -68,12 +68,12 @@ impl Worth {
         }
     }
 
-    /// Nanoseconds per packet with and without the cache, as far as they are known.
+    /// Average times per packet, in ns, with the cache and without, as far as they are known.
     pub fn times(&self) -> (Option<f64>, Option<f64>) {
         (self.with, self.without)
     }
 
-    /// Whether it is off because it did not pay.
+    /// Whether the cache is off because it did not pay.
     pub fn is_off(&self) -> bool {
         self.is_off
     }
@@ -100,7 +100,7 @@ mod tests {
         assert_eq!(drive(&mut worth, 25_600, 50, 400), 25_500, "one batch of 256 is a sample");
         let used = drive(&mut worth, 256_000, 900, 400);
         assert!(used < 30_000 && worth.is_off(), "{used}");
-        // It is back as soon as it wins.
+        // It is switched on again as soon as it wins.
         let used = drive(&mut worth, 25_600, 50, 400);
         assert!(used > 24_000 && !worth.is_off(), "{used}");
     }

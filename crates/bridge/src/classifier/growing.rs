@@ -1,30 +1,32 @@
-//! A hash table that grows in small steps, so that no packet waits while a large one is copied.
+//! A hash table that grows in small steps, so that packets do not wait while a large one is rehashed.
 //!
-//! Extendible hashing (Fagin, Nievergelt, Pippenger and Strong, "Extendible Hashing – A Fast Access Method for Dynamic Files", ACM
-//! TODS, 1979): a directory leads from bits of the hash to tables of at most [`PART_MAX`] keys; a full one is split by one more bit.
+//! Extendible hashing (Fagin, Nievergelt, Pippenger and Strong, "Extendible Hashing – A Fast Access Method for
+//! Dynamic Files", ACM TODS, 1979): a directory maps bits of the hash to parts (buckets) of at most [`PART_MAX`]
+//! keys; a full part is split by one more bit.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash};
 
-/// Keys of a part before it is split, which takes as long as 512 insertions: some tens of microseconds under the write lock.
+/// Maximum number of keys in a part. Splitting takes as long as 512 insertions: some tens of microseconds under the
+/// write lock.
 const PART_MAX: usize = 512;
-/// Bits of a hash that choose a part at most: with many keys of one hash, parts grow instead.
+/// Maximum number of directory bits. With many keys of one hash, parts grow instead.
 const DEPTH_MAX: u32 = 16;
-/// The first of these bits. The parts themselves use the lowest and the highest ones.
+/// Position of the directory bits in a hash. The parts' own tables use the lowest and the highest bits.
 const SHIFT: u32 = 24;
 
 #[derive(Debug)]
 struct Part<K, V, S> {
-    /// Bits that all of its hashes have in common.
+    /// Number of low directory bits that all keys of the part have in common.
     depth: u32,
     map: HashMap<K, V, S>,
 }
 
-/// A hash table.
+/// An extendible hash table.
 #[derive(Debug)]
 pub struct Growing<K, V, S> {
     hasher: S,
-    /// Parts by the lowest bits behind [`SHIFT`]; its length is a power of two.
+    /// Parts by the hash bits from [`SHIFT`] on; the length is a power of two.
     directory: Vec<u32>,
     parts: Vec<Part<K, V, S>>,
 }
@@ -45,18 +47,18 @@ impl<K: Eq + Hash + Copy, V: Default, S: BuildHasher + Clone + Default> Growing<
         Some(self.directory[self.bits(key) & mask] as usize)
     }
 
-    /// A key's value.
+    /// The value of a key.
     pub fn get(&self, key: &K) -> Option<&V> {
         self.parts[self.part(key)?].map.get(key)
     }
 
-    /// A key's value.
+    /// The value of a key.
     pub fn get_mut(&mut self, key: &K) -> Option<&mut V> {
         let part = self.part(key)?;
         self.parts[part].map.get_mut(key)
     }
 
-    /// A key's value, which is the default if there was none.
+    /// The value of a key, which is inserted with the default if it is absent.
     pub fn entry(&mut self, key: K) -> &mut V {
         let part = match self.part(&key) {
             Some(part) => part,
@@ -74,7 +76,7 @@ impl<K: Eq + Hash + Copy, V: Default, S: BuildHasher + Clone + Default> Growing<
         self.parts[part].map.entry(key).or_default()
     }
 
-    /// Removes a key.
+    /// Removes a key and returns its value.
     pub fn remove(&mut self, key: &K) -> Option<V> {
         let part = self.part(key)?;
         let map = &mut self.parts[part].map;
@@ -90,7 +92,7 @@ impl<K: Eq + Hash + Copy, V: Default, S: BuildHasher + Clone + Default> Growing<
         self.parts.iter().flat_map(|part| part.map.values())
     }
 
-    /// Divides a part by the next bit of its hashes.
+    /// Splits a part by the next bit of its hashes.
     fn split(&mut self, at: usize) {
         let depth = self.parts[at].depth;
         if 1 << depth == self.directory.len() {
@@ -122,7 +124,7 @@ mod tests {
         let mut random = Random::new(3);
         let (mut growing, mut map) = (Growing::<u64, u32, RandomState>::default(), HashMap::<u64, u32>::new());
         for round in 0..200_000 {
-            // More and more keys, then fewer.
+            // First the number of keys grows, then it shrinks.
             let key = random.next_u64() % 100_000;
             if random.next_u64() % 10 < if round < 120_000 { 8 } else { 3 } {
                 *growing.entry(key) += 1;

@@ -1,18 +1,21 @@
-//! Overlap checks of a subtable: indices of its flows by parts of the mask.
+//! Overlap checks within a subtable: indices of its flows by parts of the mask.
 //!
-//! Two flows overlap if their values agree in the bits that both masks have. For a flow of another mask these bits are a part of a
-//! subtable's mask, the same for all flows with that mask. So a subtable keeps, for the parts that were asked for last, an ordered
-//! set of hashes of its flows' values there: those that can agree are found without a look at the others.
+//! Two flows overlap if their values agree in the bits that both masks have. For a flow with another mask, these
+//! common bits are a *part* of the subtable's mask, the same for all flows with that mask. So a subtable keeps, for
+//! the parts that were checked last, an ordered set of hashes of its flows' values under the part. A check then
+//! only looks at flows that can agree.
 //!
-//! Building an index costs as much as [`BUILD_SCANS`] scans. So one is built for a part of the mask after that many checks of the
-//! part, and replaces another index after twice as many. Whatever the order of checks, scans and building together cost at most twice
-//! what scans alone would (ski rental: Karlin, Manasse, Rudolph and Sleator, "Competitive Snoopy Caching", 1988). Each flow that comes or goes updates the
-//! indices. An index that no check has used during as many changes as it has flows is dropped, so updates cost no more than building did.
-//! So are all of them when there is no memory for something else ([`Indices::give_up`]).
+//! Building an index costs as much as [`BUILD_SCANS`] scans of all flows. So an index for a part is built after
+//! that many checks of it, and replaces another index after twice as many. Whatever the order of checks, scans and
+//! building together cost at most twice what scans alone would (ski rental: Karlin, Manasse, Rudolph and Sleator,
+//! "Competitive Snoopy Caching", 1988). Each added or removed flow updates the indices. An index that no check has
+//! used during as many changes as it has flows is dropped, so updates cost no more than building did. All indices
+//! are dropped when memory is short ([`Indices::give_up`]).
 //!
-//! Packets wait while flows change, so an index that has ended is freed with the changes that follow, a few flows with each.
+//! Packets wait while flows change, so a dropped index is freed incrementally: a few flows with each later change.
 //!
-//! A hash only names candidates: the subtable compares their values. Readers share the indices under a lock of their own.
+//! Hashes only name candidates: the subtable compares their values. Readers share the indices under a lock of their
+//! own.
 //!
 //! Tests: `classifier/tests.rs`, against a scan after every change.
 
@@ -21,38 +24,41 @@ use crate::memory::{Charge, Pool};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Indices of a subtable at most. Each takes [`FLOW_BYTES`] a flow and is updated by every change, so this bounds what a controller can
-/// make a flow cost: each adds 2 to 9 us to a new flow's 8 us among 100,000, so four make it at most four times as long
-/// (`examples/overlap_costs.rs`, on a busy machine, as the figures below).
+/// Maximum number of indices of a subtable. Each takes [`FLOW_BYTES`] per flow and is updated by every change, so
+/// this bounds what a controller can make a flow cost. Each adds 2 to 9 us to the 8 us of adding a flow to 100,000,
+/// so four make it at most four times as long (`examples/overlap_costs.rs`, on a busy machine, as are the figures
+/// below).
 pub(super) const INDICES_MAX: usize = 4;
-/// Flows of a subtable for which there is an index. A check by an index takes 1.4 to 2 us, in which 100 to 200 flows are scanned at 9
-/// to 15 ns. Tests have few flows.
+/// Minimum number of flows for which an index is built. A check by an index takes 1.4 to 2 us, in which 100 to 200
+/// flows are scanned at 9 to 15 ns. Tests have few flows.
 pub(super) const FLOWS_MIN: usize = if cfg!(test) { 4 } else { 256 };
-/// Scans that cost as much as building an index: 4 to 8 of 100,000 and of 1,000,000 flows. Of few flows they are more, and cheap.
+/// Number of scans that cost as much as building an index: 4 to 8 with 100,000 or 1,000,000 flows. With few flows
+/// it is larger, but both are cheap.
 pub(super) const BUILD_SCANS: usize = 8;
-/// Parts without an index whose checks are counted. A controller that checks more parts in turn has scans, as without indices.
+/// Maximum number of parts without an index whose checks are counted. Checks of more parts in turn are scans, as
+/// without indices.
 const CANDIDATES_MAX: usize = 4 * INDICES_MAX;
-/// Flows of an index that has ended that a change frees.
+/// Flows of a dropped index that each change frees.
 const FREED: usize = 8;
-/// Bytes of a flow in an index, with the set's nodes half full.
+/// Bytes per flow of an index, with the set's nodes half full.
 const FLOW_BYTES: u64 = 48;
 
-/// Flows by their values under a part of the mask.
+/// An index of the flows by their values under a part of the mask.
 #[derive(Debug, Default)]
 struct Index {
-    /// The part, word by word.
+    /// The part: a mask per word.
     part: Box<[u64]>,
-    /// Of each flow, the hash of its values under the part with its priority, and the hash of its values.
+    /// For each flow, a hash of its priority and its values under the part, and the hash of its values.
     flows: BTreeSet<(u64, u64)>,
-    /// How often it was asked for, up to [`BUILD_SCANS`].
+    /// Number of checks that used it, up to [`BUILD_SCANS`].
     uses: usize,
-    /// Changes since it was asked for.
+    /// Number of changes since the last check that used it.
     unused: usize,
     has_ended: bool,
     charge: Charge,
 }
 
-/// A part without an index.
+/// A part without an index, with the number of its checks.
 #[derive(Debug)]
 struct Candidate {
     part: Box<[u64]>,
@@ -61,17 +67,17 @@ struct Candidate {
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// The one that was asked for last is the last.
+    /// Indices, the most recently used one last.
     all: Vec<Index>,
-    /// Likewise.
+    /// Parts without an index, likewise.
     candidates: VecDeque<Candidate>,
 }
 
-/// Indices of a subtable.
+/// The indices of a subtable.
 #[derive(Debug, Default)]
 pub(super) struct Indices(Mutex<Inner>);
 
-/// A flow as an index knows it.
+/// A flow, as indices see it.
 #[derive(Clone, Copy)]
 pub(super) struct Known<'a> {
     pub values: &'a [u64],
@@ -89,7 +95,8 @@ impl Index {
         (hash_of(seed, flow.values, &self.part, flow.priority), flow.hash)
     }
 
-    /// Updates the index for a changed flow or, if it is no longer used, frees some of it. False once nothing is left.
+    /// Updates the index for a change of a flow or, if it is dropped, frees some of it. Returns false once nothing
+    /// is left.
     fn follow(&mut self, change: impl FnOnce(&mut Index)) -> bool {
         if self.has_ended {
             (0..FREED).for_each(|_| _ = self.flows.pop_first());
@@ -104,7 +111,8 @@ impl Index {
 }
 
 impl Inner {
-    /// Counts a check of a part that has no index. Returns whether an index is to be built now, and then has dropped one if there were too many.
+    /// Counts a check of a part without an index. Returns whether an index should be built now; if there are too
+    /// many, one has been dropped.
     fn is_worth_building(&mut self, part: &[u64]) -> bool {
         let known = self.candidates.iter().position(|candidate| *candidate.part == *part);
         let known = known.and_then(|at| self.candidates.remove(at));
@@ -129,12 +137,12 @@ impl Inner {
 }
 
 impl Indices {
-    /// Frees all indices. They are built anew when they have proved useful again.
+    /// Frees all indices. They are built again after enough checks.
     pub fn give_up(&self) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Inner::default();
     }
 
-    /// A flow has come.
+    /// Adds a flow to the indices.
     pub fn insert(&mut self, seed: u64, flow: Known<'_>) {
         let Inner { all, .. } = self.0.get_mut().unwrap_or_else(PoisonError::into_inner);
         all.retain_mut(|index| {
@@ -145,7 +153,7 @@ impl Indices {
         });
     }
 
-    /// A flow has gone. `others` are the flows that the subtable still has with this hash.
+    /// Removes a flow from the indices. `others` are the remaining flows of the subtable with the same hash.
     pub fn remove<'a, I: Iterator<Item = Known<'a>>>(&mut self, seed: u64, flow: Known<'_>, others: impl Fn() -> I) {
         let Inner { all, .. } = self.0.get_mut().unwrap_or_else(PoisonError::into_inner);
         all.retain_mut(|index| {
@@ -158,9 +166,10 @@ impl Indices {
         });
     }
 
-    /// Hashes of the values of flows of a priority that may agree with these values under a part of the mask, in which `wanted` has its
-    /// bits; `try_one` says whether to end with one. Counts flows that are looked at as `visits`. `None` if there is no
-    /// index, which `flows` would have, `count` at most: since building one does not pay yet, or there is no memory for it.
+    /// Searches the flows of a priority that agree with `wanted` under a part of the mask, where `wanted` has no
+    /// bits outside the part. Calls `try_one` with the hash of each candidate's values until it returns a result.
+    /// Adds the flows looked at to `visits`. Builds an index of `flows` (`count` of them) if that pays now. `None`
+    /// if there is no index, because building one does not pay yet or memory is short.
     pub fn find<'a, T>(
         &self,
         (seed, part, wanted, priority): (u64, &[u64], &[u64], u16),
@@ -181,7 +190,7 @@ impl Indices {
                 all.push(index);
             }
             None => {
-                // It may become half as large again.
+                // Charge half as much again, so that it may grow.
                 let bytes = (count as u64).saturating_mul(FLOW_BYTES) / 2 * 3;
                 let charge = match memory {
                     Some(memory) => memory.charge(bytes, 0)?,

@@ -1,4 +1,4 @@
-//! Flows with one mask.
+//! A subtable of a classifier: the flows with one mask.
 
 use super::growing::Growing;
 use super::overlap::{FLOWS_MIN, Indices, Known};
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
-/// Hashes are hashes already.
+/// The identity hasher, for keys that are hashes already.
 #[derive(Default, Debug)]
 pub struct Keep(u64);
 
@@ -28,7 +28,7 @@ impl Hasher for Keep {
 
 type ByHash<T> = Growing<u64, T, BuildHasherDefault<Keep>>;
 
-/// A flow, and what its actions say about conjunctions.
+/// A flow in a subtable.
 #[derive(Clone, Debug)]
 pub struct Rule {
     /// The flow.
@@ -37,30 +37,32 @@ pub struct Rule {
     pub is_conjunction: bool,
 }
 
-/// Flows with the same values: the highest priority first.
+/// Flows with the same values, in descending order of priority.
 #[derive(Debug)]
 struct Entry {
-    /// In the order of the mask.
+    /// Values of the mask's words, in their order.
     values: Box<[u64]>,
     rules: Vec<Rule>,
 }
 
-/// A group of words that are looked up together, and the hashes of the flows' values up to them.
+/// A stage of the lookup: a group of words that are looked up together (NSDI 2015, 5.3).
 #[derive(Debug)]
 struct Stage {
-    /// The words' end in the mask.
+    /// Index in the mask after the stage's last word.
     end: usize,
     stage: usize,
-    /// Hashes and how many entries have each. Empty for the last stage, whose hashes are `entries`.
+    /// Hashes of entries' values up to this stage, with the number of entries that have each. Empty for the last
+    /// stage, whose hashes are the keys of `entries`.
     hashes: ByHash<u32>,
 }
 
-/// Counts of entries by a hash that is quickly made, a sum of products: most records without a flow find none, and so does a search of
-/// many subtables. A count that is full stays.
+/// A counting filter over entries, with a cheap hash (a sum of products). It rules out most records that match
+/// nothing, which makes searches of many subtables cheap. A saturated count stays.
 #[derive(Debug)]
 struct Filter {
     counts: Box<[u8; Filter::SLOTS]>,
-    /// By word of the mask. They depend on the seed, so that nobody outside can choose values of one hash.
+    /// Factors of the hash, by word of the mask. They depend on the seed, so that an attacker cannot choose values
+    /// that collide.
     factors: Box<[u64]>,
 }
 
@@ -75,7 +77,7 @@ impl Filter {
     #[inline]
     fn slot(&self, values: impl Iterator<Item = u64>) -> usize {
         let sum = values.zip(&self.factors).fold(0u64, |sum, (value, factor)| {
-            // Both halves of a value reach the upper bits.
+            // Both halves of a value must reach the upper bits.
             let (low, high) = (value.wrapping_mul(*factor), (value >> 32).wrapping_mul(factor.rotate_left(32)));
             sum.wrapping_add(low).wrapping_add(high)
         });
@@ -95,28 +97,28 @@ impl Filter {
     }
 }
 
-/// Flows with one mask.
+/// The flows with one mask.
 #[derive(Debug)]
 pub struct Subtable {
-    /// Words and masks, by stage, then by word.
+    /// Words with their masks, ordered by stage, then by word.
     mask: Box<[(u32, u64)]>,
     stages: Vec<Stage>,
     prefixes: Vec<Prefix>,
     entries: ByHash<Vec<Entry>>,
     filter: Filter,
-    /// How many flows have each priority.
+    /// Number of flows by priority.
     priorities: BTreeMap<u16, usize>,
-    /// How many flows there are.
+    /// Number of flows.
     len: usize,
     seed: u64,
-    /// For overlap checks.
+    /// Indices for overlap checks.
     indices: Indices,
-    /// Its part of the bridge's memory.
+    /// Its charge to the bridge's memory.
     _charge: Charge,
 }
 
 impl Subtable {
-    /// No flows of this mask.
+    /// An empty subtable for a mask.
     pub fn new(layout: &Layout, mask: &[(u32, u64)], prefixes: Vec<Prefix>, charge: Charge) -> Subtable {
         let mut mask: Box<[(u32, u64)]> = mask.into();
         mask.sort_by_key(|(word, _)| (layout.word_stage(*word), *word));
@@ -165,7 +167,7 @@ impl Subtable {
         })
     }
 
-    /// The flows of a hash and a priority.
+    /// The flows with a hash and a priority.
     pub fn of_hash(&self, hash: u64, priority: u16) -> impl Iterator<Item = &Arc<Flow>> {
         let rules = self.entries.get(&hash).into_iter().flatten().filter_map(move |entry| {
             let at = entry.rules.partition_point(|rule| rule.flow.priority > priority);
@@ -194,7 +196,7 @@ impl Subtable {
         values.iter().fold(self.seed, |hash, value| mix(hash, *value))
     }
 
-    /// Adds a flow; gives back the one of the same values and priority.
+    /// Adds a flow. Returns the flow with the same values and priority that it replaces.
     pub fn insert(&mut self, terms: &[WordTerm], rule: Rule) -> Option<Arc<Flow>> {
         let values = self.values(terms);
         let hash = self.hash(&values);
@@ -221,7 +223,7 @@ impl Subtable {
         None
     }
 
-    /// Removes a flow.
+    /// Removes a flow and returns it.
     pub fn remove(&mut self, terms: &[WordTerm], priority: u16) -> Option<Arc<Flow>> {
         let values = self.values(terms);
         let hash = self.hash(&values);
@@ -266,9 +268,10 @@ impl Subtable {
         entry.rules.iter().find(|rule| rule.flow.priority == priority).map(|rule| &rule.flow)
     }
 
-    /// A flow of this priority that a packet may match which these terms match, and that `is_meant`. A hash says so if the terms have
-    /// all bits of the mask, or all bits of its first stages and no flow has these; else an index of the flows does ([`super::overlap`]),
-    /// if there are many. Adds to `visits` how many flows are looked at.
+    /// A flow of this priority that passes `is_meant` and overlaps with these terms. If the terms cover the whole
+    /// mask, or cover its first stages and no flow has their values there, hashes decide this. Otherwise an index
+    /// does, if there are many flows ([`super::overlap`]), or else a scan. Adds the number of flows looked at to
+    /// `visits`.
     pub fn overlapping(
         &self,
         terms: &[WordTerm],
@@ -322,12 +325,12 @@ impl Subtable {
         self.entries.values().flatten().filter(|entry| agrees(entry)).find_map(found)
     }
 
-    /// Frees the indices for overlap checks.
+    /// Frees the indices of overlap checks.
     pub fn give_up_indices(&self) {
         self.indices.give_up();
     }
 
-    /// The flows that a record matches, the highest priority first.
+    /// The flows that a record matches, in descending order of priority.
     #[inline]
     pub fn find_plain(&self, record: &[u64]) -> &[Rule] {
         let values = self.mask.iter().map(|(word, mask)| record[*word as usize] & mask);
@@ -344,7 +347,8 @@ impl Subtable {
         pairs.all(|((word, mask), value)| record[*word as usize] & mask == *value)
     }
 
-    /// The flows that a record matches, the highest priority first. Adds the bits that decided.
+    /// The flows that a record matches, in descending order of priority: staged lookup. Adds the bits that
+    /// determine the result to `consulted`.
     pub fn lookup(
         &self,
         record: &[u64],
@@ -372,7 +376,7 @@ impl Subtable {
     }
 }
 
-/// The flows of an entry, as indices know them.
+/// The flows of an entry, as indices see them.
 fn known_of(entry: &Entry, hash: u64) -> impl Iterator<Item = Known<'_>> {
     entry.rules.iter().map(move |rule| Known { values: &entry.values, priority: rule.flow.priority, hash })
 }

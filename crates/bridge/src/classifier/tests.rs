@@ -25,7 +25,7 @@ fn flow(matching: Match, priority: u16, apply: Vec<Action>) -> Arc<Flow> {
     })
 }
 
-/// Values of few kinds, so that flows and records meet.
+/// Few distinct values, so that flows and records often agree.
 fn value(random: &mut Random, width: u32) -> u128 {
     let value = match random.below(4) {
         0 => random.next_u128(),
@@ -56,7 +56,7 @@ fn random_record(random: &mut Random, layout: &Layout, flows: &[Arc<Flow>]) -> V
     for (id, field) in layout.fields().iter() {
         layout.place(id).write(&mut record, value(random, field.width), u128::MAX);
     }
-    // Records that match a flow, or all but a bit of it.
+    // Records that match a flow, or all but one bit of it.
     for _ in 0..random.below(3) {
         if let Some(terms) = (!flows.is_empty()).then(|| layout.terms(&random.pick(flows).matching)).flatten() {
             for term in &terms {
@@ -78,7 +78,7 @@ fn is_match(layout: &Layout, record: &[u64], flow: &Flow) -> bool {
     terms.all(|term| layout.place(term.field).read(record) & term.mask == term.value)
 }
 
-/// The priority of the best flow by a linear scan, and whether it is a flow without conjunctions.
+/// The priority of the best flow, by a linear scan with conjunctions.
 fn scan(layout: &Layout, record: &[u64], flows: &[Arc<Flow>], conj_id: FieldId) -> Option<u16> {
     let conjunctions =
         |flow: &&Arc<Flow>| flow.instructions.apply.iter().any(|a| matches!(a, Action::Conjunction { .. }));
@@ -117,7 +117,7 @@ fn scan(layout: &Layout, record: &[u64], flows: &[Arc<Flow>], conj_id: FieldId) 
     best
 }
 
-/// Overlaps against a scan; what contradicts itself overlaps with nothing.
+/// Compares overlap checks with a scan. A match that contradicts itself overlaps with nothing.
 fn check_overlaps(classifier: &Classifier, flows: &[Arc<Flow>], matching: &Match, priority: u16) {
     let layout = &classifier.layout;
     let overlaps = |flow: &&Arc<Flow>| {
@@ -192,7 +192,7 @@ fn check_round(seed: u64, max_flows: u64, steps: usize) {
                 Found::Conjunction => assert!(flows.iter().any(|flow| !flow.instructions.apply.is_empty())),
                 Found::TooMuch => panic!("there are not so many subtables"),
             }
-            // Another record with the same consulted bits gets the same flow.
+            // Another record with the same consulted bits finds the same flow.
             for _ in 0..6 {
                 let mut other = record.clone();
                 let other_source = random_record(&mut random, &layout, &flows);
@@ -295,7 +295,7 @@ fn overlaps_of_few_masks_agree_with_a_scan_while_flows_come_and_go() {
                 }
                 flows.push(new);
             }
-            // Indices end while nothing is checked, and are made anew.
+            // Indices are dropped while there are no checks, and built again.
             let checks = if step % 100 < 60 { random.below(3) } else { 0 };
             for _ in 0..checks {
                 check_overlaps(&classifier, &flows, &shape(&mut random), random.below(2) as u16);
@@ -314,7 +314,8 @@ fn overlap_checks_among_many_flows_of_a_mask_look_at_few_of_them() {
         let matching = of_terms(&layout, &[("ipv4_dst", i, u128::MAX), ("tcp_dst", i % 100, u128::MAX)]);
         classifier.insert(flow(matching, 5, Vec::new()));
     }
-    // Each check and the flow that it was for, as in a bundle: of another mask, of which a field is that of the many.
+    // Each flow is checked before it is added, as in a bundle. It has another mask than the many, with one field in
+    // common.
     let mut visits = 0;
     for i in 0..CHECKS {
         let port = 100 + u128::from(i);
@@ -322,7 +323,7 @@ fn overlap_checks_among_many_flows_of_a_mask_look_at_few_of_them() {
         assert!(classifier.overlapping(&matching, 5, &|_| true, &mut visits).is_none());
         classifier.insert(flow(matching, 5, Vec::new()));
     }
-    // As many scans as building costs, then building.
+    // As many scans as building costs, and the building.
     let most = 2 * overlap::BUILD_SCANS as u64 * FLOWS as u64 + 5 * CHECKS;
     assert!(visits <= most, "{visits} flows are looked at, {most} at most");
     // An overlap is found at once, by the same index.
@@ -333,7 +334,7 @@ fn overlap_checks_among_many_flows_of_a_mask_look_at_few_of_them() {
     assert!(visits - before <= 4, "{} flows are looked at", visits - before);
 }
 
-/// The finding: one mask more than there are indices, in turn, and each check built an index anew.
+/// Regression: with one mask more than there are indices, checked in turn, every check built an index.
 #[test]
 fn masks_in_turn_cost_no_more_than_twice_as_many_scans_as_they_lack_indices() {
     const FLOWS: u128 = 2000;
@@ -348,7 +349,7 @@ fn masks_in_turn_cost_no_more_than_twice_as_many_scans_as_they_lack_indices() {
         let mut visits = 0;
         for _ in 0..ROUNDS {
             for part in 1..=parts {
-                // Bits that no flow has, so the answer is no.
+                // No flow has these bits, so nothing overlaps.
                 let bits = u128::from(u16::MAX) - part;
                 let matching = of_terms(&layout, &[("tcp_dst", bits, bits)]);
                 assert!(classifier.overlapping(&matching, 5, &|_| true, &mut visits).is_none());
@@ -359,9 +360,10 @@ fn masks_in_turn_cost_no_more_than_twice_as_many_scans_as_they_lack_indices() {
     let (indices, scans) = (overlap::INDICES_MAX as u64, overlap::BUILD_SCANS as u64);
     let enough = ask(indices.into());
     assert!(enough <= 2 * scans * indices + 2, "{enough} scans");
-    // One part has no index at a time. Of its checks one in so many builds one, which costs as much as half of them.
+    // One part at a time has no index. One check of it in twice `BUILD_SCANS` builds an index, which costs as much
+    // as half of these checks.
     let (one_more, lacking) = (ask(u128::from(indices) + 1), ROUNDS);
     assert!(one_more <= 2 * lacking, "{one_more} scans");
-    // Without an index, all of these would be scans.
+    // Without indices, all of these checks would be scans.
     assert!(one_more >= ROUNDS / 2);
 }

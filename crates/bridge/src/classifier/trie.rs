@@ -1,21 +1,22 @@
-//! Prefix tracking (Pfaff et al., NSDI 2015, 5.4): binary tries with path compression.
+//! Prefix tracking (Pfaff et al., NSDI 2015, 5.4) by binary tries with path compression.
 
 use crate::key::{Consulted, Layout, Place, WordTerm, low128};
 use openflow::FieldId;
 
-/// Fields of a classifier that are tracked at most.
+/// Maximum number of tracked fields of a classifier.
 const TRIES_MAX: usize = 6;
-/// Fields of fewer bits are not tracked.
+/// Minimum width of a tracked field, in bits.
 const WIDTH_MIN: u32 = 8;
-/// Fields that vary more than those of earlier stages; in earlier stages fields are tracked once a flow matches a prefix of them.
+/// Fields from this stage on are always tracked, since they vary most. A field of an earlier stage is tracked only
+/// once a flow matches a proper prefix of it.
 const STAGE_MIN: usize = 2;
 
-/// A subtable's prefix of a tracked field: which trie, and its bits.
+/// A subtable's prefix of a tracked field.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Prefix {
-    /// Place among [`Tries`].
+    /// Index of the trie in [`Tries`].
     pub trie: usize,
-    /// Bits, at least 1.
+    /// Prefix length in bits, at least 1.
     pub len: u32,
     /// The stage in which the field is looked up.
     pub stage: usize,
@@ -30,26 +31,27 @@ pub struct Tries {
 #[derive(Debug)]
 struct Tracked {
     place: Place,
-    /// Subtables that use it.
+    /// Number of subtables that use it.
     users: usize,
     trie: Trie,
 }
 
-/// What a trie says about a value: `needed` bits decide that only prefixes of the lengths in `lens` can match.
+/// The result of searching a trie for a value: the first `needed` bits of the value determine that only prefixes of
+/// the lengths in `lens` can match.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Answer {
-    /// How many leading bits tell so.
+    /// Number of leading bits that determine the result.
     pub needed: u32,
-    /// Bit `n` stands for length `n + 1`.
+    /// The lengths that can match: bit `n` stands for length `n + 1`.
     pub lens: u128,
 }
 
-/// Answers of the tries for one record.
+/// Results of the tries for one record, computed on demand.
 #[derive(Debug)]
 pub struct Answers([Option<Answer>; TRIES_MAX]);
 
 impl Tries {
-    /// For a new subtable: the tracked fields that its mask has a prefix of.
+    /// Registers a new subtable. Returns its prefixes of tracked fields.
     pub fn acquire(&mut self, layout: &Layout, mask: &[(u32, u64)]) -> Vec<Prefix> {
         let mut found: Vec<Prefix> = Vec::new();
         for (i, field) in layout.fields().iter() {
@@ -73,7 +75,7 @@ impl Tries {
         {
             return None;
         }
-        // The first stage of its words, so that no lookup consults it before.
+        // The first stage of its words, so that no lookup consults it earlier.
         let stage = place.parts.iter().map(|part| layout.word_stage(part.word)).min().unwrap_or(0);
         let trie = match self.all.iter().position(|t| t.users > 0 && t.place == *place) {
             Some(at) => at,
@@ -96,14 +98,14 @@ impl Tries {
         Some(Prefix { trie, len, stage })
     }
 
-    /// The subtable is gone.
+    /// Unregisters a removed subtable.
     pub fn release(&mut self, prefixes: &[Prefix]) {
         for prefix in prefixes {
             self.all[prefix.trie].users -= 1;
         }
     }
 
-    /// A flow of a subtable came.
+    /// Adds a flow of a subtable with these prefixes.
     pub fn insert(&mut self, prefixes: &[Prefix], terms: &[WordTerm]) {
         for prefix in prefixes {
             let tracked = &mut self.all[prefix.trie];
@@ -111,7 +113,7 @@ impl Tries {
         }
     }
 
-    /// A flow of a subtable went.
+    /// Removes a flow of a subtable with these prefixes.
     pub fn remove(&mut self, prefixes: &[Prefix], terms: &[WordTerm]) {
         for prefix in prefixes {
             let tracked = &mut self.all[prefix.trie];
@@ -119,12 +121,12 @@ impl Tries {
         }
     }
 
-    /// No answers yet.
+    /// No results yet.
     pub fn begin(&self) -> Answers {
         Answers([None; TRIES_MAX])
     }
 
-    /// Whether flows of this prefix length can match. If not, adds what decides so to `consulted`.
+    /// Whether flows with this prefix length can match. If not, adds the bits that determine this to `consulted`.
     pub fn can_match(&self, prefix: Prefix, record: &[u64], answers: &mut Answers, consulted: &mut Consulted) -> bool {
         let tracked = &self.all[prefix.trie];
         let answer = answers.0[prefix.trie].get_or_insert_with(|| tracked.trie.search(tracked.place.read(record)));
@@ -138,7 +140,7 @@ impl Tries {
     }
 }
 
-/// How many leading bits of a place a mask has, if these are all it has there and at least one.
+/// The prefix length of a field in a mask. `None` if the mask has no bits there, or not exactly a prefix.
 fn prefix_len(place: &Place, mask: &[(u32, u64)]) -> Option<u32> {
     let mut bits = 0u128;
     for part in &place.parts {
@@ -165,23 +167,23 @@ const NONE: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Debug)]
 struct Node {
-    /// From the root, left-aligned.
+    /// The prefix, left-aligned.
     bits: u128,
-    /// From the root.
+    /// The prefix length.
     len: u32,
-    /// Flows with exactly this prefix.
+    /// Number of flows with exactly this prefix.
     count: u32,
     children: [u32; 2],
 }
 
-/// Nodes, in pieces that are never copied.
+/// An array of nodes in pieces, so that growing copies nothing.
 #[derive(Debug, Default)]
 struct Nodes {
     pieces: Vec<Vec<Node>>,
 }
 
 impl Nodes {
-    /// Nodes of a piece.
+    /// Number of nodes in a piece.
     const PIECE: usize = 1024;
 
     fn len(&self) -> usize {
@@ -228,7 +230,7 @@ fn bit(bits: u128, at: u32) -> usize {
 }
 
 impl Trie {
-    /// No prefixes of values of `width` bits.
+    /// An empty trie for values of `width` bits.
     pub fn new(width: u32) -> Trie {
         let root = Node { bits: 0, len: 0, count: 0, children: [NONE; 2] };
         let mut nodes = Nodes::default();
@@ -249,7 +251,7 @@ impl Trie {
         }
     }
 
-    /// One more prefix.
+    /// Adds a prefix; equal ones are counted.
     pub fn insert(&mut self, value: u128, len: u32) {
         let bits = head(value << (128 - self.width), len);
         let mut at = 0usize;
@@ -272,7 +274,7 @@ impl Trie {
                 at = child as usize;
                 continue;
             }
-            // The child's path is split where it leaves ours.
+            // Split the edge to the child where its prefix diverges.
             let mut middle = Node { bits: head(bits, common), len: common, count: 0, children: [NONE; 2] };
             middle.children[bit(below.bits, common)] = child;
             if common == len {
@@ -285,10 +287,10 @@ impl Trie {
         }
     }
 
-    /// One prefix less. It must have been inserted.
+    /// Removes a prefix, which must have been added.
     pub fn remove(&mut self, value: u128, len: u32) {
         let bits = head(value << (128 - self.width), len);
-        // The path to the node: nodes and the sides taken.
+        // The path to the node: parents, and the sides taken.
         let (mut at, mut path) = (0usize, Vec::new());
         while self.nodes[at].len < len {
             let side = bit(bits, self.nodes[at].len);
@@ -303,7 +305,7 @@ impl Trie {
             return;
         }
         self.nodes[at].count -= 1;
-        // Nodes without flows have two children, but for the root.
+        // A node without flows must have two children, except for the root.
         while let Some((parent, side)) = path.pop() {
             let node = self.nodes[at];
             let rest = match (node.count, node.children) {
@@ -319,7 +321,7 @@ impl Trie {
         }
     }
 
-    /// What it says about a value.
+    /// The prefix lengths that can match a value.
     pub fn search(&self, value: u128) -> Answer {
         let value = value << (128 - self.width);
         let (mut at, mut lens) = (0usize, 0u128);

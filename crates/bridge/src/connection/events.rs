@@ -1,4 +1,4 @@
-//! Asynchronous messages: from the connection's queue to the wire.
+//! Asynchronous messages: from a connection's queue to the wire.
 
 use super::{Connection, OUTPUT_MAX};
 use crate::controllers::{Event, PacketInEvent, Update, packet_in_reason};
@@ -6,11 +6,11 @@ use crate::stats::{flow_entry, since};
 use openflow::message::{Counts, FlowRemoved, FlowUpdate, PacketIn, Reply};
 use openflow::{Message, Version};
 
-/// Updates in a message.
+/// Maximum number of flow monitor updates in a message.
 const UPDATES: usize = 64;
 
 impl Connection {
-    /// Sends what waits in the queue, as far as there is room.
+    /// Sends queued events while there is room.
     pub(super) fn drain(&mut self) {
         if self.endpoint.is_overrun() {
             self.close("it does not read what it is told");
@@ -81,11 +81,11 @@ impl Connection {
         }
     }
 
-    /// The packet as this connection is sent it.
+    /// The packet-in as this connection gets it.
     fn packet_in(&self, version: Version, event: &PacketInEvent) -> PacketIn {
         let mut packet = event.packet.clone();
         let max_len = if event.is_miss { self.endpoint.status().miss_send_len } else { event.max_len };
-        // A packet that waits must be sent whole: the controller sends it back.
+        // A paused packet must be sent whole, because the controller returns it.
         if packet.continuation.is_none() {
             packet.frame.truncate(usize::from(max_len));
         }

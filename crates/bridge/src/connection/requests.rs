@@ -1,4 +1,4 @@
-//! What each message of a controller does.
+//! Handling of a controller's messages.
 
 use super::Connection;
 use crate::controllers::{Status, packet_in_reason};
@@ -18,18 +18,18 @@ const INVALID_TTL: u16 = 0b100;
 const FORWARD_GROUP: u8 = 0;
 /// `OFPRFR_METER_MOD`.
 const FORWARD_METER: u8 = 1;
-/// Reasons of packet-ins that 1.4 has made of [`packet_in_reason::ACTION`].
+/// Reasons of packet-ins that 1.4 has split off from [`packet_in_reason::ACTION`].
 const REFINED: u32 =
     1 << packet_in_reason::ACTION_SET | 1 << packet_in_reason::GROUP | 1 << packet_in_reason::PACKET_OUT;
 
-/// Changes per connection whose transaction ids are remembered for a later error, so that a peer that asks for no barrier takes bounded
-/// memory; and how much of each.
+/// Changes per connection that are remembered until they are stored, for a later error. Bounds the memory of a peer
+/// that sends no barriers.
 const UNKEPT_MAX: usize = 1024;
-/// See there.
+/// Bytes of each that are remembered.
 const UNKEPT_BYTES: usize = 64;
 
 impl Connection {
-    /// Does what a message asks for; `bytes` is its wire form.
+    /// Processes a message; `bytes` is its wire format.
     pub(super) fn request(&mut self, version: Version, framed: Framed, bytes: &[u8]) -> Result<(), Error> {
         let xid = framed.xid;
         let origin = Origin { connection: Some(self.endpoint.id), xid, version };
@@ -98,7 +98,7 @@ impl Connection {
             Message::TableMod { table, config, vacancy } => self.bridge.table_mod(table, config, vacancy, &origin)?,
             Message::Multipart(request) => {
                 let answer = self.bridge.multipart(&self.endpoint, request, version)?;
-                // While the disk fails, too: clients ask for something before they change anything.
+                // A failure is ignored: clients query the switch before they change anything.
                 let _ = self.wait_kept();
                 self.answer(version, xid, bytes, answer)?;
             }
@@ -147,7 +147,7 @@ impl Connection {
                 let why = format!("experimenter {experimenter:#x}, type {kind}");
                 return Err(Error::new(ErrorKind::BrcBadExperimenter, why));
             }
-            // What only a switch sends.
+            // Only a switch sends these.
             Message::FeaturesReply(_)
             | Message::GetConfigReply(_)
             | Message::PacketIn(_)
@@ -170,8 +170,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Waits until all changes so far are kept. If they are not, each of this connection's is answered with an error, as far as they are
-    /// remembered: `ovs-ofctl` looks at no other answer.
+    /// Waits until all changes so far are stored. On failure, an error is sent for each change of this connection
+    /// that is remembered: `ovs-ofctl` does not look at any other message.
     fn wait_kept(&mut self) -> Result<(), Error> {
         let done = self.bridge.wait_kept();
         for (xid, head) in std::mem::take(&mut self.unkept) {
@@ -191,7 +191,7 @@ impl Connection {
         SwitchConfig { flags, miss_send_len: status.miss_send_len }
     }
 
-    /// Fragments are the bridge's, and not for slaves to decide; the rest is the connection's.
+    /// Sets the fragment handling of the bridge, unless this is a slave, and the connection's own settings.
     fn set_config(&mut self, config: SwitchConfig, version: Version) -> Result<(), Error> {
         let known = FRAGMENTS | if version == Version::V10 { INVALID_TTL } else { 0 };
         if config.flags & !known != 0 || config.flags & FRAGMENTS == REASSEMBLE {
@@ -229,7 +229,7 @@ impl Connection {
         }
         let mut status = self.endpoint.status();
         if version < Version::V14 {
-            // 1.3 has three kinds; the others stay as they are.
+            // 1.3 has three types of asynchronous messages; the others are unchanged.
             let before = status.asynchronous();
             config = AsyncConfig {
                 packet_in: config.packet_in,
@@ -264,7 +264,7 @@ impl Connection {
                 }
                 result?;
                 self.wait_kept()?;
-                // What the commit has told this connection is sent before the reply.
+                // Events of the commit for this connection are sent before the reply.
                 self.drain();
                 BundleControl::CommitReply
             }
@@ -288,7 +288,7 @@ fn sends_invalid_ttl(status: &Status) -> bool {
     status.asynchronous().packet_in[0] >> packet_in_reason::INVALID_TTL & 1 == 1
 }
 
-/// Whether a message is refused from slaves (1.3.5, 6.3.6).
+/// Whether slaves may not send a message (1.3.5, 6.3.6).
 fn changes(message: &Message) -> bool {
     match message {
         Message::PacketOut(_)

@@ -1,48 +1,49 @@
-//! Megaflows of all workers, for people.
+//! Dumps of the workers' megaflows.
 //!
-//! Only its worker reads a cache. A request waits there: between two batches the worker copies the megaflows that match, [`SCAN`] entries
-//! at a time, and reports that it is done together with its counts (`Pipeline::request_counts`). There is one request at a time.
+//! Only a worker itself reads its cache. A request is therefore posted for all workers: between two batches, each
+//! copies the megaflows that match, visiting [`SCAN`] entries at a time, and reports completion together with its
+//! counts (`Pipeline::request_counts`). There is one request at a time.
 
 use crate::cache::{Cache, Mask, Packet};
 use crate::key::Layout;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Entries that a worker looks at between two batches.
+/// Entries that a worker visits between two batches.
 const SCAN: usize = 2048;
 
-/// Which megaflows are wanted.
+/// A filter for megaflows.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Wanted {
-    /// Those of packets that came by this port.
+    /// Only megaflows of packets received on this port.
     pub port: Option<u32>,
-    /// At most so many of each worker.
+    /// Maximum number per worker.
     pub max: usize,
-    /// Only that of this packet: its record, its frame's length and where it begins.
+    /// Only the megaflow of this packet: its record, its frame's length in bytes, and its start.
     pub of: Option<(Vec<u64>, u32, u64)>,
 }
 
-/// A megaflow, as it was.
+/// A copy of a megaflow.
 #[derive(Clone, Debug)]
 pub struct Megaflow {
-    /// Whose.
+    /// Its worker.
     pub worker: usize,
-    /// A record that it is for: fields that its mask leaves out are all ones.
+    /// An example record that it matches: fields outside the mask are all ones.
     pub record: Vec<u64>,
-    /// Which bits of it count.
+    /// Its mask.
     pub mask: Arc<Mask>,
-    /// The frame's length, as far as that counts.
+    /// The frame's length under the mask.
     pub length: u32,
-    /// Where its packets begin: 0 for the first table.
+    /// Where processing of its packets starts: 0 for table 0.
     pub start: u64,
-    /// Packets that have met it, the one that made it not included.
+    /// Number of hits, without the packet that created it.
     pub packets: u64,
-    /// Their bytes.
+    /// Bytes of these packets.
     pub bytes: u64,
-    /// When it was used last, by the switch's clock.
+    /// Time of the last hit, in microseconds of the switch's clock.
     pub used_us: u64,
 }
 
-/// What was asked, and what workers have answered.
+/// The current request, and what workers have found for it.
 #[derive(Debug, Default)]
 pub(crate) struct Question {
     turn: Mutex<()>,
@@ -55,7 +56,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Question {
-    /// What workers find, by worker; and whether there is more than was wanted. `wait` has them answer, and says whether all have.
+    /// Posts a request. Returns the megaflows found, by worker, and whether the list is incomplete. `wait` waits
+    /// for the workers and returns whether all have answered.
     pub fn ask(&self, wanted: Wanted, wait: impl FnOnce() -> bool) -> (Vec<Megaflow>, bool) {
         let _turn = lock(&self.turn);
         *lock(&self.found) = (Vec::new(), false);
@@ -68,7 +70,7 @@ impl Question {
     }
 }
 
-/// How far a worker has answered.
+/// A worker's progress with the current request.
 #[derive(Debug, Default)]
 pub(crate) struct Answer {
     wanted: Option<Arc<Wanted>>,
@@ -77,7 +79,7 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// Goes on with an answer of a worker and its cache; whether it is complete.
+    /// Continues with the current request. Returns whether this worker has finished it.
     pub fn go_on(&mut self, question: &Question, worker: usize, cache: &Cache, layout: &Layout) -> bool {
         let Some(wanted) = lock(&question.asked).clone() else {
             *self = Answer::default();
@@ -126,7 +128,8 @@ fn megaflow(worker: usize, cache: &Cache, layout: &Layout, at: u32) -> Option<Me
     let entry = cache.get(at)?;
     let (mut record, length, start) = cache.example(at, layout.words())?;
     let mask = Arc::clone(cache.mask_of(at)?);
-    // Fields that do not count are all ones: a TTL is looked at when effects run, and one of zero would be over.
+    // Fields outside the mask are all ones: TTLs are checked when effects are run, and one of zero would have
+    // expired.
     for (id, _) in layout.fields().iter() {
         for part in &layout.place(id).parts {
             let counts = mask.words.iter().find(|(word, _)| *word == part.word).map_or(0, |(_, mask)| *mask);

@@ -1,4 +1,5 @@
-//! With the cache against without it: random tables, groups and packets, and random changes in between.
+//! A bridge with the cache against one without it: random tables, groups and packets, with random changes in
+//! between.
 
 use super::*;
 use crate::flow::{Group, Meter, MeterBand};
@@ -35,7 +36,7 @@ impl Pair {
         self.bridges.iter().for_each(|bridge| change(bridge));
     }
 
-    /// Sends a packet through both; the outputs are the same.
+    /// Sends a packet through both bridges, and compares the outputs.
     fn send(&mut self, record: &[u64], bytes: u32, start: [u64; 2], now_us: u64) -> Vec<Left> {
         let layout = Arc::clone(self.bridges[0].layout());
         let mut got =
@@ -51,7 +52,7 @@ impl Pair {
         without
     }
 
-    /// Counts of flows, tables and groups are the same.
+    /// Compares the counters of flows, tables and groups.
     fn compare_counts(&mut self, now_us: u64) {
         self.pipelines[0].request_counts();
         self.processors[0].idle(now_us);
@@ -113,7 +114,7 @@ fn random_record(random: &mut Random, bridge: &TestBridge, program: &ir::Program
     record
 }
 
-/// Some bits of fields changed, so that megaflows are hit by packets that they were not made of.
+/// Varies some bits of fields, so that megaflows are hit by packets other than those that made them.
 fn vary(random: &mut Random, bridge: &TestBridge, program: &ir::Program, record: &[u64]) -> Vec<u64> {
     let layout = bridge.layout();
     let mut record = record.to_vec();
@@ -301,7 +302,7 @@ fn change(random: &mut Random, pair: &Pair) {
             let id = random.range(1, 4);
             let group = random_group(random, bridge, id);
             for (i, bridge) in pair.bridges.iter().enumerate() {
-                // Counts are each bridge's own.
+                // Each bridge has its own counters.
                 let buckets = group.buckets.iter().map(|(bucket, _)| (bucket.clone(), Arc::default())).collect();
                 let own = Group {
                     id,
@@ -327,7 +328,7 @@ fn change(random: &mut Random, pair: &Pair) {
     }
 }
 
-/// What the cache has done, and how many packets of the bridge without one took the plain translation.
+/// Statistics of the cache, and the number of packets of the other bridge that took the plain translation.
 fn round(seed: u64, changes: usize, packets: usize) -> (CacheStats, u64) {
     let mut random = Random::new(seed);
     let mut pair = Pair::new();
@@ -394,7 +395,7 @@ fn the_cache_makes_no_difference() {
     assert!(sum.confirmations > 100 && plain > 1000, "{sum:?}, {plain} plain translations");
 }
 
-/// A bridge whose table 0 sends by `eth_type` and `tcp_dst`, and a worker.
+/// A bridge whose table 0 forwards by `eth_type` and `tcp_dst`, and a worker.
 fn by_port(use_: CacheUse) -> (ir::Program, Arc<TestBridge>, Processor) {
     let program = program();
     let bridge = TestBridge::new(&program);
@@ -416,10 +417,10 @@ fn packets_that_do_not_come_again_make_no_megaflows_once_time_is_short() {
         );
         pass(processor, &program, bridge.layout(), (&record, 100), 0, 1)
     };
-    // Which destination it is has to decide something.
+    // This flow makes the destination address matter.
     bridge.add(0, 2, bridge.matching(&[("eth_type", 0x800), ("ipv4_dst", 1)]), Vec::new());
     let sent = |left: &[Left]| matches!(left, [Left::Port(2, ..)]);
-    // It compares all bits of the destination, and so does the doorkeeper from then on.
+    // So the megaflow compares all bits of the destination, and the doorkeeper hashes them from then on.
     assert!(sent(&send(&mut processor, 0)) && processor.cache.len() == 1, "there is time at first");
     for time in [Duration::from_micros(1500), Duration::from_secs(1000)] {
         processor.admission.spend(time);
@@ -481,7 +482,7 @@ fn counts_come_when_they_are_asked_for_or_after_a_while() {
     send(&mut processor, 2000);
     processor.idle(2000 + FLUSH_US);
     assert_eq!((flow.usage.counts().0, flow.usage.used_us()), (11, 2000));
-    // Idle megaflows end.
+    // Idle megaflows are removed.
     let mut now_us = 2000 + IDLE_US;
     for _ in 0..4 {
         processor.idle(now_us);
@@ -510,7 +511,7 @@ fn outdated_megaflows_are_translated_again_in_the_background() {
     let misses = processor.stats.misses;
     assert!(matches!(send(&mut processor)[..], [Left::Port(3, ..)]));
     assert_eq!((processor.stats.misses, processor.stats.revalidations), (misses, 1));
-    // A flow that matches more than the megaflow has ends it.
+    // A flow with a narrower match than the megaflow invalidates it.
     let tcp = bridge.matching(&[("eth_type", 0x800)]);
     bridge.add(0, 3, tcp, vec![Action::Output { port: 4, max_len: 0 }]);
     (4..8).for_each(|i| processor.idle(i * FLUSH_US));

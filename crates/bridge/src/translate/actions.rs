@@ -1,4 +1,4 @@
-//! What single actions do.
+//! Execution of single actions.
 
 use super::Translator;
 use super::frames::{Frame, List, Place};
@@ -11,15 +11,15 @@ use openflow::{Action, FieldId};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Values on the stack at most.
+/// Maximum number of values on the stack of `push` and `pop`.
 const STACK_MAX: usize = 256;
-/// Header actions that a TTL may end.
+/// Header actions after which a TTL may have expired.
 const DECREMENTS: [HeaderAction; 2] = [HeaderAction::DecNwTtl, HeaderAction::DecMplsTtl];
-/// TCP's FIN and RST, in `tcp_flags` (OXM number 42).
+/// The FIN and RST flags in `tcp_flags` (OXM number 42).
 const FIN_RST: u128 = 0b101;
 
 impl Translator<'_> {
-    /// Does an action.
+    /// Executes an action.
     pub(super) fn action(&mut self, action: &Action, place: &Place) {
         match action {
             Action::Output { port, max_len } => self.output(*port, *max_len, u32::MAX, self.queue, place),
@@ -57,7 +57,7 @@ impl Translator<'_> {
             }
             Action::StackPop(to) => match self.stack.pop() {
                 Some((value, _)) => self.load(*to, value),
-                // As Open vSwitch: nothing, but for a warning.
+                // As in Open vSwitch, this has no effect except a warning.
                 None => self.note(|| "the stack is empty".to_string()),
             },
             Action::Header { name, argument } => {
@@ -70,7 +70,7 @@ impl Translator<'_> {
                 self.search(table.unwrap_or(place.table), port, false, place.clone());
             }
             Action::Learn(learn) => self.learn(learn),
-            // In a lookup only.
+            // These only matter in a lookup.
             Action::Conjunction { .. } | Action::Note(_) => {}
             Action::Multipath { hash, basis, algorithm, max_link, argument, to } => {
                 let hash = self.hash_fields(*hash, u32::from(*basis));
@@ -103,7 +103,8 @@ impl Translator<'_> {
         }
     }
 
-    /// Whether an action neither reads nor writes what must be parsed anew.
+    /// Whether an action can be executed before the frame is parsed again: it neither reads nor writes fields that
+    /// parsing may change.
     pub(super) fn is_blind(&self, action: &Action) -> bool {
         let is_metadata = |field: FieldId| self.layout.is_metadata(field);
         match action {
@@ -132,13 +133,13 @@ impl Translator<'_> {
         }
     }
 
-    /// A part of a field, which decides something from now on.
+    /// Reads and consults a part of a field.
     pub(super) fn read(&mut self, part: Subfield) -> u128 {
         let place = self.layout.part(part);
         self.state.read(&place)
     }
 
-    /// Whether a field is there, which decides something.
+    /// Whether a field is present; consults its prerequisites.
     pub(super) fn is_present(&mut self, field: FieldId) -> bool {
         self.scratch.clear();
         let is = self.layout.is_present(&self.state.record, field, &mut self.scratch);
@@ -146,7 +147,7 @@ impl Translator<'_> {
         is
     }
 
-    /// Writes a field if it is there, as Open vSwitch does.
+    /// Writes a field if it is present, as Open vSwitch does.
     fn set_field(&mut self, field: FieldId, value: u128, mask: u128) {
         if self.is_present(field) {
             let layout = self.layout;
@@ -154,7 +155,7 @@ impl Translator<'_> {
         }
     }
 
-    /// Writes the low bits of a value to a part of a field, if that is there.
+    /// Writes the low bits of a value to a part of a field, if that is present.
     pub(super) fn load(&mut self, to: Subfield, value: u128) {
         if self.is_present(to.field) {
             let place = self.layout.part(to);
@@ -169,7 +170,7 @@ impl Translator<'_> {
         }
     }
 
-    /// Runs an action of the program. If a TTL is over then, controllers get the packet and the list of actions ends.
+    /// Runs a header action. If a TTL expires, the packet is sent to `controllers`, and the list of actions ends.
     fn header(&mut self, name: HeaderAction, argument: u128, controllers: &[u16], place: &Place) {
         let vm = Arc::clone(&self.shared.vm);
         let Some(action) = vm.action(name.name()) else {
@@ -186,7 +187,7 @@ impl Translator<'_> {
         self.state.run(&vm, action, &args, exceeded.is_some());
         if let Some(flag) = exceeded {
             if crate::effects::is_set(&self.state.record, flag) {
-                // This packet's TTL decides; others find out when the effects are run.
+                // This packet's TTL is consulted; that of other packets is checked when the effects are run.
                 self.state.consult(flag.word, flag.mask());
                 self.state.undo(before);
                 self.state.effects.truncate(effects);
@@ -212,7 +213,7 @@ impl Translator<'_> {
             };
             self.capture(&what, false, place, None);
         }
-        // The list of actions, and the instructions of its flow behind it.
+        // Ends the list of actions, and the instructions of its flow after it.
         let list = self.frames.pop();
         if let (Some(Frame::Actions { list: List::Flow(flow), .. }), Some(Frame::Rest { flow: next, .. })) =
             (list, self.frames.last())
@@ -222,7 +223,7 @@ impl Translator<'_> {
         }
     }
 
-    /// Goes through a meter. There is nothing to go through if it is gone.
+    /// Applies a meter. A meter that does not exist has no effect.
     pub(super) fn meter(&mut self, id: u32) {
         self.depend(Dependence::Meters);
         let Some(meter) = self.tables.as_ref().and_then(|tables| tables.meter(id)).cloned() else { return };
@@ -237,7 +238,7 @@ impl Translator<'_> {
         self.state.effects.push(Effect::Meter { meter, skip: u32::MAX });
     }
 
-    /// Whether the frame has more bytes than this. Consults the leading bits of the length that tell so.
+    /// Whether the frame is longer than `bytes`. Consults the leading bits of the length that determine this.
     fn is_larger(&mut self, bytes: u32) -> bool {
         let len = self.subject.bytes;
         let differing = len ^ bytes;
@@ -245,7 +246,7 @@ impl Translator<'_> {
         len > bytes
     }
 
-    /// Shortens the flow's timeouts if the packet ends a TCP connection.
+    /// Shortens the flow's timeouts if the packet has a TCP FIN or RST flag (ovs-actions(7), "fin_timeout").
     fn fin_timeout(&mut self, idle: u16, hard: u16, place: &Place) {
         let Some(field) = self.layout.fields().basic(42) else { return };
         if !self.is_present(field) {
@@ -271,7 +272,7 @@ impl Translator<'_> {
     }
 }
 
-/// A port as a number of so many bits: OpenFlow 1.0's reserved ports have 16.
+/// The port number in a field of this width: reserved ports of OpenFlow 1.0 have 16 bits and are widened.
 pub(super) fn wide_port(value: u128, bits: u32) -> u32 {
     let value = value as u32;
     if bits <= 16 && value >= 0xff00 { value | 0xffff_0000 } else { value }

@@ -1,10 +1,10 @@
-//! From the effects as they came to the list that packets run.
+//! Post-processing of a translation's effects: the list that packets run.
 
 use super::Translator;
 use crate::effects::{Effect, Effects, TtlCheck};
 use std::collections::BTreeSet;
 
-/// A header action behind which a TTL may be over.
+/// A header action after which a TTL may have expired.
 macro_rules! checked {
     () => {
         Effect::Run { checks_ttl: true, .. }
@@ -12,7 +12,7 @@ macro_rules! checked {
 }
 
 impl Translator<'_> {
-    /// The effects: without what nobody sees, and with it marked which output is the last.
+    /// Finishes the effects: removes dead ones, marks the last output, and chooses how TTLs are checked.
     pub(super) fn finish(&mut self) -> Effects {
         let mut list = std::mem::take(&mut self.state.effects);
         self.drop_dead(&mut list);
@@ -22,7 +22,7 @@ impl Translator<'_> {
         {
             *is_last = true;
         }
-        // Meters count, also packets that are dropped, and a TTL may be over when nothing leaves any more.
+        // Meters count dropped packets, too, and a TTL may expire after the last output.
         let has_use = |effect: &Effect| leaves(effect) || matches!(effect, Effect::Meter { .. } | checked!());
         let end = list.iter().rposition(has_use).map_or(0, |at| at + 1);
         list.truncate(end);
@@ -69,7 +69,7 @@ impl Translator<'_> {
         }
     }
 
-    /// Drops writes of metadata that nothing reads.
+    /// Dead store elimination: removes writes of metadata that nothing reads.
     fn drop_dead(&self, list: &mut [Effect]) {
         let is_metadata = |word: u32| !self.layout.is_visible(word);
         let mut live: BTreeSet<u32> = BTreeSet::new();
@@ -103,7 +103,8 @@ fn leaves(effect: &Effect) -> bool {
     matches!(effect, Effect::Output { .. } | Effect::Capture { .. } | Effect::Again { .. })
 }
 
-/// Drops each `Save` whose `Restore` is gone, and pairs with nothing in between. Nothing moves: meters count steps.
+/// Removes each `Save` whose `Restore` was cut off, and pairs that save nothing. Effects become no-ops in place,
+/// because meters skip a number of steps.
 fn balance(list: &mut [Effect]) {
     let mut open: Vec<usize> = Vec::new();
     for at in 0..list.len() {

@@ -1,13 +1,14 @@
-//! What is left to be done in a translation, as a stack of frames.
+//! The stack of a translation: frames that say what is left to be done.
 //!
-//! A translation is a loop over the top frame and no recursion, so that it can stop at any action: the frames are then the rest of
-//! it ([`Frozen`]), which goes on with a packet that was parsed anew or let go on by a controller.
+//! A translation is a loop over the top frame, not a recursion, so that it can stop at any action. Its remaining
+//! frames are then frozen ([`Frozen`]) and resumed with a packet that was parsed again or that a controller has
+//! resumed.
 
 use crate::flow::{Flow, Group};
 use openflow::{Action, Bucket, memory as heap};
 use std::sync::Arc;
 
-/// Compared by identity.
+/// A reference that is compared by identity.
 #[derive(Debug)]
 pub struct Same<T>(pub Arc<T>);
 
@@ -26,9 +27,9 @@ impl<T> PartialEq for Same<T> {
 /// A list of actions.
 #[derive(Clone, PartialEq, Debug)]
 pub enum List {
-    /// Those that a flow applies.
+    /// A flow's Apply-Actions list.
     Flow(Same<Flow>),
-    /// Others.
+    /// Another list.
     Owned(Arc<[Action]>),
 }
 
@@ -42,16 +43,16 @@ impl List {
     }
 }
 
-/// On whose behalf actions are done.
+/// The context in which actions are executed.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Place {
     /// The table.
     pub table: u8,
-    /// The flow.
+    /// The flow, if there is one.
     pub flow: Option<Same<Flow>>,
-    /// What a controller is told of why it gets the packet.
+    /// The reason of packet-ins from here.
     pub reason: u8,
-    /// Searches of tables that are not further on, within each other.
+    /// Nesting depth of resubmissions to the same or an earlier table.
     pub depth: u16,
 }
 
@@ -61,82 +62,83 @@ impl Default for Place {
     }
 }
 
-/// Something left to be done.
+/// A piece of work that is left to be done.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Frame {
-    /// Actions from `at` on.
+    /// The actions of a list from `at` on.
     Actions {
         /// The actions.
         list: List,
-        /// The next one.
+        /// The index of the next action.
         at: usize,
-        /// On whose behalf.
+        /// Their context.
         place: Place,
     },
-    /// The flow's instructions behind its actions. `is_written` if only the goto is left.
+    /// The instructions of a flow that follow Apply-Actions.
     Rest {
         /// The flow.
         flow: Same<Flow>,
-        /// See there.
+        /// Whether only Goto-Table is left.
         is_written: bool,
-        /// Depth of its table's search.
+        /// Nesting depth of its table's lookup.
         depth: u16,
     },
-    /// The packet is again what it was.
+    /// The end of a copy: restores the packet and the state of the translation.
     Restore(Box<Saved>),
-    /// Buckets of a group from `next` on, each on a copy.
+    /// The buckets of a group from `next` on, each executed on a copy of the packet.
     Buckets {
         /// The group.
         group: Same<Group>,
-        /// The next one.
+        /// The index of the next bucket.
         next: usize,
-        /// On whose behalf.
+        /// Their context.
         place: Place,
     },
 }
 
-/// What a copy of a packet may change.
+/// The state of a translation that a copy of the packet may change.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Saved {
-    /// Of the record's changes.
+    /// Length of the record's undo journal.
     pub journal: usize,
-    /// Where the effects of the copy begin.
+    /// Index of the copy's first effect.
     pub effects: usize,
-    /// The stack's entries: value and bits.
+    /// The stack of `push` and `pop`: values with their widths.
     pub stack: Vec<(u128, u32)>,
     /// The action set.
     pub set: Vec<Action>,
-    /// The queue.
+    /// The output queue.
     pub queue: u32,
-    /// Whether the frame must be parsed anew.
+    /// Whether the frame must be parsed again.
     pub needs_reparse: bool,
-    /// Whether the action set has been done.
+    /// Whether the action set has been executed.
     pub is_set_done: bool,
 }
 
-/// The rest of a translation.
+/// A frozen translation: everything needed to resume it.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Frozen {
-    /// Metadata as words.
+    /// Metadata fields, as words.
     pub metadata: Vec<crate::key::WordTerm>,
-    /// The stack.
+    /// The stack of `push` and `pop`.
     pub stack: Vec<(u128, u32)>,
     /// The action set.
     pub set: Vec<Action>,
-    /// Whether it is done.
+    /// Whether the action set has been executed.
     pub is_set_done: bool,
-    /// The queue.
+    /// The output queue.
     pub queue: u32,
-    /// Frames.
+    /// The frames.
     pub frames: Vec<Frame>,
-    /// The program that runs on the frame before, and its argument.
+    /// The program to run on the frame first, with its argument.
     pub program: Option<(u32, u64)>,
-    /// The port by which the packet came, for the program.
+    /// The packet's input port, for the program.
     pub in_port: u32,
 }
 
 impl Frozen {
-    /// Bytes that it takes, without the flows and groups that it goes through: these count as long as they are held.
+    /// Bytes that it takes, without the flows and groups that it refers to: these count as long as they are
+    /// referenced.
     pub fn bytes(&self) -> u64 {
         fn of_vec<T>(vec: &Vec<T>) -> usize {
             vec.capacity() * size_of::<T>()
@@ -151,8 +153,8 @@ impl Frozen {
     }
 }
 
-/// The actions of a set, in the order in which they are done (OpenFlow 1.5.1, 5.6): of each kind the last one, but for fields; a
-/// group in the place of an output.
+/// The actions of an action set, in the order of execution (OpenFlow 1.5.1, 5.6). Of each kind only the last one is
+/// kept, except for set-field actions; a group replaces an output.
 pub fn in_order(set: &[Action]) -> Vec<Action> {
     let ranked = set.iter().filter_map(|action| Some((rank(action)?, action)));
     let mut last = [None; OUTPUT as usize + 1];
@@ -174,7 +176,8 @@ pub fn in_order(set: &[Action]) -> Vec<Action> {
 const GROUP: u8 = 40;
 const OUTPUT: u8 = 41;
 
-/// An action's place in a set, and whether there is only one of its kind. `None` for what cannot be in a set.
+/// An action's rank in an action set, and whether only one of its kind is kept. `None` for actions that cannot be
+/// in a set.
 fn rank(action: &Action) -> Option<(u8, bool)> {
     use openflow::action::HeaderAction as H;
     Some(match action {
@@ -211,7 +214,7 @@ fn rank(action: &Action) -> Option<(u8, bool)> {
     })
 }
 
-/// A bucket's actions: they are a set (OpenFlow 1.3.5, 5.6.1).
+/// A bucket's actions, which are an action set (OpenFlow 1.3.5, 5.6.1).
 pub fn of_bucket(bucket: &Bucket) -> List {
     List::Owned(in_order(&bucket.actions).into())
 }

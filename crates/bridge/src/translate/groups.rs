@@ -1,4 +1,4 @@
-//! Groups, and Nicira's `bundle`.
+//! Execution of groups, and of Nicira's `bundle` action.
 
 use super::frames::{Frame, Place, Same, of_bucket};
 use super::hash::{hash_words, highest_weight};
@@ -10,11 +10,11 @@ use openflow::action::{BundleAlgorithm, HashFields, Subfield, port};
 use openflow::message::GroupKind;
 use std::sync::Arc;
 
-/// What `bundle` writes if no port is up: OpenFlow 1.0's `OFPP_NONE`.
+/// What `bundle` writes if no member is up: `OFPP_NONE` of OpenFlow 1.0.
 const NO_PORT: u128 = 0xffff;
 
 impl Translator<'_> {
-    /// Goes through a group. There is nothing to go through if it is gone.
+    /// Executes a group. A group that does not exist has no effect.
     pub(super) fn group(&mut self, id: u32, place: &Place) {
         self.depend(Dependence::Groups);
         let Some(group) = self.tables.as_ref().and_then(|tables| tables.group(id)).cloned() else {
@@ -41,7 +41,7 @@ impl Translator<'_> {
         }
     }
 
-    /// Does a bucket's actions on a copy of the packet.
+    /// Executes a bucket's actions on a copy of the packet.
     pub(super) fn do_bucket(&mut self, group: &Arc<Group>, at: usize, place: &Place) {
         let (bucket, usage) = &group.buckets[at];
         if !self.work_on(1 + copied(bucket.actions.len())) {
@@ -53,7 +53,7 @@ impl Translator<'_> {
         self.frames.push(Frame::Actions { list: of_bucket(bucket), at: 0, place: place.clone() });
     }
 
-    /// Whether a bucket is live: what it watches is. One that watches nothing always is.
+    /// Whether a bucket is live: the port or group that it watches is live, or it watches none.
     fn is_live(&mut self, group: &Group, at: usize, depth: u16) -> bool {
         if !self.work_on(1) {
             return false;
@@ -72,13 +72,14 @@ impl Translator<'_> {
         }
         let Some(watched) = watched_group.filter(|_| depth < DEPTH_MAX) else { return false };
         let Some(other) = self.tables.as_ref().and_then(|tables| tables.group(watched)).cloned() else { return false };
-        // One step of the work that may be done: groups can watch each other in many ways.
+        // Counted as steps, because groups can watch each other in exponentially many combinations.
         self.steps += other.buckets.len() as u32;
         self.steps <= super::STEPS_MAX && (0..other.buckets.len()).any(|at| self.is_live(&other, at, depth + 1))
     }
 
-    /// A live bucket by hash, in proportion to weights: the one of the least -ln(u) / weight, so that only flows of buckets that
-    /// come and go change theirs (Thaler and Ravishankar, "Using name-based mappings to increase hit rates", 1998, with weights).
+    /// Selects a live bucket by weighted rendezvous hashing: the one with the least -ln(u) / weight, where u is a
+    /// hash of packet and bucket. When a bucket becomes live or stops being so, only its own flows move (Thaler and
+    /// Ravishankar, "Using name-based mappings to increase hit rates", 1998, with weights).
     fn select(&mut self, group: &Arc<Group>) -> Option<usize> {
         let live: Vec<usize> = (0..group.buckets.len())
             .filter(|at| group.buckets[*at].0.weight > 0 && self.is_live(group, *at, 0))
@@ -100,7 +101,7 @@ impl Translator<'_> {
         live.into_iter().min_by(|a, b| score(a).total_cmp(&score(b)))
     }
 
-    /// Sends to one of the ports that are up, or writes it to a field.
+    /// Outputs to one of the members that are up, or writes its number to a field.
     pub(super) fn bundle(
         &mut self,
         fields: HashFields,

@@ -1,11 +1,11 @@
-//! Hashes over a packet's fields, and what they choose.
+//! Hashes over a packet's fields, for multipath, bundle and select groups.
 
 use super::Translator;
 use crate::key::mix;
 use openflow::FieldId;
 use openflow::action::{HashFields, MultipathAlgorithm};
 
-/// Fields by OXM number that a hash is taken over: pairs of both directions first.
+/// OXM numbers of fields to be hashed; pairs are those of both directions.
 const ETH: (u8, u8) = (4, 3);
 const IPV4: (u8, u8) = (11, 12);
 const IPV6: (u8, u8) = (26, 27);
@@ -16,21 +16,21 @@ const ETH_TYPE: u8 = 5;
 const VLAN_VID: u8 = 6;
 const IP_PROTO: u8 = 10;
 
-/// The upper half of a hash of two words.
+/// A hash of words: the upper half of a 64-bit hash.
 pub(super) fn hash_words(words: &[u64]) -> u32 {
     let hash = words.iter().fold(0x5bd1_e995_9d6e_61f1, |hash, word| mix(hash, *word));
     (mix(hash, words.len() as u64) >> 32) as u32
 }
 
-/// The link of `links` that a hash chooses (ovs-actions(7), "multipath").
+/// The link, less than `links`, that a hash selects (ovs-actions(7), "multipath").
 pub(super) fn link(algorithm: MultipathAlgorithm, hash: u32, links: u32, argument: u32) -> u32 {
     let links = links.max(1);
     match algorithm {
         MultipathAlgorithm::ModuloN => hash % links,
-        // RFC 2992: equal regions of the hash's values.
+        // RFC 2992: each link has an equal region of the hash space.
         MultipathAlgorithm::HashThreshold => ((u64::from(hash) * u64::from(links)) >> 32) as u32,
         MultipathAlgorithm::HighestRandomWeight => highest_weight(hash, 0..links).unwrap_or(0),
-        // Hashes of as many bits as are needed for the greater of links and the argument, until one is a link.
+        // Rehashes, modulo a power of two that is at least `links` and the argument, until the result is a link.
         MultipathAlgorithm::IterativeHash => {
             let modulus = modulus(links, argument);
             let tries = (0..TRIES_MAX).map(|round| hash_words(&[u64::from(hash), u64::from(round)]) % modulus);
@@ -39,15 +39,15 @@ pub(super) fn link(algorithm: MultipathAlgorithm, hash: u32, links: u32, argumen
     }
 }
 
-/// Hashes that an iterative one makes at most.
+/// Maximum number of rehashes of the iterative algorithm.
 const TRIES_MAX: u32 = 256;
 
 fn modulus(links: u32, argument: u32) -> u32 {
     links.max(argument).checked_next_power_of_two().unwrap_or(1 << 31)
 }
 
-/// How many hashes [`link`] makes. An iterative one makes `modulus / links` of them on average, and more than eight times as many for one
-/// flow of 3,000.
+/// The number of hashes to charge for [`link`]. The iterative algorithm computes `modulus / links` of them on
+/// average; one flow in 3,000 needs more than the eightfold that is charged.
 pub(super) fn tries(algorithm: MultipathAlgorithm, links: u32, argument: u32) -> usize {
     let links = links.max(1);
     let tries = match algorithm {
@@ -58,13 +58,13 @@ pub(super) fn tries(algorithm: MultipathAlgorithm, links: u32, argument: u32) ->
     tries as usize
 }
 
-/// RFC 2991: the one of these with the highest weight, which is a hash of it and the flow.
+/// Highest random weight (RFC 2991): the member with the highest weight, which is a hash of it and the flow.
 pub(super) fn highest_weight(hash: u32, among: impl Iterator<Item = u32>) -> Option<u32> {
     among.max_by_key(|link| hash_words(&[u64::from(hash), u64::from(*link)]))
 }
 
 impl Translator<'_> {
-    /// A hash that `multipath` and `bundle` choose by.
+    /// The hash that `multipath` and `bundle` select by.
     pub(super) fn hash_fields(&mut self, fields: HashFields, basis: u32) -> u32 {
         let mut words = vec![u64::from(basis)];
         match fields {
@@ -79,7 +79,7 @@ impl Translator<'_> {
         hash_words(&words)
     }
 
-    /// A hash over the bits of these fields that are there.
+    /// A hash over the masked fields that are present, for select groups that name them.
     pub(super) fn hash_selected(&mut self, fields: &[(FieldId, u128)], basis: u64) -> u32 {
         let mut words = vec![basis];
         for (field, mask) in fields {
@@ -95,7 +95,7 @@ impl Translator<'_> {
         hash_words(&words)
     }
 
-    /// The switch's own for groups: layers 2 to 4.
+    /// The default hash of select groups: layers 2 to 4.
     pub(super) fn hash_flow(&mut self, basis: u64) -> u32 {
         let mut words = vec![basis];
         self.take_l4(true, &[TCP, UDP, SCTP], &mut words);

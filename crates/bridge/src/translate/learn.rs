@@ -1,7 +1,7 @@
-//! Nicira's `learn`: flows made of packets (ovs-actions(7), "learn").
+//! Nicira's `learn` action: adds flows made from packets (ovs-actions(7), "learn").
 //!
-//! The flow is there at once: a later search of the same packet finds it. A packet that would make a flow which is there already
-//! changes nothing, so tables change only when something new is learned; the flow's idle time begins anew with every packet.
+//! The flow is added at once, so a later lookup of the same packet finds it. If an equal flow exists already, the
+//! tables do not change, but each packet restarts the flow's idle timeout.
 
 use super::Translator;
 use super::actions::wide_port;
@@ -17,11 +17,12 @@ use std::sync::Arc;
 /// `NX_LEARN_F_` bits.
 const SEND_FLOW_REM: u16 = 1;
 const WRITE_RESULT: u16 = 4;
-/// A flow with a hard timeout is learned anew when it is this old: its time begins again.
+/// A learned flow with a hard timeout is learned again when it is this old, in microseconds, which restarts the
+/// timeout.
 const RENEW_US: u64 = 1_000_000;
 
 impl Translator<'_> {
-    /// Learns a flow.
+    /// Executes a `learn` action.
     pub(super) fn learn(&mut self, learn: &Learn) {
         self.would_learn = true;
         self.finds_flows = true;
@@ -37,7 +38,7 @@ impl Translator<'_> {
         }
     }
 
-    /// Adds the flow unless it is there; whether it is there afterwards.
+    /// Adds the flow unless it exists. Returns whether it exists afterwards.
     fn add(&mut self, learn: &Learn, request: FlowMod) -> bool {
         if request.table >= crate::tables::limit::TABLES {
             return false;
@@ -50,7 +51,7 @@ impl Translator<'_> {
                 self.depend(Dependence::Table(request.table));
                 return false;
             }
-            // The writer must not wait for this reader.
+            // The writer must not wait for this reader's lock.
             self.tables = None;
             let result = self.shared.control.learn(&request);
             self.tables = Some(self.shared.control.tables());
@@ -58,7 +59,7 @@ impl Translator<'_> {
                 self.note(|| format!("the flow is refused: {error}"));
             }
         }
-        // If the flow goes, the packets of this path learn it anew.
+        // If the flow is removed, packets of this megaflow learn it again.
         self.depend(Dependence::Table(request.table));
         match self.find(&request) {
             Some(flow) => {
@@ -79,11 +80,11 @@ impl Translator<'_> {
         tables.table(learn.table).flows.with_cookie(learn.cookie)
     }
 
-    /// The flow mod that makes the flow.
+    /// The flow mod that adds the learned flow.
     fn request(&mut self, learn: &Learn) -> FlowMod {
         let mut terms: BTreeMap<FieldId, (u128, u128)> = BTreeMap::new();
         let mut apply = Vec::new();
-        // First, as Open vSwitch has it.
+        // This comes first, as in Open vSwitch.
         if learn.fin_idle_timeout != 0 || learn.fin_hard_timeout != 0 {
             apply.push(Action::FinTimeout { idle: learn.fin_idle_timeout, hard: learn.fin_hard_timeout });
         }
@@ -125,7 +126,7 @@ impl Translator<'_> {
         }
     }
 
-    /// A source's value and mask where `to` has them.
+    /// The value and mask of a source, shifted to the position of `to`.
     fn value(&mut self, from: Source, to: Subfield) -> (u128, u128) {
         let value = match from {
             Source::Value(value) => value,
@@ -138,7 +139,7 @@ impl Translator<'_> {
     }
 }
 
-/// Whether the flow is what the request would make, and its time need not begin anew.
+/// Whether the flow equals what the request would add, and its hard timeout need not be restarted yet.
 fn is_same(flow: &Flow, request: &FlowMod, now_us: u64) -> bool {
     let is_fresh = request.timeouts.hard == 0 || now_us.cast_signed() < flow.modified_us + RENEW_US.cast_signed();
     flow.instructions == request.instructions

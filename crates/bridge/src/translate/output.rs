@@ -1,4 +1,4 @@
-//! Where packets go: ports, controllers, and the learning switch.
+//! Outputs: to ports, to controllers, and through the MAC table.
 
 use super::Translator;
 use super::frames::Place;
@@ -12,11 +12,11 @@ use openflow::FieldId;
 use openflow::action::{Controller, port};
 use std::sync::Arc;
 
-/// Fields by OXM number (OpenFlow 1.3.5, 7.2.3.7).
+/// OXM numbers of fields (OpenFlow 1.3.5, 7.2.3.7).
 const ETH_DST: u8 = 3;
 const ETH_SRC: u8 = 4;
 const VLAN_VID: u8 = 6;
-/// Spanning tree's address (IEEE 802.1D, 7.12.3).
+/// The bridge group address of the spanning tree protocol (IEEE 802.1D, 7.12.3).
 const STP_ADDRESS: u128 = 0x0180_c200_0000;
 /// `nw_frag`: class NXM 1, number 26. Bit 0 is set for fragments.
 const NW_FRAG: u8 = 26;
@@ -35,7 +35,7 @@ impl Translator<'_> {
         self.state.read(place) as u32
     }
 
-    /// Whether the port takes packets, and the bridge fragments.
+    /// Whether the packet is accepted: by its port's configuration, and by the bridge's fragment handling.
     pub(super) fn receives(&mut self) -> bool {
         self.depend(Dependence::Ports);
         let in_port = self.in_port();
@@ -66,7 +66,7 @@ impl Translator<'_> {
         takes
     }
 
-    /// Sends to a port or a reserved one.
+    /// Outputs to a port, which may be a reserved one.
     pub(super) fn output(&mut self, to: u32, controller_len: u16, max_len: u32, queue: u32, place: &Place) {
         match to {
             port::IN_PORT => {
@@ -99,7 +99,7 @@ impl Translator<'_> {
         }
     }
 
-    /// A table-miss flow's packets say so (OpenFlow 1.3.5, 7.4.1).
+    /// The reason of a packet-in. Packets of a table-miss flow get `OFPR_TABLE_MISS` (OpenFlow 1.3.5, 7.4.1).
     fn reason(&self, place: &Place) -> u8 {
         let is_miss = |flow: &crate::flow::Flow| flow.priority == 0 && flow.matching.terms().is_empty();
         match &place.flow {
@@ -122,12 +122,12 @@ impl Translator<'_> {
         }
         self.note(|| format!("to port {to}"));
         let is_modified = self.state.is_modified();
-        // Queues of higher numbers than there can be are the first one.
+        // Queue numbers that are too large select the first queue.
         let queue = u8::try_from(queue).unwrap_or(0);
         self.state.effects.push(Effect::Output { port: to, queue, max_len, is_modified, is_last: false });
     }
 
-    /// Sends to all ports without these bits, but for that by which it came.
+    /// Outputs to all ports that have none of the `without` bits, except the input port.
     fn flood(&mut self, max_len: u32, queue: u32, without: u32) {
         self.depend(Dependence::Ports);
         let in_port = self.in_port();
@@ -137,13 +137,13 @@ impl Translator<'_> {
         ports.into_iter().for_each(|port| self.send(port, max_len, queue));
     }
 
-    /// Sends as a learning switch does.
+    /// Forwards as a learning switch.
     fn normal(&mut self, max_len: u32, queue: u32) {
         let (Some(dst), Some(src)) = (self.basic(ETH_DST), self.basic(ETH_SRC)) else {
             return self.fail("NORMAL needs Ethernet addresses, which the program has not");
         };
         let (dst, src) = (dst as u64, src as u64);
-        // Bit 12 says that there is a tag.
+        // Bit 12 of `vlan_vid` is set if there is a tag.
         let vlan = (self.basic(VLAN_VID).unwrap_or(0) & 0xfff) as u16;
         let in_port = self.in_port();
         self.would_learn |= !is_multicast(src);
@@ -161,7 +161,7 @@ impl Translator<'_> {
         }
     }
 
-    /// No flow matches: OpenFlow 1.0's controllers get the packet.
+    /// Handles a table miss without a flow: OpenFlow 1.0 controllers get the packet.
     pub(super) fn miss(&mut self, table: u8) {
         let what = Controller {
             max_len: 0xffff,
@@ -174,7 +174,7 @@ impl Translator<'_> {
         self.capture(&what, true, &Place { table, ..Place::default() }, None);
     }
 
-    /// Nicira's `controller`.
+    /// Nicira's `controller` action.
     pub(super) fn controller(&mut self, controller: &Controller, place: &Place) {
         if !controller.pause {
             return self.capture(controller, false, place, None);
@@ -185,7 +185,7 @@ impl Translator<'_> {
         }
     }
 
-    /// Hands the packet to controllers.
+    /// Sends the packet to controllers.
     pub(super) fn capture(
         &mut self,
         controller: &Controller,
@@ -217,7 +217,7 @@ impl Translator<'_> {
             userdata: controller.userdata.clone(),
             continuation: start.map(Pending::continuation),
         });
-        // A meter for packet-ins drops this copy only.
+        // A meter for packet-ins drops only this copy.
         let metered = controller.meter.or(Some(openflow::message::meter::CONTROLLER));
         self.depend(Dependence::Meters);
         let meter = self.tables.as_ref().and_then(|tables| tables.meter(metered?)).cloned();
@@ -227,7 +227,7 @@ impl Translator<'_> {
         self.state.effects.push(Effect::Capture { what, is_modified, is_last: false, _held: held });
     }
 
-    /// A field of the packet by its id, which decides something, if it is there.
+    /// Reads and consults a field, if it is present.
     pub(super) fn field(&mut self, field: FieldId) -> Option<u128> {
         if !self.is_present(field) {
             return None;

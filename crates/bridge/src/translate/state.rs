@@ -1,9 +1,10 @@
-//! The packet of a translation: its record, where its bits come from, and what was consulted.
+//! The packet of a translation: its record, the provenance of its bits, and the consulted bits.
 //!
-//! **Provenance.** Per word: bits that are constants of the path, bits that derive from bits of the packet as parsed, and the others,
-//! which are still these. Consulting a bit consults what it comes from: so the mask is one over the record *as parsed*.
+//! **Provenance.** For each word, some bits are constants of the translation, some are derived from bits of the
+//! packet as parsed, and the others are unchanged. Consulting a bit consults its sources, so the resulting mask is
+//! one over the record *as parsed*.
 //!
-//! Changes are kept in a journal, so that copies of a packet (clones, buckets) cost what they change.
+//! Changes are logged in an undo journal, so that a copy of the packet (clone, bucket) costs only what it changes.
 
 use crate::effects::Effect;
 use crate::key::{Consulted, Layout, Part, Place, Words};
@@ -14,7 +15,7 @@ use std::sync::Arc;
 /// Bits of the record as parsed, by word.
 type Sources = Rc<[(u32, u64)]>;
 
-/// What a word was before a change.
+/// A word's state before a change.
 #[derive(Debug)]
 struct Undo {
     word: u32,
@@ -33,14 +34,14 @@ pub struct State {
     constant: Vec<u64>,
     derived: Vec<u64>,
     sources: Vec<Option<Sources>>,
-    /// What was consulted of the record as parsed.
+    /// Consulted bits of the record as parsed.
     pub consulted: Consulted,
     journal: Vec<Undo>,
-    /// Words that were changed, whether or not they are now.
+    /// Words that were changed at any time, even if the change was undone.
     pub written: Words,
-    /// Visible words that are changed.
+    /// The number of visible words that are changed.
     changed: usize,
-    /// What it does.
+    /// The effects so far.
     pub effects: Vec<Effect>,
 }
 
@@ -64,7 +65,7 @@ impl State {
         }
     }
 
-    /// Bits of a word decide something.
+    /// Consults bits of a word: the result depends on them.
     pub fn consult(&mut self, word: u32, mask: u64) {
         let (constant, derived) = (self.constant[word as usize], self.derived[word as usize]);
         self.consulted.add(word, mask & !constant & !derived);
@@ -75,29 +76,29 @@ impl State {
         }
     }
 
-    /// Bits that a lookup consulted do.
+    /// Consults the bits that a lookup consulted.
     pub fn consult_all(&mut self, consulted: &Consulted) {
         consulted.iter().for_each(|(word, mask)| self.consult(word, mask));
     }
 
-    /// A value's bits under the mask do.
+    /// Consults the bits of a value under a mask.
     pub fn consult_place(&mut self, place: &Place, mask: u128) {
         place.spread(0, mask, |word, mask, _| self.consult(word, mask));
     }
 
-    /// A value, which decides something.
+    /// Reads and consults a value.
     pub fn read(&mut self, place: &Place) -> u128 {
         self.consult_place(place, u128::MAX);
         place.read(&self.record)
     }
 
-    /// A flag, which decides something.
+    /// Reads and consults a flag.
     pub fn read_flag(&mut self, flag: Part) -> bool {
         self.consult(flag.word, flag.mask());
         crate::effects::is_set(&self.record, flag)
     }
 
-    /// What bits of a word come from.
+    /// Appends the sources of a word's bits to `into`.
     fn origin(&self, word: u32, mask: u64, into: &mut Vec<(u32, u64)>) {
         let (constant, derived) = (self.constant[word as usize], self.derived[word as usize]);
         let own = mask & !constant & !derived;
@@ -115,7 +116,7 @@ impl State {
         (self.constant[word as usize] | self.derived[word as usize]) != 0 && self.layout.is_visible(word)
     }
 
-    /// Before a change of a word.
+    /// Logs a word's state before a change. Returns whether it was changed already.
     fn note(&mut self, word: u32) -> bool {
         self.written.add(word);
         let at = word as usize;
@@ -165,12 +166,12 @@ impl State {
         self.sources[at] = Some(from.into());
     }
 
-    /// Writes a constant's bits under the mask.
+    /// Writes the bits of a constant under a mask.
     pub fn write(&mut self, place: &Place, value: u128, mask: u128) {
         place.spread(value, mask, |word, mask, value| self.write_word(word, mask, value));
     }
 
-    /// Writes a constant's bits under the mask.
+    /// Writes the bits of a constant under a mask to a word.
     pub fn write_word(&mut self, word: u32, mask: u64, value: u64) {
         let at = word as usize;
         if mask & !self.constant[at] == 0 && self.record[at] & mask == value {
@@ -189,10 +190,10 @@ impl State {
         }
     }
 
-    /// Copies a value.
+    /// Copies a value to another place.
     pub fn copy(&mut self, from: &Place, to: &Place) {
         let value = from.read(&self.record);
-        // Which bits of the value come from where.
+        // The sources of each part of the value.
         let mut origins: Vec<(Place, Vec<(u32, u64)>)> = Vec::new();
         for part in &to.parts {
             let mut sources = Vec::new();
@@ -232,49 +233,50 @@ impl State {
         self.effects.push(Effect::Run { action, args: args.into(), checks_ttl });
     }
 
-    /// Changes so far, for [`State::undo`].
+    /// The current position in the journal, for [`State::undo`].
     pub fn journal_len(&self) -> usize {
         self.journal.len()
     }
 
-    /// A flag is not set: packets of which it is do not get here.
+    /// Assumes that a flag is not set. Packets for which it is set do not get here.
     pub fn assume(&mut self, flag: Part) {
         let was_changed = self.note(flag.word);
         self.set_constant(flag.word, flag.mask());
         self.count(flag.word, was_changed);
     }
 
-    /// A value may be changed from now on by what is done to packets one by one. Translations take it as it is here.
+    /// Makes a value unknown, because running the effects may change it per packet. This translation still uses the
+    /// present value.
     pub fn blur(&mut self, place: &Place) {
         for part in &place.parts {
             let mut sources = Vec::new();
             self.origin(part.word, part.mask(), &mut sources);
             let was_changed = self.note(part.word);
-            // A constant is none any more.
+            // It is no longer a constant.
             sources.push((part.word, part.mask()));
             self.set_derived(part.word, part.mask(), sources);
             self.count(part.word, was_changed);
         }
     }
 
-    /// Whether the frame may have to be written anew.
+    /// Whether the frame may have to be deparsed again.
     pub fn is_modified(&self) -> bool {
         self.changed > 0
     }
 
-    /// Where a copy's changes begin.
+    /// Starts a copy. Returns positions in the journal and in the effects, for [`State::restore`].
     pub fn mark(&mut self) -> (usize, usize) {
         self.effects.push(Effect::Save(Box::default()));
         (self.journal.len(), self.effects.len() - 1)
     }
 
-    /// Ends a copy: the packet is what it was.
+    /// Ends a copy: restores the packet.
     pub fn restore(&mut self, journal: usize, effects: usize) {
         let mut words: Vec<u32> = self.journal[journal..].iter().map(|undo| undo.word).collect();
         words.sort_unstable();
         words.dedup();
         self.undo(journal);
-        // Meters that drop this copy go on here.
+        // Meters that drop this copy continue here.
         let end = self.effects.len();
         for (at, effect) in self.effects.iter_mut().enumerate().skip(effects) {
             if let Effect::Meter { skip, .. } = effect
@@ -288,7 +290,7 @@ impl State {
         self.effects.push(Effect::Restore(words));
     }
 
-    /// A change of the record for a lookup, which is undone with [`State::undo`].
+    /// Changes a value for the time of a lookup. Returns the position for [`State::undo`].
     pub fn pretend(&mut self, place: &Place, value: u128) -> usize {
         let mark = self.journal.len();
         place.spread(value, u128::MAX, |word, mask, value| {
@@ -301,7 +303,7 @@ impl State {
         mark
     }
 
-    /// Ends it.
+    /// Undoes changes back to a position in the journal.
     pub fn undo(&mut self, mark: usize) {
         for undo in self.journal.drain(mark..).rev().collect::<Vec<_>>() {
             let was_changed = self.is_changed(undo.word);

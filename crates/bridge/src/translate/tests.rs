@@ -55,7 +55,7 @@ impl Bench {
         pass(&mut self.processor, &self.program, &Arc::clone(self.bridge.layout()), (&record, 100), start, 0)
     }
 
-    /// Ports to which a packet goes; 0 stands for controllers.
+    /// The ports to which a packet is sent; 0 stands for controllers.
     fn ports(&mut self, fields: &[(&str, u128)]) -> Vec<u32> {
         self.send_from(fields, 0)
             .iter()
@@ -96,7 +96,7 @@ fn a_resubmission_by_another_port_is_a_search_only() {
     bench.bridge.add(0, 1, Match::any(), vec![resubmit(Some(3), 1), output(1), output(4)]);
     let by_3 = bench.bridge.matching(&[("in_port", 3)]);
     bench.bridge.add(1, 1, by_3, vec![output(1), output(3)]);
-    // Port 1 is the one by which it came, in both tables.
+    // Port 1 is the input port, in both tables.
     assert_eq!(bench.ports(&[]), [3, 4]);
 }
 
@@ -221,7 +221,7 @@ fn endless_searches_end_and_drop_the_packet() {
     bench.bridge.add(0, 1, Match::any(), vec![output(2), Action::Group(1)]);
     bench.group(1, GroupKind::Indirect, &[(None, 0, vec![Action::Group(1)])]);
     assert_eq!(bench.send_from(&[], 0), [Left::Dropped]);
-    // Many at once, without depth.
+    // Many lookups, not nested.
     let many = vec![resubmit(None, 1); 100];
     (0..100).for_each(|table| {
         bench.bridge.add(table, 1, Match::any(), vec![resubmit(None, table + 1); 3]);
@@ -326,7 +326,8 @@ fn a_megaflow_is_for_frames_of_lengths_that_decide_alike() {
     assert!(entries <= 32, "not one for each length: {entries}");
 }
 
-/// The finding: an action whose hash is taken of each of 65,536 links was one step, and a flow of hundreds held a worker up for seconds.
+/// Regression: an action that hashes each of 65,536 links cost one step, and a flow with hundreds of them stalled a
+/// worker for seconds.
 #[test]
 fn a_choice_among_many_links_is_paid_for() {
     let work = |algorithm, max_link: u16, argument| {
@@ -348,7 +349,8 @@ fn a_choice_among_many_links_is_paid_for() {
     assert_eq!(work(MultipathAlgorithm::IterativeHash, 0, u32::MAX).0, modulo.0 + 256 / 8);
 }
 
-/// The finding: a search was four steps however many masks a table had, and controllers may have as many as there is memory for.
+/// Regression: a lookup cost four steps however many masks a table had, and controllers may add as many as memory
+/// permits.
 #[test]
 fn searches_of_many_masks_and_of_many_conjunctions_are_paid_for() {
     let work = |bench: &Bench, work| {
@@ -373,7 +375,7 @@ fn searches_of_many_masks_and_of_many_conjunctions_are_paid_for() {
     assert!(work(&many, 700).1);
     many.bridge.add(0, 1, Match::any(), vec![output(2)]);
     assert_eq!(many.ports(&[]), [2]);
-    // Each conjunction of which all clauses are there costs a search.
+    // Each conjunction whose clauses are all satisfied costs a lookup.
     let bench = with_masks(100);
     for (clause, term) in [(0, ("in_port", 1)), (1, ("ip_proto", 6))] {
         let actions = (0..100).map(|id| Action::Conjunction { clause, clauses: 2, id }).collect();

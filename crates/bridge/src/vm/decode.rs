@@ -1,4 +1,4 @@
-//! From a stage of the IR to the code of one action.
+//! Decodes a stage of the IR into the code of one header action.
 
 use super::{Block, End, Inst, Value, keeps_low_bits};
 use crate::key::low;
@@ -7,26 +7,26 @@ use ir::layout::{RecordLayout, words_of};
 use ir::{Op, Operand, Program, Stage, Terminator};
 use std::collections::HashMap;
 
-/// Blocks of an action at most.
+/// Maximum number of blocks of an action.
 const BLOCKS_MAX: usize = 4096;
 
-/// The blocks of a stage that run if the table chooses one action.
+/// The blocks of a stage that are reachable if the table selects one action.
 #[derive(Debug)]
 pub struct Part<'a> {
     /// The action's position in the table.
     pub action: u32,
-    /// The first one is where it begins.
+    /// The blocks; the first one is the entry.
     pub blocks: Vec<&'a ir::Block>,
-    /// Where blocks go, by their place in `blocks`.
+    /// Successors of each block, as indices into `blocks`.
     pub successors: Vec<Vec<u32>>,
-    /// Places of blocks.
+    /// Indices of blocks in `blocks`.
     places: HashMap<BlockId, u32>,
-    /// Slots of which it is known what they are after the table's lookup.
+    /// Slots whose values follow from the table's lookup result.
     known: HashMap<SlotId, u64>,
 }
 
 impl Part<'_> {
-    /// Where a block goes whatever is in the record, if that is known.
+    /// The successor of a block, if it does not depend on the record.
     pub fn decided(&self, block: &ir::Block) -> Option<BlockId> {
         let known = |operand: &Operand| match operand {
             Operand::Slot(slot) => self.known.get(slot).copied(),
@@ -44,16 +44,16 @@ impl Part<'_> {
         }
     }
 
-    /// The table's answers, by slot.
+    /// The value of a slot, if it follows from the table's lookup result.
     pub fn answer(&self, slot: SlotId) -> Option<u64> {
         self.known.get(&slot).copied()
     }
 }
 
-/// Finds the blocks.
+/// Collects the blocks that are reachable when `table` selects `action`.
 ///
 /// # Errors
-/// If one does what header actions cannot do.
+/// If a block contains an operation that header actions do not support, or there are too many blocks.
 pub fn reachable(program: &Program, stage: StageId, table: TableId, action: u32) -> Result<Part<'_>, String> {
     let stage = program.stages.get(stage.index()).ok_or("has no stage")?;
     let mut part = Part {
@@ -96,7 +96,7 @@ fn targets(term: &Terminator) -> Vec<BlockId> {
     }
 }
 
-/// What the lookup answers, for slots that nothing else writes.
+/// The lookup result, for slots that nothing else writes.
 fn known(stage: &Stage, table: TableId, action: u32) -> HashMap<SlotId, u64> {
     let mut known = HashMap::new();
     let insts = || stage.blocks.iter().flat_map(|block| &block.insts);
@@ -125,7 +125,7 @@ fn known(stage: &Stage, table: TableId, action: u32) -> HashMap<SlotId, u64> {
     known
 }
 
-/// The slot that an operation of [`check`]'s kind writes.
+/// The slot that an operation writes, for operations that pass [`check`].
 pub fn destination(op: &Op) -> Option<SlotId> {
     match op {
         Op::Mov { dst, .. }
@@ -214,7 +214,7 @@ impl Decoder<'_> {
         self.record.offset(slot) as u32
     }
 
-    /// Of an operand of at most 64 bits.
+    /// Decodes an operand of at most 64 bits.
     fn value(&self, operand: &Operand) -> Value {
         match operand {
             Operand::Slot(slot) => self.part.answer(*slot).map_or(Value::Word(self.word(*slot)), Value::Const),

@@ -1,7 +1,8 @@
-//! What the words that an action writes depend on.
+//! Data dependences of the words that an action writes.
 //!
-//! Independent of the order of operations within the action, so an upper bound: a word depends on the operands of everything that
-//! writes it, on what decides whether that runs, and on what was there before if it may stay.
+//! The analysis ignores the order of operations within the action, so the result is an upper bound: a word depends
+//! on the operands of every operation that writes it, on the conditions that decide whether these run (control
+//! dependence), and on its old value if that may remain.
 
 use super::decode::{Part, destination};
 use super::{Dependences, Sources};
@@ -11,7 +12,7 @@ use ir::layout::{RecordLayout, words_of};
 use ir::{Op, Operand, Program, SlotKind, Terminator};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// Words and bits.
+/// Words with bit masks.
 type Words = BTreeMap<u32, u64>;
 
 fn merge(into: &mut Words, from: &Words) -> bool {
@@ -24,12 +25,12 @@ fn merge(into: &mut Words, from: &Words) -> bool {
     has_changed
 }
 
-/// Something that writes a slot: its operands and the block in which it is.
+/// An operation that writes a slot, with its operands and its block.
 struct Write {
     slot: SlotId,
     operands: Vec<SlotId>,
     block: usize,
-    /// Whether no bit stays.
+    /// Whether the whole slot is written.
     is_whole: bool,
 }
 
@@ -49,7 +50,7 @@ pub fn dependences(program: &Program, record: &RecordLayout, part: &Part<'_>) ->
         let may_stay = !is_temp(write.slot) && is_avoidable(part, &writes, write.slot);
         on.entry(write.slot).or_insert_with(|| if may_stay { words(write.slot) } else { Words::new() });
     }
-    // To the fixpoint: at most as many rounds as there are slots.
+    // Iterate to the fixpoint; there are at most as many rounds as slots.
     loop {
         let mut has_changed = false;
         for write in &writes {
@@ -117,7 +118,7 @@ fn writes_of(program: &Program, part: &Part<'_>, at: usize, block: &ir::Block) -
     writes
 }
 
-/// Whether a block can be reached from another one, or from itself, by ways that avoid some.
+/// Whether a goal block can be reached from a block (which may itself be one) on a path that avoids closed blocks.
 fn reaches(part: &Part<'_>, from: usize, is_goal: &dyn Fn(usize) -> bool, is_closed: &dyn Fn(usize) -> bool) -> bool {
     let mut seen = BTreeSet::new();
     let mut waiting = vec![from];
@@ -137,13 +138,13 @@ fn is_end(part: &Part<'_>, at: usize) -> bool {
     part.successors[at].is_empty()
 }
 
-/// Whether the action can end without a write of the whole slot.
+/// Whether the action can end without writing the whole slot.
 fn is_avoidable(part: &Part<'_>, writes: &[Write], slot: SlotId) -> bool {
     let writes_it = |at: usize| writes.iter().any(|write| write.block == at && write.slot == slot && write.is_whole);
     reaches(part, 0, &|at| is_end(part, at), &writes_it)
 }
 
-/// By block: slots that decide whether it runs.
+/// Control dependences: for each block, the slots that decide whether it runs.
 fn controls(part: &Part<'_>) -> Vec<Vec<SlotId>> {
     let deciding: Vec<(usize, SlotId)> = part
         .blocks
@@ -162,7 +163,8 @@ fn controls(part: &Part<'_>) -> Vec<Vec<SlotId>> {
                 let comes_here = part.successors[*at]
                     .iter()
                     .any(|next| reaches(part, *next as usize, &|here| here == block, &|_| false));
-                // Or the branch leads here on all of its ways, and decides nothing. A way without end counts as one that does not.
+                // If all paths of the branch lead here, it decides nothing. A path without end counts as one that
+                // misses the block.
                 let may_miss = part.successors[*at].iter().any(|next| {
                     reaches(part, *next as usize, &|here| is_end(part, here) || here == *at, &|here| here == block)
                 });

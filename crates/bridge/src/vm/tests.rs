@@ -16,7 +16,7 @@ fn bits(random: &mut Random, width: u32) -> Bits {
     }
 }
 
-/// An operation on slots of these widths, and its destination.
+/// A random operation on slots of these widths, and its destination.
 fn random_op(random: &mut Random, slots: &[SlotId]) -> Op {
     let width_of = |slot: SlotId| WIDTHS[slot.index() % WIDTHS.len()];
     let of_width = |random: &mut Random, width: u32| -> Operand {
@@ -155,7 +155,7 @@ fn operations_have_the_irs_meaning_and_known_dependences() {
         for word in 0..metadata as usize {
             let of = written.iter().find(|(other, _)| *other as usize == word);
             assert!(of.is_some() || got[word] == first[word], "seed {seed}: word {word} is written");
-            // Whatever else changes, the word's new value stays.
+            // Changing anything else does not change the word's new value.
             let Some((_, sources)) = of else { continue };
             let mut other = fill(&mut random, 30);
             for (source, mask) in sources {

@@ -3,7 +3,8 @@
 //! The input is a bit string, padded with zeros at the end to whole bytes, followed by the payload. The oracle has its
 //! own implementation (`interp::hash`); they share nothing.
 //!
-//! Hashes with parameters are tables that the control plane publishes and packets load; while it has not, they are as at first.
+//! Hashes with configurable parameters are tables that the control plane publishes and packets load; until it does,
+//! the initial parameters apply.
 //!
 //! Tests: `calls/tests.rs`.
 
@@ -14,8 +15,8 @@ use ir::{Calculated, Calculation, HashAlgorithm};
 use std::sync::Arc;
 use xxhash_rust::xxh64::Xxh64;
 
-/// The hash of `data`, whose last byte is padded with zeros, and of `payload`. `algorithm` is a
-/// [`HashAlgorithm::code`]; `None` for the one that is a random number, and for calculations.
+/// The hash of `data`, whose last byte is padded with zeros, followed by `payload`. `algorithm` is a
+/// [`HashAlgorithm::code`]; `None` for the algorithm that is a random number, and for calculations.
 pub fn hash(algorithm: u32, data: &[u8], payload: &[u8]) -> Option<u64> {
     const CRC32: u32 = HashAlgorithm::Crc32.code();
     const CRC32_CUSTOM: u32 = HashAlgorithm::Crc32Custom.code();
@@ -46,7 +47,7 @@ pub fn hash(algorithm: u32, data: &[u8], payload: &[u8]) -> Option<u64> {
     })
 }
 
-/// A function as published; nothing while it is as at first.
+/// A published hash function; `current` is `None` while its parameters are the initial ones.
 #[derive(Clone, Debug)]
 struct Published {
     function: Calculated,
@@ -79,13 +80,13 @@ impl Published {
             (Some(Current::Toeplitz(toeplitz)), _) => toeplitz.of(data, payload).into(),
             (None, Calculated::Crc16) => crc16(crc16(0, data), payload).into(),
             (None, Calculated::Crc32) => (!crc32(crc32(u32::MAX, data), payload)).into(),
-            // A key of zeros.
+            // The initial key is all zeros.
             (None, Calculated::Toeplitz) => 0,
         }
     }
 }
 
-/// The hashes of a program that have parameters: custom CRCs without a name, by their width, and calculations.
+/// The hashes of a program with configurable parameters: custom CRCs without a name, by width, and calculations.
 #[derive(Debug)]
 pub struct Parametric {
     nameless: [Published; 2],
@@ -93,7 +94,8 @@ pub struct Parametric {
 }
 
 impl Parametric {
-    /// Those of a program, as those of the same name and function in an `earlier` one are, now and later.
+    /// The hashes of a program. Those with the same name and function as in an `earlier` one share its parameters,
+    /// now and later.
     pub fn new(calculations: &[Calculation], earlier: Option<&Parametric>) -> Parametric {
         let nameless = earlier.map(|earlier| earlier.nameless.clone());
         let calculation = |Calculation { name, function }: &Calculation| {
@@ -107,9 +109,11 @@ impl Parametric {
         }
     }
 
-    /// Publishes parameters for a calculation, or for all of their function.
+    /// Publishes parameters for a calculation, or for all hashes of their function.
     ///
-    /// Errors: no such parameters; no calculation of that name.
+    /// # Errors
+    /// [`StateError::WrongKind`] if the parameters fit no function or not the calculation's; [`StateError::NotFound`]
+    /// if there is no calculation of this name.
     pub fn set(&self, calculation: Option<&str>, parameters: &HashParameters) -> Result<(), StateError> {
         let function = parameters.function().ok_or(StateError::WrongKind)?;
         let current = Arc::new(match parameters {
@@ -131,14 +135,14 @@ impl Parametric {
         Ok(())
     }
 
-    /// All of them: those without a name first.
+    /// The parameters of all hashes; those without a name first.
     pub fn all(&self) -> Vec<(Option<String>, HashParameters)> {
         let nameless = self.nameless.iter().map(|published| (None, published.parameters()));
         let named = self.calculations.iter().map(|(name, published)| (Some(name.clone()), published.parameters()));
         nameless.chain(named).collect()
     }
 
-    /// The hash, if the algorithm has parameters.
+    /// The hash, if the algorithm has configurable parameters.
     pub fn hash(&self, algorithm: u32, data: &[u8], payload: &[u8]) -> Option<u64> {
         const CRC16_CUSTOM: u32 = HashAlgorithm::Crc16Custom.code();
         const CRC32_CUSTOM: u32 = HashAlgorithm::Crc32Custom.code();
@@ -155,14 +159,14 @@ impl Parametric {
 #[derive(Debug)]
 struct Toeplitz {
     key: Vec<u8>,
-    /// By the position of a byte of the data in the key: what each value of its upper and its lower nibble adds.
+    /// By the position of a data byte in the key: the contribution of each value of its upper and its lower nibble.
     parts: Vec<[[u32; 16]; 2]>,
 }
 
 impl Toeplitz {
-    /// A key has words of four bytes.
+    /// `key` is a multiple of four bytes long.
     fn new(key: &[u8]) -> Toeplitz {
-        // 40 bits of the key from a byte on, which are all that a byte of the data sees.
+        // The 40 key bits from a byte on: all that affect this data byte.
         let window = |at: usize| (at..at + 5).fold(0u64, |bits, i| bits << 8 | u64::from(key[i % key.len()]));
         let part = |at: usize, shift: usize, value: usize| {
             let bits = (0..4).filter(|bit| value >> (3 - bit) & 1 == 1);
@@ -178,7 +182,7 @@ impl Toeplitz {
     }
 }
 
-/// A CRC with any parameters. The remainder is kept at the upper end of 32 bits, whatever its width.
+/// A CRC with any parameters. The remainder is kept in the upper bits of a 32-bit word, whatever its width.
 #[derive(Debug)]
 struct CustomCrc {
     parameters: CrcParameters,
@@ -221,7 +225,7 @@ const CRC32_POLYNOMIAL: u32 = 0xedb8_8320;
 /// Reflected polynomial of CRC-16/ARC.
 const CRC16_POLYNOMIAL: u32 = 0xa001;
 
-/// The remainders of all bytes, followed by 0 to 7 zero bytes.
+/// The remainders of all byte values followed by 0 to 7 zero bytes.
 static CRC32: [[u32; 256]; 8] = {
     let mut tables = [crc_table(CRC32_POLYNOMIAL); 8];
     let mut t = 1;
@@ -321,7 +325,7 @@ fn xxh64(data: &[u8], payload: &[u8]) -> u64 {
     hash.digest()
 }
 
-/// simple_switch's `hash_ex`; bytes are signed there.
+/// `hash_ex` of bmv2's simple_switch, which sign-extends bytes.
 fn hash_ex(data: &[u8], payload: &[u8]) -> u32 {
     let mut hash: u32 = 2_166_136_261;
     for byte in data.iter().chain(payload) {
@@ -340,7 +344,7 @@ fn first_bytes(data: &[u8]) -> u64 {
     data.iter().take(8).fold(0, |value, b| value << 8 | u64::from(*b))
 }
 
-/// Calls `f` with the two parts as one string of 16-bit words in network order, the last one padded with zeros.
+/// Calls `f` with the concatenation of both parts as 16-bit words in network order, the last one padded with zeros.
 fn words16(data: &[u8], payload: &[u8], mut f: impl FnMut(u16)) {
     let mut data = data.chunks_exact(2);
     (&mut data).for_each(|pair| f(u16::from_be_bytes([pair[0], pair[1]])));
@@ -363,7 +367,7 @@ fn sum16(data: &[u8], payload: &[u8]) -> u64 {
     sum
 }
 
-/// One's complement: the carries come back in.
+/// One's complement sum: adds the carries back in (RFC 1071).
 fn fold(mut sum: u64) -> u16 {
     while sum > 0xffff {
         sum = (sum & 0xffff) + (sum >> 16);

@@ -132,7 +132,7 @@ fn digests_come_out_as_fields_and_are_dropped_when_there_are_too_many() {
 #[test]
 fn what_packets_leave_comes_out_in_their_order() {
     let mut world = World::new();
-    // A descriptor's address is all that is looked at.
+    // Only the descriptor's address is used.
     let packet = |n: usize| ptr::without_provenance::<PacketDesc>(64 * n);
     world.with(|ctx| {
         for (of, what) in [(3, 1), (1, 2), (3, 3), (2, 4), (1, 5)] {
@@ -255,7 +255,7 @@ fn calculations_have_parameters_of_their_own() {
     assert_eq!([0, 1, 2].map(|id| of(&crcs, id)), [0xcbf4_3926, 0xe306_9283, 0x29b1]);
     assert_eq!(crcs.set(Some("d"), &iscsi), Err(StateError::NotFound));
     assert_eq!(crcs.set(Some("c"), &iscsi), Err(StateError::WrongKind));
-    // Another program has those of the same name and width.
+    // Another program shares those of the same name and width.
     let later = hash::Parametric::new(&[calculation("c", 32), calculation("b", 32)], Some(&crcs));
     assert_eq!([0, 1].map(|id| of(&later, id)), [0xcbf4_3926, 0xe306_9283]);
     let copy = hash::Parametric::new(&[calculation("a", 32), calculation("b", 32), calculation("c", 16)], None);

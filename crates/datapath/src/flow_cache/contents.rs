@@ -1,9 +1,9 @@
-//! What tables hold, for traces: entries as they were at a moment, with the number of changes by then.
+//! Table contents for traces: snapshots of entries with the tables' change counts.
 //!
-//! Tables of exact fields are asked themselves. Of all others entries are taken and put into a [`Classifier`], again when they have
-//! changed, but no more often than that takes an eighth of a processor; a table that changes faster is left to the pipeline, and so is
-//! one that is too large. Numbers of changes are read before contents: if a path's numbers are those of the tables later, what the path
-//! says is right then ([`super::path`]).
+//! Tables of exact fields are looked up directly. The entries of all others are copied into a [`Classifier`], again
+//! after changes, but only so often that this takes at most an eighth of a processor. A table that changes faster, or
+//! is too large, is left to the pipeline. Change counts are read before contents: if a path's counts still equal
+//! those of the tables later, the path is correct then ([`super::path`]).
 //!
 //! One thread, the tracer's.
 
@@ -19,12 +19,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Entries that are taken of all tables at most: they take some hundred bytes each.
+/// Most entries copied from all tables together; an entry takes some hundred bytes.
 const ENTRIES_MAX: u64 = 1 << 18;
-/// How many times as long as taking a table's entries took nothing is taken of it again.
+/// After copying a table, the tracer waits this many times as long as copying took before it copies the table again.
 const REST: u32 = 7;
 
-/// Entries of a table at a moment.
+/// A snapshot of a table's entries.
 struct Snapshot {
     changes: u64,
     entries: Vec<TableEntry>,
@@ -34,16 +34,16 @@ struct Snapshot {
 struct TableContents {
     changes: Arc<AtomicU64>,
     keys: Vec<(u32, MatchKind)>,
-    /// Whether it is asked itself.
+    /// Whether the table is looked up directly.
     is_exact: bool,
     has_direct: bool,
     snapshot: Option<Snapshot>,
     not_before: Option<Instant>,
-    /// The number of changes that the trace relies on.
+    /// The change count that the current trace relies on.
     relied: Option<u64>,
 }
 
-/// The tables of a program.
+/// The tables of a program, as the tracer sees them.
 pub(super) struct Contents {
     fast: Arc<FastState>,
     program: Arc<Program>,
@@ -51,7 +51,7 @@ pub(super) struct Contents {
     entries: u64,
     /// Lookups of the trace, in order.
     lookups: Vec<(TableId, bool)>,
-    /// Why the trace's last lookup says nothing.
+    /// Why a lookup of the current trace was refused.
     refused: Option<String>,
 }
 
@@ -78,28 +78,28 @@ impl Contents {
         Contents { fast, program, tables, entries: 0, lookups: Vec::new(), refused: None }
     }
 
-    /// A trace begins.
+    /// Begins a trace.
     pub(super) fn begin_trace(&mut self) {
         self.tables.iter_mut().for_each(|table| table.relied = None);
         self.refused = None;
     }
 
-    /// Why the trace's lookup says nothing, if one does.
+    /// Why a lookup of the trace was refused, if one was.
     pub(super) fn take_refused(&mut self) -> Option<String> {
         self.refused.take()
     }
 
-    /// Lookups of the trace.
+    /// The lookups of the trace, with whether each hit.
     pub(super) fn lookups(&self) -> &[(TableId, bool)] {
         &self.lookups
     }
 
-    /// Tables that the trace has asked, with their numbers of changes.
+    /// The tables that the trace has looked up, with their change counts.
     pub(super) fn relied(&self) -> Vec<(Arc<AtomicU64>, u64)> {
         self.tables.iter().filter_map(|table| Some((Arc::clone(&table.changes), table.relied?))).collect()
     }
 
-    /// Frees entries, which are taken again when they are needed.
+    /// Frees all snapshots; they are copied again when needed.
     pub(super) fn clear(&mut self) {
         self.tables.iter_mut().for_each(|table| table.snapshot = None);
         self.entries = 0;
@@ -110,12 +110,12 @@ impl Contents {
         None
     }
 
-    /// The entry that a key matches, and the bits of the key that say so; those that are missing say so wholly. `None` if that is not
-    /// known.
+    /// The entry that a key matches, and the key bits that decided (by field; missing fields decided with all bits).
+    /// `None` if the lookup is refused.
     fn matched(&mut self, id: TableId, keys: &[Bits]) -> Option<(Option<Matched>, Vec<Bits>)> {
         let table = &mut self.tables[id.index()];
         if table.is_exact {
-            // Whatever is read below is no older.
+            // Contents read after this are at least as new.
             let changes = table.changes.load(Ordering::Acquire);
             if *table.relied.get_or_insert(changes) != changes {
                 return self.refuse(id, "it has changed meanwhile");
@@ -153,7 +153,7 @@ impl Contents {
         Some((Some(Matched { action: entry.action.clone(), cell, is_timed }), found.consulted))
     }
 
-    /// Takes a table's entries, unless they are there.
+    /// Copies a table's entries unless the snapshot is current.
     fn renew(&mut self, id: TableId) -> Option<()> {
         let table = &mut self.tables[id.index()];
         let changes = table.changes.load(Ordering::Acquire);
@@ -183,12 +183,12 @@ impl Contents {
         Some(())
     }
 
-    /// The action that an entry runs.
+    /// The action call that an entry runs; `None` if refused.
     fn call(&mut self, id: TableId, action: EntryAction) -> Option<ActionCall> {
         match action {
             EntryAction::Call(call) => Some(call),
             EntryAction::Group(_) => self.refuse(id, "a group chooses the action"),
-            // Behind the entry was read: a changed member has changed the table before.
+            // Read after the entry: a change of a member changes the table's count first.
             EntryAction::Member(_) => match self.fast.call_of(id, &action) {
                 Some(call) => Some(call),
                 None => self.refuse(id, "it has changed meanwhile"),

@@ -1,10 +1,10 @@
-//! The flow cache of one worker: what the engine asks about received frames.
+//! The flow cache of one worker, which the engine consults for received frames.
 //!
-//! A hit compares one number for all tables, and, if it is another, one for each table that the path has asked; so no frame meets a path
-//! that a change has made wrong. Hits are counted with the path, and added to counters when 64 ms are over, a table has changed, the
-//! control plane reads, or the worker rests ([`Front::settle`]).
+//! A hit compares one change count for all tables, and if that has advanced, the count of each table that the path
+//! looked up; so a frame never takes a stale path. Hits are accumulated with the path and added to counters after 64
+//! ms, when a table has changed, when the control plane reads, or when the worker goes idle ([`Front::settle`]).
 //!
-//! Single-threaded. What it shares with the tracer and the control plane is in [`Shared`] and [`Exchange`].
+//! Single-threaded. State shared with the tracer and the control plane is in [`Shared`] and [`Exchange`].
 
 use super::path::{Lookups, Path};
 use super::worth::{Plan, Worth};
@@ -15,26 +15,26 @@ use flowcache::cache::{self, Cache, NONE};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Megaflows at most, as many as Open vSwitch has unless told otherwise.
+/// Most megaflows: Open vSwitch's default limit.
 const MEGAFLOWS_MAX: usize = 200_000;
-/// Hits are held back for so long at most.
+/// Longest time that counts are held back, in microseconds.
 const HOLD_US: u64 = 64_000;
-/// Frames of a batch that are handed to the tracer at most.
+/// Most frames of a batch handed to the tracer.
 const SAMPLES_BATCH_MAX: usize = 16;
-/// Paths that are taken over before a batch at most.
+/// Most paths taken over per batch.
 const FOUND_BATCH_MAX: usize = 256;
-/// Megaflows that are looked at before a batch whether they are still right and in use.
+/// Megaflows checked for idleness per batch.
 const SWEEP: usize = 4;
-/// Megaflows end when no packet came for so long.
+/// Time without packets after which a megaflow is removed, in microseconds.
 const IDLE_US: u64 = 10_000_000;
 
-/// A megaflow's path and what its packets have not counted yet.
+/// A megaflow's path, and the packets and bytes not yet added to counters.
 struct Payload {
     path: Arc<Path>,
     verdict: Verdict,
-    /// Number of all changes at which the path was found right.
+    /// The common change count at which the path was last found correct.
     right_at: Option<u64>,
-    /// Its lookups' number; and whether it counts at counters.
+    /// The number of its lookup set; and whether counters of the program count its packets.
     lookups: u32,
     has_counts: bool,
     packets: u64,
@@ -42,32 +42,32 @@ struct Payload {
     used_us: u64,
 }
 
-/// Lookups of paths, and packets that have not been counted.
+/// A lookup set, and the packets not yet added to it.
 struct Pending {
     lookups: Option<Arc<Lookups>>,
     packets: u64,
 }
 
-/// A worker's cache.
+/// The flow cache of one worker.
 pub(super) struct Front {
     shared: Arc<Shared>,
     exchange: Arc<Exchange>,
     worker: usize,
     cache: Cache<Payload>,
-    /// Megaflows with hits that have not been counted at counters.
+    /// Megaflows with packets not yet added to counters.
     dirty: Vec<u32>,
-    /// By number; and those with packets.
+    /// Lookup sets by number; and the numbers of those with pending packets.
     lookups: Vec<Pending>,
     dirty_lookups: Vec<u32>,
     now_us: u64,
     settled_us: u64,
-    /// Number of all changes when the last batch began.
+    /// The common change count when the last batch began.
     changes: u64,
     synced: u64,
     flushed: u64,
     worth: Worth,
     plan: Plan,
-    /// Hits of the batch that is timed.
+    /// Hits of the last batch.
     hits: usize,
     sweep: usize,
     stats: CacheStats,
@@ -98,7 +98,7 @@ impl Front {
         }
     }
 
-    /// Adds what hits have not counted yet.
+    /// Adds all pending counts to counters.
     fn count(&mut self) {
         for handle in self.dirty.drain(..) {
             if let Some((_, payload)) = self.cache.get_mut(handle) {
@@ -133,7 +133,7 @@ impl Front {
         }
     }
 
-    /// Takes over what the tracer has found.
+    /// Inserts paths that the tracer has found.
     #[cold]
     fn take_found(&mut self) {
         let (shared, worker) = (&self.shared, self.worker);
@@ -161,7 +161,7 @@ impl Front {
                 used_us: self.now_us,
                 path,
             };
-            // One that there is no room for now is found again.
+            // If there is no room now, the path will be traced again.
             let _ = self.cache.insert(found.port, &found.pattern, found.rewrite, payload, gone);
         }
         if found.is_empty() {
@@ -169,7 +169,7 @@ impl Front {
         }
     }
 
-    /// Looks at some megaflows: those that nobody uses end.
+    /// Checks the next few megaflows and removes idle ones.
     fn sweep(&mut self) {
         for _ in 0..SWEEP.min(self.cache.slots()) {
             self.sweep = if self.sweep + 1 < self.cache.slots() { self.sweep + 1 } else { 0 };
@@ -183,7 +183,7 @@ impl Front {
         }
     }
 
-    /// Does what the control plane has asked for.
+    /// Executes a pending flush of the control plane.
     fn obey(&mut self) {
         let flush = self.shared.flush.load(Ordering::Acquire);
         if self.flushed != flush {
@@ -194,7 +194,7 @@ impl Front {
         }
     }
 
-    /// Copies frames of a port that are not known, for the tracer.
+    /// Copies unknown frames of a port for the tracer.
     #[cold]
     fn sample(&mut self, frames: &[Received<'_>], hits: &[u32], port: u32) {
         let Ok(mut samples) = self.exchange.samples.try_lock() else { return };
@@ -227,7 +227,7 @@ impl FrameCache for Front {
 
     fn rests_until_us(&self) -> u64 {
         match self.shared.cache_use() {
-            // Whoever changes that is heard soon.
+            // Bounded, so that a change of the setting is noticed soon.
             CacheUse::Never => self.now_us + HOLD_US,
             CacheUse::Always => 0,
             CacheUse::Auto => self.worth.rests_until_us(),
@@ -252,7 +252,7 @@ impl FrameCache for Front {
             self.take_found();
         }
         self.sweep();
-        // Behind the packets were received: what was acknowledged before shows.
+        // Read after the packets were received, so that all changes acknowledged before are seen.
         let changes = self.shared.fast.domain().changes();
         self.changes = changes;
         let mut hits = [NONE; BATCH_MAX];

@@ -1,14 +1,15 @@
-//! Masks that megaflows share.
+//! Shares masks between megaflows.
 //!
-//! Each further mask costs lookups a probe, so once there are [`MASKS_MAX`], a path gets one of those that have all of its bits, or a new
-//! one that has the bits of all. A megaflow of more bits is for fewer frames, and as right.
+//! Each further mask costs lookups a probe. Once there are [`MASKS_MAX`], a path gets an existing mask that covers
+//! its bits, or a new one that covers the bits of all. A megaflow with a wider mask matches fewer frames but is just
+//! as correct.
 
 use flowcache::path::Pattern;
 
-/// Masks at most, before they are shared.
+/// Most masks before they are shared.
 const MASKS_MAX: usize = 16;
 
-/// A mask and how often it was used, halved now and then.
+/// A mask and its use count, which decays by halving.
 struct Used {
     mask: Box<[u8]>,
     count: u64,
@@ -21,7 +22,7 @@ pub(super) struct Masks {
 }
 
 impl Masks {
-    /// Gives the pattern, which `head` is of, a mask that others have.
+    /// Widens the pattern of a frame with the first bytes `head` to a shared mask.
     pub(super) fn share(&mut self, pattern: &mut Pattern, head: &[u8]) {
         let wanted = self.mask_for(&pattern.mask);
         if *wanted != *pattern.mask {
@@ -46,7 +47,7 @@ impl Masks {
             return least.mask.clone();
         }
         let all = self.all.iter().fold(Vec::from(mask), |all, used| union(all, &used.mask));
-        // What nobody uses any more is no part of the next one.
+        // The least used mask is dropped, so that it is not part of the next union.
         if let Some(least) = (0..self.all.len()).min_by_key(|i| self.all[*i].count) {
             self.all.swap_remove(least);
         }

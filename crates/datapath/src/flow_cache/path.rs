@@ -1,4 +1,4 @@
-//! What the tracer finds out about packets, and what their hits count.
+//! The result of a trace: a path's verdict, its effects on counters, and the change counts it relies on.
 
 use crate::state::FastState;
 use abi::flows::Verdict;
@@ -11,35 +11,35 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Different lookups that paths of a pipeline have at most.
+/// Most different sets of lookups of a pipeline's paths.
 const LOOKUPS_MAX: usize = 1 << 16;
 
-/// What packets of a path do, and until when that is right.
+/// What packets of a path do, and the change counts while this is correct.
 pub(super) struct Path {
     pub(super) verdict: Verdict,
-    /// Tables, and how often they had been changed.
+    /// The change counts of the tables it looked up: current values and those at the trace.
     relied: Box<[(Arc<AtomicU64>, u64)]>,
     pub(super) lookups: Arc<Lookups>,
     counts: Box<[Count]>,
 }
 
-/// Lookups that hit, and that missed: what many paths have in common, so that workers count them together.
+/// A set of hits and misses. Many paths share one, so that workers count their lookups together.
 pub(super) struct Lookups {
-    /// Its number, from 0 on.
+    /// Its number, from 0.
     pub(super) number: u32,
-    /// Table, whether it hit, and how many.
+    /// Table, whether it hit, and how many times.
     all: Box<[(TableId, bool, u32)]>,
 }
 
-/// All of a pipeline's.
+/// All lookup sets of a pipeline.
 #[derive(Default)]
 pub(super) struct AllLookups(HashMap<Asked, Arc<Lookups>>);
 
-/// Tables that a path asks, whether each has a hit, and how often.
+/// The tables that a path looks up, whether each hits, and how many times.
 type Asked = Box<[(TableId, bool, u32)]>;
 
 impl AllLookups {
-    /// Those of a trace; none if there are too many different ones.
+    /// The set for a trace's lookups; `None` if there are too many different ones.
     pub(super) fn of(&mut self, lookups: &[(TableId, bool)]) -> Option<Arc<Lookups>> {
         let mut all: Vec<(TableId, bool, u32)> = Vec::new();
         for (table, is_hit) in lookups {
@@ -61,7 +61,7 @@ impl AllLookups {
 }
 
 impl Lookups {
-    /// Counts them for so many packets, on the worker's thread.
+    /// Adds these lookups for `packets` packets; to be called on the worker's thread.
     pub(super) fn count(&self, fast: &FastState, worker: usize, packets: u64) {
         for (table, is_hit, times) in &self.all {
             fast.count_lookups(worker, *table, *is_hit, packets * u64::from(*times));
@@ -69,38 +69,38 @@ impl Lookups {
     }
 }
 
-/// A cell of a counter, and what packets add to it.
+/// A counter cell, and what each packet adds to it.
 struct Count {
     counter: ExternId,
     cell: u64,
-    /// What the counter is declared to count.
+    /// The counter's declared unit.
     unit: CounterUnit,
     bytes: PerPacket,
 }
 
-/// Bytes that packets count as.
+/// How many bytes a packet counts as.
 enum PerPacket {
-    /// Those received, and so many more each.
+    /// Its received bytes plus this many.
     Received(i32),
-    /// So many each.
+    /// A constant number of bytes.
     Exactly(u64),
 }
 
-/// A path for a worker's cache.
+/// A traced path on its way to a worker's cache.
 pub(super) struct Found {
     pub(super) port: u32,
     pub(super) pattern: Pattern,
     pub(super) rewrite: Prepared,
     pub(super) path: Arc<Path>,
-    /// What it takes the place of, if anything: a megaflow of the worker's.
+    /// The stale megaflow of the worker that it replaces, if any.
     pub(super) replaces: Option<u32>,
 }
 
 impl Path {
-    /// Of a trace through a program that asked these tables.
+    /// The path of a trace; `lookups` and `relied` are of the tables that it looked up.
     ///
     /// # Errors
-    /// If what is to be counted does not follow from how many packets and bytes there were: where.
+    /// The counter, if its counts cannot be derived from the numbers of packets and bytes.
     pub(super) fn new(
         program: &Program,
         traced: &Traced<()>,
@@ -115,17 +115,17 @@ impl Path {
         Ok(Path { verdict, relied: relied.into(), lookups, counts: counts.collect::<Result<_, _>>()? })
     }
 
-    /// Whether no table has changed that it has asked.
+    /// Whether no table that it looked up has changed since.
     pub(super) fn is_right(&self) -> bool {
         self.relied.iter().all(|(changes, was)| changes.load(Ordering::Acquire) == *was)
     }
 
-    /// Whether its packets count at counters of the program.
+    /// Whether its packets are counted by counters of the program.
     pub(super) fn has_counts(&self) -> bool {
         !self.counts.is_empty()
     }
 
-    /// Counts so many packets and bytes at the program's counters, on the worker's thread.
+    /// Adds packets and bytes to the program's counters; to be called on the worker's thread.
     pub(super) fn count(&self, fast: &FastState, worker: usize, packets: u64, bytes: u64) {
         for count in &self.counts {
             let bytes = match count.bytes {
@@ -142,7 +142,7 @@ fn count(program: &Program, counted: &Counted, pattern: &Pattern) -> Result<Coun
     let (Place::Index(cell) | Place::Entry(cell)) = counted.at;
     let unit = match &program.externs[counted.counter.index()].kind {
         ExternKind::Counter { unit, .. } => *unit,
-        // Whatever else is counted at has both.
+        // Other externs count both packets and bytes.
         _ => CounterUnit::Both,
     };
     let bytes = match counted.bytes {

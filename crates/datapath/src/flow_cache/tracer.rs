@@ -1,7 +1,8 @@
-//! The thread that traces frames.
+//! The tracer thread, which turns sampled frames into paths.
 //!
-//! It looks for samples, soon after there were some and seldom otherwise. While hardly a frame becomes a path it looks less often, so
-//! traffic that cannot be cached costs next to nothing. Memory of tables' entries is given back when nothing came for a while.
+//! It polls for samples: often after there were some, rarely otherwise. While hardly any frame becomes a path it
+//! polls less often, so traffic that cannot be cached costs next to nothing. Snapshots of tables are freed after a
+//! while without samples.
 
 use super::contents::Contents;
 use super::masks::Masks;
@@ -17,20 +18,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-/// How long it waits before it looks again, at first and at most.
+/// Shortest and longest pause between polls.
 const PAUSE: (Duration, Duration) = (Duration::from_micros(200), Duration::from_millis(20));
-/// As `PAUSE`, at most, while frames become no paths.
+/// Longest pause while frames do not become paths.
 const PAUSE_REFUSED: Duration = Duration::from_millis(200);
-/// A round that takes longer is stuck.
+/// A round that takes longer counts as stuck.
 const ROUND_MAX: Duration = Duration::from_secs(60);
-/// Entries of tables are forgotten when no sample came for so long.
+/// Time without samples after which snapshots of tables are freed.
 const QUIET: Duration = Duration::from_secs(30);
-/// Paths that a worker has not taken over at most.
+/// Most paths that wait for a worker to take them over.
 const FOUND_MAX: usize = 4096;
-/// Bytes of a frame at most, whatever a sample says.
+/// Longest frame that is traced, in bytes, whatever a sample says.
 const FRAME_BYTES_MAX: usize = 1 << 16;
 
-/// The thread's handle. Dropping it ends the thread within a pause or a trace.
+/// The handle of the thread. Dropping it ends the thread within a pause or after the trace in progress.
 pub(super) struct TracerThread {
     stop: Arc<AtomicBool>,
     thread: Thread,
@@ -38,6 +39,9 @@ pub(super) struct TracerThread {
 
 impl TracerThread {
     /// Starts the thread.
+    ///
+    /// # Errors
+    /// If the system cannot start a thread.
     pub(super) fn start(shared: Arc<Shared>) -> std::io::Result<TracerThread> {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
@@ -48,14 +52,14 @@ impl TracerThread {
 }
 
 impl Drop for TracerThread {
-    /// Does not wait: the last owner of a pipeline may be a worker.
+    /// Does not wait for the thread: the last owner of a pipeline may be a worker.
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.unpark();
     }
 }
 
-/// What traces frames.
+/// The tracer's working state.
 pub(super) struct Work {
     program: Arc<Program>,
     tracer: Tracer,
@@ -104,7 +108,7 @@ impl Work {
         }
     }
 
-    /// Traces what waits: how many samples there were, and how many paths they became.
+    /// Traces all waiting samples; returns how many there were, and how many became paths.
     pub(super) fn round(&mut self, shared: &Shared) -> (usize, usize) {
         let workers = lock(&shared.workers).clone();
         workers.iter().fold((0, 0), |(samples, paths), (_, exchange)| {
@@ -113,7 +117,7 @@ impl Work {
         })
     }
 
-    /// Traces the samples of a worker: how many there were, and how many paths they became.
+    /// Traces the waiting samples of a worker; returns how many there were, and how many became paths.
     fn serve(&mut self, shared: &Shared, exchange: &Exchange) -> (usize, usize) {
         let samples = {
             let mut samples = lock(&exchange.samples);
@@ -148,7 +152,7 @@ impl Work {
         let len = (sample.len as usize).min(FRAME_BYTES_MAX);
         self.frame.clear();
         self.frame.extend_from_slice(&sample.head[..len.min(WINDOW)]);
-        // What is behind the window decides about no path.
+        // Bytes beyond the window decide no path.
         self.frame.resize(len, 0);
         self.contents.begin_trace();
         let handed_over =
@@ -173,7 +177,7 @@ impl Work {
     }
 }
 
-/// Whether a frame goes a path.
+/// Whether a sampled frame matches a path's pattern.
 fn covers(pattern: &Pattern, sample: &Sample) -> bool {
     (pattern.shortest..=pattern.longest).contains(&sample.len)
         && pattern.mask.iter().zip(&pattern.value).zip(&sample.head).all(|((mask, value), byte)| byte & mask == *value)

@@ -1,4 +1,4 @@
-//! Whether a flow cache is worth its cost: ticks per packet with it and without it, compared while packets run.
+//! Decides whether a flow cache is worth its cost: compares ticks per packet with and without it while packets run.
 //!
 //! ```text
 //! Rest ──time over──▶ Look ──packets cost more than a hit──▶ Try ──cheaper with the cache──▶ Use
@@ -6,39 +6,40 @@
 //!  └────────────────────┴─────────────────────────────────────┴────────────────────────────────┘
 //! ```
 //!
-//! *Look* times some batches without the cache. *Try* shows it one batch of [`TRY_EVERY`], so that traffic of which each packet is a new
-//! flow loses little, for as long as more and more packets hit. *Use* shows it all but one batch of [`COMPARE_EVERY`], which is timed
-//! without it. A rest doubles while trying does not help. At rest a batch costs one comparison of times.
+//! *Look* times some batches without the cache. *Try* sends one batch of [`TRY_EVERY`] through the cache, so that
+//! traffic in which each packet is a new flow loses little, as long as the hit rate keeps growing. *Use* sends all
+//! but one batch of [`COMPARE_EVERY`] through it; that one is timed without. The rest doubles while trials fail. At
+//! rest a batch costs one comparison of times.
 //!
-//! The policy knows no clock and no counter: both are arguments. Tests: below.
+//! The policy reads no clock and no counter: both are arguments. Tests: below.
 
-/// Packets whose time makes a comparison.
+/// Packets timed for a comparison.
 const PACKETS: u64 = 4096;
-/// Batches of fewer packets say little: what a batch costs by itself would be compared.
+/// Smaller batches are ignored: their fixed cost would dominate the comparison.
 const BATCH_MIN: usize = 4;
-/// While it is tried, one batch of so many goes through the cache.
+/// During a trial, one batch of this many goes through the cache.
 const TRY_EVERY: u32 = 4;
-/// While it is used, one batch of so many goes without.
+/// While the cache is in use, one batch of this many bypasses it.
 const COMPARE_EVERY: u32 = 64;
-/// Comparisons lost in a row until it is not used any more.
+/// Comparisons lost in a row after which the cache is no longer used.
 const LOSSES_MAX: u32 = 4;
-/// How long a trial lasts without a growing share of hits.
+/// Duration of a trial without a growing share of hits, in microseconds.
 const TRIAL_US: u64 = 500_000;
-/// By how much the share must grow meanwhile, in thousandths.
+/// By how much the share of hits must grow to extend a trial, in thousandths.
 const GROWTH: u64 = 20;
-/// A rest, first and at most.
+/// Shortest and longest rest, in microseconds.
 const REST_US: (u64, u64) = (500_000, 32_000_000);
-/// Ticks that a hit costs until that is measured: what it takes to compare a frame's first cache line and to rewrite some fields.
+/// Assumed ticks per hit until measured: comparing a frame's first cache line and rewriting some fields.
 const HIT_TICKS: f64 = 80.0;
 
-/// What is done with the next batch.
+/// What to do with the next batch: use the cache, time it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Plan {
     pub(super) is_used: bool,
     pub(super) is_timed: bool,
 }
 
-/// Ticks and packets.
+/// Accumulated ticks and packets.
 #[derive(Clone, Copy, Default, Debug)]
 struct Timed {
     ticks: u64,
@@ -73,7 +74,7 @@ pub(super) struct Worth {
     without: Timed,
     /// Hits among the packets of `with`.
     hits: u64,
-    /// Ticks of a packet without the cache, and with it, as last compared.
+    /// Ticks per packet without and with the cache, as last compared.
     last: (Option<f64>, Option<f64>),
     hit_ticks: f64,
     rest_us: u64,
@@ -113,7 +114,7 @@ impl Worth {
         }
     }
 
-    /// Until when every batch goes without the cache and is not timed.
+    /// The time until which all batches bypass the cache and are not timed; 0 if not at rest.
     pub(super) fn rests_until_us(&self) -> u64 {
         match self.state {
             State::Rest { until_us } => until_us,
@@ -121,12 +122,12 @@ impl Worth {
         }
     }
 
-    /// Whether it is used now, for people.
+    /// Whether the cache is in use, for statistics.
     pub(super) fn is_on(&self) -> bool {
         self.state == State::Use
     }
 
-    /// Ticks of a packet without the cache, and with it.
+    /// Ticks per packet without and with the cache, as last compared.
     pub(super) fn times(&self) -> (Option<f64>, Option<f64>) {
         self.last
     }
@@ -136,7 +137,7 @@ impl Worth {
         (self.with, self.without, self.hits) = Default::default();
     }
 
-    /// A batch of packets, of which so many were hits, has taken so many ticks.
+    /// Records a batch: its packets, the hits among them, and its ticks.
     pub(super) fn took(&mut self, packets: usize, hits: usize, ticks: u64, is_used: bool, now_us: u64) {
         if packets < BATCH_MIN {
             return;
@@ -153,7 +154,7 @@ impl Worth {
             State::Look if self.without.packets >= PACKETS => {
                 self.last.0 = self.without.per_packet();
                 let pays = self.last.0.is_some_and(|ticks| ticks > self.hit_ticks);
-                // Tables and traffic may change; to look costs next to nothing.
+                // Tables and traffic may change; looking again costs next to nothing.
                 self.enter(if pays {
                     State::Try { until_us: now_us + TRIAL_US, hits: 0 }
                 } else {
@@ -175,7 +176,7 @@ impl Worth {
                     false => self.enter(State::Try { until_us, hits: before }),
                 }
             }
-            // The time is over, with hardly a packet.
+            // The time is over with hardly any packets.
             State::Try { until_us, .. } if now_us >= until_us.saturating_add(4 * TRIAL_US) => self.rest(now_us),
             State::Use if self.without.packets >= PACKETS / 8 => {
                 let hits = self.hits * 1000 / self.with.packets.max(1);
@@ -189,7 +190,7 @@ impl Worth {
         }
     }
 
-    /// Whether packets are cheaper with the cache.
+    /// Whether packets are cheaper with the cache; `hits` is the share of hits in thousandths.
     fn compare(&mut self, hits: u64) -> bool {
         let (without, with) = (self.without.per_packet(), self.with.per_packet());
         self.last = (without.or(self.last.0), with.or(self.last.1));
@@ -211,8 +212,8 @@ impl Worth {
 mod tests {
     use super::*;
 
-    /// Batches of 32 packets for so many seconds; the share of batches that went through the cache, and of the time that all took beyond
-    /// what it would have taken without.
+    /// Simulates batches of 32 packets for `seconds`. Returns the share of batches that went through the cache, and
+    /// the relative extra time compared with not having a cache.
     fn drive(worth: &mut Worth, from_us: u64, seconds: u64, ticks: impl Fn(u64, bool) -> (usize, u64)) -> (f64, f64) {
         let (mut used, mut batches, mut spent, mut without) = (0u64, 0u64, 0u64, 0u64);
         let mut now_us = from_us;

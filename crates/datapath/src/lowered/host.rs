@@ -1,4 +1,4 @@
-//! What lowered code calls, for the interpreter: the same functions that compiled code calls.
+//! The functions that lowered code calls, for the interpreter of machine-level IR: the same that compiled code calls.
 
 use crate::calls::CALLS;
 use abi::table::LookupFn;
@@ -7,11 +7,11 @@ use mir::{Fault, Host, RuntimeId, TableId};
 
 use super::memory::ProcessMemory;
 
-/// The runtime and the tables' engines.
+/// The runtime and the match engines.
 pub(super) struct ProcessHost<'a> {
     /// By [`RuntimeId`].
     pub calls: &'a [Call],
-    /// By [`TableId`].
+    /// By [`TableId`]: lookup function and handle.
     pub lookups: &'a [(LookupFn, usize)],
 }
 
@@ -27,8 +27,8 @@ impl Host<ProcessMemory> for ProcessHost<'_> {
     fn call(&mut self, _: &mut ProcessMemory, id: RuntimeId, args: &[u64]) -> Result<u64, Fault> {
         let arg = |i: usize| args[i];
         let half = |i: usize| args[i] as u32;
-        // SAFETY: lowered code passes what each function asks for, as compiled code does; arguments are in the order of its
-        // parameters.
+        // SAFETY: lowered code passes the arguments that each function demands, as compiled code does, in the order
+        // of its parameters.
         let result = unsafe {
             match self.calls[id.index()] {
                 Call::Meter => (CALLS.meter)(at(arg(0)), half(1), arg(2), half(3), half(4)).into(),

@@ -1,8 +1,8 @@
-//! The process's memory, for the interpreter of machine-level IR.
+//! Process memory for the interpreter of machine-level IR, with bounds checks where the layout is known.
 //!
-//! Where the descriptors, frames, records and the worker's context of a run lie is known, and so are the stack slots: an
-//! access there must name that region and stay within it. Everything else (tables, entries, counters, registers) belongs
-//! to the state; an access there must name one of its regions, and is trusted otherwise.
+//! The addresses of a run's descriptors, frames, records, worker context and stack slots are known: an access there
+//! must name that region and stay within it. Everything else (tables, entries, counters, registers) belongs to the
+//! state: an access there must name one of the state's regions and is otherwise trusted.
 
 use abi::WorkerCtx;
 use abi::packet::Batch;
@@ -10,18 +10,18 @@ use mir::{Fault, Region, Regions, STACK_BYTES_MAX, Storage};
 use std::ptr;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
-/// Bytes between two stack slots, which nothing may access.
+/// Guard bytes between two stack slots.
 const GAP: u64 = 64;
-/// What a stack slot holds before it is written: undefined, so nothing that helps.
+/// The byte that fills a stack slot before it is written: undefined contents, so a value that does not hide errors.
 const UNDEFINED: u8 = 0xa5;
 
-/// Memory of the process, with what is known of it.
+/// Process memory with its known ranges.
 pub(super) struct ProcessMemory {
-    /// First byte, end and region of what is known, by address.
+    /// First byte, end and region of each known range, sorted by address.
     known: Vec<(u64, u64, Region)>,
-    /// Where stack slots are, and how far it is taken.
+    /// Memory for stack slots.
     arena: Vec<u8>,
-    /// Address and bytes of stack slots.
+    /// Address and size of each stack slot.
     slots: Vec<(u64, u64)>,
 }
 
@@ -30,10 +30,10 @@ impl ProcessMemory {
         ProcessMemory { known: Vec::new(), arena: vec![0; 2 * STACK_BYTES_MAX as usize], slots: Vec::new() }
     }
 
-    /// From now on, what a batch's descriptors say is known.
+    /// Replaces the known ranges by those of a batch.
     ///
     /// # Safety
-    /// The batch's descriptors are as `abi::packet` says, and records have so many words.
+    /// The batch's descriptors are as `abi::packet` demands, and records have `record_words` words.
     pub unsafe fn know(&mut self, ctx: *const WorkerCtx, batch: *mut Batch, record_words: usize) {
         self.known.clear();
         let mut add = |first: u64, bytes: usize, region| self.known.push((first, first + bytes as u64, region));
@@ -51,7 +51,7 @@ impl ProcessMemory {
         self.known.sort_unstable_by_key(|(first, ..)| *first);
     }
 
-    /// The address, if bytes there may be accessed as in one of the regions.
+    /// The pointer to an address, if its bytes may be accessed as one of the regions.
     fn check(&self, regions: Regions, address: u64, bytes: u32, is_written: bool) -> Result<*mut u8, Fault> {
         let fault = || Fault::Memory { address, bytes: bytes.into(), regions };
         let end = address.checked_add(bytes.into()).ok_or_else(fault)?;
@@ -98,7 +98,7 @@ impl Storage for ProcessMemory {
 
     fn store(&mut self, regions: Regions, address: u64, bytes: u32, value: u128) -> Result<(), Fault> {
         let at = self.check(regions, address, bytes, true)?;
-        // SAFETY: as in `load`; nobody else writes there at the same time, but where the program lets workers do so.
+        // SAFETY: as in `load`; no other thread writes there at the same time, except where the program allows it.
         unsafe {
             match bytes {
                 1 => at.write(value as u8),
@@ -121,7 +121,7 @@ impl Storage for ProcessMemory {
         let at = self.check(regions, address, bytes, true)?;
         macro_rules! replace {
             ($atomic:ident, $number:ty) => {{
-                // SAFETY: as in `store`; what is changed in one step is aligned.
+                // SAFETY: as in `store`; cells that are changed atomically are aligned.
                 let cell = unsafe { $atomic::from_ptr(at.cast()) };
                 let change = |old: $number| Some(change(old.into()) as $number);
                 let old = cell.fetch_update(Ordering::AcqRel, Ordering::Acquire, change);

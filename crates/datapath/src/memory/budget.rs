@@ -1,32 +1,33 @@
-//! How much memory programs' state may take in this process.
+//! Limits on the memory of programs' state in this process.
 //!
-//! A program declares how many cells its counters, meters and registers have, and packets touch them one by one: a small program and small
-//! packets could use up all memory long after both were accepted. So cells are refused when a program is loaded, by what all
-//! programs' cells would take if every one were touched. Entries take memory when they are added; then the process itself is measured.
+//! A program declares how many cells its counters, meters and registers have, and packets touch them one by one: a
+//! small program and small packets could use up all memory long after both were accepted. So cells are refused when a
+//! program is loaded, by the memory that all programs' cells take if every one is touched. Entries take memory when
+//! they are added; for those the process itself is measured.
 //!
-//! Both bounds are the process's and are off until they are set. Tests: `tests/state_memory.rs`.
+//! Both limits are per process and off until set. Tests: `tests/state_memory.rs`.
 
 use super::process::{give_back, statm_bytes};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Bytes that cells may take; [`u64::MAX`] for no bound.
+/// Limit on the bytes of all cells; [`u64::MAX`] for none.
 static CELLS_MAX: AtomicU64 = AtomicU64::new(u64::MAX);
-/// Bytes of the cells that there are.
+/// Bytes of all existing cells.
 static CELLS: AtomicU64 = AtomicU64::new(0);
-/// Bytes of the process up to which entries may be added; likewise.
+/// Limit on the bytes of the process up to which entries may be added; [`u64::MAX`] for none.
 static ENTRIES_MAX: AtomicU64 = AtomicU64::new(u64::MAX);
-/// Entries that were asked for.
+/// The number of calls of [`entry_fits`].
 static ASKED: AtomicU64 = AtomicU64::new(0);
-/// The process was over the bound when it was measured last.
+/// Whether the process was over the limit when last measured.
 static OVER: AtomicBool = AtomicBool::new(false);
-/// When freed memory was given back last because of the bound.
+/// When freed memory was last returned because of the limit.
 static GAVE_BACK: Mutex<Option<Instant>> = Mutex::new(None);
 
-/// The process is measured for one in so many entries: reading the figure takes as long as adding some ten entries.
+/// The process is measured once per this many entries: a measurement takes as long as adding some ten entries.
 const MEASURE_EVERY: u64 = 1024;
-/// Giving freed memory back interrupts workers, so it is not done more often.
+/// Shortest time between two returns of freed memory, which interrupt workers.
 const GIVE_BACK_EVERY: Duration = Duration::from_secs(1);
 
 /// Limits the bytes of all programs' cells. Cells that exist already are kept, even beyond the limit.
@@ -34,32 +35,32 @@ pub fn limit_cells(bytes: u64) {
     CELLS_MAX.store(bytes, Ordering::Relaxed);
 }
 
-/// Refuses entries while the process has more bytes of memory of its own than this.
+/// Refuses entries while the process has more than `bytes` bytes of private memory.
 pub fn limit_entries(bytes: u64) {
     ENTRIES_MAX.store(bytes, Ordering::Relaxed);
 }
 
-/// Half of the memory that the process may have: the machine's, or the least limit of the control groups that it is in. In bytes; no bound
-/// where the system does not say.
+/// Half of the memory available to the process, in bytes: the machine's, or the lowest limit of its control groups.
+/// [`u64::MAX`] if unknown.
 pub fn half_of_memory() -> u64 {
     shared_memory::Reading::now().limit().map_or(u64::MAX, |bytes| bytes / 2)
 }
 
-/// Bytes of this process in memory that are its own: neither files nor memory that it shares; 0 where the system does not say.
+/// Resident private bytes of this process, without files and shared memory; 0 if unknown.
 fn own_bytes() -> u64 {
     let [resident, shared] = statm_bytes();
     resident.saturating_sub(shared)
 }
 
-/// The part of the bound on cells that some of them take, or memory of another kind that packets touch, for as long as they live.
+/// A share of the limit on cells, held by cells or other memory that packets touch for as long as that exists.
 #[derive(Debug)]
 pub struct Reservation(u64);
 
 impl Reservation {
-    /// For so many bytes.
+    /// Reserves `bytes` bytes.
     ///
     /// # Errors
-    /// The bound in bytes, if they are more than is left.
+    /// The limit in bytes, if less than `bytes` is left.
     pub fn new(bytes: u64) -> Result<Reservation, u64> {
         let max = CELLS_MAX.load(Ordering::Relaxed);
         let with = |cells: u64| cells.checked_add(bytes).filter(|sum| *sum <= max);
@@ -74,7 +75,10 @@ impl Drop for Reservation {
     }
 }
 
-/// Whether an entry may be added; the bound in bytes if not.
+/// Checks whether an entry may be added.
+///
+/// # Errors
+/// The limit in bytes, if the process is over it.
 pub(crate) fn entry_fits() -> Result<(), u64> {
     let max = ENTRIES_MAX.load(Ordering::Relaxed);
     let asked = ASKED.fetch_add(1, Ordering::Relaxed);

@@ -1,12 +1,12 @@
-//! Arrays of cells that packets change: zeroed on demand by the system, so that a large array takes neither memory nor time
-//! until it is used, in huge pages from two megabytes on, and of a size that never changes, because compiled code holds
-//! their addresses.
+//! Arrays of cells that packets change. The system zeroes pages on demand, so a large array takes neither memory nor
+//! time until it is used; arrays of two megabytes and more use huge pages. Sizes never change, because compiled code
+//! contains the addresses.
 //!
 //! Counters have one array per worker, which only that worker writes, with plain adds; readers sum them. So a cell
-//! cannot be cleared: what is read is the sum less a *baseline*, which setting a counter moves.
+//! cannot be cleared: the value is the sum minus a *baseline*, and setting a counter changes the baseline.
 //!
-//! Threads: cells are atomics for Rust and plain words for machine code, one writer each (registers: any worker, whole
-//! words). Tests: `state/tests.rs`, `tests/state_equivalence.rs`.
+//! Threads: cells are atomics for Rust and plain words for machine code, with one writer each (registers: any worker,
+//! complete words). Tests: `state/tests.rs`, `tests/state_equivalence.rs`.
 #![allow(unsafe_code)]
 
 use crate::memory::Reservation;
@@ -16,18 +16,18 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use tables::region::Region;
 
-/// Two cache lines, so that no two workers' arrays share one, nor the pair that is prefetched together.
+/// Two cache lines, so that no two workers' arrays share a line or a pair of lines that is prefetched together.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Lines {
     _words: [AtomicU64; 16],
 }
 
-/// There is not enough memory; the bytes that cells may take in all, if that is why.
+/// There is not enough memory. Holds the limit in bytes on all cells together, if it was reached.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct NoMemory(pub(super) Option<u64>);
 
-/// What all zero bytes are a value of, and what is changed only through shared references.
+/// Types for which all-zero bytes are a valid value, and which change only through shared references.
 ///
 /// # Safety
 /// All zero bytes are a valid value; dropping does nothing.
@@ -76,9 +76,9 @@ impl<T: Zeroable> Deref for ZeroedArray<T> {
 /// A counter array: packets and bytes per cell.
 #[derive(Debug)]
 pub(super) struct Counters {
-    /// By worker.
+    /// One array per worker.
     cells: Vec<ZeroedArray<[AtomicU64; 2]>>,
-    /// What is taken off the sums; the control plane's.
+    /// Subtracted from the sums; written by the control plane alone.
     baseline: ZeroedArray<[AtomicU64; 2]>,
 }
 
@@ -97,16 +97,16 @@ impl Counters {
         self.cells[worker].as_ptr().cast()
     }
 
-    /// Counts a packet of `bytes` on `worker`'s own thread; nothing if there is no such cell.
+    /// Counts a packet of `bytes` bytes; to be called on `worker`'s own thread. Ignored if there is no such cell.
     pub(super) fn count(&self, worker: usize, index: u64, bytes: u64) {
         self.count_many(worker, index, 1, bytes);
     }
 
-    /// The same for so many packets with so many bytes together.
+    /// As [`Counters::count`], for `count` packets with `bytes` bytes in total.
     pub(super) fn count_many(&self, worker: usize, index: u64, count: u64, bytes: u64) {
         let cell = usize::try_from(index).ok().and_then(|index| self.cells.get(worker)?.get(index));
         if let Some([packets, octets]) = cell {
-            // Nobody else writes there.
+            // This worker is the only writer.
             packets.store(packets.load(Ordering::Relaxed).wrapping_add(count), Ordering::Relaxed);
             octets.store(octets.load(Ordering::Relaxed).wrapping_add(bytes), Ordering::Relaxed);
         }
@@ -122,18 +122,18 @@ impl Counters {
         Some(CounterValue { packets, bytes })
     }
 
-    /// False if there is no such cell.
+    /// Sets a cell's value; `false` if there is no such cell.
     pub(super) fn set(&self, index: u64, value: CounterValue) -> bool {
         let Some(index) = usize::try_from(index).ok().filter(|i| *i < self.baseline.len()) else { return false };
         let baseline = subtract(self.sum(index), [value.packets, value.bytes]);
-        // An untouched page of zeros stays one.
+        // An untouched zero page stays untouched.
         if load(&self.baseline[index]) != baseline {
             self.baseline[index].iter().zip(baseline).for_each(|(cell, v)| cell.store(v, Ordering::Relaxed));
         }
         true
     }
 
-    /// Adds to a cell, without loss of what packets count meanwhile. False if there is no such cell.
+    /// Adds to a cell without losing concurrent counts of packets; `false` if there is no such cell.
     pub(super) fn add(&self, index: u64, value: CounterValue) -> bool {
         let Some(index) = usize::try_from(index).ok().filter(|i| *i < self.baseline.len()) else { return false };
         if value != CounterValue::default() {
@@ -156,21 +156,21 @@ fn subtract(a: [u64; 2], b: [u64; 2]) -> [u64; 2] {
     [a[0].wrapping_sub(b[0]), a[1].wrapping_sub(b[1])]
 }
 
-/// A register array: cells as `abi::register_cell_bytes` and `abi::register_stride_bytes` say.
+/// A register array; `abi::register_cell_bytes` and `abi::register_stride_bytes` define the layout of its cells.
 #[derive(Debug)]
 pub(super) struct Registers {
     memory: ZeroedArray<AtomicU64>,
     width: u32,
     size: u64,
     has_locks: bool,
-    /// The words that cells fill before anything is written, with what lies between cells.
+    /// The repeating pattern of words in a fresh array, gaps between cells included.
     initial: Vec<u64>,
     /// See [`Registers::look`].
     footprint_bytes: AtomicU64,
     looks: AtomicU64,
 }
 
-/// Cache lines that are looked at to tell how much of a register is in use.
+/// Cache lines sampled to estimate how much of a register is in use.
 const LINES_LOOKED_AT: u64 = 2048;
 const LINE_WORDS: usize = 8;
 
@@ -212,7 +212,7 @@ impl Registers {
         self.memory.as_ptr().cast()
     }
 
-    /// Whether its cells have locks.
+    /// Whether each cell has a lock.
     pub(super) fn has_locks(&self) -> bool {
         self.has_locks
     }
@@ -226,19 +226,19 @@ impl Registers {
         abi::register_stride_bytes(self.width, self.has_locks) as usize
     }
 
-    /// About how many bytes packets have written to: none until somebody has [looked](Registers::look).
+    /// Approximate number of bytes that packets have written to; 0 before the first [`look`](Registers::look).
     pub(super) fn footprint_bytes(&self) -> u64 {
         self.footprint_bytes.load(Ordering::Relaxed)
     }
 
-    /// Estimates how much is in use, from some cache lines, other ones each time: those with a cell that is not as it was
-    /// at first. What was estimated before stays unless it is wrong by half.
+    /// Estimates how much is in use: the fraction of sampled cache lines (different ones each time) with a cell that
+    /// differs from its initial value. The previous estimate is kept unless it is off by a factor of two.
     pub(super) fn look(&self) {
         let lines = self.memory.len().div_ceil(LINE_WORDS) as u64;
         let looked_at = lines.min(LINES_LOOKED_AT);
         let first = self.looks.fetch_add(1, Ordering::Relaxed);
         let words = (self.size as usize * self.stride_bytes()) / 8;
-        // Anywhere in a part of its own, each.
+        // Stratified sampling: one line at a varying position in each of `looked_at` equal parts.
         let is_used = |i: &u64| {
             let (start, end) = (i * lines / looked_at, (i + 1) * lines / looked_at);
             let line = start + (first.wrapping_add(*i)).wrapping_mul(0x9e37_79b9_7f4a_7c15) % (end - start);
@@ -254,15 +254,15 @@ impl Registers {
         }
     }
 
-    /// Words of a cell's value.
+    /// The number of 64-bit words of a cell's value.
     fn words(&self) -> usize {
         self.width.div_ceil(64) as usize
     }
 
-    /// A word of a cell that there is.
+    /// Reads a word of an existing cell.
     fn load(&self, index: u64, word: usize) -> u64 {
         let at = self.at(index, word);
-        // SAFETY: the cell is in the array, aligned to its size; who writes it writes all of it at once.
+        // SAFETY: the cell is in the array and aligned to its size; every writer writes a whole word.
         unsafe {
             match self.cell_bytes() {
                 1 => AtomicU8::from_ptr(at).load(Ordering::Relaxed).into(),
@@ -273,7 +273,7 @@ impl Registers {
         }
     }
 
-    /// Writes a word of a cell that there is, unless it is that already: an untouched page of zeros stays one.
+    /// Writes a word of an existing cell if it differs, so that an untouched zero page stays untouched.
     fn store(&self, index: u64, word: usize, value: u64) {
         if self.load(index, word) == value {
             return;
@@ -301,7 +301,7 @@ impl Registers {
         (index < self.size).then(|| base::Bits::from_bytes_be(self.width, &bytes()))
     }
 
-    /// False if there is no such cell.
+    /// Sets a cell's value; `false` if there is no such cell.
     pub(super) fn set(&self, index: u64, value: &base::Bits) -> bool {
         if index >= self.size {
             return false;
@@ -310,15 +310,15 @@ impl Registers {
         true
     }
 
-    /// The words of a value.
+    /// The 64-bit words of a value, least significant first.
     fn words_of(&self, value: &base::Bits) -> Vec<u64> {
         let bytes = value.resize_u(self.width).to_bytes_be();
         let words = bytes.rchunks(8).map(|chunk| chunk.iter().fold(0, |word, b| word << 8 | u64::from(*b)));
         words.chain(std::iter::repeat(0)).take(self.words()).collect()
     }
 
-    /// Takes over another array's cells; those that hold its initial value, `before`, get ours, `after`. Nothing if their
-    /// width is another.
+    /// Copies another array's cells. Cells that hold its initial value, `before`, get this array's, `after`. Does
+    /// nothing if the widths differ.
     pub(super) fn take(&self, from: &Registers, before: &base::Bits, after: &base::Bits) {
         if self.width != from.width {
             return;

@@ -1,10 +1,10 @@
-//! Tables that packets write: how they are made, and what ends in them.
+//! Tables that packets write: creation, expiry, and notification of the control plane.
 //!
-//! Their memory is there from the start, so it is reserved like that of registers ([`crate::memory`]): a program whose tables
-//! would take too much is refused when it is loaded, and packets never ask for memory.
+//! Their memory is allocated up front and reserved like that of registers ([`crate::memory`]): a program whose tables
+//! need too much is refused when it is loaded, and packets never allocate.
 //!
-//! Threads: workers add entries by themselves (`tables::exact::dynamic`). What is here is the housekeeping's, which ends
-//! entries, and the control plane's, which is told of them through a bounded list.
+//! Threads: workers add entries themselves (`tables::exact::dynamic`). This file is for housekeeping, which expires
+//! entries, and for the control plane, which is notified through a bounded list.
 //!
 //! Tests: `tests/dynamic.rs`.
 
@@ -19,11 +19,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use tables::{DynamicSpec, Table};
 
-/// Entries whose time is over, for the control plane.
+/// Expired entries for the control plane.
 #[derive(Debug, Default)]
 pub(super) struct Expired {
     waiting: Mutex<Vec<(TableId, TableEntry)>>,
-    /// By table: those that found no room.
+    /// By table: entries not reported because the list was full.
     untold: Vec<AtomicU64>,
 }
 
@@ -46,7 +46,7 @@ impl Expired {
     }
 }
 
-/// What packets do, to the table.
+/// The settings of a dynamic table for the match engine.
 pub(super) fn spec_of(dynamic: &Dynamic) -> DynamicSpec {
     DynamicSpec {
         expires: dynamic.expiry != Expiry::Never,
@@ -59,7 +59,7 @@ pub(super) fn spec_of(dynamic: &Dynamic) -> DynamicSpec {
     }
 }
 
-/// Reserves the memory that a table takes for its size, if packets write it.
+/// Reserves the memory of a table that packets write; `None` for other tables.
 pub(super) fn reserve(name: &str, size: u64, table: &Table) -> Result<Option<Reservation>, LoadError> {
     if !table.is_dynamic() {
         return Ok(None);
@@ -69,7 +69,7 @@ pub(super) fn reserve(name: &str, size: u64, table: &Table) -> Result<Option<Res
 }
 
 impl FastState {
-    /// Has the direct resources of entries that packets end set to zero before others get their indices.
+    /// Makes tables clear the direct resources of removed entries before their indices are reused.
     pub(super) fn watch_releases(&self) {
         let content = self.lock();
         for (i, table) in self.program.tables.iter().enumerate().filter(|(_, t)| t.dynamic.is_some()) {
@@ -82,11 +82,11 @@ impl FastState {
         }
     }
 
-    /// Ends entries whose time is over.
+    /// Removes or reports entries whose time has run out.
     pub(super) fn expire_entries(&self, now_us: u64) {
         for (i, _) in self.program.tables.iter().enumerate().filter(|(_, t)| t.dynamic.is_some()) {
             let id = TableId::from_index(i);
-            // The state's lock is free meanwhile.
+            // The state's lock is not held during expiry.
             let table = std::sync::Arc::clone(&self.lock().tables[i]);
             lock(&table).table.expire(now_us, |entry| self.expired.push(id, entry));
         }
@@ -99,7 +99,7 @@ impl FastState {
 }
 
 impl Cells {
-    /// Sets the resources of an index to zero.
+    /// Clears the resources of an index.
     pub(super) fn reset(&self, index: u32) {
         match self {
             Cells::Counters(counters) => _ = counters.set(index.into(), CounterValue::default()),

@@ -1,15 +1,15 @@
-//! What a program takes over from the one before it: [`Keep`] says it object by object, by ids of both programs.
+//! State that a new program takes over from the old one; [`Keep`] lists it object by object.
 //!
-//! - Objects of the same shape are *shared*: the new state is made with the old one's tables, profiles and cells. Packets of
-//!   both programs may run on them at once, as two workers of one program do; the epochs of both programs' workers are
-//!   counted in one `Domain`. A change-over of a million entries moves none of them.
-//! - Registers of another size are copied while no packet runs ([`FastState::take_registers`]): what packets read and write again
-//!   cannot be added up. So are registers that the two programs lock differently: workers that run one program
-//!   would not exclude those that run the other.
-//! - Of objects that the control plane copies because their shape is another, counts are *added* when the old program has
-//!   run its last packet ([`FastState::inherit`]): so none is lost between copying and changing over.
+//! - Objects of the same shape are *shared*: the new state uses the old one's tables, profiles and cells. Packets of
+//!   both programs may use them at the same time, as two workers of one program do; one `Domain` tracks the epochs of
+//!   both programs' workers. A change-over with a million entries moves none of them.
+//! - Registers of another size are *copied* while no packet runs ([`FastState::take_registers`]): values that packets
+//!   read and write back cannot be merged by addition. The same holds for registers that the two programs lock
+//!   differently: workers of one program would not exclude those of the other.
+//! - Counts of objects that the control plane copies because their shape differs are *added* once the old program has
+//!   run its last packet ([`FastState::inherit`]), so that none is lost between copying and changing over.
 //!
-//! The two programs have the same workers: each counter cell still has one writer, the worker's thread, which runs one
+//! Both programs have the same workers: each counter cell still has one writer, the worker's thread, which runs one
 //! program after the other.
 //!
 //! Threads: the control plane's. Tests: whole programs under load in `crates/sluice/src/target/tests.rs`.
@@ -22,26 +22,27 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
-/// What a new program takes over from an old one. Pairs of ids: the old program's, the new one's.
+/// What a new program takes over from an old one. In each pair, the first id is the old program's, the second the new
+/// one's.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Keep {
-    /// Tables and value sets of the same shape. With a table come its profile and its direct resources, which must be in
-    /// `externs`, and with a profile all tables that use it.
+    /// Shared tables and value sets, of the same shape. With a table go its profile and its direct resources, which
+    /// must be in `externs`, and with a profile all tables that use it.
     pub tables: Vec<(TableId, TableId)>,
-    /// Counters, meters, registers, action profiles and selectors of the same shape.
+    /// Shared counters, meters, registers, action profiles and selectors, of the same shape.
     pub externs: Vec<(ExternId, ExternId)>,
     /// Tables whose entries are copied, with the same keys.
     pub copied_tables: Vec<(TableId, TableId)>,
-    /// Counters and meters whose shape is another, and those beside entries of `copied_tables`.
+    /// Counters and meters of another shape, and direct ones of `copied_tables`.
     pub copied_externs: Vec<(ExternId, ExternId)>,
-    /// Registers of another size, with cells of the same type.
+    /// Registers of another size with cells of the same type.
     pub copied_registers: Vec<(ExternId, ExternId)>,
 }
 
-/// An extern's cells, or its members and groups.
+/// An extern's cells, and its profile if it has members.
 type InheritedExtern = (Cells, Option<Arc<Mutex<Profile>>>);
 
-/// What a state is made with, by ids of its program.
+/// The objects that a new state shares, by ids of its own program.
 #[derive(Default)]
 pub(super) struct Inherited {
     pub(super) tables: HashMap<TableId, Arc<Mutex<TableState>>>,
@@ -51,7 +52,10 @@ pub(super) struct Inherited {
 }
 
 impl FastState {
-    /// As [`FastState::new`], with the objects of `old` that `keep` says.
+    /// As [`FastState::new`], sharing the objects of `old` that `keep` lists.
+    ///
+    /// # Errors
+    /// As [`FastState::new`].
     pub fn inheriting(program: Arc<Program>, old: &FastState, keep: &Keep) -> Result<FastState, LoadError> {
         let mut inherited = {
             let content = old.lock();
@@ -75,7 +79,7 @@ impl FastState {
         Ok(state)
     }
 
-    /// Takes over what `old` counted, for objects that are not shared. To be called once, when no packet runs through the
+    /// Adds the counts of `old` for objects that are not shared. Must be called once, when no packet runs through the
     /// old program any more.
     pub fn inherit(&self, old: &FastState, keep: &Keep) {
         for (from, to) in keep.tables.iter().chain(&keep.copied_tables) {
@@ -97,8 +101,8 @@ impl FastState {
         }
     }
 
-    /// Whether packets of another program, which has `new`, may use the kept registers while packets of this program do: they lock
-    /// the same cells in the same order, or both take turns.
+    /// Whether packets of a program with atomicity `new` may use the kept registers at the same time as packets of
+    /// this program: both lock the same cells in the same order, or both take turns.
     fn is_locked_alike(&self, new: &Atomicity, keep: &Keep) -> bool {
         let registers = keep.externs.iter().filter(|(from, _)| matches!(self.cells[from.index()], Cells::Registers(_)));
         let pairs = registers.map(|(from, to)| (self.atomicity.rank(*from), new.rank(*to)));
@@ -109,7 +113,7 @@ impl FastState {
         is_same_form && is_same_order && self.takes_turns() == new.takes_turns()
     }
 
-    /// The registers that are copied: those that `keep` says, and those that could not be shared.
+    /// The registers that are copied: those that `keep` lists, and those that could not be shared.
     fn copied_registers<'k>(
         &'k self,
         old: &'k FastState,
@@ -123,13 +127,13 @@ impl FastState {
         keep.copied_registers.iter().chain(keep.externs.iter().filter(apart))
     }
 
-    /// Whether [`FastState::take_registers`] has anything to take over.
+    /// Whether [`FastState::take_registers`] has anything to copy.
     pub fn takes_registers(&self, old: &FastState, keep: &Keep) -> bool {
         self.copied_registers(old, keep).next().is_some()
     }
 
-    /// Takes over what packets have left in registers that are not shared: cells that the old program has not as they were at
-    /// first. To be called while no packet runs through either program.
+    /// Copies registers that are not shared; cells with the old program's initial value get the new one's. Must be
+    /// called while no packet runs through either program.
     pub fn take_registers(&self, old: &FastState, keep: &Keep) {
         let initial = |state: &FastState, ext: ExternId| match &state.program.externs[ext.index()].kind {
             ExternKind::Register { initial, .. } => Some(initial.clone()),
@@ -144,7 +148,8 @@ impl FastState {
         }
     }
 
-    /// Cells that are of the same thing: of one index, or beside entries with one key.
+    /// Pairs of cells (old index, new index) that correspond: the same array index, or direct resources of entries
+    /// with the same key.
     fn same_cells(&self, old: &FastState, from: ExternId, to: ExternId, keep: &Keep) -> Vec<(u64, u64)> {
         let kind = |state: &FastState, ext: ExternId| match state.program.externs[ext.index()].kind {
             ExternKind::Counter { size, direct, .. } | ExternKind::Meter { size, direct, .. } => Some((size, direct)),

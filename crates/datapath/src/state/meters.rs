@@ -1,8 +1,9 @@
-//! Meter arrays: token buckets of RFC 2698 and RFC 2697, with the arithmetic that `base::entry::MeterConfig` spells out.
+//! Meter arrays: token buckets of RFC 2698 (two rates) and RFC 2697 (single rate), with the arithmetic that
+//! `base::entry::MeterConfig` defines.
 //!
-//! A cell is shared by all workers, since a rate is of the switch, not of a core: a packet takes the cell's lock, which
-//! is one word and held for a few instructions. Cells without configuration are green after one load. What each colour
-//! counted is kept per worker, so that counting shares nothing.
+//! All workers share a cell, because a rate applies to the switch, not to a core: a packet takes the cell's lock,
+//! which is one word and held for a few instructions. Unconfigured cells give green after one load. Counts by colour
+//! are kept per worker, so counting shares nothing.
 //!
 //! Threads: any. Tests: at the end of the file; against the oracle in `tests/state_equivalence.rs`.
 #![allow(unsafe_code)]
@@ -13,10 +14,10 @@ use ir::CounterUnit;
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-/// Buckets count millionths of a unit.
+/// Bucket fill levels are in millionths of a unit (packet or byte).
 const SCALE: u128 = 1_000_000;
 
-/// All zero bytes are an unconfigured, unlocked cell.
+/// A meter cell; all-zero bytes are an unconfigured, unlocked one.
 #[derive(Debug)]
 struct Cell {
     configured: AtomicU32,
@@ -31,9 +32,9 @@ struct Buckets {
     pir: u64,
     pburst: u64,
     eburst: u64,
-    /// Millionths of units.
+    /// Fill level of the committed bucket, in millionths of a unit.
     committed: u128,
-    /// The excess bucket, if there is one.
+    /// Fill level of the peak bucket (RFC 2698) or excess bucket (RFC 2697).
     peak: u128,
     last_us: u64,
 }
@@ -87,7 +88,7 @@ impl Buckets {
         Meters::GREEN
     }
 
-    /// RFC 2697.
+    /// The single rate three colour marker, RFC 2697.
     fn take_single_rate(&mut self, units: u64, before: u32, elapsed: u128) -> u32 {
         let filled = self.committed + elapsed * u128::from(self.cir);
         self.committed = filled.min(u128::from(self.cburst) * SCALE);
@@ -111,7 +112,7 @@ impl Buckets {
 pub(crate) struct Meters {
     cells: ZeroedArray<Cell>,
     unit: CounterUnit,
-    /// Three for each cell.
+    /// Three counters per cell, one for each colour.
     counts: Counters,
 }
 
@@ -133,7 +134,8 @@ impl Meters {
         self.cells.get(usize::try_from(index).ok()?)
     }
 
-    /// The colour of a packet on `worker`'s thread that has one already, and counts it; green out of range.
+    /// Marks and counts a packet of `bytes` bytes that has colour `before`; returns its colour, green if the index is
+    /// out of range. To be called on `worker`'s own thread.
     pub(crate) fn colour_after(&self, worker: usize, index: u64, (bytes, before): (u32, u32), now_us: u64) -> u32 {
         let Some(cell) = self.cell(index) else { return Meters::GREEN };
         let colour = self.mark(cell, bytes, before, now_us);
@@ -149,26 +151,26 @@ impl Meters {
         cell.with(|buckets| buckets.take(units, before, now_us))
     }
 
-    /// What a cell marked green, yellow and red; `None` if there is no such cell.
+    /// Packets and bytes that a cell marked green, yellow and red; `None` if there is no such cell.
     pub(super) fn counts(&self, index: u64) -> Option<[CounterValue; 3]> {
         self.cell(index)?;
         let of = |colour: u64| self.counts.get(3 * index + colour);
         Some([of(0)?, of(1)?, of(2)?])
     }
 
-    /// False if there is no such cell.
+    /// Clears a cell's counts; `false` if there is no such cell.
     pub(super) fn reset_counts(&self, index: u64) -> bool {
         self.cell(index).is_some() && (0..3).all(|colour| self.counts.set(3 * index + colour, CounterValue::default()))
     }
 
-    /// `None` if there is no such cell.
+    /// A cell's configuration, `Some(None)` if unconfigured; `None` if there is no such cell.
     pub(super) fn config(&self, index: u64) -> Option<Option<MeterConfig>> {
         let cell = self.cell(index)?;
         Some((cell.configured.load(Ordering::Acquire) != 0).then(|| cell.with(|buckets| buckets.config())))
     }
 
-    /// Takes over the buckets of a cell that is no longer used, if both have the same configuration: what is gone from
-    /// the one or the other is gone. Adds what it counted.
+    /// Takes over the counts of an old cell that is no longer used, and its buckets if both cells have the same
+    /// configuration: what was taken from either bucket counts as taken.
     pub(super) fn inherit(&self, index: u64, old: &Meters, old_index: u64) {
         for (colour, counted) in (0..3).zip(old.counts(old_index).unwrap_or_default()) {
             self.counts.add(3 * index + colour, counted);
@@ -188,13 +190,13 @@ impl Meters {
         });
     }
 
-    /// False if there is no such cell.
+    /// Sets a cell's configuration, with full buckets; `false` if there is no such cell.
     pub(super) fn configure(&self, index: u64, config: Option<MeterConfig>) -> bool {
         let Some(cell) = self.cell(index) else { return false };
         if let Some(config) = config {
             cell.with(|buckets| *buckets = Buckets::full(config));
         }
-        // An untouched page of zeros stays one.
+        // An untouched zero page stays untouched.
         let configured = u32::from(config.is_some());
         if cell.configured.load(Ordering::Relaxed) != configured {
             cell.configured.store(configured, Ordering::Release);
@@ -208,7 +210,7 @@ mod tests {
     use super::{CounterUnit, MeterConfig, Meters};
 
     impl Meters {
-        /// The colour of a packet that had none.
+        /// The colour of a packet that is not marked yet.
         fn colour(&self, worker: usize, index: u64, bytes: u32, now_us: u64) -> u32 {
             self.colour_after(worker, index, (bytes, Meters::GREEN), now_us)
         }
@@ -221,7 +223,7 @@ mod tests {
         assert!(meters.configure(0, Some(MeterConfig { cir: 100, cburst: 2, pir: 200, pburst: 3, eburst: 0 })));
         let colours: Vec<u32> = (0..4).map(|_| meters.colour(0, 0, 1000, 1000)).collect();
         assert_eq!(colours, [Meters::GREEN, Meters::GREEN, Meters::YELLOW, Meters::RED]);
-        // 5 ms bring one unit to the peak bucket and half a unit to the committed one.
+        // 5 ms add one unit to the peak bucket and half a unit to the committed one.
         assert_eq!(meters.colour(0, 0, 1000, 6_000), Meters::YELLOW);
         assert_eq!(meters.colour(0, 1, 1000, 0), Meters::GREEN);
         assert_eq!(meters.colour(0, 2, 1000, 0), Meters::GREEN, "out of range");

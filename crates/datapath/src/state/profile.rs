@@ -1,11 +1,11 @@
 //! Action profiles and selectors: members, groups, references.
 //!
-//! An entry that names a *member* carries a copy of the member's action, so packets pay nothing for the profile; changing
-//! the member publishes new entries for all that name it. An entry that names a *group* points at the group, whose slots
-//! point at the members' own entries ([`tables::selector`]); changing a member or a port's state swaps the slots of its
-//! groups, each at once.
+//! An entry that names a *member* holds a copy of the member's action, so lookups need no indirection; changing the
+//! member publishes new versions of all entries that name it. An entry that names a *group* points at the group,
+//! whose slots point at the members' own entries ([`tables::selector`]). Changing a member or a port's state replaces
+//! the slots of the affected groups, atomically for each group.
 //!
-//! Threads: the control plane's, under the state's lock; readers follow pointers. Tests: `state/tests.rs`,
+//! Threads: the control plane's, under the profile's lock; readers follow pointers. Tests: `state/tests.rs`,
 //! `tests/state_equivalence.rs`.
 #![allow(unsafe_code)]
 
@@ -22,14 +22,14 @@ type Result<T> = std::result::Result<T, StateError>;
 
 /// One action profile or selector.
 pub(super) struct Profile {
-    /// Most members.
+    /// Maximum number of members.
     size: u64,
-    /// Whether there are groups.
+    /// Whether it is a selector, which has groups.
     selector: bool,
     memory: EntryMemory,
     members: BTreeMap<u32, Member>,
     groups: BTreeMap<u32, GroupState>,
-    /// What groups choose that have no other member; without, they choose none.
+    /// The entry chosen in groups without an available member; if `None`, such groups choose nothing.
     empty: Option<*mut EntryHeader>,
     limbo: Limbo<Retired>,
 }
@@ -37,16 +37,16 @@ pub(super) struct Profile {
 struct Member {
     call: ActionCall,
     entry: *mut EntryHeader,
-    /// Entries and defaults that name it.
+    /// Number of entries and default actions that name it.
     uses: u64,
 }
 
 struct GroupState {
-    /// Boxed: entries hold its address.
+    /// Boxed, since entries hold its address.
     group: Box<Group>,
     members: Vec<GroupMember>,
     max_size: u32,
-    /// Entries that name it.
+    /// Number of entries and default actions that name it.
     uses: u64,
 }
 
@@ -56,7 +56,7 @@ enum Retired {
     Group(#[allow(dead_code, reason = "kept alive until dropped")] Box<Group>),
 }
 
-// SAFETY: the pointers lead to memory that the profile owns.
+// SAFETY: the pointers point to memory that the profile owns.
 unsafe impl Send for Profile {}
 
 /// What an entry's action resolves to.
@@ -82,7 +82,7 @@ impl Profile {
         Profile { size, selector, memory, members, groups, empty, limbo }
     }
 
-    /// What an action that names a member or group runs.
+    /// What an action that may name a member or group runs.
     pub(super) fn resolve<'a>(&self, action: &'a EntryAction) -> Result<Resolved<'a>> {
         match action {
             EntryAction::Call(call) => Ok(Resolved::Call(Cow::Borrowed(call))),
@@ -97,14 +97,14 @@ impl Profile {
         }
     }
 
-    /// An entry that names this was added.
+    /// Counts a new reference to the member or group that `action` names.
     pub(super) fn add_use(&mut self, action: &EntryAction) {
         if let Some(uses) = self.uses(action) {
             *uses += 1;
         }
     }
 
-    /// An entry that named this is gone.
+    /// Removes a reference to the member or group that `action` names.
     pub(super) fn drop_use(&mut self, action: &EntryAction) {
         if let Some(uses) = self.uses(action) {
             *uses -= 1;
@@ -132,13 +132,13 @@ impl Profile {
         Ok(())
     }
 
-    /// Whether a member, which may run this, is named by entries: then these must change with it.
+    /// Whether entries name a member, so that they must change with it. Also checks that the member may run `call`.
     pub(super) fn is_used(&self, id: u32, call: &ActionCall) -> Result<bool> {
         self.check_call(call)?;
         Ok(self.members.get(&id).ok_or(StateError::NotFound)?.uses > 0)
     }
 
-    /// Changes a member here and in its groups, if there is one; behind [`Profile::is_used`].
+    /// Changes a member and its groups; does nothing if there is no such member. Call [`Profile::is_used`] first.
     pub(super) fn member_modify(&mut self, id: u32, call: &ActionCall, down: &BTreeSet<u32>, domain: &Domain) {
         let Some(member) = self.members.get_mut(&id) else { return };
         let new = self.memory.make(Runs::Call(call), Tag::NONE);
@@ -223,7 +223,7 @@ impl Profile {
         self.groups.iter().map(|(id, g)| (*id, g.members.clone(), g.max_size)).collect()
     }
 
-    /// A port's state changed, and `down` with it.
+    /// Updates groups that watch `port`, whose state has changed in `down`.
     pub(super) fn port_changed(&mut self, port: u32, down: &BTreeSet<u32>, domain: &Domain) {
         self.republish(down, domain, |g| g.members.iter().any(|m| m.watch_port == Some(port)));
     }
@@ -244,7 +244,7 @@ impl Profile {
         }
     }
 
-    /// Weights and entries of the members whose port is up, or what stands for none of them.
+    /// Weights and entries of the members whose port is up, or the `empty` entry if there is none.
     fn available(&self, members: &[GroupMember], down: &BTreeSet<u32>) -> Vec<(u32, *const EntryHeader)> {
         let up = |m: &&GroupMember| m.weight > 0 && m.watch_port.is_none_or(|port| !down.contains(&port));
         let available = members.iter().filter(up).map(|m| (m.weight, self.members[&m.member].entry.cast_const()));
@@ -268,7 +268,7 @@ impl Profile {
 }
 
 impl Drop for Profile {
-    /// There are no readers any more.
+    /// Frees all entries; there are no readers any more.
     fn drop(&mut self) {
         let mut entries: Vec<*mut EntryHeader> = self.members.values().map(|m| m.entry).collect();
         entries.extend(self.empty);

@@ -1,4 +1,4 @@
-//! What the tables are like at a moment, for code that is compiled for them as they are ([`crate::tiers`]), and for traces of flow caches
+//! Snapshots of table shapes for specialised compilation ([`crate::tiers`]) and for traces of flow caches
 //! ([`crate::flow_cache`]).
 
 use super::cells::Registers;
@@ -13,38 +13,41 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 use tables::Wanted;
 
-/// How often a compilation looks whether a batch has ended: batches take milliseconds, and compilations more.
+/// Polling interval of a compilation that waits for the end of a batch of updates; batches take milliseconds, and
+/// compilations longer.
 const BATCH_POLL: Duration = Duration::from_millis(1);
 
-/// How much a table is used by its writers.
+/// Size and change counts of a table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Activity {
     /// Entries.
     pub(crate) len: u64,
-    /// Changes of entries or the default since the table was made.
+    /// Changes of entries or of the default action since the table was created.
     pub(crate) changes: u64,
-    /// How many contents entries have, and how often there was a new one, if many keys share few.
+    /// The number of distinct entry contents, and how often a new one was added, if many keys share few contents.
     pub(crate) contents: Option<(u64, u64)>,
-    /// About how much memory lookups can touch.
+    /// Approximate memory that lookups can touch, in bytes.
     pub(crate) footprint_bytes: u64,
-    /// How code probes it, which may change for good when it grows.
+    /// How code probes it; may change permanently when the table grows.
     pub(crate) engine: EngineKind,
 }
 
 impl FastState {
-    /// The generation in which what [`FastState::shapes`] says holds; another one begins before any of that changes.
+    /// The current generation. It advances before anything changes that [`FastState::shapes`] has returned.
     #[inline]
     pub(crate) fn generation(&self) -> u64 {
         self.domain.generation()
     }
 
-    /// All tables as they are, and the generation in which that holds. `wanted` says what is to be known of a table's entries. Waits for
-    /// the end of a batch that may be taken back: that would need what code was told meanwhile to be invalidated.
+    /// The shapes of all tables, and the generation in which they are valid. `wanted` selects what to return about a
+    /// table's entries. Waits for the end of a batch that may be rolled back: otherwise rolling back would have to
+    /// invalidate shapes that were handed out meanwhile.
     pub(crate) fn shapes(&self, wanted: impl Fn(TableId) -> Option<Wanted>) -> (u64, Shapes) {
         loop {
             let content = self.lock();
             if content.phase.0 == Phase::Single {
-                // Before the tables are read: another state may share some of them, and change them without this one's lock.
+                // Read the generation first: another state may share some tables and change them without this state's
+                // lock.
                 let generation = self.domain.generation();
                 let tables = content.tables.iter().enumerate();
                 let shapes = tables.map(|(i, t)| lock(t).table.shape(wanted(TableId::from_index(i)))).collect();
@@ -55,12 +58,12 @@ impl FastState {
         }
     }
 
-    /// Looks how much of each register is in use; [`FastState::registers_are_large`] says what was seen.
+    /// Estimates how much of each register is in use, for [`FastState::registers_are_large`].
     pub(crate) fn look_at_registers(&self) {
         self.all_registers().for_each(Registers::look);
     }
 
-    /// Of each register, whether packets use so much of it that code asks for cells ahead.
+    /// For each register: whether packets use so much of it that code prefetches cells.
     pub(crate) fn registers_are_large(&self) -> Vec<bool> {
         self.all_registers().map(|r| r.footprint_bytes() > jit::prefetched_bytes_min(r.has_locks())).collect()
     }
@@ -72,13 +75,13 @@ impl FastState {
         })
     }
 
-    /// How often a table was to be changed, for any thread: another number before anything of a change can be seen, and before the
-    /// domain's is another.
+    /// A table's change count, readable from any thread. It advances before any part of a change becomes visible, and
+    /// before the domain's generation does.
     pub(crate) fn changes_of(&self, table: TableId) -> Arc<AtomicU64> {
         lock(&self.lock().tables[table.index()]).table.changes_seen()
     }
 
-    /// An entry of a table, and the cell of its direct resources.
+    /// An entry of a table, and the cell index of its direct resources.
     pub(crate) fn find_with_cell(&self, table: TableId, key: &[KeyMatch], priority: i32) -> Option<(ReadEntry, u32)> {
         let now_us = self.now_us();
         let content = self.lock();
@@ -88,7 +91,7 @@ impl FastState {
         Some((entry, cell))
     }
 
-    /// What an action of a table runs by itself: nothing if a group chooses, or a member is not there.
+    /// The action call that a table's action resolves to; `None` if a group chooses it, or a member does not exist.
     pub(crate) fn call_of(&self, table: TableId, action: &EntryAction) -> Option<ActionCall> {
         match self.resolve(&self.lock(), table, action).ok()? {
             Resolved::Call(call) => Some(call.into_owned()),
@@ -96,12 +99,12 @@ impl FastState {
         }
     }
 
-    /// The cell of direct resources of a table's default entry.
+    /// The cell index of direct resources of a table's default entry.
     pub(crate) fn default_cell(&self, table: TableId) -> u32 {
         lock(&self.lock().tables[table.index()]).table.default_index()
     }
 
-    /// What has been done to each table.
+    /// The [`Activity`] of each table.
     pub(crate) fn activity(&self) -> Vec<Activity> {
         let content = self.lock();
         let of = |table: &tables::Table| Activity {

@@ -1,4 +1,4 @@
-//! What the comparison with the oracle cannot see: workers' cells, publication, reuse of indices, limits.
+//! Tests for what the comparison with the oracle cannot see: workers' cells, publication, reuse of indices, limits.
 #![allow(unsafe_code)]
 
 use super::{FastState, FastWorker, LoadError};
@@ -89,7 +89,7 @@ fn entry(value: u128, action: EntryAction) -> TableEntry {
     TableEntry { key: key(value), priority: 0, action, idle_timeout_ns: 0 }
 }
 
-/// The worker's view: what compiled code does to look up and count.
+/// Looks a value up in a table as compiled code does.
 fn look(worker: &FastWorker, table: TableId, value: u64) -> *const EntryHeader {
     let binding = &worker.state().bindings().tables[table.index()];
     let key = value.to_le_bytes();
@@ -162,12 +162,12 @@ fn a_direct_cell_starts_at_zero_for_each_entry_and_late_counts_go_nowhere() {
         )
         .expect("there");
     assert_eq!(meter(&worker, old.into()), 2);
-    // The worker has matched the entry; meanwhile it is replaced by another one.
+    // The worker has matched the entry; meanwhile another one replaces it.
     state.delete(DIRECT, &key(1), 0).expect("there");
     state.insert(DIRECT, &entry(2, EntryAction::Call(call(2)))).expect("room");
     count(&worker, DIRECT_COUNTER, old as usize, 60);
     assert_eq!(state.direct_counter(DIRECT_COUNTER, &key(2), 0), Ok(CounterValue::default()));
-    // Once it is quiescent, the index comes back, with cells like new.
+    // After its quiescent point the index is reused, with cleared cells.
     worker.quiescent();
     worker.idle();
     state.collect();
@@ -254,7 +254,7 @@ fn members_reach_packets_through_entries_and_groups() {
     state.set_default(SELECTED, Some(&EntryAction::Member(7))).expect("the member is there");
     state.member_modify(SELECTOR, 7, &call(72)).expect("there");
     assert_eq!(default(&state), 72);
-    // A group as default has the program's own default action in reserve.
+    // A group as default action falls back to the program's own default action.
     let own = state.program().tables[SELECTED.index()].default_action.action;
     state.set_default(SELECTED, Some(&EntryAction::Group(1))).expect("the group is there");
     // SAFETY: the default entry is live.
@@ -283,7 +283,7 @@ fn registers_start_at_their_initial_value() {
     assert_eq!(unsafe { [cells.add(4).read(), cells.add(5).read()] }, [u64::MAX, (1 << 36) - 1]);
 }
 
-/// A register says about how much of it is in use, wherever that is, and does not change its mind for little.
+/// A register's footprint estimate is right wherever its cells are used, and ignores small changes.
 #[test]
 fn registers_tell_what_packets_use_of_them() {
     use super::cells::Registers;
@@ -298,7 +298,7 @@ fn registers_tell_what_packets_use_of_them() {
         let set = |every: usize, plus: &dyn Fn(u64) -> u64| {
             (0..CELLS).step_by(every).for_each(|cell| assert!(register.set(cell + plus(cell), &Bits::new(64, 1))));
         };
-        // Every eighth line, anywhere: half a megabyte of four.
+        // Every eighth line, spread over the array: half a megabyte of four.
         set(64, &|cell| cell / 64 % 8);
         let used = seen();
         assert!((300_000..800_000).contains(&used), "{used}");
@@ -308,7 +308,7 @@ fn registers_tell_what_packets_use_of_them() {
         assert!((0..CELLS).all(|cell| register.set(cell, &Bits::new(64, initial))));
         assert_eq!(seen(), 0);
     }
-    // Small ones are looked at whole, and none that are not there.
+    // Small arrays are sampled completely, and only existing lines.
     let register = Registers::new(3, 100, &Bits::new(100, 5), false).expect("there is memory");
     register.look();
     assert!(register.set(1, &Bits::new(100, 6)));

@@ -1,11 +1,11 @@
-//! What one worker needs to run compiled code on a [`FastState`]: the context it passes, its place among the readers, its
-//! clock and its random numbers.
+//! What one worker needs to run compiled code on a [`FastState`]: the context it passes, its registration as a
+//! reader, its clock and its random numbers.
 //!
-//! Rules for the worker: [`FastWorker::begin`] before each batch, [`FastWorker::quiescent`] between batches, when no
-//! pointer into the state is held any more, and [`FastWorker::idle`] when no batch may come for a while: a worker that is
-//! neither quiescent nor idle keeps everything that was deleted meanwhile from being freed.
+//! Rules for the worker: call [`FastWorker::begin`] before each batch, [`FastWorker::quiescent`] between batches,
+//! when it holds no pointer into the state, and [`FastWorker::idle`] when no batch may follow for a while. Until one
+//! of the latter two, everything deleted meanwhile is kept from being freed.
 //!
-//! Threads: one, the worker's.
+//! Threads: the worker's alone.
 #![allow(unsafe_code)]
 
 use super::{Cells, FastState};
@@ -17,28 +17,30 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tables::Worker;
 
-/// Microseconds by which the state's clock may lag behind a worker's: it is shared, so it is not written per batch.
+/// How far the state's clock may lag behind a worker's, in microseconds: the clock is shared, so it is not written in
+/// every batch.
 const CLOCK_GRAIN_US: u64 = 1000;
 
-/// One worker's membership. At most one per worker number at a time.
+/// One worker's registration with a state. At most one per worker number at a time.
 pub struct FastWorker {
     state: Arc<FastState>,
     reader: Worker,
     online: bool,
-    /// Owned; compiled code and the runtime's calls get at it through `ctx`.
+    /// Owned; compiled code and runtime calls access it through `ctx`.
     runtime: *mut WorkerRuntime,
     ctx: Box<WorkerCtx>,
-    /// What `ctx.place` points at.
+    /// The target of `ctx.place`.
     place: Arc<AtomicU64>,
-    /// What `ctx.counters` points at.
+    /// The target of `ctx.counters`.
     _counters: Box<[*mut [u64; 2]]>,
 }
 
-// SAFETY: the pointers lead to memory that the worker owns or that `state` keeps alive; nothing is bound to a thread.
+// SAFETY: the pointers point to memory that the worker owns or that `state` keeps alive; nothing is bound to a
+// thread.
 unsafe impl Send for FastWorker {}
 
 impl FastState {
-    /// What worker number `worker` runs packets with; `None` if there is no such number, or it is taken.
+    /// Registers worker number `worker`; `None` if the number is out of range or taken.
     pub fn worker(self: &Arc<FastState>, worker: usize) -> Option<FastWorker> {
         let table_counters = self.table_counters.get(worker)?.as_ptr().cast();
         if self.taken[worker].swap(true, Ordering::Acquire) {
@@ -71,20 +73,21 @@ impl FastState {
     }
 }
 
-/// What a flow cache counts for packets that it has kept from the code of worker `worker`, on that worker's thread.
+/// Counting for packets that a flow cache handled in place of compiled code; to be called on the thread of worker
+/// `worker`.
 impl FastState {
-    /// Packets at a cell of a counter; nothing if there is no such cell.
+    /// Adds packets to a cell of a counter; ignored if there is no such cell.
     pub(crate) fn count_packets(&self, worker: usize, counter: ExternId, cell: u64, packets: u64, bytes: u64) {
         if let Some(Cells::Counters(counters)) = self.cells.get(counter.index()) {
             counters.count_many(worker, cell, packets, bytes);
         }
     }
 
-    /// Lookups of a table that have hit, or missed.
+    /// Adds hits or misses of a table.
     pub(crate) fn count_lookups(&self, worker: usize, table: TableId, is_hit: bool, packets: u64) {
         let cells = self.table_counters.get(worker).and_then(|cells| cells.get(table.index()));
         if let Some(cells) = cells {
-            // Nobody else writes there.
+            // This worker is the only writer.
             let cell = &cells[usize::from(!is_hit)];
             cell.store(cell.load(Ordering::Relaxed).wrapping_add(packets), Ordering::Relaxed);
         }
@@ -92,7 +95,7 @@ impl FastState {
 }
 
 impl FastWorker {
-    /// What compiled code is called with, between [`begin`](FastWorker::begin) and
+    /// The context to call compiled code with, between [`begin`](FastWorker::begin) and
     /// [`quiescent`](FastWorker::quiescent).
     pub fn ctx(&self) -> *const WorkerCtx {
         &*self.ctx
@@ -103,13 +106,13 @@ impl FastWorker {
         &self.state
     }
 
-    /// Where watched code says what it calls somebody for.
+    /// Sets where watched code stores its position before it calls the runtime.
     pub fn report_to(&mut self, place: &Arc<AtomicU64>) {
         self.ctx.place = place.as_ptr();
         self.place = Arc::clone(place);
     }
 
-    /// A batch begins, at this time.
+    /// Begins a batch at time `now_us`; brings the worker online.
     #[inline]
     pub fn begin(&mut self, now_us: u64) {
         if !self.online {
@@ -123,14 +126,14 @@ impl FastWorker {
         }
     }
 
-    /// An entry's code has returned.
+    /// To be called after each call of compiled code.
     #[inline]
     pub fn end(&mut self) {
         // SAFETY: the runtime is ours, and no call runs now.
         unsafe { (*self.runtime).settle() };
     }
 
-    /// The batch is over: no pointer into the state is held.
+    /// Marks a quiescent point after a batch: no pointer into the state is held.
     #[inline]
     pub fn quiescent(&mut self) {
         if self.online {
@@ -138,7 +141,8 @@ impl FastWorker {
         }
     }
 
-    /// As [`quiescent`](FastWorker::quiescent), behind `settle`, which may count at cells of entries that were deleted in the batch.
+    /// As [`quiescent`](FastWorker::quiescent), after calling `settle`, which may count in cells of entries that were
+    /// deleted during the batch.
     #[inline]
     pub fn quiescent_behind(&mut self, settle: impl FnOnce()) {
         match self.online {
@@ -147,7 +151,8 @@ impl FastWorker {
         }
     }
 
-    /// As [`quiescent`](FastWorker::quiescent), and nothing waits for this worker until it begins the next batch.
+    /// As [`quiescent`](FastWorker::quiescent), and goes offline: no writer waits for this worker until its next
+    /// batch.
     pub fn idle(&mut self) {
         if self.online {
             self.reader.offline();
@@ -155,7 +160,7 @@ impl FastWorker {
         }
     }
 
-    /// Starts the worker's random numbers anew.
+    /// Seeds the worker's random number generator.
     pub fn seed(&mut self, seed: u64) {
         // SAFETY: the runtime is ours, and no call runs now.
         unsafe { (*self.runtime).seed(seed) };
@@ -167,7 +172,7 @@ impl Drop for FastWorker {
         // SAFETY: it came from `Box::into_raw`, and no compiled code runs with it any more.
         drop(unsafe { Box::from_raw(self.runtime) });
         self.reader.offline();
-        // `reader` gives its place back only after this; there are twice as many as workers.
+        // `reader` releases its place only after this; there are more places than workers.
         self.state.taken[self.ctx.worker as usize].store(false, Ordering::Release);
     }
 }

@@ -1,16 +1,18 @@
-//! Several devices in one switch: each a P4Runtime device with a program, state and ports of its own.
+//! Several devices in one switch: each a P4Runtime device with its own program, state and ports.
 //!
 //! ```text
 //!   port 1 ──▶ device 1 ── port 10 ═══ link ═══▶ port 1 of device 2 ──▶ port 2
 //! ```
 //!
-//! A *port* (of the outside) is bound to one device, which sees it under its number; it can be bound to another at any time.
-//! A *link* leads from a port of one device to a port of another (or the same); its ends are numbers that the devices have no
-//! port at, and one link at most begins or ends there. Two links make a cable. Circles are allowed, as two switches may be
-//! cabled both ways; what goes in circles is dropped after so many links (`worker/links.rs`).
+//! A *port* (to the outside) is bound to one device, which sees it under its number; it can be bound to another
+//! device at any time. A *link* leads from a port of one device to a port of another (or the same); its ends use
+//! numbers that the devices have no port at, and at most one link starts or ends at each. Two links in opposite
+//! directions form a cable. Cycles are allowed, as two switches may be cabled both ways; a packet is dropped after a
+//! bounded number of links (`worker/links.rs`).
 //!
-//! Changes are commands to each worker, which obeys between two bursts: no packet waits for them or is lost. What is in a
-//! port's queues when it is bound anew meets the new device.
+//! Changes are commands that each worker executes between two bursts: no packet waits for them or is lost. When a
+//! port is bound to another device, packets in its receive queues enter the new device; packets that wait in its
+//! egress queues go through egress of the old device at once (`worker/egress.rs`).
 //!
 //! Tests: `tests/devices.rs`.
 
@@ -39,27 +41,27 @@ impl fmt::Display for PortOf {
     }
 }
 
-/// A link and what has gone over it.
+/// A link and its counters.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LinkInfo {
-    /// Where packets leave.
+    /// The port at which packets leave.
     pub from: PortOf,
-    /// Where they enter.
+    /// The port at which they enter.
     pub to: PortOf,
-    /// How many.
+    /// Packets so far.
     pub packets: u64,
-    /// Their bytes.
+    /// Bytes so far.
     pub bytes: u64,
 }
 
-/// A device as control has it.
+/// The control plane's side of a device.
 #[derive(Default)]
 pub(super) struct DeviceEntry {
     pub pipeline: Option<Arc<Pipeline>>,
     pub program_changes: u64,
-    /// What was dropped under earlier programs, by reason.
+    /// Packets dropped under earlier programs, by reason.
     pub past_drops: BTreeMap<String, u64>,
-    /// Each worker's cells for packets that meet no program.
+    /// By worker: drop counters while no program is loaded.
     pub without_program: Vec<Arc<DropCounters>>,
 }
 
@@ -67,7 +69,7 @@ pub(super) struct LinkEntry {
     pub(super) from: PortOf,
     to: PortOf,
     pub(super) queues: PortQueues,
-    /// By worker.
+    /// Counters, by worker.
     counters: Vec<Arc<LinkCounters>>,
 }
 
@@ -89,7 +91,7 @@ pub(super) fn list(devices: &[u64]) -> String {
     }
 }
 
-/// What there is instead of a link, for messages.
+/// The existing links, for messages.
 pub(super) fn list_links(links: &[String]) -> String {
     match links {
         [] => "there are no links".to_string(),
@@ -113,7 +115,7 @@ impl Inner {
         self.devices.get_mut(&id).ok_or(SwitchError::NoSuchDevice { id, there })
     }
 
-    /// Refuses if the device is not there, or has a port or the end of a link of this number.
+    /// Checks that the device exists and has neither a port nor a link end of this number.
     pub(super) fn check_free(&mut self, at: PortOf) -> Result<(), SwitchError> {
         self.device(at.device)?;
         if self.ports.iter().any(|p| p.number == at.port && p.bound_to == at.device) {
@@ -135,17 +137,17 @@ impl Inner {
 }
 
 impl Switch {
-    /// The id of the device that the switch begins with; it can be removed like any other.
+    /// The id of the first device; it can be removed like any other.
     pub fn first_device(&self) -> u64 {
         self.first
     }
 
-    /// The ids of all devices, in order.
+    /// The ids of all devices, in ascending order.
     pub fn devices(&self) -> Vec<u64> {
         self.lock().devices.keys().copied().collect()
     }
 
-    /// Tells the workers of a new device.
+    /// Announces a new device to the workers.
     pub(super) fn new_device(&self, id: u64) -> DeviceEntry {
         let drops: Vec<Arc<DropCounters>> = self.mailboxes.iter().map(|_| Arc::new(DropCounters::new(0))).collect();
         for (mailbox, drops) in self.mailboxes.iter().zip(&drops) {
@@ -155,6 +157,9 @@ impl Switch {
     }
 
     /// Adds a device without ports and program.
+    ///
+    /// # Errors
+    /// [`SwitchError::NoDeviceId`] for 0, [`SwitchError::DeviceExists`].
     pub fn add_device(&self, id: u64) -> Result<(), SwitchError> {
         let mut inner = self.lock();
         if id == 0 {
@@ -168,17 +173,23 @@ impl Switch {
         Ok(())
     }
 
-    /// Whether [`Switch::remove_device`] would be refused.
+    /// Checks whether a device can be removed.
+    ///
+    /// # Errors
+    /// [`SwitchError::NoSuchDevice`]; [`SwitchError::DeviceInUse`] if it has ports or links.
     pub fn check_removable(&self, id: u64) -> Result<(), SwitchError> {
         self.lock().check_removable(id)
     }
 
-    /// Removes a device that has no ports and links, once all workers have let go of it.
+    /// Removes a device without ports and links. Returns once all workers have released it.
+    ///
+    /// # Errors
+    /// As [`Switch::check_removable`]; [`SwitchError::Stuck`], and then the device stays.
     pub fn remove_device(&self, id: u64) -> Result<(), SwitchError> {
         let mut inner = self.lock();
         inner.check_removable(id)?;
         if let Err(error) = self.tell_all(|| Command::RemoveDevice(id)) {
-            // It has no ports, so it is as it was with its program and its counters.
+            // It has no ports, so program and counters restore it.
             let entry = inner.device(id)?;
             for (worker, mailbox) in self.mailboxes.iter().enumerate() {
                 let add = Command::AddDevice(id, Arc::clone(&entry.without_program[worker]));
@@ -190,15 +201,23 @@ impl Switch {
         Ok(())
     }
 
-    /// As [`Switch::set_pipeline`], of any device.
+    /// As [`Switch::set_pipeline`], for any device.
+    ///
+    /// # Errors
+    /// [`SwitchError::NoSuchDevice`]; errors of default queues if the program uses queues; [`SwitchError::Stuck`],
+    /// and then all workers return to the old program.
     pub fn set_pipeline_of(&self, device: u64, pipeline: Option<Arc<Pipeline>>) -> Result<(), SwitchError> {
         self.change_pipeline(device, pipeline, |pipeline| {
             self.tell_all(|| Command::Pipeline(device, pipeline.cloned()))
         })
     }
 
-    /// The same, and while no packet runs, neither through the program before nor through this one, `between` does what must not
-    /// be seen half done. All workers stand meanwhile, and packets wait in the devices' queues: it must not take long.
+    /// As [`Switch::set_pipeline_of`], and calls `between` at a moment when no packet runs through the old program or
+    /// the new one. All workers are stopped meanwhile and packets wait in the devices' queues, so `between` must be
+    /// short.
+    ///
+    /// # Errors
+    /// As [`Switch::set_pipeline_of`]; if a worker is stuck, `between` may not have run.
     pub fn replace_pipeline_of(
         &self,
         device: u64,
@@ -235,7 +254,7 @@ impl Switch {
             self.give_queues(&mut inner, device, pipeline)?;
         }
         if let Err(error) = tell(pipeline.as_ref()) {
-            // Who has changed goes back, and who has not yet does not stay when it does.
+            // Workers that have changed return to the old program; a worker that changes later returns, too.
             let old = inner.device(device)?.pipeline.clone();
             self.post_each(|_| Command::Pipeline(device, old.clone()));
             return Err(error);
@@ -262,7 +281,12 @@ impl Switch {
         self.lock().devices.get(&device).map_or(0, |entry| entry.program_changes)
     }
 
-    /// Gives a port to another device, and returns when all workers have done so. No packet is lost.
+    /// Binds a port to another device. Returns when all workers have done so. No packet is lost.
+    ///
+    /// # Errors
+    /// [`SwitchError::NoSuchPort`], [`SwitchError::NoSuchDevice`], [`SwitchError::BoundAlready`];
+    /// [`SwitchError::PortTaken`] if `to` has a link at this number; errors of default queues;
+    /// [`SwitchError::Stuck`].
     pub fn bind(&self, number: u32, to: u64) -> Result<(), SwitchError> {
         let mut inner = self.lock();
         let at = inner.ports.iter().position(|p| p.number == number).ok_or(SwitchError::NoSuchPort(number))?;
@@ -277,14 +301,18 @@ impl Switch {
         }
         self.tell_all(|| Command::MovePort(number, from, to))?;
         inner.ports[at].bound_to = to;
-        // Members of selectors that watch it are not chosen any more.
+        // Selector members that watch the port are no longer chosen.
         if let Some(pipeline) = inner.pipeline(from) {
             pipeline.state().port_state(number, false);
         }
         self.tidy_queues(&mut inner, to)
     }
 
-    /// Makes what a device sends by a port enter another device, from when it returns at the latest.
+    /// Adds a link: packets that a device sends by `from` enter at `to`. It works by the time this returns.
+    ///
+    /// # Errors
+    /// [`SwitchError::NoSuchDevice`]; [`SwitchError::PortTaken`] if an end is in use or is the controller's port;
+    /// errors of default queues; [`SwitchError::Stuck`].
     pub fn link(&self, from: PortOf, to: PortOf) -> Result<(), SwitchError> {
         let mut inner = self.lock();
         for end in [from, to] {
@@ -296,7 +324,7 @@ impl Switch {
                 return Err(SwitchError::PortTaken(end, format!("port {} is bound to the device", end.port)));
             }
         }
-        // The other way round it may be another link's end: the two are a cable.
+        // A link in the opposite direction may use the same ends: the two form a cable.
         let taken = inner.links.iter().find(|link| {
             link.from == from
                 || link.to == to
@@ -320,7 +348,10 @@ impl Switch {
         self.tidy_queues(&mut inner, from.device)
     }
 
-    /// Removes the link that begins at a port, once no worker sends by it.
+    /// Removes the link that starts at a port. Returns once no worker sends by it.
+    ///
+    /// # Errors
+    /// [`SwitchError::NoSuchLink`], [`SwitchError::Stuck`].
     pub fn unlink(&self, from: PortOf) -> Result<(), SwitchError> {
         let mut inner = self.lock();
         let Some(at) = inner.links.iter().position(|link| link.from == from) else {
@@ -348,7 +379,7 @@ impl Switch {
         self.lock().links.iter().map(info).collect()
     }
 
-    /// Numbers of the ports that a device can send by: those bound to it, and beginnings of links.
+    /// Numbers of the ports that a device can send by: those bound to it, and the starts of links.
     pub fn ports_of(&self, device: u64) -> Vec<u32> {
         let inner = self.lock();
         let ports = inner.ports.iter().filter(|p| p.bound_to == device).map(|p| p.number);
@@ -356,8 +387,8 @@ impl Switch {
         ports.chain(links).collect()
     }
 
-    /// Whether a device can send by a port now: the controller's port always, a link always, a port of the outside when its
-    /// link was up when it was last looked at, one that the device has not never.
+    /// Whether a device can send by a port now. The controller's port and links are always up; a port to the outside
+    /// is up if its link was when last polled; a port that the device does not have is down.
     pub fn port_is_up(&self, at: PortOf) -> bool {
         let cpu_port = self.cpu_port_of(at.device);
         let inner = self.lock();

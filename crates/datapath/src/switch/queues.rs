@@ -1,10 +1,12 @@
-//! The queues of ports and links, and the tenants that they belong to, for the control plane.
+//! Control-plane methods for the egress queues of ports and links, and for tenants of the shared buffer.
 //!
-//! A port has queues if somebody configured some, or if its device's program asks for queues (`ir::Program::queues`): then it has
-//! [`SwitchConfig::queues`](super::SwitchConfig::queues), one queue of the default length unless said otherwise. They come
-//! before the program that asks for them, and go after it. A link is a port of the device that it begins at.
+//! A port has queues if they are configured, or if its device's program uses queues (`ir::Program::queues`): then it
+//! gets [`SwitchConfig::queues`](super::SwitchConfig::queues), by default one queue of the default length. Default
+//! queues are created before such a program starts and removed after it has ended. A link counts as a port of the
+//! device at which it starts.
 //!
-//! A tenant (`traffic::Tenants`) is there before the first queue that belongs to it, and as long as one does.
+//! A tenant (`traffic::Tenants`) is created before the first queue that belongs to it, and cannot be removed while
+//! one does.
 //!
 //! Tests: `tests/queues.rs`, `tests/tenants.rs`, `tests/devices.rs`.
 
@@ -18,12 +20,12 @@ use std::fmt;
 use std::sync::{Arc, MutexGuard, PoisonError};
 use traffic::{Config, QueueStatistics, TENANTS_MAX, TenantConfig, TenantStatistics, Tenants};
 
-/// What has queues.
+/// A port or link that has queues.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum QueuesOf {
     /// The port of this number.
     Port(u32),
-    /// The link that begins there.
+    /// The link that starts at this port.
     Link(PortOf),
 }
 
@@ -36,14 +38,14 @@ impl fmt::Display for QueuesOf {
     }
 }
 
-/// What a port has of queues.
+/// The queues of a port or link.
 #[derive(Clone, Debug)]
 pub struct QueueInfo {
-    /// By what they go.
+    /// The config in use.
     pub config: Config,
-    /// Whether that was configured for this port; else it is the switch's default.
+    /// Whether it was configured for this port; otherwise it is the switch's default.
     pub is_configured: bool,
-    /// By queue.
+    /// Statistics, by queue number.
     pub statistics: Vec<QueueStatistics>,
 }
 
@@ -52,31 +54,31 @@ pub struct QueueInfo {
 pub struct TenantInfo {
     /// Its name.
     pub name: String,
-    /// What its queues may hold together.
+    /// The limits of its queues together.
     pub config: TenantConfig,
-    /// Whose queues belong to it, or some of them.
+    /// The ports and links of which at least one queue belongs to it.
     pub members: Vec<QueuesOf>,
-    /// What they hold, and what was refused for its sake.
+    /// What its queues hold, and packets refused because of its limits.
     pub statistics: TenantStatistics,
 }
 
-/// A port's queues as control has them.
+/// The control plane's side of a port's queues.
 #[derive(Default)]
 pub(super) struct PortQueues {
     configured: Option<Config>,
-    /// Those that the workers have.
+    /// The queues that the workers use.
     running: Option<Arc<EgressQueues>>,
-    /// The worker that dequeues.
+    /// Index of the worker that dequeues.
     pub(super) server: usize,
 }
 
 impl PortQueues {
-    /// Whether the workers have some.
+    /// Whether the workers have queues for this port.
     pub(super) fn are_running(&self) -> bool {
         self.running.is_some()
     }
 
-    /// None yet; if there are some, this worker takes packets out.
+    /// No queues yet; worker `server` will dequeue.
     pub(super) fn served_by(server: usize) -> PortQueues {
         PortQueues { server, ..PortQueues::default() }
     }
@@ -87,7 +89,7 @@ impl PortQueues {
 }
 
 impl Inner {
-    /// Where something is in its device, and its queues.
+    /// The port of a device that `of` names, and its queues.
     fn queues_of(&mut self, of: QueuesOf) -> Result<(PortOf, &mut PortQueues), SwitchError> {
         match of {
             QueuesOf::Port(number) => {
@@ -115,13 +117,20 @@ impl Switch {
         self.tenants.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives a port queues, or takes them away; packets that wait go on waiting if there is room for them, and in order. Returns when
-    /// all workers go by it.
+    /// Sets or removes a port's queues. Waiting packets stay queued, in order, as far as there is room. Returns when
+    /// all workers use the new config.
+    ///
+    /// # Errors
+    /// As [`Switch::set_queues_of`].
     pub fn set_queues(&self, number: u32, config: Option<Config>) -> Result<(), SwitchError> {
         self.set_queues_of(QueuesOf::Port(number), config)
     }
 
-    /// The same, of a port or a link.
+    /// As [`Switch::set_queues`], for a port or a link.
+    ///
+    /// # Errors
+    /// [`SwitchError::NoSuchPort`] or [`SwitchError::NoSuchLink`]; [`SwitchError::BadQueues`] if the config
+    /// contradicts itself, the port's speed or the tenants; [`SwitchError::TooManyQueues`]; [`SwitchError::Stuck`].
     pub fn set_queues_of(&self, of: QueuesOf, config: Option<Config>) -> Result<(), SwitchError> {
         let mut inner = self.lock();
         let (at, _) = inner.queues_of(of)?;
@@ -141,17 +150,23 @@ impl Switch {
         self.fit_queues(&mut inner, of, asks)
     }
 
-    /// Queues of ports for which none are configured, where a program asks for queues.
+    /// The queues of ports that have none configured, when their program uses queues.
     pub fn default_queues(&self) -> Config {
         self.queues_default.clone()
     }
 
     /// A port's queues; `None` if it has none.
+    ///
+    /// # Errors
+    /// [`SwitchError::NoSuchPort`].
     pub fn queues(&self, number: u32) -> Result<Option<QueueInfo>, SwitchError> {
         self.queues_of(QueuesOf::Port(number))
     }
 
-    /// The same, of a port or a link.
+    /// As [`Switch::queues`], for a port or a link.
+    ///
+    /// # Errors
+    /// [`SwitchError::NoSuchPort`] or [`SwitchError::NoSuchLink`].
     pub fn queues_of(&self, of: QueuesOf) -> Result<Option<QueueInfo>, SwitchError> {
         let mut inner = self.lock();
         let (_, queues) = inner.queues_of(of)?;
@@ -162,7 +177,11 @@ impl Switch {
         }))
     }
 
-    /// Adds a tenant, changes what its queues may hold together, or removes one that no queue belongs to any more.
+    /// Adds a tenant or changes its limits; without a config, removes a tenant to which no queue belongs.
+    ///
+    /// # Errors
+    /// [`SwitchError::BadTenant`] for a config that contradicts itself or other tenants; on removal
+    /// [`SwitchError::NoSuchTenant`] or [`SwitchError::TenantInUse`].
     pub fn set_tenant(&self, name: &str, config: Option<TenantConfig>) -> Result<(), SwitchError> {
         let inner = self.lock();
         let mut tenants = self.tenants();
@@ -180,7 +199,7 @@ impl Switch {
             tenants.remove(name);
             return Ok(());
         };
-        // Its queues stand still meanwhile.
+        // Its queues are locked meanwhile.
         let running = members.into_iter().filter_map(|(_, queues)| queues.running.as_ref());
         let held: Vec<_> = running.map(|queues| queues.hold()).collect();
         let done = tenants.set(name, &config);
@@ -201,18 +220,18 @@ impl Switch {
         tenants.iter().map(info).collect()
     }
 
-    /// Packets that may wait in all queues together.
+    /// Capacity of the shared buffer, in packets.
     pub fn shared_packets(&self) -> u64 {
         let tenants = self.tenants();
         tenants.buffer().capacity() / tenants.buffer().cell()
     }
 
-    /// Gives a device's ports the queues that a program asks for.
+    /// Creates the queues that a program uses, where a device's ports lack them.
     pub(super) fn give_queues(&self, inner: &mut Inner, device: u64, pipeline: &Pipeline) -> Result<(), SwitchError> {
         self.fit_all(inner, device, pipeline.program().queues, |port| port.running.is_none())
     }
 
-    /// Removes default queues for which no program asks any more, and adds missing ones.
+    /// Removes default queues that a device's program does not use any more, and adds missing ones.
     pub(super) fn tidy_queues(&self, inner: &mut Inner, device: u64) -> Result<(), SwitchError> {
         let asks = inner.pipeline(device).is_some_and(|pipeline| pipeline.program().queues);
         self.fit_all(inner, device, asks, |_| true)
@@ -234,7 +253,8 @@ impl Switch {
         Ok(())
     }
 
-    /// Makes the workers use what is configured for a port or link, whose program asks for queues or not.
+    /// Makes the workers use the queues configured for a port or link, or the default ones if its program uses queues
+    /// (`asks`).
     fn fit_queues(&self, inner: &mut Inner, of: QueuesOf, asks: bool) -> Result<(), SwitchError> {
         let count = inner.all_queues().filter(|(_, queues)| queues.are_running()).count();
         let (at, queues) = inner.queues_of(of)?;
@@ -280,7 +300,8 @@ impl Switch {
         }
     }
 
-    /// Has the workers forget a port's queues, the server last: nobody puts packets in after it has taken all out.
+    /// Makes the workers release a port's queues, the server last: once it has dequeued everything, no other worker
+    /// can enqueue.
     pub(super) fn take_queues(&self, at: PortOf, server: usize) -> Result<(), SwitchError> {
         let post = |worker: usize| self.mailboxes[worker].post(Command::SetQueues(at.device, at.port, None));
         let others: Vec<usize> = (0..self.workers()).filter(|worker| *worker != server).collect();

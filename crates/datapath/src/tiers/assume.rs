@@ -1,11 +1,11 @@
-//! What follows for a program from a table's entries.
+//! Derives assumptions about a program from a table's entries.
 
 use abi::table::KeyField;
 use abi::{EntryShape, KeyLayout, Rule, TableShape};
 use opt::Assumed;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What is known of lookups in a table of this shape; `None` if its entries are not.
+/// The assumptions that hold for all lookups in a table of this shape; `None` if its entries are not known.
 pub(super) fn assumed(shape: &TableShape, key: &KeyLayout) -> Option<Assumed> {
     let Some((rules, default)) = shape.possible() else {
         let answers = shape.answers.as_ref()?;
@@ -23,7 +23,7 @@ pub(super) fn assumed(shape: &TableShape, key: &KeyLayout) -> Option<Assumed> {
     Some(Assumed { hit, unread_keys, ..agreed(&entries) })
 }
 
-/// What all of the entries that lookups can give have in common.
+/// What all entries that a lookup can return have in common.
 fn agreed(entries: &[&EntryShape]) -> Assumed {
     let calls: Option<Vec<_>> = entries.iter().map(|entry| entry.call.as_ref()).collect();
     let actions: Option<BTreeSet<u32>> = calls.as_ref().map(|calls| calls.iter().map(|call| call.action).collect());
@@ -41,7 +41,7 @@ fn agreed(entries: &[&EntryShape]) -> Assumed {
     Assumed { hit: None, actions: actions.map(|a| a.into_iter().collect()), args, unread_keys: Vec::new() }
 }
 
-/// Whether a rule looks at a field.
+/// Whether a rule's mask covers any bit of a field.
 fn reads(rule: &Rule, field: &KeyField) -> bool {
     let first = field.offset as usize / 8;
     if field.bytes >= 8 {
@@ -84,7 +84,7 @@ mod tests {
         let rules = vec![(0xff, entry(0, &[1, 5])), (0xf, entry(0, &[2, 5])), (0, entry(1, &[]))];
         let found = assumed(&table(rules, entry(2, &[])), &key());
         let args = BTreeMap::from([((0, 1), Bits::new(9, 5))]);
-        // The rule that accepts everything hides the default.
+        // A rule that matches everything hides the default.
         assert_eq!(found, Some(Assumed { hit: Some(true), actions: Some(vec![0, 1]), args, unread_keys: vec![1] }));
     }
 

@@ -1,25 +1,26 @@
-//! The code of a pipeline: what runs always, what was compiled last for the tables as they are, and what workers may
-//! still run.
+//! All machine code of a pipeline: generic, baseline and specialised code, and retired code that workers may still
+//! run.
 //!
-//! - *Generic* code is right for all tables at all times. It is there first and stays; it is made quickly, when tables are empty.
-//! - *Baseline* code is as right as that, and takes its place: it is made with all effort and staged where tables are large. It
-//!   is what packets run while tables grow, which may be for seconds.
-//! - *Specialised* code is right while the domain's number is the one that its shapes were taken under
+//! - *Generic* code is correct for any table contents. It is compiled quickly when the program is loaded, while
+//!   tables are empty, and always stays available.
+//! - *Baseline* code is as general and replaces generic code: it is compiled with full effort, and staged where
+//!   tables are large. Packets run it while tables change, which may take seconds.
+//! - *Specialised* code is correct while the domain's generation is the one under which its shapes were taken
 //!   (`tables::reclaim`). [`Code::recompile`] makes it; never on a worker, one at a time.
 //!
-//! Specialised code is made in two steps ([`Effort`]): as soon as possible, so that packets do not run generic code for
-//! longer than they must, and then with more code for the packets that a program is written for. The first step makes only
-//! the entry for packets from ports; what the replication engine runs is the generic code's meanwhile, and the records between them
-//! hold what that needs (`opt::ingress_alone`).
+//! Specialised code is compiled in two steps ([`Effort`]): first as quickly as possible, so that packets run generic
+//! code only briefly; then with full effort, including hot paths. The first step compiles only the entry point for
+//! received packets. The replication engine runs generic code meanwhile, so records in between hold what generic code
+//! needs (`opt::ingress_alone`).
 //!
-//! A worker chooses once per batch ([`Choice`]): two loads. So a change never waits for a compilation, and the next batch
-//! after it sees it, through generic code.
+//! A worker chooses code once per batch ([`Choice`]), which costs two loads. So a table write never waits for a
+//! compilation, and the next batch sees it, by running generic or baseline code.
 //!
-//! While somebody watches, all code that is made counts actions and says where it is (`counting`), baseline code
-//! too; generic code is never like that.
+//! While someone watches, all newly compiled code, baseline code included, counts actions and reports its position
+//! (`counting`); generic code never does.
 //!
-//! Code is freed by whoever recompiles or keeps house, after the last worker has let go of it: workers hold it by `Arc`,
-//! and so does `retired`, so a worker's is never the last.
+//! Code is freed by the thread that recompiles or does housekeeping, after the last worker has released it: workers
+//! hold code by `Arc`, and so does `retired`, so a worker never drops the last reference.
 //!
 //! Tests: `tests/recompile.rs`.
 
@@ -45,63 +46,64 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 use tables::Wanted;
 
-/// Functions by position in `EntryKind::ALL`.
+/// The functions of the entry points, by position in `EntryKind::ALL`.
 pub(super) type Entries = [Option<PipelineFn>; EntryKind::ALL.len()];
 
-/// What code may be made for.
+/// What code may be specialised for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Specialise {
-    /// Nothing: generic code runs.
+    /// Nothing: generic or baseline code runs.
     Off,
-    /// Addresses, sizes and default entries of tables, and prefilters: what lasts while entries change.
+    /// Addresses, sizes and default entries of tables, and prefilters: assumptions that survive changes of entries.
     Constants,
-    /// Also the entries of tiny tables, each time.
+    /// Also the entries of small tables, in every compilation.
     Contents,
-    /// Also the entries of tiny tables that do not change too often.
+    /// Also the entries of small tables that do not change too often.
     #[default]
     Auto,
 }
 
-/// How long compiling may take.
+/// How much time a compilation may take.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Effort {
-    /// A few milliseconds.
+    /// A few milliseconds: the first step.
     Quick,
-    /// Twice that or more, for code of their own for hot packets (`jit::Options::hot_paths`).
+    /// Twice that or more: separate code for hot packets (`jit::Options::hot_paths`).
     Full,
 }
 
-/// Code for tables as they were.
+/// Specialised or baseline code.
 pub(super) struct Special {
     code: CompiledPipeline,
     entries: Entries,
-    /// The number under which it may run; `None` if it is right for any tables.
+    /// The generation under which it may run; `None` if it is correct for any tables.
     generation: Option<u64>,
     /// Tables whose entries are part of it.
     contents: BTreeSet<TableId>,
-    /// Those that it asks while entries change, and whether somebody was told that one is worn.
+    /// The prefilters it uses for tables whose entries may change, and whether [`Code::take_worn`] has reported one
+    /// of them.
     prefilters: Vec<Arc<Prefilter>>,
     told_worn: AtomicBool,
 }
 
 impl Special {
-    /// Whether a batch that begins now may run it.
+    /// Whether a batch that starts now may run it.
     fn holds(&self, fast: &FastState) -> bool {
         self.generation.is_none_or(|generation| generation == fast.generation())
     }
 }
 
-/// Compilations that came to nothing. Packets run generic code then, so nobody would notice.
+/// Failed compilations. Packets keep running other code, so nobody would notice otherwise.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Failures {
-    /// How many there were.
+    /// Their number.
     count: u64,
     /// Why the last one failed, if none has succeeded since.
     last: Option<String>,
 }
 
 impl Failures {
-    /// Notes how a compilation ended, and tells the log of the first failure of each kind.
+    /// Records the result of a compilation; logs an error unless the previous failure had the same.
     fn note(&mut self, result: Result<(), &String>) {
         match result {
             Ok(()) => self.last = None,
@@ -123,33 +125,33 @@ pub(super) struct Code {
     options: jit::Options,
     passes: opt::Options,
     specialise_actions: bool,
-    /// By table: what of its entries may be part of the code.
+    /// By table: which facts about its entries may become part of the code.
     wanted: Vec<Wanted>,
     generic: Arc<CompiledPipeline>,
     generic_entries: Entries,
-    /// The program without what the generic code does in place of quick code; `None` if there is no such thing.
+    /// The program reduced to the entry point that quick code has; `None` inside if it cannot be reduced.
     alone: OnceLock<Option<Arc<Program>>>,
     prepared: Preparations,
     special: ArcSwapOption<Special>,
-    /// Whether somebody watches: then all code that is made counts actions and says where it is.
+    /// Whether new code is compiled to count actions and report its position.
     watched: AtomicBool,
-    /// The program that counts, once somebody has watched.
+    /// The program with action counters, made when first watched.
     counted: OnceLock<Arc<Program>>,
-    /// What runs in place of the generic code, if anything.
+    /// Baseline code, which replaces generic code once it exists.
     baseline: ArcSwapOption<Special>,
-    /// Whether `watched` has changed since the tuner last asked.
+    /// Whether `watched` has changed since the tuner last checked.
     watch_changed: AtomicBool,
-    /// How often `special` or `baseline` was exchanged.
+    /// How often `special` or `baseline` was replaced.
     published: AtomicU64,
-    /// How often `special` was.
+    /// How often `special` was replaced.
     compiled: AtomicU64,
-    /// Code that workers may still hold. Held while compiling, too.
+    /// Replaced code that workers may still hold. Also the lock that serialises compilations.
     retired: Mutex<Vec<Arc<Special>>>,
     last_ns: AtomicU64,
     failures: Mutex<Failures>,
 }
 
-/// What a panic said.
+/// The message of a panic.
 fn panic_text(panic: Box<dyn Any + Send>) -> String {
     let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     format!("the compiler panicked: {}", text.unwrap_or("no reason given"))
@@ -159,7 +161,7 @@ fn entries(code: &CompiledPipeline) -> Entries {
     EntryKind::ALL.map(|kind| code.entry(kind))
 }
 
-/// How many entries of a table may be part of the code.
+/// Most entries of a table that may become part of the code.
 fn entries_max(table: &ir::Table, binding: &TableBinding, may_be_joined: bool) -> u64 {
     let engine = binding.engine;
     let is_short = binding.key.bytes as usize <= 8 * jit::KEY_WORDS_MAX;
@@ -180,13 +182,13 @@ fn entries_max(table: &ir::Table, binding: &TableBinding, may_be_joined: bool) -
     }
 }
 
-/// The options without what takes long.
+/// The options without slow optimisations.
 fn quick(options: &jit::Options) -> jit::Options {
     jit::Options { hot_paths: 0, ..options.clone() }
 }
 
-/// The same, and without Cranelift's own passes, a seventh of the time for a fiftieth of the speed: for code that better code
-/// follows at once.
+/// As [`quick`], without Cranelift's own passes, which saves six sevenths of the time for a fiftieth of the speed:
+/// for code that better code replaces at once.
 fn quickest(options: &jit::Options) -> jit::Options {
     jit::Options { opt_level: jit::OptLevel::None, ..quick(options) }
 }
@@ -227,12 +229,13 @@ impl Code {
         })
     }
 
-    /// The code that is always right.
+    /// The generic code.
     pub(super) fn generic(&self) -> &Arc<CompiledPipeline> {
         &self.generic
     }
 
-    /// For tables whose entries may be part of the code, all of them or what they share: how often that changed.
+    /// A change count for tables whose entries (all of them, or what they share) may become part of the code; `None`
+    /// for others.
     pub(super) fn changes(&self, table: TableId, activity: &Activity) -> Option<u64> {
         let wanted = self.wanted[table.index()];
         if self.program.tables[table.index()].keys.iter().any(|k| k.kind == MatchKind::Range) {
@@ -245,15 +248,17 @@ impl Code {
         }
     }
 
-    /// Compiles for the tables as they are, with the entries of those of `contents` that are tiny if `mode` wants that, and
-    /// publishes it. How long that took; `None` if it failed, which is told in the log and by [`Code::info`].
+    /// Compiles specialised code for the current tables and publishes it. The entries of tables for which `contents`
+    /// holds become part of it if they are small and `mode` allows it. Returns how long it took; `None` if it failed,
+    /// which is logged and reported by [`Code::info`].
     pub(super) fn recompile(
         &self,
         mode: Specialise,
         effort: Effort,
         contents: impl Fn(TableId) -> bool,
     ) -> Option<Duration> {
-        // Nothing is published before code is complete, and locks do not mind, so a bug of the compiler ends here.
+        // Code is published only when complete, and poisoned locks are tolerated, so a compiler panic is contained
+        // here.
         let compile = AssertUnwindSafe(|| self.compile_and_publish(mode, effort, contents));
         let result = catch_unwind(compile).map_err(panic_text).and_then(|result| result.map_err(|e| e.to_string()));
         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
@@ -272,7 +277,7 @@ impl Code {
         let with_contents = matches!(mode, Specialise::Contents | Specialise::Auto);
         let wanted = |table: TableId| {
             let all = self.wanted[table.index()];
-            // What stays right while entries change.
+            // Assumptions that survive changes of entries.
             let lasting = Wanted { entries_max: None, answers: false, ..all };
             Some(if with_contents && contents(table) { all } else { lasting })
         };
@@ -283,14 +288,15 @@ impl Code {
                 (Some(generation), shapes)
             }
         };
-        // Of entries that are known it is made here, where no writer waits.
+        // Prefilters of known entries are made here, where no writer waits.
         for (shape, _) in shapes.tables.iter_mut().zip(&self.wanted).filter(|(_, wanted)| wanted.prefilter) {
             shape.prefilter = shape.prefilter.take().or_else(|| tables::prefilter::of_known(shape));
         }
         let does_not_stay = effort == Effort::Quick && self.could_be_better();
         let options = if does_not_stay { quickest(&self.options) } else { self.options.clone() };
         let (program, options) = self.as_watched(options);
-        // Generic code says nothing to who watches.
+        // Generic code does not count or report, so watched code cannot be combined with it except where queues
+        // demand it.
         let watched_alone = self.beside_generic(program, &options);
         let alone = match does_not_stay && !options.watched {
             true => self.alone(),
@@ -300,7 +306,7 @@ impl Code {
         let mut bindings = self.fast.bindings();
         let is_known = |shape: &TableShape| shape.rules.is_some() || shape.prefilter.is_some();
         for (binding, _) in bindings.tables.iter_mut().zip(&shapes.tables).filter(|(_, shape)| is_known(shape)) {
-            // Lookups touch little of such a table: packets need not wait for it together.
+            // Lookups touch little memory of such a table: staging them is not worthwhile.
             binding.footprint_bytes = 0;
         }
         let layouts = bindings.tables.iter().map(|t| &t.key);
@@ -319,7 +325,7 @@ impl Code {
         let changing = shapes.tables.into_iter().filter(|shape| shape.rules.is_none());
         let prefilters = changing.filter_map(|shape| shape.prefilter).collect();
         let new = Special { entries, code, generation, contents, prefilters, told_worn: AtomicBool::new(false) };
-        // Whoever sees the code also sees that it was compiled.
+        // These stores come first, so that a reader who sees the code also sees them.
         let took = start.elapsed();
         self.last_ns.store(took.as_nanos() as u64, Ordering::Relaxed);
         self.compiled.fetch_add(1, Ordering::Relaxed);
@@ -329,14 +335,15 @@ impl Code {
         Ok(took)
     }
 
-    /// The program with only what quick code has.
+    /// The program reduced to the entry point that quick code has.
     fn alone(&self) -> Option<&Arc<Program>> {
         let alone = || opt::ingress_alone(&self.program, self.generic.recorded(), &self.passes).map(Arc::new);
         self.alone.get_or_init(alone).as_ref()
     }
 
-    /// The program with only what runs beside the generic code's entries for the replication engine, if those must stay: packets that
-    /// wait in queues may meet other code when they go on, which then must read records as they are.
+    /// For programs with queues: the program reduced to what runs beside the entry points of generic code for the
+    /// replication engine. Those must stay: a packet that waits in a queue may continue in other code, which must be
+    /// able to read its record.
     fn beside_generic(&self, program: &Arc<Program>, options: &jit::Options) -> Option<Arc<Program>> {
         if !program.queues {
             return None;
@@ -347,7 +354,7 @@ impl Code {
         }
     }
 
-    /// What code is made from now: other while somebody watches.
+    /// The program and options to compile now, which differ while watched.
     fn as_watched(&self, options: jit::Options) -> (&Arc<Program>, jit::Options) {
         match self.watched.load(Ordering::Relaxed) {
             false => (&self.program, options),
@@ -358,8 +365,8 @@ impl Code {
         }
     }
 
-    /// From now on code counts actions and says where it is, or no longer. Returns when code for any tables is there that
-    /// does; code for the tables as they are follows.
+    /// Sets whether code counts actions and reports its position. Returns once baseline code that does is installed;
+    /// specialised code follows.
     pub(super) fn watch(&self, on: bool) {
         if self.watched.swap(on, Ordering::Relaxed) == on {
             return;
@@ -368,12 +375,12 @@ impl Code {
         self.watch_changed.store(true, Ordering::Release);
     }
 
-    /// Makes code for any tables, with all effort and for their sizes now.
+    /// Compiles and installs baseline code with full effort, for the tables' current sizes.
     pub(super) fn make_baseline(&self) {
         self.install_baseline(Some(self.options.clone()));
     }
 
-    /// Has code with these options, or none, take the place of the generic code.
+    /// Installs baseline code compiled with these options, or removes it.
     fn install_baseline(&self, options: Option<jit::Options>) {
         let mut retired = self.retired.lock().unwrap_or_else(PoisonError::into_inner);
         let compile = |options| {
@@ -408,17 +415,17 @@ impl Code {
         retired.retain(|code| Arc::strong_count(code) > 1);
     }
 
-    /// Whether somebody has begun or ceased to watch since the last call.
+    /// Whether watching has started or stopped since the last call.
     pub(super) fn take_watch_change(&self) -> bool {
         self.watch_changed.swap(false, Ordering::Acquire)
     }
 
-    /// The parts of the program that workers were in. Code that was freed meanwhile has none.
+    /// The parts of the program at these spots; `None` for code that was freed meanwhile.
     pub(super) fn regions(&self, spots: &[Spot]) -> Vec<Option<String>> {
         let retired = match self.retired.try_lock() {
             Ok(retired) => retired.clone(),
             Err(TryLockError::Poisoned(retired)) => retired.into_inner().clone(),
-            // Code is being compiled; that does not take so long that what it replaced would matter.
+            // A compilation holds the lock. It is short enough that samples in retired code do not matter.
             Err(TryLockError::WouldBlock) => Vec::new(),
         };
         let all: Vec<Arc<Special>> =
@@ -427,13 +434,14 @@ impl Code {
         spots.iter().map(|spot| region(spot).map(str::to_string)).collect()
     }
 
-    /// Whether quick code is not the best there is: then it is made with less effort still, since it does not stay.
+    /// Whether a full-effort compilation gives better code than a quick one. If so, quick code is compiled with even
+    /// less effort, since it will be replaced.
     pub(super) fn could_be_better(&self) -> bool {
         self.options.has_hot_paths()
     }
 
-    /// Whether a table has changed so much that code with another prefilter would be better. It is told once of the same code, which may be
-    /// the best that can be made.
+    /// Whether a prefilter of the running code has become ineffective, so that code with a new one would be better.
+    /// Reported only once per code, since a new prefilter may not be better.
     pub(super) fn take_worn(&self) -> bool {
         let special = self.special.load();
         let Some(special) = special.as_ref() else { return false };
@@ -443,23 +451,23 @@ impl Code {
 
     /// Frees code that no worker holds any more.
     pub(super) fn collect(&self) {
-        // If it is being compiled, that does it.
+        // If a compilation holds the lock, it will free retired code itself.
         if let Ok(mut retired) = self.retired.try_lock() {
             retired.retain(|code| Arc::strong_count(code) > 1);
         }
     }
 
-    /// The number under which the code that was published last may run.
+    /// The generation under which the latest specialised code may run.
     pub(super) fn generation(&self) -> Option<u64> {
         self.special.load().as_ref().and_then(|special| special.generation)
     }
 
-    /// The code's log and assertion sites: all code has the same.
+    /// The log and assertion sites, the same in all code of the pipeline.
     pub(super) fn sites(&self) -> &[jit::Site] {
         self.generic.sites()
     }
 
-    /// What packets wait for in some of the program's code.
+    /// The phases of staged code.
     fn phases(&self, code: &CompiledPipeline) -> Vec<PhaseInfo> {
         let name = |table: TableId| self.program.tables[table.index()].name.clone();
         let of_entry = |entry: &EntryKind| {
@@ -474,7 +482,7 @@ impl Code {
         EntryKind::ALL.iter().flat_map(of_entry).collect()
     }
 
-    /// For the operator.
+    /// Information for the operator.
     pub(super) fn info(&self) -> CodeInfo {
         let name = |t: &TableId| self.program.tables[t.index()].name.clone();
         let running = self.special.load_full().filter(|special| special.holds(&self.fast));
@@ -503,18 +511,18 @@ impl Code {
     }
 }
 
-/// One worker's choice of code.
+/// One worker's choice of code for a batch.
 pub(super) struct Choice {
     code: Arc<Code>,
-    /// The functions of code that may run while its number holds, and that number.
+    /// The functions of specialised code, and the generation under which they may run.
     special: Option<(u64, Entries)>,
-    /// Those of code for any tables.
+    /// The functions of code that is correct for any tables.
     others: Entries,
-    /// What keeps the functions' code mapped, but for the generic code, which `code` keeps.
+    /// Keeps these functions' code mapped; generic code is kept by `code`.
     held: [Option<Arc<Special>>; 2],
-    /// `Code::published` when all of that was taken.
+    /// `Code::published` when the above were read.
     seen: u64,
-    /// Whether the batch that runs has chosen, and what: whether it is `special`.
+    /// Whether the current batch runs `special`; `None` before it has chosen.
     chosen: Option<bool>,
 }
 
@@ -523,8 +531,9 @@ impl Choice {
         Choice { special: None, others: code.generic_entries, code, held: [None, None], seen: 0, chosen: None }
     }
 
-    /// The function for an entry of the program. The first call of a batch chooses for all of it: what one entry leaves
-    /// in a packet's record is for the same code's other entries. The worker is online.
+    /// The function of an entry point. The first call in a batch chooses the code for the whole batch, because a
+    /// record written by one entry point can be read only by entry points of the same code. The worker must be
+    /// online.
     #[inline]
     pub(super) fn entry(&mut self, kind: EntryKind) -> PipelineFn {
         let is_special = match self.chosen {
@@ -558,7 +567,7 @@ impl Choice {
         self.seen = published;
     }
 
-    /// The batch is over.
+    /// Ends the batch.
     #[inline]
     pub(super) fn end(&mut self) {
         self.chosen = None;
@@ -621,7 +630,7 @@ b0:
 }
 "#;
 
-    /// What a record holds is for the entries of the code that wrote it.
+    /// A record can be read only by entry points of the code that wrote it.
     #[test]
     fn a_batch_has_all_its_entries_from_the_code_that_it_began_with() {
         let program = Arc::new(ir::parse(TWO_ENTRY_POINTS, base::FileId(0)).unwrap_or_else(|d| panic!("{d:#?}")));

@@ -1,20 +1,20 @@
-//! The program as it runs while somebody watches: each lookup also counts the action that it gave.
+//! The program variant that runs while someone watches: each lookup also counts the action it returned.
 //!
 //! ```text
 //!   apply T(keys) -> hit, action, ...          apply T(keys) -> hit, action, ...
 //!                                       =>     count "actions of T", action
 //! ```
 //!
-//! The counters are externs behind the program's own, one by table in the order of tables; their cells are
-//! `FastState::actions`. The optimised program is taken, so that its code is what it is without them, and what `opt::assume`
-//! finds out about a table's actions makes their numbers constants here, too.
+//! The counters are externs appended to the program's own, one per table in table order; their cells are
+//! `FastState::actions`. The input is the optimised program, so the code is otherwise the same; actions that
+//! `opt::assume` makes constant are constants in the counts, too.
 //!
 //! Tests: `tests/watch.rs`.
 
 use base::Span;
 use ir::{CounterUnit, Extern, ExternId, ExternKind, Inst, Op, Operand, Program};
 
-/// The program that counts.
+/// The program with action counters added.
 pub(super) fn counting(program: &Program) -> Program {
     let mut new = program.clone();
     let own = program.externs.len();

@@ -1,19 +1,20 @@
-//! Programs for tables as they are, optimised and analysed: kept for the next time, because a table that has grown or changed most
-//! often still says the same about the program as before.
+//! A cache of specialised programs with their analyses. They are reused because a table that has grown or changed
+//! usually implies the same assumptions about the program as before.
 
 use ir::Program;
 use jit::Analysis;
 use opt::Assumed;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// As many are kept: one for each step in which code is made.
+/// Programs kept: one for each compilation step (quick, full).
 const KEPT: usize = 2;
-/// Blocks of those that are kept: about a kilobyte each. Code for larger programs takes long for other reasons.
+/// Basic blocks above which a program is not kept; a block takes about a kilobyte. Compiling larger programs is slow
+/// for other reasons.
 const KEPT_BLOCKS_MAX: usize = 8192;
 
-/// A program of which all is known that its tables' entries are not needed for one by one.
+/// A program specialised by what its tables' entries have in common, with its analysis.
 pub(super) struct Prepared {
-    /// What it was made from.
+    /// The program it was derived from.
     base: Arc<Program>,
     known: Vec<Option<Assumed>>,
     options: jit::Options,
@@ -21,12 +22,13 @@ pub(super) struct Prepared {
     pub(super) analysis: Analysis,
 }
 
-/// Those that were used last, the latest first.
+/// The most recently used ones, latest first.
 #[derive(Default)]
 pub(super) struct Preparations(Mutex<Vec<Arc<Prepared>>>);
 
 impl Preparations {
-    /// The program `base` for tables of which so much is `known`; the passes are always the same.
+    /// The program `base` specialised by the assumptions `known`, one per table. All calls must pass the same
+    /// `passes`.
     pub(super) fn get(
         &self,
         base: &Arc<Program>,
@@ -34,7 +36,7 @@ impl Preparations {
         options: &jit::Options,
         passes: &opt::Options,
     ) -> Result<Arc<Prepared>, jit::Error> {
-        // Nothing is put in before it is complete.
+        // A poisoned lock is harmless: nothing is inserted before it is complete.
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_it = |p: &Arc<Prepared>| Arc::ptr_eq(&p.base, base) && p.known == known && p.options == *options;
         let found = kept.iter().position(is_it).map(|at| kept.remove(at));

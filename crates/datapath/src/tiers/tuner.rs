@@ -1,17 +1,18 @@
-//! When code is compiled again for the tables as they are.
+//! The recompilation policy: when specialised and baseline code are compiled.
 //!
-//! A thread per pipeline looks every [`TICK`]. It compiles when the last specialised code does not hold any more and
-//! nothing has been invalidated for a while, and when the entries of more tiny tables could be part of the code. Waiting is
-//! doubled each time code was invalidated soon after it was made, up to [`WAIT_MAX`], and forgotten when code has lasted;
-//! the entries of a table that changes while they are part of the code are left out until it has been quiet for longer.
-//! So a table that changes all the time costs a bounded share of one core, and packets run code for any tables or code without
-//! its entries, which may know a prefilter of them (`tables::prefilter`).
+//! One thread per pipeline checks every [`TICK`]. It compiles specialised code when the last one was invalidated and
+//! nothing has been invalidated for a while, and when the entries of more small tables could become part of the code.
+//! The waiting time doubles each time code is invalidated soon after it was made, up to [`WAIT_MAX`], and is reset
+//! once code has lasted. The entries of a table that changes while they are part of the code are left out until it
+//! has been quiet for longer. So a table that changes constantly costs a bounded share of one core, and packets run
+//! baseline code, or specialised code without that table's entries but possibly with a prefilter of them
+//! (`tables::prefilter`).
 //!
-//! Code for any tables is made anew, as *baseline* code, after the first code for the tables as they are or when that does not come
-//! for [`BASELINE_REST`], and when other tables are
-//! too large for the caches or a table is probed in another way: at once, since nothing invalidates it, and at most once in [`BASELINE_REST`].
+//! *Baseline* code is compiled after the first specialised code, or after [`BASELINE_REST`] if there is none by then.
+//! It is compiled again at once when a table is probed differently, and at most once per [`BASELINE_REST`] when other
+//! tables have outgrown the caches; no change invalidates it.
 //!
-//! The policy is [`Policy`], which knows no clock and no thread. Tests: below; `tests/recompile.rs`.
+//! The policy is [`Policy`], which has no clock and no thread. Tests: below; `tests/recompile.rs`.
 
 use super::code::{Code, Effort, Specialise};
 use crate::state::Activity;
@@ -24,20 +25,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-/// How often a pipeline is looked at.
+/// Time between two checks of a pipeline.
 const TICK: Duration = Duration::from_millis(10);
-/// How many times less often its registers are.
+/// Ticks between two checks of its registers.
 const REGISTER_TICKS: u32 = 100;
-/// How long nothing must have been invalidated, at first.
+/// Initial time without invalidation before specialised code is compiled.
 const WAIT: Duration = Duration::from_millis(20);
-/// The longest wait.
+/// Longest such time.
 const WAIT_MAX: Duration = Duration::from_secs(5);
 /// The shortest time between two compilations of baseline code.
 const BASELINE_REST: Duration = Duration::from_millis(200);
-/// A round that takes longer is stuck: the largest programs compile in tens of seconds. Packets run the code that is there
-/// meanwhile, so the thread is not vital.
+/// A round that takes longer counts as stuck: the largest programs compile in tens of seconds. Packets run existing
+/// code meanwhile, so the thread is not vital.
 const ROUND_MAX: Duration = Duration::from_secs(120);
-/// Code that lasted this many times the wait has lasted.
+/// Code that lives this many times the wait resets it.
 const LASTED: u32 = 8;
 
 /// A table as the policy sees it.
@@ -45,30 +46,30 @@ const LASTED: u32 = 8;
 struct Watched {
     changes: u64,
     last_change: Duration,
-    /// How long it must be quiet before its entries become part of the code.
+    /// How long the table must be unchanged before its entries become part of the code.
     wait: Duration,
 }
 
-/// When to compile, and with the entries of which tables.
+/// Decides when to compile, and which tables' entries become part of the code.
 struct Policy {
     mode: Specialise,
-    /// `None` until the first look.
+    /// `None` before the first [`Policy::look`].
     tables: Option<Vec<Watched>>,
     wait: Duration,
-    /// How long code stays at least whose prefilter is worn.
+    /// Minimum lifetime of code with an ineffective prefilter.
     worn_wait: Duration,
     generation: u64,
     last_invalidated: Duration,
     last_compiled: Option<Duration>,
     /// Tables whose entries are part of the code.
     contents: BTreeSet<TableId>,
-    /// Whether the code holds.
+    /// Whether the code is still valid and wanted.
     holds: bool,
-    /// Which tables and registers were too large for the caches when it was compiled.
+    /// Which tables and registers were too large for the caches at the last look.
     large: Vec<bool>,
-    /// How tables are probed.
+    /// How tables were probed at the last look.
     engines: Vec<EngineKind>,
-    /// When baseline code was made, and `large` and `engines` then.
+    /// When baseline code was compiled, with `large` and `engines` at that time.
     baseline: Option<(Duration, Vec<bool>, Vec<EngineKind>)>,
 }
 
@@ -90,9 +91,9 @@ impl Policy {
         }
     }
 
-    /// Whether baseline code should be made now, behind [`Policy::look`].
+    /// Whether baseline code should be compiled now. To be called after [`Policy::look`].
     fn wants_baseline(&mut self, now: Duration) -> bool {
-        // Code for the tables as they are comes first, unless they do not settle.
+        // Specialised code comes first, unless tables do not settle.
         if self.mode == Specialise::Off || self.last_compiled.is_none() && now < BASELINE_REST {
             return false;
         }
@@ -107,25 +108,25 @@ impl Policy {
         wanted
     }
 
-    /// How long the code that was compiled last has been there.
+    /// The age of the code that was compiled last.
     fn lived(&self, now: Duration) -> Duration {
         now.saturating_sub(self.last_compiled.unwrap_or_default())
     }
 
-    /// Whether code with another prefilter may be made. It has a wait of its own: the code is right, and what invalidates code later need
-    /// not wait for this.
+    /// Whether code may be replaced for an ineffective prefilter. This has a wait of its own: such code is correct,
+    /// and recompilation after an invalidation must not be delayed by it.
     fn may_wear(&self, now: Duration) -> bool {
         self.holds && self.lived(now) >= self.worn_wait
     }
 
-    /// A prefilter of the code is worn.
+    /// Notes that a prefilter of the code is ineffective.
     fn wear(&mut self, now: Duration) {
         self.worn_wait = next_wait(self.worn_wait, self.lived(now));
         self.holds = false;
     }
 
-    /// Looks at the tables at a time; the tables whose entries should be part of new code, if some should be made. Of tables whose entries
-    /// may be, `known` says how often changed what code would know of them.
+    /// Examines the tables at time `now`. Returns the tables whose entries should become part of new code, if code
+    /// should be compiled. `known` gives a change count for tables whose entries may become part of the code.
     fn look(
         &mut self,
         now: Duration,
@@ -139,7 +140,7 @@ impl Policy {
         }
         let large = too_large(activity, registers);
         if large != self.large && std::mem::take(&mut self.holds) {
-            // Another strategy may be better; the code is right all the same.
+            // Another strategy may be better, although the code is still correct.
             self.wait = next_wait(self.wait, self.lived(now));
         }
         let tables = self.tables.get_or_insert_with(|| {
@@ -184,7 +185,7 @@ impl Policy {
         (is_quiet && is_rested && is_better).then_some(contents)
     }
 
-    /// Code was compiled that holds under this number, or could not be.
+    /// Notes that code was compiled that is valid in `generation`, or that compiling failed.
     fn compiled(&mut self, now: Duration, contents: BTreeSet<TableId>, generation: u64) {
         self.generation = generation;
         self.last_compiled = Some(now);
@@ -193,19 +194,19 @@ impl Policy {
     }
 }
 
-/// What the strategy goes by (`jit::Strategy::Auto`): which tables and registers caches do not hold.
+/// Which tables and registers exceed the caches; the choice of strategy depends on this (`jit::Strategy::Auto`).
 fn too_large(activity: &[Activity], registers: &[bool]) -> Vec<bool> {
     let all: u64 = activity.iter().map(|a| a.footprint_bytes).sum();
     let is_large = |a: &Activity| all > jit::CACHED_BYTES_MAX && a.footprint_bytes > jit::CUT_BYTES_MIN;
     activity.iter().map(is_large).chain(registers.iter().copied()).collect()
 }
 
-/// How long to wait after something has lasted for `lived` only.
+/// The next wait after code or contents have lived for `lived`.
 fn next_wait(wait: Duration, lived: Duration) -> Duration {
     if lived >= wait * LASTED { WAIT } else { (wait * 2).min(WAIT_MAX) }
 }
 
-/// The thread's handle. Dropping it ends the thread within a [`TICK`] or a compilation.
+/// The handle of the thread. Dropping it ends the thread within a [`TICK`] or after the compilation in progress.
 pub(super) struct Tuner {
     stop: Arc<AtomicBool>,
     thread: Thread,
@@ -213,6 +214,9 @@ pub(super) struct Tuner {
 
 impl Tuner {
     /// Starts the thread.
+    ///
+    /// # Errors
+    /// If the system cannot start a thread.
     pub(super) fn start(code: Arc<Code>, mode: Specialise) -> std::io::Result<Tuner> {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
@@ -223,7 +227,7 @@ impl Tuner {
 }
 
 impl Drop for Tuner {
-    /// Does not wait: the last owner of a pipeline may be a worker.
+    /// Does not wait for the thread: the last owner of a pipeline may be a worker.
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.unpark();
@@ -254,7 +258,7 @@ fn run(code: &Code, mode: Specialise, stop: &AtomicBool) {
         let (tables, registers) = (code.fast.activity(), code.fast.registers_are_large());
         let wanted = policy.look(start.elapsed(), generation, &tables, &registers, |t, a| code.changes(t, a));
         if let Some(contents) = wanted {
-            // Code that cannot be compiled for these tables is not tried again until they change.
+            // If compiling fails for these tables, it is not tried again until they change.
             let compile = |effort| code.recompile(mode, effort, |table| contents.contains(&table));
             if compile(Effort::Quick).is_some() && code.could_be_better() {
                 compile(Effort::Full);
@@ -305,7 +309,7 @@ mod tests {
         policy.look(ms(0), 1, &[at(100, 100)], &[], tiny);
         assert!(policy.look(ms(20), 1, &[at(100, 100)], &[], tiny).is_some());
         policy.compiled(ms(21), set(&[]), 1);
-        // Entries that do not make the table move are no reason.
+        // Entries that fit into the existing buckets are no reason.
         assert_eq!(policy.look(ms(500), 1, &[at(101, 101)], &[], tiny), None);
         assert_eq!(policy.look(ms(1000), 2, &[at(201, 201)], &[], tiny), None);
         assert_eq!(policy.look(ms(1020), 2, &[at(202, 202)], &[], tiny), Some(set(&[])));
@@ -329,7 +333,7 @@ mod tests {
         }
         assert!((1..=4).contains(&with_entries), "{with_entries} of 400");
         assert!(policy.holds, "without them, the code lasts");
-        // After it has been quiet for long, they are taken in again.
+        // After a long quiet time they become part of the code again.
         let found = policy.look(ms(60_000), generation, &[at(4, changes)], &[], tiny);
         assert_eq!(found, Some(set(&[0])));
     }
@@ -380,7 +384,7 @@ mod tests {
     fn standing_code_follows_the_sizes_of_tables_and_nothing_else() {
         let mut policy = Policy::new(Specialise::Auto);
         let mut made = 0;
-        // A table that grows from the first moment on, so that nothing is ever quiet for as long as it takes.
+        // A table that grows from the start, so that nothing is ever quiet for long enough.
         for tick in 0..1000u64 {
             let now = ms(10 * tick);
             let tables = [at(100 * tick, 100 * tick)];
@@ -412,7 +416,7 @@ mod tests {
         let mut policy = Policy::new(Specialise::Auto);
         let tables = [at(100, 100)];
         let (mut replaced, mut now) = (0, 0);
-        // Worn as soon as it was made, for 20 s.
+        // The prefilter is ineffective as soon as it was made, for 20 s.
         while now < 20_000 {
             if policy.may_wear(ms(now)) {
                 policy.wear(ms(now));
@@ -425,7 +429,7 @@ mod tests {
         }
         assert!((4..20).contains(&replaced), "{replaced}");
         assert!(policy.holds && policy.wait == WAIT && policy.worn_wait > WAIT);
-        // What is invalidated is made again as soon as ever.
+        // Recompilation after an invalidation is as quick as before.
         assert_eq!(policy.look(ms(now), 2, &tables, &[], tiny), None);
         assert!(policy.look(ms(now + 20), 2, &tables, &[], tiny).is_some());
     }

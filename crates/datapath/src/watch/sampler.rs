@@ -1,16 +1,16 @@
-//! Where a worker is, a thousand times a second or more: a timer of the kernel interrupts its thread, and a signal handler notes
-//! the next instruction and what watched code said before its last call.
+//! The sampler: a kernel timer interrupts a worker's thread a thousand times a second or more, and a signal handler
+//! records the program counter and the position that watched code stored before its last call.
 //!
 //! Costs nothing while no timer runs. Invariants:
 //!
-//! - The handler makes no system call, takes no lock, allocates nothing and touches nothing but the [`Samples`] that the
-//!   timer names. It looks only at signals that a timer of this process sent.
-//! - The signal goes to the worker's thread alone (`SIGEV_THREAD_ID`). `SA_RESTART` and callers that poll again make that
-//!   system calls which it interrupts are no loss.
-//! - A worker's [`Samples`] outlive its thread (`Switch` owns both), so a signal that comes after the timer is gone finds them.
+//! - The handler makes no system call, takes no lock, allocates nothing and touches nothing but the [`Samples`] that
+//!   the timer names. It ignores signals that were not sent by a timer of this process.
+//! - The signal goes to the worker's thread alone (`SIGEV_THREAD_ID`). Interrupted system calls do no harm, thanks to
+//!   `SA_RESTART` and callers that poll again.
+//! - A worker's [`Samples`] outlive its thread (`Switch` owns both), so a late signal after the timer is deleted
+//!   still finds them.
 //!
-//! Threads: the handler on the worker's, which alone writes; [`Samples::drain`] on one other.
-//! Tests: below.
+//! Threads: the handler runs on the worker's, the only writer; [`Samples::drain`] on one other. Tests: below.
 #![allow(unsafe_code)]
 
 use crate::pipeline::Spot;
@@ -21,12 +21,13 @@ use std::sync::atomic::{AtomicI32, AtomicU64, Ordering, compiler_fence};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// Samples that may wait: a second of them or more; they are taken away ten times a second.
+/// Samples that may wait: more than a second's; they are collected ten times a second.
 const RING: usize = 8192;
-/// Time between two samples: a signal costs some two microseconds, so a busy worker is taken 0.2 % of its time. Not a round
-/// number, so that it does not beat with what happens every millisecond.
+/// Time between two samples. A signal costs about two microseconds, so a busy worker loses 0.2 % of its time. Not a
+/// round number, to avoid aliasing with events that happen every millisecond.
 pub(super) const PERIOD: Duration = Duration::from_nanos(1_003_009);
-/// The same for a worker that is seldom in its program, of which every fifth would say nothing: at most 1 %.
+/// The same for a worker that is rarely in its program, where fewer than one sample in five would be useful: at most
+/// 1 %.
 pub(super) const SHORT_PERIOD: Duration = Duration::from_nanos(200_603);
 
 #[derive(Default)]
@@ -35,14 +36,14 @@ struct Cell {
     place: AtomicU64,
 }
 
-/// What is noted of one worker.
+/// The samples of one worker: a ring buffer.
 pub(crate) struct Samples {
-    /// Where watched code says what it calls somebody for.
+    /// Where watched code stores its position before it calls the runtime.
     place: Arc<AtomicU64>,
     ring: Box<[Cell]>,
-    /// Samples so far.
+    /// The number of samples so far.
     written: AtomicU64,
-    /// The worker's thread; 0 before it runs.
+    /// The kernel thread id of the worker; 0 before it runs.
     thread: AtomicI32,
 }
 
@@ -54,31 +55,31 @@ impl Default for Samples {
 }
 
 impl Samples {
-    /// To be called on the worker's thread before anything else.
+    /// Registers the calling thread as the worker's. Must be called on it before anything else.
     pub(crate) fn begin(&self) {
         // SAFETY: it has no preconditions.
         self.thread.store(unsafe { libc::gettid() }, Ordering::Release);
     }
 
-    /// Whether there is a thread to be interrupted.
+    /// Whether the worker's thread has started.
     pub(super) fn has_begun(&self) -> bool {
         self.thread.load(Ordering::Acquire) != 0
     }
 
-    /// What executors of this worker are to report to.
+    /// Where executors of this worker store their position.
     pub(crate) fn place(&self) -> &Arc<AtomicU64> {
         &self.place
     }
 
-    /// How many there are so far.
+    /// The number of samples so far.
     pub(super) fn written(&self) -> u64 {
         self.written.load(Ordering::Acquire)
     }
 
-    /// Samples from number `from` on, as far as they are still there, and the number of the next one.
+    /// The samples from number `from` on that are still in the ring, and the number of the next one.
     pub(super) fn drain(&self, from: u64) -> (Vec<Spot>, u64) {
         let to = self.written();
-        // Of a full ring, the handler may be writing the oldest.
+        // In a full ring the handler may be overwriting the oldest sample.
         let from = from.max(to.saturating_sub(RING as u64 - 1));
         let spot = |number: u64| {
             let cell = &self.ring[number as usize % RING];
@@ -87,7 +88,7 @@ impl Samples {
         ((from..to).map(spot).collect(), to)
     }
 
-    /// On the worker's thread, between any two instructions of it.
+    /// Records a sample. Runs in the signal handler, between any two instructions of the worker's thread.
     fn note(&self, pc: u64) {
         let number = self.written.load(Ordering::Relaxed);
         let cell = &self.ring[number as usize % RING];
@@ -98,23 +99,24 @@ impl Samples {
     }
 }
 
-/// The next instruction of the thread that a signal interrupted.
+/// The program counter of the interrupted thread.
 ///
 /// # Safety
-/// `context` is what the kernel gave a handler.
+/// `context` is the third argument that the kernel passed to a signal handler.
 unsafe fn interrupted_at(context: *const c_void) -> u64 {
     let context = context.cast::<libc::ucontext_t>();
-    // SAFETY: as the caller says.
+    // SAFETY: the caller's promise.
     #[cfg(target_arch = "x86_64")]
     return unsafe { (*context).uc_mcontext.gregs[libc::REG_RIP as usize] as u64 };
-    // SAFETY: as the caller says.
+    // SAFETY: the caller's promise.
     #[cfg(target_arch = "aarch64")]
     return unsafe { (*context).uc_mcontext.pc };
 }
 
 extern "C" fn on_signal(_: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    // SAFETY: the kernel gives a handler with `SA_SIGINFO` both; a signal of a timer has a value, and only `Timer::start`
-    // makes timers with this signal, whose value is a worker's samples: they live as long as its thread, which this is.
+    // SAFETY: the kernel passes a handler with `SA_SIGINFO` both pointers; a timer's signal has a value, and only
+    // `Timer::start` makes timers with this signal, whose value is a worker's samples: they outlive its thread, which
+    // is this one.
     unsafe {
         if (*info).si_code != libc::SI_TIMER {
             return;
@@ -126,7 +128,7 @@ extern "C" fn on_signal(_: c_int, info: *mut libc::siginfo_t, context: *mut c_vo
     }
 }
 
-/// Sets the handler, once in the life of the process.
+/// Installs the signal handler, once per process.
 fn handle_signal() -> io::Result<()> {
     static DONE: OnceLock<Result<(), i32>> = OnceLock::new();
     let set = || {
@@ -147,12 +149,15 @@ fn handle_signal() -> io::Result<()> {
 pub(super) struct Timer {
     id: libc::timer_t,
     period: Duration,
-    /// What the handler writes to.
+    /// The signal handler's target.
     _samples: Arc<Samples>,
 }
 
 impl Timer {
-    /// Samples a worker from now on, until the result is dropped.
+    /// Starts a timer that samples a worker until it is dropped.
+    ///
+    /// # Errors
+    /// If the worker's thread has not started, or the system refuses the handler or the timer.
     pub(super) fn start(samples: &Arc<Samples>) -> io::Result<Timer> {
         let thread = samples.thread.load(Ordering::Acquire);
         if thread == 0 {
@@ -176,14 +181,14 @@ impl Timer {
         }
     }
 
-    /// Samples this often from now on.
+    /// Sets the time between samples.
     pub(super) fn set_period(&mut self, period: Duration) -> io::Result<()> {
         if period == self.period {
             return Ok(());
         }
         let time = libc::timespec { tv_sec: 0, tv_nsec: libc::c_long::from(period.subsec_nanos()) };
         let every = libc::itimerspec { it_interval: time, it_value: time };
-        // SAFETY: the timer is ours; the value lives through the call.
+        // SAFETY: this `Timer` owns the timer; the value lives through the call.
         match unsafe { libc::timer_settime(self.id, 0, &every, ptr::null_mut()) } {
             0 => {
                 self.period = period;
@@ -196,7 +201,7 @@ impl Timer {
 
 impl Drop for Timer {
     fn drop(&mut self) {
-        // SAFETY: the timer is ours.
+        // SAFETY: this `Timer` owns the timer, and nothing uses it after this.
         unsafe { libc::timer_delete(self.id) };
     }
 }
@@ -237,7 +242,7 @@ mod tests {
             let timer = Timer::start(&samples).expect("the kernel has a timer");
             assert!(until(|| samples.written() >= 20), "samples come");
             drop(timer);
-            // One signal may be on its way, until the thread has had its turn.
+            // One signal may still be pending until the thread has run again.
             let have_passed = || {
                 let now = turns.load(Ordering::Relaxed);
                 until(|| turns.load(Ordering::Relaxed) > now + 1000)

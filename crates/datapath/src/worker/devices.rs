@@ -1,8 +1,9 @@
-//! The devices of the switch as one worker has them: each a program with its ports.
+//! The devices of the switch as one worker holds them: each a program with its ports.
 //!
-//! A worker that is in the middle of a batch holds back what writers want to free, program by program. Between the bursts of
-//! one device that is over quickly; a device that has no packets while others are busy is let go of after a while
-//! ([`Devices::let_go_of_quiet_ones`]), so that its writers do not wait for packets that never come.
+//! Reclamation is per program: a worker that has not passed a quiescent point holds back what that program's writers
+//! want to free. Between the bursts of a busy device this is short. A device without packets, while others are busy,
+//! is taken offline after a while ([`Devices::let_go_of_quiet_ones`]), so that its writers do not wait for packets
+//! that never come.
 //!
 //! One worker, one thread. Tests: `tests/devices.rs`.
 
@@ -17,10 +18,10 @@ use pktio::Wake;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-/// Rounds without packets after which a device is let go of.
+/// Rounds without packets after which a device is taken offline for reclamation.
 const QUIET_ROUNDS: u32 = 2_000;
 
-/// A program with what runs it.
+/// A pipeline with the engine and executor that run it.
 pub(super) struct Running {
     pub pipeline: Arc<Pipeline>,
     pub engine: Engine,
@@ -28,34 +29,35 @@ pub(super) struct Running {
 }
 
 impl Running {
-    /// Tells it from other programs.
+    /// The pipeline's number, unique in the process.
     pub(super) fn number(&self) -> u64 {
         self.pipeline.number()
     }
 }
 
-/// A device.
+/// A device on this worker.
 pub(super) struct Slot {
     pub id: u64,
     pub ports: Ports,
     pub running: Option<Running>,
-    /// Programs before that whose packets may wait in queues, and when they were replaced, in microseconds.
+    /// Earlier programs whose packets may still wait in queues, each with the time of its replacement in
+    /// microseconds.
     pub earlier: Vec<(Running, u64)>,
-    /// For packets that meet no program.
+    /// Drop counters while no program is loaded.
     pub drops: Arc<DropCounters>,
-    /// Whether it had packets since it was last asked.
+    /// Whether it had packets since this flag was last cleared.
     pub active: bool,
     quiet_rounds: u32,
 }
 
-/// All of them, in the order in which they were added.
+/// All devices, in the order in which they were added.
 #[derive(Default)]
 pub(super) struct Devices {
     pub all: Vec<Slot>,
 }
 
 impl Devices {
-    /// Where a device is.
+    /// The position of a device in `all`.
     pub(super) fn position(&self, id: u64) -> Option<usize> {
         self.all.iter().position(|slot| slot.id == id)
     }
@@ -83,26 +85,26 @@ impl Devices {
         self.all.retain(|slot| slot.id != id);
     }
 
-    /// Gives a device a port.
+    /// Adds a port to a device.
     pub(super) fn add_port(&mut self, device: u64, number: u32, queue: PortQueue) {
         if let Some(slot) = self.get(device) {
             slot.ports.add(number, queue);
         }
     }
 
-    /// Takes a port from a device.
+    /// Removes a port from a device; returns its queues.
     pub(super) fn remove_port(&mut self, device: u64, number: u32) -> Option<PortQueue> {
         self.get(device)?.ports.remove(number)
     }
 
-    /// Takes a device's port into service or out of it.
+    /// Takes a device's port into service (`up`) or out of it.
     pub(super) fn set_in_service(&mut self, device: u64, number: u32, up: bool) {
         if let Some(slot) = self.get(device) {
             slot.ports.set_in_service(number, up);
         }
     }
 
-    /// Gives one device's port to another one. Nothing waits to leave by it: this is between two bursts.
+    /// Moves a port to another device. No packet waits in its transmit buffer, since this runs between bursts.
     pub(super) fn move_port(&mut self, number: u32, from: u64, to: u64) {
         let queues = self.get(from).and_then(|slot| slot.ports.set_egress(number, None));
         if let Some(queue) = self.remove_port(from, number) {
@@ -111,7 +113,8 @@ impl Devices {
         }
     }
 
-    /// Makes a device run a program, or none.
+    /// Makes a device run a program, or none. An earlier program whose packets may wait in queues is kept
+    /// (`egress.rs`).
     pub(super) fn run(&mut self, device: u64, pipeline: Option<Arc<Pipeline>>, worker: &WorkerSetup, now_us: u64) {
         if let Some(slot) = self.get(device) {
             let same = |running: &Running| pipeline.as_ref().is_some_and(|new| Arc::ptr_eq(new, &running.pipeline));
@@ -124,7 +127,7 @@ impl Devices {
                 old.engine.rest(old.executor.as_mut());
                 slot.earlier.push((old, now_us));
             }
-            // States share places for executors, and a pipeline has one for each worker.
+            // Inherited states share a fixed number of executors per worker, and a pipeline has one of them.
             while slot.earlier.len() > EARLIER_MAX {
                 slot.earlier.remove(0);
             }
@@ -142,29 +145,30 @@ impl Devices {
         }
     }
 
-    /// Whether this worker is the server of a port's queues.
+    /// Whether this worker serves any port's queues, or keeps earlier programs.
     pub(super) fn serves(&self) -> bool {
         self.all.iter().any(|slot| slot.ports.serves() || !slot.earlier.is_empty())
     }
 
-    /// Whether flow processors decide about packets of a device.
+    /// Whether any device's packets are decided by a flow processor.
     pub(super) fn decide(&self) -> bool {
         self.all.iter().any(|slot| slot.running.as_ref().is_some_and(|running| running.engine.is_decided()))
     }
 
-    /// Between bursts, for the processors' own work.
+    /// Runs the flow processors' idle work between bursts.
     pub(super) fn idle(&mut self, now_us: u64) {
         self.all.iter_mut().filter_map(|slot| slot.running.as_mut()).for_each(|running| running.engine.idle(now_us));
     }
 
-    /// Nobody waits for this worker until the next batch.
+    /// Takes all running programs offline for reclamation until their next batch.
     pub(super) fn let_go(&mut self) {
         for running in self.all.iter_mut().filter_map(|slot| slot.running.as_mut()) {
             running.engine.rest(running.executor.as_mut());
         }
     }
 
-    /// Before the worker sleeps: how it will hear of packets on any port; adds files that become readable.
+    /// Prepares for sleep: returns how the worker learns of packets on any port, and appends file descriptors that
+    /// become readable.
     pub(super) fn arm(&mut self, files: &mut Vec<Arc<OwnedFd>>) -> Wake {
         let mut all = Wake::Never;
         for slot in &mut self.all {
@@ -181,7 +185,7 @@ impl Devices {
         all
     }
 
-    /// The worker polls again.
+    /// Ends [`Devices::arm`]: the worker polls again.
     pub(super) fn disarm(&mut self) {
         for slot in &mut self.all {
             let polled = slot.ports.polled;
@@ -189,7 +193,7 @@ impl Devices {
         }
     }
 
-    /// After a round: nobody waits any more for devices that have had no packets for long.
+    /// Called after each round: takes devices offline that have had no packets for [`QUIET_ROUNDS`].
     pub(super) fn let_go_of_quiet_ones(&mut self) {
         for slot in &mut self.all {
             if std::mem::take(&mut slot.active) {

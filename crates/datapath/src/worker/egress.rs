@@ -1,16 +1,17 @@
-//! A port's queues as one worker has them: what is offered to them after each burst, and, by the server, what is taken out.
+//! Egress queues as seen by one worker: each worker enqueues after a burst; the *server* of a port also dequeues.
 //!
-//! After each round the server takes packets out whose turn it is, as many as the port takes, runs egress for those that wait
-//! before it, and sends them. A port that is full keeps its packets waiting: that is what makes a queue grow without a shaper.
-//! [`LEAVING_MAX`] packets at most are out of the queue and not yet in the port. A link (`links.rs`) takes all whose turn it is.
+//! After each round the server dequeues as many eligible packets as the port accepts, runs egress for those that wait
+//! before it, and transmits them. While a port is full, its packets stay queued: this is how a queue grows without a
+//! shaper. At most [`LEAVING_MAX`] packets are dequeued but not yet accepted by the port. A link (`links.rs`) accepts
+//! all eligible packets.
 //!
-//! When another program takes over, packets that wait before egress go on through the program that they met at ingress. It is kept as
-//! long as packets wait, between [`KEPT_MIN_US`] and [`KEPT_MAX_US`]; at most [`EARLIER_MAX`] programs are. The new program does not
-//! inherit what it counts in that time. When a port loses its queues or is bound to another device, its packets run through egress
-//! at once.
+//! When the program is replaced, packets that wait before egress continue in the program that processed them at
+//! ingress. That program is kept while packets wait, at least [`KEPT_MIN_US`] and at most [`KEPT_MAX_US`]; at most
+//! [`EARLIER_MAX`] such programs are kept. The new program does not inherit what the old one counts in that time.
+//! When a port loses its queues or is bound to another device, its waiting packets go through egress at once.
 //!
-//! What egress asks for when a packet goes on has a work budget of its own (`engine`): a packet that goes round waits each time in a
-//! queue, which is bounded.
+//! Egress of dequeued packets has a work budget of its own (`engine`): a recirculated packet waits in a queue each
+//! time, and queues are bounded.
 //!
 //! One worker, one thread. Tests: `tests/queues.rs`.
 
@@ -26,50 +27,51 @@ use pktio::{Packet, free_bulk, ticks};
 use std::sync::Arc;
 use traffic::Taken;
 
-/// Most packets that are out of a port's queues and not yet in the port.
+/// Most packets that are dequeued but not yet accepted by the port.
 const LEAVING_MAX: usize = BATCH_MAX;
-/// A full port is tried again after so many microseconds at the latest: as long as an idle worker sleeps.
+/// Longest time until a full port is tried again, in microseconds: as long as an idle worker sleeps.
 const FULL_US: u64 = SLEEP_MAX.as_micros() as u64;
-/// An earlier program is kept for so many microseconds at least. So long other workers may still run it.
+/// Shortest time an earlier program is kept, in microseconds: other workers may still run it that long.
 const KEPT_MIN_US: u64 = PICK_UP.as_micros() as u64;
-/// And for so many at most, lest a port that accepts no packets keeps its tables: TCP's maximum segment lifetime, two minutes (RFC 9293,
-/// section 3.4.1).
+/// Longest time an earlier program is kept, in microseconds, so that a port that accepts no packets does not keep its
+/// tables for ever: TCP's maximum segment lifetime, two minutes (RFC 9293, section 3.4.1).
 const KEPT_MAX_US: u64 = 120_000_000;
-/// Earlier programs of a device that are kept. Programs that inherit state have places for four executors on each worker
-/// (`FastState::new`): these, the running one, and the next.
+/// Most earlier programs of a device that are kept. A state that programs inherit has room for four executors per
+/// worker (`FastState::new`): these, the running one, and the next.
 pub(super) const EARLIER_MAX: usize = 2;
 
-/// The queues of a port.
+/// A port's queues as one worker holds them.
 pub(super) struct Egress {
     queues: Arc<EgressQueues>,
-    /// Whether this worker takes packets out.
+    /// Whether this worker is the server, which dequeues.
     pub serves: bool,
-    /// What came in this burst to wait before egress, with its class.
+    /// Packets of this burst that are to wait before egress, each with its class.
     arrivals: Vec<(Item, u8)>,
-    /// What was taken out and the port has not taken yet.
+    /// Dequeued packets that the port has not accepted yet.
     leaving: Vec<Packet>,
     lost: Vec<Lost>,
-    /// Memory for records.
+    /// Spare memory for records.
     spares: Vec<Box<[u64]>>,
 }
 
-/// A packet's stay in a queue: packets there when it came and behind it when it left, when it came, and whether it is to be marked.
+/// A packet's stay in a queue: packets queued when it arrived and left behind when it was dequeued, its arrival time,
+/// and whether to mark it (ECN).
 struct Stay {
     depths: [u64; 2],
     enqueued_us: u64,
     mark: bool,
 }
 
-/// What the server has in hand; empty between ports.
+/// The server's working state; empty between ports.
 #[derive(Default)]
 pub(super) struct Serving {
     taken: Vec<Taken<Item>>,
     departures: Vec<Departure>,
-    /// Of all departures: the program, and over how many links they and the frames before them have come.
+    /// Common to all departures: the program, and how many links they (and the frames before them) have crossed.
     program: u64,
     hops: u32,
     records: Vec<Box<[u64]>>,
-    /// When something is to be taken out or sent next, in microseconds, if something waits.
+    /// When to dequeue or transmit next, in microseconds, if anything waits.
     pub next_us: Option<u64>,
 }
 
@@ -85,13 +87,13 @@ impl Egress {
         }
     }
 
-    /// Whether nothing came in this burst.
+    /// Whether nothing arrived in this burst.
     #[inline]
     pub(super) fn is_untouched(&self) -> bool {
         self.arrivals.is_empty()
     }
 
-    /// A packet that has come over so many links is to wait before egress.
+    /// Notes a packet that is to wait before egress and has crossed `hops` links.
     pub(super) fn wait(&mut self, packet: Packet, class: u8, record: &[u64], waits: Waits, hops: u32) {
         let memory = self.spares.pop().filter(|spare| spare.len() == record.len());
         let record = match memory {
@@ -104,13 +106,13 @@ impl Egress {
         self.arrivals.push((Item { packet, waits: Some(Waits { record, ..waits }), hops }, class));
     }
 
-    /// A finished frame is to wait in a class of its own choice.
+    /// Notes a finished frame that is to wait in a class of its own choice.
     pub(super) fn wait_finished(&mut self, packet: Packet, class: u8, hops: u32) {
         self.arrivals.push((Item { packet, waits: None, hops }, class));
     }
 
-    /// Offers what came in this burst to the queues: finished frames, which have come over so many links, and what waits before
-    /// egress. `None`: the port is down.
+    /// Enqueues this burst: finished frames, which have crossed `hops` links, and packets that wait before egress. If
+    /// `hops` is `None` the port is down and all are dropped.
     pub(super) fn offer(&mut self, frames: &mut Vec<Packet>, hops: Option<u32>, now_us: u64, drops: &DropCounters) {
         let Some(hops) = hops else {
             let count = frames.len() + self.arrivals.len();
@@ -128,18 +130,18 @@ impl Egress {
         }
     }
 
-    /// Frames that are through egress wait for the port to take them.
+    /// Takes over frames that have been through egress and wait for the port to accept them.
     pub(super) fn leave(&mut self, frames: &mut Vec<Packet>) {
         self.leaving.append(frames);
     }
 
-    /// Whether something has left the queues that the port has not taken.
+    /// Whether dequeued packets wait for the port.
     #[inline]
     pub(super) fn is_leaving(&self) -> bool {
         !self.leaving.is_empty()
     }
 
-    /// Whether something is in the queues.
+    /// Whether packets are queued.
     pub(super) fn is_waiting(&self) -> bool {
         !self.queues.is_empty()
     }
@@ -151,7 +153,8 @@ impl Egress {
         (self.leaving.len() < before, self.leaving.is_empty())
     }
 
-    /// Ends the queues: the finished frames that wait, and how many packets wait before egress, which are freed.
+    /// Dissolves the queues. Returns the finished frames that waited and the number of packets that waited before
+    /// egress, which are freed.
     fn end(mut self, now_us: u64) -> (Vec<Packet>, usize) {
         let mut frames = std::mem::take(&mut self.leaving);
         let mut others = self.arrivals.len();
@@ -171,14 +174,14 @@ fn nanoseconds(us: u64) -> u64 {
 }
 
 impl Serving {
-    /// The server has something to do at that time.
+    /// Schedules the server's next look, in microseconds.
     fn look_again(&mut self, at_us: u64) {
         self.next_us = Some(self.next_us.map_or(at_us, |next| next.min(at_us)));
     }
 }
 
 impl Worker {
-    /// A port has these queues from now on, or none.
+    /// Sets or removes a port's queues.
     #[cold]
     pub(super) fn set_queues(&mut self, device: u64, number: u32, queues: Option<(Arc<EgressQueues>, bool)>) {
         let Some(at) = self.devices.position(device) else { return };
@@ -200,7 +203,8 @@ impl Worker {
         }
     }
 
-    /// Takes what waits in a port's queues through egress, whatever its turn; it then waits to leave by the port.
+    /// Dequeues all packets of a port, eligible or not, and runs egress for them; they then wait for the port to
+    /// accept them.
     #[cold]
     pub(super) fn finish_waiting(&mut self, device: usize, number: u32) {
         let now_us = self.clock.us_at(ticks());
@@ -213,7 +217,7 @@ impl Worker {
         self.resume(device, i, now_us);
     }
 
-    /// Sends what may leave by ports with queues of which this worker is the server; whether there was something.
+    /// Serves all ports whose server this worker is; returns whether there was anything to do.
     #[inline(never)]
     pub(super) fn serve(&mut self) -> bool {
         let start = ticks();
@@ -243,7 +247,7 @@ impl Worker {
 
     fn serve_port(&mut self, device: usize, i: usize, now_us: u64, in_programs: &mut u64) -> bool {
         let mut any = false;
-        // All ports may have sent a burst here; one batch more, so that a queue that has grown shrinks.
+        // Every polled port may have sent a burst here; one more batch, so that a queue that has grown shrinks again.
         for _ in 0..self.devices.all[device].ports.polled + 1 {
             let Slot { ports, running, drops, .. } = &mut self.devices.all[device];
             let (sent, is_clear) = ports.all[i].send_waiting(&mut self.shares);
@@ -257,7 +261,7 @@ impl Worker {
             }
             any |= sent;
             if !is_clear {
-                // It is full.
+                // The port is full.
                 self.serving.look_again(now_us + FULL_US);
                 return any;
             }
@@ -278,7 +282,7 @@ impl Worker {
         any
     }
 
-    /// Takes those on that were taken out of a port's queues, and sends them; the cycles that this took in programs.
+    /// Processes the packets that were dequeued from a port and transmits them; returns the cycles spent in programs.
     fn take_on(&mut self, device: usize, i: usize, now_us: u64) -> u64 {
         let mut taken = std::mem::take(&mut self.serving.taken);
         let mut cycles = 0;
@@ -293,7 +297,8 @@ impl Worker {
         cycles
     }
 
-    /// Takes one on, or has it wait for those behind it that go on through the same program.
+    /// Processes one dequeued packet, or collects it so that packets that continue in the same program form a batch.
+    /// Returns the cycles spent in programs.
     fn take_one(&mut self, device: usize, i: usize, item: Item, stay: Stay, now_us: u64) -> u64 {
         let Stay { depths, enqueued_us, mark } = stay;
         let Item { mut packet, waits, hops } = item;
@@ -319,7 +324,8 @@ impl Worker {
         cycles
     }
 
-    /// Takes on what waits before egress of a program, behind what waits to leave by the port; the cycles that this took.
+    /// Runs egress for the collected departures, behind the frames that already wait for the port; returns the cycles
+    /// spent in programs.
     fn resume(&mut self, device: usize, i: usize, now_us: u64) -> u64 {
         let Slot { ports, running, earlier, drops, .. } = &mut self.devices.all[device];
         let hops = std::mem::take(&mut self.serving.hops);
@@ -335,7 +341,7 @@ impl Worker {
                 let mut sink = ports.sink(drops, cpu_port, &self.setup.events, *program);
                 running.engine.set_work(WORK_MAX);
                 running.engine.resume(running.executor.as_mut(), departures, records, now_us, &mut sink);
-                // An earlier program gets no packets but these.
+                // An earlier program gets no other packets.
                 running.executor.idle();
                 end = ticks();
                 ports.flush(drops, &self.taps, &mut self.shares, now_us, Some(i));

@@ -1,10 +1,13 @@
-//! What a worker does when no packet comes.
+//! What a worker does when no packets arrive.
 //!
-//! `Busy` polls without end: the lowest latency, at the price of a processor. `Sleep` polls for a while (a pause between
-//! two bursts costs nothing), then sleeps between polls, longer and longer up to [`SLEEP_MAX`]: an idle switch takes
-//! about one per cent of a processor, and the first packet after a silence waits at most [`SLEEP_MAX`] and what the
-//! kernel adds. `Interrupt` polls for a while, then sleeps until a port says that packets have come; where one cannot say
-//! so, no longer than `Sleep` would. Time is an argument nowhere here: rounds are counted. One worker, one thread.
+//! - `Busy` polls without pause: lowest latency, at the price of a processor.
+//! - `Sleep` polls for a while (a pause between two bursts costs nothing), then sleeps between polls, doubling the
+//!   time up to [`SLEEP_MAX`]. An idle switch uses about one per cent of a processor, and the first packet after a
+//!   silence waits at most [`SLEEP_MAX`] plus what the kernel adds.
+//! - `Interrupt` polls for a while, then sleeps until a port signals packets. Where a port cannot signal, it sleeps
+//!   no longer than `Sleep` would.
+//!
+//! The policy counts rounds and reads no clock. One worker, one thread.
 
 use std::time::Duration;
 
@@ -15,14 +18,14 @@ const SLEEP_MIN: Duration = Duration::from_micros(20);
 /// The longest sleep.
 pub const SLEEP_MAX: Duration = Duration::from_micros(500);
 
-/// The longest that a worker sleeps whom all ports would wake: long enough to cost nothing, short enough that a port which
-/// forgets to wake it is no more than slow.
+/// The longest sleep if all ports can wake the worker: long enough to cost nothing, short enough that a port that
+/// fails to wake it is merely slow.
 pub(super) const WAIT_MAX: Duration = Duration::from_millis(100);
 
-/// What a worker does when there is nothing to do.
+/// The idle policy of workers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Idle {
-    /// Polls on.
+    /// Keeps polling.
     Busy,
     /// Polls for a while, then sleeps between polls.
     #[default]
@@ -31,7 +34,7 @@ pub enum Idle {
     Interrupt,
 }
 
-/// How long nothing has come.
+/// The policy's state: for how long no packets have arrived.
 pub(super) struct Idler {
     policy: Idle,
     empty_rounds: u32,
@@ -43,11 +46,11 @@ pub(super) struct Idler {
 pub(super) enum Step {
     /// Poll again.
     Poll,
-    /// Nothing has come for some time: let go of what others wait for, then poll again.
+    /// Nothing has arrived for some time: go offline for reclamation, then poll again.
     LetGo,
-    /// The same, and sleep before the next poll.
+    /// Like `LetGo`, and sleep before the next poll.
     Sleep(Duration),
-    /// The same, and sleep until a port wakes the worker: for so long where one cannot.
+    /// Like `LetGo`, and sleep until a port wakes the worker; for this long if a port cannot.
     Wait(Duration),
 }
 
@@ -56,14 +59,14 @@ impl Idler {
         Idler { policy, empty_rounds: 0, sleep: SLEEP_MIN }
     }
 
-    /// A round had packets.
+    /// Notes a round with packets.
     #[inline]
     pub(super) fn busy(&mut self) {
         self.empty_rounds = 0;
         self.sleep = SLEEP_MIN;
     }
 
-    /// A round had none.
+    /// Notes a round without packets; returns what to do next.
     #[inline]
     pub(super) fn empty(&mut self) -> Step {
         self.empty_rounds = self.empty_rounds.saturating_add(1);

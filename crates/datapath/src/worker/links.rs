@@ -1,8 +1,9 @@
-//! Links: what one device sends by a port enters another device by one of its ports, in the same worker and in the same
-//! buffers.
+//! Links: packets that one device sends by a port enter another device by one of its ports, on the same worker and in
+//! the same buffers.
 //!
-//! The end of a link is a port of the sending device whose queue takes nothing (`PortQueue::Link`): what is left over after
-//! sending, which is seldom and dropped elsewhere, goes on here. So devices without links pay nothing for them.
+//! The sending end of a link is a port whose queue accepts nothing (`PortQueue::Link`). Packets left over after
+//! transmitting are rare, and dropped for other ports; for a link they continue here. So links cost nothing where
+//! there are none.
 //!
 //! ```text
 //!   received burst ──▶ device 1 ──▶ its ports
@@ -10,13 +11,16 @@
 //!                                        └─ link ──▶ ...
 //! ```
 //!
-//! A burst and all that becomes of it goes to its end before the next one is received, so packets stay in order and nothing
-//! waits; but if a link has queues (`egress.rs`), packets wait in them as a port's do, and cross when their turn has come, in the
-//! worker that takes them out. **Bounds:** a packet crosses at most [`HOPS_MAX`] links, and all that descends from a received burst,
-//! or one that was taken out of queues, makes at most [`CROSSINGS_MAX`] crossings (devices in a circle that multicast would double
-//! them each time); the rest is dropped and counted as [`RuntimeDrop::LinkLimit`] of the device that it would have entered.
+//! A burst and everything derived from it is processed to completion before the next one is received, so packets stay
+//! in order and none waits. If a link has queues (`egress.rs`), packets wait there as in a port's queues and cross
+//! when they are dequeued, on the worker that serves the queues.
 //!
-//! One worker, one thread; counters are read by anyone. Tests: `tests/devices.rs`.
+//! **Bounds:** a packet crosses at most [`HOPS_MAX`] links. All descendants of a received burst, or of a dequeued
+//! one, cross links at most [`CROSSINGS_MAX`] times (devices in a cycle that multicast would double them each time).
+//! Packets beyond either bound are dropped and counted as [`RuntimeDrop::LinkLimit`] of the device that they would
+//! have entered.
+//!
+//! One worker, one thread; any thread may read the counters. Tests: `tests/devices.rs`.
 
 use super::Worker;
 use crate::drops::{DropReason, RuntimeDrop};
@@ -27,10 +31,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Most links that a packet crosses.
 pub const HOPS_MAX: u32 = 16;
-/// Most crossings that one received burst may cause.
+/// Most link crossings (packets) that one received burst may cause.
 pub const CROSSINGS_MAX: usize = 8192;
 
-/// What one worker has sent over a link.
+/// Packets and bytes that one worker has sent over a link.
 #[derive(Debug, Default)]
 pub(crate) struct LinkCounters {
     packets: AtomicU64,
@@ -38,7 +42,7 @@ pub(crate) struct LinkCounters {
 }
 
 impl LinkCounters {
-    /// Packets and bytes so far.
+    /// The packets and bytes so far.
     pub(crate) fn read(&self) -> (u64, u64) {
         (self.packets.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed))
     }
@@ -51,13 +55,13 @@ impl LinkCounters {
     }
 }
 
-/// Where a link leads.
+/// The sending end of a link: where it leads.
 pub(crate) struct LinkEnd {
-    /// The device.
+    /// The device that packets enter.
     pub device: u64,
-    /// Its port.
+    /// The ingress port there.
     pub port: u32,
-    /// What goes over it.
+    /// This worker's counters of the link.
     pub counters: Arc<LinkCounters>,
 }
 
@@ -68,12 +72,12 @@ pub(super) struct Crossing {
     /// Links crossed, this one included.
     hops: u32,
     packets: Vec<Packet>,
-    /// The sending device's place, which gets the buffer back.
+    /// Position of the sending device, which gets the buffer back.
     from: usize,
 }
 
 impl LinkEnd {
-    /// Takes all packets of a port's buffer, and leaves the port an empty one.
+    /// Takes all packets of a port's buffer and leaves `spare` in its place.
     #[cold]
     pub(super) fn cross(&self, out: &mut Vec<Packet>, spare: Vec<Packet>) -> Crossing {
         self.counters.add(out);
@@ -82,8 +86,9 @@ impl LinkEnd {
 }
 
 impl Worker {
-    /// Takes what waits in the links of a device, and has crossed so many before, to its end. Given and returned is when sending began and ended, as if all
-    /// programs had run before it: the cycles of the devices behind links are the programs'.
+    /// Processes the packets that wait in a device's links, and have crossed `hops` links before, to completion.
+    /// Takes and returns the time stamps (ticks) at which transmitting began and ended, adjusted as if all programs
+    /// had run before it: cycles of the devices behind links count as program time.
     #[cold]
     #[inline(never)]
     pub(super) fn cross(&mut self, first: usize, hops: u32, sending: u64, end: u64) -> (u64, u64) {
@@ -91,7 +96,7 @@ impl Worker {
         let mut budget = CROSSINGS_MAX;
         self.collect(first, hops);
         while let Some(mut on) = self.crossing.pop_front() {
-            // A device is not removed while a link leads to it.
+            // A device is not removed while a link leads to it, so this does not happen.
             let Some(at) = self.devices.position(on.device) else { continue };
             let slot = &self.devices.all[at];
             if on.hops > HOPS_MAX || on.packets.len() > budget {
@@ -103,7 +108,7 @@ impl Worker {
             for tap in &self.taps {
                 tap.copy(on.device, on.port, false, &on.packets);
             }
-            // Copies may be more than a batch.
+            // With copies there may be more than a batch.
             while !on.packets.is_empty() {
                 if on.packets.len() <= BATCH_MAX {
                     std::mem::swap(&mut self.burst, &mut on.packets);
@@ -123,7 +128,7 @@ impl Worker {
         (in_programs.min(end), end)
     }
 
-    /// Moves what leaves a device by links to what waits, behind packets that were sent before.
+    /// Appends the packets that leave a device by links to the queue of crossings.
     fn collect(&mut self, device: usize, hops: u32) {
         for on in self.devices.all[device].ports.crossing.drain(..) {
             self.crossing.push_back(Crossing { hops: hops + 1, from: device, ..on });

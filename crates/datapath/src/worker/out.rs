@@ -1,14 +1,15 @@
-//! Where a device's packets go on one worker: a buffer for each port, the controller's channel, or a drop counter.
+//! Transmit side of a device on one worker: a buffer per port, the controller's channel, drop counters.
 //!
-//! Buffers are flushed after each received burst, so no packet waits for others. A burst that leaves as a whole by one
-//! port is not touched packet by packet: its vector becomes the port's buffer. What is dropped is freed in one call.
-//! One worker, one thread.
+//! Buffers are flushed after each received burst, so no packet waits for others. A burst that leaves as a whole by
+//! one port is not touched packet by packet: its vector becomes the port's buffer. Dropped packets are freed in one
+//! call. One worker, one thread.
 //!
-//! **Whose time sending is.** The first try is the receiving port's: whoever sends much, or to a port where that takes long,
-//! pays for it, and a queue bounds what one try costs. Further tries are the sending port's own ([`Port::retries`]): how many
-//! it needs is its peer's doing, and a peer with costly buffers would use up the share of those who send to it. They have an
-//! account of their own, since whoever floods a port could otherwise keep it from being polled. A port whose tries took more
-//! than its share has no further ones while others wait. Only what a first try leaves looks at the clock. Tests: at the end,
+//! **Accounting for transmit time.** The first attempt to transmit is charged to the ingress port: a port that sends
+//! much, or to a slow port, pays for it, and the queue bounds the cost of one attempt. Retries are charged to the
+//! egress port, in a separate account ([`Port::retries`]): their number depends on that port's peer, and a peer with
+//! costly buffers would otherwise use up the share of those who send to it. The account is separate because flooding
+//! a port could otherwise keep it from being polled. A port whose retries took more than its share gets none while
+//! others wait. The clock is read only when the first attempt leaves packets over. Tests: at the end,
 //! `tests/worker.rs`.
 
 use super::egress::Egress;
@@ -25,41 +26,41 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
-/// The port of packets for which a program chose none: `egress_spec` begins at 0.
+/// The egress port of packets for which a program chose none: `egress_spec` starts at 0.
 const UNCHOSEN_PORT: u32 = 0;
 
-/// Tries to send a burst before the rest is dropped.
+/// Attempts to transmit a burst before the remaining packets are dropped.
 const TX_TRIES: u32 = 4;
 
-/// Work of a burst from which on the next one is half as large: it might have wanted more than there is.
+/// Work units of a burst from which the next burst is halved: this one may have needed more than the budget.
 const MUCH_WORK: u32 = WORK_MAX - WORK_MAX / 8;
-/// Work of a burst up to which the next one may be twice as large.
+/// Work units of a burst up to which the next burst may be doubled.
 const LITTLE_WORK: u32 = WORK_MAX / 4;
 
-/// A port as one worker has it.
+/// A port as one worker holds it.
 pub(super) struct Port {
     pub number: u32,
     pub queue: PortQueue,
-    /// Most packets that are received at once: fewer where these cause much work (`engine::WORK_MAX`).
+    /// Most packets received at once; reduced for packets that cause much work (`engine::WORK_MAX`).
     pub burst: usize,
-    /// How long it has had the worker.
+    /// Worker time charged to the port.
     pub turn: Turn,
-    /// How long further tries to send to it have had the worker.
+    /// Worker time spent on transmit retries to the port.
     retries: Turn,
-    /// Its queues, if it has some.
+    /// Its egress queues, if any.
     pub egress: Option<Box<Egress>>,
     out: Vec<Packet>,
 }
 
 impl Port {
-    /// A burst has cost so much work.
+    /// Adapts the burst size to the work units that the last burst cost.
     #[cold]
     pub(super) fn fit_burst(&mut self, work: u32) {
         self.burst = next_burst(self.burst, work);
     }
 
-    /// Sends what has left the port's queues: whether it took some of that, and whether all. Of a port that is full further tries
-    /// are its own, as of one without queues.
+    /// Transmits dequeued packets. Returns whether the port accepted any, and whether it accepted all. As for ports
+    /// without queues, attempts at a full port are charged to that port as retries.
     pub(super) fn send_waiting(&mut self, shares: &mut Shares) -> (bool, bool) {
         let Some(egress) = &mut self.egress else { return (false, true) };
         if !egress.is_leaving() {
@@ -76,7 +77,7 @@ impl Port {
         (sent, is_clear)
     }
 
-    /// Tries for what the first try has left; the ticks that took.
+    /// Retries what the first attempt left over; returns the ticks that this took.
     #[cold]
     fn try_again(&mut self, shares: &mut Shares) -> u64 {
         if matches!(self.queue, PortQueue::Down(_)) || shares.passes_over(&self.retries) {
@@ -95,8 +96,8 @@ impl Port {
     }
 }
 
-/// How large the next burst may be behind one of at most `burst` packets that has cost so much: smaller if it may have wanted more than
-/// there is, and larger again when it costs little.
+/// The size of the next burst after one of at most `burst` packets that cost `work` units: halved if it may have
+/// needed more than the budget, doubled when it cost little.
 fn next_burst(burst: usize, work: u32) -> usize {
     match work {
         ..=LITTLE_WORK => (2 * burst).min(BATCH_MAX),
@@ -105,34 +106,34 @@ fn next_burst(burst: usize, work: u32) -> usize {
     }
 }
 
-/// All ports of a device as one worker has them, and what waits to leave by them.
+/// All ports of a device as one worker holds them, and the packets that wait to leave by them.
 #[derive(Default)]
 pub(super) struct Ports {
-    /// Whose they are.
+    /// The device's id.
     pub device: u64,
-    /// Those that packets are received from, then the beginnings of links.
+    /// The ports that are polled, then the sending ends of links.
     pub all: Vec<Port>,
-    /// How many packets are received from.
+    /// The number of ports that are polled.
     pub polled: usize,
     index: PortIndex,
     /// Positions of the ports whose buffers are not empty.
     touched: Vec<usize>,
     dropped: Vec<Packet>,
-    /// What leaves by links.
+    /// Packets that leave by links.
     pub crossing: Vec<Crossing>,
-    /// Over how many links came what runs.
+    /// How many links the running packets have crossed.
     pub hops: u32,
-    /// Empty buffers of packets that have crossed.
+    /// Empty buffers for packets that cross links.
     pub spares: Vec<Vec<Packet>>,
 }
 
 impl Ports {
-    /// No ports of a device.
+    /// A device without ports.
     pub(super) fn new(device: u64) -> Ports {
         Ports { device, ..Ports::default() }
     }
 
-    /// Adds a port.
+    /// Adds a port: polled ports before link ends.
     pub(super) fn add(&mut self, number: u32, queue: PortQueue) {
         let at = if matches!(queue, PortQueue::Link(_)) { self.all.len() } else { self.polled };
         self.all.insert(
@@ -158,7 +159,7 @@ impl Ports {
         Some(port.queue)
     }
 
-    /// Takes a port into service or out of it.
+    /// Takes a port into service (`up`) or out of it.
     pub(super) fn set_in_service(&mut self, number: u32, up: bool) {
         let egress = self.set_egress(number, None);
         if let Some(queue) = self.remove(number) {
@@ -167,25 +168,25 @@ impl Ports {
         }
     }
 
-    /// Exchanges a port's queues.
+    /// Replaces a port's queues; returns the old ones.
     pub(super) fn set_egress(&mut self, number: u32, egress: Option<Box<Egress>>) -> Option<Box<Egress>> {
         let port = self.all.iter_mut().find(|port| port.number == number)?;
         std::mem::replace(&mut port.egress, egress)
     }
 
-    /// Where a port is.
+    /// The position of a port in `all`.
     pub(super) fn position(&self, number: u32) -> Option<usize> {
         self.index.get(number)
     }
 
-    /// Frames that waited are to leave by a port without further waiting, with the next flush.
+    /// Transmits frames that have waited already with the next flush, past the port's queues.
     pub(super) fn send_late(&mut self, number: u32, frames: Vec<Packet>) {
         if let Some(i) = self.index.get(number) {
             frames.into_iter().for_each(|packet| self.push(i, packet));
         }
     }
 
-    /// A frame is to leave by the port at a position.
+    /// Appends a frame to the buffer of the port at position `i`.
     #[inline]
     pub(super) fn push(&mut self, i: usize, packet: Packet) {
         let out = &mut self.all[i].out;
@@ -200,17 +201,17 @@ impl Ports {
         self.index = PortIndex::new(&self.all);
     }
 
-    /// Whether something waits in queues of which this worker is the server.
+    /// Whether packets wait in queues that this worker serves.
     pub(super) fn is_waiting(&self) -> bool {
         self.all.iter().any(|port| port.egress.as_ref().is_some_and(|egress| egress.serves && egress.is_waiting()))
     }
 
-    /// Whether this worker is the server of a port's queues.
+    /// Whether this worker serves any port's queues.
     pub(super) fn serves(&self) -> bool {
         self.all.iter().any(|port| port.egress.as_ref().is_some_and(|egress| egress.serves))
     }
 
-    /// The sink of a batch that a program runs.
+    /// The sink for a batch of `program`.
     pub(super) fn sink<'a>(
         &'a mut self,
         drops: &'a DropCounters,
@@ -221,9 +222,9 @@ impl Ports {
         Out { ports: self, drops, cpu_port, events, program }
     }
 
-    /// Sends what waits, and frees what was dropped or no port takes. Returns the ticks that further tries took, which are not
-    /// the receiving port's. What leaves by a port with queues waits there, unless it comes from there: that of the port at
-    /// `served`.
+    /// Transmits all buffers, and frees dropped packets and those that no port accepts. Returns the ticks spent on
+    /// retries, which are not charged to the ingress port. Packets for a port with queues are enqueued there, except
+    /// those just dequeued from the port at position `served`.
     #[inline]
     pub(super) fn flush(
         &mut self,
@@ -249,7 +250,7 @@ impl Ports {
                         _ => egress.leave(&mut port.out),
                     }
                 }
-                // Also what is to wait there once more: clones, and packets that have gone back to ingress.
+                // Enqueue also what arrived for this port again: clones, and packets that went back to ingress.
                 if served != Some(i) || !egress.is_untouched() {
                     let hops = (!matches!(port.queue, PortQueue::Down(_))).then_some(self.hops);
                     egress.offer(&mut port.out, hops, now_us, drops);
@@ -283,7 +284,7 @@ impl Ports {
     }
 }
 
-/// Takes a batch's packets.
+/// The [`Sink`] of a batch.
 pub(super) struct Out<'a> {
     ports: &'a mut Ports,
     drops: &'a DropCounters,
@@ -294,7 +295,7 @@ pub(super) struct Out<'a> {
 }
 
 impl Out<'_> {
-    /// The buffer of a port, which is not left empty.
+    /// The buffer of a port; marks the port for the next flush, so the caller must put a packet in.
     #[inline]
     fn buffer(&mut self, port: u32) -> Option<&mut Vec<Packet>> {
         let i = self.ports.index.get(port)?;
@@ -305,7 +306,8 @@ impl Out<'_> {
         Some(out)
     }
 
-    /// A packet for a port that is none of ours. [`UNCHOSEN_PORT`] is where packets go for which a program chose none, if it exists.
+    /// Handles a packet whose port is not in `ports`: passes it to the controller, or drops it. A program that chose
+    /// no port sends to [`UNCHOSEN_PORT`], which may not exist.
     #[cold]
     fn elsewhere(&mut self, port: u32, packet: Packet) {
         if Some(port) != self.cpu_port {
@@ -377,7 +379,7 @@ impl Sink for Out<'_> {
     }
 }
 
-/// Port number to position; dense for small numbers.
+/// Maps port numbers to positions: an array for small numbers, a hash map for others.
 #[derive(Default)]
 struct PortIndex {
     small: Vec<u32>,
@@ -420,7 +422,7 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
     use std::sync::mpsc::sync_channel;
 
-    /// Takes nothing, for some ticks.
+    /// A queue that accepts nothing, and spends `ticks` per attempt.
     struct Costly {
         tries: Arc<AtomicU32>,
         ticks: u64,
@@ -441,8 +443,8 @@ mod tests {
         }
     }
 
-    /// The finding: four tries for each burst were the sender's, of 1,280 descriptors each if the destination's buffers were in
-    /// many pieces.
+    /// The finding: four attempts for each burst were charged to the sender, of 1,280 descriptors each if the
+    /// destination's buffers were in many pieces.
     #[test]
     fn a_port_that_is_costly_to_send_to_pays_for_all_but_one_try() {
         let (tries, ticks) = (Arc::new(AtomicU32::new(0)), (1e-3 * ticks_per_second()) as u64);
@@ -468,7 +470,7 @@ mod tests {
         others_wait(&mut shares, 1000 * ticks);
         assert_eq!(send(&mut shares).0, TX_TRIES, "others have had as much");
         assert_eq!(send(&mut shares).0, 1);
-        // The one that waited does not wait any more.
+        // The port that waited no longer does.
         shares.end_round();
         assert_eq!(send(&mut shares).0, TX_TRIES);
         assert_eq!(pool.available(), pool.limit());

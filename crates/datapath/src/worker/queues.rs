@@ -1,63 +1,64 @@
-//! Who receives from which queue of a port, and sends by which.
+//! Assigns the receive and transmit queues of a port to workers.
 //!
-//! A device has a queue for each worker if it can. Guests and peers need not use all of them, and often use the first alone:
-//! so the first queue goes to another worker for each port. A device with more queues gives each worker several, one with
-//! fewer has queues that several workers send by, under a lock, and one of them receives from.
+//! A device has a queue for each worker if it can. Guests and peers need not use all of them and often use only the
+//! first, so each port's first queue is assigned to a different worker. If a device has more queues than there are
+//! workers, each worker gets several. If it has fewer, several workers share a queue: all transmit on it under a
+//! lock, and one of them receives.
 //!
-//! With [`Sharing::Spread`] such workers are not idle: who receives keeps the flows that are his and hands the others over,
-//! as a network card does that has a queue for each. Packets of a flow, both ways, meet one worker, in order
-//! ([`flow_hash`]). A hand-over costs a lock per burst and the cache lines that change processors: worth it for programs
-//! that take longer than that, so it has to be asked for.
+//! With [`Sharing::Spread`] the others get packets, too: the receiving worker distributes flows by hash, as
+//! receive-side scaling (RSS) does in a network card. Both directions of a flow go to the same worker, in order
+//! ([`flow_hash`]). A hand-over costs a lock per burst, and the packets' cache lines move between processors; this
+//! pays off only for programs that take longer than that, so it is off by default.
 //!
-//! One worker, one thread; what is shared is behind locks. Tests here and in `tests/worker.rs`.
+//! One worker, one thread; shared data is behind locks. Tests here and in `tests/worker.rs`.
 
 use abi::BATCH_MAX;
 use pktio::{Packet, Queue, Wake};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
-/// When this many packets wait for one of the workers, nobody receives until it has taken some: packets then wait in the device,
-/// which counts what it has no room for.
+/// When this many packets wait for one worker, the receiving worker stops receiving until that worker has taken some.
+/// Packets then wait in the device, which counts those it has no room for.
 const HANDED_OVER_MAX: usize = 1024;
 
-/// What becomes of workers that a device has no queue for.
+/// What happens with workers for which a device has no queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Sharing {
-    /// They receive nothing from it.
+    /// They receive nothing from the device.
     #[default]
     Fixed,
-    /// They get their share of its flows.
+    /// They receive a share of the device's flows.
     Spread,
 }
 
-/// A port's queues as one worker has them.
+/// A port's queues as one worker holds them.
 pub(crate) enum PortQueue {
-    /// Only this worker's: receives from all in turn, sends by the first.
+    /// Queues of this worker alone: it receives from all in turn and transmits on the first.
     Own {
         /// At least one.
         queues: Vec<Box<dyn Queue>>,
-        /// The queue whose turn it is.
+        /// Position of the queue that was polled last.
         next: usize,
     },
-    /// One that other workers send by, too.
+    /// A queue that other workers transmit on, too.
     Shared {
         /// The queue.
         queue: Arc<Mutex<Box<dyn Queue>>>,
-        /// Whether this worker polls it.
+        /// Whether this worker receives from it.
         receives: bool,
-        /// Where flows are handed over.
+        /// The hand-over buffers, with [`Sharing::Spread`].
         spread: Option<Arc<Spread>>,
-        /// This worker's place among those that share the queue.
+        /// This worker's index among those that share the queue; the receiver is 0.
         place: usize,
     },
-    /// The end of a link: what is sent goes to another device, which `links` sees to; nothing is received.
+    /// The sending end of a link: `links` takes transmitted packets to another device; nothing is received.
     Link(super::links::LinkEnd),
-    /// A port that the operator has taken out of service: what comes is freed, nothing is sent.
+    /// A port that is out of service: received packets are freed, nothing is transmitted.
     Down(Box<PortQueue>),
 }
 
-/// The workers that share a queue, and what waits for each of them.
+/// Hand-over buffers of the workers that share a queue.
 #[derive(Default)]
 pub(crate) struct Spread {
     waiting: Vec<HandOver>,
@@ -70,10 +71,20 @@ struct HandOver {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    match mutex.try_lock() {
+        Ok(guard) => guard,
+        Err(TryLockError::Poisoned(guard)) => guard.into_inner(),
+        Err(TryLockError::WouldBlock) => {
+            let guard = mutex.lock().unwrap_or_else(PoisonError::into_inner);
+            // For another worker, and not for a port's peer.
+            pktio::has_waited();
+            guard
+        }
+    }
 }
 
-/// Deals a device's queues to `workers` workers; `port` is the port's place among all, for fairness.
+/// Assigns a device's queues to `workers` workers; returns a [`PortQueue`] per worker. `port` is the port's index
+/// among all ports, by which the assignment rotates.
 pub(crate) fn share(queues: Vec<Box<dyn Queue>>, workers: usize, port: usize, sharing: Sharing) -> Vec<PortQueue> {
     let count = queues.len();
     if count == 0 {
@@ -109,7 +120,7 @@ pub(crate) fn share(queues: Vec<Box<dyn Queue>>, workers: usize, port: usize, sh
 }
 
 impl PortQueue {
-    /// Appends at most `max` packets; returns how many.
+    /// Receives at most `max` packets into `out`; returns how many.
     pub(crate) fn rx(&mut self, out: &mut Vec<Packet>, max: usize) -> usize {
         match self {
             PortQueue::Own { queues, next } => {
@@ -140,14 +151,15 @@ impl PortQueue {
             PortQueue::Down(queue) => {
                 let before = out.len();
                 queue.rx(out, max);
-                // Kept in its queue it would come in stale when the port is in service again.
+                // Left in the queue, packets would arrive stale when the port is back in service.
                 out.truncate(before);
                 0
             }
         }
     }
 
-    /// Before the worker sleeps: how it will hear of packets; adds files that become readable.
+    /// Prepares for sleep: returns how the worker learns of new packets, and appends file descriptors that become
+    /// readable.
     pub(crate) fn arm(&mut self, files: &mut Vec<Arc<OwnedFd>>) -> Wake {
         match self {
             PortQueue::Own { queues, .. } => {
@@ -160,15 +172,15 @@ impl PortQueue {
                 }
             }
             PortQueue::Shared { queue, receives: true, .. } => lock(queue).arm(files),
-            // What another worker hands over.
+            // Packets that another worker hands over.
             PortQueue::Shared { spread: Some(_), .. } => Wake::Poll,
             PortQueue::Shared { .. } | PortQueue::Link(_) => Wake::Never,
-            // It is emptied now and then.
+            // A port out of service is drained periodically.
             PortQueue::Down(_) => Wake::Poll,
         }
     }
 
-    /// The worker polls again.
+    /// Ends [`PortQueue::arm`]: the worker polls again.
     pub(crate) fn disarm(&mut self) {
         match self {
             PortQueue::Own { queues, .. } => queues.iter_mut().for_each(|queue| queue.disarm()),
@@ -177,7 +189,7 @@ impl PortQueue {
         }
     }
 
-    /// The same port in service, or out of it.
+    /// The same port in service (`up`) or out of it.
     pub(crate) fn in_service(self, up: bool) -> PortQueue {
         match (self, up) {
             (PortQueue::Down(queue), true) => *queue,
@@ -186,7 +198,7 @@ impl PortQueue {
         }
     }
 
-    /// Takes packets from the front and sends them; the others stay.
+    /// Transmits packets from the front; those not accepted stay. Returns how many were accepted.
     pub(crate) fn tx(&mut self, packets: &mut Vec<Packet>) -> usize {
         match self {
             PortQueue::Own { queues, .. } => queues[0].tx(packets),
@@ -197,7 +209,7 @@ impl PortQueue {
 }
 
 impl Spread {
-    /// Takes what is for other workers out of the packets from `before` on; the receiving worker's place is 0.
+    /// Moves other workers' packets, from position `before` on, to their buffers. The receiving worker's place is 0.
     fn hand_over(&self, packets: &mut Vec<Packet>, before: usize) {
         let mut theirs: Vec<Vec<Packet>> = Vec::new();
         theirs.resize_with(self.waiting.len(), || Vec::with_capacity(BATCH_MAX));
@@ -233,8 +245,8 @@ impl Spread {
     }
 }
 
-/// A hash of addresses, protocol and ports that both directions of a flow share: addresses and ports are added before they are
-/// mixed. Fragments have no ports; what is not IP has its Ethernet addresses.
+/// A symmetric flow hash over addresses, protocol and ports: the same for both directions, since addresses and ports
+/// are added before mixing. Fragments are hashed without ports, other than IP by Ethernet addresses.
 fn flow_hash(frame: &[u8]) -> u32 {
     let half = |at: usize| frame.get(at..at + 2).map_or(0, |bytes| u64::from(u16::from_be_bytes([bytes[0], bytes[1]])));
     let word = |at: usize| half(at) << 16 | half(at + 2);

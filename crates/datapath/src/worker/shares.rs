@@ -1,54 +1,55 @@
-//! How a worker's time is shared by its ports: deficit round robin, by time instead of bytes (Shreedhar, Varghese: "Efficient fair
-//! queueing using deficit round robin", SIGCOMM 1995).
+//! Shares a worker's time fairly between its ports: deficit round robin by time instead of bytes (Shreedhar,
+//! Varghese: "Efficient fair queueing using deficit round robin", SIGCOMM 1995).
 //!
-//! A port whose packets or descriptors cost much, or that is flooded, would otherwise take as much of each round as it can. So the time
-//! of each turn is added up, and while ports are *backlogged* (their last burst was a full one) a port that has had [`SLACK`] more than the
-//! one of these that has had least is passed over. Nobody waits when no port is backlogged: what was added up is forgotten then, so a port may
-//! use all time that others leave. A port that comes back begins with what the others have had, so silence gives no credit.
+//! A port whose packets or descriptors are costly, or that is flooded, would otherwise take an unbounded part of each
+//! round. So each port is charged for the time of its turns. A port is *backlogged* if its last burst was full. While
+//! any port is backlogged, a port is skipped once it has used [`SLACK_S`] more than the backlogged port that has used
+//! least. When no port is backlogged the accounts are cleared, so a port may use all the time that others leave. A
+//! port that returns starts with the account of the others, so idling earns no credit.
 //!
-//! What a port has had is the time of receiving from it, of the program, and of sending on what it has sent; but not of trying again to
-//! send, which the destination pays for from an account of its own (`out.rs`).
+//! A port is charged for receiving from it, for the program, and for the first attempt to transmit the result.
+//! Retries are charged to a separate account of the egress port (`out.rs`).
 //!
-//! Costs a look at the clock in each turn without packets; those with packets look anyway. One worker, one thread. Tests: at the end, and
-//! `tests/worker.rs`.
+//! This costs one clock read per turn without packets; turns with packets read the clock anyway. One worker, one
+//! thread. Tests: at the end, and `tests/worker.rs`.
 
 use pktio::ticks_per_second;
 
-/// How much longer than others a port may have had the worker, in seconds: some bursts of ordinary packets.
+/// How much more time than others a port may use before it is skipped, in seconds: a few bursts of ordinary packets.
 const SLACK_S: f64 = 20e-6;
 
-/// A port's time.
+/// A port's account.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Turn {
-    /// When what was added up was last forgotten.
+    /// The epoch in which `ticks` was charged; the account counts as zero in any other.
     epoch: u32,
     ticks: u64,
 }
 
-/// What all ports of a worker have had.
+/// The accounts of all ports of a worker, as far as they are common.
 #[derive(Debug)]
 pub(super) struct Shares {
     epoch: u32,
     slack: u64,
-    /// The least that a port had that was backlogged in the last round, if one was.
+    /// The smallest account of a port that was backlogged in the last round, if any.
     floor: Option<u64>,
-    /// The same of this round.
+    /// The same for this round.
     next: Option<u64>,
 }
 
 impl Shares {
-    /// Nobody has had anything.
+    /// Empty accounts.
     pub(super) fn new() -> Shares {
         Shares { epoch: 1, slack: (SLACK_S * ticks_per_second()) as u64, floor: None, next: None }
     }
 
-    /// Whether a port is passed over in this round.
+    /// Whether a port is skipped in this round.
     #[inline]
     pub(super) fn passes_over(&self, turn: &Turn) -> bool {
         self.floor.is_some_and(|floor| turn.epoch == self.epoch && turn.ticks > floor + self.slack)
     }
 
-    /// A port has had a turn of so many ticks, and has more for the next one.
+    /// Charges a port for a turn of `ticks`; `is_backlogged`: it has more packets waiting.
     #[inline]
     pub(super) fn charge(&mut self, turn: &mut Turn, ticks: u64, is_backlogged: bool) {
         let before = if turn.epoch == self.epoch { turn.ticks } else { 0 };
@@ -59,7 +60,7 @@ impl Shares {
         }
     }
 
-    /// All ports have had their turns or were passed over.
+    /// Ends a round, in which every port had its turn or was skipped.
     #[inline]
     pub(super) fn end_round(&mut self) {
         self.floor = self.next.take();
@@ -73,7 +74,8 @@ impl Shares {
 mod tests {
     use super::*;
 
-    /// Rounds of ports that cost so many slacks a turn and are backlogged or not; how often each had its turn.
+    /// Simulates ports, each with its cost per turn in slacks and whether it is backlogged; returns the number of
+    /// turns each got.
     fn turns(ports: &[(u64, bool)], rounds: usize) -> Vec<u64> {
         let mut shares = Shares { epoch: u32::MAX - 3, slack: 100, floor: None, next: None };
         let mut all = vec![(Turn::default(), 0); ports.len()];

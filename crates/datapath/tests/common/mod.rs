@@ -1,5 +1,5 @@
-//! What tests share: programs, and one program on every engine: the same changes, the same packets, and what becomes of them
-//! compared.
+//! Shared test helpers: programs, and [`Engines`], which runs one program on every engine with the same changes and
+//! packets and compares the results.
 #![allow(dead_code)]
 
 use datapath::replication::Replication;
@@ -9,10 +9,10 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long anything may take: far longer than it does on a machine that has much else to do.
+/// Timeout for everything: far longer than it takes even on a busy machine.
 pub const LIMIT: Duration = Duration::from_secs(120);
 
-/// Polls until it is so.
+/// Polls until `ready` holds; panics after [`LIMIT`].
 pub fn wait_for(what: &str, mut ready: impl FnMut() -> bool) {
     let deadline = Instant::now() + LIMIT;
     while !ready() {
@@ -21,7 +21,8 @@ pub fn wait_for(what: &str, mut ready: impl FnMut() -> bool) {
     }
 }
 
-/// Sends each packet to the port in its first two bytes; 0xffff, and what is shorter, is dropped as "asked for".
+/// A program that sends each packet to the port in its first two bytes; 0xffff, and shorter frames, are dropped as
+/// "asked for".
 pub fn by_first_bytes() -> Program {
     let mut b = ir::Builder::new("by first bytes");
     let reason = b.drop_reason("asked for");
@@ -56,10 +57,10 @@ pub fn frame(port: u16, number: u32) -> Vec<u8> {
     frame
 }
 
-/// A program for what frames begin with: header `h` with these fields and widths, then actions and tables (and what else there is
-/// to declare) and the blocks of the control, as IR text. Shorter frames are dropped as `short`; `denied` and `unknown` are
-/// other reasons. Slot `out` has a port's width; lookup `i` of `lookups` may leave what it finds in `%hi`, `%ai`, `%ei`
-/// and `%di`.
+/// A program over the first bytes of frames: header `h` with these fields and widths, then actions, tables and other
+/// declarations, and the blocks of the control, as IR text. Shorter frames are dropped as `short`; `denied` and
+/// `unknown` are other drop reasons. Slot `out` has a port's width; lookup `i` of `lookups` may leave its results in
+/// `%hi`, `%ai`, `%ei` and `%di`.
 pub fn matching(fields: &[(&str, u32)], lookups: usize, tables: &str, control: &str) -> Arc<Program> {
     let [mut slots, mut header] = [(); 2].map(|()| String::new());
     for (name, width) in fields {
@@ -104,7 +105,7 @@ pub struct Engines {
 }
 
 impl Engines {
-    /// Loads the program on each.
+    /// Loads the program on each engine.
     pub fn new(program: &Arc<ir::Program>) -> Engines {
         let engines = [
             ("interpreted", EngineKind::Interpreter),
@@ -120,29 +121,30 @@ impl Engines {
         Engines { pipelines, locals }
     }
 
-    /// One of them by its name.
+    /// The pipeline of an engine, by name.
     pub fn pipeline(&self, name: &str) -> &Pipeline {
         self.pipelines.iter().find(|(n, _)| *n == name).map(|(_, p)| p).expect("it is there")
     }
 
-    /// Changes the state of each.
+    /// Applies a change to the state of each engine.
     pub fn each(&self, change: impl Fn(&dyn abi::PipelineState)) {
         self.pipelines.iter().for_each(|(_, p)| change(p.state().as_ref()));
     }
 
-    /// Compiles the code of three engines again, of one of them only what is made first.
+    /// Recompiles the code of three engines; for one of them only the quick step.
     pub fn recompile(&self, mode: Specialise) {
         self.pipeline("compiled again").recompile(mode).expect("it compiles");
         self.pipeline("staged, compiled again").recompile(mode).expect("it compiles");
         self.pipeline("compiled quickly").recompile_quick(mode).expect("it compiles");
     }
 
-    /// Gives each engine's packet copies, groups and sessions.
+    /// Configures multicast groups and clone sessions of each engine.
     pub fn replicate(&self, configure: impl Fn(&Replication)) {
         self.locals.iter().for_each(|local| configure(local.replication()));
     }
 
-    /// Asks all engines, which must agree, but those that have nothing to say.
+    /// Applies `ask` to all engines and asserts that the results agree, except default values (of engines that do not
+    /// support it).
     pub fn agree<T: Default + PartialEq + std::fmt::Debug>(&self, what: &str, ask: impl Fn(&Pipeline) -> T) {
         let mut expected: Option<T> = None;
         for (name, pipeline) in &self.pipelines {
@@ -154,14 +156,14 @@ impl Engines {
         }
     }
 
-    /// What the interpreter sends for a frame that begins like this.
+    /// What the interpreter sends for a frame that starts with these bytes.
     pub fn sent(&mut self, frame: &[u8]) -> Vec<Sent> {
         let mut frame = frame.to_vec();
         frame.resize(60, 0);
         self.locals[0].receive(1, &frame).expect("it fits")
     }
 
-    /// Sends a frame that begins like this through all engines, which must agree.
+    /// Sends a frame that starts with these bytes through all engines and asserts that they agree.
     pub fn check(&mut self, frame: &[u8], what: &str) {
         let mut frame = frame.to_vec();
         frame.resize(60, 0);

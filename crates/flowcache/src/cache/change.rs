@@ -7,16 +7,16 @@ use super::{Body, Cache, Key, NONE, QUARANTINE, Refused, Row, SLOT_MASK, UNBOUND
 use crate::path::{Pattern, WINDOW};
 use crate::run::Prepared;
 
-/// Megaflows that an eviction compares.
+/// Number of megaflows that an eviction compares.
 const SAMPLE: usize = 8;
-/// Slots that it looks at to find one that was not used.
+/// Number of slots that an eviction visits to find an unused megaflow.
 const SAMPLE_SLOTS: usize = 64;
-/// Megaflows that leave at most to make room for a mask; more of them leave with later insertions.
+/// Maximum number of megaflows evicted at once to make room for a mask; later insertions evict the others.
 const MASK_EVICTED_MAX: usize = 64;
-/// Lengths from here on are not told apart.
+/// Greater lengths are not distinguished.
 const LEN_MAX: u32 = UNBOUNDED as u32 - 1;
 
-/// A pattern, checked.
+/// A checked pattern.
 struct Wanted {
     bits: Bits,
     key: Key,
@@ -52,7 +52,7 @@ impl Wanted {
     }
 }
 
-/// A window's words as they lie in memory.
+/// The words of a window, in memory order.
 fn words_of(bytes: &[u8]) -> Row {
     let mut window = [0; WINDOW];
     window[..bytes.len()].copy_from_slice(bytes);
@@ -60,17 +60,18 @@ fn words_of(bytes: &[u8]) -> Row {
 }
 
 impl<T> Cache<T> {
-    /// Adds a megaflow for frames of a port. Returns its handle. One of the same pattern and port is replaced.
+    /// Adds a megaflow for frames of a port and returns its handle. A megaflow with the same pattern and port is
+    /// replaced.
     ///
-    /// If there are too many megaflows, one that was not used lately leaves (the least recent of a sample). Payloads of megaflows that
-    /// leave, and `payload` itself if it is refused, go to `evicted`. `pattern` and all others of the port must be disjoint, or say the
-    /// same of frames that both have.
+    /// If there are too many megaflows, one is evicted: the least recently used one of a sample. Payloads of
+    /// evicted megaflows, and `payload` itself if the insertion is refused, are passed to `evicted`. `pattern` must
+    /// be disjoint from all others of the port, or agree with them about the frames that both match.
     ///
-    /// A bounded pattern that is longer than 65,534 bytes is cut there.
+    /// A bounded pattern whose longest frame exceeds 65,534 bytes is cut off there.
     ///
     /// # Errors
     ///
-    /// [`Refused`] if the pattern is wrong or has a further mask for which there is no room yet.
+    /// [`Refused`] if the pattern is invalid, or needs an additional mask for which there is no room yet.
     pub fn insert(
         &mut self,
         port: u32,
@@ -102,7 +103,7 @@ impl<T> Cache<T> {
             }
             return Ok(handle(slot, generation));
         }
-        // The mask must not leave with its last megaflow, so the new one goes in first.
+        // Insert before evicting, so that the mask is not removed together with its last megaflow.
         let slot = self.free_slot();
         while let Err(neighbour) = self.masks.table_mut(mask).insert(hash, slot) {
             self.statistics.evicted += 1;
@@ -122,20 +123,20 @@ impl<T> Cache<T> {
         Ok(handle(slot, generation))
     }
 
-    /// Removes a megaflow; `None` if it is not there any more.
+    /// Removes a megaflow; `None` if it has been removed already.
     pub fn remove(&mut self, handle: u32) -> Option<T> {
         self.get(handle)?;
         self.take(handle & SLOT_MASK, None)
     }
 
-    /// Removes all megaflows; statistics and handles' validity go on.
+    /// Removes all megaflows. Statistics continue, and old handles stay invalid.
     pub fn clear(&mut self, mut evicted: impl FnMut(T)) {
         for slot in 0..self.slots() as u32 {
             self.take(slot, None).into_iter().for_each(&mut evicted);
         }
     }
 
-    /// Removes all megaflows that `keep` refuses. It gets their handles and payloads.
+    /// Removes all megaflows for which `keep` returns false. It gets handles and payloads.
     pub fn retain(&mut self, mut keep: impl FnMut(u32, &mut T) -> bool) {
         for slot in 0..self.slots() {
             let Some(handle) = self.at(slot) else { continue };
@@ -146,8 +147,8 @@ impl<T> Cache<T> {
         }
     }
 
-    /// Changes how many megaflows there may be (brought into the range that [`Cache::new`] has). At most `max_evicted` of those that are
-    /// too many leave now; one leaves with each insertion that adds another.
+    /// Changes the maximum number of megaflows, which is clamped as in [`Cache::new`]. At most `max_evicted` of the
+    /// excess are evicted now; each later insertion evicts one.
     pub fn set_limit(&mut self, limit: usize, max_evicted: usize, mut evicted: impl FnMut(T)) {
         self.limit = limit.clamp(1, super::LIMIT_MAX);
         for _ in 0..self.len.saturating_sub(self.limit).min(max_evicted) {
@@ -155,7 +156,8 @@ impl<T> Cache<T> {
         }
     }
 
-    /// Lets a rewriting share its shape with others. Shapes that nothing has any more leave when there are twice as many as last time.
+    /// Makes a rewrite share its shape with equal ones. Unused shapes are dropped before the set's allocation
+    /// grows.
     fn share_shape(&mut self, rewrite: &mut Prepared) {
         if let Some(shape) = self.shapes.get(rewrite.shape()) {
             rewrite.share(shape);
@@ -167,7 +169,7 @@ impl<T> Cache<T> {
         self.shapes.insert(Arc::clone(rewrite.shape()));
     }
 
-    /// The number of a mask, which is added if need be.
+    /// The number of a mask, which is added if it is new.
     fn mask_for(&mut self, bits: &Bits, evicted: &mut impl FnMut(T)) -> Result<u8, Refused> {
         if let Some(mask) = self.masks.find(bits) {
             return Ok(mask);
@@ -190,14 +192,14 @@ impl<T> Cache<T> {
         Ok(mask)
     }
 
-    /// Whether a slot's key is this one, lengths included.
+    /// Whether a slot's megaflow has the same port, lengths and key.
     fn is_equal(&self, slot: u32, wanted: &Wanted) -> bool {
         let key = &self.keys.lines[slot as usize];
         (key.port, key.shortest, key.longest) == (wanted.key.port, wanted.key.shortest, wanted.key.longest)
             && self.keys.row(slot, &wanted.bits) == wanted.row
     }
 
-    /// A slot that has not been used for a while, or a new one.
+    /// A slot that was freed some time ago, or a new one.
     fn free_slot(&mut self) -> u32 {
         if self.free.len() > QUARANTINE
             && let Some(slot) = self.free.pop_front()
@@ -209,8 +211,8 @@ impl<T> Cache<T> {
         (self.bodies.len() - 1) as u32
     }
 
-    /// Evicts the megaflow that was unused for longest, of a sample; not `except`. Those used since they were last looked at get a
-    /// second chance.
+    /// Evicts a megaflow other than `except`: the one of a sample that has been unused for longest. Megaflows used
+    /// since their last visit get a second chance (as in the clock algorithm).
     fn evict(&mut self, except: u32, evicted: &mut impl FnMut(T)) {
         let mut victim: Option<(u8, u32)> = None;
         let (mut seen, mut looked) = (0, 0);
@@ -240,7 +242,7 @@ impl<T> Cache<T> {
         }
     }
 
-    /// Takes a slot's megaflow out. Its mask goes with the last one, unless it is `kept`.
+    /// Removes a slot's megaflow. Its mask is removed with its last megaflow, unless it is `kept`.
     fn take(&mut self, slot: u32, kept: Option<u8>) -> Option<T> {
         let body = self.bodies[slot as usize].take()?;
         let key = self.keys.lines[slot as usize];

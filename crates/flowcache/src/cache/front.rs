@@ -1,26 +1,28 @@
-//! The exact-match front: from the hash of all bits that any mask has to the megaflow that such a frame had last.
+//! The front, an exact-match cache: maps the hash of a frame's bits under the union of all masks to the megaflow of
+//! the last such frame.
 //!
-//! It has no keys. What it finds is compared with the megaflow's own key, so stale slots cost a search and nothing else. A set of eight
-//! is a cache line. Slots carry an *epoch*: a new epoch empties the front without touching it.
+//! It stores no keys. Its result is compared with the megaflow's own key, so a stale slot only costs a search. It
+//! is set-associative; a set of eight slots is a cache line. Slots carry an *epoch*: starting a new epoch empties
+//! the front without writing to it.
 
 use super::tags::{equal, tag};
 use super::{NONE, SLOT_BITS, SLOT_MASK};
 use crate::memory::{Array, prefetch};
 
-/// Slots at most: 8 MB.
+/// Maximum number of slots (8 MB).
 pub(super) const SLOTS_MAX: usize = 1 << 20;
-/// Slots at first.
+/// Initial number of slots.
 const SLOTS_MIN: usize = 1 << 10;
 const WAYS: usize = 8;
-/// A full set takes one in so many new frames, so that more frames than there are slots leave most of them in place (Qureshi et al.,
-/// "Adaptive Insertion Policies for High Performance Caching", ISCA 2007).
+/// A full set replaces a slot for one in this number of new frames. So if there are more frames than slots, most
+/// slots stay in place (Qureshi et al., "Adaptive Insertion Policies for High Performance Caching", ISCA 2007).
 const RELUCTANCE: u32 = 4;
 
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
 struct Set {
     tags: [u32; WAYS],
-    /// Epoch, slot.
+    /// Epoch and megaflow's slot.
     slots: [u32; WAYS],
 }
 
@@ -28,13 +30,13 @@ impl Set {
     const EMPTY: Set = Set { tags: [0; WAYS], slots: [0; WAYS] };
 }
 
-/// The front.
+/// The exact-match cache.
 pub(super) struct Front {
-    /// A power of two.
+    /// The sets; a power of two in number.
     sets: Array<Set>,
-    /// 1 to 255; 0 is no slot's.
+    /// The current epoch, 1 to 255; empty slots have 0.
     epoch: u32,
-    /// Counts frames that found their set full.
+    /// Number of frames that found their set full.
     crowded: u32,
 }
 
@@ -48,13 +50,13 @@ impl Front {
         (hash >> 32) as usize & (self.sets.len() - 1)
     }
 
-    /// Reads the set of a hash ahead.
+    /// Prefetches the set of a hash.
     #[inline(always)]
     pub(super) fn prefetch(&self, hash: u64) {
         prefetch(&self.sets[self.set(hash)]);
     }
 
-    /// The slot that such a frame had last, or [`NONE`]. It may be another frame's.
+    /// The megaflow's slot stored for a hash, or [`NONE`]. It may belong to another frame.
     #[inline(always)]
     pub(super) fn find(&self, hash: u64) -> u32 {
         let set = &self.sets[self.set(hash)];
@@ -63,7 +65,7 @@ impl Front {
         if found != 0 && slot >> SLOT_BITS == self.epoch { slot & SLOT_MASK } else { NONE }
     }
 
-    /// Remembers a frame's slot, if there is room or chance wants it.
+    /// Stores a frame's megaflow, if there is room or it is this frame's turn to replace a slot.
     pub(super) fn insert(&mut self, hash: u64, slot: u32, megaflows: usize) {
         let (epoch, tag) = (self.epoch, tag(hash));
         let at = self.set(hash);
@@ -78,7 +80,7 @@ impl Front {
             if !self.crowded.is_multiple_of(RELUCTANCE) {
                 return;
             }
-            // As good as random, and another one each time.
+            // Pseudo-random: a different position each time.
             (self.crowded / RELUCTANCE) as usize % WAYS
         };
         set.tags[way] = tag;
@@ -90,7 +92,7 @@ impl Front {
         }
     }
 
-    /// Empties it, since other bits are hashed from now on.
+    /// Empties the front, because the union of masks has changed.
     pub(super) fn clear(&mut self) {
         self.epoch += 1;
         if self.epoch >> (32 - SLOT_BITS) != 0 {

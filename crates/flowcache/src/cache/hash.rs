@@ -1,14 +1,15 @@
-//! The hash of a frame's masked words and its port.
+//! The keyed hash of a frame's masked words and its port.
 //!
-//! NH (Black, Halevi, Krawczyk, Krovetz and Rogaway, "UMAC: Fast and Secure Message Authentication", CRYPTO 1999): the sum of products of
-//! pairs of words, each plus a secret one. Whoever does not know the secret words finds colliding frames only by chance, 2^-64 a pair.
-//! The 128 bits of the sum are then folded by one more multiplication, so that all bits of the hash depend on all of it. All pairs up to
-//! the last that a mask has are hashed, bits that do not count as 0.
+//! NH (Black, Halevi, Krawczyk, Krovetz and Rogaway, "UMAC: Fast and Secure Message Authentication", CRYPTO 1999):
+//! the sum of the products of pairs of words, each word plus a secret one. A sender who does not know the secret
+//! words finds colliding frames only by chance, with probability 2^-64 per pair of frames. The sum of 128 bits is
+//! then folded by one more multiplication, so that all bits of the hash depend on all of it. All pairs up to the
+//! mask's last nonzero one are hashed, with masked-out bits as 0.
 
 use super::masks::Bits;
 use super::{PAIRS, Row};
 
-/// The secret words.
+/// The secret key of the hash.
 pub(super) struct Hash {
     port: [u64; 2],
     pairs: [[u64; 2]; PAIRS],
@@ -16,7 +17,7 @@ pub(super) struct Hash {
 }
 
 impl Hash {
-    /// They follow from `seed` by SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
+    /// Derives the key from `seed` by SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
     pub(super) fn new(seed: u64) -> Hash {
         let mut state = seed;
         let mut pair = || {
@@ -30,13 +31,13 @@ impl Hash {
         Hash { port: pair(), pairs: std::array::from_fn(|_| pair()), fold: pair() }
     }
 
-    /// The hash of the port and of a row's bits that a mask has.
+    /// The hash of the port and of a row under a mask.
     #[inline(always)]
     pub(super) fn of(&self, port: u32, bits: &Bits, row: &Row) -> u64 {
         self.of_pairs(port, bits, row.iter().copied())
     }
 
-    /// The same of a row that is made meanwhile.
+    /// Like [`Hash::of`], for a row that is produced on the fly.
     #[inline(always)]
     pub(super) fn of_pairs(&self, port: u32, bits: &Bits, row: impl Iterator<Item = [u64; 2]>) -> u64 {
         let mut sum = wide(self.port[0].wrapping_add(port.into()), self.port[1]);

@@ -1,5 +1,5 @@
-//! The lookup of a batch. Each step is done for [`CHUNK`] frames before the next and prefetches what that reads, so that cache misses
-//! overlap.
+//! The batched lookup. Each step processes [`CHUNK`] frames before the next step and prefetches what that reads, so
+//! that cache misses overlap.
 
 use super::hash::Hash;
 use super::masks::{Bits, Masks};
@@ -8,14 +8,14 @@ use super::{Body, CHUNK, Cache, Frame, Key, Keys, NONE, PAIRS, Row, SLOT_MASK, U
 use crate::memory::prefetch;
 use crate::path::WINDOW;
 
-/// Frames that are looked up together.
+/// The frames of a chunk.
 pub(super) struct Rows {
-    /// Their first bytes, up to the last that a mask has. Bits that no mask has are any.
+    /// Their first bytes, up to the last byte of the union of masks. Other bits are arbitrary.
     rows: [Aligned; CHUNK],
     ports: [u32; CHUNK],
-    /// Their lengths, as keys have them.
+    /// Their lengths, as keys store them.
     lens: [u32; CHUNK],
-    /// Hashes of all bits that any mask has, and of those of the mask that is searched.
+    /// Hashes under the union of masks; `mask_hashes` are those under the mask that is being searched.
     hashes: [u64; CHUNK],
     mask_hashes: [u64; CHUNK],
 }
@@ -24,10 +24,10 @@ pub(super) struct Rows {
 #[repr(align(64))]
 struct Aligned(Row);
 
-/// The length of a frame that no key matches.
+/// A length that no key matches.
 const INVALID: u32 = UNBOUNDED as u32 + 1;
 
-/// Megaflows from which on their memory is prefetched. Keys and bodies of fewer fit the nearest caches.
+/// Number of megaflows from which on keys and bodies are prefetched; fewer fit the nearest caches.
 const PREFETCH_MIN: usize = 256;
 
 impl Rows {
@@ -43,25 +43,27 @@ impl Rows {
 }
 
 impl<T> Cache<T> {
-    /// Finds the megaflow of each frame: its handle, or [`NONE`]. A frame that is not within its buffer has none.
+    /// Looks up the megaflow of each frame: its handle, or [`NONE`]. A frame that is not within its buffer has
+    /// none.
     ///
-    /// Handles stay valid until the megaflow leaves the cache; that of one which has left is harmless.
+    /// A handle stays valid until the megaflow is removed; using it later is harmless.
     ///
     /// # Panics
     ///
-    /// If there are not as many hits as frames.
+    /// If `hits` is not as long as `frames`.
     pub fn lookup(&mut self, frames: &[Frame<'_>], hits: &mut [u32]) {
         assert_eq!(frames.len(), hits.len(), "one hit per frame");
         self.lookup_by(|i| frames[i], hits);
     }
 
-    /// Whether lookups leave out masks in which hardly a frame is found: so a sender who makes many masks does not slow down the frames
-    /// that the front does not know. A frame of a megaflow may then be a miss until [`Cache::find`] or a few lookups have found it.
+    /// Sets whether lookups leave out masks that hardly ever hit, so that a sender who causes many masks does not
+    /// slow down frames that the front does not have. A frame with a megaflow may then be a miss until
+    /// [`Cache::find`] or a few lookups have found it.
     pub fn set_thrifty(&mut self, is_thrifty: bool) {
         self.masks.set_thrifty(is_thrifty);
     }
 
-    /// The megaflow of a frame, whatever its mask, or [`NONE`]. The front knows it from then on.
+    /// The megaflow of a frame, searching all masks, or [`NONE`]. A hit is stored in the front.
     pub fn find(&mut self, frame: Frame<'_>) -> u32 {
         let searched = self.masks.search_all();
         let mut hits = [NONE];
@@ -70,7 +72,8 @@ impl<T> Cache<T> {
         hits[0]
     }
 
-    /// The same for as many frames as hits, which need not lie in an array: `frame` says what the i-th is.
+    /// Like [`Cache::lookup`], for frames that are not in a slice: `frame` returns the i-th of as many frames as
+    /// there are hits.
     #[inline]
     pub fn lookup_by<'a>(&mut self, frame: impl Fn(usize) -> Frame<'a>, hits: &mut [u32]) {
         for (chunk, hits) in hits.chunks_mut(CHUNK).enumerate() {
@@ -86,7 +89,7 @@ impl<T> Cache<T> {
         }
     }
 
-    /// With one mask: its table.
+    /// With one mask: searches its table.
     #[inline]
     fn lookup_one<'a>(&mut self, mask: u8, frame: impl Fn(usize) -> Frame<'a>, hits: &mut [u32]) {
         let (bits, table) = (self.masks.get(mask), self.masks.table(mask));
@@ -102,7 +105,7 @@ impl<T> Cache<T> {
         self.statistics.misses += todo.len as u64;
     }
 
-    /// With several masks: the front, then a search for what it does not have.
+    /// With several masks: tries the front, then searches for frames that it does not have.
     #[inline]
     fn lookup_several<'a>(&mut self, frame: impl Fn(usize) -> Frame<'a>, hits: &mut [u32]) {
         let bits = self.masks.union();
@@ -149,7 +152,7 @@ impl<T> Cache<T> {
         self.masks.sort();
     }
 
-    /// Searches one of several masks, by its place in the order, for the frames that have no hit yet.
+    /// Searches one of several masks, given by its position in the order, for the frames that have no hit yet.
     #[inline]
     fn search(&mut self, at: usize, todo: &mut Todo, hits: &mut [u32]) {
         let mask = self.masks.order()[at];
@@ -169,7 +172,7 @@ impl<T> Cache<T> {
         }
     }
 
-    /// Looks for frames in a mask's table; those of `todo` that are not there stay in it.
+    /// Looks up the frames of `todo` in a mask's table. Those that are not found stay in `todo`.
     #[inline(always)]
     fn compare(&mut self, mask: u8, todo: &mut Todo, hits: &mut [u32]) {
         let table = self.masks.table(mask);
@@ -215,7 +218,7 @@ fn prefetch_megaflow<T>(keys: &[Key], bodies: &[Option<Body<T>>], slot: u32) {
     }
 }
 
-/// Which frames of a chunk are still to be found.
+/// The frames of a chunk that are still to be found.
 #[derive(Clone)]
 struct Todo {
     frames: [u8; CHUNK],
@@ -225,7 +228,7 @@ struct Todo {
 impl Todo {
     const NONE: Todo = Todo { frames: [0; CHUNK], len: 0 };
 
-    /// Adds a frame if `is_wanted`, without a branch.
+    /// Adds a frame if `is_wanted`; branch-free.
     #[inline(always)]
     fn push(&mut self, i: usize, is_wanted: bool) {
         self.frames[self.len & (CHUNK - 1)] = i as u8;
@@ -239,7 +242,7 @@ impl Todo {
 }
 
 impl Rows {
-    /// Reads what `bits` has of a frame; bytes behind its end that `bits` has are 0. Returns its hash.
+    /// Reads the bytes of a frame that `bits` covers; those after its end are 0. Returns the frame's hash.
     #[inline(always)]
     fn take(&mut self, i: usize, frame: &Frame<'_>, bits: &Bits, hash: &Hash) -> u64 {
         let behind = frame.buffer.get(frame.offset..);
@@ -260,7 +263,8 @@ impl Rows {
     }
 }
 
-/// The same for a frame that ends before the last byte that counts, or whose buffer ends before the last pair of words.
+/// Like [`Rows::take`], for a frame that ends before the last byte of the mask, or whose buffer ends before the
+/// last pair of words.
 #[inline(never)]
 fn take_short(row: &mut Row, bits: &Bits, frame: &[u8]) {
     let mut bytes = [0; WINDOW];
@@ -271,7 +275,8 @@ fn take_short(row: &mut Row, bits: &Bits, frame: &[u8]) {
     }
 }
 
-/// The handle of a slot's megaflow, which is used now, if a frame is one of it; otherwise, and for [`NONE`], [`NONE`].
+/// The handle of a slot's megaflow if it matches a frame, which marks it as used; otherwise, and for [`NONE`],
+/// [`NONE`].
 #[inline(always)]
 fn take_hit(keys: &mut Keys, masks: &Masks, slot: u32, rows: &Rows, i: usize) -> u32 {
     let Some(key) = keys.lines.get_mut(slot as usize) else { return NONE };
@@ -284,7 +289,7 @@ fn take_hit(keys: &mut Keys, masks: &Masks, slot: u32, rows: &Rows, i: usize) ->
     handle(slot, key.generation)
 }
 
-/// Whether a frame is one of a megaflow.
+/// Whether a megaflow matches a frame.
 #[inline(always)]
 fn matches(key: &Key, wide: &[Row], masks: &Masks, rows: &Rows, i: usize) -> bool {
     let (row, len, port) = (&rows.rows[i].0, rows.lens[i], rows.ports[i]);

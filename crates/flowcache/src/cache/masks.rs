@@ -1,21 +1,21 @@
-//! The distinct masks, each with its table, and the union of them all.
+//! The distinct masks, each with its hash table, and their union.
 
 use super::table::Table;
 use super::{INLINE, MASKS_MAX, PAIRS, Row};
 
-/// Which bits of a window count. What a hit needs is its first cache line.
+/// A mask over a window. The data needed for a hit is in its first cache line.
 #[derive(Clone)]
 #[repr(C, align(64))]
 pub(super) struct Bits {
-    /// Those from the first pair that has any on, as the frame's bytes lie in memory (little-endian).
+    /// The first [`INLINE`] pairs from the first nonzero one on, in memory order (little-endian).
     inline: [[u64; 2]; INLINE],
-    /// The first of these pairs.
+    /// Index of the first of these pairs.
     from: u8,
-    /// Pairs up to the last that has any.
+    /// Number of pairs up to the last nonzero one.
     pairs: u8,
-    /// Whether there are more than the first ones.
+    /// Whether there are nonzero pairs outside the inline part.
     is_wide: bool,
-    /// Bytes of a window up to the last that counts.
+    /// Number of bytes up to the last nonzero one.
     end: u16,
     all: Row,
 }
@@ -40,19 +40,19 @@ impl Bits {
         }
     }
 
-    /// Bytes of a window up to the last that counts.
+    /// The number of bytes up to the last nonzero one.
     #[inline(always)]
     pub(super) fn end(&self) -> usize {
         self.end.into()
     }
 
-    /// The bits by place, up to the last that counts.
+    /// The pairs up to the last nonzero one.
     #[inline(always)]
     pub(super) fn pairs(&self) -> &[[u64; 2]] {
         &self.all[..usize::from(self.pairs).min(PAIRS)]
     }
 
-    /// Whether a key with these bits has more than its inline part.
+    /// Whether keys with this mask do not fit their inline part.
     #[inline(always)]
     pub(super) fn is_wide(&self) -> bool {
         self.is_wide
@@ -65,14 +65,14 @@ impl Bits {
         std::array::from_fn(|i| row[from + i])
     }
 
-    /// The row of which this is the inline part.
+    /// The row with this inline part, zero elsewhere.
     pub(super) fn row_of(&self, inline: &[[u64; 2]; INLINE]) -> Row {
         let mut row = [[0; 2]; PAIRS];
         row[usize::from(self.from)..][..INLINE].copy_from_slice(inline);
         row
     }
 
-    /// Bits in which the inline part of a frame's row is not a key's.
+    /// The bits in which the inline part of a frame's row differs from a key.
     #[inline(always)]
     pub(super) fn differs(&self, row: &Row, key: &[[u64; 2]; INLINE]) -> u64 {
         let row = self.inline_of(row);
@@ -85,7 +85,7 @@ impl Bits {
         differs[0] | differs[1]
     }
 
-    /// Whether a frame's row is a key's.
+    /// Whether a frame's row matches a key.
     pub(super) fn is_row(&self, row: &Row, key: &Row) -> bool {
         self.pairs().iter().zip(row).zip(key).all(|((bits, row), key)| (0..2).all(|k| row[k] & bits[k] == key[k]))
     }
@@ -95,43 +95,43 @@ impl Bits {
     }
 }
 
-/// A mask that megaflows have.
+/// A mask of megaflows.
 struct Mask {
     bits: Bits,
     table: Table,
-    /// Frames found, halved from time to time.
+    /// Number of frames found, halved with each sort.
     hits: u32,
     is_used: bool,
 }
 
-/// All masks. A mask's number stays while it has megaflows.
+/// All masks. A mask keeps its number while it has megaflows.
 pub(super) struct Masks {
     masks: Vec<Mask>,
-    /// Numbers of masks in use, those with most hits first.
+    /// Numbers of the masks in use, in descending order of hits.
     order: Vec<u8>,
-    /// Whether those that do not pay are left out.
+    /// Whether masks that are not worth searching are left out.
     is_thrifty: bool,
-    /// How many of them are searched.
+    /// How many masks of `order` are searched.
     searched: usize,
-    /// The one of the others that was searched last.
+    /// Which of the other masks was tried last.
     tried: usize,
-    /// Searches until one of the others is tried.
+    /// Number of searches until another mask is tried.
     until_tried: u32,
-    /// Frames that were searched for, halved from time to time.
+    /// Number of frames searched for, halved with each sort.
     searches: u32,
     union: Bits,
-    /// Frames that are searched for until the order is made anew.
+    /// Number of frames to search for until the next sort.
     until_sorted: u32,
 }
 
-/// Frames that are searched for between two orders.
+/// Number of frames searched for between two sorts.
 const SORT_EVERY: u32 = 1024;
-/// A mask is searched as long as at least one frame in so many has a hit there. The pipeline takes about as long as searching so many
-/// masks; chosen for a short one, to which a miss would cost the most.
+/// A mask is searched while at least one frame in this number hits it. The pipeline takes about as long as
+/// searching this many masks; the number was chosen for a short pipeline, for which it matters most.
 const WORTH: u32 = 64;
-/// Masks that are always searched.
+/// Minimum number of masks that are searched.
 const SEARCHED_MIN: usize = 1;
-/// One search of so many tries a mask that is not worth it.
+/// One search in this number also tries a mask that is not worth it.
 const TRIED_INTERVAL: u32 = 4;
 
 impl Masks {
@@ -157,7 +157,7 @@ impl Masks {
         self.order.len() == MASKS_MAX
     }
 
-    /// Sets whether masks are left out that do not pay; whether they were.
+    /// Sets whether masks that are not worth searching are left out. Returns the former setting.
     pub(super) fn set_thrifty(&mut self, is_thrifty: bool) -> bool {
         if !is_thrifty {
             self.searched = usize::MAX;
@@ -165,17 +165,18 @@ impl Masks {
         std::mem::replace(&mut self.is_thrifty, is_thrifty)
     }
 
-    /// Has the next search go through all masks; how many it was before, for [`Masks::search_only`].
+    /// Makes the next search cover all masks. Returns the former number of searched masks, for
+    /// [`Masks::search_only`].
     pub(super) fn search_all(&mut self) -> usize {
         std::mem::replace(&mut self.searched, usize::MAX)
     }
 
-    /// Undoes [`Masks::search_all`].
+    /// Reverts [`Masks::search_all`].
     pub(super) fn search_only(&mut self, searched: usize) {
         self.searched = searched;
     }
 
-    /// Numbers in the order of a search.
+    /// The masks' numbers in search order.
     #[inline(always)]
     pub(super) fn order(&self) -> &[u8] {
         &self.order
@@ -204,7 +205,7 @@ impl Masks {
         self.order.iter().copied().find(|m| self.get(*m).is(bits))
     }
 
-    /// Adds a mask; there is room. Returns its number and whether the union has changed.
+    /// Adds a mask, for which there must be room. Returns its number and whether the union has changed.
     pub(super) fn add(&mut self, bits: Bits) -> (u8, bool) {
         debug_assert!(!self.is_full(), "a mask is evicted before one is added");
         let mask = Mask { bits, table: Table::new(), hits: 0, is_used: true };
@@ -222,7 +223,7 @@ impl Masks {
         (number as u8, self.unite())
     }
 
-    /// Removes a mask without megaflows. Returns whether the union has changed.
+    /// Removes a mask that has no megaflows. Returns whether the union has changed.
     pub(super) fn remove(&mut self, mask: u8) -> bool {
         let unused = &mut self.masks[usize::from(mask)];
         unused.is_used = false;
@@ -236,8 +237,8 @@ impl Masks {
         self.unite()
     }
 
-    /// The places of the masks that are searched for so many frames that the front does not know, and that of one of the others: of
-    /// each in turn, now and then, for whether it would pay.
+    /// Starts a search for `frames` frames. Returns how many masks of the order to search and, every few searches,
+    /// the position of one of the others, in turn, to sample its hits.
     pub(super) fn next_search(&mut self, frames: usize) -> (usize, Option<usize>) {
         self.searches = self.searches.saturating_add(frames as u32);
         self.until_sorted = self.until_sorted.saturating_sub(frames as u32);
@@ -251,7 +252,7 @@ impl Masks {
         (searched, Some(searched + self.tried))
     }
 
-    /// The mask with the fewest megaflows, and of these the one with the fewest hits.
+    /// The mask with the fewest megaflows; among equals, the one with the fewest hits.
     pub(super) fn least(&self) -> Option<u8> {
         self.order.iter().copied().min_by_key(|m| {
             let mask = &self.masks[usize::from(*m)];
@@ -259,16 +260,16 @@ impl Masks {
         })
     }
 
-    /// Counts hits of a mask, and orders the masks by them now and then.
+    /// Counts hits of a mask.
     pub(super) fn count_hits(&mut self, mask: u8, hits: u32) {
         let others = self.order.len() - self.searched.min(self.order.len());
-        // One that is tried for all others stands for as many tries.
+        // A mask that is only sampled counts for the searches that did not try it.
         let is_tried = others != 0 && self.order.get(self.searched + self.tried) == Some(&mask);
         let counted = &mut self.masks[usize::from(mask)];
         counted.hits = counted.hits.saturating_add(if is_tried { hits * others as u32 * TRIED_INTERVAL } else { hits });
     }
 
-    /// Orders the masks by hits if it is time.
+    /// Sorts the masks by hits, if that is due.
     pub(super) fn sort(&mut self) {
         if self.until_sorted != 0 {
             return;

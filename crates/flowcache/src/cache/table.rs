@@ -1,27 +1,30 @@
-//! One mask's megaflows by the hash of their keys.
+//! The hash table of one mask's megaflows.
 //!
-//! Buckets of seven are a cache line each: 32 bits of the hash, then slots. The same bits choose the bucket, so a table grows without
-//! reading keys. An entry whose bucket is full goes into one of the next. Each bucket counts the entries that have gone past it, so a
-//! search ends at the first bucket that none has passed, and removing leaves no trace (as in Facebook's F14).
+//! A bucket of seven entries is a cache line: 32 bits of each entry's hash (its tag) and its slot. The same bits
+//! choose the bucket, so a table grows without reading keys. If a bucket is full, an entry goes into one of the
+//! next buckets. Each bucket counts the entries that have passed it, so a search ends at the first bucket that none
+//! has passed, and removal needs no tombstones (as in Facebook's F14).
 //!
-//! A *filter* says that a hash is not there, so that a frame without a megaflow passes most masks without reading a bucket: 64 bits for
-//! each bucket, of which an entry sets two (a blocked Bloom filter; Putze, Sanders and Singler, "Cache-, Hash- and Space-Efficient Bloom
-//! Filters", WEA 2007). Entries that leave keep theirs until more have left than there are.
+//! A *filter* rules out hashes, so that a frame without a megaflow skips most masks without reading a bucket. It
+//! has 64 bits per bucket, of which an entry sets two (a blocked Bloom filter; Putze, Sanders and Singler, "Cache-,
+//! Hash- and Space-Efficient Bloom Filters", WEA 2007). Bits of removed entries stay until more have been removed
+//! than there are.
 
 use super::tags::{equal, tag};
 use crate::memory::{Array, prefetch};
 
-/// Entries of a bucket.
+/// Number of entries in a bucket.
 const WAYS: usize = 7;
-/// Buckets that a search looks at, at most.
+/// Maximum number of buckets that a search reads.
 pub(super) const PROBES_MAX: usize = 8;
-/// Entries per bucket before a table grows. With 4 on average, 5 % of the buckets have more than seven.
+/// Average number of entries per bucket at which a table grows. With 4, 5 % of the buckets would hold more than
+/// seven.
 const LOAD_MAX: usize = 4;
 
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
 struct Bucket {
-    /// 0 is unused. The last one is not an entry: see [`Bucket::passed`].
+    /// Tags of entries; 0 if unused. The last one is not an entry: see [`Bucket::passed`].
     tags: [u32; WAYS + 1],
     slots: [u32; WAYS + 1],
 }
@@ -29,47 +32,49 @@ struct Bucket {
 impl Bucket {
     const EMPTY: Bucket = Bucket { tags: [0; WAYS + 1], slots: [0; WAYS + 1] };
 
-    /// Entries that are in later buckets because this one was full.
+    /// The number of entries stored in later buckets because this one was full.
     #[inline(always)]
     fn passed(&self) -> u32 {
         self.slots[WAYS]
     }
 
-    /// A bit for each entry of this tag.
+    /// A bit mask of the entries with this tag.
     #[inline(always)]
     fn find(&self, tag: u32) -> u32 {
         equal(&self.tags, tag) & ((1 << WAYS) - 1)
     }
 }
 
-/// The slots of a mask's megaflows.
+/// A hash table from hashes to slots of megaflows.
 pub(super) struct Table {
-    /// A power of two.
+    /// The buckets; a power of two in number.
     buckets: Array<Bucket>,
-    /// As many as buckets.
+    /// The filter, one word per bucket.
     filter: Array<u64>,
     len: usize,
-    /// Entries that have left since the filter was made.
+    /// Number of entries removed since the filter was built.
     left: usize,
 }
 
-/// Entries that may leave at least until a filter is made anew, so that a small table is not rebuilt at each removal.
+/// Minimum number of removals before the filter is rebuilt, so that a small table does not rebuild it at every
+/// removal.
 const LEFT_MIN: usize = 64;
 
-/// The bits of an entry in the filter. Tables of up to 2^20 buckets choose one by the bits below.
+/// An entry's bits in the filter word. They are above the bits that choose the word, in tables of up to 2^20
+/// buckets.
 #[inline(always)]
 fn filter_bits(tag: u32) -> u64 {
     1 << (tag >> 26) | 1 << (tag >> 20 & 63)
 }
 
-/// What the first bucket of a search says.
+/// The result of reading a hash's home bucket.
 #[derive(Clone, Copy)]
 pub(super) enum First {
-    /// Nothing has this hash.
+    /// No entry has this tag.
     None,
-    /// One entry, which is the only one.
+    /// This slot is the only candidate.
     Only(u32),
-    /// One or several, or they are elsewhere.
+    /// There may be several candidates, or some in later buckets.
     Search,
 }
 
@@ -87,13 +92,13 @@ impl Table {
         tag as usize & (self.buckets.len() - 1)
     }
 
-    /// Reads the hash's own bucket ahead.
+    /// Prefetches the home bucket of a hash.
     #[inline(always)]
     pub(super) fn prefetch(&self, hash: u64) {
         prefetch(&self.buckets[self.home(tag(hash))]);
     }
 
-    /// `false`: nothing has this hash.
+    /// Whether the filter admits an entry with this hash. `false` is certain.
     #[inline(always)]
     pub(super) fn may_have(&self, hash: u64) -> bool {
         let tag = tag(hash);
@@ -101,7 +106,7 @@ impl Table {
         self.filter[tag as usize & (self.filter.len() - 1)] & bits == bits
     }
 
-    /// What the hash's own bucket says about it; mostly that is all there is to know.
+    /// Reads the home bucket of a hash, which mostly suffices.
     #[inline(always)]
     pub(super) fn first(&self, hash: u64) -> First {
         let tag = tag(hash);
@@ -116,7 +121,7 @@ impl Table {
         }
     }
 
-    /// The first slot of this hash that `is_it` accepts.
+    /// The first slot with this hash that `is_it` accepts.
     #[inline]
     pub(super) fn find(&self, hash: u64, mut is_it: impl FnMut(u32) -> bool) -> Option<u32> {
         let tag = tag(hash);
@@ -139,13 +144,14 @@ impl Table {
         None
     }
 
-    /// Adds a slot. `Err`: there is no room near where it belongs; the slot of an entry that could make room.
+    /// Adds a slot. If there is no room near its home bucket, returns the slot of an entry whose removal would make
+    /// room.
     pub(super) fn insert(&mut self, hash: u64, slot: u32) -> Result<(), u32> {
         if self.len >= self.buckets.len() * LOAD_MAX {
             self.grow();
         }
         let tag = tag(hash);
-        // Doubling may help; it does not if many entries have one hash (equal keys of different lengths).
+        // Doubling may help, but not if many entries have the same hash (equal keys of different lengths).
         for _ in 0..2 {
             if place(&mut self.buckets, tag, slot) {
                 self.len += 1;
@@ -160,12 +166,12 @@ impl Table {
         Err(self.neighbour(hash))
     }
 
-    /// Some entry of the bucket where a hash belongs.
+    /// An entry of the home bucket of a hash.
     fn neighbour(&self, hash: u64) -> u32 {
         self.buckets[self.home(tag(hash))].slots[(hash >> 32) as usize % WAYS]
     }
 
-    /// Doubles the buckets. `false`: some entry would have no room; nothing is changed.
+    /// Doubles the buckets. Returns `false` and changes nothing if some entry would have no room.
     fn grow(&mut self) -> bool {
         let mut buckets = Array::filled(Bucket::EMPTY, self.buckets.len() * 2);
         for (tag, slot) in self.entries() {
@@ -190,12 +196,12 @@ impl Table {
         self.buckets.iter().flat_map(|b| (0..WAYS).map(move |i| (b.tags[i], b.slots[i]))).filter(|(tag, _)| *tag != 0)
     }
 
-    /// Up to `max` slots.
+    /// At most `max` slots.
     pub(super) fn some(&self, max: usize) -> Vec<u32> {
         self.entries().map(|(_, slot)| slot).take(max).collect()
     }
 
-    /// Removes a slot that is there.
+    /// Removes a slot, which must be present.
     pub(super) fn remove(&mut self, hash: u64, slot: u32) {
         let tag = tag(hash);
         let mut at = self.home(tag);
@@ -222,7 +228,7 @@ impl Table {
     }
 }
 
-/// Puts an entry into the first bucket with room. `false`: there is none; nothing is changed.
+/// Puts an entry into the first bucket with room. Returns `false` and changes nothing if there is none.
 fn place(buckets: &mut [Bucket], tag: u32, slot: u32) -> bool {
     let mask = buckets.len() - 1;
     let home = tag as usize & mask;

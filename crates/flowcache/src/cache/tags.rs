@@ -1,13 +1,13 @@
-//! Tags of hashes, and the comparison of eight at once.
+//! Tags of hashes, and a vectorised comparison of eight tags.
 #![allow(unsafe_code)]
 
-/// A hash as a tag, which is not 0.
+/// The tag of a hash, which is never 0.
 #[inline(always)]
 pub(super) fn tag(hash: u64) -> u32 {
     (hash as u32).max(1)
 }
 
-/// Bit `i`: whether `tags[i]` is `tag`.
+/// A bit mask: bit `i` says whether `tags[i]` equals `tag`.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub(super) fn equal(tags: &[u32; 8], tag: u32) -> u32 {
@@ -22,7 +22,7 @@ pub(super) fn equal(tags: &[u32; 8], tag: u32) -> u32 {
     }
 }
 
-/// Bit `i`: whether `tags[i]` is `tag`.
+/// A bit mask: bit `i` says whether `tags[i]` equals `tag`.
 #[cfg(not(target_arch = "x86_64"))]
 pub(super) fn equal(tags: &[u32; 8], tag: u32) -> u32 {
     (0..8).fold(0, |found, i| found | u32::from(tags[i] == tag) << i)

@@ -21,7 +21,7 @@ fn is_of(pattern: &Pattern, frame: &[u8]) -> bool {
         && pattern.mask.iter().zip(&pattern.value).zip(bytes).all(|((mask, value), byte)| byte & mask == *value)
 }
 
-/// Whether some frame may be of both.
+/// Whether some frame may match both patterns.
 fn may_meet(a: &Pattern, b: &Pattern) -> bool {
     let bits = |p: &Pattern| -> Vec<(u8, u8)> { p.mask.iter().copied().zip(p.value.iter().copied()).collect() };
     a.shortest <= b.longest
@@ -29,7 +29,7 @@ fn may_meet(a: &Pattern, b: &Pattern) -> bool {
         && bits(a).iter().zip(&bits(b)).all(|((mask_a, a), (mask_b, b))| (a ^ b) & mask_a & mask_b == 0)
 }
 
-/// Frames in buffers with something before and behind them.
+/// Looks up frames in buffers with other bytes before and after them.
 fn lookup<T>(cache: &mut Cache<T>, frames: &[(u32, Vec<u8>)]) -> Vec<u32> {
     let buffers: Vec<Vec<u8>> = frames.iter().map(|(_, frame)| [&[0xa5; 3][..], frame, &[0x5a; 7]].concat()).collect();
     let frames: Vec<Frame<'_>> = frames
@@ -42,7 +42,7 @@ fn lookup<T>(cache: &mut Cache<T>, frames: &[(u32, Vec<u8>)]) -> Vec<u32> {
     hits
 }
 
-/// The plain list.
+/// A plain list of megaflows.
 #[derive(Default)]
 struct Model(Vec<(u32, Pattern, u64, u32)>);
 
@@ -58,7 +58,7 @@ impl Model {
     }
 }
 
-/// A mask with some bytes, some of them partly.
+/// A random mask with some bytes, some of them partial.
 fn any_mask(random: &mut Random, window: usize) -> Vec<u8> {
     let mut mask = vec![0; 1 + random.index(window)];
     for _ in 0..1 + random.below(12) {
@@ -70,10 +70,10 @@ fn any_mask(random: &mut Random, window: usize) -> Vec<u8> {
     mask
 }
 
-/// Changes and lookups at random, each compared with the list.
+/// Random changes and lookups, each compared with the list.
 fn against_the_list(seed: u64, masks: usize, window: usize, limit: usize, steps: usize) -> Cache<u64> {
     let mut random = Random::new(seed);
-    // Of many masks, few would be disjoint: the first two bytes tell them apart.
+    // Few of many masks would be disjoint, so the first two bytes number them.
     let are_numbered = masks > MASKS_MAX;
     let mut masks: Vec<Vec<u8>> = (0..masks).map(|_| any_mask(&mut random, window)).collect();
     for mask in masks.iter_mut().filter(|_| are_numbered) {
@@ -210,7 +210,7 @@ fn more_masks_than_there_may_be() {
 fn a_thousand_masks_of_a_hostile_sender() {
     let mut cache = Cache::new(1, 10_000);
     let mut model = Model::default();
-    // 200 megaflows that are used, of one mask; byte 0 tells them from the others.
+    // 200 megaflows in use, with one mask; byte 0 distinguishes them from the others.
     let good = |i: u8| pattern(&[0xff, 0xff], &[1, i]);
     for i in 0..200 {
         let handle = cache.insert(0, &good(i), nothing(), u64::from(i), |_| panic!("there is room")).expect("right");
@@ -236,7 +236,7 @@ fn a_thousand_masks_of_a_hostile_sender() {
 fn a_thrifty_search_leaves_out_masks_that_do_not_pay() {
     let mut cache = Cache::new(1, 10_000);
     cache.set_thrifty(true);
-    // The second byte tells them apart.
+    // The second byte distinguishes them.
     let of =
         |n: u64| pattern(&[&[0xff; 2][..], &(n + 1).to_be_bytes()].concat(), &[&[2, n as u8][..], &[0; 8]].concat());
     let handles: Vec<u32> =
@@ -247,7 +247,8 @@ fn a_thrifty_search_leaves_out_masks_that_do_not_pay() {
     assert!(lookup(&mut cache, &misses).iter().all(|hit| *hit == NONE));
     let probes = cache.statistics().probes - before.probes;
     assert!(probes <= 64 * 5, "{probes} probes for 64 frames, with {} masks", cache.masks());
-    // A megaflow of one of the others is found by the patient search, then by the front, and if it is asked for often, by all.
+    // A megaflow of a mask that is left out is found by `find`, then by the front, and by all lookups once it is
+    // hit often.
     let frame = |n: u64, rest: u64| [&[2, n as u8][..], &[0; 8], &rest.to_be_bytes()].concat();
     let (some, mut rest) = (40, 0);
     let one = frame(some, 0);
@@ -255,7 +256,7 @@ fn a_thrifty_search_leaves_out_masks_that_do_not_pay() {
     assert_eq!(lookup(&mut cache, &[(0, one)]), [handles[some as usize]]);
     let mut hits = 0;
     for _ in 0..400 {
-        // Of other frames each time, so that the front does not know them.
+        // Different frames each time, so that the front does not have them.
         let frames: Vec<_> = (0..64)
             .map(|_| {
                 (
@@ -328,7 +329,7 @@ fn used_megaflows_stay() {
         .collect();
     let frames: Vec<_> = (0..30).map(|i| (0, vec![1, i])).collect();
     for i in 0..2000u16 {
-        // All used ones are used again before the eviction has gone around.
+        // All megaflows in use are used again before the eviction has visited all slots.
         assert_eq!(lookup(&mut cache, &frames), handles);
         let [high, low] = i.to_be_bytes();
         cache
@@ -402,13 +403,13 @@ fn frames_that_are_not_in_their_buffers_or_very_long() {
     assert_eq!(hits, [all, all, NONE, NONE, NONE, all, all, all]);
 }
 
-/// A key's hash, of a mask that has all of the first word's bits.
+/// The hash of a key, under a mask that has all bits of the first word.
 fn of(hash: &Hash, key: u64) -> u64 {
     let row = |word| std::array::from_fn(|k| [if k == 0 { word } else { 0 }, 0]);
     hash.of(0, &Bits::new(&row(u64::MAX)), &row(key))
 }
 
-/// The most of `keys` that share one of 256 buckets.
+/// The largest number of `keys` that share one of 256 buckets.
 fn crowd(hash: &Hash, keys: &[u64]) -> usize {
     let mut counts = [0; 256];
     for key in keys {
@@ -423,7 +424,7 @@ fn what_collides_under_one_seed_does_not_under_another() {
     let in_bucket_zero = |key: &u64| of(&one, *key) & 255 == 0;
     let keys: Vec<u64> = (0..).filter(in_bucket_zero).take(4096).collect();
     assert_eq!(crowd(&one, &keys), 4096);
-    // 16 on average; 64 are twelve standard deviations off.
+    // 16 on average; 64 would be twelve standard deviations above.
     assert!(crowd(&other, &keys) < 64);
     for shift in [0, 8, 16, 32, 48] {
         let counted: Vec<u64> = (0..4096).map(|i: u64| i << shift).collect();

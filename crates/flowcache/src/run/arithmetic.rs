@@ -1,4 +1,5 @@
-//! [`BinOp`] and [`UnOp`] on values of at most 64 bits. `base::Bits` defines them; `tests.rs` compares the two.
+//! [`BinOp`] and [`UnOp`] on values of at most 64 bits. `base::Bits` defines their semantics; `tests.rs` compares
+//! the two.
 
 use ir::{BinOp, UnOp};
 
@@ -8,14 +9,14 @@ pub(super) fn ones(width: u8) -> u64 {
     u64::MAX >> (64u8.wrapping_sub(width) & 63)
 }
 
-/// A value of `width` bits as a number with a sign.
+/// The two's complement value of a number of `width` bits.
 #[inline(always)]
 fn signed(value: u64, width: u8) -> i64 {
     let unused = 64 - u32::from(width);
     (value << unused) as i64 >> unused
 }
 
-/// `a op b`. The operands' bits above `width` do not count, except in a shift amount.
+/// `a op b`. Bits of the operands above `width` are ignored, except in a shift amount.
 #[inline(always)]
 pub(super) fn binary(op: BinOp, a: u64, b: u64, width: u8) -> u64 {
     let max = ones(width);
@@ -53,7 +54,7 @@ pub(super) fn binary(op: BinOp, a: u64, b: u64, width: u8) -> u64 {
     }
 }
 
-/// `op a`; bits of `a` above `width` do not count.
+/// `op a`. Bits of `a` above `width` are ignored.
 #[inline(always)]
 pub(super) fn unary(op: UnOp, a: u64, width: u8) -> u64 {
     match op {
@@ -69,7 +70,7 @@ pub(super) fn add_carry(a: u64, b: u64) -> u64 {
     sum + u64::from(carry)
 }
 
-/// The one's complement sum of the four 16-bit parts; 0 only for 0.
+/// Folds the four 16-bit words into their one's complement sum; 0 only for 0.
 #[inline(always)]
 pub(super) fn fold(sum: u64) -> u64 {
     let sum = (sum >> 32) + (sum & 0xffff_ffff);

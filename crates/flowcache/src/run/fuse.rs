@@ -1,7 +1,8 @@
-//! Operations that go together become one.
+//! Instruction fusion: combines operations that occur together.
 //!
-//! Needs: registers are set once, before they are read; all operations compute, and all writes come behind them. So an operation may move
-//! to where its result is read. Guarantees: every register that is read afterwards has the value that it had.
+//! Needs: registers are set once, before they are read; all operations compute, and all writes follow them. So an
+//! operation may be moved to where its result is read. Guarantees: every register that is read afterwards has the
+//! same value as before.
 //!
 //! ```text
 //! Load r0; AddConst r1 = r0 - 1                       LoadAdd r1
@@ -9,7 +10,8 @@
 //! SumValue r2; Sum r3; Not r4 = r3                    Sum r4 = !(… + (r1 << 8))
 //! ```
 //!
-//! A sum also takes over the write of its result, if nothing that is read afterwards lies there, and no other write.
+//! A sum also takes over the write of its result, if that overlaps no other write and nothing that is read
+//! afterwards.
 
 use super::arithmetic::ones;
 use super::{Op, Sum, Write};
@@ -17,10 +19,10 @@ use crate::path::{Rewrite, Word};
 use ir::{BinOp, UnOp};
 use std::ops::Range;
 
-/// Registers: their numbers are bytes.
+/// Number of registers; register numbers are bytes.
 const REGISTERS: usize = 256;
 
-/// Where registers are set and how often they are read.
+/// Definitions and numbers of uses of registers.
 struct Uses {
     set_by: [usize; REGISTERS],
     reads: [u32; REGISTERS],
@@ -44,7 +46,7 @@ impl Uses {
         uses
     }
 
-    /// The operation that sets a register, if it does so for one reader.
+    /// The operation that sets a register, if there is only one use of it.
     fn only_for(&self, ops: &[Option<Op>], register: u8) -> Option<(usize, Op)> {
         let at = self.set_by[usize::from(register)];
         let op = ops.get(at).copied().flatten()?;
@@ -52,7 +54,7 @@ impl Uses {
     }
 }
 
-/// What a computing operation sets and reads.
+/// The register that a computing operation sets, and those that it reads.
 fn registers(op: &Op) -> (Option<u8>, [Option<u8>; 3]) {
     match *op {
         Op::Const { to, .. } | Op::Load { to, .. } | Op::LoadBits { to, .. } | Op::LoadAdd { to, .. } => {
@@ -83,7 +85,7 @@ fn registers(op: &Op) -> (Option<u8>, [Option<u8>; 3]) {
     }
 }
 
-/// Fuses computing operations, whose results other ones and `writes` read. `words` are those of sums.
+/// Fuses computing operations. Their results are read by other ones and by `writes`; `words` are the words of sums.
 pub(super) fn fuse(ops: Vec<Op>, words: &[Word], writes: &mut Vec<Write>, rewrite: &Rewrite) -> Vec<Op> {
     let mut uses = Uses::of(&ops, writes);
     let mut ops: Vec<Option<Op>> = ops.into_iter().map(Some).collect();
@@ -119,7 +121,7 @@ pub(super) fn fuse(ops: Vec<Op>, words: &[Word], writes: &mut Vec<Write>, rewrit
     ops.into_iter().flatten().collect()
 }
 
-/// Lets sums write their results.
+/// Makes sums write their results, where possible.
 fn take_writes(ops: &mut [Option<Op>], uses: &Uses, words: &[Word], writes: &mut Vec<Write>, rewrite: &Rewrite) {
     if writes.iter().any(|write| matches!(write, Write::Copy { .. })) {
         return;
@@ -137,7 +139,7 @@ fn take_writes(ops: &mut [Option<Op>], uses: &Uses, words: &[Word], writes: &mut
             && bit % 8 == 0
             && let Some((setter, Op::Sum(sum))) = uses.only_for(ops, from)
             && others.clone().all(|(_, other)| !overlap(&place(other), &own))
-            // The bit of the received frame that lies there.
+            // The bit of the received frame at the same position.
             && let Some(received) = (bit + usize::from(rewrite.replaced) * 8).checked_sub(usize::from(rewrite.head) * 8)
             && !ops[setter + 1..].iter().flatten().any(|op| reads(op, words, &(received..received + 16)))
         {
@@ -149,9 +151,9 @@ fn take_writes(ops: &mut [Option<Op>], uses: &Uses, words: &[Word], writes: &mut
     }
 }
 
-/// Whether a computing operation reads some of these bits of the received frame.
+/// Whether a computing operation reads any of these bits of the received frame.
 fn reads(op: &Op, words: &[Word], bits: &Range<usize>) -> bool {
-    // Bits of a big-endian number of eight bytes.
+    // Masks are over eight bytes as a big-endian number.
     let reads_word = |at: u16, mask: u64| {
         let at = usize::from(at) * 8;
         (0..64).any(|i| mask >> (63 - i) & 1 != 0 && bits.contains(&(at + i)))
@@ -171,7 +173,7 @@ fn reads(op: &Op, words: &[Word], bits: &Range<usize>) -> bool {
     }
 }
 
-/// The sum with a register added, and the shift that the register comes from, if nothing else reads it.
+/// The sum with a register added, and with the shift that computes the register, if that is its only use.
 fn with_value(sum: Sum, from: u8, ops: &mut [Option<Op>], uses: &Uses) -> Sum {
     match uses.only_for(ops, from) {
         Some((at, Op::BinaryConst { op: BinOp::Shl, a, width, b, .. })) if b < u64::from(width) => {

@@ -1,7 +1,7 @@
-//! From a description to operations: checks, then computations in order, then what is written.
+//! Translates a rewrite to operations: checks, then computations in order, then writes.
 //!
-//! Each step's result gets a register of its own (as in SSA form), so that all writes can move behind all computations. Constant bits
-//! that no later step overwrites move behind the other writes and are merged.
+//! Each step's result gets a register of its own (SSA form), so that all writes can move after all computations.
+//! Constant bits that no later step overwrites move after the other writes and are merged.
 
 use std::sync::Arc;
 
@@ -10,12 +10,13 @@ use super::{Data, NOWHERE, Op, Prepared, Shape, Sum, Write, Wrong, fuse};
 use crate::path::{Rewrite, Source, Step, WINDOW, Word};
 use ir::BinOp;
 
-/// Operations of a rewriting at most; it bounds the memory of a megaflow (16 bytes each) and the time that a packet takes.
+/// Maximum number of operations of a rewrite. Bounds the memory of a megaflow (16 bytes each) and the time per
+/// packet.
 const OPS_MAX: usize = 1024;
-/// Registers at most: their numbers are bytes.
+/// Maximum number of registers; register numbers are bytes.
 const REGISTERS_MAX: usize = 256;
 
-/// A value while preparing.
+/// The value of a description's register during translation.
 #[derive(Clone, Copy)]
 enum Value {
     Register(u8),
@@ -24,22 +25,22 @@ enum Value {
 
 struct Preparation<'a> {
     rewrite: &'a Rewrite,
-    /// Bytes that a frame has.
+    /// Minimum length of a frame in bytes.
     needs: usize,
     ops: Vec<Op>,
     words: Vec<Word>,
     data: Vec<u8>,
     writes: Vec<Write>,
-    /// What a description's registers hold.
+    /// Current values of the description's registers.
     values: Vec<Option<Value>>,
     registers: usize,
     image: Image,
 }
 
-/// Which bits of the new head are written, and which of them with constants.
+/// The bits of the new head that are written, and those of them that are constants.
 struct Image {
     written: [bool; WINDOW * 8],
-    /// The constant, if the bit's last write is one.
+    /// The constant of each bit whose last write is one.
     constants: [Option<bool>; WINDOW * 8],
 }
 
@@ -95,7 +96,7 @@ pub(super) fn prepare(rewrite: &Rewrite) -> Result<Prepared, Wrong> {
     Ok(Prepared { shape: Arc::new(shape), data })
 }
 
-/// Checks a step's places and widths. Returns how many bytes of the received frame it reads.
+/// Checks a step's offsets and widths. Returns the number of leading bytes of the received frame that it needs.
 fn check(step: usize, s: &Step, head: usize) -> Result<usize, Wrong> {
     let width_is_right = |width: u8| match width {
         1..=64 => Ok(()),
@@ -236,7 +237,7 @@ impl Preparation<'_> {
                 self.writes.push(Write::Copy { from, to, len });
             }
         }
-        // Steps are as many as a caller likes; what they come to is bounded early.
+        // A caller may pass any number of steps, so the result is bounded early.
         match self.ops.len().max(self.writes.len()).max(self.words.len()) > OPS_MAX {
             true => Err(Wrong::Long { what: "operations", limit: OPS_MAX }),
             false => Ok(()),
@@ -251,7 +252,8 @@ impl Preparation<'_> {
         Ok((self.registers - 1) as u8)
     }
 
-    /// Adds bytes to the data. They are few: sums and writes of at most a window.
+    /// Appends bytes to the data, and returns their offset. There are few: of sums, and of writes of at most a
+    /// window.
     fn data(&mut self, bytes: &[u8]) -> u16 {
         let at = self.data.len() as u16;
         self.data.extend(bytes);
@@ -304,8 +306,8 @@ impl Preparation<'_> {
         }
     }
 
-    /// Adds 64 bits of the received frame to the sum. Bytes behind the last that a frame has are not read: the word moves back by an
-    /// even number of bytes, which leaves the sum as it is, or its bytes are loaded one by one.
+    /// Adds 64 bits of the received frame to the sum. Bytes after the minimum length are not read: the word is
+    /// moved back by an even number of bytes, which does not change the sum, or its bytes are loaded one by one.
     fn sum_word(&mut self, at: usize, mask: u64) -> Result<(), Wrong> {
         let excess = (at + 8).saturating_sub(self.needs).next_multiple_of(2);
         if excess <= at && mask.trailing_zeros() as usize >= 8 * excess {
@@ -333,10 +335,11 @@ impl Preparation<'_> {
         Ok(())
     }
 
-    /// Emits what is written. Returns whether the received head has to be kept.
+    /// Emits the writes. Returns whether the received head must be saved.
     fn write(&mut self) -> Result<bool, Wrong> {
         let (replaced, head) = (usize::from(self.rewrite.replaced), usize::from(self.rewrite.head));
-        // Bytes of the new head that have been written so far. The received head's byte `i` lies at the new one's `i + head - replaced`.
+        // Bytes of the new head written so far. Byte `i` of the received head has position `i + head - replaced` of
+        // the new one.
         let mut dirty = [false; WINDOW];
         let mut keeps = false;
         for write in std::mem::take(&mut self.writes) {
@@ -369,12 +372,13 @@ impl Preparation<'_> {
 }
 
 impl Preparation<'_> {
-    /// Writes the constants: runs of whole bytes, 16 at a time, or what lies within eight bytes if that would be several operations.
+    /// Writes the constants: runs of whole bytes, up to 16 at a time, or all within eight bytes if these would take
+    /// several operations.
     fn constants(&mut self) {
         let head = usize::from(self.rewrite.head);
         let (masks, values): (Vec<u8>, Vec<u8>) = (0..head).map(|at| self.image.byte(at)).unzip();
         let whole = |at: usize| masks[at..].iter().take(16).take_while(|mask| **mask == 0xff).count();
-        // Bytes that the operation at this place would write.
+        // Number of bytes that the operation at this position would write.
         let length = |at: usize| match whole(at) {
             0 | 1 => 1,
             run @ 2..4 => run & !1,
@@ -387,7 +391,7 @@ impl Preparation<'_> {
                 continue;
             }
             let (to, len) = (at as u16, length(at));
-            // What lies behind the first operation within eight bytes from here.
+            // Whether there are more constants after the first operation, within eight bytes from here.
             let is_scattered = len < 8 && masks[at + len..head.min(at + 8)].iter().any(|mask| *mask != 0);
             if is_scattered && at + 8 <= head {
                 let mask = u64::from_le_bytes(std::array::from_fn(|i| masks[at + i]));
@@ -420,7 +424,7 @@ impl Image {
         self.constants[bit..bit + width].fill(None);
     }
 
-    /// Which bits of a byte are constants, and what they are.
+    /// The mask and the values of a byte's constant bits.
     fn byte(&self, at: usize) -> (u8, u8) {
         self.constants[at * 8..at * 8 + 8].iter().fold((0, 0), |(mask, value), bit| {
             (mask << 1 | u8::from(bit.is_some()), value << 1 | u8::from(*bit == Some(true)))
@@ -428,7 +432,7 @@ impl Image {
     }
 }
 
-/// The place of eight bytes, before `end`, that cover the bits, and the shift of the bits in them.
+/// The offset of eight bytes that cover the bits and end at or before `end`, and the shift of the bits in them.
 fn window(bit: usize, width: u8, end: usize) -> Option<(u16, u8)> {
     let at = (bit / 8).min(end.checked_sub(8)?);
     let shift = (at * 8 + 64).checked_sub(bit + usize::from(width))?;

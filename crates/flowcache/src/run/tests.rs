@@ -40,7 +40,7 @@ fn bits(width: u8, value: u64) -> Bits {
     Bits::new(width.into(), value.into())
 }
 
-/// What `base::Bits` says.
+/// The result of `base::Bits`.
 fn binary(op: BinOp, a: u64, b: u64, width: u8) -> u64 {
     let (x, y) = (bits(width, a), bits(width, b));
     let value = match op {
@@ -102,7 +102,7 @@ fn arithmetic_is_that_of_bits() {
     }
 }
 
-/// A field that changes and a checksum with it, as a router has them, at places that may overlap.
+/// A field that changes and a checksum over it, as in a router, at positions that may overlap.
 fn checksum(random: &mut Random, window: usize, head: usize) -> Vec<Step> {
     let place = |random: &mut Random, limit: usize| random.index(limit.min(40) - 9) as u16 & !1;
     let both = head.min(window);
@@ -121,7 +121,7 @@ fn checksum(random: &mut Random, window: usize, head: usize) -> Vec<Step> {
         Step::Unary { op: UnOp::Not, to: 252, a: c, width: 16 },
         Step::Store { bit: sum * 8, width: 16, value: c },
     ];
-    // Something else that reads the results, or writes over them.
+    // Another step that reads the results, or overwrites them.
     match random.below(6) {
         0 => all.push(Step::Store { bit: sum * 8 + 8, width: 16, value: a }),
         1 => all.insert(2, Step::Store { bit: field, width: 16, value: a }),
@@ -133,7 +133,7 @@ fn checksum(random: &mut Random, window: usize, head: usize) -> Vec<Step> {
     all
 }
 
-/// A random description, right for frames of `len` bytes.
+/// A random rewrite, valid for frames of `len` bytes.
 fn any_rewrite(random: &mut Random, len: usize) -> Rewrite {
     let window = len.min(WINDOW);
     let replaced = random.below(window as u64 + 1) as usize;

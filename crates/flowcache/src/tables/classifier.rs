@@ -1,11 +1,13 @@
-//! Which entry of a table matches a key, and which bits of the key say so.
+//! A classifier over a table's entries that also returns the key bits that determine the result.
 //!
-//! Tuple space search (Srinivasan, Suri and Varghese, SIGCOMM 1999): entries with the same mask are one hash table. Bits that a lookup
-//! consults are kept few as in Open vSwitch (Pfaff et al., NSDI 2015, section 5): tuples are searched by their best entry and the search
-//! ends when none can be better (5.2); a tuple without the key's value of one field is left after that field (5.3, where fields have an
-//! order); prefixes are tracked by tries (5.4). Of a range, the longest prefix around the value that is inside or outside is consulted.
+//! Tuple space search (Srinivasan, Suri and Varghese, SIGCOMM 1999): entries with the same mask form a tuple, one
+//! hash table. As in Open vSwitch (Pfaff et al., NSDI 2015, section 5), few bits are consulted. Tuples are searched
+//! in the order of their best entry, and the search ends when none can be better (5.2). A tuple in which no entry
+//! has the key's value of some field is left after that field alone (like staged lookup, 5.3, but for any field).
+//! Tries track prefixes (5.4). For a range, the shortest prefix of the value that is completely inside or outside
+//! the range is consulted.
 //!
-//! Built once from a table's entries. Tests: `tests.rs`, against a linear scan.
+//! It is built once from the entries. Tests: `tests.rs`, against a linear scan.
 
 use super::lanes::{LANE, Layout, prefix_len, prefix_mask};
 use super::trie::{Answer, Trie};
@@ -14,41 +16,41 @@ use base::entry::{KeyMatch, MatchKind, TableEntry};
 use std::collections::hash_map::Entry as Slot;
 use std::collections::{HashMap, HashSet};
 
-/// Entries of a table, to be searched.
+/// A table's entries, prepared for lookups.
 #[derive(Debug)]
 pub struct Classifier {
     layout: Layout,
-    /// The one with the best entry first.
+    /// Tuples in the order of their best entries.
     tuples: Vec<Tuple>,
-    /// By field.
+    /// Tries by field, for fields whose prefixes are tracked.
     tries: Vec<Option<Trie>>,
     bytes: usize,
 }
 
-/// Entries with the same mask.
+/// A tuple: the entries with one mask.
 #[derive(Debug)]
 struct Tuple {
     mask: Box<[u128]>,
-    /// The rank of its best entry.
+    /// Rank of its best entry.
     best: u32,
-    /// Fields that tries know, with the lengths of this mask's prefixes.
+    /// Tracked fields that it compares, with the prefix lengths of its mask.
     prefixes: Box<[(usize, u32)]>,
-    /// Entries by value, the best one first.
+    /// Entries by masked key, the best one first.
     values: HashMap<Box<[u128]>, Vec<Rule>>,
-    /// Values of single fields, if it compares several.
+    /// For each field that it compares, the values of its entries; empty if it compares only one.
     fields: Vec<(usize, HashSet<Box<[u128]>>)>,
 }
 
-/// An entry.
+/// An entry of a tuple.
 #[derive(Debug)]
 struct Rule {
-    /// 0 for the best one of the table.
+    /// Its rank; 0 is the best entry of the table.
     rank: u32,
     entry: u32,
     ranges: Box<[Range]>,
 }
 
-/// A range of a field's values.
+/// A range match of a field.
 #[derive(Debug)]
 struct Range {
     field: usize,
@@ -56,17 +58,17 @@ struct Range {
     high: Box<[u128]>,
 }
 
-/// What a lookup finds.
+/// The result of a lookup.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Found {
-    /// The entry's place among those that the classifier was built from.
+    /// The index of the entry in the list that the classifier was built from.
     pub entry: Option<u32>,
-    /// Bits of each key field; keys that agree in them find the same.
+    /// The consulted bits of each key field. Keys that agree in them have the same result.
     pub consulted: Vec<Bits>,
 }
 
 impl Classifier {
-    /// Of a table with these key fields.
+    /// Builds the classifier of a table with these key fields (width in bits, match kind).
     pub fn new(keys: &[(u32, MatchKind)], entries: &[TableEntry]) -> Classifier {
         let layout = Layout::new(&keys.iter().map(|(width, _)| *width).collect::<Vec<_>>());
         let ranks = ranks(keys, entries);
@@ -107,12 +109,12 @@ impl Classifier {
         Classifier { layout, tuples, tries, bytes }
     }
 
-    /// About how much memory it takes.
+    /// Approximate memory use in bytes.
     pub fn memory_bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The entry for a key, with one value of the right width for each field.
+    /// Looks up a key, given as one value of the right width per field.
     pub fn lookup(&self, keys: &[Bits]) -> Found {
         let mut key = vec![0; self.layout.lanes];
         keys.iter().enumerate().for_each(|(i, value)| self.layout.put(i, value, &mut key));
@@ -143,7 +145,7 @@ impl Tuple {
     }
 }
 
-/// A lookup on its way.
+/// The state of a lookup.
 struct Search<'a> {
     classifier: &'a Classifier,
     key: &'a [u128],
@@ -182,7 +184,7 @@ impl Search<'_> {
         found.map(|(_, entry)| entry)
     }
 
-    /// Whether a trie says that nothing in the tuple matches; consults what says so.
+    /// Whether tries rule out all entries of the tuple. If so, consults the bits that determine this.
     fn is_left_by_prefix(&mut self, tuple: &Tuple) -> bool {
         let Classifier { layout, tries, .. } = self.classifier;
         let mut least: Option<(u32, usize, u128)> = None;
@@ -204,7 +206,8 @@ impl Search<'_> {
         })
     }
 
-    /// Consults what says that nothing in the tuple matches: one field, if its value is in no entry.
+    /// Consults the bits that rule out all entries of the tuple: those of one field whose value no entry has, if
+    /// there is one, or all.
     fn consult_miss(&mut self, tuple: &Tuple) {
         let layout = &self.classifier.layout;
         let more = |range: std::ops::Range<usize>| -> u32 {
@@ -216,7 +219,7 @@ impl Search<'_> {
         lanes.for_each(|lane| self.consulted[lane] |= tuple.mask[lane]);
     }
 
-    /// Whether the key is in all ranges of an entry; consults what says so.
+    /// Whether the key is in all ranges of an entry. Consults the bits that determine this.
     fn is_in_ranges(&mut self, rule: &Rule) -> bool {
         let layout = &self.classifier.layout;
         let is_in = |range: &&Range| {
@@ -239,7 +242,7 @@ impl Search<'_> {
     }
 }
 
-/// The mask of the shortest prefix of a value with which all values are in a range, or none is.
+/// The mask of the shortest prefix of `value` such that all values with this prefix are in the range, or none is.
 fn cover(width: u32, value: u128, low: u128, high: u128) -> u128 {
     let all = prefix_mask(width, width);
     let decides = |mask: &u128| {
@@ -249,12 +252,12 @@ fn cover(width: u32, value: u128, low: u128, high: u128) -> u128 {
     (0..=width).map(|len| prefix_mask(width, len)).find(decides).unwrap_or(all)
 }
 
-/// Each entry's place among all by which wins, the best one's being 0.
+/// The rank of each entry by precedence; the best one has rank 0.
 fn ranks(keys: &[(u32, MatchKind)], entries: &[TableEntry]) -> Vec<u32> {
     let has_priorities = keys.iter().any(|(_, kind)| kind.needs_priority());
     let precedence = |entry: &TableEntry| match has_priorities {
         true => i64::from(entry.priority),
-        // Without priorities there is one such field at most.
+        // Without priorities, at most one field has prefixes.
         false => entry
             .key
             .iter()
@@ -262,14 +265,14 @@ fn ranks(keys: &[(u32, MatchKind)], entries: &[TableEntry]) -> Vec<u32> {
             .sum(),
     };
     let mut order: Vec<u32> = (0..entries.len() as u32).collect();
-    // Stable: of equal ones the first wins.
+    // The sort is stable: of equal entries the first wins.
     order.sort_by_key(|at| std::cmp::Reverse(precedence(&entries[*at as usize])));
     let mut ranks = vec![0; entries.len()];
     order.iter().zip(0..).for_each(|(at, rank)| ranks[*at as usize] = rank);
     ranks
 }
 
-/// An empty trie for a field, if entries have prefixes there, and nothing else.
+/// An empty trie for a field, if its entries have prefixes and nothing else there.
 fn trie(keys: &[(u32, MatchKind)], field: usize, entries: &[TableEntry]) -> Option<Trie> {
     let (width, kind) = keys[field];
     if width == 0 || width > LANE {
@@ -300,7 +303,7 @@ fn range(layout: &Layout, field: usize, of: &KeyMatch) -> Option<Range> {
     Some(Range { field, low: lanes(low), high: lanes(high) })
 }
 
-/// About how much memory it takes, hash tables' spare places included.
+/// Approximate memory use in bytes, including spare capacity of hash tables.
 fn bytes_of(tuples: &[Tuple], tries: &[Option<Trie>], lanes: usize) -> usize {
     let of_tuple = |tuple: &Tuple| {
         let rules: usize = tuple.values.values().map(|rules| 40 * rules.capacity()).sum();

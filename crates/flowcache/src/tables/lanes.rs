@@ -1,22 +1,22 @@
-//! Keys as numbers: each field takes one or more lanes of 128 bits, the most significant part first.
+//! Keys as arrays of 128-bit lanes: each field takes one or more lanes, the most significant first.
 
 use base::Bits;
 use base::entry::KeyMatch;
 
-/// Bits of a lane.
+/// Width of a lane in bits.
 pub(super) const LANE: u32 = 128;
 
-/// Where each field's lanes are.
+/// Positions of the fields in a key.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Layout {
-    /// First lane and width of each field.
+    /// The first lane and the width in bits of each field.
     pub(super) fields: Vec<(usize, u32)>,
-    /// Lanes of a key.
+    /// Number of lanes in a key.
     pub(super) lanes: usize,
 }
 
 impl Layout {
-    /// Of fields with these widths.
+    /// The layout of fields with these widths.
     pub(super) fn new(widths: &[u32]) -> Layout {
         let mut lanes = 0;
         let fields = widths.iter().map(|width| {
@@ -43,7 +43,7 @@ impl Layout {
         }
         let mut hi = width;
         for lane in range {
-            // The first lane has what the others leave.
+            // The first lane has the bits that do not fill a whole lane.
             let bits = match hi % LANE {
                 0 => LANE,
                 rest => rest,
@@ -53,7 +53,7 @@ impl Layout {
         }
     }
 
-    /// A field's value in a key.
+    /// Reads a field's value from a key.
     pub(super) fn get(&self, field: usize, key: &[u128]) -> Bits {
         let (_, width) = self.fields[field];
         let mut range = self.of(field);
@@ -66,7 +66,7 @@ impl Layout {
         range.fold(first, |high, lane| high.concat(&Bits::new(LANE, key[lane])))
     }
 
-    /// The bits of a key that an entry's field compares, without ranges, which compare none; and what they must be.
+    /// Writes the mask and value of an entry's field match. Ranges are treated as wildcards.
     pub(super) fn put_match(&self, field: usize, of: &KeyMatch, mask: &mut [u128], value: &mut [u128]) {
         let (_, width) = self.fields[field];
         let (compared, wanted) = match of {
@@ -80,7 +80,7 @@ impl Layout {
     }
 }
 
-/// The mask of a prefix.
+/// The mask of a prefix of `len` bits.
 pub(super) fn prefix(width: u32, len: u32) -> Bits {
     match len.min(width) {
         0 => Bits::zero(width),
@@ -88,13 +88,14 @@ pub(super) fn prefix(width: u32, len: u32) -> Bits {
     }
 }
 
-/// The length of a prefix's mask of `width` bits in one lane, if it is one.
+/// The length of the prefix whose mask this is, in a field of `width` bits in one lane; `None` if it is not a
+/// prefix mask.
 pub(super) fn prefix_len(width: u32, mask: u128) -> Option<u32> {
     let ones = mask.count_ones();
     (mask == prefix_mask(width, ones)).then_some(ones)
 }
 
-/// The same mask, in one lane.
+/// Like [`prefix`], in one lane.
 pub(super) fn prefix_mask(width: u32, len: u32) -> u128 {
     debug_assert!(width <= LANE && len <= width);
     match len {

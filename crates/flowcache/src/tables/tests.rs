@@ -1,4 +1,5 @@
-//! Classifiers against a linear scan: the same entry, and bits that were not consulted change nothing.
+//! Classifiers against a linear scan: the same entry is found, and changing bits that were not consulted changes
+//! nothing.
 
 use super::classifier::Classifier;
 use super::lanes::prefix;
@@ -16,7 +17,7 @@ fn matches(of: &KeyMatch, value: &Bits) -> bool {
     }
 }
 
-/// The entry of a key: the highest priority, or the longest prefix; then the first.
+/// The entry of a key by a linear scan: the highest priority, or the longest prefix; among equals the first.
 fn scan(entries: &[TableEntry], key: &[Bits]) -> Option<u32> {
     let weight = |entry: &TableEntry| {
         let lens = entry.key.iter().map(|of| if let KeyMatch::Lpm { prefix_len, .. } = of { *prefix_len } else { 0 });
@@ -36,7 +37,7 @@ fn scan(entries: &[TableEntry], key: &[Bits]) -> Option<u32> {
     best.map(|(i, _)| i as u32)
 }
 
-/// A value of which parts are often the same as in others.
+/// A random value, parts of which often equal those of other values.
 fn value(random: &mut Random, width: u32) -> Bits {
     let bytes: Vec<u8> = (0..width.div_ceil(8))
         .map(|_| match random.below(3) {
@@ -69,7 +70,7 @@ fn key_match(random: &mut Random, width: u32, kind: MatchKind, masks: &[Bits]) -
     }
 }
 
-/// A value that an entry's field accepts, mostly.
+/// A value that mostly matches an entry's field.
 fn inside(random: &mut Random, of: &KeyMatch, width: u32) -> Bits {
     let noise = value(random, width);
     match of {
@@ -155,7 +156,7 @@ fn a_lookup_is_a_scan_and_bits_that_it_leaves_out_change_nothing() {
             }
         }
     }
-    // It would be right to consult all of them.
+    // Consulting all bits would be correct, but too many.
     assert!(consulted_bits[0] * 10 < consulted_bits[1] * 8, "{consulted_bits:?}");
 }
 

@@ -1,34 +1,35 @@
-//! Prefix tracking (Pfaff et al., "The Design and Implementation of Open vSwitch", NSDI 2015, 5.4): how many leading bits of a value
-//! are enough to know which lengths of prefixes match it. A binary trie with path compression, built once.
+//! Prefix tracking (Pfaff et al., "The Design and Implementation of Open vSwitch", NSDI 2015, 5.4): finds the
+//! prefix lengths that match a value, and how many of its leading bits determine this. A binary trie with path
+//! compression, built once.
 
 use super::lanes::LANE;
 
 /// No node.
 const NONE: u32 = u32::MAX;
 
-/// A node: the bits from the root to here, and whether they are a prefix.
+/// A node: a bit string, and whether it is one of the prefixes.
 #[derive(Clone, Copy, Debug)]
 struct Node {
-    /// From the most significant bit of a lane on.
+    /// The bit string, left-aligned in a lane.
     bits: u128,
     len: u32,
     is_prefix: bool,
     children: [u32; 2],
 }
 
-/// The prefixes of a field.
+/// A trie of a field's prefixes.
 #[derive(Debug)]
 pub(super) struct Trie {
     width: u32,
     nodes: Vec<Node>,
 }
 
-/// What it says about a value.
+/// The result of a lookup.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Answer {
-    /// Leading bits that decide.
+    /// Number of leading bits that determine the result.
     pub(super) needed: u32,
-    /// Lengths of prefixes that match: bit `n - 1` stands for `n`.
+    /// Matching prefix lengths: bit `n - 1` stands for length `n`.
     lens: u128,
 }
 
@@ -40,18 +41,18 @@ impl Answer {
 }
 
 impl Trie {
-    /// Of a field of at most 128 bits.
+    /// An empty trie for a field of `width` bits, 1 to 128.
     pub(super) fn new(width: u32) -> Trie {
         debug_assert!((1..=LANE).contains(&width));
         Trie { width, nodes: vec![Node { bits: 0, len: 0, is_prefix: false, children: [NONE; 2] }] }
     }
 
-    /// How many nodes there are.
+    /// The number of nodes.
     pub(super) fn len(&self) -> usize {
         self.nodes.len()
     }
 
-    /// Adds the prefix of a value.
+    /// Adds the prefix of `value` with length `len`.
     pub(super) fn insert(&mut self, value: u128, len: u32) {
         let bits = head(value << (LANE - self.width), len);
         let mut at = 0;
@@ -84,7 +85,7 @@ impl Trie {
         self.nodes.len() as u32 - 1
     }
 
-    /// Which prefixes match a value.
+    /// The prefixes that match a value.
     pub(super) fn lookup(&self, value: u128) -> Answer {
         let bits = value << (LANE - self.width);
         let (mut at, mut lens) = (0, 0);
@@ -111,7 +112,7 @@ impl Trie {
     }
 }
 
-/// The first `len` bits; zeros behind them.
+/// The first `len` bits, followed by zeros.
 fn head(bits: u128, len: u32) -> u128 {
     if len == 0 { 0 } else { bits & u128::MAX << (LANE - len) }
 }
@@ -120,7 +121,7 @@ fn bit(bits: u128, at: u32) -> usize {
     (bits >> (LANE - 1 - at) & 1) as usize
 }
 
-/// How many leading bits are the same.
+/// The length of the common prefix.
 fn common(a: u128, b: u128) -> u32 {
     (a ^ b).leading_zeros()
 }
@@ -155,7 +156,7 @@ mod tests {
             let width = [8, 32, 128][random.below(3) as usize];
             let wide = |random: &mut random::Random| {
                 let value = u128::from(random.next_u64()) << 64 | u128::from(random.next_u64());
-                // Few values, so that prefixes overlap.
+                // Few distinct values, so that prefixes overlap.
                 let value =
                     if random.below(2) == 0 { value & 0x0303_0303_0303_0303_0303_0303_0303_0303 } else { value };
                 if width == 128 { value } else { value & ((1 << width) - 1) }
@@ -175,7 +176,7 @@ mod tests {
                     let is_there = all.iter().any(|(other, l)| *l == len && (other ^ value) & mask(len) == 0);
                     assert_eq!(answer.has(len), is_there, "{len} of {value:x}");
                 }
-                // Other values with the same leading bits have the same answer.
+                // Other values with the same leading bits give the same answer.
                 let other = wide(&mut random) & !mask(answer.needed) | value & mask(answer.needed);
                 assert_eq!(trie.lookup(other), answer);
             }

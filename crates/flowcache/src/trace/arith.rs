@@ -1,7 +1,8 @@
 //! Arithmetic on symbolic values.
 //!
-//! Constants fold, bits that an operation only moves stay parts, and everything else on at most 64 bits makes a node. What is wider and
-//! not bitwise consults its operands. The meaning of operations is `ir::BinOp::apply`'s.
+//! Constants are folded, bits that an operation only moves stay parts, and all other operations on at most 64 bits
+//! make nodes. Wider ones that are not bitwise consult their operands. The semantics are those of
+//! `ir::BinOp::apply`.
 
 use super::nodes::{DEPTH_MAX, Kind, NODES_MAX, fold, ones_sum};
 use super::run::Run;
@@ -9,11 +10,11 @@ use super::value::{Origin, Part, Value, low};
 use base::Bits;
 use ir::{BinOp, UnOp};
 
-/// Parts up to which sums of sums are made one.
+/// Maximum number of parts up to which nested sums are merged.
 const SUM_PARTS_MAX: usize = 256;
 
 impl Run<'_> {
-    /// A node, or a constant if there are too many of them.
+    /// Makes a node. If there are too many nodes, consults the operands and returns a constant.
     pub(super) fn make(&mut self, kind: Kind, width: u32, value: u64) -> Part {
         let depth = 1 + kind.operands().map(|operand| self.nodes.depth(operand)).max().unwrap_or(0);
         if self.nodes.len() >= NODES_MAX || depth > DEPTH_MAX {
@@ -80,7 +81,7 @@ impl Run<'_> {
         }
     }
 
-    /// So many copies of a bit.
+    /// `count` copies of a bit.
     fn signs(&mut self, sign: &Value, mut count: u32) -> Value {
         let mut all = Value::empty();
         while count > 0 {
@@ -92,7 +93,7 @@ impl Run<'_> {
         all
     }
 
-    /// To a larger or equal width with the sign.
+    /// Sign-extends a value.
     pub(super) fn sign_extend(&mut self, a: &Value, width: u32) -> Value {
         let sign = a.slice(a.width() - 1, 1);
         self.signs(&sign, width - a.width()).concat(a)
@@ -117,7 +118,7 @@ impl Run<'_> {
         }
     }
 
-    /// Bit by bit; pieces of which neither operand is constant become nodes of at most 64 bits.
+    /// A bitwise operation. Pieces in which neither operand is constant become nodes of at most 64 bits.
     fn bitwise(&mut self, op: BinOp, a: &Value, b: &Value) -> Value {
         let mut pieces = Pieces::default();
         for (p, q) in a.zip(b) {
@@ -141,7 +142,8 @@ impl Run<'_> {
         pieces.done
     }
 
-    /// An operation of a part with a constant: runs of equal bits in the constant keep, fix or flip those of the part.
+    /// A bitwise operation with a constant: runs of equal bits in the constant keep, set, clear or flip those of
+    /// the part.
     fn masked(&mut self, op: BinOp, part: Part, with: Part, pieces: &mut Pieces) {
         let mut skip = 0;
         while skip < part.width {
@@ -162,7 +164,7 @@ impl Run<'_> {
         }
     }
 
-    /// The complement of bits that are a complement themselves.
+    /// The complement of bits that are themselves a complement.
     fn complement(&self, bits: &Part) -> Option<Value> {
         let Origin::Node { node, lo } = bits.origin else { return None };
         match &self.nodes.get(node).kind {
@@ -215,7 +217,7 @@ impl Run<'_> {
         if matches!(op, BinOp::Eq | BinOp::Ne) {
             return self.equal(op, a, b);
         }
-        // What is equal at the top decides nothing.
+        // Equal parts at the top do not affect the order.
         let pieces: Vec<(Part, Part)> = a.zip(b).collect();
         let equal = pieces.iter().take_while(|(p, q)| p == q).count();
         let Some((p, q)) = pieces.get(equal) else { return outcome };
@@ -260,7 +262,7 @@ impl Run<'_> {
         {
             return constant(is_equal);
         }
-        // In chunks of at most 64 bits, all of which must be equal.
+        // Compare in chunks of at most 64 bits, all of which must be equal.
         let mut chunks = vec![(Value::empty(), Value::empty())];
         for (p, q) in pieces {
             if chunks.last().is_none_or(|(a, _)| a.width() + p.width > 64) {
@@ -285,13 +287,13 @@ impl Run<'_> {
         if each == op { all } else { self.unary(UnOp::Not, &all) }
     }
 
-    /// The one's complement sum of the 16-bit words of `data`, zeros behind it.
+    /// The one's complement sum of the 16-bit words of `data`, padded with zeros.
     pub(super) fn sum(&mut self, data: &Value) -> Value {
         self.refuse_volatile([data]);
         let mut padded = data.clone();
         padded.push_zeros(data.width().next_multiple_of(16) - data.width());
         let value = ones_sum(&padded);
-        // Sums of whole words in it are sums of their words. Constants are one word.
+        // Nested sums of whole words are replaced by their words. All constants are merged into one word.
         let (mut all, mut constant, mut below) = (Value::empty(), 0, padded.width());
         for part in padded.parts() {
             below -= part.width;
@@ -304,11 +306,11 @@ impl Run<'_> {
             let inner = if below.is_multiple_of(16) { self.nodes.whole(part) } else { None };
             match inner.as_ref().map(|node| &node.kind) {
                 Some(Kind::Sum { data }) if data.parts().len() + all.parts().len() <= SUM_PARTS_MAX => {
-                    // Its last word is its constant.
+                    // The last word of a sum is its constant.
                     all.append(data);
                 }
                 _ => {
-                    // In whole words.
+                    // Align to whole words.
                     all.push_zeros((32 - part.width % 16 - below % 16) % 16);
                     all.push(*part);
                     all.push_zeros(below % 16);
@@ -324,7 +326,7 @@ impl Run<'_> {
     }
 }
 
-/// Finished bits, and operands of the next node.
+/// Finished bits, and the operands collected for the next node.
 #[derive(Default)]
 struct Pieces {
     done: Value,

@@ -1,4 +1,4 @@
-//! What the passes of a trace share.
+//! State shared by the passes of a trace.
 
 use super::value::Value;
 use crate::path::WINDOW;
@@ -6,17 +6,17 @@ use ir::Program;
 use ir::layout::RecordLayout;
 use std::sync::Arc;
 
-/// Blocks that a pass may go through; with loops, that is soon reached.
+/// Maximum number of blocks that a pass executes; loops reach it soon.
 pub(super) const BLOCKS_MAX: u32 = 1 << 14;
 
-/// A program, as passes need it.
+/// A program with tables for the passes.
 #[derive(Debug)]
 pub(super) struct Context {
     pub program: Arc<Program>,
     pub layout: RecordLayout,
-    /// By word of a record: the slot, and the place of the word's lowest bit in it.
+    /// By word of a record: the slot, and the position of the word's lowest bit in it.
     pub words: Vec<(u32, u32)>,
-    /// By slot: what it holds when a packet comes.
+    /// By slot: its initial value.
     pub zeros: Vec<Value>,
 }
 
@@ -30,10 +30,10 @@ impl Context {
     }
 }
 
-/// What is the same for all frames of a path.
+/// What is known to be the same for all frames of a path.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Known {
     pub mask: [u8; WINDOW],
-    /// Whether all are as long.
+    /// Whether all frames have the same length.
     pub length: bool,
 }

@@ -1,15 +1,16 @@
-//! From the frame that a pass has come to, as a function of the received one, to the steps of a rewriting.
+//! Generates a rewrite's steps from the final frame of a pass, which is a function of the received one.
 //!
-//! The new head is looked at bit by bit. Each of its bytes has a base, which costs nothing or a share of a copy: the received byte at its
-//! own place, a byte copied from elsewhere, a constant. Bits that differ from it are stored behind that. What ends the head as it ends
-//! what it replaces is left to the rest of the frame, so that a push moves no more than it must.
+//! The new head is examined bit by bit. Each of its bytes has a base, which is free or part of a copy: the received
+//! byte at the same position, a byte copied from elsewhere, or a constant. Bits that differ from the base are
+//! stored afterwards. A common end of the head and of what it replaces is left to the payload, so that pushing a
+//! header moves no more than necessary.
 
 use super::run::{Run, frame_bits};
 use super::steps::Steps;
 use super::value::{Origin, Part, Value};
 use crate::path::{Rewrite, Step, WINDOW};
 
-/// Bytes that are as received and known, between constants, up to which these become one.
+/// Up to this number of known, unchanged bytes between constants are written together with these.
 const GAP_MAX: usize = 8;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -19,7 +20,7 @@ enum Bit {
     Node(u32, u32),
 }
 
-/// What a byte of the head is before stores.
+/// The content of a byte of the head before stores.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Base {
     Nothing,
@@ -29,7 +30,7 @@ enum Base {
 }
 
 impl Run<'_> {
-    /// The rewriting; something more may have been consulted for it, and then there is another pass.
+    /// Generates the rewrite. This may consult more bits, in which case another pass is needed.
     pub(super) fn rewrite(&mut self, max_len: u32) -> Rewrite {
         let max_len = self.packet.limit.map_or(max_len, |limit| limit.min(max_len));
         let (head, replaced) = (self.packet.head.width() / 8, self.packet.from);
@@ -38,7 +39,7 @@ impl Run<'_> {
             self.fail(|| format!("its {whole} bytes are cut to {max_len}"));
         }
         self.longest = self.longest.min((max_len - max_len.min(head)).saturating_add(replaced));
-        // What earlier passes did not know makes another one necessary.
+        // If anything new was consulted, there will be another pass.
         if !self.packet.is_rewritten || self.consulted != *self.known {
             return Rewrite { max_len, ..Rewrite::default() };
         }
@@ -84,7 +85,7 @@ impl Run<'_> {
         Rewrite { steps: steps.done(), replaced: replaced as u16, head: head as u16, max_len }
     }
 
-    /// That of a frame which leaves as it was received.
+    /// The rewrite of a frame that is sent as received.
     pub(super) fn unchanged(&mut self, max_len: u32) -> Rewrite {
         let bytes = self.frame.len() as u32;
         if bytes > max_len {
@@ -94,7 +95,7 @@ impl Run<'_> {
         Rewrite { max_len, ..Rewrite::default() }
     }
 
-    /// The head bit by bit.
+    /// The head, bit by bit.
     fn head_bits(&mut self) -> Vec<Bit> {
         let head = std::mem::take(&mut self.packet.head);
         let mut bits = Vec::with_capacity(head.width() as usize);
@@ -112,7 +113,7 @@ impl Run<'_> {
         bits
     }
 
-    /// Whether a bit is the received one at this place, for all frames of the path.
+    /// Whether a bit equals the received bit at this position, for all frames of the path.
     fn is_bit(&self, bit: Bit, at: u32) -> bool {
         match bit {
             Bit::Const(value) => self.is_known(at, value),
@@ -125,7 +126,7 @@ impl Run<'_> {
         (byte * 8..).zip(bits).all(|(at, bit)| self.is_bit(*bit, at))
     }
 
-    /// Place and base of each byte.
+    /// The position and base of each byte.
     fn bases(&self, bits: &[Bit], stays: bool) -> Vec<(usize, Base)> {
         let constant = |byte: &[Bit]| byte.iter().fold(0, |all, bit| all << 1 | u8::from(*bit == Bit::Const(true)));
         let is_const = |byte: &[Bit]| byte.iter().all(|bit| matches!(bit, Bit::Const(_)));
@@ -153,7 +154,7 @@ impl Run<'_> {
                 (i, base)
             })
             .collect();
-        // Constants that are as received beside what is copied are copied as well.
+        // Constants next to a copy that equal the received bytes there are copied as well.
         let n = bases.len();
         let forwards = (1..n).map(|i| (i, i - 1));
         let backwards = (1..n).rev().map(|i| (i - 1, i));
@@ -165,7 +166,7 @@ impl Run<'_> {
                 bases[i].1 = Base::Copy(from);
             }
         }
-        // And known bytes between constants are written with these.
+        // Known bytes between constants are written together with these.
         let mut last = None;
         for i in 0..n {
             if let Base::Const(_) = bases[i].1 {
@@ -183,7 +184,7 @@ impl Run<'_> {
         bases
     }
 
-    /// Stores the bits that are not what the bases make them.
+    /// Stores the bits that differ from the bases.
     fn stores(&mut self, bits: &[Bit], bases: &[(usize, Base)], steps: &mut Steps) {
         let is_there = |run: &Self, at: usize| match bases[at / 8].1 {
             Base::Nothing => false,

@@ -1,4 +1,4 @@
-//! What each operation does to symbolic values; as `interp::interpreter::exec` does it to bits.
+//! Execution of operations on symbolic values, corresponding to `interp::interpreter::exec` on bits.
 
 use super::context::BLOCKS_MAX;
 use super::outcome::Untraceable;
@@ -20,7 +20,7 @@ pub(super) enum Ended {
     Again,
 }
 
-/// Instructions between two looks for a failure are those of a block; loops have at least one.
+/// Failures are checked once per block, which is often enough: every loop has at least one block.
 impl Run<'_> {
     pub(super) fn value(&self, operand: &Operand) -> Value {
         match operand {
@@ -29,7 +29,7 @@ impl Run<'_> {
         }
     }
 
-    /// A number that decides. Values above 64 bits count as the largest.
+    /// A number that is consulted, saturated to 64 bits.
     fn number(&mut self, operand: &Operand) -> u64 {
         let value = self.value(operand);
         self.consult_value(&value);
@@ -41,7 +41,7 @@ impl Run<'_> {
         self.slots[slot.index()] = value;
     }
 
-    /// Runs a stage; how the entry ends if it does in it.
+    /// Runs a stage. Returns how the entry ends, if it ends in this stage.
     pub(super) fn stage(&mut self, id: StageId) -> Result<Option<Ended>, Untraceable> {
         let cx = self.cx;
         let stage = &cx.program.stages[id.index()];
@@ -257,7 +257,7 @@ impl Run<'_> {
         }
     }
 
-    /// The bits of a value that are in a mask of its width decide.
+    /// Consults the bits of a value under a mask of the same width.
     fn consult_mask(&mut self, value: &Value, mask: &Bits) {
         let mut hi = value.width();
         for part in value.parts() {
@@ -270,7 +270,7 @@ impl Run<'_> {
     fn counted_bytes(&mut self, bytes: &Option<Operand>) -> Bytes {
         let Some(bytes) = bytes else { return self.entered };
         let value = self.value(bytes);
-        // A length with zeros before it.
+        // The frame's length, possibly zero-extended.
         let mut parts = value.parts().iter().skip_while(|part| part.is_const() && part.value == 0);
         if let (Some(part), None) = (parts.next(), parts.next())
             && part.origin == (Origin::Length { lo: 0 })
@@ -303,7 +303,7 @@ impl Run<'_> {
             self.consult_value(&max);
             match max.number() {
                 0 => hash = Value::constant(64, 0),
-                // One that does not fit 64 bits takes the hash as it is, and so does the largest but for one value.
+                // A maximum of more than 64 bits leaves the hash unchanged.
                 _ if max.to_bits().to_u64().is_none() => {}
                 number => hash = self.binary(BinOp::Mod, &hash, &Value::constant(64, number)),
             }
@@ -335,7 +335,7 @@ impl Run<'_> {
                 let bytes = if data.width() == 0 { Vec::new() } else { data.to_bits().to_bytes_be() };
                 Some(Value::constant(32, crc(algorithm == HashAlgorithm::Crc32, &bytes).into()))
             }
-            // Random numbers, and what the control plane gives parameters.
+            // Random numbers, and algorithms with parameters from the control plane.
             other => {
                 self.refuse("the hash", other.name());
                 None

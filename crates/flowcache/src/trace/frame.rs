@@ -1,4 +1,4 @@
-//! What parsers and deparsers do to the frame.
+//! Parsing and deparsing of the symbolic frame.
 
 use super::run::Run;
 use super::tables::Bytes;
@@ -6,19 +6,19 @@ use super::value::Value;
 use ir::HeaderId;
 
 impl Run<'_> {
-    /// Bytes of the current frame.
+    /// Length of the current frame in bytes.
     pub(super) fn length(&self) -> u32 {
         let whole = self.packet.head_bytes() + self.frame.len() as u32 - self.packet.from;
         whole.min(self.packet.limit.unwrap_or(u32::MAX))
     }
 
-    /// An entry begins: its counters count the frame as it is now.
+    /// Begins an entry, whose counters count the frame's present length.
     pub(super) fn enter(&mut self) {
         let plus = self.packet.head_bytes() as i32 - self.packet.from as i32;
         self.entered = Bytes::Received { plus, at_most: self.packet.limit.unwrap_or(u32::MAX) };
     }
 
-    /// Whether so many bits are left; the frame's length decides.
+    /// Whether `bits` bits are left. Consults the frame's length.
     pub(super) fn has_bits(&mut self, bits: u64) -> bool {
         let needed = (self.packet.cursor / 8).saturating_add(bits.div_ceil(8));
         let head = self.packet.head_bytes();
@@ -39,7 +39,7 @@ impl Run<'_> {
         is_there
     }
 
-    /// Bits of the current frame, from `offset` behind the cursor on.
+    /// Bits of the current frame, starting `offset` bits after the cursor.
     pub(super) fn peek(&mut self, offset: u64, width: u32) -> Value {
         if width == 0 {
             return Value::empty();
@@ -111,7 +111,7 @@ impl Run<'_> {
         }
     }
 
-    /// The deparser ends: what it emitted and the payload become the frame.
+    /// Ends a deparser: its output and the payload become the frame.
     pub(super) fn deparse(&mut self) {
         let packet = &mut self.packet;
         let mut head = std::mem::take(&mut packet.out);
@@ -123,7 +123,7 @@ impl Run<'_> {
         } else {
             packet.from += consumed - before;
         }
-        // What was cut off is no payload.
+        // Truncated bytes are not part of the payload.
         let cut = packet.limit.map(|limit| emitted + limit.saturating_sub(consumed));
         let asked = packet.truncate.take().map(|bytes| u32::try_from(bytes).unwrap_or(u32::MAX));
         packet.limit = cut.into_iter().chain(asked).min();

@@ -1,8 +1,9 @@
-//! One complement sums as linear forms.
+//! One's complement sums as linear forms.
 //!
-//! A sum's value is its words' total modulo 65535, but that it is 0 only if all of them are. So where something in it is known not to be
-//! 0, terms may be taken apart and cancelled as numbers modulo 65535: complements, sums in sums, additions and subtractions that do
-//! not wrap. A checksum that is updated by the difference of two sums (RFC 1624) becomes what differs, a constant in the case of a TTL.
+//! The value of a sum is the total of its words modulo 65535, except that it is 0 only if all of them are. So if
+//! some word is known not to be 0, terms can be expanded and cancelled as numbers modulo 65535: complements, nested
+//! sums, additions and subtractions that do not wrap. A checksum that is updated by the difference of two sums (RFC
+//! 1624) is thus reduced to that difference, which is a constant for a TTL.
 
 use super::nodes::{Kind, ones_sum};
 use super::run::{Run, frame_bits};
@@ -13,22 +14,22 @@ use std::collections::BTreeMap;
 /// 2^16 is 1 modulo this.
 const MODULUS: u64 = 0xffff;
 
-/// Bits that a form is made of at most, as often as they occur.
+/// Maximum number of bits added to a form, counting repetitions.
 const BITS_MAX: u32 = 4096;
 
-/// A bit: of the frame, or of a node (whose most significant one comes first).
+/// A bit of the frame, or of a node (counted from the most significant one of 64).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Bit {
     Frame(u32),
     Node(u32, u32),
 }
 
-/// A constant and bits with their factors, modulo 65535.
+/// A linear form modulo 65535: a constant, and bits with their coefficients.
 #[derive(Default)]
 struct Linear {
     constant: u64,
     bits: BTreeMap<Bit, u64>,
-    /// Bits that were added so far.
+    /// Number of bits added so far.
     count: u32,
 }
 
@@ -41,7 +42,7 @@ impl Linear {
 }
 
 impl Run<'_> {
-    /// The least and the largest number that a value of at most 64 bits can be, whatever the frame.
+    /// Lower and upper bound of a value of at most 64 bits, for any frame.
     pub(super) fn range(&self, value: &Value) -> (u64, u64) {
         value.parts().iter().fold((0, 0), |(lo, hi), part| {
             let (least, most) = match self.nodes.whole(part) {
@@ -54,7 +55,7 @@ impl Run<'_> {
         })
     }
 
-    /// That of an operation.
+    /// Lower and upper bound of an operation's result.
     pub(super) fn range_of(&self, kind: &Kind, width: u32) -> (u64, u64) {
         let all = (0, low(width));
         match kind {
@@ -84,7 +85,7 @@ impl Run<'_> {
         }
     }
 
-    /// Whether some part is known not to be 0.
+    /// Whether some part is known not to be 0, for any frame.
     fn is_never_zero(&self, data: &Value) -> bool {
         data.parts().iter().any(|part| match self.nodes.whole(part) {
             Some(node) => node.range.0 > 0,
@@ -92,7 +93,7 @@ impl Run<'_> {
         })
     }
 
-    /// The words of a sum with its terms cancelled, if that may be done and makes it another one.
+    /// The words of a sum after cancelling terms; `None` if this is impossible or changes nothing.
     pub(super) fn cancelled(&mut self, data: &Value) -> Option<Value> {
         let has_nodes = data.parts().iter().any(|part| matches!(part.origin, Origin::Node { .. }));
         if !has_nodes || !self.is_never_zero(data) {
@@ -105,7 +106,7 @@ impl Run<'_> {
         Some(words)
     }
 
-    /// Whether two sums are equal, if that is so for all frames or for none.
+    /// Whether two sums are equal, if this is the same for all frames.
     pub(super) fn are_equal_sums(&self, a: &Part, b: &Part) -> Option<bool> {
         let is_sum = |part: &Part| match self.nodes.whole(part)?.kind {
             Kind::Sum { .. } => Some(()),
@@ -127,7 +128,7 @@ impl Run<'_> {
         }
     }
 
-    /// Adds `factor * value`; `None` if it becomes too large.
+    /// Adds `factor * value` to a form; `None` if the form becomes too large.
     fn linear(&self, value: &Value, factor: u64, form: &mut Linear) -> Option<()> {
         let mut below = value.width();
         for part in value.parts() {
@@ -155,7 +156,7 @@ impl Run<'_> {
         Some(())
     }
 
-    /// Adds what a node is computed from, if it is linear in that.
+    /// Adds a node's operands to a form, if the node is linear in them. `None` if the form becomes too large.
     fn taken_apart(&self, node: u32, lo: u32, width: u32, factor: u64, form: &mut Linear) -> Option<bool> {
         let node = self.nodes.get(node);
         let is_whole = lo == 0 && node.width == width;
@@ -187,11 +188,12 @@ impl Run<'_> {
         Some(true)
     }
 
-    /// Words that add up to a form and are never all 0; `None` if a factor is no power of two, nor the negative of one.
+    /// Words whose sum has this form and that are never all 0. `None` if a coefficient is neither a power of two
+    /// nor the negative of one.
     fn words_of(&mut self, form: Linear) -> Option<Value> {
         let mut constant = form.constant;
         let mut words = Value::empty();
-        // Sign and exponent of each bit's factor.
+        // Sign and exponent of each bit's coefficient.
         let signed = |factor: u64| match factor {
             _ if factor.is_power_of_two() => Some((false, factor.trailing_zeros())),
             _ if (MODULUS - factor).is_power_of_two() => Some((true, (MODULUS - factor).trailing_zeros())),
@@ -224,7 +226,7 @@ impl Run<'_> {
                 };
                 let mut value = Value::from_part(part);
                 if is_negative {
-                    // -x is the complement of x without all ones.
+                    // -x is the complement of x minus all ones.
                     value = self.unary(UnOp::Not, &value);
                     let ones = low(width) % MODULUS * (1 << shift) % MODULUS;
                     constant = (constant + MODULUS - ones) % MODULUS;

@@ -1,4 +1,4 @@
-//! Computed values. A node is made once for each operation on the same operands (value numbering), so a graph is a DAG.
+//! Computed values as a DAG: a node is made once per operation and operands (value numbering).
 
 use super::value::{Origin, Part, Value};
 use ir::{BinOp, UnOp};
@@ -6,10 +6,10 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::rc::Rc;
 
-/// Nodes of a run at most. What would be one more is consulted.
+/// Maximum number of nodes of a run. Operands of further ones are consulted instead.
 pub(super) const NODES_MAX: usize = 1000;
 
-/// Nodes on a way down a graph at most, whose walks are recursive.
+/// Maximum depth of the graph; walks are recursive.
 pub(super) const DEPTH_MAX: u32 = 64;
 
 /// An operation on values of at most 64 bits.
@@ -29,7 +29,8 @@ pub(super) enum Kind {
         then: Value,
         other: Value,
     },
-    /// The one's complement sum of 16-bit words (RFC 1071), not complemented; 0 only if all bits are 0. Whole words of any number.
+    /// The one's complement sum of 16-bit words (RFC 1071), not complemented; 0 only if all bits are 0. `data` is
+    /// any number of whole words.
     Sum {
         data: Value,
     },
@@ -40,11 +41,11 @@ pub(super) enum Kind {
 pub(super) struct Node {
     pub kind: Kind,
     pub width: u32,
-    /// For the traced frame.
+    /// The value for the traced frame.
     pub value: u64,
-    /// The least and the largest one for any frame.
+    /// Lower and upper bound of the value for any frame.
     pub range: (u64, u64),
-    /// Nodes on the longest way down, this one included.
+    /// Depth: the number of nodes on the longest path down, including this one.
     pub depth: u32,
 }
 
@@ -60,14 +61,15 @@ impl Kind {
     }
 }
 
-/// All nodes of a run.
+/// The nodes of a run.
 #[derive(Debug, Default)]
 pub(super) struct Nodes {
     list: Vec<Rc<Node>>,
     numbers: HashMap<Kind, u32, BuildHasherDefault<Mix>>,
 }
 
-/// A hash function for short lists of small numbers, which need not withstand anybody: runs are short.
+/// A hash function for short lists of small numbers. It is not collision-resistant, which runs do not need: they
+/// are short.
 #[derive(Default)]
 pub(super) struct Mix(u64);
 
@@ -106,7 +108,7 @@ impl Nodes {
         Rc::clone(&self.list[node as usize])
     }
 
-    /// The value of an operation, which is `value` for the traced frame.
+    /// The node of an operation whose value is `value` for the traced frame.
     pub fn make(&mut self, kind: Kind, width: u32, value: u64, (range, depth): ((u64, u64), u32)) -> Part {
         let list = &mut self.list;
         let node = *self.numbers.entry(kind).or_insert_with_key(|kind| {
@@ -116,7 +118,7 @@ impl Nodes {
         Part { origin: Origin::Node { node, lo: 0 }, width, value }
     }
 
-    /// The depth of the deepest node of a value.
+    /// The depth of the deepest node in a value.
     pub fn depth(&self, value: &Value) -> u32 {
         let depths = value.parts().iter().map(|part| match part.origin {
             Origin::Node { node, .. } => self.list[node as usize].depth,
@@ -125,7 +127,7 @@ impl Nodes {
         depths.max().unwrap_or(0)
     }
 
-    /// The node whose whole value a part is.
+    /// The node whose whole value a part is, if there is one.
     pub fn whole(&self, part: &Part) -> Option<Rc<Node>> {
         match part.origin {
             Origin::Node { node, lo: 0 } if self.list[node as usize].width == part.width => Some(self.get(node)),
@@ -139,7 +141,7 @@ pub(super) fn ones_sum(data: &Value) -> u16 {
     let (mut sum, mut below) = (0u64, data.width());
     for part in data.parts() {
         below -= part.width;
-        // A shift by 16 bits changes nothing: 2^16 is 1 modulo 2^16 - 1.
+        // Shifting by 16 bits has no effect: 2^16 is 1 modulo 2^16 - 1.
         let mut value = u128::from(part.value) << (below % 16);
         while value != 0 {
             sum += value as u64 & 0xffff;
@@ -149,7 +151,7 @@ pub(super) fn ones_sum(data: &Value) -> u16 {
     fold(sum)
 }
 
-/// A sum of words as one; 0 only if it is 0.
+/// Folds a sum of words into one; 0 only if the sum is 0.
 pub(super) fn fold(mut sum: u64) -> u16 {
     while sum > 0xffff {
         sum = (sum & 0xffff) + (sum >> 16);

@@ -1,27 +1,27 @@
-//! What a trace comes to, or why it comes to nothing.
+//! Results of a trace, and the reason if there is none.
 
 use super::tables::{Counted, Looked};
 use crate::path::{Pattern, Rewrite};
 
-/// Why a frame's way is no path.
+/// The reason why the processing of a frame cannot be cached.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Untraceable(pub String);
 
-/// Where a packet goes behind the `Ingress` entry.
+/// The decision about a packet after the `Ingress` entry.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Decision<T> {
-    /// Nowhere.
+    /// It is dropped.
     Drop(T),
-    /// To a port.
+    /// It is sent to a port.
     Send {
-        /// Which: `Intrinsic::EgressPort`.
+        /// The port, for `Intrinsic::EgressPort`.
         egress_port: u32,
-        /// Bytes of the frame at most.
+        /// Maximum length of the frame in bytes.
         max_len: u32,
-        /// Whether it goes through the `Egress` entry and its deparser; else the frame goes as it was received.
+        /// Whether it passes the `Egress` entry and its deparser; otherwise the frame is sent as received.
         is_modified: bool,
-        /// What the caller wants to know of the path.
+        /// The caller's data, returned in [`Traced`].
         value: T,
     },
 }
@@ -31,29 +31,29 @@ pub enum Decision<T> {
 pub enum Fate {
     /// The frame is sent to a port.
     Send(u32),
-    /// It is dropped; for which of `Program::drops`, if the program says so.
+    /// It is dropped, with an index into `Program::drops` if the program names a reason.
     Drop(Option<u32>),
 }
 
-/// A path.
+/// A traced path.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Traced<T> {
-    /// The frames that go it.
+    /// The frames that take it.
     pub pattern: Pattern,
-    /// What they become; nothing if they are dropped.
+    /// How they are rewritten; empty if they are dropped.
     pub rewrite: Rewrite,
     /// Where they go.
     pub fate: Fate,
-    /// Counters, in order.
+    /// Counter updates, in order.
     pub counted: Vec<Counted>,
-    /// Lookups, in order: whose entries are in use.
+    /// Table lookups, in order: their entries are in use.
     pub lookups: Vec<Looked>,
-    /// What was decided; `None` if the packet did not come so far.
+    /// The value of the decision; `None` if the packet did not get there.
     pub value: Option<T>,
 }
 
 impl<T> Traced<T> {
-    /// Whether frames of the path go nowhere.
+    /// Whether the frames are dropped.
     pub fn is_dropped(&self) -> bool {
         matches!(self.fate, Fate::Drop(_))
     }

@@ -1,16 +1,17 @@
-//! The frame on its way: what deparsers have put in front, and the received bytes behind that.
+//! The current frame of a run: bytes that deparsers have put in front, followed by received bytes.
 
 use super::value::Value;
 
-/// The current frame: whole bytes of `head`, then the received ones from `from` on, cut to `limit` bytes; with a cursor and an output.
+/// The current frame: the whole bytes of `head`, then the received bytes from `from` on, truncated to `limit`
+/// bytes; with the parser's cursor and the deparser's output.
 #[derive(Default)]
 pub(super) struct Packet {
     pub head: Value,
     pub from: u32,
     pub limit: Option<u32>,
-    /// In bits.
+    /// Position of the parser in bits.
     pub cursor: u64,
-    /// What the deparser has emitted.
+    /// The deparser's output so far.
     pub out: Value,
     pub truncate: Option<u64>,
     /// Whether a deparser has run.

@@ -1,4 +1,4 @@
-//! One pass of a trace: the slots, what was consulted, and what a flow processor does between the two entries.
+//! A pass of a trace: the slots, the consulted bits, and operations for a flow processor between the two entries.
 
 use super::context::{BLOCKS_MAX, Context, Known};
 use super::nodes::{Kind, Nodes};
@@ -14,19 +14,19 @@ use ir::{BinOp, UnOp};
 use std::cmp::Ordering;
 use std::rc::Rc;
 
-/// What a table answers while a single action runs.
+/// The action to assume for a table while a single action is run.
 pub(super) struct Chosen {
     pub table: TableId,
     pub action: u32,
 }
 
-/// A pass over the program. A flow processor reads and writes the record with it, in the words of `ir::layout`.
+/// A pass over the program. Flow processors use it to read and write the record, in the words of `ir::layout`.
 pub struct Run<'t> {
     pub(super) cx: &'t Context,
     pub(super) frame: &'t [u8],
-    /// What is the same for all frames of the path, as earlier passes have found.
+    /// What earlier passes found to be the same for all frames of the path.
     pub(super) known: &'t Known,
-    /// The same, with what this pass finds.
+    /// The same, extended by what this pass consults.
     pub(super) consulted: Known,
     pub(super) slots: Vec<Value>,
     pub(super) nodes: Nodes,
@@ -35,13 +35,13 @@ pub struct Run<'t> {
     pub(super) packet: Packet,
     pub(super) shortest: u32,
     pub(super) longest: u32,
-    /// Arguments of what lookups gave; a data handle is a place here plus one.
+    /// Arguments of the actions that lookups chose; a data handle is an index here plus one.
     pub(super) matched: Vec<Rc<[Bits]>>,
     pub(super) chosen: Option<Chosen>,
     pub(super) tables: Option<&'t mut dyn Tables>,
     pub(super) counted: Vec<Counted>,
     pub(super) lookups: Vec<Looked>,
-    /// Bytes of the frame when it entered the entry.
+    /// Length of the frame when the current entry began.
     pub(super) entered: Bytes,
     pub(super) blocks_left: u32,
     saved: Vec<Vec<(u32, Value)>>,
@@ -79,14 +79,14 @@ impl<'t> Run<'t> {
         }
     }
 
-    /// Notes why the run is worth nothing; the first reason stays.
+    /// Records why the run fails; the first reason is kept.
     pub(super) fn fail(&mut self, why: impl FnOnce() -> String) {
         if self.failure.is_none() {
             self.failure = Some(Untraceable(why()));
         }
     }
 
-    /// What was noted by [`fail`](Run::fail).
+    /// Fails if [`fail`](Run::fail) was called.
     pub(super) fn check(&self) -> Result<(), Untraceable> {
         self.failure.clone().map_or(Ok(()), Err)
     }
@@ -102,16 +102,16 @@ impl<'t> Run<'t> {
     }
 }
 
-// What decides.
+// Consulting.
 impl Run<'_> {
-    /// All bits of a value decide.
+    /// Consults all bits of a value.
     pub(super) fn consult_value(&mut self, value: &Value) {
         for part in value.parts() {
             self.consult_part(part, u64::MAX);
         }
     }
 
-    /// Bits of a value of at most 64 bits decide.
+    /// Consults bits of a value of at most 64 bits.
     fn consult_bits(&mut self, value: &Value, needed: u64) {
         let mut below = value.width();
         for part in value.parts() {
@@ -151,7 +151,7 @@ impl Run<'_> {
         }
     }
 
-    /// Bits of a node's value decide: those of its operands that make them what they are.
+    /// Consults bits of a node's value: the bits of its operands that determine them.
     fn consult_node(&mut self, node: u32, needed: u64) {
         if self.walked.len() <= node as usize {
             self.walked.resize(node as usize + 1, 0);
@@ -162,13 +162,13 @@ impl Run<'_> {
         }
         self.walked[node as usize] |= needed;
         let node = self.nodes.get(node);
-        // Carries go upwards.
+        // Carries go upwards, so lower bits are needed as well.
         let below = low(64 - needed.leading_zeros());
         match &node.kind {
             Kind::Binary { op, a, b } => {
                 let (x, y) = (a.concrete(), b.concrete());
                 match op {
-                    // A 0 decides alone, and so does a 1 of a disjunction.
+                    // A 0 alone decides a conjunction, a 1 a disjunction.
                     BinOp::And => {
                         self.consult_bits(a, needed & (!x | y));
                         self.consult_bits(b, needed & x);
@@ -183,7 +183,8 @@ impl Run<'_> {
                     }
                     _ if op.is_comparison() && self.consult_length(*op, a, b) => {}
                     BinOp::Ult | BinOp::Ule | BinOp::Slt | BinOp::Sle => self.consult_order(a, b),
-                    // What is not 0 has a bit that says so. (Other unequal values are often one of few: whole ones make fewer masks.)
+                    // A value other than 0 has a 1 bit that suffices. (Other unequal values are consulted wholly,
+                    // which makes fewer masks.)
                     BinOp::Eq | BinOp::Ne if x != y && (a.is_const() && x == 0 || b.is_const() && y == 0) => {
                         let top = 1 << (63 - (x | y).leading_zeros());
                         [a, b].into_iter().for_each(|value| self.consult_bits(value, top));
@@ -201,7 +202,8 @@ impl Run<'_> {
         }
     }
 
-    /// The frame's length is compared with a constant: it may be anything on the same side of that. Whether these operands are so.
+    /// Consults a comparison of the frame's length with a constant: restricts lengths to the same side of the
+    /// constant. `false` if the operands are others.
     fn consult_length(&mut self, op: BinOp, a: &Value, b: &Value) -> bool {
         let is_length =
             |value: &Value| matches!(value.parts(), [Part { origin: Origin::Length { lo: 0 }, width: 32, .. }]);
@@ -220,7 +222,7 @@ impl Run<'_> {
             }
             return true;
         }
-        // The first length that belongs to the larger ones.
+        // The smallest length on the larger side.
         let larger = if matches!(op, BinOp::Ule | BinOp::Sle) == is_length(a) { constant + 1 } else { constant };
         if length >= larger {
             self.shortest = self.shortest.max(larger);
@@ -230,7 +232,7 @@ impl Run<'_> {
         true
     }
 
-    /// The order of two values, signed or not, is decided by their bits down to the first that differ.
+    /// Consults the order of two values, signed or unsigned: their bits down to the first that differ.
     pub(super) fn consult_order(&mut self, a: &Value, b: &Value) {
         for (p, q) in a.zip(b) {
             let differ = p.value ^ q.value;
@@ -244,9 +246,9 @@ impl Run<'_> {
     }
 }
 
-// The record, for a flow processor.
+// The record, for flow processors.
 impl Run<'_> {
-    /// The record's words.
+    /// The record's words for the traced frame.
     pub fn record(&self) -> Vec<u64> {
         let layout = &self.cx.layout;
         let mut record = vec![0; layout.words()];
@@ -260,7 +262,7 @@ impl Run<'_> {
         record
     }
 
-    /// The slot in whose value a word is, and the place of the word's lowest bit and its width there.
+    /// The slot that contains a word, the position of the word's lowest bit in it, and the word's width.
     fn place(&self, word: u32) -> (usize, u32, u32) {
         let (slot, lo) = self.cx.words[word as usize];
         (slot as usize, lo, (self.slots[slot as usize].width() - lo).min(64))
@@ -278,17 +280,17 @@ impl Run<'_> {
         self.slots[slot] = self.slots[slot].set_slice(lo + shift, &bits);
     }
 
-    /// Bits of a word decide about the packet. Gives them, zeros elsewhere.
+    /// Consults bits of a word. Returns their values, with zeros elsewhere.
     ///
     /// # Panics
-    /// If there is no such word; so do the others.
+    /// If there is no such word. Other functions on words panic likewise.
     pub fn consult(&mut self, word: u32, mask: u64) -> u64 {
         let value = self.word(word);
         self.consult_bits(&value, mask);
         value.concrete() & mask
     }
 
-    /// Writes the bits of a word that are in `mask`.
+    /// Writes the bits of a word under a mask.
     pub fn write(&mut self, word: u32, mask: u64, value: u64) {
         let mut shift = 0;
         while shift < 64 && mask >> shift != 0 {
@@ -299,7 +301,8 @@ impl Run<'_> {
         }
     }
 
-    /// Copies bits: (word, lowest bit, width) of each piece, the least significant one first. As many are written as are read, at most.
+    /// Copies bits. Pieces are (word, lowest bit, width), the least significant one first. Writes at most as many
+    /// bits as are read.
     pub fn copy(&mut self, from: &[(u32, u32, u32)], to: &[(u32, u32, u32)]) {
         let mut bits = Value::empty();
         for (word, shift, width) in from.iter().rev() {
@@ -314,23 +317,23 @@ impl Run<'_> {
         }
     }
 
-    /// Keeps these words, until they are restored.
+    /// Pushes these words onto a stack.
     pub fn save(&mut self, words: &[u32]) {
         let words = words.iter().map(|word| (*word, self.word(*word))).collect();
         self.saved.push(words);
     }
 
-    /// Gives the words of the last [`save`](Run::save) that was not restored yet their values back.
+    /// Pops the words of the last [`save`](Run::save) and restores them.
     pub fn restore(&mut self) {
         for (word, value) in self.saved.pop().unwrap_or_default() {
             self.set_word(word, 0, &value);
         }
     }
 
-    /// Runs a stage as if `table` had chosen `action` there with these arguments; those that are missing are 0.
+    /// Runs a stage as if `table` had chosen `action` with these arguments; missing ones are 0.
     ///
     /// # Errors
-    /// If the stage does what cannot be traced.
+    /// If the stage contains an operation that cannot be traced.
     pub fn run_action(
         &mut self,
         stage: StageId,
@@ -351,7 +354,7 @@ impl Run<'_> {
     }
 }
 
-/// Bits of the frame, `width` of them from bit `bit` on; those behind its end are zero.
+/// `width` bits of the frame starting at bit `bit`; bits after its end are zero.
 pub(super) fn frame_bits(frame: &[u8], bit: u32, width: u32) -> u64 {
     let (first, last) = (bit / 8, (bit + width).div_ceil(8));
     let all = (first..last).fold(0u128, |all, at| all << 8 | u128::from(frame.get(at as usize).copied().unwrap_or(0)));
@@ -359,7 +362,7 @@ pub(super) fn frame_bits(frame: &[u8], bit: u32, width: u32) -> u64 {
 }
 
 impl Run<'_> {
-    /// Bits of the received frame: constants where they are known.
+    /// Bits of the received frame, as constants where they are known.
     pub(super) fn received(&self, bit: u32, width: u32) -> Value {
         let mut all = Value::empty();
         let (mut at, end) = (bit, bit + width);

@@ -1,4 +1,4 @@
-//! Steps that compute nodes: each one once, after its operands; adjacent bits of the frame are loaded together.
+//! Steps that compute nodes: each node once, after its operands. Adjacent bits of the frame are loaded together.
 
 use super::nodes::{Kind, Mix, fold, ones_sum};
 use super::run::Run;
@@ -8,10 +8,10 @@ use ir::BinOp;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::BuildHasherDefault;
 
-/// Registers of a rewriting.
+/// Number of registers of a rewrite.
 const REGISTERS: usize = 256;
 
-/// A list of steps that grows.
+/// A list of steps under construction.
 pub(super) struct Steps {
     list: Vec<Step>,
     next: usize,
@@ -28,7 +28,7 @@ impl Steps {
         self.list.push(step);
     }
 
-    /// Whether there were not enough registers; then the steps mean nothing.
+    /// Whether registers have run out; the steps are invalid then.
     pub fn are_too_many(&self) -> bool {
         self.next > REGISTERS
     }
@@ -48,7 +48,7 @@ impl Steps {
         Source::Register(to)
     }
 
-    /// A value of at most 64 bits.
+    /// The operand for a value of at most 64 bits, computed by steps if needed.
     pub fn source(&mut self, run: &mut Run<'_>, value: &Value) -> Source {
         if value.is_const() {
             return Source::Const(value.concrete());
@@ -73,13 +73,13 @@ impl Steps {
         {
             return self.bits_of(run, node, lo, part.width);
         }
-        // Pieces are put in their places one by one.
+        // Combine the pieces one by one with shifts and ORs.
         let width = value.width();
         let (mut all, mut constant, mut below, mut i) = (None, 0, width, 0);
         while i < parts.len() {
             let mut end = i + 1;
             let piece = match parts[i].origin {
-                // What no step gives is consulted, and a constant.
+                // Values that no step can compute are consulted, and become constants.
                 Origin::Const | Origin::Length { .. } | Origin::Volatile(_) => {
                     run.consult_value(&Value::from_part(parts[i]));
                     below -= parts[i].width;
@@ -128,7 +128,7 @@ impl Steps {
         Source::Register(to)
     }
 
-    /// Bits of a node's value.
+    /// Extracts bits of a node's value.
     fn bits_of(&mut self, run: &mut Run<'_>, node: u32, lo: u32, width: u32) -> Source {
         let whole = run.nodes.get(node).width;
         let mut source = Source::Register(self.node(run, node));
@@ -185,7 +185,7 @@ impl Steps {
                     constant += u64::from(ones_sum(&bits));
                 }
                 Origin::Frame(bit) if masks.add(bit, part.width, shift) => {}
-                // In pieces that have room for the shift.
+                // In pieces that leave room for the shift.
                 _ => {
                     let mut left = part.width;
                     while left > 0 {
@@ -205,7 +205,7 @@ impl Steps {
     }
 }
 
-/// Where in the received frame these adjacent bits are, if they all are there for all frames of the path.
+/// The position in the received frame of these adjacent bits, if they are there for all frames of the path.
 fn place(run: &Run<'_>, parts: &[Part]) -> Option<u32> {
     let mut before = 0;
     let first = parts.iter().find_map(|part| match part.origin {
@@ -230,12 +230,13 @@ fn place(run: &Run<'_>, parts: &[Part]) -> Option<u32> {
     Some(first)
 }
 
-/// Bits of the frame in a sum, by its 16-bit words; a bit that counts twice is in two layers.
+/// Bits of the frame in a sum, as masks of its 16-bit words. A bit that is added twice is in two layers.
 #[derive(Default)]
 struct Masks(Vec<BTreeMap<u32, u16>>);
 
 impl Masks {
-    /// Adds bits whose last one has so many behind it in its word of the sum; not if that is not so in the frame.
+    /// Adds bits that are followed by `shift` bits in their word of the sum. Returns false if the frame's words are
+    /// aligned otherwise.
     fn add(&mut self, bit: u32, width: u32, shift: u32) -> bool {
         let end = bit + width;
         if !(end + shift).is_multiple_of(16) || end as usize > WINDOW * 8 {
@@ -253,7 +254,7 @@ impl Masks {
         true
     }
 
-    /// As words of 64 bits.
+    /// The masks as 64-bit words.
     fn words(self) -> Box<[Word]> {
         let mut words = Vec::new();
         for mut layer in self.0 {

@@ -1,4 +1,4 @@
-//! What a trace asks of tables, and what it says about counters.
+//! The interface of a trace to tables, and the counter updates that it reports.
 
 use crate::tables::Classifier;
 use base::Bits;
@@ -6,81 +6,81 @@ use base::entry::{EntryAction, TableEntry};
 use base::ids::{ExternId, TableId};
 use ir::Program;
 
-/// What a lookup found.
+/// The result of a table lookup.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Lookup {
     /// Whether an entry matched.
     pub hit: bool,
-    /// The position of the action in the table's list; the default one's on a miss.
+    /// The index of the action in the table's list; on a miss, that of the default action.
     pub action: u32,
-    /// Its arguments, of the parameters' widths.
+    /// The action's arguments, with the widths of its parameters.
     pub args: Vec<Bits>,
-    /// The handle of the entry, for direct counters; what it means is the tables' own.
+    /// A handle of the entry, for direct counters; its meaning is up to the [`Tables`].
     pub entry: u64,
-    /// For each key the bits that decided, of the key's width. Keys that are missing here decided wholly.
+    /// For each key, the bits that determined the result, with the key's width. Missing keys determined it wholly.
     pub consulted: Vec<Bits>,
-    /// Whether the selector decided, too.
+    /// Whether the selector determined the result as well.
     pub by_selector: bool,
 }
 
-/// Tables that can say why they found what they found.
+/// Tables that can tell on which key bits a result depends.
 pub trait Tables {
-    /// A pass of the trace begins: what was looked up before is looked up again.
+    /// Begins a pass of the trace: earlier lookups will be repeated.
     fn begin(&mut self) {}
 
-    /// Looks a key up (`ir::Op::Apply`). `None` if that cannot be said for other packets.
+    /// Looks up a key (`ir::Op::Apply`). `None` if the result does not hold for other packets.
     ///
-    /// All keys that agree in the bits of `consulted` find the same.
+    /// All keys that agree in the bits of `consulted` must have the same result.
     fn lookup(&mut self, table: TableId, keys: &[Bits], selector: &[Bits]) -> Option<Lookup>;
 }
 
-/// A lookup of a path.
+/// A lookup on a path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Looked {
-    /// Where.
+    /// The table.
     pub table: TableId,
     /// Whether an entry matched.
     pub hit: bool,
-    /// Which ([`Lookup::entry`]).
+    /// The entry ([`Lookup::entry`]).
     pub entry: u64,
 }
 
-/// A counter that a packet of the path counts at.
+/// A counter update on a path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Counted {
-    /// Which.
+    /// The counter.
     pub counter: ExternId,
-    /// Where.
+    /// The cell.
     pub at: Place,
-    /// The bytes that it counts.
+    /// The number of bytes to add.
     pub bytes: Bytes,
 }
 
 /// A cell of a counter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Place {
-    /// Its index, which may be out of range.
+    /// A cell by index, which may be out of range.
     Index(u64),
-    /// That of an entry ([`Lookup::entry`]).
+    /// The cell of an entry ([`Lookup::entry`]).
     Entry(u64),
 }
 
-/// How many bytes a packet counts as.
+/// The number of bytes that a packet counts as.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Bytes {
-    /// Those that were received and so many more, at most `at_most`.
+    /// The received length plus `plus`, at most `at_most`.
     Received {
-        /// How many more.
+        /// Difference to the received length.
         plus: i32,
-        /// At most so many.
+        /// Upper bound.
         at_most: u32,
     },
-    /// So many.
+    /// A fixed number.
     Exactly(u64),
 }
 
 impl Bytes {
-    /// Those of a frame of which `received` bytes came.
+    /// The number for a frame of `received` bytes.
     pub fn of(self, received: u32) -> u64 {
         match self {
             Bytes::Received { plus, at_most } => u64::from(received.saturating_add_signed(plus).min(at_most)),
@@ -89,7 +89,8 @@ impl Bytes {
     }
 }
 
-/// Tables as lists of entries, searched by [`Classifier`]. Entries of action profiles, and tables that packets write, are not traced.
+/// Tables as lists of entries, searched by [`Classifier`]. Entries that use action profiles, and tables that
+/// packets write, are not supported.
 #[derive(Debug)]
 pub struct Entries {
     tables: Vec<Table>,
@@ -105,7 +106,7 @@ struct Table {
 }
 
 impl Entries {
-    /// Those that a program has itself.
+    /// The entries that a program itself declares.
     pub fn new(program: &Program) -> Entries {
         let tables = program.tables.iter().map(|table| Table {
             classifier: classifier(table, &table.entries),
@@ -117,7 +118,7 @@ impl Entries {
         Entries { tables: tables.collect() }
     }
 
-    /// Replaces the entries of a table and its default action; the handle of an entry is its place in the list plus one.
+    /// Replaces a table's entries and default action. The handle of an entry is its index in the list plus one.
     pub fn set(&mut self, program: &Program, table: TableId, entries: Vec<TableEntry>, default: EntryAction) {
         let to = &mut self.tables[table.index()];
         to.classifier = classifier(&program.tables[table.index()], &entries);

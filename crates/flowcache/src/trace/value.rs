@@ -1,22 +1,23 @@
-//! Symbolic values: what a slot holds, and where each of its bits comes from.
+//! Symbolic values: the contents of a slot, and where each bit comes from.
 //!
-//! A value is a list of parts, the most significant first, of at most 64 bits each. A part knows its bits for the traced frame and its
-//! origin. What only moves bits (slices, concatenations, extensions) works on parts; arithmetic makes nodes (`nodes.rs`).
+//! A value is a list of parts of at most 64 bits, the most significant one first. A part has its bits for the
+//! traced frame, and their origin. Operations that only move bits (slices, concatenations, extensions) work on
+//! parts; arithmetic makes nodes (`nodes.rs`).
 
 use base::Bits;
 
-/// Where bits come from.
+/// The origin of bits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Origin {
     /// The same for all frames of the path.
     Const,
-    /// The received frame; the first bit's place.
+    /// The received frame, starting at this bit.
     Frame(u32),
-    /// A node's value; the lowest bit's place in it.
+    /// A node's value, from bit `lo` on.
     Node { node: u32, lo: u32 },
-    /// The received frame's length in bytes, of 32 bits; the lowest bit's place in it.
+    /// The received frame's length in bytes as a 32-bit number, from bit `lo` on.
     Length { lo: u32 },
-    /// What no path can tell, a time for example; its name.
+    /// A value that is different for each packet, such as a timestamp; with its name.
     Volatile(&'static str),
 }
 
@@ -24,13 +25,13 @@ pub(super) enum Origin {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Part {
     pub origin: Origin,
-    /// 1 to 64.
+    /// Width in bits, 1 to 64.
     pub width: u32,
-    /// The bits, for the traced frame.
+    /// The bits' values for the traced frame.
     pub value: u64,
 }
 
-/// The `width` low bits set; `width` is at most 64.
+/// A mask of the `width` low bits; `width` is at most 64.
 pub(super) fn low(width: u32) -> u64 {
     if width == 0 { 0 } else { u64::MAX >> (64 - width) }
 }
@@ -44,7 +45,7 @@ impl Part {
         self.origin == Origin::Const
     }
 
-    /// `width` of its bits, from the one behind the first `skip` bits on.
+    /// `width` bits of it, after the `skip` most significant ones.
     pub fn slice(&self, skip: u32, width: u32) -> Part {
         let below = self.width - skip - width;
         let origin = match self.origin {
@@ -56,7 +57,7 @@ impl Part {
         Part { origin, width, value: self.value >> below & low(width) }
     }
 
-    /// Both as one part, if they are adjacent bits of one origin.
+    /// Both parts as one, if they are adjacent bits of the same origin.
     fn joined(&self, next: &Part) -> Option<Part> {
         let width = self.width + next.width;
         if width > 64 {
@@ -75,14 +76,14 @@ impl Part {
     }
 }
 
-/// What a slot holds.
+/// A symbolic value.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub(super) struct Value {
     width: u32,
     parts: Parts,
 }
 
-/// Parts, none of which could be joined with the next one. Most values have one, which takes no allocation.
+/// A list of parts in which no adjacent ones can be joined. Most values have one part, which needs no allocation.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 enum Parts {
     #[default]
@@ -145,12 +146,12 @@ impl Value {
         self.parts().iter().all(Part::is_const)
     }
 
-    /// The bits, for the traced frame; of wider values the low 64.
+    /// The value for the traced frame; its low 64 bits if it is wider.
     pub fn concrete(&self) -> u64 {
         self.parts().iter().fold(0, |all, part| all.checked_shl(part.width).unwrap_or(0) | part.value)
     }
 
-    /// As a number of at most 64 bits; larger ones count as the largest.
+    /// The value for the traced frame, saturated to 64 bits.
     pub fn number(&self) -> u64 {
         let mut above = self.width;
         let is_large = self.parts().iter().any(|part| {
@@ -212,7 +213,7 @@ impl Value {
         all
     }
 
-    /// `width` bits from bit `lo` (counted from the least significant one) on.
+    /// `width` bits starting at bit `lo`, counted from the least significant one.
     pub fn slice(&self, lo: u32, width: u32) -> Value {
         debug_assert!(lo + width <= self.width);
         if width == self.width {
@@ -232,7 +233,7 @@ impl Value {
         all
     }
 
-    /// With other bits from bit `lo` on.
+    /// The value with the bits from `lo` on replaced.
     pub fn set_slice(&self, lo: u32, bits: &Value) -> Value {
         let above = lo + bits.width;
         let mut all = self.slice(above, self.width - above);
@@ -241,7 +242,7 @@ impl Value {
         all
     }
 
-    /// Zeros before it, or its low bits.
+    /// The value zero-extended or truncated to `width`.
     pub fn resize(&self, width: u32) -> Value {
         if width <= self.width {
             return self.slice(0, width);
@@ -252,7 +253,7 @@ impl Value {
         all
     }
 
-    /// Cuts both values, which have one width, into pieces of which neither has several parts.
+    /// Splits two values of the same width at the boundaries of both their parts, and pairs the pieces.
     pub fn zip<'a>(&'a self, other: &'a Value) -> impl Iterator<Item = (Part, Part)> + 'a {
         debug_assert_eq!(self.width, other.width);
         let (mut a, mut b) = (self.parts().iter().copied(), other.parts().iter().copied());

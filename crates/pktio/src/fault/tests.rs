@@ -23,7 +23,7 @@ fn receive(config: FaultConfig, burst: usize) -> (Vec<Vec<u8>>, FaultCounts) {
         assert!(outside.inject(&i.to_be_bytes()));
     }
     let mut packets = Vec::new();
-    // Everything may be dropped from one burst, so ask until the device is empty and nothing is held.
+    // A burst may be dropped completely, so this asks until the device is empty and nothing is held.
     while outside.pending() > 0 || queue.rx(&mut packets, burst) > 0 {
         let before = packets.len();
         assert!(queue.rx(&mut packets, burst) <= burst);
@@ -94,7 +94,7 @@ fn a_full_device_holds_new_packets_back() {
     let mut packets = Vec::new();
     pool.alloc_bulk(&mut packets, 3000);
     assert_eq!(bed.queue.tx(&mut packets), 3000);
-    // 4,096 of the 6,000 fit into the ring; until the rest is gone nothing new is accepted.
+    // The ring holds 4,096 of the 6,000; nothing new is accepted until the rest is gone.
     packets.push(pool.alloc_from(b"later").unwrap());
     assert_eq!(bed.queue.tx(&mut packets), 0);
     assert_eq!(packets.len(), 1);

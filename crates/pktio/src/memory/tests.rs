@@ -111,7 +111,7 @@ fn a_packet_wakes_who_has_armed_the_queue() {
         assert!(start.elapsed() < Duration::from_secs(120), "it slept on");
         queue.disarm();
         assert_eq!(queue.rx(&mut packets, 8), 1);
-        // The queue polls again, so packets do not make the file readable.
+        // The queue polls again, so packets no longer make the file readable.
         assert!(handle.inject(&[3; 60]));
         let start = Instant::now();
         crate::wait(&files, Duration::from_millis(10));

@@ -1,17 +1,17 @@
-//! The Internet checksum (RFC 1071): a one's complement sum of 16-bit words, whose byte order does not matter as long as
-//! it is stored as it was read. Summed here in words of 64 bits.
+//! The Internet checksum (RFC 1071): a one's complement sum of 16-bit words. It does not depend on byte order if it is
+//! stored in the same order as it was read. Computed here on 64-bit words.
 
 use std::ops::Add;
 
-/// A sum over bytes, not yet folded to 16 bits. Each of the parts that are added begins at an even offset.
+/// A sum over bytes, not yet folded to 16 bits. Sums may be added if each part begins at an even offset.
 #[derive(Clone, Copy)]
 pub(super) struct Sum(u64);
 
-/// Bytes per round: four independent sums, which compilers make vector instructions of.
+/// Bytes per iteration: four independent sums, which compilers vectorise.
 const ROUND: usize = 32;
 
 impl Sum {
-    /// Of `bytes`, at most 64 KB at a time; an odd one at the end counts as if a zero followed.
+    /// The sum of `bytes`, at most 64 KB; an odd last byte is padded with a zero.
     #[inline]
     pub(super) fn of(bytes: &[u8]) -> Sum {
         let mut sums = [0u64; ROUND / 8];
@@ -30,7 +30,7 @@ impl Sum {
         Sum(sums.iter().sum::<u64>() + halves(u64::from_ne_bytes(last)))
     }
 
-    /// 16 bits, as they are stored.
+    /// The sum folded to 16 bits, in memory order.
     #[inline]
     pub(super) fn folded(self) -> [u8; 2] {
         let mut sum = (self.0 & 0xffff_ffff) + (self.0 >> 32);
@@ -40,14 +40,14 @@ impl Sum {
         (((sum & 0xffff) + (sum >> 16)) as u16).to_ne_bytes()
     }
 
-    /// The complement, as it is stored: a header's checksum.
+    /// The one's complement of the sum, in memory order: an IP header's checksum.
     #[inline]
     pub(super) fn complement(self) -> [u8; 2] {
         (!u16::from_ne_bytes(self.folded())).to_ne_bytes()
     }
 
-    /// The same for a transport header, never zero: in UDP that means that there is no checksum (RFC 768); elsewhere both
-    /// zeros are equal.
+    /// A transport header's checksum, never zero: in UDP zero means that there is no checksum (RFC 768); elsewhere both
+    /// representations of zero are equivalent.
     #[inline]
     pub(super) fn checksum(self) -> [u8; 2] {
         match self.complement() {
@@ -66,13 +66,13 @@ impl Add for Sum {
     }
 }
 
-/// Both halves of a word, added without overflow.
+/// The sum of both halves of a word, which cannot overflow.
 #[inline]
 fn halves(word: u64) -> u64 {
     (word & 0xffff_ffff) + (word >> 32)
 }
 
-/// Puts a sum into its place.
+/// Stores a sum at offset `at`.
 #[inline]
 pub(super) fn store_sum(data: &mut [u8], at: usize, sum: [u8; 2]) {
     data[at..at + 2].copy_from_slice(&sum);

@@ -1,15 +1,15 @@
-//! Where the headers of a large frame are: VLAN tags, one IP header or two with a tunnel between (VXLAN, IP in IP), and the
-//! TCP or UDP header whose payload is cut.
+//! Locates the headers of a large frame: VLAN tags, one IP header or two with a tunnel between (VXLAN, IP in IP), and
+//! the TCP or UDP header whose payload is segmented.
 //!
-//! Promises: every offset that [`Layers`] holds lies before `payload`, with the whole header behind it, and `payload` lies
-//! before the frame's end. Code that changes segments indexes with these offsets and relies on it.
+//! **Invariant:** every header in [`Layers`] lies completely before `payload`, and `payload` before the frame's end.
+//! Code that changes segments indexes with these offsets and relies on this.
 
-/// IP headers in a frame: one, or two with a tunnel.
+/// Maximum IP headers in a frame: two, with a tunnel.
 const LAYERS_MAX: usize = 2;
 
 const ETHERTYPE_IPV4: u16 = 0x0800;
 const ETHERTYPE_IPV6: u16 = 0x86dd;
-/// 802.1Q, 802.1ad, and what equipment before 802.1ad used.
+/// 802.1Q, 802.1ad, and the EtherType used before 802.1ad.
 const ETHERTYPES_VLAN: [u16; 3] = [0x8100, 0x88a8, 0x9100];
 
 const IP_IN_IP: u8 = 4;
@@ -25,11 +25,11 @@ pub(super) const UDP_BYTES: usize = 8;
 const VXLAN_BYTES: usize = 8;
 const VXLAN_PORT: u16 = 4789;
 
-/// An IP header, and the UDP header of a tunnel behind it. Offsets in the frame.
+/// An IP header, and the UDP header of a tunnel behind it, as offsets in the frame.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Layer {
     pub ip: usize,
-    /// Bytes of the header, with IPv4's options.
+    /// Length of the header in bytes, including IPv4 options.
     pub ip_bytes: usize,
     pub tunnel: Option<usize>,
     pub is_v6: bool,
@@ -41,14 +41,14 @@ pub(super) struct Layers {
     layers: [Layer; LAYERS_MAX],
     count: usize,
     pub is_udp: bool,
-    /// Offset of the TCP or UDP header whose payload is cut.
+    /// Offset of the TCP or UDP header.
     pub transport: usize,
-    /// Offset of that payload, which is not empty.
+    /// Offset of the payload, which is not empty.
     pub payload: usize,
 }
 
 impl Layers {
-    /// Finds the headers of a UDP or a TCP frame; `None` when it has none that are known here.
+    /// Locates the headers of a TCP or UDP frame; `None` if it has no known ones.
     pub(super) fn find(data: &[u8], is_udp: bool) -> Option<Layers> {
         let mut at = ADDRESSES_BYTES;
         let mut ethertype = get_u16(data, at)?;
@@ -95,36 +95,36 @@ impl Layers {
         (is_whole && self.payload < data.len()).then_some(self)
     }
 
-    /// From the outside in; at least one.
+    /// The IP headers, outermost first; at least one.
     pub(super) fn all(&self) -> &[Layer] {
         &self.layers[..self.count]
     }
 
-    /// The IP header that the transport header belongs to.
+    /// The innermost IP header, which precedes the transport header.
     pub(super) fn inner(&self) -> &Layer {
         &self.layers[self.count - 1]
     }
 
-    /// The layer of a frame without a tunnel.
+    /// The layer of a frame without a tunnel; `None` with one.
     pub(super) fn only(&self) -> Option<&Layer> {
         (self.count == 1).then_some(&self.layers[0])
     }
 
-    /// The transport's number in an IP header.
+    /// The transport's protocol number.
     pub(super) fn protocol(&self) -> u8 {
         if self.is_udp { UDP } else { TCP }
     }
 }
 
 impl Layer {
-    /// The IP header at `at`, and the protocol behind it. IPv6 extension headers are not followed.
+    /// Parses the IP header at `at`. Returns also the next protocol. IPv6 extension headers are not followed.
     fn find(data: &[u8], at: usize, ethertype: u16) -> Option<(Layer, u8)> {
         let first = *data.get(at)?;
         match (ethertype, first >> 4) {
             (ETHERTYPE_IPV4, 4) => {
                 let ip_bytes = usize::from(first & 0xf) * 4;
                 let header = data.get(at..at + ip_bytes).filter(|_| ip_bytes >= IPV4_BYTES_MIN)?;
-                // More fragments, or not the first: no frame of its own.
+                // A fragment cannot be segmented.
                 let is_fragment = load_u16(header, 6) & 0x3fff != 0;
                 (!is_fragment).then_some((Layer { ip: at, ip_bytes, ..Layer::default() }, header[9]))
             }
@@ -141,7 +141,7 @@ fn get_u16(data: &[u8], at: usize) -> Option<u16> {
     data.get(at..at + 2).map(|bytes| load_u16(bytes, 0))
 }
 
-/// A number in network byte order; `at` is inside.
+/// Loads a number in network byte order; `at` must be in range.
 pub(super) fn load_u16(data: &[u8], at: usize) -> u16 {
     u16::from_be_bytes([data[at], data[at + 1]])
 }

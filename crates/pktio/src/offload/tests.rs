@@ -1,11 +1,11 @@
-//! Checksums and segments against a judge that sums byte by byte and reads frames by itself, and bytes of all kinds.
+//! Checksums and segments compared to a naive reference (byte-wise sums, its own parser); arbitrary bytes.
 
 use super::checksum::Sum;
 use super::*;
 use crate::pool::HeapPool;
 use proptest::prelude::*;
 
-/// RFC 1071, byte by byte, in network order.
+/// RFC 1071, byte by byte, in network byte order.
 fn simple_sum(bytes: &[u8]) -> u16 {
     let mut sum = 0u64;
     for (i, byte) in bytes.iter().enumerate() {
@@ -21,7 +21,7 @@ fn word(bytes: &[u8], at: usize) -> u16 {
     u16::from(bytes[at]) << 8 | u16::from(bytes[at + 1])
 }
 
-/// The pseudo header of the IP packet `ip`, and where its transport header is.
+/// The pseudo header of the IP packet `ip`, and the offset of its transport header.
 fn pseudo(ip: &[u8]) -> (Vec<u8>, usize) {
     let (addresses, protocol, at) = match ip[0] >> 4 {
         4 => (&ip[12..20], ip[9], usize::from(ip[0] & 15) * 4),
@@ -39,20 +39,20 @@ fn transport_is_right(ip: &[u8]) -> bool {
     simple_sum(&all) == 0xffff
 }
 
-/// A large frame as a sender makes it.
+/// A large frame, as a sender builds it.
 #[derive(Clone, Debug)]
 struct Stream {
     tags: Vec<u16>,
     is_v6: bool,
     is_udp: bool,
-    /// IPv4's options, in words.
+    /// IPv4 options, in 32-bit words.
     options: usize,
-    /// TCP's, in words.
+    /// TCP options, in 32-bit words.
     tcp_options: usize,
     sequence: u32,
     flags: u8,
     payload: Vec<u8>,
-    /// Segments of so many bytes.
+    /// Segment size in bytes.
     each: u16,
 }
 
@@ -100,7 +100,7 @@ impl Stream {
         self.each | if self.is_udp { SEGMENT_UDP } else { 0 }
     }
 
-    /// What is wrong with the IP packet of segment `number`; its payload is appended to `payload`.
+    /// Checks the IP packet of segment `number`, and appends its payload to `payload`.
     fn check(&self, ip: &[u8], number: usize, is_last: bool, payload: &mut Vec<u8>) {
         let at = pseudo(ip).1;
         if self.is_v6 {
@@ -138,13 +138,13 @@ fn stream() -> impl Strategy<Value = Stream> {
         tcp_options,
         sequence,
         flags,
-        // No more segments than are cut.
+        // At most the maximum number of segments.
         each: each.max(payload.len().div_ceil(SEGMENTS_MAX) as u16),
         payload,
     })
 }
 
-/// Cuts `frame` with buffers of a fresh pool, to which all of them return.
+/// Segments `frame` with buffers of a fresh pool, and checks that all of them return to it.
 fn cut_up(frame: &[u8], segment: u16, frame_max: u32) -> Result<Vec<Vec<u8>>, NotCut> {
     let pool = HeapPool::new(SEGMENTS_MAX + 1);
     let mut packet = pool.alloc_from(frame).expect("it fits");
@@ -161,7 +161,7 @@ proptest! {
     fn sums_are_those_of_the_simple_sum(bytes in prop::collection::vec(any::<u8>(), 0..300), ones in any::<bool>()) {
         let bytes = if ones { vec![0xff; bytes.len()] } else { bytes };
         let sum = u16::from_be_bytes(Sum::of(&bytes).folded());
-        // Zero has two forms; a sum of something is never the positive one.
+        // Zero has two representations; the sum of nonzero words is never the positive one.
         prop_assert_eq!(sum, simple_sum(&bytes));
         let even = bytes.len() / 4 * 2;
         let parts = Sum::of(&bytes[..even]) + Sum::of(&bytes[even..]);
@@ -185,7 +185,7 @@ proptest! {
     #[test]
     fn segments_in_a_tunnel_have_right_outer_headers(stream in stream(), vxlan in any::<bool>(), checksum in any::<bool>()) {
         let inner = [if vxlan { stream.link() } else { vec![] }, stream.ip()].concat();
-        // Tags inside of a tunnel are not looked for.
+        // VLAN tags inside a tunnel are not parsed.
         let stream = Stream { tags: vec![], ..stream };
         let inner = if vxlan { [stream.link(), stream.ip()].concat() } else { inner };
         let mut outer = vec![0x45, 0, 0, 0, 0xff, 0xfe, 0, 0, 64, if vxlan { 17 } else if stream.is_v6 { 41 } else { 4 }, 0, 0];
@@ -226,7 +226,7 @@ proptest! {
         prop_assert_eq!(word(&frame, place), simple_sum(&pseudo), "the peer adds the rest");
         let again = VirtioNetHeader::from_bytes(&header.to_bytes());
         prop_assert_eq!(again, header);
-        // We are such a peer.
+        // We act as the peer.
         prop_assert_eq!(complete(&mut frame, &header, Accepted::ALL), Ok(stream.segment()));
         prop_assert!(transport_is_right(&frame[link..]));
     }
@@ -238,7 +238,7 @@ proptest! {
         near in any::<bool>(),
     ) {
         if near {
-            // Offsets about as large as the frame.
+            // Makes offsets likely to lie near the frame's end.
             (bytes[0], bytes[7], bytes[9]) = (bytes[0] | 1, 0, 0);
         }
         let header = VirtioNetHeader::from_bytes(&bytes);
@@ -409,7 +409,7 @@ fn what_no_port_can_send_is_freed_and_counted() {
     assert_eq!((lost.tx_dropped, lost.tx_too_long, lost.tx_not_cut), (4, 2, 1));
 }
 
-/// The finding: 64 frames of 310 bytes became 16,384 before one was sent, and took all buffers.
+/// Regression: 64 frames of 310 bytes became 16,384 before one was sent, and took all buffers.
 #[test]
 fn small_frames_do_not_become_thousands_for_a_port_that_takes_none() {
     let stream = Stream { payload: vec![7; 256], ..tcp() };

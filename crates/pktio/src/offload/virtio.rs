@@ -1,60 +1,60 @@
-//! `struct virtio_net_hdr` (virtio 1.2, 5.1.6): what stands before a frame in a guest's buffers, and before what the kernel
-//! gives and takes through `PACKET_VNET_HDR` and `IFF_VNET_HDR`.
+//! `struct virtio_net_hdr` (virtio 1.2, 5.1.6): precedes frames in a guest's buffers, and frames exchanged with the
+//! kernel through `PACKET_VNET_HDR` and `IFF_VNET_HDR`.
 
 /// `VIRTIO_NET_HDR_F_NEEDS_CSUM`.
 const NEEDS_CSUM: u8 = 1;
-/// `VIRTIO_NET_HDR_GSO_ECN`, a flag in the type.
+/// `VIRTIO_NET_HDR_GSO_ECN`, a flag in the GSO type.
 const GSO_ECN: u8 = 0x80;
 
-/// What segments a large frame has.
+/// The segmentation type of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum GsoType {
-    /// It is none.
+    /// Not a large frame.
     None = 0,
     /// TCP over IPv4.
     TcpV4 = 1,
     /// TCP over IPv6.
     TcpV6 = 4,
-    /// UDP datagrams, over either.
+    /// UDP datagrams over IPv4 or IPv6.
     UdpL4 = 5,
 }
 
-/// The header, without the count of buffers that follows it in guests' rings.
+/// The virtio-net header, without the `num_buffers` field that follows it in virtqueues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VirtioNetHeader {
-    /// Whether a checksum is to be completed, among others.
+    /// `VIRTIO_NET_HDR_F_*` flags.
     pub flags: u8,
     /// See [`VirtioNetHeader::gso_type`].
     pub gso_type: u8,
-    /// Bytes of headers before the payload that is cut.
+    /// Length of the headers before the payload, in bytes.
     pub hdr_len: u16,
-    /// Bytes of payload of each segment.
+    /// Payload of each segment, in bytes.
     pub gso_size: u16,
-    /// Offset in the frame where the sum for the checksum begins.
+    /// Offset in the frame where the checksummed range begins.
     pub csum_start: u16,
-    /// Offset of the checksum from there.
+    /// Offset of the checksum field, relative to `csum_start`.
     pub csum_offset: u16,
 }
 
 impl VirtioNetHeader {
-    /// Bytes of the header.
+    /// Length of the header in bytes.
     pub const BYTES: usize = 10;
 
-    /// Whether nothing was left to the device: most headers are so.
+    /// Whether it requests no offload, as most headers do.
     #[inline]
     pub fn is_plain(&self) -> bool {
         self.flags & NEEDS_CSUM == 0 && self.gso_type == GsoType::None as u8
     }
 
-    /// Whether the checksum is to be completed.
+    /// Whether the checksum must be completed.
     #[inline]
     pub fn needs_checksum(&self) -> bool {
         self.flags & NEEDS_CSUM != 0
     }
 
-    /// What segments the frame has; `None` for a type that is not known here. Whether a congested sender may be told so
-    /// (`VIRTIO_NET_HDR_GSO_ECN`) changes nothing for us.
+    /// The segmentation type; `None` if it is unknown. The flag `VIRTIO_NET_HDR_GSO_ECN`
+    /// is ignored: it makes no difference here.
     #[inline]
     pub fn gso_type(&self) -> Option<GsoType> {
         match self.gso_type & !GSO_ECN {
@@ -66,7 +66,7 @@ impl VirtioNetHeader {
         }
     }
 
-    /// Bytes of the longest frame among the segments, as they will be on a wire.
+    /// Length in bytes of the longest segment's frame.
     #[inline]
     pub fn segment_frame_bytes(&self) -> u32 {
         u32::from(self.hdr_len) + u32::from(self.gso_size)
@@ -83,7 +83,8 @@ impl VirtioNetHeader {
         VirtioNetHeader { flags: NEEDS_CSUM, gso_type: gso_type as u8, hdr_len, gso_size, csum_start, csum_offset }
     }
 
-    /// From memory. Fields are in little-endian order: virtio's since 1.0, and of the processors that we run on.
+    /// Decodes the header. Fields are little-endian: by virtio since 1.0, and
+    /// natively on the processors that we support.
     #[inline]
     pub fn from_bytes(bytes: &[u8; VirtioNetHeader::BYTES]) -> VirtioNetHeader {
         let field = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
@@ -97,7 +98,7 @@ impl VirtioNetHeader {
         }
     }
 
-    /// To memory, as in [`VirtioNetHeader::from_bytes`].
+    /// Encodes the header as in [`VirtioNetHeader::from_bytes`].
     #[inline]
     pub fn to_bytes(self) -> [u8; VirtioNetHeader::BYTES] {
         let [a, b] = self.hdr_len.to_le_bytes();

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// A folder of this test's own, removed when the test ends.
+/// A temporary folder of one test, removed when the test ends.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -32,7 +32,7 @@ fn word(big_endian: bool, value: u32) -> [u8; 4] {
     if big_endian { value.to_be_bytes() } else { value.to_le_bytes() }
 }
 
-/// A pcap file, byte by byte from the format's description. The original length is 1 more than what was captured.
+/// A pcap file, byte by byte from the format's description. Original lengths are 1 more than the captured ones.
 fn pcap(big_endian: bool, magic: u32, packets: &[&[u8]]) -> Vec<u8> {
     let word = |value| word(big_endian, value);
     let versions = if big_endian { [0, 2, 0, 4] } else { [2, 0, 4, 0] };
@@ -55,7 +55,7 @@ fn pcapng_block(kind: u32, body: &[u8]) -> Vec<u8> {
 fn pcapng(packets: &[&[u8]]) -> Vec<u8> {
     let section = [word(false, 0x1a2b_3c4d), [1, 0, 0, 0], [0xff; 4], [0xff; 4]].concat();
     let mut file = pcapng_block(0x0a0d_0d0a, &section);
-    // Two interfaces: packets of both are received in file order.
+    // Two interfaces, whose packets are received in file order.
     for _ in 0..2 {
         file.extend(pcapng_block(1, &[[1, 0, 0, 0], word(false, 0)].concat()));
     }

@@ -23,6 +23,7 @@ fn each_form_parses() {
         descriptors: None,
         memory_mb: None,
         spread: false,
+        isolated: false,
         up: false,
     };
     assert_eq!(port("0@veth0"), plain);
@@ -78,6 +79,8 @@ fn printing_and_parsing_are_inverse() {
         "5@ring:r",
         "7@xdp:e,mtu=1500,up,spread",
         "6@memif:/m,id=1,role=server,mtu=1500,queues=4,descriptors=4096,spread",
+        "6@memif:/m,id=1,role=client,isolated",
+        "1@vhost:/a,memory=64,isolated,spread",
     ] {
         assert_eq!(port(text).to_string(), text);
     }
@@ -151,6 +154,18 @@ proptest! {
             prop_assert_eq!(port.to_string().parse::<PortSpec>().unwrap(), port);
         }
     }
+}
+
+#[test]
+fn ports_that_share_memory_can_be_isolated() {
+    assert!(port("1@vhost-server:/a,isolated").isolated && !port("1@vhost-server:/a").isolated);
+    let set = port("1@vhost:/a,mtu=1500").with_options(&["isolated"]).expect("it fits");
+    assert!(set.isolated && set.mtu == Some(1500));
+    assert!(!set.with_options(&["isolated=default"]).expect("it fits").isolated);
+    for other in ["0@veth0,isolated", "1@virtio:/v,isolated", "5@memory,isolated"] {
+        assert!(error(other).contains("`isolated` does not fit a port of kind"), "{}", error(other));
+    }
+    assert!(error("1@vhost:/a,isolate").contains("spread, memory=MB, isolated"), "{}", error("1@vhost:/a,isolate"));
 }
 
 #[test]

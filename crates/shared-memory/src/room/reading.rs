@@ -1,62 +1,64 @@
-//! How much memory the process may still have: of its control groups, of version 2 or 1, and of the machine.
+//! Memory limits and usage of the process: of its control groups (version 2 or 1) and of the machine.
 //!
-//! A group is looked up where the kernel says it is mounted, since a container sees its groups elsewhere. What cannot be read
-//! sets no bound. Page cache of files counts as free: the kernel takes it back before it ends a process.
+//! A group is looked up where the kernel has it mounted, since a container sees its groups
+//! elsewhere. A figure that cannot be read sets no limit. The page cache of files counts as free:
+//! the kernel reclaims it before it kills a process.
 
 use std::path::{Path, PathBuf};
 
-/// Limits from here on are none: version 1 says 2^63 less a page.
+/// Limits from here on mean no limit: version 1 reports 2^63 less a page.
 const UNLIMITED: u64 = 1 << 62;
 
-/// Figures of memory, in bytes.
+/// Memory figures in bytes, and the number of processors.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reading {
-    /// The control groups that the process is in and that have a limit, the innermost first.
+    /// The limited control groups that contain the process, innermost first.
     pub groups: Vec<Group>,
-    /// Shared memory (memfds, tmpfs) that is charged to the innermost group that has the controller; of the machine where none says.
+    /// Shared memory (memfds, tmpfs) charged to the innermost group that has the
+    /// controller; the machine's if no group tells.
     pub shared: u64,
-    /// Of the machine: all, and what can be had without swapping.
+    /// The machine's total memory, and how much is available without swapping.
     pub host: Option<(u64, u64)>,
-    /// Processors.
+    /// Number of processors.
     pub processors: u64,
 }
 
 /// A control group with a limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
-    /// Its path.
+    /// Path of the group.
     pub name: String,
-    /// Its limit.
+    /// Memory limit.
     pub limit: u64,
-    /// What is charged to it, without the page cache of files.
+    /// Memory charged to it, without the page cache of files.
     pub used: u64,
 }
 
-/// Where the groups of a hierarchy are, and how their files are called.
+/// A control group hierarchy: where it is mounted and how its files are named.
 struct Hierarchy {
     mount: PathBuf,
-    /// Of the process's group, below the mount.
+    /// Path of the process's group, relative to the mount.
     path: PathBuf,
     limit: &'static str,
     used: &'static str,
-    /// Before the names of figures that include groups below.
+    /// Prefix of the names of figures that include child groups.
     prefix: &'static str,
 }
 
 impl Reading {
-    /// The process's, now.
+    /// The process's current figures.
     pub fn now() -> Reading {
         Reading::of(&|path| std::fs::read_to_string(path).ok())
     }
 
-    /// The most that the process may have: of its groups' limits and of the machine's memory the least. `None` where the system does not
-    /// say.
+    /// The most memory that the process may have: the minimum of its groups' limits and of the machine's memory. `None`
+    /// if the system does not tell.
     pub fn limit(&self) -> Option<u64> {
         let machine = self.host.map(|(total, _)| total);
         self.groups.iter().map(|group| group.limit).chain(machine).min()
     }
 
-    /// With `read` for the system's files.
+    /// The figures, where `read` returns the contents of the system's files.
     pub(super) fn of(read: &dyn Fn(&Path) -> Option<String>) -> Reading {
         let text = |path: &str| read(Path::new(path)).unwrap_or_default();
         let machine = text("/proc/meminfo");
@@ -85,13 +87,13 @@ impl Reading {
     }
 }
 
-/// The number behind a name at the beginning of a line.
+/// The number after a name at the start of a line.
 fn figure(text: &str, name: &str) -> Option<u64> {
     let mut words = text.lines().map(str::split_ascii_whitespace);
     words.find_map(|mut words| (words.next()? == name).then(|| words.next()?.parse().ok())?)
 }
 
-/// The hierarchy that has the memory controller.
+/// The hierarchy with the memory controller.
 fn hierarchy(own: &str, mounts: &str, read: &dyn Fn(&Path) -> Option<String>) -> Option<Hierarchy> {
     // Version 1: `4:memory:/path`. Version 2: `0::/path`.
     let path_of = |is_it: &dyn Fn(&str) -> bool| {
@@ -112,7 +114,7 @@ fn hierarchy(own: &str, mounts: &str, read: &dyn Fn(&Path) -> Option<String>) ->
             is_kind.then(|| Some((PathBuf::from(place.next()?), PathBuf::from(place.next()?))))?
         })
     };
-    // A path is that of the hierarchy, and the mount may show a part of it only.
+    // The path is relative to the hierarchy's root, of which the mount may show only a part.
     let below = |path: PathBuf, root: &Path| {
         let path = path.strip_prefix(root).or_else(|_| path.strip_prefix("/"));
         path.map(Path::to_path_buf).unwrap_or_default()
@@ -123,7 +125,7 @@ fn hierarchy(own: &str, mounts: &str, read: &dyn Fn(&Path) -> Option<String>) ->
     }
     let (path, (root, mount)) = path_of(&str::is_empty).zip(mount_of("cgroup2", &|_| true))?;
     let path = below(path, &root);
-    // The innermost groups may be without the controller, and those around them have limits all the same.
+    // The innermost groups may lack the controller, while groups around them have limits.
     path.ancestors().find_map(|group| read(&mount.join(group).join("memory.stat")))?;
     Some(Hierarchy { path, mount, limit: "memory.max", used: "memory.current", prefix: "" })
 }

@@ -1,26 +1,27 @@
-//! What a room has admitted, and the rule by which it admits more (`room` explains it). No system calls but `fstat`.
+//! The state of a room, and the admission rule (explained in `room`). Makes no system call except `fstat`.
 
 use crate::file::{FileId, holes};
 use crate::room::reading::Reading;
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd, OwnedFd};
 
-/// Former regions that an account remembers one by one; of older ones it keeps the sum of their bytes. A front end has at most 32 regions,
-/// so the last four front ends are recognised when they map the same memory again.
+/// Former regions that an account remembers individually; of older ones it keeps the sum of their bytes. A front end
+/// has at most 32 regions, so the last four front ends are recognised when they map the same memory again.
 const FORMER_MAX: usize = 128;
 
-/// Files that are kept open for an account, to measure their holes anew. Of other regions, the holes of when they were admitted
-/// count. A guest has one file or two.
+/// Files kept open per account, to measure their holes again. For other regions, the holes at
+/// admission count. A guest has one or two files.
 const FILES_MAX: usize = 8;
 
-/// Most that is left for what the switch itself takes between two measurements: half of the memory that requests in progress
-/// may have (`--grpc-memory-max`, 512 MB unless set). In a small group it is a sixteenth of the limit.
+/// Maximum reserve for what the switch itself allocates between two measurements: half of the
+/// memory that requests in progress may have (`--grpc-memory-max`, 512 MB by default). In a small
+/// group the reserve is a sixteenth of the limit.
 const OWN_BYTES_MAX: u64 = 256 << 20;
 
-/// What the kernel charges a group at once for each processor: 64 pages (`MEMCG_CHARGE_BATCH`).
+/// Bytes that the kernel charges a group at once per processor: 64 pages (`MEMCG_CHARGE_BATCH`).
 const CHARGE_BYTES: u64 = 64 * 4096;
 
-/// A page table has 8 bytes for a page, and is charged too.
+/// Mapped bytes per byte of page table, which is charged too: 8 bytes per page.
 const BYTES_PER_TABLE_BYTE: u64 = 512;
 
 /// A region on ordinary pages.
@@ -30,7 +31,7 @@ pub(super) struct Region {
     pub file: FileId,
     pub offset: u64,
     pub bytes: u64,
-    /// Bytes that are not allocated.
+    /// Bytes that are not allocated, at admission.
     pub holes: u64,
 }
 
@@ -51,12 +52,12 @@ impl Mapped {
     }
 }
 
-/// What an account's former regions may have cost.
+/// An account's former regions: unmapped, but possibly still allocated.
 #[derive(Default)]
 struct Former {
-    /// The oldest first.
+    /// Oldest first.
     regions: VecDeque<Region>,
-    /// Of those that are not told apart any more.
+    /// Bytes of the regions that are no longer remembered individually.
     others: u64,
 }
 
@@ -75,14 +76,14 @@ impl Former {
         }
     }
 
-    /// Whether there was one.
+    /// Removes a region. Returns whether it was present.
     fn remove(&mut self, region: &Region) -> bool {
         let before = self.regions.len();
         self.regions.retain(|former| !former.is(region));
         self.regions.len() < before
     }
 
-    /// They cost no more than `most`: the rest was freed.
+    /// Reduces the total to at most `most` bytes: the rest has been freed.
     fn cut(&mut self, most: u64) {
         let mut excess = self.bytes().saturating_sub(most);
         let cut = excess.min(self.others);
@@ -91,7 +92,7 @@ impl Former {
             && let Some(oldest) = self.regions.front_mut()
         {
             if oldest.bytes > excess {
-                // Not the same as any region from now on.
+                // The remainder no longer equals any region.
                 let rest = oldest.bytes - excess;
                 self.regions.pop_front();
                 self.others = self.others.saturating_add(rest);
@@ -103,15 +104,15 @@ impl Former {
     }
 }
 
-/// What a room has admitted.
+/// The state of a room.
 #[derive(Default)]
 pub(super) struct State {
     next: u64,
     mapped: BTreeMap<u64, Mapped>,
     accounts: BTreeMap<u64, Former>,
-    /// Of accounts that have ended.
+    /// Former regions of accounts that have ended.
     ended: Former,
-    /// Shared memory of the process that is no peer's, as of when there was none.
+    /// Shared memory of the process that does not belong to peers, measured when there was no peer.
     own: u64,
 }
 
@@ -128,10 +129,11 @@ impl State {
         }
     }
 
-    /// Admits a region; its number.
+    /// Admits a region and returns its number.
     pub(super) fn admit(&mut self, region: Region, reading: &Reading) -> Result<u64, Shortage> {
         self.settle(reading);
-        // What it has cost as a former one is part of its bytes. Of any account: another port's guest may have moved here.
+        // Any account is searched: another port's guest may have moved here. What it cost
+        // as a former region is part of its bytes.
         let mut was_former = false;
         for former in self.accounts.values_mut() {
             was_former |= former.remove(&region);
@@ -147,7 +149,7 @@ impl State {
         Ok(self.next)
     }
 
-    /// Forgets former regions as far as memory was freed.
+    /// Drops former regions whose memory has been freed.
     fn settle(&mut self, reading: &Reading) {
         if self.mapped.is_empty() && self.former_bytes() == 0 {
             self.own = reading.shared;
@@ -170,7 +172,7 @@ impl State {
         let sum = |of: fn(&Mapped) -> u64| self.mapped.values().map(of).fold(0, u64::saturating_add);
         let shared = reading.shared.saturating_sub(self.own);
         let mapped = sum(|mapped| mapped.region.bytes);
-        // A region that nobody here has touched is not charged.
+        // A region that we have not touched is not charged.
         let charged = shared.saturating_sub(self.former_bytes());
         let others = mapped - charged.min(mapped);
         let bytes = region.bytes - if was_former { charged.saturating_sub(mapped).min(region.bytes) } else { 0 };
@@ -191,7 +193,7 @@ impl State {
         }
     }
 
-    /// Whether a region's file is to be kept: if there is something to measure, and not too many are.
+    /// Whether to keep a region's file: if it has holes to measure, and not too many files are kept.
     pub(super) fn wants_file(&self, number: u64) -> bool {
         self.mapped.get(&number).is_some_and(|new| {
             let of_it = |other: &&Mapped| other.region.account == new.region.account && other.file.is_some();
@@ -205,7 +207,7 @@ impl State {
         }
     }
 
-    /// A region is unmapped, or will be and is not used any more.
+    /// Makes a region a former one: it is unmapped, or will be and is no longer used.
     pub(super) fn end(&mut self, number: u64) -> Option<OwnedFd> {
         let Mapped { region, file } = self.mapped.remove(&number)?;
         self.former(region.account).add(region);
@@ -213,12 +215,12 @@ impl State {
     }
 }
 
-/// Bytes that are left unused of a limit, apart from page tables.
+/// Bytes of a limit that stay unused, apart from page tables.
 fn reserve(limit: u64, processors: u64) -> u64 {
     (limit / 16).min(OWN_BYTES_MAX) + CHARGE_BYTES * processors
 }
 
-/// Where memory is short.
+/// Where memory is insufficient.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
     /// A control group with a limit.
@@ -227,20 +229,20 @@ pub enum Place {
     Host,
 }
 
-/// Why a region is not mapped: there is no memory for it. In bytes.
+/// Why a region is not admitted: there is not enough memory. Sizes are in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shortage {
-    /// Where.
+    /// Where memory is insufficient.
     pub place: Place,
-    /// What is left there.
+    /// Memory left there.
     pub left: u64,
     /// What the region may take of it.
     pub bytes: u64,
-    /// What regions that are mapped may still take of it.
+    /// What mapped regions may still take of it.
     pub others: u64,
-    /// What former regions of the same port may have taken, which must be left once more.
+    /// What former regions of the same port may have taken; as much must be left once more.
     pub former: u64,
-    /// What is left unused.
+    /// The reserve.
     pub reserve: u64,
 }
 

@@ -1,4 +1,4 @@
-//! A machine that is made up: memory is charged as the kernel does it, and the room reads its figures.
+//! Admission tests on a simulated machine, which charges memory as the kernel does.
 
 use super::*;
 use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, memfd_create};
@@ -6,18 +6,18 @@ use std::os::fd::AsFd;
 
 const MB: u64 = 1 << 20;
 const LIMIT: u64 = 1600 * MB;
-/// What is left unused of it.
+/// The part of the limit that stays unused.
 const RESERVE: u64 = 100 * MB;
 
-/// A service with a limit.
+/// A service in a control group with a limit.
 #[derive(Clone, Default)]
 struct Machine(Arc<Mutex<Figures>>);
 
 #[derive(Default)]
 struct Figures {
-    /// What the service takes itself.
+    /// Memory of the service itself.
     own: u64,
-    /// Shared memory that is charged to it.
+    /// Shared memory charged to the service.
     shared: u64,
     limit: Option<u64>,
     host: Option<(u64, u64)>,
@@ -41,7 +41,7 @@ impl Machine {
         })
     }
 
-    /// The service touches pages first.
+    /// Charges pages that the service touches first.
     fn charge(&self, bytes: u64) {
         let mut figures = self.figures();
         figures.shared += bytes;
@@ -49,7 +49,7 @@ impl Machine {
     }
 }
 
-/// A file of which the first bytes are allocated.
+/// A file whose first `allocated` bytes are allocated.
 fn file(bytes: u64, allocated: u64) -> OwnedFd {
     let file = memfd_create("peer", MemfdFlags::CLOEXEC).expect("a memfd");
     rustix::fs::ftruncate(&file, bytes).expect("it grows");
@@ -59,7 +59,7 @@ fn file(bytes: u64, allocated: u64) -> OwnedFd {
     file
 }
 
-/// A peer shares one sparse file after another and keeps them all; how many megabytes it could have charged.
+/// A peer shares one sparse file after another and keeps them all. Returns how many megabytes it could have charged.
 fn burn(machine: &Machine, account: &Account, bytes: u64) -> u64 {
     let mut files = Vec::new();
     while files.len() < 1000 {
@@ -77,7 +77,7 @@ fn one_sparse_file_after_another_takes_half_of_the_room_and_the_service_goes_on(
     let machine = Machine::with_limit();
     let room = machine.room();
     let (greedy, second, honest) = (room.account(), room.account(), room.account());
-    // Of 1,600 MB, 100 are the service's, and 100 and the page tables a reserve.
+    // Of 1,600 MB, the service uses 100; another 100 and the page tables are reserve.
     let took = burn(&machine, &greedy, 50 * MB);
     assert_eq!(took, 700);
     let took = burn(&machine, &second, 50 * MB);
@@ -86,7 +86,7 @@ fn one_sparse_file_after_another_takes_half_of_the_room_and_the_service_goes_on(
     assert!(honest.admit(guest.as_fd(), 0, 300 * MB).is_ok(), "others have room still");
 }
 
-/// The way round a check of the holes that a file has when it is mapped.
+/// An attempt to bypass a check of the holes that a file has when it is mapped.
 #[test]
 fn holes_that_are_punched_later_were_paid_for_beforehand() {
     let machine = Machine::with_limit();
@@ -95,7 +95,7 @@ fn holes_that_are_punched_later_were_paid_for_beforehand() {
     let (first, second) = (file(800 * MB, 0), file(8 * MB, 8 * MB));
     let _first = account.admit(first.as_fd(), 0, 800 * MB).expect("it fits");
     machine.charge(800 * MB);
-    // A range that is allocated may cost all of its bytes.
+    // An allocated range may still cost all of its bytes.
     let account = room.account();
     let shortage = account.admit(second.as_fd(), 0, 600 * MB).expect_err("1,600 MB are the limit");
     assert_eq!((shortage.place, shortage.bytes, shortage.others), (Place::Group("/service".into()), 600 * MB, 0));
@@ -112,7 +112,7 @@ fn what_is_mapped_and_not_charged_yet_is_kept_for_its_port() {
     machine.charge(200 * MB);
     let shortage = other.admit(b.as_fd(), 0, 500 * MB).expect_err("it is too much");
     assert_eq!((shortage.others, shortage.former), (800 * MB, 0));
-    // A former region may exist still, with all that was charged.
+    // A former region may still exist, with everything that was charged.
     drop(mapped);
     let shortage = one.admit(b.as_fd(), 0, 1100 * MB).expect_err("200 MB may be gone for good");
     assert_eq!((shortage.others, shortage.former), (0, 200 * MB));
@@ -180,7 +180,7 @@ fn of_the_machine_holes_are_counted_and_what_was_allocated_beforehand_is_not() {
     let shortage = account.admit(other.as_fd(), 0, 300 * MB).expect_err("300 MB are free for both");
     assert_eq!((&shortage.place, shortage.bytes, shortage.others), (&Place::Host, 300 * MB, 128 * MB));
     assert!(shortage.to_string().contains("prealloc=on"), "{shortage}");
-    // The first one's holes are filled, and something else is freed.
+    // The first file's holes are filled, and other memory is freed.
     fallocate(&sparse, FallocateFlags::empty(), 0, 128 * MB).expect("there is as much memory");
     machine.figures().host = Some((LIMIT, 410 * MB));
     assert!(account.admit(other.as_fd(), 0, 300 * MB).is_ok());

@@ -8,8 +8,8 @@
 //! **Time that is not the worker's.** On a machine that does other things, too, the kernel may run another program on the worker's
 //! processor, and the host of a virtual machine another machine. Then arrivals stand still: of a gap between two polls, what the
 //! thread's own clock of processor time leaves out is no time of the schedule, and is told beside the result. That clock goes
-//! on in interrupts and in the kernel on the worker's behalf (a page that is missing, say), and all that is the worker's. So
-//! is waiting for a lock, but a worker has none.
+//! on in interrupts and in the kernel on the worker's behalf, and all that is the worker's. So is a gap in which the worker itself
+//! waited in the kernel (for a page that a peer takes away, say), though the clock stands still: the kernel counts such waits.
 //! Where the time went when packets were lost is [`super::gaps`]'s.
 //!
 //! Threads: the queue belongs to the worker; the handle sets the rate and reads counters.
@@ -17,6 +17,7 @@
 use super::gaps::{BURST, Gap, Gaps, PAUSE_S, Watcher};
 use pktio::{Device, LinkState, MTU_DEFAULT, MacAddress, Packet, PoolRef, PortStats, Queue, ticks, ticks_per_second};
 use rustix::time::{ClockId, clock_gettime};
+use shared_memory::Usage;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -189,6 +190,7 @@ impl Device for Paced {
             waiting: 0,
             last: ticks(),
             looked: (ticks(), Instant::now(), 0),
+            waits: Usage::now().waits,
             stolen_ns: 0,
             is_drained: false,
             calm_s: 0.0,
@@ -244,6 +246,8 @@ struct PacedQueue {
     last: u64,
     /// When the thread's clock was looked at last, in ticks and in time, and what it said.
     looked: (u64, Instant, u64),
+    /// How often the worker had waited by then.
+    waits: u64,
     /// Nanoseconds in which the processor was others' since the rate was set.
     stolen_ns: u64,
     /// Whether the ring has been as good as empty since then.
@@ -259,6 +263,10 @@ impl PacedQueue {
         let own_ns = spec.tv_sec as u64 * 1_000_000_000 + spec.tv_nsec as u64;
         let time = Instant::now();
         let (_, last, last_own_ns) = std::mem::replace(&mut self.looked, (now, time, own_ns));
+        let waits = Usage::now().waits;
+        if std::mem::replace(&mut self.waits, waits) != waits {
+            return 0;
+        }
         let all_ns = (time - last).as_nanos() as u64;
         let others_ns = all_ns.saturating_sub(own_ns - last_own_ns.min(own_ns));
         if others_ns > DRIFT_NS { others_ns } else { 0 }

@@ -34,7 +34,7 @@ fn freed_cells_are_used_again() {
     let mut memory = EntryMemory::new(&[vec![32, 32]], EntryParts::default());
     let call = call(0, &[32, 32], 1);
     let first = memory.make(Runs::Call(&call), Tag::NONE);
-    // SAFETY: nobody reads the entry.
+    // SAFETY: the entry has no readers.
     unsafe { memory.free(first) };
     assert_eq!(memory.make(Runs::Call(&call), Tag::NONE), first);
 }

@@ -1,5 +1,7 @@
-//! The buckets of one table at one time: where keys go, how slots are filled, changed and emptied. The writer's side of
-//! what [`super::probe`] reads.
+//! The array of buckets of a table: probe sequences, and filling, changing and emptying slots. The writer's side of
+//! [`super::probe`].
+//!
+//! Threads: a bucket has one writer at a time; any number of readers. Tests: `tests/properties.rs`, `tests/loom.rs`.
 #![allow(unsafe_code)]
 
 use super::bucket::{Bucket, Shape};
@@ -9,21 +11,21 @@ use crate::region::Region;
 use crate::sync::{Apart, prefetch};
 use std::ops::{Deref, Range};
 
-/// Buckets behind the last one that keys have as home: the window, what may be passed behind it, and the last one, which
-/// is always empty, so that every search ends.
+/// Buckets after the last home bucket: the window of second buckets, the rest of the longest run of linear probing, and
+/// one bucket that is always empty, so that every search ends.
 const BEHIND: usize = WINDOW as usize + RUN as usize;
-/// Most buckets from the second one on where a key may be.
+/// Limit of the buckets that a key may be in, from its second one on.
 const RUN: u32 = if cfg!(loom) { 2 } else { 64 };
 
-/// Entries that are copied to a new array at a time.
+/// Entries that are copied to a new array per round.
 const GROUP: usize = if cfg!(loom) { 2 } else { 32 };
 
-/// A slot of an array.
+/// The position of a slot in an array.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct At {
-    /// Position of the bucket.
+    /// Index of the bucket.
     pub bucket: u32,
-    /// The slot in it.
+    /// Index of the slot in the bucket.
     pub slot: u32,
 }
 
@@ -35,7 +37,7 @@ type Buckets = Vec<Bucket>;
 fn zeroed(count: usize) -> Buckets {
     #[cfg(not(loom))]
     {
-        // SAFETY: zero bytes are an empty bucket: only integers.
+        // SAFETY: a bucket has only integers; zero bytes are an empty one.
         let buckets: Buckets = unsafe { Region::zeroed(count) };
         buckets.make_pages();
         buckets
@@ -44,7 +46,7 @@ fn zeroed(count: usize) -> Buckets {
     (0..count).map(|_| Bucket::new()).collect()
 }
 
-/// Buckets, and what readers need to find them.
+/// An array of buckets with its snapshot.
 #[derive(Debug)]
 pub struct Array {
     buckets: Buckets,
@@ -52,11 +54,11 @@ pub struct Array {
     snapshot: Box<Apart<ExactSnapshot>>,
 }
 
-// SAFETY: the snapshot's pointer leads to the buckets, which the array owns.
+// SAFETY: the snapshot points at the buckets, which the array owns.
 unsafe impl Send for Array {}
 
 impl Array {
-    /// So many buckets that are a key's home, and those behind them.
+    /// An empty array with `homes` home buckets, and those after them.
     pub fn new(homes: u32, form: Form, seeds: [u64; 2]) -> Array {
         let buckets = zeroed(homes as usize + BEHIND);
         let snapshot =
@@ -64,12 +66,12 @@ impl Array {
         Array { buckets, shape: form.shape, snapshot }
     }
 
-    /// What readers need.
+    /// What readers load.
     pub fn snapshot(&self) -> &ExactSnapshot {
         &self.snapshot
     }
 
-    /// Buckets that are a key's home.
+    /// Number of home buckets.
     pub fn homes(&self) -> u32 {
         self.snapshot.count as u32
     }
@@ -79,13 +81,13 @@ impl Array {
         &self.buckets[bucket as usize]
     }
 
-    /// The last bucket where a key may be whose second one this is.
+    /// The last bucket of the probe sequence with this second bucket.
     #[cfg(not(loom))]
     pub(super) fn last_of_path(second: u32) -> u32 {
         second + RUN - 1
     }
 
-    /// Whether a key with this home may lie elsewhere, or would have to.
+    /// Whether a key with this home may be in another bucket, or would have to go there.
     #[cfg(not(loom))]
     pub(super) fn is_passed_or_full(&self, home: u32, hash: u64) -> bool {
         let meta = self.bucket(home).meta();
@@ -98,31 +100,31 @@ impl Array {
         self.bucket(bucket).meta().free(&self.shape) == 0
     }
 
-    /// Whether a slot has an entry that readers find.
+    /// Whether readers find a slot.
     #[cfg(not(loom))]
     pub(super) fn is_live(&self, at: At) -> bool {
         self.bucket(at.bucket).meta().live(&self.shape) >> at.slot & 1 == 1
     }
 
-    /// All buckets, those included that are no key's home.
+    /// Number of all buckets, including those after the home buckets.
     #[cfg(not(loom))]
     pub(super) fn buckets(&self) -> usize {
         self.buckets.len()
     }
 
-    /// Bytes of memory.
+    /// Its memory in bytes.
     #[cfg(not(loom))]
     pub(crate) fn bytes(&self) -> usize {
         self.buckets.bytes()
     }
 
-    /// The buckets where a key may be, in the order in which they are searched.
+    /// The probe sequence of a hash.
     pub(super) fn path(&self, hash: u64) -> impl Iterator<Item = u32> + use<> {
         let Place { home, second, .. } = Place::of(hash, self.snapshot.count);
         std::iter::once(home).chain(second..second + RUN)
     }
 
-    /// The live slot with this key that `is` accepts.
+    /// The live slot that holds `key` and that `is` accepts.
     pub fn locate(&self, hash: u64, key: &[u32], is: impl Fn(&Bucket, usize) -> bool) -> Option<At> {
         let mark = Place::of(hash, self.snapshot.count).mark;
         for bucket in self.path(hash) {
@@ -143,14 +145,14 @@ impl Array {
         None
     }
 
-    /// Whether a slot is in the home of a key with this hash.
+    /// Whether a slot is in the home bucket of a key with this hash.
     #[cfg(not(loom))]
     pub(crate) fn is_home(&self, hash: u64, at: At) -> bool {
         Place::of(hash, self.snapshot.count).home == at.bucket
     }
 
-    /// A free slot for a key, in or behind the bucket `from` if one is given: then searches that passed the one passed
-    /// the other too, or find it later. `None` if there is none near enough.
+    /// A free slot for a key, `from` the given bucket of its probe sequence on: then a search that has passed the old
+    /// slot finds or will find the new one. `None` if the probe sequence has no free slot.
     pub fn reserve(&self, hash: u64, from: Option<u32>) -> Option<At> {
         let mut path = self.path(hash).skip_while(|bucket| from.is_some_and(|from| from != *bucket));
         path.find_map(|bucket| {
@@ -159,8 +161,7 @@ impl Array {
         })
     }
 
-    /// Shows readers a reserved slot, whose entry has been written, under this key; from then on they do not find the
-    /// slot that it replaces.
+    /// Publishes a reserved slot, whose entry has been written, under `key`, and hides the slot that it replaces.
     pub fn publish(&self, hash: u64, key: &[u32], at: At, instead_of: Option<At>) {
         let mark = Place::of(hash, self.snapshot.count).mark;
         for bucket in self.path(hash).take_while(|bucket| *bucket != at.bucket) {
@@ -181,12 +182,12 @@ impl Array {
         }
     }
 
-    /// Hides a live slot from readers. It stays as it is until it is released.
+    /// Hides a live slot from readers. Its bytes do not change until it is released.
     pub fn unpublish(&self, at: At) {
         self.bucket(at.bucket).unpublish(at.slot as usize);
     }
 
-    /// Every reader has been quiescent since the slot was hidden: it may be filled again.
+    /// Frees a hidden slot; every reader has been quiescent since it was hidden.
     pub fn release(&self, at: At) {
         self.bucket(at.bucket).release(at.slot as usize);
     }
@@ -196,13 +197,13 @@ impl Array {
         self.live_in(0..self.buckets.len())
     }
 
-    /// The buckets that may have keys whose home is one of these.
+    /// The buckets that keys with one of these homes may be in.
     #[cfg(not(loom))]
     pub(crate) fn reach(&self, homes: Range<u32>) -> Range<usize> {
         homes.start as usize..(homes.end as usize + BEHIND).min(self.buckets.len())
     }
 
-    /// The live slots of some buckets.
+    /// The live slots of a range of buckets.
     pub(crate) fn live_in(&self, buckets: Range<usize>) -> impl Iterator<Item = At> + '_ {
         (buckets.start as u32..).zip(&self.buckets[buckets]).flat_map(|(bucket, b)| {
             let live = b.meta().live(&self.shape);
@@ -210,8 +211,9 @@ impl Array {
         })
     }
 
-    /// Fills this new array, which no reader sees, with what another one has. First every key that finds room at home,
-    /// then the others, so that as many as can be are found at once. False if one finds no room at all.
+    /// Fills this empty array, which no reader sees yet, with the entries of another: first every key that finds room
+    /// in its home bucket, then the others, so that as many as possible are at home. Returns false if a key finds no
+    /// room at all.
     pub fn fill_from(&self, old: &Array, hash: impl Fn(&Array, At) -> u64) -> bool {
         let mut key = [0; 4];
         let key = &mut key[..self.shape.key_words()];
@@ -225,7 +227,7 @@ impl Array {
         let mut group = Vec::with_capacity(GROUP);
         let mut live = old.live();
         loop {
-            // Some homes are fetched while others are filled.
+            // The home buckets of one group are prefetched before it is inserted.
             group.extend(live.by_ref().take(GROUP));
             if group.is_empty() {
                 break;

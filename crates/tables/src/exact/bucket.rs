@@ -1,41 +1,41 @@
-//! One bucket, its slots, and the rules by which readers read it while the writer changes it. Layout: [`super`].
+//! One bucket with its slots, and the protocol by which readers read it during changes. [`super`] has the layout.
 #![allow(unsafe_code)]
 
 use crate::sync::{AtomicU32, Ordering};
 
 /// Bytes of a bucket, and its alignment: one cache line.
 pub const BUCKET_BYTES: u32 = 64;
-/// Where the word with the slots' states is, the last four bytes.
+/// Byte offset of the state word, which is the bucket's last four bytes.
 pub const META_OFFSET: u32 = BUCKET_BYTES - 4;
-/// The states of at most so many slots fit into it.
+/// Limit of the slots of a bucket: the state word has bits for so many.
 pub const SLOTS_MAX: u32 = 8;
-/// The lowest bit of the states: for each slot whether it is dead, retired and perhaps still being read.
+/// The lowest of the dead bits, one for each slot: retired, and perhaps still being read.
 const DEAD_SHIFT: u32 = 8;
-/// The lowest bit of the marks of keys that are not here because there was no room.
+/// The lowest of the overflow marks: keys that were not stored here because the bucket was full.
 pub const PASSED_SHIFT: u32 = 16;
-/// Number of those marks.
+/// Number of overflow marks.
 pub const PASSED_MARKS: u32 = 16;
 
-/// How the buckets of one table are divided.
+/// The layout of the buckets of one table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Shape {
-    /// Bytes of a key in a slot: 4, 8, 12 or 16. The keys come first: the first eight bytes of each, one after the other,
-    /// then what is left of each.
+    /// Bytes of a key in a slot: 4, 8, 12 or 16. The keys come first: the first 8 bytes of each, consecutively, then
+    /// the rest of each.
     pub key_bytes: u32,
-    /// Slots.
+    /// Number of slots.
     pub slots: u32,
-    /// Bytes of a slot's entry, or of what leads to it; they come after the keys, one after the other.
+    /// Bytes of a slot's entry, or of its address if it is far; the entries follow the keys consecutively.
     pub entry_bytes: u32,
 }
 
 impl Shape {
-    /// As many slots as fit.
+    /// The shape with as many slots as fit.
     pub fn new(key_bytes: u32, entry_bytes: u32) -> Shape {
         let slots = (META_OFFSET / (key_bytes + entry_bytes)).min(SLOTS_MAX);
         Shape { key_bytes, slots, entry_bytes }
     }
 
-    /// Where the entry of a slot begins.
+    /// Byte offset of a slot's entry in the bucket.
     pub fn entry_offset(&self, slot: usize) -> usize {
         self.slots as usize * self.key_bytes as usize + slot * self.entry_bytes as usize
     }
@@ -44,7 +44,7 @@ impl Shape {
         self.key_bytes as usize / 4
     }
 
-    /// Where in a bucket a 32-bit word of a slot's key is, counted in such words.
+    /// Index of a 32-bit word of a slot's key in the bucket, in such words.
     #[inline]
     fn key_word(&self, slot: usize, word: usize) -> usize {
         let (front, words) = (self.key_words().min(2), self.key_words());
@@ -62,7 +62,7 @@ impl Shape {
 
 #[cfg(not(loom))]
 const WORDS: usize = BUCKET_BYTES as usize / 4;
-/// Two keys of two words and the states: a model's steps are few.
+/// Two keys of two words and the state word: a model must have few steps.
 #[cfg(loom)]
 const WORDS: usize = 5;
 
@@ -71,17 +71,17 @@ const WORDS: usize = 5;
 #[derive(Debug)]
 pub struct Bucket {
     words: [AtomicU32; WORDS],
-    /// The model checker watches who reads and writes the entries.
+    /// The model checker observes accesses to the entries.
     #[cfg(loom)]
     entries: [loom::cell::UnsafeCell<u64>; 2],
 }
 
-/// The states of a bucket's slots at one moment, and which keys passed it.
+/// A bucket's state word at one moment.
 #[derive(Clone, Copy)]
 pub(super) struct Meta(u32);
 
 impl Meta {
-    /// One bit for each slot with an entry.
+    /// One bit for each live slot.
     pub(super) fn live(self, shape: &Shape) -> u32 {
         self.0 & shape.all()
     }
@@ -91,7 +91,7 @@ impl Meta {
         !(self.0 | self.0 >> DEAD_SHIFT) & shape.all()
     }
 
-    /// Whether a key with this mark may lie in a later bucket.
+    /// Whether keys with this mark overflowed: they may be in later buckets.
     pub(super) fn passed(self, mark: u32) -> bool {
         self.0 >> (PASSED_SHIFT + mark) & 1 == 1
     }
@@ -106,13 +106,13 @@ impl Bucket {
         }
     }
 
-    /// The states. Before anything else of the bucket: whoever sees a slot live sees its key and entry.
+    /// The state word. Loaded before anything else of the bucket: a slot seen live has its key and entry.
     #[inline]
     pub(super) fn meta(&self) -> Meta {
         Meta(self.words[WORDS - 1].load(Ordering::Acquire))
     }
 
-    /// Bits of the slots whose key this is, whatever their state.
+    /// One bit for each slot that holds this key, in whatever state.
     #[inline]
     pub(super) fn matching(&self, shape: &Shape, key: &[u32]) -> u32 {
         debug_assert_eq!(key.len(), shape.key_words());
@@ -134,17 +134,17 @@ impl Bucket {
 /// The bytes of entries.
 #[cfg(not(loom))]
 impl Bucket {
-    /// The entry's bytes of a slot.
+    /// The address of a slot's entry.
     #[inline]
     pub(crate) fn entry(&self, shape: &Shape, slot: usize) -> *mut u8 {
         let offset = shape.entry_offset(slot);
         debug_assert!(offset + shape.entry_bytes as usize <= META_OFFSET as usize);
-        // Through the words' own pointer: they may be written behind a shared reference.
+        // From the atomics' own pointer: their bytes may be written through a shared reference.
         self.words.as_ptr().cast::<u8>().cast_mut().wrapping_add(offset)
     }
 
     pub(super) fn copy_entry(&self, slot: usize, from: &Bucket, from_slot: usize, shape: &Shape) {
-        // SAFETY: both slots have so many bytes; ours is free and not visible, theirs does not change.
+        // SAFETY: both slots have so many bytes; ours is free and not visible, and theirs does not change.
         unsafe {
             let bytes = shape.entry_bytes as usize;
             std::ptr::copy_nonoverlapping(from.entry(shape, from_slot), self.entry(shape, slot), bytes);
@@ -165,7 +165,7 @@ impl Bucket {
     }
 }
 
-/// What only the writer does.
+/// Operations of the writer.
 impl Bucket {
     fn change(&self, change: impl FnOnce(u32) -> u32) {
         let meta = &self.words[WORDS - 1];
@@ -178,7 +178,7 @@ impl Bucket {
         words.for_each(|(i, k)| self.words[shape.key_word(slot, i)].store(*k, Ordering::Relaxed));
     }
 
-    /// Makes a slot live, and another one dead in the same moment.
+    /// Makes a slot live and, in the same store, another one dead.
     pub(super) fn publish(&self, slot: usize, instead_of: Option<usize>) {
         let old = instead_of.map_or(0, |old| 1 << old);
         self.change(|meta| (meta | 1 << slot | old << DEAD_SHIFT) & !old);
@@ -189,18 +189,18 @@ impl Bucket {
         self.change(|meta| (meta & !(1 << slot)) | 1 << (slot as u32 + DEAD_SHIFT));
     }
 
-    /// Makes a dead slot free: every reader has been quiescent since it died.
+    /// Frees a dead slot; every reader has been quiescent since it died.
     pub(super) fn release(&self, slot: usize) {
         self.change(|meta| meta & !(1 << (slot as u32 + DEAD_SHIFT)));
     }
 
-    /// Says of which marks keys lie in later buckets, one bit for each.
+    /// Sets all overflow marks, one bit for each.
     #[cfg(not(loom))]
     pub(super) fn set_passed(&self, marks: u16) {
         self.change(|meta| (meta & ((1 << PASSED_SHIFT) - 1)) | u32::from(marks) << PASSED_SHIFT);
     }
 
-    /// Notes that a key with this mark lies in a later bucket.
+    /// Sets an overflow mark: a key with this mark is in a later bucket.
     pub(super) fn pass(&self, mark: u32) {
         self.change(|meta| meta | 1 << (PASSED_SHIFT + mark));
     }

@@ -1,48 +1,51 @@
-//! An exact table that packets write: entries that workers add, that expire, and that the control plane changes like
-//! others (PNA, "Tables with add-on-miss capability" and "Table entry idle timeout").
-//! Long because workers, control plane and housekeeping keep the same invariants of slots, which are read together.
+//! An exact-match table that packets write: workers add entries, entries expire, and the control plane changes them as
+//! in any other table (PNA, "Tables with add-on-miss capability" and "Table entry idle timeout").
+//! Long because workers, control plane and housekeeping share the invariants of slots, which are best read together.
 //!
-//! Readers see an exact table as any other ([`super`]): the same buckets, the same probe, no lock. What differs is the
-//! writers' side, of which there are many.
+//! For readers this is an ordinary exact table ([`super`]): the same buckets, the same probe, no lock. It differs on
+//! the writers' side, since there are many writers.
 //!
 //! # Memory
 //!
-//! All of it is there from the start: buckets for the table's size at a load of [`load`], a cell beside each slot for entries
-//! that lie outside their bucket, and a [`Stripe`] for every 128 buckets. So the array never grows or moves, a packet never waits
-//! for a copy or an allocation, and code may have the array's address as a constant for as long as the table lives.
-//! Slots are numbered, `bucket * slots + slot`; a table with direct resources uses these numbers as indices.
+//! All memory is allocated up front: buckets for the table's size at a load factor of [`load`], a cell for each slot if
+//! entries are stored out of line, and a [`Stripe`] for every 128 buckets. So the array never grows or moves, a packet
+//! never waits for a copy or an allocation, and compiled code may embed the array's address for as long as the table
+//! lives. Slots are numbered `bucket * slots + slot`; a table with direct resources starts with these numbers as
+//! indices.
 //!
 //! # Writers
 //!
-//! A key is added, changed and looked for by writers under the lock of its home's stripe, so it is never there twice. What is
-//! done to a slot is done under the lock of the slot's stripe. A key's path is shorter than a stripe, so the two are the same
-//! or neighbours, and are locked in ascending order. A worker takes the second lock only if the home is full or was passed.
-//! Holders write some cache lines; nobody waits for memory, readers or other tables under a lock.
+//! Writers find, add and change a key under the lock of its home bucket's stripe (lock striping), so a key is never
+//! stored twice. A slot is changed under the lock of its own stripe. A key's probe sequence is shorter than a stripe,
+//! so the two stripes are the same or adjacent; they are locked in ascending order. A worker takes the second lock only
+//! if the home bucket is full or keys with the same mark have overflowed it. A critical section writes a few cache
+//! lines; no one waits for memory, readers or other tables while holding a lock.
 //!
 //! - A *worker* adds an entry, or replaces one ([`Core::add`]).
-//! - The *control plane* does what it does to every table, through `DynamicTable`, one change at a time.
-//! - The *housekeeping thread* ends entries whose time is over ([`DynamicTable::expire`]), frees slots that waited for
-//!   readers, and takes back marks of keys that are gone.
+//! - The *control plane* makes its changes through `DynamicTable`, one at a time.
+//! - The *housekeeping thread* removes expired entries ([`DynamicTable::expire`]), frees retired slots, and clears the
+//!   overflow marks of keys that are gone.
 //!
-//! An entry that ends is unpublished and its slot waits until every worker has been quiescent, as in all exact tables. Since the
-//! array has slots to spare, an entry can be added meanwhile.
+//! The slot of a removed entry is unpublished and stays retired until every worker has been quiescent, as in all exact
+//! tables. The array has spare slots, so entries can be added meanwhile.
 //!
 //! # Time
 //!
-//! An entry has the tick at which its time began, which hits write (`abi::EntryParts::timer`), and how long it may be idle. Its time
-//! is over at the end of a step of [`DynamicSpec::step_ticks`]. The timing wheel says only when to look. A timeout that becomes
-//! shorter moves the entry; one that becomes longer does not.
+//! An entry stores the tick at which its idle time began, which hits update (`abi::EntryParts::timer`), and its
+//! timeout. It expires at the end of a step of [`DynamicSpec::step_ticks`]. The timing wheel only says when to check an
+//! entry. Shortening a timeout moves the entry in the wheel; lengthening does not.
 //!
-//! [`DynamicTable::expire`] goes through the stripes once in a step: it finds the slots to be looked at in the bytes of the wheel,
-//! asks for their timers, and looks at them some stripes later, when memory has answered.
+//! Once per step [`DynamicTable::expire`] visits all stripes: it finds the slots that are due in the wheel's bytes,
+//! prefetches their timers, and checks them some stripes later.
 //!
 //! # Full tables
 //!
-//! The table's size bounds its entries. A packet's entry beyond that is refused, or, if the table *evicts*, the entry ends that
-//! has been idle for longest among those of [`SAMPLE_BUCKETS`] buckets beginning at the new key's home (of all, in a table no larger than that).
+//! The table's size limits its entries. An entry that a packet adds beyond that is refused. If the table *evicts*, the
+//! entry replaces the one that has been idle longest among those of [`SAMPLE_BUCKETS`] buckets from the new key's home
+//! on (of all buckets, in a table no larger than that).
 //!
-//! Costs: buckets, three bytes a slot for the wheel and waiting slots, 64 bytes for every 128 buckets. With a 13-byte key and 5 bytes
-//! of data that is 55 bytes an entry in a full table.
+//! Memory costs: buckets, three bytes per slot for the wheel and the lists of retired slots, 64 bytes per 128 buckets.
+//! With a 13-byte key and 5 bytes of data that is 55 bytes per entry in a full table.
 //!
 //! Tests: `tests/dynamic.rs`, against a list, and with threads; `stripe/tests.rs`.
 #![allow(unsafe_code)]
@@ -72,52 +75,52 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use stripe::{Content, Held, STRIPE_BUCKETS, Slots, Stripe};
 
-/// Buckets among whose entries one is chosen to be evicted.
+/// Buckets from whose entries the one to evict is chosen.
 const SAMPLE_BUCKETS: u32 = 16;
-/// Ticks by which a worker's clock is ahead of the housekeeping's at most, a quarter of an hour: entries look as if nobody had ever hit
-/// them after 50 days.
+/// The most ticks by which a worker's clock may be ahead of the housekeeping thread's, about 18 minutes. An entry that
+/// was idle for almost as long as 32 bits of ticks last, 50 days, therefore looks as if it had just been hit.
 const AHEAD_TICKS: u32 = 1 << 20;
-/// Longest timeout: ticks have 32 bits. Longer ones never end.
+/// Limit of timeouts in milliseconds, since ticks have 32 bits; entries with longer ones never expire.
 const TIMEOUT_MS_MAX: u64 = 20 * 24 * 3600 * 1000;
-/// Nanoseconds of the unit of timeouts.
+/// Nanoseconds of a millisecond, the unit of timeouts.
 const NS_PER_MS: u64 = 1_000_000;
-/// Ended entries away from home in a stripe until its marks are counted again.
+/// Removed entries outside their home bucket after which a stripe's overflow marks are recomputed.
 const STALE_MAX: u32 = 64;
-/// Buckets that a step of a walk looks at, at most.
+/// Limit of the buckets that one step of an iteration visits.
 const WALK_BUCKETS: u64 = 1 << 14;
-/// Stripes that are searched before the slots found in the first of them are looked at.
+/// Stripes between the search for due slots and their check, while their timers are prefetched.
 const AHEAD_STRIPES: usize = 16;
 
-/// What packets do to a table's entries.
+/// How packets may change a table's entries.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct DynamicSpec {
     /// Whether entries have timeouts.
     pub expires: bool,
-    /// Whether entries end when their time is over; otherwise they stay.
+    /// Whether expired entries are removed; otherwise they stay.
     pub deletes: bool,
-    /// Whether the control plane is told when an entry's time is over.
+    /// Whether the control plane is notified when an entry expires.
     pub tells: bool,
-    /// Whether each hit begins the entry's time anew.
+    /// Whether each hit restarts the entry's idle time.
     pub restart_on_hit: bool,
-    /// Milliseconds of each expire time, by number; 0 is never.
+    /// The expire times in milliseconds, by their number in the program; 0 is never.
     pub expire_ms: Vec<u32>,
-    /// Whether a packet's entry takes the place of another when the table is full.
+    /// Whether an entry that a packet adds to a full table replaces another.
     pub evicts: bool,
-    /// Ticks of a step, at least 1: an entry's time is over at the first multiple that is not before its end.
+    /// Ticks of a step, at least 1: an entry expires at the first multiple that is not before the end of its timeout.
     pub step_ticks: u32,
 }
 
-/// Slots are divided less generously than in tables that grow.
+/// The load factor, entries per slot, of a full table; higher than in tables that grow.
 fn load(shape: &Shape) -> f64 {
     if shape.slots > 3 { 0.75 } else { 0.7 }
 }
 
-/// What workers and the control plane share.
+/// The part that workers and the control plane share.
 #[repr(C)]
 struct Core {
-    /// First: what compiled code passes to calls.
+    /// The first field: compiled code passes its address to calls.
     handle: Apart<TableHandle>,
-    /// Entries. Apart from what packets read.
+    /// Number of entries. On another cache line than what packets read.
     len: Apart<AtomicU64>,
     refused: AtomicU64,
     evicted: AtomicU64,
@@ -127,21 +130,21 @@ struct Core {
     form: Form,
     writer: EntryWriter,
     array: Array,
-    /// Bytes of a slot's cell, if entries lie outside their buckets.
+    /// Bytes of a slot's cell, if entries are stored out of line.
     cell_bytes: usize,
     cells: Option<Region<CellLine>>,
     stripes: Vec<Stripe>,
-    /// By slot: when it is looked at. Used under the lock of the slot's stripe.
+    /// By slot: its byte in the timing wheel. Accessed under the lock of the slot's stripe.
     times: Region<u8>,
-    /// By slot: the next one of the list that waits for readers. Used as `times`.
+    /// By slot: the next one in its list of retired slots. Accessed like `times`.
     links: Region<u16>,
-    /// Whether slots may wait for readers, or are to be looked at, although no other step has begun.
+    /// Whether slots may be retired or due before the next step begins.
     waits: AtomicBool,
-    /// By slot, of tables with direct resources: which index the slot's next entry gets, as the difference (exclusive or) from the slot's number.
+    /// By slot, for tables with direct resources: the index of the slot's next entry, XORed with the slot's number.
     indices: Option<Region<AtomicU32>>,
-    /// By slot, where entries stay when their time is over: the tick when the control plane was told, or of the beginning.
+    /// By slot, if expired entries stay: the tick of the last notification, or of the entry's creation.
     told: Option<Region<AtomicU32>>,
-    /// Sets the direct resources of an index to zero.
+    /// Resets the direct resources of an index.
     reset: OnceLock<Box<dyn Fn(u32) + Send + Sync>>,
     domain: Arc<Domain>,
 }
@@ -152,10 +155,11 @@ struct CellLine {
     _bytes: [u8; 64],
 }
 
-// SAFETY: the array's pointers lead to memory that it owns; slots are written under locks (the file's text).
+// SAFETY: the array's pointers point at memory that it owns; slots are written under locks (see the module
+// documentation).
 unsafe impl Sync for Core {}
 
-/// The locks of a key's path: of its home's stripe, and of the next one if the path leads there.
+/// The locks on a key's probe sequence: of its home bucket's stripe, and of the next one if the sequence may reach it.
 struct Path<'a> {
     first: u32,
     first_home: u32,
@@ -172,23 +176,23 @@ impl Path<'_> {
     }
 }
 
-/// What an entry gets besides its action.
+/// The time at which an entry is added or changed, and its timeout.
 #[derive(Clone, Copy)]
 struct Timer {
     tick: u64,
     timeout_ms: u32,
 }
 
-/// What becomes of an entry that is looked at.
+/// The result of checking an entry whose slot is due.
 #[derive(Clone, Copy)]
 enum Fate {
-    /// It has no timeout any more.
+    /// It no longer has a timeout.
     Stays,
-    /// It is looked at again when its time is over, at a tick.
+    /// It has not expired, and is due again at a tick.
     Later(u64),
-    /// Its time is over, and again at a tick.
+    /// It expired, stays, and is due again at a tick.
     Told(u64),
-    /// Its time is over.
+    /// It expired, and is removed.
     Ends,
 }
 
@@ -202,7 +206,7 @@ enum NotAdded {
 
 impl Core {
     /// # Safety
-    /// The handle is that of such a table, which lives.
+    /// The handle is that of a packet-written table that is alive.
     unsafe fn of<'a>(handle: *const TableHandle) -> &'a Core {
         // SAFETY: the handle is the first field.
         unsafe { &*handle.cast::<Core>() }
@@ -226,10 +230,10 @@ impl Core {
         (at.bucket * self.form.shape.slots + at.slot) as usize
     }
 
-    /// Times and links of a stripe's slots.
+    /// The wheel bytes and links of a stripe's slots.
     ///
     /// # Safety
-    /// The stripe is locked, and nobody else has them.
+    /// The stripe is locked, and no one else has these slices.
     unsafe fn slots(&self, stripe: u32) -> Slots<'_> {
         let first = self.number(At { bucket: stripe * STRIPE_BUCKETS, slot: 0 });
         let count = self.stripe_buckets(stripe).len() * self.form.shape.slots as usize;
@@ -242,12 +246,12 @@ impl Core {
         }
     }
 
-    /// The step at whose beginning an entry is looked at whose time is over at a tick.
+    /// The step at whose beginning an entry is due that expires at tick `end`.
     fn step_after(&self, end: u64) -> u64 {
         end.div_ceil(self.dynamic.step_ticks.into())
     }
 
-    /// The step that a tick is in.
+    /// The step that contains a tick.
     fn step_of(&self, tick: u64) -> u64 {
         tick / u64::from(self.dynamic.step_ticks)
     }
@@ -257,7 +261,8 @@ impl Core {
         first..(first + STRIPE_BUCKETS as usize).min(self.array.buckets())
     }
 
-    /// Locks what a writer of a key with this hash may look at; of what lies in the second stripe only if it may get there.
+    /// Locks the probe sequence of a hash; its second stripe only if `whole`, or if the key may be or go beyond its
+    /// home bucket.
     fn lock(&self, hash: u64, whole: bool) -> Path<'_> {
         let place = self.place(hash);
         let first = place.home / STRIPE_BUCKETS;
@@ -268,12 +273,12 @@ impl Core {
         Path { first, first_home: place.home, home, next }
     }
 
-    /// The slot of a key. The path is locked, or the caller is a reader.
+    /// The slot of a key. The probe sequence is locked, or the caller is a reader.
     fn locate(&self, hash: u64, packed: &[u64]) -> Option<At> {
         let mut key = [0; 4];
         let key = self.slot_key(hash, packed, &mut key);
         self.array.locate(hash, key, |bucket, slot| {
-            // SAFETY: the slot is live, and does not end while its stripe is locked.
+            // SAFETY: the slot is live, and is not freed while its stripe is locked.
             self.form.wide_words == 0 || unsafe { self.form.has_wide(bucket, slot, packed.as_ptr()) }
         })
     }
@@ -298,7 +303,7 @@ impl Core {
         unsafe { self.form.entry(self.array.bucket(at.bucket), at.slot as usize) }
     }
 
-    /// Where the entry's first byte of a slot goes.
+    /// The address of a slot's entry, including the bytes before its header.
     fn cell(&self, at: At) -> *mut u8 {
         match &self.cells {
             None => self.array.bucket(at.bucket).entry(&self.form.shape, at.slot as usize),
@@ -309,20 +314,20 @@ impl Core {
         }
     }
 
-    /// The words of an entry's timer: the tick and the timeout.
+    /// The two words of an entry's timer: the tick at which its idle time began, and the timeout in milliseconds.
     ///
     /// # Safety
-    /// The entry is one of this table's.
+    /// The entry belongs to this table.
     unsafe fn timer<'a>(&self, entry: *const EntryHeader) -> [&'a AtomicU32; 2] {
         let at = self.writer.layout().timer.expect("entries of such tables have timers");
-        // SAFETY: eight bytes lie there, at a multiple of four; whoever writes them writes words.
+        // SAFETY: eight bytes lie there, at a multiple of four; they are only written as words.
         unsafe {
             let first = entry.cast_mut().cast::<u8>().offset(at as isize).cast::<u32>();
             [AtomicU32::from_ptr(first), AtomicU32::from_ptr(first.add(1))]
         }
     }
 
-    /// Ticks since an entry's time began.
+    /// How long an entry has been idle, in ticks.
     ///
     /// # Safety
     /// As of [`Core::timer`].
@@ -330,11 +335,11 @@ impl Core {
         // SAFETY: the caller's promise.
         let began = unsafe { self.timer(entry)[0].load(Ordering::Relaxed) };
         let age = (tick as u32).wrapping_sub(began);
-        // A worker's clock may be ahead.
+        // The worker that hit the entry may have a clock that is ahead.
         if age > u32::MAX - AHEAD_TICKS { 0 } else { age.into() }
     }
 
-    /// The tick at which an entry's time is over; `None` if it has no timeout.
+    /// The tick at which an entry expires; `None` if it has no timeout.
     ///
     /// # Safety
     /// As of [`Core::timer`].
@@ -345,13 +350,17 @@ impl Core {
         (timeout > 0).then(|| tick.saturating_sub(age) + ticks)
     }
 
-    /// The timeout with a number.
+    /// The timeout in milliseconds of an expire time's number; `None` if there is no such number.
     fn timeout_ms(&self, number: u32) -> Option<u32> {
         if !self.dynamic.expires { Some(0) } else { self.dynamic.expire_ms.get(number as usize).copied() }
     }
 
-    /// Adds an entry under a key that is not there, or (`replace`) changes the one that is; its place. `write` writes its action
-    /// and data to the address of an entry; `prepare` gets its index before readers find it.
+    /// Adds an entry under a key that is not stored yet or, if `replace`, changes the stored one; returns its slot.
+    /// `write` writes the action and data to the entry's address; `prepare` is called with a new entry's index before
+    /// readers find it.
+    ///
+    /// `must` adds beyond the table's size. `whole` is for the control plane: it locks the whole probe sequence, does
+    /// not evict, and its refusals are not counted.
     fn add(
         &self,
         packed: &[u64],
@@ -392,7 +401,7 @@ impl Core {
             return Err(NotAdded::Full);
         };
         if path.next.is_none() && at.bucket / STRIPE_BUCKETS != path.first {
-            // Slots became free in the second stripe only: it is locked if the home is full.
+            // Slots that became free in the second stripe do not matter: if the home bucket is full, it is locked.
             unreachable!("a slot outside of the locked stripes");
         }
         let index = self.take_index(at, old);
@@ -410,11 +419,12 @@ impl Core {
         Ok(at)
     }
 
-    /// Writes a slot that is free, without its key.
+    /// Writes a free slot, except for its key.
     fn fill(&self, packed: &[u64], at: At, index: u32, timer: Timer, write: impl FnOnce(*mut u8)) {
         let layout = self.writer.layout();
         let cell = self.cell(at);
-        // SAFETY: the slot is free, so its bytes are ours, and enough for any of the table's entries; words are aligned.
+        // SAFETY: the slot is free, so its bytes are ours, and enough for any of the table's entries; words are
+        // aligned.
         unsafe {
             let entry = cell.add(layout.before as usize);
             if self.form.wide_words > 0 {
@@ -438,7 +448,7 @@ impl Core {
         }
     }
 
-    /// The index of a new entry in a slot; of one that takes another's place, that one's.
+    /// The index of a new entry in slot `at`. If it replaces the one in slot `old`, the slots exchange their indices.
     fn take_index(&self, at: At, old: Option<At>) -> u32 {
         let Some(indices) = &self.indices else { return EntryLayout::NO_INDEX };
         let index = |at: At| indices[self.number(at)].load(Ordering::Relaxed) ^ self.number(at) as u32;
@@ -450,29 +460,29 @@ impl Core {
         index(at)
     }
 
-    /// Has an entry looked at when its time is over.
+    /// Puts an entry with a timeout into the timing wheel.
     fn schedule(&self, content: &mut Content, at: At, timer: Timer) {
         if timer.timeout_ms == 0 {
             return;
         }
         let end = timer.tick + (u64::from(timer.timeout_ms) * 1000).div_ceil(1 << TICK_SHIFT);
-        // SAFETY: the slot's stripe is locked: this is its content.
+        // SAFETY: the slot's stripe is locked, since the caller has its content.
         let slots = unsafe { self.slots(at.bucket / STRIPE_BUCKETS) };
         if content.put(slots.times, self.local(at), self.step_after(end)) {
             self.waits.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Ends a live entry. The slot's stripe, whose content this is, is locked.
+    /// Removes a live entry. `content` is that of the slot's stripe, which is locked.
     fn remove(&self, content: &mut Content, hash: u64, at: At) {
         self.array.unpublish(at);
         self.retire(content, hash, at);
         self.len.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Lets a slot wait that readers do not find any more.
+    /// Retires a slot that readers no longer find.
     fn retire(&self, content: &mut Content, hash: u64, at: At) {
-        // SAFETY: the slot's stripe is locked: this is its content.
+        // SAFETY: the slot's stripe is locked, since the caller has its content.
         let slots = unsafe { self.slots(at.bucket / STRIPE_BUCKETS) };
         let local = self.local(at);
         Content::take(slots.times, local);
@@ -483,12 +493,13 @@ impl Core {
         }
     }
 
-    /// Ends the entry that has been idle for longest, of some; whether there was one. The new key's path is locked.
+    /// Removes the entry of the sampled buckets that has been idle longest. Returns false if there is none that may be
+    /// removed. The new key's probe sequence is locked.
     fn evict(&self, path: &mut Path<'_>, hash: u64, tick: u64) -> bool {
         let homes = self.array.homes();
         let (first, all) = (path.first, self.stripe_buckets(path.first));
         let buckets = if homes <= SAMPLE_BUCKETS {
-            // Everything, which is in one stripe.
+            // All buckets; they are in one stripe.
             all
         } else {
             let home = self.place(hash).home as usize;
@@ -515,7 +526,7 @@ impl Core {
     /// The hash of a live slot's key.
     fn hash_at(&self, at: At, packed: &mut [u64; MAX_WORDS]) -> u64 {
         if self.form.wide_words > 0 {
-            // SAFETY: the slot is live, and the key in front of its entry has so many words.
+            // SAFETY: the slot is live, and the key before its entry has so many words.
             let key = unsafe {
                 std::slice::from_raw_parts(self.form.wide_key(self.entry(at)), self.form.wide_words as usize)
             };
@@ -526,7 +537,7 @@ impl Core {
         self.hash(&packed[..words])
     }
 
-    /// Frees slots of the path that no reader can read any more.
+    /// Frees retired slots of the locked stripes that no reader can see any more.
     fn collect_path(&self, path: &mut Path<'_>) {
         self.collect(path.first, &mut path.home);
         if let Some(next) = &mut path.next {
@@ -538,7 +549,7 @@ impl Core {
         if !content.has_waiting() {
             return;
         }
-        // SAFETY: the stripe is locked: this is its content.
+        // SAFETY: the stripe is locked, since the caller has its content.
         let slots = unsafe { self.slots(stripe) };
         content.collect(slots.links, &self.domain, |local| {
             let at = self.at(stripe, local);
@@ -550,10 +561,11 @@ impl Core {
         });
     }
 
-    /// Gives a live entry another expire time, and begins its time anew.
+    /// Sets the timeout of a live entry, and restarts its idle time.
     ///
     /// # Safety
-    /// The entry is one of this table's, not the default, and was found since the caller's thread was last quiescent.
+    /// The entry belongs to this table, is not the default entry, and was found since the calling thread was last
+    /// quiescent.
     unsafe fn set_expire(&self, entry: *const EntryHeader, timeout_ms: u32, tick: u64) {
         // SAFETY: the caller's promise.
         let words = unsafe { self.timer(entry) };
@@ -565,7 +577,7 @@ impl Core {
         let at = self.slot_of(entry);
         let stripe = at.bucket / STRIPE_BUCKETS;
         let mut content = self.stripes[stripe as usize].lock();
-        // Somebody else may have ended it.
+        // Another thread may have removed it.
         if !self.array.is_live(at) {
             return;
         }
@@ -596,14 +608,14 @@ impl Core {
         }
     }
 
-    /// Asks for a slot's timer.
+    /// Prefetches a slot's timer.
     fn prefetch_timer(&self, at: At) {
         let offset = self.writer.layout().timer.expect("entries of such tables have timers");
         let timer = self.cell(at).wrapping_add(self.writer.layout().before as usize).wrapping_offset(offset as isize);
         crate::sync::prefetch(timer.cast_const());
     }
 
-    /// Finds slots of a stripe that are to be looked at by a tick, asks for their timers, and frees what waited.
+    /// Finds the slots of a stripe that are due by a tick, prefetches their timers, and frees retired slots.
     fn search_stripe(&self, stripe: u32, tick: u64, found: &mut Vec<u16>) {
         let mut content = self.stripes[stripe as usize].lock();
         // SAFETY: the stripe is locked.
@@ -621,7 +633,7 @@ impl Core {
         }
     }
 
-    /// What becomes of an entry that is looked at. It is live, and its stripe locked.
+    /// Checks a live entry whose slot is due. Its stripe is locked.
     fn fate(&self, at: At, tick: u64) -> Fate {
         let entry = self.entry(at);
         // SAFETY: the slot is live.
@@ -639,11 +651,11 @@ impl Core {
         if let Some(told) = told {
             told.store(tick as u32, Ordering::Relaxed);
         }
-        // One that stays is told again when its time is over once more.
+        // One that stays is reported again when its timeout has passed once more.
         if self.dynamic.deletes { Fate::Ends } else { Fate::Told(tick + ticks) }
     }
 
-    /// Looks at slots that were found; ends entries whose time is over, and hands them to `over`.
+    /// Checks the slots that were found due; removes expired entries unless they stay, and passes each to `over` first.
     fn look(&self, stripe: u32, tick: u64, found: &[u16], mut over: impl FnMut(At)) {
         let mut content = self.stripes[stripe as usize].lock();
         let mut packed = [0; MAX_WORDS];
@@ -676,10 +688,10 @@ impl Core {
         }
     }
 
-    /// Takes back marks in a stripe's buckets that no live key needs.
+    /// Recomputes the overflow marks of a stripe's buckets, which clears those that no live key needs.
     fn count_marks(&self, stripe: u32) {
         let mut content = self.stripes[stripe as usize].lock();
-        // Keys that passed these buckets lie here or in the next stripe.
+        // Keys that overflowed these buckets are in this stripe or the next one.
         let next = self.stripes.get(stripe as usize + 1).map(Stripe::lock);
         let here = self.stripe_buckets(stripe);
         let mut marks = [0u16; STRIPE_BUCKETS as usize];
@@ -701,7 +713,7 @@ impl Core {
     }
 }
 
-/// Words of keys that lie in buckets.
+/// Limit of the 64-bit words of keys that are stored in buckets.
 const MAX_WORDS: usize = (MAX_KEY_BYTES as usize).div_ceil(8);
 
 /// # Safety
@@ -723,7 +735,7 @@ unsafe fn add_from_packet(
     };
     let mut packed = [0u64; MAX_PACKET_KEY];
     let timer = Timer { tick: now_us >> TICK_SHIFT, timeout_ms };
-    // SAFETY: the key has so many words, the entry so many bytes, which are the new slot's to have.
+    // SAFETY: the key has so many words, and the entry so many bytes, for which the new slot has room.
     let add = |packed: &[u64]| {
         let write = |to: *mut u8| unsafe { ptr::copy_nonoverlapping(entry, to, bytes as usize) };
         core.add(packed, timer, (replace, false, false), write, |_| {})
@@ -742,7 +754,7 @@ unsafe fn add_from_packet(
     u32::from(added.is_err())
 }
 
-/// Words of keys that are copied, since nobody promises their alignment; longer ones are aligned.
+/// Limit of the words of keys that are copied because their alignment is unknown; longer ones are aligned.
 const MAX_PACKET_KEY: usize = 16;
 
 unsafe extern "C" fn add_entry(
@@ -779,29 +791,33 @@ unsafe extern "C" fn set_expire(handle: *const TableHandle, entry: *const EntryH
     }
 }
 
-/// The control plane's side.
+/// The control plane's side of a packet-written table.
 pub(crate) struct DynamicTable {
     core: Arc<Core>,
     spec: TableSpec,
     shape: KeyShape,
-    /// Of default entries.
+    /// Allocates default entries.
     defaults: EntryMemory,
     old_defaults: Limbo<usize>,
-    /// Timeouts that the control plane gave and that have no whole number of milliseconds, or too many, by slot and what they are kept as.
+    /// Timeouts of the control plane that are not whole milliseconds, or too long: by slot, the milliseconds that the
+    /// entry stores, and the nanoseconds that were given.
     odd_timeouts: HashMap<u32, (u32, u64)>,
     scratch: Vec<u64>,
-    /// The last step that [`DynamicTable::expire`] has seen.
+    /// The last step that [`DynamicTable::expire`] processed.
     step: u64,
 }
 
-/// What a timeout of the control plane's is kept as.
+/// The milliseconds that an entry stores for a timeout in nanoseconds; 0 if it is too long.
 fn timeout_of(ns: u64) -> u32 {
     let ms = ns.div_ceil(NS_PER_MS);
     if ms > TIMEOUT_MS_MAX { 0 } else { ms as u32 }
 }
 
 impl DynamicTable {
-    /// An empty table, all of whose fields are exact.
+    /// An empty table whose fields are all exact.
+    ///
+    /// # Errors
+    /// [`SpecError::TooLarge`] if the slots' numbers would not fit 31 bits.
     pub(crate) fn new(
         spec: TableSpec,
         dynamic: DynamicSpec,
@@ -814,7 +830,7 @@ impl DynamicTable {
         let writer = defaults.writer().clone();
         let form = form_of(&shape, writer.layout());
         let homes = (spec.size.max(1) as f64 / (f64::from(form.shape.slots) * load(&form.shape))).ceil();
-        // Slots have numbers of 32 bits.
+        // Slot numbers have 32 bits.
         if homes * f64::from(form.shape.slots) > f64::from(1u32 << 31) {
             return Err(SpecError::TooLarge(spec.size));
         }
@@ -823,7 +839,7 @@ impl DynamicTable {
         let slots = buckets * form.shape.slots as usize;
         let stripes = buckets.div_ceil(STRIPE_BUCKETS as usize);
         let cell_bytes = (writer.layout().bytes_max() as usize + 8 * form.wide_words as usize).next_multiple_of(16);
-        // SAFETY: zero bytes are bytes and integers.
+        // SAFETY: the types are bytes and integers, for which zero bytes are valid.
         let (cells, indices) = unsafe {
             let cells = form.far.then(|| Region::<CellLine>::zeroed((slots * cell_bytes).div_ceil(64)));
             (cells, spec.direct.then(|| Region::<AtomicU32>::zeroed(slots)))
@@ -869,7 +885,8 @@ impl DynamicTable {
 
     fn handle(&self) -> *const TableHandle {
         let core = Arc::as_ptr(&self.core);
-        // SAFETY: the table lives. Calls get from the handle to the rest.
+        // SAFETY: the table is alive. Calls get from the handle to the whole `Core`, so the pointer must not be limited
+        // to the field.
         unsafe { &raw const (*core).handle.0 }
     }
 
@@ -913,18 +930,19 @@ impl DynamicTable {
         self.core.len.load(Ordering::Relaxed)
     }
 
-    /// Numbers of slots are below this.
+    /// Limit of the indices, exclusive: the number of slots.
     pub(crate) fn index_limit(&self) -> u64 {
         self.core.times.len() as u64
     }
 
-    /// How much lookups touch: a line for each entry, and where entries lie outside another one, but no more than there is.
+    /// Bytes of memory that lookups touch: a cache line per entry, two if entries are out of line, but no more than is
+    /// allocated.
     pub(crate) fn footprint_bytes(&self) -> u64 {
         let lines = if self.core.form.far { 2 } else { 1 };
         (64 * lines * self.len()).min(self.memory_bytes())
     }
 
-    /// Bytes of everything that depends on the size, all of which is there from the start.
+    /// Bytes of all memory that depends on the table's size; it is allocated up front.
     pub(crate) fn memory_bytes(&self) -> u64 {
         let core = &*self.core;
         let cells = core.cells.as_ref().map_or(0, Region::bytes);
@@ -933,7 +951,7 @@ impl DynamicTable {
         (core.array.bytes() + cells + indices + slots + size_of_val(&*core.stripes)) as u64
     }
 
-    /// What of the snapshot code has as constants: all of it, for good.
+    /// The words of the snapshot that compiled code embeds as constants; they never change.
     pub(crate) fn snapshot_words(&self) -> Vec<u64> {
         let ExactSnapshot { buckets, count, seeds, .. } = self.core.array.snapshot();
         vec![*buckets as u64, *count, seeds[0], seeds[1]]
@@ -950,9 +968,10 @@ impl DynamicTable {
         DynamicCounts { refused: load(refused), evicted: load(evicted), expired: load(expired), untold: 0 }
     }
 
-    /// What sets the direct resources of an index to zero, before another entry gets it. Once.
+    /// Sets the function that resets an index's direct resources before another entry gets it. Only the first call
+    /// counts.
     pub(crate) fn on_release(&self, reset: Box<dyn Fn(u32) + Send + Sync>) {
-        // A table that a second state shares keeps the first one's: they share the cells too.
+        // A second state that shares the table also shares the resources' cells, so the first function is kept.
         let _ = self.core.reset.set(reset);
     }
 
@@ -980,7 +999,7 @@ impl DynamicTable {
         let core = &*self.core;
         let before = core.writer.layout().before as usize;
         let write = |to: *mut u8| {
-            // SAFETY: the slot is the caller's alone, with room for any of the table's entries.
+            // SAFETY: no one else accesses the slot, which has room for any of the table's entries.
             _ = unsafe { core.writer.write(to.sub(before), runs, Tag::NONE) };
         };
         let added = core.add(&self.scratch, Timer { tick, timeout_ms }, (replace, must, true), write, prepare);
@@ -997,7 +1016,7 @@ impl DynamicTable {
         Ok(at)
     }
 
-    /// Adds an entry; `must`: though the table be full, since a change is taken back.
+    /// Adds an entry and returns its index. `must` adds it even to a full table, to roll a change back.
     pub(crate) fn insert(
         &mut self,
         entry: &TableEntry,
@@ -1010,7 +1029,7 @@ impl DynamicTable {
         self.pack(&entry.key)?;
         let tick = now_us >> TICK_SHIFT;
         let at = match self.put(entry, runs, tick, (false, must), prepare) {
-            // A packet has added one since what is taken back.
+            // A packet has added the key since the change that is rolled back.
             Err(StateError::Exists) if must => self.put(entry, runs, tick, (true, must), |_| {})?,
             added => added?,
         };
@@ -1059,12 +1078,12 @@ impl DynamicTable {
         Ok(self.read_at(at, now_us))
     }
 
-    /// In no particular order.
+    /// All entries, in no particular order.
     pub(crate) fn entries(&self, now_us: u64) -> Vec<ReadEntry> {
         self.read_buckets(0..self.core.array.buckets(), now_us)
     }
 
-    /// The entries of some buckets, one stripe after the other.
+    /// The entries of a range of buckets; their stripes are locked one at a time.
     fn read_buckets(&self, buckets: std::ops::Range<usize>, now_us: u64) -> Vec<ReadEntry> {
         let mut entries = Vec::new();
         for (i, stripe) in self.core.stripes.iter().enumerate() {
@@ -1078,7 +1097,8 @@ impl DynamicTable {
         entries
     }
 
-    /// About so many entries from the bucket `place` on, and the bucket to go on from. Entries stay where they are.
+    /// One step of an iteration: about `about` entries from bucket `place` on, and the bucket at which to continue.
+    /// Entries do not move between buckets meanwhile.
     pub(crate) fn walk(&self, place: u64, about: usize, now_us: u64) -> (Vec<ReadEntry>, Option<u64>) {
         let all = self.core.array.buckets() as u64;
         let some = ((about as u64).saturating_mul(all) / self.len().max(1)).clamp(1, WALK_BUCKETS);
@@ -1101,13 +1121,13 @@ impl DynamicTable {
     fn read_at(&self, at: At, now_us: u64) -> ReadEntry {
         let mut read = self.read(at, now_us >> TICK_SHIFT);
         if let Some(idle_ns) = &mut read.idle_ns {
-            // The rest of the clock's tick.
+            // The part of the clock below a tick.
             *idle_ns += now_us % (1 << TICK_SHIFT) * 1000;
         }
         read
     }
 
-    /// A live entry. Its stripe is locked.
+    /// Reads a live entry. Its stripe is locked.
     fn read(&self, at: At, tick: u64) -> ReadEntry {
         let core = &*self.core;
         let entry = core.entry(at);
@@ -1122,8 +1142,8 @@ impl DynamicTable {
         ReadEntry { entry, idle_ns: core.dynamic.expires.then(|| (age << TICK_SHIFT) * 1000) }
     }
 
-    /// Ends entries whose time is over, and frees what waited for readers. Of entries whose time is over `tell` gets those
-    /// that the control plane is to be told of.
+    /// Removes expired entries and frees retired slots. Passes the expired entries that the control plane is notified
+    /// of to `tell`.
     pub(crate) fn expire(&mut self, now_us: u64, mut tell: impl FnMut(TableEntry)) {
         let tick = now_us >> TICK_SHIFT;
         let core = Arc::clone(&self.core);
@@ -1135,7 +1155,7 @@ impl DynamicTable {
         self.collect();
     }
 
-    /// Looks at all stripes' entries that are to be looked at, [`AHEAD_STRIPES`] behind the search for them.
+    /// Checks the due slots of all stripes, [`AHEAD_STRIPES`] stripes after they were found and prefetched.
     fn go_through(&mut self, core: &Core, tick: u64, tell: &mut impl FnMut(TableEntry)) {
         let mut found: [Vec<u16>; AHEAD_STRIPES] = Default::default();
         let mut ended = Vec::new();
@@ -1175,7 +1195,7 @@ impl DynamicTable {
         unsafe { self.core.writer.call(self.core.handle.default_entry.load(Ordering::Relaxed)) }
     }
 
-    /// What a lookup found: an entry of this table.
+    /// The entry that a lookup returned, and the action call that it runs.
     ///
     /// # Safety
     /// The entry is live, and was found under this key.
@@ -1192,7 +1212,7 @@ impl DynamicTable {
         (TableEntry { key: self.shape.unpack(&packed), priority: 0, action, idle_timeout_ns }, call)
     }
 
-    /// What code may be told of entries: nothing.
+    /// The rules that compiled code may assume: none, since packets change them.
     pub(crate) fn rules(&self) -> Vec<abi::Rule> {
         Vec::new()
     }
@@ -1205,7 +1225,7 @@ impl DynamicTable {
         });
     }
 
-    /// Stripes with slots that wait for readers.
+    /// Number of stripes with retired slots.
     pub(crate) fn waiting(&self) -> usize {
         self.core.stripes.iter().filter(|stripe| stripe.lock().has_waiting()).count()
     }
@@ -1217,18 +1237,18 @@ impl Drop for DynamicTable {
         let default = self.core.handle.default_entry.load(Ordering::Relaxed);
         let old = self.old_defaults.drain().map(ptr::with_exposed_provenance_mut);
         for entry in old.chain([default]).collect::<Vec<_>>() {
-            // SAFETY: every default entry is in one of these places.
+            // SAFETY: every default entry is current or in limbo, and is freed once.
             unsafe { self.defaults.free(entry) };
         }
     }
 }
 
-/// How such tables keep their entries.
+/// The layout of the buckets for such a table.
 fn form_of(shape: &KeyShape, layout: &EntryLayout) -> Form {
     let used = shape.layout().fields.iter().map(|f| f.offset + f.bytes).max().unwrap_or(0);
     let wide = used > MAX_KEY_BYTES;
     let key_bytes = if wide { 4 } else { used.next_multiple_of(4) };
-    // Timers are aligned to words.
+    // Timers are aligned to 4 bytes.
     let near = Shape::new(key_bytes, layout.bytes_max().next_multiple_of(4));
     let far = wide || near.slots < 2;
     Form {

@@ -1,7 +1,7 @@
-//! Lookups through calls: one key, or many with their cache lines fetched meanwhile.
+//! Lookups through calls: one key, or a batch with prefetching.
 //!
-//! Keys above 16 bytes are compared in the far cell, where they lie in front of the entry; the slot has 32 bits of their
-//! hash, so that nearly always only the right cell is looked at.
+//! Keys above 16 bytes are compared in the far cell, where they precede the entry. The slot holds 32 bits of their
+//! hash, so that nearly always only the matching cell is read.
 #![allow(unsafe_code)]
 
 use super::bucket::Bucket;
@@ -11,7 +11,7 @@ use abi::table::{LookupBatchFn, LookupFn};
 use abi::{EntryHeader, TableHandle};
 use std::ptr;
 
-/// Keys that a batch works on at a time: as many lines as memory fetches at once, or some more.
+/// Keys of a batch that are processed together: about as many lines as can be fetched at once.
 const GROUP: usize = 16;
 
 impl Form {
@@ -31,7 +31,7 @@ impl Form {
         ptr::with_exposed_provenance_mut(u64::from_le_bytes(address) as usize)
     }
 
-    /// The key in front of a far entry.
+    /// The address of the key that precedes a far entry.
     ///
     /// # Safety
     /// The entry is live and has a wide key.
@@ -40,7 +40,7 @@ impl Form {
         entry.cast::<u8>().wrapping_sub(self.before as usize + 8 * self.wide_words as usize).cast()
     }
 
-    /// Whether a live slot has this wide key.
+    /// Whether a live slot holds this wide key.
     ///
     /// # Safety
     /// As of [`Form::entry`], and `key` has the words of a key.
@@ -54,7 +54,7 @@ impl Form {
     }
 }
 
-/// A key of `W` 32-bit words, from the bytes of a key of the table's layout.
+/// A key of `W` 32-bit words: as those, and as two 64-bit words. `key` points at a key of the table's layout.
 #[inline]
 unsafe fn read<const W: usize>(key: *const u8) -> ([u32; W], [u64; 2]) {
     // SAFETY: a key has so many bytes, and is a multiple of 8 bytes long.
@@ -84,7 +84,7 @@ unsafe fn near<const W: usize>(snapshot: *const ExactSnapshot, hash: u64, key: *
 
 #[inline]
 unsafe fn hash_wide(snapshot: *const ExactSnapshot, key: *const u8) -> u64 {
-    // SAFETY: the caller's; keys that come through calls are words.
+    // SAFETY: the caller's promise; keys that are passed to calls consist of words.
     unsafe {
         let ExactSnapshot { form, seeds, .. } = &*snapshot;
         hash_key(key.cast(), form.wide_words as usize, *seeds)
@@ -94,7 +94,7 @@ unsafe fn hash_wide(snapshot: *const ExactSnapshot, key: *const u8) -> u64 {
 /// The hash of a wide key.
 ///
 /// # Safety
-/// There are so many words, at any address.
+/// `key` points at `words` words, with any alignment.
 #[inline]
 unsafe fn hash_key(key: *const u64, words: usize, seeds: [u64; 2]) -> u64 {
     // SAFETY: the caller's promise.
@@ -138,7 +138,7 @@ unsafe extern "C" fn lookup_wide(handle: *const TableHandle, key: *const u8) -> 
     }
 }
 
-/// Hashes and fetches all keys of a group, then looks them up.
+/// Hashes and prefetches all keys of a group, then looks them up.
 #[inline]
 unsafe fn batch(
     handle: *const TableHandle,
@@ -162,7 +162,8 @@ unsafe fn batch(
                 prefetch(buckets.add(Place::of(hashes[i - first], *homes).home as usize));
             }
             if form.wide_words > 0 {
-                // The cells of the first slots with the right bits of the hash, where the keys are to be compared.
+                // Prefetches the cells of the first slots whose bits of the hash match, where the keys will be
+                // compared.
                 for hash in &hashes[..group.len()] {
                     let bucket = &*buckets.add(Place::of(*hash, *homes).home as usize);
                     let live = bucket.meta().live(&form.shape);
@@ -208,7 +209,7 @@ unsafe extern "C" fn batch_wide(handle: *const TableHandle, keys: *const u8, cou
 }
 
 impl Form {
-    /// The lookups of tables of this form.
+    /// The lookup functions for tables of this form.
     pub(crate) fn lookups(&self) -> (LookupFn, LookupBatchFn) {
         match (self.wide_words, self.shape.key_bytes) {
             (0, 4) => (lookup_near::<1>, batch_near::<1>),

@@ -1,16 +1,15 @@
-//! A table of exact fields: the entries in its buckets are all that there is of them, for readers and for the control
-//! plane. Keys, parameters, indices, sources and idle timeouts are read back from there; only what waits for readers is
-//! kept beside it.
+//! An exact-match table, the control plane's side. Buckets are the only copy of the entries: keys, parameters, indices,
+//! sources and idle timeouts are read back from them. Only retired slots are recorded outside.
 //!
 //! Invariants:
 //! - a key has at most one live slot;
-//! - slots, far cells and the indices of tables with direct resources are used again only after every worker has been
-//!   quiescent, so a packet never counts for an entry that came after the one it matched;
+//! - slots, far cells and the indices of tables with direct resources are reused only after every worker has been
+//!   quiescent, so a packet never counts for an entry that is newer than the one it matched;
 //! - the handle, which compiled code holds, stays at one address.
 //!
-//! A slot that waits belongs to one array: when a larger one replaces it, nothing waits in the new one.
+//! A retired slot belongs to one array: when a larger array replaces it, the new one has no retired slots.
 //!
-//! Threads: the writer's. Tests: `tests/properties.rs`, `tests/stress.rs`.
+//! Threads: writer only. Tests: `tests/properties.rs`, `tests/stress.rs`.
 #![allow(unsafe_code)]
 
 use super::array::{Array, At};
@@ -31,40 +30,40 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::time::{Duration, Instant};
 
-/// Entries that the first array has room for, if the table may have as many.
+/// Entries that the first array has room for, if the declared size is not smaller.
 const FIRST_ROOM: u64 = 32;
-/// How long a change waits for readers to let go of a slot before all entries are copied.
+/// How long a change waits for a slot to become free before all entries are copied to a new array.
 const PATIENCE: Duration = Duration::from_millis(2);
 
-/// Contents of entries that are looked for, so that two with the same are one. More are of a table whose entries differ.
+/// Limit of the distinct entries that are kept for sharing. A table with more has entries that differ anyway.
 const SHARED_MAX: usize = 1 << 16;
 
-/// Buckets that a step of a walk looks at, at most.
+/// Limit of the buckets that one step of an iteration visits.
 const WALK_BUCKETS: u64 = 1 << 14;
 
-/// What waits for the readers.
+/// A slot that waits until no reader can see it.
 #[derive(Debug)]
 struct Retired {
-    /// Which of the table's arrays the slot is in.
+    /// Generation of the array that has the slot.
     array: u32,
     at: At,
     memory: Memory,
-    /// An index that becomes free.
+    /// The entry's index, which becomes free.
     index: Option<u32>,
 }
 
-/// The far memory of a slot that waits.
+/// The far memory of a retired slot.
 #[derive(Clone, Copy, Debug)]
 enum Memory {
-    /// There is none, or other slots use it.
+    /// None, or other slots still use it.
     None,
     /// A cell of so many bytes.
     Cell(*mut u8, usize),
-    /// A shared entry without users.
+    /// A shared entry whose last user this was.
     Entry(*mut EntryHeader),
 }
 
-/// A table with its one writer.
+/// An exact-match table with its one writer.
 pub(crate) struct ExactTable {
     spec: TableSpec,
     shape: KeyShape,
@@ -72,42 +71,43 @@ pub(crate) struct ExactTable {
     handle: Box<Apart<TableHandle>>,
     domain: Arc<Domain>,
     writer: EntryWriter,
-    /// Of default and shared entries.
+    /// Allocates default entries and shared entries.
     entries: EntryMemory,
-    /// Far entries that are nothing but their action and parameters.
+    /// Shared far entries, which consist only of an action and its parameters.
     shared: Option<SharedEntries>,
-    /// Of other far entries.
+    /// Allocates the other far entries.
     cells: Cells,
     array: Array,
-    /// Number of `array` among the table's.
+    /// Counts the arrays that the table has had.
     generation: u32,
-    /// Entries that `array` has room for.
+    /// Entries that `array` is sized for.
     room: u64,
     limbo: Limbo<Retired>,
     old_arrays: Limbo<Array>,
     old_defaults: Limbo<usize>,
-    /// Free indices, and the first that was never used.
+    /// Free indices; indices from `fresh` on were never used.
     free: Vec<u32>,
     fresh: u32,
     len: u64,
-    /// Changes so far.
+    /// Number of changes so far.
     changes: u64,
-    /// Entries that were passed on and are gone: the marks they left cost lookups.
+    /// Deleted or replaced entries that were not in their home bucket: the overflow marks that they left behind slow
+    /// lookups down.
     stale: u64,
     /// The packed key of the current call.
     scratch: Vec<u64>,
 }
 
-// SAFETY: the pointers lead to memory that the table owns.
+// SAFETY: the pointers point at memory that the table owns.
 unsafe impl Send for ExactTable {}
 
-/// How tables of this kind keep their entries.
+/// The layout of the buckets for such a table.
 fn form_of(spec: &TableSpec, shape: &KeyShape, layout: &EntryLayout) -> Form {
     let used = shape.layout().fields.iter().map(|f| f.offset + f.bytes).max().unwrap_or(0);
     let wide = used > MAX_KEY_BYTES;
     let key_bytes = if wide { 4 } else { used.next_multiple_of(4) };
     let near = Shape::new(key_bytes, layout.bytes_max());
-    // The time of the last hit is written by readers, so it cannot be copied into another array.
+    // Readers write the time of the last hit, so such an entry cannot be copied to another array.
     let far = wide || near.slots < 2 || spec.idle_timeout;
     Form {
         shape: if far { Shape::new(key_bytes, FAR_BYTES) } else { near },
@@ -118,14 +118,14 @@ fn form_of(spec: &TableSpec, shape: &KeyShape, layout: &EntryLayout) -> Form {
     }
 }
 
-/// Buckets for so many entries.
+/// Home buckets for so many entries at the load factor.
 fn homes_for(entries: u64, shape: &Shape) -> u32 {
     let homes = (entries as f64 / (f64::from(shape.slots) * load(shape))).ceil();
     (homes as u64).clamp(1, u64::from(u32::MAX) - 1024) as u32
 }
 
 impl ExactTable {
-    /// An empty table, all of whose fields are exact.
+    /// An empty table whose fields are all exact. It starts with room for [`FIRST_ROOM`] entries.
     pub(crate) fn new(spec: TableSpec, shape: KeyShape, default_action: Runs<'_>, domain: Arc<Domain>) -> ExactTable {
         let parts = EntryParts {
             last_hit: spec.idle_timeout,
@@ -195,7 +195,7 @@ impl ExactTable {
         }
     }
 
-    /// How code probes it.
+    /// How compiled code looks keys up.
     pub(crate) fn engine_kind(&self) -> EngineKind {
         if self.form.wide_words == 0 { EngineKind::ExactInline } else { EngineKind::Opaque }
     }
@@ -208,7 +208,7 @@ impl ExactTable {
         index_limit(&self.spec)
     }
 
-    /// Bytes of all memory that there is per entry, which is what lookups touch: buckets and far cells.
+    /// Bytes of memory that lookups touch: buckets and far cells.
     pub(crate) fn footprint_bytes(&self) -> u64 {
         let far = match self.shared {
             Some(_) => self.entries.chunk_bytes(),
@@ -217,7 +217,7 @@ impl ExactTable {
         (self.array.bytes() + far) as u64
     }
 
-    /// The first words of the snapshot: what of it code has as constants.
+    /// The first words of the snapshot, which compiled code embeds as constants.
     pub(crate) fn snapshot_words(&self) -> Vec<u64> {
         let crate::exact::ExactSnapshot { buckets, count, seeds, .. } = self.array.snapshot();
         vec![*buckets as u64, *count, seeds[0], seeds[1]]
@@ -228,12 +228,12 @@ impl ExactTable {
         unsafe { self.writer.shape(self.handle.default_entry.load(Ordering::Relaxed)) }
     }
 
-    /// All entries.
+    /// All entries as rules for compiled code; the mask covers every bit.
     pub(crate) fn rules(&self) -> Vec<Rule> {
         let rule = |at: At| {
             let mut value = vec![0; self.scratch.len()];
             self.key(at, &mut value);
-            // Bits that no field has are zero in every key.
+            // Bits outside the fields are zero in every key.
             let mask = vec![u64::MAX; value.len()];
             // SAFETY: the slot is live.
             Rule { mask, value, entry: unsafe { self.writer.shape(self.entry(at)) } }
@@ -292,7 +292,7 @@ impl ExactTable {
         Ok(old)
     }
 
-    /// Gives all entries that name a member another action, and leaves all else.
+    /// Replaces the action of all entries that name a member, and keeps everything else.
     pub(crate) fn change_member(&mut self, member: u32, runs: Runs<'_>) {
         let mut keys = Vec::new();
         for at in self.array.live() {
@@ -306,7 +306,7 @@ impl ExactTable {
         for packed in keys {
             self.scratch = packed;
             let hash = self.hash(&self.scratch);
-            // Slots move when the array does.
+            // A replacement may move all slots to a new array.
             if let Some(at) = self.locate(hash) {
                 self.replace(hash, at, runs, self.tag_at(at));
             }
@@ -345,7 +345,7 @@ impl ExactTable {
         Ok(self.read(at, now_us))
     }
 
-    /// In the order of their indices, or in no particular one if they have none.
+    /// All entries: in the order of their indices, or in no particular order if the table has none.
     pub(crate) fn entries(&self, now_us: u64) -> Vec<ReadEntry> {
         let mut slots: Vec<At> = self.array.live().collect();
         if self.spec.direct {
@@ -355,14 +355,15 @@ impl ExactTable {
         slots.into_iter().map(|at| self.read(at, now_us)).collect()
     }
 
-    /// About so many entries whose hashes come next from `place` on, and the hash to go on from: so what is given does not
-    /// depend on where entries lie, which changes when the array does.
+    /// One step of an iteration in the order of the hashes: about `about` entries with hashes from `place` on, and the
+    /// hash at which to continue. The order does not depend on the slots of the entries, which change when the array
+    /// grows.
     pub(crate) fn walk(&self, place: u64, about: usize, now_us: u64) -> (Vec<ReadEntry>, Option<u64>) {
         let homes = u64::from(self.array.homes());
         let first = home_of(place, homes);
         let some = ((about as u64).saturating_mul(homes) / self.len.max(1)).clamp(1, WALK_BUCKETS);
         let end = (first + some).min(homes);
-        // The first hash whose home is `end`; the last home ends with the last hash.
+        // The first hash whose home is `end`; `None` after the last home.
         let next = (end < homes).then(|| ((u128::from(end) << 64).div_ceil(u128::from(homes))) as u64);
         let mut packed = vec![0; self.scratch.len()];
         let mut is_here = |at: &At| {
@@ -375,7 +376,7 @@ impl ExactTable {
         (here.into_iter().map(|at| self.read(at, now_us)).collect(), next)
     }
 
-    /// Whether a walk that has come to a place would have given an entry with this key.
+    /// Whether an iteration that has reached `place` has already visited this key.
     pub(crate) fn is_before(&mut self, place: u64, key: &[KeyMatch]) -> bool {
         self.pack(key).is_ok_and(|hash| hash < place)
     }
@@ -395,7 +396,7 @@ impl ExactTable {
         unsafe { self.writer.call(self.handle.default_entry.load(Ordering::Relaxed)) }
     }
 
-    /// What a lookup found: an entry of this table.
+    /// The entry that a lookup returned, and the action call that it runs.
     ///
     /// # Safety
     /// The entry is live, and was found under this key.
@@ -420,7 +421,7 @@ impl ExactTable {
             if retired.array == *generation {
                 array.release(retired.at);
             }
-            // SAFETY: no reader has its address any more.
+            // SAFETY: no reader has the address any more.
             unsafe { retired.memory.free(cells, entries) };
             free.extend(retired.index);
         });
@@ -431,12 +432,12 @@ impl ExactTable {
         });
     }
 
-    /// Slots that wait for readers.
+    /// Number of retired slots.
     pub(crate) fn waiting(&self) -> usize {
         self.limbo.len()
     }
 
-    /// Collects once in a while.
+    /// Collects retired memory every 64 changes.
     fn collect_some(&mut self) {
         const EVERY: u64 = 64;
         self.changes += 1;
@@ -453,12 +454,12 @@ impl ExactTable {
         }
     }
 
-    /// How many entries with an index of their own could be added at once.
+    /// Number of indices that could be assigned now.
     fn free_indices(&self) -> u64 {
         self.free.len() as u64 + (self.index_limit() - u64::from(self.fresh))
     }
 
-    /// Waits for readers to let go of deleted entries if fewer indices are free than are needed.
+    /// Waits for readers to release deleted entries if fewer than `needed` indices are free.
     fn await_indices(&mut self, needed: u64) -> Result<(), Unacknowledged> {
         if self.free_indices() >= needed {
             return Ok(());
@@ -488,7 +489,7 @@ impl ExactTable {
 
 // Keys and slots.
 impl ExactTable {
-    /// Packs a key into `scratch`; its hash.
+    /// Packs a key into `scratch`. Returns its hash.
     fn pack(&mut self, key: &[KeyMatch]) -> Result<u64, StateError> {
         if self.shape.pack(key, &mut self.scratch) { Ok(self.hash(&self.scratch)) } else { Err(StateError::WrongKind) }
     }
@@ -497,7 +498,7 @@ impl ExactTable {
         hash_packed(&self.form, self.array.snapshot().seeds, packed)
     }
 
-    /// What a slot has as key for a packed key.
+    /// The key that a slot stores for a packed key: the key itself, or 32 bits of its hash.
     fn slot_key<'a>(&self, hash: u64, packed: &[u64], out: &'a mut [u32; 4]) -> &'a [u32] {
         if self.form.wide_words > 0 {
             out[0] = hash as u32;
@@ -548,7 +549,7 @@ impl ExactTable {
     }
 
     /// # Safety
-    /// `entry` is one of this table's that is live.
+    /// `entry` is a live entry of this table.
     unsafe fn action_of(&self, entry: *const EntryHeader) -> EntryAction {
         // SAFETY: the caller's promise.
         unsafe {
@@ -590,14 +591,14 @@ impl ExactTable {
 
 // Changes.
 impl ExactTable {
-    /// A free slot for a key with this hash, not before the bucket `from`. Waits for readers, and copies everything, when
-    /// it must; then slots known before are not in the array any more.
+    /// A free slot for a key with this hash, in bucket `from` of its probe sequence or later. If necessary it waits for
+    /// readers, or moves all entries to a new array; slots found before are then invalid.
     fn slot_for(&mut self, hash: u64, from: Option<u32>) -> At {
         let mut place = self.array.reserve(hash, from);
         let nearest = from.or_else(|| self.array.path(hash).next());
         if place.map(|at| at.bucket) != nearest && !self.limbo.is_empty() {
-            // Slots nearby may be free by now. Otherwise a key that changes often would move along its path, and at the path's end wait for
-            // readers at each change.
+            // Slots nearby may be free by now. Without this, a key that changes often would move along its probe
+            // sequence, and at its end wait for readers at each change.
             self.collect();
             place = self.array.reserve(hash, from);
         }
@@ -612,7 +613,7 @@ impl ExactTable {
             }
             std::thread::yield_now();
         }
-        // No slot is dead in a new array; should that not be enough, which is most unlikely, more buckets are.
+        // A new array has no dead slots. In the unlikely case that this is not enough, it gets more buckets.
         let mut homes = 0;
         loop {
             self.rebuild(homes);
@@ -624,17 +625,17 @@ impl ExactTable {
         }
     }
 
-    /// Gives the key in `scratch`, which is in slot `old`, another entry.
+    /// Replaces the entry of the key in `scratch`, which is in slot `old`.
     fn replace(&mut self, hash: u64, old: At, runs: Runs<'_>, tag: Tag) {
         let at = self.slot_for(hash, Some(old.bucket));
-        // The array may be another one.
+        // The array may have been replaced.
         let old = self.locate(hash).expect("the key is there");
         self.write(hash, at, runs, tag, Some(old));
         self.retire(hash, old, None);
         self.collect_some();
     }
 
-    /// Writes an entry for the key in `scratch` into a free slot and shows it to readers.
+    /// Writes an entry for the key in `scratch` into a free slot, and publishes it.
     fn write(&mut self, hash: u64, at: At, runs: Runs<'_>, tag: Tag, instead_of: Option<At>) {
         let to = self.array.bucket(at.bucket).entry(&self.form.shape, at.slot as usize);
         // SAFETY: the slot is free, so its bytes are ours, and enough for any of the table's entries; the cell has room
@@ -657,7 +658,7 @@ impl ExactTable {
         self.array.publish(hash, key, at, instead_of);
     }
 
-    /// Lets a slot wait that readers do not find any more.
+    /// Retires a slot that readers no longer find.
     fn retire(&mut self, hash: u64, at: At, index: Option<u32>) {
         let mut memory = Memory::None;
         if let Some(shared) = &mut self.shared {
@@ -681,10 +682,11 @@ impl ExactTable {
         self.limbo.push(self.domain.advance(), retired);
     }
 
-    /// Copies all entries into a new array of at least so many buckets: a larger one if this one is full and may grow.
+    /// Copies all entries into a new array of at least `homes_min` home buckets; a larger one if this one is full and
+    /// may grow.
     fn rebuild(&mut self, homes_min: u32) {
         let limit = self.spec.size.max(1);
-        // Not much less than what the table may need in the end.
+        // Doubles, or takes the table's limit right away if doubling would come close to it.
         let mut room = self.room;
         if self.len >= room {
             room = if (2 * room.max(1)) as f64 * 1.3 >= limit as f64 { limit } else { 2 * room.max(1) };
@@ -698,7 +700,7 @@ impl ExactTable {
                 key_of(&form, array, at, &mut packed[..words]);
                 return hash_packed(&form, seeds, &packed[..words]);
             }
-            // SAFETY: the slot is live, and the key in front of its entry has so many words.
+            // SAFETY: the slot is live, and the key before its entry has so many words.
             let key = unsafe {
                 std::slice::from_raw_parts(form.wide_key(form.entry(array.bucket(at.bucket), at.slot as usize)), words)
             };
@@ -709,12 +711,13 @@ impl ExactTable {
             if new.fill_from(&self.array, hash) {
                 break new;
             }
-            // Hardly ever: too many keys with one home.
+            // Very unlikely: too many keys share a home.
             homes += homes / 8 + 1;
         };
         let old = std::mem::replace(&mut self.array, new);
         let snapshot = ptr::from_ref(self.array.snapshot()).cast_mut();
-        // Code may have the old one in it, and is right with it for what the table was: nothing of it changes from here on.
+        // Code may embed the old array; its results stay those of the table as it was, since that array no longer
+        // changes.
         self.domain.invalidate();
         self.handle.snapshot.store(snapshot.cast(), Ordering::Release);
         self.old_arrays.push(self.domain.advance_by(old.bytes()), old);
@@ -725,10 +728,10 @@ impl ExactTable {
 }
 
 impl Memory {
-    /// Gives it back.
+    /// Frees it.
     ///
     /// # Safety
-    /// It is of these, is freed once, and nobody uses it.
+    /// It was allocated from these, is freed once, and has no users.
     unsafe fn free(self, cells: &mut Cells, entries: &mut EntryMemory) {
         // SAFETY: the caller's promise.
         unsafe {
@@ -741,10 +744,10 @@ impl Memory {
     }
 }
 
-/// Writes a far entry's address into its slot.
+/// Writes the address of a far entry into a slot.
 ///
 /// # Safety
-/// The slot has room for it, and is the caller's alone.
+/// The slot has room for it, and no one else accesses it.
 pub(super) unsafe fn put_far(slot: *mut u8, entry: *mut EntryHeader) {
     let address = (entry.expose_provenance() as u64).to_le_bytes();
     debug_assert!(address[FAR_BYTES as usize..] == [0, 0]);
@@ -752,7 +755,7 @@ pub(super) unsafe fn put_far(slot: *mut u8, entry: *mut EntryHeader) {
     unsafe { ptr::copy_nonoverlapping(address.as_ptr(), slot, FAR_BYTES as usize) };
 }
 
-/// The home of keys with this hash.
+/// The home bucket of a hash.
 fn home_of(hash: u64, homes: u64) -> u64 {
     ((u128::from(hash) * u128::from(homes)) >> 64) as u64
 }
@@ -767,7 +770,7 @@ pub(super) fn hash_packed(form: &Form, seeds: [u64; 2], packed: &[u64]) -> u64 {
 pub(super) fn key_of(form: &Form, array: &Array, at: At, packed: &mut [u64]) {
     let bucket = array.bucket(at.bucket);
     if form.wide_words > 0 {
-        // SAFETY: the slot is live; the key in front of its entry has as many words.
+        // SAFETY: the slot is live; the key before its entry has as many words.
         unsafe {
             let key = form.wide_key(form.entry(bucket, at.slot as usize));
             ptr::copy_nonoverlapping(key, packed.as_mut_ptr(), packed.len());
@@ -787,18 +790,18 @@ impl Drop for ExactTable {
         let default = self.handle.default_entry.load(Ordering::Relaxed);
         let old = self.old_defaults.drain().map(ptr::with_exposed_provenance_mut);
         for entry in old.chain([default]).collect::<Vec<_>>() {
-            // SAFETY: every default entry is in one of these places.
+            // SAFETY: every default entry is current or in limbo, and is freed once.
             unsafe { self.entries.free(entry) };
         }
         if self.form.far {
-            // Cells of their own, if they are that large, are not the chunks'.
+            // Large cells are allocations of their own, which the chunks do not free.
             let live: Vec<At> = self.array.live().collect();
             for at in live {
                 self.retire(0, at, None);
             }
         }
         for retired in self.limbo.drain().collect::<Vec<_>>() {
-            // SAFETY: every cell is live slots' or was retired, once.
+            // SAFETY: every cell belongs to live slots or was retired, once.
             unsafe { retired.memory.free(&mut self.cells, &mut self.entries) };
         }
     }

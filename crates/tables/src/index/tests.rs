@@ -1,4 +1,4 @@
-//! The index against `std::collections::HashMap`, with few hash values so that clusters form and wrap.
+//! The index compared with `std::collections::HashMap`, with few hash values so that clusters form and wrap.
 
 use super::Index;
 use proptest::prelude::*;
@@ -7,7 +7,7 @@ use std::collections::HashMap;
 proptest! {
     #[test]
     fn agrees_with_a_map(ops in prop::collection::vec((any::<bool>(), 0u32..60), 0..400)) {
-        // Keys are positions less 100.
+        // A key's position is the key plus 100.
         let hash = |key: u32| key % 7 * 0x1001_1000 + 13;
         let mut index = Index::default();
         let mut map: HashMap<u32, u32> = HashMap::new();

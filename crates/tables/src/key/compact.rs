@@ -1,9 +1,9 @@
-//! Packed keys in as few bytes as tell them apart, for keeping a million of them.
+//! A compact form of packed keys, for storing millions of them.
 //!
-//! Each field takes the whole bytes of its width; a prefix then its length in one byte (four for fields above 255 bits),
-//! an optional field one byte that says whether it is there, ternary and range fields as many bytes again for mask or
-//! high end. An IPv4 prefix has 5 bytes, a packed key of it 16. The form is canonical as packed keys are, so keys are
-//! equal if and only if their bytes are.
+//! Each field takes the whole bytes of its width. An `lpm` field then has its prefix length in one byte (in four if it
+//! has more than 255 bits), an optional field one byte that says whether it is present, and ternary and range fields as
+//! many bytes again for the mask or the high end. An IPv4 prefix takes 5 bytes; as a packed key, 16. The form is as
+//! canonical as packed keys, so keys are equal if and only if their bytes are.
 //!
 //! Tests: `key/tests.rs`.
 
@@ -12,12 +12,12 @@ use crate::bytes::{get_le, put_le, zero};
 use abi::table::KeyField;
 use base::entry::MatchKind;
 
-/// How keys of one table are made compact.
+/// The compact layout of one table's keys.
 #[derive(Clone, Debug)]
 pub struct CompactForm {
     fields: Vec<Field>,
     bytes: usize,
-    /// Words of the first half of a packed key, and of all of it.
+    /// Words of the first half of a packed key; of all of it.
     words: usize,
     packed_words: usize,
 }
@@ -26,19 +26,19 @@ pub struct CompactForm {
 struct Field {
     word: usize,
     shift: u32,
-    /// Bytes of the value: fewer than the layout's when the width leaves the upper ones zero.
+    /// Bytes of the value: fewer than in the key layout if the width leaves the upper ones zero.
     bytes: usize,
     width: u32,
     second: Second,
 }
 
-/// What follows a field's value.
+/// What is stored after a field's value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Second {
     Nothing,
     /// The number of leading ones of the mask.
     PrefixLen,
-    /// Whether the mask is there.
+    /// Whether the mask is set.
     Flag,
     All,
 }
@@ -75,7 +75,7 @@ impl Field {
         }
     }
 
-    /// The field's bytes from its place in words.
+    /// Copies the field's bytes from the words of a key.
     fn take(&self, words: &[u64], out: &mut [u8]) {
         for (i, chunk) in out[..self.bytes].chunks_mut(8).enumerate() {
             put_le(chunk, words[self.word + i] >> self.shift);
@@ -88,7 +88,7 @@ impl Field {
         }
     }
 
-    /// Sets the bits of the field from bit `from` on in its place in words.
+    /// Sets the bits of the field from bit `from` up in the words of a key.
     fn set_bits(&self, from: u32, words: &mut [u64]) {
         let mut at = from;
         while at < self.width {
@@ -99,7 +99,7 @@ impl Field {
         }
     }
 
-    /// The number of bits set in its place in words.
+    /// The number of the field's bits that are set in the words of a key.
     fn ones(&self, words: &[u64]) -> u32 {
         if self.width <= 64 {
             let place = u64::MAX >> (64 - self.width.max(1)) << self.shift;
@@ -111,24 +111,24 @@ impl Field {
 }
 
 impl CompactForm {
-    /// For keys of this shape.
+    /// The form for keys of this shape.
     pub fn new(shape: &KeyShape) -> CompactForm {
         let fields: Vec<Field> = shape.layout().fields.iter().map(Field::new).collect();
         let bytes = fields.iter().map(|f| f.bytes + f.second_bytes()).sum();
         CompactForm { fields, bytes, words: shape.words(), packed_words: shape.packed_words() }
     }
 
-    /// Bytes of a key.
+    /// Size of a key in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Words of a packed key.
+    /// Number of words of a packed key.
     pub fn packed_words(&self) -> usize {
         self.packed_words
     }
 
-    /// Writes the bytes of a packed key.
+    /// Writes the compact form of a packed key to `out`, which has [`bytes`](CompactForm::bytes) bytes.
     pub fn compact(&self, packed: &[u64], out: &mut [u8]) {
         let (values, seconds) = packed.split_at(self.words);
         let mut out = out;
@@ -145,7 +145,7 @@ impl CompactForm {
         }
     }
 
-    /// The packed key of these bytes.
+    /// Writes the packed key with this compact form to `packed`; the inverse of [`compact`](CompactForm::compact).
     pub fn expand(&self, bytes: &[u8], packed: &mut [u64]) {
         zero(packed);
         let (values, seconds) = packed.split_at_mut(self.words);
@@ -154,7 +154,7 @@ impl CompactForm {
             field.put(bytes, values);
             let (second, rest) = bytes[field.bytes..].split_at(field.second_bytes());
             match field.second {
-                // Beside fields of other kinds an exact one has a full mask.
+                // Among fields of other kinds an exact field has a full mask.
                 Second::Nothing if !seconds.is_empty() => field.set_bits(0, seconds),
                 Second::Nothing => {}
                 Second::PrefixLen => {

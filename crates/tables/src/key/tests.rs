@@ -1,4 +1,4 @@
-//! Packing is reversible, canonical, and refuses what is no key of the table.
+//! Packing is reversible and canonical, and refuses keys that do not fit the table.
 
 use super::KeyShape;
 use super::compact::CompactForm;

@@ -1,42 +1,49 @@
-//! The answers for IPv4 addresses, spread out so that a lookup is two loads: what compiled code reads.
+//! DIR-16-8-8: IPv4 prefixes expanded into arrays of next-hop indices, so that a lookup is two dependent loads.
+//! Compiled code reads them without a call.
 //!
-//! A trie's walk has a branch for each kind of place and waits for three lines of memory, one after the other. So tables of prefixes
-//! of up to 32 bits that have room for some hundred entries do without it: they keep all answers for the first 16 and the next 8 bits in
-//! arrays, as numbers of 16 bits ([`answers`]). (Gupta, Lin, McKeown: "Routing lookups in hardware at memory access
-//! speeds", with one more level so that memory follows the number of prefixes.)
+//! A lookup in the trie branches on the kind of each place and has three dependent cache misses. LPM tables on up to 32
+//! bits with a declared size of some hundred entries avoid that: they expand all prefixes over the first 16 and the
+//! next 8 bits into arrays of 16-bit indices ([`answers`]). (Gupta, Lin, McKeown: "Routing lookups in hardware at
+//! memory access speeds", with one more level, so that memory is proportional to the number of prefixes.)
 //!
-//! # Memory layout (what compiled code relies on)
+//! # Memory layout (compiled code relies on it)
 //!
-//! Everything but lists lies in one array ([`Region`], in huge pages where there are any): a **directory** of 65,536 links, the entries
-//! by number, links to longer prefixes, as many *own places* as links, and **nodes** of 256 places. The index of a link is its 16 bits as
-//! they are loaded from a frame, in its order of bytes. A link is the address of the own place of its 16 bits or of a node. What such an
-//! address is modulo 64 is how far to the right the next 8 bits go: not at all for nodes, which begin with a line, and out of sight for
-//! own places, which leave the first 8 bytes of a line alone. So the walk has no branch, and a link takes nothing apart.
+//! Everything but the lists lies in one array ([`Region`], in huge pages where available): a **directory** of 65,536
+//! links; the entries by index; the links to prefixes of more than 24 bits; one *own place* for each link; and
+//! **nodes** of 256 places. A link is indexed by the first 16 bits of the address as loaded from a frame, in network
+//! byte order.
 //!
-//! A place is the number of the answer for its 256 addresses, of the longest prefix of any length that covers all of them, or 0 for none;
-//! or [`LEADS_ON`] with the position of a link in an array that the 16 bits have of their own, where prefixes are longer than 24 bits:
-//! it leads to those ([`longer`]).
+//! A link is the address of the own place of its 16 bits or, if they have prefixes of more than 16 bits, of a node. The
+//! next 8 bits are shifted right by the link modulo 64. Nodes are aligned to cache lines, so the shift is 0; own places
+//! avoid the first 8 bytes of a line, so the shift is at least 8 and leaves zero. So a lookup needs no branch, and no
+//! bits of a link need masking.
+//!
+//! A place holds the next-hop index of its 256 addresses: that of the longest prefix that covers all of them, or 0 for
+//! none. If prefixes of more than 24 bits lie below it, it holds the extension flag [`LEADS_ON`] and the position of a
+//! link in an array that its first 16 bits own; the link points at these prefixes ([`longer`]).
 //!
 //! ```text
 //! link  = directory[bytes 0 and 1 of key]
 //! place = link[byte 2 of key >> link % 64]
-//! if place has LEADS_ON: place = number in longer[key >> 16][place & 0xff] for key & 0xff
+//! if place has LEADS_ON: place = index in longer[key >> 16][place & 0xff] for key & 0xff
 //! ```
 //!
-//! The empty prefix is not here: 0 stands for it. Whoever meets that looks as the engine does, with the version count.
+//! The empty prefix is not stored here: its result is 0. A reader that finds 0 looks the key up as the engine does,
+//! with the version count.
 //!
-//! **Change while readers walk.** For each key the change of one prefix is one store: in a place, a word of a list, or of a link to what
-//! was filled before. Nodes and arrays' positions stay until the whole goes, and the own place beside a node stays as it was when that was
-//! linked. So a walk gives the answer at the moment when it read the place, or, if a node came in between, when that was linked. Lists
-//! and numbers are used again when no reader has them.
+//! **Concurrent readers.** For each key, the change of one prefix is one store: to a place, to a word of a list, or of
+//! a link to memory that was filled before. Nodes, and positions in the arrays of links, stay until the whole structure
+//! is freed; and an own place is not changed after its link points at a node. So the result of a lookup was current
+//! when the reader read the place or, if it read an own place whose link meanwhile points at a node, when that node was
+//! linked. Lists and indices are reused only when no reader can have them any more.
 //!
-//! **Bounds.** [`NUMBERS`] different answers. An entry that would be one more makes the whole be given up: the trie answers
-//! then. Memory is 576 bytes for each 16 bits in which prefixes are longer (all: 38 MB), and some twenty for each prefix of more than
-//! 24 bits. A prefix changes the places that it covers, 256 for a /16, so short
-//! ones cost more than in the trie: as many stores as there are places in all nodes, for a /1 among a million some ten milliseconds.
+//! **Bounds.** Fewer than [`NUMBERS`] different entries. If one more is needed the structure is abandoned, and the trie
+//! takes over. Memory is 576 bytes for each value of the first 16 bits that has longer prefixes (38 MB if all have),
+//! and about 20 bytes for each prefix of more than 24 bits. A change of a prefix writes all places that it covers, 256
+//! for a /16; so short prefixes cost more than in the trie: for a /1 among a million prefixes, some ten milliseconds.
 //!
-//! Threads: one writer, any number of readers. Tests: `tests/properties.rs`, `tests/stress.rs`, through tables; compiled walks in
-//! `crates/datapath/tests/prefixes.rs`.
+//! Threads: one writer, any number of readers. Tests: `tests/properties.rs`, `tests/stress.rs`, through tables;
+//! compiled lookups in `crates/datapath/tests/prefixes.rs`.
 #![allow(unsafe_code)]
 
 pub mod answers;
@@ -60,37 +67,37 @@ use tree::{OCTET_WORDS, Tree, number_of};
 pub const DIRECTORY_BITS: u32 = 16;
 /// Bits of a node.
 pub const STRIDE: u32 = 8;
-/// Bytes of a link.
+/// Bytes of a link in the directory.
 pub const LINK_BYTES: usize = size_of::<u64>();
 /// Bytes of a place.
 pub const PLACE_BYTES: usize = size_of::<u16>();
-/// The bit of a place where prefixes are longer.
+/// The extension flag: the place refers to prefixes of more than 24 bits.
 pub const LEADS_ON: u16 = 1 << 15;
-/// Where, behind the directory, the addresses of entries are, by number.
+/// Byte offset, from the directory, of the addresses of entries by next-hop index.
 pub const ENTRIES_AT: usize = offset_of!(Memory, entries);
-/// Where, behind the directory, the arrays of links to longer prefixes are, by the first 16 bits.
+/// Byte offset, from the directory, of the arrays of links to longer prefixes, by the first 16 bits.
 pub const LONGER_AT: usize = offset_of!(Memory, longer);
 
 const FANOUT: usize = 1 << STRIDE;
 const LINKS: usize = 1 << DIRECTORY_BITS;
 const _: () = assert!(NUMBERS <= LEADS_ON as usize);
 
-/// The answers for 256 values of 8 bits.
+/// The next-hop indices of 256 values of 8 bits.
 #[repr(C, align(64))]
 struct Node([AtomicU16; FANOUT]);
 
-/// Own places, none of which is where a shift by its address modulo 64 leaves anything of 8 bits.
+/// A cache line of own places, at offsets of at least 8: a shift of 8 bits by their address modulo 64 leaves zero.
 #[repr(C, align(64))]
 struct OwnPlaces {
     _none: [AtomicU16; STRIDE as usize / PLACE_BYTES],
     places: [AtomicU16; OWN_PLACES],
 }
 
-/// Own places of a line.
+/// Own places in a cache line.
 const OWN_PLACES: usize = (64 - STRIDE as usize) / PLACE_BYTES;
 const _: () = assert!(size_of::<OwnPlaces>() == 64);
 
-/// What readers read. Pages that are never touched take no memory.
+/// The memory that readers see. Pages that are never touched take no physical memory.
 #[repr(C)]
 struct Memory {
     links: [AtomicU64; LINKS],
@@ -100,22 +107,22 @@ struct Memory {
     nodes: [Node; LINKS],
 }
 
-/// The whole.
+/// The writer's side of a DIR-16-8-8 structure.
 #[derive(Debug)]
 pub struct Flat {
     memory: Region<Memory>,
-    /// The prefixes of up to 16 bits.
+    /// The set of prefixes of up to 16 bits.
     short: Box<[Cell<u64>]>,
-    /// By the first 16 bits: the number of the answer of the longest of those.
+    /// By the first 16 bits: the next-hop index of the longest of those prefixes.
     bases: Box<[Cell<u16>]>,
-    /// By the first 16 bits: the prefixes of 17 to 24 bits.
+    /// By the first 16 bits: the set of prefixes of 17 to 24 bits.
     trees: Region<[Cell<u64>; OCTET_WORDS]>,
-    /// Nodes in use.
+    /// Number of nodes in use.
     nodes: usize,
     answers: Answers,
-    /// Memory of lists, blocks and links to them.
+    /// Memory of lists, blocks and arrays of links to them.
     spare: Spare,
-    /// What was unlinked; the caller retires it.
+    /// Unlinked resources; the caller retires them.
     pub gone: Vec<Gone>,
 }
 
@@ -125,12 +132,12 @@ impl Default for Flat {
     }
 }
 
-/// What may be used again when no reader has it any more.
+/// A resource that may be reused when no reader can have it any more.
 #[derive(Debug)]
 pub enum Gone {
     /// A list, or an array of links.
     Memory(Dead),
-    /// An answer's number.
+    /// A next-hop index.
     Number(u16),
 }
 
@@ -140,14 +147,14 @@ impl std::fmt::Debug for Memory {
     }
 }
 
-/// There are no more numbers.
+/// Error: all next-hop indices are in use.
 #[derive(Debug)]
 pub struct Full;
 
-/// The entry of a key in what a [`Flat`]'s [`directory`](Flat::directory) leads to; null for none.
+/// The entry that matches `key`, or null. `directory` is [`Flat::directory`].
 ///
 /// # Safety
-/// The directory is that of a `Flat` that was linked since the caller's last quiescent point.
+/// The directory is that of a `Flat` that was linked at or after the caller's last quiescent point.
 #[inline(always)]
 pub unsafe fn find(directory: *const u8, key: u32) -> *mut EntryHeader {
     // SAFETY: there is a link for each value of 16 bits; links and places lead to what is alive.
@@ -160,7 +167,7 @@ pub unsafe fn find(directory: *const u8, key: u32) -> *mut EntryHeader {
     }
 }
 
-/// The place of a key.
+/// The place that holds the result for `key`.
 ///
 /// # Safety
 /// As [`find`].
@@ -174,10 +181,10 @@ pub unsafe fn place_of(directory: *const u8, key: u32) -> *const AtomicU16 {
     }
 }
 
-/// The link to longer prefixes that a place with this content leads to.
+/// The link to the longer prefixes that a place with this content refers to.
 ///
 /// # Safety
-/// As [`find`]; the content is that of the key's place, and leads on.
+/// As [`find`]; the content is that of the key's place, and has [`LEADS_ON`].
 #[inline(always)]
 unsafe fn link_of<'a>(directory: *const u8, key: u32, content: u16) -> &'a AtomicU64 {
     // SAFETY: the caller's promise.
@@ -187,7 +194,7 @@ unsafe fn link_of<'a>(directory: *const u8, key: u32, content: u16) -> &'a Atomi
     }
 }
 
-/// The number that 16 bits are when they are loaded from a frame.
+/// A 16-bit index in the byte order in which it is loaded from a frame.
 #[inline(always)]
 fn in_frame(index: usize) -> usize {
     usize::from((index as u16).to_be())
@@ -199,15 +206,15 @@ fn index_of(value: u32) -> usize {
     (value >> 16) as usize
 }
 
-/// The last 8 bits of a prefix that has some of them.
+/// The last 8 bits of a prefix of more than 24 bits.
 fn last_of(prefix: Prefix<u32>) -> Last {
     Last { value: prefix.value as u8, len: prefix.len - DIRECTORY_BITS - STRIDE }
 }
 
 impl Flat {
-    /// Without prefixes.
+    /// A structure without prefixes.
     pub fn new() -> Flat {
-        // SAFETY: all zero bytes are such a thing.
+        // SAFETY: all zero bytes are valid values of both types.
         let (memory, trees): (Region<Memory>, _) = unsafe { (Region::zeroed(1), Region::zeroed(LINKS)) };
         let places = memory[0].places.iter().flat_map(|line| &line.places);
         for (link, place) in memory[0].links.iter().zip(places) {
@@ -225,19 +232,22 @@ impl Flat {
         }
     }
 
-    /// Where readers begin; it stays.
+    /// The address at which lookups start; it does not change.
     pub fn directory(&self) -> *const u8 {
         self.memory.as_ptr().cast()
     }
 
-    /// Prefetches what a change of a prefix will need.
+    /// Prefetches the memory that a change of this prefix will touch.
     pub fn prefetch(&self, prefix: Prefix<u32>) {
-        // SAFETY: the writer's own.
+        // SAFETY: the memory is the writer's own.
         prefetch(unsafe { place_of(self.directory(), prefix.value) }.cast());
         prefetch((&raw const self.trees[index_of(prefix.value)]).cast());
     }
 
-    /// Adds a prefix that is not there and not empty.
+    /// Adds a prefix that is not empty and not stored yet.
+    ///
+    /// # Errors
+    /// [`Full`] if the entry needs a next-hop index and none is free; nothing has changed then.
     pub fn insert(&mut self, prefix: Prefix<u32>, entry: *mut EntryHeader) -> Result<(), Full> {
         let number = self.answers.take(&self.memory[0].entries, entry).ok_or(Full)?;
         match self.tree_of(prefix) {
@@ -250,7 +260,10 @@ impl Flat {
         Ok(())
     }
 
-    /// Gives a prefix that is there another entry.
+    /// Replaces the entry of a stored prefix.
+    ///
+    /// # Errors
+    /// As [`Flat::insert`].
     pub fn replace(&mut self, prefix: Prefix<u32>, old: *mut EntryHeader, entry: *mut EntryHeader) -> Result<(), Full> {
         let number = self.answers.take(&self.memory[0].entries, entry).ok_or(Full)?;
         match prefix.len {
@@ -261,7 +274,8 @@ impl Flat {
         Ok(())
     }
 
-    /// Removes a prefix that is there. `stored` gives the entry of a stored prefix of this length, or null.
+    /// Removes a stored prefix. `stored` returns the entry of the stored prefix of a given length that covers it, or
+    /// null.
     pub fn remove(
         &mut self,
         prefix: Prefix<u32>,
@@ -289,7 +303,7 @@ impl Flat {
         self.give_back(old);
     }
 
-    /// Takes back what no reader has any more.
+    /// Makes a resource available again.
     ///
     /// # Safety
     /// It came out of `gone`, and every worker has been quiescent since.
@@ -327,7 +341,7 @@ impl Flat {
         self.gone.extend(self.answers.give_back(entry).map(Gone::Number));
     }
 
-    /// The tree that has a prefix of up to 24 bits, and its number there.
+    /// The set that a prefix of up to 24 bits belongs to, and its number there; `None` for longer ones.
     fn tree_of(&self, prefix: Prefix<u32>) -> Option<(Tree<'_>, usize)> {
         let (value, len) = (prefix.value, prefix.len);
         match len {
@@ -337,16 +351,16 @@ impl Flat {
         }
     }
 
-    /// The node behind a link.
+    /// The node that a link points at, if it points at one.
     fn node(&self, index: usize) -> Option<&Node> {
         let link = self.memory[0].links[in_frame(index)].load(Ordering::Relaxed);
-        // SAFETY: what begins with a line is a node.
+        // SAFETY: only nodes are aligned to cache lines.
         link.is_multiple_of(64).then(|| unsafe { &*ptr::with_exposed_provenance::<Node>(link as usize) })
     }
 
     fn node_or_new(&mut self, index: usize) -> &Node {
         if self.node(index).is_none() {
-            // There is one for each link.
+            // The array has a node for each link.
             let node = &self.memory[0].nodes[self.nodes];
             self.nodes += 1;
             let base = self.bases[index].get();
@@ -357,20 +371,20 @@ impl Flat {
         self.node(index).expect("it is there or was just made")
     }
 
-    /// The place that a value has.
+    /// The place of a value.
     fn place(&self, value: u32) -> &AtomicU16 {
         // SAFETY: the writer's own memory.
         unsafe { &*place_of(self.directory(), value) }
     }
 
-    /// The prefixes of more than 24 bits among those with a value's first 24, of which there are or were some.
+    /// The prefixes of more than 24 bits that share a value's first 24 bits; the value's place has [`LEADS_ON`].
     fn longer<'a>(&self, value: u32) -> Longer<'a> {
         let content = self.place(value).load(Ordering::Relaxed);
         // SAFETY: the writer's own memory; positions stay, and arrays are freed only by the writer.
         Longer(unsafe { link_of(self.directory(), value, content) })
     }
 
-    /// Gives all that is a prefix's own an answer. It has up to 24 bits.
+    /// Stores a next-hop index for all addresses whose longest match is `prefix`, which has up to 24 bits.
     fn paint(&mut self, prefix: Prefix<u32>, number: u16) {
         if prefix.len > DIRECTORY_BITS {
             self.node_or_new(index_of(prefix.value));
@@ -412,19 +426,20 @@ impl Flat {
         longer.insert(spare, &mut |dead| gone.push(Gone::Memory(dead)), last_of(prefix), number);
     }
 
-    /// The position of a new link, without prefixes and with an answer, in the array that 16 bits have.
+    /// Appends a link without prefixes to the array of a directory index: returns its position. `base` is the result
+    /// there.
     fn new_link(&mut self, index: usize, base: u16) -> u16 {
         let node = self.node(index).expect("whoever has longer prefixes has a node");
         let used = node.0.iter().filter(|place| place.load(Ordering::Relaxed) & LEADS_ON != 0).count();
         let array = &self.memory[0].longer[index];
         let links =
             |array: &AtomicU64| ptr::with_exposed_provenance_mut::<AtomicU64>(array.load(Ordering::Relaxed) as usize);
-        // Arrays have room for two links, four, eight and so on.
+        // The arrays' capacities are powers of two, from 2 on.
         if used == 0 || used > 1 && used.is_power_of_two() {
             let (room, old) = ((2 * used).max(2), links(array));
             let new = self.spare.take(room * size_of::<AtomicU64>()).cast::<AtomicU64>();
             for position in 0..room {
-                // SAFETY: the old array has as many links as are used; the new one has room for them and is not linked yet.
+                // SAFETY: the old array has `used` links; the new one has room for them and is not linked yet.
                 unsafe {
                     let link = if position < used { (*old.add(position)).load(Ordering::Relaxed) } else { 0 };
                     new.add(position).write(AtomicU64::new(link));
@@ -435,7 +450,7 @@ impl Flat {
                 self.gone.push(Gone::Memory(Dead::new(old, used * size_of::<AtomicU64>())));
             }
         }
-        // SAFETY: the array has room for one link more than are used.
+        // SAFETY: the array has room for at least one more link than are used.
         let link = unsafe { &*links(array).add(used) };
         Longer(link).begin(&mut self.spare, base);
         used as u16

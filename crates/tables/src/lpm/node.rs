@@ -1,48 +1,50 @@
-//! What the trie is made of, and how readers walk it.
+//! Nodes and lists of the multi-bit trie: memory layout and one lookup step.
 //!
-//! # Memory layout (what inlined walks rely on)
+//! # Memory layout (inlined lookups rely on it)
 //!
-//! A **place** is one word: a pointer with a tag in its two highest bits, which no address of user space has (an entry may
-//! have any address).
+//! A **place** is one slot of the trie: a word with a pointer and, in its two highest bits, a tag. Addresses of user
+//! space leave these bits zero. (Entries may lie at any address, so the low bits are not free.)
 //!
-//! | tag | the rest |
+//! | tag | the pointer |
 //! | --- | --- |
 //! | [`TAG_ENTRY`] | the entry of the longest prefix that ends at this level, or null |
 //! | [`TAG_NODE`] | a [`Node`] for the next 8 bits |
-//! | [`TAG_SKIP`] | a [`Node`] further down, at its `depth`: all prefixes below agree on the bits before it |
+//! | [`TAG_SKIP`] | a [`Node`] at its own `depth` (path compression): all prefixes below it share the skipped bits |
 //! | [`TAG_LIST`] | a [`List`] of a few prefixes |
 //!
 //! A **directory** is 65,536 places, one for each value of the first 16 bits.
 //!
-//! A **node** tells 256 values of 8 bits apart. Neighbouring values with the same answer are one *run*, and only runs take
-//! memory: a bitmap has a one where a run starts, and the number of ones up to a value, less one, is the position of its
-//! run's place. (The bitmap over leaves is Asai and Ohara's: "Poptrie: a compressed trie with population count for fast
-//! and scalable software IP routing table lookup", section 3.3.) It lies so that a step reads two cache lines:
+//! A **node** branches on 8 bits (256 values). Neighbouring values with equal contents form one *run*, and only runs
+//! take memory: a bitmap has a one where a run starts, and the number of ones up to and including a value, minus one,
+//! is the index of its run's place. (This is the `leafvec` bitmap of Asai and Ohara, "Poptrie: a compressed trie with
+//! population count for fast and scalable software IP routing table lookup", section 3.3.) With this layout a step
+//! reads two cache lines:
 //!
 //! ```text
 //! offset 16 q       quarter q (values 64 q to 64 q + 63): its 64 bits of the bitmap
 //! offset 16 q + 8   base << 16 | number of runs that start in the quarters before
-//! offset 64         value, depth: for nodes behind TAG_SKIP
+//! offset 64         value, depth: for nodes reached through TAG_SKIP
 //! LEAVES            one place for each run
-//! behind them       one byte for each run, the writer's
+//! after them        one byte for each run, used by the writer only
 //! ```
 //!
-//! *base* is the entry of the longest prefix that ends *above* the node, in the level of the place that leads here: what a
-//! key has that finds nothing here. It is the same in all quarters. A place in a node that leads on is a run of its own.
+//! *base* is the entry of the longest prefix that ends *above* the node, within the level of the place that points
+//! here. It is the result for a key that matches nothing in the node, and is the same in all quarters. A place in a
+//! node that points at a node or list is a run of its own.
 //!
-//! # Walk
+//! # Lookup
 //!
 //! ```text
 //! best = the default; place = directory[key >> (W - 16)]; depth = 16
 //! while place has TAG_NODE:
-//!     v = the 8 bits behind `depth`; q = node + 16 * (v >> 6)
+//!     v = the 8 bits after the first `depth`; q = node + 16 * (v >> 6)
 //!     word = q[8]; if word >> 16 != 0 { best = word >> 16 }           // before the place
 //!     n = (word & 0xffff) + popcount(q[0] & (!0 >> (63 - (v & 63))))
 //!     place = node[LEAVES + 8 * (n - 1)]; depth += 8
 //! if place has TAG_ENTRY: the result is place, or best if it is null; otherwise: walk.rs
 //! ```
 //!
-//! Threads: readers walk ([`super::walk`]); making and changing memory is the writer's ([`super::trie`]).
+//! Threads: readers look up ([`super::walk`]); only the writer makes and changes nodes ([`super::trie`]).
 #![allow(unsafe_code)]
 
 use super::spare::{Dead, Spare};
@@ -51,43 +53,43 @@ use abi::EntryHeader;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
-/// Values that a node tells apart.
+/// Values that a node branches on.
 pub const FANOUT: usize = 1 << STRIDE;
-/// The highest bits of a place.
+/// The tag bits of a place: its two highest.
 pub const TAG_MASK: usize = 3 << 62;
-/// An entry, or nothing.
+/// Tag: an entry, or null.
 pub const TAG_ENTRY: usize = 0;
-/// A [`List`].
+/// Tag: a [`List`].
 pub const TAG_LIST: usize = 1 << 62;
-/// A [`Node`] for the bits right behind the place's.
+/// Tag: a [`Node`] for the 8 bits that follow the place's.
 pub const TAG_NODE: usize = 2 << 62;
-/// A [`Node`] for bits further down.
+/// Tag: a [`Node`] whose `depth` is greater than the place's.
 pub const TAG_SKIP: usize = 3 << 62;
 
-/// One place.
+/// A slot of a trie: a tagged pointer.
 pub type Place = AtomicPtr<u8>;
 
 const QUARTERS: usize = 4;
-/// Bits of a quarter's second word below the base.
+/// Bits below the base in a quarter's second word.
 const RANK_BITS: u32 = 16;
 
-/// Bytes of a quarter's bitmap and word.
+/// Bytes of a quarter: its part of the bitmap, and its word.
 pub const QUARTER_BYTES: usize = size_of::<Quarter>();
 
 #[repr(C)]
 struct Quarter {
-    /// Fixed once linked.
+    /// Immutable once linked.
     starts: u64,
     word: AtomicU64,
 }
 
-/// 256 values of the bits from `depth` on. See the file's text.
+/// A node for 256 values of the 8 bits from `depth` on. The module's documentation has the layout.
 #[repr(C)]
 pub struct Node<T> {
     quarters: [Quarter; QUARTERS],
-    /// The first `depth` bits of all prefixes below, then zeros. Fixed once linked.
+    /// The first `depth` bits that all prefixes below share, then zeros. Immutable once linked.
     pub value: T,
-    /// A multiple of [`STRIDE`]. Fixed once linked.
+    /// Bits before those that the node branches on; a multiple of [`STRIDE`]. Immutable once linked.
     pub depth: u32,
     leaves: [Place; 0],
 }
@@ -95,7 +97,7 @@ pub struct Node<T> {
 /// The header of a list; `count` [`Item`]s follow, longest prefix first.
 #[repr(C)]
 pub struct List<T> {
-    /// As a node's.
+    /// The result if no item matches; as a node's base.
     base: AtomicPtr<EntryHeader>,
     count: u64,
     items: [Item<T>; 0],
@@ -126,7 +128,7 @@ pub fn tagged<P>(pointer: *mut P, tag: usize) -> *mut u8 {
     pointer.cast::<u8>().map_addr(|a| a | tag)
 }
 
-/// A pointer and 16 bits in one word: user space has 47 bits of addresses.
+/// Packs a pointer and 16 bits into one word; addresses of user space have 47 bits.
 fn pack(entry: *mut EntryHeader, low: u64) -> u64 {
     let address = entry.expose_provenance() as u64;
     debug_assert!(address >> (64 - RANK_BITS) == 0 && low >> RANK_BITS == 0);
@@ -138,21 +140,22 @@ fn entry_of(word: u64) -> *mut EntryHeader {
     ptr::with_exposed_provenance_mut((word >> RANK_BITS) as usize)
 }
 
-/// Neighbouring runs of a node that is being made.
+/// Consecutive runs of a node under construction.
 #[derive(Default)]
 pub struct Runs {
     /// The bitmap.
     pub starts: [u64; QUARTERS],
-    /// What the runs' places hold.
+    /// The contents of the runs' places.
     pub leaves: Vec<*mut u8>,
-    /// Of each run, bits beyond `depth` of the prefix whose entry it has, or leads on with as base; 0 for none.
+    /// For each run, how many bits beyond `depth` the prefix has whose entry is the run's entry or base; 0 for no
+    /// prefix.
     pub lens: Vec<u8>,
-    /// The last run, also when it is not among these.
+    /// The run before the next one; it may be one that precedes these.
     last: Option<(*mut u8, u8)>,
 }
 
 impl Runs {
-    /// Forgets all; the next run comes behind `last`.
+    /// Empties it; the next run follows `last`.
     pub fn clear(&mut self, last: Option<(*mut u8, u8)>) {
         self.starts = [0; QUARTERS];
         self.leaves.clear();
@@ -160,12 +163,12 @@ impl Runs {
         self.last = last;
     }
 
-    /// Whether a run behind the last one would be a part of it.
+    /// Whether a run with this content would merge with the last one.
     pub fn continues(&self, leaf: *mut u8, len: u8) -> bool {
         self.last == Some((leaf, len)) && tag_of(leaf) == TAG_ENTRY
     }
 
-    /// Adds a run behind the last one, or lengthens that.
+    /// Appends a run that starts at value `start`, or extends the last one.
     pub fn push(&mut self, start: usize, leaf: *mut u8, len: u8) {
         if self.continues(leaf, len) {
             return;
@@ -178,7 +181,7 @@ impl Runs {
 }
 
 impl<T: Word> Node<T> {
-    /// Offset of the runs' places.
+    /// Offset of the runs' places in bytes.
     pub const LEAVES: usize = size_of::<Node<T>>();
 
     fn bytes(runs: usize) -> usize {
@@ -211,10 +214,11 @@ impl<T: Word> Node<T> {
         }
     }
 
-    /// A copy of a node with the bitmap `starts`, its runs below `head`, then `middle`, then its runs from `tail` on.
+    /// A copy of a node with its runs before `head`, then `middle`, then its runs from `tail` on. `starts` is the new
+    /// bitmap.
     ///
     /// # Safety
-    /// The node is alive, and the bitmap has as many ones.
+    /// The node is alive, and `starts` has one bit for each run of the new node.
     pub unsafe fn splice(
         spare: &mut Spare,
         node: *mut Node<T>,
@@ -242,7 +246,7 @@ impl<T: Word> Node<T> {
         }
     }
 
-    /// A node whose places and bytes are not written yet.
+    /// A node whose places and lengths are not written yet.
     fn allocate(
         spare: &mut Spare,
         value: T,
@@ -275,14 +279,14 @@ impl<T: Word> Node<T> {
         self.starts().iter().map(|s| s.count_ones() as usize).sum()
     }
 
-    /// The run that a value is in.
+    /// The index of the run that contains a value.
     pub fn run_of(&self, value: usize) -> usize {
         let before: u32 = self.quarters[..value / 64].iter().map(|q| q.starts.count_ones()).sum();
         let here = self.quarters[value / 64].starts & (u64::MAX >> (63 - value % 64));
         (before + here.count_ones()) as usize - 1
     }
 
-    /// The place of a run.
+    /// The place of run number `run`.
     ///
     /// # Safety
     /// `node` is alive and has this run.
@@ -291,7 +295,7 @@ impl<T: Word> Node<T> {
         unsafe { &*node.cast::<u8>().add(Self::LEAVES).cast::<Place>().add(run) }
     }
 
-    /// The writer's bytes, one for each run.
+    /// The writer's prefix lengths, one byte for each run.
     ///
     /// # Safety
     /// `node` is alive.
@@ -300,7 +304,7 @@ impl<T: Word> Node<T> {
         unsafe { node.cast::<u8>().add(Self::LEAVES + size_of::<Place>() * (*node).count()) }
     }
 
-    /// The entry of keys that find nothing here.
+    /// The result for keys that match nothing in the node.
     pub fn base(&self) -> *mut EntryHeader {
         entry_of(self.quarters[0].word.load(Ordering::Relaxed))
     }
@@ -312,19 +316,20 @@ impl<T: Word> Node<T> {
         }
     }
 
-    /// To be freed later.
+    /// The node's memory, to be freed when no reader can see it.
     ///
     /// # Safety
-    /// `node` is alive; it is unlinked, and taken here once.
+    /// `node` is alive and unlinked, and this is called once for it.
     pub unsafe fn dead(node: *mut Node<T>) -> Dead {
         // SAFETY: the caller's promise.
         Dead::new(node, Self::bytes(unsafe { (*node).count() }))
     }
 
-    /// One step of a walk: the base's entry or else `best`, and the place of the value.
+    /// One step of a lookup: the best entry so far (the base, or `best` if the base is null), and the place of the
+    /// value.
     ///
     /// # Safety
-    /// `node` is alive.
+    /// `node` is alive, and `value` is below 256.
     #[inline(always)]
     pub unsafe fn step<'a>(
         node: *const Node<T>,
@@ -344,10 +349,10 @@ impl<T: Word> Node<T> {
     }
 }
 
-/// Copies places of a node, which only the writer changes, to one that is not linked.
+/// Copies places of a node, which only the writer changes, into a node that is not linked yet.
 ///
 /// # Safety
-/// There are as many at both ends.
+/// Both arrays have room for `count` places.
 unsafe fn copy_places(from: *const Place, to: *const Place, count: usize) {
     // SAFETY: the caller's promise; readers only read.
     unsafe { ptr::copy_nonoverlapping(from.cast::<*mut u8>(), to.cast_mut().cast::<*mut u8>(), count) };
@@ -358,13 +363,13 @@ impl<T: Word> Item<T> {
         Item { value: prefix.value, word: AtomicU64::new(pack(entry, prefix.len.into())) }
     }
 
-    /// Prefix and entry.
+    /// The prefix and its entry.
     pub fn get(&self) -> (Prefix<T>, *mut EntryHeader) {
         let word = self.word.load(Ordering::Relaxed);
         (Prefix { value: self.value, len: (word & 0xffff) as u32 }, entry_of(word))
     }
 
-    /// Another entry.
+    /// Replaces the entry.
     pub fn set(&self, entry: *mut EntryHeader) {
         let len = self.word.load(Ordering::Relaxed) & 0xffff;
         self.word.store(pack(entry, len), Ordering::Release);
@@ -376,7 +381,7 @@ impl<T: Word> List<T> {
         size_of::<List<T>>() + count * size_of::<Item<T>>()
     }
 
-    /// A new list of these prefixes, which are ordered longest first.
+    /// A new list of these prefixes, which are sorted by length, longest first.
     pub fn make(spare: &mut Spare, base: *mut EntryHeader, items: &[(Prefix<T>, *mut EntryHeader)]) -> *mut List<T> {
         // SAFETY: the memory is aligned to 16; header and items lie inside.
         unsafe {
@@ -389,7 +394,7 @@ impl<T: Word> List<T> {
         }
     }
 
-    /// Its prefixes.
+    /// The prefixes.
     ///
     /// # Safety
     /// `list` is alive.
@@ -399,12 +404,12 @@ impl<T: Word> List<T> {
         unsafe { std::slice::from_raw_parts(list.add(1).cast::<Item<T>>(), (*list).count as usize) }
     }
 
-    /// The entry of keys that no prefix here matches.
+    /// The result for keys that match no prefix of the list.
     pub fn base(&self) -> *mut EntryHeader {
         self.base.load(Ordering::Relaxed)
     }
 
-    /// To be freed later.
+    /// The list's memory, to be freed when no reader can see it.
     ///
     /// # Safety
     /// As [`Node::dead`].
@@ -413,7 +418,7 @@ impl<T: Word> List<T> {
         Dead::new(list, Self::bytes(unsafe { (*list).count } as usize))
     }
 
-    /// The entry of the longest prefix that a key has, or of the base, or `best`.
+    /// The entry of the longest prefix that matches `key`; if none does, the base, or `best` if the base is null.
     ///
     /// # Safety
     /// `list` is alive.
@@ -431,10 +436,10 @@ impl<T: Word> List<T> {
     }
 }
 
-/// Gives what a place leads to another base; nothing for an entry.
+/// Sets the base of the node or list in a place; does nothing for an entry.
 ///
 /// # Safety
-/// The content is of a trie of `T` and alive.
+/// `content` belongs to a trie of `T` and is alive.
 pub unsafe fn set_base<T: Word>(content: *mut u8, base: *mut EntryHeader) {
     // SAFETY: the tag says what is there.
     unsafe {

@@ -1,4 +1,4 @@
-//! Where the fields of a table of prefixes lie in its keys, and how they are taken from there.
+//! Extracts the prefix field and the exact fields from the keys of an LPM table.
 //!
 //! Threads: any. Tests: `tests/properties.rs`, through tables.
 #![allow(unsafe_code)]
@@ -11,19 +11,19 @@ use crate::sync::Apart;
 use abi::table::KeyField;
 use base::entry::MatchKind;
 
-/// Where the fields lie in a key.
+/// The position of the fields in a key.
 #[derive(Debug)]
 pub(super) struct Plan {
     pub(super) prefix: KeyField,
-    /// Of each word of the exact fields.
+    /// For each word of the exact fields, where it is copied from and to.
     pub(super) exact: Vec<Apart<ExactWord>>,
-    /// Whether the key is the prefix field alone, as wide as the trie's words.
+    /// Whether the key is only the prefix field, and that is as wide as the trie's words.
     pub(super) plain: bool,
-    /// Of a whole key.
+    /// Bytes of a whole key.
     pub(super) bytes: usize,
 }
 
-/// Where a word of an exact field lies in a key, and where in the packed exact fields.
+/// The position of a word of an exact field in a key, and in the packed exact fields.
 #[derive(Debug)]
 pub(super) struct ExactWord {
     word: usize,
@@ -34,7 +34,7 @@ pub(super) struct ExactWord {
 }
 
 impl Plan {
-    /// `None` if this engine cannot match such keys.
+    /// The plan for keys of this shape; `None` if the LPM engine cannot match them.
     pub(super) fn new(shape: &KeyShape) -> Option<Plan> {
         let fields = &shape.layout().fields;
         let is_prefix = |f: &&KeyField| f.kind == MatchKind::Lpm;
@@ -76,7 +76,7 @@ impl Plan {
         T::align(value, self.prefix.width)
     }
 
-    /// The exact fields' values in a key, packed.
+    /// The exact fields of a key, packed into 16 bytes.
     ///
     /// # Safety
     /// As [`Plan::value`].
@@ -88,7 +88,8 @@ impl Plan {
             unsafe {
                 let word = key.cast::<u64>().add(field.word).read_unaligned();
                 let part = (word >> field.shift & field.mask) << field.to_shift;
-                // In registers: two stores of 8 bytes and a load of 16 would wait for each other.
+                // In registers: an array written by two 8-byte stores and read by a 16-byte load would fail
+                // store-to-load forwarding.
                 let second = (field.to as u64).wrapping_neg();
                 packed = [packed[0] | part & !second, packed[1] | part & second];
             }
@@ -96,7 +97,7 @@ impl Plan {
         packed
     }
 
-    /// The stored prefix of a packed key.
+    /// The prefix that a packed key (values, then masks) stores.
     pub(super) fn prefix<T: Word>(&self, packed: &[u64]) -> Prefix<T> {
         let words = packed.len() / 2;
         let bytes = self.prefix.offset as usize;
@@ -111,7 +112,7 @@ impl Plan {
     }
 }
 
-/// Writes a prefix into the field's places of a packed key.
+/// Writes a prefix's value and mask into its field of a packed key.
 pub(super) fn set_prefix<T: Word>(field: &KeyField, prefix: Prefix<T>, packed: &mut [u64]) {
     let words = packed.len() / 2;
     let ones = T::align(u128::MAX, field.width).prefix(prefix.len);

@@ -1,36 +1,36 @@
-//! Memory for nodes and lists of one table. Nearly every change of a trie makes a node anew that is a little larger or smaller,
-//! and frees the old one; so freed pieces are kept for the next one of their size, and new ones are cut from chunks.
+//! Allocator for the nodes and lists of one table. Nearly every change of a trie replaces a node by one that is a
+//! little larger or smaller; so freed pieces are kept in a free list per size, and new ones are cut from chunks.
 //!
-//! The system's allocator would join and split them, and wait for memory while it does. Chunks of larger tables are huge pages
-//! ([`crate::region`]), since a walk meets a page of its own at each step.
+//! The system's allocator would merge and split such pieces, at the cost of cache misses. Chunks of larger tables are
+//! huge pages ([`crate::region`]), since each step of a lookup touches a different page.
 //!
-//! Invariant: a piece is in use, or free in the list of its size, or in what is left of the last chunk. Chunks go back to the
-//! system when nothing is in use any more, and at the end.
+//! Invariant: every piece is in use, in the free list of its size, or in the unused rest of the last chunk. Chunks are
+//! returned to the system when no piece is in use, and on drop.
 //!
-//! Threads: the writer's. Tests: `spare/tests.rs`, and those of the trie.
+//! Threads: writer only. Tests: `spare/tests.rs`, and those of the trie.
 #![allow(unsafe_code)]
 
 use crate::region::Region;
 
-/// Sizes are multiples of this, and pieces are aligned to it.
+/// The unit of allocation in bytes; sizes are multiples of it, and pieces are aligned to it.
 const GRAIN: usize = 16;
-/// Grains of the first chunks, 32 KB: most tables are small.
+/// Grains of a chunk of a small table (32 KB).
 const SMALL_CHUNK: usize = (32 << 10) / GRAIN;
-/// Grains of a chunk when there are so many already: a huge page.
+/// Grains of a chunk once half as many are allocated: a huge page (2 MB).
 const LARGE_CHUNK: usize = (2 << 20) / GRAIN;
 
-/// The unit of memory.
+/// One unit of allocation.
 #[repr(C, align(16))]
 struct Grain([u8; GRAIN]);
 
-/// Free pieces, by the number of grains, and the chunks that they are cut from.
+/// Free pieces by their number of grains, and the chunks that they are cut from.
 #[derive(Debug, Default)]
 pub struct Spare {
     free: Vec<Vec<*mut u8>>,
     chunks: Vec<Region<Grain>>,
-    /// Grains of the last chunk that were handed out.
+    /// Grains of the last chunk that were handed out so far.
     cut: usize,
-    /// Pieces that are handed out.
+    /// Number of pieces that are handed out.
     in_use: usize,
 }
 
@@ -40,21 +40,22 @@ impl std::fmt::Debug for Grain {
     }
 }
 
-// SAFETY: the pointers lead into the chunks, which are the value's.
+// SAFETY: the pointers point into the chunks, which the value owns.
 unsafe impl Send for Spare {}
 
-/// Memory that was unlinked but that readers may still see.
+/// Unlinked memory that readers may still see.
 #[derive(Debug)]
 pub struct Dead {
     at: *mut u8,
     bytes: usize,
 }
 
-// SAFETY: whoever has the value owns the memory.
+// SAFETY: the value owns the memory.
 unsafe impl Send for Dead {}
 
 impl Spare {
-    /// At least so many bytes, aligned to 16. They are valid as long as the `Spare`, or until given back.
+    /// Allocates at least `bytes` bytes, aligned to 16. They are valid until given back, at most as long as the
+    /// `Spare`.
     pub fn take(&mut self, bytes: usize) -> *mut u8 {
         let grains = bytes.div_ceil(GRAIN);
         self.in_use += 1;
@@ -72,7 +73,7 @@ impl Spare {
         unsafe { chunk.as_mut_ptr().add(at).cast() }
     }
 
-    /// Another chunk, with room for a piece; what is left of the last one becomes a free piece.
+    /// Adds a chunk with room for `grains`; the rest of the last one becomes a free piece.
     fn add_chunk(&mut self, grains: usize) {
         if let Some(chunk) = self.chunks.last().filter(|chunk| self.cut < chunk.len()) {
             // SAFETY: the rest begins in the chunk.
@@ -93,10 +94,10 @@ impl Spare {
         self.free[grains].push(piece);
     }
 
-    /// Takes memory back.
+    /// Takes freed memory back.
     ///
     /// # Safety
-    /// No reader can see it any more, it came from this `Spare`, and it is given back once.
+    /// No reader can see the memory any more; it came from this `Spare`, and is given back once.
     pub unsafe fn give_back(&mut self, Dead { at, bytes }: Dead) {
         self.in_use -= 1;
         if self.in_use == 0 {
@@ -113,12 +114,12 @@ impl Spare {
 }
 
 impl Dead {
-    /// What `take` gave for so many bytes.
+    /// The memory that [`Spare::take`] returned for so many bytes.
     pub fn new<P>(at: *mut P, bytes: usize) -> Dead {
         Dead { at: at.cast(), bytes }
     }
 
-    /// How many bytes.
+    /// Its size in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }

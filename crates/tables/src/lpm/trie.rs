@@ -1,25 +1,28 @@
-//! The multi-bit trie: longest prefix match on one value of up to 128 bits. This file changes it; [`super::node`] says
-//! what it is made of and how readers walk.
+//! The multi-bit trie: longest prefix match on one value of up to 128 bits. This file has the writer's operations;
+//! [`super::node`] has the memory layout, [`super::walk`] the lookup.
 //!
-//! A node is made only where more than [`LIST_MAX`] prefixes meet, and it starts at the bit where they part. So memory
-//! follows the number of prefixes, not their length, and a lookup visits few nodes: in a table of all the Internet's
-//! prefixes a [`Directory`] for the first 16 bits, and mostly one node. (Degermark, Brodnik, Carlsson, Pink: "Small
-//! forwarding tables for fast routing lookups"; Gupta, Lin, McKeown: "Routing lookups in hardware at memory access
-//! speeds" for the directory; the expansion of prefixes to values is Srinivasan and Varghese's controlled prefix
-//! expansion.)
+//! A node is made only where more than [`LIST_MAX`] prefixes share a path, and it starts at the octet in which they
+//! diverge (path compression). So memory is proportional to the number of prefixes, not to their length, and a lookup
+//! visits few nodes: for a full Internet routing table the [`Directory`] of the first 16 bits and, in most cases, one
+//! node. (Degermark, Brodnik, Carlsson, Pink: "Small forwarding tables for fast routing lookups"; Gupta, Lin, McKeown:
+//! "Routing lookups in hardware at memory access speeds" for the directory; the expansion of prefixes to values is
+//! Srinivasan and Varghese's controlled prefix expansion.)
 //!
-//! A prefix is expanded in the node (or directory) it ends in, and one level further as the *base* of what hangs there;
-//! never deeper. So inserting a short prefix costs at most the runs of one node and the bases of its children.
+//! A prefix is expanded in the node (or directory) that it ends in, and one level further as the *base* of that level's
+//! child nodes and lists; never deeper. So inserting a short prefix changes at most the runs of one node and the bases
+//! of its children.
 //!
-//! **Change while readers walk.** A change either stores in single places and bases, or makes a new node (list) that
-//! differs and stores it over the old one; for every key exactly one of these stores matters. So one change is seen whole
-//! or not at all. As to several: a reader goes from short to long prefixes (a base before the places of its node), and
-//! what was replaced stays as it was then. So with insertions only, what a reader returns is the answer at the moment
-//! when it read the place of its answer, or when that was replaced. Removals could make it miss both an old long prefix
-//! and the new short one; they count in [`crate::version::Version`], and the reader looks again.
+//! **Concurrent readers.** A change either stores to single places and bases, or links a modified copy of a node or
+//! list in place of the original; for every key exactly one of these stores changes the result. So a reader sees each
+//! change entirely or not at all. For several changes: a reader proceeds from short to long prefixes (it reads a base
+//! before the node's places), and a replaced node stays as it was when it was unlinked. So as long as prefixes are only
+//! inserted, a lookup is linearisable: its result was current when it read the result's place, or when the node with
+//! that place was unlinked. With removals a reader could miss both an old long prefix and a new short one; so removals
+//! advance [`crate::version::Version`], and readers that see it change look up again.
 //!
-//! Values are left-aligned in the word `T`. Threads: one writer, any number of readers. Tests: `tests/properties.rs`,
-//! `tests/stress.rs`.
+//! Values are left-aligned in the word `T`.
+//!
+//! Threads: one writer, any number of readers. Tests: `tests/properties.rs`, `tests/stress.rs`.
 #![allow(unsafe_code)]
 
 use super::node::{FANOUT, List, Node, Place, Runs, TAG_ENTRY, TAG_LIST, TAG_NODE, TAG_SKIP};
@@ -33,21 +36,21 @@ use std::ops::{Deref, Range};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// Prefixes of a list; one more makes a node.
+/// The most prefixes of a list; one more turns it into a node.
 const LIST_MAX: usize = 4;
 
-/// Where a trie begins.
+/// The root of a trie.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Root {
-    /// The entry of the empty prefix, or null.
+    /// The entry of the empty prefix (the default route), or null.
     pub default: AtomicPtr<EntryHeader>,
-    /// Everything else, if there is no directory.
+    /// All other prefixes, unless there is a directory.
     pub place: Place,
 }
 
 impl Root {
-    /// Of a trie without prefixes.
+    /// The root of an empty trie.
     pub fn new() -> Root {
         Root { default: AtomicPtr::new(ptr::null_mut()), place: AtomicPtr::new(ptr::null_mut()) }
     }
@@ -59,29 +62,29 @@ impl Default for Root {
     }
 }
 
-/// The places of the first 16 bits, for tries that are expected to be large.
+/// Places indexed by the first 16 bits, for tries that are expected to be large.
 #[derive(Debug)]
 pub struct Directory {
     places: Box<[Place]>,
-    /// The length of the prefix whose entry a place has, or leads on with as base; 0 for none.
+    /// For each place, the length of the prefix whose entry is the place's entry or base; 0 for none.
     lens: Box<[u8]>,
 }
 
 impl Directory {
-    /// Without anything.
+    /// An empty directory.
     pub fn new() -> Directory {
         let count = 1 << DIRECTORY_BITS;
-        // SAFETY: all zero bytes are a place without anything.
+        // SAFETY: all zero bytes are an array of null places.
         let places = unsafe { Box::new_zeroed_slice(count).assume_init() };
         Directory { places, lens: vec![0; count].into() }
     }
 
-    /// The first place.
+    /// The address of the first place.
     pub fn places(&self) -> *const Place {
         self.places.as_ptr()
     }
 
-    /// Prefetches the node that a value leads to.
+    /// Prefetches the node that `value` leads to.
     pub fn prefetch<T: Word>(&self, value: T) {
         const LINES: usize = 8;
         let content = self.places[value.directory_index()].load(Ordering::Relaxed);
@@ -97,36 +100,36 @@ impl Default for Directory {
     }
 }
 
-/// The values of a node or directory of `bits` bits that a prefix of `len` bits in it covers; `index` is one of them.
+/// The range of values (of `bits` bits) that a prefix of `len` bits covers; `index` is one of them.
 fn covered(index: usize, len: u32, bits: u32) -> Range<usize> {
     let count = 1usize << (bits - len);
     let first = index & !(count - 1);
     first..first + count
 }
 
-/// What a change gives to a value that has `content` and the prefix length `len`: its content and length from now on.
+/// Maps the content and prefix length of a value to its new content and length.
 type Change<'a> = &'a mut dyn FnMut(*mut u8, u8) -> (*mut u8, u8);
 
-/// The writer's operations below one root.
+/// The writer's operations on one trie.
 ///
-/// `dead` collects what was unlinked; the caller retires it.
+/// Unlinked memory is collected in `dead`; the caller retires it.
 pub struct Trie<'a, T> {
-    /// Where it begins.
+    /// The root.
     pub root: &'a Root,
-    /// The places of the first bits, if the trie has them; then the root has no place in use.
+    /// The directory, if the trie has one; the root's place is then unused.
     pub directory: Option<&'a mut Directory>,
-    /// What was unlinked.
+    /// Unlinked memory.
     pub dead: &'a mut Vec<Dead>,
-    /// Scratch memory for making nodes.
+    /// Scratch memory for new nodes.
     pub runs: &'a mut Runs,
-    /// Where memory comes from.
+    /// The allocator.
     pub spare: &'a mut Spare,
-    /// The type of values.
+    /// The type of the values.
     pub word: PhantomData<T>,
 }
 
 impl<T: Word> Trie<'_, T> {
-    /// Adds a prefix that is not there.
+    /// Adds a prefix that is not stored yet.
     pub fn insert(&mut self, prefix: Prefix<T>, entry: *mut EntryHeader) {
         self.change(
             prefix,
@@ -139,7 +142,7 @@ impl<T: Word> Trie<'_, T> {
         );
     }
 
-    /// Gives a prefix that is there another entry.
+    /// Replaces the entry of a stored prefix.
     pub fn replace(&mut self, prefix: Prefix<T>, entry: *mut EntryHeader) {
         self.change(
             prefix,
@@ -152,7 +155,7 @@ impl<T: Word> Trie<'_, T> {
         );
     }
 
-    /// Removes a prefix that is there. `stored` gives the entry of a stored prefix, or null.
+    /// Removes a stored prefix. `stored` returns the entry of another prefix, or null if that is not stored.
     pub fn remove(&mut self, prefix: Prefix<T>, stored: &mut dyn FnMut(Prefix<T>) -> *mut EntryHeader) {
         let (entry, len) = match &self.directory {
             Some(_) if prefix.len <= DIRECTORY_BITS => shorter(prefix, 0, stored),
@@ -169,8 +172,8 @@ impl<T: Word> Trie<'_, T> {
         );
     }
 
-    /// A change of a prefix at the top: in the root, in the directory where `applies` (to the length of what is there and
-    /// the prefix's) gets `entry` and `len`, or `below` a place that stands for some bits.
+    /// Changes a prefix at the top level: in the root; in the directory, where places get `entry` and `len` if
+    /// `applies(their length, the prefix's length)`; or, through `below`, under a place at some depth.
     fn change(
         &mut self,
         prefix: Prefix<T>,
@@ -199,7 +202,7 @@ impl<T: Word> Trie<'_, T> {
         self.directory = Some(directory);
     }
 
-    /// Adds a prefix of more than `depth` bits below the place of its first `depth` bits.
+    /// Adds a prefix of more than `depth` bits under the place of its first `depth` bits.
     fn insert_below(&mut self, place: &Place, depth: u32, prefix: Prefix<T>, entry: *mut EntryHeader) {
         let content = place.load(Ordering::Relaxed);
         match tag_of(content) {
@@ -229,8 +232,8 @@ impl<T: Word> Trie<'_, T> {
                 if common == node_depth && prefix.len > node_depth {
                     return self.insert_into(place, prefix, entry);
                 }
-                // The prefix parts from the node's value, or ends, above the node: a new node at that place, and the old
-                // one below it, with the base that it has there.
+                // The prefix diverges from the node's value, or ends, above the node: a new node goes there, with a
+                // copy of the old one below it that has the base of its new position.
                 let at = common.min(prefix.len - 1) / STRIDE * STRIDE;
                 // SAFETY: as above.
                 let copy = unsafe { Node::copy(self.spare, node, ptr::null_mut()) };
@@ -246,7 +249,7 @@ impl<T: Word> Trie<'_, T> {
         }
     }
 
-    /// Adds a prefix in or below the node at a place; the prefix has the node's bits and is longer.
+    /// Adds a prefix in or below the node in a place; the prefix has the node's bits and is longer.
     fn insert_into(&mut self, place: &Place, prefix: Prefix<T>, entry: *mut EntryHeader) {
         let node = untag::<Node<T>>(place.load(Ordering::Relaxed));
         // SAFETY: the node is linked, or ours, so it is alive.
@@ -290,7 +293,7 @@ impl<T: Word> Trie<'_, T> {
         });
     }
 
-    /// Removes a prefix below a place. True if the place then has an entry or nothing.
+    /// Removes a prefix below a place. Returns true if the place then holds an entry or null.
     fn remove_below(
         &mut self,
         place: &Place,
@@ -327,24 +330,25 @@ impl<T: Word> Trie<'_, T> {
         }
         // SAFETY: as above; the run is the node's.
         let leaf = unsafe { Node::leaf(node, run) };
-        // A place that leads nowhere any more may join its neighbours.
+        // A place that no longer has a child may merge with its neighbours.
         self.remove_below(leaf, depth + STRIDE, prefix, stored)
             && self.rewrite(place, index..index + 1, &mut |content, len| (content, len))
     }
 
-    /// Changes a range of values of the node at a place: in the node if its runs stay the same, otherwise by a new one.
-    /// True if the place then has an entry or nothing, because the node had nothing left.
+    /// Changes a range of values of the node in a place: in the node itself if its runs stay the same, otherwise by
+    /// linking a modified copy. Returns true if the node became empty, so that the place then holds an entry or null.
     fn rewrite(&mut self, place: &Place, range: Range<usize>, change: Change<'_>) -> bool {
         let content = place.load(Ordering::Relaxed);
         let node = untag::<Node<T>>(content);
-        // SAFETY: the node is linked, or ours, so it is alive; its bytes are the writer's; all runs are below its count.
+        // SAFETY: the node is linked, or ours, so it is alive; its lengths are the writer's; all runs are below its
+        // count.
         unsafe {
             let (starts, count, lens) = ((*node).starts(), (*node).count(), Node::lens(node));
             let leaf = |run: usize| Node::leaf(node, run).load(Ordering::Relaxed);
             let run_at = |run: usize| (leaf(run), *lens.add(run));
             let is_start = |value: usize| starts[value / 64] >> (value % 64) & 1 == 1;
             let (first, last) = ((*node).run_of(range.start), (*node).run_of(range.end - 1));
-            // The runs that begin before the range; in it; behind it, from `tail` on.
+            // `head`: runs that begin before the range; `tail`: the first run after it.
             let head = first + usize::from(!is_start(range.start));
             let middle = &mut *self.runs;
             middle.clear(head.checked_sub(1).map(run_at));
@@ -393,13 +397,13 @@ impl<T: Word> Trie<'_, T> {
         }
     }
 
-    /// A place with a new node, without prefixes; `depth` is the place's.
+    /// A place of depth `depth` with a new, empty node of depth `at`.
     fn empty(&mut self, value: T, at: u32, base: *mut EntryHeader, depth: u32) -> Place {
         let node = Node::empty(self.spare, value, at, base);
         AtomicPtr::new(tagged(node, if at == depth { TAG_NODE } else { TAG_SKIP }))
     }
 
-    /// The content of a place that stands for `depth` bits: a node with these prefixes of more bits.
+    /// The content of a place of depth `depth`: a node with these prefixes, all of which are longer than `depth`.
     fn node_of(&mut self, items: &[(Prefix<T>, *mut EntryHeader)], depth: u32, base: *mut EntryHeader) -> *mut u8 {
         let (first, _) = items[0];
         let part = items.iter().map(|(p, _)| p.value.common(first.value).min(p.len - 1)).min().unwrap_or(0);
@@ -411,7 +415,7 @@ impl<T: Word> Trie<'_, T> {
     }
 }
 
-/// The bits of quarter `q` for values below `value`.
+/// The bits of quarter `q`'s bitmap for values below `value`.
 fn below(value: usize, q: usize) -> u64 {
     match value.saturating_sub(64 * q) {
         0 => 0,
@@ -420,7 +424,7 @@ fn below(value: usize, q: usize) -> u64 {
     }
 }
 
-/// The first value from `from` on where a run starts, or 256.
+/// The first value at or after `from` where a run starts, or 256.
 fn next_start(starts: &[u64; 4], from: usize) -> usize {
     let mut from = from;
     while from < 256 {
@@ -433,7 +437,7 @@ fn next_start(starts: &[u64; 4], from: usize) -> usize {
     256
 }
 
-/// What a place with this content has when a prefix covers it.
+/// The content of a place after a prefix with this entry came to cover it.
 fn cover<T: Word>(content: *mut u8, entry: *mut EntryHeader) -> *mut u8 {
     if tag_of(content) == TAG_ENTRY {
         return entry.cast();
@@ -443,7 +447,8 @@ fn cover<T: Word>(content: *mut u8, entry: *mut EntryHeader) -> *mut u8 {
     content
 }
 
-/// The next shorter stored prefix of those that end behind `depth`: its entry and bits behind `depth`.
+/// The longest stored prefix that is shorter than `prefix` and longer than `depth`: its entry and its bits beyond
+/// `depth`.
 fn shorter<T: Word>(
     prefix: Prefix<T>,
     depth: u32,
@@ -456,7 +461,7 @@ fn shorter<T: Word>(
     found.unwrap_or((ptr::null_mut(), 0))
 }
 
-/// The prefixes of a list, longest first, and room for one more.
+/// A copy of a list's prefixes, longest first, with room for one more.
 struct Few<T> {
     items: [(Prefix<T>, *mut EntryHeader); LIST_MAX + 1],
     len: usize,
@@ -497,7 +502,7 @@ impl<T> Deref for Few<T> {
     }
 }
 
-/// The memory of everything below a root, for teardown; the root then has nothing.
+/// Unlinks everything below a root for teardown and collects its memory in `dead`; the trie is then empty.
 pub fn clear<T: Word>(root: &Root, directory: Option<&mut Directory>, dead: &mut Vec<Dead>) {
     root.default.store(ptr::null_mut(), Ordering::Release);
     clear_place::<T>(&root.place, dead);
@@ -509,12 +514,12 @@ pub fn clear<T: Word>(root: &Root, directory: Option<&mut Directory>, dead: &mut
 
 fn clear_place<T: Word>(place: &Place, dead: &mut Vec<Dead>) {
     let content = place.load(Ordering::Relaxed);
-    // No stores to places that have nothing: most of a directory may be pages that were never touched.
+    // Null places are not written: most of a directory's pages may never have been touched.
     if content.is_null() {
         return;
     }
     place.store(ptr::null_mut(), Ordering::Release);
-    // SAFETY: what was linked until now is alive.
+    // SAFETY: whatever was linked until now is alive.
     unsafe {
         match tag_of(content) {
             TAG_ENTRY => {}

@@ -1,4 +1,4 @@
-//! How readers walk a trie: one key, or many at a time. [`super::node`] says what they walk on.
+//! Trie lookups: one key, or a batch. [`super::node`] has the layout of the nodes.
 //!
 //! Threads: any number of readers. Tests: `tests/properties.rs`, `tests/stress.rs`.
 #![allow(unsafe_code)]
@@ -9,12 +9,12 @@ use abi::EntryHeader;
 use std::ptr;
 use std::sync::atomic::Ordering;
 
-/// Walks from a place's content, which stands for the first `depth` bits of `key`: the entry of the longest prefix, or
-/// `best`.
+/// Looks `key` up from a place's content, which is that of the key's first `depth` bits: the entry of the longest
+/// matching prefix, or `best` if none matches.
 ///
 /// # Safety
-/// The content is of a trie of this `T`, and nothing that was linked since the caller's last quiescent point has been
-/// freed.
+/// The content belongs to a trie of this `T`, and nothing that was linked at or after the caller's last quiescent point
+/// has been freed.
 #[inline(always)]
 pub unsafe fn walk<T: Word>(content: *mut u8, key: T, depth: u32, best: *mut EntryHeader) -> *mut EntryHeader {
     let (mut content, mut depth, mut best) = (content, depth, best);
@@ -45,12 +45,11 @@ pub unsafe fn walk<T: Word>(content: *mut u8, key: T, depth: u32, best: *mut Ent
     }
 }
 
-/// Keys whose walks are interleaved.
+/// The most keys of a batch.
 pub const BATCH: usize = 32;
 
-/// Walks for several keys, from the contents of places that stand for the first `depth` bits of their keys; `result` has
-/// the best entries so far, and at the end the results. Every step prefetches the memory of the next one, for all keys,
-/// before it is read.
+/// Looks several keys up, from the contents of places of depth `depth`; `result` holds the best entries so far and, at
+/// the end, the results. Each step prefetches the memory of the next one for all keys before it reads any.
 ///
 /// # Safety
 /// As [`walk`] for each key.
@@ -72,7 +71,7 @@ pub unsafe fn walk_batch<T: Word>(keys: &[T], contents: &mut [*mut u8], depth: u
     }
     let mut places = [ptr::null::<Place>(); BATCH];
     while running > 0 {
-        // From nodes to places: reads the quarters, prefetches the leaves.
+        // From nodes to places: read the quarters, prefetch the places.
         let mut kept = 0;
         for w in 0..running {
             let Walk { mut depth, key } = walks[w];
@@ -100,7 +99,7 @@ pub unsafe fn walk_batch<T: Word>(keys: &[T], contents: &mut [*mut u8], depth: u
                 kept += 1;
             }
         }
-        // From places to nodes.
+        // From places to the next nodes.
         running = 0;
         for w in 0..kept {
             let Walk { depth, key } = walks[w];
@@ -117,7 +116,8 @@ pub unsafe fn walk_batch<T: Word>(keys: &[T], contents: &mut [*mut u8], depth: u
     }
 }
 
-/// Takes an entry as the result; false if there is one or nothing, true if the walk goes on.
+/// Takes an entry as the result. Returns false if the lookup ends at this content (an entry or null), true if it
+/// continues.
 #[inline(always)]
 fn settle(content: *mut u8, result: &mut *const EntryHeader) -> bool {
     let is_entry = tag_of(content) == TAG_ENTRY;
@@ -125,7 +125,7 @@ fn settle(content: *mut u8, result: &mut *const EntryHeader) -> bool {
     !is_entry
 }
 
-/// Prefetches what the next step of a walk reads first.
+/// Prefetches the cache line that the next step of a lookup reads first.
 #[inline(always)]
 fn prefetch_step<T: Word>(content: *mut u8, key: T, depth: u32) {
     let quarter = if tag_of(content) == TAG_NODE { key.octet(depth) >> 6 } else { 0 };

@@ -1,23 +1,23 @@
-//! Words that hold left-aligned values: an integer as wide as the prefix field, or the next wider one.
+//! Words that hold left-aligned values of the prefix field: unsigned integers of its width or the next larger one.
 
 use std::fmt::Debug;
 
-/// Bits that a node of the trie tells apart.
+/// Bits that a node of the trie branches on.
 pub const STRIDE: u32 = 8;
-/// Bits of a directory.
+/// Bits that index the trie's directory.
 pub const DIRECTORY_BITS: u32 = 16;
 
 /// A word that holds a left-aligned value.
 pub trait Word: Copy + Eq + Ord + Debug + Send + Sync + 'static {
-    /// Its bits.
+    /// Its width in bits.
     const BITS: u32;
     /// Zero.
     const ZERO: Self;
-    /// The `width` low bits of a number, moved to the left end.
+    /// The `width` low bits of a number, left-aligned.
     fn align(value: u128, width: u32) -> Self;
     /// The inverse of [`align`](Word::align).
     fn number(self, width: u32) -> u128;
-    /// The eight bits behind the first `depth`, which is a multiple of eight.
+    /// The 8 bits after the first `depth` bits; `depth` is a multiple of 8.
     fn octet(self, depth: u32) -> usize;
     /// The first [`DIRECTORY_BITS`] bits.
     fn directory_index(self) -> usize;
@@ -68,7 +68,7 @@ macro_rules! word {
 word! {
     u32, |word, depth| (word << depth >> 24) as usize;
     u64, |word, depth| (word << depth >> 56) as usize;
-    // An octet lies in one half; shifting both takes long.
+    // An octet lies in one of the halves; shifting the whole 128 bits takes longer.
     u128, |word, depth| {
         let half = if depth < 64 { (word >> 64) as u64 } else { word as u64 };
         (half << (depth % 64) >> 56) as usize
@@ -78,8 +78,8 @@ word! {
 /// A stored prefix.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Prefix<T> {
-    /// Left-aligned, zeros behind the prefix.
+    /// Left-aligned; the bits after the prefix are zero.
     pub value: T,
-    /// Bits.
+    /// Length in bits.
     pub len: u32,
 }

@@ -1,11 +1,11 @@
-//! The documented choice, for sums on both sides of the expansion limit.
+//! The documented selection, for sums of weights on both sides of the expansion limit.
 #![allow(unsafe_code)]
 
 use super::{Group, MAX_EXPANDED, select};
 use abi::EntryHeader;
 use std::ptr;
 
-/// The choice by counting through the weights.
+/// The selection by counting through the weights.
 fn expected(members: &[(u32, *const EntryHeader)], hash: u64) -> *const EntryHeader {
     let total: u64 = members.iter().map(|(w, _)| u64::from(*w)).sum();
     let mut left = hash.checked_rem(total).unwrap_or(0);

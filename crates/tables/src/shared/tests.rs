@@ -1,4 +1,4 @@
-//! Each content is there once, as long as it has users.
+//! Each distinct content is stored once, as long as it has users.
 
 use super::SharedEntries;
 use crate::entry::{EntryMemory, Runs};
@@ -35,7 +35,7 @@ fn each_content_is_there_once() {
             assert_eq!(shared.give_back(&memory, entry), last);
             if last {
                 users.remove(&call);
-                // SAFETY: nobody uses the entry.
+                // SAFETY: the entry has no users.
                 unsafe { memory.free(entry) };
             }
         }
@@ -55,7 +55,7 @@ fn contents_that_are_not_noted_have_one_user_each() {
     assert_ne!(c, d);
     assert!(shared.give_back(&memory, c) && shared.give_back(&memory, d));
     assert!(!shared.give_back(&memory, a) && shared.give_back(&memory, a));
-    // There is room again.
+    // One content fits again.
     let [e, f] = [4, 4].map(|n| shared.take(&mut memory, Runs::Call(&call(n))));
     assert_eq!(e, f);
     assert_eq!(shared.iter().count(), 2);

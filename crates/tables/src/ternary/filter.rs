@@ -1,25 +1,24 @@
-//! Which masked values are surely not there: a Bloom filter over the entries of all tuples.
+//! A blocked Bloom filter over the entries of all tuples: it tells for most masked values that no entry has them.
 //!
 //! Each entry sets two bits of one 32-bit word, chosen by its hash, so a test reads one word (Putze, Sanders, Singler:
-//! "Cache-, hash- and space-efficient Bloom filters", the blocked filter). There is at least one word per entry: then a
-//! tuple without a matching value passes in less than 1 of 100 cases.
+//! "Cache-, hash- and space-efficient Bloom filters"). There is at least one word per entry; then the false positive
+//! rate for a tuple is below 1 %.
 //!
-//! Bits are never cleared. After as many insertions as it has words the filter is made anew, from the entries that there
-//! are then.
+//! Bits are never cleared. After as many insertions as it has words, the filter is rebuilt from the current entries.
 //!
 //! Threads: one writer, any number of readers. Tests: `tests/properties.rs`, through tables.
 
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-/// Entries that the smallest filter is for.
+/// Words of the smallest filter.
 const LEAST: usize = 64;
 
-/// The filter.
+/// A blocked Bloom filter.
 pub(super) struct Filter {
     words: Box<[AtomicU32]>,
-    /// Hashes are shifted right by this for the position of their word.
+    /// Shift of a hash that gives the index of its word.
     shift: u32,
-    /// The writer's: insertions until it must be made anew.
+    /// Insertions until the filter is worn; used by the writer only.
     left: AtomicUsize,
 }
 
@@ -30,12 +29,12 @@ fn bits(hash: u32) -> u32 {
 }
 
 impl Filter {
-    /// Bytes of the array.
+    /// Bytes of the words.
     pub(super) fn bytes(&self) -> usize {
         size_of_val(&*self.words)
     }
 
-    /// A filter for twice as many entries as `hashes`, with those in it.
+    /// A filter with room for twice as many entries as `hashes`, which it contains.
     pub(super) fn new(hashes: &[u32]) -> Filter {
         let room = (2 * hashes.len()).max(LEAST).next_power_of_two();
         let words = (0..room).map(|_| AtomicU32::new(0)).collect();
@@ -44,19 +43,19 @@ impl Filter {
         filter
     }
 
-    /// Whether [`add`](Filter::add) should be preceded by a new filter.
+    /// Whether the filter is worn: it must be rebuilt before the next [`add`](Filter::add).
     pub(super) fn is_worn(&self) -> bool {
         self.left.load(Ordering::Relaxed) == 0
     }
 
-    /// Adds an entry; the writer's.
+    /// Adds an entry; for the writer only.
     pub(super) fn add(&self, hash: u32) {
         let word = &self.words[(hash >> self.shift) as usize];
         word.store(word.load(Ordering::Relaxed) | bits(hash), Ordering::Release);
         self.left.store(self.left.load(Ordering::Relaxed).saturating_sub(1), Ordering::Relaxed);
     }
 
-    /// Whether there may be an entry with this hash.
+    /// Whether there may be an entry with this hash; false means that there is none.
     #[inline(always)]
     pub(super) fn test(&self, hash: u32) -> bool {
         let word = (hash >> self.shift) as usize & (self.words.len() - 1);
@@ -64,7 +63,7 @@ impl Filter {
         self.words[word].load(Ordering::Acquire) & bits == bits
     }
 
-    /// The words, and by how much to shift a hash for the position of its word.
+    /// The address of the words, and the shift of a hash that gives the index of its word.
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     pub(super) fn parts(&self) -> (*const i32, u32) {

@@ -1,21 +1,22 @@
-//! The innermost steps of a ternary lookup: hash the key under the masks of eight tuples, and ask the filter; or, in tables of
-//! few entries, compare it with eight of them.
-//! Written once for every processor, and once with the instructions of those that have 256-bit vectors.
+//! The innermost steps of a ternary lookup, eight tuples or entries at a time: hash the key under the masks of eight
+//! tuples and test the filter or, in small tables, compare it with eight entries. Each is written twice: portably, and
+//! with 256-bit vector instructions.
 //!
-//! Threads: any number of readers. Tests: `lanes/tests.rs` holds the two against each other and the hash of one tuple.
+//! Threads: any number of readers. Tests: `lanes/tests.rs` compares the two versions with each other and with the hash
+//! of one tuple.
 #![allow(unsafe_code)]
 
 use super::filter::Filter;
 
-/// Tuples that are hashed together.
+/// Tuples or entries that are processed together.
 pub(super) const LANES: usize = 8;
 
-/// The secret numbers of the hash: two for each word, in its halves.
+/// The secret numbers of the NH hash: two of 32 bits for each word of the key, in the halves of a `u64`.
 pub(super) struct Hasher {
     secrets: Vec<u64>,
 }
 
-/// What a word adds to a hash.
+/// The contribution of a word to an NH hash.
 #[inline(always)]
 fn product(word: u64, secret: u64) -> u64 {
     let low = (word as u32).wrapping_add(secret as u32);
@@ -33,17 +34,17 @@ fn finish(sum: u64) -> u32 {
 }
 
 impl Hasher {
-    /// For keys of so many words.
+    /// A hasher with random secrets for keys of so many words.
     pub(super) fn new(words: usize) -> Hasher {
         Hasher { secrets: (0..words).map(|_| crate::random_seeds()[0]).collect() }
     }
 
-    /// Words of a key.
+    /// The number of words of a key.
     pub(super) fn words(&self) -> usize {
         self.secrets.len()
     }
 
-    /// The hash of masked words in a tuple with this salt.
+    /// The hash of a masked key in a tuple with this salt; words of zero contribute nothing.
     pub(super) fn hash(&self, salt: u64, words: impl Iterator<Item = u64>) -> u32 {
         let sum = words.zip(&self.secrets).fold(salt, |sum, (word, secret)| {
             sum.wrapping_add(product(word, *secret)).wrapping_sub(product(0, *secret))
@@ -51,8 +52,8 @@ impl Hasher {
         finish(sum)
     }
 
-    /// What the sums of [`Rows`] begin with in a tuple with this salt: the products of the words that follow are not
-    /// diminished by what they are for zero.
+    /// The initial value of the sums in [`Rows`] for a tuple with this salt: it subtracts in advance what zeros would
+    /// contribute for each of `words`.
     pub(super) fn first(&self, salt: u64, words: &[Word]) -> u64 {
         words.iter().fold(salt, |sum, word| sum.wrapping_sub(product(0, word.secret)))
     }
@@ -63,20 +64,20 @@ impl Hasher {
     }
 }
 
-/// A word of the key that some mask has bits of.
+/// A word of the key in which some mask has bits.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Word {
     pub(super) position: usize,
     secret: u64,
 }
 
-/// Eight tuples: what their sums begin with, then for each word their masks.
+/// Eight tuples: the initial values of their sums, then for each word their masks.
 pub(super) type Rows = [[u64; LANES]];
 
 /// The hash of a key in one of eight tuples.
 ///
 /// # Safety
-/// The key has the words.
+/// The key has the words, and `lane` is below [`LANES`].
 #[inline(always)]
 pub(super) unsafe fn hash_one(words: &[Word], rows: &Rows, lane: usize, key: *const u64) -> u32 {
     finish(words.iter().zip(&rows[1..]).fold(rows[0][lane], |sum, (word, masks)| {
@@ -86,25 +87,25 @@ pub(super) unsafe fn hash_one(words: &[Word], rows: &Rows, lane: usize, key: *co
     }))
 }
 
-/// Eight entries of a table of few: for each of the key's words that matter the values and the masks.
+/// Eight entries of a small table: their values and masks, for each of the key's relevant words.
 pub(super) type Entries = [[[u64; LANES]; 2]];
 
-/// What is done with eight tuples or entries at a time.
+/// Operations on eight tuples or entries at a time.
 pub(super) trait Pass {
-    /// The hashes of a key in eight tuples, and which of them the filter lets pass.
+    /// The hashes of a key in eight tuples, and which of them may have a matching entry by the filter (a bit each).
     ///
     /// # Safety
-    /// The key has the words; the processor has the instructions.
+    /// The key has the words, and the processor has the instructions.
     unsafe fn pass(words: &[Word], rows: &Rows, key: *const u64, filter: &Filter) -> (u32, [u32; LANES]);
 
-    /// Which of eight entries accept a key.
+    /// Which of eight entries match a key, a bit each.
     ///
     /// # Safety
-    /// As there.
+    /// As [`Pass::pass`].
     unsafe fn accept(words: &[usize], entries: &Entries, key: *const u64) -> u32;
 }
 
-/// For every processor.
+/// The portable version.
 pub(super) struct Portable;
 
 impl Pass for Portable {
@@ -137,7 +138,7 @@ impl Pass for Portable {
     }
 }
 
-/// For processors with AVX2.
+/// The version for processors with AVX2.
 #[cfg(target_arch = "x86_64")]
 pub(super) struct Avx2;
 
@@ -161,7 +162,7 @@ mod avx2 {
     use super::{Entries, FINAL_FACTOR, FINAL_SHIFT, Filter, LANES, Rows, Word};
     use std::arch::x86_64::*;
 
-    /// Eight numbers in two vectors.
+    /// Eight numbers as two vectors.
     ///
     /// # Safety
     /// The processor has the instructions.
@@ -212,7 +213,7 @@ mod avx2 {
                     *sum = _mm256_add_epi64(*sum, product);
                 }
             }
-            // The halves of each sum together, then the eight results in one vector.
+            // Folds the halves of each sum, and packs the eight results into one vector.
             let [low, high] = sums.map(|sum| _mm256_xor_si256(sum, _mm256_srli_epi64::<32>(sum)));
             let even = _mm256_setr_epi32(0, 2, 4, 6, 0, 2, 4, 6);
             let (low, high) = (_mm256_permutevar8x32_epi32(low, even), _mm256_permutevar8x32_epi32(high, even));

@@ -1,24 +1,24 @@
-//! Few entries: all of them beside each other, best rank first, eight compared at a time.
+//! Linear search for small tables: the entries in arrays, best rank first, compared eight at a time.
 //!
-//! The arrays are immutable and replaced as a whole, so their readers need neither hash nor links. Tuples are kept beside
-//! them, unread, so that a table that grows goes over to them with one store.
+//! The arrays are immutable and replaced as a whole, so lookups need neither hashes nor links. The tuples are
+//! maintained too although no one reads them, so that a growing table switches to them with one store.
 #![allow(unsafe_code)]
 
 use super::lanes::{LANES, Pass};
 use super::search::Shared;
 use abi::EntryHeader;
 
-/// Tables of up to this many entries are compared linearly.
+/// Limit of the entries of a table that is searched linearly.
 pub(super) const LINEAR_MAX: usize = 16;
 
-/// The entries.
+/// The entries of a small table.
 pub(super) struct Linear {
-    /// Positions of the key's words that some mask has bits of.
+    /// Indices of the key's words in which some mask has bits.
     words: Vec<usize>,
-    /// For eight entries after the other, for each of those words: the values and the masks.
+    /// For each group of eight entries, and each of those words: the values and the masks.
     lanes: Vec<[[u64; LANES]; 2]>,
     entries: Vec<*mut EntryHeader>,
-    /// In tables with ranges: low and high ends of each entry.
+    /// For tables with ranges: the low and high ends of each entry.
     ranges: Vec<u64>,
 }
 
@@ -26,13 +26,13 @@ pub(super) struct Linear {
 pub(super) struct Item<'a> {
     pub(super) rank: (i32, u64),
     pub(super) mask: &'a [u64],
-    /// The masked value; with ranges then the low and the high ends.
+    /// The masked value; in tables with ranges followed by the low and the high ends.
     pub(super) words: Vec<u64>,
     pub(super) entry: *mut EntryHeader,
 }
 
 impl Linear {
-    /// About how many bytes.
+    /// About its size in bytes.
     pub(super) fn bytes(&self) -> usize {
         size_of_val(&*self.lanes) + size_of_val(&*self.entries) + size_of_val(&*self.ranges)
     }
@@ -44,7 +44,7 @@ impl Linear {
         let mut lanes = Vec::new();
         for chunk in items.chunks(LANES) {
             for &word in &words {
-                // Lanes without an entry never accept: their value has bits that are not zero behind the mask.
+                // Unused lanes have masks of zero, so they match every key; searches ignore them.
                 let mut lane = [[0; LANES]; 2];
                 for (i, item) in chunk.iter().enumerate() {
                     (lane[0][i], lane[1][i]) = (item.words[word], item.mask[word]);
@@ -56,7 +56,7 @@ impl Linear {
         Linear { words, lanes, entries: items.iter().map(|item| item.entry).collect(), ranges }
     }
 
-    /// The first entry that accepts the key, or null.
+    /// The best entry that matches the key, or null.
     ///
     /// # Safety
     /// As [`Linear::find`].
@@ -66,13 +66,13 @@ impl Linear {
         unsafe { self.find::<P>(shared, key) }.map_or(std::ptr::null_mut(), |i| self.entry(i))
     }
 
-    /// The entry at a position in the order of ranks.
+    /// The entry at a position in rank order.
     #[inline(always)]
     pub(super) fn entry(&self, position: usize) -> *mut EntryHeader {
         self.entries[position]
     }
 
-    /// The position of the first entry that accepts the key.
+    /// The position of the best entry that matches the key.
     ///
     /// # Safety
     /// `key` has the table's words; the processor has the instructions of `P`.

@@ -6,7 +6,8 @@ use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// One entry of a tuple. Its words (the masked value; with ranges then the low and the high ends) follow in memory.
+/// An entry of a tuple. Its words follow in memory: the masked value and, in tables with ranges, the low and the high
+/// ends.
 #[repr(C)]
 pub(super) struct Node {
     pub(super) next: AtomicPtr<Node>,
@@ -20,11 +21,11 @@ pub(super) struct Node {
 /// An unlinked node.
 pub(super) struct Dead(*mut Node);
 
-// SAFETY: whoever has the value owns the node.
+// SAFETY: the value owns the node.
 unsafe impl Send for Dead {}
 
 impl Dead {
-    /// Bytes of the node.
+    /// Size of the node in bytes.
     pub(super) fn bytes(&self) -> usize {
         // SAFETY: the value owns the node.
         Node::layout(unsafe { (*self.0).count } as usize).size()
@@ -61,12 +62,12 @@ impl Node {
         }
     }
 
-    /// The node as something to be freed; it must be unlinked.
+    /// The node, to be freed when no reader can see it; it must be unlinked.
     pub(super) fn dead(node: *mut Node) -> Dead {
         Dead(node)
     }
 
-    /// Word `i` of those that follow.
+    /// Word `i` of an entry's words.
     ///
     /// # Safety
     /// `node` is alive and was made with more than `i` words.
@@ -76,7 +77,7 @@ impl Node {
         unsafe { node.add(1).cast::<u64>().add(i).read() }
     }
 
-    /// All words that follow.
+    /// All words of an entry.
     ///
     /// # Safety
     /// `node` is alive.
@@ -85,20 +86,20 @@ impl Node {
         unsafe { std::slice::from_raw_parts(node.add(1).cast(), (*node).count as usize) }.to_vec()
     }
 
-    /// Whether it comes before another one.
+    /// Whether this node ranks before another one.
     #[inline]
     pub(super) fn beats(&self, other: &Node) -> bool {
         (self.priority, other.seq) > (other.priority, self.seq)
     }
 }
 
-/// Heads of the lists of nodes.
+/// The array of a tuple's buckets: heads of lists of nodes.
 pub(super) struct Buckets {
     heads: Box<[AtomicPtr<Node>]>,
 }
 
 impl Buckets {
-    /// Bytes of the array.
+    /// Size of the array in bytes.
     pub(super) fn bytes(&self) -> usize {
         size_of_val(&*self.heads)
     }
@@ -118,7 +119,7 @@ impl Buckets {
         &self.heads[hash as usize & (self.heads.len() - 1)]
     }
 
-    /// Links a node in, before the first one that it beats.
+    /// Links a node, before the first one that it beats.
     ///
     /// # Safety
     /// `node` is new; all linked nodes are alive.
@@ -136,7 +137,7 @@ impl Buckets {
         }
     }
 
-    /// Calls `f` with all nodes.
+    /// Calls `f` for each node.
     ///
     /// # Safety
     /// All linked nodes are alive.
@@ -152,7 +153,8 @@ impl Buckets {
         }
     }
 
-    /// A boxed array of twice the length with copies of all nodes: readers may be on the links of the old ones.
+    /// A boxed array of twice the length with copies of all nodes; the nodes themselves are not moved since readers may
+    /// follow their links.
     ///
     /// # Safety
     /// All linked nodes are alive.

@@ -1,14 +1,15 @@
-//! What readers see of a ternary table, and how they search it.
+//! The part of a ternary table that readers see, and its lookup.
 //!
-//! **Hashing eight tuples at once.** A lookup must hash the key under each tuple's mask. So the masks of eight tuples lie
-//! beside each other, word by word, and eight hashes are computed together in vector registers ([`super::lanes`]): each
-//! 64-bit word contributes the product of its halves, after the addition of secret numbers (Black, Halevi, Krawczyk,
-//! Krovetz, Rogaway: "UMAC: fast and secure message authentication", NH). Words that no mask has bits of are left out; the
-//! contribution of a word whose mask is zero is zero, so hashes do not depend on what is left out. The [`Filter`] then
-//! says which of the eight tuples may have an entry; the others, nearly always all that have none, cost nothing more.
+//! **Hashing eight tuples at once.** A lookup must hash the key under each tuple's mask. So the masks of eight tuples
+//! are interleaved word by word, and eight hashes are computed together in vector registers ([`super::lanes`]): each
+//! 64-bit word contributes the product of its halves, after the addition of secret numbers (the NH hash of Black,
+//! Halevi, Krawczyk, Krovetz, Rogaway: "UMAC: fast and secure message authentication"). Words in which no mask has bits
+//! are skipped; a word whose mask is zero contributes zero, so hashes do not depend on which words are skipped. The
+//! [`Filter`] then selects those of the eight tuples that may have a matching entry; the others, nearly all that have
+//! none, cost nothing more.
 //!
-//! **Batches.** For each of up to 16 keys the first tuple that may have an entry is found, and its bucket prefetched; then
-//! for each the first node of the bucket; then the searches go on from there.
+//! **Batches.** For each of up to 16 keys the first tuple that may have a matching entry is found, and its bucket
+//! prefetched; then the first node of each bucket is prefetched; then the searches continue from there.
 //!
 //! Threads: any number of readers. Tests: `tests/properties.rs`, `tests/stress.rs`.
 #![allow(unsafe_code)]
@@ -25,33 +26,33 @@ use abi::{EntryHeader, TableHandle};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// Tables of up to this many tuples are probed without the filter.
+/// Limit of the tuples that are probed without testing the filter.
 const UNFILTERED_MAX: usize = 2;
 /// Keys of a batch whose memory is prefetched together.
 const BATCH: usize = 16;
-/// What readers see; at one address for the life of the table.
+/// The part of the engine that readers see; its address is fixed for the life of the table.
 pub(super) struct Shared {
-    /// Null when there are too many entries.
+    /// The entries of a small table; null if there are too many.
     pub(super) linear: AtomicPtr<Linear>,
-    /// Null unless there are many masks.
+    /// The bit vectors; null unless there are many masks.
     pub(super) vectors: AtomicPtr<Published>,
     pub(super) tuples: AtomicPtr<TupleList>,
-    /// Has all entries that are linked, and perhaps more.
+    /// Contains all linked entries, and perhaps removed ones.
     pub(super) filter: AtomicPtr<Filter>,
     pub(super) version: Version,
     pub(super) hasher: Hasher,
     /// Words of a packet's key.
     pub(super) words: usize,
-    /// Range fields, checked on candidates.
+    /// The range fields, which are checked on candidates.
     pub(super) ranges: Vec<RangeField>,
 }
 
-/// Where a range field lies.
+/// The position of a range field in the key.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RangeField {
     pub(super) word: usize,
     pub(super) shift: u32,
-    /// Of a field within one word.
+    /// The mask of a field within one word, after the shift.
     pub(super) mask: u64,
     /// More than 1 for fields above 64 bits.
     pub(super) words: usize,
@@ -59,38 +60,38 @@ pub(super) struct RangeField {
 
 /// The entries with one mask.
 pub(super) struct Tuple {
-    /// One word per word of the key.
+    /// The mask, with as many words as the key.
     pub(super) mask: Vec<u64>,
-    /// What hashes of the tuple begin with.
+    /// The initial value of the tuple's hashes.
     pub(super) salt: u64,
     pub(super) buckets: AtomicPtr<Buckets>,
 }
 
-/// All tuples, highest priority first. Immutable.
+/// All tuples, in descending order of their highest priority. Immutable.
 pub(super) struct TupleList {
     pub(super) tuples: Vec<(i32, *const Tuple)>,
-    /// The words of the key that some mask has bits of.
+    /// The words of the key in which some mask has bits.
     words: Vec<Word>,
-    /// For eight tuples after the other, their rows.
+    /// For each group of eight tuples, their rows ([`super::lanes::Rows`]).
     rows: Vec<[u64; LANES]>,
 }
 
-/// A search on its way: the tuples of a group that may have an entry.
+/// The state of a search: the tuples of a group of eight that may have a matching entry.
 #[derive(Clone, Copy, Default)]
 struct Found {
     group: usize,
-    /// As bits. If there are none, the search is at its end.
+    /// One bit for each such tuple. If there is none, the search has ended.
     candidates: u32,
     hashes: [u32; LANES],
 }
 
 impl TupleList {
-    /// About how many bytes.
+    /// About its size in bytes.
     pub(super) fn bytes(&self) -> usize {
         size_of_val(&*self.tuples) + size_of_val(&*self.words) + size_of_val(&*self.rows)
     }
 
-    /// Of these tuples, ordered.
+    /// A list of these tuples, which are sorted.
     pub(super) fn new(tuples: Vec<(i32, *const Tuple)>, hasher: &Hasher) -> TupleList {
         // SAFETY: the writer lists tuples that are alive.
         let tuple = |i: usize| unsafe { &*tuples[i].1 };
@@ -110,7 +111,7 @@ impl TupleList {
         TupleList { tuples, words, rows }
     }
 
-    /// Whether its entries are so few that they are in a cache that answers at once.
+    /// Whether the tuples are few and small enough to stay cached, so that prefetching does not pay.
     ///
     /// # Safety
     /// The tuples are alive.
@@ -122,7 +123,7 @@ impl TupleList {
         self.tuples.len() <= UNFILTERED_MAX && self.tuples.iter().map(buckets).sum::<usize>() <= BUCKETS_MAX
     }
 
-    /// The first group from `group` on in which a tuple may have an entry of at least this priority.
+    /// The first group, from number `group` on, with a tuple that may have an entry of at least this priority.
     ///
     /// # Safety
     /// `key` has the table's words; the processor has the instructions.
@@ -155,13 +156,13 @@ impl TupleList {
 }
 
 impl Shared {
-    /// The best entry for a key, or null: [`Shared::search`] until no change began meanwhile.
+    /// The best entry that matches a key, or null: repeats [`Shared::search`] until no change began meanwhile.
     ///
     /// # Safety
-    /// As there.
+    /// As [`Shared::search`].
     #[inline(always)]
     unsafe fn find<P: Pass>(&self, key: *const u64) -> *mut EntryHeader {
-        // No closure here: it would be compiled for every processor.
+        // No closure here: it would be compiled without the caller's target features.
         loop {
             let before = self.version.begin();
             // SAFETY: the caller's promise.
@@ -172,7 +173,7 @@ impl Shared {
         }
     }
 
-    /// The best entry for a key, or null.
+    /// The best entry that matches a key, or null; may be inconsistent if several changes overlap with it.
     ///
     /// # Safety
     /// The caller is online; `key` has the table's words; the processor has the instructions of `P`.
@@ -209,7 +210,7 @@ impl Shared {
         unsafe { (&*self.tuples.load(Ordering::Acquire), &*self.filter.load(Ordering::Acquire)) }
     }
 
-    /// The best entry for a key, or null, when a search has come to the first tuples that may have one.
+    /// The best entry that matches a key, or null; continues a search from the first candidates, `found`.
     ///
     /// # Safety
     /// As [`Shared::search`].
@@ -240,7 +241,7 @@ impl Shared {
         best.map_or(ptr::null_mut(), |node| node.entry.load(Ordering::Acquire))
     }
 
-    /// Makes the first entry of a tuple that accepts the key the best one, if it is better.
+    /// Makes the first entry of a tuple that matches the key the best one, if it beats the best so far.
     ///
     /// # Safety
     /// As [`Shared::search`]; the tuple was in the list.
@@ -264,7 +265,7 @@ impl Shared {
         }
     }
 
-    /// Whether a node's value equals the masked key and its ranges contain the key.
+    /// Whether a node's value equals the masked key, and its ranges contain the key.
     ///
     /// # Safety
     /// The node is alive and has the words of this engine.
@@ -276,7 +277,7 @@ impl Shared {
             && (self.ranges.is_empty() || self.in_ranges(|i| word(self.words + i), key))
     }
 
-    /// Whether the key is in all ranges; `ends` gives the words of the low ends and then of the high ends.
+    /// Whether the key is within all ranges; `ends` returns the words of the low ends, then of the high ends.
     #[inline]
     pub(super) fn in_ranges(&self, ends: impl Fn(usize) -> u64, key: impl Fn(usize) -> u64) -> bool {
         self.ranges.iter().all(|range| {
@@ -321,7 +322,8 @@ impl Shared {
                     (None, None) => self.search_batch::<P>(key(0), result),
                 }
                 if !self.version.is_still(before) {
-                    // A writer that changes all the time would have many keys looked up again and again.
+                    // One by one: a writer that keeps changing the table would otherwise make whole batches be looked
+                    // up again and again.
                     for (i, result) in result.iter_mut().enumerate() {
                         *result = self.find::<P>(key(i));
                     }
@@ -331,7 +333,7 @@ impl Shared {
     }
 
     /// # Safety
-    /// As [`Shared::search`] for each key; at most [`BATCH`].
+    /// As [`Shared::search`] for each key; there are at most [`BATCH`].
     #[inline(always)]
     unsafe fn search_batch<P: Pass>(&self, keys: *const u64, result: &mut [*const EntryHeader]) {
         // SAFETY: the caller's promise; linked memory outlives the caller's batch.
@@ -366,7 +368,7 @@ impl Shared {
     }
 }
 
-/// The lookup functions, compiled for every processor and for those with 256-bit vectors.
+/// The lookup functions, compiled twice: for any processor, and for those with AVX2.
 macro_rules! lookups {
     ($module:ident, $pass:ty $(, $feature:meta)?) => {
         mod $module {

@@ -1,17 +1,18 @@
-//! Many masks: bit vectors (Lakshman, Stiliadis: "High-speed policy-based packet forwarding using efficient
-//! multi-dimensional range matching", SIGCOMM 1998).
+//! Bit vectors for tables with many masks (Lakshman, Stiliadis: "High-speed policy-based packet forwarding using
+//! efficient multi-dimensional range matching", SIGCOMM 1998).
 //!
-//! Tuple space search costs a step for each mask, so whoever may choose masks makes it slow (Csikor et al.: "Tuple space
-//! explosion", CoNEXT 2019). Here a lookup costs the same whatever the masks are: the key is cut into nibbles of four bits, for each value of each
-//! nibble a row of bits says which entries accept it, and the conjunction of one row of each nibble has the entries that accept the key. Entries
-//! are in the order of their ranks, so the first bit is the answer; 256 entries (a *block*) are done at a time. Ranges are
-//! checked on candidates, as with tuples.
+//! Tuple space search takes a step for each mask, so anyone who can choose masks can slow it down (Csikor et al.:
+//! "Tuple space explosion", CoNEXT 2019). The cost of bit vectors does not depend on the masks. The key is divided into
+//! nibbles of four bits; for each value of each nibble a bit vector (a *row*) says which entries match it; and the AND
+//! of one row per nibble has the entries that match the key. Entries are in rank order, so the first bit is the result.
+//! 256 entries (a *block*) are processed at a time. Ranges are checked on candidates, as in tuples.
 //!
-//! What it costs grows with the number of entries, so [`Cost`] chooses: tables of many entries with few masks keep to tuples. These
-//! are kept beside the vectors, unread, so that a table goes over to them, and back, with one store.
+//! The cost grows with the number of entries, so [`Cost`] chooses: tables of many entries with few masks keep using
+//! tuples. Tuples are maintained beside the bit vectors although no one reads them, so that a table switches to either
+//! with one store.
 //!
-//! Changes: rows are immutable. New entries are in a short list beside them ([`Linear`]), which is replaced as a whole; removed ones are null in
-//! `entries`. After [`changes_max`] changes the rows are made anew.
+//! Changes: rows are immutable. New entries go to a short list beside them ([`Linear`]), which is replaced as a whole;
+//! removed ones become null in `entries`. After [`changes_max`] changes the rows are rebuilt.
 //!
 //! Threads: one writer, any number of readers. Tests: `tests/properties.rs`, `tests/stress.rs`.
 #![allow(unsafe_code)]
@@ -24,77 +25,80 @@ use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// Entries whose bits are taken together.
+/// Entries of a block; a row has a bit for each.
 const BLOCK: usize = 256;
 /// Values of a nibble.
 const VALUES: usize = 16;
-/// Nibbles whose conjunction is made before it is looked at.
+/// Rows that are combined before the result is tested for zero.
 const STEP: usize = 8;
-/// Nibbles that masks may have bits of: keys of 64 bytes.
+/// Limit of the nibbles in which masks have bits: keys of 64 bytes.
 const NIBBLES_MAX: usize = 128;
-/// Bytes of the rows: what is left to a table of a processor's second-level cache.
+/// Limit of the rows' size in bytes: one table's share of a second-level cache.
 const BYTES_MAX: usize = 1 << 20;
 
-/// Estimated cycles of a lookup that finds nothing, by either plan.
+/// Estimated cycles of a lookup without a match, with bit vectors and with tuples.
 pub(super) struct Cost {
     vectors: usize,
     tuples: usize,
 }
 
 impl Cost {
-    /// For `entries` with `masks` different masks that have bits of `nibbles` nibbles in `words` words.
+    /// The cost for `entries` entries with `masks` different masks, which have bits in `nibbles` nibbles and `words`
+    /// words.
     pub(super) fn new(entries: usize, masks: usize, nibbles: usize, words: usize) -> Cost {
-        // Measured with 1,024 entries: a row of a block costs a load and an and, eight tuples some 20 cycles and 15 for each word.
+        // Measured with 1,024 entries: a row of a block costs a load and an AND, eight tuples about 20 cycles plus 15
+        // per word.
         let blocks = entries.div_ceil(BLOCK);
         let fits = (1..=NIBBLES_MAX).contains(&nibbles) && blocks * nibbles * VALUES * size_of::<Row>() <= BYTES_MAX;
         let vectors = if fits { 40 + blocks * (8 + 2 * nibbles) } else { usize::MAX / 2 };
         Cost { vectors, tuples: masks.div_ceil(super::lanes::LANES) * (20 + 15 * words) }
     }
 
-    /// Whether a table with this plan should have vectors from now on. A plan that is there is left for one that is twice as good,
-    /// or, with vectors, for one that is better at all.
+    /// Whether a table should use bit vectors from now on; `has_them` if it does now. With hysteresis: it switches to
+    /// bit vectors if they cost less than half, and back as soon as tuples cost less.
     pub(super) fn prefers_vectors(&self, has_them: bool) -> bool {
         if has_them { self.vectors <= self.tuples } else { 2 * self.vectors < self.tuples }
     }
 }
 
-/// How many entries may come and go until the rows are made anew: what the list of new ones costs a lookup, and the rows a change.
+/// The number of additions and removals after which the rows are rebuilt: it balances lookups in the list of new
+/// entries against rebuilding.
 pub(super) fn changes_max(entries: usize) -> usize {
     (entries / 64).max(32)
 }
 
-/// One bit for each entry of a block.
+/// A bit vector: one bit for each entry of a block.
 #[derive(Clone, Copy)]
 #[repr(C, align(32))]
 struct Row([u64; BLOCK / 64]);
 
-/// Four bits of a key.
+/// The position of four bits in a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Nibble {
     word: usize,
     shift: u32,
 }
 
-/// The nibbles that a mask has bits of.
+/// The nibbles in which a mask has bits.
 pub(super) fn nibbles(mask: &[u64]) -> impl Iterator<Item = Nibble> {
     let all = (0..mask.len()).flat_map(|word| (0..64).step_by(4).map(move |shift| Nibble { word, shift }));
     all.filter(|nibble| mask[nibble.word] >> nibble.shift & 0xf != 0)
 }
 
-/// Entries as bit vectors.
+/// The bit vectors of a table's entries.
 pub(super) struct Vectors {
     nibbles: Vec<Nibble>,
-    /// By block, nibble and value.
+    /// In the order of block, nibble and value.
     rows: Vec<Row>,
-    /// By rank. Null: removed, or beyond the last.
+    /// In rank order. Null if removed, and beyond the last one.
     entries: Box<[AtomicPtr<EntryHeader>]>,
     ranks: Vec<(i32, u64)>,
-    /// In tables with ranges: low and high ends of each entry.
+    /// For tables with ranges: the low and high ends of each entry.
     ranges: Vec<u64>,
 }
 
 impl Vectors {
-    /// Of all entries of a table.
+    /// The bit vectors for all entries of a table.
     pub(super) fn new(mut items: Vec<Item<'_>>) -> Vectors {
         items.sort_unstable_by_key(|item| (std::cmp::Reverse(item.rank.0), item.rank.1));
         let words = items.first().map_or(0, |item| item.mask.len());
@@ -108,7 +112,7 @@ impl Vectors {
                 for (i, item) in items.iter().enumerate() {
                     let of = |words: &[u64]| (words[nibble.word] >> nibble.shift & 0xf) as usize;
                     let (value, mask) = (of(&item.words), of(item.mask));
-                    // All values that differ from this one where the mask has no bits.
+                    // All values that agree with this one in the mask's bits.
                     let free = !mask & 0xf;
                     let mut other = free;
                     loop {
@@ -131,12 +135,12 @@ impl Vectors {
         }
     }
 
-    /// About how many bytes.
+    /// About its size in bytes.
     pub(super) fn bytes(&self) -> usize {
         size_of_val(&*self.rows) + size_of_val(&*self.entries) + size_of_val(&*self.ranks) + size_of_val(&*self.ranges)
     }
 
-    /// The place of the entry with this rank, unless it is not here or removed.
+    /// The slot in `entries` of the entry with this rank; `None` if it is not in the rows or removed.
     pub(super) fn place(&self, rank: (i32, u64)) -> Option<&AtomicPtr<EntryHeader>> {
         let at =
             self.ranks.binary_search_by_key(&(std::cmp::Reverse(rank.0), rank.1), |r| (std::cmp::Reverse(r.0), r.1));
@@ -144,7 +148,7 @@ impl Vectors {
         (!place.load(Ordering::Relaxed).is_null()).then_some(place)
     }
 
-    /// The position of the first entry that accepts the key, and the entry.
+    /// The best entry that matches the key, and its position.
     ///
     /// # Safety
     /// `key` has the table's words.
@@ -186,7 +190,7 @@ impl Vectors {
     }
 }
 
-/// An entry that is not in the rows yet.
+/// An entry that was added after the rows were built.
 pub(super) struct Fresh {
     pub(super) rank: (i32, u64),
     pub(super) mask: Vec<u64>,
@@ -195,11 +199,11 @@ pub(super) struct Fresh {
     pub(super) entry: *mut EntryHeader,
 }
 
-/// What readers see: the rows and the entries beside them. Immutable but for `entries` of the rows.
+/// The part that readers see: the rows, and the entries added later. Immutable except for `entries` of the rows.
 pub(super) struct Published {
     vectors: Arc<Vectors>,
     fresh: Linear,
-    /// Of the entries of `fresh`, in its order.
+    /// The ranks of the entries of `fresh`, in its order.
     ranks: Vec<(i32, u64)>,
 }
 
@@ -215,12 +219,12 @@ impl Published {
         Published { vectors, fresh: Linear::new(items.collect()), ranks }
     }
 
-    /// About how many bytes, without the rows.
+    /// About its size in bytes, without the rows.
     pub(super) fn bytes(&self) -> usize {
         self.fresh.bytes() + size_of_val(&*self.ranks)
     }
 
-    /// The first entry that accepts the key, or null.
+    /// The best entry that matches the key, or null.
     ///
     /// # Safety
     /// `key` has the table's words; the processor has the instructions of `P`.
@@ -251,7 +255,7 @@ mod tests {
         assert!(
             !prefers(100, 2, 16, false) && !prefers(10_000, 30, 16, false) && !prefers(1 << 20, 1 << 20, 16, false)
         );
-        // Near the border a table keeps what it has.
+        // Near the break-even point a table keeps what it uses.
         assert!(prefers(600, 64, 16, true) && !prefers(600, 64, 16, false));
         assert!(!prefers(600, 8, 16, true), "eight masks are one step");
     }

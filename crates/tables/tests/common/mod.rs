@@ -1,4 +1,4 @@
-//! What the integration tests share: a trivial linear table, keys as bytes, and a small random generator.
+//! Shared by the integration tests: a reference table with linear search, keys as bytes, and random keys.
 #![allow(dead_code, reason = "each test uses a part")]
 
 use abi::KeyLayout;
@@ -6,7 +6,7 @@ use base::Bits;
 use base::entry::{ActionCall, EntryAction, KeyMatch, MatchKind, TableEntry};
 pub use random::Random;
 
-/// The reference: a list of entries in insertion order, scanned as a whole.
+/// The reference: a list of entries in insertion order, all of which are scanned.
 #[derive(Default)]
 pub struct Linear {
     pub entries: Vec<TableEntry>,
@@ -17,7 +17,7 @@ impl Linear {
         self.entries.iter().position(|e| e.key == key && e.priority == priority)
     }
 
-    /// Highest priority wins, then the longest prefix, then the first inserted.
+    /// The entry with the highest priority, then the longest prefix, then the lowest insertion number.
     pub fn lookup(&self, key: &[Bits]) -> Option<&TableEntry> {
         let mut best: Option<&TableEntry> = None;
         for entry in self.entries.iter().filter(|e| e.key.iter().zip(key).all(|(m, v)| accepts(m, v))) {
@@ -58,13 +58,13 @@ pub fn key_bytes(layout: &KeyLayout, values: &[Bits]) -> Vec<u8> {
     bytes
 }
 
-/// Random values for tables.
+/// Random values for table keys.
 pub trait Draw {
-    /// A value that collides often: few bits set, at both ends of the field, or anything.
+    /// A value that collides often: few bits set, at either end of the field, or any value.
     fn bits(&mut self, width: u32) -> Bits;
-    /// What a key field may accept.
+    /// A random match for a key field.
     fn key(&mut self, width: u32, kind: MatchKind) -> KeyMatch;
-    /// A value, often one that the key accepts.
+    /// A value, often one that `key` matches.
     fn near(&mut self, key: &KeyMatch, width: u32) -> Bits;
 }
 

@@ -6,7 +6,7 @@ fn device(queues: u16) -> (Vec<Box<dyn Queue>>, MemoryHandle) {
     (device.take_queues(), handle)
 }
 
-/// Which of the device's queues each worker receives from.
+/// The device queues that each worker receives from.
 fn received(shared: &mut [PortQueue], handle: &MemoryHandle, queues: u16) -> Vec<Vec<u8>> {
     for queue in 0..queues {
         assert!(handle.inject_on(queue, &[queue as u8; 60]));
@@ -56,7 +56,7 @@ fn fewer_queues_than_workers_have_one_receiver_each_and_all_send() {
     assert!(share(Vec::new(), 2, 0, Sharing::Fixed).is_empty());
 }
 
-/// An IPv4 or IPv6 UDP frame, one way or the other.
+/// An IPv4 or IPv6 UDP frame, in either direction of a flow.
 fn frame(flow: u32, is_back: bool, is_v6: bool, is_tagged: bool) -> Vec<u8> {
     let (mut from, mut to) = (flow.to_be_bytes().to_vec(), (flow ^ 0x0a00_0000).to_be_bytes().to_vec());
     let (mut source, mut destination) = ((flow as u16).to_be_bytes(), 53u16.to_be_bytes());
@@ -76,7 +76,7 @@ fn frame(flow: u32, is_back: bool, is_v6: bool, is_tagged: bool) -> Vec<u8> {
         true => frame.extend([0x86, 0xdd, 0x60, 0, 0, 0, 0, 8, 17, 64]),
         false => frame.extend([8, 0, 0x45, 0, 0, 28, 0, 0, 0x40, 0, 64, 17, 0, 0]),
     }
-    // The flag that forbids fragments is none.
+    // Don't Fragment (DF) does not make a packet a fragment.
     if !is_v6 {
         let at = frame.len() - 14 + 2 + 6;
         frame[at] = 0;

@@ -1,33 +1,34 @@
-//! A stripe: some buckets of a table that packets write, with their own lock, the times at which entries are looked at, and a
-//! list of slots that wait for readers.
+//! A stripe: a range of buckets of a packet-written table with their lock, their part of the timing wheel, and lists of
+//! retired slots.
 //!
 //! # Time
 //!
-//! Time goes in *steps* of the table, a power of two of ticks ([`step_shift`]). Each slot has one byte: the step at which its entry
-//! is to be *looked at*. That is a timing wheel (Varghese and Lauck 1987, scheme 7) whose lists are not linked: who looks for
-//! the slots of a step reads the bytes of all slots, 64 at a time, in order. Putting a slot into the wheel, or taking it out, is one
-//! store. A linked list would be read slot by slot, and each slot's links would come from memory for themselves.
+//! Time is divided into the table's *steps*. Each slot has one byte: the step at whose beginning it is *due*, that is,
+//! its entry is to be checked. This is a hierarchical timing wheel (Varghese and Lauck 1987, scheme 7) without linked
+//! lists: the slots that are due in a step are found by scanning the bytes of all slots in order, 64 at a time. Putting
+//! a slot into the wheel or taking it out is one store. A linked list would be followed slot by slot, with a cache miss
+//! for each link.
 //!
-//! | byte | looked at |
+//! | byte | due |
 //! | --- | --- |
 //! | 0 | never |
 //! | 1 | now |
-//! | 128 + step % 128 | at the end of a step that is less than 128 steps ahead |
-//! | 64 + chunk % 64 | at the beginning of a later *chunk* of 128 steps, less than 64 chunks ahead; then it gets a nearer byte |
+//! | 128 + step % 128 | in a step that is less than 128 steps ahead |
+//! | 64 + chunk % 64 | when a later *chunk* of 128 steps begins, within 64 chunks; then it gets a nearer byte |
 //!
-//! A hit only stores the clock in the entry. An entry that is looked at too early gets the byte of the step at which its time ends
-//! then. So an entry is looked at once or twice in its timeout, however often it is hit; one that may be idle for longer than 64
-//! chunks is looked at as often as that.
+//! A hit only stores the clock in the entry. A check that finds the entry not expired stores the byte of the step in
+//! which it would expire now. So an entry is checked once or twice per timeout, however often it is hit; one with a
+//! timeout of more than 64 chunks is also checked every 64 chunks.
 //!
 //! # Memory
 //!
-//! Slots are numbered within the stripe, so a link takes two bytes: three bytes a slot in all, and 64 a stripe, which has eight
-//! kilobytes of buckets. Nothing is allocated.
+//! Slots are numbered within the stripe, so a link takes two bytes: three bytes per slot in all, and 64 per stripe,
+//! which has eight kilobytes of buckets. Nothing is allocated later.
 //!
-//! # Slots that wait
+//! # Retired slots
 //!
-//! A slot whose entry ended may be read until every worker has been quiescent. Two lists suffice: the one that
-//! waits for an epoch, and the one that fills meanwhile.
+//! The slot of a removed entry may be read until every worker has been quiescent. Two lists suffice: one waits for its
+//! epoch to be past, and the other is filled meanwhile.
 #![allow(unsafe_code)]
 
 use crate::reclaim::Domain;
@@ -35,38 +36,38 @@ use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Buckets of a stripe. More than a key's path is long, so that a path lies in two.
+/// Buckets of a stripe. More than the length of a probe sequence, so that one spans at most two stripes.
 pub(super) const STRIPE_BUCKETS: u32 = 128;
 /// Steps of a chunk.
 const CHUNK: u64 = 128;
-/// Chunks that bytes tell apart.
+/// Number of chunks that the bytes can distinguish.
 const CHUNKS: u64 = 64;
-/// The byte of a slot that is never looked at.
+/// The byte of a slot that is never due.
 const NEVER: u8 = 0;
-/// The byte of a slot that is to be looked at now, or is being looked at.
+/// The byte of a slot that is due now, or is being checked.
 const NOW: u8 = 1;
-/// Set in bytes that name a step.
+/// Set in bytes that encode a step.
 const STEP: u8 = 0x80;
-/// Set, without [`STEP`], in bytes that name a chunk.
+/// Set, without [`STEP`], in bytes that encode a chunk.
 const LATER: u8 = 0x40;
-/// Bytes that are compared at once.
+/// Bytes that are compared together.
 const LINE: usize = 64;
 
-/// How often a lock is tried before the thread lets others run.
+/// Attempts to take a lock after which the thread yields.
 const SPINS: u32 = 200;
 
-/// Neighbours of slots in the lists that wait: numbers and one; 0 is none.
+/// A link of a list of retired slots: the next slot's number plus one; 0 ends the list.
 type Link = u16;
 
-/// What belongs to a stripe's slots, and is used under its lock.
+/// A stripe's slots, accessed under its lock.
 pub(super) struct Slots<'a> {
-    /// When each slot is looked at.
+    /// The wheel byte of each slot.
     pub(super) times: &'a mut [u8],
-    /// The next slot of the list that waits.
+    /// For each retired slot, the next one of its list.
     pub(super) links: &'a mut [Link],
 }
 
-/// A stripe with its lock. Whoever holds that may change the buckets' states, their slots' times and links, and what is here.
+/// A stripe with its lock, which protects the buckets' state words, the slots' wheel bytes and links, and the content.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(super) struct Stripe {
@@ -74,25 +75,25 @@ pub(super) struct Stripe {
     content: UnsafeCell<Content>,
 }
 
-// SAFETY: the content is used under the lock only.
+// SAFETY: the content is only accessed under the lock.
 unsafe impl Sync for Stripe {}
 
-/// What the lock guards.
+/// The data that the lock protects.
 #[derive(Default, Debug)]
 pub(super) struct Content {
-    /// The last step that had begun when entries were looked at.
+    /// The last step for which due slots were searched.
     step: u64,
-    /// Whether there are slots to be looked at although no other step has begun.
+    /// Whether slots are due although no other step has begun.
     is_urgent: bool,
-    /// Waits for an epoch: the first slot.
+    /// The list that waits for an epoch: the epoch, and the first slot.
     old: (u64, Link),
-    /// Fills meanwhile: the epoch of the latest.
+    /// The list that is filled meanwhile: the latest epoch, and the first slot.
     young: (u64, Link),
-    /// Entries that ended away from their home: the marks that they left cost lookups.
+    /// Removed entries that were not in their home bucket: the overflow marks that they left behind slow lookups down.
     pub(super) stale: u32,
 }
 
-/// A held lock.
+/// A lock that is held; dropping it releases the lock.
 pub(super) struct Held<'a>(&'a Stripe);
 
 impl Stripe {
@@ -100,8 +101,8 @@ impl Stripe {
         Stripe { held: AtomicU32::new(0), content: UnsafeCell::default() }
     }
 
-    /// Waits for the lock. It is held for some hundred nanoseconds; a holder that lost its processor gets it back when
-    /// those that wait yield.
+    /// Takes the lock, waiting for it if necessary. Locks are held for some hundred nanoseconds; a holder that was
+    /// preempted runs again when the waiters yield.
     pub(super) fn lock(&self) -> Held<'_> {
         let mut tries = 0;
         while self.held.compare_exchange_weak(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
@@ -137,7 +138,7 @@ impl Drop for Held<'_> {
     }
 }
 
-/// The byte of a slot to be looked at when the step `due` has begun.
+/// The byte of a slot that is due when the step `due` begins; `now` is the current step.
 fn byte_of(due: u64, now: u64) -> u8 {
     if due <= now {
         return NOW;
@@ -149,10 +150,10 @@ fn byte_of(due: u64, now: u64) -> u8 {
     LATER | (chunk % CHUNKS) as u8
 }
 
-/// Adds the numbers of bytes that are `wanted` to `found`.
+/// Appends to `found` the positions of the bytes that are `wanted`.
 fn positions(bytes: &[u8], wanted: impl Fn(u8) -> bool, found: &mut Vec<u16>) {
     for (i, line) in bytes.chunks(LINE).enumerate() {
-        // Without a branch for each byte, so that the compiler compares many at once.
+        // Without a branch per byte, so that the compiler vectorises the loop.
         if line.iter().fold(0u8, |any, byte| any | u8::from(wanted(*byte))) == 0 {
             continue;
         }
@@ -161,9 +162,9 @@ fn positions(bytes: &[u8], wanted: impl Fn(u8) -> bool, found: &mut Vec<u16>) {
     }
 }
 
-// When entries are looked at.
+// The timing wheel.
 impl Content {
-    /// Has a slot looked at when the step `due` has begun, or soon; whether that has begun already.
+    /// Makes a slot due when the step `due` begins, or earlier. Returns true if it is due now.
     pub(super) fn put(&mut self, times: &mut [u8], slot: u16, due: u64) -> bool {
         let byte = byte_of(due, self.step);
         times[usize::from(slot)] = byte;
@@ -171,13 +172,13 @@ impl Content {
         byte == NOW
     }
 
-    /// Has a slot not looked at.
+    /// Takes a slot out of the wheel.
     pub(super) fn take(times: &mut [u8], slot: u16) {
         times[usize::from(slot)] = NEVER;
     }
 
-    /// Finds the slots that are to be looked at now that the step `now` has begun. Those that [`Content::is_found`] when they are
-    /// looked at must be put or taken.
+    /// Advances the wheel to the step `now`, and appends the slots that are due to `found`. Those that are still
+    /// [found](Content::is_found) when they are checked must then be put or taken.
     pub(super) fn advance(&mut self, times: &mut [u8], now: u64, found: &mut Vec<u16>) {
         let before = self.step;
         self.step = now.max(before);
@@ -186,7 +187,7 @@ impl Content {
             positions(times, |byte| byte == NOW, found);
         }
         if now.saturating_sub(before) >= CHUNK {
-            // Every byte of a step, and those of chunks that have begun.
+            // All bytes of steps, and those of chunks that have begun.
             let begun = (now / CHUNK - before / CHUNK).min(CHUNKS) as u8;
             let next = (before / CHUNK + 1) as u8;
             let is_later = |byte: u8| byte & (STEP | LATER) == LATER;
@@ -204,15 +205,15 @@ impl Content {
         found[first..].iter().for_each(|slot| times[usize::from(*slot)] = NOW);
     }
 
-    /// Whether a slot that was found has not been put or taken since.
+    /// Whether a slot that was found due has neither been put nor taken since.
     pub(super) fn is_found(times: &[u8], slot: u16) -> bool {
         times[usize::from(slot)] == NOW
     }
 }
 
-// Slots that wait for readers.
+// Retired slots.
 impl Content {
-    /// Lets a slot wait that is not looked at and whose entry readers do not find any more.
+    /// Retires a slot that is not in the wheel and whose entry readers no longer find.
     pub(super) fn retire(&mut self, links: &mut [Link], slot: u16, domain: &Domain) {
         let epoch = domain.advance();
         links[usize::from(slot)] = self.young.1;
@@ -222,7 +223,7 @@ impl Content {
         }
     }
 
-    /// Hands slots to `release` that no reader can read any more.
+    /// Passes the slots that no reader can see any more to `release`.
     pub(super) fn collect(&mut self, links: &mut [Link], domain: &Domain, mut release: impl FnMut(u16)) {
         while self.old.1 > 0 && domain.is_past(self.old.0) {
             let (_, mut at) = std::mem::replace(&mut self.old, std::mem::take(&mut self.young));
@@ -234,7 +235,7 @@ impl Content {
         }
     }
 
-    /// Whether slots wait.
+    /// Whether there are retired slots.
     pub(super) fn has_waiting(&self) -> bool {
         self.old.1 > 0
     }

@@ -1,48 +1,49 @@
-//! Numbers for the entries that prefixes lead to, which are few: a million routes have some thousand next hops.
+//! Next-hop indices: small numbers for the distinct entries of a prefix table. There are few: a million routes have a
+//! few thousand next hops.
 //!
-//! A number leads to the entry's address.
+//! An array that readers see maps each index to the entry's address.
 //!
-//! Threads: the writer's. Tests: `tests/properties.rs`, through tables.
+//! Threads: writer only. Tests: `tests/properties.rs`, through tables.
 
 use abi::EntryHeader;
 use std::collections::HashMap;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// There are less numbers than this; 0 stands for no entry.
+/// Limit of the indices, exclusive; index 0 stands for no entry.
 pub const NUMBERS: usize = 1 << 15;
 
-/// What numbers lead to: addresses of entries.
+/// The addresses of entries, by index.
 pub type Entries = [AtomicU64; NUMBERS];
 
-/// The entry of a number; null for 0.
+/// The entry with an index; null for 0.
 #[inline(always)]
 pub fn entry_of(entries: &Entries, number: u16) -> *mut EntryHeader {
     ptr::with_exposed_provenance_mut(entries[usize::from(number) % NUMBERS].load(Ordering::Acquire) as usize)
 }
 
-/// The numbers in use.
+/// The indices in use, with reference counts.
 #[derive(Debug)]
 pub struct Answers {
-    /// By address.
+    /// Index by the entry's address.
     numbers: HashMap<usize, u16>,
-    /// By number: prefixes that lead there.
+    /// By index: the number of prefixes that refer to it.
     users: Vec<u32>,
     free: Vec<u16>,
 }
 
 impl Answers {
-    /// None.
+    /// No index is in use.
     pub fn new() -> Answers {
         Answers { numbers: HashMap::new(), users: vec![0], free: Vec::new() }
     }
 
-    /// The number of an entry that some prefix leads to; 0 for null.
+    /// The index of an entry that a prefix refers to; 0 for null.
     pub fn number(&self, entry: *mut EntryHeader) -> u16 {
         if entry.is_null() { 0 } else { self.numbers[&entry.addr()] }
     }
 
-    /// The number of an entry, with one user more; `None` if there are no more numbers.
+    /// The index of an entry, with one more reference; `None` if all are in use.
     pub fn take(&mut self, entries: &Entries, entry: *mut EntryHeader) -> Option<u16> {
         if let Some(number) = self.numbers.get(&entry.addr()) {
             self.users[usize::from(*number)] += 1;
@@ -62,7 +63,8 @@ impl Answers {
         Some(number)
     }
 
-    /// One user less: the number, if there is none any more. When no reader has it, it is to be [freed](Answers::free).
+    /// Drops a reference. Returns the index if that was the last one; the caller [frees](Answers::free) it when no
+    /// reader can have it any more.
     pub fn give_back(&mut self, entry: *mut EntryHeader) -> Option<u16> {
         let number = self.number(entry);
         let users = &mut self.users[usize::from(number)];
@@ -73,7 +75,7 @@ impl Answers {
         })
     }
 
-    /// A number may be used again.
+    /// Makes an index available again.
     pub fn free(&mut self, number: u16) {
         self.free.push(number);
     }

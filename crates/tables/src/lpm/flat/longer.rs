@@ -1,11 +1,12 @@
-//! The prefixes of more than 24 bits in one range of 256 addresses, and the answer for the others in it: a list of a few, or a place
-//! for each address.
+//! The prefixes of more than 24 bits that share their first 24: a short list, or one slot for each of the 256
+//! addresses.
 //!
-//! A *list* is words of 32 bits, longest prefix first, the last of which accepts everything: what is behind it. Its place in memory
-//! changes with its length. A *block* has a place of 16 bits for each address.
+//! A *list* is an array of 32-bit words, longest prefix first. Its last word has mask 0, so it matches every address
+//! and gives the result for those that match no prefix. A list with another number of prefixes is a new list. A *block*
+//! has a 16-bit place for each address.
 //!
 //! ```text
-//! word of a list: value, mask (8 bits each), number of the answer
+//! word of a list: value, mask (8 bits each), next-hop index (16 bits)
 //! ```
 //!
 //! Threads: one writer, any number of readers. Tests: `tests/properties.rs`, `tests/stress.rs`, through tables.
@@ -17,29 +18,29 @@ use std::cell::Cell;
 use std::ptr;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
-/// The bit of a link that leads to a block.
+/// The bit of a link that marks a block.
 pub const BLOCK: u64 = 1;
-/// Bits of a list's word below its mask, and below its answer.
+/// Position of the mask in a list's word, in bits; the value is below it.
 pub const MASK_SHIFT: u32 = 8;
-/// See [`MASK_SHIFT`].
+/// Position of the next-hop index in a list's word, in bits.
 pub const ANSWER_SHIFT: u32 = 16;
-/// Prefixes of a list; one more makes a block.
+/// The most prefixes of a list; one more turns it into a block.
 const LIST_MAX: usize = 12;
 
 #[repr(C)]
 struct Block {
     places: [AtomicU16; 256],
-    /// The writer's: the prefixes, and the answer behind them.
+    /// Used by the writer only: the set of prefixes, and the next-hop index of addresses that match none.
     tree: [Cell<u64>; OCTET_WORDS],
     base: Cell<u16>,
 }
 
-/// A prefix of `len` of the last 8 bits.
+/// A prefix of the last 8 bits of an address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Last {
-    /// The 8 bits, zeros behind the prefix.
+    /// The 8 bits; those after the prefix are zero.
     pub value: u8,
-    /// 1 to 8.
+    /// Length in bits, 1 to 8.
     pub len: u32,
 }
 
@@ -61,14 +62,14 @@ fn last_of(word: u32) -> Last {
     Last { value: word as u8, len: ((word >> MASK_SHIFT) as u8).count_ones() }
 }
 
-/// What a link leads to. The link itself is a word that the writer changes.
+/// The list or block that a link points at. The link is a word that the writer changes.
 pub struct Longer<'a>(pub &'a AtomicU64);
 
 impl Longer<'_> {
-    /// The number of the answer for an address whose last bits these are.
+    /// The next-hop index for an address with these last 8 bits.
     ///
     /// # Safety
-    /// What was linked since the caller's last quiescent point has not been freed.
+    /// Nothing that was linked at or after the caller's last quiescent point has been freed.
     #[inline(always)]
     pub unsafe fn find(&self, value: u8) -> u16 {
         let link = self.0.load(Ordering::Acquire);
@@ -88,12 +89,12 @@ impl Longer<'_> {
         }
     }
 
-    /// Begins with no prefix and an answer behind.
+    /// Links a list without prefixes; `base` is the next-hop index for all addresses.
     pub fn begin(&self, spare: &mut Spare, base: u16) {
         self.0.store(make_list(spare, &[], base), Ordering::Release);
     }
 
-    /// Another answer behind all prefixes.
+    /// Changes the next-hop index of the addresses that match no prefix.
     pub fn set_base(&self, number: u16) {
         match self.content() {
             Content::List { at, prefixes, .. } => {
@@ -108,7 +109,7 @@ impl Longer<'_> {
         }
     }
 
-    /// Adds a prefix; what was unlinked goes to `dead`.
+    /// Adds a prefix; unlinked memory is passed to `dead`.
     pub fn insert(&self, spare: &mut Spare, dead: &mut impl FnMut(Dead), prefix: Last, number: u16) {
         match self.content() {
             Content::Block(block) => {
@@ -129,7 +130,7 @@ impl Longer<'_> {
         }
     }
 
-    /// Another answer for a prefix that is there.
+    /// Changes the next-hop index of a stored prefix.
     pub fn replace(&self, prefix: Last, number: u16) {
         match self.content() {
             Content::Block(block) => block.paint(prefix.in_tree(), number),
@@ -141,7 +142,8 @@ impl Longer<'_> {
         }
     }
 
-    /// Removes a prefix that is there. `stored` gives the number of the answer of one of these lengths.
+    /// Removes a stored prefix. `stored` returns the next-hop index of the stored prefix of a given length in these 8
+    /// bits.
     pub fn remove(
         &self,
         spare: &mut Spare,
@@ -165,7 +167,7 @@ impl Longer<'_> {
         }
     }
 
-    /// The prefixes.
+    /// The stored prefixes.
     pub fn prefixes(&self) -> Vec<Last> {
         match self.content() {
             Content::List { prefixes, .. } => prefixes.into_iter().map(last_of).collect(),
@@ -197,7 +199,7 @@ impl Longer<'_> {
 }
 
 enum Content<'a> {
-    /// The words of its prefixes, and the answer behind them.
+    /// The words of its prefixes, and the next-hop index in its last word.
     List {
         at: *mut AtomicU32,
         prefixes: Vec<u32>,
@@ -223,7 +225,7 @@ fn make_list(spare: &mut Spare, prefixes: &[u32], base: u16) -> u64 {
     at.expose_provenance() as u64
 }
 
-/// `prefixes` are a list's.
+/// A block with the prefixes of a list's words.
 fn make_block(spare: &mut Spare, prefixes: &[u32], base: u16) -> u64 {
     let at = spare.take(size_of::<Block>()).cast::<Block>();
     let places = [const { AtomicU16::new(0) }; 256];
@@ -239,7 +241,7 @@ fn make_block(spare: &mut Spare, prefixes: &[u32], base: u16) -> u64 {
 }
 
 impl Block {
-    /// Gives the values that are a prefix's own an answer.
+    /// Stores a next-hop index for all values whose longest match is `prefix`.
     fn paint(&self, prefix: usize, number: u16) {
         Tree(&self.tree).own_values(prefix, &mut |value| self.places[value].store(number, Ordering::Release));
     }

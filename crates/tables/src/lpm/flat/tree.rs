@@ -1,16 +1,18 @@
-//! Which prefixes there are among the values of some bits: a bit for each, so that a change finds the values that are a prefix's own.
+//! A set of prefixes of a value of fixed width, one bit for each possible prefix: it finds the values whose longest
+//! match a prefix is.
 //!
-//! A prefix of `len` bits of a value is number `1 << len | its bits`, as in a heap: the prefixes that are one bit longer than number
-//! `n` are `2 n` and `2 n + 1`, and those of all bits are the values themselves.
+//! The prefix of the first `len` bits of a value is number `1 << len | those bits`, as in a binary heap: the prefixes
+//! that extend number `n` by one bit are `2 n` and `2 n + 1`, and the prefixes of full length are the values
+//! themselves.
 //!
-//! Threads: the writer's. Tests: below.
+//! Threads: writer only. Tests: below.
 
 use std::cell::Cell;
 
-/// Words for values of 8 bits.
+/// Words of the set for values of 8 bits.
 pub const OCTET_WORDS: usize = 8;
 
-/// A view of the bits.
+/// A view of the set's bits.
 #[derive(Clone, Copy)]
 pub struct Tree<'a>(pub &'a [Cell<u64>]);
 
@@ -19,18 +21,18 @@ impl Tree<'_> {
         32 * self.0.len()
     }
 
-    /// Whether a prefix is there.
+    /// Whether the set contains a prefix.
     pub fn has(self, number: usize) -> bool {
         self.0[number / 64].get() >> (number % 64) & 1 == 1
     }
 
-    /// Notes that a prefix is there, or that it is not.
+    /// Adds a prefix to the set, or removes it.
     pub fn set(self, number: usize, there: bool) {
         let (word, bit) = (&self.0[number / 64], 1 << (number % 64));
         word.set(if there { word.get() | bit } else { word.get() & !bit });
     }
 
-    /// Visits the values below prefix `number` that no longer one covers.
+    /// Visits the values that prefix `number` covers and no longer prefix of the set does.
     pub fn own_values(self, number: usize, visit: &mut impl FnMut(usize)) {
         if number >= self.values() {
             return visit(number - self.values());
@@ -42,13 +44,14 @@ impl Tree<'_> {
         }
     }
 
-    /// The length of the longest prefix that covers prefix `number` and is shorter; `None` if there is none with a bit.
+    /// The length of the longest shorter prefix in the set that covers prefix `number`; `None` if there is none. The
+    /// empty prefix does not count.
     pub fn shorter(self, number: usize) -> Option<u32> {
         let above = std::iter::successors(Some(number / 2), |n| Some(n / 2)).take_while(|n| *n > 1);
         above.into_iter().find(|n| self.has(*n)).map(usize::ilog2)
     }
 
-    /// The prefixes that are there: bits, right-aligned, and how many.
+    /// The prefixes of the set: their bits, right-aligned, and their length.
     pub fn prefixes(self) -> impl Iterator<Item = (u32, u32)> {
         let words = self.0.iter().enumerate().filter(|(_, word)| word.get() != 0);
         words.flat_map(move |(i, word)| {

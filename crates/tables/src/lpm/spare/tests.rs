@@ -1,4 +1,5 @@
-//! Pieces that are in use never overlap, whatever was taken and given back before, and an empty `Spare` has no memory.
+//! Pieces in use never overlap, in any order of taking and giving back, and a `Spare` with nothing in use holds no
+//! memory.
 
 use super::{Dead, Spare};
 use proptest::prelude::*;

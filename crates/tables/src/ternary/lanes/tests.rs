@@ -1,4 +1,4 @@
-//! The two ways to hash eight tuples agree with each other and with the hash of one.
+//! The portable and the vector version agree with each other and with the hash of one tuple.
 
 use super::{Hasher, LANES, Pass, Portable, Word, hash_one};
 use crate::ternary::filter::Filter;
@@ -46,7 +46,7 @@ fn few_others_pass_a_full_filter() {
     let mut random = Random::new(2);
     let there: Vec<u32> = (0..1000).map(|_| random.next_u64() as u32).collect();
     let filter = Filter::new(&there);
-    // Made for 2048.
+    // The filter has 2048 words, so this wears it.
     (0..1048).for_each(|_| filter.add(random.next_u64() as u32));
     assert!(filter.is_worn() && there.iter().all(|hash| filter.test(*hash)));
     let passed = (0..100_000).filter(|_| filter.test(random.next_u64() as u32)).count();

@@ -1,4 +1,4 @@
-//! The wheel against a list of times, and the slots that wait.
+//! The timing wheel compared with a list of times; retired slots.
 
 use super::*;
 
@@ -6,7 +6,7 @@ struct Wheel {
     content: Content,
     times: Vec<u8>,
     links: Vec<u16>,
-    /// The step after whose beginning each slot is looked at, if it is in the wheel.
+    /// For each slot in the wheel, the step at whose beginning it is due.
     due: Vec<Option<u64>>,
 }
 
@@ -26,7 +26,8 @@ impl Wheel {
         self.due[slot] = None;
     }
 
-    /// What is over by `now`, and must be all of that.
+    /// Advances to `now`, puts slots back that were found early, and checks that no due slot was missed. Returns how
+    /// many were found.
     fn advance(&mut self, now: u64) -> usize {
         let mut found = Vec::new();
         self.content.advance(&mut self.times, now, &mut found);

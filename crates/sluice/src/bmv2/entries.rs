@@ -222,7 +222,123 @@ mod tests {
         let compiled = frontend::compile(input, &Options::default(), Until::Ir).unwrap();
         assert!(!compiled.failed(), "{}", compiled.render(false));
         let request = request(&compiled.p4info.unwrap(), &compiled.raw.unwrap());
-        expect![[""]].assert_eq(&text(&request));
+        expect![[r##"
+            # proto-file: p4/v1/p4runtime.proto
+            # proto-message: p4.v1.WriteRequest
+
+            updates {
+              type: INSERT
+              entity {
+                table_entry {
+                  table_id: 45304231
+                  match {
+                    field_id: 1
+                    exact {
+                      value: "\001"
+                    }
+                  }
+                  match {
+                    field_id: 2
+                    lpm {
+                      value: "\001 "
+                      prefix_len: 8
+                    }
+                  }
+                  action {
+                    action {
+                      action_id: 27104238
+                      params {
+                        param_id: 1
+                        value: "\000\002"
+                      }
+                      params {
+                        param_id: 2
+                        value: "\003"
+                      }
+                    }
+                  }
+                  is_const: true
+                }
+              }
+            }
+            updates {
+              type: INSERT
+              entity {
+                table_entry {
+                  table_id: 45304231
+                  match {
+                    field_id: 1
+                    exact {
+                      value: "\002"
+                    }
+                  }
+                  action {
+                    action {
+                      action_id: 30229413
+                    }
+                  }
+                  is_const: true
+                }
+              }
+            }
+            updates {
+              type: INSERT
+              entity {
+                table_entry {
+                  table_id: 35966986
+                  match {
+                    field_id: 1
+                    ternary {
+                      value: "\000\022"
+                      mask: "\000\377"
+                    }
+                  }
+                  match {
+                    field_id: 3
+                    optional {
+                      value: "\003"
+                    }
+                  }
+                  action {
+                    action {
+                      action_id: 27104238
+                      params {
+                        param_id: 1
+                        value: "\000\001"
+                      }
+                      params {
+                        param_id: 2
+                        value: "\001"
+                      }
+                    }
+                  }
+                  priority: 10
+                  is_const: true
+                }
+              }
+            }
+            updates {
+              type: INSERT
+              entity {
+                table_entry {
+                  table_id: 35966986
+                  match {
+                    field_id: 2
+                    range {
+                      low: "\005"
+                      high: "\t"
+                    }
+                  }
+                  action {
+                    action {
+                      action_id: 30229413
+                    }
+                  }
+                  priority: 20
+                }
+              }
+            }
+        "##]].assert_eq(&text(&request));
         let json = json(&request).unwrap();
         assert_eq!(json["updates"][0]["entity"]["tableEntry"]["match"][1]["lpm"]["prefixLen"], 8);
         assert_eq!(json["updates"][0]["entity"]["tableEntry"]["isConst"], true);

@@ -338,7 +338,8 @@ mod tests {
                 }
               }
             }
-        "##]].assert_eq(&text(&request));
+        "##]]
+        .assert_eq(&text(&request));
         let json = json(&request).unwrap();
         assert_eq!(json["updates"][0]["entity"]["tableEntry"]["match"][1]["lpm"]["prefixLen"], 8);
         assert_eq!(json["updates"][0]["entity"]["tableEntry"]["isConst"], true);

@@ -24,7 +24,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use stream::{Next, Stream};
+use stream::{Form, Next, Stream};
 
 mod stream;
 
@@ -78,13 +78,6 @@ impl PcapDevice {
         let queue = PcapQueue { shared: Arc::clone(&shared), pool: Arc::clone(&pool), input: reader, from, output };
         Ok(PcapDevice { name, pool, shared, queue: Some(queue) })
     }
-}
-
-/// Properties of the input that the output has, too.
-#[derive(Clone, Copy)]
-struct Form {
-    link_type: DataLink,
-    resolution: TsResolution,
 }
 
 /// Opens a capture file and finds its link type: for pcapng that of the first interface before the first packet, or

@@ -3,7 +3,6 @@
 //! Opening waits for the writer and its header. After that nothing waits: a record is given once all of it has come. The stream ends
 //! when its writer closes it; half a record before that, or one that is longer than any packet, is an error.
 
-use super::Form;
 use pcap_file::{DataLink, TsResolution};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use std::fs::File;
@@ -15,6 +14,13 @@ const RECORD_BYTES: usize = 16;
 const PACKET_BYTES_MAX: usize = 262_144;
 /// How much is read at once.
 const PIECE_BYTES: usize = 65_536;
+
+/// Properties of the input that the output has, too.
+#[derive(Clone, Copy)]
+pub(super) struct Form {
+    pub link_type: DataLink,
+    pub resolution: TsResolution,
+}
 
 /// What a stream has.
 #[derive(Debug, PartialEq, Eq)]

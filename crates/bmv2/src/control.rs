@@ -98,22 +98,7 @@ impl Reader {
         let size = object.get("max_size").map(|s| s.number()).transpose()?;
         let size = size.filter(|s| *s > 0).map_or(TABLE_SIZE, u64::from);
         let selector = match object.get("selector") {
-            Some(selector) => {
-                let algo = selector.need("algo")?;
-                let algorithm = algorithm(&algo)?;
-                if algorithm == HashAlgorithm::Random {
-                    return algo.fail(codes::UNSUPPORTED, "a selector cannot choose at random: a flow stays together");
-                }
-                let mut input = Vec::new();
-                for part in selector.need("input")?.list()? {
-                    let ty = part.need("type")?;
-                    if ty.text()? != "field" {
-                        return ty.fail(codes::UNSUPPORTED, "a selector's input has fields only");
-                    }
-                    input.push(self.fixed_field(&part.need("value")?)?);
-                }
-                Some(Selector { algorithm, input })
-            }
+            Some(selector) => Some(self.selector(&selector)?),
             None => None,
         };
         self.m.profiles.push(Profile { name: object.name()?.to_string(), place, size, selector });
@@ -248,6 +233,28 @@ impl Reader {
         })
     }
 
+    fn selector(&self, object: &At<'_>) -> Read<Selector> {
+        let algo = object.need("algo")?;
+        let input = object.need("input")?.list()?;
+        // Only a calculation has a name by which its key is set: this one stays zero, and so does the hash of whatever data.
+        if algo.text()? == "toeplitz" {
+            return Ok(Selector { algorithm: HashAlgorithm::Identity, input: Vec::new() });
+        }
+        let algorithm = algorithm(&algo)?;
+        if algorithm == HashAlgorithm::Random {
+            return algo.fail(codes::UNSUPPORTED, "a selector cannot choose at random: a flow stays together");
+        }
+        let mut fields = Vec::new();
+        for part in input {
+            let ty = part.need("type")?;
+            if ty.text()? != "field" {
+                return ty.fail(codes::UNSUPPORTED, "a selector's input has fields only");
+            }
+            fields.extend(self.fixed_or_empty(&part.need("value")?)?);
+        }
+        Ok(Selector { algorithm, input: fields })
+    }
+
     /// Old JSON: the table has its action profile for itself.
     fn own_profile(&mut self, object: &At<'_>, name: &At<'_>) -> Read<()> {
         let text = name.text()?.to_string();
@@ -255,14 +262,7 @@ impl Reader {
             return Ok(());
         }
         let selector = match object.get("selector") {
-            Some(selector) => {
-                let algorithm = algorithm(&selector.need("algo")?)?;
-                let mut input = Vec::new();
-                for part in selector.need("input")?.list()? {
-                    input.push(self.fixed_field(&part.need("value")?)?);
-                }
-                Some(Selector { algorithm, input })
-            }
+            Some(selector) => Some(self.selector(&selector)?),
             None => None,
         };
         let index = self.m.profiles.len();
@@ -357,6 +357,7 @@ impl Reader {
             "optional" => MatchKind::Optional,
             other => return kind.fail(codes::UNSUPPORTED, format!("match type `{other}` is not supported")),
         };
+        let mut empty = false;
         let (value, width, own_name) = if kind.text()? == "valid" {
             // A header by its name; older compilers wrote a pair.
             let header = match target.is_list() {
@@ -377,16 +378,21 @@ impl Reader {
                 let index = self.headers.named("header", &header)?;
                 (Expr::ValidField(index), 1, format!("{}.$valid$", header.text()?))
             } else {
-                let field = self.fixed_field(&target)?;
-                (Expr::Field(field), self.m.field(field).width, self.m.field_name(field))
+                match self.fixed_or_empty(&target)? {
+                    Some(field) => (Expr::Field(field), self.m.field(field).width, self.m.field_name(field)),
+                    None => {
+                        empty = true;
+                        (Expr::Number(BigInt::ZERO), 1, format!("{}.{}", header.text()?, field.text()?))
+                    }
+                }
             }
         };
         let mask = match key.get("mask") {
-            Some(mask) => Some(Bits::from_bigint(width, &hex(&mask)?)).filter(|m| *m != Bits::ones(width)),
+            Some(mask) => Some(Bits::from_bigint(width, &hex(&mask)?)).filter(|m| !empty && *m != Bits::ones(width)),
             None => None,
         };
         let name = key.get("name").map_or(Ok(own_name.as_str()), |n| n.text())?.to_string();
-        Ok(Key { name, kind: match_kind, width, value, mask })
+        Ok(Key { name, kind: match_kind, width, value, mask, empty })
     }
 }
 
@@ -424,6 +430,10 @@ fn entry_key(list: &At<'_>, keys: &[Key]) -> Read<Vec<KeyMatch>> {
         let kind = field.need("match_type")?;
         let bits = |name: &str| -> Read<Bits> {
             let at = field.need(name)?;
+            if of.empty {
+                at.text()?;
+                return Ok(Bits::zero(of.width));
+            }
             let number = hex(&at)?;
             let bytes = u64::from(of.width).div_ceil(8);
             if number < BigInt::ZERO || number.bits() > bytes * 8 {

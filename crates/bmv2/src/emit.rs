@@ -24,7 +24,7 @@ mod parser;
 use crate::codes;
 use crate::headers::CORE_ERRORS;
 use crate::model::{Field, Model};
-use crate::places::Spans;
+use crate::places::{Place, Spans};
 use base::diag::Diagnostic;
 use base::{Bits, Span};
 use headers::HeaderSlots;
@@ -172,6 +172,8 @@ struct Cx<'m> {
     truncate: Option<SlotId>,
     surely_loose: Vec<usize>,
     faults: Vec<Diagnostic>,
+    /// Of what is being lowered.
+    place: Place,
 }
 
 impl<'m> Cx<'m> {
@@ -198,6 +200,7 @@ impl<'m> Cx<'m> {
             truncate: None,
             surely_loose: Vec::new(),
             faults: Vec::new(),
+            place: Place::default(),
         };
         cx.declare_headers(loose);
         let standard = m.well_known.iter().map(|(name, field)| (name.clone(), cx.slot(*field)));
@@ -214,9 +217,15 @@ impl<'m> Cx<'m> {
         self.switch.standard.get(name).copied()
     }
 
+    /// What comes is of this place of the JSON.
+    fn stand_at(&mut self, place: Place) {
+        self.place = place;
+        self.b.set_span(self.spans.of(place));
+    }
+
     fn fault(&mut self, message: impl Into<String>) {
-        let span = self.b.span();
-        self.faults.push(Diagnostic::error(codes::RANGE, span, message));
+        let (span, path) = (self.b.span(), self.spans.path(self.place));
+        self.faults.push(Diagnostic::error(codes::RANGE, span, format!("{path}: {}", message.into())));
     }
 
     /// Whether no more is lowered.
@@ -226,7 +235,7 @@ impl<'m> Cx<'m> {
 
     fn open(&mut self, role: Role, name: &str, kind: StageKind) -> ir::StageId {
         self.role = role;
-        self.b.set_span(Span::NONE);
+        self.stand_at(Place::default());
         self.b.begin_stage(name, kind)
     }
 
@@ -234,7 +243,7 @@ impl<'m> Cx<'m> {
         if !self.b.is_terminated() {
             self.b.next_stage();
         }
-        self.b.set_span(Span::NONE);
+        self.stand_at(Place::default());
         self.b.end_stage();
     }
 
@@ -331,7 +340,11 @@ impl<'m> Cx<'m> {
             let made = declare(&mut self.b, &r.name, r.place, kind);
             self.registers.push(made);
         }
-        for list in &m.learn_lists {
+        for (i, list) in m.learn_lists.iter().enumerate() {
+            if let Some(same) = m.learn_lists[..i].iter().position(|other| other.name == list.name) {
+                self.digests.push(self.digests[same]);
+                continue;
+            }
             let fields = list.fields.iter().map(|f| (m.field_name(*f), m.field(*f).width)).collect();
             let made = declare(&mut self.b, &list.name, list.place, ExternKind::Digest { fields });
             self.digests.push(made);

@@ -43,6 +43,10 @@ pub(crate) fn hex(value: &At<'_>) -> Read<BigInt> {
     if digits.len() > DIGITS_MAX {
         return value.fail(codes::RANGE, format!("a number of {} digits; {DIGITS_MAX} are possible", digits.len()));
     }
+    // A constant of 0 bits has no digits.
+    if text == "0x" {
+        return Ok(BigInt::ZERO);
+    }
     if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_hexdigit()) {
         return value.fail(codes::SHAPE, format!("`{text}` is no hexadecimal number"));
     }
@@ -111,6 +115,7 @@ impl Reader {
     /// What can be assigned to.
     pub fn target(&self, value: &At<'_>) -> Read<Target> {
         match self.expression(value)?.0 {
+            Expr::Number(_) if !is_constant(value) => Ok(Target::Nowhere),
             Expr::Field(field) if self.m.field(field).varbit => {
                 value.fail(codes::UNSUPPORTED, "a field of variable length is assigned to by `assign_VL`")
             }
@@ -139,7 +144,7 @@ impl Reader {
                     let header = self.headers.named("header", &header)?;
                     return Ok((Expr::ValidField(header), Type::Number));
                 }
-                (Expr::Field(self.field(&value)?), Type::Number)
+                (self.field(&value)?.map_or(nothing(), Expr::Field), Type::Number)
             }
             "hexstr" => (Expr::Number(hex(&value)?), Type::Number),
             "bool" => (Expr::Bool(value.boolean()?), Type::Bool),
@@ -166,7 +171,7 @@ impl Reader {
                     let index = Expr::Unary(UnaryOp::LastIndex, Box::new(Expr::Stack(stack)));
                     return Ok((Expr::Element(stack, Box::new(index)), Type::Header(ty)));
                 }
-                let index = self.field_of(self.m.stacks[stack].ty, &field)?;
+                let Some(index) = self.field_of(ty, &field)? else { return Ok((nothing(), Type::Number)) };
                 if self.m.header_types[self.m.stacks[stack].ty].fields[index].varbit {
                     return field.fail(codes::UNSUPPORTED, "a field of variable length cannot be used here");
                 }
@@ -276,22 +281,23 @@ impl Reader {
                 let Type::Header(ty) = ty else {
                     return op.fail(codes::CONTRADICTION, format!("a field of {}", ty.noun()));
                 };
-                let (index, at) = index("right")?;
-                match self.m.header_types[ty].fields.get(index) {
+                let (position, at) = index("right")?;
+                match self.positions[ty].get(position) {
                     // The validity stands behind the fields.
-                    None if index == self.m.header_types[ty].fields.len() => {
+                    None if position == self.positions[ty].len() => {
                         let valid = unary(UnaryOp::Valid, expr);
                         (unary(UnaryOp::BoolToData, valid), Type::Number)
                     }
-                    Some(field) if field.varbit => {
+                    None => return at.fail(codes::RANGE, format!("the header has no field {position}")),
+                    Some(None) => (nothing(), Type::Number),
+                    Some(Some(field)) if self.m.header_types[ty].fields[*field].varbit => {
                         return at.fail(codes::UNSUPPORTED, "a field of variable length cannot be used here");
                     }
-                    None => return at.fail(codes::RANGE, format!("the header has no field {index}")),
-                    Some(_) => match expr {
+                    Some(Some(field)) => match expr {
                         Expr::Header(header) => {
-                            (Expr::Field(crate::model::Field { header, field: index }), Type::Number)
+                            (Expr::Field(crate::model::Field { header, field: *field }), Type::Number)
                         }
-                        expr => (Expr::FieldOf(Box::new(expr), index), Type::Number),
+                        expr => (Expr::FieldOf(Box::new(expr), *field), Type::Number),
                     },
                 }
             }
@@ -352,7 +358,7 @@ impl Reader {
             let valid = Expr::Unary(UnaryOp::Valid, Box::new(expr));
             return Ok((Expr::Unary(UnaryOp::BoolToData, Box::new(valid)), Type::Number));
         }
-        let index = self.field_of(ty, field)?;
+        let Some(index) = self.field_of(ty, field)? else { return Ok((nothing(), Type::Number)) };
         match expr {
             Expr::Header(header) => Ok((Expr::Field(crate::model::Field { header, field: index }), Type::Number)),
             expr => Ok((Expr::FieldOf(Box::new(expr), index), Type::Number)),
@@ -392,6 +398,16 @@ impl Reader {
         }
         Ok(Expr::Binary(op, Box::new(left), Box::new(width)))
     }
+}
+
+/// Whether a number is one that is written there, and not a field of 0 bits.
+fn is_constant(value: &At<'_>) -> bool {
+    value.get("type").is_some_and(|ty| ty.text().is_ok_and(|ty| ty == "hexstr"))
+}
+
+/// The value of a field of 0 bits.
+fn nothing() -> Expr {
+    Expr::Number(BigInt::ZERO)
 }
 
 /// The element at a constant index that is in range.

@@ -54,32 +54,38 @@ impl Reader {
             self.header_types.add("header type", &object, index)?;
             let name = object.name()?.to_string();
             let mut fields = Vec::new();
-            let mut names = HashMap::new();
+            let (mut names, mut positions) = (HashMap::new(), Vec::new());
             let (mut fixed, mut varbit_at) = (0u64, None);
-            for (i, field) in object.need("fields")?.list()?.into_iter().enumerate() {
+            for field in object.need("fields")?.list()? {
                 let parts = field.list()?;
                 let (Some(field_name), Some(width)) = (parts.first(), parts.get(1)) else {
                     return field.fail(codes::SHAPE, "a field is its name and its number of bits");
                 };
                 let text = field_name.text()?;
-                if names.insert(text.to_string(), i).is_some() {
+                let varbit = width.is_text() && width.text()? == "*";
+                let is_empty = !varbit && width.number()? == 0;
+                let at = (!is_empty).then_some(fields.len());
+                positions.push(at);
+                if names.insert(text.to_string(), at).is_some() {
                     return field_name.fail(codes::TWICE, format!("there is another field `{text}`"));
                 }
                 let flag = |i: usize| parts.get(i).map_or(Ok(false), |p| p.boolean());
                 let (signed, saturating) = (flag(2)?, flag(3)?);
-                let varbit = width.is_text() && width.text()? == "*";
+                if is_empty {
+                    continue;
+                }
                 let bits = match varbit {
                     true if varbit_at.is_some() => {
                         return width.fail(codes::UNSUPPORTED, "a second field of variable length");
                     }
                     true => {
-                        varbit_at = Some(i);
+                        varbit_at = at;
                         0
                     }
                     false => width.number()?,
                 };
                 fixed += u64::from(bits);
-                if (bits == 0 && !varbit) || fixed > HEADER_BITS_MAX {
+                if fixed > HEADER_BITS_MAX {
                     return width.fail(codes::RANGE, format!("a field of {bits} bits in a header of {fixed}"));
                 }
                 fields.push(FieldType { name: text.to_string(), width: bits, signed, saturating, varbit });
@@ -97,7 +103,12 @@ impl Reader {
             }
             self.m.header_types.push(HeaderType { name, fields, length: None });
             self.fields.push(names);
+            self.positions.push(positions);
             if let (Some(_), Some(length)) = (varbit_at, object.get("length_exp")) {
+                if self.positions[index].contains(&None) {
+                    return length
+                        .fail(codes::UNSUPPORTED, "a length that is computed in a header with fields of 0 bits");
+                }
                 self.locals = varbit_at.unwrap_or(0);
                 let length = self.number(&length)?;
                 self.locals = 0;
@@ -257,7 +268,7 @@ impl Reader {
             let (header, field) = name.split_once('.').unwrap_or((name, ""));
             let own = || {
                 let header = self.headers.get(header)?;
-                let field = *self.fields[self.m.headers[header].ty].get(field)?;
+                let field = (*self.fields[self.m.headers[header].ty].get(field)?)?;
                 Some(Field { header, field })
             };
             let Some(field) = aliases.get(name).copied().or_else(own) else {

@@ -134,7 +134,7 @@ fn read_program(text: &str, sources: &mut SourceMap) -> Read<(Model, Spans)> {
     reader.checksums(&root)?;
     reader.field_lists(&root)?;
     reader.learn_lists(&root)?;
-    reader.check_names(&root)?;
+    reader.number_names();
     let spans = reader.places.finish(sources);
     Ok((reader.m, spans))
 }

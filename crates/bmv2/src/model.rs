@@ -190,7 +190,8 @@ pub(crate) enum ParserOp {
         length: Option<Expr>,
     },
     Set {
-        to: Field,
+        /// None: a field of 0 bits.
+        to: Option<Field>,
         value: ParserValue,
     },
     Verify {
@@ -324,6 +325,8 @@ pub(crate) struct Call {
 /// What can be assigned to.
 #[derive(Clone, Debug)]
 pub(crate) enum Target {
+    /// A field of 0 bits.
+    Nowhere,
     Field(Field),
     FieldOf(Expr, usize),
     LastField(usize, usize),
@@ -432,6 +435,8 @@ pub(crate) struct Key {
     pub width: u32,
     pub value: Expr,
     pub mask: Option<Bits>,
+    /// A field of 0 bits: here a key of one bit, which is 0.
+    pub empty: bool,
 }
 
 #[derive(Debug)]

@@ -1,10 +1,11 @@
 //! The reader of a program: the model as far as it is read, and the names that the rest of the JSON refers to.
 
 use crate::codes;
-use crate::model::{Field, Model};
+use crate::model::{Field, Model, Node};
 use crate::places::Places;
 use crate::read::{At, Read};
-use std::collections::HashMap;
+use p4info::ids::numbered;
+use std::collections::{HashMap, HashSet};
 
 /// Indices of objects of one kind by name and by id.
 #[derive(Default, Debug)]
@@ -60,6 +61,9 @@ impl Names {
     }
 }
 
+/// The index of a field in the model's header type; none of a field of 0 bits, which has one value and no place.
+pub(crate) type FieldAt = Option<usize>;
+
 /// Reads a program.
 #[derive(Default, Debug)]
 pub(crate) struct Reader {
@@ -79,8 +83,10 @@ pub(crate) struct Reader {
     pub profiles: Names,
     pub learn_lists: Names,
     pub field_lists: Names,
-    /// By header type: indices of fields.
-    pub fields: Vec<HashMap<String, usize>>,
+    /// By header type: what its fields are in the model, by name.
+    pub fields: Vec<HashMap<String, FieldAt>>,
+    /// The same by position.
+    pub positions: Vec<Vec<FieldAt>>,
     /// By stack of unions: the element type's member names, with the header types.
     pub union_members: Vec<Vec<(String, usize)>>,
     /// How many values [`Expr::Local`](crate::model::Expr::Local) can name where the reader is.
@@ -89,7 +95,7 @@ pub(crate) struct Reader {
 
 impl Reader {
     /// The field of a header type that a value names.
-    pub fn field_of(&self, ty: usize, value: &At<'_>) -> Read<usize> {
+    pub fn field_of(&self, ty: usize, value: &At<'_>) -> Read<FieldAt> {
         let name = value.text()?;
         match self.fields[ty].get(name) {
             Some(index) => Ok(*index),
@@ -100,40 +106,77 @@ impl Reader {
         }
     }
 
-    /// The field that a pair of header and field names; no validity.
-    pub fn field(&self, value: &At<'_>) -> Read<Field> {
+    /// The field that a pair of header and field names; none if it has 0 bits. No validity.
+    pub fn field(&self, value: &At<'_>) -> Read<Option<Field>> {
         let [header, field] = value.tuple()?;
         let header = self.headers.named("header", &header)?;
-        Ok(Field { header, field: self.field_of(self.m.headers[header].ty, &field)? })
+        let index = self.field_of(self.m.headers[header].ty, &field)?;
+        Ok(index.map(|field| Field { header, field }))
     }
 
-    /// A field that has a fixed width.
-    pub fn fixed_field(&self, value: &At<'_>) -> Read<Field> {
-        let field = self.field(value)?;
+    /// A field of a fixed width, which may be 0: then there is none.
+    pub fn fixed_or_empty(&self, value: &At<'_>) -> Read<Option<Field>> {
+        let Some(field) = self.field(value)? else { return Ok(None) };
         if self.m.field(field).varbit {
             let name = self.m.field_name(field);
             return value.fail(codes::UNSUPPORTED, format!("`{name}` has variable length: it cannot be used here"));
         }
-        Ok(field)
+        Ok(Some(field))
+    }
+
+    /// A field that has a fixed width.
+    pub fn fixed_field(&self, value: &At<'_>) -> Read<Field> {
+        match self.fixed_or_empty(value)? {
+            Some(field) => Ok(field),
+            None => value.fail(codes::UNSUPPORTED, "a field of 0 bits cannot be used here"),
+        }
     }
 }
 
 impl Reader {
-    /// Objects that the control plane sees have different names, also those of different kinds that are kept together.
-    pub fn check_names(&self, root: &At<'_>) -> Read<()> {
-        let m = &self.m;
-        let counters = m.counters.iter().map(|c| ("counter_arrays", &c.name));
-        let meters = m.meters.iter().map(|c| ("meter_arrays", &c.name));
-        let registers = m.registers.iter().map(|c| ("register_arrays", &c.name));
-        let digests = m.learn_lists.iter().map(|c| ("learn_lists", &c.name));
-        let profiles = m.profiles.iter().map(|p| ("pipelines", &p.name));
-        let mut known = HashMap::new();
-        for (list, name) in counters.chain(meters).chain(registers).chain(digests).chain(profiles) {
-            if let Some(other) = known.insert(name, list) {
-                let message = format!("`{name}` is also the name of an object of `{other}`");
-                return root.need(list)?.fail(codes::TWICE, message);
+    /// Gives names of their own to objects that the control plane keeps together and that JSON names alike: arrays, learn lists and
+    /// profiles of different kinds, value sets and tables, and learn lists whose fields have other widths.
+    pub fn number_names(&mut self) {
+        let m = &mut self.m;
+        let mut taken = Taken::default();
+        m.counters.iter_mut().for_each(|c| taken.rename(&mut c.name));
+        m.meters.iter_mut().for_each(|c| taken.rename(&mut c.name));
+        m.registers.iter_mut().for_each(|c| taken.rename(&mut c.name));
+        m.profiles.iter_mut().for_each(|p| taken.rename(&mut p.name));
+        let types: Vec<Vec<u32>> =
+            m.learn_lists.iter().map(|list| list.fields.iter().map(|f| m.field(*f).width).collect()).collect();
+        let mut digests: HashMap<(String, &[u32]), String> = HashMap::new();
+        for (list, widths) in m.learn_lists.iter_mut().zip(&types) {
+            let name = digests.entry((list.name.clone(), widths)).or_insert_with(|| {
+                let mut name = list.name.clone();
+                taken.rename(&mut name);
+                name
+            });
+            list.name.clone_from(name);
+        }
+        let mut tables = Taken::default();
+        for node in m.ingress.nodes.iter_mut().chain(&mut m.egress.nodes) {
+            if let Node::Table(table) = node {
+                tables.rename(&mut table.name);
             }
         }
-        Ok(())
+        m.value_sets.iter_mut().for_each(|set| tables.rename(&mut set.name));
+    }
+}
+
+/// Names that are given.
+#[derive(Default)]
+struct Taken(HashSet<String>);
+
+impl Taken {
+    /// Another name, if this one is given.
+    fn rename(&mut self, name: &mut String) {
+        let free = |taken: &Self| (2..).map(|n| numbered(name, n)).find(|other| !taken.0.contains(other));
+        if self.0.contains(name)
+            && let Some(other) = free(self)
+        {
+            *name = other;
+        }
+        self.0.insert(name.clone());
     }
 }

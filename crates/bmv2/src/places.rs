@@ -18,7 +18,7 @@ const FILES_MAX: usize = 64;
 /// Most bytes of a file's name, which each place has.
 const NAME_BYTES_MAX: usize = 512;
 
-/// A place, to be asked for once all are known; 0 is none.
+/// A place, in the JSON and in the source, to be asked for once all are known; 0 is the whole program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Place(u32);
 
@@ -29,13 +29,20 @@ type Lines = BTreeMap<u32, BTreeMap<u32, String>>;
 #[derive(Default, Debug)]
 pub(crate) struct Places {
     files: BTreeMap<String, Lines>,
-    places: Vec<(String, u32, u32)>,
+    /// The path in the JSON and, if it is known, file, line and column of the source.
+    places: Vec<(String, Option<(String, u32, u32)>)>,
 }
 
 impl Places {
     /// The place of an object.
     pub fn of(&mut self, object: &At<'_>) -> Read<Place> {
-        let Some(info) = object.get("source_info") else { return Ok(Place(0)) };
+        let source = self.source_of(object)?;
+        self.places.push((object.path(), source));
+        Ok(Place(self.places.len() as u32))
+    }
+
+    fn source_of(&mut self, object: &At<'_>) -> Read<Option<(String, u32, u32)>> {
+        let Some(info) = object.get("source_info") else { return Ok(None) };
         let file = info.get("filename").map_or(Ok(""), |f| f.text())?;
         let line = info.get("line").map_or(Ok(0), |l| l.number())?;
         let column = info.get("column").map_or(Ok(0), |c| c.number())?;
@@ -48,7 +55,7 @@ impl Places {
             || column > COLUMN_MAX
             || !known
         {
-            return Ok(Place(0));
+            return Ok(None);
         }
         let fragment = fragment.trim_end_matches(" ...");
         let mut text: String = fragment.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
@@ -62,8 +69,7 @@ impl Places {
         if text.len() > kept.len() {
             *kept = text;
         }
-        self.places.push((file.to_string(), line, column));
-        Ok(Place(self.places.len() as u32))
+        Ok(Some((file.to_string(), line, column)))
     }
 
     /// Puts the texts into a source map; gives the span of each place.
@@ -98,21 +104,30 @@ impl Places {
             text.push('\n');
             ids.insert(name.clone(), sources.add(name.clone(), text));
         }
-        let span = |place: &(String, u32, u32)| {
-            let (start, end) = offsets[place];
+        let span = |place: (String, u32, u32)| {
+            let (start, end) = offsets[&place];
             Span::new(ids[&place.0], start, end)
         };
-        Spans(self.places.iter().map(span).collect())
+        let with_span = |(path, place): (String, Option<_>)| (path, place.map_or(Span::NONE, span));
+        Spans(self.places.into_iter().map(with_span).collect())
     }
 }
 
-/// Spans by place.
+/// Paths in the JSON and spans in the source by place.
 #[derive(Default, Debug)]
-pub(crate) struct Spans(Vec<Span>);
+pub(crate) struct Spans(Vec<(String, Span)>);
 
 impl Spans {
     pub fn of(&self, place: Place) -> Span {
-        let index = (place.0 as usize).checked_sub(1);
-        index.and_then(|i| self.0.get(i)).copied().unwrap_or(Span::NONE)
+        self.at(place).map_or(Span::NONE, |(_, span)| *span)
+    }
+
+    /// Whole sections of it are `pipelines`.
+    pub fn path(&self, place: Place) -> &str {
+        self.at(place).map_or("pipelines", |(path, _)| path)
+    }
+
+    fn at(&self, place: Place) -> Option<&(String, Span)> {
+        (place.0 as usize).checked_sub(1).and_then(|i| self.0.get(i))
     }
 }

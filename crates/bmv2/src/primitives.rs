@@ -20,10 +20,11 @@ impl Reader {
             for param in object.list_of("runtime_data")? {
                 let bits = param.need("bitwidth")?;
                 let width = bits.number()?;
-                if width == 0 || width > lower::WIDTH_LIMIT || params.len() == PARAMS_MAX {
+                if width > lower::WIDTH_LIMIT || params.len() == PARAMS_MAX {
                     return bits.fail(codes::RANGE, format!("parameter {} of {width} bits", params.len()));
                 }
-                params.push((param.name()?.to_string(), width));
+                // One of 0 bits has one value, which controllers give in a bit.
+                params.push((param.name()?.to_string(), width.max(1)));
             }
             let calls = object.list_of("primitives")?;
             self.locals = params.len();
@@ -106,10 +107,9 @@ impl Reader {
                 let [to, from] = args.tuple()?;
                 let field = |at: &At<'_>| -> Read<crate::model::Field> {
                     let value = at.need("value")?;
-                    let field = self.field(&value)?;
-                    match self.m.field(field).varbit {
-                        true => Ok(field),
-                        false => value.fail(codes::CONTRADICTION, "the field has no variable length"),
+                    match self.field(&value)? {
+                        Some(field) if self.m.field(field).varbit => Ok(field),
+                        _ => value.fail(codes::CONTRADICTION, "the field has no variable length"),
                     }
                 };
                 let (a, b) = (field(&to)?, field(&from)?);

@@ -33,10 +33,6 @@ pub(crate) fn algorithm(value: &At<'_>) -> Read<HashAlgorithm> {
             );
             return value.fail(codes::UNSUPPORTED, message);
         }
-        "toeplitz" => {
-            let message = "hash algorithm `toeplitz` is not supported here: only a calculation has a name by which its key is set";
-            return value.fail(codes::UNSUPPORTED, message);
-        }
         other => return value.fail(codes::UNSUPPORTED, format!("there is no hash algorithm `{other}`")),
     })
 }
@@ -93,7 +89,7 @@ impl Reader {
             let direct = object.flag("is_direct", false)?;
             let size = if direct { 0 } else { u64::from(object.need("size")?.number()?) };
             let result = match (direct, object.get("result_target")) {
-                (true, Some(target)) => Some(self.fixed_field(&target)?),
+                (true, Some(target)) => self.fixed_or_empty(&target)?,
                 _ => None,
             };
             let place = self.places.of(&object)?;
@@ -128,7 +124,7 @@ impl Reader {
                 let ty = part.need("type")?;
                 match ty.text()? {
                     "payload" => payload = true,
-                    "field" => input.push(Input::Field(self.field(&part.need("value")?)?)),
+                    "field" => input.extend(self.field(&part.need("value")?)?.map(Input::Field)),
                     "header" => input.push(Input::Header(self.headers.named("header", &part.need("value")?)?)),
                     "hexstr" => {
                         let bits = part.need("bitwidth")?;
@@ -201,7 +197,7 @@ impl Reader {
                             self.headers.named("header", &pair[0])?;
                             continue;
                         }
-                        fields.push(self.fixed_field(&value)?);
+                        fields.extend(self.fixed_or_empty(&value)?);
                     }
                     // Constants are there for calculations.
                     "hexstr" => {}
@@ -216,7 +212,8 @@ impl Reader {
     pub fn learn_lists(&mut self, root: &At<'_>) -> Read<()> {
         for object in root.list_of("learn_lists")? {
             let index = self.m.learn_lists.len();
-            self.learn_lists.add("learn list", &object, index)?;
+            // A list for each call of `digest`, with the name of its type.
+            self.learn_lists.add_id("learn list", &object, index)?;
             let id = object.need("id")?;
             let number = id.number()?;
             if number == 0 || number > 0xffff {
@@ -228,7 +225,7 @@ impl Reader {
                 if ty.text()? != "field" {
                     return ty.fail(codes::UNSUPPORTED, "a learn list has fields only");
                 }
-                fields.push(self.fixed_field(&element.need("value")?)?);
+                fields.extend(self.fixed_or_empty(&element.need("value")?)?);
             }
             let place = self.places.of(&object)?;
             self.m.learn_lists.push(LearnList { id: number, name: object.name()?.to_string(), place, fields });

@@ -80,9 +80,15 @@ impl Reader {
         let mut key = Vec::new();
         let mut key_names = Vec::new();
         for part in object.list_of("transition_key")? {
-            let (name, part) = self.key_part(&part)?;
-            key_names.push(name);
-            key.push(part);
+            if let Some((name, part)) = self.key_part(&part)? {
+                key_names.push(name);
+                key.push(part);
+            }
+        }
+        if let Some(at) =
+            object.get("transition_key").filter(|at| key.is_empty() && at.list().is_ok_and(|k| !k.is_empty()))
+        {
+            return at.fail(codes::UNSUPPORTED, "a key of 0 bits");
         }
         let (mut transitions, mut default) = (Vec::new(), None);
         for transition in object.list_of("transitions")? {
@@ -164,10 +170,11 @@ impl Reader {
         Ok((from, bits))
     }
 
-    fn key_part(&self, part: &At<'_>) -> Read<(String, KeyPart)> {
+    /// A part of a key, and its name; none if it has 0 bits.
+    fn key_part(&self, part: &At<'_>) -> Read<Option<(String, KeyPart)>> {
         let value = part.need("value")?;
         let ty = part.need("type")?;
-        Ok(match ty.text()? {
+        Ok(Some(match ty.text()? {
             "field" | "stack_field" => {
                 let (expr, _) = self.expression(part)?;
                 let (name, width) = match &expr {
@@ -178,6 +185,7 @@ impl Reader {
                         (format!("{}.last.{}", stack.name, field.name), field.width)
                     }
                     Expr::ValidField(header) => (format!("{}.$valid$", self.m.headers[*header].name), 1),
+                    Expr::Number(_) => return Ok(None),
                     _ => return value.fail(codes::UNSUPPORTED, "this cannot be a key"),
                 };
                 (name, KeyPart::Expr { value: expr, width })
@@ -186,7 +194,7 @@ impl Reader {
                 let [stack, member, field] = value.tuple()?;
                 let stack = self.union_stacks.named("header union stack", &stack)?;
                 let (member_index, header_type) = self.union_member(stack, &member)?;
-                let field_index = self.field_of(header_type, &field)?;
+                let Some(field_index) = self.field_of(header_type, &field)? else { return Ok(None) };
                 let ty = &self.m.header_types[header_type].fields[field_index];
                 if ty.varbit {
                     return field.fail(codes::UNSUPPORTED, "a field of variable length cannot be used here");
@@ -200,7 +208,7 @@ impl Reader {
                 (format!("lookahead({offset}, {width})"), KeyPart::Lookahead(offset, width))
             }
             other => return ty.fail(codes::UNSUPPORTED, format!("a value of type `{other}` cannot be a key")),
-        })
+        }))
     }
 
     fn union_member(&self, stack: usize, member: &At<'_>) -> Read<(usize, usize)> {
@@ -241,7 +249,7 @@ impl Reader {
                 if ty.text()? != "field" {
                     return ty.fail(codes::UNSUPPORTED, "a parser sets fields only");
                 }
-                let to = self.fixed_field(&to.need("value")?)?;
+                let to = self.fixed_or_empty(&to.need("value")?)?;
                 let value = match value.need("type")?.text()? {
                     "lookahead" => {
                         let (offset, width) = self.lookahead(&value.need("value")?)?;

@@ -203,12 +203,25 @@ pub fn self_contained(path: &Path, sources: &SourceMap, options: &Options) -> st
     Ok(Carried { source, name: path.display().to_string(), bmv2: true }.alone())
 }
 
+/// What the program is called that comes on standard input, in messages.
+const STDIN: &str = "stdin";
+
+/// The text of a program that has been compiled. Standard input is read once only.
+fn text_again(path: &Path, sources: &SourceMap) -> std::io::Result<(String, String)> {
+    if path != Path::new("-") {
+        return Ok((path.display().to_string(), read_text(path)?));
+    }
+    match sources.files().find(|f| f.name == STDIN) {
+        Some(file) => Ok((STDIN.to_string(), file.text.to_string())),
+        None => Err(invalid("standard input is a file that carries a program: give its name".to_string())),
+    }
+}
+
 fn text_alone(path: &Path, sources: &SourceMap, options: &Options) -> std::io::Result<String> {
-    let text = read_text(path)?;
+    let (main, text) = text_again(path, sources)?;
     if !matches!(form::of(&text), Ok(Form::P4(_))) {
         return Ok(text);
     }
-    let main = path.display().to_string();
     let alone = sources.files().all(|f| f.name == main || f.name.starts_with('<'));
     if alone && options.defines.is_empty() {
         return Ok(text);
@@ -266,7 +279,7 @@ fn stages(input: Input, options: &Options, until: Until) -> std::io::Result<(Com
     };
     let source = match input {
         Input::File(path) if path == Path::new("-") => {
-            SourceInput { name: "stdin".to_string(), text: read_stdin()?.into() }
+            SourceInput { name: STDIN.to_string(), text: read_stdin()?.into() }
         }
         Input::File(path) => SourceInput { name: path.display().to_string(), text: read_text(path)?.into() },
         Input::Text { name, text } => SourceInput { name: name.to_string(), text: text.into() },

@@ -111,6 +111,17 @@ impl Allocation {
     }
 }
 
+/// The name of an object that is not the first of its name, which other languages than P4 allow: `name#2`.
+pub fn numbered(name: &str, number: usize) -> String {
+    format!("{name}#{number}")
+}
+
+/// A name without the number that [`numbered`] gives.
+pub fn plain(name: &str) -> &str {
+    let is_number = |end: &str| !end.is_empty() && end.bytes().all(|b| b.is_ascii_digit());
+    name.rsplit_once('#').filter(|(_, end)| is_number(end)).map_or(name, |(plain, _)| plain)
+}
+
 fn with_prefix(kind: ObjectKind, id: u32) -> Result<u32, IdError> {
     let prefix = u32::from(kind.prefix()) << 24;
     if id & SUFFIX == 0 {

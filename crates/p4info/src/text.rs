@@ -66,7 +66,8 @@ fn canonical(value: &Bits) -> Vec<u8> {
     if bytes.is_empty() { vec![0] } else { bytes[first..].to_vec() }
 }
 
-fn quoted(bytes: &[u8]) -> String {
+/// Bytes as a string of the text format.
+pub fn quoted(bytes: &[u8]) -> String {
     let mut text = String::from("\"");
     for &byte in bytes {
         match byte {

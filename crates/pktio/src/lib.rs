@@ -69,7 +69,10 @@ pub fn open(spec: &DeviceSpec, pool: PoolRef) -> Result<Box<dyn Device>, Error> 
             handle.set_link(false);
             Ok(Box::new(device))
         }
-        DeviceSpec::Pcap { input, output } => Ok(Box::new(PcapDevice::open(input, output.as_deref(), pool)?)),
+        DeviceSpec::Pcap { input, output, after_s } => {
+            let after = std::time::Duration::from_secs(u64::from(*after_s));
+            Ok(Box::new(PcapDevice::open(input, output.as_deref(), after, pool)?))
+        }
         other => Err(Error::Unsupported { device: other.to_string(), reason: "it needs DPDK" }),
     }
 }

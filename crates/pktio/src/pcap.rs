@@ -2,9 +2,10 @@
 //! and writes sent packets to another file.
 //!
 //! Input is pcap (both byte orders, micro- and nanoseconds) or pcapng (all interfaces of the file, in file order);
-//! output is pcap with nanoseconds and the input's link type. Timestamps of the input are ignored: packets are
-//! delivered as fast as the worker polls. A packet longer than a buffer is counted as dropped; a damaged record ends
-//! the input and is counted as an error. Without an output file, sent packets are counted and freed.
+//! output is pcap with the input's link type and resolution of timestamps, nanoseconds for pcapng. Timestamps of the
+//! input are ignored: packets are delivered as fast as the worker polls. A packet longer than a buffer is counted as
+//! dropped; a damaged record ends the input and is counted as an error. Without an output file, sent packets are counted
+//! and freed. A FIFO as input is a pcap stream that its writer continues while the switch runs (`pcap/stream.rs`).
 //!
 //! Threads: one queue, so one worker. Tests: `pcap/tests.rs`.
 
@@ -18,10 +19,14 @@ use pcap_file::pcapng::{Block, PcapNgReader};
 use pcap_file::{DataLink, Endianness, PcapError, TsResolution};
 use std::fs::File;
 use std::io::{BufWriter, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use stream::{Form, Next, Stream};
+
+mod stream;
 
 /// The first four bytes of a pcapng file, the same in both byte orders.
 const PCAPNG_MAGIC: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
@@ -44,38 +49,46 @@ struct PcapQueue {
     shared: Arc<Shared>,
     pool: PoolRef,
     input: Input,
+    /// Before that nothing is read.
+    from: Instant,
     output: Option<FileWriter>,
 }
 
 enum Input {
     Pcap(Box<PcapReader<File>>),
     PcapNg(Box<PcapNgReader<File>>),
+    Stream(Stream),
     End,
 }
 
 impl PcapDevice {
-    /// Opens `input`, and creates `output`, replacing an existing file.
+    /// Opens `input`, whose packets are received after a delay, and creates `output`, replacing an existing file.
     ///
     /// # Errors
     /// [`Error::File`] if a file cannot be opened, or the input is not a capture file.
-    pub fn open(input: &Path, output: Option<&Path>, pool: PoolRef) -> Result<PcapDevice, Error> {
+    pub fn open(input: &Path, output: Option<&Path>, after: Duration, pool: PoolRef) -> Result<PcapDevice, Error> {
         let name = match output {
             Some(output) => format!("pcap:{},{}", input.display(), output.display()),
             None => format!("pcap:{}", input.display()),
         };
-        let (reader, link_type) = open_input(input)?;
-        let output = output.map(|path| FileWriter::create(path, link_type)).transpose()?;
+        let (reader, form) = open_input(input)?;
+        let output = output.map(|path| FileWriter::create(path, form)).transpose()?;
         let shared = Arc::new(Shared::default());
-        let queue = PcapQueue { shared: Arc::clone(&shared), pool: Arc::clone(&pool), input: reader, output };
+        let from = Instant::now() + after;
+        let queue = PcapQueue { shared: Arc::clone(&shared), pool: Arc::clone(&pool), input: reader, from, output };
         Ok(PcapDevice { name, pool, shared, queue: Some(queue) })
     }
 }
 
 /// Opens a capture file and finds its link type: for pcapng that of the first interface before the first packet, or
 /// Ethernet if there is none.
-fn open_input(path: &Path) -> Result<(Input, DataLink), Error> {
+fn open_input(path: &Path) -> Result<(Input, Form), Error> {
     let fail = |reason: String| Error::File { path: path.to_owned(), reason };
     let mut file = File::open(path).map_err(|error| fail(error.to_string()))?;
+    if file.metadata().is_ok_and(|data| data.file_type().is_fifo()) {
+        let (stream, form) = Stream::open(file).map_err(|error| fail(error.to_string()))?;
+        return Ok((Input::Stream(stream), form));
+    }
     let mut magic = [0; 4];
     file.read_exact(&mut magic)
         .map_err(|_| fail("neither a pcap nor a pcapng file: it is shorter than 4 bytes".into()))?;
@@ -83,8 +96,8 @@ fn open_input(path: &Path) -> Result<(Input, DataLink), Error> {
     if magic != PCAPNG_MAGIC {
         let reader =
             PcapReader::new(file).map_err(|error| fail(format!("not a capture file: {}", describe(&error))))?;
-        let link_type = reader.header().datalink;
-        return Ok((Input::Pcap(Box::new(reader)), link_type));
+        let form = Form { link_type: reader.header().datalink, resolution: reader.header().ts_resolution };
+        return Ok((Input::Pcap(Box::new(reader)), form));
     }
     let open = |file| PcapNgReader::new(file).map_err(|error| fail(describe(&error)));
     // A second reader looks for the link type, because a block that was read cannot be read again.
@@ -101,7 +114,7 @@ fn open_input(path: &Path) -> Result<(Input, DataLink), Error> {
         }
     }
     file.seek(SeekFrom::Start(0)).map_err(|error| fail(error.to_string()))?;
-    Ok((Input::PcapNg(Box::new(open(file)?)), link_type))
+    Ok((Input::PcapNg(Box::new(open(file)?)), Form { link_type, resolution: TsResolution::NanoSecond }))
 }
 
 /// Passes each packet of a capture file to `take`, until it returns false.
@@ -112,7 +125,13 @@ pub fn read_capture(path: &Path, take: &mut dyn FnMut(&[u8]) -> bool) -> Result<
     let (mut input, _) = open_input(path)?;
     let mut wanted = true;
     let fail = |error| Error::File { path: path.to_owned(), reason: describe(&error) };
-    while wanted && input.next(&mut |packet| wanted = take(packet)).map_err(fail)? {}
+    while wanted {
+        match input.next(&mut |packet| wanted = take(packet)).map_err(fail)? {
+            Next::Packet => {}
+            Next::Nothing => std::thread::sleep(Duration::from_millis(1)),
+            Next::End => break,
+        }
+    }
     Ok(())
 }
 
@@ -129,18 +148,19 @@ fn describe(error: &PcapError) -> String {
 }
 
 impl Input {
-    /// Passes the next packet's bytes to `take`. Returns false at the end of the file.
-    fn next(&mut self, take: &mut dyn FnMut(&[u8])) -> Result<bool, PcapError> {
+    /// Passes the next packet's bytes to `take`.
+    fn next(&mut self, take: &mut dyn FnMut(&[u8])) -> Result<Next, PcapError> {
         match self {
-            Input::End => Ok(false),
+            Input::End => Ok(Next::End),
+            Input::Stream(stream) => stream.next(take).map_err(PcapError::IoError),
             // Raw records: the checked reader refuses files whose original lengths
             // exceed the snap length, which are common.
             Input::Pcap(reader) => match reader.next_raw_packet().transpose()? {
                 Some(packet) => {
                     take(&packet.data);
-                    Ok(true)
+                    Ok(Next::Packet)
                 }
-                None => Ok(false),
+                None => Ok(Next::End),
             },
             Input::PcapNg(reader) => {
                 while let Some(block) = reader.next_block().transpose()? {
@@ -150,9 +170,9 @@ impl Input {
                         Block::Packet(packet) => take(&packet.data),
                         _ => continue,
                     }
-                    return Ok(true);
+                    return Ok(Next::Packet);
                 }
-                Ok(false)
+                Ok(Next::End)
             }
         }
     }
@@ -204,6 +224,9 @@ impl Queue for PcapQueue {
     fn rx(&mut self, out: &mut Vec<Packet>, max: usize) -> usize {
         let mut burst = PortStats::default();
         let before = out.len();
+        if Instant::now() < self.from {
+            return 0;
+        }
         while out.len() - before < max {
             // The buffer is allocated first: a record that was read cannot be put back.
             let Some(mut packet) = self.pool.alloc() else { break };
@@ -212,8 +235,9 @@ impl Queue for PcapQueue {
                 fits =
                     packet.set_data(bytes).is_ok() || self.pool.alloc_from(bytes).map(|large| packet = large).is_some();
             }) {
-                Ok(true) if fits => out.push(packet),
-                Ok(true) => burst.rx_dropped += 1,
+                Ok(Next::Packet) if fits => out.push(packet),
+                Ok(Next::Packet) => burst.rx_dropped += 1,
+                Ok(Next::Nothing) => break,
                 ended => {
                     burst.rx_errors += u64::from(ended.is_err());
                     self.input = Input::End;
@@ -245,32 +269,37 @@ impl Queue for PcapQueue {
     }
 }
 
-/// Writes a pcap file with nanosecond timestamps. The `pcap-file` crate's writer is not used: it owns its output, which
-/// so cannot be flushed after a burst.
+/// Writes a pcap file. The `pcap-file` crate's writer is not used: it owns its output, which so cannot be flushed after
+/// a burst.
 struct FileWriter {
     file: BufWriter<File>,
+    resolution: TsResolution,
 }
 
 impl FileWriter {
-    fn create(path: &Path, link_type: DataLink) -> Result<FileWriter, Error> {
+    fn create(path: &Path, form: Form) -> Result<FileWriter, Error> {
         let fail = |reason: String| Error::File { path: path.to_owned(), reason };
         let mut file = BufWriter::new(File::create(path).map_err(|error| fail(error.to_string()))?);
         let header = PcapHeader {
-            datalink: link_type,
-            ts_resolution: TsResolution::NanoSecond,
+            datalink: form.link_type,
+            ts_resolution: form.resolution,
             endianness: Endianness::Little,
             ..PcapHeader::default()
         };
         header.write_to(&mut file).map_err(|error| fail(describe(&error)))?;
         file.flush().map_err(|error| fail(error.to_string()))?;
-        Ok(FileWriter { file })
+        Ok(FileWriter { file, resolution: form.resolution })
     }
 
     fn write<'a>(&mut self, packets: impl Iterator<Item = &'a [u8]>) -> std::io::Result<()> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+        let part = match self.resolution {
+            TsResolution::NanoSecond => now.subsec_nanos(),
+            TsResolution::MicroSecond => now.subsec_micros(),
+        };
         for bytes in packets {
             let len = bytes.len() as u32;
-            for field in [now.as_secs() as u32, now.subsec_nanos(), len, len] {
+            for field in [now.as_secs() as u32, part, len, len] {
                 self.file.write_all(&field.to_le_bytes())?;
             }
             self.file.write_all(bytes)?;

@@ -24,7 +24,7 @@ use std::str::FromStr;
 pub const PORT_NUMBER_MAX: u32 = 65_534;
 
 const FORMS: &str = "valid forms: NAME (kernel interface), vhost:PATH, vhost-server:PATH, \
-    virtio:PATH, virtio-server:PATH, memif:PATH[,id=N][,role=server|client], xdp:IFACE, tap:NAME, pci:ADDRESS, pcap:IN[,OUT], memory, null, ring:NAME; \
+    virtio:PATH, virtio-server:PATH, memif:PATH[,id=N][,role=server|client], xdp:IFACE, tap:NAME, pci:ADDRESS, pcap:IN[,OUT][,after=S], memory, null, ring:NAME; \
     each may end in ,mtu=N ,queues=N ,spread, pci, xdp, memif and virtio in ,descriptors=N, vhost and memif in ,memory=MB and ,isolated, \
     and kernel interfaces in ,up";
 
@@ -122,6 +122,8 @@ pub enum DeviceSpec {
         input: PathBuf,
         /// File for sent packets; without it they are counted and dropped.
         output: Option<PathBuf>,
+        /// Seconds before packets are received.
+        after_s: u32,
     },
     /// An in-process device: a test injects and collects packets.
     Memory,
@@ -411,9 +413,10 @@ impl fmt::Display for DeviceSpec {
             DeviceSpec::Xdp { interface } => write!(f, "xdp:{interface}"),
             DeviceSpec::Tap { interface } => write!(f, "tap:{interface}"),
             DeviceSpec::Pci { address } => write!(f, "pci:{address}"),
-            DeviceSpec::Pcap { input, output: None } => write!(f, "pcap:{}", input.display()),
-            DeviceSpec::Pcap { input, output: Some(output) } => {
-                write!(f, "pcap:{},{}", input.display(), output.display())
+            DeviceSpec::Pcap { input, output, after_s } => {
+                write!(f, "pcap:{}", input.display())?;
+                output.iter().try_for_each(|output| write!(f, ",{}", output.display()))?;
+                if *after_s > 0 { write!(f, ",after={after_s}") } else { Ok(()) }
             }
             DeviceSpec::Memory => f.write_str("memory"),
             DeviceSpec::Null => f.write_str("null"),
@@ -499,17 +502,24 @@ fn device_function(text: &str, hex: impl Fn(&str, usize) -> bool) -> bool {
 }
 
 fn pcap(rest: &str) -> Result<DeviceSpec, String> {
-    let (input, output) = match rest.split_once(',') {
+    const FORM: &str = "pcap:IN[,OUT][,after=SECONDS]";
+    let (files, after_s) = match rest.rsplit_once(",after=") {
+        Some((files, after)) => {
+            (files, after.parse().map_err(|_| format!("`{after}` is no number of seconds: {FORM}"))?)
+        }
+        None => (rest, 0),
+    };
+    let (input, output) = match files.split_once(',') {
         Some((input, output)) => (input, Some(output)),
-        None => (rest, None),
+        None => (files, None),
     };
     if input.is_empty() {
-        return Err("the input file is missing: pcap:IN[,OUT]".into());
+        return Err(format!("the input file is missing: {FORM}"));
     }
     match output {
-        Some("") => Err("the output file is missing after the comma: pcap:IN[,OUT]".into()),
-        Some(output) if output.contains(',') => Err("more than two files: pcap:IN[,OUT]".into()),
-        _ => Ok(DeviceSpec::Pcap { input: input.into(), output: output.map(PathBuf::from) }),
+        Some("") => Err(format!("the output file is missing after the comma: {FORM}")),
+        Some(output) if output.contains(',') => Err(format!("more than two files: {FORM}")),
+        _ => Ok(DeviceSpec::Pcap { input: input.into(), output: output.map(PathBuf::from), after_s }),
     }
 }
 

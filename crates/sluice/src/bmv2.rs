@@ -3,18 +3,21 @@
 //! ```text
 //!   called as                     or as                     becomes
 //!   p4c-bm2-ss, p4c               sluice p4c-bm2-ss|p4c     compiler.rs: P4Info, and the JSON that carries the source
+//!   p4c-bm2-psa, p4c-bm2-pna                                compiler.rs, for programs of these architectures only
 //!   simple_switch                 sluice bmv2               switch.rs: options of `sluice run`
+//!   psa_switch, pna_nic                                     switch.rs, as simple_switch
 //!   simple_switch_grpc            sluice bmv2-grpc
 //! ```
 //!
 //! `options.rs` reads command lines as these programs do, `names.rs` gives messages the names of their options. An option that means
 //! nothing here is accepted with a note or refused by name; none is passed over silently. `observe.rs` writes pcap files and the log of
-//! packets, `config.rs` describes a running program to tools.
+//! packets, `config.rs` describes a running program to tools, `entries.rs` writes a program's entries for controllers.
 //!
 //! Docs: `docs/bmv2-tools.md`. Tests: in the files; with unmodified tools, `tests/py/test_bmv2.py`.
 
 pub mod compiler;
 pub mod config;
+pub mod entries;
 pub mod names;
 pub mod observe;
 pub mod options;
@@ -30,33 +33,59 @@ use std::process::ExitCode;
 pub enum Tool {
     /// The compiler by itself.
     P4cBm2Ss,
+    /// The compiler by itself, for PSA.
+    P4cBm2Psa,
+    /// The compiler by itself, for PNA.
+    P4cBm2Pna,
     /// The compiler's driver.
     P4c,
     /// The switch with thrift.
     SimpleSwitch,
     /// The switch with P4Runtime and thrift.
     SimpleSwitchGrpc,
+    /// The switch with thrift, for PSA.
+    PsaSwitch,
+    /// The switch with thrift, for PNA.
+    PnaNic,
 }
 
 impl Tool {
+    const ALL: [Tool; 8] = [
+        Tool::P4cBm2Ss,
+        Tool::P4cBm2Psa,
+        Tool::P4cBm2Pna,
+        Tool::P4c,
+        Tool::SimpleSwitch,
+        Tool::SimpleSwitchGrpc,
+        Tool::PsaSwitch,
+        Tool::PnaNic,
+    ];
+
     /// By its name.
     fn named(name: &str) -> Option<Tool> {
-        Some(match name {
-            "p4c-bm2-ss" => Tool::P4cBm2Ss,
-            "p4c" => Tool::P4c,
-            "simple_switch" => Tool::SimpleSwitch,
-            "simple_switch_grpc" => Tool::SimpleSwitchGrpc,
-            _ => return None,
-        })
+        Tool::ALL.into_iter().find(|tool| tool.name() == name)
     }
 
     /// Its name, for messages.
     pub fn name(self) -> &'static str {
         match self {
             Tool::P4cBm2Ss => "p4c-bm2-ss",
+            Tool::P4cBm2Psa => "p4c-bm2-psa",
+            Tool::P4cBm2Pna => "p4c-bm2-pna",
             Tool::P4c => "p4c",
             Tool::SimpleSwitch => "simple_switch",
             Tool::SimpleSwitchGrpc => "simple_switch_grpc",
+            Tool::PsaSwitch => "psa_switch",
+            Tool::PnaNic => "pna_nic",
+        }
+    }
+
+    /// The only architecture whose programs it takes, for those that have one.
+    fn architecture(self) -> Option<&'static str> {
+        match self {
+            Tool::P4cBm2Psa => Some("psa"),
+            Tool::P4cBm2Pna => Some("pna"),
+            _ => None,
         }
     }
 }
@@ -86,8 +115,8 @@ pub fn main(tool: Tool, args: &Args) -> Result<ExitCode> {
 fn run(tool: Tool, args: impl Iterator<Item = OsString>) -> ExitCode {
     let text = |arg: OsString| arg.into_string().map_err(|arg| anyhow::anyhow!("{} is no UTF-8", arg.display()));
     let result = args.map(text).collect::<Result<Vec<String>>>().and_then(|args| match tool {
-        Tool::P4cBm2Ss | Tool::P4c => compiler::main(tool, args),
-        Tool::SimpleSwitch | Tool::SimpleSwitchGrpc => switch::main(tool, args),
+        Tool::P4cBm2Ss | Tool::P4cBm2Psa | Tool::P4cBm2Pna | Tool::P4c => compiler::main(tool, args),
+        Tool::SimpleSwitch | Tool::SimpleSwitchGrpc | Tool::PsaSwitch | Tool::PnaNic => switch::main(tool, args),
     });
     result.unwrap_or_else(|error| {
         eprintln!("{}: {error:#}", tool.name());

@@ -226,6 +226,18 @@ enum Command {
     /// Compile a program by the command line of p4c.
     #[command(name = "p4c")]
     P4c(bmv2::Args),
+    /// As simple_switch.
+    #[command(name = "psa_switch", hide = true)]
+    PsaSwitch(bmv2::Args),
+    /// As simple_switch.
+    #[command(name = "pna_nic", hide = true)]
+    PnaNic(bmv2::Args),
+    /// As p4c-bm2-ss, for PSA.
+    #[command(name = "p4c-bm2-psa", hide = true)]
+    P4cBm2Psa(bmv2::Args),
+    /// As p4c-bm2-ss, for PNA.
+    #[command(name = "p4c-bm2-pna", hide = true)]
+    P4cBm2Pna(bmv2::Args),
     /// Write manual pages and shell completions into a folder.
     #[command(hide = true)]
     Generate(generate::Args),
@@ -303,6 +315,10 @@ fn main() -> ExitCode {
         Command::SimpleSwitchGrpc(args) => bmv2::main(bmv2::Tool::SimpleSwitchGrpc, &args),
         Command::P4cBm2Ss(args) => bmv2::main(bmv2::Tool::P4cBm2Ss, &args),
         Command::P4c(args) => bmv2::main(bmv2::Tool::P4c, &args),
+        Command::PsaSwitch(args) => bmv2::main(bmv2::Tool::PsaSwitch, &args),
+        Command::PnaNic(args) => bmv2::main(bmv2::Tool::PnaNic, &args),
+        Command::P4cBm2Psa(args) => bmv2::main(bmv2::Tool::P4cBm2Psa, &args),
+        Command::P4cBm2Pna(args) => bmv2::main(bmv2::Tool::P4cBm2Pna, &args),
         Command::Generate(args) => generate::main(&args, command()),
         Command::CompileChild => Ok(compiler::child::main()),
     };

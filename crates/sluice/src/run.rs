@@ -66,7 +66,7 @@ pub struct Args {
     #[command(flatten)]
     compile: CompileArgs,
     /// A port: NUMBER@DEVICE, where DEVICE is a kernel interface, vhost:PATH, vhost-server:PATH, virtio:PATH,
-    /// virtio-server:PATH, memif:PATH[,id=N][,role=server|client], xdp:IFACE, tap:NAME, pci:ADDRESS, pcap:IN[,OUT] or memory;
+    /// virtio-server:PATH, memif:PATH[,id=N][,role=server|client], xdp:IFACE, tap:NAME, pci:ADDRESS, pcap:IN[,OUT][,after=S] or memory;
     /// with ,mtu=N ,queues=N ,descriptors=N ,memory=MB ,isolated ,up and ,spread behind it if need be.
     #[arg(short = 'i', value_name = "PORT@DEVICE")]
     ports: Vec<String>,
@@ -121,6 +121,9 @@ pub struct Args {
     /// stats --profile` watch.
     #[arg(long)]
     profile: bool,
+    /// Go on when all packets of capture files have come.
+    #[arg(long, hide = true)]
+    stays: bool,
     /// What code is compiled for in the background, while the switch runs, besides being right for all tables.
     #[arg(long, value_name = "WHAT", default_value = "auto")]
     specialise: Specialise,
@@ -379,7 +382,8 @@ fn run(args: &Args) -> Result<End> {
     let mut service = Service::ready(&format!("{count} ports, {workers} workers"));
     let on_links = |device| handle.with(|control| control.links_changed(device));
     // A switch with other ports goes on without them: an operator may remove those and add a file.
-    let ends = !given.is_empty() && given.iter().all(|port| matches!(port.device, DeviceSpec::Pcap { .. }));
+    let ends =
+        !args.stays && !given.is_empty() && given.iter().all(|port| matches!(port.device, DeviceSpec::Pcap { .. }));
     let changes = || handle.rpcs().changes();
     let reload = || {
         listeners.reload();

@@ -13,6 +13,7 @@ use control::bytes;
 use control::entity::{Action, FieldMatch, MatchValue};
 use control::schema::{FieldSchema, ListedAction, Schema, TableSchema, View};
 use p4info::ActionScope;
+use p4info::ids::plain;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use std::collections::{BTreeMap, HashSet};
@@ -185,7 +186,7 @@ impl Program {
             let (_, sent) = action.params.iter().find(|(id, _)| *id == param.id)?;
             Some(Value::Bytes(bytes::canonical(&param.value.decode(sent, "").ok()?)))
         });
-        Some((schema.name.clone(), data.collect::<Option<_>>()?))
+        Some((plain(&schema.name).to_string(), data.collect::<Option<_>>()?))
     }
 
     /// A key of a table as a client gives it.
@@ -377,6 +378,7 @@ impl Program {
 pub(crate) fn find<'a, T>(name: &str, all: impl Iterator<Item = (u32, &'a str, T)>) -> Option<(u32, T)> {
     let mut ends = Vec::new();
     for (id, have, thing) in all {
+        let have = plain(have);
         if have == name {
             return Some((id, thing));
         }
@@ -389,12 +391,28 @@ pub(crate) fn find<'a, T>(name: &str, all: impl Iterator<Item = (u32, &'a str, T
 
 /// A number of so many bits; zeros may stand before it.
 pub(crate) fn number(width: u32, bytes: &[u8], what: &str) -> Result<Bits, String> {
+    // One of 0 bits, which is one bit here, has no bytes.
+    if width == 1 && bytes.is_empty() {
+        return Ok(Bits::zero(1));
+    }
     bytes::parse(width, bytes, what).map_err(|error| error.message)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn objects_are_found_by_the_names_that_the_json_has() {
+        let actions =
+            |names: &'static [&'static str]| names.iter().enumerate().map(|(id, name)| (id as u32, *name, ()));
+        assert_eq!(find("c.set", actions(&["NoAction", "c.set#2"])), Some((1, ())));
+        assert_eq!(find("set", actions(&["c.set#2", "c.unset"])), Some((0, ())));
+        assert_eq!(find("c.set#2", actions(&["c.set#x", "c.set#"])), None);
+        assert_eq!(find("c.set#x", actions(&["c.set#x"])), Some((0, ())));
+        assert_eq!(number(1, &[], "x").map(|bits| bits.is_zero()), Ok(true));
+        assert!(number(8, &[], "x").is_err());
+    }
 
     #[test]
     fn descriptions_are_read_however_deep_they_are_nested() {

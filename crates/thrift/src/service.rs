@@ -130,6 +130,8 @@ const STANDARD: &str = "standard";
 const PRE: &str = "simple_pre";
 const PRE_LAG: &str = "simple_pre_lag";
 const SWITCH: &str = "simple_switch";
+/// Its methods are among those of [`SWITCH`].
+const PSA_SWITCH: &str = "psa_switch";
 
 const METHODS: &[Method] = &[
     reads(STANDARD, "bm_mt_get_num_entries", tables::count),
@@ -235,9 +237,13 @@ fn method(name: &str) -> Answer<&'static Method> {
             "`{name}` names no service; clients here use the multiplexed protocol, as in `{STANDARD}:{name}`"
         ))
     })?;
-    let of = if service == PRE { PRE_LAG } else { service };
+    let of = match service {
+        PRE => PRE_LAG,
+        PSA_SWITCH => SWITCH,
+        other => other,
+    };
     let found = METHODS.iter().find(|m| m.service == of && m.name == method);
-    let all = [STANDARD, PRE, PRE_LAG, SWITCH];
+    let all = [STANDARD, PRE, PRE_LAG, SWITCH, PSA_SWITCH];
     found.ok_or_else(|| match all.contains(&service) {
         true => unknown(format!("not supported: service `{service}` has no method `{method}` here")),
         false => unknown(format!("there is no service `{service}`; there are {}", all.join(", "))),

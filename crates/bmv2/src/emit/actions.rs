@@ -40,7 +40,7 @@ impl Cx<'_> {
             if self.gives_up() {
                 continue;
             }
-            self.b.set_span(self.spans.of(call.place));
+            self.stand_at(call.place);
             self.b.emit(Op::Mark(Mark::Statement));
             match &call.primitive {
                 Primitive::Jump(to) => {
@@ -91,7 +91,7 @@ impl Cx<'_> {
         if self.gives_up() {
             return;
         }
-        self.b.set_span(self.spans.of(call.place));
+        self.stand_at(call.place);
         match &call.primitive {
             Primitive::Assign(to, value) => self.assign(to, value),
             Primitive::AssignVarbit(to, from) => self.assign_varbit(*to, *from),
@@ -271,6 +271,7 @@ impl Cx<'_> {
 
     fn assign(&mut self, to: &Target, value: &Expr) {
         match to {
+            Target::Nowhere => {}
             Target::Field(field) => self.assign_field(*field, value),
             Target::Register(register, index) => {
                 let width = self.m.registers[*register].width;

@@ -69,7 +69,7 @@ impl Cx<'_> {
 
     /// Tells the tracer which checksum begins.
     fn mark_checksum(&mut self, checksum: &Checksum, update: bool) {
-        self.b.set_span(self.spans.of(checksum.place));
+        self.stand_at(checksum.place);
         self.b.emit(Op::Mark(Mark::Checksum { name: checksum.name.clone(), update }));
     }
 

@@ -6,11 +6,13 @@
 use super::actions::Exit;
 use super::{Cx, Role};
 use crate::model::{BinaryOp, Expr, Next, Node, Pipeline, Table, UnaryOp};
+use crate::places::Place;
 use base::Bits;
 use base::entry::{ActionCall, EntryAction, TableEntry};
 use ir::{
     Action, BinOp, BlockId, CounterUnit, ExternId, ExternKind, Mark, Op, Operand, StageKind, TableAction, TableId,
 };
+use p4info::ids::numbered;
 use std::collections::HashMap;
 
 /// A declared table.
@@ -33,7 +35,7 @@ pub(super) struct SetTables {
 impl Cx<'_> {
     pub(super) fn declare_tables(&mut self) {
         let m = self.m;
-        let mut ids: HashMap<&str, ir::ActionId> = HashMap::new();
+        let mut ids: HashMap<&str, Vec<ir::ActionId>> = HashMap::new();
         for (egress, pipeline) in [(false, &m.ingress), (true, &m.egress)] {
             for (i, node) in pipeline.nodes.iter().enumerate() {
                 if let Node::Table(table) = node
@@ -55,28 +57,45 @@ impl Cx<'_> {
         }
     }
 
+    /// The action of the control plane: copies that the compiler made for their tables are one, others of its name are numbered.
     fn action_id<'m>(
         &mut self,
-        ids: &mut HashMap<&'m str, ir::ActionId>,
+        ids: &mut HashMap<&'m str, Vec<ir::ActionId>>,
         action: &'m crate::model::Action,
     ) -> ir::ActionId {
-        if let Some(id) = ids.get(&*action.name) {
-            if self.b.program().actions[id.index()].params != action.params {
-                self.fault(format!("actions named `{}` have different parameters", action.name));
-            }
+        let same = ids.entry(&action.name).or_default();
+        let program = self.b.program();
+        if let Some(id) = same.iter().find(|id| program.actions[id.index()].params == action.params) {
             return *id;
         }
-        let made = self.b.action(Action { name: action.name.clone(), params: action.params.clone() });
-        ids.insert(&action.name, made);
+        let name = match same.len() {
+            0 => action.name.clone(),
+            before => numbered(&action.name, before + 1),
+        };
+        let made = self.b.action(Action { name, params: action.params.clone() });
+        same.push(made);
         made
     }
 
-    fn declare_table<'m>(&mut self, table: &'m Table, ids: &mut HashMap<&'m str, ir::ActionId>) -> TableIds
+    /// An action that does nothing, for tables whose default is to do that.
+    fn nothing(&mut self, ids: &mut HashMap<&str, Vec<ir::ActionId>>) -> ir::ActionId {
+        let same = ids.entry("NoAction").or_default();
+        let program = self.b.program();
+        if let Some(id) = same.iter().find(|id| program.actions[id.index()].params.is_empty()) {
+            return *id;
+        }
+        let name = if same.is_empty() { "NoAction".to_string() } else { numbered("NoAction", same.len() + 1) };
+        let made = self.b.action(Action { name, params: Vec::new() });
+        same.push(made);
+        made
+    }
+
+    fn declare_table<'m>(&mut self, table: &'m Table, ids: &mut HashMap<&'m str, Vec<ir::ActionId>>) -> TableIds
     where
         Self: HasModel<'m>,
     {
         let m = self.model();
-        self.b.set_span(self.spans.of(table.place));
+        self.stand_at(table.place);
         let mut actions: Vec<TableAction> = Vec::new();
         for action in &table.actions {
             let action = self.action_id(ids, &m.actions[*action]);
@@ -88,20 +107,7 @@ impl Cx<'_> {
             None => match table.actions.iter().position(nothing) {
                 Some(action) => (ActionCall { action: action as u32, args: Vec::new() }, false),
                 None => {
-                    let name = "NoAction";
-                    let taken = ids.get(name).filter(|id| self.b.program().actions[id.index()].params.is_empty());
-                    let action = match taken {
-                        Some(id) => *id,
-                        None if ids.contains_key(name) => {
-                            let name = format!("{}.$nothing", table.name);
-                            self.b.action(Action { name, params: Vec::new() })
-                        }
-                        None => {
-                            let made = self.b.action(Action { name: name.to_string(), params: Vec::new() });
-                            ids.insert(name, made);
-                            made
-                        }
-                    };
+                    let action = self.nothing(ids);
                     actions.push(TableAction { action, default_only: true, table_only: false });
                     (ActionCall { action: actions.len() as u32 - 1, args: Vec::new() }, true)
                 }
@@ -265,7 +271,7 @@ impl Cx<'_> {
             }
             match node {
                 Node::Conditional { name, condition, place, then, other } => {
-                    self.b.set_span(self.spans.of(*place));
+                    self.stand_at(*place);
                     let (yes, no) = (self.b.block(""), self.b.block(""));
                     self.branch_on(condition, yes, no);
                     for (block, holds, next) in [(yes, true, *then), (no, false, *other)] {
@@ -282,7 +288,7 @@ impl Cx<'_> {
                 }
                 Node::Table(table) if table.hidden => {
                     let action = &m.actions[table.actions[0]];
-                    self.b.set_span(self.spans.of(table.place));
+                    self.stand_at(table.place);
                     let (name, of) = (table.name.clone(), action.name.clone());
                     self.b.emit(Op::Mark(Mark::Direct { table: name, action: of.clone() }));
                     self.b.emit(Op::Mark(Mark::Action(of)));
@@ -300,12 +306,12 @@ impl Cx<'_> {
             }
         }
         self.b.switch_to(end);
-        self.b.set_span(base::Span::NONE);
+        self.stand_at(Place::default());
         if let (Role::Ingress, Some(learn)) = (role, self.learn) {
             for (list, digest) in m.learn_lists.iter().zip(self.digests.clone()) {
                 let asked = self.b.bin(BinOp::Eq, learn, Operand::new_const(16, u128::from(list.id)));
                 let data = list.fields.iter().map(|f| self.slot(*f).into()).collect();
-                self.b.set_span(self.spans.of(list.place));
+                self.stand_at(list.place);
                 self.when(Operand::Slot(asked), |cx| cx.b.emit(Op::Digest { digest, data }));
             }
         }
@@ -339,7 +345,7 @@ impl Cx<'_> {
     fn apply(&mut self, id: (bool, usize), table: &Table, end: BlockId, target: &dyn Fn(Option<usize>) -> BlockId) {
         let m = self.m;
         let Some(ids) = self.tables.get(&id).copied() else { return self.b.jump(end) };
-        self.b.set_span(self.spans.of(table.place));
+        self.stand_at(table.place);
         let mut keys = Vec::new();
         for key in &table.keys {
             let value = self.exact(&key.value).operand;
@@ -349,7 +355,10 @@ impl Cx<'_> {
             });
         }
         let selector = table.profile.and_then(|p| m.profiles[p].selector.as_ref());
-        let selector = selector.map_or(Vec::new(), |s| s.input.iter().map(|f| self.slot(*f).into()).collect());
+        let selector = selector.map_or(Vec::new(), |s| match s.input.as_slice() {
+            [] => vec![Operand::new_const(1, 0)],
+            input => input.iter().map(|f| self.slot(*f).into()).collect(),
+        });
         let [hit, action, entry, data] = [1, 32, 64, 64].map(|w| self.b.temp(w));
         self.b.emit(Op::Apply { table: ids.table, keys, selector, hit, action, entry, data });
         let always: Operand = Bits::from_bool(true).into();
@@ -428,7 +437,7 @@ impl Cx<'_> {
             self.body(action, Exit { to: end, interrupts });
             self.locals.clear();
             self.b.fall_through(after(i));
-            self.b.set_span(self.spans.of(table.place));
+            self.stand_at(table.place);
         }
         if let (Next::HitMiss(on_hit, on_miss), Some(block)) = (&table.next, by_hit) {
             self.b.switch_to(block);

@@ -27,7 +27,7 @@ impl Cx<'_> {
         self.b.jump(target(m.first_state));
         for (state, block) in m.states.iter().zip(&blocks) {
             self.b.switch_to(*block);
-            self.b.set_span(self.spans.of(state.place));
+            self.stand_at(state.place);
             self.b.emit(Op::Mark(Mark::State(state.name.clone())));
             for op in &state.ops {
                 self.parser_op(op);
@@ -87,9 +87,12 @@ impl Cx<'_> {
         }
         match op {
             ParserOp::Extract { to, length } => self.extract_op(to, length.as_ref()),
-            ParserOp::Set { to, value: ParserValue::Expr(value) } => self.assign_field(*to, value),
+            ParserOp::Set { to, value: ParserValue::Expr(value) } => {
+                to.iter().for_each(|to| self.assign_field(*to, value));
+            }
             ParserOp::Set { to, value: ParserValue::Lookahead(offset, width) } => {
                 let bits = self.lookahead(*offset, *width);
+                let Some(to) = to else { return };
                 let ty = self.m.field(*to);
                 let value = super::arithmetic::Value::unsigned(bits);
                 let value = match ty.saturating {
@@ -106,7 +109,7 @@ impl Cx<'_> {
             }
             ParserOp::Primitive(name, call) => {
                 self.b.emit(Op::Mark(Mark::Action(name.clone())));
-                self.b.set_span(self.spans.of(call.place));
+                self.stand_at(call.place);
                 self.b.emit(Op::Mark(Mark::Statement));
                 self.call(call);
             }

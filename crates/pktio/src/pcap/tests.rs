@@ -3,6 +3,7 @@ use pcap_file::DataLink;
 use pcap_file::pcap::PcapReader;
 use std::fs;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 /// A temporary folder of one test, removed when the test ends.
 struct Folder(PathBuf);
@@ -68,7 +69,7 @@ fn pcapng(packets: &[&[u8]]) -> Vec<u8> {
 
 fn open(input: &std::path::Path) -> (PcapDevice, Box<dyn Queue>, PoolRef) {
     let pool = HeapPool::shared(8);
-    let mut device = PcapDevice::open(input, None, pool.clone()).unwrap();
+    let mut device = PcapDevice::open(input, None, Duration::ZERO, pool.clone()).unwrap();
     let queue = device.take_queues().remove(0);
     (device, queue, pool)
 }
@@ -118,7 +119,7 @@ fn without_a_buffer_the_packet_waits_in_the_file() {
     let folder = Folder::new("wait");
     let path = folder.file("in", &pcap(false, 0xa1b2_c3d4, &[b"a", b"b"]));
     let pool = HeapPool::shared(1);
-    let mut device = PcapDevice::open(&path, None, pool).unwrap();
+    let mut device = PcapDevice::open(&path, None, Duration::ZERO, pool).unwrap();
     let mut queue = device.take_queues().remove(0);
     let mut packets = Vec::new();
     assert_eq!(queue.rx(&mut packets, 4), 1);
@@ -134,7 +135,7 @@ fn sent_packets_are_in_the_output_at_once_with_the_input_s_link_type() {
     contents[20] = 101; // LINKTYPE_RAW
     let input = folder.file("in", &contents);
     let output = folder.0.join("out");
-    let mut device = PcapDevice::open(&input, Some(&output), HeapPool::shared(4)).unwrap();
+    let mut device = PcapDevice::open(&input, Some(&output), Duration::ZERO, HeapPool::shared(4)).unwrap();
     let mut queue = device.take_queues().remove(0);
     let pool = device.pool();
     let mut packets = vec![pool.alloc_from(b"x").unwrap(), pool.alloc_from(b"yz").unwrap()];
@@ -142,6 +143,7 @@ fn sent_packets_are_in_the_output_at_once_with_the_input_s_link_type() {
     assert!(packets.is_empty());
     let mut reader = PcapReader::new(fs::File::open(&output).unwrap()).unwrap();
     assert_eq!(reader.header().datalink, DataLink::RAW);
+    assert_eq!(reader.header().ts_resolution, pcap_file::TsResolution::MicroSecond);
     assert_eq!(reader.next_packet().unwrap().unwrap().data.as_ref(), b"x");
     let second = reader.next_packet().unwrap().unwrap();
     assert_eq!((second.data.as_ref(), second.orig_len), (b"yz".as_slice(), 2));
@@ -165,6 +167,7 @@ fn what_cannot_be_opened_is_named() {
     let refused = |path: PathBuf, output: Option<PathBuf>| match PcapDevice::open(
         &path,
         output.as_deref(),
+        Duration::ZERO,
         HeapPool::shared(1),
     ) {
         Err(error @ Error::File { .. }) => error.to_string(),
@@ -176,4 +179,54 @@ fn what_cannot_be_opened_is_named() {
     assert!(refused(folder.file("short", b"ab"), None).contains("shorter than 4 bytes"));
     let input = folder.file("in", &pcap(false, 0xa1b2_c3d4, &[]));
     assert!(refused(input, Some(folder.0.join("no/such/folder"))).contains("no/such/folder`: No such file"));
+}
+
+#[test]
+fn a_fifo_gives_packets_as_they_come_and_ends_when_it_is_closed() {
+    let folder = Folder::new("fifo");
+    let path = folder.0.join("in");
+    let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+    rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    for big_endian in [false, true] {
+        let stream = pcap(big_endian, 0xa1b2_c3d4, &[b"first", b"second"]);
+        let to = path.clone();
+        let writer = std::thread::spawn(move || {
+            let mut file = fs::OpenOptions::new().write(true).open(to).unwrap();
+            // The header and a part of the first record.
+            std::io::Write::write_all(&mut file, &stream[..43]).unwrap();
+            (file, stream)
+        });
+        let (device, mut queue, _pool) = open(&path);
+        let (mut file, stream) = writer.join().unwrap();
+        let mut packets = Vec::new();
+        assert_eq!((queue.rx(&mut packets, 8), device.at_end()), (0, false));
+        std::io::Write::write_all(&mut file, &stream[43..]).unwrap();
+        assert_eq!((queue.rx(&mut packets, 8), device.at_end()), (2, false));
+        assert_eq!((packets[0].data(), packets[1].data()), (b"first".as_slice(), b"second".as_slice()));
+        std::io::Write::write_all(&mut file, &stream[24..30]).unwrap();
+        drop(file);
+        // Half a record is an error.
+        assert_eq!((queue.rx(&mut packets, 8), device.at_end(), device.stats().rx_errors), (0, true, 1));
+    }
+    let to = path.clone();
+    let writer = std::thread::spawn(move || fs::write(to, [&pcap(false, 0xa1b2_c3d4, &[])[..], &[0xff; 16]].concat()));
+    let (device, mut queue, _pool) = open(&path);
+    writer.join().unwrap().unwrap();
+    assert_eq!((queue.rx(&mut Vec::new(), 8), device.stats().rx_errors), (0, 1), "a record of four gigabytes");
+}
+
+#[test]
+fn packets_are_received_after_the_time_that_is_said() {
+    let folder = Folder::new("after");
+    let path = folder.file("in", &pcap(false, 0xa1b2_c3d4, &[b"a"]));
+    let start = Instant::now();
+    let after = Duration::from_millis(50);
+    let mut device = PcapDevice::open(&path, None, after, HeapPool::shared(1)).unwrap();
+    let mut queue = device.take_queues().remove(0);
+    let mut packets = Vec::new();
+    while queue.rx(&mut packets, 4) == 0 {
+        assert!(!device.at_end());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(start.elapsed() >= after);
 }

@@ -50,9 +50,9 @@ fn each_form_parses() {
     assert_eq!(port("3@pci:03:00.1").device, DeviceSpec::Pci { address: "03:00.1".into() });
     assert_eq!(
         port("4@pcap:in.pcap,out.pcap").device,
-        DeviceSpec::Pcap { input: "in.pcap".into(), output: Some("out.pcap".into()) }
+        DeviceSpec::Pcap { input: "in.pcap".into(), output: Some("out.pcap".into()), after_s: 0 }
     );
-    assert_eq!(port("4@pcap:in.pcap").device, DeviceSpec::Pcap { input: "in.pcap".into(), output: None });
+    assert_eq!(port("4@pcap:in.pcap").device, DeviceSpec::Pcap { input: "in.pcap".into(), output: None, after_s: 0 });
     assert_eq!(port("65534@memory").device, DeviceSpec::Memory);
     assert_eq!(port("5@null").device, DeviceSpec::Null);
     assert_eq!(port("5@ring:r0").device, DeviceSpec::Ring { name: "r0".into() });
@@ -72,6 +72,8 @@ fn printing_and_parsing_are_inverse() {
         "3@pci:03:00.0",
         "4@pcap:i,o",
         "4@pcap:i",
+        "4@pcap:i,after=3",
+        "4@pcap:i,o,after=3",
         "5@memory",
         "5@null",
         "5@ring:r",

@@ -4,7 +4,8 @@
 //! codes p4c's: 0 compiled, 1 anything else.
 
 use super::Tool;
-use super::options::{Given, Spec, Takes, help, ignored, read, refused, set};
+use super::entries;
+use super::options::{Given, Names, Spec, Takes, help, ignored, read, refused, set};
 use crate::compile::{CompileArgs, parse_define};
 use crate::p4info;
 use anyhow::{Context, Result, bail};
@@ -30,6 +31,8 @@ enum Opt {
     P4Info,
     P4InfoOne,
     P4InfoFormat,
+    Entries,
+    EntriesOne,
     Deny,
     Silence,
 }
@@ -61,8 +64,15 @@ const SPECS: &[Spec<Opt>] = &[
         &["--p4runtime-format"],
         Takes::Value,
         Opt::P4InfoFormat,
-        "The format of --p4runtime-file: binary, json or text",
+        "The format of --p4runtime-file and --p4runtime-entries-file: binary, json or text",
     ),
+    set(
+        &["--p4runtime-entries-files"],
+        Takes::Value,
+        Opt::Entries,
+        "Write the program's entries to these files, as a WriteRequest of P4Runtime in the form that their endings say",
+    ),
+    set(&["--p4runtime-entries-file"], Takes::Value, Opt::EntriesOne, "Write the program's entries to this file"),
     set(&["-I"], Takes::Value, Opt::Include, "Look for included files here too"),
     set(&["-D"], Takes::Value, Opt::Define, "Define a macro: NAME or NAME=VALUE"),
     set(&["-U"], Takes::Value, Opt::Undefine, "Take back a -D"),
@@ -82,11 +92,6 @@ const SPECS: &[Spec<Opt>] = &[
         "",
     ),
     ignored(&["--maxErrorCount", "-T", "-W"], Takes::Value, ""),
-    refused(
-        &["--p4runtime-entries-file", "--p4runtime-entries-files"],
-        Takes::Value,
-        "entries of the program are loaded with it",
-    ),
     refused(&["-M", "-MD", "-MG", "-MP"], Takes::Nothing, DEPENDENCIES),
     refused(&["-MF", "-MT", "-MQ"], Takes::Value, DEPENDENCIES),
     refused(
@@ -170,12 +175,14 @@ struct Wanted {
     /// Where the output goes, made if it is not there: p4c's -o.
     folder: Option<PathBuf>,
     p4info: Vec<(PathBuf, Format)>,
+    /// The program's entries.
+    entries: Vec<(PathBuf, Format)>,
     preprocess: bool,
 }
 
 /// Runs it.
 pub fn main(tool: Tool, args: Vec<String>) -> Result<ExitCode> {
-    let given = read(SPECS, handed_on(args))?;
+    let given = read(SPECS, names_of(tool), handed_on(args))?;
     if given.has(Opt::Help) {
         println!(
             "Usage: {} [OPTION]... X.p4\nP4_16 to bmv2's JSON and P4Info, by Sluice\n\n{}",
@@ -192,6 +199,11 @@ pub fn main(tool: Tool, args: Vec<String>) -> Result<ExitCode> {
         eprintln!("{}: {note}", tool.name());
     }
     compile(&wanted(tool, &given)?)
+}
+
+/// The driver is a Python program, the compiler has a parser of its own.
+fn names_of(tool: Tool) -> Names {
+    if tool == Tool::P4c { Names::Beginnings } else { Names::Whole }
 }
 
 /// What p4c hands on: `-Xp4c ARG` to the compiler, `-Xpreprocessor ARG` to the preprocessor, which are the same program here. Spaces
@@ -229,11 +241,14 @@ fn wanted(tool: Tool, given: &Given<Opt>) -> Result<Wanted> {
         Some(other) => bail!("there is no target {other} here: it must be bmv2"),
     }
     let architecture = match given.last(Opt::Arch) {
-        None => None,
+        None => tool.architecture().map(str::to_string),
         Some(known @ ("v1model" | "psa" | "pna")) => Some(known.to_string()),
         Some(other) => bail!("there is no architecture {other} here: it must be v1model, psa or pna"),
     };
     let program = match given.files.as_slice() {
+        [program] if program == "-" && tool == Tool::P4c => {
+            bail!("- is no file; p4c-bm2-ss compiles what comes on standard input")
+        }
         [program] => PathBuf::from(program),
         [] => bail!("no program was given; --help lists options"),
         [_, more, ..] => bail!("one program is compiled at a time, and {more} is another"),
@@ -262,8 +277,10 @@ fn wanted(tool: Tool, given: &Given<Opt>) -> Result<Wanted> {
         (_, file) => file.map(PathBuf::from),
     };
     let folder = given.last(Opt::Output).filter(|_| tool == Tool::P4c).map(PathBuf::from);
-    let (p4info, preprocess) = (p4info_files(given)?, given.has(Opt::Preprocess));
-    Ok(Wanted { program, compile, architecture, output, folder, p4info, preprocess })
+    let p4info = files_of(given, "--p4runtime-files", Opt::P4Info, Opt::P4InfoOne)?;
+    let entries = files_of(given, "--p4runtime-entries-files", Opt::Entries, Opt::EntriesOne)?;
+    let preprocess = given.has(Opt::Preprocess);
+    Ok(Wanted { program, compile, architecture, output, folder, p4info, entries, preprocess })
 }
 
 /// Codes of warnings; an empty one stands for all.
@@ -286,14 +303,15 @@ fn warnings<'a>(given: impl Iterator<Item = &'a str>) -> Result<Vec<String>> {
     Ok(codes)
 }
 
-fn p4info_files(given: &Given<Opt>) -> Result<Vec<(PathBuf, Format)>> {
+/// The files of an option that lists them, whose endings say the form, and of one that names one.
+fn files_of(given: &Given<Opt>, name: &str, list: Opt, one: Opt) -> Result<Vec<(PathBuf, Format)>> {
     let mut files = Vec::new();
-    for file in given.all(Opt::P4Info).flat_map(|list| list.split(',')).filter(|file| !file.is_empty()) {
+    for file in given.all(list).flat_map(|list| list.split(',')).filter(|file| !file.is_empty()) {
         let format = match Path::new(file).extension().and_then(|ending| ending.to_str()) {
             Some("txt" | "txtpb") => Format::Text,
             Some("json") => Format::Json,
             Some("bin") => Format::Binary,
-            _ => bail!("--p4runtime-files: {file} ends in none of .txt, .txtpb, .json and .bin, which say the format"),
+            _ => bail!("{name}: {file} ends in none of .txt, .txtpb, .json and .bin, which say the format"),
         };
         files.push((PathBuf::from(file), format));
     }
@@ -303,7 +321,7 @@ fn p4info_files(given: &Given<Opt>) -> Result<Vec<(PathBuf, Format)>> {
         Some("json") => Format::Json,
         Some(other) => bail!("--p4runtime-format: {other} is none of binary, json and text"),
     };
-    files.extend(given.all(Opt::P4InfoOne).map(|file| (PathBuf::from(file), format)));
+    files.extend(given.all(one).map(|file| (PathBuf::from(file), format)));
     Ok(files)
 }
 
@@ -322,6 +340,9 @@ fn compile(wanted: &Wanted) -> Result<ExitCode> {
     }
     for (file, format) in &wanted.p4info {
         write(file, &p4info_bytes(&compiled, *format)?)?;
+    }
+    for (file, format) in &wanted.entries {
+        write(file, &entries_bytes(&compiled, *format)?)?;
     }
     if let Some(file) = &wanted.output {
         let source = self_contained(path, &compiled.sources, &wanted.compile.options()?)
@@ -347,6 +368,17 @@ fn p4info_bytes(compiled: &Compiled, format: Format) -> Result<Vec<u8>> {
         Format::Text => ::p4info::text::print(info).into_bytes(),
         Format::Json => (serde_json::to_string_pretty(&p4info::json(info)?)? + "\n").into_bytes(),
         Format::Binary => messages::convert::p4info::to_proto(info).encode_to_vec(),
+    })
+}
+
+fn entries_bytes(compiled: &Compiled, format: Format) -> Result<Vec<u8>> {
+    let info = compiled.p4info.as_deref().context("the program has no P4Info")?;
+    let program = compiled.raw.as_ref().context("the program has no tables")?;
+    let request = entries::request(info, program);
+    Ok(match format {
+        Format::Text => entries::text(&request).into_bytes(),
+        Format::Json => (serde_json::to_string_pretty(&entries::json(&request)?)? + "\n").into_bytes(),
+        Format::Binary => request.encode_to_vec(),
     })
 }
 
@@ -376,7 +408,10 @@ mod tests {
     use super::*;
 
     fn wanted_of(tool: Tool, line: &str) -> Result<Wanted> {
-        wanted(tool, &read(SPECS, handed_on(line.split_whitespace().map(ToString::to_string).collect()))?)
+        wanted(
+            tool,
+            &read(SPECS, names_of(tool), handed_on(line.split_whitespace().map(ToString::to_string).collect()))?,
+        )
     }
 
     #[test]
@@ -407,10 +442,40 @@ mod tests {
         assert!(!wanted.compile.silent.is_empty());
         assert_eq!(wanted.compile.defines, [("A", "1"), ("B", "2")].map(|(name, value)| (name.into(), value.into())));
         let args = ["-Xlinker", "-s", "x.p4"].map(ToString::to_string).to_vec();
-        let given = read(SPECS, handed_on(args)).unwrap();
+        let given = read(SPECS, Names::Whole, handed_on(args)).unwrap();
         assert_eq!(given.notes, ["-Xlinker changes nothing: there is neither assembler nor linker"]);
         let error = wanted_of(Tool::P4c, "-### x.p4").unwrap_err().to_string();
         assert!(error.starts_with("-### is not supported"), "{error}");
+    }
+
+    #[test]
+    fn entries_are_written_to_files_as_p4info_is() {
+        let line = "--p4runtime-entries-files a.txtpb,b.json --p4runtime-entries-file c --p4runtime-format text -";
+        let wanted = wanted_of(Tool::P4cBm2Ss, line).unwrap();
+        let files = [("a.txtpb", Format::Text), ("b.json", Format::Json), ("c", Format::Text)];
+        assert_eq!(wanted.entries, files.map(|(file, format)| (PathBuf::from(file), format)));
+        assert_eq!(wanted.program, Path::new("-"));
+        let error = wanted_of(Tool::P4cBm2Ss, "--p4runtime-entries-files a.yaml x.p4").unwrap_err().to_string();
+        assert!(error.starts_with("--p4runtime-entries-files: a.yaml ends in none"), "{error}");
+        let error = wanted_of(Tool::P4c, "-").unwrap_err().to_string();
+        assert!(error.starts_with("- is no file"), "{error}");
+    }
+
+    #[test]
+    fn the_driver_takes_beginnings_of_names_and_the_compiler_does_not() {
+        let line = "--targ=bmv2 --p4runtime-fo json --p4runtime-entries-file c x.p4";
+        assert!(
+            wanted_of(Tool::P4c, line).unwrap_err().to_string().starts_with("--targ is the beginning of --target, ")
+        );
+        let wanted = wanted_of(Tool::P4c, &line.replace("--targ=", "--target=")).unwrap();
+        assert_eq!(wanted.entries, [(PathBuf::from("c"), Format::Json)]);
+        let error = wanted_of(Tool::P4cBm2Ss, "--p4runtime-fo json x.p4").unwrap_err().to_string();
+        assert!(error.starts_with("there is no option --p4runtime-fo;"), "{error}");
+        let of = |tool| wanted_of(tool, "x.p4").unwrap().architecture;
+        assert_eq!(
+            [Tool::P4cBm2Ss, Tool::P4cBm2Psa, Tool::P4cBm2Pna].map(of),
+            [None, Some("psa".into()), Some("pna".into())]
+        );
     }
 
     #[test]
@@ -423,7 +488,7 @@ mod tests {
         }
         // p4c's driver divides what it hands on.
         let args = ["-Xp4c=-DA=1 --p4runtime-files a.txt", "-Xp4c", "-D B=2 -I inc", "x.p4"].map(ToString::to_string);
-        let wanted = super::wanted(Tool::P4c, &read(SPECS, handed_on(args.to_vec())).unwrap()).unwrap();
+        let wanted = super::wanted(Tool::P4c, &read(SPECS, Names::Whole, handed_on(args.to_vec())).unwrap()).unwrap();
         assert_eq!(wanted.compile.defines, [("A", "1"), ("B", "2")].map(|(name, value)| (name.into(), value.into())));
         assert_eq!(wanted.p4info, [(PathBuf::from("a.txt"), Format::Text)]);
     }

@@ -83,8 +83,17 @@ impl<T: Copy + PartialEq> Given<T> {
     }
 }
 
+/// How a program takes names of options.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Names {
+    /// In full: p4c-bm2-ss.
+    Whole,
+    /// Also the beginning of a long name, if only one begins so: Boost's program_options and Python's argparse.
+    Beginnings,
+}
+
 /// Reads a command line.
-pub fn read<T: Copy>(specs: &[Spec<T>], args: Vec<String>) -> Result<Given<T>> {
+pub fn read<T: Copy>(specs: &[Spec<T>], names: Names, args: Vec<String>) -> Result<Given<T>> {
     let mut given = Given { options: Vec::new(), files: Vec::new(), behind: Vec::new(), notes: Vec::new() };
     let mut args = args.into_iter();
     while let Some(arg) = args.next() {
@@ -96,7 +105,11 @@ pub fn read<T: Copy>(specs: &[Spec<T>], args: Vec<String>) -> Result<Given<T>> {
             given.files.push(arg);
             continue;
         }
-        let Some((spec, name, value)) = find(specs, &arg) else {
+        let found = match find(specs, &arg) {
+            None if names == Names::Beginnings => begun(specs, &arg)?,
+            found => found,
+        };
+        let Some((spec, name, value)) = found else {
             bail!("there is no option {}; --help lists them", arg.split('=').next().unwrap_or(&arg));
         };
         if let Does::Refused(why) = spec.does {
@@ -138,6 +151,24 @@ fn find<'s, T>(specs: &'s [Spec<T>], arg: &str) -> Option<(&'s Spec<T>, &'s str,
     let (letter, value) = (arg.get(..2)?, arg.get(2..)?);
     let (spec, name) = named(letter).filter(|(spec, _)| spec.takes != Takes::Nothing)?;
     Some((spec, name, Some(value.strip_prefix('=').unwrap_or(value).to_string())))
+}
+
+/// The option whose name begins as a long name does, as [`find`] gives it.
+fn begun<'s, T>(specs: &'s [Spec<T>], arg: &str) -> Result<Option<(&'s Spec<T>, &'s str, Option<String>)>> {
+    if !arg.starts_with("--") {
+        return Ok(None);
+    }
+    let (begin, value) = arg.split_once('=').map_or((arg, None), |(name, value)| (name, Some(value.to_string())));
+    let names = specs.iter().flat_map(|spec| spec.names.iter().map(move |name| (spec, *name)));
+    let found: Vec<_> = names.filter(|(_, name)| name.starts_with(begin)).collect();
+    match found.as_slice() {
+        [] => Ok(None),
+        [(spec, name)] => Ok(Some((spec, name, value))),
+        several => {
+            let names: Vec<&str> = several.iter().map(|(_, name)| *name).collect();
+            bail!("{begin} is the beginning of {}", names.join(", "))
+        }
+    }
 }
 
 /// The help of a program's options.
@@ -183,7 +214,7 @@ mod tests {
     ];
 
     fn given(line: &str) -> Result<Given<Option>> {
-        read(SPECS, line.split(' ').map(ToString::to_string).collect())
+        read(SPECS, Names::Whole, line.split(' ').map(ToString::to_string).collect())
     }
 
     #[test]
@@ -196,6 +227,24 @@ mod tests {
         assert_eq!(given.behind, ["--flag", "e"]);
         assert_eq!(given.notes, ["--quiet changes nothing: it is quiet"]);
         assert!(!given.has(Option::Flag));
+    }
+
+    #[test]
+    fn beginnings_stand_for_names_where_programs_take_them() {
+        let given = |names, line: &str| read(SPECS, names, line.split(' ').map(ToString::to_string).collect());
+        let begun = given(Names::Beginnings, "--out=a --fl --We=x --out b --qui").unwrap();
+        assert_eq!(begun.all(Option::Output).collect::<Vec<_>>(), ["a", "b"]);
+        assert_eq!((begun.has(Option::Flag), begun.last(Option::Error)), (true, Some("x")));
+        assert_eq!(begun.notes, ["--quiet changes nothing: it is quiet"]);
+        let error = |names, line| given(names, line).unwrap_err().to_string();
+        assert_eq!(
+            error(Names::Beginnings, "--=x"),
+            "-- is the beginning of --output, --flag, --Werror, --quiet, --dump"
+        );
+        assert!(error(Names::Beginnings, "--du x").starts_with("--dump is not supported"));
+        assert!(error(Names::Beginnings, "-fl").starts_with("there is no option -fl;"));
+        assert!(error(Names::Beginnings, "--outputs x").starts_with("there is no option --outputs;"));
+        assert!(error(Names::Whole, "--out=a").starts_with("there is no option --out;"));
     }
 
     #[test]

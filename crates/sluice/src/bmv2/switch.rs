@@ -5,7 +5,7 @@
 //! P4Runtime. The port of thrift names a switch among those of one machine, so its admin socket is named by it where P4Runtime's port
 //! does not.
 
-use super::options::{Given, Spec, Takes, help, ignored, read, refused, set};
+use super::options::{Given, Names, Spec, Takes, help, ignored, read, refused, set};
 use super::{Tool, names};
 use crate::local;
 use crate::nanomsg::Address;
@@ -39,6 +39,7 @@ enum Opt {
     Events,
     RestoreState,
     PacketData,
+    Files,
     Grpc,
     GrpcSsl,
     GrpcCa,
@@ -117,7 +118,12 @@ const SPECS: &[Spec<Opt>] = &[
     refused(&["--packet-in"], Takes::Value, "packets come from interfaces, or from files by `-i NUMBER@pcap:IN,OUT`"),
     refused(&["--debugger-addr"], Takes::Value, NO_DEBUGGER),
     refused(&["--debugger"], Takes::Nothing, NO_DEBUGGER),
-    refused(&["--use-files"], Takes::Value, "give ports files by `-i NUMBER@pcap:IN,OUT`"),
+    set(
+        &["--use-files"],
+        Takes::Value,
+        Opt::Files,
+        "Ports are files: X stands for X_in.pcap, which may be a FIFO, and X_out.pcap; packets come after so many seconds",
+    ),
 ];
 
 /// What stands behind `--`.
@@ -157,7 +163,7 @@ const TARGET_SPECS: &[Spec<Opt>] = &[
 
 /// Runs it.
 pub fn main(tool: Tool, args: Vec<String>) -> Result<ExitCode> {
-    let given = read(SPECS, with_folder(args))?;
+    let given = read(SPECS, Names::Beginnings, with_folder(args))?;
     if given.has(Opt::Help) {
         let (general, target) = (help(SPECS), help(TARGET_SPECS));
         println!(
@@ -176,7 +182,7 @@ pub fn main(tool: Tool, args: Vec<String>) -> Result<ExitCode> {
         println!("{JSON_VERSION}");
         return Ok(ExitCode::SUCCESS);
     }
-    let target = read(TARGET_SPECS, given.behind.clone()).context("behind `--`")?;
+    let target = read(TARGET_SPECS, Names::Beginnings, given.behind.clone()).context("behind `--`")?;
     for note in given.notes.iter().chain(&target.notes) {
         eprintln!("{}: {note}", tool.name());
     }
@@ -195,7 +201,13 @@ fn with_folder(args: Vec<String>) -> Vec<String> {
     for arg in args {
         behind |= arg == "--";
         match joined.last_mut() {
-            Some(last) if !behind && last == "--pcap" && !arg.starts_with('-') && Path::new(&arg).is_dir() => {
+            Some(last)
+                if !behind
+                    && last.starts_with("--pc")
+                    && "--pcap".starts_with(&**last)
+                    && !arg.starts_with('-')
+                    && Path::new(&arg).is_dir() =>
+            {
                 *last = format!("--pcap={arg}");
             }
             _ => joined.push(arg),
@@ -233,7 +245,7 @@ fn translate(tool: Tool, given: &Given<Opt>, target: &Given<Opt>) -> Result<Vec<
     let device = number(given, Opt::DeviceId, "--device-id")?.unwrap_or(0u64);
     add("--device-id", &device.to_string());
     // Controllers of simple_switch_grpc have digests by P4Runtime.
-    let usual = (tool == Tool::SimpleSwitch).then(|| format!("ipc:///tmp/bmv2-{device}-notifications.ipc"));
+    let usual = (tool != Tool::SimpleSwitchGrpc).then(|| format!("ipc:///tmp/bmv2-{device}-notifications.ipc"));
     if let Some(address) = given.last(Opt::Notifications).map(str::to_string).or(usual) {
         check_address("--notifications-addr", &address)?;
         add("--notifications", &address);
@@ -263,13 +275,27 @@ fn translate(tool: Tool, given: &Given<Opt>, target: &Given<Opt>) -> Result<Vec<
         add("--priority-queues", &queues.to_string());
     }
     observe(given, &mut add)?;
-    let ports = given.all(Opt::Interface).map(|port| format!("-i={port}"));
-    let mut line: Vec<String> = ports.collect();
+    let after: Option<u32> = number(given, Opt::Files, "--use-files")?;
+    if after.is_some() {
+        ensure!(!given.has(Opt::Pcap), "--use-files: packets are in files already, without --pcap");
+        add("--stays", "");
+    }
+    let ports = given.all(Opt::Interface).map(|port| Ok(format!("-i={}", interface(port.trim(), after)?)));
+    let mut line: Vec<String> = ports.collect::<Result<_>>()?;
     line.append(&mut run);
     if !given.has(Opt::NoP4) {
         line.extend(given.files.first().cloned());
     }
     Ok(line)
+}
+
+/// A port, which is a pair of files with `--use-files`.
+fn interface(port: &str, after: Option<u32>) -> Result<String> {
+    let Some(after) = after else { return Ok(port.to_string()) };
+    let Some((number, name)) = port.split_once('@') else {
+        bail!("--use-files: `-i {port}` is no NUMBER@NAME");
+    };
+    Ok(format!("{number}@pcap:{name}_in.pcap,{name}_out.pcap,after={after}"))
 }
 
 /// What bmv2's own files of state begin with.
@@ -288,9 +314,9 @@ fn check_state(file: &str) -> Result<()> {
 
 /// Where P4Runtime listens, and the admin socket.
 fn grpc(tool: Tool, target: &Given<Opt>, thrift: u16, add: &mut impl FnMut(&str, &str)) -> Result<()> {
-    if tool == Tool::SimpleSwitch {
+    if tool != Tool::SimpleSwitchGrpc {
         for (option, name) in [(Opt::Grpc, "--grpc-server-addr"), (Opt::GrpcSsl, "--grpc-server-ssl")] {
-            ensure!(!target.has(option), "{name}: simple_switch has no P4Runtime, simple_switch_grpc has");
+            ensure!(!target.has(option), "{name}: {} has no P4Runtime, simple_switch_grpc has", tool.name());
         }
         add("--grpc", "none");
         if let Some(path) = local::path_for(thrift) {
@@ -378,8 +404,9 @@ mod tests {
     use super::*;
 
     fn run_line(tool: Tool, line: &str) -> Result<String> {
-        let given = read(SPECS, with_folder(line.split_whitespace().map(ToString::to_string).collect()))?;
-        let target = read(TARGET_SPECS, given.behind.clone())?;
+        let given =
+            read(SPECS, Names::Beginnings, with_folder(line.split_whitespace().map(ToString::to_string).collect()))?;
+        let target = read(TARGET_SPECS, Names::Beginnings, given.behind.clone())?;
         Ok(translate(tool, &given, &target)?.join(" "))
     }
 
@@ -392,6 +419,38 @@ mod tests {
             "-i=1@s1-eth1 -i=2@s1-eth2 --bmv2 --insecure --idle=interrupt --admin-if-free --device-id=3 --thrift=127.0.0.1:9093 --grpc=0.0.0.0:50053 \
              --cpu-port=255 --pcap=/tmp --packet-events=ipc:///tmp/bm-0-log.ipc --packet-log=- build/basic.json"
         );
+    }
+
+    #[test]
+    fn names_may_be_cut_off_where_the_beginning_says_which() {
+        let whole =
+            run_line(Tool::SimpleSwitchGrpc, "--log-console --pcap /tmp --thrift-port=9191 x.json -- --cpu-port 9");
+        let begun = run_line(Tool::SimpleSwitchGrpc, "--log-con --pca /tmp --thrift=9191 x.json -- --cpu 9");
+        assert_eq!(begun.unwrap(), whole.unwrap());
+        let error = run_line(Tool::SimpleSwitch, "--log-f x.json").unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "--log-f is the beginning of --log-file, --log-flush, --log-file-max-size, --log-file-max-files"
+        );
+    }
+
+    #[test]
+    fn files_stand_for_interfaces() {
+        let args = ["--use-files", "2", "-i 0@d/pcap0", "-i", "1@pcap1", "x.json"].map(ToString::to_string);
+        let given = read(SPECS, Names::Beginnings, args.to_vec()).unwrap();
+        let none = read(TARGET_SPECS, Names::Beginnings, Vec::new()).unwrap();
+        let line = translate(Tool::SimpleSwitch, &given, &none).unwrap();
+        let ports =
+            ["-i=0@pcap:d/pcap0_in.pcap,d/pcap0_out.pcap,after=2", "-i=1@pcap:pcap1_in.pcap,pcap1_out.pcap,after=2"];
+        assert_eq!(line[..2], ports);
+        assert!(line.contains(&"--stays".to_string()), "{line:?}");
+        for (line, said) in [
+            ("a.json --use-files 0 -i pcap0", "--use-files: `-i pcap0` is no NUMBER@NAME"),
+            ("a.json --use-files 0 --pcap", "--use-files: packets are in files already"),
+            ("a.json --use-files soon", "--use-files: soon is no such number"),
+        ] {
+            assert_eq!(run_line(Tool::SimpleSwitch, line).unwrap_err().to_string().find(said), Some(0), "{line}");
+        }
     }
 
     #[test]

@@ -25,12 +25,15 @@ pub(crate) struct Place(u32);
 /// Lines of a file, by number: column and fragment.
 type Lines = BTreeMap<u32, BTreeMap<u32, String>>;
 
+/// File, line and column of the source.
+type SourcePlace = (String, u32, u32);
+
 /// Collects places while the JSON is read.
 #[derive(Default, Debug)]
 pub(crate) struct Places {
     files: BTreeMap<String, Lines>,
-    /// The path in the JSON and, if it is known, file, line and column of the source.
-    places: Vec<(String, Option<(String, u32, u32)>)>,
+    /// The path in the JSON and, if it is known, the place in the source.
+    places: Vec<(String, Option<SourcePlace>)>,
 }
 
 impl Places {
@@ -41,7 +44,7 @@ impl Places {
         Ok(Place(self.places.len() as u32))
     }
 
-    fn source_of(&mut self, object: &At<'_>) -> Read<Option<(String, u32, u32)>> {
+    fn source_of(&mut self, object: &At<'_>) -> Read<Option<SourcePlace>> {
         let Some(info) = object.get("source_info") else { return Ok(None) };
         let file = info.get("filename").map_or(Ok(""), |f| f.text())?;
         let line = info.get("line").map_or(Ok(0), |l| l.number())?;

@@ -153,8 +153,11 @@ fn find<'s, T>(specs: &'s [Spec<T>], arg: &str) -> Option<(&'s Spec<T>, &'s str,
     Some((spec, name, Some(value.strip_prefix('=').unwrap_or(value).to_string())))
 }
 
+/// An option, its name as given in full, and the value behind `=`.
+type Begun<'s, T> = (&'s Spec<T>, &'s str, Option<String>);
+
 /// The option whose name begins as a long name does, as [`find`] gives it.
-fn begun<'s, T>(specs: &'s [Spec<T>], arg: &str) -> Result<Option<(&'s Spec<T>, &'s str, Option<String>)>> {
+fn begun<'s, T>(specs: &'s [Spec<T>], arg: &str) -> Result<Option<Begun<'s, T>>> {
     if !arg.starts_with("--") {
         return Ok(None);
     }

@@ -56,6 +56,8 @@ struct Code {
 #[derive(Debug, Default)]
 struct Block {
     insts: Vec<Inst>,
+    /// Steps that its loops charge.
+    charge: u64,
     end: End,
 }
 
@@ -202,12 +204,16 @@ impl Vm {
         &self.actions[action as usize].dependences
     }
 
-    /// Runs an action. Missing arguments are 0.
+    /// Runs an action. Missing arguments are 0. A run that exceeds [`BLOCKS_MAX`] or, in loops, [`ir::STEPS_MAX`] ends where it is.
     pub fn run(&self, action: u32, args: &[u128], record: &mut [u64]) {
         let code = &self.actions[action as usize];
-        let mut at = 0;
+        let (mut at, mut steps) = (0, 0);
         for _ in 0..BLOCKS_MAX {
             let Some(block) = code.blocks.get(at as usize) else { return };
+            steps += block.charge;
+            if steps > ir::STEPS_MAX {
+                return;
+            }
             for inst in &block.insts {
                 self.step(inst, args, record);
             }

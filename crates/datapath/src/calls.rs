@@ -29,6 +29,9 @@ pub const LOG_LINES_MAX: usize = 1024;
 /// Most log lines of a worker per second of its clock.
 pub const LOG_LINES_PER_SECOND: u32 = 1000;
 
+/// Maximum number of messages that the packets of one batch leave; further ones are dropped and counted.
+const LEFT_MAX: usize = 1 << 14;
+
 /// The table of runtime functions, for `jit`.
 pub const CALLS: RuntimeCalls =
     RuntimeCalls { meter, hash: hash_call, random, digest, log, assert_failed, wide_bin, make_headroom, wait_for_lock };
@@ -288,12 +291,18 @@ unsafe extern "C" fn random(ctx: *const WorkerCtx, low: u64, high: u64) -> u64 {
 unsafe extern "C" fn digest(ctx: *const WorkerCtx, packet: *const PacketDesc, ext: u32, words: *const u64, count: u32) {
     // SAFETY: compiled code passes its worker's context and as many words as it says.
     let (runtime, words) = unsafe { (runtime(ctx), slice(words, count)) };
+    if runtime.left.len() >= LEFT_MAX {
+        return runtime.messages.digests.drop_one();
+    }
     runtime.left.push((packet.addr(), Message::Digest(ExternId(ext), words.to_vec())));
 }
 
 unsafe extern "C" fn log(ctx: *const WorkerCtx, packet: *const PacketDesc, id: u32, words: *const u64, count: u32) {
     // SAFETY: as above.
     let (runtime, words) = unsafe { (runtime(ctx), slice(words, count)) };
+    if runtime.left.len() >= LEFT_MAX {
+        return runtime.messages.lines.drop_one();
+    }
     runtime.left.push((packet.addr(), Message::Line(LogRecord { site: id, words: words.to_vec() })));
 }
 
@@ -301,6 +310,9 @@ unsafe extern "C" fn assert_failed(ctx: *const WorkerCtx, packet: *const PacketD
     // SAFETY: compiled code passes its worker's context.
     let runtime = unsafe { runtime(ctx) };
     runtime.messages.failed.fetch_add(1, Ordering::Relaxed);
+    if runtime.left.len() >= LEFT_MAX {
+        return runtime.messages.lines.drop_one();
+    }
     runtime.left.push((packet.addr(), Message::Line(LogRecord { site: id, words: Vec::new() })));
 }
 

@@ -116,7 +116,7 @@ pub(crate) struct Vars {
     pub truncate: Variable,
     /// Bytes in the scratch buffer of a deparser.
     pub emitted: Variable,
-    /// How often loop heads were entered.
+    /// Steps spent in loops.
     pub spent: Variable,
 }
 

@@ -30,7 +30,7 @@ pub(crate) struct Vars {
     pub truncate: Var,
     /// Bytes that the deparser has emitted to the buffer.
     pub emitted: Var,
-    /// How often heads of loops were entered.
+    /// Steps spent in loops.
     pub spent: Var,
 }
 

@@ -208,7 +208,7 @@ impl<'a> Walk<'a> {
                     next[number].push(to);
                 }
             }
-            if numbers.len() > STEPS_MAX || charged > ir::STEPS_MAX {
+            if numbers.len() > STEPS_MAX || charged > ir::cost::SPARED_STEPS {
                 return false;
             }
         }

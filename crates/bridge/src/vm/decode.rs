@@ -147,7 +147,6 @@ fn check(program: &Program, block: &ir::Block, table: TableId) -> Result<(), Str
             Op::Apply { table: this, .. } if *this == table => continue,
             Op::ActionParam { table: this, dst, .. } if *this == table && program.width(*dst) <= 128 => continue,
             Op::SetValid { .. } | Op::SetInvalid { .. } | Op::Mark(_) | Op::Log { .. } => continue,
-            // A run ends after a number of blocks.
             Op::Charge { .. } => continue,
             op if destination(op).is_some() && !matches!(op, Op::ActionParam { .. }) => continue,
             Op::Apply { .. } => "applies a table",
@@ -195,7 +194,8 @@ pub fn block(program: &Program, record: &RecordLayout, part: &Part<'_>, block: &
         },
         _ => End::Done,
     };
-    Block { insts, end }
+    let charges = block.insts.iter().map(|inst| if let Op::Charge { steps } = inst.op { u64::from(steps) } else { 0 });
+    Block { insts, charge: charges.sum(), end }
 }
 
 struct Decoder<'a> {

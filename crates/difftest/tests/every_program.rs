@@ -14,6 +14,8 @@ fn engines_agree_on_a_million_packets() {
     let mut programs = common::programs();
     // Each of its packets makes thousands of others: nothing new to see, and minutes to wait.
     programs.retain(|p| !p.ends_with("v1model/limits.p4"));
+    // Nor where each goes round until its steps are spent, millions of them in the interpreter.
+    programs.retain(|p| !p.ends_with("v1model/loops.p4"));
     assert!(programs.len() >= 12, "found only {programs:?}");
     // DIFFTEST_SEED repeats or moves on; DIFFTEST_PACKETS runs longer.
     let number = |name: &str, default: u64| std::env::var(name).map_or(default, |v| v.parse().expect("a number"));

@@ -96,7 +96,7 @@ fn program(shape: Shape, before: usize, question: usize, changes: &[usize], is_s
     let verified = format!("{}  %1 = {sum}\n{compared}", BEFORE[before]);
     text += &match shape {
         Shape::Parsed => format!(
-            "entry ingress (P, I, C, D)\nstage parser P {{\nb0:\n  jump b1\nb1:\n  %0 = has_bits 16w144\n  branch %0, b2, b5\n\
+            "entry ingress (P, I, C, D)\nstage parser P {{\nb0:\n  jump b1\nb1:\n  charge 9\n  %0 = has_bits 16w144\n  branch %0, b2, b5\n\
              b2:\n  extract ip\n{verified}{question}  branch {dropped}, b3, b4\nb3:\n  drop end\n\
              b4:\n  %0 = eq ip.flag, 4w15\n  branch %0, b1, b5\nb5:\n  next\n}}\nstage control I {{\nb0:\n{changes}  next\n}}\n"
         ),
@@ -120,7 +120,7 @@ fn program(shape: Shape, before: usize, question: usize, changes: &[usize], is_s
         ),
         Shape::Straight => format!("stage control I {{\n{asked}{changes}  next\n}}\n"),
         Shape::Changed | Shape::Summed => format!(
-            "stage control I {{\n{asked}  jump b3\nb3:\n{changes}{in_loop}  round = add round, 2w1\n  %2 = ult round, 2w3\n\
+            "stage control I {{\n{asked}  jump b3\nb3:\n  charge 9\n{changes}{in_loop}  round = add round, 2w1\n  %2 = ult round, 2w3\n\
              \x20 branch %2, b3, b4\nb4:\n  next\n}}\n"
         ),
     };

@@ -15,12 +15,9 @@ use std::time::Duration;
 /// A call that takes longer than this and has waited was held up. A burst takes some ten microseconds, and while a
 /// worker waits for one port's peer, the packets of all its ports wait.
 pub(super) const HELD_UP: Duration = Duration::from_millis(1);
-/// So was a call that used more processor time than this and had at least [`FAULTS`] page faults, or more than
-/// [`FAULTED_LONG`] and at least one. The first access to all ordinary pages of a burst takes less. (Time that a
-/// hypervisor takes away may count as processor time.)
-const FAULTED: Duration = Duration::from_millis(2);
-const FAULTS: u64 = 8;
-const FAULTED_LONG: Duration = Duration::from_millis(50);
+/// A call that computes for longer and has page faults blocked the worker, too: the kernel clears huge pages in it. First
+/// accesses to ordinary pages take less time, even thousands of them. (Time that a host takes may count as computed.)
+const FAULTED: Duration = Duration::from_millis(50);
 /// A call that takes longer than this and has waited counts towards [`SHORT_MAX`].
 const SHORT: Duration = Duration::from_micros(100);
 /// Limit of a leaky bucket: the total time of short waits, less what has leaked ([`LEAK`]).
@@ -102,8 +99,7 @@ impl Watch {
         if took > HELD_UP && (has_waited || shared_memory::damages() != call.damages) {
             return Some(took);
         }
-        let faults = usage.faults - before.faults;
-        if faults >= FAULTS && computed > FAULTED || faults > 0 && computed > FAULTED_LONG {
+        if usage.faults > before.faults && computed > FAULTED {
             return Some(took);
         }
         if has_waited {

@@ -172,7 +172,7 @@ struct Cx<'m> {
     truncate: Option<SlotId>,
     surely_loose: Vec<usize>,
     faults: Vec<Diagnostic>,
-    /// Of what is being lowered.
+    /// Place of the object that is being lowered, for diagnostics.
     place: Place,
 }
 

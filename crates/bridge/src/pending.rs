@@ -381,7 +381,7 @@ mod tests {
         assert!((packets.len() as u64 + 2) * least > LIMIT / 2 && memory.packet_outs.used() <= LIMIT / 2 + least);
         let others = (0..).map_while(|_| insert(2)).count() as u64;
         assert!((others + 2) * least > LIMIT / 4, "a controller that floods leaves room for another one: {others}");
-        // Every way in which an entry ends releases its memory.
+        // Expiry, eviction and resumption of an entry all release its memory.
         pending.forget(packets[0]);
         assert!(pending.take(packets[1]).is_some() && insert(1).is_none() && insert(2).is_some());
         packets.iter().for_each(|packet| pending.forget(*packet));

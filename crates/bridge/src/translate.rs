@@ -122,7 +122,7 @@ pub struct Shared {
 }
 
 impl Dependence {
-    /// The current generation of what it names.
+    /// The current generation of the table, group or meter that it names.
     pub fn generation(self, tables: &Tables, stations: &Stations) -> u64 {
         match self {
             Dependence::Table(table) => tables.generation(table),

@@ -1,4 +1,4 @@
-//! P4Runtime requests and answers as plain values, before any check of what they mean.
+//! P4Runtime requests and answers as plain values, before validation.
 //!
 //! The types mirror the entities of `p4.v1` field by field (P4Runtime specification, "P4 Entity Messages"). Numbers
 //! that mean "unset" in the protocol mean it here, too. `messages::convert` translates between these and protobuf

@@ -29,7 +29,8 @@ pub const LOG_LINES_MAX: usize = 1024;
 /// Most log lines of a worker per second of its clock.
 pub const LOG_LINES_PER_SECOND: u32 = 1000;
 
-/// Maximum number of messages that the packets of one batch leave; further ones are dropped and counted.
+/// Maximum number of messages that the packets of one batch leave: twice as many as the queue to the control plane holds
+/// ([`DIGESTS_MAX`]), so that none is lost here that would not be lost there. Further ones are dropped and counted.
 const LEFT_MAX: usize = 1 << 14;
 
 /// The table of runtime functions, for `jit`.

@@ -76,7 +76,7 @@ pub enum Wrong {
     /// A rewrite has too many computed values or operations.
     #[error("more than {limit} {what}")]
     Long {
-        /// What there is too much of.
+        /// Name of the resource whose limit was exceeded.
         what: &'static str,
         /// The maximum number.
         limit: usize,

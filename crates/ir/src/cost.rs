@@ -53,7 +53,8 @@ const MESSAGE: u64 = 512;
 /// Words of the longest frame's payload.
 const PAYLOAD_WORDS: u64 = 8192;
 
-/// Loops in loops that are told apart; further ones are charged in each of their blocks.
+/// Maximum nesting of loops that are analysed, which bounds the recursion; deeper loops are charged in each of their blocks,
+/// which costs instructions and not correctness.
 const DEPTH_MAX: u32 = 32;
 
 /// What an operation costs, in steps; at least one, but for marks and charges.

@@ -65,7 +65,7 @@ impl Bits {
         std::array::from_fn(|i| row[from + i])
     }
 
-    /// The row with this inline part, zero elsewhere.
+    /// A row with this inline part; all other words are zero.
     pub(super) fn row_of(&self, inline: &[[u64; 2]; INLINE]) -> Row {
         let mut row = [[0; 2]; PAIRS];
         row[usize::from(self.from)..][..INLINE].copy_from_slice(inline);

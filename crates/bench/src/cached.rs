@@ -21,7 +21,7 @@ use std::fmt::Write;
 
 /// Most frames that are played to the interpreter.
 const ORACLE: usize = 2048;
-/// Flows of the row in which every packet is of a new flow: more than each round plays.
+/// Flows of the row in which every packet is of a flow that the cache does not hold: more than a cache holds.
 const FRESH: usize = 1_000_000;
 
 /// A row.
@@ -61,8 +61,8 @@ pub const ALL: &[Cached] = &[
     },
 ];
 
-/// Each table writes a metadata field, all of which the last action writes to the source address, so that no table can
-/// be removed.
+/// Each table writes a metadata field; the XOR of these fields is written to the source address, so that no table can be
+/// removed.
 fn source() -> Source {
     let mut tables = String::new();
     let mut apply = String::new();

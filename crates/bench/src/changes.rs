@@ -118,7 +118,7 @@ fn changing(
     })
 }
 
-/// Returns when the code has not been replaced for a while.
+/// Returns when specialised code has run unchanged for a while.
 ///
 /// # Errors
 /// If that takes too long.

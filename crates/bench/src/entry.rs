@@ -149,7 +149,7 @@ pub fn table(program: &Program, name: &str) -> Result<TableId> {
 /// A call of a table's action with these arguments.
 ///
 /// # Errors
-/// If the table has no such action, or the arguments do not fit.
+/// If the table has no such action.
 pub fn call(program: &Program, table: TableId, name: &str, args: &[u128]) -> Result<ActionCall> {
     let t = &program.tables[table.index()];
     let found = t.actions.iter().position(|a| is_named(&program.actions[a.action.index()].name, name));
@@ -162,7 +162,7 @@ pub fn call(program: &Program, table: TableId, name: &str, args: &[u128]) -> Res
 /// The key of an entry. Fields that are not named match any value; exact ones match zero.
 ///
 /// # Errors
-/// If a named field does not exist or has another match kind.
+/// If a named field does not exist.
 pub fn key(program: &Program, table: TableId, fields: &[(&str, Is)]) -> Result<Vec<KeyMatch>> {
     let keys = &program.tables[table.index()].keys;
     for (name, _) in fields {

@@ -80,7 +80,7 @@ fn play(track: &mut Track, subject: &mut Subject, frames: &Frames, clock: &mut u
 /// Measures adding, expiry and flood.
 ///
 /// # Errors
-/// If a program cannot be loaded or the lock cannot be taken.
+/// If a program cannot be loaded, stations are missing afterwards, or the lock cannot be taken.
 pub fn learn(title: &str, settings: &Settings) -> Result<Figures> {
     let count = if settings.quick { 1000 } else { 1_000_000 };
     let (frames, known) = station_frames(count);

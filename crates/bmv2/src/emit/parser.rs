@@ -116,7 +116,7 @@ impl Cx<'_> {
         }
     }
 
-    /// A number of bits of the packet, in 32 bits. The parser fails unless it is whole bytes and a packet can have as many.
+    /// A number of bits of the packet, in 32 bits. The parser fails unless it is whole bytes and a packet can be as long.
     fn amount(&mut self, bits: &Expr) -> Operand {
         let bits = self.index(bits);
         let width = bits.width(self.b.program());

@@ -198,22 +198,35 @@ fn measured(title: &str, name: &str, rules: usize, which: &Which, s: &Settings) 
 const RULE: Which = Which { kind: l2l3acl::DENY, other: |_| {}, goes: true };
 
 /// A rule of an access list of 100 is removed and inserted again.
+///
+/// # Errors
+/// If the program cannot be loaded, subjects differ, a change is refused, the code does not settle, or the lock cannot be
+/// taken.
 pub fn rule(title: &str, settings: &Settings) -> Result<Figures> {
     measured(title, "changes-rule", 100, &RULE, settings)
 }
 
 /// A rule of an access list of 5,000 is removed and inserted again.
+///
+/// # Errors
+/// As [`rule`].
 pub fn rule_of_many(title: &str, settings: &Settings) -> Result<Figures> {
     measured(title, "changes-rule-5k", 5000, &RULE, settings)
 }
 
 /// A route changes between two next hops.
+///
+/// # Errors
+/// As [`rule`].
 pub fn route(title: &str, settings: &Settings) -> Result<Figures> {
     let which = Which { kind: l2l3acl::ROUTE, other: |entry| entry.args[0] ^= 1, goes: false };
     measured(title, "changes-route", 100, &which, settings)
 }
 
 /// A station moves between two ports.
+///
+/// # Errors
+/// As [`rule`].
 pub fn station(title: &str, settings: &Settings) -> Result<Figures> {
     let which = Which { kind: l2l3acl::SEEN, other: |entry| entry.args[0] = entry.args[0] % 8 + 1, goes: false };
     measured(title, "changes-station", 100, &which, settings)

@@ -25,7 +25,7 @@ pub struct Entry {
     pub priority: i32,
     /// Prefix length of the LPM field.
     pub prefix_len: u32,
-    /// Zero.
+    /// Reserved; zero.
     pub reserved: u32,
     /// One number per key field, in order.
     pub key: [u64; FIELDS_MAX],

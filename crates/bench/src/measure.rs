@@ -112,7 +112,7 @@ impl Track {
 /// How many packets are played.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// Packets of a batch.
+    /// Packets per batch.
     pub batch: usize,
     /// Turns of each subject.
     pub rounds: usize,

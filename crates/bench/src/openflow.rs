@@ -165,6 +165,9 @@ impl Tables<'_> {
     }
 
     /// A match on these fields with full masks.
+    ///
+    /// # Errors
+    /// If there is no such field, or the match is refused.
     pub(crate) fn exact(&self, terms: &[(&str, u128)]) -> Result<Match> {
         let mut matching = Match::any();
         terms.iter().try_for_each(|(name, value)| self.add_term(&mut matching, name, *value, u128::MAX))?;
@@ -194,6 +197,9 @@ impl Tables<'_> {
     }
 
     /// Adds a flow; without actions and a next table it drops.
+    ///
+    /// # Errors
+    /// If the bridge refuses the flow.
     pub(crate) fn add(
         &self,
         (table, priority): (u8, u16),

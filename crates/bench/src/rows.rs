@@ -13,7 +13,7 @@ use std::path::PathBuf;
 pub struct Settings {
     /// Compiler options for P4 programs.
     pub options: Options,
-    /// Packets of a batch.
+    /// Packets per batch.
     pub batch: usize,
     /// Timed turns of each subject.
     pub rounds: usize,

@@ -28,7 +28,7 @@ pub struct Subject {
     pub name: String,
     /// Runs the batches.
     pub executor: Box<dyn Executor>,
-    /// Words of a packet's record.
+    /// 64-bit words of a packet's record.
     pub record_words: usize,
     /// Whether a packet takes so long that turns must be short.
     pub slow: bool,

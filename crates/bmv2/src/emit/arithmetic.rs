@@ -248,7 +248,7 @@ impl Cx<'_> {
                 Value { operand: self.binary(BinOp::Mul, a, b), signed }
             }
             BinaryOp::Div | BinaryOp::Mod => {
-                // Both are positive, or bmv2 stops.
+                // Both operands are positive; otherwise bmv2 stops.
                 let (a, b) = (self.exact(a), self.exact(b));
                 let (a, b, _) = self.common(&a, &b, 0);
                 Value::unsigned(self.binary(if op == BinaryOp::Div { BinOp::Div } else { BinOp::Mod }, a, b))

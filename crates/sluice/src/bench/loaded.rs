@@ -152,7 +152,10 @@ impl Load {
         Ok(true)
     }
 
-    /// The highest rate without loss.
+    /// The highest rate without loss, in packets per second.
+    ///
+    /// # Errors
+    /// If packets are lost at any rate.
     pub(super) fn no_loss_rate(&self) -> Result<u64> {
         let (mut low, mut high) = (0, SLOWEST);
         while !self.loses(high, TRIAL, TRIALS)? {

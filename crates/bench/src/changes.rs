@@ -200,8 +200,8 @@ const RULE: Which = Which { kind: l2l3acl::DENY, other: |_| {}, goes: true };
 /// A rule of an access list of 100 is removed and inserted again.
 ///
 /// # Errors
-/// If the program cannot be loaded, subjects differ, a change is refused, the code does not settle, or the lock cannot be
-/// taken.
+/// If the program cannot be loaded, subjects differ, a change is refused, the code does not settle, or the lock cannot
+/// be taken.
 pub fn rule(title: &str, settings: &Settings) -> Result<Figures> {
     measured(title, "changes-rule", 100, &RULE, settings)
 }

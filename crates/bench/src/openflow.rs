@@ -167,7 +167,7 @@ impl Tables<'_> {
     /// A match on these fields with full masks.
     ///
     /// # Errors
-    /// If there is no such field, or the match is refused.
+    /// If there is no such field.
     pub(crate) fn exact(&self, terms: &[(&str, u128)]) -> Result<Match> {
         let mut matching = Match::any();
         terms.iter().try_for_each(|(name, value)| self.add_term(&mut matching, name, *value, u128::MAX))?;

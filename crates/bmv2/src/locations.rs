@@ -21,31 +21,31 @@ const NAME_BYTES_MAX: usize = 512;
 
 /// A handle of a location in the JSON and in the source, resolved when all locations are known; 0 is the whole program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Place(u32);
+pub(crate) struct Location(u32);
 
 /// The lines of a file, by number: column and fragment.
 type Lines = BTreeMap<u32, BTreeMap<u32, String>>;
 
 /// File, line and column of the source.
-type SourcePlace = (String, u32, u32);
+type SourceLocation = (String, u32, u32);
 
 /// Collects locations while the JSON is read.
 #[derive(Default, Debug)]
-pub(crate) struct Places {
+pub(crate) struct Locations {
     files: BTreeMap<String, Lines>,
     /// The path in the JSON and, if known, the location in the source.
-    places: Vec<(String, Option<SourcePlace>)>,
+    locations: Vec<(String, Option<SourceLocation>)>,
 }
 
-impl Places {
+impl Locations {
     /// The location of an object.
-    pub fn of(&mut self, object: &At<'_>) -> Read<Place> {
+    pub fn of(&mut self, object: &At<'_>) -> Read<Location> {
         let source = self.source_of(object)?;
-        self.places.push((object.path(), source));
-        Ok(Place(self.places.len() as u32))
+        self.locations.push((object.path(), source));
+        Ok(Location(self.locations.len() as u32))
     }
 
-    fn source_of(&mut self, object: &At<'_>) -> Read<Option<SourcePlace>> {
+    fn source_of(&mut self, object: &At<'_>) -> Read<Option<SourceLocation>> {
         let Some(info) = object.get("source_info") else { return Ok(None) };
         let file = info.get("filename").map_or(Ok(""), |f| f.text())?;
         let line = info.get("line").map_or(Ok(0), |l| l.number())?;
@@ -108,12 +108,12 @@ impl Places {
             text.push('\n');
             ids.insert(name.clone(), sources.add(name.clone(), text));
         }
-        let span = |place: (String, u32, u32)| {
-            let (start, end) = offsets[&place];
-            Span::new(ids[&place.0], start, end)
+        let span = |location: (String, u32, u32)| {
+            let (start, end) = offsets[&location];
+            Span::new(ids[&location.0], start, end)
         };
-        let with_span = |(path, place): (String, Option<_>)| (path, place.map_or(Span::NONE, span));
-        Spans(self.places.into_iter().map(with_span).collect())
+        let with_span = |(path, location): (String, Option<_>)| (path, location.map_or(Span::NONE, span));
+        Spans(self.locations.into_iter().map(with_span).collect())
     }
 }
 
@@ -122,16 +122,16 @@ impl Places {
 pub(crate) struct Spans(Vec<(String, Span)>);
 
 impl Spans {
-    pub fn of(&self, place: Place) -> Span {
-        self.at(place).map_or(Span::NONE, |(_, span)| *span)
+    pub fn of(&self, location: Location) -> Span {
+        self.at(location).map_or(Span::NONE, |(_, span)| *span)
     }
 
     /// The path in the JSON; `pipelines` for the whole program.
-    pub fn path(&self, place: Place) -> &str {
-        self.at(place).map_or("pipelines", |(path, _)| path)
+    pub fn path(&self, location: Location) -> &str {
+        self.at(location).map_or("pipelines", |(path, _)| path)
     }
 
-    fn at(&self, place: Place) -> Option<&(String, Span)> {
-        (place.0 as usize).checked_sub(1).and_then(|i| self.0.get(i))
+    fn at(&self, location: Location) -> Option<&(String, Span)> {
+        (location.0 as usize).checked_sub(1).and_then(|i| self.0.get(i))
     }
 }

@@ -7,7 +7,7 @@ use bench::rows::{self, Settings, WORKS, Work};
 use bench::subject::Options;
 use bench::workload::{Flows, Workload, heavy_hitter, l2l3acl, pins, stateful_firewall};
 use bench::{
-    cached, changes, copies, examples, growth, kinds, openflow, parts, passes, ports, unrest, updates, workers,
+    cached, changes, copies, disturbance, examples, growth, kinds, openflow, parts, passes, ports, updates, workers,
 };
 use clap::{Parser, Subcommand};
 use datapath::{Specialise, Without};
@@ -115,7 +115,7 @@ enum Item {
     /// OpenFlow tables.
     OpenFlow(&'static openflow::OpenFlow),
     /// OpenFlow tables under attack.
-    Attack(&'static unrest::Attack),
+    Attack(&'static disturbance::Attack),
     /// Cycles by part.
     Parts,
     /// A program with each strategy.
@@ -183,11 +183,11 @@ impl Item {
         all.extend(examples::ALL.iter().map(Item::Examples));
         all.extend(cached::ALL.iter().map(Item::Cached));
         all.extend(openflow::ALL.iter().map(Item::OpenFlow));
-        all.extend(unrest::ATTACKS.iter().map(Item::Attack));
+        all.extend(disturbance::ATTACKS.iter().map(Item::Attack));
         let revalidation = "200,000 OpenFlow megaflows after a change that they all depend on";
-        all.push(Item::Updates("openflow-revalidation", revalidation, unrest::revalidation));
+        all.push(Item::Updates("openflow-revalidation", revalidation, disturbance::revalidation));
         let flow_mods = "OpenFlow flow mods by the hundred thousand while packets run";
-        all.push(Item::Updates("openflow-flow-mods", flow_mods, unrest::flow_mods));
+        all.push(Item::Updates("openflow-flow-mods", flow_mods, disturbance::flow_mods));
         all.push(Item::Parts);
         let large = ["strategies-l2l3acl-1k", "strategies-l2l3acl-100k", "strategies-l2l3acl-1m", "strategies-l2-100k"];
         all.extend(large.map(Item::Strategies));
@@ -290,7 +290,7 @@ impl Item {
             Item::Examples(row) => examples::run(row, settings)?,
             Item::Cached(row) => cached::run(row, settings)?,
             Item::OpenFlow(row) => openflow::run(row, settings)?,
-            Item::Attack(attack) => unrest::attack(attack, settings)?,
+            Item::Attack(attack) => disturbance::attack(attack, settings)?,
             Item::Parts => parts::run(&title, &of(1000, 64), settings)?,
             Item::Strategies(name) => {
                 rows::strategies(&title, &(work_of("strategies-", name).workload)(args.quick), settings)?
@@ -334,7 +334,7 @@ fn main() -> Result<()> {
     let partly =
         |name: &str| args.names.iter().any(|n| !Item::all().iter().any(|i| i.name() == n) && name.contains(n.as_str()));
     items.retain(|i| args.names.is_empty() || exactly(i.name()) || partly(i.name()));
-    ensure!(!items.is_empty(), "nothing has such a name; --list prints all");
+    ensure!(!items.is_empty(), "no benchmark has this name; --list prints all");
     let mut options = Options::default();
     let without = Without::new(&args.without).map_err(anyhow::Error::msg)?;
     options.frontend.opt = without.passes();

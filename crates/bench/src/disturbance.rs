@@ -38,7 +38,7 @@ const ADMITTED: [u32; 3] = [0x0a00_0001, 12345, 80];
 const PORTS: [u16; 2] = [1, 3];
 
 /// Least part of the throughput under attack.
-const LEFT: f64 = 0.95;
+const THROUGHPUT_UNDER_ATTACK_MIN: f64 = 0.95;
 /// Numbers of sources and destinations of the megaflows that are revalidated; a megaflow for each pair.
 const PAIRS: [u32; 2] = [500, 400];
 /// Most milliseconds that a revalidation may take, and that a packet may wait because of it.
@@ -46,9 +46,9 @@ const REVALIDATION_MS: (f64, f64) = (500.0, 1.0);
 /// Flow mods of a round, the least rate per second, and the least part of the throughput meanwhile.
 const FLOW_MODS: u32 = 200_000;
 const FLOW_MODS_RATE: f64 = 100_000.0;
-const THROUGHPUT_LEFT: f64 = 0.9;
+const THROUGHPUT_DURING_CHANGES_MIN: f64 = 0.9;
 /// Time limit for a revalidation.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 /// An attack.
 pub struct Attack {
@@ -158,7 +158,7 @@ pub fn attack(attack: &Attack, settings: &Settings) -> Result<Row> {
         rounds: series.rounds.iter().map(|cycles| 1.0 / cycles).collect(),
     };
     let ratio = Ratio::new(&throughput(&series[1]), &throughput(&series[0]));
-    let left = Bar { at_most: false, ..Bar::with("throughput, attacked / clean", ratio, LEFT) };
+    let left = Bar { at_most: false, ..Bar::with("throughput, attacked / clean", ratio, THROUGHPUT_UNDER_ATTACK_MIN) };
     let told = Bar { unit: " cycles", ..Bar::without("a received packet, clean", cycles(&series[0])) };
     Ok(Row { name: title.to_string(), series: series.to_vec(), bars: vec![left, told], fates })
 }
@@ -183,13 +183,13 @@ fn pairs(tables: &Tables<'_>, count: [u32; 2]) -> Result<()> {
 /// A change of a table that all megaflows depend on: a flow that matches none of their packets, or one that matches all
 /// of them with a lower priority than the flows that they match. Only translating the megaflows again shows which it
 /// is.
-fn change(switch: &Switch, number: u32, is_about_all: bool) -> Result<()> {
+fn change(switch: &Switch, number: u32, affects_all: bool) -> Result<()> {
     let mut matching = Match::any();
     let fields = switch.bridge.fields();
     let id = fields.named("ipv4_dst").context("there is no field `ipv4_dst`")?;
     let eth_type = fields.named("eth_type").context("there is no field `eth_type`")?;
     matching.add(eth_type, IPV4, 0xffff);
-    if is_about_all {
+    if affects_all {
         return Tables(&switch.bridge).add_match((1, 0), matching);
     }
     matching.add(id, (0xc000_0000 | number).into(), u32::MAX.into());
@@ -207,7 +207,7 @@ fn worked_since(before: Duration) -> Duration {
 }
 
 /// The number of megaflows that were examined after a change.
-fn looked_at(stats: CacheStats) -> u64 {
+fn examined(stats: CacheStats) -> u64 {
     stats.revalidations + stats.confirmations
 }
 
@@ -244,14 +244,14 @@ pub fn revalidation(title: &str, settings: &Settings) -> Result<Figures> {
     let settle = |switch: &mut Switch, since: u64| -> Result<(Duration, [Duration; 2])> {
         let (begin, mut longest) = (Instant::now(), [Duration::ZERO; 2]);
         // A megaflow is examined in its turn, or when it is hit.
-        while looked_at(switch.stats(&running, batch)) < since + wanted {
+        while examined(switch.stats(&running, batch)) < since + wanted {
             let mut at = 0;
             while at < running.len() {
                 let worked = worked();
                 let (played, took) = switch.subject.play(&running, at, batch);
                 (at, longest) = (at + played, [longest[0].max(took), longest[1].max(worked_since(worked))]);
             }
-            ensure!(begin.elapsed() < PATIENCE, "{title}: not done after {PATIENCE:?}");
+            ensure!(begin.elapsed() < TIME_LIMIT, "{title}: not done after {TIME_LIMIT:?}");
         }
         Ok((begin.elapsed(), longest))
     };
@@ -266,9 +266,9 @@ pub fn revalidation(title: &str, settings: &Settings) -> Result<Figures> {
             while begin.elapsed() < Duration::from_millis(if settings.quick { 1 } else { 300 }) {
                 without = without.max(play(&mut switch, &running));
             }
-            for (is_about_all, into) in [false, true].into_iter().zip(&mut measured) {
-                let since = looked_at(switch.stats(&running, batch));
-                change(&switch, round as u32, is_about_all)?;
+            for (affects_all, into) in [false, true].into_iter().zip(&mut measured) {
+                let since = examined(switch.stats(&running, batch));
+                change(&switch, round as u32, affects_all)?;
                 let (time, [batch, worked]) = settle(&mut switch, since)?;
                 for (into, time) in into.iter_mut().zip([time, batch, worked]) {
                     into.push(time.as_secs_f64() * 1e3);
@@ -347,8 +347,8 @@ pub fn flow_mods(title: &str, settings: &Settings) -> Result<Figures> {
         title: title.to_string(),
         figures: vec![
             figure("flow mods a second", rates, FLOW_MODS_RATE, ""),
-            figure("throughput meanwhile / before", left, THROUGHPUT_LEFT, ""),
-            figure("the same of the worker's processor time", left_of_time, THROUGHPUT_LEFT, ""),
+            figure("throughput meanwhile / before", left, THROUGHPUT_DURING_CHANGES_MIN, ""),
+            figure("the same of the worker's processor time", left_of_time, THROUGHPUT_DURING_CHANGES_MIN, ""),
         ],
     })
 }

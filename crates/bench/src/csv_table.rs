@@ -7,42 +7,42 @@ use std::path::Path;
 
 /// A header and lines with the same number of fields.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Sheet {
+pub struct CsvTable {
     /// The columns' names.
     pub header: Vec<String>,
     /// The lines.
     pub lines: Vec<Vec<String>>,
 }
 
-impl Sheet {
+impl CsvTable {
     /// A sheet without lines.
-    pub fn new(header: &[&str]) -> Sheet {
-        Sheet { header: header.iter().map(ToString::to_string).collect(), lines: Vec::new() }
+    pub fn new(header: &[&str]) -> CsvTable {
+        CsvTable { header: header.iter().map(ToString::to_string).collect(), lines: Vec::new() }
     }
 
     /// Parses text.
     ///
     /// # Errors
     /// If it is no CSV or a line has another number of fields.
-    pub fn parse(text: &str) -> Result<Sheet> {
+    pub fn parse(text: &str) -> Result<CsvTable> {
         let mut reader = csv::ReaderBuilder::new().flexible(true).from_reader(text.as_bytes());
         let fields = |record: &csv::StringRecord| record.iter().map(str::to_string).collect::<Vec<_>>();
         let header = fields(reader.headers()?);
         ensure!(!header.is_empty(), "there is no header");
-        let mut sheet = Sheet { header, lines: Vec::new() };
+        let mut csv_table = CsvTable { header, lines: Vec::new() };
         for (i, record) in reader.records().enumerate() {
-            sheet.push(fields(&record?)).with_context(|| format!("record {}", i + 1))?;
+            csv_table.push(fields(&record?)).with_context(|| format!("record {}", i + 1))?;
         }
-        Ok(sheet)
+        Ok(csv_table)
     }
 
     /// Reads a file.
     ///
     /// # Errors
-    /// If it cannot be read, and as [`Sheet::parse`].
-    pub fn read(path: &Path) -> Result<Sheet> {
+    /// If it cannot be read, and as [`CsvTable::parse`].
+    pub fn read(path: &Path) -> Result<CsvTable> {
         let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-        Sheet::parse(&text).with_context(|| path.display().to_string())
+        CsvTable::parse(&text).with_context(|| path.display().to_string())
     }
 
     /// Writes a file.
@@ -83,18 +83,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_with_commas_and_quotation_marks_come_back() {
-        let mut csv = Sheet::new(&["row", "value"]);
+    fn fields_with_commas_and_quotation_marks_round_trip() {
+        let mut csv = CsvTable::new(&["row", "value"]);
         csv.push(vec!["l2, \"1k\" stations".to_string(), String::new()]).expect("two fields");
         let path = std::env::temp_dir().join(format!("sluice-bench-csv-{}", std::process::id()));
         csv.write(&path).expect("below the temporary folder");
-        assert_eq!(Sheet::read(&path).expect("it was written"), csv);
+        assert_eq!(CsvTable::read(&path).expect("it was written"), csv);
         std::fs::remove_file(path).expect("it was written");
     }
 
     #[test]
-    fn a_line_with_too_few_fields_is_told_by_its_number() {
-        let error = Sheet::parse("a,b\r\n1,2\r\n3\r\n").expect_err("one is missing");
+    fn an_incomplete_line_is_reported_by_number() {
+        let error = CsvTable::parse("a,b\r\n1,2\r\n3\r\n").expect_err("one is missing");
         assert_eq!(format!("{error:#}"), "record 2: [\"3\"] are not the columns [\"a\", \"b\"]");
     }
 }

@@ -31,7 +31,7 @@ pub struct TableShape {
     /// matches.
     pub rules: Option<Vec<Rule>>,
     /// What its lookups can give, if that may be assumed while keys change.
-    pub answers: Option<Answers>,
+    pub results: Option<ResultEntries>,
     /// Keys that surely match none of the entries, if few bytes tell them. With [`TableShape::rules`], but for a last one that accepts
     /// everything; without, none at all, and it may be assumed while entries change.
     pub prefilter: Option<Arc<Prefilter>>,
@@ -63,8 +63,8 @@ pub struct PrefilterColumn {
 
 /// All that lookups in a table can give but its default entry, where many keys share few entries.
 #[derive(Clone, Debug)]
-pub struct Answers {
-    /// What entries lie at a multiple of [`Answers::stride`] behind.
+pub struct ResultEntries {
+    /// What entries lie at a multiple of [`ResultEntries::stride`] behind.
     pub first: *const EntryHeader,
     /// Bytes from one entry to the next.
     pub stride: u32,
@@ -74,8 +74,8 @@ pub struct Answers {
     pub entries: Vec<EntryShape>,
 }
 
-impl Answers {
-    /// Which of the places from [`Answers::first`] on an entry has.
+impl ResultEntries {
+    /// Which of the places from [`ResultEntries::first`] on an entry has.
     pub fn place(&self, entry: &EntryShape) -> usize {
         (entry.entry.addr() - self.first.addr()) / self.stride as usize
     }

@@ -151,8 +151,8 @@ pub enum EngineKind {
     Opaque,
     /// The buckets of `tables::exact`, which describes them; `jit` inlines the probe ([`TableBinding::exact`]).
     ExactInline,
-    /// One prefix field of up to 32 bits, the only field: `tables::lpm`. `jit` inlines the walk of `tables::lpm::flat`, and calls
-    /// `lookup` where that has no answer.
+    /// One prefix field of up to 32 bits, the only field: `tables::lpm`. `jit` inlines the walk of
+    /// `tables::lpm::dir1688`, and calls `lookup` where that has no answer.
     Prefixes,
     /// One entry pointer per key value, `tables::direct`: `snapshot` points at an array of entry pointers, indexed by
     /// the key; `jit` inlines it.
@@ -172,7 +172,7 @@ pub struct ExactLayout {
     /// From a slot's entry to the next one's.
     pub entry_bytes: u32,
     /// Whether a slot has, instead of an entry, its address in six bytes.
-    pub far: bool,
+    pub out_of_line: bool,
 }
 
 /// What compiled code is told about a table.

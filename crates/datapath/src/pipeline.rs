@@ -564,7 +564,7 @@ impl Pipeline {
         self.backend.watch(on);
     }
 
-    /// The parts of the program at these spots, as names of `jit::Place::region`.
+    /// The parts of the program at these spots, as names of `jit::Location::region`.
     pub fn regions(&self, spots: &[Spot]) -> Vec<Option<String>> {
         self.backend.regions(spots)
     }

@@ -8,7 +8,7 @@
 //!
 //! A forward analysis of one stage; loops that use up what was known are cut short after a few rounds.
 //!
-//! Tests: `tests/verify.rs`, and the pass `parser_room` of `opt`.
+//! Tests: `tests/verify.rs`, and the pass `length_checks` of `opt`.
 
 use crate::flow::Cfg;
 use crate::op::{BinOp, Op, Operand, Terminator};

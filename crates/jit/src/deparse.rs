@@ -695,10 +695,10 @@ impl Translator<'_, '_> {
         self.b.set_cold_block(make);
         self.b.switch_to_block(make);
         let need = self.b.ins().ireduce(I32, grow);
-        let packet = self.packet_again();
+        let packet = self.reload_packet();
         let ctx = self.context();
         let done = self
-            .call_rarely(self.runtime.make_headroom as usize, &[ctx, packet, need], Some(I8))
+            .call_on_cold_path(self.runtime.make_headroom as usize, &[ctx, packet, need], Some(I8))
             .expect("the call has a result");
         self.b.ins().brif(done, moved, &[], refuse, &[]);
         self.b.seal_block(moved);

@@ -155,13 +155,13 @@ fn stages_text(program: &Program, stages: &jit::Stages) -> String {
         let _ = writeln!(out, "phase {i}: {begins}");
         phase.runs.iter().for_each(|part| _ = writeln!(out, "    {part}"));
     }
-    if !stages.whole.is_empty() {
+    if !stages.not_staged.is_empty() {
         let _ = writeln!(out, "looked up where a packet comes to it:");
     }
-    for (table, why) in &stages.whole {
+    for (table, why) in &stages.not_staged {
         let why = match why {
-            jit::Whole::NotWanted(bytes) => format!("{bytes} bytes, which the strategy does not wait for"),
-            jit::Whole::NotPossible => "packets cannot wait there".to_string(),
+            jit::NotStaged::NotSelected(bytes) => format!("{bytes} bytes, which the strategy does not wait for"),
+            jit::NotStaged::NotPossible => "packets cannot wait there".to_string(),
         };
         let _ = writeln!(out, "    {}: {why}", name(table));
     }

@@ -13,7 +13,7 @@
 #![allow(unsafe_code)]
 
 use super::tree::{OCTET_WORDS, Tree, number_of};
-use crate::lpm::spare::{Dead, Spare};
+use crate::lpm::allocator::{NodeAllocator, Unlinked};
 use std::cell::Cell;
 use std::ptr;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
@@ -23,7 +23,7 @@ pub const BLOCK: u64 = 1;
 /// Position of the mask in a list's word, in bits; the value is below it.
 pub const MASK_SHIFT: u32 = 8;
 /// Position of the next-hop index in a list's word, in bits.
-pub const ANSWER_SHIFT: u32 = 16;
+pub const NEXT_HOP_SHIFT: u32 = 16;
 /// The most prefixes of a list; one more turns it into a block.
 const LIST_MAX: usize = 12;
 
@@ -50,7 +50,7 @@ impl Last {
     }
 
     fn word(self, number: u16) -> u32 {
-        u32::from(self.value) | u32::from(self.mask()) << MASK_SHIFT | u32::from(number) << ANSWER_SHIFT
+        u32::from(self.value) | u32::from(self.mask()) << MASK_SHIFT | u32::from(number) << NEXT_HOP_SHIFT
     }
 
     fn in_tree(self) -> usize {
@@ -82,7 +82,7 @@ impl Longer<'_> {
             loop {
                 let word = (*at).load(Ordering::Acquire);
                 if (word ^ u32::from(value)) & word >> MASK_SHIFT & 0xff == 0 {
-                    return (word >> ANSWER_SHIFT) as u16;
+                    return (word >> NEXT_HOP_SHIFT) as u16;
                 }
                 at = at.add(1);
             }
@@ -90,8 +90,8 @@ impl Longer<'_> {
     }
 
     /// Links a list without prefixes; `base` is the next-hop index for all addresses.
-    pub fn begin(&self, spare: &mut Spare, base: u16) {
-        self.0.store(make_list(spare, &[], base), Ordering::Release);
+    pub fn begin(&self, allocator: &mut NodeAllocator, base: u16) {
+        self.0.store(make_list(allocator, &[], base), Ordering::Release);
     }
 
     /// Changes the next-hop index of the addresses that match no prefix.
@@ -100,7 +100,7 @@ impl Longer<'_> {
             Content::List { at, prefixes, .. } => {
                 // SAFETY: the last word is behind the prefixes.
                 let last = unsafe { &*at.add(prefixes.len()) };
-                last.store(u32::from(number) << ANSWER_SHIFT, Ordering::Release);
+                last.store(u32::from(number) << NEXT_HOP_SHIFT, Ordering::Release);
             }
             Content::Block(block) => {
                 block.base.set(number);
@@ -110,7 +110,7 @@ impl Longer<'_> {
     }
 
     /// Adds a prefix; unlinked memory is passed to `dead`.
-    pub fn insert(&self, spare: &mut Spare, dead: &mut impl FnMut(Dead), prefix: Last, number: u16) {
+    pub fn insert(&self, allocator: &mut NodeAllocator, unlink: &mut impl FnMut(Unlinked), prefix: Last, number: u16) {
         match self.content() {
             Content::Block(block) => {
                 Tree(&block.tree).set(prefix.in_tree(), true);
@@ -121,11 +121,11 @@ impl Longer<'_> {
                 let place = prefixes.partition_point(|word| last_of(*word).len >= prefix.len);
                 prefixes.insert(place, prefix.word(number));
                 let new = match prefixes.len() {
-                    0..=LIST_MAX => make_list(spare, &prefixes, base),
-                    _ => make_block(spare, &prefixes, base),
+                    0..=LIST_MAX => make_list(allocator, &prefixes, base),
+                    _ => make_block(allocator, &prefixes, base),
                 };
                 self.0.store(new, Ordering::Release);
-                dead(Dead::new(at, words * size_of::<u32>()));
+                unlink(Unlinked::new(at, words * size_of::<u32>()));
             }
         }
     }
@@ -146,8 +146,8 @@ impl Longer<'_> {
     /// bits.
     pub fn remove(
         &self,
-        spare: &mut Spare,
-        dead: &mut impl FnMut(Dead),
+        allocator: &mut NodeAllocator,
+        unlink: &mut impl FnMut(Unlinked),
         prefix: Last,
         stored: &mut dyn FnMut(u32) -> u16,
     ) {
@@ -161,8 +161,8 @@ impl Longer<'_> {
             Content::List { mut prefixes, base, at } => {
                 let words = prefixes.len() + 1;
                 prefixes.retain(|word| last_of(*word) != prefix);
-                self.0.store(make_list(spare, &prefixes, base), Ordering::Release);
-                dead(Dead::new(at, words * size_of::<u32>()));
+                self.0.store(make_list(allocator, &prefixes, base), Ordering::Release);
+                unlink(Unlinked::new(at, words * size_of::<u32>()));
             }
         }
     }
@@ -190,7 +190,7 @@ impl Longer<'_> {
             loop {
                 let word = (*at.add(prefixes.len())).load(Ordering::Relaxed);
                 if word >> MASK_SHIFT & 0xff == 0 {
-                    return Content::List { at, prefixes, base: (word >> ANSWER_SHIFT) as u16 };
+                    return Content::List { at, prefixes, base: (word >> NEXT_HOP_SHIFT) as u16 };
                 }
                 prefixes.push(word);
             }
@@ -216,9 +216,9 @@ fn block(link: u64) -> *const Block {
     ptr::with_exposed_provenance((link & !BLOCK) as usize)
 }
 
-fn make_list(spare: &mut Spare, prefixes: &[u32], base: u16) -> u64 {
-    let at = spare.take((prefixes.len() + 1) * size_of::<u32>()).cast::<u32>();
-    for (i, word) in prefixes.iter().copied().chain([u32::from(base) << ANSWER_SHIFT]).enumerate() {
+fn make_list(allocator: &mut NodeAllocator, prefixes: &[u32], base: u16) -> u64 {
+    let at = allocator.take((prefixes.len() + 1) * size_of::<u32>()).cast::<u32>();
+    for (i, word) in prefixes.iter().copied().chain([u32::from(base) << NEXT_HOP_SHIFT]).enumerate() {
         // SAFETY: the memory has room for so many words, and is aligned to 16.
         unsafe { at.add(i).write(word) };
     }
@@ -226,8 +226,8 @@ fn make_list(spare: &mut Spare, prefixes: &[u32], base: u16) -> u64 {
 }
 
 /// A block with the prefixes of a list's words.
-fn make_block(spare: &mut Spare, prefixes: &[u32], base: u16) -> u64 {
-    let at = spare.take(size_of::<Block>()).cast::<Block>();
+fn make_block(allocator: &mut NodeAllocator, prefixes: &[u32], base: u16) -> u64 {
+    let at = allocator.take(size_of::<Block>()).cast::<Block>();
     let places = [const { AtomicU16::new(0) }; 256];
     // SAFETY: the memory has room for a block, and is aligned to 16.
     let block = unsafe {
@@ -236,7 +236,7 @@ fn make_block(spare: &mut Spare, prefixes: &[u32], base: u16) -> u64 {
     };
     prefixes.iter().for_each(|word| Tree(&block.tree).set(last_of(*word).in_tree(), true));
     block.paint(1, base);
-    prefixes.iter().for_each(|word| block.paint(last_of(*word).in_tree(), (word >> ANSWER_SHIFT) as u16));
+    prefixes.iter().for_each(|word| block.paint(last_of(*word).in_tree(), (word >> NEXT_HOP_SHIFT) as u16));
     at.expose_provenance() as u64 | BLOCK
 }
 

@@ -1,17 +1,17 @@
-//! Pieces in use never overlap, in any order of taking and giving back, and a `Spare` with nothing in use holds no
-//! memory.
+//! Pieces in use never overlap, in any order of taking and giving back, and a `NodeAllocator` with nothing in use holds
+//! no memory.
 
-use super::{Dead, Spare};
+use super::{NodeAllocator, Unlinked};
 use proptest::prelude::*;
 
 proptest! {
     #[test]
     fn pieces_do_not_overlap(steps in prop::collection::vec((any::<bool>(), 1usize..5000, any::<prop::sample::Index>()), 1..600)) {
-        let mut spare = Spare::default();
+        let mut allocator = NodeAllocator::default();
         let mut pieces: Vec<(*mut u8, usize, u8)> = Vec::new();
         for (number, (take, bytes, which)) in (0u8..=255).cycle().zip(steps) {
             if take || pieces.is_empty() {
-                let at = spare.take(bytes);
+                let at = allocator.take(bytes);
                 prop_assert_eq!(at.addr() % 16, 0);
                 // SAFETY: there is room for as many bytes.
                 unsafe { at.write_bytes(number, bytes) };
@@ -22,9 +22,9 @@ proptest! {
                 let content = unsafe { std::slice::from_raw_parts(at, bytes) };
                 prop_assert!(content.iter().all(|byte| *byte == number), "another piece was written over it");
                 // SAFETY: it came from there, and is not used any more.
-                unsafe { spare.give_back(Dead::new(at, bytes)) };
+                unsafe { allocator.release(Unlinked::new(at, bytes)) };
             }
-            prop_assert_eq!(spare.bytes() == 0, pieces.is_empty());
+            prop_assert_eq!(allocator.bytes() == 0, pieces.is_empty());
         }
     }
 }

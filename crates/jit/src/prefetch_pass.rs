@@ -7,8 +7,9 @@
 //!
 //! So the packets of a batch go through the code twice. In the first pass each packet prefetches its cells where it
 //! reaches the reads, goes on without their values as far as the path does not depend on them, and has no effects:
-//! nothing is counted or written ([`Translator::is_ahead`]), and variables are set anew in the second pass. The second
-//! pass does everything, in order. Parsing, lookups and hashes made twice cost less than one cache line from memory.
+//! nothing is counted or written ([`Translator::is_prefetch_pass`]), and variables are set anew in the second pass. The
+//! second pass does everything, in order. Parsing, lookups and hashes made twice cost less than one cache line from
+//! memory.
 //!
 //! The first pass is only a hint. A register may change in between, and with it the path; then the wrong cell's line
 //! has been prefetched, which does no harm.
@@ -34,14 +35,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// What packets run in the first pass.
 #[derive(Clone, Debug)]
-pub(crate) struct Ahead {
+pub(crate) struct PrefetchPass {
     /// Nodes in ascending order, each with the operation before which a packet stops.
     pub nodes: Vec<(usize, Option<usize>)>,
     /// The large registers.
     registers: Vec<ExternId>,
 }
 
-impl Ahead {
+impl PrefetchPass {
     /// The first pass of an entry point; `None` if there is nothing to prefetch.
     pub fn new(
         program: &Program,
@@ -49,7 +50,7 @@ impl Ahead {
         flow: &Flow,
         bindings: &Bindings,
         options: &Options,
-    ) -> Option<Ahead> {
+    ) -> Option<PrefetchPass> {
         let registers = large_registers(program, entry, bindings, options.strategy);
         if registers.is_empty() {
             return None;
@@ -114,7 +115,7 @@ impl Ahead {
         };
         let nodes = stops.iter().filter(|&(&n, _)| is_entered(n));
         let nodes = nodes.map(|(&n, &stop)| (n, if leads[n] { stop } else { Some(0) })).collect();
-        (!reads.is_empty()).then_some(Ahead { nodes, registers })
+        (!reads.is_empty()).then_some(PrefetchPass { nodes, registers })
     }
 }
 
@@ -171,12 +172,12 @@ fn large_registers(program: &Program, entry: &EntryPoint, bindings: &Bindings, s
 
 impl Translator<'_, '_> {
     /// Whether this is the first pass, which must have no effects.
-    pub fn is_ahead(&self) -> bool {
-        self.ahead
+    pub fn is_prefetch_pass(&self) -> bool {
+        self.prefetch_pass
     }
 
     /// Generates the loop over the packets from `first` to `end` that only prefetches their cells.
-    pub fn loop_ahead(&mut self, ahead: &Ahead, first: Value, end: Value) -> Result<(), Error> {
+    pub fn prefetch_loop(&mut self, prefetch_pass: &PrefetchPass, first: Value, end: Value) -> Result<(), Error> {
         let (packet, next_packet) = (self.packet, self.next_packet);
         let [head, body, done] = [(); 3].map(|()| self.b.create_block());
         self.packet = self.b.append_block_param(head, I64);
@@ -188,10 +189,10 @@ impl Translator<'_, '_> {
         self.b.seal_block(body);
         self.b.seal_block(done);
         self.b.switch_to_block(body);
-        self.ahead = true;
+        self.prefetch_pass = true;
         self.start_packet();
-        self.run(None, &ahead.nodes)?;
-        self.ahead = false;
+        self.run(None, &prefetch_pass.nodes)?;
+        self.prefetch_pass = false;
         self.b.seal_block(self.next_packet);
         self.b.switch_to_block(self.next_packet);
         self.locate_outside();
@@ -206,8 +207,9 @@ impl Translator<'_, '_> {
     /// In the first pass, prefetches the cell of a read and returns true; the value read is then unknown. Returns false
     /// if the read is none of these.
     pub fn prefetch_cell(&mut self, register: ExternId, dst: SlotId, index: &Operand) -> Result<bool, Error> {
-        let is_wanted = self.plan.ahead.as_ref().is_some_and(|ahead| ahead.registers.contains(&register));
-        if !self.is_ahead() || !is_wanted || index.slot().is_none() {
+        let is_wanted =
+            self.plan.prefetch_pass.as_ref().is_some_and(|prefetch_pass| prefetch_pass.registers.contains(&register));
+        if !self.is_prefetch_pass() || !is_wanted || index.slot().is_none() {
             return Ok(false);
         }
         // An index beyond the last cell is prefetched too: nothing is read.

@@ -44,12 +44,12 @@ use std::sync::Arc;
 /// would be hoisted with it, above the null test.
 const ENTRY_OR_NONE: MemFlagsData = MemFlagsData::trusted().with_readonly();
 /// Most entries of a table.
-pub const KEYED_MAX: usize = 2048;
+pub const EXACT_INDEX_MAX: usize = 2048;
 /// Most entries with a single row of places.
 const ONE_ROW_MAX: usize = 32;
-/// Most places per key for direct indexing; up to [`CLOSE_MIN`] places are always allowed.
-const CLOSE: u64 = 4;
-const CLOSE_MIN: u64 = 512;
+/// Most places per key for direct indexing; up to [`DENSE_PLACES_MIN`] places are always allowed.
+const DENSE_PLACES_PER_KEY: u64 = 4;
+const DENSE_PLACES_MIN: u64 = 512;
 /// Most words of a key: with an address after it, such a key fills a cache line.
 pub const KEY_WORDS_MAX: usize = 7;
 /// Hashes that are tried.
@@ -62,27 +62,27 @@ struct Places([u64; 8]);
 
 /// A lookup structure for the known entries of a table.
 #[derive(Debug)]
-pub(crate) enum Keyed {
+pub(crate) enum ExactIndex {
     /// Direct index.
-    Close(Close),
+    DenseIndex(DenseIndex),
     /// Perfect hash.
-    Hashed(Hashed),
+    PerfectHash(PerfectHash),
 }
 
 /// A direct index over dense keys.
 #[derive(Debug)]
-pub(crate) struct Close {
+pub(crate) struct DenseIndex {
     first: u64,
     /// The number of places: the last key minus the first, plus one.
     count: u64,
     /// Words of the entry's copy in each place; 0 if a place holds the entry's address or null.
-    own_words: usize,
+    copied_words: usize,
     words: Box<[u64]>,
 }
 
 /// A perfect hash and its places.
 #[derive(Debug)]
-pub(crate) struct Hashed {
+pub(crate) struct PerfectHash {
     multipliers: [u64; KEY_WORDS_MAX],
     /// Words of a key, at least one.
     words: usize,
@@ -98,7 +98,7 @@ pub(crate) struct Hashed {
 }
 
 /// Lookup structures of one compilation, by table; `None` for a table that can have none.
-pub(crate) type KeyedTables = RefCell<Vec<(TableId, Option<Arc<Keyed>>)>>;
+pub(crate) type ExactIndexes = RefCell<Vec<(TableId, Option<Arc<ExactIndex>>)>>;
 
 /// The next pseudo-random number (SplitMix64).
 fn next_random(state: &mut u64) -> u64 {
@@ -108,12 +108,12 @@ fn next_random(state: &mut u64) -> u64 {
     z ^ (z >> 31)
 }
 
-impl Keyed {
+impl ExactIndex {
     /// The structure for rules that match whole keys of `words` words. `None` if there are too many, or no hash is
     /// found.
-    fn new(rules: &[Rule], words: usize, layout: &EntryLayout) -> Option<Keyed> {
-        let close = (words == 1).then(|| Close::new(rules, layout)).flatten().map(Keyed::Close);
-        close.or_else(|| Hashed::new(rules, words, layout).map(Keyed::Hashed))
+    fn new(rules: &[Rule], words: usize, layout: &EntryLayout) -> Option<ExactIndex> {
+        let dense = (words == 1).then(|| DenseIndex::new(rules, layout)).flatten().map(ExactIndex::DenseIndex);
+        dense.or_else(|| PerfectHash::new(rules, words, layout).map(ExactIndex::PerfectHash))
     }
 }
 
@@ -177,14 +177,14 @@ fn words_of(entry: &EntryShape, layout: &EntryLayout, max: usize) -> Option<Entr
     Some([(); KEY_WORDS_MAX].map(|()| words.next().expect("as many words")))
 }
 
-impl Close {
-    fn new(rules: &[Rule], layout: &EntryLayout) -> Option<Close> {
-        if rules.len() > KEYED_MAX {
+impl DenseIndex {
+    fn new(rules: &[Rule], layout: &EntryLayout) -> Option<DenseIndex> {
+        if rules.len() > EXACT_INDEX_MAX {
             return None;
         }
         let key = |rule: &Rule| rule.value[0];
         let (first, last) = (rules.iter().map(key).min()?, rules.iter().map(key).max()?);
-        if last - first >= (CLOSE * rules.len() as u64).max(CLOSE_MIN) {
+        if last - first >= (DENSE_PLACES_PER_KEY * rules.len() as u64).max(DENSE_PLACES_MIN) {
             return None;
         }
         let count = last - first + 1;
@@ -193,23 +193,23 @@ impl Close {
             let entries: Option<Vec<_>> = rules.iter().map(|rule| words_of(&rule.entry, layout, words)).collect();
             Some((words, entries?))
         });
-        let (own_words, entries) = match own {
+        let (copied_words, entries) = match own {
             Some(own) => own,
             None => (0, rules.iter().map(|rule| padded(&[rule.entry.entry as u64])).collect()),
         };
-        let size = own_words.max(1);
+        let size = copied_words.max(1);
         let mut words = vec![0; count as usize * size];
         for (rule, entry) in rules.iter().zip(entries) {
             words[(key(rule) - first) as usize * size..][..size].copy_from_slice(&entry[..size]);
         }
-        Some(Close { first, count, own_words, words: words.into() })
+        Some(DenseIndex { first, count, copied_words, words: words.into() })
     }
 }
 
-impl Hashed {
+impl PerfectHash {
     /// A perfect hash for rules that match whole keys of `words` words. `None` if there are too many, or none is found.
-    fn new(rules: &[Rule], words: usize, layout: &EntryLayout) -> Option<Hashed> {
-        if rules.is_empty() || rules.len() > KEYED_MAX || !(1..=KEY_WORDS_MAX).contains(&words) {
+    fn new(rules: &[Rule], words: usize, layout: &EntryLayout) -> Option<PerfectHash> {
+        if rules.is_empty() || rules.len() > EXACT_INDEX_MAX || !(1..=KEY_WORDS_MAX).contains(&words) {
             return None;
         }
         let keys: Vec<KeyWords> = rules.iter().map(|rule| padded(&rule.value[..words])).collect();
@@ -226,7 +226,7 @@ impl Hashed {
         let mut random = 1;
         (0..TRIES).find_map(|_| {
             let multipliers = [(); KEY_WORDS_MAX].map(|()| next_random(&mut random) | 1);
-            let mut keyed = Hashed {
+            let mut exact_index = PerfectHash {
                 multipliers,
                 words,
                 has_entries: entries.is_some(),
@@ -235,9 +235,9 @@ impl Hashed {
                 rows: Box::default(),
                 places: Box::default(),
             };
-            let homes = keyed.displacements(&keys)?;
-            keyed.fill(rules, entries.as_deref(), &keys, &homes.rows, homes.places);
-            Some(keyed)
+            let starts = exact_index.displacements(&keys)?;
+            exact_index.fill(rules, entries.as_deref(), &keys, &starts.rows, starts.places);
+            Some(exact_index)
         })
     }
 
@@ -268,7 +268,7 @@ impl Hashed {
     }
 
     /// Displaces the rows so that no two keys share a place; `None` if two keys of a row do, or a row fits nowhere.
-    fn displacements(&self, keys: &[KeyWords]) -> Option<Homes> {
+    fn displacements(&self, keys: &[KeyWords]) -> Option<RowStarts> {
         if self.collide(keys) {
             return None;
         }
@@ -296,7 +296,7 @@ impl Hashed {
             // Continue far from the last row, where fewer places are taken.
             from = (begin + beginnings / 3 + 1) % beginnings;
         }
-        Some(Homes { rows: at, places: taken.len() })
+        Some(RowStarts { rows: at, places: taken.len() })
     }
 
     fn place_bytes(&self) -> u32 {
@@ -340,35 +340,38 @@ impl Hashed {
 }
 
 /// The start of each row, and the number of places.
-struct Homes {
+struct RowStarts {
     rows: Vec<usize>,
     places: usize,
 }
 
 impl Translator<'_, '_> {
     /// The lookup structure of an exact table, if its entries are known and one can be built.
-    pub fn keyed(&mut self, table: TableId, binding: &TableBinding) -> Option<Arc<Keyed>> {
+    pub fn exact_index(&mut self, table: TableId, binding: &TableBinding) -> Option<Arc<ExactIndex>> {
         let words = match binding.engine {
             EngineKind::DirectIndex => 1,
             EngineKind::ExactInline => binding.exact?.key_bytes.div_ceil(8) as usize,
             _ => binding.key.bytes as usize / 8,
         };
         let rules = self.shape(table)?.rules.as_ref()?;
-        let known = self.keyed.borrow().iter().find(|(t, _)| *t == table).map(|(_, keyed)| keyed.clone());
+        let known =
+            self.exact_index.borrow().iter().find(|(t, _)| *t == table).map(|(_, exact_index)| exact_index.clone());
         // A direct-index engine is an array of all keys already; a hash would not be faster.
-        let helps = |keyed: &Keyed| binding.engine != EngineKind::DirectIndex || matches!(keyed, Keyed::Close(..));
+        let helps = |exact_index: &ExactIndex| {
+            binding.engine != EngineKind::DirectIndex || matches!(exact_index, ExactIndex::DenseIndex(..))
+        };
         known.unwrap_or_else(|| {
-            let new = Keyed::new(rules, words, &binding.entry).filter(helps).map(Arc::new);
-            self.keyed.borrow_mut().push((table, new.clone()));
+            let new = ExactIndex::new(rules, words, &binding.entry).filter(helps).map(Arc::new);
+            self.exact_index.borrow_mut().push((table, new.clone()));
             new
         })
     }
 
     /// The entry of a key; the code continues with hits, and misses go to the block `miss`.
-    pub fn find_keyed(&mut self, keyed: &Keyed, key: &[Value], miss: Block) -> Value {
-        match keyed {
-            Keyed::Close(close) => self.find_close(close, key[0], miss),
-            Keyed::Hashed(hashed) => self.find_hashed(hashed, key, miss),
+    pub fn find_in_exact_index(&mut self, exact_index: &ExactIndex, key: &[Value], miss: Block) -> Value {
+        match exact_index {
+            ExactIndex::DenseIndex(dense) => self.find_dense(dense, key[0], miss),
+            ExactIndex::PerfectHash(hashed) => self.find_by_perfect_hash(hashed, key, miss),
         }
     }
 
@@ -389,12 +392,12 @@ impl Translator<'_, '_> {
         false
     }
 
-    fn find_close(&mut self, close: &Close, key: Value, miss: Block) -> Value {
-        let mut position = self.add_imm(key, close.first.wrapping_neg());
+    fn find_dense(&mut self, dense: &DenseIndex, key: Value, miss: Block) -> Value {
+        let mut position = self.add_imm(key, dense.first.wrapping_neg());
         let bits = self.significant_bits(key);
         // Short keys may have a place for each value, so that no range check is needed.
-        if close.first > 0 || bits >= 32 || close.count < 1 << bits {
-            let is_in = self.icmp_imm(IntCC::UnsignedLessThan, position, close.count);
+        if dense.first > 0 || bits >= 32 || dense.count < 1 << bits {
+            let is_in = self.icmp_imm(IntCC::UnsignedLessThan, position, dense.count);
             let there = self.b.create_block();
             self.b.ins().brif(is_in, there, &[], miss, &[]);
             self.b.seal_block(there);
@@ -406,11 +409,11 @@ impl Translator<'_, '_> {
                 position = self.b.ins().select(is_in, position, first);
             }
         }
-        let base = self.iconst(close.words.as_ptr() as u64);
-        let up = 3 + close.own_words.max(1).ilog2();
+        let base = self.iconst(dense.words.as_ptr() as u64);
+        let up = 3 + dense.copied_words.max(1).ilog2();
         let offset = self.b.ins().ishl_imm_u(position, i64::from(up));
         let at = self.b.ins().iadd(base, offset);
-        if close.own_words > 0 {
+        if dense.copied_words > 0 {
             return at;
         }
         let entry = self.b.ins().load(I64, ENTRY_OR_NONE, at, 0);
@@ -437,44 +440,44 @@ impl Translator<'_, '_> {
         self.icmp_imm(IntCC::Equal, any, 0)
     }
 
-    fn find_hashed(&mut self, keyed: &Hashed, key: &[Value], miss: Block) -> Value {
+    fn find_by_perfect_hash(&mut self, exact_index: &PerfectHash, key: &[Value], miss: Block) -> Value {
         let product = |t: &mut Self, i: usize| {
-            let multiplier = t.iconst(keyed.multipliers[i]);
+            let multiplier = t.iconst(exact_index.multipliers[i]);
             t.b.ins().imul(key[i], multiplier)
         };
         let mut hash = product(self, 0);
-        for i in 1..keyed.words {
+        for i in 1..exact_index.words {
             let next = product(self, i);
             hash = self.b.ins().iadd(hash, next);
         }
         // The index in the row, times the size of a place.
-        let up = keyed.place_bytes().ilog2();
-        let below = 64 - keyed.row_bits - keyed.place_bits - up;
+        let up = exact_index.place_bytes().ilog2();
+        let below = 64 - exact_index.row_bits - exact_index.place_bits - up;
         let place = self.b.ins().rotr_imm_u(hash, i64::from(below));
-        let place = self.b.ins().band_imm_u(place, ((1i64 << keyed.place_bits) - 1) << up);
+        let place = self.b.ins().band_imm_u(place, ((1i64 << exact_index.place_bits) - 1) << up);
         let flags = MemFlagsData::trusted().with_readonly().with_can_move();
-        let row = if keyed.row_bits > 0 {
-            let rows = self.iconst(keyed.rows.as_ptr() as u64);
-            let row = self.b.ins().ushr_imm_u(hash, i64::from(64 - keyed.row_bits));
+        let row = if exact_index.row_bits > 0 {
+            let rows = self.iconst(exact_index.rows.as_ptr() as u64);
+            let row = self.b.ins().ushr_imm_u(hash, i64::from(64 - exact_index.row_bits));
             let offset = self.b.ins().ishl_imm_u(row, 3);
             let at = self.b.ins().iadd(rows, offset);
             self.b.ins().load(I64, flags, at, 0)
         } else {
-            self.iconst(keyed.places.as_ptr() as u64)
+            self.iconst(exact_index.places.as_ptr() as u64)
         };
         let at = self.b.ins().iadd(row, place);
         // Keys of two words have a branch for each word, longer keys a single branch.
-        let parts = if keyed.words > 2 { 1 } else { keyed.words };
-        for part in key[..keyed.words].chunks(keyed.words / parts).enumerate() {
+        let parts = if exact_index.words > 2 { 1 } else { exact_index.words };
+        for part in key[..exact_index.words].chunks(exact_index.words / parts).enumerate() {
             let same = self.is_at(part, at, flags);
             let next = self.b.create_block();
             self.b.ins().brif(same, next, &[], miss, &[]);
             self.b.seal_block(next);
             self.b.switch_to_block(next);
         }
-        match keyed.has_entries {
-            true => self.add_imm(at, 8 * keyed.words as u64),
-            false => self.b.ins().load(I64, ENTRY_OR_NONE, at, 8 * keyed.words as i32),
+        match exact_index.has_entries {
+            true => self.add_imm(at, 8 * exact_index.words as u64),
+            false => self.b.ins().load(I64, ENTRY_OR_NONE, at, 8 * exact_index.words as i32),
         }
     }
 }
@@ -491,7 +494,7 @@ mod tests {
     }
 
     /// A layout whose entries cannot be copied: places hold addresses.
-    fn elsewhere() -> EntryLayout {
+    fn out_of_line() -> EntryLayout {
         EntryLayout::default()
     }
 
@@ -513,29 +516,29 @@ mod tests {
     }
 
     /// What the generated code would find: an address, or the first word of a copy.
-    fn find(keyed: &Keyed, key: &[u64]) -> Option<u64> {
-        let keyed = match keyed {
-            Keyed::Close(close) => {
-                let position = key[0].wrapping_sub(close.first) as usize;
-                let entry = close.words.get(position.checked_mul(close.own_words.max(1))?).copied()?;
-                return (close.own_words > 0 || entry != 0).then_some(entry);
+    fn find(exact_index: &ExactIndex, key: &[u64]) -> Option<u64> {
+        let exact_index = match exact_index {
+            ExactIndex::DenseIndex(dense) => {
+                let position = key[0].wrapping_sub(dense.first) as usize;
+                let entry = dense.words.get(position.checked_mul(dense.copied_words.max(1))?).copied()?;
+                return (dense.copied_words > 0 || entry != 0).then_some(entry);
             }
-            Keyed::Hashed(hashed) => hashed,
+            ExactIndex::PerfectHash(hashed) => hashed,
         };
-        let hash = keyed.hash(padded(&key[..keyed.words]));
-        let first = keyed.places.as_ptr() as u64;
-        let row = if keyed.row_bits > 0 { keyed.rows[keyed.row_of(hash)] } else { first };
-        let at = (row - first) as usize / 8 + keyed.place_in_row(hash) * place_words(keyed.words);
-        let word = |i: usize| keyed.places[i / 8].0[i % 8];
-        let same = (0..keyed.words).all(|i| word(at + i) == key[i]);
-        same.then(|| word(at + keyed.words))
+        let hash = exact_index.hash(padded(&key[..exact_index.words]));
+        let first = exact_index.places.as_ptr() as u64;
+        let row = if exact_index.row_bits > 0 { exact_index.rows[exact_index.row_of(hash)] } else { first };
+        let at = (row - first) as usize / 8 + exact_index.place_in_row(hash) * place_words(exact_index.words);
+        let word = |i: usize| exact_index.places[i / 8].0[i % 8];
+        let same = (0..exact_index.words).all(|i| word(at + i) == key[i]);
+        same.then(|| word(at + exact_index.words))
     }
 
     #[test]
-    fn each_key_has_its_place_and_no_other_key_is_found() {
+    fn only_keys_of_the_table_are_found() {
         let mut random = 7;
         for words in 1..=KEY_WORDS_MAX {
-            for count in [1, 2, 4, 9, 32, 33, 100, 1000, KEYED_MAX] {
+            for count in [1, 2, 4, 9, 32, 33, 100, 1000, EXACT_INDEX_MAX] {
                 let draw = |random: &mut u64, i: u64| {
                     let mut key = match i % 3 {
                         // Consecutive addresses; ports in the high bits; random keys.
@@ -551,15 +554,15 @@ mod tests {
                 keys.sort_unstable();
                 keys.dedup();
                 let rules: Vec<Rule> = keys.iter().enumerate().map(|(i, k)| rule(k, i)).collect();
-                let keyed = Keyed::new(&rules, words, &elsewhere()).expect("a hash is found");
+                let exact_index = ExactIndex::new(&rules, words, &out_of_line()).expect("a hash is found");
                 for (i, key) in keys.iter().enumerate() {
-                    assert_eq!(find(&keyed, key), Some(8 * (i as u64 + 1)), "{count} keys, {key:x?}");
+                    assert_eq!(find(&exact_index, key), Some(8 * (i as u64 + 1)), "{count} keys, {key:x?}");
                 }
                 let mut few = [vec![0; words], vec![0; words]];
                 few[1][words - 1] = 1;
                 for key in (0..3000).map(|i| draw(&mut random, 1_000_000 + i)).chain(few) {
                     if keys.binary_search(&key).is_err() {
-                        assert_eq!(find(&keyed, &key), None, "{count} keys, {key:x?}");
+                        assert_eq!(find(&exact_index, &key), None, "{count} keys, {key:x?}");
                     }
                 }
             }
@@ -567,34 +570,34 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_lie_close_together_are_positions() {
-        for (first, step, is_close) in [(0, 1, true), (1000, 3, true), (u64::MAX - 2999, 3, true), (1, 50, false)] {
+    fn dense_keys_are_direct_indices() {
+        for (first, step, is_dense) in [(0, 1, true), (1000, 3, true), (u64::MAX - 2999, 3, true), (1, 50, false)] {
             let rules: Vec<Rule> = (0..1000).map(|i| rule(&[first + step * i], i as usize)).collect();
-            let keyed = Keyed::new(&rules, 1, &elsewhere()).expect("there is a way");
-            assert_eq!(matches!(keyed, Keyed::Close(..)), is_close);
+            let exact_index = ExactIndex::new(&rules, 1, &out_of_line()).expect("there is a way");
+            assert_eq!(matches!(exact_index, ExactIndex::DenseIndex(..)), is_dense);
             for i in 0..1000 {
-                assert_eq!(find(&keyed, &[first + step * i]), Some(8 * (i + 1)));
+                assert_eq!(find(&exact_index, &[first + step * i]), Some(8 * (i + 1)));
             }
             for other in [first.wrapping_sub(1), first.wrapping_add(1000 * step), u64::MAX / 2] {
-                assert_eq!(find(&keyed, &[other]), None);
+                assert_eq!(find(&exact_index, &[other]), None);
             }
         }
     }
 
     #[test]
-    fn short_entries_are_in_their_places() {
+    fn short_entries_are_copied_into_the_index() {
         for (words, step) in [(1, 1), (1, 1 << 20), (2, 1), (3, 1), (5, 1), (7, 1)] {
             let key = |i: u64| if words > 1 { vec![i; words] } else { vec![5 + step * i] };
             let rules: Vec<Rule> = (0..300).map(|i| short_rule(&key(i), i as usize)).collect();
-            let keyed = Keyed::new(&rules, words, &short()).expect("there is a way");
+            let exact_index = ExactIndex::new(&rules, words, &short()).expect("there is a way");
             for i in 0..300 {
-                assert_eq!(find(&keyed, &key(i)), Some(short_entry(i as usize)), "{words} words, key {i}");
+                assert_eq!(find(&exact_index, &key(i)), Some(short_entry(i as usize)), "{words} words, key {i}");
             }
-            assert_eq!(find(&keyed, &key(300)), None);
+            assert_eq!(find(&exact_index, &key(300)), None);
             // Entries that readers write to (times of hits) are not copied.
             let timed = EntryLayout { last_hit: Some(-8), ..short() };
-            let keyed = Keyed::new(&rules, words, &timed).expect("there is a way");
-            assert_eq!(find(&keyed, &key(7)), Some(64));
+            let exact_index = ExactIndex::new(&rules, words, &timed).expect("there is a way");
+            assert_eq!(find(&exact_index, &key(7)), Some(64));
         }
     }
 
@@ -620,8 +623,10 @@ mod tests {
 
     #[test]
     fn too_many_keys_or_words_are_refused() {
-        let rules: Vec<Rule> = (0..=KEYED_MAX).map(|i| rule(&[i as u64; 8], i)).collect();
-        assert!(Keyed::new(&rules, 1, &elsewhere()).is_none() && Keyed::new(&[], 1, &elsewhere()).is_none());
-        assert!(Keyed::new(&rules[..5], 8, &elsewhere()).is_none());
+        let rules: Vec<Rule> = (0..=EXACT_INDEX_MAX).map(|i| rule(&[i as u64; 8], i)).collect();
+        assert!(
+            ExactIndex::new(&rules, 1, &out_of_line()).is_none() && ExactIndex::new(&[], 1, &out_of_line()).is_none()
+        );
+        assert!(ExactIndex::new(&rules[..5], 8, &out_of_line()).is_none());
     }
 }

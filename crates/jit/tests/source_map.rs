@@ -1,5 +1,5 @@
-//! The places of code: ranges are adjacent from the first byte to the last, and tables, actions and parser states have
-//! some.
+//! The locations of code: ranges are adjacent from the first byte to the last, and tables, actions and parser states
+//! have some.
 
 mod common;
 
@@ -32,21 +32,21 @@ V1Switch(P(), V(), I(), E(), C(), D()) main;
 "#;
 
 fn both() -> Both {
-    let input = Input::Text { name: "places.p4", text: PROGRAM };
+    let input = Input::Text { name: "located.p4", text: PROGRAM };
     let compiled = frontend::compile(input, &Options::default(), Until::Ir).expect("a text needs no file");
     let program = compiled.optimised.clone().unwrap_or_else(|| panic!("{}", compiled.render(false)));
     Both::with_options(program, &jit::Options { perf_map: false, keep_text: true, ..common::options() })
 }
 
 #[test]
-fn places_cover_the_code_and_name_what_the_program_has() {
+fn locations_cover_the_code_and_name_parts_of_the_program() {
     let both = both();
     let (_, size) = both.pipeline.code_range(EntryKind::Ingress).expect("the entry is there");
-    let places = both.pipeline.places(EntryKind::Ingress);
-    assert_eq!(places.first().map(|p| p.start), Some(0));
-    assert_eq!(places.last().map(|p| p.end as usize), Some(size));
-    assert!(places.iter().all(|p| p.start < p.end), "{places:?}");
-    assert!(places.windows(2).all(|w| w[0].end == w[1].start), "{places:?}");
+    let locations = both.pipeline.locations(EntryKind::Ingress);
+    assert_eq!(locations.first().map(|p| p.start), Some(0));
+    assert_eq!(locations.last().map(|p| p.end as usize), Some(size));
+    assert!(locations.iter().all(|p| p.start < p.end), "{locations:?}");
+    assert!(locations.windows(2).all(|w| w[0].end == w[1].start), "{locations:?}");
     let mut bytes: BTreeMap<&str, usize> = BTreeMap::new();
     for (from, to, region) in both.pipeline.regions(EntryKind::Ingress) {
         *bytes.entry(region).or_default() += to - from;
@@ -58,20 +58,20 @@ fn places_cover_the_code_and_name_what_the_program_has() {
 }
 
 #[test]
-fn watched_code_says_what_it_calls_for_and_where_it_is() {
+fn watched_code_stores_call_sites_and_maps_its_bytes() {
     let logging = PROGRAM.replace("mark_to_drop(s);", "mark_to_drop(s); log_msg(\"{}\", {h.first.value});");
-    let input = Input::Text { name: "places.p4", text: &logging };
+    let input = Input::Text { name: "located.p4", text: &logging };
     let compiled = frontend::compile(input, &Options::default(), Until::Ir).expect("a text needs no file");
     let program = compiled.optimised.clone().unwrap_or_else(|| panic!("{}", compiled.render(false)));
     let both = Both::with_options(program.clone(), &jit::Options { watched: true, ..common::options() });
     let outcomes = both.check(&[vec![1, 2, 3, 4], vec![0, 9]]);
     assert!(outcomes.iter().all(|o| o.logs.len() == 1), "{outcomes:?}");
-    let said = both.runtime.said.lock().expect("not poisoned").clone();
-    assert_eq!(said.len(), 2);
-    for place in said {
+    let call_sites = both.runtime.call_sites.lock().expect("not poisoned").clone();
+    assert_eq!(call_sites.len(), 2);
+    for call_site in call_sites {
         // A program counter outside of the code, as in a called function.
-        assert_eq!(both.pipeline.region_at(0, place), Some("action:I.reject"));
-        assert_eq!(both.pipeline.region_at(0, place + (1 << 40)), None, "other code's");
+        assert_eq!(both.pipeline.region_at(0, call_site), Some("action:I.reject"));
+        assert_eq!(both.pipeline.region_at(0, call_site + (1 << 40)), None, "other code's");
     }
     assert_eq!(both.runtime.place.load(std::sync::atomic::Ordering::Relaxed), 0, "it has ended");
     let (start, size) = both.pipeline.code_range(EntryKind::Ingress).expect("the entry is there");
@@ -83,7 +83,7 @@ fn watched_code_says_what_it_calls_for_and_where_it_is() {
 
     let unwatched = Both::with_options(program, &common::options());
     unwatched.check(&[vec![1, 2, 3, 4]]);
-    assert_eq!(*unwatched.runtime.said.lock().expect("not poisoned"), [0], "nobody watches");
+    assert_eq!(*unwatched.runtime.call_sites.lock().expect("not poisoned"), [0], "nobody watches");
 }
 
 #[test]

@@ -11,11 +11,11 @@ use ir::{BinOp, Block, Op, Operand, Program, Terminator, UnOp};
 use std::collections::{HashMap, HashSet};
 
 /// For each node, the slots with known values at its start, because of the branch that leads to it.
-pub(crate) fn known_on_edges(program: &Program, graph: &Graph) -> Vec<Vec<(SlotId, Bits)>> {
+pub(crate) fn facts_on_edges(program: &Program, graph: &Graph) -> Vec<Vec<(SlotId, Bits)>> {
     let mut known = vec![Vec::new(); graph.nodes.len()];
     for &node in &graph.rpo {
         let (Some(block), Node::Block(stage, _)) = (graph.block(program, node), graph.nodes[node]) else { continue };
-        let mut tell = |to: BlockId, slot: SlotId, value: Bits| {
+        let mut add = |to: BlockId, slot: SlotId, value: Bits| {
             let to = graph.node(stage, to).expect("a successor is reachable");
             if graph.preds[to].len() == 1 {
                 known[to] = implied(program, block, slot, value);
@@ -23,14 +23,14 @@ pub(crate) fn known_on_edges(program: &Program, graph: &Graph) -> Vec<Vec<(SlotI
         };
         match &block.term {
             Terminator::Branch { cond: Operand::Slot(s), then, other } if then != other => {
-                tell(*then, *s, Bits::from_bool(true));
-                tell(*other, *s, Bits::from_bool(false));
+                add(*then, *s, Bits::from_bool(true));
+                add(*other, *s, Bits::from_bool(false));
             }
             Terminator::Switch { on: Operand::Slot(s), cases, default } => {
                 let mut edges: HashMap<BlockId, u32> = HashMap::from([(*default, 1)]);
                 cases.iter().for_each(|(_, to)| *edges.entry(*to).or_default() += 1);
                 for (value, to) in cases.iter().filter(|(_, to)| edges[to] == 1) {
-                    tell(*to, *s, value.clone());
+                    add(*to, *s, value.clone());
                 }
             }
             _ => {}
@@ -41,7 +41,7 @@ pub(crate) fn known_on_edges(program: &Program, graph: &Graph) -> Vec<Vec<(SlotI
 
 /// The maximum number of instructions examined before a branch: a condition is usually computed close to it, and a
 /// switch with many cases examines them for each case.
-const LOOKED_AT_MAX: usize = 32;
+const EXAMINED_MAX: usize = 32;
 
 /// The facts at the end of a block that follow from a slot having a value there.
 fn implied(program: &Program, block: &Block, slot: SlotId, value: Bits) -> Vec<(SlotId, Bits)> {
@@ -50,7 +50,7 @@ fn implied(program: &Program, block: &Block, slot: SlotId, value: Bits) -> Vec<(
     // block.
     let mut wanted = HashMap::from([(slot, value)]);
     let mut written = HashSet::new();
-    for inst in block.insts.iter().rev().take(LOOKED_AT_MAX) {
+    for inst in block.insts.iter().rev().take(EXAMINED_MAX) {
         if wanted.is_empty() {
             break;
         }

@@ -7,7 +7,7 @@
 //! Invariant: every piece is in use, in the free list of its size, or in the unused rest of the last chunk. Chunks are
 //! returned to the system when no piece is in use, and on drop.
 //!
-//! Threads: writer only. Tests: `spare/tests.rs`, and those of the trie.
+//! Threads: writer only. Tests: `allocator/tests.rs`, and those of the trie.
 #![allow(unsafe_code)]
 
 use crate::region::Region;
@@ -25,7 +25,7 @@ struct Grain([u8; GRAIN]);
 
 /// Free pieces by their number of grains, and the chunks that they are cut from.
 #[derive(Debug, Default)]
-pub struct Spare {
+pub struct NodeAllocator {
     free: Vec<Vec<*mut u8>>,
     chunks: Vec<Region<Grain>>,
     /// Grains of the last chunk that were handed out so far.
@@ -41,21 +41,21 @@ impl std::fmt::Debug for Grain {
 }
 
 // SAFETY: the pointers point into the chunks, which the value owns.
-unsafe impl Send for Spare {}
+unsafe impl Send for NodeAllocator {}
 
 /// Unlinked memory that readers may still see.
 #[derive(Debug)]
-pub struct Dead {
+pub struct Unlinked {
     at: *mut u8,
     bytes: usize,
 }
 
 // SAFETY: the value owns the memory.
-unsafe impl Send for Dead {}
+unsafe impl Send for Unlinked {}
 
-impl Spare {
+impl NodeAllocator {
     /// Allocates at least `bytes` bytes, aligned to 16. They are valid until given back, at most as long as the
-    /// `Spare`.
+    /// `NodeAllocator`.
     pub fn take(&mut self, bytes: usize) -> *mut u8 {
         let grains = bytes.div_ceil(GRAIN);
         self.in_use += 1;
@@ -97,11 +97,11 @@ impl Spare {
     /// Takes freed memory back.
     ///
     /// # Safety
-    /// No reader can see the memory any more; it came from this `Spare`, and is given back once.
-    pub unsafe fn give_back(&mut self, Dead { at, bytes }: Dead) {
+    /// No reader can see the memory any more; it came from this `NodeAllocator`, and is given back once.
+    pub unsafe fn release(&mut self, Unlinked { at, bytes }: Unlinked) {
         self.in_use -= 1;
         if self.in_use == 0 {
-            *self = Spare::default();
+            *self = NodeAllocator::default();
         } else {
             self.keep(at, bytes.div_ceil(GRAIN));
         }
@@ -113,10 +113,10 @@ impl Spare {
     }
 }
 
-impl Dead {
-    /// The memory that [`Spare::take`] returned for so many bytes.
-    pub fn new<P>(at: *mut P, bytes: usize) -> Dead {
-        Dead { at: at.cast(), bytes }
+impl Unlinked {
+    /// The memory that [`NodeAllocator::take`] returned for so many bytes.
+    pub fn new<P>(at: *mut P, bytes: usize) -> Unlinked {
+        Unlinked { at: at.cast(), bytes }
     }
 
     /// Its size in bytes.

@@ -2,7 +2,7 @@
 //!
 //! Code that must be compiled quickly contains no functions for the replication engine's packets; those of other code
 //! of the same program run instead. They read records that this code writes, so that a packet that is handed over needs
-//! every slot that they may read. [`ingress_alone`] states this as an additional field list, which all passes and the
+//! every slot that they may read. [`ingress_only`] states this as an additional field list, which all passes and the
 //! code generator keep at all replication points.
 //!
 //! Needs: a well-formed program. Guarantees: tables, externs and slots are those of the program, so that both can share
@@ -15,17 +15,17 @@ use ir::{EntryKind, Program, SlotId};
 
 /// The program with entry `Ingress` only, optimised again with the passes of `options`, for use beside code whose other
 /// entries read the slots `recorded` of records. `None` if there is no other entry, or if the passes changed the slots.
-pub fn ingress_alone(program: &Program, recorded: &[SlotId], options: &Options) -> Option<Program> {
+pub fn ingress_only(program: &Program, recorded: &[SlotId], options: &Options) -> Option<Program> {
     if program.entries.iter().all(|entry| entry.kind == EntryKind::Ingress) {
         return None;
     }
-    let mut alone = program.clone();
-    alone.entries.retain(|entry| entry.kind == EntryKind::Ingress);
+    let mut reduced = program.clone();
+    reduced.entries.retain(|entry| entry.kind == EntryKind::Ingress);
     let number = (0..).find(|n| !program.field_lists.iter().any(|(taken, _)| taken == n)).expect("not all are taken");
-    alone.field_lists.push((number, recorded.to_vec()));
+    reduced.field_lists.push((number, recorded.to_vec()));
     // The requirements of the removed entries no longer apply.
-    optimise(&mut alone, &crate::assume::keeping(options));
-    (alone.slots == program.slots).then_some(alone)
+    optimise(&mut reduced, &crate::assume::keeping(options));
+    (reduced.slots == program.slots).then_some(reduced)
 }
 
 #[cfg(test)]
@@ -59,18 +59,18 @@ b0:
 "#;
 
     #[test]
-    fn what_others_read_of_records_is_still_assigned() {
+    fn slots_in_records_are_still_assigned() {
         let program = ir::parse(PROGRAM, base::FileId(0)).unwrap_or_else(|d| panic!("{d:#?}"));
         let slot = |name: &str| program.slots.iter().position(|s| s.name == name).map(SlotId::from_index).unwrap();
         for (recorded, kept, lost) in [(vec![slot("lost")], 1, 1), (vec![], 1, 0)] {
-            let alone = ingress_alone(&program, &recorded, &Options::default()).expect("there are two entries");
-            assert!(ir::verify(&alone).is_empty());
-            assert_eq!((&alone.slots, alone.entries.len()), (&program.slots, 1));
-            let text = ir::print::print_stage(&alone, ir::StageId::from_index(0));
+            let reduced = ingress_only(&program, &recorded, &Options::default()).expect("there are two entries");
+            assert!(ir::verify(&reduced).is_empty());
+            assert_eq!((&reduced.slots, reduced.entries.len()), (&program.slots, 1));
+            let text = ir::print::print_stage(&reduced, ir::StageId::from_index(0));
             let count = |what: &str| text.matches(what).count();
             assert_eq!((count("kept = "), count("lost = ")), (kept, lost), "{text}");
         }
-        let alone = ingress_alone(&program, &[], &Options::default()).expect("there are two entries");
-        assert_eq!(ingress_alone(&alone, &[], &Options::default()), None, "nothing is left to leave out");
+        let reduced = ingress_only(&program, &[], &Options::default()).expect("there are two entries");
+        assert_eq!(ingress_only(&reduced, &[], &Options::default()), None, "nothing is left to leave out");
     }
 }

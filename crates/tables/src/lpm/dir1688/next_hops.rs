@@ -11,20 +11,20 @@ use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Limit of the indices, exclusive; index 0 stands for no entry.
-pub const NUMBERS: usize = 1 << 15;
+pub const NEXT_HOPS_MAX: usize = 1 << 15;
 
 /// The addresses of entries, by index.
-pub type Entries = [AtomicU64; NUMBERS];
+pub type Entries = [AtomicU64; NEXT_HOPS_MAX];
 
 /// The entry with an index; null for 0.
 #[inline(always)]
 pub fn entry_of(entries: &Entries, number: u16) -> *mut EntryHeader {
-    ptr::with_exposed_provenance_mut(entries[usize::from(number) % NUMBERS].load(Ordering::Acquire) as usize)
+    ptr::with_exposed_provenance_mut(entries[usize::from(number) % NEXT_HOPS_MAX].load(Ordering::Acquire) as usize)
 }
 
 /// The indices in use, with reference counts.
 #[derive(Debug)]
-pub struct Answers {
+pub struct NextHops {
     /// Index by the entry's address.
     numbers: HashMap<usize, u16>,
     /// By index: the number of prefixes that refer to it.
@@ -32,10 +32,10 @@ pub struct Answers {
     free: Vec<u16>,
 }
 
-impl Answers {
+impl NextHops {
     /// No index is in use.
-    pub fn new() -> Answers {
-        Answers { numbers: HashMap::new(), users: vec![0], free: Vec::new() }
+    pub fn new() -> NextHops {
+        NextHops { numbers: HashMap::new(), users: vec![0], free: Vec::new() }
     }
 
     /// The index of an entry that a prefix refers to; 0 for null.
@@ -51,7 +51,7 @@ impl Answers {
         }
         let number = match self.free.pop() {
             Some(number) => number,
-            None if self.users.len() < NUMBERS => {
+            None if self.users.len() < NEXT_HOPS_MAX => {
                 self.users.push(0);
                 (self.users.len() - 1) as u16
             }
@@ -63,9 +63,9 @@ impl Answers {
         Some(number)
     }
 
-    /// Drops a reference. Returns the index if that was the last one; the caller [frees](Answers::free) it when no
+    /// Drops a reference. Returns the index if that was the last one; the caller [frees](NextHops::free) it when no
     /// reader can have it any more.
-    pub fn give_back(&mut self, entry: *mut EntryHeader) -> Option<u16> {
+    pub fn release(&mut self, entry: *mut EntryHeader) -> Option<u16> {
         let number = self.number(entry);
         let users = &mut self.users[usize::from(number)];
         *users -= 1;
@@ -81,8 +81,8 @@ impl Answers {
     }
 }
 
-impl Default for Answers {
+impl Default for NextHops {
     fn default() -> Self {
-        Answers::new()
+        NextHops::new()
     }
 }

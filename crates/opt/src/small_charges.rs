@@ -1,8 +1,9 @@
 //! Charges that add up to little are removed, as those of loops that were unrolled.
 //!
-//! Needs: a well-formed program. Guarantees: same behaviour. An entry of which no loop remains spends at most the sum of what the most
-//! expensive path of each of its stages is charged with; where that is within [`SPARED_STEPS`], no packet is given up there, and
-//! nothing of it is counted. A stage of several entries keeps its charges if one of them needs them.
+//! Needs: a well-formed program. Guarantees: same behaviour. An entry of which no loop remains spends at most the sum
+//! of what the most expensive path of each of its stages is charged with; where that is within [`SPARED_STEPS`], no
+//! packet is given up there, and nothing of it is counted. A stage of several entries keeps its charges if one of them
+//! needs them.
 //!
 //! ```text
 //! b0: charge 14            b0: (extract of s[0])
@@ -12,7 +13,7 @@
 //!     next
 //! ```
 //!
-//! Tests: `tests/files/spare_charges.ir`, `tests/properties.rs`.
+//! Tests: `tests/files/small_charges.ir`, `tests/properties.rs`.
 
 use ir::cost::{SPARED_STEPS, charged_at_most};
 use ir::{Op, Program, StageId};

@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_prefix_owns_what_no_longer_one_covers() {
+    fn a_prefix_covers_addresses_of_no_longer_prefix() {
         let words: Vec<Cell<u64>> = vec![Cell::new(0); OCTET_WORDS];
         let tree = Tree(&words);
         let own = |number| {

@@ -3,7 +3,7 @@
 //!
 //! A lookup in the trie branches on the kind of each place and has three dependent cache misses. LPM tables on up to 32
 //! bits with a declared size of some hundred entries avoid that: they expand all prefixes over the first 16 and the
-//! next 8 bits into arrays of 16-bit indices ([`answers`]). (Gupta, Lin, McKeown: "Routing lookups in hardware at
+//! next 8 bits into arrays of 16-bit indices ([`next_hops`]). (Gupta, Lin, McKeown: "Routing lookups in hardware at
 //! memory access speeds", with one more level, so that memory is proportional to the number of prefixes.)
 //!
 //! # Memory layout (compiled code relies on it)
@@ -19,8 +19,8 @@
 //! bits of a link need masking.
 //!
 //! A place holds the next-hop index of its 256 addresses: that of the longest prefix that covers all of them, or 0 for
-//! none. If prefixes of more than 24 bits lie below it, it holds the extension flag [`LEADS_ON`] and the position of a
-//! link in an array that its first 16 bits own; the link points at these prefixes ([`longer`]).
+//! none. If prefixes of more than 24 bits lie below it, it holds the extension flag [`EXTENSION_FLAG`] and the position
+//! of a link in an array that its first 16 bits own; the link points at these prefixes ([`longer`]).
 //!
 //! ```text
 //! link  = directory[bytes 0 and 1 of key]
@@ -37,26 +37,27 @@
 //! when the reader read the place or, if it read an own place whose link meanwhile points at a node, when that node was
 //! linked. Lists and indices are reused only when no reader can have them any more.
 //!
-//! **Bounds.** Fewer than [`NUMBERS`] different entries. If one more is needed the structure is abandoned, and the trie
-//! takes over. Memory is 576 bytes for each value of the first 16 bits that has longer prefixes (38 MB if all have),
-//! and about 20 bytes for each prefix of more than 24 bits. A change of a prefix writes all places that it covers, 256
-//! for a /16; so short prefixes cost more than in the trie: for a /1 among a million prefixes, some ten milliseconds.
+//! **Bounds.** Fewer than [`NEXT_HOPS_MAX`] different entries. If one more is needed the structure is abandoned, and
+//! the trie takes over. Memory is 576 bytes for each value of the first 16 bits that has longer prefixes (38 MB if all
+//! have), and about 20 bytes for each prefix of more than 24 bits. A change of a prefix writes all places that it
+//! covers, 256 for a /16; so short prefixes cost more than in the trie: for a /1 among a million prefixes, some ten
+//! milliseconds.
 //!
 //! Threads: one writer, any number of readers. Tests: `tests/properties.rs`, `tests/stress.rs`, through tables;
 //! compiled lookups in `crates/datapath/tests/prefixes.rs`.
 #![allow(unsafe_code)]
 
-pub mod answers;
 pub mod longer;
+pub mod next_hops;
 pub mod tree;
 
-use super::spare::{Dead, Spare};
+use super::allocator::{NodeAllocator, Unlinked};
 use super::walk::prefetch;
 use super::word::Prefix;
 use crate::region::Region;
 use abi::EntryHeader;
-use answers::{Answers, Entries, NUMBERS, entry_of};
 use longer::{Last, Longer};
+use next_hops::{Entries, NEXT_HOPS_MAX, NextHops, entry_of};
 use std::cell::Cell;
 use std::mem::offset_of;
 use std::ptr;
@@ -72,7 +73,7 @@ pub const LINK_BYTES: usize = size_of::<u64>();
 /// Bytes of a place.
 pub const PLACE_BYTES: usize = size_of::<u16>();
 /// The extension flag: the place refers to prefixes of more than 24 bits.
-pub const LEADS_ON: u16 = 1 << 15;
+pub const EXTENSION_FLAG: u16 = 1 << 15;
 /// Byte offset, from the directory, of the addresses of entries by next-hop index.
 pub const ENTRIES_AT: usize = offset_of!(Memory, entries);
 /// Byte offset, from the directory, of the arrays of links to longer prefixes, by the first 16 bits.
@@ -80,7 +81,7 @@ pub const LONGER_AT: usize = offset_of!(Memory, longer);
 
 const FANOUT: usize = 1 << STRIDE;
 const LINKS: usize = 1 << DIRECTORY_BITS;
-const _: () = assert!(NUMBERS <= LEADS_ON as usize);
+const _: () = assert!(NEXT_HOPS_MAX <= EXTENSION_FLAG as usize);
 
 /// The next-hop indices of 256 values of 8 bits.
 #[repr(C, align(64))]
@@ -109,7 +110,7 @@ struct Memory {
 
 /// The writer's side of a DIR-16-8-8 structure.
 #[derive(Debug)]
-pub struct Flat {
+pub struct Dir1688 {
     memory: Region<Memory>,
     /// The set of prefixes of up to 16 bits.
     short: Box<[Cell<u64>]>,
@@ -119,24 +120,24 @@ pub struct Flat {
     trees: Region<[Cell<u64>; OCTET_WORDS]>,
     /// Number of nodes in use.
     nodes: usize,
-    answers: Answers,
+    next_hops: NextHops,
     /// Memory of lists, blocks and arrays of links to them.
-    spare: Spare,
+    allocator: NodeAllocator,
     /// Unlinked resources; the caller retires them.
-    pub gone: Vec<Gone>,
+    pub unlinked: Vec<UnlinkedResource>,
 }
 
-impl Default for Flat {
+impl Default for Dir1688 {
     fn default() -> Self {
-        Flat::new()
+        Dir1688::new()
     }
 }
 
 /// A resource that may be reused when no reader can have it any more.
 #[derive(Debug)]
-pub enum Gone {
+pub enum UnlinkedResource {
     /// A list, or an array of links.
-    Memory(Dead),
+    Memory(Unlinked),
     /// A next-hop index.
     Number(u16),
 }
@@ -151,16 +152,16 @@ impl std::fmt::Debug for Memory {
 #[derive(Debug)]
 pub struct Full;
 
-/// The entry that matches `key`, or null. `directory` is [`Flat::directory`].
+/// The entry that matches `key`, or null. `directory` is [`Dir1688::directory`].
 ///
 /// # Safety
-/// The directory is that of a `Flat` that was linked at or after the caller's last quiescent point.
+/// The directory is that of a `Dir1688` that was linked at or after the caller's last quiescent point.
 #[inline(always)]
 pub unsafe fn find(directory: *const u8, key: u32) -> *mut EntryHeader {
     // SAFETY: there is a link for each value of 16 bits; links and places lead to what is alive.
     unsafe {
         let mut content = (*place_of(directory, key)).load(Ordering::Acquire);
-        if content & LEADS_ON != 0 {
+        if content & EXTENSION_FLAG != 0 {
             content = Longer(link_of(directory, key, content)).find(key as u8);
         }
         entry_of(&(*directory.cast::<Memory>()).entries, content)
@@ -184,7 +185,7 @@ pub unsafe fn place_of(directory: *const u8, key: u32) -> *const AtomicU16 {
 /// The link to the longer prefixes that a place with this content refers to.
 ///
 /// # Safety
-/// As [`find`]; the content is that of the key's place, and has [`LEADS_ON`].
+/// As [`find`]; the content is that of the key's place, and has [`EXTENSION_FLAG`].
 #[inline(always)]
 unsafe fn link_of<'a>(directory: *const u8, key: u32, content: u16) -> &'a AtomicU64 {
     // SAFETY: the caller's promise.
@@ -211,24 +212,24 @@ fn last_of(prefix: Prefix<u32>) -> Last {
     Last { value: prefix.value as u8, len: prefix.len - DIRECTORY_BITS - STRIDE }
 }
 
-impl Flat {
+impl Dir1688 {
     /// A structure without prefixes.
-    pub fn new() -> Flat {
+    pub fn new() -> Dir1688 {
         // SAFETY: all zero bytes are valid values of both types.
         let (memory, trees): (Region<Memory>, _) = unsafe { (Region::zeroed(1), Region::zeroed(LINKS)) };
         let places = memory[0].places.iter().flat_map(|line| &line.places);
         for (link, place) in memory[0].links.iter().zip(places) {
             link.store(ptr::from_ref(place).expose_provenance() as u64, Ordering::Relaxed);
         }
-        Flat {
+        Dir1688 {
             memory,
             short: vec![Cell::new(0); 2 * LINKS / 64].into(),
             bases: vec![Cell::new(0); LINKS].into(),
             trees,
             nodes: 0,
-            answers: Answers::new(),
-            spare: Spare::default(),
-            gone: Vec::new(),
+            next_hops: NextHops::new(),
+            allocator: NodeAllocator::default(),
+            unlinked: Vec::new(),
         }
     }
 
@@ -249,7 +250,7 @@ impl Flat {
     /// # Errors
     /// [`Full`] if the entry needs a next-hop index and none is free; nothing has changed then.
     pub fn insert(&mut self, prefix: Prefix<u32>, entry: *mut EntryHeader) -> Result<(), Full> {
-        let number = self.answers.take(&self.memory[0].entries, entry).ok_or(Full)?;
+        let number = self.next_hops.take(&self.memory[0].entries, entry).ok_or(Full)?;
         match self.tree_of(prefix) {
             Some((tree, own)) => {
                 tree.set(own, true);
@@ -263,14 +264,14 @@ impl Flat {
     /// Replaces the entry of a stored prefix.
     ///
     /// # Errors
-    /// As [`Flat::insert`].
+    /// As [`Dir1688::insert`].
     pub fn replace(&mut self, prefix: Prefix<u32>, old: *mut EntryHeader, entry: *mut EntryHeader) -> Result<(), Full> {
-        let number = self.answers.take(&self.memory[0].entries, entry).ok_or(Full)?;
+        let number = self.next_hops.take(&self.memory[0].entries, entry).ok_or(Full)?;
         match prefix.len {
             0..=24 => self.paint(prefix, number),
             _ => self.longer(prefix.value).replace(last_of(prefix), number),
         }
-        self.give_back(old);
+        self.release(old);
         Ok(())
     }
 
@@ -287,7 +288,7 @@ impl Flat {
                 tree.set(own, false);
                 let above = prefix.len - own.ilog2();
                 let number = match tree.shorter(own) {
-                    Some(len) => self.answers.number(stored(above + len)),
+                    Some(len) => self.next_hops.number(stored(above + len)),
                     None if above == 0 => 0,
                     None => self.bases[index_of(prefix.value)].get(),
                 };
@@ -295,23 +296,28 @@ impl Flat {
             }
             None => {
                 let longer = self.longer(prefix.value);
-                let Flat { answers, spare, gone, .. } = self;
-                let mut number = |len| answers.number(stored(DIRECTORY_BITS + STRIDE + len));
-                longer.remove(spare, &mut |dead| gone.push(Gone::Memory(dead)), last_of(prefix), &mut number);
+                let Dir1688 { next_hops, allocator, unlinked, .. } = self;
+                let mut number = |len| next_hops.number(stored(DIRECTORY_BITS + STRIDE + len));
+                longer.remove(
+                    allocator,
+                    &mut |memory| unlinked.push(UnlinkedResource::Memory(memory)),
+                    last_of(prefix),
+                    &mut number,
+                );
             }
         }
-        self.give_back(old);
+        self.release(old);
     }
 
     /// Makes a resource available again.
     ///
     /// # Safety
     /// It came out of `gone`, and every worker has been quiescent since.
-    pub unsafe fn free(&mut self, gone: Gone) {
-        match gone {
+    pub unsafe fn free(&mut self, resource: UnlinkedResource) {
+        match resource {
             // SAFETY: the caller's promise.
-            Gone::Memory(dead) => unsafe { self.spare.give_back(dead) },
-            Gone::Number(number) => self.answers.free(number),
+            UnlinkedResource::Memory(memory) => unsafe { self.allocator.release(memory) },
+            UnlinkedResource::Number(number) => self.next_hops.free(number),
         }
     }
 
@@ -327,7 +333,7 @@ impl Flat {
             Tree(&self.trees[index]).prefixes().for_each(|prefix| add(above, DIRECTORY_BITS, prefix));
             for value in 0..FANOUT as u32 {
                 let above = above | value << 8;
-                if self.place(above).load(Ordering::Relaxed) & LEADS_ON != 0 {
+                if self.place(above).load(Ordering::Relaxed) & EXTENSION_FLAG != 0 {
                     let last = self.longer(above).prefixes();
                     let bits = |last: Last| (u32::from(last.value) >> (STRIDE - last.len), last.len);
                     last.into_iter().for_each(|last| add(above, DIRECTORY_BITS + STRIDE, bits(last)));
@@ -337,8 +343,8 @@ impl Flat {
         all
     }
 
-    fn give_back(&mut self, entry: *mut EntryHeader) {
-        self.gone.extend(self.answers.give_back(entry).map(Gone::Number));
+    fn release(&mut self, entry: *mut EntryHeader) {
+        self.unlinked.extend(self.next_hops.release(entry).map(UnlinkedResource::Number));
     }
 
     /// The set that a prefix of up to 24 bits belongs to, and its number there; `None` for longer ones.
@@ -377,7 +383,7 @@ impl Flat {
         unsafe { &*place_of(self.directory(), value) }
     }
 
-    /// The prefixes of more than 24 bits that share a value's first 24 bits; the value's place has [`LEADS_ON`].
+    /// The prefixes of more than 24 bits that share a value's first 24 bits; the value's place has [`EXTENSION_FLAG`].
     fn longer<'a>(&self, value: u32) -> Longer<'a> {
         let content = self.place(value).load(Ordering::Relaxed);
         // SAFETY: the writer's own memory; positions stay, and arrays are freed only by the writer.
@@ -392,7 +398,7 @@ impl Flat {
         let this = &*self;
         let above = |value: u32| {
             let place = this.place(value);
-            match place.load(Ordering::Relaxed) & LEADS_ON {
+            match place.load(Ordering::Relaxed) & EXTENSION_FLAG {
                 0 => place.store(number, Ordering::Release),
                 _ => this.longer(value).set_base(number),
             }
@@ -417,27 +423,32 @@ impl Flat {
         let index = index_of(prefix.value);
         self.node_or_new(index);
         let content = self.place(prefix.value).load(Ordering::Relaxed);
-        if content & LEADS_ON == 0 {
+        if content & EXTENSION_FLAG == 0 {
             let position = self.new_link(index, content);
-            self.place(prefix.value).store(LEADS_ON | position, Ordering::Release);
+            self.place(prefix.value).store(EXTENSION_FLAG | position, Ordering::Release);
         }
         let longer = self.longer(prefix.value);
-        let Flat { spare, gone, .. } = self;
-        longer.insert(spare, &mut |dead| gone.push(Gone::Memory(dead)), last_of(prefix), number);
+        let Dir1688 { allocator, unlinked, .. } = self;
+        longer.insert(
+            allocator,
+            &mut |memory| unlinked.push(UnlinkedResource::Memory(memory)),
+            last_of(prefix),
+            number,
+        );
     }
 
     /// Appends a link without prefixes to the array of a directory index: returns its position. `base` is the result
     /// there.
     fn new_link(&mut self, index: usize, base: u16) -> u16 {
         let node = self.node(index).expect("whoever has longer prefixes has a node");
-        let used = node.0.iter().filter(|place| place.load(Ordering::Relaxed) & LEADS_ON != 0).count();
+        let used = node.0.iter().filter(|place| place.load(Ordering::Relaxed) & EXTENSION_FLAG != 0).count();
         let array = &self.memory[0].longer[index];
         let links =
             |array: &AtomicU64| ptr::with_exposed_provenance_mut::<AtomicU64>(array.load(Ordering::Relaxed) as usize);
         // The arrays' capacities are powers of two, from 2 on.
         if used == 0 || used > 1 && used.is_power_of_two() {
             let (room, old) = ((2 * used).max(2), links(array));
-            let new = self.spare.take(room * size_of::<AtomicU64>()).cast::<AtomicU64>();
+            let new = self.allocator.take(room * size_of::<AtomicU64>()).cast::<AtomicU64>();
             for position in 0..room {
                 // SAFETY: the old array has `used` links; the new one has room for them and is not linked yet.
                 unsafe {
@@ -447,12 +458,12 @@ impl Flat {
             }
             array.store(new.expose_provenance() as u64, Ordering::Release);
             if used > 0 {
-                self.gone.push(Gone::Memory(Dead::new(old, used * size_of::<AtomicU64>())));
+                self.unlinked.push(UnlinkedResource::Memory(Unlinked::new(old, used * size_of::<AtomicU64>())));
             }
         }
         // SAFETY: the array has room for at least one more link than are used.
         let link = unsafe { &*links(array).add(used) };
-        Longer(link).begin(&mut self.spare, base);
+        Longer(link).begin(&mut self.allocator, base);
         used as u16
     }
 }

@@ -25,7 +25,7 @@
 //! Tests: `tests/files/again.ir`, `tests/properties.rs`, the scripts of `tests/stf` on all engines, `datapath`'s
 //! `tests/again.rs`.
 
-use crate::multicast_frames::{ask, push};
+use crate::multicast_frames::{branch_on, push};
 use base::{Bits, Span};
 use ir::{Again, BlockId, EntryKind, Fate, Intrinsic, Operand, Program, ReplicationPoint, StageId, Terminator};
 
@@ -53,7 +53,7 @@ pub(crate) fn run(program: &mut Program) -> bool {
             let span = program.stages[stage.index()].blocks[block].span;
             let first = match point {
                 ReplicationPoint::IngressEnd => resubmits(program, stage, span),
-                ReplicationPoint::DeparseEnd => Some(goes_back(program, stage, Again::Recirculated, span)),
+                ReplicationPoint::DeparseEnd => Some(reingress_blocks(program, stage, Again::Recirculated, span)),
                 ReplicationPoint::EgressEnd | ReplicationPoint::FrameEnd => None,
             };
             if let Some(first) = first {
@@ -70,16 +70,16 @@ pub(crate) fn run(program: &mut Program) -> bool {
 fn resubmits(program: &mut Program, stage: StageId, span: Span) -> Option<BlockId> {
     let flag = program.intrinsic(Intrinsic::ResubmitFlag)?;
     let engine = push(program, stage, Terminator::Finish(Fate::Replicate(ReplicationPoint::IngressEnd)), span);
-    let back = goes_back(program, stage, Again::Resubmitted, span);
-    let mut first = ask(program, stage, flag, (back, engine), span);
+    let back = reingress_blocks(program, stage, Again::Resubmitted, span);
+    let mut first = branch_on(program, stage, flag, (back, engine), span);
     for slot in BEFORE.iter().filter_map(|which| program.intrinsic(*which)).collect::<Vec<_>>() {
-        first = ask(program, stage, slot, (engine, first), span);
+        first = branch_on(program, stage, slot, (engine, first), span);
     }
     Some(first)
 }
 
 /// Adds blocks that return a packet to ingress with the slots of its field list; returns the first.
-fn goes_back(program: &mut Program, stage: StageId, why: Again, span: Span) -> BlockId {
+fn reingress_blocks(program: &mut Program, stage: StageId, why: Again, span: Span) -> BlockId {
     let list_of = match why {
         Again::Resubmitted => Intrinsic::ResubmitFieldList,
         Again::Recirculated => Intrinsic::RecirculateFieldList,

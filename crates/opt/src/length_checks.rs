@@ -14,7 +14,7 @@
 //! Checks are not merged into an earlier, larger one: for a packet that is too short for the second header, the first
 //! must still become valid.
 //!
-//! Tests: `tests/files/parser_room.ir`, `tests/properties.rs`.
+//! Tests: `tests/files/length_checks.ir`, `tests/properties.rs`.
 
 use base::Bits;
 use ir::room::{Room, room_at_entry};

@@ -1,10 +1,10 @@
 //! Maps code to the parts of the P4 program that it comes from, for listings and profilers.
 //!
-//! A [`Place`] is a *region* (a parser state, a table or an action; otherwise the stage) and a place in the source.
-//! During translation every Cranelift instruction gets the number of its place as source location; Cranelift then
-//! reports which bytes of machine code came from which location. Instructions that it merged or moved count for one of
-//! their places. Where it has lost the location (it does when it simplifies an expression), the code counts for the
-//! place of the code before it. The prologue, the epilogue and the loop over the batch are [`LOOP`].
+//! A [`Location`] is a *region* (a parser state, a table or an action; otherwise the stage) and a span of the source.
+//! During translation every Cranelift instruction gets the number of its location; Cranelift then reports which bytes
+//! of machine code came from which. Instructions that it merged or moved count for one of their locations. Where it has
+//! lost the location (it does when it simplifies an expression), the code counts for the location of the code before
+//! it. The prologue, the epilogue and the loop over the batch are [`LOOP`].
 //!
 //! Regions: the code of an `apply`, with its hit counting, belongs to the table. Blocks that are reached only from the
 //! switch on the applied action belong to that action. Blocks of a parser belong to the state that they are labelled
@@ -13,9 +13,10 @@
 //! The map is made only on request (`Options::keep_text`, `Options::perf_map`, `Options::watched`).
 //!
 //! A sampling profiler that finds a worker outside of compiled code needs to know which code made the call. Watched
-//! code stores that before each call as one number: the entry point's [`Places::serial`] and the number of the place.
+//! code stores that before each call as one number: the entry point's [`SourceMap::serial`] and the number of the
+//! location.
 //!
-//! Tests: `tests/places.rs`.
+//! Tests: `tests/source_map.rs`.
 
 use crate::flow::Graph;
 use crate::translate::Translator;
@@ -33,49 +34,49 @@ pub const LOOP: &str = "loop";
 
 /// A part of the program.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Place {
+pub struct Location {
     /// `table:MyIngress.ipv4_lpm`, `action:MyIngress.drop`, `state:MyParser.start`, `control:MyEgress`, `deparser:D`,
     /// or [`LOOP`].
     pub region: String,
-    /// Its place in the source; `Span::NONE` if only the region is known.
+    /// Its span in the source; `Span::NONE` if only the region is known.
     pub span: Span,
 }
 
-/// Bytes `start..end` of an entry point's code and the place that they come from.
+/// Bytes `start..end` of an entry point's code and the location that they come from.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct CodePlace {
+pub struct CodeRange {
     /// First byte.
     pub start: u32,
     /// One past the last byte.
     pub end: u32,
     /// The part of the program.
-    pub place: Place,
+    pub location: Location,
 }
 
 static SERIAL: AtomicU32 = AtomicU32::new(1);
 
-/// Numbers places, and maps each node of an entry point to its region.
+/// Numbers locations, and maps each node of an entry point to its region.
 #[derive(Default)]
-pub(crate) struct Places {
-    pub list: Vec<Place>,
+pub(crate) struct SourceMap {
+    pub list: Vec<Location>,
     /// Identifies the entry point among all that were compiled in this process; never 0.
     pub serial: u32,
-    numbers: HashMap<Place, u32>,
+    numbers: HashMap<Location, u32>,
     /// By node.
     regions: Vec<String>,
 }
 
-impl Places {
-    /// The places of the entry point with this graph.
-    pub fn new(program: &Program, graph: &Graph) -> Places {
+impl SourceMap {
+    /// The locations of the entry point with this graph.
+    pub fn new(program: &Program, graph: &Graph) -> SourceMap {
         let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
-        let mut places = Places { regions: regions(program, graph), serial, ..Places::default() };
-        places.number(Place { region: LOOP.to_string(), span: Span::NONE });
-        places
+        let mut map = SourceMap { regions: regions(program, graph), serial, ..SourceMap::default() };
+        map.number(Location { region: LOOP.to_string(), span: Span::NONE });
+        map
     }
 
     /// The source location of an operation of a node, or of the node's end.
-    pub fn location(&mut self, program: &Program, node: usize, op: Option<&Op>, span: Span) -> SourceLoc {
+    pub fn source_loc(&mut self, program: &Program, node: usize, op: Option<&Op>, span: Span) -> SourceLoc {
         let table = |t: ir::TableId| table_region(program, t);
         let owner = |e: ir::ExternId| match program.externs[e.index()].kind {
             ir::ExternKind::Counter { direct, .. } | ir::ExternKind::Meter { direct, .. } => direct,
@@ -88,7 +89,7 @@ impl Places {
             _ => None,
         };
         let region = region.unwrap_or_else(|| self.regions[node].clone());
-        self.number(Place { region, span })
+        self.number(Location { region, span })
     }
 
     /// The region of a node.
@@ -96,9 +97,9 @@ impl Places {
         &self.regions[node]
     }
 
-    /// The number that watched code stores for a place.
-    pub fn said(&self, location: SourceLoc) -> u64 {
-        u64::from(self.serial) << 32 | u64::from(location.bits())
+    /// The number that watched code stores for a location.
+    pub fn call_site(&self, loc: SourceLoc) -> u64 {
+        u64::from(self.serial) << 32 | u64::from(loc.bits())
     }
 
     /// The source location of code that belongs to no part of the program.
@@ -106,35 +107,35 @@ impl Places {
         SourceLoc::new(0)
     }
 
-    fn number(&mut self, place: Place) -> SourceLoc {
+    fn number(&mut self, location: Location) -> SourceLoc {
         let next = self.list.len() as u32;
-        let number = *self.numbers.entry(place.clone()).or_insert(next);
+        let number = *self.numbers.entry(location.clone()).or_insert(next);
         if number == next {
-            self.list.push(place);
+            self.list.push(location);
         }
         SourceLoc::new(number)
     }
 
-    /// The places of code by the locations that Cranelift reports, without gaps from byte 0 to `size`.
+    /// The locations of code by the locations that Cranelift reports, without gaps from byte 0 to `size`.
     pub fn of_code(
         &self,
         locations: &[cranelift_codegen::MachSrcLoc<cranelift_codegen::Final>],
         size: u32,
-    ) -> Vec<CodePlace> {
-        let mut out: Vec<CodePlace> = Vec::new();
-        let mut push = |start: u32, end: u32, place: Option<&Place>| match (out.last_mut(), place) {
+    ) -> Vec<CodeRange> {
+        let mut out: Vec<CodeRange> = Vec::new();
+        let mut push = |start: u32, end: u32, location: Option<&Location>| match (out.last_mut(), location) {
             _ if start >= end => {}
             (Some(last), None) => last.end = end,
-            (Some(last), Some(place)) if last.place == *place => last.end = end,
-            (_, place) => out.push(CodePlace { start, end, place: place.unwrap_or(&self.list[0]).clone() }),
+            (Some(last), Some(location)) if last.location == *location => last.end = end,
+            (_, location) => out.push(CodeRange { start, end, location: location.unwrap_or(&self.list[0]).clone() }),
         };
         let mut at = 0;
         for l in locations {
             // A branch that Cranelift removed again may leave a range that begins before the last one ends.
             let (start, end) = (l.start.clamp(at, size), l.end.clamp(at, size));
-            let place = (!l.loc.is_default()).then(|| &self.list[l.loc.bits() as usize]);
+            let location = (!l.loc.is_default()).then(|| &self.list[l.loc.bits() as usize]);
             push(at, start, None);
-            push(start, end, place);
+            push(start, end, location);
             at = end;
         }
         push(at, size, None);
@@ -146,41 +147,41 @@ impl Places {
 impl Translator<'_, '_> {
     /// Attributes the code that follows to an operation of the current node, or to its end.
     pub fn locate(&mut self, op: Option<&Op>, span: Span) {
-        if let Some(places) = &mut self.places_of_code {
-            let location = places.location(self.program, self.node, op, span);
-            self.b.set_srcloc(location);
-            self.place_now = location;
+        if let Some(map) = &mut self.source_map {
+            let loc = map.source_loc(self.program, self.node, op, span);
+            self.b.set_srcloc(loc);
+            self.source_loc = loc;
         }
     }
 
     /// Attributes the code that follows to no part of the program.
     pub fn locate_outside(&mut self) {
-        if self.places_of_code.is_some() {
-            self.b.set_srcloc(Places::outside());
-            self.place_now = Places::outside();
+        if self.source_map.is_some() {
+            self.b.set_srcloc(SourceMap::outside());
+            self.source_loc = SourceMap::outside();
         }
     }
 
-    /// In watched code, stores the place of the call that follows.
-    pub fn say_place(&mut self) {
-        if let Some(places) = self.places_of_code.as_ref().filter(|_| self.options.watched) {
-            let said = places.said(self.place_now);
-            self.store_place(said);
+    /// In watched code, stores the location of the call that follows.
+    pub fn store_call_site(&mut self) {
+        if let Some(map) = self.source_map.as_ref().filter(|_| self.options.watched) {
+            let call_site = map.call_site(self.source_loc);
+            self.store_site(call_site);
         }
     }
 
     /// At the entry point's end: in watched code, stores that the worker is in no part of the program.
-    pub fn say_end(&mut self) {
+    pub fn clear_call_site(&mut self) {
         if self.options.watched {
-            self.store_place(0);
+            self.store_site(0);
         }
     }
 
-    fn store_place(&mut self, said: u64) {
+    fn store_site(&mut self, call_site: u64) {
         let ctx = self.context();
         let place = self.b.ins().load(I64, self.flags.desc, ctx, offset_of!(WorkerCtx, place) as i32);
-        let said = self.iconst(said);
-        self.b.ins().store(MemFlagsData::trusted(), said, place, 0);
+        let call_site = self.iconst(call_site);
+        self.b.ins().store(MemFlagsData::trusted(), call_site, place, 0);
     }
 }
 

@@ -239,8 +239,8 @@ pub trait PipelineState: Send + Sync {
     fn register(&self, register: ExternId, index: u64) -> Result<Bits, StateError>;
     /// Sets a register cell.
     fn register_set(&self, register: ExternId, index: u64, value: &Bits) -> Result<(), StateError>;
-    /// Sets the parameters of a calculation of the program or, without a name, of all calculations without a name that
-    /// have the same function. Initially they are [`HashParameters::initial`].
+    /// Sets the parameters of the calculation of this name or, without a name, of all hashes with this function.
+    /// Initially they are [`HashParameters::initial`].
     ///
     /// # Errors
     ///

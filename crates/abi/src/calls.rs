@@ -34,9 +34,6 @@ pub struct RuntimeCalls {
     ///
     /// The calls for one packet (this and the next two functions) come in program order. The packets of a batch may
     /// come in any order: the addresses of their descriptors give their order in the batch.
-    ///
-    /// This and the next two come in the order of the program for each packet, but packets may come in any order: their
-    /// descriptors' addresses tell which is first.
     pub digest:
         unsafe extern "C" fn(ctx: *const WorkerCtx, packet: *const PacketDesc, ext: u32, words: *const u64, count: u32),
     /// Writes log line `id` (an index into the pipeline's log sites) with its arguments as words.

@@ -14,7 +14,7 @@
 //! address, so an action's parameters have the same offsets in all tables that share an action profile, and in the
 //! profile's members.
 //!
-//! Entries are compact because a packet touches one per table, and each costs a cache line at least. An entry is
+//! Entries are compact because a packet touches one per table: parts that are left out cost no cache lines. An entry is
 //! immutable once readers can see it, except for the time of its last hit and its timer. A modification publishes a new
 //! entry and retires the old one.
 

@@ -44,7 +44,7 @@ pub struct Output {
 pub trait Outputs {
     /// Sends the packet to a port, through one of its queues.
     fn send(&mut self, output: Output, record: &[u64], port: u32, queue: u8);
-    /// Deparses the packet and hands the frame to [`FlowProcessor::capture`] with this token.
+    /// Hands the outgoing frame to [`FlowProcessor::capture`] with this token.
     fn capture(&mut self, output: Output, record: &[u64], token: u64);
     /// Deparses the packet, passes the frame to [`FlowProcessor::rewrite`] if `rewrites`, parses it anew and processes
     /// it again from `start`.

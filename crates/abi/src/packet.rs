@@ -30,8 +30,9 @@ pub struct PacketDesc {
     pub fate_arg: u32,
     /// Bytes consumed by the parser. Out for every fate; in for entry points that do not parse.
     pub consumed: u32,
-    /// The packet's record (`ir::layout`). Null if the batch's entry point needs none and cannot end with `Replicate`.
-    /// All slots are written before `Replicate`; entry points other than `Ingress` read all of them.
+    /// The packet's record (`ir::layout`). Null if the batch's entry point reads none and cannot hand packets to the
+    /// replication engine. All slots are written before `Replicate`; entry points other than `Ingress` read all of
+    /// them.
     pub record: *mut u64,
     /// In: when the packet was received, in microseconds since the switch started.
     pub timestamp_us: u64,

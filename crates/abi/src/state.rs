@@ -78,9 +78,9 @@ pub struct DynamicCounts {
 ///
 /// # Errors
 ///
-/// All methods: [`StateError::WrongKind`] if the extern or table is not of the kind that the method needs;
+/// All methods: [`StateError::WrongKind`] if the extern, table or value is not of the kind that the method needs;
 /// [`StateError::NotFound`] if the entry, member, group or cell does not exist; for changes also
-/// [`StateError::Unacknowledged`]. A change that returns an error has changed nothing.
+/// [`StateError::Unacknowledged`]. Further errors stand at the methods.
 pub trait PipelineState: Send + Sync {
     /// Sets the phase of the changes that follow and returns the previous one. A batch begins with [`Phase::Atomic`]
     /// and ends with the phase that this returned.
@@ -95,6 +95,10 @@ pub trait PipelineState: Send + Sync {
     /// no room; [`StateError::NoSuchReference`] if it refers to an unknown member or group.
     fn insert(&self, table: TableId, entry: &TableEntry) -> Result<(), StateError>;
     /// Replaces the action of the entry with this key and priority. Counters keep their values.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::NoSuchReference`] if the action refers to an unknown member or group.
     fn modify(&self, table: TableId, entry: &TableEntry) -> Result<(), StateError>;
     /// Removes the entry with this key and priority.
     fn delete(&self, table: TableId, key: &[KeyMatch], priority: i32) -> Result<(), StateError>;
@@ -177,6 +181,10 @@ pub trait PipelineState: Send + Sync {
         max_size: u32,
     ) -> Result<(), StateError>;
     /// Replaces a group's members.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::NoSuchReference`] for an unknown member.
     fn group_modify(&self, profile: ExternId, group: u32, members: &[GroupMember]) -> Result<(), StateError>;
     /// From now on, the group's members are chosen at random by weight instead of by the selector's hash.
     fn group_set_random(&self, profile: ExternId, group: u32) -> Result<(), StateError>;

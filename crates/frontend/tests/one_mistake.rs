@@ -1,8 +1,9 @@
 //! One mistake gives one error: every example and accepted test program gets one seeded mistake at a time (a missing
 //! token, a misspelt name, a value of another type), and the errors are counted. The test fails if the mean of a kind
-//! exceeds its limit below, or if a single mistake gives more errors than its limit. `cargo test -p frontend --test
-//! one_mistake -- --nocapture` prints the distributions; with `SHOW_CASCADES=3` also the mistakes of each kind that
-//! gave most errors.
+//! exceeds its limit below, or if a single mistake gives more errors than its limit.
+//!
+//! `cargo test -p frontend --test one_mistake -- --nocapture` prints the distributions; with `SHOW_CASCADES=3` also the
+//! mistakes of each kind that gave most errors.
 
 use base::Severity;
 use frontend::{Input, Options, Until, compile};

@@ -115,8 +115,8 @@
 //! ```
 //!
 //! A pass that knows how the table is looked up replaces `issue` and `take` by its hash, prefetch and compares; without
-//! one, `take` is a call. `crates/lowering/tests/page.rs` compares this page with what the compiler generates; `sluice
-//! check X.p4 --emit mir` prints this form of any program.
+//! one, `take` is a call. `crates/lowering/tests/page.rs` compares this page with what the compiler generates. This
+//! form of any program is printed by `sluice check X.p4 --emit mir`.
 //!
 //! # Files
 //!

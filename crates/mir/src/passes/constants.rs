@@ -1,4 +1,4 @@
-//! Sparse conditional constant propagation.
+//! Conditional constant propagation and constant folding.
 //!
 //! Wegman, Zadeck: "Constant propagation with conditional branches", TOPLAS 1991. Values are assumed constant, and
 //! edges never taken, until shown otherwise. So constants are found around loops, and across paths that are never

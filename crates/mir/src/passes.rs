@@ -14,7 +14,7 @@ mod simplify;
 use crate::function::{Function, Module};
 use crate::verify::verify_function;
 
-/// Transforms a function, which is taken out of the module meanwhile. Returns whether it changed anything.
+/// Transforms a function, of which the module holds an unchanged copy meanwhile. Returns whether it changed anything.
 type Run = fn(&Module, &mut Function) -> bool;
 
 /// A pass.

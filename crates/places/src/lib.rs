@@ -105,7 +105,7 @@ pub struct Places {
 #[derive(Default)]
 struct Taken {
     last: u64,
-    /// By number, so the oldest comes first.
+    /// Ordered by number, so the oldest is the first.
     handshakes: BTreeMap<u64, (PeerKey, Cut)>,
     connections: BTreeMap<u64, (PeerKey, Arc<Activity>)>,
 }

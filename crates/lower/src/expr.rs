@@ -1,11 +1,11 @@
 //! Expressions: operators, conversions, comparisons, conditions.
 //!
-//! **Order.** Operands are evaluated left to right. What an earlier operand read stays what it read: it is frozen when a
-//! later operand has side effects. `&&`, `||` and `?:` become branches when the side that may not be evaluated has
-//! effects, and plain operations otherwise.
+//! **Order.** Operands are evaluated left to right. The value of an earlier operand is frozen (copied) if a later
+//! operand has side effects. `&&`, `||` and `?:` become branches if the conditionally evaluated side has side effects,
+//! and plain operations otherwise.
 //!
-//! **Comparison** of headers needs no look at validity beyond comparing the bits: the fields of invalid headers are zero. Where they are
-//! kept, `loose.rs` compares.
+//! **Comparison** of headers is a comparison of all bits, including validity: the fields of invalid headers are zero.
+//! If they are kept, `loose.rs` compares.
 //!
 //! Specification: P4_16, chapter "Expressions".
 
@@ -19,7 +19,7 @@ use sema::consteval::is_signed;
 use sema::typed::{BinaryOp, Builtin, Callee, Expr, ExprKind, UnaryOp};
 
 impl Lowerer<'_> {
-    /// Evaluates an expression. The tree may name variables' slots: freeze it before something writes.
+    /// Evaluates an expression. The result may refer to slots of variables: freeze it before these are written.
     pub fn eval(&mut self, e: &Expr) -> Tree {
         if self.step(e.span) {
             return Tree::Nothing;
@@ -73,7 +73,7 @@ impl Lowerer<'_> {
         }
     }
 
-    /// Evaluates several expressions in order.
+    /// Evaluates several expressions in order; values are frozen if a later expression has side effects.
     pub fn eval_all(&mut self, exprs: &[&Expr]) -> Vec<Tree> {
         let last_effect = exprs.iter().rposition(|e| !is_pure(e)).unwrap_or(0);
         let mut values = Vec::with_capacity(exprs.len());
@@ -126,7 +126,7 @@ impl Lowerer<'_> {
         }
     }
 
-    /// An operation on two scalars that is not a comparison for equality and not logical.
+    /// A binary operation on two scalar values.
     pub fn binary(&mut self, op: BinaryOp, signed: bool, a: Operand, b: Operand) -> Operand {
         use BinaryOp as P4;
         let choose = |u: BinOp, s: BinOp| if signed { s } else { u };

@@ -17,7 +17,7 @@ use std::rc::Rc;
 
 impl Lowerer<'_> {
     /// Reports that a header without a wire format is extracted or emitted, itself or as part of a value: the program
-    /// cannot be loaded. Anything that contains no header type is an error.
+    /// cannot be loaded. If there is no such header, it reports an error, since the value is not a header variable.
     pub fn unfit_for_wire(&mut self, tree: &Tree, ty: &Type, done: &str, span: Span) {
         match self.unfit_header(ty) {
             Some((id, reason)) => {

@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | `CounterArray` | a counter: each call counts one packet, and the number that it adds as bytes |
 //! | `array_table`, `hash_table` | the table's size |
-//! | `Register` | a register; an index that is not a number of at most 64 bits is hashed; indices wrap modulo the size |
+//! | `Register` | a register; an index that is not a number of up to 64 bits is hashed; indices wrap modulo the size |
 //! | `csum_replace2`, `csum_replace4`, `ebpf_ipv4_checksum` | `Hash` with the Internet checksum (RFC 1624 for the first two) |
 //! | `hash` | operations (`lookup3.rs`) |
 //! | `mark_to_drop`, `mark_to_pass`, `truncate` | slots that the glue and the deparser read |

@@ -14,8 +14,8 @@
 //! | `h == g` | both invalid, or both valid with equal fields |
 //! | `extract`, `emit` | through the header of the IR |
 //!
-//! Reference: `Header`, `add_header`, `remove_header` and `assign_header` of behavioral-model. Tests: `tests/bmv2.rs`, and
-//! `tests/stf/bmv2/` at the root.
+//! Reference: `Header`, `add_header`, `remove_header` and `assign_header` of behavioral-model. Tests: `tests/stf/bmv2/`
+//! at the root.
 
 use crate::context::Lowerer;
 use crate::dirty::Followed;

@@ -14,7 +14,8 @@
 //! leave in the record: match fields, the validities of their headers, and everything that header actions use. Passes
 //! and code generation preserve it like any field list. Apart from that, the record only has what `Egress` reads.
 //!
-//! Match fields and their annotations: `openflow/fields.rs`. Specification: `openflow_model.p4`. Tests: `tests/openflow.rs`.
+//! Match fields and their annotations: `openflow/fields.rs`. Specification: `openflow_model.p4`.
+//! Tests: `tests/openflow.rs`.
 
 mod fields;
 

@@ -131,6 +131,9 @@ impl Lowering<'_> {
     }
 
     /// A random number in `low..=high`, of at most 64 bits.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if `dst` is wider than 64 bits.
     pub fn random(&mut self, dst: SlotId, low: &Operand, high: &Operand) -> Result<(), Error> {
         let width = self.program.width(dst);
         if width > 64 {

@@ -68,6 +68,9 @@ fn place(program: &Program, fields: &[Field]) -> Vec<FieldAt> {
 }
 
 /// The layouts of a program's headers.
+///
+/// # Errors
+/// [`Error::Unsupported`] if the length of a header is not a whole number of bytes.
 pub(crate) fn layouts(program: &Program) -> Result<Vec<HeaderLayout>, Error> {
     program.headers.iter().map(|header| layout(program, header)).collect()
 }

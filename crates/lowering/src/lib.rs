@@ -93,8 +93,8 @@ pub struct Lowered {
 ///
 /// # Errors
 ///
-/// [`Error::Unsupported`] names the operation, [`Error::Limit`] the bound, and [`Error::Binding`] the object whose binding
-/// does not fit.
+/// [`Error::Unsupported`] names the operation, [`Error::Limit`] the bound, and [`Error::Binding`] the object whose
+/// binding does not fit.
 pub fn lower(
     program: &Program,
     bindings: &Bindings,

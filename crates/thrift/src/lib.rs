@@ -1,7 +1,7 @@
 //! bmv2's thrift services for a switch, used by `simple_switch_CLI` and scripts for bmv2.
 //!
 //! ```text
-//!   client ══TCP══▶ server: places, patience ─▶ wire: bounded messages ─▶ service: methods ─▶ control: checked as P4Runtime's are
+//!   client ═TCP═▶ server: places, deadlines ─▶ wire: bounded messages ─▶ service: methods ─▶ control: validation
 //! ```
 //!
 //! The services are bmv2's `standard`, `simple_pre`, `simple_pre_lag` and `simple_switch`, over the multiplexed

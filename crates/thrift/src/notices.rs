@@ -4,8 +4,8 @@
 //! Messages are in native byte order and begin with a header of 32 bytes:
 //!
 //! ```text
-//!   PRT|  device (8 bytes)  statuses (4)  16 zero bytes            then for each: port (4), 1 for up or 0 for down (4)
-//!   AGE|  device (8)  context (4)  message's number (8)  table (4)  entries (4)            then for each: its handle (4)
+//!   PRT|  device (8 bytes)  statuses (4)  16 zero bytes    then for each: port (4), 1 for up or 0 for down (4)
+//!   AGE|  device (8)  context (4)  message number (8)  table (4)  entries (4)    then for each: its handle (4)
 //! ```
 //!
 //! Deliberately not here: `SWP|`. bmv2 1.15 creates it when a program is swapped, but does not send it.

@@ -166,6 +166,9 @@ impl Program {
     }
 
     /// An action call with arguments; `code` is for invalid ones.
+    ///
+    /// # Errors
+    /// A [`Fault`] with `code`, if the number of arguments is wrong, or an argument is invalid.
     pub(crate) fn call(&self, action_id: u32, data: &[Vec<u8>], code: i32) -> Answer<Action> {
         let schema = self.schema.actions.get(&action_id).ok_or_else(|| Fault::said("the action is gone"))?;
         if data.len() != schema.params.len() {
@@ -191,6 +194,9 @@ impl Program {
     }
 
     /// Converts a client's key for a table; `code` is for invalid ones.
+    ///
+    /// # Errors
+    /// A [`Fault`] with `code`, if the number of fields is wrong, or a field is invalid.
     pub(crate) fn key(&self, table: &TableSchema, params: &[Value], code: i32) -> Answer<Key> {
         let wrong = |why: String| Fault::Coded(code, why);
         if params.len() != table.fields.len() {
@@ -391,6 +397,9 @@ pub(crate) fn find<'a, T>(name: &str, all: impl Iterator<Item = (u32, &'a str, T
 }
 
 /// Parses a number of `width` bits; leading zero bytes are allowed.
+///
+/// # Errors
+/// A message about `what`, if the number has more than `width` bits.
 pub(crate) fn number(width: u32, bytes: &[u8], what: &str) -> Result<Bits, String> {
     // A number of 0 bits, which has 1 bit here, has no bytes.
     if width == 1 && bytes.is_empty() {

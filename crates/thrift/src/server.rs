@@ -1,7 +1,7 @@
 //! The TCP server: one thread that accepts connections, and one for each connection.
 //!
 //! ```text
-//!   accept ──▶ a place among CONNECTIONS_MAX ──▶ thread: wait for a call ─▶ read it ─▶ Services::run ─▶ answer ─▶ wait ...
+//!   accept ─▶ a place of CONNECTIONS_MAX ─▶ thread: wait for a call ─▶ read it ─▶ Services::run ─▶ answer ─▶ wait …
 //! ```
 //!
 //! A client may be silent between calls for any time, like a command line at its prompt. When all places are taken, a

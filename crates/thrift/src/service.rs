@@ -1,7 +1,7 @@
 //! The methods of the services, and their common parts: arguments, and reads and writes of the control plane.
 //!
 //! ```text
-//!   call ──▶ METHODS ──▶ tables, profiles, arrays, value_sets, multicast, device ──▶ control (as an operator) ──▶ journal
+//!   call ─▶ METHODS ─▶ tables, profiles, arrays, value_sets, multicast, device ─▶ control (as operator) ─▶ journal
 //! ```
 //!
 //! Calls run one at a time. Writes have the rights of a local operator: they are rejected while the default role has a
@@ -447,6 +447,9 @@ impl Context<'_> {
     }
 
     /// The entities that a query selects.
+    ///
+    /// # Errors
+    /// The control plane's, if it rejects the query.
     pub(crate) fn read(&self, query: Entity) -> control::Result<Vec<Entity>> {
         let mut found = Vec::new();
         self.read_each(query, |entity| {
@@ -461,6 +464,9 @@ impl Context<'_> {
     }
 
     /// Passes the entities that a query selects to `more`, until it returns false.
+    ///
+    /// # Errors
+    /// The control plane's, if it rejects the query.
     pub(crate) fn read_some(&self, query: Entity, mut more: impl FnMut(Entity) -> bool) -> control::Result<()> {
         let read = self.read_each(query, |entity| match more(entity) {
             true => Ok(()),
@@ -473,6 +479,9 @@ impl Context<'_> {
     }
 
     /// Passes the entities that a query selects to `f`, in steps, so that other clients can read and write in between.
+    ///
+    /// # Errors
+    /// The control plane's, if it rejects the query, or the first one of `f`, which ends the read.
     pub(crate) fn read_each(&self, query: Entity, mut f: impl FnMut(Entity) -> Answer<()>) -> Result<(), Either> {
         let device = self.switch.device_id();
         let opened = self.control(|control| {
@@ -521,11 +530,18 @@ impl Context<'_> {
     }
 
     /// Writes updates independently: those that are not rejected take effect.
+    ///
+    /// # Errors
+    /// The control plane's, if it rejects the whole request or cannot journal it. An inner result is that of one
+    /// update.
     pub(crate) fn write(&self, updates: Vec<Update>) -> control::Result<Vec<control::Result<()>>> {
         self.carry_out(updates, Atomicity::ContinueOnError)
     }
 
     /// Writes all updates, or none if one is rejected.
+    ///
+    /// # Errors
+    /// The error of the update that was rejected, or the control plane's for the whole request.
     pub(crate) fn write_all(&self, updates: Vec<Update>) -> control::Result<()> {
         let results = self.carry_out(updates, Atomicity::RollbackOnError)?;
         let mut errors: Vec<Error> = results.into_iter().filter_map(Result::err).collect();

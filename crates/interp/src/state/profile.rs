@@ -60,6 +60,9 @@ impl Profile {
     }
 
     /// Checks that a new member with this id can be inserted; `leaving` members are about to be removed.
+    ///
+    /// # Errors
+    /// [`StateError::Exists`] if the id is in use, [`StateError::Full`] if there is no room.
     pub fn check_new_member(&self, id: u32, leaving: usize) -> Result<(), StateError> {
         if self.members.contains_key(&id) {
             return Err(StateError::Exists);
@@ -76,6 +79,9 @@ impl Profile {
     }
 
     /// Deletes a member that is in no group. The caller checks that no table refers to it.
+    ///
+    /// # Errors
+    /// [`StateError::InUse`] if it is in a group, [`StateError::NotFound`] if it does not exist.
     pub fn member_delete(&mut self, id: u32) -> Result<(), StateError> {
         if self.groups.values().any(|g| g.members.iter().any(|m| m.member == id)) {
             return Err(StateError::InUse);
@@ -112,6 +118,9 @@ impl Profile {
     }
 
     /// Deletes a group. The caller checks that no table refers to it.
+    ///
+    /// # Errors
+    /// [`StateError::NotFound`] if it does not exist.
     pub fn group_delete(&mut self, id: u32) -> Result<(), StateError> {
         self.groups.remove(&id).map(drop).ok_or(StateError::NotFound)
     }

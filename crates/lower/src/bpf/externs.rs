@@ -5,12 +5,12 @@
 //! | `CounterArray` | a counter: each call counts one packet, and the number that it adds as bytes |
 //! | `array_table`, `hash_table` | the table's size |
 //! | `Register` | a register; an index that is not a number of up to 64 bits is hashed; indices wrap modulo the size |
-//! | `csum_replace2`, `csum_replace4`, `ebpf_ipv4_checksum` | `Hash` with the Internet checksum (RFC 1624 for the first two) |
+//! | `csum_replace2`, `csum_replace4`, `ebpf_ipv4_checksum` | `Hash` with the Internet checksum (the first two: RFC 1624) |
 //! | `hash` | operations (`lookup3.rs`) |
 //! | `mark_to_drop`, `mark_to_pass`, `truncate` | slots that the glue and the deparser read |
 //! | `ubpf_time_get_ns`, `BPF_KTIME_GET_NS` | the time when the packet was received |
 //!
-//! Functions that the program itself declares are those of `modules.rs`; all others are unresolved.
+//! Functions that the program itself declares are either those of `modules.rs` or unresolved.
 
 use super::{Model, Role, Shared};
 use crate::arch::{Architecture, ExternCall, TableProperty};

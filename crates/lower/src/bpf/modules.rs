@@ -5,8 +5,11 @@
 //! | --- | --- |
 //! | `bool verify_ipv4_checksum(in H header)` | whether the header's Internet checksum is correct |
 //! | `bit<16> incremental_checksum(in bit<16> csum, in bit<32> old, in bit<32> new)` | as `csum_replace4` |
-//! | `bit<16> compute_hash(in bit<32> a, in bit<32> b)` | CRC-16 with polynomial 0x1021 and initial value 0xffff over the first seven bytes of both, the least significant one first |
+//! | `bit<16> compute_hash(in bit<32> a, in bit<32> b)` | a CRC-16 of the arguments |
 //! | `bool tcp_conntrack(in S headers)` | whether a TCP segment is allowed in its connection's state ([`Conntrack`]) |
+//!
+//! `compute_hash` is the CRC-16 with polynomial 0x1021 and initial value 0xffff, over the four bytes of `a` and the
+//! lower three of `b`, each number least significant byte first.
 //!
 //! A function with such a name but another signature is unresolved.
 

@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | `counter`, `meter`, `register` | `Count`, `Meter`, `RegisterRead`, `RegisterWrite` |
 //! | `direct_counter` | counts each hit of its table, as in bmv2; `count()` itself has no effect |
-//! | `direct_meter` | runs at each hit of its table, and `read` returns the colour; see `direct_meter` for other actions |
+//! | `direct_meter` | runs at each hit of its table; `read` returns the colour (see also `direct_meter` below) |
 //! | `hash`, `Checksum16`, `verify_checksum`, `update_checksum` (also `_with_payload`) | `Hash` |
 //! | `clone*`, `resubmit*`, `recirculate*` | request slots that the glue and the replication engine read |
 //! | `truncate` | a slot that the end of the deparser reads; the shortest length of several calls applies |

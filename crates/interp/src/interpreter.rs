@@ -39,7 +39,7 @@ pub enum Fate {
     Again {
         /// The reason.
         why: ir::Again,
-        /// The field list.
+        /// The index of the field list, if one is preserved.
         list: Option<u64>,
     },
     /// Dropped after more than [`ir::STEPS_MAX`] steps in loops.

@@ -66,7 +66,7 @@ pub(crate) enum TableProperty {
     Unknown,
 }
 
-/// An architecture.
+/// An architecture: it lowers calls of its externs and interprets its table properties.
 pub(crate) trait Architecture {
     /// Declares an extern instance, if it has state.
     fn declare(&mut self, cx: &mut Lowerer<'_>, instance: InstanceId);

@@ -11,7 +11,7 @@
 //!
 //! - `start`: sets the direction, from `PNA_HOST_PORT` of the include file. `again`: increments `pass`, up to 7.
 //! - `begin`: the packet is to be dropped unless the program chooses a destination.
-//! - `verdict`: drops a packet that has no destination, if neither copies nor recirculation are requested.
+//! - `verdict`: ends a packet that is to be dropped, unless copies or recirculation are requested.
 //! - `end`: makes a copy for each mirror slot, of the deparsed packet, one after the other; then the packet is
 //!   recirculated, dropped or sent. `copy`: sends a copy to its session's port.
 //! - In a program that assigns `class_of_service`, deparsed packets wait in the queues of their ports: `end` hands over

@@ -6,7 +6,7 @@ pub enum Error {
     /// The program uses an operation that has no lowering.
     #[error("not supported by the compiler: {0}")]
     Unsupported(String),
-    /// A stated bound is exceeded.
+    /// A limit is exceeded.
     #[error("{what}: {found}, at most {max}")]
     Limit {
         /// The quantity that is limited.

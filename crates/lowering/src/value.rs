@@ -131,7 +131,7 @@ impl Lowering<'_> {
         self.words_of_val(&val)
     }
 
-    /// An operand as a word; all ones if it does not fit.
+    /// An operand as a word, saturated: all ones if it does not fit.
     pub fn read_saturated(&mut self, operand: &Operand) -> Value {
         let words = self.read_words(operand);
         let (&low, rest) = words.split_first().expect("a value has a word");

@@ -562,7 +562,7 @@ pub(crate) fn session_delete(on: &mut Context<'_>) -> Answer<Option<Value>> {
     }
 }
 
-/// `MirroringSessionConfig`.
+/// The targets of the session in the arguments, as a `MirroringSessionConfig`.
 pub(crate) fn session_get(on: &mut Context<'_>) -> Answer<Option<Value>> {
     let Some((port, group)) = on.mirrored()? else {
         return Err(Fault::Coded(SESSION_NOT_FOUND, "there is no such mirroring session".to_string()));

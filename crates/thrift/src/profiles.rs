@@ -211,7 +211,7 @@ fn write_group(on: &mut Context<'_>, group: Group) -> Answer<Option<Value>> {
     Ok(None)
 }
 
-/// `BmMtActProfMember`.
+/// A member as a `BmMtActProfMember`.
 fn told_member(profile: &Profile, member: &Member) -> Answer<Value> {
     let called = member.action.as_ref().and_then(|action| profile.program.called(action));
     let (name, data) = called.ok_or_else(|| Fault::said("a member's action cannot be told"))?;
@@ -219,7 +219,7 @@ fn told_member(profile: &Profile, member: &Member) -> Answer<Value> {
     Ok(Value::Struct(vec![(1, handle), (2, Value::text(name)), (3, Value::List(data))]))
 }
 
-/// `BmMtActProfGroup`.
+/// A group as a `BmMtActProfGroup`.
 fn told_group(group: &Group) -> Value {
     let members = group.members.iter().map(|member| Value::I32(member_handle(member.member_id)));
     Value::Struct(vec![(1, Value::I32(group_handle(group.group_id))), (2, Value::List(members.collect()))])

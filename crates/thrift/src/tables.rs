@@ -86,7 +86,7 @@ impl Table {
         Fault::said(format!("a key of {} cannot be told", self.label()))
     }
 
-    /// `BmActionEntry`.
+    /// An action as a `BmActionEntry`.
     fn action_entry(&self, action: Option<&TableAction>) -> Value {
         let of = |kind: i32, fields: Vec<(i16, Value)>| {
             Value::Struct(std::iter::once((1, Value::I32(kind))).chain(fields).collect())
@@ -103,7 +103,7 @@ impl Table {
         }
     }
 
-    /// `BmMtEntry`.
+    /// An entry as a `BmMtEntry`.
     fn told(&self, handles: &Handles, handle: i32, entry: &TableEntry) -> Answer<Value> {
         let key = self.program.key_bytes(self.schema(), &entry.matches).ok_or_else(|| self.lost())?;
         let given = handles.given(handle);

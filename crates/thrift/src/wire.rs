@@ -100,7 +100,7 @@ impl Elements {
     }
 }
 
-/// An answer has more than [`ANSWER_BYTES_MAX`] bytes.
+/// The error of an answer with more than [`ANSWER_BYTES_MAX`] bytes.
 #[derive(Debug)]
 pub struct TooLong;
 
@@ -181,7 +181,7 @@ impl Value {
 pub struct Call {
     /// The service's name, a colon, and the method's name.
     pub name: String,
-    /// Repeated in the answer.
+    /// The sequence number, repeated in the answer.
     pub sequence: i32,
     /// Whether the client expects no answer.
     pub oneway: bool,

@@ -1,6 +1,6 @@
 //! `InternetChecksum` and `Checksum`: objects that accumulate data while a block runs.
 //!
-//! **`InternetChecksum`** is a variable with the one's complement sum of its data:
+//! **`InternetChecksum`** is a variable with the ones' complement sum (RFC 1071) of its data:
 //!
 //! ```text
 //! ck.add({a, b})        %0 = hash csum16 (a, b)       $sum = $sum + ~%0, end around

@@ -148,8 +148,8 @@ fn why_not_loadable(compiled: &Compiled, has_no_main: bool, loadable: bool) -> V
     reasons.map(|reason| Diagnostic { severity, ..reason }).collect()
 }
 
-/// Returns the lines of the program's own file, and those of the preprocessed program: an included file counts as often
-/// as it is included.
+/// Returns the number of lines of the program's own file, and of it with its includes, each counted as often as it is
+/// included.
 fn count_lines(sources: &SourceMap) -> (usize, usize) {
     let count = |file: &SourceFile| file.text.lines().count();
     let own = sources.files().find(|f| !f.name.starts_with('<')).map_or(0, count);

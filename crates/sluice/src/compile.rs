@@ -78,8 +78,8 @@ pub fn parse_define(text: &str) -> Result<(String, String), String> {
     if ok { Ok((name.to_string(), value.to_string())) } else { Err(format!("`{name}` is not a macro's name")) }
 }
 
-/// Whether messages are coloured: on a terminal, unless `NO_COLOR` is set to any non-empty value or `CLICOLOR` is `0`;
-/// always with `CLICOLOR_FORCE`.
+/// Whether messages are coloured: on a terminal, unless `NO_COLOR` is set and not empty or `CLICOLOR` is `0`; also
+/// elsewhere if `CLICOLOR_FORCE` is set and neither empty nor `0`.
 fn use_colour(variable: impl Fn(&str) -> Option<String>, terminal: bool) -> bool {
     let set = |name: &str| variable(name).is_some_and(|v| !v.is_empty());
     match variable("CLICOLOR_FORCE") {
@@ -165,6 +165,9 @@ impl CompileArgs {
 
     /// Compiles a program in a child process and prints its diagnostics. Returns the program as one self-contained
     /// text, which the switch stores; `None` if it was refused, which has been printed.
+    ///
+    /// # Errors
+    /// If `path` is `-`, the file cannot be read, or the child cannot be run.
     pub fn compile_apart(&self, path: &Path, compiler: &Compiler) -> Result<Option<Vec<u8>>> {
         if path == Path::new("-") {
             bail!("a switch's program is a file: a controller reads it back");

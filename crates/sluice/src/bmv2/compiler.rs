@@ -361,7 +361,7 @@ fn compile(wanted: &Wanted) -> Result<ExitCode> {
 /// compiled from the file.
 ///
 /// # Errors
-/// If the program has no `main`, or cannot be described.
+/// If the program was itself given as JSON.
 pub fn json(compiled: &Compiled, name: &str, source: &str, bmv2: bool) -> Result<String> {
     let (Some(typed), Some(program)) = (&compiled.typed, &compiled.raw) else {
         bail!("{name} is JSON already: a P4 program is compiled to it");

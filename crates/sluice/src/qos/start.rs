@@ -55,7 +55,7 @@ impl StartArgs {
     /// ones may no longer fit and are then only logged: a port's link may be slower than before, or the buffer smaller.
     ///
     /// # Errors
-    /// If a setting of the command line is refused.
+    /// If a setting of the command line is refused, or a stored tenant even without its reserve.
     pub fn begin(&self, switch: &Switch, wanted: &Wanted, open: &[u32]) -> Result<()> {
         for (name, config) in &wanted.tenants {
             match switch.set_tenant(name, Some(config.clone())) {

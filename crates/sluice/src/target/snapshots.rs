@@ -158,7 +158,7 @@ impl Bed {
         Update { kind, entity: Some(entity) }
     }
 
-    /// Some of it is refused: entries that are there already, or are not.
+    /// Writes updates. Some are refused, because their entries exist already or do not exist.
     fn write(&mut self, updates: Vec<Update>) {
         let request = WriteRequest { device_id: DEVICE, election_id: Some(1), updates, ..Default::default() };
         self.control.write(&request).unwrap();

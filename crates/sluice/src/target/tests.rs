@@ -246,7 +246,7 @@ fn registers_written_under_load(workers: usize) {
             wait_for("packets", || sent.load(Ordering::Relaxed) > step);
             let written = step << 20;
             let update = entity::Update { kind: entity::UpdateKind::Modify, entity: Some(register(Some(written))) };
-            // As a single write, and in batches that hold packets off.
+            // As separate updates, and in a dataplane-atomic batch, which holds packets off.
             let atomicity = match step % 3 {
                 0 => entity::Atomicity::DataplaneAtomic,
                 _ => entity::Atomicity::ContinueOnError,

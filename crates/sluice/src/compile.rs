@@ -71,6 +71,10 @@ fn known_warning(code: &str) -> Result<String, String> {
     }
 }
 
+/// Parses `NAME[=VALUE]`; the default value is 1.
+///
+/// # Errors
+/// If the name is no identifier.
 pub fn parse_define(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once('=').unwrap_or((text, "1"));
     let ok = name.chars().next().is_some_and(|c| c.is_ascii_alphabetic() || c == '_')
@@ -114,7 +118,7 @@ impl CompileArgs {
     /// Returns the options of the code generator.
     ///
     /// # Errors
-    /// As [`CompileArgs::without`].
+    /// As [`CompileArgs::without()`].
     pub fn code(&self) -> Result<CodeOptions> {
         let mut code = self.without()?.code();
         code.jit.strategy = self.strategy;
@@ -124,7 +128,7 @@ impl CompileArgs {
     /// Returns the options of the front end.
     ///
     /// # Errors
-    /// As [`CompileArgs::without`].
+    /// As [`CompileArgs::without()`].
     pub fn options(&self) -> Result<Options> {
         Ok(Options {
             include_dirs: self.include_dirs.clone(),

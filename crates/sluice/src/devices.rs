@@ -1,9 +1,9 @@
 //! The P4Runtime devices of a running switch: creates, loads, binds to ports, links and removes them.
 //!
 //! ```text
-//!   command line, kept record ──▶ Devices ──▶ Switch    ports, links, programs
+//!   command line, store ───────▶ Devices ──▶ Switch    ports, links, programs
 //!   admin service ─────────────▶         ──▶ Control   what controllers see
-//!                                        ──▶ State     comes back after a crash
+//!                                        ──▶ State     restored at the next start
 //! ```
 //!
 //! The switch starts with a first device (`sluice run --device-id`), which owns every port that no other device is

@@ -3,8 +3,8 @@
 //!
 //! | | |
 //! | --- | --- |
-//! | folder | `$SLUICE_RUNTIME_DIR`, if set; else the first usable one of `/run/sluice`, `$XDG_RUNTIME_DIR/sluice`,
-//! `/tmp/sluice-UID` |
+//! | folder | `$SLUICE_RUNTIME_DIR`, if set; else the first usable one of those below |
+//! | | `/run/sluice`, `$XDG_RUNTIME_DIR/sluice`, `/tmp/sluice-UID` |
 //! | name | `admin.sock` if P4Runtime is on port 9559 or off; else `admin-PORT.sock` |
 //!
 //! Everybody can write to `/tmp`, so a folder there is used only if this user owns it and nobody else can enter it.
@@ -80,7 +80,7 @@ pub fn bind(path: Option<&Path>, grpc: Option<SocketAddr>) -> Result<Socket> {
         }
         match Socket::bind(&folder.join(name(grpc.map(|address| address.port())))) {
             Ok(socket) => return Ok(socket),
-            // Another switch's socket, or another file. A later folder is no way out: commands look in this one first.
+            // Another switch's socket, or another file. A later folder would not help: commands look in this one first.
             Err(error) if matches!(error.kind(), ErrorKind::AddrInUse | ErrorKind::AlreadyExists) => {
                 anyhow::bail!(
                     "the admin socket cannot be made: {error}; --admin PATH chooses another, --admin none does without"

@@ -10,7 +10,8 @@
 //! connection of the peer that has most (`places`). A peer that does not send its greeting within [`PATIENCE`] is
 //! disconnected.
 //!
-//! Threads: one, which calls [`Publisher::publish`] periodically; nothing blocks. Tests: below, `tests/py/test_thrift.py`.
+//! Threads: one, which calls [`Publisher::publish`] periodically; nothing blocks. Tests: below,
+//! `tests/py/test_thrift.py`.
 //!
 //! Sources: the scalability protocols' mappings, sp-tcp-mapping-01 and sp-ipc-mapping-01, and sp-publish-subscribe-01.
 

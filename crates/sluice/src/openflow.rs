@@ -162,7 +162,8 @@ impl Wanted {
     /// refused, which has been printed.
     ///
     /// # Errors
-    /// If the program cannot be compiled to machine code, or the stored state does not fit it.
+    /// If the program cannot be read, is not an `OpenFlowBridge` or cannot be compiled to machine code, or the stored state
+    /// does not fit it.
     pub fn begin(
         self,
         switch: &Arc<Switch>,

@@ -1,7 +1,8 @@
 //! `sluice program`: loads, shows, replaces and unloads BPF programs of a running OpenFlow bridge. The server's side is
 //! in `openflow/admin.rs` and `openflow/programs.rs`.
 //!
-//! Exit code 1 when the program, a key or a value is refused, 2 when no switch answers. Tests: below, `tests/py/test_programs.py`.
+//! Exit code 1 when the program, a key or a value is refused, 2 when no switch answers. Tests: below,
+//! `tests/py/test_programs.py`.
 
 use crate::changes::refuse;
 use crate::complete;

@@ -1,7 +1,8 @@
 //! `sluice qos`: shows, sets and clears queues of a running switch's ports and links; tenants are in `qos/tenant.rs`.
 //! The server's side is in `devices/queues.rs`; `traffic` and `docs/qos.md` explain queues.
 //!
-//! Exit code 1 when the config is wrong or the switch refuses it, 2 when none answers. Tests: below, `tests/py/test_qos.py`.
+//! Exit code 1 when the config is wrong or the switch refuses it, 2 when none answers. Tests: below,
+//! `tests/py/test_qos.py`.
 
 mod given;
 mod start;

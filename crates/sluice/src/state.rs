@@ -3,10 +3,10 @@
 //! | on disk | program on the command line | the switch starts with |
 //! | --- | --- | --- |
 //! | nothing | any or none | that program and `--entries`, which are stored from then on |
-//! | a config | none, or the same as at the last start | the stored config, even if a controller has set another
-//! program since |
-//! | a config | different from the last start | that program; stored entities are carried over by name, or the start is
-//! refused |
+//! | a config | none, or the same as at the last start | the stored config, also if a controller has set it |
+//! | a config | different from the last start | that program, with the stored entities by name |
+//!
+//! If a different program cannot take over an entity, the start is refused.
 //!
 //! The program of the command line is stored beside the configs. So a restart after a crash never reverts a
 //! controller's program to it, and an edited program takes effect. Tests: `tests/py/test_restart.py`.

@@ -90,6 +90,9 @@ impl Drop for Observer {
 
 impl ObserveArgs {
     /// Starts the threads. Called before ports are added, so that no frame is missed.
+    ///
+    /// # Errors
+    /// If a file cannot be opened, the address cannot be listened on, or the tap or a thread cannot be made.
     pub fn start(
         &self,
         switch: &Arc<Switch>,

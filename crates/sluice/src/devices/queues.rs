@@ -20,6 +20,9 @@ pub(super) fn told(error: SwitchError) -> String {
 }
 
 /// Parses a stored queue config; an empty text is none.
+///
+/// # Errors
+/// If the text is no valid queue config.
 pub(super) fn kept_config(of: QueuesOf, text: &str) -> Result<Option<Config>> {
     if text.is_empty() {
         return Ok(None);
@@ -33,6 +36,9 @@ pub(super) fn kept_config(of: QueuesOf, text: &str) -> Result<Option<Config>> {
 }
 
 /// Parses a stored tenant.
+///
+/// # Errors
+/// If the text is no valid tenant.
 pub(super) fn kept_tenant(kept: kept::Tenant) -> Result<(String, TenantConfig)> {
     let kept::Tenant { name, config } = kept;
     let config = queues::parse_tenant(&config).and_then(|config| match config.check() {
@@ -161,6 +167,9 @@ impl Devices {
     }
 
     /// Returns the queue config that is in force for a port or link; `None` without one.
+    ///
+    /// # Errors
+    /// If there is no such port or link.
     pub(super) fn configured_queues(&self, of: QueuesOf) -> Result<Option<Config>, String> {
         let info = self.switch.queues_of(of).map_err(told)?;
         Ok(info.filter(|info| info.is_configured).map(|info| info.config))

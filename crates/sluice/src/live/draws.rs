@@ -6,7 +6,6 @@
 //! neighbours. Between two numbers with different outcomes the boundary is found by bisection. An outcome that occurs
 //! only between two tried numbers with equal outcomes is missed.
 //!
-//!
 //! Tests: at the end of the file; with a program in `live/tests.rs`.
 
 use super::Traced;

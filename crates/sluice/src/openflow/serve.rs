@@ -145,6 +145,9 @@ impl Listener {
 impl Server {
     /// Starts serving. `is_restored` says that flows were restored, so controllers have [`STANDS_IN`] to reconnect
     /// before the switch forwards by itself.
+    ///
+    /// # Errors
+    /// If an address cannot be listened on, or a thread cannot be started.
     pub(super) fn begin(
         bridge: Arc<Bridge>,
         host: Arc<SwitchHost>,

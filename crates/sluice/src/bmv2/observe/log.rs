@@ -32,6 +32,10 @@ pub(super) struct Source {
 }
 
 impl Source {
+    /// Taps the device's received frames, and with `sent` those that it sends.
+    ///
+    /// # Errors
+    /// If the switch refuses the tap.
     pub fn tap(&self, sent: bool) -> Result<Tapped, SwitchError> {
         self.switch.tap(TapConfig { device: Some(self.device), received_only: !sent, ..TapConfig::default() })
     }

@@ -154,7 +154,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
 /// How the switch ended.
 enum End {
     Code(ExitCode),
-    /// This process takes over.
+    /// A successor takes over.
     Takeover(Takeover),
 }
 
@@ -388,7 +388,8 @@ fn run(args: &Args) -> Result<End> {
     };
     let mut service = Service::ready(&format!("{count} ports, {workers} workers"));
     let on_links = |device| handle.with(|control| control.links_changed(device));
-    // Decided by the ports of the command line, whatever the operator adds or removes later.
+    // A switch with other ports does not end with its files: an operator may replace them. What counts are the ports of
+    // the command line decide.
     let ends =
         !args.stays && !given.is_empty() && given.iter().all(|port| matches!(port.device, DeviceSpec::Pcap { .. }));
     let changes = || handle.rpcs().changes();

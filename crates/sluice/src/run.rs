@@ -389,7 +389,7 @@ fn run(args: &Args) -> Result<End> {
     let mut service = Service::ready(&format!("{count} ports, {workers} workers"));
     let on_links = |device| handle.with(|control| control.links_changed(device));
     // A switch with other ports does not end with its files: an operator may replace them. What counts are the ports of
-    // the command line decide.
+    // the command line.
     let ends =
         !args.stays && !given.is_empty() && given.iter().all(|port| matches!(port.device, DeviceSpec::Pcap { .. }));
     let changes = || handle.rpcs().changes();

@@ -72,7 +72,7 @@ impl Change {
 
     /// Makes changes at a rate until `stop` is set and the entry has its first form again; returns the changes made per
     /// second.
-    fn again(&self, state: &dyn PipelineState, rate: u32, stop: &AtomicBool) -> Result<f64> {
+    fn repeat(&self, state: &dyn PipelineState, rate: u32, stop: &AtomicBool) -> Result<f64> {
         let begin = Instant::now();
         let mut number = 0u64;
         while !(stop.load(Ordering::Relaxed) && number.is_multiple_of(2)) {
@@ -110,7 +110,7 @@ fn changing(
 ) -> Result<(f64, f64)> {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let writer = scope.spawn(|| change.again(pipeline.state().as_ref(), rate, &stop));
+        let writer = scope.spawn(|| change.repeat(pipeline.state().as_ref(), rate, &stop));
         let median = median(subject, workload, settings);
         stop.store(true, Ordering::Relaxed);
         let made = writer.join().map_err(|_| anyhow!("the writer has panicked"))??;

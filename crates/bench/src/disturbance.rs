@@ -159,8 +159,8 @@ pub fn attack(attack: &Attack, settings: &Settings) -> Result<Row> {
     };
     let ratio = Ratio::new(&throughput(&series[1]), &throughput(&series[0]));
     let left = Bar { at_most: false, ..Bar::with("throughput, attacked / clean", ratio, THROUGHPUT_UNDER_ATTACK_MIN) };
-    let told = Bar { unit: " cycles", ..Bar::without("a received packet, clean", cycles(&series[0])) };
-    Ok(Row { name: title.to_string(), series: series.to_vec(), bars: vec![left, told], fates })
+    let unbounded = Bar { unit: " cycles", ..Bar::without("a received packet, clean", cycles(&series[0])) };
+    Ok(Row { name: title.to_string(), series: series.to_vec(), bars: vec![left, unbounded], fates })
 }
 
 fn pair(w: &mut Writer, source: u32, destination: u32) {

@@ -383,8 +383,8 @@ mod tests {
         assert_eq!(all, [("two", "20.00", ""), ("one", "30.00", "--batch 16"), ("one", "40.00", "")]);
         let ratios = csv("ratios.csv");
         let (bar, verdict) = (ratios.column("bar").expect("so"), ratios.column("verdict").expect("so"));
-        let told: Vec<_> = ratios.lines.iter().take(2).map(|l| (l[bar].as_str(), l[verdict].as_str())).collect();
-        assert_eq!(told, [("", ""), ("2", "PASS")]);
+        let verdicts: Vec<_> = ratios.lines.iter().take(2).map(|l| (l[bar].as_str(), l[verdict].as_str())).collect();
+        assert_eq!(verdicts, [("", ""), ("2", "PASS")]);
         assert!(csv("quick/ratios.csv").lines.iter().all(|l| l[verdict].is_empty()));
         assert_eq!(csv("rounds.csv").lines.len(), 6);
         assert!(folder.join("one.svg").exists());

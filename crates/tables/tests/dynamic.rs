@@ -243,8 +243,8 @@ fn agree(widths: &[u32], size: u64, step_ticks: u32, changes: &[Change], online:
                 if online {
                     worker.quiescent();
                 }
-                let mut told = Vec::new();
-                table.expire(now, |entry| told.push(entry.key));
+                let mut expired = Vec::new();
+                table.expire(now, |entry| expired.push(entry.key));
                 let over = |kept: &Kept| {
                     let ticks = (kept.timeout_ms * 1000).div_ceil(TICK);
                     kept.timeout_ms > 0 && (kept.began + ticks).next_multiple_of(step_ticks.into()) <= now / TICK
@@ -252,9 +252,9 @@ fn agree(widths: &[u32], size: u64, step_ticks: u32, changes: &[Change], online:
                 let mut ended: Vec<_> =
                     model.iter().filter(|(_, kept)| over(kept)).map(|(k, _)| key(widths, *k)).collect();
                 model.retain(|_, kept| !over(kept));
-                told.sort_by_key(|k| format!("{k:?}"));
+                expired.sort_by_key(|k| format!("{k:?}"));
                 ended.sort_by_key(|k| format!("{k:?}"));
-                assert_eq!(told, ended, "at {now}");
+                assert_eq!(expired, ended, "at {now}");
             }
         }
         assert_eq!(table.len(), model.len() as u64);

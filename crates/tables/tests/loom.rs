@@ -132,7 +132,7 @@ fn epochs_of_several_writers_hold() {
 fn run_batch(domain: &Domain, generation: u64, entry: &AtomicU64) {
     let is_special = domain.generation() == generation;
     let found = entry.load(Ordering::Acquire);
-    assert!(!is_special || found == 7, "code that was told otherwise met {found}");
+    assert!(!is_special || found == 7, "code with the old assumption met {found}");
 }
 
 /// An entry is published only when no batch runs with code that assumes the old entries, or not at all. For each state

@@ -46,14 +46,14 @@ fn every(n: usize, count: usize, rng: &mut Random) -> Vec<u32> {
 pub fn exact(n: usize, flows: usize) -> Workload {
     let mut frames = Frames::with_capacity(flows, 64);
     let mut w = Writer::default();
-    let asked = every(n, flows, &mut Random::stream(SEED, 1));
-    for &i in &asked {
+    let sampled = every(n, flows, &mut Random::stream(SEED, 1));
+    for &i in &sampled {
         w.clear().ethernet(address(i.into()), 0x0200_0000_0001).be::<2>(0x88b5).pad(64);
         frames.push(1, &w.0);
     }
     let entry = |i: u64| Entry::exact(0, &[address(i)], &[1 + i % 16]);
     let entries = move |emit: &mut dyn FnMut(&Entry)| (0..n as u64).for_each(|i| emit(&entry(i)));
-    let first: BTreeSet<u32> = asked.into_iter().take(ORACLE_FRAMES).collect();
+    let first: BTreeSet<u32> = sampled.into_iter().take(ORACLE_FRAMES).collect();
     let oracle = move |emit: &mut dyn FnMut(&Entry)| first.iter().for_each(|&i| emit(&entry(i.into())));
     let text = generated::one_table("exact", n.max(1024));
     Workload { oracle: Some(Arc::new(oracle)), ..workload(FORWARD, text, Arc::new(entries), frames) }

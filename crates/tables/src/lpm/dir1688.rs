@@ -25,7 +25,7 @@
 //! ```text
 //! link  = directory[bytes 0 and 1 of key]
 //! place = link[byte 2 of key >> link % 64]
-//! if place has LEADS_ON: place = index in longer[key >> 16][place & 0xff] for key & 0xff
+//! if place has EXTENSION_FLAG: place = index in longer[key >> 16][place & 0xff] for key & 0xff
 //! ```
 //!
 //! The empty prefix is not stored here: its result is 0. A reader that finds 0 looks the key up as the engine does,

@@ -9,10 +9,11 @@
 //!
 //! A page fault in shared memory blocks while the peer punches a hole around the page or truncates the file: for 0.1 to
 //! 0.4 seconds of the peer's processor time per gigabyte of ordinary pages, which the peer can stretch as it likes. No
-//! check beforehand can prevent this, since the peer can begin at any moment. A blocked worker serves none of its ports; a blocked dedicated thread affects one queue of one port. The
-//! price is a hand-over between two threads for each burst. So a worker serves a queue until the peer has held up a
-//! worker ([`Isolation::OnceHeldUp`]), or never ([`Isolation::Always`]) if the peer is not trusted. A port stays
-//! isolated until it is closed, since its peer could do it again at once.
+//! check beforehand can prevent this, since the peer can begin at any moment. A blocked worker serves none of its
+//! ports; a blocked dedicated thread affects one queue of one port. The price is a hand-over between two threads for
+//! each burst. So a worker serves a queue until the peer has held up a worker ([`Isolation::OnceHeldUp`]), or never
+//! ([`Isolation::Always`]) if the peer is not trusted. A port stays isolated until it is closed, since its peer could
+//! do it again at once.
 //!
 //! [`shared_memory::Overdue`], which the loops over a peer's buffers check, bounds how often a peer can hold up one
 //! call. [`watch`] decides which calls were held up.

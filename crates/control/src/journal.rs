@@ -275,7 +275,7 @@ impl Device {
             {
                 keeper.pending.push_back((ticket, slot, undo));
                 return Err(Error::unavailable(format!(
-                    "what the disk did not keep cannot be taken back yet: {error}"
+                    "what was not written to disk cannot be rolled back yet: {error}"
                 )));
             }
         }

@@ -87,7 +87,7 @@ impl Forwarding {
     pub(crate) fn write_group(&mut self, kind: UpdateKind, group: &entity::Group) -> Result<()> {
         let (profile, target, name) = self.manual_profile(group.action_profile_id)?;
         if !profile.with_selector {
-            return Err(Error::invalid(format!("{name} is no selector; it has members but no groups")));
+            return Err(Error::invalid(format!("{name} is not an action selector; it has members but no groups")));
         }
         let name = format!("group {} of {name}", group.group_id);
         check_id(group.group_id, &name)?;
@@ -188,7 +188,7 @@ impl Forwarding {
             TableAction::Group(id) => {
                 let (profile, target, _) = self.manual_profile(profile_id)?;
                 if !profile.with_selector {
-                    return Err(Error::invalid(format!("{name} is no selector; entries give a member")));
+                    return Err(Error::invalid(format!("{name} is not an action selector; entries give a member")));
                 }
                 if !self.state().groups(target).iter().any(|(have, ..)| have == id) {
                     return Err(Error::not_found(format!("{name} has no group {id}")));
@@ -217,7 +217,7 @@ impl Forwarding {
         let target = present(profile.target, ObjectKind::ActionProfile, &profile.name)?;
         if !profile.with_selector {
             return Err(Error::invalid(format!(
-                "action profile `{}` is no selector; entries give a member",
+                "action profile `{}` is not an action selector; entries give a member",
                 profile.name
             )));
         }
@@ -317,7 +317,7 @@ impl Forwarding {
             let names = choices(names.iter().map(String::as_str));
             let given = self.schema.action_name(action.action_id);
             return Err(Error::invalid(format!(
-                "{name}: `{given}` is no group action; its actions marked `@groupaction`: {names}"
+                "{name}: `{given}` is not a group action; its actions marked `@groupaction`: {names}"
             )));
         };
         let args = self.schema.action_arguments(name, schema, action)?;

@@ -59,7 +59,7 @@ pub fn text(config: &[u8]) -> Result<&str, String> {
         Some(why) => why,
         None => {
             let at = error.valid_up_to();
-            format!("the device config is no text (byte {at} is no UTF-8): it must be {FORMS}")
+            format!("the device config is not text (byte {at} is not UTF-8): it must be {FORMS}")
         }
     })
 }
@@ -74,7 +74,7 @@ pub fn no_utf8(bytes: &[u8], at: usize) -> Option<String> {
     }
     let path = bmv2::path_behind(before);
     let of = if path.is_empty() { path } else { path + ": " };
-    Some(format!("{of}byte {at} of the JSON is no UTF-8"))
+    Some(format!("{of}byte {at} of the JSON is not UTF-8"))
 }
 
 /// Whether a text begins like a JSON object, and so like no P4 program.
@@ -102,7 +102,7 @@ pub fn of(text: &str) -> Result<Form<'_>, String> {
         // bmv2's front end gives better messages about malformed files, with locations.
         Ok(File { sluice: None }) if bmv2::is_program(begin) => Ok(Form::Bmv2(begin)),
         Ok(File { sluice: None }) => Ok(Form::P4(text)),
-        Err(error) if error.is_data() => Err(format!("the JSON is no program: {error}; a program is {FORMS}")),
+        Err(error) if error.is_data() => Err(format!("the JSON does not hold a program: {error}; a program is {FORMS}")),
         Err(_) if is_json(begin) || bmv2::is_program(begin) => Ok(Form::Bmv2(begin)),
         Err(_) => Ok(Form::P4(text)),
     }
@@ -227,7 +227,7 @@ mod tests {
             assert_eq!(of(other), Ok(Form::P4(other)));
         }
         let why = text(b"{\"parsers\": [{\"name\": \"\xff\"}]}").unwrap_err();
-        assert_eq!(why, "parsers[0].name: byte 23 of the JSON is no UTF-8");
+        assert_eq!(why, "parsers[0].name: byte 23 of the JSON is not UTF-8");
         assert!(text(b"{ header \xff").unwrap_err().contains(FORMS));
     }
 }

@@ -169,7 +169,7 @@ fn read_text(path: &Path) -> std::io::Result<String> {
 fn read_included(path: &Path) -> Result<Option<String>, String> {
     let Ok(metadata) = std::fs::metadata(path) else { return Ok(None) };
     if !metadata.is_file() {
-        return Err("it is no regular file".to_string());
+        return Err("it is not a regular file".to_string());
     }
     std::fs::File::open(path).and_then(read_bounded).map(Some).map_err(|error| error.to_string())
 }

@@ -79,8 +79,8 @@ impl Service {
             {
                 let taken_back = handle.with(Control::take_back);
                 return Err(match taken_back {
-                    Ok(()) => Error::unavailable(format!("nothing of the request is kept or in force: {why}")),
-                    Err(e) => Error::unavailable(format!("nothing of the request is kept ({why}), and {e}")),
+                    Ok(()) => Error::unavailable(format!("the request was rolled back: {why}")),
+                    Err(e) => Error::unavailable(format!("the request could not be kept ({why}), and {e}")),
                 });
             }
             Ok(result)

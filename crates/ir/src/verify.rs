@@ -128,7 +128,7 @@ impl Verifier<'_> {
             }
             role(self, header.valid, SlotKind::Valid(id), Some(1));
             if !fixed.is_multiple_of(8) {
-                self.error("E0723", format!("header `{}` has {fixed} fixed bits, no multiple of 8", header.name));
+                self.error("E0723", format!("header `{}` has {fixed} fixed bits, not a multiple of 8", header.name));
             }
             if varbits > 1 {
                 self.error("E0723", format!("header `{}` has {varbits} varbit fields", header.name));
@@ -174,7 +174,7 @@ impl Verifier<'_> {
                 self.error("E0724", format!("packets cannot change entries of table `{name}`"));
             }
             if table.idle_timeout != (dynamic.expiry != Expiry::Never) {
-                self.error("E0724", format!("table `{name}` has idle timeouts just if its entries expire"));
+                self.error("E0724", format!("table `{name}` must have idle timeouts if and only if its entries expire"));
             }
         }
         if table.value_set && table.actions.len() != 1 {
@@ -208,7 +208,7 @@ impl Verifier<'_> {
                         self.error("E0724", format!("table `{name}` and its action profile have different actions"));
                     }
                 }
-                Some(_) => self.error("E0724", format!("the implementation of table `{name}` is no action profile")),
+                Some(_) => self.error("E0724", format!("the implementation of table `{name}` is not an action profile")),
                 None => self.extern_range(&format!("table `{name}`"), ext),
             }
         }
@@ -217,7 +217,7 @@ impl Verifier<'_> {
                 Some(ExternKind::Counter { direct, .. } | ExternKind::Meter { direct, .. }) if *direct == Some(id) => {}
                 Some(_) => self.error(
                     "E0724",
-                    format!("`{}` is no direct counter or meter of table `{name}`", p.externs[ext.index()].name),
+                    format!("`{}` is not a direct counter or meter of table `{name}`", p.externs[ext.index()].name),
                 ),
                 None => self.extern_range(&format!("table `{name}`"), ext),
             }

@@ -107,7 +107,7 @@ impl Blocks {
         };
         let controls: Option<Vec<_>> = (1..params.len()).map(control).collect();
         let (Some(parser), Some(controls)) = (parser, controls) else {
-            let message = format!("`{package}` needs a parser and {} behind it", plural(params.len() - 1, "control"));
+            let message = format!("`{package}` needs a parser followed by {}", plural(params.len() - 1, "control"));
             cx.refuse(codes::NO_MAIN, main.span, message);
             return None;
         };

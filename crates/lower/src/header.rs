@@ -28,7 +28,7 @@ impl Lowerer<'_> {
                 self.foreign_header(reason, done, tree, ty);
             }
             None => {
-                let message = format!("this cannot be {done}: it is a value, not a variable that is a header");
+                let message = format!("this cannot be {done}: it is a value, not a header variable");
                 self.refuse(codes::UNSUPPORTED_HEADER, span, message);
             }
         }

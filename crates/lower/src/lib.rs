@@ -170,7 +170,7 @@ fn lower_once(program: &TypedProgram, name: &str, loose: Option<Loose>, options:
                 (architecture.lower)(&mut cx, main);
             }
             (None, Some(other)) => standalone::lower(&mut cx, main, other),
-            (None, None) => cx.refuse(codes::NO_MAIN, main.span, "`main` is no package instance"),
+            (None, None) => cx.refuse(codes::NO_MAIN, main.span, "`main` is not a package instance"),
         },
     }
     let loose = cx.loose.take();

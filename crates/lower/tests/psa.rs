@@ -219,7 +219,7 @@ fn what_has_no_meaning_is_refused_by_name() {
     let update_in_loop = "for (bit<8> k in 8w0..2) { ck.update(k); } n.n = (bit<8>) ck.get(); b.emit(h);";
     let checksum = "Checksum<bit<16>>(PSA_HashAlgorithm_t.CRC16) ck;";
     expect![[r#"
-        E0603 `update` of a `Checksum` comes again before `clear`
+        E0603 `update` of a `Checksum` may run again before `clear`
     "#]]
     .assert_eq(&Psa { ingress_deparser_locals: checksum, ingress_deparser: update_in_loop, ..Psa::default() }.errors());
 

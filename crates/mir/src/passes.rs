@@ -77,11 +77,11 @@ pub fn run_pass(module: &mut Module, name: &str) -> bool {
 }
 
 fn run_on(module: &mut Module, number: usize, pass: &Pass) -> bool {
-    check(module, &module.functions[number], pass, "ahead of");
+    check(module, &module.functions[number], pass, "before");
     // A copy stays in the module, so that recursive calls find the function's declaration.
     let mut function = module.functions[number].clone();
     let changed = (pass.run)(module, &mut function);
-    check(module, &function, pass, "behind");
+    check(module, &function, pass, "after");
     module.functions[number] = function;
     changed
 }

@@ -168,7 +168,7 @@ impl<'m> Verifier<'m> {
         self.place = None;
         let is_table = |ty: &Type| !matches!(ty, Type::Probe(table) if table.index() >= self.module.tables.len());
         let known = function.values.iter().chain(&function.result).all(is_table);
-        self.check(known, || "a probe of a table that is not there".to_string());
+        self.check(known, || "a probe of a table that does not exist".to_string());
         let bytes: u64 = function.slots.iter().map(|slot| u64::from(slot.bytes)).sum();
         self.check(bytes <= STACK_BYTES_MAX.into(), || {
             format!("{bytes} bytes of stack slots, above {STACK_BYTES_MAX}")
@@ -229,9 +229,9 @@ impl<'m> Verifier<'m> {
         let own = Regions::from(Region::Stack) | Regions::CONSTANT;
         let Effects { reads: may_read, writes: may_write, ends: may_end } = function.effects;
         let (read, written) = (reads.without(own | may_read), writes.without(own | may_write));
-        self.check(read.is_empty(), || format!("reads {read}, which its effects do not say"));
-        self.check(written.is_empty(), || format!("writes {written}, which its effects do not say"));
-        self.check(may_end || !ends, || "may end the packet, which its effects do not say".to_string());
+        self.check(read.is_empty(), || format!("reads {read}, which its effects do not declare"));
+        self.check(written.is_empty(), || format!("writes {written}, which its effects do not declare"));
+        self.check(may_end || !ends, || "may end the packet, which its effects do not declare".to_string());
     }
 
     fn blocks(&mut self) {
@@ -259,7 +259,7 @@ impl<'m> Verifier<'m> {
 
     fn integer(&mut self, value: Value) {
         let found = self.ty(value);
-        self.check(found.is_integer(), || format!("{value} is of type {found}, which is no integer"));
+        self.check(found.is_integer(), || format!("{value} is of type {found}, which is not an integer"));
     }
 
     fn address(&mut self, address: Address) {
@@ -434,7 +434,7 @@ impl<'m> Verifier<'m> {
             Op::ProbeTake(probe) => {
                 let found = self.ty(*probe);
                 let is_probe = matches!(found, Type::Probe(_));
-                self.check(is_probe, || format!("{probe} is of type {found}, which is no probe"));
+                self.check(is_probe, || format!("{probe} is of type {found}, which is not a probe"));
                 Some(Type::I64)
             }
             Op::Call(callee, args) => self.call(*callee, args),

@@ -416,7 +416,7 @@ impl<R: BufRead> Lines<R> {
 fn restore_dump(from: impl BufRead, into: &Path) -> Result<(), String> {
     let mut lines = Lines { from, peeked: None, number: 0 };
     if lines.after("#")?.is_none_or(|rest| format!("# {rest}") != DUMP_LINE) {
-        return Err(format!("this is no dump: its first line is not `{DUMP_LINE}`"));
+        return Err(format!("this is not a dump: its first line is not `{DUMP_LINE}`"));
     }
     let mut layout = opening::open(into).map_err(|e| e.to_string())?;
     let (of_record, of_config) = (descriptor("sluice.v1.DumpedRecord")?, descriptor("sluice.v1.DumpedConfig")?);

@@ -16,7 +16,7 @@ pub fn open(dir: &Path) -> Result<Layout, OpenError> {
     let name = dir.display().to_string();
     let io = |why: String| OpenError::Io { dir: name.clone(), why };
     if dir.exists() && !dir.is_dir() {
-        return Err(io("this is no directory".to_string()));
+        return Err(io("this is not a directory".to_string()));
     }
     std::fs::create_dir_all(dir).map_err(|e| io(explain(&e)))?;
     let folder = Arc::new(Folder::open(dir).map_err(|e| io(explain(&e)))?);

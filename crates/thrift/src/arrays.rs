@@ -163,10 +163,10 @@ pub(crate) fn meter_config(rates: &[Value], of: MeterType) -> Result<MeterConfig
         (Some(Value::Double(rate)), Some(Value::I32(burst))) => {
             let per_second = rate * PER_SECOND;
             if !(0.0..=i64::MAX as f64 / 2.0).contains(&per_second) {
-                return Err((meter::INVALID_INFO_RATE, format!("{rate} is no rate")));
+                return Err((meter::INVALID_INFO_RATE, format!("{rate} is not a valid rate")));
             }
             if *burst < 0 {
-                return Err((meter::INVALID_BURST, format!("{burst} is no burst size")));
+                return Err((meter::INVALID_BURST, format!("{burst} is not a valid burst size")));
             }
             Ok((per_second.round() as i64, i64::from(*burst)))
         }
@@ -238,7 +238,7 @@ fn register(on: &mut Context<'_>) -> Answer<(Array, Cell)> {
     match array.cell {
         Some(cell) => Ok((array, cell)),
         None => {
-            let why = format!("not supported: {} has cells that are no numbers of 64 bits at most", array.name);
+            let why = format!("not supported: {} has cells that are not numbers of at most 64 bits", array.name);
             Err(Fault::Coded(code::ERROR, why))
         }
     }

@@ -44,7 +44,7 @@ fn port_error(why: String) -> Fault {
 }
 
 fn port_number(number: i32) -> Answer<u32> {
-    u32::try_from(number).map_err(|_| port_error(format!("{number} is no port")))
+    u32::try_from(number).map_err(|_| port_error(format!("{number} is not a valid port")))
 }
 
 /// Adds a port. Only kernel interfaces are allowed: clients that reach the socket must not name files of the machine.
@@ -53,7 +53,7 @@ pub(crate) fn add_port(on: &mut Context<'_>) -> Answer<Option<Value>> {
     let plain = |c: char| c.is_ascii_graphic() && !matches!(c, ':' | '/' | ',' | '@');
     if interface.is_empty() || interface.len() > INTERFACE_BYTES_MAX || !interface.chars().all(plain) {
         return Err(port_error(format!(
-            "`{interface}` is no name of a kernel interface; `sluice port add` adds others"
+            "`{interface}` is not the name of a kernel interface; `sluice port add` adds others"
         )));
     }
     if let Some(Value::Bytes(path)) = on.option(3)
@@ -150,9 +150,9 @@ fn change_queues(
     queue: Option<i32>,
     setting: QueueSetting,
 ) -> Answer<Option<Value>> {
-    let no_port = |number| Fault::said(format!("{number} is no port"));
+    let no_port = |number| Fault::said(format!("{number} is not a valid port"));
     let port = port.map(|number| u32::try_from(number).map_err(|_| no_port(number))).transpose()?;
-    let no_queue = |number| Fault::said(format!("{number} is no priority"));
+    let no_queue = |number| Fault::said(format!("{number} is not a valid priority"));
     let queue = queue.map(|number| u8::try_from(number).map_err(|_| no_queue(number))).transpose()?;
     on.switch.change_queues(port, queue, setting).map_err(Fault::said)?;
     Ok(Some(Value::I32(0)))
@@ -164,7 +164,7 @@ fn depth(packets: i32) -> Answer<QueueSetting> {
 }
 
 fn rate(packets: i64) -> Answer<QueueSetting> {
-    let wrong = |_| Fault::said(format!("{packets} packets a second is no rate"));
+    let wrong = |_| Fault::said(format!("{packets} packets a second is not a valid rate"));
     u64::try_from(packets).map(QueueSetting::Rate).map_err(wrong)
 }
 
@@ -273,7 +273,7 @@ pub(crate) fn acknowledge_samples(on: &mut Context<'_>) -> Answer<Option<Value>>
     let buffer = on.i64(3)? as u64;
     let number = |value: &Value| match value {
         Value::I32(number) => Ok(usize::try_from(*number).unwrap_or(usize::MAX)),
-        _ => Err(Fault::arguments("argument 4 is no list of i32")),
+        _ => Err(Fault::arguments("argument 4 is not a list of i32")),
     };
     let samples = on.list(4)?.iter().map(number).collect::<Answer<Vec<usize>>>()?;
     learning(on, |lists, schema, list| lists.acknowledge(schema, list, buffer, Some(&samples)))

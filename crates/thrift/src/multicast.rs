@@ -266,7 +266,7 @@ impl Context<'_> {
 pub(crate) fn create_group(on: &mut Context<'_>) -> Answer<Option<Value>> {
     let mut next = on.replication()?;
     let given = on.i32(2)?;
-    let wrong = || Fault::Coded(code::INVALID_MGID, format!("{given} is no multicast group; ids run from 1 to 65535"));
+    let wrong = || Fault::Coded(code::INVALID_MGID, format!("{given} is not a valid multicast group; ids run from 1 to 65535"));
     let id = u16::try_from(given).ok().filter(|id| *id > 0).map(u32::from).ok_or_else(wrong)?;
     if next.groups.contains_key(&id) {
         // No error, as in bmv2.
@@ -297,7 +297,7 @@ pub(crate) fn destroy_group(on: &mut Context<'_>) -> Answer<Option<Value>> {
 pub(crate) fn create_node(on: &mut Context<'_>) -> Answer<Option<Value>> {
     let mut next = on.replication()?;
     let rid = on.i32(2)?;
-    let rid = u16::try_from(rid).map_err(|_| Fault::Coded(code::ERROR, format!("{rid} is no replication id")))?;
+    let rid = u16::try_from(rid).map_err(|_| Fault::Coded(code::ERROR, format!("{rid} is not a valid replication id")))?;
     if next.nodes.len() >= NODES_MAX {
         return Err(Fault::Coded(code::TABLE_FULL, format!("{NODES_MAX} nodes, which is the limit")));
     }
@@ -361,7 +361,7 @@ pub(crate) fn set_lag(on: &mut Context<'_>) -> Answer<Option<Value>> {
     let given = on.i32(2)?;
     let lag = u32::try_from(given).ok().filter(|lag| (*lag as usize) < LAGS_MAX);
     let wrong =
-        || Fault::Coded(code::ERROR, format!("{given} is no aggregation group; they run from 0 to {}", LAGS_MAX - 1));
+        || Fault::Coded(code::ERROR, format!("{given} is not a valid aggregation group; they run from 0 to {}", LAGS_MAX - 1));
     let lag = lag.ok_or_else(wrong)?;
     next.lags.insert(lag, map(on.option(3), PORTS_MAX)?);
     let used = next.nodes.values().filter(|node| node.lags.contains(&lag));
@@ -429,7 +429,7 @@ impl Context<'_> {
     fn session_id(&self) -> Answer<u32> {
         let id = self.i32(1)?;
         let known = u16::try_from(id).ok().filter(|id| *id > 0).map(u32::from);
-        known.ok_or_else(|| Fault::said(format!("{id} is no mirroring session; ids run from 1 to 65535")))
+        known.ok_or_else(|| Fault::said(format!("{id} is not a valid mirroring session; ids run from 1 to 65535")))
     }
 
     fn session(&self, id: u32) -> Answer<Option<CloneSession>> {
@@ -492,8 +492,8 @@ impl Context<'_> {
 
     fn add_session(&mut self, group: Option<i32>, port: Option<i32>) -> Answer<()> {
         let id = self.session_id()?;
-        let port = port.map(|port| u32::try_from(port).map_err(|_| Fault::said(format!("{port} is no port"))));
-        let group = group.map(|group| u32::try_from(group).map_err(|_| Fault::said(format!("{group} is no group"))));
+        let port = port.map(|port| u32::try_from(port).map_err(|_| Fault::said(format!("{port} is not a valid port"))));
+        let group = group.map(|group| u32::try_from(group).map_err(|_| Fault::said(format!("{group} is not a valid group"))));
         let (port, group) = (port.transpose()?, group.transpose()?);
         let mut next = self.replication()?;
         let update = self.session_update(&next, id, group, port)?;

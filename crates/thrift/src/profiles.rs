@@ -51,7 +51,7 @@ impl Context<'_> {
         let profile = self.profile()?;
         match profile.program.schema.profiles.get(&profile.id).is_some_and(|of| of.with_selector) {
             true => Ok(profile),
-            false => Err(Fault::Coded(code::NO_SELECTION, format!("action profile `{}` is no selector", profile.name))),
+            false => Err(Fault::Coded(code::NO_SELECTION, format!("action profile `{}` is not an action selector", profile.name))),
         }
     }
 
@@ -214,7 +214,7 @@ fn write_group(on: &mut Context<'_>, group: Group) -> Answer<Option<Value>> {
 /// A member as a `BmMtActProfMember`.
 fn told_member(profile: &Profile, member: &Member) -> Answer<Value> {
     let called = member.action.as_ref().and_then(|action| profile.program.called(action));
-    let (name, data) = called.ok_or_else(|| Fault::said("a member's action cannot be told"))?;
+    let (name, data) = called.ok_or_else(|| Fault::said("a member's action cannot be represented"))?;
     let handle = Value::I32(member_handle(member.member_id));
     Ok(Value::Struct(vec![(1, handle), (2, Value::text(name)), (3, Value::List(data))]))
 }

@@ -158,7 +158,7 @@ struct Timed<'a> {
 const CUT_OFF: &str = "it has closed in the middle of a call";
 
 fn late() -> io::Error {
-    io::Error::new(io::ErrorKind::TimedOut, "a call that had begun did not come whole in time")
+    io::Error::new(io::ErrorKind::TimedOut, "a call was not received completely in time")
 }
 
 impl Read for Timed<'_> {
@@ -221,13 +221,13 @@ fn encoded(method: &str, sequence: i32, outcome: Outcome) -> Result<Vec<u8>, Str
 fn write_whole(mut stream: &TcpStream, mut answer: &[u8], until: Instant) -> Result<(), String> {
     while !answer.is_empty() {
         if Instant::now() >= until {
-            return Err("an answer was not taken in time".to_string());
+            return Err("the client did not read an answer in time".to_string());
         }
         match stream.write(answer) {
             Ok(written) => answer = &answer[written..],
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                return Err("an answer was not taken in time".to_string());
+                return Err("the client did not read an answer in time".to_string());
             }
             Err(error) => return Err(error.to_string()),
         }

@@ -73,7 +73,7 @@ impl Complaints {
         }
         *lines += 1;
         if *lines == COMPLAINTS_MAX {
-            tracing::warn!("thrift: more goes wrong than this log says, {COMPLAINTS_MAX} lines a second");
+            tracing::warn!("thrift: some messages are left out: at most {COMPLAINTS_MAX} lines are logged each second");
         }
         *lines < COMPLAINTS_MAX
     }
@@ -234,7 +234,7 @@ fn method(name: &str) -> Answer<&'static Method> {
     let unknown = |why: String| Fault::Said(ApplicationErrorKind::UnknownMethod, why);
     let (service, method) = name.split_once(':').ok_or_else(|| {
         unknown(format!(
-            "`{name}` names no service; clients here use the multiplexed protocol, as in `{STANDARD}:{name}`"
+            "`{name}` does not name a service; clients here use the multiplexed protocol, as in `{STANDARD}:{name}`"
         ))
     })?;
     let of = match service {
@@ -334,28 +334,28 @@ impl<'a> Context<'a> {
         match self.argument(id)? {
             Value::I32(value) => Ok(*value),
             Value::I16(value) => Ok(i32::from(*value)),
-            _ => Err(Fault::arguments(format!("argument {id} is no i32"))),
+            _ => Err(Fault::arguments(format!("argument {id} is not an i32"))),
         }
     }
 
     pub(crate) fn i64(&self, id: i16) -> Answer<i64> {
         match self.argument(id)? {
             Value::I64(value) => Ok(*value),
-            _ => Err(Fault::arguments(format!("argument {id} is no i64"))),
+            _ => Err(Fault::arguments(format!("argument {id} is not an i64"))),
         }
     }
 
     pub(crate) fn bool(&self, id: i16) -> Answer<bool> {
         match self.argument(id)? {
             Value::Bool(value) => Ok(*value),
-            _ => Err(Fault::arguments(format!("argument {id} is no bool"))),
+            _ => Err(Fault::arguments(format!("argument {id} is not a bool"))),
         }
     }
 
     pub(crate) fn bytes(&self, id: i16) -> Answer<&'a [u8]> {
         match self.argument(id)? {
             Value::Bytes(value) => Ok(value),
-            _ => Err(Fault::arguments(format!("argument {id} is no string"))),
+            _ => Err(Fault::arguments(format!("argument {id} is not a string"))),
         }
     }
 
@@ -373,13 +373,13 @@ impl<'a> Context<'a> {
 
     /// A text of any length, such as a program.
     pub(crate) fn long_text(&self, id: i16) -> Answer<&'a str> {
-        std::str::from_utf8(self.bytes(id)?).map_err(|_| Fault::arguments(format!("argument {id} is no text (UTF-8)")))
+        std::str::from_utf8(self.bytes(id)?).map_err(|_| Fault::arguments(format!("argument {id} is not text (UTF-8)")))
     }
 
     pub(crate) fn list(&self, id: i16) -> Answer<&'a [Value]> {
         match self.argument(id)? {
             Value::List(values) => Ok(values),
-            _ => Err(Fault::arguments(format!("argument {id} is no list"))),
+            _ => Err(Fault::arguments(format!("argument {id} is not a list"))),
         }
     }
 
@@ -392,7 +392,7 @@ impl<'a> Context<'a> {
     pub(crate) fn data(&self, id: i16) -> Answer<Vec<Vec<u8>>> {
         let bytes = |value: &Value| match value {
             Value::Bytes(bytes) => Ok(bytes.clone()),
-            _ => Err(Fault::arguments(format!("argument {id} is no list of strings"))),
+            _ => Err(Fault::arguments(format!("argument {id} is not a list of strings"))),
         };
         self.list(id)?.iter().map(bytes).collect()
     }
@@ -522,8 +522,8 @@ impl Context<'_> {
         {
             let taken_back = self.control(Control::take_back);
             return Err(Error::unavailable(match taken_back {
-                Ok(()) => format!("nothing of the request is kept or in force: {why}"),
-                Err(error) => format!("nothing of the request is kept ({why}), and {error}"),
+                Ok(()) => format!("the request was rolled back: {why}"),
+                Err(error) => format!("the request could not be kept ({why}), and {error}"),
             }));
         }
         Ok(results)

@@ -83,7 +83,7 @@ impl Table {
     }
 
     fn lost(&self) -> Fault {
-        Fault::said(format!("a key of {} cannot be told", self.label()))
+        Fault::said(format!("a key of {} cannot be represented", self.label()))
     }
 
     /// An action as a `BmActionEntry`.
@@ -256,7 +256,7 @@ impl Context<'_> {
         let priority = match self.option(options).and_then(|options| options.field(1)) {
             Some(Value::I32(given)) if schema.needs_priority => {
                 let ours = PRIORITY_MAX.checked_sub(*given).filter(|ours| *ours > 0);
-                ours.ok_or_else(|| Fault::Coded(code::BAD_MATCH_KEY, format!("{} is no priority", given)))?
+                ours.ok_or_else(|| Fault::Coded(code::BAD_MATCH_KEY, format!("{} is not a valid priority", given)))?
             }
             None if schema.needs_priority => {
                 return Err(Fault::Coded(code::BAD_MATCH_KEY, format!("{}: the priority is missing", table.label())));

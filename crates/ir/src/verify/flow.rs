@@ -99,9 +99,9 @@ pub(super) fn room(program: &Program, stage: &Stage, cfg: &Cfg, report: &mut Rep
             let wanted = room.step(program, &inst.op);
             if wanted > room.bits {
                 let message = if wanted == Room::TRUSTED {
-                    "takes an amount of bits that no `has_bits` asked for".to_string()
+                    "reads a number of bits that no `has_bits` has checked".to_string()
                 } else {
-                    format!("takes {wanted} bits, but only {} are known to be there", room.bits)
+                    format!("reads {wanted} bits, but only {} are known to be present", room.bits)
                 };
                 report(b.index(), Some(i), "E0731", message);
             }

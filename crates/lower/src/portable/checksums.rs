@@ -215,7 +215,7 @@ impl Checksums {
         let mut first = Vec::new();
         for object in objects {
             if let Err(span) = code.resolve(object, &notes, &mut replaced, &mut first) {
-                let message = "`update` of a `Checksum` comes again before `clear`";
+                let message = "`update` of a `Checksum` may run again before `clear`";
                 let help = "call `clear` in the loop, or use an `InternetChecksum`";
                 cx.report(Diagnostic::error(codes::UNSUPPORTED_EXTERN, span, message).help(help));
             }

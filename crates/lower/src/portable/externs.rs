@@ -234,7 +234,7 @@ impl Externs {
                     _ => "direct_counter",
                 };
                 let message = format!(
-                    "this is called in actions of the table that has the object as `{}_{property}`, nowhere else",
+                    "this may only be called in actions of the table that has the object as `{}_{property}`",
                     self.prefix
                 );
                 cx.refuse(codes::EXTERN_MISUSE, call.call.span, message);

@@ -126,7 +126,7 @@ impl Parser<'_> {
         let order = match word.get(..2) {
             Some("le") => ByteOrder::Little,
             Some("be") => ByteOrder::Big,
-            _ => return self.error(format!("`{word}` is no width; expected `le4` or `be2`, for example")),
+            _ => return self.error(format!("`{word}` is not a width; expected `le4` or `be2`, for example")),
         };
         let Ok(bytes) = word[2..].parse() else { return self.error(format!("`{word}` has no number of bytes")) };
         Ok(Access { regions: self.regions()?, bytes, order })

@@ -4,7 +4,7 @@
 //! A one-shot action set becomes a group and members with ids from [`ONE_SHOT_IDS`] on, which controllers can neither
 //! use nor see. The set as sent is stored with its entry and returned on reading. A profile is programmed in one style
 //! at a time: while an entry with an action set exists, members and groups are refused, and vice versa. A set's group
-//! action runs before the selected member: the program has an action for each such pair ([`ir::composed_action_name`]),
+//! action runs before the selected member: the program has an action for each such pair ([`ir::combined_action_name`]),
 //! and the members of such a set call it with the arguments of both.
 
 use crate::entity::{self, Entity, TableAction, UpdateKind, Watch};
@@ -260,9 +260,9 @@ impl Forwarding {
         let kept = entity::ActionSet { actions: kept.collect(), group_action, ..set.clone() };
         if let Some((action, before)) = &before {
             for call in &mut calls {
-                let composed = profile.composed.get(&(action.action_id, call.action)).copied();
+                let combined = profile.combined.get(&(action.action_id, call.action)).copied();
                 let missing = || Error::internal(format!("{name}: a member cannot follow the group action"));
-                call.action = composed.ok_or_else(missing)?;
+                call.action = combined.ok_or_else(missing)?;
                 call.args.splice(0..0, before.iter().cloned());
             }
         }

@@ -77,8 +77,8 @@ impl Service {
             if let Some((journal, ticket)) = change
                 && let Err(why) = journal.wait(ticket)
             {
-                let taken_back = handle.with(Control::take_back);
-                return Err(match taken_back {
+                let rolled_back = handle.with(Control::roll_back);
+                return Err(match rolled_back {
                     Ok(()) => Error::unavailable(format!("the request was rolled back: {why}")),
                     Err(e) => Error::unavailable(format!("the request could not be kept ({why}), and {e}")),
                 });

@@ -3,8 +3,8 @@
 //!
 //! A route names a next hop, and a second table maps the next hop to its port and address: for the same route, packet
 //! after packet looks up the same number. Where all entries that lookups in the first table can return are known
-//! (`abi::Answers`: many keys share few entries), and all entries of the second, the join of both is stored in memory
-//! of the code:
+//! (`abi::ResultEntries`: many keys share few entries), and all entries of the second, the join of both is stored in
+//! memory of the code:
 //!
 //! ```text
 //! %h, %a, %e, %d = apply routes (dst)         row = rows + (entry - first) * scale
@@ -34,7 +34,7 @@ use crate::apply::{Found, common_action};
 use crate::keyed::copy_to;
 use crate::translate::Translator;
 use crate::value::{Val, const_words};
-use abi::{Answers, EngineKind, EntryLayout, EntryShape, KeyLayout, Rule, TableBinding};
+use abi::{EngineKind, EntryLayout, EntryShape, KeyLayout, ResultEntries, Rule, TableBinding};
 use base::Bits;
 use base::entry::{ActionCall, MatchKind};
 use cranelift_codegen::ir::condcodes::IntCC;
@@ -217,7 +217,7 @@ const FOLDED_BYTES: usize = 12;
 impl Rows {
     /// The rows of a head with these answers; `more` bytes are reserved for joined tables. `None` if a row would be too
     /// long.
-    fn new(answers: &Answers, layout: &EntryLayout, more: usize) -> Option<Rows> {
+    fn new(answers: &ResultEntries, layout: &EntryLayout, more: usize) -> Option<Rows> {
         let (stride, used) = (answers.stride as usize, layout.sizes.iter().copied().max()? as usize);
         let mut size = stride;
         while size < used + more + FOLDED_BYTES && 2 * size <= ROW_BYTES_MAX {

@@ -171,7 +171,7 @@ pub(crate) fn parser_stage(cx: &mut Lowerer<'_>, shared: &Shared, blocks: &Block
     cx.parser_body(id);
     cx.accept = None;
     if cx.is_used(accept) {
-        cx.land(accept);
+        cx.continue_at(accept);
         let accepted = shared.borrow().accepted;
         cx.b.set(accepted, 1);
     }
@@ -200,7 +200,7 @@ pub(crate) fn control_stage(
     cx.exit = Some(exit);
     cx.control_body(id);
     cx.exit = None;
-    cx.land(exit);
+    cx.continue_at(exit);
     if !cx.b.is_terminated() {
         end(cx);
     }

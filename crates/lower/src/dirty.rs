@@ -1,8 +1,8 @@
 //! Finds the headers in which a program can observe that bmv2 keeps the fields of invalid headers.
 //!
-//! A forward dataflow analysis over a program whose headers are all *loose* (see `loose.rs`). Each header has a set of
+//! A forward dataflow analysis over a program whose headers are all *retained* (see `retained.rs`). Each header has a set of
 //! possible states: *clean* (invalid, all fields zero), *dirty* (invalid, some field possibly set) and *valid*. A
-//! header must be loose if one of its fields is read where it may be dirty. Branches on a header's validity refine its
+//! header must be retained if one of its fields is read where it may be dirty. Branches on a header's validity refine its
 //! state; a join takes the union.
 //!
 //! ```text
@@ -11,7 +11,7 @@
 //! field = x    clean → dirty
 //! ```
 //!
-//! Needs the IR of `loose.rs` or of `crates/bmv2`, before any pass. The result is conservative: a header that is loose
+//! Needs the IR of `retained.rs` or of `crates/bmv2`, before any pass. The result is conservative: a header that is retained
 //! without need only costs speed.
 
 use crate::simple_switch::Stages;
@@ -23,7 +23,7 @@ const DIRTY: u8 = 2;
 const VALID: u8 = 4;
 
 /// Limit on states kept for a stage, one byte for each block and header: 64 MB, a small part of the 2 GB that a
-/// compiling process may use. Beyond it all headers are loose.
+/// compiling process may use. Beyond it all headers are retained.
 const STATES_MAX: usize = 64 << 20;
 
 #[derive(Clone, Copy)]
@@ -32,21 +32,21 @@ enum Part {
     Field(usize),
 }
 
-/// The headers of a program whose headers are all loose.
+/// The headers of a program whose headers are all retained.
 #[derive(Debug, Default)]
 pub struct Followed {
     /// By header: its validity slot and the slots of its fields; `None` for metadata.
     pub headers: Vec<Option<(SlotId, Vec<SlotId>)>>,
-    /// Headers that must be loose in any case.
-    pub surely_loose: Vec<usize>,
+    /// Headers that must be retained in any case.
+    pub surely_retained: Vec<usize>,
     /// Whether ingress creates clones of the received packet, which are parsed again.
     pub clones_at_ingress: bool,
     /// Whether egress creates clones, which go through egress again.
     pub clones_at_egress: bool,
 }
 
-/// Whether each header must be loose.
-pub fn loose_headers(program: &Program, stages: &Stages, followed: &Followed) -> Vec<bool> {
+/// Whether each header must be retained.
+pub fn retained_headers(program: &Program, stages: &Stages, followed: &Followed) -> Vec<bool> {
     let mut parts = HashMap::new();
     for (header, slots) in followed.headers.iter().enumerate() {
         if let Some((valid, fields)) = slots {
@@ -58,9 +58,9 @@ pub fn loose_headers(program: &Program, stages: &Stages, followed: &Followed) ->
     if program.stages.iter().any(|stage| stage.blocks.len().saturating_mul(count) > STATES_MAX) {
         return vec![true; count];
     }
-    let mut walk = Walk { program, parts, loose: vec![false; count] };
-    for header in &followed.surely_loose {
-        walk.loose[*header] = true;
+    let mut walk = Walk { program, parts, retained: vec![false; count] };
+    for header in &followed.surely_retained {
+        walk.retained[*header] = true;
     }
     let start = vec![CLEAN; count];
     let parsed = walk.stage(stages.parser, start);
@@ -84,7 +84,7 @@ pub fn loose_headers(program: &Program, stages: &Stages, followed: &Followed) ->
     let computed = walk.stage(stages.compute, out);
     walk.stage(stages.deparser, computed);
     debug_assert!(program.entry(EntryKind::Ingress).is_some());
-    walk.loose
+    walk.retained
 }
 
 fn join(a: &mut [u8], b: &[u8]) -> bool {
@@ -99,7 +99,7 @@ fn join(a: &mut [u8], b: &[u8]) -> bool {
 struct Walk<'p> {
     program: &'p Program,
     parts: HashMap<SlotId, Part>,
-    loose: Vec<bool>,
+    retained: Vec<bool>,
 }
 
 impl Walk<'_> {
@@ -156,7 +156,7 @@ impl Walk<'_> {
         if let Some(Part::Field(header)) = self.parts.get(&slot)
             && state[*header] & DIRTY != 0
         {
-            self.loose[*header] = true;
+            self.retained[*header] = true;
         }
     }
 

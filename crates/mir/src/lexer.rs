@@ -51,7 +51,10 @@ pub(crate) fn lex(text: &str) -> Result<Vec<(u32, Token)>, ParseError> {
                     match chars.peek() {
                         Some('"') => {
                             chars.next();
-                            Token::Name(quoted(&mut chars).ok_or_else(|| error("a name without its closing quote".to_string()))?)
+                            Token::Name(
+                                quoted(&mut chars)
+                                    .ok_or_else(|| error("a name without its closing quote".to_string()))?,
+                            )
                         }
                         _ => Token::Name(word(&mut chars)),
                     }

@@ -88,8 +88,8 @@ fn run_on(module: &mut Module, number: usize, pass: &Pass) -> bool {
 
 fn check(module: &Module, function: &Function, pass: &Pass, when: &str) {
     if cfg!(debug_assertions) {
-        let complaints = verify_function(module, function);
+        let violations = verify_function(module, function);
         let name = pass.name;
-        assert!(complaints.is_empty(), "{when} {name}: {}\n{}", complaints[0], crate::print_function(module, function));
+        assert!(violations.is_empty(), "{when} {name}: {}\n{}", violations[0], crate::print_function(module, function));
     }
 }

@@ -23,8 +23,8 @@ b0(v0: i64, v1: i32, v2: i1):
 #[track_caller]
 fn refused(body: &str, expected: &str) {
     let module = parse(&module(body)).unwrap_or_else(|e| panic!("{e}"));
-    let complaints: Vec<String> = verify(&module).iter().map(|complaint| complaint.to_string()).collect();
-    assert!(complaints.iter().any(|complaint| complaint == expected), "{complaints:#?}");
+    let violations: Vec<String> = verify(&module).iter().map(|violation| violation.to_string()).collect();
+    assert!(violations.iter().any(|violation| violation == expected), "{violations:#?}");
 }
 
 #[test]
@@ -109,9 +109,9 @@ fn memory() {
 fn effects_cover_what_a_function_does() {
     let text = "function @f reads frame {\nb0(v0: i64):\n  v1 = load.i8 le1 frame|value v0\n  store le1 record v0, v1\n  return\n}\n";
     let module = parse(text).unwrap_or_else(|e| panic!("{e}"));
-    let complaints: Vec<String> = verify(&module).iter().map(|complaint| complaint.to_string()).collect();
+    let violations: Vec<String> = verify(&module).iter().map(|violation| violation.to_string()).collect();
     assert_eq!(
-        complaints,
+        violations,
         ["f: reads value, which its effects do not declare", "f: writes record, which its effects do not declare"]
     );
 }

@@ -14,7 +14,7 @@
 //! Sources: the scalability protocols' mappings, sp-tcp-mapping-01 and sp-ipc-mapping-01, and sp-publish-subscribe-01.
 
 use crate::unix_socket::{self, SocketFile};
-use places::{Limits, PeerKey, Place, Places, Seldom};
+use admission::{Admission, Limits, LogLimit, PeerKey, Permit};
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -109,7 +109,7 @@ struct Subscriber {
     greeted: usize,
     /// What it has not taken yet.
     backlog: Vec<u8>,
-    place: Place,
+    place: Permit,
     /// Its place is another's.
     is_cut: Arc<AtomicBool>,
 }
@@ -119,8 +119,8 @@ pub struct Publisher {
     listener: Listener,
     subscribers: Vec<Subscriber>,
     looked: Option<Instant>,
-    places: Arc<Places>,
-    refused: Seldom,
+    places: Arc<Admission>,
+    refused: LogLimit,
 }
 
 impl Publisher {
@@ -145,8 +145,8 @@ impl Publisher {
             listener,
             subscribers: Vec::new(),
             looked: None,
-            places: Places::new(LIMITS),
-            refused: Seldom::default(),
+            places: Admission::new(LIMITS),
+            refused: LogLimit::default(),
         })
     }
 

@@ -83,7 +83,7 @@ fn open(dir: &Path) -> Result<Folder, OpenError> {
     match kind(&folder)? {
         Kind::Current => Ok(folder),
         Kind::New => refuse(dir, "there is nothing in it"),
-        Kind::Before(format) => refuse(
+        Kind::Older(format) => refuse(
             dir,
             format!("it is of format {format}: a start with `sluice run --state` makes it one of this version"),
         ),
@@ -260,7 +260,7 @@ pub fn backup(dir: &Path, to: &Path) -> Result<Report, OpenError> {
     match kind(&from)? {
         Kind::Current => {}
         Kind::New => return refuse(dir, "there is nothing in it"),
-        Kind::Before(format) => {
+        Kind::Older(format) => {
             return refuse(dir, format!("it is of format {format}; start this version's switch on it first"));
         }
     }

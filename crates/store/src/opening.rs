@@ -30,7 +30,7 @@ pub fn open(dir: &Path) -> Result<Layout, OpenError> {
             Ok(layout)
         }
         Kind::Current => Layout::open_current(folder),
-        Kind::Before(format) => before::migrate(folder, &format),
+        Kind::Older(format) => migration::migrate(folder, &format),
     }
 }
 

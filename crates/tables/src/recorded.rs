@@ -26,7 +26,7 @@ use crate::table::{Assumed, SpecError, TableSpec, await_indices, default_tag, in
 use crate::{selector, strategy};
 use abi::state::{ReadEntry, StateError};
 use abi::table::{LookupBatchFn, LookupFn};
-use abi::{Answers, EngineKind, EntryHeader, EntryParts, EntryShape, Prefilter, Rule, TableBinding, TableHandle};
+use abi::{EngineKind, EntryHeader, EntryParts, EntryShape, Prefilter, ResultEntries, Rule, TableBinding, TableHandle};
 use base::entry::{ActionCall, EntryAction, KeyMatch, MatchKind, TableEntry};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -212,7 +212,7 @@ impl RecordedTable {
     }
 
     /// The possible results of a lookup besides the default entry, valid until there is a new content.
-    pub(crate) fn answers(&self) -> Option<Answers> {
+    pub(crate) fn answers(&self) -> Option<ResultEntries> {
         let shared = self.shared.as_ref()?;
         let row = self.memory.row_of(shared.iter())?;
         let first = row.first().wrapping_add(self.memory.writer().layout().before as usize).cast_const().cast();
@@ -220,7 +220,7 @@ impl RecordedTable {
         let entries = self.memory.writer();
         // SAFETY: entries in use are live.
         let shapes = shared.iter().map(|entry| unsafe { entries.shape(entry) }).collect();
-        Some(Answers { first, stride, places, entries: shapes })
+        Some(ResultEntries { first, stride, places, entries: shapes })
     }
 
     fn lookup_fn(&self) -> LookupFn {

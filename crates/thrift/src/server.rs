@@ -16,8 +16,8 @@ use crate::handles::HandleLookup;
 use crate::notices::Ageing;
 use crate::service::{Services, logged};
 use crate::wire::{self, Outcome};
+use admission::{Activity, Admission, Limits, PeerKey};
 use heartbeat::Heartbeat;
-use places::{Activity, Limits, PeerKey, Places};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -42,7 +42,7 @@ const ROUND_MAX: Duration = Duration::from_secs(10);
 pub struct Server {
     address: SocketAddr,
     stop: Arc<AtomicBool>,
-    places: Arc<Places>,
+    places: Arc<Admission>,
     accepting: Option<JoinHandle<()>>,
     services: Arc<Services>,
 }
@@ -75,7 +75,7 @@ impl Server {
         listener.set_nonblocking(true)?;
         let (most, patience) = limits;
         // One peer may take all places: it loses some when other peers connect.
-        let places = Places::new(Limits { connections: most, per_peer: usize::MAX, handshakes: 0 });
+        let places = Admission::new(Limits { connections: most, per_peer: usize::MAX, handshakes: 0 });
         let stop: Arc<AtomicBool> = Arc::default();
         let (told, of, to) = (Arc::clone(&stop), Arc::clone(&places), Arc::clone(&services));
         let accept = move || accept(&listener, &to, &of, &told, patience);
@@ -91,14 +91,14 @@ impl Drop for Server {
             // A panic of the thread has been reported already.
             let _ = thread.join();
         }
-        self.places.cut_all();
+        self.places.evict_all();
     }
 }
 
 fn accept(
     listener: &TcpListener,
     services: &Arc<Services>,
-    places: &Arc<Places>,
+    places: &Arc<Admission>,
     stop: &AtomicBool,
     patience: Duration,
 ) {

@@ -65,9 +65,9 @@ pub(super) fn check(v: &mut Verifier<'_>, stage: &Stage) {
         let cfg = Cfg::new(stage);
         flow::temporaries(program, stage, &cfg, &mut report);
         if stage.kind == StageKind::Parser {
-            flow::room(program, stage, &cfg, &mut report);
+            flow::packet_bounds(program, stage, &cfg, &mut report);
         }
-        if let Some(block) = crate::cost::free_loop(stage, &cfg) {
+        if let Some(block) = crate::cost::uncharged_cycle(stage, &cfg) {
             report(block.index(), None, "E0733", "a loop comes back to here without a `charge`".to_string());
         }
     }

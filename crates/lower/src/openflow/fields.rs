@@ -258,7 +258,10 @@ impl Collector<'_, '_> {
             match followed(i, &direct) {
                 Some(needs) => self.all[i].field.prerequisites = needs,
                 None => {
-                    self.refuse(span, format!("match field `{name}` can never be present: its prerequisites contradict each other"));
+                    self.refuse(
+                        span,
+                        format!("match field `{name}` can never be present: its prerequisites contradict each other"),
+                    );
                 }
             }
         }

@@ -6,7 +6,7 @@
 use super::cage;
 use super::protocol::{Request, Response, Source, source_texts};
 use control::forwarding::Refusal;
-use frontend::form::Carried;
+use frontend::form::Embedded;
 use frontend::{Compiled, Input, Until, self_contained};
 use std::io::Write;
 use std::process::ExitCode;
@@ -92,8 +92,8 @@ fn answer(request: &Request, last: bool) -> Response {
                 // The files that come with the compiler are the same ones for a text.
                 let says_it = |main: &base::span::SourceFile| {
                     let carried =
-                        Carried { source: main.text.to_string(), name: main.name.clone(), bmv2: options.bmv2 };
-                    options.bmv2 && carried.alone() == text
+                        Embedded { source: main.text.to_string(), name: main.name.clone(), bmv2: options.bmv2 };
+                    options.bmv2 && carried.to_json() == text
                 };
                 let main = compiled.sources.files().next();
                 response.same_as_text = main.is_some_and(|main| *main.text == *text || says_it(main));

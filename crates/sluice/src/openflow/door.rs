@@ -5,7 +5,7 @@
 //!
 //! Tests: below, `tests/py/test_openflow_access.py`.
 
-use places::{Handshake, Limits, PeerKey, Place, Places, Seldom};
+use admission::{Admission, Handshake, Limits, LogLimit, PeerKey, Permit};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -20,8 +20,8 @@ pub const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 /// Of a listener.
 pub struct Door {
     uri: String,
-    places: Arc<Places>,
-    said: Mutex<[Seldom; 3]>,
+    places: Arc<Admission>,
+    said: Mutex<[LogLimit; 3]>,
 }
 
 /// What the log says now and then.
@@ -45,14 +45,14 @@ pub struct Guest {
     cut: Cut,
     since: Instant,
     handshake: Option<Handshake>,
-    place: Option<Place>,
+    place: Option<Permit>,
 }
 
 impl Door {
     /// Of a listener that is called so.
     pub fn new(uri: &str) -> Arc<Door> {
-        let said = Mutex::new(std::array::from_fn(|_| Seldom::lines(LINES)));
-        Arc::new(Door { uri: uri.to_string(), places: Places::new(LIMITS), said })
+        let said = Mutex::new(std::array::from_fn(|_| LogLimit::lines(LINES)));
+        Arc::new(Door { uri: uri.to_string(), places: Admission::new(LIMITS), said })
     }
 
     /// Says what has happened, if that was not said just now.

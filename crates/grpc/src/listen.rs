@@ -5,7 +5,7 @@
 //!   accept ──▶ pending handshakes: when there are too many, the oldest one of the peer with the most is closed
 //!      │ task per connection, with a deadline
 //!      ▼
-//!   TLS handshake ──▶ the 24-byte HTTP/2 preface ──▶ a place (`places`), or closed ──▶ channel ──▶ server
+//!   TLS handshake ──▶ the 24-byte HTTP/2 preface ──▶ a place (`admission`), or closed ──▶ channel ──▶ server
 //! ```
 //!
 //! A client that connects and sends nothing holds a descriptor for at most [`ConnectionLimits::handshake`], and no

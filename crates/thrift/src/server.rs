@@ -5,7 +5,7 @@
 //! ```
 //!
 //! A client may be silent between calls for any time, like a command line at its prompt. When all places are taken, a
-//! new connection evicts another one: of the peer that has most, the one whose last call is longest ago (`places`). A
+//! new connection evicts another one: of the peer that has most, the one whose last call is longest ago (`admission`). A
 //! call counts once it has been received completely, so incomplete calls do not keep a place. The rest of a call must
 //! arrive, and its answer must be taken, within [`PATIENCE`] each. Input that is not a call ends the connection.
 //! Memory: one message and one answer for each connection.

@@ -108,7 +108,7 @@ fn headers_are_consistent() {
         "slot hdr.opt.len: 8 field hdr.opt",
         "slot hdr.opt.len: 7 field hdr.opt",
         expect![[r#"
-        E0723 header `hdr.opt` has 7 fixed bits, no multiple of 8
+        E0723 header `hdr.opt` has 7 fixed bits, not a multiple of 8
     "#]],
     );
     check(

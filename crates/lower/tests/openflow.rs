@@ -271,7 +271,7 @@ fn tables_are_openflows() {
         .replace("table t {", "table u { actions = { set; } } table t {")
         .replace("t.apply();", "t.apply(); u.apply();");
     expect![[r#"
-        test.p4:6: E0607 tables of an `OpenFlowBridge` are OpenFlow's: its header actions have one, nothing else has any
+        test.p4:6: E0607 in an `OpenFlowBridge`, OpenFlow provides the tables: only the header actions declare one
     "#]]
     .assert_eq(&try_lower(&two).expect_err("it is refused"));
 }

@@ -241,7 +241,7 @@ fn what_has_no_meaning_is_refused_by_name() {
     let counter = "DirectCounter<bit<32>>(PSA_CounterType_t.PACKETS) d; action a() { d.count(); }
         table t { key = { h.a.x: exact; } actions = { a; } }";
     expect![[r#"
-        E0604 this is called in actions of the table that has the object as `psa_direct_counter`, nowhere else
+        E0604 this may only be called in actions of the table that has the object as `psa_direct_counter`
     "#]]
     .assert_eq(&Psa { ingress_locals: counter, ingress: "t.apply();", ..Psa::default() }.errors());
 }

@@ -1,10 +1,10 @@
 //! Opens a directory: a new one, one of the current format, or one of an earlier format, which is migrated.
 
-use crate::before;
 use crate::error::{OpenError, explain};
 use crate::folder::Folder;
 use crate::image::{Kind, kind};
 use crate::layout::{Layout, Records};
+use crate::migration;
 use std::path::Path;
 use std::sync::Arc;
 

@@ -54,7 +54,7 @@ pub(crate) fn emit(m: &Model, spans: &Spans, name: &str) -> Emitted {
     let (first, cx) = lower_with(m, spans, name, &all);
     let loose = match has_overrun(&first) {
         true => all,
-        false => dirty::loose_headers(&first.program, &first.stages, &cx),
+        false => dirty::retained_headers(&first.program, &first.stages, &cx),
     };
     let (second, _) = lower_with(m, spans, name, &loose);
     let mut diagnostics = second.warnings;
@@ -123,7 +123,7 @@ fn lower_with(m: &Model, spans: &Spans, name: &str, loose: &[bool]) -> (Lowered,
     cx.switch.declare_requests(&mut cx.b);
     let followed = Followed {
         headers: cx.headers.iter().map(HeaderSlots::followed).collect(),
-        surely_loose: std::mem::take(&mut cx.surely_loose),
+        surely_retained: std::mem::take(&mut cx.surely_retained),
         clones_at_egress: cx.switch.clones_at_egress,
         clones_at_ingress: cx.switch.clones_at_ingress,
     };
@@ -171,7 +171,7 @@ struct Cx<'m> {
     learn: Option<SlotId>,
     /// The complement of the length that the frame is truncated to.
     truncate: Option<SlotId>,
-    surely_loose: Vec<usize>,
+    surely_retained: Vec<usize>,
     faults: Vec<Diagnostic>,
     /// Location of the object that is being lowered, for diagnostics.
     location: Location,
@@ -199,7 +199,7 @@ impl<'m> Cx<'m> {
             fail_blocks: HashMap::new(),
             learn: None,
             truncate: None,
-            surely_loose: Vec::new(),
+            surely_retained: Vec::new(),
             faults: Vec::new(),
             location: Location::default(),
         };

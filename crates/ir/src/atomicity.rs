@@ -365,7 +365,7 @@ type Number = u32;
 
 /// A value that has a number.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-enum Valued {
+enum Expression {
     Constant(u64),
     /// A constant that does not fit 64 bits.
     Wide(Bits),
@@ -386,24 +386,24 @@ enum Valued {
 struct Numbers<'p> {
     program: &'p Program,
     numbered: &'p BTreeSet<SlotId>,
-    all: HashMap<Valued, Number>,
+    all: HashMap<Expression, Number>,
 }
 
 impl Numbers<'_> {
-    fn number(&mut self, value: Valued) -> Number {
+    fn number(&mut self, value: Expression) -> Number {
         let next = self.all.len() as Number;
         *self.all.entry(value).or_insert(next)
     }
 
     fn of_slot(&mut self, slot: SlotId, known: &Known) -> Number {
-        known.values.get(&slot).copied().unwrap_or_else(|| self.number(Valued::Start(slot)))
+        known.values.get(&slot).copied().unwrap_or_else(|| self.number(Expression::Start(slot)))
     }
 
     fn of(&mut self, operand: &Operand, known: &Known) -> Number {
         match operand {
             Operand::Slot(slot) => self.of_slot(*slot, known),
             Operand::Const(bits) => {
-                self.number(bits.to_u64().map_or_else(|| Valued::Wide(bits.clone()), Valued::Constant))
+                self.number(bits.to_u64().map_or_else(|| Expression::Wide(bits.clone()), Expression::Constant))
             }
         }
     }
@@ -413,7 +413,7 @@ impl Numbers<'_> {
         match op {
             // The same value, in another width.
             Op::Mov { src, .. } | Op::Cast { kind: CastKind::Zext, a: src, .. } => self.of(src, known),
-            Op::SetSlice { .. } => self.number(Valued::Assigned(access, slot)),
+            Op::SetSlice { .. } => self.number(Expression::Assigned(access, slot)),
             _ if op.is_arithmetic() => {
                 let mut widths = vec![self.program.width(slot)];
                 op.for_each_operand(|operand| widths.push(operand.width(self.program)));
@@ -423,9 +423,9 @@ impl Numbers<'_> {
                 let mut bare = op.clone();
                 bare.for_each_operand_mut(|operand| *operand = Operand::Slot(SlotId(0)));
                 bare.for_each_slot_mut(|slot| *slot = SlotId(0));
-                self.number(Valued::Computed { op: format!("{bare:?}"), operands, widths })
+                self.number(Expression::Computed { op: format!("{bare:?}"), operands, widths })
             }
-            _ => self.number(Valued::Assigned(access, slot)),
+            _ => self.number(Expression::Assigned(access, slot)),
         }
     }
 
@@ -493,7 +493,7 @@ impl Numbers<'_> {
         let slots: BTreeSet<SlotId> = there.values.keys().chain(here.values.keys()).copied().collect();
         for slot in slots {
             let (before, other) = (self.of_slot(slot, there), self.of_slot(slot, &here));
-            let join = self.number(Valued::Join(position, block, slot));
+            let join = self.number(Expression::Join(position, block, slot));
             if before != other && before != join {
                 there.values.insert(slot, join);
                 changed = true;

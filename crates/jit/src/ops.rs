@@ -283,7 +283,7 @@ impl Translator<'_, '_> {
     /// Adds the packet's steps in loops to the batch's sum.
     fn add_spent(&mut self) {
         let at = offset_of!(Batch, spent) as i32;
-        let (spent, spared) = (self.b.use_var(self.vars.spent), self.iconst(ir::cost::SPARED_STEPS));
+        let (spent, spared) = (self.b.use_var(self.vars.spent), self.iconst(ir::cost::FREE_STEPS));
         let counted = self.b.ins().umax(spent, spared);
         let counted = self.b.ins().isub(counted, spared);
         let before = self.b.ins().uload32(self.flags.desc, self.batch, at);

@@ -17,7 +17,7 @@
 //! Tests: `tests/files/length_checks.ir`, `tests/properties.rs`.
 
 use base::Bits;
-use ir::room::{Room, room_at_entry};
+use ir::packet_bounds::{PacketBounds, bounds_at_entry};
 use ir::{Cfg, Op, Operand, Program, StageKind};
 
 /// Runs the pass; returns whether anything changed.
@@ -25,7 +25,7 @@ pub(crate) fn run(program: &mut Program) -> bool {
     let mut known = Vec::new();
     for (s, stage) in program.stages.iter().enumerate().filter(|(_, s)| s.kind == StageKind::Parser) {
         let cfg = Cfg::new(stage);
-        let at_entry = room_at_entry(program, stage, &cfg);
+        let at_entry = bounds_at_entry(program, stage, &cfg);
         for b in &cfg.rpo {
             let Some(mut room) = at_entry[b.index()].clone() else { continue };
             for (i, inst) in stage.blocks[b.index()].insts.iter().enumerate() {
@@ -46,12 +46,12 @@ pub(crate) fn run(program: &mut Program) -> bool {
     !known.is_empty()
 }
 
-fn is_known(op: &Op, room: &Room) -> bool {
+fn is_known(op: &Op, room: &PacketBounds) -> bool {
     match op {
         Op::HasBits { bits: Operand::Const(bits), .. } => {
             // Rounded to whole bytes, as the check proves them: after a cursor within a byte, which occurs only in
             // unreachable code, other accesses may rely on the rest of the last byte.
-            room.bits != Room::TRUSTED && bits.to_u64().is_some_and(|bits| bits.div_ceil(8) <= room.bits / 8)
+            room.bits != PacketBounds::TRUSTED && bits.to_u64().is_some_and(|bits| bits.div_ceil(8) <= room.bits / 8)
         }
         _ => false,
     }

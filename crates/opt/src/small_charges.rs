@@ -1,7 +1,7 @@
 //! Charges that add up to little are removed, as those of loops that were unrolled.
 //!
 //! Needs: a well-formed program. Guarantees: same behaviour. An entry of which no loop remains spends at most the sum
-//! of what the most expensive path of each of its stages is charged with; where that is within [`SPARED_STEPS`], no
+//! of what the most expensive path of each of its stages is charged with; where that is within [`FREE_STEPS`], no
 //! packet is given up there, and nothing of it is counted. A stage of several entries keeps its charges if one of them
 //! needs them.
 //!
@@ -15,7 +15,7 @@
 //!
 //! Tests: `tests/files/small_charges.ir`, `tests/properties.rs`.
 
-use ir::cost::{SPARED_STEPS, charged_at_most};
+use ir::cost::{FREE_STEPS, charged_at_most};
 use ir::{Op, Program, StageId};
 use std::collections::HashSet;
 
@@ -25,7 +25,7 @@ pub(crate) fn run(program: &mut Program) -> bool {
     let mut needed: HashSet<StageId> = HashSet::new();
     for entry in &program.entries {
         let together = entry.stages.iter().try_fold(0u64, |sum, s| Some(sum.saturating_add(most[s.index()]?)));
-        if together.is_none_or(|steps| steps > SPARED_STEPS) {
+        if together.is_none_or(|steps| steps > FREE_STEPS) {
             needed.extend(&entry.stages);
         }
     }

@@ -209,7 +209,7 @@ impl<'a> Walk<'a> {
                     next[number].push(to);
                 }
             }
-            if numbers.len() > STEPS_MAX || charged > ir::cost::SPARED_STEPS {
+            if numbers.len() > STEPS_MAX || charged > ir::cost::FREE_STEPS {
                 return false;
             }
         }

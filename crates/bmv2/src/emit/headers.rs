@@ -61,7 +61,7 @@ impl Cx<'_> {
             .map(|f| f.header)
             .filter(|h| !m.headers[*h].metadata)
             .collect();
-        self.surely_loose.extend(in_lists);
+        self.surely_retained.extend(in_lists);
         for (i, header) in m.headers.iter().enumerate() {
             let ty = m.header_type(i);
             if header.metadata {
@@ -149,7 +149,7 @@ impl Cx<'_> {
         let slots = self.headers[header].clone();
         let Some(valid) = slots.valid else { return };
         if !reset {
-            self.surely_loose.push(header);
+            self.surely_retained.push(header);
         }
         let there = self.split(Operand::Slot(valid));
         let done = self.b.block("");

@@ -34,7 +34,7 @@ impl<'a> Reader<'a> {
                 return;
             }
             if terminated {
-                let message = if blocks.is_empty() { "expected `b0:`" } else { "expected a block behind a terminator" };
+                let message = if blocks.is_empty() { "expected `b0:`" } else { "expected a block after a terminator" };
                 reader.diags.push(Diagnostic::error("E0706", line.tokens[0].span, message));
                 return;
             }

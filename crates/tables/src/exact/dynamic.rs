@@ -966,7 +966,7 @@ impl DynamicTable {
     pub(crate) fn counts(&self) -> DynamicCounts {
         let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let Core { refused, evicted, expired, .. } = &*self.core;
-        DynamicCounts { refused: load(refused), evicted: load(evicted), expired: load(expired), untold: 0 }
+        DynamicCounts { refused: load(refused), evicted: load(evicted), expired: load(expired), unreported: 0 }
     }
 
     /// Sets the function that resets an index's direct resources before another entry gets it. Only the first call

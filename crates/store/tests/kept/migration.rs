@@ -1,4 +1,5 @@
-//! Directories of formats 2 and 3, which were those of an embedded store: what they hold is taken over, or the start is refused.
+//! Directories of formats 2 and 3, which were those of an embedded store: what they hold is taken over, or the start is
+//! refused.
 
 use super::*;
 use fjall::{Database, KeyspaceCreateOptions, PersistMode};

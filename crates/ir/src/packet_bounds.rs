@@ -3,7 +3,7 @@
 //!
 //! The verifier refuses extractions beyond the known bits; the optimiser removes checks whose result is known.
 //! Conditions are tracked only if they reach their branch unchanged, by `mov`, or by `and`. Amounts known only at run
-//! time are not checked: `has_bits` of one gives [`Room::TRUSTED`] bits, which cover any one extraction.
+//! time are not checked: `has_bits` of one gives [`PacketBounds::TRUSTED`] bits, which cover any one extraction.
 //!
 //! The number of bits that a slot's value 1 implies is tracked within a block and, for slots that some block reads
 //! before it writes them, across blocks.
@@ -20,9 +20,9 @@ use std::collections::{HashSet, VecDeque};
 
 /// The known state of the packet after the cursor.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Room {
-    /// Number of bits that are certainly present; [`Room::TRUSTED`] after a `has_bits` whose amount is known at run
-    /// time only.
+pub struct PacketBounds {
+    /// Number of bits that are certainly present; [`PacketBounds::TRUSTED`] after a `has_bits` whose amount is known at
+    /// run time only.
     pub bits: u64,
     /// If the slot is 1, this many bits are present.
     if_set: Vec<(SlotId, u64)>,
@@ -31,11 +31,11 @@ pub struct Room {
 /// Iterations of a loop after which it is assumed to consume all known bits.
 const ROUNDS_MAX: u32 = 8;
 
-impl Room {
+impl PacketBounds {
     /// More than any constant: an amount that is known at run time only.
     pub const TRUSTED: u64 = u64::MAX;
 
-    fn meet(&mut self, other: &Room) -> bool {
+    fn meet(&mut self, other: &PacketBounds) -> bool {
         let before = self.clone();
         self.bits = self.bits.min(other.bits);
         self.if_set.retain_mut(|(slot, bits)| match other.if_set.iter().find(|(s, _)| s == slot) {
@@ -54,7 +54,7 @@ impl Room {
 
     fn consume(&mut self, amount: u64) {
         let take = |bits: &mut u64| {
-            if *bits != Room::TRUSTED {
+            if *bits != PacketBounds::TRUSTED {
                 *bits = bits.saturating_sub(amount);
             }
         };
@@ -62,10 +62,12 @@ impl Room {
         self.if_set.iter_mut().for_each(|(_, bits)| take(bits));
     }
 
-    /// Updates the state by an operation's results, and returns the number of bits that it reads ([`Room::TRUSTED`] if
-    /// known at run time only).
+    /// Updates the state by an operation's results, and returns the number of bits that it reads
+    /// ([`PacketBounds::TRUSTED`] if known at run time only).
     pub fn step(&mut self, program: &Program, op: &Op) -> u64 {
-        let amount = |o: &Operand| o.constant().map_or(Room::TRUSTED, |c| c.to_u64().unwrap_or(Room::TRUSTED - 1));
+        let amount = |o: &Operand| {
+            o.constant().map_or(PacketBounds::TRUSTED, |c| c.to_u64().unwrap_or(PacketBounds::TRUSTED - 1))
+        };
         let mut wanted = 0;
         let mut learned = None;
         match op {
@@ -74,7 +76,11 @@ impl Room {
                 let bits = amount(bits);
                 learned = Some((
                     *dst,
-                    if bits == Room::TRUSTED { Room::TRUSTED } else { bits.div_ceil(8).saturating_mul(8) },
+                    if bits == PacketBounds::TRUSTED {
+                        PacketBounds::TRUSTED
+                    } else {
+                        bits.div_ceil(8).saturating_mul(8)
+                    },
                 ));
             }
             Op::Mov { dst, src: Operand::Slot(s) } => learned = Some((*dst, self.when_set(*s))),
@@ -99,11 +105,11 @@ impl Room {
         wanted
     }
 
-    /// Moves the cursor if the operation does; `wanted` is what [`Room::step`] returned.
+    /// Moves the cursor if the operation does; `wanted` is what [`PacketBounds::step`] returned.
     pub fn advance(&mut self, op: &Op, wanted: u64) {
         if matches!(op, Op::Extract { .. } | Op::Advance { .. }) {
-            if wanted == Room::TRUSTED {
-                *self = Room::default();
+            if wanted == PacketBounds::TRUSTED {
+                *self = PacketBounds::default();
             } else {
                 self.consume(wanted);
             }
@@ -112,35 +118,35 @@ impl Room {
 }
 
 /// By block: the state at its start; `None` for unreachable blocks.
-pub fn room_at_entry(program: &Program, stage: &Stage, cfg: &Cfg) -> Vec<Option<Room>> {
-    let mut at_entry: Vec<Option<Room>> = vec![None; stage.blocks.len()];
+pub fn bounds_at_entry(program: &Program, stage: &Stage, cfg: &Cfg) -> Vec<Option<PacketBounds>> {
+    let mut at_entry: Vec<Option<PacketBounds>> = vec![None; stage.blocks.len()];
     let mut rounds = vec![0u32; stage.blocks.len()];
-    at_entry[Stage::START.index()] = Some(Room::default());
+    at_entry[Stage::START.index()] = Some(PacketBounds::default());
     let exposed = exposed(program, stage, cfg);
     let mut work = VecDeque::from([Stage::START]);
     while let Some(b) = work.pop_front() {
-        let Some(mut room) = at_entry[b.index()].clone() else { continue };
+        let Some(mut bounds) = at_entry[b.index()].clone() else { continue };
         let block = &stage.blocks[b.index()];
         for inst in &block.insts {
-            let wanted = room.step(program, &inst.op);
-            room.advance(&inst.op, wanted);
+            let wanted = bounds.step(program, &inst.op);
+            bounds.advance(&inst.op, wanted);
         }
-        let when_set = block.term.operand().and_then(Operand::slot).map_or(0, |s| room.when_set(s));
+        let when_set = block.term.operand().and_then(Operand::slot).map_or(0, |s| bounds.when_set(s));
         for to in &cfg.succs[b.index()] {
-            let mut room = Room {
-                bits: room.bits,
-                if_set: room.if_set.iter().filter(|(s, _)| exposed.contains(s)).copied().collect(),
+            let mut bounds = PacketBounds {
+                bits: bounds.bits,
+                if_set: bounds.if_set.iter().filter(|(s, _)| exposed.contains(s)).copied().collect(),
             };
             if let Terminator::Branch { cond: Operand::Slot(_), then, other } = &block.term
                 && then == to
                 && then != other
             {
-                room.bits = room.bits.max(when_set);
+                bounds.bits = bounds.bits.max(when_set);
             }
             let changed = match &mut at_entry[to.index()] {
-                Some(known) => known.meet(&room),
+                Some(known) => known.meet(&bounds),
                 unknown => {
-                    *unknown = Some(room);
+                    *unknown = Some(bounds);
                     true
                 }
             };
@@ -148,7 +154,7 @@ pub fn room_at_entry(program: &Program, stage: &Stage, cfg: &Cfg) -> Vec<Option<
                 if cfg.rpo_index[to.index()] <= cfg.rpo_index[b.index()] {
                     rounds[to.index()] += 1;
                     if rounds[to.index()] > ROUNDS_MAX {
-                        at_entry[to.index()] = Some(Room::default());
+                        at_entry[to.index()] = Some(PacketBounds::default());
                     }
                 }
                 work.push_back(*to);

@@ -1,11 +1,12 @@
 //! bmv2's treatment of invalid headers, where it differs from P4_16: their fields keep their values.
 //!
-//! In P4 these are undefined; the IR has zeros there. Lowering for bmv2 (`Options::bmv2`) makes a header *loose* if the
-//! program can observe a kept value: its validity and its fields are then slots of their own, and a header of the IR is
-//! used for extraction and emission only. All other headers are ordinary headers of the IR, which passes and engines
-//! handle best. To find the loose ones, the program is lowered with all headers loose and analysed (`dirty.rs`); then
-//! it is lowered again.
-//! | | loose |
+//! In P4 these are undefined; the IR has zeros there. Lowering for bmv2 (`Options::bmv2`) makes a header *retained* if
+//! the program can observe a kept value: its validity and its fields are then slots of their own, and a header of the
+//! IR is used for extraction and emission only. All other headers are ordinary headers of the IR, which passes and
+//! engines handle best. To find the retained ones, the program is lowered with all headers retained and analysed
+//! (`dirty.rs`); then it is lowered again.
+//!
+//! | | retained |
 //! | --- | --- |
 //! | `setInvalid`; elements that `push_front` and `pop_front` free; other members of a union | `valid = 0` |
 //! | `setValid` of an invalid header | fields become zero, `valid = 1` |
@@ -25,11 +26,11 @@ use base::Bits;
 use ir::{BinOp, HeaderId, Op, Operand, SlotId};
 use std::collections::{HashMap, HashSet};
 
-/// Which headers are loose, and the headers created so far.
+/// Which headers are retained, and the headers created so far.
 #[derive(Debug, Default)]
-pub(crate) struct Loose {
-    /// Whether each header is loose, in order of creation; headers beyond the end are loose as well.
-    loose: Vec<bool>,
+pub(crate) struct Retained {
+    /// Whether each header is retained, in order of creation; headers beyond the end are retained as well.
+    retained: Vec<bool>,
     /// By header: its validity slot and the slots of its fields; `None` without a validity slot.
     made: Vec<Option<(SlotId, Vec<SlotId>)>>,
     /// By field: the validity slot of its header.
@@ -38,52 +39,52 @@ pub(crate) struct Loose {
     pub blocks: Option<(Stages, bool, bool)>,
 }
 
-impl Loose {
-    pub fn new(loose: Vec<bool>) -> Loose {
-        Loose { loose, ..Loose::default() }
+impl Retained {
+    pub fn new(retained: Vec<bool>) -> Retained {
+        Retained { retained, ..Retained::default() }
     }
 
-    /// The input of the analysis in `dirty.rs`, from a program whose headers are all loose.
+    /// The input of the analysis in `dirty.rs`, from a program whose headers are all retained.
     pub fn followed(self, program: &ir::Program) -> Option<(Stages, Followed)> {
         let (stages, clones_at_ingress, clones_at_egress) = self.blocks?;
         // A field list may restore a field of an invalid header.
         let listed: HashSet<SlotId> = program.field_lists.iter().flat_map(|(_, slots)| slots).copied().collect();
         let is_listed = |fields: &Vec<SlotId>| fields.iter().any(|slot| listed.contains(slot));
         let made = self.made.iter().enumerate();
-        let surely_loose = made.filter(|(_, h)| h.as_ref().is_some_and(|(_, fields)| is_listed(fields)));
-        let surely_loose = surely_loose.map(|(index, _)| index).collect();
-        Some((stages, Followed { headers: self.made, surely_loose, clones_at_ingress, clones_at_egress }))
+        let surely_retained = made.filter(|(_, h)| h.as_ref().is_some_and(|(_, fields)| is_listed(fields)));
+        let surely_retained = surely_retained.map(|(index, _)| index).collect();
+        Some((stages, Followed { headers: self.made, surely_retained, clones_at_ingress, clones_at_egress }))
     }
 }
 
 // Headers.
 impl Lowerer<'_> {
-    /// Whether the next header to be created is loose.
-    pub fn next_is_loose(&self) -> bool {
-        self.loose.as_ref().is_some_and(|l| l.loose.get(l.made.len()).copied().unwrap_or(true))
+    /// Whether the next header to be created is retained.
+    pub fn next_is_retained(&self) -> bool {
+        self.retained.as_ref().is_some_and(|l| l.retained.get(l.made.len()).copied().unwrap_or(true))
     }
 
     /// Records a header that has been created.
     pub fn note_header(&mut self, h: &HeaderTree) {
-        let Some(loose) = &mut self.loose else { return };
+        let Some(retained) = &mut self.retained else { return };
         let mut fields = Vec::new();
         h.fields.iter().for_each(|f| fields.extend(f.slots()));
-        let Operand::Slot(valid) = h.valid else { return loose.made.push(None) };
-        loose.header_of.extend(fields.iter().map(|f| (*f, valid)));
-        loose.made.push(Some((valid, fields)));
+        let Operand::Slot(valid) = h.valid else { return retained.made.push(None) };
+        retained.header_of.extend(fields.iter().map(|f| (*f, valid)));
+        retained.made.push(Some((valid, fields)));
     }
 
     /// The validity slot of the header that contains an operand, unless it is known to be 1. `None` with the semantics
     /// of P4_16, where fields of invalid headers are read as zeros.
     pub fn header_of(&self, field: &Operand) -> Option<SlotId> {
-        let valid = *self.loose.as_ref()?.header_of.get(&field.slot()?)?;
+        let valid = *self.retained.as_ref()?.header_of.get(&field.slot()?)?;
         (!self.facts.contains(&valid)).then_some(valid)
     }
 
     /// A header's contribution to the packet's length; `None` if it has no wire format.
     pub fn packet_header(&self, h: &HeaderTree) -> Option<PacketHeader> {
         let mut header = PacketHeader::of(self.b.program(), h.id?);
-        if let (true, Operand::Slot(valid)) = (h.loose, &h.valid) {
+        if let (true, Operand::Slot(valid)) = (h.retained, &h.valid) {
             header.valid = *valid;
             let mut lengths = Vec::new();
             h.fields
@@ -107,13 +108,13 @@ impl Lowerer<'_> {
                 self.to(done);
                 self.start_block(otherwise, facts);
                 other(self);
-                self.land(done);
+                self.continue_at(done);
             }
         }
     }
 
-    /// `setValid` of a loose header.
-    pub fn make_loose_valid(&mut self, h: &HeaderTree) {
+    /// `setValid` of a retained header.
+    pub fn make_retained_valid(&mut self, h: &HeaderTree) {
         let Operand::Slot(valid) = h.valid else { return };
         if self.facts.contains(&valid) {
             return;
@@ -128,11 +129,11 @@ impl Lowerer<'_> {
         );
     }
 
-    /// Copies a header value to a loose header.
-    pub fn copy_to_loose(&mut self, to: &HeaderTree, value: &HeaderTree, guard: Option<&Operand>) {
+    /// Copies a header value to a retained header.
+    pub fn copy_to_retained(&mut self, to: &HeaderTree, value: &HeaderTree, guard: Option<&Operand>) {
         let Operand::Slot(valid) = to.valid else { return };
         if let Some(guard) = guard {
-            self.if_else(guard.clone(), |cx| cx.copy_to_loose(to, value, None), |_| {});
+            self.if_else(guard.clone(), |cx| cx.copy_to_retained(to, value, None), |_| {});
             return self.forget(to);
         }
         let there = match &value.valid {
@@ -154,10 +155,10 @@ impl Lowerer<'_> {
         }
     }
 
-    /// A header's value for assignment to one that is not loose: fields are zero if it is invalid.
+    /// A header's value for assignment to one that is not retained: fields are zero if it is invalid.
     pub fn without_kept_fields(&mut self, value: &HeaderTree) -> HeaderTree {
         let unsure = match &value.valid {
-            Operand::Slot(slot) => self.loose.is_some() && !self.facts.contains(slot),
+            Operand::Slot(slot) => self.retained.is_some() && !self.facts.contains(slot),
             Operand::Const(_) => false,
         };
         if !unsure {
@@ -169,10 +170,10 @@ impl Lowerer<'_> {
             self.select(&valid, field, &zero)
         });
         let fields = fields.collect();
-        HeaderTree { id: None, loose: false, valid, fields }
+        HeaderTree { id: None, retained: false, valid, fields }
     }
 
-    /// Copies the fields of the IR's header `wire`, which has been extracted, to a loose header.
+    /// Copies the fields of the IR's header `wire`, which has been extracted, to a retained header.
     pub fn take_from_wire(&mut self, h: &HeaderTree, wire: HeaderId) {
         self.move_wire_fields(h, wire, |cx, own, wire| cx.b.mov(own, wire));
         if let Operand::Slot(valid) = h.valid {
@@ -180,8 +181,8 @@ impl Lowerer<'_> {
         }
     }
 
-    /// `emit` of a loose header.
-    pub fn emit_loose(&mut self, h: &HeaderTree, wire: HeaderId) {
+    /// `emit` of a retained header.
+    pub fn emit_retained(&mut self, h: &HeaderTree, wire: HeaderId) {
         let emit = |cx: &mut Self| {
             cx.b.emit(Op::SetValid { header: wire });
             cx.move_wire_fields(h, wire, |cx, own, wire| cx.b.mov(wire, own));
@@ -262,7 +263,7 @@ pub(crate) struct Piece {
 impl Lowerer<'_> {
     /// Leaves out the fields of invalid headers from a calculation's input, as bmv2 does. In a checksum whose 16-bit
     /// words these fields fill entirely they are replaced by zeros; otherwise their length becomes zero.
-    pub fn left_out(&mut self, is_sum: bool, pieces: Vec<Piece>) -> Vec<Piece> {
+    pub fn omit_invalid_fields(&mut self, is_sum: bool, pieces: Vec<Piece>) -> Vec<Piece> {
         let headers: Vec<Option<SlotId>> = pieces.iter().map(|p| self.header_of(&p.value)).collect();
         if headers.iter().all(Option::is_none) {
             return pieces;

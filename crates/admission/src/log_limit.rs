@@ -7,24 +7,24 @@ const EVERY: Duration = Duration::from_secs(10);
 
 /// A rate-limited log message.
 #[derive(Debug)]
-pub struct Seldom {
+pub struct LogLimit {
     lines: u32,
     begin: Option<Instant>,
     said: u32,
     count: u64,
 }
 
-impl Default for Seldom {
+impl Default for LogLimit {
     /// One message per window.
-    fn default() -> Seldom {
-        Seldom::lines(1)
+    fn default() -> LogLimit {
+        LogLimit::lines(1)
     }
 }
 
-impl Seldom {
+impl LogLimit {
     /// At most `lines` messages in ten seconds.
-    pub fn lines(lines: u32) -> Seldom {
-        Seldom { lines, begin: None, said: 0, count: 0 }
+    pub fn lines(lines: u32) -> LogLimit {
+        LogLimit { lines, begin: None, said: 0, count: 0 }
     }
 
     /// Counts an event. Unless the limit is reached, calls `how` with the number of events since the last message.
@@ -46,7 +46,7 @@ mod tests {
 
     #[test]
     fn a_thousand_times_are_said_once() {
-        let (mut seldom, mut said) = (Seldom::default(), Vec::new());
+        let (mut seldom, mut said) = (LogLimit::default(), Vec::new());
         for _ in 0..1000 {
             seldom.say(|times| said.push(times));
         }
@@ -59,7 +59,7 @@ mod tests {
 
     #[test]
     fn the_first_few_are_told_one_by_one() {
-        let (mut seldom, mut said) = (Seldom::lines(3), Vec::new());
+        let (mut seldom, mut said) = (LogLimit::lines(3), Vec::new());
         for _ in 0..3 {
             seldom.say(|times| said.push(times));
         }

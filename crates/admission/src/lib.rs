@@ -12,11 +12,11 @@
 //!
 //! Threads: any; one lock, held briefly. Tests: below.
 
+mod log_limit;
 mod peer;
-mod seldom;
 
+pub use log_limit::LogLimit;
 pub use peer::PeerKey;
-pub use seldom::Seldom;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -36,7 +36,7 @@ pub struct Limits {
 }
 
 /// Notifies the holder of a place that it has lost it.
-type Cut = Box<dyn Fn() + Send + Sync>;
+type OnEvict = Box<dyn Fn() + Send + Sync>;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -47,12 +47,12 @@ pub struct Activity {
     calls: AtomicUsize,
     /// Time of the last call.
     since: Mutex<Instant>,
-    cut: Cut,
+    on_evict: OnEvict,
 }
 
 impl Activity {
-    fn new(cut: Cut) -> Arc<Activity> {
-        Arc::new(Activity { calls: AtomicUsize::new(0), since: Mutex::new(Instant::now()), cut })
+    fn new(on_evict: OnEvict) -> Arc<Activity> {
+        Arc::new(Activity { calls: AtomicUsize::new(0), since: Mutex::new(Instant::now()), on_evict })
     }
 
     /// Begins a call, which ends when the result is dropped.
@@ -97,7 +97,7 @@ impl Drop for Busy {
 }
 
 /// The places of a listener; see the crate's documentation.
-pub struct Places {
+pub struct Admission {
     limits: Limits,
     taken: Mutex<Taken>,
 }
@@ -106,19 +106,19 @@ pub struct Places {
 struct Taken {
     last: u64,
     /// Ordered by number, so the oldest is the first.
-    handshakes: BTreeMap<u64, (PeerKey, Cut)>,
+    handshakes: BTreeMap<u64, (PeerKey, OnEvict)>,
     connections: BTreeMap<u64, (PeerKey, Arc<Activity>)>,
 }
 
 /// A handshake in progress, until this is dropped.
 pub struct Handshake {
-    places: Arc<Places>,
+    places: Arc<Admission>,
     number: u64,
 }
 
 /// A place of a connection, freed when this is dropped.
-pub struct Place {
-    places: Arc<Places>,
+pub struct Permit {
+    places: Arc<Admission>,
     number: u64,
     activity: Arc<Activity>,
 }
@@ -130,27 +130,27 @@ fn counts<'a, T: 'a>(of: impl Iterator<Item = &'a (PeerKey, T)>) -> HashMap<Peer
     counts
 }
 
-impl Places {
+impl Admission {
     /// The places of a new listener.
-    pub fn new(limits: Limits) -> Arc<Places> {
-        Arc::new(Places { limits, taken: Mutex::default() })
+    pub fn new(limits: Limits) -> Arc<Admission> {
+        Arc::new(Admission { limits, taken: Mutex::default() })
     }
 
     /// Begins a handshake, evicting another one if all places are taken.
-    pub fn begin(self: &Arc<Places>, key: PeerKey, cut: impl Fn() + Send + Sync + 'static) -> Handshake {
+    pub fn begin(self: &Arc<Admission>, key: PeerKey, on_evict: impl Fn() + Send + Sync + 'static) -> Handshake {
         let mut taken = lock(&self.taken);
         while taken.handshakes.len() >= self.limits.handshakes.max(1) {
             let counts = counts(taken.handshakes.values());
             let most =
                 taken.handshakes.iter().max_by_key(|(number, (key, _))| (counts[key], std::cmp::Reverse(**number)));
             let Some(number) = most.map(|(number, _)| *number) else { break };
-            if let Some((_, cut)) = taken.handshakes.remove(&number) {
-                cut();
+            if let Some((_, on_evict)) = taken.handshakes.remove(&number) {
+                on_evict();
             }
         }
         taken.last += 1;
         let number = taken.last;
-        taken.handshakes.insert(number, (key, Box::new(cut)));
+        taken.handshakes.insert(number, (key, Box::new(on_evict)));
         Handshake { places: Arc::clone(self), number }
     }
 
@@ -166,19 +166,23 @@ impl Places {
     ///
     /// # Errors
     /// The peer has as many connections as it may have, or no connection can be evicted.
-    pub fn take(self: &Arc<Places>, key: PeerKey, cut: impl Fn() + Send + Sync + 'static) -> Result<Place, String> {
+    pub fn take(
+        self: &Arc<Admission>,
+        key: PeerKey,
+        on_evict: impl Fn() + Send + Sync + 'static,
+    ) -> Result<Permit, String> {
         let mut taken = lock(&self.taken);
         let Limits { connections: connections_max, per_peer: per_peer_max, .. } = self.limits;
         taken.check(&key, per_peer_max)?;
         if taken.connections.len() >= connections_max {
             let evicted = taken.to_evict(&key).and_then(|number| taken.connections.remove(&number));
             let (_, activity) = evicted.ok_or_else(|| format!("{connections_max} connections are open"))?;
-            (activity.cut)();
+            (activity.on_evict)();
         }
         taken.last += 1;
-        let (number, activity) = (taken.last, Activity::new(Box::new(cut)));
+        let (number, activity) = (taken.last, Activity::new(Box::new(on_evict)));
         taken.connections.insert(number, (key, Arc::clone(&activity)));
-        Ok(Place { places: Arc::clone(self), number, activity })
+        Ok(Permit { places: Arc::clone(self), number, activity })
     }
 
     /// Number of connections with a call in progress.
@@ -187,8 +191,8 @@ impl Places {
     }
 
     /// Notifies all connections that they must end.
-    pub fn cut_all(&self) {
-        lock(&self.taken).connections.values().for_each(|(_, activity)| (activity.cut)());
+    pub fn evict_all(&self) {
+        lock(&self.taken).connections.values().for_each(|(_, activity)| (activity.on_evict)());
     }
 }
 
@@ -221,14 +225,14 @@ impl Drop for Handshake {
     }
 }
 
-impl Place {
+impl Permit {
     /// The activity of the connection.
     pub fn activity(&self) -> &Arc<Activity> {
         &self.activity
     }
 }
 
-impl Drop for Place {
+impl Drop for Permit {
     fn drop(&mut self) {
         lock(&self.places.taken).connections.remove(&self.number);
     }
@@ -238,12 +242,12 @@ impl Drop for Place {
 mod tests {
     use super::*;
 
-    fn places(connections: usize, per_peer: usize) -> Arc<Places> {
-        Places::new(Limits { connections, per_peer, handshakes: 4 })
+    fn places(connections: usize, per_peer: usize) -> Arc<Admission> {
+        Admission::new(Limits { connections, per_peer, handshakes: 4 })
     }
 
     /// A connection of a user, and how often it was notified of its eviction.
-    fn take(places: &Arc<Places>, user: u32) -> Result<(Place, Arc<AtomicUsize>), String> {
+    fn take(places: &Arc<Admission>, user: u32) -> Result<(Permit, Arc<AtomicUsize>), String> {
         let told = Arc::new(AtomicUsize::new(0));
         let of = Arc::clone(&told);
         let place = places.take(PeerKey::User(user), move || {

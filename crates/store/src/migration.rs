@@ -8,7 +8,7 @@
 //! **Invariant.** The old files are removed only after everything is in the new ones and `format` says so: an
 //! interrupted migration starts again.
 //!
-//! Tests: `tests/kept/before.rs`.
+//! Tests: `tests/kept/migration.rs`.
 
 use crate::encode;
 use crate::error::OpenError;

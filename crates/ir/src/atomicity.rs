@@ -136,6 +136,8 @@ pub enum Acquire {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Acquisitions {
     accesses: BTreeMap<Access, Acquire>,
+    /// Accesses to which packets come without any lock.
+    alone: BTreeSet<Access>,
     /// Blocks from whose start packets can come to an access: what they hold they keep.
     growing: BTreeSet<(usize, BlockId)>,
 }
@@ -155,6 +157,7 @@ impl Acquisitions {
         rank_of: &dyn Fn(ExternId) -> Option<u32>,
     ) -> Result<Acquisitions, ExternId> {
         let mut accesses = BTreeMap::new();
+        let mut alone = BTreeSet::new();
         let mut wrong = None;
         // Which cell it is has been decided.
         let numbered = BTreeSet::new();
@@ -163,16 +166,24 @@ impl Acquisitions {
                 wrong.get_or_insert(step.register);
             }
             accesses.insert(step.access, step.acquire);
+            if step.acquire == Acquire::Always && step.held.is_empty() {
+                alone.insert(step.access);
+            }
         });
         match wrong {
             Some(register) => Err(register),
-            None => Ok(Acquisitions { growing: growing(program, entry, &accesses), accesses }),
+            None => Ok(Acquisitions { growing: growing(program, entry, &accesses), accesses, alone }),
         }
     }
 
     /// What operation `inst` of a block has to do, in the stage at a position of the entry.
     pub fn at(&self, position: usize, block: BlockId, inst: usize) -> Option<Acquire> {
         self.accesses.get(&(position, block, inst)).copied()
+    }
+
+    /// Whether packets hold no lock at all where they come to the access `inst` of a block.
+    pub fn is_alone(&self, position: usize, block: BlockId, inst: usize) -> bool {
+        self.alone.contains(&(position, block, inst))
     }
 
     /// Whether packets can come to an access from the start of a block. If not, they release what they hold there.
@@ -328,7 +339,7 @@ fn walk(
 /// The register that an operation accesses, and which cell.
 fn accessed(op: &Op) -> Option<(ExternId, &Operand)> {
     match op {
-        Op::RegisterRead { register, index, .. } | Op::RegisterWrite { register, index, .. } => {
+        Op::RegisterRead { register, index, peek: false, .. } | Op::RegisterWrite { register, index, .. } => {
             Some((*register, index))
         }
         _ => None,

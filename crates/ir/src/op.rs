@@ -275,8 +275,9 @@ pub enum Op {
         before: Option<Operand>,
         bytes: Option<Operand>,
     },
-    /// `dst` = cell; out of range gives 0.
-    RegisterRead { register: ExternId, dst: SlotId, index: Operand },
+    /// `dst` = cell; out of range gives 0. A *peek* is a step by itself: it acquires no lock, and nothing that the packet
+    /// does to locked cells afterwards depends on its value (`opt`'s pass `peeks` makes them).
+    RegisterRead { register: ExternId, dst: SlotId, index: Operand, peek: bool },
     /// cell = `src`; out of range writes nothing.
     RegisterWrite { register: ExternId, index: Operand, src: Operand },
     /// `dst = base + hash(data) mod max` (widths of `base` and `dst` are equal; `max` has any width; `max` 0 gives

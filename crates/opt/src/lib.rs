@@ -19,6 +19,7 @@ mod multicast_frames;
 mod narrow_lookaheads;
 mod parser_room;
 mod passes;
+mod peeks;
 mod simplify;
 mod simplify_cfg;
 mod spare_charges;
@@ -32,3 +33,4 @@ pub use assume::{Assumed, assume};
 pub use passes::{
     Options, PassReport, Report, optimise, optimise_watched, pass_names, passes, run_const_prop, run_pass, size,
 };
+pub use peeks::{NAME as PEEKS, peeks};

@@ -11,6 +11,7 @@
 //! - **Turns.** In all other programs, and where there are so few cells that packets would often wait for one another,
 //!   workers take turns, a batch each.
 //! - A register that packets only read, or only write in one machine access, needs nothing.
+//! - A peek ([`Op::RegisterRead`]) is a step by itself and needs nothing.
 //!
 //! The decision is made once per program ([`Atomicity::new`]). Code for it, also specialised code whose paths are some of
 //! the program's, asks [`Acquisitions`] where locks are acquired and which are held.

@@ -27,6 +27,8 @@
 //! a locked cell behind such a write. So a write is its packet's step for all who peek, and no order of peeks shows half of what a
 //! packet does. Before the peek the packet holds no lock.
 //!
+//! **Size.** All copies together have at most as many operations as the program.
+//!
 //! **Worth.** A peek in vain costs its code again, and another transfer of the cache line. So a read is copied if, with all branches
 //! equally likely, at least half of its packets leave the copy without the lock (Ball and Larus, "Branch prediction for
 //! free", 1993, have better guesses).
@@ -44,8 +46,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 /// The name under which it can be switched off.
 pub const NAME: &str = "peeks";
 
-/// Most blocks that are copied for a read, which bounds code and time. Chosen: regions of the examples have up to 12.
+/// Most blocks that are copied for a read. Chosen; the region of `stateful_firewall` has 11.
 const COPIED_MAX: usize = 64;
+
+/// Most steps of the liveness analysis of a stage: operations, and slots that are live where blocks begin, summed over all rounds.
+/// Beyond it the stage has no peeks. Chosen.
+const LIVE_MAX: usize = 1 << 20;
 
 /// The least part of packets that leaves the copy.
 const LEAVING_MIN: f64 = 0.5;
@@ -79,15 +85,20 @@ fn inserted(program: &Program) -> Option<Program> {
         (0..program.stages.len()).map(|stage| Places::new(program, StageId::from_index(stage), &locks)).collect();
     let followed: HashSet<ExternId> = stages.iter().flat_map(Places::written_and_followed).collect();
     let mut made = program.clone();
-    let mut any = false;
+    let all: usize = program.stages.iter().flat_map(|stage| &stage.blocks).map(|block| block.insts.len()).sum();
+    let mut room = all;
     for places in &stages {
         for block in 0..places.stage().blocks.len() {
             let block = BlockId::from_index(block);
             let Some(at) = places.first_read(block, &followed) else { continue };
-            any |= Region::new(places, (block, at)).insert_into(&mut made);
+            let mut region = Region::new(places, (block, at));
+            if region.leaving(region.first()) >= LEAVING_MIN && region.copied() <= room {
+                room -= region.copied();
+                region.insert_into(&mut made);
+            }
         }
     }
-    any.then_some(made)
+    (room < all).then_some(made)
 }
 
 /// A stage, wherever it stands in entries.
@@ -96,8 +107,8 @@ struct Places<'a> {
     stage: StageId,
     cfg: Cfg,
     at: Vec<(&'a Acquisitions, usize)>,
-    /// Temporaries that are live where each block begins.
-    live: Vec<HashSet<SlotId>>,
+    /// Temporaries that are live where each block begins; `None` if they are too many.
+    live: Option<Vec<HashSet<SlotId>>>,
 }
 
 impl<'a> Places<'a> {
@@ -107,7 +118,7 @@ impl<'a> Places<'a> {
             positions.map(move |(position, _)| (locks, position)).collect::<Vec<_>>()
         });
         let cfg = Cfg::new(&program.stages[stage.index()]);
-        let mut places = Places { program, stage, cfg, at: at.collect(), live: Vec::new() };
+        let mut places = Places { program, stage, cfg, at: at.collect(), live: None };
         places.live = places.live_temporaries();
         places
     }
@@ -161,7 +172,7 @@ impl<'a> Places<'a> {
 
     /// The block's first access, if it is a read that may be a peek.
     fn first_read(&self, block: BlockId, followed: &HashSet<ExternId>) -> Option<usize> {
-        if !self.cfg.is_reachable(block) {
+        if !self.cfg.is_reachable(block) || self.live.is_none() {
             return None;
         }
         let insts = &self.block(block).insts;
@@ -189,20 +200,34 @@ impl<'a> Places<'a> {
         now
     }
 
-    /// Temporaries live where each block begins; they do not outlive the stage.
-    fn live_temporaries(&self) -> Vec<HashSet<SlotId>> {
+    /// Temporaries live where each block begins; they do not outlive the stage. `None` after [`LIVE_MAX`] steps.
+    fn live_temporaries(&self) -> Option<Vec<HashSet<SlotId>>> {
         let mut live = vec![HashSet::new(); self.stage().blocks.len()];
         let has_accesses = self.cfg.rpo.iter().any(|block| self.is_growing(*block));
-        let mut changed = has_accesses;
+        let (mut changed, mut steps) = (has_accesses, 0);
         while changed {
             changed = false;
             for &block in self.cfg.rpo.iter().rev() {
                 let now = self.live_at(&live, block, 0);
+                steps += 1 + now.len() + self.block(block).insts.len();
                 changed |= now != live[block.index()];
                 live[block.index()] = now;
             }
+            if steps > LIVE_MAX {
+                return None;
+            }
         }
-        live
+        Some(live)
+    }
+
+    /// Temporaries live where a block begins.
+    fn live_in(&self, block: BlockId) -> HashSet<SlotId> {
+        self.live.as_ref().map_or_else(HashSet::new, |live| live[block.index()].clone())
+    }
+
+    /// Temporaries live before operation `inst` of a block.
+    fn live_before(&self, block: BlockId, inst: usize) -> HashSet<SlotId> {
+        self.live.as_ref().map_or_else(HashSet::new, |live| self.live_at(live, block, inst))
     }
 }
 
@@ -346,11 +371,15 @@ impl<'a> Region<'a> {
         part
     }
 
-    /// Inserts the copy into a program whose blocks are numbered as in the one analysed; whether there is one.
-    fn insert_into(mut self, made: &mut Program) -> bool {
-        if self.leaving(self.first()) < LEAVING_MIN {
-            return false;
-        }
+    /// Operations that the copy has, about.
+    fn copied(&self) -> usize {
+        let copied = self.leaving.iter().filter(|(_, part)| **part > 0.0);
+        let sizes = copied.map(|((block, from), _)| self.places.block(*block).insts.len() - from);
+        sizes.sum::<usize>() + 2 * self.written.len() + 1
+    }
+
+    /// Inserts the copy into a program whose blocks are numbered as in the one analysed.
+    fn insert_into(self, made: &mut Program) {
         let (block, at) = self.read;
         let code = self.places.block(block);
         let span = code.insts[at].span;
@@ -358,7 +387,7 @@ impl<'a> Region<'a> {
         copy.name_slots();
         let locked = copy.push(code.insts[at..].to_vec(), code.term.clone(), span);
         let peeked = copy.new_slot(copy.made.width(self.dst));
-        let live = self.places.live_at(&self.places.live, block, at);
+        let live = self.places.live_before(block, at);
         let mut insts: Vec<Inst> = self
             .written
             .iter()
@@ -373,7 +402,6 @@ impl<'a> Region<'a> {
         let old = &mut made.stages[self.places.stage.index()].blocks[block.index()];
         old.insts.truncate(at);
         old.term = Terminator::Jump(first);
-        true
     }
 }
 
@@ -461,7 +489,7 @@ impl Copy<'_, '_> {
             if let Some(back) = self.back.get(&to) {
                 return *back;
             }
-            let insts = self.written_back(&self.region.places.live[to.index()], span);
+            let insts = self.written_back(&self.region.places.live_in(to), span);
             let back = self.push(insts, Terminator::Jump(to), span);
             self.back.insert(to, back);
             return back;
@@ -491,7 +519,7 @@ impl Copy<'_, '_> {
         let Op::RegisterWrite { src, .. } = self.renamed(&code.insts[at]).op else { unreachable!("it is a write") };
         let same = self.new_slot(1);
         insts.push(Inst { op: Op::Bin { op: BinOp::Eq, dst: same, a: src, b: peeked.into() }, span });
-        let live = self.region.places.live_at(&self.region.places.live, block, at + 1);
+        let live = self.region.places.live_before(block, at + 1);
         let mut rest = self.written_back(&live, span);
         rest.extend(code.insts[at + 1..].iter().cloned());
         let done = self.push(rest, code.term.clone(), span);

@@ -13,8 +13,12 @@ use crate::workload::Workload;
 use anyhow::{Context, Result};
 use datapath::Pipeline;
 use datapath::timing::ticks;
-use std::sync::Barrier;
-use std::sync::atomic::{AtomicU32, Ordering};
+use rustix::thread::{CpuSet, sched_setaffinity};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+
+/// Packets of a turn, untimed and timed: tens of milliseconds.
+const WARM_MIN: usize = 250_000;
+const COUNT_MIN: usize = 2_000_000;
 
 /// The register cells that packets of a program come to.
 #[derive(Clone, Copy)]
@@ -57,18 +61,35 @@ fn flow(frame: &[u8]) -> u64 {
     mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32
 }
 
-/// Runs `work` on as many threads, which start together; what it gives.
-fn on_threads(count: usize, work: impl Fn(usize, &Barrier) -> f64 + Sync) -> Vec<f64> {
-    let start = Barrier::new(count);
+/// Waits until all threads are here, without sleeping, so that they go on at the same moment.
+struct Start {
+    missing: AtomicUsize,
+}
+
+impl Start {
+    fn wait(&self) {
+        self.missing.fetch_sub(1, Ordering::AcqRel);
+        while self.missing.load(Ordering::Acquire) != 0 {
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// Runs `work` on as many threads, each on a processor of its own; what it gives.
+fn on_threads(count: usize, work: impl Fn(usize, &Start) -> f64 + Sync) -> Vec<f64> {
+    let start = Start { missing: AtomicUsize::new(count) };
     std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..count)
-            .map(|i| {
-                scope.spawn({
-                    let (work, start) = (&work, &start);
-                    move || work(i, start)
-                })
-            })
-            .collect();
+        let run = |i: usize| {
+            let (work, start) = (&work, &start);
+            move || {
+                let mut processor = CpuSet::new();
+                processor.set(i);
+                // Without the right to it, or that processor, the scheduler decides.
+                let _ = sched_setaffinity(None, &processor);
+                work(i, start)
+            }
+        };
+        let threads: Vec<_> = (0..count).map(|i| scope.spawn(run(i))).collect();
         threads.into_iter().map(|t| t.join().expect("a worker's thread ends well")).collect()
     })
 }
@@ -151,7 +172,11 @@ pub fn run(
     compared(title, &alone, workload, settings)?;
     let pipeline = subject::load(workload, &settings.options, 2)?;
     let fates = compared(title, &pipeline, workload, settings)?;
-    let plan = settings.plan(workload);
+    let mut plan = settings.plan(workload);
+    if !settings.quick {
+        // So long that both run at the same time for nearly all of it.
+        plan = Plan { warm: plan.warm.max(WARM_MIN), count: plan.count.max(COUNT_MIN), ..plan };
+    }
     let (all, parts) = (Spread::Any.of(&workload.frames, 1), spread.of(&workload.frames, 2));
     let memory: Vec<AtomicU32> =
         (0..cells.map_or(0, |cells| cells.registers * cells.size)).map(|_| AtomicU32::new(0)).collect();

@@ -27,7 +27,7 @@
 //! a locked cell behind such a write. So a write is its packet's step for all who peek, and no order of peeks shows half of what a
 //! packet does. Before the peek the packet holds no lock.
 //!
-//! **Size.** All copies together have at most as many operations as the program.
+//! **Size.** All copies together have at most as many operations as the program, but for small programs.
 //!
 //! **Worth.** A peek in vain costs its code again, and another transfer of the cache line. So a read is copied if, with all branches
 //! equally likely, at least half of its packets leave the copy without the lock (Ball and Larus, "Branch prediction for
@@ -52,6 +52,9 @@ const COPIED_MAX: usize = 64;
 /// Most steps of the liveness analysis of a stage: operations, and slots that are live where blocks begin, summed over all rounds.
 /// Beyond it the stage has no peeks. Chosen.
 const LIVE_MAX: usize = 1 << 20;
+
+/// Operations that copies may have in any program.
+const SMALL: usize = 1 << 12;
 
 /// The least part of packets that leaves the copy.
 const LEAVING_MIN: f64 = 0.5;
@@ -86,7 +89,8 @@ fn inserted(program: &Program) -> Option<Program> {
     let followed: HashSet<ExternId> = stages.iter().flat_map(Places::written_and_followed).collect();
     let mut made = program.clone();
     let all: usize = program.stages.iter().flat_map(|stage| &stage.blocks).map(|block| block.insts.len()).sum();
-    let mut room = all;
+    let mut room = all.max(SMALL);
+    let first = room;
     for places in &stages {
         for block in 0..places.stage().blocks.len() {
             let block = BlockId::from_index(block);
@@ -98,7 +102,7 @@ fn inserted(program: &Program) -> Option<Program> {
             }
         }
     }
-    (room < all).then_some(made)
+    (room < first).then_some(made)
 }
 
 /// A stage, wherever it stands in entries.

@@ -188,6 +188,9 @@ fn packets_that_peek_do_the_same() {
         }
         let Some(after) = opt::peeks(&before, &opt::Options::default()) else { continue };
         made += 1;
+        let text = ir::print(&after);
+        let again = ir::parse(&text, base::FileId(0)).unwrap_or_else(|d| panic!("{d:#?}\n{text}"));
+        assert_eq!(ir::print(&again), text);
         let packets: Vec<Vec<u8>> =
             (0..20).map(|_| (0..usize::from(byte() % 80)).map(|_| byte() % 4).collect()).collect();
         compare(&before, &after, &packets, "peeks").unwrap_or_else(|error| panic!("{error}"));

@@ -11,14 +11,14 @@
 //! still whenever the worker does not run, also in time that the host takes, but cannot tell preemption from a wait. So
 //! it is used for gaps in which the worker has not waited. A wait in the kernel (for a page that a peer takes away, say)
 //! is the worker's own time and may lose packets; of a gap with a wait, only the time in which the worker was
-//! runnable and another thread ran is left out (`run_delay` of `schedstat`).
+//! runnable and another thread ran is left out (`run_delay` of `schedstat`). So is the time in which the port itself
+//! reads these counts, and a wait for a page that is read from a disk, since other programs' need of memory evicted it.
 //! Where the time went when packets were lost is [`super::gaps`]'s.
 //!
 //! Threads: the queue belongs to the worker; the handle sets the rate and reads counters.
 
 use super::gaps::{BURST, Gap, Gaps, PAUSE_S, Watcher};
 use pktio::{Device, LinkState, MTU_DEFAULT, MacAddress, Packet, PoolRef, PortStats, Queue, ticks, ticks_per_second};
-use rustix::time::{ClockId, clock_gettime};
 use shared_memory::Usage;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -195,6 +195,7 @@ impl Device for Paced {
             last: ticks(),
             looked: (ticks(), Instant::now(), 0),
             waits: 0,
+            major_faults: 0,
             run_delay: RunDelay::default(),
             stolen_ns: 0,
             is_drained: false,
@@ -253,9 +254,11 @@ struct PacedQueue {
     looked: (u64, Instant, u64),
     /// How often the worker had waited by then.
     waits: u64,
+    /// How many pages it had read from a disk by then.
+    major_faults: u64,
     /// For how long it had been runnable and not running by then, in nanoseconds.
     run_delay: RunDelay,
-    /// Nanoseconds in which the processor was others' since the rate was set.
+    /// Nanoseconds in which the processor was others' since the rate was set, or this port read the kernel's counts.
     stolen_ns: u64,
     /// Whether the ring has been as good as empty since then.
     is_drained: bool,
@@ -266,14 +269,15 @@ struct PacedQueue {
 impl PacedQueue {
     /// Nanoseconds in which the processor was others' since the last call.
     fn others_ns(&mut self, now: u64) -> u64 {
-        let spec = clock_gettime(ClockId::ThreadCPUTime);
-        let own_ns = spec.tv_sec as u64 * 1_000_000_000 + spec.tv_nsec as u64;
+        let Usage { waits, major_faults, time: own, .. } = Usage::now();
+        let own_ns = own.as_nanos() as u64;
         let time = Instant::now();
         let (_, last, last_own_ns) = std::mem::replace(&mut self.looked, (now, time, own_ns));
-        let waits = Usage::now().waits;
         let all_ns = (time - last).as_nanos() as u64;
         let delay_ns = self.run_delay.advance();
-        let others_ns = if std::mem::replace(&mut self.waits, waits) != waits {
+        let has_waited = std::mem::replace(&mut self.waits, waits) != waits;
+        let has_read_pages = std::mem::replace(&mut self.major_faults, major_faults) != major_faults;
+        let others_ns = if has_waited && !has_read_pages {
             delay_ns.min(all_ns)
         } else {
             all_ns.saturating_sub(own_ns - last_own_ns.min(own_ns))
@@ -304,7 +308,8 @@ impl PacedQueue {
         self.last = now;
         let mut time_s = gap;
         let mut others = false;
-        if gap > PAUSE_S || now.saturating_sub(self.looked.0) as f64 > LOOK_S * self.per_second {
+        let measures = gap > PAUSE_S || now.saturating_sub(self.looked.0) as f64 > LOOK_S * self.per_second;
+        if measures {
             // After `now`: what is others' between the two is taken off a moment too early, not too late.
             let others_ns = self.others_ns(now);
             self.shared.stolen_ns.fetch_add(others_ns, Relaxed);
@@ -318,6 +323,12 @@ impl PacedQueue {
             let (is_pause, packets, specialised) = (gap > PAUSE_S, self.burst, self.specialised);
             let gap = Gap { time_s, is_pause, others, packets, due_s, specialised };
             self.watcher.note(gap, lost, self.waiting <= BURST);
+        }
+        if measures {
+            // Reading the kernel's counts can take longer than `PAUSE_S`. Without this, one pause would make the next
+            // gap a pause, too, and so on, and the port could not keep up.
+            self.last = ticks();
+            self.stolen_ns += (self.last.saturating_sub(now) as f64 / self.per_second * 1e9) as u64;
         }
     }
 

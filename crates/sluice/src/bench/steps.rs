@@ -4,7 +4,8 @@
 //! other, without a pause in between. A line is printed when a step begins and when it ends: packets arrived and lost,
 //! from when on none was lost for a tenth of a second, when the ring was nearly empty again, and the longest time that
 //! a packet waited in it. Times begin with the step; those in which the kernel or the host gave the worker's processor
-//! to others are excluded ([`super::paced`]), and packets lost because of them are counted separately.
+//! to others are excluded ([`super::paced`]), and packets lost because of them are counted separately. The others are
+//! attributed to causes ([`super::gaps`]).
 //!
 //! With `--beside` the same worker serves other ports meanwhile, whose peers may do anything: the purpose is to measure
 //! their effect on the packets here. The program that starts those peers reads the lines; with `--beside`, each step
@@ -37,6 +38,14 @@ impl FromStr for Step {
     }
 }
 
+/// The causes of losses that are the worker's own.
+const CAUSES: [(&str, Cause); 4] = [
+    ("generic code", Cause::Generic),
+    ("specialised code", Cause::Specialised),
+    ("page faults", Cause::Faults),
+    ("other pauses", Cause::Interrupted),
+];
+
 /// Runs the steps; if `waits`, each begins with a line of standard input, and the end of input ends the run.
 ///
 /// # Errors
@@ -59,15 +68,21 @@ pub(super) fn run(load: &Load, steps: &[Step], waits: bool) -> Result<()> {
         let (arrived, lost) = (now.arrived - before.arrived, now.lost - before.lost);
         // Gaps are available when the rate is set again; it stays the same until the next step sets another.
         load.set_rate(if i + 1 < steps.len() && !waits { step_rate } else { 0 });
-        let others = *load.gaps().of(Cause::Others);
+        let gaps = load.gaps();
+        let others = gaps.of(Cause::Others);
+        let causes = CAUSES.map(|(name, cause)| {
+            let sum = gaps.of(cause);
+            format!("{name} {:.0} (longest gap {:.3} ms)", sum.lost, sum.longest_s * 1e3)
+        });
         let drained = if now.drained_s.is_finite() { format!("{:.3} ms", now.drained_s * 1e3) } else { "never".into() };
         println!(
             "step {number}: {arrived} packets, {lost} lost, {:.0} of them beside others; calm from {:.3} ms on; ring empty after {drained}; \
-             longest wait {:.3} ms; core was others' for {:.3} s",
+             longest wait {:.3} ms; core was others' for {:.3} s; lost by cause: {}",
             others.lost,
             now.calm_s * 1e3,
             now.fullest as f64 / step_rate as f64 * 1e3,
             now.stolen_s - before.stolen_s,
+            causes.join(", "),
         );
     }
     load.set_rate(0);

@@ -5,6 +5,7 @@ use bench::frames::Frames;
 use bench::report::{Figures, Report, Run};
 use bench::rows::{self, Settings, WORKS, Work};
 use bench::subject::Options;
+use bench::workers::{Cells, Spread};
 use bench::workload::{Flows, Workload, heavy_hitter, l2l3acl, pins, stateful_firewall};
 use bench::{
     cached, changes, copies, disturbance, examples, growth, kinds, openflow, parts, passes, ports, updates, workers,
@@ -137,6 +138,8 @@ struct Scaling {
     name: &'static str,
     title: &'static str,
     workload: fn(quick: bool) -> Workload,
+    spread: Spread,
+    cells: Cells,
 }
 
 /// Makes a workload; `quick` makes tiny counts.
@@ -149,26 +152,65 @@ static ARCHITECTURES: [(&str, Make); 3] = [
     ("architectures-firewall", |_| stateful_firewall::without_tables(Flows::Uniform(64), 64, 1)),
 ];
 
-static SCALING: [Scaling; 4] = [
+const FIREWALL_CELLS: Cells = Cells { registers: 1, size: 1 << 20 };
+const SKETCH_CELLS: Cells = Cells { registers: 4, size: 1 << 16 };
+
+static SCALING: [Scaling; 8] = [
     Scaling {
         name: "scaling-stateful_firewall",
         title: "two workers on stateful_firewall, 64 connections",
         workload: |_| stateful_firewall::workload(Flows::Uniform(64), 64, 1),
+        spread: Spread::Any,
+        cells: FIREWALL_CELLS,
+    },
+    Scaling {
+        name: "scaling-stateful_firewall-rss",
+        title: "two workers on stateful_firewall, 64 connections, a flow to one worker",
+        workload: |_| stateful_firewall::workload(Flows::Uniform(64), 64, 1),
+        spread: Spread::ByFlow,
+        cells: FIREWALL_CELLS,
     },
     Scaling {
         name: "scaling-stateful_firewall-100k",
         title: "two workers on stateful_firewall, 100k connections",
         workload: |quick| stateful_firewall::workload(Flows::Uniform(if quick { 500 } else { 100_000 }), 64, 1),
+        spread: Spread::Any,
+        cells: FIREWALL_CELLS,
+    },
+    Scaling {
+        name: "scaling-stateful_firewall-100k-rss",
+        title: "two workers on stateful_firewall, 100k connections, a flow to one worker",
+        workload: |quick| stateful_firewall::workload(Flows::Uniform(if quick { 500 } else { 100_000 }), 64, 1),
+        spread: Spread::ByFlow,
+        cells: FIREWALL_CELLS,
     },
     Scaling {
         name: "scaling-heavy_hitter",
         title: "two workers on heavy_hitter, 64 flows",
         workload: |_| heavy_hitter::workload(Flows::Uniform(64), 64, 1),
+        spread: Spread::Any,
+        cells: SKETCH_CELLS,
+    },
+    Scaling {
+        name: "scaling-heavy_hitter-rss",
+        title: "two workers on heavy_hitter, 64 flows, a flow to one worker",
+        workload: |_| heavy_hitter::workload(Flows::Uniform(64), 64, 1),
+        spread: Spread::ByFlow,
+        cells: SKETCH_CELLS,
     },
     Scaling {
         name: "scaling-heavy_hitter-100k",
         title: "two workers on heavy_hitter, 100k flows",
         workload: |quick| heavy_hitter::workload(Flows::Uniform(if quick { 500 } else { 100_000 }), 64, 1),
+        spread: Spread::Any,
+        cells: SKETCH_CELLS,
+    },
+    Scaling {
+        name: "scaling-heavy_hitter-100k-rss",
+        title: "two workers on heavy_hitter, 100k flows, a flow to one worker",
+        workload: |quick| heavy_hitter::workload(Flows::Uniform(if quick { 500 } else { 100_000 }), 64, 1),
+        spread: Spread::ByFlow,
+        cells: SKETCH_CELLS,
     },
 ];
 
@@ -277,14 +319,15 @@ impl Item {
                     println!("{title}: left out, there is one CPU\n");
                     return Ok(());
                 }
-                workers::run(&title, &of(*entries, *flows), 1.9, settings)?
+                workers::run(&title, &of(*entries, *flows), (Spread::Any, None), 1.9, settings)?
             }
             Item::Scaling(scaling) => {
                 if !args.quick && std::thread::available_parallelism().map_or(1, usize::from) < 2 {
                     println!("{title}: left out, there is one CPU\n");
                     return Ok(());
                 }
-                workers::run(&title, &(scaling.workload)(args.quick), 1.85, settings)?
+                let how = (scaling.spread, Some(scaling.cells));
+                workers::run(&title, &(scaling.workload)(args.quick), how, 1.85, settings)?
             }
             Item::Copies(row) => copies::run(row, settings)?,
             Item::Examples(row) => examples::run(row, settings)?,

@@ -3,7 +3,8 @@
 use bench::report::{Figures, Report, Run};
 use bench::rows::{self, Settings, WORKS};
 use bench::subject::{self, Options};
-use bench::workload::l2l3acl;
+use bench::workers::{Cells, Spread};
+use bench::workload::{Flows, Workload, l2l3acl, stateful_firewall};
 use bench::{compare, copies, disturbance, examples, growth, openflow, parts, passes, updates, workers};
 use std::sync::Arc;
 
@@ -97,8 +98,14 @@ fn optimisations_left_out_change_no_packet() {
 fn the_program_is_cut_into_parts_and_runs_on_two_workers() {
     let workload = l2l3acl::workload(l2l3acl::Size::of(100, 64));
     parts::run("parts", &workload, &settings()).unwrap_or_else(|e| panic!("{e:#}"));
-    let row = workers::run("workers", &workload, 1.9, &settings()).unwrap_or_else(|e| panic!("{e:#}"));
-    assert_eq!(row.series.len(), 2);
+    let run = |workload: &Workload, how| {
+        workers::run("workers", workload, how, 1.9, &settings()).unwrap_or_else(|e| panic!("{e:#}"))
+    };
+    assert_eq!(run(&workload, (Spread::Any, None)).series.len(), 2);
+    let firewall = stateful_firewall::workload(Flows::Uniform(64), 64, 1);
+    let cells = Some(Cells { registers: 1, size: 1 << 20 });
+    let row = run(&firewall, (Spread::ByFlow, cells));
+    assert_eq!((row.series.len(), row.bars.len()), (4, 2));
 }
 
 #[test]

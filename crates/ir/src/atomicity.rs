@@ -13,6 +13,7 @@
 //! - **Turns.** In all other programs, and if a register has so few cells that packets would often wait for each other,
 //!   workers take turns, one batch each.
 //! - Registers that packets only read, or only write in one machine access, need neither.
+//! - A peek ([`Op::RegisterRead`]) is an atomic step by itself and acquires no lock.
 //!
 //! The decision is made once per program ([`Atomicity::new`]). [`Acquisitions`] gives, for any code of the program,
 //! where locks are acquired and which are held. It also serves specialised code, whose paths are a subset of the
@@ -140,6 +141,8 @@ pub enum Acquire {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Acquisitions {
     accesses: BTreeMap<Access, Acquire>,
+    /// Accesses that packets reach without holding any lock.
+    alone: BTreeSet<Access>,
     /// Blocks in the growing phase: an access can be reached from their start, so packets keep their locks there.
     growing: BTreeSet<(usize, BlockId)>,
 }
@@ -159,6 +162,7 @@ impl Acquisitions {
         rank_of: &dyn Fn(ExternId) -> Option<u32>,
     ) -> Result<Acquisitions, ExternId> {
         let mut accesses = BTreeMap::new();
+        let mut alone = BTreeSet::new();
         let mut wrong = None;
         // The ranks were assigned, so no path accesses several cells of a register: indices need no numbers.
         let numbered = BTreeSet::new();
@@ -167,10 +171,13 @@ impl Acquisitions {
                 wrong.get_or_insert(step.register);
             }
             accesses.insert(step.access, step.acquire);
+            if step.acquire == Acquire::Always && step.held.is_empty() {
+                alone.insert(step.access);
+            }
         });
         match wrong {
             Some(register) => Err(register),
-            None => Ok(Acquisitions { growing: growing(program, entry, &accesses), accesses }),
+            None => Ok(Acquisitions { growing: growing(program, entry, &accesses), accesses, alone }),
         }
     }
 
@@ -178,6 +185,11 @@ impl Acquisitions {
     /// accesses no locked register.
     pub fn at(&self, position: usize, block: BlockId, inst: usize) -> Option<Acquire> {
         self.accesses.get(&(position, block, inst)).copied()
+    }
+
+    /// Whether packets hold no lock when they reach the access `inst` of a block.
+    pub fn is_alone(&self, position: usize, block: BlockId, inst: usize) -> bool {
+        self.alone.contains(&(position, block, inst))
     }
 
     /// Whether an access can be reached from the start of a block. If not, packets release the locks that they hold
@@ -335,7 +347,7 @@ fn walk(
 /// The register that an operation accesses, and the index of the cell.
 fn accessed(op: &Op) -> Option<(ExternId, &Operand)> {
     match op {
-        Op::RegisterRead { register, index, .. } | Op::RegisterWrite { register, index, .. } => {
+        Op::RegisterRead { register, index, peek: false, .. } | Op::RegisterWrite { register, index, .. } => {
             Some((*register, index))
         }
         _ => None,

@@ -673,7 +673,7 @@ impl Generator<'_> {
             return self.b.emit(Op::RegisterWrite { register: self.register, index, src });
         }
         let dst = self.b.temp(16);
-        self.b.emit(Op::RegisterRead { register: self.register, dst, index });
+        self.b.emit(Op::RegisterRead { register: self.register, dst, index, peek: false });
         self.scope.push(dst);
     }
 

@@ -160,8 +160,8 @@ impl Translator<'_, '_> {
         Ok((self.b.ins().iadd(cells, offset), inside, width))
     }
 
-    pub fn register_read(&mut self, register: ExternId, dst: SlotId, index: &Operand) -> Result<(), Error> {
-        if self.prefetch_cell(register, dst, index)? {
+    pub fn register_read(&mut self, register: ExternId, dst: SlotId, index: &Operand, peek: bool) -> Result<(), Error> {
+        if self.prefetch_cell(register, dst, index, peek)? {
             return Ok(());
         }
         let (cell, inside, width) = self.register_cell(register, index)?;

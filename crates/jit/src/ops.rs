@@ -133,7 +133,7 @@ impl Translator<'_, '_> {
             Op::MeterDirect { meter, dst, hit, entry, before, bytes } => {
                 self.meter_direct(*meter, *dst, (hit, *entry), (before.as_ref(), bytes.as_ref()))?;
             }
-            Op::RegisterRead { register, dst, index } => self.register_read(*register, *dst, index)?,
+            Op::RegisterRead { register, dst, index, peek } => self.register_read(*register, *dst, index, *peek)?,
             Op::RegisterWrite { register, index, src } => self.register_write(*register, index, src)?,
             Op::Hash { algorithm, dst, base, max, data, varbits, payload } => {
                 self.hash(*algorithm, *dst, base, max.as_ref(), data, varbits, *payload);

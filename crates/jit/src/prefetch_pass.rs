@@ -15,7 +15,8 @@
 //! has been prefetched, which does no harm.
 //!
 //! Cells that several workers lock are in another worker's cache half of the time, as far away as memory. Those are
-//! prefetched from [`LOCKED_BYTES_MIN`] on, for writing, so that the other worker gives the line up at once.
+//! prefetched from [`LOCKED_BYTES_MIN`] on, for writing, so that the other worker gives the line up at once. Peeks prefetch for reading,
+//! so that both workers keep the line.
 //!
 //! Not for entry points whose packets wait for tables; not in loops, parsers and deparsers; and not after meters and
 //! random numbers, whose state the first pass would use up.
@@ -206,7 +207,13 @@ impl Translator<'_, '_> {
 
     /// In the first pass, prefetches the cell of a read and returns true; the value read is then unknown. Returns false
     /// if the read is none of these.
-    pub fn prefetch_cell(&mut self, register: ExternId, dst: SlotId, index: &Operand) -> Result<bool, Error> {
+    pub fn prefetch_cell(
+        &mut self,
+        register: ExternId,
+        dst: SlotId,
+        index: &Operand,
+        peek: bool,
+    ) -> Result<bool, Error> {
         let is_wanted =
             self.plan.prefetch_pass.as_ref().is_some_and(|prefetch_pass| prefetch_pass.registers.contains(&register));
         if !self.is_prefetch_pass() || !is_wanted || index.slot().is_none() {
@@ -215,8 +222,8 @@ impl Translator<'_, '_> {
         // An index beyond the last cell is prefetched too: nothing is read.
         let (cell, ..) = self.register_cell(register, index)?;
         match lock_rank(self.bindings, register) {
-            Some(_) => self.prefetch_to_write(cell),
-            None => self.prefetch(cell),
+            Some(_) if !peek => self.prefetch_to_write(cell),
+            _ => self.prefetch(cell),
         }
         let zero = self.zero(self.program.width(dst));
         self.write_slot(dst, &zero);

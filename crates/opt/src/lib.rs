@@ -18,6 +18,7 @@ mod liveness;
 mod multicast_frames;
 mod narrow_lookaheads;
 mod passes;
+mod peeks;
 mod reingress;
 mod simplify;
 mod simplify_cfg;
@@ -32,3 +33,4 @@ pub use ingress_only::ingress_only;
 pub use passes::{
     Options, PassReport, Report, optimise, optimise_watched, pass_names, passes, run_const_prop, run_pass, size,
 };
+pub use peeks::{NAME as PEEKS, peeks};

@@ -167,7 +167,12 @@ impl Cx<'_> {
                 let (size, width) = (self.m.registers[*register].size, self.m.registers[*register].width);
                 let index = self.index(index);
                 let dst = self.b.temp(width);
-                self.b.emit(Op::RegisterRead { register: self.registers[*register], dst, index: index.clone() });
+                self.b.emit(Op::RegisterRead {
+                    register: self.registers[*register],
+                    dst,
+                    index: index.clone(),
+                    peek: false,
+                });
                 self.assign_in_range(to, dst, &index, size);
             }
             Primitive::RegisterWrite(register, index, value) => {

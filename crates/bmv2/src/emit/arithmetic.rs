@@ -180,7 +180,7 @@ impl Cx<'_> {
                 let index = self.index(index);
                 let (register, width) = (self.registers[*register], self.m.registers[*register].width);
                 let dst = self.b.temp(width);
-                self.b.emit(Op::RegisterRead { register, dst, index });
+                self.b.emit(Op::RegisterRead { register, dst, index, peek: false });
                 Value::unsigned(dst.into())
             }
             Expr::LastField(stack, field) => {

@@ -208,7 +208,7 @@ impl Machine<'_> {
                 self.note_extern(span, *meter, || Use::Other(format!("the entry's cell says {colour:?}")));
                 self.set(span, *dst, Bits::new(self.program.width(*dst), colour as u128));
             }
-            Op::RegisterRead { register, dst, index } => {
+            Op::RegisterRead { register, dst, index, .. } => {
                 let index = self.number(index);
                 let value = self.state.register_read(*register, index);
                 self.note_extern(span, *register, || Use::Read { index, value: value.clone() });

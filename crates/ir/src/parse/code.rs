@@ -312,7 +312,8 @@ fn assignment(c: &mut Cursor<'_>) -> Result<Op> {
             let entry = c.slot()?;
             Op::MeterDirect { meter, dst, hit, entry, before: optional(c, "before")?, bytes: optional(c, "bytes")? }
         }
-        "read" => Op::RegisterRead { dst, register: c.extern_id()?, index: c.next_operand()? },
+        "read" => Op::RegisterRead { dst, register: c.extern_id()?, index: c.next_operand()?, peek: false },
+        "peek" => Op::RegisterRead { dst, register: c.extern_id()?, index: c.next_operand()?, peek: true },
         "hash" => {
             let algorithm = match c.eat_word(CALCULATION) {
                 true => HashAlgorithm::Calculation(c.calculation_id()?),

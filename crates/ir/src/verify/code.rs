@@ -246,8 +246,9 @@ fn op(p: &Program, stage: StageKind, op: &Op) -> Check {
             want("the condition", w(hit), 1)?;
             want("the handle", width(entry), 64)
         }
-        Op::RegisterRead { register, dst, index } => {
+        Op::RegisterRead { register, dst, index, peek } => {
             want("the destination", width(dst), register_width(p, *register)?)?;
+            rule(!*peek || width(dst) <= 64, "a cell that is peeked at has 64 bits at most")?;
             at_most("the index", w(index), 64)
         }
         Op::RegisterWrite { register, index, src } => {

@@ -169,7 +169,7 @@ impl Externs {
                 let index = index_operand(cx, call.value(0).operand());
                 let ExternKind::Register { width, .. } = cx.b.program().externs[ext.index()].kind else { return None };
                 let dst = cx.b.temp(width);
-                cx.b.emit(Op::RegisterRead { register: ext, dst, index });
+                cx.b.emit(Op::RegisterRead { register: ext, dst, index, peek: false });
                 return register_type(instance).map(|ty| cx.unpack_cell(dst, ty));
             }
             ("Register", "write", _) => {

@@ -274,7 +274,7 @@ impl Architecture for V1Model {
                 };
                 let dst = cx.b.temp(width);
                 let within = in_range(cx, ext, &index);
-                cx.b.emit(Op::RegisterRead { register: ext, dst, index });
+                cx.b.emit(Op::RegisterRead { register: ext, dst, index, peek: false });
                 if let (Some(place), Some(ty)) = (call.place(0), register_type(p.instance(instance))) {
                     cx.if_else(
                         within,

@@ -520,7 +520,8 @@ impl Cache {
     pub fn covers(&self, at: u32, translation: &Translation) -> bool {
         let Some(mask) = self.mask_of(at) else { return false };
         let of = |word: u32| mask.words.binary_search_by_key(&word, |(word, _)| *word).map_or(0, |i| mask.words[i].1);
-        translation.length & !mask.length == 0 && translation.consulted.iter().all(|(word, bits)| bits & !of(*word) == 0)
+        translation.length & !mask.length == 0
+            && translation.consulted.iter().all(|(word, bits)| bits & !of(*word) == 0)
     }
 
     /// Adapts the limit on entries to the duration of a sweep.

@@ -438,7 +438,12 @@ impl Processor {
                 true => self.admission.has_time(),
                 false => self.admission.admits(self.cache.hash(key)),
             };
-            hit = if is_admitted { self.cache.search_others(key) } else { None };
+            if is_admitted {
+                // With many masks this takes longer than a translation, so it is paid for as one is.
+                let begin = Instant::now();
+                hit = self.cache.search_others(key);
+                pass.spent += begin.elapsed();
+            }
         }
         if let Some(hit) = hit {
             let mut is_right = self.cache.get(hit.entry).is_some_and(|entry| entry.generation == pass.generation);

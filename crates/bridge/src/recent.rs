@@ -222,7 +222,8 @@ impl Slot {
     fn write(&self, number: u64, extent: &Extent) {
         self.number.store(0, Ordering::Relaxed);
         fence(Ordering::Release);
-        let table = (0..=u8::MAX).find(|table| extent.has(Dependence::Table(*table)));
+        let tables = extent.tables.iter().zip(0..).find(|(bits, _)| **bits != 0);
+        let table = tables.map(|(bits, at)| 64 * at + bits.trailing_zeros() as u8);
         // A word that does not fit is left out: the change is then taken to affect more packets.
         let terms = || extent.terms.iter().filter(|term| term.word <= u32::from(u16::MAX));
         let mut words = [0; 2];

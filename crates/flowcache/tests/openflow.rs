@@ -174,5 +174,8 @@ fn shapes_give_the_records_of_all_frames_of_their_patterns() {
         }
     }
     println!("{shapes} shapes, {others} other frames, {differ} with another record; refused: {refused:#?}");
-    assert!(refused.is_empty() && shapes > 700 && others > 3000 && differ > 1500, "{shapes} {others} {differ} {refused:?}");
+    assert!(
+        refused.is_empty() && shapes > 700 && others > 3000 && differ > 1500,
+        "{shapes} {others} {differ} {refused:?}"
+    );
 }

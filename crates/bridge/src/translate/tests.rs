@@ -71,7 +71,10 @@ impl Bench {
     fn mask(&self, fields: &[(&str, u128)]) -> String {
         let record = self.record(fields);
         let subject = Subject { record: &record, bytes: 100, start: 0, now_us: 0, work: crate::testing::WORK };
-        crate::trace::mask(self.bridge.layout(), &translate(self.pipeline.shared(), subject, &mut Arrays::default()).consulted)
+        crate::trace::mask(
+            self.bridge.layout(),
+            &translate(self.pipeline.shared(), subject, &mut Arrays::default()).consulted,
+        )
     }
 
     fn group(&self, id: u32, kind: GroupKind, buckets: &[(Option<u32>, u16, Vec<Action>)]) -> Arc<Group> {
